@@ -1,0 +1,109 @@
+/* The public interface of the cell runtime. A `cell_context` owns a device, a stream, BLAS handles and a
+ * message; the generated entry points take one and return a status. Work is asynchronous on the context's
+ * stream where the backend is asynchronous. There is no global mutable state: any function may be called from
+ * several threads at once, on different contexts. When a call fails because of its arguments, nothing was
+ * written. */
+#ifndef CELL_H
+#define CELL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cell_status {
+    CELL_OK = 0,
+    CELL_NULL_POINTER,   /* a tensor or structure that the call needs was not given */
+    CELL_BAD_SIZE,       /* a size is negative, overflows, or violates a condition of the cell */
+    CELL_MISALIGNED,     /* a pointer's alignment is less than the kernels need */
+    CELL_TOO_SMALL,      /* workspace or reserve smaller than asked for */
+    CELL_OUT_OF_MEMORY,
+    CELL_WRONG_DEVICE,   /* a pointer belongs to the host or to another device */
+    CELL_NO_DEVICE,      /* no such device, or none at all */
+    CELL_NO_IMAGE,       /* the library has no code that this device and driver can run */
+    CELL_UNSUPPORTED,    /* legal, but this backend or this library cannot do it; the message says what can */
+    CELL_BAD_ARGUMENT,   /* any other wrong argument */
+    CELL_BACKEND_FAILED, /* the device or its library reported an error */
+    CELL_NO_INSTANCE     /* no compiled instance fits what was asked for */
+} cell_status;
+
+typedef enum cell_dtype {
+    CELL_F32,
+    CELL_BF16,
+    CELL_F16,
+    CELL_F64,
+    CELL_I32,
+    CELL_BOOL /* one byte, 0 or 1 */
+} cell_dtype;
+
+typedef enum cell_backend_kind {
+    CELL_BACKEND_AUTO, /* CELL_BACKEND if set, else cuda when a device can be used, else reference */
+    CELL_BACKEND_CUDA,
+    CELL_BACKEND_REFERENCE, /* the generated plain C, in host memory */
+    CELL_BACKEND_EMULATED   /* the generated kernels on the CPU; only where an emulator is linked in */
+} cell_backend_kind;
+
+enum {
+    CELL_ACCUMULATE = 1 /* backward adds to the gradient buffers instead of overwriting them */
+};
+
+typedef struct cell_context cell_context;
+
+/* One word or short phrase for a status; never NULL. */
+const char *cell_status_string(cell_status status);
+/* "f32", "bf16", …; "?" for a value that is no dtype. */
+const char *cell_dtype_name(cell_dtype dtype);
+/* Size of one element, 0 for a value that is no dtype. */
+size_t cell_dtype_bytes(cell_dtype dtype);
+
+/* Creates a context for `backend` on device number `device` (0 for host backends). The environment variable
+ * CELL_BACKEND (auto, cuda, reference, emulated) decides when `backend` is CELL_BACKEND_AUTO. On failure *ctx
+ * is NULL; if `message` is not NULL it receives one sentence, cut to message_bytes. The caller destroys the
+ * context. */
+cell_status cell_context_create(cell_context **ctx, cell_backend_kind backend, int device, char *message,
+                                size_t message_bytes);
+/* Waits for the context's work and frees what it owns; NULL is ignored. The caller's stream stays. */
+void cell_context_destroy(cell_context *ctx);
+/* Later calls run on `stream` (a cudaStream_t, or NULL for the context's own); host backends ignore it. */
+cell_status cell_context_set_stream(cell_context *ctx, void *stream);
+/* What went wrong in the last failing call on this context; "" if none failed. Owned by the context,
+ * overwritten by the next failure. With ctx NULL: a fixed sentence. */
+const char *cell_last_error(const cell_context *ctx);
+/* "cuda", "reference" or "emulated"; "none" with ctx NULL. */
+const char *cell_backend_name(const cell_context *ctx);
+cell_backend_kind cell_backend_of(const cell_context *ctx);
+/* Waits until everything issued on the context's stream is done, and reports errors that came up meanwhile. */
+cell_status cell_synchronize(cell_context *ctx);
+
+/* Memory that the context's backend computes in (stream-ordered pool on cuda), aligned to 256 bytes at least.
+ * bytes = 0 gives a NULL pointer and CELL_OK. Free with cell_free on the same context. */
+cell_status cell_alloc(cell_context *ctx, void **pointer, size_t bytes);
+cell_status cell_free(cell_context *ctx, void *pointer);
+/* Copies between any of host and device memory, and waits for it: afterwards `to` may be read on the host. */
+cell_status cell_copy(cell_context *ctx, void *to, const void *from, size_t bytes);
+/* Sets bytes of backend memory, in stream order. */
+cell_status cell_fill(cell_context *ctx, void *to, int byte, size_t bytes);
+
+/* A matrix, or a batch of them, in backend memory. Strides count elements; element (i,j) of matrix b is
+ * data[b*batch_stride + i*row_stride + j*col_stride]. To transpose, exchange the strides. */
+typedef struct cell_matrix {
+    void *data;
+    cell_dtype dtype; /* f32, f64, bf16 or f16 */
+    int64_t row_stride, col_stride, batch_stride;
+} cell_matrix;
+
+/* C[m,n] = alpha * A[m,k] B[k,n] + beta * C, for each of `batch` matrices. A and B have one dtype; C has the
+ * same or, where theirs is bf16 or f16, f32. Sums are kept in f32, for f64 in f64 (never TF32). Any size may
+ * be 0: k = 0 leaves beta * C. beta = 0 does not read C. The matrices of C must not overlap each other or A
+ * or B. On cuda one of the two strides of each matrix must be 1 (or its extent be 1), else CELL_UNSUPPORTED
+ * and nothing is written; the host takes any. */
+cell_status cell_gemm(cell_context *ctx, int64_t m, int64_t n, int64_t k, int64_t batch, double alpha,
+                      const cell_matrix *a, const cell_matrix *b, double beta, const cell_matrix *c);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

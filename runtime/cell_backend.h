@@ -1,0 +1,102 @@
+/* What a backend gives the runtime: memory, matrix products and kernel launches on one stream of one device.
+ * The executor of plans, the arguments' checks and the reference need nothing else. Three are known: cuda
+ * (compiled with -DCELL_HAVE_CUDA), reference and emulated (both host memory); a program may bring its own
+ * with cell_context_create_with. */
+#ifndef CELL_BACKEND_H
+#define CELL_BACKEND_H
+
+#include <stdarg.h>
+
+#include "cell.h"
+#include "cell_kernel_args.h"
+#include "cell_plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CELL_MESSAGE_BYTES 1024
+
+/* Where a failing function writes its sentence. */
+typedef struct cell_error {
+    char text[CELL_MESSAGE_BYTES];
+} cell_error;
+
+/* Sets the message and returns the status, so that a failure is one statement. err may be NULL. */
+cell_status cell_fail(cell_error *err, cell_status status, const char *format, ...)
+#ifdef __GNUC__
+    __attribute__((format(printf, 3, 4)))
+#endif
+    ;
+
+/* One kernel launch, all numbers evaluated and checked. */
+typedef struct cell_launch {
+    const cell_kernel *kernel; /* symbol, name, threads, cluster, cooperative */
+    uint32_t grid[3];          /* each at least 1 */
+    size_t smem;               /* dynamic shared memory, bytes */
+    const cell_kernel_args *args;
+} cell_launch;
+
+typedef struct cell_gemm_call {
+    int64_t m, n, k, batch;
+    double alpha, beta;
+    cell_matrix a, b, c;
+} cell_gemm_call;
+
+typedef cell_status (*cell_launch_fn)(const cell_launch *launch, cell_error *err);
+
+/* `self` is what create made. Functions return a status and leave the sentence in err. */
+typedef struct cell_backend {
+    const char *name;
+    cell_backend_kind kind;
+    int host_memory; /* buffers may be read and written by the CPU */
+    cell_status (*create)(void **self, int device, cell_error *err);
+    void (*destroy)(void *self);
+    cell_status (*set_stream)(void *self, void *stream, cell_error *err);
+    cell_status (*sync)(void *self, cell_error *err);
+    cell_status (*alloc)(void *self, void **pointer, size_t bytes, cell_error *err);
+    cell_status (*free)(void *self, void *pointer, cell_error *err);
+    /* copy: backend memory, in stream order. transfer: any memory, and waits. */
+    cell_status (*copy)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
+    cell_status (*transfer)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
+    cell_status (*fill)(void *self, void *to, int byte, size_t bytes, cell_error *err);
+    cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
+    cell_status (*launch)(void *self, const cell_launch *launch, cell_error *err); /* NULL: runs no plans */
+    int64_t (*attribute)(void *self, int attribute);                               /* CELL_ATTR_* */
+    cell_status (*resident)(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
+                            cell_error *err);
+    /* Is the pointer usable on this device? NULL: always. */
+    cell_status (*check_pointer)(void *self, const void *pointer, const char *what, cell_error *err);
+    /* Graphs, all NULL where there are none. Between begin and end, work is recorded, not run. graph_end gives
+     * NULL and a status when recording failed. graph_busy: is the stream being captured by the caller already? */
+    int (*graph_busy)(void *self);
+    cell_status (*graph_begin)(void *self, cell_error *err);
+    cell_status (*graph_end)(void *self, void **graph, cell_error *err);
+    cell_status (*graph_run)(void *self, void *graph, cell_error *err);
+    void (*graph_free)(void *self, void *graph);
+} cell_backend;
+
+const cell_backend *cell_reference_backend(void);
+/* Present when compiled with CELL_HAVE_CUDA. */
+const cell_backend *cell_cuda_backend(void);
+
+/* The emulator's whole interface to the runtime: define this function and link it, and CELL_BACKEND_EMULATED
+ * works. Runs the kernel to its end before it returns. */
+cell_status cell_emulator_launch(const cell_launch *launch, cell_error *err);
+
+/* As cell_context_create, with a backend of the caller's, which must outlive the context. */
+cell_status cell_context_create_with(cell_context **ctx, const cell_backend *backend, int device,
+                                     char *message, size_t message_bytes);
+
+/* Host pieces, for backends in host memory. */
+cell_status cell_host_alloc(void *self, void **pointer, size_t bytes, cell_error *err);
+cell_status cell_host_free(void *self, void *pointer, cell_error *err);
+cell_status cell_host_copy(void *self, void *to, const void *from, size_t bytes, cell_error *err);
+cell_status cell_host_fill(void *self, void *to, int byte, size_t bytes, cell_error *err);
+cell_status cell_host_gemm(void *self, const cell_gemm_call *call, cell_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

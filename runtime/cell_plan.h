@@ -1,0 +1,290 @@
+/* The launch plan: what a generated library's host side is, as static data, and the functions that execute
+ * it. The compiler prints one `cell_desc` per instance (a cell at bound dims, options and type); the runtime
+ * checks the caller's arguments against it and runs the forward, backward or step plan on the context's
+ * backend, or the generated reference C where the backend is `reference`. Everything here is constant after
+ * load; no function below changes it.
+ *
+ * * Sizes. A call's `sizes` is an array of desc->n_sizes values: B, T, the run-time dims in declared order,
+ * t0 (the number of the first step, 0 unless the cell uses `t`). Bound dims are constants by now. A step call
+ * has T = 1.
+ *
+ * * Expressions are postfix programs over int64: an array of CELL_X_* codes, some followed by one operand, up
+ * to CELL_X_END. A NULL expression is 0 where an offset is meant, 1 where an extent, stride or count is.
+ * Overflow is an error. */
+#ifndef CELL_PLAN_H
+#define CELL_PLAN_H
+
+#include "cell.h"
+#include "cell_kernel_args.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CELL_PLAN_VERSION 1
+#define CELL_ALIGNMENT 256 /* of every buffer in workspace and reserve, bytes */
+#define CELL_MAX_LOOPS 4   /* nesting of LOOP operations */
+#define CELL_MAX_TENSORS 512
+
+enum { CELL_SIZE_B = 0, CELL_SIZE_T = 1, CELL_SIZE_DIM0 = 2 };
+
+/* Codes of size expressions. DIV rounds down and MOD has the divisor's sign; a zero divisor is an error. */
+enum {
+    CELL_X_END,
+    CELL_X_PUSH,     /* operand: the constant */
+    CELL_X_SIZE,     /* operand: index into sizes */
+    CELL_X_LOOPVAR,  /* operand: 0 is the outermost open loop */
+    CELL_X_ATTR,     /* operand: CELL_ATTR_* */
+    CELL_X_RESIDENT, /* operand: kernel index; blocks of it that the whole device holds at once */
+    CELL_X_ADD,
+    CELL_X_SUB,
+    CELL_X_MUL,
+    CELL_X_DIV,
+    CELL_X_MOD,
+    CELL_X_CEILDIV,
+    CELL_X_MIN,
+    CELL_X_MAX,
+    CELL_X_LT, /* a b -- a < b ? 1 : 0 */
+    CELL_X_LE,
+    CELL_X_EQ
+};
+
+/* Host backends (and byte expressions evaluated without a context) see the values in brackets. */
+enum {
+    CELL_ATTR_SM_COUNT,  /* multiprocessors [256 without a context, else 4 on host backends] */
+    CELL_ATTR_SMEM_MAX,  /* shared memory one block may have, bytes [232448] */
+    CELL_ATTR_CAPABILITY /* 10*major + minor [90] */
+};
+
+typedef const int64_t *cell_expr;
+
+/* A declared tensor of the cell. */
+typedef enum cell_tensor_kind { CELL_INPUT, CELL_PARAM, CELL_STATE, CELL_OUTPUT } cell_tensor_kind;
+
+/* Layout is row-major: inputs and outputs [B, T, axes], states [B, axes], params [axes]. */
+typedef struct cell_tensor {
+    const char *name;
+    cell_tensor_kind kind;
+    cell_dtype dtype;
+    int rank;              /* of the declared axes, batch and time not counted */
+    const cell_expr *axes; /* rank extents, functions of sizes only */
+} cell_tensor;
+
+/* One entry of a call's argument list: a declared tensor in a role. */
+typedef enum cell_role {
+    CELL_ROLE_VALUE,   /* input, param, initial state or output of that name */
+    CELL_ROLE_FINAL,   /* the state after the last step */
+    CELL_ROLE_D_VALUE, /* gradient that backward produces: of an input, param, or initial state */
+    CELL_ROLE_D_OUT,   /* cotangent of an output, given to backward */
+    CELL_ROLE_D_FINAL  /* cotangent of a final state, given to backward */
+} cell_role;
+
+enum { CELL_ARG_OPTIONAL = 1 }; /* NULL allowed: initial value, zero cotangent, result not wanted */
+
+typedef struct cell_arg {
+    int16_t tensor; /* index into desc->tensors */
+    uint8_t role;   /* cell_role */
+    uint8_t flags;  /* CELL_ARG_OPTIONAL */
+    uint8_t dtype;  /* cell_dtype of this argument; a gradient may be f32 where its tensor is bf16 */
+} cell_arg;
+
+/* Where a plan's buffer lives. */
+typedef enum cell_origin {
+    CELL_FROM_ARG,                  /* index: argument of the call; NULL if the caller gave none */
+    CELL_FROM_WORKSPACE,            /* laid out by the runtime, in order */
+    CELL_FROM_RESERVE,              /* index: into desc->reserve; NULL in a forward without a reserve */
+    CELL_FROM_ARG_OR_WORKSPACE,     /* the argument if given, else workspace */
+    CELL_FROM_RESERVE_OR_WORKSPACE, /* reserve if given, else workspace */
+    CELL_FROM_NOWHERE               /* always NULL */
+} cell_origin;
+
+typedef struct cell_buffer {
+    const char *name;
+    uint8_t origin; /* cell_origin; ignored in desc->reserve */
+    uint8_t dtype;  /* cell_dtype, unit of offsets */
+    int16_t index;  /* see cell_origin */
+    cell_expr bytes; /* size in workspace or reserve; not needed for CELL_FROM_ARG and CELL_FROM_RESERVE */
+} cell_buffer;
+
+/* A place inside a buffer. */
+typedef struct cell_ref {
+    int16_t buffer;   /* index into plan->buffers */
+    cell_expr offset; /* in elements of the buffer's dtype; may use loop variables */
+} cell_ref;
+
+typedef enum cell_op_kind {
+    CELL_OP_GEMM,
+    CELL_OP_KERNEL,
+    CELL_OP_LOOP,
+    CELL_OP_FILL,
+    CELL_OP_COPY
+} cell_op_kind;
+
+/* An operation runs when all of this holds: `need` is NULL or at least one listed argument is non-NULL;
+ * `unless` is NULL or all its arguments are NULL; `when` is NULL or not zero; and its flags fit the call. A
+ * LOOP that does not run skips its body. */
+enum {
+    CELL_OP_SAVE_ONLY = 1,       /* forward with a reserve only */
+    CELL_OP_INFER_ONLY = 2,      /* forward without a reserve only */
+    CELL_OP_OVERWRITE_ONLY = 4,  /* not when the call accumulates gradients */
+    CELL_OP_ACCUMULATE_ONLY = 8, /* only when it does */
+    CELL_OP_GRAPH = 16           /* LOOP: capture as a graph where the backend can */
+};
+
+typedef struct cell_operand {
+    cell_ref at;
+    cell_expr row, col, batch; /* strides in elements; NULL row or col is 1, NULL batch is 0 */
+} cell_operand;
+
+/* CELL_BETA_ACCUMULATE: 1 if the call accumulates, else 0. */
+typedef enum cell_beta { CELL_BETA_ZERO, CELL_BETA_ONE, CELL_BETA_ACCUMULATE } cell_beta;
+
+/* C[m,n] = alpha A[m,k] B[k,n] + beta C; dtypes are those of the buffers, as in cell_gemm. */
+typedef struct cell_gemm_op {
+    cell_expr m, n, k, batch;
+    double alpha;
+    cell_beta beta;
+    cell_operand a, b, c;
+} cell_gemm_op;
+
+/* Not launched when an extent of the grid is 0. Extents beyond the hardware's limits are cut to them (x
+ * 2^31-1, y and z 65535), so kernels walk their work grid-stride. */
+typedef struct cell_kernel_op {
+    int16_t kernel; /* index into desc->kernels */
+    int16_t n_refs;
+    cell_expr grid[3];
+    const cell_ref *refs; /* become args.ptr[0..n_refs) */
+    cell_expr t;          /* becomes args.t; NULL: variable of the innermost loop, or 0 */
+} cell_kernel_op;
+
+/* Runs the next n_ops operations for var = from, from+step, … while var < to, or var > to if step < 0. */
+typedef struct cell_loop_op {
+    cell_expr from, to; /* NULL: 0 */
+    int32_t step;
+    int32_t n_ops;
+} cell_loop_op;
+
+/* FILL sets `bytes` bytes to `byte`; COPY copies them from `from`, which must not overlap. 0 bytes: nothing. */
+typedef struct cell_memory_op {
+    cell_ref to, from;
+    cell_expr bytes;
+    int32_t byte;
+} cell_memory_op;
+
+typedef struct cell_op {
+    const char *name; /* for messages, `cellc explain` and traces */
+    uint8_t kind;     /* cell_op_kind */
+    uint8_t flags;    /* CELL_OP_SAVE_ONLY … */
+    const int16_t *need, *unless; /* argument indices, ended by -1 */
+    cell_expr when;
+    union {
+        cell_gemm_op gemm;
+        cell_kernel_op kernel;
+        cell_loop_op loop;
+        cell_memory_op memory;
+    } u;
+} cell_op;
+
+typedef struct cell_plan {
+    const cell_buffer *buffers;
+    const cell_op *ops;
+    int32_t n_buffers, n_ops;
+} cell_plan;
+
+/* A generated kernel. On CUDA `symbol` is the host stub, in the emulator the function itself. */
+typedef void (*cell_kernel_fn)(cell_kernel_args args);
+
+typedef struct cell_kernel {
+    const char *name;
+    cell_kernel_fn symbol;
+    int32_t threads;     /* per block */
+    int32_t cluster;     /* blocks per cluster along x; 0 or 1: none */
+    int32_t cooperative; /* all blocks must be resident: the grid is checked against the device */
+    cell_expr smem;      /* dynamic shared memory in bytes, NULL 0; a function of sizes only */
+} cell_kernel;
+
+/* A condition on the sizes that the compiler could not prove: value >= 0, else the call fails. */
+typedef struct cell_check {
+    cell_expr value;
+    const char *message;
+} cell_check;
+
+/* What distinguishes an instance: bound dims ("N" "64"), options ("bias" "input"), constants, "dtype" "bf16". */
+typedef struct cell_binding {
+    const char *name, *value;
+} cell_binding;
+
+/* The generated reference. `args` in the order of the plan's argument list, host memory; reserve NULL in
+ * inference; flags CELL_ACCUMULATE or 0. Arguments are already checked. */
+typedef cell_status (*cell_ref_fn)(const int64_t *sizes, void *const *args, void *reserve, int flags);
+
+typedef struct cell_desc {
+    int32_t plan_version; /* CELL_PLAN_VERSION */
+    const char *name;     /* of the cell */
+    const char *key;      /* "e79:N=64,bias=input,dtype=bf16" */
+    const cell_binding *bindings;
+    const char *const *size_names; /* n_sizes names: "B", "T", dims, "t0" */
+    const cell_tensor *tensors;
+    const cell_arg *forward_args;  /* inputs, params, initial states, outputs, final states */
+    /* inputs, params, initial states, d outputs, d final states, d inputs, d params, d initial states */
+    const cell_arg *backward_args;
+    const cell_check *checks;
+    const cell_kernel *kernels;
+    const cell_buffer *reserve; /* laid out in this order */
+    /* NULL where the instance was built without device code; then only the reference backend can run it. A NULL step
+     * with a forward present: step runs the forward plan with T = 1. */
+    const cell_plan *forward, *backward, *step;
+    cell_ref_fn ref_forward, ref_backward; /* NULL where not built */
+    size_t (*ref_reserve_bytes)(const int64_t *sizes);
+    int32_t n_bindings, n_sizes, n_tensors, n_forward_args, n_backward_args, n_checks, n_kernels, n_reserve;
+    int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
+} cell_desc;
+
+/* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),
+ * on the context's backend, or with ctx NULL on any. 0 is a valid answer; wrong sizes give CELL_BAD_SIZE. */
+cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes);
+/* Bytes that forward saves for backward, likewise. */
+cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes);
+
+/* The memory a call may use, owned by the caller. workspace NULL with workspace_bytes 0: the runtime takes it
+ * from the context's pool for the call. reserve NULL in forward: inference. */
+typedef struct cell_memory {
+    void *workspace;
+    size_t workspace_bytes;
+    void *reserve;
+    size_t reserve_bytes;
+} cell_memory;
+
+/* Run one direction. `args` in the order of desc->forward_args or desc->backward_args; `memory` may be NULL
+ * where no reserve is given. All arguments are checked before anything is written. cell_run_step takes
+ * forward arguments and T = 1, and never a reserve. Initial and final state may be the same buffer. */
+cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
+                             const cell_memory *memory, int flags);
+cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
+                              const cell_memory *memory, int flags);
+cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
+                          const cell_memory *memory, int flags);
+
+/* Elements of the argument's tensor at `sizes` (batch and time included). */
+cell_status cell_arg_elements(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes,
+                              int64_t *elements);
+
+/* The first instance of the cell `name` whose bindings contain every wanted one (`name` NULL: of any cell),
+ * or NULL; then, if `ctx` is given, its message says which instances there are. */
+const cell_desc *cell_find_instance(cell_context *ctx, const cell_desc *const *list, int n_list, const char *name,
+                                    const cell_binding *wanted, int n_wanted);
+
+/* Value of an expression of sizes alone; CELL_BAD_SIZE if it overflows, divides by 0, or is malformed. */
+cell_status cell_eval(cell_expr expr, const int64_t *sizes, int n_sizes, int64_t *value);
+
+/* Prints the plan of one direction at `sizes` as text, for `cellc explain` and tests: every operation with
+ * its evaluated sizes. `which` is 'f', 'b' or 's'. Writes at most `bytes` with a final NUL, returns the
+ * length needed. */
+size_t cell_plan_text(const cell_desc *desc, char which, const int64_t *sizes, char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
