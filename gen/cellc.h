@@ -1,0 +1,431 @@
+/* cellc.h: the one header of the compiler. What every pass shares stands here: memory, sources and diagnostics, the AST
+ * (parse, expand, eval), sizes and index expressions, the IR, and the prototypes of all passes, grouped by file.
+ * Everything is allocated in the compilation's arena and freed at once with it; strings are interned, so that equal
+ * names are equal pointers. */
+#ifndef CELLC_H
+#define CELLC_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---------------------------------------------------------------- util.c: memory and strings */
+
+typedef struct Arena Arena;
+Arena *arena_new(void);
+void arena_free(Arena *a);
+void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL (exits 70) */
+void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes);
+
+/* A growable array: struct { T *data; int len, cap; }. */
+#define Vec(T) struct { T *data; int len, cap; }
+#define vec_push(arena, v, x)                                                                                          \
+    do {                                                                                                               \
+        if ((v)->len == (v)->cap) {                                                                                    \
+            int cap_ = (v)->cap ? 2 * (v)->cap : 8;                                                                    \
+            (v)->data = arena_grow((arena), (v)->data, sizeof *(v)->data * (size_t)(v)->cap,                            \
+                                   sizeof *(v)->data * (size_t)cap_);                                                  \
+            (v)->cap = cap_;                                                                                           \
+        }                                                                                                              \
+        (v)->data[(v)->len++] = (x);                                                                                   \
+    } while (0)
+
+typedef struct Compiler Compiler;
+const char *intern(Compiler *c, const char *s);
+const char *intern_n(Compiler *c, const char *s, size_t n);
+const char *intern_f(Compiler *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A growing text buffer; emitters print into it. */
+typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; } Buf;
+void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
+void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* indent, append, newline */
+
+/* ---------------------------------------------------------------- diag.c: sources and diagnostics */
+
+typedef struct Span { int32_t file; uint32_t lo, hi; } Span;      /* byte offsets [lo, hi) in sources[file]; file -1: none */
+
+typedef struct Source {
+    const char *path;             /* as the user wrote it */
+    const char *text;             /* len bytes, then a NUL; may contain NULs when the input is broken */
+    size_t len;
+    uint32_t *line_start;         /* byte offset of each line */
+    int lines;
+} Source;
+
+/* A chain of fn expansions, innermost first; printed as notes "in the expansion of ...". */
+typedef struct CallSite { Span span; const char *fn; const struct CallSite *outer; } CallSite;
+
+typedef enum { DIAG_ERROR, DIAG_WARNING, DIAG_PERF, DIAG_NOTE } DiagLevel;  /* DIAG_PERF prints "performance warning" */
+
+typedef struct Diag { DiagLevel level; Span span; const char *text; const CallSite *chain; } Diag; /* a note belongs to the diag before it */
+
+int source_add(Compiler *c, const char *path, const char *text, size_t len);      /* -> file number; text is copied */
+int source_load(Compiler *c, const char *path);                                   /* -> file number or -1 with a diag */
+void source_position(const Source *s, uint32_t offset, int *line, int *column);   /* both from 1 */
+void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
+/* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
+const char *suggest(const char *name, const char *const *names, int n);
+void diag_print(Compiler *c, FILE *out);                          /* all, in source order, each with line and caret range */
+void bug(Compiler *c, const char *pass, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn)); /* exit 70 */
+
+/* ---------------------------------------------------------------- ast: what parse gives */
+
+typedef struct Expr Expr;
+typedef struct Stmt Stmt;
+typedef Vec(Expr *) ExprVec;
+typedef Vec(Stmt *) StmtVec;
+
+typedef enum {
+    X_NUM,      /* 1, 2.5e-3, inf: num; is_int when written as an integer */
+    X_REF,      /* name ['] [ [ args ] ] with an optional time argument: x, S'[i,j], x[d; t-w] */
+    X_CALL,     /* name ( args ) [ [ index args ] ]: sqrt(x), l2norm(k)[i] */
+    X_UNARY,    /* op a */
+    X_BINARY,   /* a op b */
+    X_COND,     /* a ? b : c */
+    X_REDUCE,   /* sum mean max min prod softmax [binders] a */
+    X_COLON,    /* ':' as an index argument: this axis stays open (k[h,:]) */
+    X_ERROR     /* what error recovery left; a diagnostic was given */
+} ExprKind;
+
+typedef enum {
+    O_NONE, O_NEG, O_NOT, O_POW, O_MUL, O_DIV, O_MOD, O_ADD, O_SUB,
+    O_LT, O_LE, O_GT, O_GE, O_EQ, O_NE, O_AND, O_OR
+} AstOp;
+typedef enum { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_SOFTMAX } ReduceOp;
+
+/* An index that is bound (left side, reduction, repeat): `i`, `i:N`, or on a left side the constant `0`. */
+typedef struct Binder {
+    const char *name;             /* NULL for a constant index */
+    Span span;
+    Expr *range;                  /* stated extent, or NULL */
+    Expr *fixed;                  /* constant index on a left side, or NULL */
+} Binder;
+typedef Vec(Binder) BinderVec;
+
+struct Expr {
+    ExprKind kind;
+    Span span;
+    const char *name;             /* REF, CALL */
+    Span name_span;
+    bool primed;                  /* REF: S' */
+    bool brackets;                /* REF, CALL: written with [ ] */
+    bool is_int;                  /* NUM */
+    int parens;                   /* pairs of parentheses the user put around it */
+    double num;                   /* NUM */
+    AstOp op;                     /* UNARY, BINARY */
+    ReduceOp reduce;              /* REDUCE */
+    BinderVec binders;            /* REDUCE; for softmax only the names count */
+    ExprVec args;                 /* REF: index arguments; CALL: arguments */
+    ExprVec index;                /* CALL: index arguments of the result */
+    Expr *time;                   /* REF: absolute or relative step after ';', or NULL */
+    ExprVec held;                 /* CALL grad/adjoint forms: arguments after ';' */
+    Expr *a, *b, *c;              /* UNARY a; BINARY a b; COND a b c; REDUCE body a */
+};
+
+typedef enum {
+    S_IMPORT,   /* import "std.cell"; text */
+    S_CELL,     /* cell name { body } */
+    S_DIM,      /* dim N = 64; value or NULL */
+    S_CONST,    /* const eps = 1e-6; */
+    S_OPTION,   /* option bias = fixed | none | input; choices */
+    S_INPUT, S_PARAM, S_STATE, S_OUTPUT,  /* one Stmt per declared name */
+    S_RESET,    /* reset r; (parsed; a later release compiles it) */
+    S_EQ,       /* name ['] [lhs] = value; */
+    S_FN,       /* fn name(params)[results] = value;  or  fn name(params) { body } */
+    S_WHEN,     /* when cond { body } else { other } */
+    S_REPEAT,   /* repeat n:STEPS { body } */
+    S_CARRY     /* carry A[N,N] = expr; inside repeat */
+} StmtKind;
+
+struct Stmt {
+    StmtKind kind;
+    Span span;                    /* the whole statement */
+    const char *name;
+    Span name_span;
+    const char *text;             /* IMPORT: the path; declarations: the type after ':' or NULL */
+    Span text_span;
+    bool primed;                  /* EQ */
+    bool brackets;                /* EQ, declarations: written with [ ] */
+    bool is_const;                /* INPUT, PARAM: const; FN: adjoint fn */
+    ExprVec axes;                 /* declarations, CARRY: extents */
+    BinderVec lhs;                /* EQ, FN: indices on the left; REPEAT: the one index with its range */
+    Expr *init;                   /* PARAM: after '~' (a CALL or REF); STATE, CARRY: after '=' */
+    Expr *value;                  /* DIM, CONST, EQ, FN, WHEN (the condition) */
+    Vec(const char *) choices;    /* OPTION: its values, the first is the default */
+    Vec(Span) choice_spans;
+    Vec(const char *) params;     /* FN */
+    Vec(Span) param_spans;
+    Vec(const char *) held;       /* FN: parameters after ';' (adjoint fn f(u; g)) */
+    StmtVec body;                 /* CELL, FN block, WHEN, REPEAT */
+    StmtVec other;                /* WHEN: else */
+    bool has_body;                /* FN: block form */
+};
+
+/* ---------------------------------------------------------------- the compilation */
+
+typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
+typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM } Schedule;
+
+typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
+
+typedef struct Module Module;
+
+struct Compiler {
+    Arena *arena;
+    Vec(Source) sources;
+    Vec(Diag) diags;
+    int errors;
+    struct InternTable *interned;
+    Vec(Setting) dims;            /* --dim */
+    Vec(Setting) sets;            /* --set: options and constants */
+    Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
+    Schedule schedule;            /* --schedule */
+    const char *import_dir;       /* where std.cell lies, beside the importing file's own directory */
+    const char *dump_after;       /* pass name or NULL */
+};
+
+Compiler *compiler_new(void);
+void compiler_free(Compiler *c);
+
+/* ---------------------------------------------------------------- size.c: sizes and index expressions, interned */
+
+/* An integer polynomial over the cell's run-time dims (bound dims are numbers already), with exact quotients as atoms.
+ * Interned per module: equal polynomials are equal pointers. */
+typedef struct Poly Poly;
+typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;   /* atoms sorted, repeated for powers */
+struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
+/* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
+enum { MAX_DIMS = 32 };
+
+const Poly *poly_const(Module *m, int64_t v);
+const Poly *poly_dim(Module *m, int dim);
+const Poly *poly_add(Module *m, const Poly *a, const Poly *b);
+const Poly *poly_sub(Module *m, const Poly *a, const Poly *b);
+const Poly *poly_mul(Module *m, const Poly *a, const Poly *b);
+const Poly *poly_div(Module *m, const Poly *a, const Poly *b);    /* exact quotient; a numeric inexact one gives NULL */
+bool poly_nonneg(const Poly *p);                                  /* proved >= 0 for all dims >= 1 */
+int64_t poly_eval(const Module *m, const Poly *p, const int64_t *dims);
+void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user would write it: 4*N, 2*H*N + H*V */
+void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix); /* a C expression over prefix##dim names */
+
+typedef int32_t IndexId;
+enum { IX_BATCH = 0, IX_TIME = 1, IX_FIRST = 2 };                 /* index ids; the first two stand only in reductions and N_INDEX */
+
+typedef struct IxExpr IxExpr;
+typedef enum { IA_INDEX, IA_DIV, IA_MOD } IxAtomKind;
+typedef struct IxTerm {
+    const Poly *coef;
+    IxAtomKind kind;
+    IndexId index;                /* IA_INDEX */
+    const IxExpr *arg;            /* IA_DIV, IA_MOD: floor(arg / by), arg - by*floor(arg / by) */
+    const Poly *by;
+} IxTerm;
+struct IxExpr { const Poly *offset; int nterms; IxTerm *terms; }; /* offset + sum coef*atom; interned */
+
+const IxExpr *ix_const(Module *m, const Poly *p);
+const IxExpr *ix_index(Module *m, IndexId i);
+const IxExpr *ix_add(Module *m, const IxExpr *a, const IxExpr *b);
+const IxExpr *ix_sub(Module *m, const IxExpr *a, const IxExpr *b);
+const IxExpr *ix_scale(Module *m, const IxExpr *a, const Poly *by);
+const IxExpr *ix_div(Module *m, const IxExpr *a, const Poly *by); /* floor; simplifies when exact */
+const IxExpr *ix_mod(Module *m, const IxExpr *a, const Poly *by);
+const IxExpr *ix_subst(Module *m, const IxExpr *a, const IndexId *from, const IxExpr *const *to, int n);
+bool ix_uses(const IxExpr *a, IndexId i);
+bool ix_is_index(const IxExpr *a, IndexId *which);                /* a plain index */
+/* Bounds over all values of its indices: *lo and *hi are set when they follow from the extents; false if not known. */
+bool ix_range(Module *m, const IxExpr *a, const Poly **lo, const Poly **hi);
+void ix_print(const Module *m, const IxExpr *a, Buf *out);
+
+/* ---------------------------------------------------------------- ir.c: the IR */
+
+typedef int32_t NodeId;           /* -1: none */
+typedef int32_t TensorId;
+
+typedef struct Index { const char *name; const Poly *extent; } Index;
+
+typedef enum {
+    T_INPUT, T_PARAM,             /* T_INPUT [B,T,axes], T_PARAM [axes] */
+    T_STATE,                      /* the state before the step, [B,axes] */
+    T_OUTPUT,                     /* never loaded */
+    T_DOUT,                       /* cotangent of an output, [B,T,axes]; of = that output */
+    T_DNEXT,                      /* adjoint of a state's next value, [B,axes]; of = that state */
+    T_DINIT                       /* adjoint of the initial state, [B,axes]; of = that state; used by dparam_init only */
+} TensorKind;
+
+typedef struct Tensor {
+    const char *name;
+    TensorKind kind;
+    TensorId of;
+    bool no_grad;                 /* const param, const input, integer */
+    Dtype dtype;                  /* storage; a state: the compute type */
+    int rank;
+    const Poly **axes;
+    const char *init;             /* param: "xavier", "const", "normal", "uniform", "zeros", "ones", "orthogonal", "eye"; else NULL */
+    double init_arg[2];
+    Span span;
+} Tensor;
+
+typedef enum {
+    N_CONST,    /* value */
+    N_SIZE,     /* size, as a number */
+    N_INDEX,    /* ix, as a number; IX_TIME stands for the step's number t */
+    N_LOAD,     /* tensor[map] */
+    N_ARRAY,    /* args[0] as an array over exactly these axes: a value of the spec, a root, or what a pass wants kept */
+    N_VIEW,     /* an N_ARRAY read at map: one index expression per axis of the array, in its order */
+    N_MAP,      /* op(args), pointwise */
+    N_REDUCE    /* reduction of args[0] over bound */
+} NodeKind;
+
+typedef enum { TY_REAL, TY_INT, TY_BOOL } NodeType;
+
+/* Rows of the operator table (ops.c). Comparison and logic give TY_BOOL; OP_SELECT evaluates only the branch it takes. */
+typedef enum {
+    OP_NEG, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_POW, OP_MAX, OP_MIN, OP_ATAN2,
+    OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_SIN, OP_COS, OP_TANH, OP_SIGMOID,
+    OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU, OP_ERF, OP_CLAMP,
+    OP_STOP, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
+    OP_COUNT
+} Op;
+
+/* What a value depends on (bits of Node.dep). */
+enum { DEP_BATCH = 1, DEP_TIME = 2, DEP_PARAM = 4, DEP_INPUT = 8, DEP_STATE = 16, DEP_COTANGENT = 32 };
+
+typedef struct Node {
+    NodeKind kind;
+    Op op;                        /* MAP */
+    ReduceOp reduce;              /* REDUCE: R_SUM, R_MAX, R_MIN, R_PROD */
+    NodeType type;
+    int naxes;                    /* the indices it varies over (without batch and time), in order */
+    IndexId *axes;
+    unsigned dep;
+    int nargs;
+    NodeId *args;                 /* MAP; REDUCE, ARRAY: args[0]; VIEW: args[0] is the N_ARRAY it reads */
+    TensorId tensor;              /* LOAD */
+    int nmap;                     /* LOAD: one per tensor axis; VIEW: one per axis of the source, in its order */
+    const IxExpr **map;
+    int shift;                    /* LOAD, VIEW: steps back in time (0 here; earlier steps come later) */
+    int nbound;                   /* REDUCE: bound indices; IX_BATCH and IX_TIME may be among them */
+    IndexId *bound;
+    double value;                 /* CONST */
+    const Poly *size;             /* SIZE */
+    const IxExpr *ix;             /* INDEX */
+    const char *name;             /* the user's name when this is a value of the spec; "d_sr" for its adjoint; else NULL */
+    Span span;                    /* where it comes from */
+    const CallSite *chain;
+} Node;
+
+typedef struct Check { const Poly *nonneg; Span span; const char *text; } Check;  /* must hold at the call */
+
+struct Module {
+    Compiler *c;
+    Arena *arena;
+    const char *name;             /* of the cell */
+    Span span;
+    Vec(const char *) dims;       /* run-time dims, in order of declaration */
+    Vec(Setting) bound;           /* dims that are bound: name, value */
+    Vec(Setting) options;         /* option values in force */
+    Vec(struct { const Poly *num, *den; }) quotients;
+    Vec(Index) indices;
+    Vec(Tensor) tensors;          /* in order of declaration; T_DOUT, T_DNEXT, T_DINIT are added by differentiate */
+    Vec(Node) nodes;              /* arguments stand before their uses */
+    Vec(Check) checks;
+    /* Roots, one slot per tensor (-1: none). The axes of a root are the tensor's axes, in order. */
+    Vec(NodeId) output;           /* T_OUTPUT: its value */
+    Vec(NodeId) next;             /* T_STATE: its next value */
+    Vec(NodeId) init;             /* T_STATE: its initial value when the caller gives none; -1 is zero */
+    /* After differentiate: */
+    bool has_grad;
+    Vec(NodeId) dinput;           /* T_INPUT: gradient at the step */
+    Vec(NodeId) dparam;           /* T_PARAM: reduced over batch and time */
+    Vec(NodeId) dprev;            /* T_STATE: adjoint of the state before the step */
+    Vec(NodeId) dparam_init;      /* T_PARAM: what comes through learned initial states, reduced over batch */
+    int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
+    struct InternTable *interned; /* hash-consing of nodes, Poly and IxExpr */
+};
+
+Module *module_new(Compiler *c, const char *name);
+IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
+TensorId module_tensor(Module *m, Tensor t);
+
+/* Builders: hash-consed (equal nodes are one), types, axes and dep computed. Span and name of the first one made win;
+ * node_named gives a name by making a fresh node only when another name is already there. */
+NodeId node_const(Module *m, double v);
+NodeId node_bool(Module *m, bool v);
+NodeId node_size(Module *m, const Poly *p);
+NodeId node_index(Module *m, const IxExpr *ix);
+NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n);
+NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n);   /* an identity map gives the array itself */
+NodeId node_map(Module *m, Op op, const NodeId *args, int n);
+NodeId node_map1(Module *m, Op op, NodeId a);
+NodeId node_map2(Module *m, Op op, NodeId a, NodeId b);
+NodeId node_select(Module *m, NodeId cond, NodeId a, NodeId b);
+NodeId node_reduce(Module *m, ReduceOp r, NodeId a, const IndexId *bound, int n);
+/* An N_ARRAY: the value as an array over exactly these axes in this order (broadcasting where it does not vary). Every
+ * equation of the spec makes one: `kn[i] = ...` has the axis i even when its right side does not vary. An array is closed:
+ * its axes are its own, a use reads it through node_view, or directly where the map would be the identity. An index id
+ * may be shared by many equations (lower makes one id per name and extent); a REDUCE may bind an id that is free elsewhere. */
+NodeId node_array(Module *m, NodeId a, const IndexId *axes, int n, const char *name, Span span);
+/* The expression with indices replaced (in maps and N_INDEX), bound ones renamed where they would capture. */
+NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n);
+/* Span and chain given to nodes made from here on (lower sets it per equation). */
+void module_at(Module *m, Span span, const CallSite *chain);
+
+void ir_print(const Module *m, Buf *out);                         /* text form, parses back */
+Module *ir_parse(Compiler *c, const char *text, size_t len);      /* NULL with diags when it is not IR */
+void ir_verify(const Module *m, const char *pass);                /* bug() names the pass that broke it */
+
+/* ---------------------------------------------------------------- ops.c: the operator table */
+
+typedef struct OpRow {
+    const char *name;             /* in specs and dumps */
+    int arity;
+    bool in_language;             /* callable by name in a spec */
+    const char *c64, *c32;        /* C spelling in double and float: a format over %s arguments, e.g. "tanh(%s)" */
+    const char *cuda;             /* device spelling (runtime/device), the same format; type-generic */
+    int cost;                     /* issue slots per element, roughly */
+    bool cheap;                   /* recompute rather than save */
+    bool needs_output;            /* its derivative is written with the output, not the input */
+    double (*eval)(const double *args);   /* constant folding */
+    /* Adjoint of argument k: an IR node built from the table's own operators. x: arguments, y: the result's node,
+     * g: cotangent. Returns -1 when there is no gradient. */
+    NodeId (*adjoint)(Module *m, int k, const NodeId *x, NodeId y, NodeId g);
+    const char *doc;              /* definition, derivative and what happens at kinks, one line */
+} OpRow;
+extern const OpRow op_table[OP_COUNT];
+int op_find(const char *name);                                    /* -1: none */
+
+/* ---------------------------------------------------------------- passes, one file each */
+
+/* parse.y, lex.l, ast.c: text -> AST. Never fails: what is broken is diagnosed and left out. */
+typedef struct Ast { StmtVec items; int file; } Ast;              /* top level: imports, fns, cells */
+Ast *parse_source(Compiler *c, int file);
+
+/* fmt.c: AST (with the comments of its source) -> canonical text. */
+void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);
+
+/* expand.c: imports, options, when, fn, repeat -> a flat cell: declarations and equations only, nothing conditional. */
+typedef struct FlatStmt FlatStmt;
+typedef struct Flat Flat;         /* expand's result, private to expand.c, resolve.c and lower.c (flat.h) */
+Flat *expand(Compiler *c, const Ast *ast, const char *cell_name);
+/* resolve.c: names, ranges, shapes, bounds, single assignment, cycles, types; annotates the flat cell. */
+bool resolve(Compiler *c, Flat *flat);
+/* lower.c: flat cell -> IR. */
+Module *lower(Compiler *c, Flat *flat);
+/* The three in a row, with verification; NULL when there are errors. */
+Module *front_end(Compiler *c, const char *path);
+
+/* simplify.c: folding, dead code, stacked projections of one input become one product. Same values up to rounding order of nothing. */
+void simplify(Module *m);
+/* differentiate.c: adds the adjoint graph and its roots. */
+void differentiate(Module *m);
+
+/* emit_c.c: the reference: forward, backward and step as plain C loop nests from the unsimplified IR. */
+void emit_c(const Module *m, Buf *out);
+/* emit_header.c: the C API of the generated library; emit_manifest.c: the JSON that bindings read. */
+void emit_header(const Module *m, Buf *out);
+void emit_manifest(const Module *m, Buf *out);
+
+#endif
