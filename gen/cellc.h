@@ -197,6 +197,7 @@ void compiler_free(Compiler *c);
 typedef struct Poly Poly;
 typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;   /* atoms sorted, repeated for powers */
 struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
+typedef struct Quotient { const Poly *num, *den; } Quotient;
 /* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
 enum { MAX_DIMS = 32 };
 
@@ -327,7 +328,7 @@ struct Module {
     Vec(const char *) dims;       /* run-time dims, in order of declaration */
     Vec(Setting) bound;           /* dims that are bound: name, value */
     Vec(Setting) options;         /* option values in force */
-    Vec(struct { const Poly *num, *den; }) quotients;
+    Vec(Quotient) quotients;      /* each must be exact: checked at the call */
     Vec(Index) indices;
     Vec(Tensor) tensors;          /* in order of declaration; T_DOUT, T_DNEXT, T_DINIT are added by differentiate */
     Vec(Node) nodes;              /* arguments stand before their uses */
