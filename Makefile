@@ -1,0 +1,143 @@
+# Builds the compiler (build/cellc), the runtime (build/libcell.a, .so) and everything around them. In: gcc or clang,
+# make, flex, bison; nvcc and a CBLAS are used where they are found, and what is missing is said once, when
+# build/config.mk is written. Out: everything under $(BUILD) only.
+
+# Variables a user may set: SAN=1 builds with AddressSanitizer and UBSan in build-san/; NOCUDA=1 ignores a CUDA
+# toolkit; WERROR= keeps warnings from being errors; PREFIX is where `make install` goes.
+SAN ?=
+BUILD := $(if $(SAN),build-san,build)
+WERROR ?= -Werror
+PREFIX ?= /usr/local
+CUDA_ARCHS ?= 80 86 89 90
+FLEX ?= flex
+BISON ?= bison
+
+WARN := -Wall -Wextra $(WERROR)
+SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+comma := ,
+CFLAGS ?= -g -O2
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
+
+all: $(BUILD)/cellc runtime ## build the compiler and the runtime (the default)
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sort | \
+	    awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+# What the machine has, probed once. `make clean` or a change of this file probes again.
+QUIET_GOALS := help clean deps
+ifeq ($(MAKECMDGOALS),)
+include $(BUILD)/config.mk
+else ifneq ($(filter-out $(QUIET_GOALS),$(MAKECMDGOALS)),)
+include $(BUILD)/config.mk
+endif
+
+NVCC_CANDIDATES := $(shell command -v nvcc) $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc) \
+    /usr/local/cuda/bin/nvcc $(wildcard /usr/local/cuda-*/bin/nvcc)
+
+$(BUILD)/config.mk: Makefile
+	@mkdir -p $(BUILD); : > $@.tmp; \
+	for lib in openblas cblas blas; do \
+	    if printf '#include <cblas.h>\nint main(void) { return cblas_ddot(0, 0, 1, 0, 1) != 0; }\n' | \
+	        $(CC) -x c - -o $(BUILD)/probe -l$$lib 2>/dev/null; then \
+	        echo "BLAS := -l$$lib" >> $@.tmp; echo "cblas: -l$$lib"; break; \
+	    fi; \
+	done; rm -f $(BUILD)/probe; \
+	grep -q BLAS $@.tmp || echo "cblas: not found, matrix products use a plain loop (libopenblas-dev brings one)"; \
+	for nvcc in $(if $(NOCUDA),,$(NVCC_CANDIDATES)); do \
+	    home=$$(dirname "$$(dirname "$$nvcc")"); \
+	    if [ -x "$$nvcc" ] && [ -f "$$home/include/cublas_v2.h" ]; then \
+	        echo "NVCC := $$nvcc" >> $@.tmp; echo "CUDA := $$home" >> $@.tmp; echo "nvcc: $$nvcc"; break; \
+	    fi; \
+	done; \
+	grep -q NVCC $@.tmp || echo "nvcc: $(if $(NOCUDA),ignored$(comma) as asked,not found), only the reference backend is built"; \
+	mv $@.tmp $@
+
+# ---- flex and bison
+
+MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
+DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
+
+.PHONY: all help deps runtime check check-random demo bench install clean lib
+deps: ## install flex and bison with apt if they are missing
+	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
+	if command -v apt-get >/dev/null && { [ -z "$$sudo" ] || $$sudo true 2>/dev/null; }; then \
+	    echo "installing $$missing"; \
+	    $$sudo apt-get install -y -qq $$missing >/dev/null 2>&1 || \
+	        { $$sudo apt-get update -qq && $$sudo apt-get install -y -qq $$missing >/dev/null; }; \
+	else \
+	    echo "missing: $$missing. Install it, then run make again:"; echo "    sudo apt-get install -y $$missing"; exit 1; \
+	fi
+
+# ---- the compiler
+
+GEN_SOURCES := $(wildcard gen/*.c)
+GEN_GRAMMAR := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.o) $(if $(wildcard gen/lex.l),$(BUILD)/gen/lex.o)
+GEN_OBJECTS := $(patsubst gen/%.c,$(BUILD)/gen/%.o,$(filter-out gen/main.c,$(GEN_SOURCES))) $(GEN_GRAMMAR)
+
+$(BUILD)/cellc: $(BUILD)/gen/main.o $(BUILD)/libcellc.a
+	$(CC) $(SANFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ -lm -ldl
+
+$(BUILD)/libcellc.a: $(GEN_OBJECTS)
+	@rm -f $@; ar rcs $@ $^
+
+$(BUILD)/gen/parse.c $(BUILD)/gen/parse.h &: gen/parse.y | $(DEPS_IF_MISSING)
+	@mkdir -p $(@D)
+	$(BISON) -Wall -Werror --header=$(BUILD)/gen/parse.h -o $(BUILD)/gen/parse.c $<
+
+$(BUILD)/gen/lex.c $(BUILD)/gen/lex.h &: gen/lex.l | $(DEPS_IF_MISSING)
+	@mkdir -p $(@D)
+	$(FLEX) --header-file=$(BUILD)/gen/lex.h -o $(BUILD)/gen/lex.c $<
+
+GRAMMAR_HEADERS := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.h) $(if $(wildcard gen/lex.l),$(BUILD)/gen/lex.h)
+
+$(BUILD)/gen/%.o: gen/%.c | $(GRAMMAR_HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Igen -I$(BUILD)/gen -c -o $@ $<
+
+# flex's skeleton has functions nobody calls and compares signed with unsigned.
+$(BUILD)/gen/lex.o $(BUILD)/gen/parse.o: $(BUILD)/gen/%.o: $(BUILD)/gen/%.c | $(GRAMMAR_HEADERS)
+	$(CC) $(ALL_CFLAGS) -Wno-unused-function -Wno-sign-compare -Wno-unused-parameter -Igen -I$(BUILD)/gen -c -o $@ $<
+
+# ---- the runtime
+
+RT_SOURCES := $(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)) $(if $(CUDA),$(wildcard runtime/backend_cuda.c))
+RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(RT_SOURCES))
+RT_CFLAGS := -Iruntime $(if $(BLAS),-DCELL_HAVE_CBLAS) $(if $(CUDA),-DCELL_HAVE_CUDA -isystem $(CUDA)/include)
+RT_LIBS := $(BLAS) $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart) -lm
+
+runtime: $(if $(RT_SOURCES),$(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags) ## build the runtime library alone
+
+$(BUILD)/runtime/%.o: runtime/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -c -o $@ $<
+
+$(BUILD)/libcell.a: $(RT_OBJECTS)
+	@rm -f $@; ar rcs $@ $^
+
+$(BUILD)/libcell.so: $(RT_OBJECTS)
+	$(CC) $(SANFLAGS) -shared -o $@ $^ $(RT_LIBS)
+
+# What `cellc build` hands to the linker beside libcell.a, and where it finds nvcc.
+$(BUILD)/libcell.flags: $(BUILD)/config.mk
+	@printf 'libs %s\nnvcc %s\ncuda %s\n' "$(strip $(RT_LIBS))" "$(NVCC)" "$(CUDA)" > $@
+
+# ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
+
+TEST_SCRIPTS := $(wildcard tests/*/run.sh)
+TEST_SOURCES := $(filter-out $(addsuffix %,$(dir $(TEST_SCRIPTS))),$(wildcard tests/*/test_*.c))
+TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
+
+$(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< \
+	    -Wl,--start-group $(BUILD)/libcellc.a $(BUILD)/libcell.a -Wl,--end-group $(RT_LIBS) -ldl -lpthread
+
+check: all $(TEST_PROGRAMS) ## run every test; the last line sums them up
+	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" tests/run.sh $(TEST_PROGRAMS) $(TEST_SCRIPTS)
+
+clean: ## remove what was built
+	rm -rf build build-san
+
+-include $(wildcard $(BUILD)/gen/*.d $(BUILD)/runtime/*.d $(BUILD)/tests/*/*.d)
