@@ -1,0 +1,529 @@
+// The CUDA side of the device library: storage types, indices, barriers, shuffles, counters, asynchronous copies.
+//
+// In: nvcc or NVRTC, sm_80 or later (clusters: sm_90). Out: the primitives that cell_device.cuh lists. Guaranteed: no
+// state, no headers beyond the compiler's own, each primitive one or a few instructions after inlining.
+#ifndef CELL_DEVICE_CUDA_CUH
+#define CELL_DEVICE_CUDA_CUH
+
+#define CELL_FULL_MASK 0xffffffffu
+
+// Storage only: arithmetic is in cell_compute<T>::type.
+struct cell_bf16 {
+    uint16_t bits;
+};
+struct cell_f16 {
+    uint16_t bits;
+};
+
+// Names the tensor core's rounded f32; never stored.
+struct cell_tf32 {
+    float value;
+};
+
+template <class T> struct cell_compute {
+    using type = float;
+};
+template <> struct cell_compute<double> {
+    using type = double;
+};
+
+// On the GPU a pointer into shared memory is a pointer.
+template <class T> using cell_smem = T *;
+
+// Indices.
+
+__device__ __forceinline__ int cell_thread() { return (int)threadIdx.x; }
+__device__ __forceinline__ int cell_threads() { return (int)blockDim.x; }
+__device__ __forceinline__ int cell_lane() { return (int)(threadIdx.x & 31); }
+__device__ __forceinline__ int cell_warp() { return (int)(threadIdx.x >> 5); }
+__device__ __forceinline__ int cell_warps() { return (int)((blockDim.x + 31) >> 5); }
+
+// axis 0, 1, 2 is x, y, z.
+__device__ __forceinline__ int64_t cell_block_index(int axis)
+{
+    return axis == 0 ? blockIdx.x : axis == 1 ? blockIdx.y : blockIdx.z;
+}
+
+__device__ __forceinline__ int64_t cell_block_count(int axis)
+{
+    return axis == 0 ? gridDim.x : axis == 1 ? gridDim.y : gridDim.z;
+}
+
+// Conversions. To storage they round to nearest, ties to even; overflow goes to infinity.
+
+__device__ __forceinline__ uint16_t cell_detail_bf16_bits(float v)
+{
+    uint16_t r;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+}
+
+__device__ __forceinline__ uint16_t cell_detail_f16_bits(float v)
+{
+    uint16_t r;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+}
+
+__device__ __forceinline__ float cell_detail_f16_value(uint16_t bits)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(bits));
+    return r;
+}
+
+template <class To, class From> struct cell_conversion {
+    __device__ __forceinline__ static To apply(From v) { return (To)v; }
+};
+template <class To> struct cell_conversion<To, cell_bf16> {
+    __device__ __forceinline__ static To apply(cell_bf16 v) { return (To)__uint_as_float((uint32_t)v.bits << 16); }
+};
+template <class To> struct cell_conversion<To, cell_f16> {
+    __device__ __forceinline__ static To apply(cell_f16 v) { return (To)cell_detail_f16_value(v.bits); }
+};
+template <class From> struct cell_conversion<cell_bf16, From> {
+    __device__ __forceinline__ static cell_bf16 apply(From v) { return {cell_detail_bf16_bits((float)v)}; }
+};
+template <class From> struct cell_conversion<cell_f16, From> {
+    __device__ __forceinline__ static cell_f16 apply(From v) { return {cell_detail_f16_bits((float)v)}; }
+};
+template <> struct cell_conversion<cell_bf16, cell_bf16> {
+    __device__ __forceinline__ static cell_bf16 apply(cell_bf16 v) { return v; }
+};
+template <> struct cell_conversion<cell_f16, cell_f16> {
+    __device__ __forceinline__ static cell_f16 apply(cell_f16 v) { return v; }
+};
+
+template <class To, class From> __device__ __forceinline__ To cell_convert(From v)
+{
+    return cell_conversion<To, From>::apply(v);
+}
+
+// Memory. `_ro` loads go through the read-only path: only for data that nobody writes while the kernel runs.
+
+template <class C, class T> __device__ __forceinline__ C cell_load(const T *p) { return cell_convert<C>(*p); }
+
+__device__ __forceinline__ cell_bf16 cell_detail_ldg(const cell_bf16 *p)
+{
+    return {__ldg(reinterpret_cast<const unsigned short *>(p))};
+}
+__device__ __forceinline__ cell_f16 cell_detail_ldg(const cell_f16 *p)
+{
+    return {__ldg(reinterpret_cast<const unsigned short *>(p))};
+}
+template <class T> __device__ __forceinline__ T cell_detail_ldg(const T *p) { return __ldg(p); }
+
+template <class C, class T> __device__ __forceinline__ C cell_load_ro(const T *p)
+{
+    return cell_convert<C>(cell_detail_ldg(p));
+}
+
+template <class T, class C> __device__ __forceinline__ void cell_store(T *p, C v) { *p = cell_convert<T>(v); }
+
+// N consecutive elements. The address must be aligned to the smaller of 16 bytes and N elements (the emulator checks it);
+// accesses are that wide.
+
+__host__ __device__ constexpr int cell_detail_chunk(int bytes) { return bytes >= 16 ? 16 : bytes; }
+
+template <int Bytes> struct cell_detail_word;
+template <> struct cell_detail_word<16> {
+    using type = uint4;
+};
+template <> struct cell_detail_word<8> {
+    using type = uint2;
+};
+template <> struct cell_detail_word<4> {
+    using type = unsigned int;
+};
+template <> struct cell_detail_word<2> {
+    using type = unsigned short;
+};
+
+template <class T, int N> struct alignas(cell_detail_chunk(N * (int)sizeof(T))) cell_detail_pack {
+    T e[N];
+};
+
+template <bool ReadOnly, int N, class C, class T>
+__device__ __forceinline__ void cell_detail_load_vec(C (&dst)[N], const T *p)
+{
+    constexpr int chunk = cell_detail_chunk(N * (int)sizeof(T));
+    using Word = typename cell_detail_word<chunk>::type;
+    constexpr int words = N * (int)sizeof(T) / chunk;
+    union {
+        Word word[words];
+        cell_detail_pack<T, N> pack;
+    };
+#pragma unroll
+    for (int w = 0; w < words; w++) {
+        const Word *from = reinterpret_cast<const Word *>(p) + w;
+        word[w] = ReadOnly ? __ldg(from) : *from;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        dst[i] = cell_convert<C>(pack.e[i]);
+}
+
+template <int N, class C, class T> __device__ __forceinline__ void cell_load_vec(C (&dst)[N], const T *p)
+{
+    cell_detail_load_vec<false, N>(dst, p);
+}
+
+template <int N, class C, class T> __device__ __forceinline__ void cell_load_vec_ro(C (&dst)[N], const T *p)
+{
+    cell_detail_load_vec<true, N>(dst, p);
+}
+
+template <int N, class C, class T> __device__ __forceinline__ void cell_store_vec(T *p, const C (&src)[N])
+{
+    constexpr int chunk = cell_detail_chunk(N * (int)sizeof(T));
+    using Word = typename cell_detail_word<chunk>::type;
+    constexpr int words = N * (int)sizeof(T) / chunk;
+    union {
+        Word word[words];
+        cell_detail_pack<T, N> pack;
+    };
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        pack.e[i] = cell_convert<T>(src[i]);
+#pragma unroll
+    for (int w = 0; w < words; w++)
+        reinterpret_cast<Word *>(p)[w] = word[w];
+}
+
+// Shared memory.
+
+extern __shared__ __align__(16) unsigned char cell_shared_base[];
+
+__device__ __forceinline__ unsigned char *cell_shared() { return cell_shared_base; }
+
+template <class T> __host__ __device__ constexpr int64_t cell_carve_bytes(int64_t count)
+{
+    return (count * (int64_t)sizeof(T) + 15) / 16 * 16;
+}
+
+// The next `count` elements at the cursor, 16-byte aligned; moves the cursor behind them. All threads carve the same arrays in
+// the same order; a cursor's place is carved with one size only.
+template <class T> __device__ __forceinline__ cell_smem<T> cell_carve(unsigned char *&cursor, int64_t count)
+{
+    T *p = reinterpret_cast<T *>(cursor);
+    cursor += cell_carve_bytes<T>(count);
+    return p;
+}
+
+// Barriers.
+
+__device__ __forceinline__ void cell_barrier() { __syncthreads(); }
+__device__ __forceinline__ void cell_warp_barrier() { __syncwarp(CELL_FULL_MASK); }
+
+// Named barriers between groups of whole warps, id 1 to 15: `count` threads in all, those that arrive (and go on) and those
+// that wait. For producers and consumers; threads that do both use a split barrier.
+__device__ __forceinline__ void cell_barrier_arrive(int id, int count)
+{
+    asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(count) : "memory");
+}
+__device__ __forceinline__ void cell_barrier_wait(int id, int count)
+{
+    asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(count) : "memory");
+}
+
+// A split barrier over the whole block: arrive, do other work, wait. Every thread calls each function; between two arrives there
+// is a wait. What a thread wrote before its arrive is seen by all after their wait.
+struct cell_split_barrier {
+    unsigned int address;
+    unsigned int phase;
+};
+
+__device__ __forceinline__ cell_split_barrier cell_split_carve(unsigned char *&cursor)
+{
+    unsigned int address = (unsigned int)__cvta_generic_to_shared(cursor);
+    cursor += 16;
+    return {address, 0};
+}
+
+// Once, by all threads, followed by a cell_barrier().
+__device__ __forceinline__ void cell_split_init(const cell_split_barrier &b)
+{
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(b.address), "r"(cell_warps()) : "memory");
+}
+
+__device__ __forceinline__ void cell_split_arrive(const cell_split_barrier &b)
+{
+    __syncwarp(CELL_FULL_MASK);
+    if (cell_lane() == 0)
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(b.address) : "memory");
+}
+
+__device__ __forceinline__ void cell_split_wait(cell_split_barrier &b)
+{
+    unsigned int done = 0;
+    while (!done) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(b.address), "r"(b.phase)
+                     : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(b.address), "r"(b.phase)
+                     : "memory");
+#endif
+    }
+    b.phase ^= 1;
+    __syncwarp(CELL_FULL_MASK);
+}
+
+// Clusters (sm_90). Older devices trap: the plan never launches such a kernel there.
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define CELL_NEEDS_SM90(...) __trap()
+#else
+#define CELL_NEEDS_SM90(...) __VA_ARGS__
+#endif
+
+__device__ __forceinline__ void cell_cluster_arrive()
+{
+    CELL_NEEDS_SM90(asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"));
+}
+__device__ __forceinline__ void cell_cluster_wait()
+{
+    CELL_NEEDS_SM90(asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"));
+}
+__device__ __forceinline__ void cell_cluster_barrier()
+{
+    cell_cluster_arrive();
+    cell_cluster_wait();
+}
+__device__ __forceinline__ int cell_cluster_rank()
+{
+    unsigned int r = 0;
+    CELL_NEEDS_SM90(asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)));
+    return (int)r;
+}
+__device__ __forceinline__ int cell_cluster_size()
+{
+    unsigned int r = 1;
+    CELL_NEEDS_SM90(asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r)));
+    return (int)r;
+}
+
+__device__ __forceinline__ unsigned int cell_detail_remote(const void *p, int rank)
+{
+    unsigned int local = (unsigned int)__cvta_generic_to_shared(p);
+    unsigned int remote = local;
+    CELL_NEEDS_SM90(asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank)));
+    return remote;
+}
+
+// Element *p of the block `rank` of the cluster, for a p into this block's shared memory. T of 2, 4 or 8 bytes. Ordered by the
+// cluster barrier; a block must not end while others may still reach into it.
+template <class T> __device__ __forceinline__ void cell_cluster_store(T *p, int rank, T v)
+{
+    const unsigned int at = cell_detail_remote(p, rank);
+    (void)at;
+    if constexpr (sizeof(T) == 8) {
+        CELL_NEEDS_SM90(asm volatile("st.shared::cluster.b64 [%0], %1;" ::"r"(at),
+                                     "l"(*reinterpret_cast<const unsigned long long *>(&v))
+                                     : "memory"));
+    } else if constexpr (sizeof(T) == 4) {
+        CELL_NEEDS_SM90(asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(at),
+                                     "r"(*reinterpret_cast<const unsigned int *>(&v))
+                                     : "memory"));
+    } else {
+        static_assert(sizeof(T) == 2, "2, 4 or 8 bytes");
+        CELL_NEEDS_SM90(asm volatile("st.shared::cluster.b16 [%0], %1;" ::"r"(at),
+                                     "h"(*reinterpret_cast<const unsigned short *>(&v))
+                                     : "memory"));
+    }
+}
+
+template <class T> __device__ __forceinline__ T cell_cluster_load(T *p, int rank)
+{
+    const unsigned int at = cell_detail_remote(p, rank);
+    (void)at;
+    T v = {};
+    if constexpr (sizeof(T) == 8) {
+        CELL_NEEDS_SM90(asm volatile("ld.shared::cluster.b64 %0, [%1];"
+                                     : "=l"(*reinterpret_cast<unsigned long long *>(&v))
+                                     : "r"(at)
+                                     : "memory"));
+    } else if constexpr (sizeof(T) == 4) {
+        CELL_NEEDS_SM90(asm volatile("ld.shared::cluster.b32 %0, [%1];"
+                                     : "=r"(*reinterpret_cast<unsigned int *>(&v))
+                                     : "r"(at)
+                                     : "memory"));
+    } else {
+        static_assert(sizeof(T) == 2, "2, 4 or 8 bytes");
+        CELL_NEEDS_SM90(asm volatile("ld.shared::cluster.b16 %0, [%1];"
+                                     : "=h"(*reinterpret_cast<unsigned short *>(&v))
+                                     : "r"(at)
+                                     : "memory"));
+    }
+    return v;
+}
+
+// Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be resident: cooperative
+// launches only. A post releases what the thread wrote, or saw through a barrier; a wait acquires it.
+
+__device__ __forceinline__ void cell_counter_post(unsigned int *counter)
+{
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(counter)), "r"(1u) : "memory");
+}
+
+__device__ __forceinline__ unsigned int cell_detail_counter_read(const unsigned int *counter)
+{
+    unsigned int v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(v)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+    return v;
+}
+
+// Returns when the counter has reached `value` or passed it (it may wrap round).
+__device__ __forceinline__ void cell_counter_wait(const unsigned int *counter, unsigned int value)
+{
+    for (int tries = 0; (int)(cell_detail_counter_read(counter) - value) < 0; tries++) {
+        if (tries > 64)
+            __nanosleep(32);
+    }
+}
+
+// The same for a whole block: all of the block's writes are posted, all of its threads have waited. One barrier each.
+__device__ __forceinline__ void cell_block_post(unsigned int *counter)
+{
+    __syncthreads();
+    if (threadIdx.x == 0)
+        cell_counter_post(counter);
+}
+__device__ __forceinline__ void cell_block_wait(const unsigned int *counter, unsigned int value)
+{
+    if (threadIdx.x == 0)
+        cell_counter_wait(counter, value);
+    __syncthreads();
+}
+
+// All blocks of a cooperative grid. The counter is used for nothing else and only ever grows: each block that comes reads off
+// which round it belongs to.
+__device__ __forceinline__ void cell_grid_barrier(unsigned int *counter)
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const unsigned int blocks = gridDim.x * gridDim.y * gridDim.z;
+        unsigned int before;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "l"(__cvta_generic_to_global(counter)), "r"(1u)
+                     : "memory");
+        cell_counter_wait(counter, (before / blocks + 1) * blocks);
+    }
+    __syncthreads();
+}
+
+// Shuffles over the whole warp, values of 4 or 8 bytes.
+
+template <class T> __device__ __forceinline__ T cell_shfl_xor(T v, int mask)
+{
+    return __shfl_xor_sync(CELL_FULL_MASK, v, mask);
+}
+template <class T> __device__ __forceinline__ T cell_shfl(T v, int lane) { return __shfl_sync(CELL_FULL_MASK, v, lane); }
+template <class T> __device__ __forceinline__ T cell_shfl_up(T v, int n) { return __shfl_up_sync(CELL_FULL_MASK, v, n); }
+template <class T> __device__ __forceinline__ T cell_shfl_down(T v, int n)
+{
+    return __shfl_down_sync(CELL_FULL_MASK, v, n);
+}
+__device__ __forceinline__ bool cell_any(bool p) { return __any_sync(CELL_FULL_MASK, p) != 0; }
+__device__ __forceinline__ bool cell_all(bool p) { return __all_sync(CELL_FULL_MASK, p) != 0; }
+
+// Asynchronous copies from global to shared memory, of 4, 8 or 16 bytes, both addresses aligned to that. The data is there after
+// a wait, for the thread that copied; for the others after a barrier behind that wait.
+
+template <int Bytes, class T> __device__ __forceinline__ void cell_cp_async_zfill(T *smem, const T *gmem, bool valid)
+{
+    static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async copies 4, 8 or 16 bytes");
+    const unsigned int to = (unsigned int)__cvta_generic_to_shared(smem);
+    const unsigned int from_bytes = valid ? Bytes : 0;
+    if constexpr (Bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(gmem)),
+                     "r"(from_bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(__cvta_generic_to_global(gmem)),
+                     "r"(from_bytes), "n"(Bytes)
+                     : "memory");
+}
+
+template <int Bytes, class T> __device__ __forceinline__ void cell_cp_async(T *smem, const T *gmem)
+{
+    cell_cp_async_zfill<Bytes>(smem, gmem, true);
+}
+
+// Closes the group of the copies made since the last commit. wait<N> returns when all groups but the N youngest have landed.
+__device__ __forceinline__ void cell_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void cell_cp_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// What cell_device_math.cuh builds on.
+
+__device__ __forceinline__ float cell_detail_rsqrt(float x) { return rsqrtf(x); }
+__device__ __forceinline__ double cell_detail_rsqrt(double x) { return rsqrt(x); }
+
+__device__ __forceinline__ float cell_detail_tanh_approx(float x)
+{
+    float r;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+__device__ __forceinline__ float cell_detail_ex2_approx(float x)
+{
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+__device__ __forceinline__ float cell_detail_rcp_approx(float x)
+{
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+
+// What cell_device_mma.cuh builds on.
+
+__device__ __forceinline__ uint32_t cell_detail_tf32_bits(float v)
+{
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
+    return r;
+}
+
+#define CELL_DETAIL_MMA16(type)                                                                               \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                       \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                       \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                             \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+__device__ __forceinline__ void cell_detail_mma(cell_bf16, float (&c)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2])
+{
+    CELL_DETAIL_MMA16("bf16");
+}
+__device__ __forceinline__ void cell_detail_mma(cell_f16, float (&c)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2])
+{
+    CELL_DETAIL_MMA16("f16");
+}
+#undef CELL_DETAIL_MMA16
+
+__device__ __forceinline__ void cell_detail_mma(cell_tf32, float (&c)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif

@@ -1,0 +1,135 @@
+// One function per operator of the language, in float and double, for both sides of the device library.
+//
+// In: the C math functions, and the three approximations that each side supplies (cell_detail_tanh_approx, _ex2_approx,
+// _rcp_approx). Out: cell_NAME(x). Guaranteed: within a few ulp over the whole range, the right limits at infinities and
+// large arguments, NaN in gives NaN out. The cell_fast_* functions are for kernels whose storage is bf16 or f16; their error
+// stands beside each.
+#ifndef CELL_DEVICE_MATH_CUH
+#define CELL_DEVICE_MATH_CUH
+
+#if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
+#include <math.h>
+#endif
+
+#define CELL_DEFINE_MATH1(name, f32, f64)                                                                     \
+    __device__ __forceinline__ float cell_##name(float x) { return f32(x); }                                  \
+    __device__ __forceinline__ double cell_##name(double x) { return f64(x); }
+
+CELL_DEFINE_MATH1(exp, expf, exp)
+CELL_DEFINE_MATH1(log, logf, log)
+CELL_DEFINE_MATH1(log1p, log1pf, log1p)
+CELL_DEFINE_MATH1(expm1, expm1f, expm1)
+CELL_DEFINE_MATH1(sqrt, sqrtf, sqrt)
+CELL_DEFINE_MATH1(fabs, fabsf, fabs)
+CELL_DEFINE_MATH1(abs, fabsf, fabs)
+CELL_DEFINE_MATH1(sin, sinf, sin)
+CELL_DEFINE_MATH1(cos, cosf, cos)
+CELL_DEFINE_MATH1(tanh, tanhf, tanh)
+CELL_DEFINE_MATH1(erf, erff, erf)
+CELL_DEFINE_MATH1(erfc, erfcf, erfc)
+CELL_DEFINE_MATH1(floor, floorf, floor)
+#undef CELL_DEFINE_MATH1
+
+__device__ __forceinline__ float cell_rsqrt(float x) { return cell_detail_rsqrt(x); }
+__device__ __forceinline__ double cell_rsqrt(double x) { return cell_detail_rsqrt(x); }
+
+__device__ __forceinline__ float cell_atan2(float y, float x) { return atan2f(y, x); }
+__device__ __forceinline__ double cell_atan2(double y, double x) { return atan2(y, x); }
+__device__ __forceinline__ float cell_pow(float x, float y) { return powf(x, y); }
+__device__ __forceinline__ double cell_pow(double x, double y) { return pow(x, y); }
+__device__ __forceinline__ float cell_fma(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double cell_fma(double a, double b, double c) { return fma(a, b, c); }
+
+// NaN if either is NaN, as PyTorch has it and C's fmax has not.
+template <class T> __device__ __forceinline__ T cell_detail_max(T a, T b) { return a > b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T cell_detail_min(T a, T b) { return a < b || a != a ? a : b; }
+
+// 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the smallest results.
+template <class T> __device__ __forceinline__ T cell_detail_sigmoid(T x)
+{
+    const T e = cell_exp(-cell_fabs(x));
+    return (x < T(0) ? e : T(1)) / (T(1) + e);
+}
+
+template <class T> __device__ __forceinline__ T cell_detail_softplus(T x)
+{
+    return cell_detail_max(x, T(0)) + cell_log1p(cell_exp(-cell_fabs(x)));
+}
+
+template <class T> __device__ __forceinline__ T cell_detail_logsigmoid(T x)
+{
+    return cell_detail_min(x, T(0)) - cell_log1p(cell_exp(-cell_fabs(x)));
+}
+
+// x times its gate. The gate's zero wins at -inf, where the product would be NaN.
+template <class T> __device__ __forceinline__ T cell_detail_gated(T x, T gate)
+{
+    return gate == T(0) ? T(0) : x * gate;
+}
+
+template <class T> __device__ __forceinline__ T cell_detail_gelu(T x)
+{
+    // erfc keeps the tail of negative x, where 1 + erf would cancel.
+    return cell_detail_gated(x, T(0.5) * cell_erfc(-x * T(0.70710678118654752440)));
+}
+
+template <class T> __device__ __forceinline__ T cell_detail_gelu_tanh(T x)
+{
+    // 0.5 * (1 + tanh(u)) is sigmoid(2 u). The polynomial is factored so that no inf - inf appears.
+    const T u = T(0.79788456080286535588) * x * (T(1) + T(0.044715) * x * x);
+    return cell_detail_gated(x, cell_detail_sigmoid(T(2) * u));
+}
+
+// The sign's zero is x itself, so that NaN stays NaN.
+template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
+{
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
+}
+
+#define CELL_DEFINE_FROM_DETAIL(T)                                                                            \
+    __device__ __forceinline__ T cell_max(T a, T b) { return cell_detail_max(a, b); }                         \
+    __device__ __forceinline__ T cell_min(T a, T b) { return cell_detail_min(a, b); }                         \
+    __device__ __forceinline__ T cell_clamp(T x, T lo, T hi) { return cell_min(cell_max(x, lo), hi); }        \
+    __device__ __forceinline__ T cell_sigmoid(T x) { return cell_detail_sigmoid(x); }                         \
+    __device__ __forceinline__ T cell_logsigmoid(T x) { return cell_detail_logsigmoid(x); }                   \
+    __device__ __forceinline__ T cell_softplus(T x) { return cell_detail_softplus(x); }                       \
+    __device__ __forceinline__ T cell_silu(T x) { return cell_detail_gated(x, cell_detail_sigmoid(x)); }      \
+    __device__ __forceinline__ T cell_gelu(T x) { return cell_detail_gelu(x); }                               \
+    __device__ __forceinline__ T cell_gelu_tanh(T x) { return cell_detail_gelu_tanh(x); }                     \
+    __device__ __forceinline__ T cell_softsign(T x) { return x / (T(1) + cell_fabs(x)); }                     \
+    __device__ __forceinline__ T cell_elu(T x) { return x > T(0) ? x : cell_expm1(x); }                       \
+    __device__ __forceinline__ T cell_sign(T x) { return cell_detail_sign(x); }                               \
+    __device__ __forceinline__ T cell_relu(T x) { return x < T(0) ? T(0) : x; }
+
+CELL_DEFINE_FROM_DETAIL(float)
+CELL_DEFINE_FROM_DETAIL(double)
+#undef CELL_DEFINE_FROM_DETAIL
+
+__device__ __forceinline__ int cell_max(int a, int b) { return a > b ? a : b; }
+__device__ __forceinline__ int cell_min(int a, int b) { return a < b ? a : b; }
+
+// tanh to 2^-10.9 relative (one special-function operation); exactly +-1 for large |x|.
+__device__ __forceinline__ float cell_fast_tanh(float x) { return cell_detail_tanh_approx(x); }
+
+// exp to (2^-21 + |x| 2^-23) relative; results below 2^-126 are 0.
+__device__ __forceinline__ float cell_fast_exp(float x) { return cell_detail_ex2_approx(x * 1.4426950408889634f); }
+
+// sigmoid to 2^-18 relative for |x| < 16 (two special-function operations); 0 below about -88.
+__device__ __forceinline__ float cell_fast_sigmoid(float x)
+{
+    return cell_detail_rcp_approx(1.0f + cell_detail_ex2_approx(x * -1.4426950408889634f));
+}
+
+// sigmoid to 2^-11.9 absolute with one special-function operation. Not for gates that are multiplied over many steps.
+__device__ __forceinline__ float cell_coarse_sigmoid(float x)
+{
+    return cell_fma(0.5f, cell_detail_tanh_approx(0.5f * x), 0.5f);
+}
+
+// A double kernel is never fast.
+__device__ __forceinline__ double cell_fast_tanh(double x) { return cell_tanh(x); }
+__device__ __forceinline__ double cell_fast_exp(double x) { return cell_exp(x); }
+__device__ __forceinline__ double cell_fast_sigmoid(double x) { return cell_sigmoid(x); }
+__device__ __forceinline__ double cell_coarse_sigmoid(double x) { return cell_sigmoid(x); }
+
+#endif
