@@ -629,10 +629,10 @@ static void print_term(const Module *m, const IxTerm *t, Buf *out)
         buf_f(out, "%s", m->indices.data[t->index].name);
         return;
     }
-    buf_f(out, "((");
+    buf_f(out, t->kind == IA_DIV ? "div(" : "mod(");
     ix_print(m, t->arg, out);
-    buf_f(out, t->kind == IA_DIV ? ") / " : ") %% ");
-    print_poly(m, t->by, out, NULL, true);
+    buf_f(out, ", ");
+    print_poly(m, t->by, out, NULL, false);
     buf_f(out, ")");
 }
 

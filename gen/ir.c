@@ -1,0 +1,564 @@
+/* ir.c: the IR: builders, substitution and the verifier. Passes make nodes only through the builders here, which hash-cons
+ * (structurally equal nodes are one node), compute axes, type and dependences, and keep arguments before their uses. The
+ * verifier recomputes all of it and names the pass that broke it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cellc.h"
+
+/* ---- hash-consing ---- */
+
+typedef struct ConsEntry { uint64_t hash; int kind; void *value; } ConsEntry;
+struct ConsTable { ConsEntry *entries; size_t cap, len; };
+
+void *module_cons(Module *m, int kind, uint64_t hash, const void *key, bool (*same)(const void *, const void *),
+                  void *(*make)(Module *, const void *));
+
+static void cons_insert(ConsEntry *entries, size_t cap, ConsEntry e)
+{
+    size_t at = e.hash & (cap - 1);
+    while (entries[at].value)
+        at = (at + 1) & (cap - 1);
+    entries[at] = e;
+}
+
+static void cons_reserve(Module *m)
+{
+    struct ConsTable *t = m->cons;
+    if (2 * (t->len + 1) <= t->cap)
+        return;
+    size_t cap = t->cap ? 2 * t->cap : 1024;
+    ConsEntry *entries = arena_alloc(m->arena, cap * sizeof *entries);
+    for (size_t i = 0; i < t->cap; i++)
+        if (t->entries[i].value)
+            cons_insert(entries, cap, t->entries[i]);
+    t->entries = entries;
+    t->cap = cap;
+}
+
+/* The one value equal to key: found, or made. Shared by size.c (kinds 1, 2). */
+void *module_cons(Module *m, int kind, uint64_t hash, const void *key, bool (*same)(const void *, const void *),
+                  void *(*make)(Module *, const void *))
+{
+    struct ConsTable *t = m->cons;
+    hash ^= (uint64_t)kind * 0x9e3779b97f4a7c15ull;
+    for (size_t at = t->cap ? hash & (t->cap - 1) : 0; t->cap && t->entries[at].value; at = (at + 1) & (t->cap - 1))
+        if (t->entries[at].hash == hash && t->entries[at].kind == kind && same(t->entries[at].value, key))
+            return t->entries[at].value;
+    void *value = make(m, key);
+    cons_reserve(m);
+    cons_insert(t->entries, t->cap, (ConsEntry){ hash, kind, value });
+    t->len++;
+    return value;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
+    return h * 0xff51afd7ed558ccdull;
+}
+
+/* ---- module ---- */
+
+Module *module_new(Compiler *c, const char *name)
+{
+    Module *m = arena_alloc(c->arena, sizeof *m);
+    m->c = c;
+    m->arena = c->arena;
+    m->name = name;
+    m->span.file = -1;
+    m->at.file = -1;
+    m->cons = arena_alloc(c->arena, sizeof *m->cons);
+    Index batch = { intern(c, "b"), NULL }, time = { intern(c, "t"), NULL };
+    vec_push(m->arena, &m->indices, batch);
+    vec_push(m->arena, &m->indices, time);
+    return m;
+}
+
+IndexId module_index(Module *m, const char *name, const Poly *extent)
+{
+    Index i = { name, extent };
+    vec_push(m->arena, &m->indices, i);
+    return m->indices.len - 1;
+}
+
+TensorId module_tensor(Module *m, Tensor t)
+{
+    vec_push(m->arena, &m->tensors, t);
+    vec_push(m->arena, &m->output, -1);
+    vec_push(m->arena, &m->next, -1);
+    vec_push(m->arena, &m->init, -1);
+    vec_push(m->arena, &m->dinput, -1);
+    vec_push(m->arena, &m->dparam, -1);
+    vec_push(m->arena, &m->dprev, -1);
+    vec_push(m->arena, &m->dparam_init, -1);
+    return m->tensors.len - 1;
+}
+
+void module_at(Module *m, Span span, const CallSite *chain)
+{
+    m->at = span;
+    m->at_chain = chain;
+}
+
+/* ---- building nodes ---- */
+
+static bool same_ids(const int32_t *a, const int32_t *b, int n)
+{
+    return n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0;
+}
+
+typedef struct NodeKey { Module *m; const Node *node; NodeId id; } NodeKey;
+
+static bool node_same_content(const Node *a, const Node *b)
+{
+    if (a->kind != b->kind || a->op != b->op || a->reduce != b->reduce || a->nargs != b->nargs ||
+        a->tensor != b->tensor || a->nmap != b->nmap || a->shift != b->shift || a->nbound != b->nbound ||
+        a->size != b->size || a->ix != b->ix || memcmp(&a->value, &b->value, sizeof a->value) != 0)
+        return false;
+    if (a->kind == N_ARRAY && (a->name != b->name || a->naxes != b->naxes || !same_ids(a->axes, b->axes, a->naxes)))
+        return false;
+    for (int i = 0; i < a->nmap; i++)
+        if (a->map[i] != b->map[i])
+            return false;
+    return same_ids(a->args, b->args, a->nargs) && same_ids(a->bound, b->bound, a->nbound);
+}
+
+static bool node_same(const void *stored, const void *key)
+{
+    const NodeKey *s = stored, *k = key;
+    return node_same_content(&s->m->nodes.data[s->id], k->node);
+}
+
+static void *copy(Module *m, const void *from, size_t bytes)
+{
+    void *to = arena_alloc(m->arena, bytes ? bytes : 1);
+    if (bytes)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+static void *node_make(Module *m, const void *key)
+{
+    Node n = *((const NodeKey *)key)->node;
+    n.axes = copy(m, n.axes, sizeof *n.axes * (size_t)n.naxes);
+    n.args = copy(m, n.args, sizeof *n.args * (size_t)n.nargs);
+    n.map = copy(m, n.map, sizeof *n.map * (size_t)n.nmap);
+    n.bound = copy(m, n.bound, sizeof *n.bound * (size_t)n.nbound);
+    n.span = m->at;
+    n.chain = m->at_chain;
+    vec_push(m->arena, &m->nodes, n);
+    NodeKey *stored = arena_alloc(m->arena, sizeof *stored);
+    stored->m = m;
+    stored->id = m->nodes.len - 1;
+    return stored;
+}
+
+static NodeId node_intern(Module *m, const Node *n)
+{
+    uint64_t bits;
+    memcpy(&bits, &n->value, sizeof bits);
+    uint64_t h = mix((uint64_t)n->kind, (uint64_t)n->op * 64 + (uint64_t)n->reduce);
+    h = mix(h, bits);
+    h = mix(h, (uint64_t)(uintptr_t)n->size ^ (uint64_t)(uintptr_t)n->ix);
+    h = mix(h, (uint64_t)n->tensor * 1000 + (uint64_t)n->shift);
+    for (int i = 0; i < n->nargs; i++)
+        h = mix(h, (uint64_t)n->args[i]);
+    for (int i = 0; i < n->nmap; i++)
+        h = mix(h, (uint64_t)(uintptr_t)n->map[i]);
+    for (int i = 0; i < n->nbound; i++)
+        h = mix(h, (uint64_t)n->bound[i]);
+    for (int i = 0; n->kind == N_ARRAY && i < n->naxes; i++)
+        h = mix(h, (uint64_t)n->axes[i]);
+    NodeKey key = { m, n, -1 };
+    NodeKey *stored = module_cons(m, 3, h, &key, node_same, node_make);
+    return stored->id;
+}
+
+enum { MAX_AXES = 32 };
+typedef struct Axes { IndexId id[MAX_AXES]; int n; } Axes;
+
+static void axes_add(Module *m, Axes *s, IndexId i)
+{
+    if (i < IX_FIRST)
+        return;
+    for (int k = 0; k < s->n; k++)
+        if (s->id[k] == i)
+            return;
+    if (s->n == MAX_AXES)
+        bug(m->c, "ir", "a value with more than %d axes", MAX_AXES);
+    s->id[s->n++] = i;
+}
+
+static void axes_of_ix(Module *m, Axes *s, const IxExpr *e, unsigned *dep)
+{
+    for (int i = 0; i < e->nterms; i++) {
+        if (e->terms[i].kind != IA_INDEX) {
+            axes_of_ix(m, s, e->terms[i].arg, dep);
+            continue;
+        }
+        if (e->terms[i].index == IX_TIME)
+            *dep |= DEP_TIME;
+        axes_add(m, s, e->terms[i].index);
+    }
+}
+
+static unsigned tensor_dep(const Tensor *t)
+{
+    switch (t->kind) {
+    case T_INPUT: return DEP_BATCH | DEP_TIME | DEP_INPUT;
+    case T_PARAM: return DEP_PARAM;
+    case T_STATE: return DEP_BATCH | DEP_TIME | DEP_STATE;
+    case T_OUTPUT: break;
+    case T_DOUT: case T_DNEXT: return DEP_BATCH | DEP_TIME | DEP_COTANGENT;
+    case T_DINIT: return DEP_BATCH | DEP_COTANGENT;
+    }
+    return 0;
+}
+
+static NodeType map_type(const Module *m, Op op, const NodeId *args)
+{
+    switch (op) {
+    case OP_LT: case OP_LE: case OP_EQ: case OP_NE: case OP_AND: case OP_OR: case OP_NOT: return TY_BOOL;
+    case OP_SELECT: return m->nodes.data[args[1]].type == TY_BOOL ? TY_BOOL : TY_REAL;
+    default: return TY_REAL;
+    }
+}
+
+/* Axes, dependences and type of a node whose content is set; the verifier calls it as well. */
+static void node_derive(Module *m, Node *n, Axes *axes)
+{
+    axes->n = 0;
+    n->dep = 0;
+    n->type = TY_REAL;
+    for (int i = 0; i < n->nmap; i++)
+        axes_of_ix(m, axes, n->map[i], &n->dep);
+    for (int i = 0; i < n->nargs; i++) {
+        const Node *a = &m->nodes.data[n->args[i]];
+        n->dep |= a->dep;
+        for (int k = 0; n->kind != N_VIEW && k < a->naxes; k++)
+            axes_add(m, axes, a->axes[k]);
+    }
+    switch (n->kind) {
+    case N_CONST: break;
+    case N_SIZE: n->type = TY_INT; break;
+    case N_INDEX: n->type = TY_INT; axes_of_ix(m, axes, n->ix, &n->dep); break;
+    case N_LOAD: n->dep |= tensor_dep(&m->tensors.data[n->tensor]); break;
+    case N_ARRAY:
+        axes->n = n->naxes;
+        memcpy(axes->id, n->axes, sizeof *n->axes * (size_t)n->naxes);
+        n->type = m->nodes.data[n->args[0]].type;
+        break;
+    case N_VIEW: n->type = m->nodes.data[n->args[0]].type; break;
+    case N_MAP: n->type = map_type(m, n->op, n->args); break;
+    case N_REDUCE: {
+        int kept = 0;
+        for (int i = 0; i < axes->n; i++) {
+            bool bound = false;
+            for (int k = 0; k < n->nbound; k++)
+                bound |= n->bound[k] == axes->id[i];
+            if (!bound)
+                axes->id[kept++] = axes->id[i];
+        }
+        axes->n = kept;
+        for (int k = 0; k < n->nbound; k++)
+            n->dep &= n->bound[k] == IX_BATCH ? ~(unsigned)DEP_BATCH : n->bound[k] == IX_TIME ? ~(unsigned)DEP_TIME : ~0u;
+        break;
+    }
+    }
+}
+
+static NodeId node_build(Module *m, Node n)
+{
+    Axes axes;
+    node_derive(m, &n, &axes);
+    n.axes = axes.id;
+    n.naxes = axes.n;
+    return node_intern(m, &n);
+}
+
+NodeId node_const(Module *m, double v)
+{
+    return node_build(m, (Node){ .kind = N_CONST, .value = v });
+}
+
+NodeId node_size(Module *m, const Poly *p)
+{
+    return node_build(m, (Node){ .kind = N_SIZE, .size = p });
+}
+
+NodeId node_index(Module *m, const IxExpr *ix)
+{
+    return node_build(m, (Node){ .kind = N_INDEX, .ix = ix });
+}
+
+NodeId node_bool(Module *m, bool v)
+{
+    NodeId zero = node_size(m, poly_const(m, 0));
+    return node_map2(m, v ? OP_EQ : OP_NE, zero, zero);
+}
+
+NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n)
+{
+    return node_build(m, (Node){ .kind = N_LOAD, .tensor = t, .map = (const IxExpr **)(uintptr_t)map, .nmap = n });
+}
+
+NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
+{
+    const Node *a = &m->nodes.data[array];
+    bool identity = n == a->naxes;
+    for (int i = 0; identity && i < n; i++) {
+        IndexId which;
+        identity = ix_is_index(map[i], &which) && which == a->axes[i];
+    }
+    if (identity)
+        return array;
+    return node_build(m, (Node){ .kind = N_VIEW, .args = &array, .nargs = 1,
+                                 .map = (const IxExpr **)(uintptr_t)map, .nmap = n });
+}
+
+NodeId node_map(Module *m, Op op, const NodeId *args, int n)
+{
+    return node_build(m, (Node){ .kind = N_MAP, .op = op, .args = (NodeId *)(uintptr_t)args, .nargs = n });
+}
+
+NodeId node_map1(Module *m, Op op, NodeId a)
+{
+    return node_map(m, op, &a, 1);
+}
+
+NodeId node_map2(Module *m, Op op, NodeId a, NodeId b)
+{
+    NodeId args[2] = { a, b };
+    return node_map(m, op, args, 2);
+}
+
+NodeId node_select(Module *m, NodeId cond, NodeId a, NodeId b)
+{
+    NodeId args[3] = { cond, a, b };
+    return node_map(m, OP_SELECT, args, 3);
+}
+
+NodeId node_reduce(Module *m, ReduceOp r, NodeId a, const IndexId *bound, int n)
+{
+    if (n == 0)
+        return a;
+    return node_build(m, (Node){ .kind = N_REDUCE, .reduce = r, .args = &a, .nargs = 1,
+                                 .bound = (IndexId *)(uintptr_t)bound, .nbound = n });
+}
+
+NodeId node_array(Module *m, NodeId a, const IndexId *axes, int n, const char *name, Span span)
+{
+    Span before = m->at;
+    if (span.file >= 0)
+        m->at = span;
+    NodeId r = node_build(m, (Node){ .kind = N_ARRAY, .args = &a, .nargs = 1, .name = name,
+                                     .axes = (IndexId *)(uintptr_t)axes, .naxes = n });
+    m->at = before;
+    return r;
+}
+
+/* ---- substitution ---- */
+
+typedef struct Subst {
+    Module *m;
+    const IndexId *from;
+    const IxExpr *const *to;
+    int n;
+    NodeId *done;                 /* per node: its image, or -1 */
+} Subst;
+
+static NodeId subst_node(Subst *s, NodeId id);
+
+static bool touches(const Subst *s, const Node *n)
+{
+    for (int i = 0; i < n->naxes; i++)
+        for (int k = 0; k < s->n; k++)
+            if (n->axes[i] == s->from[k])
+                return true;
+    return false;
+}
+
+static NodeId subst_reduce(Subst *s, NodeId id)
+{
+    Module *m = s->m;
+    Node n = m->nodes.data[id];
+    IndexId *from = arena_alloc(m->arena, sizeof *from * (size_t)(s->n + n.nbound));
+    const IxExpr **to = arena_alloc(m->arena, sizeof *to * (size_t)(s->n + n.nbound));
+    IndexId *bound = copy(m, n.bound, sizeof *bound * (size_t)n.nbound);
+    int count = 0;
+    for (int k = 0; k < s->n; k++) {
+        bool hidden = false;
+        for (int i = 0; i < n.nbound; i++)
+            hidden |= n.bound[i] == s->from[k];
+        if (hidden)
+            continue;
+        from[count] = s->from[k];
+        to[count++] = s->to[k];
+    }
+    int outer = count;
+    for (int i = 0; i < n.nbound; i++) {
+        bool captured = false;
+        for (int k = 0; k < outer; k++)
+            captured |= ix_uses(to[k], n.bound[i]);
+        if (!captured || n.bound[i] < IX_FIRST)
+            continue;
+        Index old = m->indices.data[n.bound[i]];
+        bound[i] = module_index(m, old.name, old.extent);
+        from[count] = n.bound[i];
+        to[count++] = ix_index(m, bound[i]);
+    }
+    NodeId body = node_subst(m, n.args[0], from, to, count);
+    return node_reduce(m, n.reduce, body, bound, n.nbound);
+}
+
+static const IxExpr **subst_map(Subst *s, const IxExpr *const *map, int n)
+{
+    const IxExpr **to = arena_alloc(s->m->arena, sizeof *to * (size_t)(n + 1));
+    for (int i = 0; i < n; i++)
+        to[i] = ix_subst(s->m, map[i], s->from, s->to, s->n);
+    return to;
+}
+
+static NodeId subst_fresh(Subst *s, NodeId id)
+{
+    Module *m = s->m;
+    Node n = m->nodes.data[id];
+    switch (n.kind) {
+    case N_CONST: case N_SIZE: return id;
+    case N_INDEX: return node_index(m, ix_subst(m, n.ix, s->from, s->to, s->n));
+    case N_LOAD: return node_load(m, n.tensor, subst_map(s, n.map, n.nmap), n.nmap);
+    case N_VIEW: return node_view(m, n.args[0], subst_map(s, n.map, n.nmap), n.nmap);
+    case N_ARRAY: {
+        const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(n.naxes + 1));
+        for (int i = 0; i < n.naxes; i++)
+            map[i] = ix_subst(m, ix_index(m, n.axes[i]), s->from, s->to, s->n);
+        return node_view(m, id, map, n.naxes);
+    }
+    case N_MAP: {
+        NodeId args[4];
+        for (int i = 0; i < n.nargs; i++)
+            args[i] = subst_node(s, n.args[i]);
+        return node_map(m, n.op, args, n.nargs);
+    }
+    case N_REDUCE: return subst_reduce(s, id);
+    }
+    return id;
+}
+
+static NodeId subst_node(Subst *s, NodeId id)
+{
+    if (!touches(s, &s->m->nodes.data[id]))
+        return id;
+    if (s->done[id] < 0)
+        s->done[id] = subst_fresh(s, id);
+    return s->done[id];
+}
+
+NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n)
+{
+    Subst s = { m, from, to, n, NULL };
+    if (n == 0 || !touches(&s, &m->nodes.data[a]))
+        return a;
+    s.done = malloc(sizeof *s.done * (size_t)(a + 1));
+    if (!s.done)
+        bug(m->c, "ir", "out of memory");
+    for (NodeId i = 0; i <= a; i++)
+        s.done[i] = -1;
+    NodeId r = subst_node(&s, a);
+    free(s.done);
+    return r;
+}
+
+/* ---- verifier ---- */
+
+typedef struct Verify { const Module *m; const char *pass; } Verify;
+
+#define REQUIRE(v, cond, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(cond))                                                                                                   \
+            bug((v)->m->c, (v)->pass, __VA_ARGS__);                                                                    \
+    } while (0)
+
+static void verify_shape(const Verify *v, NodeId id, const Node *n)
+{
+    const Module *m = v->m;
+    switch (n->kind) {
+    case N_LOAD:
+        REQUIRE(v, n->tensor >= 0 && n->tensor < m->tensors.len, "%%%d loads no tensor", id);
+        REQUIRE(v, m->tensors.data[n->tensor].kind != T_OUTPUT, "%%%d loads an output", id);
+        REQUIRE(v, n->nmap == m->tensors.data[n->tensor].rank, "%%%d: map of %d for rank %d", id, n->nmap,
+                m->tensors.data[n->tensor].rank);
+        break;
+    case N_VIEW:
+        REQUIRE(v, n->nargs == 1 && m->nodes.data[n->args[0]].kind == N_ARRAY, "%%%d views no array", id);
+        REQUIRE(v, n->nmap == m->nodes.data[n->args[0]].naxes, "%%%d: map of %d", id, n->nmap);
+        break;
+    case N_MAP:
+        REQUIRE(v, n->op < OP_COUNT && n->nargs == op_table[n->op].arity, "%%%d: %d arguments", id, n->nargs);
+        break;
+    case N_REDUCE:
+        REQUIRE(v, n->nargs == 1 && n->nbound > 0, "%%%d reduces nothing", id);
+        REQUIRE(v, n->reduce == R_SUM || n->reduce == R_MAX || n->reduce == R_MIN || n->reduce == R_PROD,
+                "%%%d: reduction kind %d", id, n->reduce);
+        break;
+    case N_ARRAY:
+        REQUIRE(v, n->nargs == 1, "%%%d holds nothing", id);
+        break;
+    default:
+        break;
+    }
+}
+
+static void verify_node(const Verify *v, NodeId id)
+{
+    const Module *m = v->m;
+    const Node *n = &m->nodes.data[id];
+    for (int i = 0; i < n->nargs; i++)
+        REQUIRE(v, n->args[i] >= 0 && n->args[i] < id, "%%%d uses %%%d", id, n->args[i]);
+    for (int i = 0; i < n->nbound; i++)
+        REQUIRE(v, n->bound[i] >= 0 && n->bound[i] < m->indices.len, "%%%d binds no index", id);
+    verify_shape(v, id, n);
+    Axes axes;
+    Node again = *n;
+    node_derive((Module *)(uintptr_t)m, &again, &axes);
+    REQUIRE(v, axes.n == n->naxes && same_ids(axes.id, n->axes, axes.n), "%%%d has wrong axes", id);
+    REQUIRE(v, again.dep == n->dep && again.type == n->type, "%%%d has wrong dependences or type", id);
+    for (int i = 0; n->kind == N_ARRAY && i < m->nodes.data[n->args[0]].naxes; i++) {
+        bool found = false;
+        for (int k = 0; k < n->naxes; k++)
+            found |= n->axes[k] == m->nodes.data[n->args[0]].axes[i];
+        REQUIRE(v, found, "array %%%d (%s) leaves an axis of its value free", id, n->name ? n->name : "");
+    }
+}
+
+static void verify_root(const Verify *v, NodeId id, const Tensor *t, const char *what)
+{
+    if (id < 0)
+        return;
+    REQUIRE(v, id < v->m->nodes.len, "%s of %s is no node", what, t->name);
+    const Node *n = &v->m->nodes.data[id];
+    REQUIRE(v, n->kind == N_ARRAY, "%s of %s is not an array", what, t->name);
+    REQUIRE(v, n->naxes == t->rank, "%s of %s has %d axes, the tensor %d", what, t->name, n->naxes, t->rank);
+    for (int i = 0; i < t->rank; i++)
+        REQUIRE(v, v->m->indices.data[n->axes[i]].extent == t->axes[i], "%s of %s: extent of axis %d", what, t->name, i);
+}
+
+void ir_verify(const Module *m, const char *pass)
+{
+    Verify v = { m, pass };
+    for (NodeId id = 0; id < m->nodes.len; id++)
+        verify_node(&v, id);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        verify_root(&v, m->output.data[t], x, "output");
+        verify_root(&v, m->next.data[t], x, "next state");
+        verify_root(&v, m->init.data[t], x, "initial state");
+        verify_root(&v, m->dinput.data[t], x, "gradient");
+        verify_root(&v, m->dparam.data[t], x, "gradient");
+        verify_root(&v, m->dprev.data[t], x, "adjoint");
+        verify_root(&v, m->dparam_init.data[t], x, "gradient through the initial state");
+        REQUIRE(&v, x->kind != T_STATE || m->next.data[t] >= 0, "state %s has no next value", x->name);
+        REQUIRE(&v, x->kind != T_OUTPUT || m->output.data[t] >= 0, "output %s has no value", x->name);
+    }
+}
