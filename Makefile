@@ -12,9 +12,9 @@ CUDA_ARCHS ?= 80 86 89 90
 FLEX ?= flex
 BISON ?= bison
 
+comma := ,
 WARN := -Wall -Wextra $(WERROR)
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
-comma := ,
 CFLAGS ?= -g -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
 
