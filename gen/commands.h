@@ -1,0 +1,33 @@
+/* commands.h: the subcommands of cellc. Each takes its own argc and argv (argv[0] is the command's name), reads its
+ * options with options_parse, prints what it has to print and gives the exit code: 0 right, 1 the user's error,
+ * 2 wrong usage, 70 ours. */
+#ifndef CELLC_COMMANDS_H
+#define CELLC_COMMANDS_H
+
+#include "cellc.h"
+
+int cmd_build(int argc, char **argv);      /* build.c */
+int cmd_emit(int argc, char **argv);       /* build.c */
+int cmd_explain(int argc, char **argv);    /* explain.c */
+int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
+int cmd_check(int argc, char **argv);      /* check.c */
+int cmd_run(int argc, char **argv);        /* eval.c */
+int cmd_ops(int argc, char **argv);        /* ops.c */
+int cmd_random(int argc, char **argv);     /* random_cell.c */
+
+/* pipeline.c: the passes in order, as a table; --dump-after takes their names. */
+typedef struct Pass {
+    const char *name;
+    void (*run)(Module *m);       /* NULL for the passes of the front end, which make the module */
+    const char *what;             /* for the help */
+} Pass;
+extern const Pass reference_passes[];      /* up to what emit_c reads; a row with a NULL name ends it */
+extern const Pass fast_passes[];           /* up to what the CUDA emitters read */
+bool pass_exists(const char *name);
+
+/* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints them. NULL when
+ * there are errors, and after a dump was written to stdout (c->dump_after), which *dumped tells; dumped may be NULL when
+ * c->dump_after is. */
+Module *compile(Compiler *c, const char *path, const Pass *passes, bool *dumped);
+
+#endif
