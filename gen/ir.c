@@ -298,9 +298,37 @@ NodeId node_bool(Module *m, bool v)
     return node_map2(m, v ? OP_EQ : OP_NE, zero, zero);
 }
 
+/* The condition under which e is in [0, extent), as far as it is not proved; -1 when it is. */
+static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId guard)
+{
+    const Poly *lo, *hi, *last = poly_sub(m, extent, poly_const(m, 1));
+    bool known = ix_range(m, e, &lo, &hi);
+    NodeId side[2] = { -1, -1 };
+    if (!known || !poly_nonneg(lo))
+        side[0] = node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, e));
+    if (!known || !poly_nonneg(poly_sub(m, last, hi)))
+        side[1] = node_map2(m, OP_LT, node_index(m, e), node_size(m, extent));
+    for (int i = 0; i < 2; i++)
+        if (side[i] >= 0)
+            guard = guard < 0 ? side[i] : node_map2(m, OP_AND, guard, side[i]);
+    return guard;
+}
+
+/* Every read is total: where its range is not proved, it is 0 outside. The spec's own guards make that unreachable, but
+ * adjoints may carry a read out from under them. */
+static NodeId total_read(Module *m, NodeId guard, NodeId read)
+{
+    return guard < 0 ? read : node_select(m, guard, read, node_const(m, 0));
+}
+
 NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n)
 {
-    return node_build(m, (Node){ .kind = N_LOAD, .tensor = t, .map = (const IxExpr **)(uintptr_t)map, .nmap = n });
+    NodeId guard = -1;
+    for (int i = 0; i < n; i++)
+        guard = range_guard(m, map[i], m->tensors.data[t].axes[i], guard);
+    NodeId load = node_build(m, (Node){ .kind = N_LOAD, .tensor = t, .map = (const IxExpr **)(uintptr_t)map,
+                                        .nmap = n });
+    return total_read(m, guard, load);
 }
 
 NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
@@ -313,8 +341,12 @@ NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
     }
     if (identity)
         return array;
-    return node_build(m, (Node){ .kind = N_VIEW, .args = &array, .nargs = 1,
-                                 .map = (const IxExpr **)(uintptr_t)map, .nmap = n });
+    NodeId guard = -1;
+    for (int i = 0; i < n; i++)
+        guard = range_guard(m, map[i], m->indices.data[m->nodes.data[array].axes[i]].extent, guard);
+    NodeId view = node_build(m, (Node){ .kind = N_VIEW, .args = &array, .nargs = 1,
+                                        .map = (const IxExpr **)(uintptr_t)map, .nmap = n });
+    return total_read(m, guard, view);
 }
 
 NodeId node_map(Module *m, Op op, const NodeId *args, int n)

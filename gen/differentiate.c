@@ -1,0 +1,575 @@
+/* differentiate.c: reverse mode on the IR. In comes a module whose roots are outputs and next states; out go, in the same
+ * module, the adjoint graph and the roots dinput, dparam, dprev and dparam_init. In index notation the adjoint of a
+ * contraction is a contraction, of broadcasting a sum, and of an index map its inverse: where the map can be solved for the
+ * indices (offsets, mixed radix, wraps, diagonals, constants) the adjoint is a guarded read, elsewhere a guarded sum. It is
+ * guaranteed that no adjoint reads a value under a weaker guard than the spec did.
+ *
+ * The cotangent of a node is a list of (guard, value) pairs, so that a rule's factors stay under the guard of the branch
+ * that they come from; the list becomes one value where it reaches an array. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cellc.h"
+
+typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
+typedef Vec(Part) PartVec;
+
+typedef struct Diff {
+    Module *m;
+    int n;                        /* nodes that existed before */
+    PartVec *adj;                 /* per node */
+    PartVec *tensor;              /* per tensor: parts over its axes */
+    IndexId **axes;               /* per tensor: the indices of its gradient */
+    bool *needs;                  /* per node: something to differentiate is below */
+} Diff;
+
+static const Node *at(const Diff *d, NodeId id)
+{
+    return &d->m->nodes.data[id];
+}
+
+static bool has_axis(const Node *n, IndexId i)
+{
+    for (int k = 0; k < n->naxes; k++)
+        if (n->axes[k] == i)
+            return true;
+    return false;
+}
+
+static NodeId zero(Module *m)
+{
+    return node_const(m, 0);
+}
+
+static NodeId guarded(Module *m, NodeId cond, NodeId value)
+{
+    return cond < 0 ? value : node_select(m, cond, value, zero(m));
+}
+
+static NodeId both(Module *m, NodeId a, NodeId b)
+{
+    return a < 0 ? b : b < 0 || a == b ? a : node_map2(m, OP_AND, a, b);
+}
+
+static void add_part(Module *m, PartVec *parts, NodeId cond, NodeId value)
+{
+    for (int i = 0; i < parts->len; i++)
+        if (parts->data[i].cond == cond) {
+            parts->data[i].value = node_map2(m, OP_ADD, parts->data[i].value, value);
+            return;
+        }
+    Part p = { cond, value };
+    vec_push(m->arena, parts, p);
+}
+
+static NodeId total(Module *m, const PartVec *parts)
+{
+    NodeId sum = -1;
+    for (int i = 0; i < parts->len; i++) {
+        NodeId v = guarded(m, parts->data[i].cond, parts->data[i].value);
+        sum = sum < 0 ? v : node_map2(m, OP_ADD, sum, v);
+    }
+    return sum < 0 ? zero(m) : sum;
+}
+
+/* Splits a conjunction into what does not vary over the given indices (kept outside) and what does. */
+static void split_guard(Diff *d, NodeId cond, const IndexId *over, int n, NodeId *outside, NodeId *inside)
+{
+    if (cond < 0)
+        return;
+    if (at(d, cond)->kind == N_MAP && at(d, cond)->op == OP_AND) {
+        NodeId a = at(d, cond)->args[0], b = at(d, cond)->args[1];
+        split_guard(d, a, over, n, outside, inside);
+        split_guard(d, b, over, n, outside, inside);
+        return;
+    }
+    bool varies = false;
+    for (int i = 0; i < n; i++)
+        varies |= has_axis(at(d, cond), over[i]);
+    NodeId *to = varies ? inside : outside;
+    *to = both(d->m, *to, cond);
+}
+
+/* Sums value (under cond) over the indices that are in either but not in keep; what is left of the guard goes to *cond. */
+static NodeId sum_extra(Diff *d, NodeId *cond, NodeId value, const IndexId *keep, int nkeep)
+{
+    IndexId over[64];
+    int n = 0;
+    for (int side = 0; side < 2; side++) {
+        const Node *x = side ? (*cond < 0 ? NULL : at(d, *cond)) : at(d, value);
+        for (int i = 0; x && i < x->naxes; i++) {
+            bool known = false;
+            for (int k = 0; k < nkeep; k++)
+                known |= keep[k] == x->axes[i];
+            for (int k = 0; k < n; k++)
+                known |= over[k] == x->axes[i];
+            if (!known && n < 64)
+                over[n++] = x->axes[i];
+        }
+    }
+    if (n == 0)
+        return value;
+    NodeId outside = -1, inside = -1;
+    split_guard(d, *cond, over, n, &outside, &inside);
+    *cond = outside;
+    return node_reduce(d->m, R_SUM, guarded(d->m, inside, value), over, n);
+}
+
+static void contribute(Diff *d, NodeId to, NodeId cond, NodeId value)
+{
+    if (!d->needs[to])
+        return;
+    const Node *n = at(d, to);
+    IndexId axes[64];
+    int naxes = n->naxes;
+    memcpy(axes, n->axes, sizeof *axes * (size_t)naxes);
+    value = sum_extra(d, &cond, value, axes, naxes);
+    add_part(d->m, &d->adj[to], cond, value);
+}
+
+/* ---- inverse of an index map ---- */
+
+typedef struct Solve {
+    Diff *d;
+    IndexId from[64];             /* the map's indices, renamed apart from the array's axes */
+    const IxExpr *to[64];         /* solution, NULL while unsolved */
+    int n;
+    NodeId guard;
+} Solve;
+
+static int unknown_at(const Solve *s, IndexId i)
+{
+    for (int k = 0; k < s->n; k++)
+        if (s->from[k] == i && !s->to[k])
+            return k;
+    return -1;
+}
+
+static void require(Solve *s, Op op, const IxExpr *a, const IxExpr *b)
+{
+    Module *m = s->d->m;
+    s->guard = both(m, s->guard, node_map2(m, op, node_index(m, a), node_index(m, b)));
+}
+
+/* 0 <= e < extent, as far as it is not proved. */
+static void require_within(Solve *s, const IxExpr *e, const Poly *extent)
+{
+    Module *m = s->d->m;
+    const Poly *lo, *hi, *one = poly_const(m, 1);
+    bool known = ix_range(m, e, &lo, &hi);
+    if (!known || !poly_nonneg(lo))
+        require(s, OP_LE, ix_const(m, poly_const(m, 0)), e);
+    if (!known || !poly_nonneg(poly_sub(m, poly_sub(m, extent, one), hi)))
+        require(s, OP_LT, e, ix_const(m, extent));
+}
+
+static void settle(Solve *s, int k, const IxExpr *value)
+{
+    Module *m = s->d->m;
+    s->to[k] = value;
+    for (int i = 0; i < s->n; i++)
+        if (s->to[i] && i != k)
+            s->to[i] = ix_subst(m, s->to[i], &s->from[k], &value, 1);
+}
+
+/* e = offset + i1 + c2*i2 + ... with c2 = extent of i1, c3 = c2 * extent of i2, ...: all unknown. */
+static bool solve_radix(Solve *s, const IxExpr *e, IndexId axis)
+{
+    Module *m = s->d->m;
+    const Poly *radix = poly_const(m, 1);
+    int order[16], n = 0;
+    if (e->nterms > 16 || e->nterms == 0)
+        return false;
+    while (n < e->nterms) {
+        int found = -1;
+        for (int i = 0; i < e->nterms && found < 0; i++)
+            if (e->terms[i].kind == IA_INDEX && e->terms[i].coef == radix && unknown_at(s, e->terms[i].index) >= 0)
+                found = i;
+        for (int i = 0; i < n; i++)
+            if (found == order[i])
+                return false;
+        if (found < 0)
+            return false;
+        order[n++] = found;
+        radix = poly_mul(m, radix, m->indices.data[e->terms[found].index].extent);
+    }
+    const IxExpr *r = ix_sub(m, ix_index(m, axis), ix_const(m, e->offset));
+    require_within(s, r, radix);
+    for (int i = 0; i < n; i++) {
+        const IxTerm *t = &e->terms[order[i]];
+        const IxExpr *digit = ix_div(m, r, t->coef);
+        if (i + 1 < n)
+            digit = ix_mod(m, digit, m->indices.data[t->index].extent);
+        settle(s, unknown_at(s, t->index), digit);
+    }
+    return true;
+}
+
+/* The sign (+1, -1) of a term that is a plain unknown index with that coefficient, else 0. */
+static int unit_term(const Solve *s, const IxTerm *t)
+{
+    if (t->kind != IA_INDEX || unknown_at(s, t->index) < 0 || !t->coef->is_const)
+        return 0;
+    return t->coef->value == 1 ? 1 : t->coef->value == -1 ? -1 : 0;
+}
+
+/* u from axis = e, where u stands in e once, as a term +-u: u = +-(axis - rest). */
+static const IxExpr *isolate(Solve *s, const IxExpr *e, int term, const IxExpr *axis)
+{
+    Module *m = s->d->m;
+    int sign = unit_term(s, &e->terms[term]);
+    const IxExpr *u = ix_scale(m, ix_index(m, e->terms[term].index), poly_const(m, sign));
+    const IxExpr *rest = ix_sub(m, e, u);
+    if (ix_uses(rest, e->terms[term].index))
+        return NULL;
+    return ix_scale(m, ix_sub(m, axis, rest), poly_const(m, sign));
+}
+
+static bool solve_wrap(Solve *s, const IxExpr *e, IndexId axis)
+{
+    Module *m = s->d->m;
+    if (e->nterms != 1 || e->terms[0].kind != IA_MOD || e->offset->nterms || !e->terms[0].coef->is_const ||
+        e->terms[0].coef->value != 1)
+        return false;
+    const IxExpr *arg = e->terms[0].arg;
+    const Poly *by = e->terms[0].by;
+    for (int i = 0; i < arg->nterms; i++) {
+        if (!unit_term(s, &arg->terms[i]))
+            continue;
+        IndexId u = arg->terms[i].index;
+        const Poly *extent = m->indices.data[u].extent;
+        const IxExpr *value = isolate(s, arg, i, ix_index(m, axis));
+        if (!value || !poly_nonneg(poly_sub(m, by, extent)))
+            continue;
+        require_within(s, ix_index(m, axis), by);
+        value = ix_mod(m, value, by);
+        require_within(s, value, extent);
+        settle(s, unknown_at(s, u), value);
+        return true;
+    }
+    return false;
+}
+
+static bool solve_unit(Solve *s, const IxExpr *e, IndexId axis)
+{
+    Module *m = s->d->m;
+    for (int i = 0; i < e->nterms; i++) {
+        if (!unit_term(s, &e->terms[i]))
+            continue;
+        IndexId u = e->terms[i].index;
+        const IxExpr *value = isolate(s, e, i, ix_index(m, axis));
+        if (!value)
+            continue;
+        require_within(s, value, m->indices.data[u].extent);
+        settle(s, unknown_at(s, u), value);
+        return true;
+    }
+    return false;
+}
+
+static void solve_axis(Solve *s, const IxExpr *e, IndexId axis)
+{
+    Module *m = s->d->m;
+    for (int k = 0; k < s->n; k++)
+        if (s->to[k])
+            e = ix_subst(m, e, &s->from[k], &s->to[k], 1);
+    if (solve_radix(s, e, axis) || solve_wrap(s, e, axis) || solve_unit(s, e, axis))
+        return;
+    require(s, OP_EQ, e, ix_index(m, axis));
+}
+
+static void collect_indices(const IxExpr *e, Solve *s)
+{
+    for (int i = 0; i < e->nterms; i++) {
+        if (e->terms[i].kind != IA_INDEX) {
+            collect_indices(e->terms[i].arg, s);
+            continue;
+        }
+        bool known = e->terms[i].index < IX_FIRST;
+        for (int k = 0; k < s->n; k++)
+            known |= s->from[k] == e->terms[i].index;
+        if (!known && s->n < 64)
+            s->from[s->n++] = e->terms[i].index;
+    }
+}
+
+/* What remains unsolved is summed: over an index of the map that neither the value nor the guard uses, by its extent. */
+static NodeId sum_unsolved(Solve *s, NodeId value)
+{
+    Module *m = s->d->m;
+    IndexId over[64];
+    int n = 0;
+    for (int k = 0; k < s->n; k++) {
+        if (s->to[k])
+            continue;
+        if (has_axis(at(s->d, value), s->from[k]))
+            over[n++] = s->from[k];
+        else
+            value = node_map2(m, OP_MUL, value, node_size(m, m->indices.data[s->from[k]].extent));
+    }
+    return node_reduce(m, R_SUM, value, over, n);
+}
+
+/* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond guards value. */
+static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes, int n)
+{
+    Module *m = d->m;
+    Solve s = { .d = d, .guard = -1 };
+    for (int k = 0; k < n; k++)
+        collect_indices(map[k], &s);
+    const IxExpr *apart[64];
+    IndexId old[64];
+    for (int k = 0; k < s.n; k++) {
+        old[k] = s.from[k];
+        for (int i = 0; i < n; i++)
+            if (axes[i] == old[k])
+                s.from[k] = module_index(m, m->indices.data[old[k]].name, m->indices.data[old[k]].extent);
+        apart[k] = ix_index(m, s.from[k]);
+    }
+    value = node_subst(m, guarded(m, cond, value), old, apart, s.n);
+    for (int k = 0; k < n; k++)
+        solve_axis(&s, ix_subst(m, map[k], old, apart, s.n), axes[k]);
+    IndexId from[64];
+    const IxExpr *to[64];
+    int solved = 0;
+    for (int k = 0; k < s.n; k++)
+        if (s.to[k]) {
+            from[solved] = s.from[k];
+            to[solved++] = s.to[k];
+        }
+    value = node_subst(m, value, from, to, solved);
+    if (s.guard >= 0)
+        value = guarded(m, node_subst(m, s.guard, from, to, solved), value);
+    return sum_unsolved(&s, value);
+}
+
+/* ---- one rule per kind of node ---- */
+
+/* The indices of a tensor's gradient: those of its first plain use, so that names stay the user's, else fresh ones. */
+static IndexId *tensor_axes(Diff *d, TensorId t, const Node *use)
+{
+    Module *m = d->m;
+    const Tensor *x = &m->tensors.data[t];
+    if (d->axes[t])
+        return d->axes[t];
+    d->axes[t] = arena_alloc(m->arena, sizeof(IndexId) * (size_t)(x->rank + 1));
+    for (int k = 0; k < x->rank; k++) {
+        IndexId i = -1;
+        bool plain = use && ix_is_index(use->map[k], &i) && i >= IX_FIRST && m->indices.data[i].extent == x->axes[k];
+        for (int j = 0; j < k && plain; j++)
+            plain = d->axes[t][j] != i;
+        d->axes[t][k] = plain ? i : module_index(m, intern_f(m->c, "r%d", k), x->axes[k]);
+    }
+    return d->axes[t];
+}
+
+static void diff_load(Diff *d, const Node *n, Part p)
+{
+    const Tensor *t = &d->m->tensors.data[n->tensor];
+    if (t->kind > T_STATE || t->no_grad)
+        return;
+    IndexId *axes = tensor_axes(d, n->tensor, n);
+    add_part(d->m, &d->tensor[n->tensor], -1, inverse(d, p.cond, p.value, n->map, axes, t->rank));
+}
+
+static void diff_view(Diff *d, const Node *n, Part p)
+{
+    const Node *array = at(d, n->args[0]);
+    int naxes = array->naxes;
+    IndexId axes[64];
+    memcpy(axes, array->axes, sizeof *axes * (size_t)naxes);
+    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes);
+    contribute(d, n->args[0], -1, value);
+}
+
+static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
+{
+    Module *m = d->m;
+    if (n->op == OP_SELECT) {
+        NodeId not_taken = node_map1(m, OP_NOT, n->args[0]);
+        contribute(d, n->args[1], both(m, p.cond, n->args[0]), p.value);
+        contribute(d, n->args[2], both(m, p.cond, not_taken), p.value);
+        return;
+    }
+    if (!op_table[n->op].adjoint)
+        return;
+    for (int k = 0; k < n->nargs; k++) {
+        if (!d->needs[n->args[k]])
+            continue;
+        NodeId g = op_table[n->op].adjoint(m, k, n->args, id, p.value);
+        if (g >= 0)
+            contribute(d, n->args[k], p.cond, g);
+    }
+}
+
+/* Product of all the others, written without division so that zeros are right. */
+static NodeId others(Diff *d, const Node *n)
+{
+    Module *m = d->m;
+    IndexId fresh[64];
+    const IxExpr *to[64];
+    NodeId same = -1;
+    for (int i = 0; i < n->nbound; i++) {
+        Index old = m->indices.data[n->bound[i]];
+        fresh[i] = module_index(m, old.name, old.extent);
+        to[i] = ix_index(m, fresh[i]);
+        same = both(m, same, node_map2(m, OP_EQ, node_index(m, to[i]), node_index(m, ix_index(m, n->bound[i]))));
+    }
+    NodeId body = node_subst(m, n->args[0], n->bound, to, n->nbound);
+    return node_reduce(m, R_PROD, node_select(m, same, node_const(m, 1), body), fresh, n->nbound);
+}
+
+static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
+{
+    Module *m = d->m;
+    NodeId a = n->args[0], g = p.value;
+    if (n->reduce == R_PROD) {
+        g = node_map2(m, OP_MUL, g, others(d, n));
+    } else if (n->reduce != R_SUM) {
+        NodeId hit = node_map2(m, OP_EQ, a, id), one = node_const(m, 1);
+        NodeId ties = node_reduce(m, R_SUM, node_select(m, hit, one, zero(m)), n->bound, n->nbound);
+        g = node_select(m, hit, node_map2(m, OP_DIV, g, ties), zero(m));
+    }
+    contribute(d, a, p.cond, g);
+}
+
+static const char *adjoint_name(Module *m, const char *name)
+{
+    return name ? intern_f(m->c, "d_%s", name) : NULL;
+}
+
+static void diff_node(Diff *d, NodeId id)
+{
+    Module *m = d->m;
+    Node n = *at(d, id);
+    module_at(m, n.span, n.chain);
+    if (n.kind == N_ARRAY) {
+        NodeId g = node_array(m, total(m, &d->adj[id]), n.axes, n.naxes, adjoint_name(m, n.name), n.span);
+        contribute(d, n.args[0], -1, g);
+        return;
+    }
+    for (int i = 0; i < d->adj[id].len; i++) {
+        Part p = d->adj[id].data[i];
+        switch (n.kind) {
+        case N_LOAD: diff_load(d, &n, p); break;
+        case N_VIEW: diff_view(d, &n, p); break;
+        case N_MAP: diff_map(d, id, &n, p); break;
+        case N_REDUCE: diff_reduce(d, id, &n, p); break;
+        default: break;
+        }
+    }
+}
+
+/* ---- the whole graph ---- */
+
+static void find_needs(Diff *d)
+{
+    for (NodeId id = 0; id < d->n; id++) {
+        const Node *n = at(d, id);
+        bool needs = false;
+        for (int i = 0; i < n->nargs; i++)
+            needs |= d->needs[n->args[i]];
+        if (n->kind == N_LOAD) {
+            const Tensor *t = &d->m->tensors.data[n->tensor];
+            needs = t->kind <= T_STATE && !t->no_grad;
+        }
+        if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP))
+            needs = false;
+        d->needs[id] = needs;
+    }
+}
+
+static void seed(Diff *d, NodeId root, TensorKind kind, TensorId of, const char *prefix)
+{
+    Module *m = d->m;
+    Tensor t = m->tensors.data[of];
+    Tensor g = { .name = intern_f(m->c, "%s%s", prefix, t.name), .kind = kind, .of = of, .no_grad = true,
+                 .dtype = t.dtype, .rank = t.rank, .axes = t.axes, .span = t.span };
+    TensorId id = module_tensor(m, g);
+    const IxExpr *map[64];
+    for (int k = 0; k < t.rank; k++)
+        map[k] = ix_index(m, at(d, root)->axes[k]);
+    contribute(d, root, -1, node_load(m, id, map, t.rank));
+}
+
+static void sweep(Diff *d)
+{
+    for (NodeId id = d->n - 1; id >= 0; id--)
+        if (d->adj[id].len)
+            diff_node(d, id);
+}
+
+/* The gradient root of a tensor, reduced over nb of (batch, time), or -1 when nothing reached it and none is asked for. */
+static NodeId gradient(Diff *d, TensorId t, int nb)
+{
+    static const IndexId bt[2] = { IX_BATCH, IX_TIME };
+    Module *m = d->m;
+    Tensor x = m->tensors.data[t];
+    module_at(m, x.span, NULL);
+    IndexId *axes = tensor_axes(d, t, NULL);
+    NodeId v = total(m, &d->tensor[t]);
+    if (d->tensor[t].len)
+        v = node_reduce(m, R_SUM, v, bt, nb);
+    return node_array(m, v, axes, x.rank, intern_f(m->c, "d_%s", x.name), x.span);
+}
+
+static Diff diff_begin(Module *m, int tensors)
+{
+    Diff d = { .m = m, .n = m->nodes.len };
+    d.adj = arena_alloc(m->arena, sizeof *d.adj * (size_t)(d.n + 1));
+    d.needs = arena_alloc(m->arena, sizeof *d.needs * (size_t)(d.n + 1));
+    d.tensor = arena_alloc(m->arena, sizeof *d.tensor * (size_t)(tensors + 1));
+    d.axes = arena_alloc(m->arena, sizeof *d.axes * (size_t)(tensors + 1));
+    find_needs(&d);
+    return d;
+}
+
+static void differentiate_step(Module *m, int tensors)
+{
+    Diff d = diff_begin(m, tensors);
+    for (TensorId t = 0; t < tensors; t++) {
+        if (m->tensors.data[t].kind == T_OUTPUT)
+            seed(&d, m->output.data[t], T_DOUT, t, "d_");
+        if (m->tensors.data[t].kind == T_STATE)
+            seed(&d, m->next.data[t], T_DNEXT, t, "dn_");
+    }
+    sweep(&d);
+    for (TensorId t = 0; t < tensors; t++) {
+        TensorKind kind = m->tensors.data[t].kind;
+        if (m->tensors.data[t].no_grad)
+            continue;
+        if (kind == T_INPUT)
+            m->dinput.data[t] = gradient(&d, t, 0);
+        else if (kind == T_PARAM)
+            m->dparam.data[t] = gradient(&d, t, 2);
+        else if (kind == T_STATE)
+            m->dprev.data[t] = gradient(&d, t, 0);
+    }
+}
+
+static void differentiate_init(Module *m, int tensors)
+{
+    Diff d = diff_begin(m, tensors);
+    bool any = false;
+    for (TensorId t = 0; t < tensors; t++)
+        if (m->tensors.data[t].kind == T_STATE && m->init.data[t] >= 0) {
+            seed(&d, m->init.data[t], T_DINIT, t, "di_");
+            any = true;
+        }
+    if (!any)
+        return;
+    sweep(&d);
+    for (TensorId t = 0; t < tensors; t++)
+        if (m->tensors.data[t].kind == T_PARAM && d.tensor[t].len)
+            m->dparam_init.data[t] = gradient(&d, t, 1);
+}
+
+void differentiate(Module *m)
+{
+    int tensors = m->tensors.len;
+    m->forward_nodes = m->nodes.len;
+    differentiate_step(m, tensors);
+    differentiate_init(m, tensors);
+    m->has_grad = true;
+    module_at(m, m->span, NULL);
+}
