@@ -1,0 +1,248 @@
+/* util.c: memory, interned strings and text buffers. In: sizes and bytes. Out: zeroed memory that lives until its arena is
+ * freed, and strings whose equality is pointer equality. Guaranteed: no caller sees a failed allocation, the process
+ * ends with status 70 instead. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cellc.h"
+
+/* ---- arena ---- */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_EXACT 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_EXACT 1
+#endif
+#endif
+#ifndef ARENA_EXACT
+#define ARENA_EXACT 0
+#endif
+
+enum { CHUNK_BYTES = 256 * 1024, ALIGNMENT = 16 };
+
+typedef struct Chunk {
+    struct Chunk *next;
+    size_t used, size;            /* bytes behind the header */
+} Chunk;
+
+struct Arena { Chunk *chunks; };
+
+static void *must_calloc(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (!p) {
+        fprintf(stderr, "cellc: out of memory (%zu bytes wanted)\n", bytes);
+        exit(70);
+    }
+    return p;
+}
+
+static size_t header_bytes(void)
+{
+    return (sizeof(Chunk) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+Arena *arena_new(void)
+{
+    return must_calloc(sizeof(Arena));
+}
+
+void arena_free(Arena *a)
+{
+    if (!a)
+        return;
+    for (Chunk *k = a->chunks, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+    free(a);
+}
+
+static Chunk *chunk_new(Arena *a, size_t size)
+{
+    Chunk *k = must_calloc(header_bytes() + size);
+    k->size = size;
+    /* A block that has a chunk of its own goes behind the one that is being filled. */
+    if (a->chunks && size > CHUNK_BYTES) {
+        k->next = a->chunks->next;
+        a->chunks->next = k;
+    } else {
+        k->next = a->chunks;
+        a->chunks = k;
+    }
+    return k;
+}
+
+void *arena_alloc(Arena *a, size_t bytes)
+{
+    if (bytes > SIZE_MAX / 4) {
+        fprintf(stderr, "cellc: out of memory (%zu bytes wanted)\n", bytes);
+        exit(70);
+    }
+    /* Under AddressSanitizer each block is an allocation of its exact size, so that an overrun is seen. */
+    if (ARENA_EXACT)
+        return (char *)chunk_new(a, bytes ? bytes : 1) + header_bytes();
+    size_t need = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+    Chunk *k = a->chunks;
+    if (!k || k->size - k->used < need)
+        k = chunk_new(a, need > CHUNK_BYTES / 4 ? CHUNK_BYTES + need : CHUNK_BYTES);
+    void *p = (char *)k + header_bytes() + k->used;
+    k->used += need;
+    return p;
+}
+
+void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
+{
+    void *p = arena_alloc(a, new_bytes);
+    if (old && old_bytes)
+        memcpy(p, old, old_bytes < new_bytes ? old_bytes : new_bytes);
+    return p;
+}
+
+/* ---- interned strings ---- */
+
+typedef struct Interned {
+    struct Interned *next;
+    uint32_t hash;
+    size_t len;
+    char text[];
+} Interned;
+
+struct InternTable {
+    Interned **buckets;
+    size_t nbuckets, count;
+};
+
+static uint32_t hash_bytes(const char *s, size_t n)
+{
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)s[i]) * 16777619u;
+    return h;
+}
+
+static void intern_rehash(Compiler *c, struct InternTable *t)
+{
+    size_t n = t->nbuckets ? 2 * t->nbuckets : 256;
+    Interned **buckets = arena_alloc(c->arena, n * sizeof *buckets);
+    for (size_t i = 0; i < t->nbuckets; i++) {
+        for (Interned *e = t->buckets[i], *next; e; e = next) {
+            next = e->next;
+            e->next = buckets[e->hash & (n - 1)];
+            buckets[e->hash & (n - 1)] = e;
+        }
+    }
+    t->buckets = buckets;
+    t->nbuckets = n;
+}
+
+const char *intern_n(Compiler *c, const char *s, size_t n)
+{
+    struct InternTable *t = c->interned;
+    if (t->count >= t->nbuckets)
+        intern_rehash(c, t);
+    uint32_t h = hash_bytes(s, n);
+    Interned **slot = &t->buckets[h & (t->nbuckets - 1)];
+    for (Interned *e = *slot; e; e = e->next)
+        if (e->hash == h && e->len == n && memcmp(e->text, s, n) == 0)
+            return e->text;
+    Interned *e = arena_alloc(c->arena, sizeof *e + n + 1);
+    e->next = *slot;
+    e->hash = h;
+    e->len = n;
+    memcpy(e->text, s, n);
+    *slot = e;
+    t->count++;
+    return e->text;
+}
+
+const char *intern(Compiler *c, const char *s)
+{
+    return intern_n(c, s, strlen(s));
+}
+
+const char *intern_f(Compiler *c, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char small[256], *text = (size_t)n < sizeof small ? small : must_calloc((size_t)n + 1);
+    vsnprintf(text, (size_t)n + 1, fmt, again);
+    va_end(again);
+    const char *s = intern_n(c, text, (size_t)n);
+    if (text != small)
+        free(text);
+    return s;
+}
+
+/* ---- text buffers ---- */
+
+static void buf_reserve(Buf *b, size_t more)
+{
+    if (b->len + more + 1 <= b->cap)
+        return;
+    size_t cap = b->cap ? 2 * b->cap : 4096;
+    while (cap < b->len + more + 1)
+        cap *= 2;
+    b->data = arena_grow(b->arena, b->data, b->len, cap);
+    b->cap = cap;
+}
+
+static void buf_v(Buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    buf_reserve(b, 80);
+    size_t room = b->cap - b->len;
+    int n = vsnprintf(b->data + b->len, room, fmt, ap);
+    if ((size_t)n >= room) {
+        buf_reserve(b, (size_t)n);
+        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    }
+    b->len += (size_t)n;
+    va_end(again);
+}
+
+void buf_f(Buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_v(b, fmt, ap);
+    va_end(ap);
+}
+
+/* indent counts levels of four spaces; an empty line stays empty. */
+void buf_line(Buf *b, const char *fmt, ...)
+{
+    size_t start = b->len;
+    buf_f(b, "%*s", 4 * b->indent, "");
+    size_t text = b->len;
+    va_list ap;
+    va_start(ap, fmt);
+    buf_v(b, fmt, ap);
+    va_end(ap);
+    if (b->len == text)
+        b->len = start;
+    buf_f(b, "\n");
+}
+
+/* ---- the compilation ---- */
+
+Compiler *compiler_new(void)
+{
+    Compiler *c = must_calloc(sizeof *c);
+    c->arena = arena_new();
+    c->interned = arena_alloc(c->arena, sizeof *c->interned);
+    return c;
+}
+
+void compiler_free(Compiler *c)
+{
+    if (!c)
+        return;
+    arena_free(c->arena);
+    free(c);
+}
