@@ -1,0 +1,20 @@
+/* home.h: where what cellc ships lies: std.cell, the runtime's headers, libcell. */
+#ifndef CELLC_HOME_H
+#define CELLC_HOME_H
+
+#include "cellc.h"
+
+typedef enum {
+    HOME_SPECS,                   /* std.cell and the cells that come with cellc */
+    HOME_INCLUDE,                 /* cell.h, cell_plan.h, device/ */
+    HOME_LIB                      /* libcell.a, libcell.flags */
+} HomePart;
+
+/* A directory, allocated in c's arena; NULL when there is no such one beside the program, nor where CELLC_HOME (a source
+ * tree that was built, or an install prefix) points. */
+const char *home_dir(Compiler *c, HomePart part);
+
+/* The build's flags (libcell.flags): the line that starts with `key`, without it; NULL when there is none. */
+const char *home_flags(Compiler *c, const char *key);
+
+#endif

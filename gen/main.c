@@ -1,0 +1,118 @@
+/* main.c: the driver. In: the command line. Out: the exit code of the subcommand: 0 right, 1 the user's error, 2 wrong
+ * usage, 70 ours. All it does is to look up the subcommand. */
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+
+#define CELLC_VERSION "0.1.0"
+
+typedef struct Command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} Command;
+
+static int cmd_help(int argc, char **argv);
+static int cmd_version(int argc, char **argv);
+
+static const Command commands[] = {
+    { "build", cmd_build, "compile a spec to a library with a C header and a manifest" },
+    { "emit", cmd_emit, "print what build would generate: C, CUDA, header, manifest, IR" },
+    { "check", cmd_check, "prove a cell's gradients against an independent evaluator and vector files" },
+    { "run", cmd_run, "evaluate a cell on given or random inputs" },
+    { "explain", cmd_explain, "print what the compiler decided for a spec, and why" },
+    { "fmt", cmd_fmt, "print specs in canonical form" },
+    { "ops", cmd_ops, "print the table of operators and functions" },
+    { "random", cmd_random, "print a random valid cell" },
+    { "help", cmd_help, "print this, or the help of a command; `cellc help passes` lists the passes" },
+    { "version", cmd_version, "print the version" },
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static const Command *find_command(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static void print_commands(FILE *out)
+{
+    fprintf(out, "usage: cellc COMMAND [options] [arguments]\n\n"
+                 "Compiles recurrent cells, written as mathematics, to C and CUDA, forwards and backwards.\n\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\nexamples:\n"
+                 "  cellc build specs/e79.cell --dim N=32 --set bias=input -o generated\n"
+                 "  cellc check specs/e79.cell\n"
+                 "  cellc COMMAND --help\n");
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[N_COMMANDS];
+    for (int i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
+    const char *near = suggest(name, names, N_COMMANDS);
+    fprintf(stderr, "cellc: unknown command '%s'", name);
+    if (near)
+        fprintf(stderr, "; did you mean %s?", near);
+    fprintf(stderr, "\nsee cellc --help\n");
+    return 2;
+}
+
+static void print_passes(const char *title, const Pass *pass)
+{
+    printf("%s\n", title);
+    for (; pass->name; pass++)
+        printf("  %-18s %s\n", pass->name, pass->what);
+}
+
+static int cmd_help(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_commands(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "passes") == 0) {
+        print_passes("the way to the reference C (cellc emit --kind c):", reference_passes);
+        print_passes("the way to CUDA:", fast_passes);
+        return 0;
+    }
+    const Command *command = find_command(argv[1]);
+    if (!command)
+        return unknown_command(argv[1]);
+    if (command->run == cmd_help || command->run == cmd_version) {
+        printf("usage: cellc %s\n\n%s\n", command->name, command->summary);
+        return 0;
+    }
+    char name[16], option[] = "--help";
+    snprintf(name, sizeof name, "%s", command->name);
+    return command->run(2, (char *[]) { name, option, NULL });
+}
+
+static int cmd_version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("cellc " CELLC_VERSION "\n");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_commands(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_commands(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        return cmd_version(argc, argv);
+    const Command *command = find_command(argv[1]);
+    return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);
+}

@@ -1,0 +1,257 @@
+/* options.c: the command line of one command. In: argc, argv, the command's description and table. Out: values where the
+ * table points, operands, settings in the Compiler. Guaranteed: every word was understood, or a message that names the
+ * word was printed and the exit code is 2. Values of --dim and --set are judged later, where the cell's names are known. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "home.h"
+#include "options.h"
+
+const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
+const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", NULL };
+
+/* The options that every compiling command takes; their values go to the Compiler. */
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_IMPORT, C_DUMP };
+static const OptionSpec compile_table[] = {
+    { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. --dim N=32" },
+    { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option's value or replace a constant, e.g. --set bias=input" },
+    { "--dtype", "TYPE", OPT_STRING, NULL, "storage of inputs, params and outputs: f32 (default), bf16, f16, f64" },
+    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm" },
+    { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
+    { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass and stop; see `cellc help passes`" },
+    { NULL, NULL, OPT_FLAG, NULL, NULL }
+};
+
+static int row_of(const OptionSpec *table, const char *name, size_t len)
+{
+    for (int i = 0; table && table[i].name; i++)
+        if (strlen(table[i].name) == len && memcmp(table[i].name, name, len) == 0)
+            return i;
+    return -1;
+}
+
+int usage_error(const CommandHelp *help, const char *fmt, ...)
+{
+    va_list args;
+    fprintf(stderr, "cellc %s: ", help->name);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fprintf(stderr, "\nsee cellc %s --help\n", help->name);
+    return 2;
+}
+
+static void print_table(const OptionSpec *table)
+{
+    for (int i = 0; table && table[i].name; i++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s%s%s", table[i].name, table[i].argument ? " " : "",
+                 table[i].argument ? table[i].argument : "");
+        printf("  %-24s %s\n", left, table[i].help);
+    }
+}
+
+static void print_help(const CommandHelp *help, const OptionSpec *table)
+{
+    printf("usage: cellc %s [options]%s%s\n\n%s\n", help->name, help->arguments[0] ? " " : "", help->arguments,
+           help->summary);
+    if (help->about)
+        printf("\n%s\n", help->about);
+    printf("\noptions:\n");
+    print_table(table);
+    if (help->compiles)
+        print_table(compile_table);
+    printf("  %-24s %s\n", "--help", "print this");
+    if (help->examples)
+        printf("\nexamples:\n%s", help->examples);
+}
+
+static int unknown_option(const CommandHelp *help, const OptionSpec *table, const char *word, size_t len)
+{
+    const char *names[80], *near;
+    char name[64];
+    int n = 0;
+    for (int i = 0; table && table[i].name && n < 60; i++)
+        names[n++] = table[i].name;
+    for (int i = 0; help->compiles && compile_table[i].name; i++)
+        names[n++] = compile_table[i].name;
+    names[n++] = "--help";
+    snprintf(name, sizeof name, "%.*s", (int)len, word);
+    near = suggest(name, names, n);
+    if (near)
+        return usage_error(help, "unknown option %s; did you mean %s?", name, near);
+    return usage_error(help, "unknown option %s", name);
+}
+
+static int position(const char *const *names, const char *value)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], value) == 0)
+            return i;
+    return -1;
+}
+
+static int bad_choice(const CommandHelp *help, const char *option, const char *value, const char *const *names)
+{
+    char list[128] = "";
+    for (int i = 0; names[i]; i++) {
+        strcat(list, i ? ", " : "");
+        strcat(list, names[i]);
+    }
+    return usage_error(help, "%s takes one of %s, not '%s'", option, list, value);
+}
+
+/* NAME=VALUE into *name and *value, both interned. */
+static bool split_setting(Compiler *c, const char *text, Setting *out)
+{
+    const char *eq = strchr(text, '=');
+    if (!eq || eq == text || !eq[1])
+        return false;
+    out->name = intern_n(c, text, (size_t)(eq - text));
+    out->value = intern(c, eq + 1);
+    out->used = false;
+    return true;
+}
+
+/* The last setting of a name counts. */
+#define PUT_SETTING(c, vec, setting)                                                                                   \
+    do {                                                                                                               \
+        int at_ = 0;                                                                                                   \
+        while (at_ < (vec)->len && (vec)->data[at_].name != (setting).name)                                            \
+            at_++;                                                                                                     \
+        if (at_ < (vec)->len)                                                                                          \
+            (vec)->data[at_] = (setting);                                                                              \
+        else                                                                                                           \
+            vec_push((c)->arena, vec, setting);                                                                        \
+    } while (0)
+
+static int take_compile_option(const CommandHelp *help, Compiler *c, int which, const char *value)
+{
+    const char *option = compile_table[which].name;
+    Setting s;
+    int at;
+    switch (which) {
+    case C_DIM:
+    case C_SET:
+        if (!split_setting(c, value, &s))
+            return usage_error(help, "%s takes %s, not '%s'", option, compile_table[which].argument, value);
+        if (which == C_DIM)
+            PUT_SETTING(c, &c->dims, s);
+        else
+            PUT_SETTING(c, &c->sets, s);
+        return -1;
+    case C_DTYPE:
+        if ((at = position(dtype_names, value)) < 0)
+            return bad_choice(help, option, value, dtype_names);
+        c->dtype = (Dtype)at;
+        return -1;
+    case C_SCHEDULE:
+        if ((at = position(schedule_names, value)) < 0)
+            return bad_choice(help, option, value, schedule_names);
+        c->schedule = (Schedule)at;
+        return -1;
+    case C_IMPORT:
+        c->import_dir = intern(c, value);
+        return -1;
+    default:
+        if (!pass_exists(value))
+            return usage_error(help, "there is no pass '%s'; `cellc help passes` lists them", value);
+        c->dump_after = intern(c, value);
+        return -1;
+    }
+}
+
+static int take_value(const CommandHelp *help, const OptionSpec *row, const char *value)
+{
+    OptionList *list;
+    char *end;
+    long long number;
+    switch (row->type) {
+    case OPT_FLAG:
+        *(bool *)row->value = true;
+        return -1;
+    case OPT_STRING:
+        *(const char **)row->value = value;
+        return -1;
+    case OPT_INT:
+        errno = 0;
+        number = strtoll(value, &end, 10);
+        if (errno || end == value || *end || number < 0)
+            return usage_error(help, "%s takes a number that is not negative, not '%s'", row->name, value);
+        *(int64_t *)row->value = number;
+        return -1;
+    case OPT_LIST:
+        list = row->value;
+        if (list->n == (int)(sizeof list->items / sizeof *list->items))
+            return usage_error(help, "%s given too often", row->name);
+        list->items[list->n++] = value;
+        return -1;
+    }
+    return -1;
+}
+
+/* argv[*at] is an option: `--name value`, `--name=value`, `-o value` or `-ovalue`. Moves *at past what it used. */
+static int take_option(const CommandHelp *help, Compiler *c, int argc, char **argv, int *at, const OptionSpec *table)
+{
+    const char *word = argv[*at], *value = NULL;
+    size_t len = strcspn(word, "=");
+    if (word[1] != '-' && word[2])
+        len = 2;
+    int own = row_of(table, word, len), shared = own < 0 && help->compiles ? row_of(compile_table, word, len) : -1;
+    if (own < 0 && shared < 0)
+        return unknown_option(help, table, word, word[1] == '-' ? len : strlen(word));
+    const OptionSpec *row = own >= 0 ? &table[own] : &compile_table[shared];
+    if (word[len])
+        value = word + len + (word[len] == '=');
+    if (row->type == OPT_FLAG && value)
+        return usage_error(help, "%s takes no value", row->name);
+    if (row->type != OPT_FLAG && !value) {
+        if (*at + 1 == argc)
+            return usage_error(help, "%s takes %s after it", row->name, row->argument);
+        value = argv[++*at];
+    }
+    (*at)++;
+    return own >= 0 ? take_value(help, row, value) : take_compile_option(help, c, shared, value);
+}
+
+static int check_operands(const CommandHelp *help, const char **operands, int n)
+{
+    bool optional = help->arguments[0] == '[', many = strstr(help->arguments, "...") != NULL;
+    if (!help->arguments[0] && n)
+        return usage_error(help, "takes no arguments, but got '%s'", operands[0]);
+    if (help->arguments[0] && !optional && n == 0)
+        return usage_error(help, "takes %s", help->arguments);
+    if (!many && n > 1)
+        return usage_error(help, "takes one argument, but got '%s' and '%s'", operands[0], operands[1]);
+    return -1;
+}
+
+int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, const OptionSpec *table,
+                  const char **operands, int *n)
+{
+    *n = 0;
+    for (int i = 1; i < argc;) {
+        const char *word = argv[i];
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            print_help(help, table);
+            return 0;
+        }
+        if (strcmp(word, "--") == 0) {
+            for (i++; i < argc; i++)
+                operands[(*n)++] = argv[i];
+            break;
+        }
+        if (word[0] != '-' || !word[1]) {
+            operands[(*n)++] = argv[i++];
+            continue;
+        }
+        int rc = take_option(help, c, argc, argv, &i, table);
+        if (rc >= 0)
+            return rc;
+    }
+    if (c && !c->import_dir)
+        c->import_dir = home_dir(c, HOME_SPECS);
+    return check_operands(help, operands, *n);
+}
