@@ -8,7 +8,7 @@
 
 int cmd_build(int argc, char **argv);      /* build.c */
 int cmd_emit(int argc, char **argv);       /* build.c */
-int cmd_explain(int argc, char **argv);    /* explain.c */
+int cmd_explain(int argc, char **argv);    /* cmd_explain.c */
 int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
 int cmd_check(int argc, char **argv);      /* check.c */
 int cmd_run(int argc, char **argv);        /* eval.c */
