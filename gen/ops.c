@@ -1,0 +1,491 @@
+/* ops.c: the operator table: one row per operator, and all that is known of it. In: nothing. Out: op_table, op_find, the
+ * C helpers behind the spellings (ops_prelude), and the table as text (`cellc ops`). Guaranteed: adjoints are built from
+ * the table's own operators, so they can be differentiated again; they are right at the kinks that the doc line names;
+ * and a zero cotangent stays zero where a derivative is infinite. Adding an operator is adding a row (and an Op). */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cellc.h"
+#include "commands.h"
+#include "emit.h"
+
+/* ---- building blocks of adjoints */
+
+static NodeId num(Module *m, double v) { return node_const(m, v); }
+static NodeId neg(Module *m, NodeId a) { return node_map1(m, OP_NEG, a); }
+static NodeId add(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_ADD, a, b); }
+static NodeId sub(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_SUB, a, b); }
+static NodeId mul(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_MUL, a, b); }
+static NodeId quo(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_DIV, a, b); }
+static NodeId fun(Module *m, Op op, NodeId a) { return node_map1(m, op, a); }
+static NodeId is_zero(Module *m, NodeId a) { return node_map2(m, OP_EQ, a, num(m, 0)); }
+static NodeId positive(Module *m, NodeId a) { return node_map2(m, OP_LT, num(m, 0), a); }
+
+static bool zero_const(const Module *m, NodeId a)
+{
+    return m->nodes.data[a].kind == N_CONST && m->nodes.data[a].value == 0;
+}
+
+/* A cotangent `c ? g : 0` as it leaves a guard, taken apart; false if g is nothing like that. */
+static bool guarded(const Module *m, NodeId g, NodeId *cond, NodeId *inner, bool *on_true)
+{
+    const Node *n = &m->nodes.data[g];
+    if (n->kind != N_MAP || n->op != OP_SELECT) return false;
+    *on_true = zero_const(m, n->args[2]);
+    if (!*on_true && !zero_const(m, n->args[1])) return false;
+    *cond = n->args[0];
+    *inner = n->args[*on_true ? 1 : 2];
+    return true;
+}
+
+/* Puts a guard taken off a cotangent back around what was made of it: what the untaken branch could not compute (0 * inf)
+ * is then not computed. */
+static NodeId reguard(Module *m, NodeId cond, NodeId value, bool on_true)
+{
+    NodeId zero = num(m, 0);
+    return on_true ? node_select(m, cond, value, zero) : node_select(m, cond, zero, value);
+}
+
+/* g * d, under g's guard if it has one. */
+static NodeId scale(Module *m, NodeId g, NodeId d)
+{
+    NodeId cond, inner;
+    bool on_true;
+    if (guarded(m, g, &cond, &inner, &on_true)) return reguard(m, cond, scale(m, inner, d), on_true);
+    return mul(m, g, d);
+}
+
+/* g / d, likewise. */
+static NodeId divide(Module *m, NodeId g, NodeId d)
+{
+    NodeId cond, inner;
+    bool on_true;
+    if (guarded(m, g, &cond, &inner, &on_true)) return reguard(m, cond, divide(m, inner, d), on_true);
+    return quo(m, g, d);
+}
+
+/* `value`, or 0 where the cotangent is 0: for derivatives that may be infinite. */
+static NodeId unless_zero(Module *m, NodeId g, NodeId value)
+{
+    return node_select(m, is_zero(m, g), num(m, 0), value);
+}
+
+static bool nonnegative(const Module *m, NodeId id, int depth);
+
+static bool nonnegative_map(const Module *m, const Node *n, int depth)
+{
+    switch (n->op) {
+    case OP_SQRT: case OP_ABS: case OP_EXP: case OP_SIGMOID: case OP_SOFTPLUS: case OP_RELU:
+        return true;
+    case OP_MUL:
+        if (n->args[0] == n->args[1]) return true;
+        /* fall through */
+    case OP_ADD: case OP_DIV: case OP_MIN:
+        return nonnegative(m, n->args[0], depth) && nonnegative(m, n->args[1], depth);
+    case OP_MAX:
+        return nonnegative(m, n->args[0], depth) || nonnegative(m, n->args[1], depth);
+    case OP_POW: {
+        const Node *p = &m->nodes.data[n->args[1]];
+        return p->kind == N_CONST && fmod(p->value, 2) == 0;
+    }
+    default:
+        return false;
+    }
+}
+
+static bool nonnegative(const Module *m, NodeId id, int depth)
+{
+    const Node *n = &m->nodes.data[id];
+    if (depth == 0) return false;
+    switch (n->kind) {
+    case N_CONST: return n->value >= 0;
+    case N_SIZE: return true;
+    case N_ARRAY: case N_VIEW: return nonnegative(m, n->args[0], depth - 1);
+    case N_REDUCE: return nonnegative(m, n->args[0], depth - 1);
+    case N_MAP: return nonnegative_map(m, n, depth - 1);
+    default: return false;
+    }
+}
+
+/* Proved to be no zero: spares the guard around a division. Extents are at least 1. */
+static bool never_zero(const Module *m, NodeId id, int depth)
+{
+    const Node *n = &m->nodes.data[id];
+    if (depth == 0) return false;
+    switch (n->kind) {
+    case N_CONST: return n->value != 0;
+    case N_SIZE: return true;
+    case N_ARRAY: case N_VIEW: return never_zero(m, n->args[0], depth - 1);
+    case N_MAP:
+        if (n->op == OP_ADD)
+            for (int k = 0; k < 2; k++) {
+                const Node *c = &m->nodes.data[n->args[k]];
+                if (c->kind == N_CONST && c->value > 0 && nonnegative(m, n->args[1 - k], 8)) return true;
+            }
+        if (n->op == OP_SQRT) return never_zero(m, n->args[0], depth - 1);
+        return false;
+    default: return false;
+    }
+}
+
+/* ---- adjoints: argument k of y = op(x), cotangent g */
+
+#define ADJOINT(name) static NodeId name(Module *m, int k, const NodeId *x, NodeId y, NodeId g)
+#define UNUSED (void)m, (void)k, (void)x, (void)y, (void)g
+
+ADJOINT(d_none) { UNUSED; return -1; }
+ADJOINT(d_neg) { UNUSED; return neg(m, g); }
+ADJOINT(d_add) { UNUSED; return g; }
+ADJOINT(d_sub) { UNUSED; return k == 0 ? g : neg(m, g); }
+ADJOINT(d_mul) { UNUSED; return scale(m, g, x[1 - k]); }
+
+ADJOINT(d_div)
+{
+    NodeId slope = divide(m, g, x[1]);
+    if (k == 1) slope = neg(m, scale(m, slope, y));
+    return never_zero(m, x[1], 8) ? slope : unless_zero(m, g, slope);
+}
+
+/* x^p for a constant p: no pow where a product does. */
+static NodeId d_pow_const(Module *m, NodeId x, double p, NodeId g)
+{
+    if (p == 0) return -1;
+    if (p == 1) return g;
+    if (p == 2) return scale(m, g, mul(m, num(m, 2), x));
+    if (p == 3) return scale(m, g, mul(m, num(m, 3), mul(m, x, x)));
+    NodeId slope = scale(m, g, mul(m, num(m, p), node_map2(m, OP_POW, x, num(m, p - 1))));
+    return p > 1 ? slope : unless_zero(m, g, slope);
+}
+
+ADJOINT(d_pow)
+{
+    const Node *exponent = &m->nodes.data[x[1]];
+    if (k == 0 && exponent->kind == N_CONST) return d_pow_const(m, x[0], exponent->value, g);
+    NodeId zero = num(m, 0), flat, slope;
+    if (k == 0) {
+        flat = is_zero(m, x[1]);
+        slope = scale(m, g, mul(m, x[1], node_map2(m, OP_POW, x[0], sub(m, x[1], num(m, 1)))));
+    } else {
+        flat = node_map2(m, OP_AND, is_zero(m, x[0]), node_map2(m, OP_LE, zero, x[1]));
+        slope = scale(m, g, mul(m, y, fun(m, OP_LOG, x[0])));
+    }
+    return node_select(m, node_map2(m, OP_OR, is_zero(m, g), flat), zero, slope);
+}
+
+/* g for the larger (smaller) one, half each where they are equal. */
+static NodeId d_extremum(Module *m, NodeId wins, const NodeId *x, NodeId g)
+{
+    NodeId tie = node_select(m, node_map2(m, OP_EQ, x[0], x[1]), scale(m, g, num(m, 0.5)), num(m, 0));
+    return node_select(m, wins, g, tie);
+}
+
+ADJOINT(d_max) { UNUSED; return d_extremum(m, node_map2(m, OP_LT, x[1 - k], x[k]), x, g); }
+ADJOINT(d_min) { UNUSED; return d_extremum(m, node_map2(m, OP_LT, x[k], x[1 - k]), x, g); }
+
+/* atan2(x0, x1), 0 at the origin. */
+ADJOINT(d_atan2)
+{
+    UNUSED;
+    NodeId square = add(m, mul(m, x[0], x[0]), mul(m, x[1], x[1]));
+    NodeId slope = scale(m, g, quo(m, x[1 - k], square));
+    if (k == 1) slope = neg(m, slope);
+    return node_select(m, is_zero(m, square), num(m, 0), slope);
+}
+
+ADJOINT(d_exp) { UNUSED; return unless_zero(m, g, scale(m, g, y)); }
+ADJOINT(d_log) { UNUSED; return unless_zero(m, g, divide(m, g, x[0])); }
+ADJOINT(d_log1p) { UNUSED; return unless_zero(m, g, divide(m, g, add(m, num(m, 1), x[0]))); }
+ADJOINT(d_expm1) { UNUSED; return unless_zero(m, g, scale(m, g, fun(m, OP_EXP, x[0]))); }
+
+ADJOINT(d_sqrt)
+{
+    UNUSED;
+    NodeId slope = divide(m, scale(m, g, num(m, 0.5)), y);
+    return never_zero(m, x[0], 8) ? slope : node_select(m, is_zero(m, y), num(m, 0), slope);
+}
+
+ADJOINT(d_rsqrt)
+{
+    UNUSED;
+    NodeId slope = scale(m, g, mul(m, num(m, -0.5), mul(m, y, mul(m, y, y))));
+    return never_zero(m, x[0], 8) ? slope : unless_zero(m, g, slope);
+}
+
+ADJOINT(d_abs) { UNUSED; return scale(m, g, fun(m, OP_SIGN, x[0])); }
+ADJOINT(d_sin) { UNUSED; return scale(m, g, fun(m, OP_COS, x[0])); }
+ADJOINT(d_cos) { UNUSED; return neg(m, scale(m, g, fun(m, OP_SIN, x[0]))); }
+ADJOINT(d_tanh) { UNUSED; return scale(m, g, sub(m, num(m, 1), mul(m, y, y))); }
+ADJOINT(d_sigmoid) { UNUSED; return scale(m, g, mul(m, y, sub(m, num(m, 1), y))); }
+ADJOINT(d_logsigmoid) { UNUSED; return scale(m, g, fun(m, OP_SIGMOID, neg(m, x[0]))); }
+ADJOINT(d_softplus) { UNUSED; return scale(m, g, fun(m, OP_SIGMOID, x[0])); }
+ADJOINT(d_relu) { UNUSED; return node_select(m, positive(m, x[0]), g, num(m, 0)); }
+
+/* s (1 + x (1 - s)) with s = sigmoid(x) */
+ADJOINT(d_silu)
+{
+    UNUSED;
+    NodeId s = fun(m, OP_SIGMOID, x[0]), one = num(m, 1);
+    return scale(m, g, mul(m, s, add(m, one, mul(m, x[0], sub(m, one, s)))));
+}
+
+/* Phi(x) + x phi(x), the normal distribution and its density */
+ADJOINT(d_gelu)
+{
+    UNUSED;
+    NodeId half = num(m, 0.5);
+    NodeId cdf = mul(m, half, add(m, num(m, 1), fun(m, OP_ERF, mul(m, x[0], num(m, 0.70710678118654752440)))));
+    NodeId bell = fun(m, OP_EXP, neg(m, mul(m, half, mul(m, x[0], x[0]))));
+    return scale(m, g, add(m, cdf, mul(m, x[0], mul(m, num(m, 0.39894228040143267794), bell))));
+}
+
+/* y = x/2 (1 + tanh u), u = c (x + a x^3): (1 + t)/2 + x/2 (1 - t^2) c (1 + 3 a x^2) */
+ADJOINT(d_gelu_tanh)
+{
+    UNUSED;
+    const double c = 0.79788456080286535588, a = 0.044715;
+    NodeId one = num(m, 1), half = num(m, 0.5), x2 = mul(m, x[0], x[0]);
+    NodeId u = mul(m, mul(m, num(m, c), x[0]), add(m, one, mul(m, num(m, a), x2)));
+    NodeId t = fun(m, OP_TANH, u);
+    NodeId du = mul(m, num(m, c), add(m, one, mul(m, num(m, 3 * a), x2)));
+    NodeId inner = mul(m, mul(m, mul(m, half, x[0]), sub(m, one, mul(m, t, t))), du);
+    return scale(m, g, add(m, mul(m, half, add(m, one, t)), inner));
+}
+
+ADJOINT(d_softsign)
+{
+    UNUSED;
+    NodeId d = add(m, num(m, 1), fun(m, OP_ABS, x[0]));
+    return divide(m, divide(m, g, d), d);
+}
+
+ADJOINT(d_elu)
+{
+    UNUSED;
+    return node_select(m, positive(m, x[0]), g, scale(m, g, fun(m, OP_EXP, x[0])));
+}
+
+ADJOINT(d_erf)
+{
+    UNUSED;
+    NodeId bell = fun(m, OP_EXP, neg(m, mul(m, x[0], x[0])));
+    return scale(m, g, mul(m, num(m, 1.12837916709551257390), bell));
+}
+
+/* min(max(x, lo), hi): exactly one of the three has slope 1 */
+ADJOINT(d_clamp)
+{
+    UNUSED;
+    NodeId lo = x[1], hi = x[2], zero = num(m, 0);
+    if (k == 0) return node_select(m, node_map2(m, OP_AND, node_map2(m, OP_LE, lo, x[0]), node_map2(m, OP_LE, x[0], hi)),
+                                   g, zero);
+    NodeId ordered = node_map2(m, OP_LE, lo, hi);
+    if (k == 1) return node_select(m, node_map2(m, OP_AND, node_map2(m, OP_LT, x[0], lo), ordered), g, zero);
+    return node_select(m, node_map2(m, OP_OR, node_map2(m, OP_LT, hi, x[0]), node_map1(m, OP_NOT, ordered)), g, zero);
+}
+
+ADJOINT(d_select)
+{
+    UNUSED;
+    if (k == 0) return -1;
+    return reguard(m, x[0], g, k == 1);
+}
+
+/* ---- values, for constant folding; the same definitions as the C helpers below */
+
+#define EVAL(name, value) static double name(const double *x) { return value; }
+EVAL(e_neg, -x[0])
+EVAL(e_add, x[0] + x[1])
+EVAL(e_sub, x[0] - x[1])
+EVAL(e_mul, x[0] * x[1])
+EVAL(e_div, x[0] / x[1])
+EVAL(e_pow, pow(x[0], x[1]))
+EVAL(e_max, x[0] > x[1] || x[0] != x[0] ? x[0] : x[1])
+EVAL(e_min, x[0] < x[1] || x[0] != x[0] ? x[0] : x[1])
+EVAL(e_atan2, atan2(x[0], x[1]))
+EVAL(e_exp, exp(x[0]))
+EVAL(e_log, log(x[0]))
+EVAL(e_log1p, log1p(x[0]))
+EVAL(e_expm1, expm1(x[0]))
+EVAL(e_sqrt, sqrt(x[0]))
+EVAL(e_rsqrt, 1 / sqrt(x[0]))
+EVAL(e_abs, fabs(x[0]))
+EVAL(e_sign, x[0] > 0 ? 1 : x[0] < 0 ? -1 : x[0])
+EVAL(e_sin, sin(x[0]))
+EVAL(e_cos, cos(x[0]))
+EVAL(e_tanh, tanh(x[0]))
+EVAL(e_sigmoid, x[0] >= 0 ? 1 / (1 + exp(-x[0])) : exp(x[0]) / (1 + exp(x[0])))
+EVAL(e_softplus, (x[0] <= 0 ? 0 : x[0]) + log1p(exp(-fabs(x[0]))))
+EVAL(e_logsigmoid, (x[0] >= 0 ? 0 : x[0]) - log1p(exp(-fabs(x[0]))))
+EVAL(e_silu, x[0] * e_sigmoid(x))
+EVAL(e_relu, x[0] <= 0 ? 0 : x[0])
+EVAL(e_gelu, 0.5 * x[0] * erfc(-0.70710678118654752440 * x[0]))
+EVAL(e_gelu_tanh, 0.5 * x[0] * (1 + tanh(0.79788456080286535588 * x[0] * (1 + 0.044715 * x[0] * x[0]))))
+EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
+EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
+EVAL(e_erf, erf(x[0]))
+EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
+EVAL(e_stop, x[0])
+EVAL(e_select, x[0] != 0 ? x[1] : x[2])
+EVAL(e_lt, x[0] < x[1])
+EVAL(e_le, x[0] <= x[1])
+EVAL(e_eq, x[0] == x[1])
+EVAL(e_ne, x[0] != x[1])
+EVAL(e_and, x[0] != 0 && x[1] != 0)
+EVAL(e_or, x[0] != 0 || x[1] != 0)
+EVAL(e_not, x[0] == 0)
+
+/* ---- the table */
+
+#define INFIX(op) "(%s " op " %s)", "(%s " op " %s)", "(%s " op " %s)"
+/* a function of libm: name in double, name in float, name on the device */
+#define LIBM(f) f "(%s)", f "f(%s)", "cell_" f "(%s)"
+/* a helper of ops_prelude, written in the type `real` */
+#define HELPER(f) f "(%s)", f "(%s)", "cell_" f "(%s)"
+
+/* name, arity, in the language, C double, C float, device, cost, cheap, needs output, value, adjoint, doc */
+const OpRow op_table[OP_COUNT] = {
+    [OP_NEG] = {"neg", 1, false, "(-%s)", "(-%s)", "(-%s)", 1, true, false, e_neg, d_neg, "-a"},
+    [OP_ADD] = {"add", 2, false, INFIX("+"), 1, true, false, e_add, d_add, "a + b"},
+    [OP_SUB] = {"sub", 2, false, INFIX("-"), 1, true, false, e_sub, d_sub, "a - b"},
+    [OP_MUL] = {"mul", 2, false, INFIX("*"), 1, true, false, e_mul, d_mul, "a * b"},
+    [OP_DIV] = {"div", 2, false, INFIX("/"), 9, false, true, e_div, d_div,
+                "a / b; derivatives 1/b, -a/b^2; a zero cotangent stays zero where b = 0"},
+    [OP_POW] = {"pow", 2, true, "pow(%s, %s)", "powf(%s, %s)", "cell_pow(%s, %s)", 40, false, true, e_pow, d_pow,
+                "a^b, also written so; a negative a needs an integer b; d/da = b a^(b-1), d/db = a^b log(a), 0 at a = 0 <= b"},
+    [OP_MAX] = {"max", 2, true, "max_of(%s, %s)", "max_of(%s, %s)", "cell_max(%s, %s)", 1, true, false, e_max, d_max,
+                "the larger one, NaN if one is NaN; where a = b each gets half the gradient"},
+    [OP_MIN] = {"min", 2, true, "min_of(%s, %s)", "min_of(%s, %s)", "cell_min(%s, %s)", 1, true, false, e_min, d_min,
+                "the smaller one, NaN if one is NaN; where a = b each gets half the gradient"},
+    [OP_ATAN2] = {"atan2", 2, true, "atan2(%s, %s)", "atan2f(%s, %s)", "cell_atan2(%s, %s)", 40, false, false, e_atan2,
+                  d_atan2, "angle of the point (b, a); derivatives b/(a^2+b^2), -a/(a^2+b^2), 0 at the origin"},
+    [OP_EXP] = {"exp", 1, true, LIBM("exp"), 8, false, true, e_exp, d_exp,
+                "e^x; its own derivative; a zero cotangent stays zero where it overflows"},
+    [OP_LOG] = {"log", 1, true, LIBM("log"), 10, false, false, e_log, d_log,
+                "natural logarithm; derivative 1/x; a zero cotangent stays zero at 0"},
+    [OP_LOG1P] = {"log1p", 1, true, LIBM("log1p"), 14, false, false, e_log1p, d_log1p, "log(1 + x); derivative 1/(1 + x)"},
+    [OP_EXPM1] = {"expm1", 1, true, LIBM("expm1"), 14, false, false, e_expm1, d_expm1, "e^x - 1; derivative e^x"},
+    [OP_SQRT] = {"sqrt", 1, true, LIBM("sqrt"), 8, false, true, e_sqrt, d_sqrt,
+                 "square root; derivative 1/(2 sqrt(x)), taken as 0 at 0"},
+    [OP_RSQRT] = {"rsqrt", 1, true, "(1 / sqrt(%s))", "(1 / sqrtf(%s))", "cell_rsqrt(%s)", 6, false, true, e_rsqrt, d_rsqrt,
+                  "1/sqrt(x); derivative -x^(-3/2)/2; a zero cotangent stays zero at 0"},
+    [OP_ABS] = {"abs", 1, true, "fabs(%s)", "fabsf(%s)", "cell_fabs(%s)", 1, true, false, e_abs, d_abs,
+                "|x|; derivative sign(x), 0 at 0"},
+    [OP_SIGN] = {"sign", 1, true, HELPER("sign"), 2, true, false, e_sign, d_none, "-1, 0 or 1; no gradient"},
+    [OP_SIN] = {"sin", 1, true, LIBM("sin"), 16, false, false, e_sin, d_sin, "sine; derivative cos(x)"},
+    [OP_COS] = {"cos", 1, true, LIBM("cos"), 16, false, false, e_cos, d_cos, "cosine; derivative -sin(x)"},
+    [OP_TANH] = {"tanh", 1, true, LIBM("tanh"), 16, false, true, e_tanh, d_tanh, "hyperbolic tangent; derivative 1 - y^2"},
+    [OP_SIGMOID] = {"sigmoid", 1, true, HELPER("sigmoid"), 16, false, true, e_sigmoid, d_sigmoid,
+                    "1/(1 + e^-x); derivative y (1 - y)"},
+    [OP_LOGSIGMOID] = {"logsigmoid", 1, true, HELPER("logsigmoid"), 24, false, false, e_logsigmoid, d_logsigmoid,
+                       "log(sigmoid(x)); derivative sigmoid(-x)"},
+    [OP_SILU] = {"silu", 1, true, HELPER("silu"), 17, false, false, e_silu, d_silu,
+                 "x sigmoid(x); derivative s (1 + x (1 - s)) with s = sigmoid(x)"},
+    [OP_RELU] = {"relu", 1, true, HELPER("relu"), 1, true, false, e_relu, d_relu, "max(x, 0); derivative 0 at 0"},
+    [OP_GELU] = {"gelu", 1, true, HELPER("gelu"), 30, false, false, e_gelu, d_gelu,
+                 "x Phi(x) with the normal distribution Phi (erf); derivative Phi(x) + x phi(x)"},
+    [OP_GELU_TANH] = {"gelu_tanh", 1, true, HELPER("gelu_tanh"), 22, false, false, e_gelu_tanh, d_gelu_tanh,
+                      "x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the common approximation of gelu"},
+    [OP_SOFTPLUS] = {"softplus", 1, true, HELPER("softplus"), 24, false, false, e_softplus, d_softplus,
+                     "log(1 + e^x); derivative sigmoid(x)"},
+    [OP_SOFTSIGN] = {"softsign", 1, true, HELPER("softsign"), 10, false, false, e_softsign, d_softsign,
+                     "x/(1 + |x|); derivative 1/(1 + |x|)^2"},
+    [OP_ELU] = {"elu", 1, true, HELPER("elu"), 15, false, false, e_elu, d_elu,
+                "x where x > 0, else e^x - 1; derivative 1, else e^x"},
+    [OP_ERF] = {"erf", 1, true, LIBM("erf"), 24, false, false, e_erf, d_erf, "error function; derivative 2/sqrt(pi) e^(-x^2)"},
+    [OP_CLAMP] = {"clamp", 3, true, "clamp(%s, %s, %s)", "clamp(%s, %s, %s)", "cell_clamp(%s, %s, %s)", 2, true,
+                  false, e_clamp, d_clamp, "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it"},
+    [OP_STOP] = {"stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none, "x; lets no gradient through"},
+    [OP_SELECT] = {"select", 3, false, "(%s ? %s : %s)", "(%s ? %s : %s)", "(%s ? %s : %s)", 1, true, false, e_select, d_select,
+                   "c ? a : b; only the branch taken is computed and gets a gradient"},
+    [OP_LT] = {"lt", 2, false, INFIX("<"), 1, true, false, e_lt, d_none, "a < b"},
+    [OP_LE] = {"le", 2, false, INFIX("<="), 1, true, false, e_le, d_none, "a <= b"},
+    [OP_EQ] = {"eq", 2, false, INFIX("=="), 1, true, false, e_eq, d_none, "a == b"},
+    [OP_NE] = {"ne", 2, false, INFIX("!="), 1, true, false, e_ne, d_none, "a != b"},
+    [OP_AND] = {"and", 2, false, INFIX("&&"), 1, true, false, e_and, d_none, "a && b"},
+    [OP_OR] = {"or", 2, false, INFIX("||"), 1, true, false, e_or, d_none, "a || b"},
+    [OP_NOT] = {"not", 1, false, "(!%s)", "(!%s)", "(!%s)", 1, true, false, e_not, d_none, "!a"},
+};
+
+int op_find(const char *name)
+{
+    for (int k = 0; k < OP_COUNT; k++)
+        if (strcmp(op_table[k].name, name) == 0) return k;
+    return -1;
+}
+
+/* ---- the C helpers */
+
+typedef struct Helper { Op op; Op uses; const char *text; } Helper;   /* uses: another helper it calls, or its own op */
+
+static const Helper helpers[] = {
+    {OP_MAX, OP_MAX,
+     "/* The larger one; NaN if one of them is. */\n"
+     "static inline real max_of(real a, real b) { return a > b || a != a ? a : b; }\n"},
+    {OP_MIN, OP_MIN,
+     "/* The smaller one; NaN if one of them is. */\n"
+     "static inline real min_of(real a, real b) { return a < b || a != a ? a : b; }\n"},
+    {OP_SIGN, OP_SIGN, "static inline real sign(real x) { return x > 0 ? 1 : x < 0 ? -1 : x; }\n"},
+    {OP_SIGMOID, OP_SIGMOID,
+     "/* 1/(1 + e^-x), written so that e^|x| is never computed: it would overflow. */\n"
+     "static inline real sigmoid(real x)\n{\n    real e = exp(-fabs(x));\n    return (x >= 0 ? 1 : e) / (1 + e);\n}\n"},
+    {OP_LOGSIGMOID, OP_LOGSIGMOID,
+     "static inline real logsigmoid(real x) { return (x >= 0 ? 0 : x) - log1p(exp(-fabs(x))); }\n"},
+    {OP_SILU, OP_SIGMOID, "static inline real silu(real x) { return x * sigmoid(x); }\n"},
+    {OP_RELU, OP_RELU, "static inline real relu(real x) { return x <= 0 ? 0 : x; }\n"},
+    {OP_GELU, OP_GELU,
+     "/* x Phi(x); erfc keeps the tail that 1 + erf would cancel. */\n"
+     "static inline real gelu(real x) { return (real)0.5 * x * erfc((real)-0.70710678118654752440 * x); }\n"},
+    {OP_GELU_TANH, OP_GELU_TANH,
+     "static inline real gelu_tanh(real x)\n{\n"
+     "    real u = (real)0.79788456080286535588 * x * (1 + (real)0.044715 * x * x);\n"
+     "    return (real)0.5 * x * (1 + tanh(u));\n}\n"},
+    {OP_SOFTPLUS, OP_SOFTPLUS,
+     "/* log(1 + e^x) without overflow. */\n"
+     "static inline real softplus(real x) { return (x <= 0 ? 0 : x) + log1p(exp(-fabs(x))); }\n"},
+    {OP_SOFTSIGN, OP_SOFTSIGN, "static inline real softsign(real x) { return x / (1 + fabs(x)); }\n"},
+    {OP_ELU, OP_ELU, "static inline real elu(real x) { return x > 0 ? x : expm1(x); }\n"},
+    {OP_CLAMP, OP_CLAMP,
+     "static inline real clamp(real x, real lo, real hi)\n{\n"
+     "    real raised = x > lo || x != x ? x : lo;\n"
+     "    return raised < hi || raised != raised ? raised : hi;\n}\n"},
+};
+
+void ops_prelude(Buf *out, const bool *used)
+{
+    bool wanted[OP_COUNT];
+    memcpy(wanted, used, sizeof wanted);
+    const int n = (int)(sizeof helpers / sizeof helpers[0]);
+    for (int k = 0; k < n; k++)
+        if (wanted[helpers[k].op]) wanted[helpers[k].uses] = true;
+    for (int k = 0; k < n; k++)
+        if (wanted[helpers[k].op]) buf_f(out, "%s\n", helpers[k].text);
+}
+
+/* ---- cellc ops */
+
+static void print_rows(const char *title, bool in_language)
+{
+    printf("%s\n\n", title);
+    printf("  %-11s %5s %5s  %-31s %s\n", "name", "args", "cost", "C", "meaning");
+    for (int k = 0; k < OP_COUNT; k++) {
+        const OpRow *row = &op_table[k];
+        if (row->in_language == in_language)
+            printf("  %-11s %5d %5d  %-31s %s\n", row->name, row->arity, row->cost, row->c64, row->doc);
+    }
+}
+
+int cmd_ops(int argc, char **argv)
+{
+    for (int k = 1; k < argc; k++) {
+        bool help = strcmp(argv[k], "--help") == 0 || strcmp(argv[k], "-h") == 0;
+        fprintf(help ? stdout : stderr, "%s", help ? "" : "cellc ops: error: it takes no arguments\n");
+        fprintf(help ? stdout : stderr, "usage: cellc ops\n\nPrints the operator table: every function that a spec may call, "
+                "what it means,\nits derivative, and what happens where it has none.\n\nexample:\n  cellc ops | grep softplus\n");
+        return help ? 0 : 2;
+    }
+    print_rows("Functions of the language. Cost: issue slots per element, roughly.", true);
+    print_rows("\nOperators, by their names in dumps.", false);
+    return 0;
+}
