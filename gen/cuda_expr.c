@@ -1,0 +1,141 @@
+/* cuda_expr.c: prints one scalar expression of the IR as CUDA. In come a node and a printer that knows the current indices
+ * and how values are read; out goes text. Pointwise operators are spelled as the operator table says; nothing is decided. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "plan.h"
+
+static const char *text_f(ExprPrinter *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static const char *text_f(ExprPrinter *p, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    char *s = arena_alloc(p->m->arena, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(args);
+    va_end(again);
+    return s;
+}
+
+const char *poly_text(ExprPrinter *p, const Poly *e)
+{
+    Buf b = { .arena = p->m->arena };
+    poly_print_c(p->m, e, &b, "dim_");
+    return b.data;
+}
+
+static const char *ix_term_text(ExprPrinter *p, const IxTerm *t)
+{
+    const char *atom;
+    if (t->kind == IA_INDEX)
+        atom = p->index(p, t->index);
+    else
+        atom = text_f(p, "%s(%s, %s)", t->kind == IA_DIV ? "cell_floordiv" : "cell_floormod", ix_text(p, t->arg),
+                      poly_text(p, t->by));
+    if (t->coef->is_const && t->coef->value == 1)
+        return atom;
+    return text_f(p, "%s * %s", poly_text(p, t->coef), atom);
+}
+
+const char *ix_text(ExprPrinter *p, const IxExpr *e)
+{
+    const char *sum = NULL;
+    for (int i = 0; i < e->nterms; i++) {
+        const char *t = ix_term_text(p, &e->terms[i]);
+        sum = sum ? text_f(p, "%s + %s", sum, t) : t;
+    }
+    if (!sum)
+        return poly_text(p, e->offset);
+    if (e->offset->nterms)
+        sum = text_f(p, "%s + %s", poly_text(p, e->offset), sum);
+    bool atom = e->nterms == 1 && !e->offset->nterms && e->terms[0].coef->is_const && e->terms[0].coef->value == 1;
+    return atom ? sum : text_f(p, "(%s)", sum);
+}
+
+static const char *const_text(ExprPrinter *p, double v)
+{
+    bool single = strcmp(p->real, "float") == 0;
+    if (isnan(v))
+        return single ? "CELL_NAN_F" : "CELL_NAN";
+    if (isinf(v))
+        return text_f(p, "%sCELL_INF%s", v < 0 ? "-" : "", single ? "_F" : "");
+    const char *s = text_f(p, single ? "%.9g" : "%.17g", v);
+    if (!strpbrk(s, ".e"))
+        s = text_f(p, "%s.0", s);
+    s = single ? text_f(p, "%sf", s) : s;
+    return v < 0 ? text_f(p, "(%s)", s) : s;
+}
+
+/* "fmt" of the table with its %s replaced by the arguments. */
+static const char *fill(ExprPrinter *p, const char *fmt, const char *const *args)
+{
+    Buf b = { .arena = p->m->arena };
+    int k = 0;
+    for (const char *s = fmt; *s; s++) {
+        if (s[0] == '%' && s[1] == 's') {
+            buf_f(&b, "%s", args[k++]);
+            s++;
+        } else {
+            buf_f(&b, "%c", *s);
+        }
+    }
+    return b.data;
+}
+
+static const char *as_real(ExprPrinter *p, NodeId id)
+{
+    const char *s = expr_text(p, id);
+    return p->m->nodes.data[id].type == TY_INT ? text_f(p, "(%s)(%s)", p->real, s) : s;
+}
+
+static const char *fast_name(Op op)
+{
+    switch (op) {
+    case OP_TANH: return "cell_fast_tanh(%s)";
+    case OP_EXP: return "cell_fast_exp(%s)";
+    case OP_SIGMOID: return "cell_fast_sigmoid(%s)";
+    default: return NULL;
+    }
+}
+
+static const char *map_text(ExprPrinter *p, const Node *n)
+{
+    Op op = n->op;
+    NodeId x[4];
+    memcpy(x, n->args, sizeof *x * (size_t)n->nargs);
+    const Node *nodes = p->m->nodes.data;
+    bool ints = n->nargs == 2 && nodes[x[0]].type == TY_INT && nodes[x[1]].type == TY_INT;
+    static const char *const compare[OP_COUNT] = {
+        [OP_LT] = "<", [OP_LE] = "<=", [OP_EQ] = "==", [OP_NE] = "!=", [OP_AND] = "&&", [OP_OR] = "||"
+    };
+    if (op == OP_NOT)
+        return text_f(p, "!%s", expr_text(p, x[0]));
+    if (op == OP_SELECT)
+        return text_f(p, "(%s ? %s : %s)", expr_text(p, x[0]), as_real(p, x[1]), as_real(p, x[2]));
+    if (compare[op]) {
+        bool raw = ints || op == OP_AND || op == OP_OR;
+        const char *a = raw ? expr_text(p, x[0]) : as_real(p, x[0]);
+        return text_f(p, "(%s %s %s)", a, compare[op], raw ? expr_text(p, x[1]) : as_real(p, x[1]));
+    }
+    const char *args[4];
+    for (int i = 0; i < n->nargs; i++)
+        args[i] = as_real(p, x[i]);
+    const char *fast = p->fast ? fast_name(op) : NULL;
+    return text_f(p, "%s", fill(p, fast ? fast : op_table[op].cuda, args));
+}
+
+const char *expr_text(ExprPrinter *p, NodeId id)
+{
+    Node n = p->m->nodes.data[id];
+    switch (n.kind) {
+    case N_CONST: return const_text(p, n.value);
+    case N_SIZE: return text_f(p, "(int64_t)%s", poly_text(p, n.size));
+    case N_INDEX: return ix_text(p, n.ix);
+    case N_MAP: return map_text(p, &n);
+    default: return p->leaf(p, id);
+    }
+}

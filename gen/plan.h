@@ -1,0 +1,92 @@
+/* plan.h: what the fast path decides before anything is printed. phase.c says when a value is computed, plan.c where it
+ * lives and what is saved, tile.c how a walk kernel does its step; kernels.c and emit_plan.c print. */
+#ifndef CELLC_PLAN_H
+#define CELLC_PLAN_H
+
+#include "cellc.h"
+
+typedef enum { FORWARD, BACKWARD } Direction;
+
+/* When a value is computed, within one direction. */
+typedef enum {
+    PHASE_NONE,                   /* not needed in this direction */
+    PHASE_PARAM,                  /* once: depends on params and sizes only */
+    PHASE_BEFORE,                 /* all steps at once, before the walk over time */
+    PHASE_DURING,                 /* step by step: it depends on what the walk carries */
+    PHASE_AFTER                   /* all steps at once, after the walk: it feeds nothing that is carried */
+} Phase;
+
+/* Where a value lies in global memory: row-major [B if batched][T if timed][extents of the array's axes]. */
+typedef enum { HOME_NONE, HOME_ARG, HOME_WORKSPACE, HOME_RESERVE } Home;
+
+typedef struct Storage {
+    Home home;                    /* HOME_NONE: in no memory; whoever reads it computes it */
+    int arg;                      /* HOME_ARG: index of the tensor among this direction's arguments */
+    int slot;                     /* HOME_WORKSPACE, HOME_RESERVE: index of the buffer */
+    bool batched, timed;
+    Dtype dtype;
+    /* An alias: element e of this value is element alias_offset + e of another array's rows (a slice of a stacked value).
+     * pitch is the element count of one (batch, step) row; NULL: the product of the axes. */
+    const Poly *pitch, *alias_offset;
+} Storage;
+
+/* A reference that a kernel takes as args.ptr[k]: a value of the IR, a tensor, or a role of a tensor in the call. */
+typedef enum {
+    REF_NODE,                     /* N_ARRAY with storage */
+    REF_TENSOR,                   /* input or param; T_STATE: the initial state (may be NULL: zero or m->init); T_DOUT: cotangent (may be NULL) */
+    REF_FINAL,                    /* T_STATE: final state (may be NULL) */
+    REF_DFINAL,                   /* T_STATE: cotangent of the final state (may be NULL: zero) */
+    REF_DINIT,                    /* T_STATE: gradient of the initial state (may be NULL: not wanted) */
+    REF_CHECKPOINT                /* T_STATE: its checkpoints in the reserve (NULL in inference) */
+} RefKind;
+typedef struct Ref { RefKind kind; int id; } Ref;
+typedef Vec(Ref) RefVec;
+
+/* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the second. */
+typedef struct Walk {
+    Module *m;
+    Direction dir;
+    Dtype storage;                /* --dtype; compute is f32, f64 for f64 */
+    const Storage *of_node;       /* per node: where an N_ARRAY lies, HOME_NONE if the walk must compute it */
+    const Storage *of_tensor;     /* per tensor: inputs, params, T_DOUT (a T_STATE or T_DNEXT is what the walk carries) */
+    Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
+    /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of step t into the
+     * T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have storage in the reserve. */
+
+    const char *kernel;           /* name of the kernel */
+    RefVec refs;                  /* its pointers, in the order of args.ptr */
+    Vec(IndexId) parallel;        /* axes spread over blocks beside the batch */
+    const Poly *blocks;           /* blocks per batch element: product of the parallel extents (over their chunks) */
+    int threads;
+    int64_t smem;                 /* dynamic shared memory, bytes */
+    int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    Buf cuda;                     /* the kernel's source */
+    Buf reasons;                  /* lines for cellc explain */
+    const char *refused;          /* why the schedule cannot take this cell, in the user's words; NULL when it can */
+} Walk;
+
+/* phase.c: the phase of every node of one direction. stored says which forward arrays backward can read. */
+Phase *phase_assign(const Module *m, Direction dir, const bool *stored);
+
+/* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
+const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can */
+void tile_saved(Module *m, bool *saved);                           /* marks forward arrays (per node) to save */
+int tile_interval(Module *m, Dtype storage);                       /* K, from shared memory */
+void tile_walk(Walk *w);                                           /* decides and prints the kernel */
+
+/* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the text of an index,
+ * and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the arena. */
+typedef struct ExprPrinter ExprPrinter;
+struct ExprPrinter {
+    Module *m;
+    const char *real;             /* "float" or "double" */
+    bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
+    const char *(*leaf)(ExprPrinter *, NodeId);
+    const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
+    void *data;
+};
+const char *expr_text(ExprPrinter *p, NodeId n);
+const char *ix_text(ExprPrinter *p, const IxExpr *e);              /* int64 arithmetic, floor division */
+const char *poly_text(ExprPrinter *p, const Poly *e);              /* over the run-time dims, "dim_D" */
+
+#endif
