@@ -15,10 +15,10 @@ extern "C" {
 
 typedef enum cell_status {
     CELL_OK = 0,
-    CELL_NULL_POINTER,   /* a tensor or structure that the call needs was not given */
-    CELL_BAD_SIZE,       /* a size is negative, overflows, or violates a condition of the cell */
-    CELL_MISALIGNED,     /* a pointer's alignment is less than the kernels need */
-    CELL_TOO_SMALL,      /* workspace or reserve smaller than asked for */
+    CELL_NULL_POINTER, /* a tensor or structure that the call needs was not given */
+    CELL_BAD_SIZE,     /* a size is negative, overflows, or violates a condition of the cell */
+    CELL_MISALIGNED,   /* a pointer's alignment is less than the kernels need */
+    CELL_TOO_SMALL,    /* workspace or reserve smaller than asked for */
     CELL_OUT_OF_MEMORY,
     CELL_WRONG_DEVICE,   /* a pointer belongs to the host or to another device */
     CELL_NO_DEVICE,      /* no such device, or none at all */
@@ -74,7 +74,7 @@ const char *cell_last_error(const cell_context *ctx);
 /* "cuda", "reference" or "emulated"; "none" with ctx NULL. */
 const char *cell_backend_name(const cell_context *ctx);
 cell_backend_kind cell_backend_of(const cell_context *ctx);
-/* Waits until everything issued on the context's stream is done, and reports errors that came up meanwhile. */
+/* Waits until everything issued on the context's stream is done, and reports what went wrong there. */
 cell_status cell_synchronize(cell_context *ctx);
 
 /* Memory that the context's backend computes in (stream-ordered pool on cuda), aligned to 256 bytes at least.

@@ -62,13 +62,16 @@ typedef struct cell_backend {
     cell_status (*fill)(void *self, void *to, int byte, size_t bytes, cell_error *err);
     cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
     cell_status (*launch)(void *self, const cell_launch *launch, cell_error *err); /* NULL: runs no plans */
-    int64_t (*attribute)(void *self, int attribute);                               /* CELL_ATTR_* */
+    /* Called for every kernel of a call before any work is issued: can it run here? May be NULL. */
+    cell_status (*prepare)(void *self, const cell_kernel *kernel, size_t smem, cell_error *err);
+    int64_t (*attribute)(void *self, int attribute); /* CELL_ATTR_* */
     cell_status (*resident)(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                             cell_error *err);
     /* Is the pointer usable on this device? NULL: always. */
     cell_status (*check_pointer)(void *self, const void *pointer, const char *what, cell_error *err);
-    /* Graphs, all NULL where there are none. Between begin and end, work is recorded, not run. graph_end gives
-     * NULL and a status when recording failed. graph_busy: is the stream being captured by the caller already? */
+    /* Graphs, all NULL where there are none. Between begin and end, work is recorded, not run. graph_end
+     * gives NULL and a status when recording failed. graph_busy: does the caller capture the stream already?
+     */
     int (*graph_busy)(void *self);
     cell_status (*graph_begin)(void *self, cell_error *err);
     cell_status (*graph_end)(void *self, void **graph, cell_error *err);
@@ -77,6 +80,8 @@ typedef struct cell_backend {
 } cell_backend;
 
 const cell_backend *cell_reference_backend(void);
+/* Always there as a table; its launch reports CELL_UNSUPPORTED where no emulator is linked in. */
+const cell_backend *cell_emulated_backend(void);
 /* Present when compiled with CELL_HAVE_CUDA. */
 const cell_backend *cell_cuda_backend(void);
 

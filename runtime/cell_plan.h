@@ -4,11 +4,11 @@
  * backend, or the generated reference C where the backend is `reference`. Everything here is constant after
  * load; no function below changes it.
  *
- * * Sizes. A call's `sizes` is an array of desc->n_sizes values: B, T, the run-time dims in declared order,
+ * Sizes. A call's `sizes` is an array of desc->n_sizes values: B, T, the run-time dims in declared order,
  * t0 (the number of the first step, 0 unless the cell uses `t`). Bound dims are constants by now. A step call
  * has T = 1.
  *
- * * Expressions are postfix programs over int64: an array of CELL_X_* codes, some followed by one operand, up
+ * Expressions are postfix programs over int64: an array of CELL_X_* codes, some followed by one operand, up
  * to CELL_X_END. A NULL expression is 0 where an offset is meant, 1 where an extent, stride or count is.
  * Overflow is an error. */
 #ifndef CELL_PLAN_H
@@ -22,9 +22,11 @@ extern "C" {
 #endif
 
 #define CELL_PLAN_VERSION 1
-#define CELL_ALIGNMENT 256 /* of every buffer in workspace and reserve, bytes */
-#define CELL_MAX_LOOPS 4   /* nesting of LOOP operations */
-#define CELL_MAX_TENSORS 512
+#define CELL_ALIGNMENT    256 /* of every buffer in workspace and reserve, bytes */
+#define CELL_MAX_LOOPS    4   /* nesting of LOOP operations */
+#define CELL_MAX_ARGS     256
+#define CELL_MAX_BUFFERS  512 /* per plan, and of the reserve */
+#define CELL_MAX_STACK    32  /* of an expression */
 
 enum { CELL_SIZE_B = 0, CELL_SIZE_T = 1, CELL_SIZE_DIM0 = 2 };
 
@@ -100,9 +102,9 @@ typedef enum cell_origin {
 
 typedef struct cell_buffer {
     const char *name;
-    uint8_t origin; /* cell_origin; ignored in desc->reserve */
-    uint8_t dtype;  /* cell_dtype, unit of offsets */
-    int16_t index;  /* see cell_origin */
+    uint8_t origin;  /* cell_origin; ignored in desc->reserve */
+    uint8_t dtype;   /* cell_dtype, unit of offsets */
+    int16_t index;   /* see cell_origin */
     cell_expr bytes; /* size in workspace or reserve; not needed for CELL_FROM_ARG and CELL_FROM_RESERVE */
 } cell_buffer;
 
@@ -164,7 +166,7 @@ typedef struct cell_loop_op {
     int32_t n_ops;
 } cell_loop_op;
 
-/* FILL sets `bytes` bytes to `byte`; COPY copies them from `from`, which must not overlap. 0 bytes: nothing. */
+/* FILL sets `bytes` bytes to `byte`; COPY copies them from `from`, which must not overlap. */
 typedef struct cell_memory_op {
     cell_ref to, from;
     cell_expr bytes;
@@ -172,9 +174,9 @@ typedef struct cell_memory_op {
 } cell_memory_op;
 
 typedef struct cell_op {
-    const char *name; /* for messages, `cellc explain` and traces */
-    uint8_t kind;     /* cell_op_kind */
-    uint8_t flags;    /* CELL_OP_SAVE_ONLY … */
+    const char *name;             /* for messages, `cellc explain` and traces */
+    uint8_t kind;                 /* cell_op_kind */
+    uint8_t flags;                /* CELL_OP_SAVE_ONLY … */
     const int16_t *need, *unless; /* argument indices, ended by -1 */
     cell_expr when;
     union {
@@ -209,7 +211,7 @@ typedef struct cell_check {
     const char *message;
 } cell_check;
 
-/* What distinguishes an instance: bound dims ("N" "64"), options ("bias" "input"), constants, "dtype" "bf16". */
+/* What distinguishes an instance: bound dims ("N" "64"), options ("bias" "input"), "dtype" "bf16". */
 typedef struct cell_binding {
     const char *name, *value;
 } cell_binding;
@@ -225,14 +227,14 @@ typedef struct cell_desc {
     const cell_binding *bindings;
     const char *const *size_names; /* n_sizes names: "B", "T", dims, "t0" */
     const cell_tensor *tensors;
-    const cell_arg *forward_args;  /* inputs, params, initial states, outputs, final states */
+    const cell_arg *forward_args; /* inputs, params, initial states, outputs, final states */
     /* inputs, params, initial states, d outputs, d final states, d inputs, d params, d initial states */
     const cell_arg *backward_args;
     const cell_check *checks;
     const cell_kernel *kernels;
     const cell_buffer *reserve; /* laid out in this order */
-    /* NULL where the instance was built without device code; then only the reference backend can run it. A NULL step
-     * with a forward present: step runs the forward plan with T = 1. */
+    /* NULL where the instance was built without device code; then only the reference backend can run it. With
+     * a NULL step beside a forward, step runs the forward plan with T = 1. */
     const cell_plan *forward, *backward, *step;
     cell_ref_fn ref_forward, ref_backward; /* NULL where not built */
     size_t (*ref_reserve_bytes)(const int64_t *sizes);
@@ -259,10 +261,10 @@ typedef struct cell_memory {
 /* Run one direction. `args` in the order of desc->forward_args or desc->backward_args; `memory` may be NULL
  * where no reserve is given. All arguments are checked before anything is written. cell_run_step takes
  * forward arguments and T = 1, and never a reserve. Initial and final state may be the same buffer. */
-cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
-                             const cell_memory *memory, int flags);
-cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
-                              const cell_memory *memory, int flags);
+cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                             void *const *args, const cell_memory *memory, int flags);
+cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                              void *const *args, const cell_memory *memory, int flags);
 cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
                           const cell_memory *memory, int flags);
 
@@ -272,8 +274,8 @@ cell_status cell_arg_elements(const cell_desc *desc, const cell_arg *arg, const 
 
 /* The first instance of the cell `name` whose bindings contain every wanted one (`name` NULL: of any cell),
  * or NULL; then, if `ctx` is given, its message says which instances there are. */
-const cell_desc *cell_find_instance(cell_context *ctx, const cell_desc *const *list, int n_list, const char *name,
-                                    const cell_binding *wanted, int n_wanted);
+const cell_desc *cell_find_instance(cell_context *ctx, const cell_desc *const *list, int n_list,
+                                    const char *name, const cell_binding *wanted, int n_wanted);
 
 /* Value of an expression of sizes alone; CELL_BAD_SIZE if it overflows, divides by 0, or is malformed. */
 cell_status cell_eval(cell_expr expr, const int64_t *sizes, int n_sizes, int64_t *value);

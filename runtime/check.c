@@ -1,0 +1,199 @@
+/* What a call must satisfy before anything is written. In: a description, sizes, arguments, memory. Out:
+ * CELL_OK, or a status and a message with the argument's name, what it was and what was wanted. Guaranteed:
+ * nothing is written. */
+#include "context.h"
+
+#include <stdio.h>
+
+const char *cell_arg_name(const cell_desc *desc, const cell_arg *arg, char *text, size_t bytes) {
+    static const char *const prefix[] = {"", "final ", "gradient of ", "cotangent of ",
+                                         "cotangent of final "};
+    const cell_tensor *tensor = &desc->tensors[arg->tensor];
+    const char *initial =
+        tensor->kind == CELL_STATE && arg->role <= CELL_ROLE_D_VALUE && arg->role != CELL_ROLE_FINAL
+            ? "initial "
+            : "";
+    snprintf(text, bytes, "%s%s%s", arg->role <= CELL_ROLE_D_FINAL ? prefix[arg->role] : "", initial,
+             tensor->name);
+    return text;
+}
+
+int cell_arg_written(const cell_desc *desc, const cell_arg *arg) {
+    if (arg->role == CELL_ROLE_VALUE)
+        return desc->tensors[arg->tensor].kind == CELL_OUTPUT;
+    return arg->role == CELL_ROLE_FINAL || arg->role == CELL_ROLE_D_VALUE;
+}
+
+static cell_status check_desc(const cell_desc *desc, cell_error *err) {
+    if (!desc)
+        return cell_fail(err, CELL_NULL_POINTER, "the cell's description is null");
+    if (desc->plan_version != CELL_PLAN_VERSION)
+        return cell_fail(err, CELL_UNSUPPORTED,
+                         "the cell was generated for plan version %d, this runtime has %d: "
+                         "generate it again",
+                         desc->plan_version, CELL_PLAN_VERSION);
+    if (desc->n_sizes < CELL_SIZE_DIM0 + 1 || desc->n_sizes > CELL_MAX_SIZES)
+        return cell_fail(err, CELL_UNSUPPORTED, "%s: %d sizes; wanted 3 to %d", desc->key, desc->n_sizes,
+                         CELL_MAX_SIZES);
+    if (desc->n_forward_args > CELL_MAX_ARGS || desc->n_backward_args > CELL_MAX_ARGS)
+        return cell_fail(err, CELL_UNSUPPORTED, "%s: more than %d arguments", desc->key, CELL_MAX_ARGS);
+    return CELL_OK;
+}
+
+/* B, T and t0 may be 0; the bounds of indices are proved for dims from 1 up. */
+static cell_status check_size(const cell_desc *desc, int i, int64_t value, cell_error *err) {
+    int64_t least = i < CELL_SIZE_DIM0 || i == desc->n_sizes - 1 ? 0 : 1;
+    if (value >= least)
+        return CELL_OK;
+    return cell_fail(err, CELL_BAD_SIZE, "%s: %s is %lld; wanted %lld or more", desc->key,
+                     desc->size_names[i], (long long)value, (long long)least);
+}
+
+static void list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < desc->n_sizes && used < bytes; i++) {
+        int wrote = snprintf(text + used, bytes - used, "%s%s=%lld", i ? " " : "", desc->size_names[i],
+                             (long long)sizes[i]);
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+}
+
+static cell_status check_condition(const cell_desc *desc, const cell_check *check, const int64_t *sizes,
+                                   cell_error *err) {
+    cell_scope scope = {.sizes = sizes, .n_sizes = desc->n_sizes};
+    int64_t value;
+    cell_status status = cell_eval_in(&scope, check->value, 0, &value, err);
+    if (status != CELL_OK || value >= 0)
+        return status;
+    char text[256];
+    list_sizes(desc, sizes, text, sizeof text);
+    return cell_fail(err, CELL_BAD_SIZE, "%s: %s (%s)", desc->key, check->message, text);
+}
+
+cell_status cell_check_sizes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                             cell_error *err) {
+    cell_status status = ctx ? cell_context_check(ctx) : CELL_OK;
+    if (status == CELL_OK)
+        status = check_desc(desc, err);
+    if (status == CELL_OK && !sizes)
+        status = cell_fail(err, CELL_NULL_POINTER, "%s: the sizes are null", desc->key);
+    for (int i = 0; status == CELL_OK && i < desc->n_sizes; i++)
+        status = check_size(desc, i, sizes[i], err);
+    for (int i = 0; status == CELL_OK && i < desc->n_checks; i++)
+        status = check_condition(desc, &desc->checks[i], sizes, err);
+    return status;
+}
+
+/* A stretch of memory that a call uses, for the checks that need no more than that. */
+typedef struct Span {
+    const char *start;
+    size_t bytes;
+    int written;
+    int tensor;           /* -1: workspace or reserve */
+    int initial_or_final; /* value of a state before or after the call, no gradient */
+    char name[96];
+} Span;
+
+static cell_status check_place(cell_context *ctx, const cell_desc *desc, const Span *span, size_t alignment,
+                               cell_error *err) {
+    if ((uintptr_t)span->start % alignment)
+        return cell_fail(err, CELL_MISALIGNED, "%s: %s is at %p; wanted a multiple of %zu bytes", desc->key,
+                         span->name, (const void *)span->start, alignment);
+    const cell_backend *backend = ctx->backend;
+    if (!backend->check_pointer)
+        return CELL_OK;
+    char what[256];
+    snprintf(what, sizeof what, "%.128s: %s", desc->key, span->name);
+    return backend->check_pointer(ctx->self, span->start, what, err);
+}
+
+/* Plain C reads element by element; kernels load vectors. */
+static size_t alignment_of(const cell_context *ctx, const cell_desc *desc, cell_dtype dtype) {
+    if (!ctx->backend->launch)
+        return cell_dtype_bytes(dtype);
+    return desc->pointer_alignment > 0 ? (size_t)desc->pointer_alignment : 16;
+}
+
+static cell_status check_arg(cell_context *ctx, const cell_desc *desc, const cell_arg *arg,
+                             const int64_t *sizes, void *pointer, Span *span, cell_error *err) {
+    int64_t elements;
+    size_t element = cell_dtype_bytes((cell_dtype)arg->dtype);
+    cell_status status = cell_arg_count(desc, arg, sizes, &elements, err);
+    if (status != CELL_OK)
+        return status;
+    cell_arg_name(desc, arg, span->name, sizeof span->name);
+    if (elements > INT64_MAX / 8)
+        return cell_fail(err, CELL_BAD_SIZE, "%s: %s has %lld elements, more than can be addressed",
+                         desc->key, span->name, (long long)elements);
+    span->start = pointer;
+    span->bytes = pointer ? (size_t)elements * element : 0;
+    span->written = cell_arg_written(desc, arg);
+    span->tensor = arg->tensor;
+    span->initial_or_final = desc->tensors[arg->tensor].kind == CELL_STATE && arg->role <= CELL_ROLE_FINAL;
+    if (elements == 0)
+        return CELL_OK;
+    if (!pointer && !(arg->flags & CELL_ARG_OPTIONAL))
+        return cell_fail(err, CELL_NULL_POINTER, "%s: %s is null; wanted %lld elements of %s", desc->key,
+                         span->name, (long long)elements, cell_dtype_name((cell_dtype)arg->dtype));
+    return pointer ? check_place(ctx, desc, span, alignment_of(ctx, desc, (cell_dtype)arg->dtype), err)
+                   : CELL_OK;
+}
+
+static cell_status check_memory(cell_context *ctx, const cell_desc *desc, const char *name, void *pointer,
+                                size_t bytes, size_t need, Span *span, cell_error *err) {
+    *span = (Span){.start = pointer, .bytes = pointer ? bytes : 0, .written = 1, .tensor = -1};
+    snprintf(span->name, sizeof span->name, "%s", name);
+    if (!pointer || need == 0) {
+        span->bytes = 0;
+        return CELL_OK;
+    }
+    if (bytes < need)
+        return cell_fail(err, CELL_TOO_SMALL, "%s: %s has %zu bytes; wanted %zu", desc->key, name, bytes,
+                         need);
+    return check_place(ctx, desc, span, ctx->backend->launch ? CELL_ALIGNMENT : 16, err);
+}
+
+static int overlap(const Span *a, const Span *b) {
+    if (a->bytes == 0 || b->bytes == 0)
+        return 0;
+    uintptr_t x = (uintptr_t)a->start, y = (uintptr_t)b->start;
+    return x < y + b->bytes && y < x + a->bytes;
+}
+
+/* Initial and final value of one state may be the same buffer, nothing else. */
+static int may_share(const Span *a, const Span *b) {
+    return a->tensor >= 0 && a->tensor == b->tensor && a->initial_or_final && b->initial_or_final &&
+           a->start == b->start;
+}
+
+static cell_status check_overlap(const cell_desc *desc, const Span *spans, int n_spans, cell_error *err) {
+    for (int i = 0; i < n_spans; i++) {
+        for (int j = i + 1; j < n_spans; j++) {
+            if (!(spans[i].written || spans[j].written) || !overlap(&spans[i], &spans[j]))
+                continue;
+            if (!may_share(&spans[i], &spans[j]))
+                return cell_fail(err, CELL_BAD_ARGUMENT, "%s: %s and %s overlap in memory", desc->key,
+                                 spans[i].name, spans[j].name);
+        }
+    }
+    return CELL_OK;
+}
+
+cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell_arg *list, int n_list,
+                            const int64_t *sizes, void *const *args, const cell_memory *memory,
+                            const size_t need[2], cell_error *err) {
+    Span spans[CELL_MAX_ARGS + 2];
+    if (!args && n_list > 0)
+        return cell_fail(err, CELL_NULL_POINTER, "%s: the argument list is null", desc->key);
+    cell_status status = CELL_OK;
+    for (int i = 0; status == CELL_OK && i < n_list; i++)
+        status = check_arg(ctx, desc, &list[i], sizes, args[i], &spans[i], err);
+    if (status == CELL_OK)
+        status = check_memory(ctx, desc, "workspace", memory->workspace, memory->workspace_bytes, need[0],
+                              &spans[n_list], err);
+    if (status == CELL_OK)
+        status = check_memory(ctx, desc, "reserve", memory->reserve, memory->reserve_bytes, need[1],
+                              &spans[n_list + 1], err);
+    return status == CELL_OK ? check_overlap(desc, spans, n_list + 2, err) : status;
+}

@@ -1,0 +1,82 @@
+/* Inside the runtime only: the context, the graph cache, and the scope in which size expressions are
+ * evaluated. */
+#ifndef CELL_CONTEXT_H
+#define CELL_CONTEXT_H
+
+#include "cell_backend.h"
+
+#define CELL_GRAPH_CACHE 16
+
+/* A recorded loop. `key` holds everything that the recording depends on, as 64-bit words. */
+typedef struct cell_graph_entry {
+    void *graph;
+    int64_t *key;
+    size_t words;
+    uint64_t used; /* clock of the last use, for replacement */
+} cell_graph_entry;
+
+struct cell_context {
+    const void *owner; /* which copy of the runtime made it, see cell_context_check */
+    const cell_backend *backend;
+    void *self; /* the backend's */
+    cell_error error;
+    void *workspace; /* for calls that bring none; grows, never shrinks */
+    size_t workspace_bytes;
+    cell_graph_entry graphs[CELL_GRAPH_CACHE];
+    uint64_t clock;
+    int verbose;      /* CELL_VERBOSE is set and not 0 */
+    int graph_warned; /* a failed capture was reported */
+};
+
+/* CELL_OK if ctx is a context of this copy of the runtime. */
+cell_status cell_context_check(cell_context *ctx);
+/* Frees every recorded graph. */
+void cell_graphs_clear(cell_context *ctx);
+/* Makes ctx->workspace hold at least `bytes`. */
+cell_status cell_context_workspace(cell_context *ctx, size_t bytes);
+
+/* What an expression may refer to. */
+typedef struct cell_scope {
+    const int64_t *sizes;
+    int n_sizes;
+    const int64_t *loop; /* values of the open loops, outermost first */
+    int n_loops;
+    cell_context *ctx;     /* NULL: attributes are upper bounds */
+    const cell_desc *desc; /* for CELL_X_RESIDENT; may be NULL */
+} cell_scope;
+
+/* The value of an expression, `absent` if it is NULL. */
+cell_status cell_eval_in(const cell_scope *scope, cell_expr expr, int64_t absent, int64_t *value,
+                         cell_error *err);
+
+/* As cell_arg_elements, with a message. */
+cell_status cell_arg_count(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes,
+                           int64_t *elements, cell_error *err);
+/* "dS (initial)", "y": how messages call an argument. */
+const char *cell_arg_name(const cell_desc *desc, const cell_arg *arg, char *text, size_t bytes);
+/* Does backward or forward write this argument? */
+int cell_arg_written(const cell_desc *desc, const cell_arg *arg);
+
+/* What every entry point requires of the description and the sizes. */
+cell_status cell_check_sizes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, cell_error *err);
+/* What a call requires of its arguments and memory; need: bytes of workspace and of reserve. */
+cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell_arg *list, int n_list,
+                            const int64_t *sizes, void *const *args, const cell_memory *memory,
+                            const size_t need[2], cell_error *err);
+
+/* Checks dtypes, sizes, strides and pointers of a product. */
+cell_status cell_gemm_check(const cell_gemm_call *call, cell_error *err);
+
+/* A product in BLAS terms: all matrices row-major, A [m,k] or its transpose, B likewise, C [m,n] with unit
+ * column stride. */
+typedef struct cell_blas_call {
+    int64_t m, n, k, batch;
+    int a_transposed, b_transposed;
+    int64_t lda, ldb, ldc;
+    cell_matrix a, b, c;
+} cell_blas_call;
+
+/* 0 if the strides are none that a BLAS can express; then name of the matrix in *which. */
+int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char **which);
+
+#endif

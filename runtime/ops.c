@@ -1,0 +1,367 @@
+/* The operations of a plan. In: a run with its buffers bound. Out: the work issued on the backend, or the
+ * same as text. Guaranteed: an index out of range or a product, copy or fill that would leave its buffer is
+ * reported as the fault of the plan that it is, and not issued. */
+#include "run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+cell_status cell_run_eval(const cell_run *run, cell_expr expr, int64_t absent, int64_t *value) {
+    cell_scope scope = {.sizes = run->sizes,
+                        .n_sizes = run->desc->n_sizes,
+                        .loop = run->loop,
+                        .n_loops = run->n_loops,
+                        .ctx = run->ctx,
+                        .desc = run->desc};
+    return cell_eval_in(&scope, expr, absent, value, run->err);
+}
+
+static cell_status wrong_plan(const cell_run *run, const char *op, const char *what) {
+    return cell_fail(run->err, CELL_BAD_ARGUMENT, "%s: the plan is wrong: %s: %s", run->desc->key,
+                     op ? op : "?", what);
+}
+
+static int any_given(const cell_run *run, const int16_t *list) {
+    for (; *list >= 0; list++)
+        if (*list < run->n_args && run->args[*list])
+            return 1;
+    return 0;
+}
+
+static int flags_fit(const cell_run *run, int flags) {
+    int adds = run->flags & CELL_KERNEL_ACCUMULATE;
+    if ((flags & CELL_OP_SAVE_ONLY && !run->saving) || (flags & CELL_OP_INFER_ONLY && run->saving))
+        return 0;
+    return !(flags & CELL_OP_OVERWRITE_ONLY && adds) && !(flags & CELL_OP_ACCUMULATE_ONLY && !adds);
+}
+
+/* Everything runs in print, where there are no arguments. */
+static cell_status applies(const cell_run *run, const cell_op *op, int *result) {
+    int64_t when;
+    *result = 1;
+    if (run->text)
+        return CELL_OK;
+    *result = 0;
+    if (!flags_fit(run, op->flags) || (op->need && !any_given(run, op->need)) ||
+        (op->unless && any_given(run, op->unless)))
+        return CELL_OK;
+    cell_status status = cell_run_eval(run, op->when, 1, &when);
+    *result = status == CELL_OK && when != 0;
+    return status;
+}
+
+/* A place in memory: pointer, and elements from there to the buffer's end (-1: not known). */
+typedef struct Place {
+    char *at;
+    cell_dtype dtype;
+    int64_t offset, room;
+    const char *name;
+} Place;
+
+static cell_status locate(const cell_run *run, const char *op, const cell_ref *ref, Place *place) {
+    if (ref->buffer < 0 || ref->buffer >= run->plan->n_buffers)
+        return wrong_plan(run, op, "no such buffer");
+    const cell_buffer *buffer = &run->plan->buffers[ref->buffer];
+    place->dtype = (cell_dtype)buffer->dtype;
+    place->name = buffer->name;
+    int64_t element = (int64_t)cell_dtype_bytes(place->dtype), bytes = run->bytes[ref->buffer];
+    cell_status status = cell_run_eval(run, ref->offset, 0, &place->offset);
+    if (status != CELL_OK)
+        return status;
+    place->room = bytes < 0 ? -1 : bytes / element - place->offset;
+    if (place->offset < 0 || (bytes >= 0 && place->room < 0))
+        return wrong_plan(run, op, "an offset outside its buffer");
+    char *base = run->base[ref->buffer];
+    place->at = base ? base + place->offset * element : NULL;
+    return CELL_OK;
+}
+
+static void print_place(const cell_run *run, const Place *place) {
+    cell_text_add(run->text, " %s", place->name);
+    if (place->offset)
+        cell_text_add(run->text, "+%lld", (long long)place->offset);
+}
+
+/* The furthest element a matrix touches, beyond its first. */
+static int64_t reach(const cell_matrix *matrix, int64_t rows, int64_t cols, int64_t batch) {
+    if (rows == 0 || cols == 0 || batch == 0)
+        return -1;
+    return (rows - 1) * matrix->row_stride + (cols - 1) * matrix->col_stride +
+           (batch - 1) * matrix->batch_stride;
+}
+
+static cell_status operand(const cell_run *run, const char *op, const cell_operand *from, int64_t rows,
+                           int64_t cols, int64_t batch, cell_matrix *to) {
+    Place place;
+    cell_status status = locate(run, op, &from->at, &place);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, from->row, 1, &to->row_stride);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, from->col, 1, &to->col_stride);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, from->batch, 0, &to->batch_stride);
+    if (status != CELL_OK)
+        return status;
+    to->data = place.at;
+    to->dtype = place.dtype;
+    if (to->row_stride < 0 || to->col_stride < 0 || to->batch_stride < 0)
+        return wrong_plan(run, op, "a negative stride");
+    if (place.room >= 0 && reach(to, rows, cols, batch) >= place.room)
+        return wrong_plan(run, op, "a matrix leaves its buffer");
+    if (run->text) {
+        print_place(run, &place);
+        cell_text_add(run->text, "(%lld,%lld", (long long)to->row_stride, (long long)to->col_stride);
+        cell_text_add(run->text, batch > 1 ? ",%lld)" : ")", (long long)to->batch_stride);
+    }
+    return CELL_OK;
+}
+
+static cell_status gemm_sizes(const cell_run *run, const cell_gemm_op *op, cell_gemm_call *call) {
+    cell_status status = cell_run_eval(run, op->m, 1, &call->m);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, op->n, 1, &call->n);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, op->k, 1, &call->k);
+    return status == CELL_OK ? cell_run_eval(run, op->batch, 1, &call->batch) : status;
+}
+
+static cell_status run_gemm(const cell_run *run, const cell_op *op) {
+    const cell_gemm_op *gemm = &op->u.gemm;
+    int adds = gemm->beta == CELL_BETA_ONE ||
+               (gemm->beta == CELL_BETA_ACCUMULATE && run->flags & CELL_KERNEL_ACCUMULATE);
+    cell_gemm_call call = {.alpha = gemm->alpha, .beta = adds ? 1 : 0};
+    cell_status status = gemm_sizes(run, gemm, &call);
+    if (status == CELL_OK && run->text)
+        cell_text_add(run->text, "gemm m=%lld n=%lld k=%lld batch=%lld alpha=%g beta=%s:", (long long)call.m,
+                      (long long)call.n, (long long)call.k, (long long)call.batch, call.alpha,
+                      gemm->beta == CELL_BETA_ACCUMULATE ? "accumulate"
+                      : adds                             ? "1"
+                                                         : "0");
+    if (status == CELL_OK)
+        status = operand(run, op->name, &gemm->a, call.m, call.k, call.batch, &call.a);
+    if (status == CELL_OK)
+        status = operand(run, op->name, &gemm->b, call.k, call.n, call.batch, &call.b);
+    if (status == CELL_OK)
+        status = operand(run, op->name, &gemm->c, call.m, call.n, call.batch, &call.c);
+    if (status != CELL_OK || run->text)
+        return status;
+    status = cell_gemm_check(&call, run->err);
+    if (status != CELL_OK)
+        return status;
+    return run->ctx->backend->gemm(run->ctx->self, &call, run->err);
+}
+
+/* Kernels walk their work grid-stride, so a grid beyond the hardware's limit is cut to it. */
+static cell_status grid_extent(const cell_run *run, const cell_op *op, int axis, uint32_t *extent) {
+    int64_t limit = axis == 0 ? 2147483647 : 65535, value;
+    cell_status status = cell_run_eval(run, op->u.kernel.grid[axis], 1, &value);
+    if (status != CELL_OK)
+        return status;
+    if (value < 0)
+        return wrong_plan(run, op->name, "a negative grid");
+    *extent = (uint32_t)(value < limit ? value : limit);
+    return CELL_OK;
+}
+
+static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kernel_args *args) {
+    const cell_kernel_op *kernel = &op->u.kernel;
+    if (kernel->n_refs > CELL_MAX_PTRS)
+        return wrong_plan(run, op->name, "more pointers than a kernel takes");
+    for (int i = 0; i < kernel->n_refs; i++) {
+        Place place;
+        cell_status status = locate(run, op->name, &kernel->refs[i], &place);
+        if (status != CELL_OK)
+            return status;
+        args->ptr[i] = place.at;
+        if (run->text)
+            print_place(run, &place);
+    }
+    for (int i = 0; i < run->desc->n_sizes; i++)
+        args->size[i] = run->sizes[i];
+    args->flags = run->flags;
+    return cell_run_eval(run, kernel->t, run->n_loops ? run->loop[run->n_loops - 1] : 0, &args->t);
+}
+
+static cell_status kernel_launch(const cell_run *run, const cell_op *op, cell_launch *launch) {
+    int index = op->u.kernel.kernel;
+    int64_t smem;
+    if (index < 0 || index >= run->desc->n_kernels)
+        return wrong_plan(run, op->name, "no such kernel");
+    launch->kernel = &run->desc->kernels[index];
+    for (int axis = 0; axis < 3; axis++) {
+        cell_status status = grid_extent(run, op, axis, &launch->grid[axis]);
+        if (status != CELL_OK)
+            return status;
+    }
+    cell_status status = cell_run_eval(run, launch->kernel->smem, 0, &smem);
+    if (status == CELL_OK && smem < 0)
+        return wrong_plan(run, op->name, "negative shared memory");
+    launch->smem = (size_t)smem;
+    return status;
+}
+
+static cell_status run_kernel(const cell_run *run, const cell_op *op) {
+    cell_kernel_args args;
+    memset(&args, 0, sizeof args);
+    cell_launch launch = {.args = &args};
+    cell_status status = kernel_launch(run, op, &launch);
+    if (status == CELL_OK && run->text)
+        cell_text_add(run->text, "kernel %s grid=%u,%u,%u threads=%d smem=%zu%s:", launch.kernel->name,
+                      launch.grid[0], launch.grid[1], launch.grid[2], launch.kernel->threads, launch.smem,
+                      launch.kernel->cooperative ? " cooperative" : "");
+    if (status == CELL_OK)
+        status = kernel_args(run, op, &args);
+    if (status != CELL_OK || run->text)
+        return status;
+    if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0)
+        return CELL_OK;
+    return run->ctx->backend->launch(run->ctx->self, &launch, run->err);
+}
+
+static cell_status memory_place(const cell_run *run, const cell_op *op, const cell_ref *ref, int64_t bytes,
+                                Place *place) {
+    cell_status status = locate(run, op->name, ref, place);
+    if (status != CELL_OK)
+        return status;
+    if (bytes < 0 || (place->room >= 0 && bytes > place->room * (int64_t)cell_dtype_bytes(place->dtype)))
+        return wrong_plan(run, op->name, "leaves its buffer");
+    if (run->text)
+        print_place(run, place);
+    else if (!place->at && bytes > 0)
+        return wrong_plan(run, op->name, "its buffer is absent");
+    return CELL_OK;
+}
+
+static cell_status run_memory(const cell_run *run, const cell_op *op) {
+    const cell_memory_op *memory = &op->u.memory;
+    int is_copy = op->kind == CELL_OP_COPY;
+    int64_t bytes;
+    Place to, from;
+    cell_status status = cell_run_eval(run, memory->bytes, 1, &bytes);
+    if (status == CELL_OK && run->text)
+        cell_text_add(run->text, "%s %lld bytes:", is_copy ? "copy" : "fill", (long long)bytes);
+    if (status == CELL_OK)
+        status = memory_place(run, op, &memory->to, bytes, &to);
+    if (status == CELL_OK && is_copy)
+        status = memory_place(run, op, &memory->from, bytes, &from);
+    if (status != CELL_OK || run->text || bytes == 0)
+        return status;
+    const cell_backend *backend = run->ctx->backend;
+    if (!is_copy)
+        return backend->fill(run->ctx->self, to.at, memory->byte, (size_t)bytes, run->err);
+    if (from.at == to.at) /* an initial and a final state in one buffer */
+        return CELL_OK;
+    return backend->copy(run->ctx->self, to.at, from.at, (size_t)bytes, run->err);
+}
+
+cell_status cell_run_loop(cell_run *run, int at) {
+    const cell_op *op = &run->plan->ops[at];
+    const cell_loop_op *loop = &op->u.loop;
+    int64_t from, to;
+    if (run->n_loops == CELL_MAX_LOOPS || loop->step == 0)
+        return wrong_plan(run, op->name, loop->step ? "loops nested too deep" : "a loop with step 0");
+    cell_status status = cell_run_eval(run, loop->from, 0, &from);
+    if (status == CELL_OK)
+        status = cell_run_eval(run, loop->to, 0, &to);
+    if (status != CELL_OK)
+        return status;
+    int level = run->n_loops;
+    if (run->text)
+        cell_text_add(run->text, "loop from %lld to %lld step %d%s; the first time:\n", (long long)from,
+                      (long long)to, loop->step, op->flags & CELL_OP_GRAPH ? " as a graph" : "");
+    run->n_loops = level + 1;
+    for (int64_t i = from; status == CELL_OK && (loop->step > 0 ? i < to : i > to); i += loop->step) {
+        run->loop[level] = i;
+        status = cell_run_ops(run, at + 1, loop->n_ops);
+        if (run->text)
+            break;
+    }
+    run->n_loops = level;
+    return status;
+}
+
+static cell_status run_one(cell_run *run, int at) {
+    const cell_op *op = &run->plan->ops[at];
+    if (run->text)
+        cell_text_add(run->text, "%*s%d %s: ", 2 * run->n_loops, "", at, op->name);
+    cell_status status;
+    switch ((cell_op_kind)op->kind) {
+    case CELL_OP_GEMM:
+        status = run_gemm(run, op);
+        break;
+    case CELL_OP_KERNEL:
+        status = run_kernel(run, op);
+        break;
+    case CELL_OP_LOOP:
+        return op->flags & CELL_OP_GRAPH ? cell_run_loop_graph(run, at) : cell_run_loop(run, at);
+    case CELL_OP_FILL:
+    case CELL_OP_COPY:
+        status = run_memory(run, op);
+        break;
+    default:
+        return wrong_plan(run, op->name, "unknown operation");
+    }
+    if (run->text)
+        cell_text_add(run->text, "\n");
+    return status;
+}
+
+/* How many operations the one at this index spans: a loop takes its body along. 0: the plan is wrong. */
+static int span(const cell_run *run, int at, int end) {
+    const cell_op *op = &run->plan->ops[at];
+    int body = op->kind == CELL_OP_LOOP ? op->u.loop.n_ops : 0;
+    return body < 0 || body > end - at - 1 ? 0 : 1 + body;
+}
+
+cell_status cell_run_ops(cell_run *run, int first, int count) {
+    int end = first + count;
+    for (int at = first; at < end;) {
+        int here, length = span(run, at, end);
+        if (length == 0)
+            return wrong_plan(run, run->plan->ops[at].name, "a loop longer than the plan");
+        cell_status status = applies(run, &run->plan->ops[at], &here);
+        if (status == CELL_OK && here)
+            status = run_one(run, at);
+        if (status != CELL_OK)
+            return status;
+        at += length;
+    }
+    return CELL_OK;
+}
+
+static cell_status prepare_one(const cell_run *run, const cell_op *op) {
+    cell_launch launch;
+    cell_status status = kernel_launch(run, op, &launch);
+    if (status != CELL_OK || launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0)
+        return status;
+    return run->ctx->backend->prepare(run->ctx->self, launch.kernel, launch.smem, run->err);
+}
+
+/* Inside loops, conditions and grids may use variables that have no value yet; the first value stands for
+ * all. */
+static cell_status prepare_range(cell_run *run, int first, int count) {
+    int level = run->n_loops;
+    for (int at = first; at < first + count;) {
+        const cell_op *op = &run->plan->ops[at];
+        int here, length = span(run, at, first + count);
+        cell_status status =
+            length ? applies(run, op, &here) : wrong_plan(run, op->name, "a loop longer than the plan");
+        if (status == CELL_OK && here && op->kind == CELL_OP_KERNEL)
+            status = prepare_one(run, op);
+        if (status == CELL_OK && here && op->kind == CELL_OP_LOOP && level < CELL_MAX_LOOPS) {
+            status = cell_run_eval(run, op->u.loop.from, 0, &run->loop[level]);
+            run->n_loops = level + 1;
+            if (status == CELL_OK)
+                status = prepare_range(run, at + 1, op->u.loop.n_ops);
+            run->n_loops = level;
+        }
+        if (status != CELL_OK)
+            return status;
+        at += length;
+    }
+    return CELL_OK;
+}
+
+cell_status cell_run_prepare(cell_run *run) {
+    return run->ctx->backend->prepare ? prepare_range(run, 0, run->plan->n_ops) : CELL_OK;
+}

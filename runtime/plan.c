@@ -1,0 +1,313 @@
+/* The calls of a generated library: sizes of memory, forward, backward, step, choice of an instance, and a
+ * plan as text. In: a description and the caller's sizes, arguments and memory. Out: the work done
+ * (reference) or issued (device, emulator). Guaranteed: everything is checked before anything is written. */
+#include "run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const cell_memory no_memory;
+
+/* What differs between the three calls. */
+typedef struct Direction {
+    const char *name;
+    const cell_plan *plan;
+    const cell_arg *list;
+    int n_list;
+    cell_ref_fn reference;
+    int needs_reserve; /* backward reads it */
+    int takes_reserve;
+} Direction;
+
+static Direction direction_of(const cell_desc *desc, char which) {
+    if (which == 'b')
+        return (Direction){
+            "backward", desc->backward, desc->backward_args, desc->n_backward_args, desc->ref_backward, 1, 1};
+    if (which == 's')
+        return (Direction){"step",
+                           desc->step ? desc->step : desc->forward,
+                           desc->forward_args,
+                           desc->n_forward_args,
+                           desc->ref_forward,
+                           0,
+                           0};
+    return (Direction){
+        "forward", desc->forward, desc->forward_args, desc->n_forward_args, desc->ref_forward, 0, 1};
+}
+
+static int is_reference(const cell_context *ctx) {
+    return ctx && !ctx->backend->launch;
+}
+
+static cell_status plan_workspace(cell_context *ctx, const cell_desc *desc, const cell_plan *plan,
+                                  const int64_t *sizes, size_t *bytes, cell_error *err) {
+    *bytes = 0;
+    if (!plan || is_reference(ctx))
+        return CELL_OK;
+    cell_run run = {.ctx = ctx, .desc = desc, .plan = plan, .sizes = sizes, .err = err};
+    return cell_layout_workspace(&run, bytes);
+}
+
+/* Messages of the size queries: without a context there is nowhere to leave one. */
+static cell_error *message_of(cell_context *ctx) {
+    return cell_context_check(ctx) == CELL_OK ? &ctx->error : NULL;
+}
+
+cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes) {
+    if (!bytes)
+        return cell_fail(message_of(ctx), CELL_NULL_POINTER, "the place for the size is null");
+    *bytes = 0;
+    cell_error *err = message_of(ctx);
+    cell_status status = cell_check_sizes(ctx, desc, sizes, err);
+    if (status != CELL_OK)
+        return status;
+    const cell_plan *plans[] = {desc->forward, desc->backward, desc->step};
+    for (int i = 0; i < 3 && status == CELL_OK; i++) {
+        size_t need;
+        status = plan_workspace(ctx, desc, plans[i], sizes, &need, err);
+        if (status == CELL_OK && need > *bytes)
+            *bytes = need;
+    }
+    return status;
+}
+
+static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes, cell_error *err) {
+    *bytes = 0;
+    cell_status status = CELL_OK;
+    if (desc->forward && !is_reference(ctx))
+        status = cell_layout_reserve(ctx, desc, sizes, NULL, bytes, err);
+    if (status == CELL_OK && desc->ref_reserve_bytes && (!ctx || is_reference(ctx))) {
+        size_t reference = desc->ref_reserve_bytes(sizes);
+        *bytes = reference > *bytes ? reference : *bytes;
+    }
+    return status;
+}
+
+cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                               size_t *bytes) {
+    if (!bytes)
+        return cell_fail(message_of(ctx), CELL_NULL_POINTER, "the place for the size is null");
+    *bytes = 0;
+    cell_error *err = message_of(ctx);
+    cell_status status = cell_check_sizes(ctx, desc, sizes, err);
+    return status == CELL_OK ? reserve_bytes(ctx, desc, sizes, bytes, err) : status;
+}
+
+static cell_status check_available(const cell_context *ctx, const cell_desc *desc, const Direction *direction,
+                                   cell_error *err) {
+    if (is_reference(ctx) && !direction->reference)
+        return cell_fail(err, CELL_UNSUPPORTED, "%s: the library holds no reference %s", desc->key,
+                         direction->name);
+    if (!is_reference(ctx) && !direction->plan)
+        return cell_fail(err, CELL_UNSUPPORTED,
+                         "%s: the library holds no device code for %s; the reference backend "
+                         "runs it (CELL_BACKEND=reference)",
+                         desc->key, direction->name);
+    return CELL_OK;
+}
+
+static cell_status check_flags(const cell_desc *desc, const Direction *direction, const int64_t *sizes,
+                               int flags, const cell_memory *memory, cell_error *err) {
+    int legal = direction->needs_reserve ? CELL_ACCUMULATE : 0;
+    if (flags & ~legal)
+        return cell_fail(err, CELL_BAD_ARGUMENT, "%s: %s with flags %d; wanted %s", desc->key,
+                         direction->name, flags, legal ? "0 or CELL_ACCUMULATE" : "0");
+    if (!direction->takes_reserve && sizes[CELL_SIZE_T] != 1)
+        return cell_fail(err, CELL_BAD_SIZE, "%s: step with T %lld; wanted 1", desc->key,
+                         (long long)sizes[CELL_SIZE_T]);
+    if (!direction->takes_reserve && memory->reserve)
+        return cell_fail(err, CELL_BAD_ARGUMENT, "%s: step takes no reserve", desc->key);
+    return CELL_OK;
+}
+
+static cell_status check_reserve(const cell_desc *desc, const Direction *direction, const cell_memory *memory,
+                                 size_t need, cell_error *err) {
+    if (!direction->needs_reserve || need == 0 || memory->reserve)
+        return CELL_OK;
+    return cell_fail(err, CELL_NULL_POINTER,
+                     "%s: backward's reserve is null; wanted the %zu bytes that forward filled", desc->key,
+                     need);
+}
+
+/* Everything that can be said before the run. need: bytes of workspace and reserve. */
+static cell_status check_call(cell_context *ctx, const cell_desc *desc, const Direction *direction,
+                              const int64_t *sizes, void *const *args, const cell_memory *memory, int flags,
+                              size_t need[2]) {
+    cell_error *err = &ctx->error;
+    cell_status status = check_available(ctx, desc, direction, err);
+    if (status == CELL_OK)
+        status = check_flags(desc, direction, sizes, flags, memory, err);
+    if (status == CELL_OK)
+        status = plan_workspace(ctx, desc, direction->plan, sizes, &need[0], err);
+    if (status == CELL_OK)
+        status = reserve_bytes(ctx, desc, sizes, &need[1], err);
+    if (status == CELL_OK)
+        status = check_reserve(desc, direction, memory, need[1], err);
+    if (status == CELL_OK && !memory->workspace && memory->workspace_bytes)
+        status = cell_fail(err, CELL_NULL_POINTER, "%s: the workspace is null, but said to have %zu bytes",
+                           desc->key, memory->workspace_bytes);
+    return status == CELL_OK ? cell_check_args(ctx, desc, direction->list, direction->n_list, sizes, args,
+                                               memory, need, err)
+                             : status;
+}
+
+static cell_status run_plan(cell_context *ctx, const cell_desc *desc, const Direction *direction,
+                            const int64_t *sizes, void *const *args, const cell_memory *memory, int flags,
+                            size_t workspace) {
+    cell_memory mine = *memory;
+    if (workspace > 0 && !mine.workspace) {
+        cell_status status = cell_context_workspace(ctx, workspace);
+        if (status != CELL_OK)
+            return status;
+        mine.workspace = ctx->workspace;
+    }
+    int saving = mine.reserve != NULL || direction->needs_reserve;
+    cell_run run = {.ctx = ctx,
+                    .desc = desc,
+                    .plan = direction->plan,
+                    .sizes = sizes,
+                    .args = args,
+                    .list = direction->list,
+                    .n_args = direction->n_list,
+                    .saving = saving,
+                    .memory = &mine,
+                    .err = &ctx->error};
+    run.flags = (flags & CELL_ACCUMULATE ? CELL_KERNEL_ACCUMULATE : 0) | (saving ? CELL_KERNEL_SAVE : 0);
+    cell_status status = cell_layout_workspace(&run, &workspace);
+    if (status == CELL_OK)
+        status = cell_layout_bind(&run);
+    if (status == CELL_OK)
+        status = cell_run_prepare(&run);
+    return status == CELL_OK ? cell_run_ops(&run, 0, run.plan->n_ops) : status;
+}
+
+static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
+                                 void *const *args, const cell_memory *memory, int flags) {
+    size_t need[2];
+    cell_status status = cell_context_check(ctx);
+    if (status == CELL_OK)
+        status = cell_check_sizes(ctx, desc, sizes, &ctx->error);
+    if (status != CELL_OK)
+        return status;
+    Direction direction = direction_of(desc, which);
+    if (!memory)
+        memory = &no_memory;
+    status = check_call(ctx, desc, &direction, sizes, args, memory, flags, need);
+    if (status != CELL_OK)
+        return status;
+    if (!is_reference(ctx))
+        return run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0]);
+    status = direction.reference(sizes, args, memory->reserve, flags);
+    if (status != CELL_OK)
+        cell_fail(&ctx->error, status, "%s: reference %s: %s", desc->key, direction.name,
+                  cell_status_string(status));
+    return status;
+}
+
+cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                             void *const *args, const cell_memory *memory, int flags) {
+    return run_direction(ctx, desc, 'f', sizes, args, memory, flags);
+}
+
+cell_status cell_run_backward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                              void *const *args, const cell_memory *memory, int flags) {
+    return run_direction(ctx, desc, 'b', sizes, args, memory, flags);
+}
+
+cell_status cell_run_step(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *const *args,
+                          const cell_memory *memory, int flags) {
+    return run_direction(ctx, desc, 's', sizes, args, memory, flags);
+}
+
+static int has_binding(const cell_desc *desc, const cell_binding *wanted) {
+    for (int i = 0; i < desc->n_bindings; i++)
+        if (strcmp(desc->bindings[i].name, wanted->name) == 0)
+            return strcmp(desc->bindings[i].value, wanted->value) == 0;
+    return 0;
+}
+
+static int fits(const cell_desc *desc, const char *name, const cell_binding *wanted, int n_wanted) {
+    if (name && strcmp(desc->name, name) != 0)
+        return 0;
+    for (int i = 0; i < n_wanted; i++)
+        if (!has_binding(desc, &wanted[i]))
+            return 0;
+    return 1;
+}
+
+static void say_no_instance(cell_context *ctx, const cell_desc *const *list, int n_list, const char *name,
+                            const cell_binding *wanted, int n_wanted) {
+    cell_text text = {.at = ctx->error.text, .bytes = sizeof ctx->error.text};
+    cell_text_add(&text, "no instance of %s with", name ? name : "any cell");
+    for (int i = 0; i < n_wanted; i++)
+        cell_text_add(&text, "%s %s=%s", i ? "," : "", wanted[i].name, wanted[i].value);
+    cell_text_add(&text, "; the library holds");
+    for (int i = 0; i < n_list; i++)
+        cell_text_add(&text, " %s", list[i]->key);
+}
+
+const cell_desc *cell_find_instance(cell_context *ctx, const cell_desc *const *list, int n_list,
+                                    const char *name, const cell_binding *wanted, int n_wanted) {
+    for (int i = 0; list && i < n_list; i++)
+        if (fits(list[i], name, wanted, n_wanted))
+            return list[i];
+    if (cell_context_check(ctx) == CELL_OK)
+        say_no_instance(ctx, list, list ? n_list : 0, name, wanted, n_wanted);
+    return NULL;
+}
+
+void cell_text_add(cell_text *text, const char *format, ...) {
+    va_list list;
+    size_t left = text->used < text->bytes ? text->bytes - text->used : 0;
+    va_start(list, format);
+    int wrote = vsnprintf(left ? text->at + text->used : NULL, left, format, list);
+    va_end(list);
+    text->used += wrote > 0 ? (size_t)wrote : 0;
+}
+
+static void print_buffers(const cell_run *run) {
+    static const char *const origins[] = {
+        "argument", "workspace", "reserve", "argument or workspace", "reserve or workspace", "nowhere"};
+    for (int i = 0; i < run->plan->n_buffers; i++) {
+        const cell_buffer *buffer = &run->plan->buffers[i];
+        cell_text_add(run->text, "buffer %s: %s %s", buffer->name, cell_dtype_name((cell_dtype)buffer->dtype),
+                      buffer->origin <= CELL_FROM_NOWHERE ? origins[buffer->origin] : "?");
+        if (run->bytes[i] >= 0)
+            cell_text_add(run->text, ", %lld bytes at %llu", (long long)run->bytes[i],
+                          (unsigned long long)(uintptr_t)run->base[i]);
+        cell_text_add(run->text, "\n");
+    }
+}
+
+size_t cell_plan_text(const cell_desc *desc, char which, const int64_t *sizes, char *to, size_t bytes) {
+    cell_error err = {""};
+    cell_text text = {.at = to, .bytes = bytes};
+    if (bytes)
+        to[0] = 0;
+    cell_status status = cell_check_sizes(NULL, desc, sizes, &err);
+    if (status == CELL_OK) {
+        Direction direction = direction_of(desc, which);
+        size_t workspace = 0;
+        cell_run run = {.desc = desc,
+                        .plan = direction.plan,
+                        .sizes = sizes,
+                        .n_args = direction.n_list,
+                        .memory = &no_memory,
+                        .text = &text,
+                        .err = &err};
+        if (!run.plan)
+            status = cell_fail(&err, CELL_UNSUPPORTED, "no plan for %s", direction.name);
+        if (status == CELL_OK)
+            status = cell_layout_workspace(&run, &workspace);
+        if (status == CELL_OK) {
+            cell_text_add(&text, "%s %s, workspace %zu bytes\n", desc->key, direction.name, workspace);
+            print_buffers(&run);
+            status = cell_run_ops(&run, 0, run.plan->n_ops);
+        }
+    }
+    if (status != CELL_OK)
+        cell_text_add(&text, "%s: %s\n", cell_status_string(status), err.text);
+    return text.used;
+}
