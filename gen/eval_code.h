@@ -1,0 +1,142 @@
+/* eval_code.h: what eval.c compiles a cell to and eval_run.c runs: trees in which every name is resolved to an array or
+ * to a register that holds an index. Private to the evaluator. */
+#ifndef CELLC_EVAL_CODE_H
+#define CELLC_EVAL_CODE_H
+
+#include "eval.h"
+#include "eval_dual.h"
+
+typedef struct Code Code;
+typedef struct Array Array;
+typedef struct Instance Instance;
+typedef struct Repeat Repeat;
+
+/* What is computed in a frame is valid until its tick changes. There is one for the cell (a step), one per use of a fn (a
+ * call), one per repeat block (an iteration); ticks are never reused. */
+typedef struct Frame { uint64_t tick; } Frame;
+
+/* An integer expression in index brackets. */
+typedef enum { I_CONST, I_REG, I_STEP, I_NEG, I_ADD, I_SUB, I_MUL, I_DIV, I_MOD } IxOp;
+typedef struct Ix {
+    IxOp op;
+    int64_t k;                    /* CONST */
+    int reg;                      /* REG */
+    struct Ix *a, *b;
+} Ix;
+
+/* One equation: a loop over the registers of its left side. */
+typedef struct Equation {
+    const Stmt *stmt;             /* NULL for an argument of a fn */
+    int rank;
+    int *reg;                     /* per axis; -1: a constant index */
+    int64_t *fixed;               /* per axis, where reg is -1 */
+    Code *value;
+} Equation;
+
+struct Array {
+    const char *name;
+    Span span;
+    int rank;
+    int64_t shape[EVAL_MAX_RANK], stride[EVAL_MAX_RANK];
+    int64_t count;
+    Dual *data;                   /* NULL until its shape is known */
+    bool shape_known, shape_busy;
+    bool is_data;                 /* filled by others: never computed here */
+    bool busy;                    /* being computed: meeting it again is a cycle */
+    Frame *frame;
+    uint64_t stamp;               /* the frame's tick when it was last computed */
+    Vec(Equation) equations;
+    Repeat *repeat;               /* the block whose last iterate it is, or NULL */
+    struct Scope *scope;          /* where its equations are read */
+    bool compiled;
+};
+
+/* `repeat n:STEPS { carry ... }`. */
+struct Repeat {
+    const Stmt *stmt;
+    struct Scope *scope;          /* of the body */
+    Frame frame;                  /* one tick per iteration */
+    Frame *outer;
+    uint64_t stamp;
+    int64_t steps;
+    int reg;                      /* the number of the iteration */
+    int ncarry;
+    Array **iterate, **next, **after;
+    Array **start;                /* initial values, read in the outer scope */
+};
+
+/* One use of a fn: its arguments as arrays, its body with registers and arrays of its own. */
+struct Instance {
+    const Expr *call;
+    const Stmt *fn;
+    struct Scope *scope;
+    Frame frame;
+    int nargs;
+    Array **args;
+    Array *result;
+    bool compiled;
+};
+
+/* What a value was last computed for: a frame's tick and the registers that it depends on. */
+typedef struct Memo {
+    Frame *frame;
+    uint64_t tick;                /* 0: never */
+    int n;
+    int *reg;
+    int64_t *value;
+} Memo;
+
+typedef enum {
+    C_CONST, C_INDEX, C_STEP, C_STEPS, C_LOAD, C_CALL1, C_CALL2, C_CALL3, C_NOT, C_COMPARE, C_AND, C_OR, C_COND,
+    C_REDUCE, C_SOFTMAX, C_INSTANCE
+} CodeKind;
+
+struct Code {
+    CodeKind kind;
+    Span span;
+    double num;                   /* CONST */
+    Array *array;                 /* LOAD, INSTANCE: what is read */
+    Ix **index;                   /* per axis of it; INDEX: index[0] */
+    Dual (*call1)(Dual);
+    Dual (*call2)(Dual, Dual);
+    Dual (*call3)(Dual, Dual, Dual);
+    AstOp op;                     /* COMPARE */
+    ReduceOp reduce;
+    int nbound;                   /* REDUCE, SOFTMAX */
+    int *bound;
+    int64_t *extent;
+    Code *a, *b, *c;
+    Instance *instance;
+    Memo memo;                    /* REDUCE: of kept; SOFTMAX: of kept (the total) and top; INSTANCE: of its arguments */
+    Dual kept;
+    double top;
+};
+
+/* A state and its next value. */
+typedef struct StateSlot { Array *now, *next, *init; int tensor; } StateSlot;
+typedef struct TensorSlot { Array *array; int tensor; } TensorSlot;
+
+typedef struct EvalProgram {
+    Compiler *c;
+    Arena *arena;
+    Eval *e;
+    Frame frame;                  /* of the cell: one tick per step */
+    uint64_t ticks;
+    int64_t *regs;
+    int nregs, cap_regs;
+    int depth;
+    int64_t t, steps;
+    Vec(TensorSlot) inputs, params, outputs, watches;
+    Vec(StateSlot) states;
+    struct Scope *cell_scope;
+    bool constants_only;          /* while a constant is computed: no values may be read */
+    int nodes;                    /* compiled so far, against runaway expansion */
+    const char *error;
+    Span error_span;
+} EvalProgram;
+
+/* eval_run.c: the value of a tree with the registers as they are. */
+Dual eval_code(EvalProgram *p, Code *x);
+void eval_fail(EvalProgram *p, Span span, const char *text);
+
+#endif

@@ -1,0 +1,401 @@
+/* eval_run.c: runs the trees that eval.c made. What comes in is a program whose names are resolved and the tensors that
+ * the caller bound; what goes out is outputs, final states and watched values with their tangents. A definition is
+ * computed when it is first read in a step; memory does not grow with B or T. */
+#include "eval_code.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 4000 };        /* definitions that wait for each other, against the C stack */
+
+void eval_fail(EvalProgram *p, Span span, const char *text) {
+    if (p->error)
+        return;
+    p->error = text;
+    p->error_span = span;
+}
+
+static int64_t div_floor(int64_t a, int64_t b) {
+    int64_t q = a / b;
+    return q * b > a || (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
+}
+
+static int64_t ix_value(EvalProgram *p, const Ix *x, Span span) {
+    int64_t a, b, r = 0;
+    bool overflow = false;
+    switch (x->op) {
+    case I_CONST: return x->k;
+    case I_REG: return p->regs[x->reg];
+    case I_STEP: return p->t;
+    case I_NEG: return -ix_value(p, x->a, span);
+    default: break;
+    }
+    a = ix_value(p, x->a, span);
+    b = ix_value(p, x->b, span);
+    switch (x->op) {
+    case I_ADD: overflow = __builtin_add_overflow(a, b, &r); break;
+    case I_SUB: overflow = __builtin_sub_overflow(a, b, &r); break;
+    case I_MUL: overflow = __builtin_mul_overflow(a, b, &r); break;
+    default:
+        if (b <= 0) {
+            eval_fail(p, span, "an index is divided by a number that is not positive");
+            return 0;
+        }
+        return x->op == I_DIV ? div_floor(a, b) : a - b * div_floor(a, b);
+    }
+    if (overflow)
+        eval_fail(p, span, "an index expression overflows");
+    return overflow ? 0 : r;
+}
+
+static bool memo_holds(EvalProgram *p, Memo *m) {
+    if (m->tick != m->frame->tick)
+        return false;
+    for (int i = 0; i < m->n; i++)
+        if (m->value[i] != p->regs[m->reg[i]])
+            return false;
+    return true;
+}
+
+static void memo_set(EvalProgram *p, Memo *m) {
+    m->tick = m->frame->tick;
+    for (int i = 0; i < m->n; i++)
+        m->value[i] = p->regs[m->reg[i]];
+}
+
+/* The next point of a box, last axis first; false after the last one, with all registers back at 0. */
+static bool advance(EvalProgram *p, int n, const int *reg, const int64_t *extent) {
+    for (int i = n - 1; i >= 0; i--) {
+        if (reg[i] < 0)
+            continue;
+        if (++p->regs[reg[i]] < extent[i])
+            return true;
+        p->regs[reg[i]] = 0;
+    }
+    return false;
+}
+
+/* Puts the registers at the first point; false when there is none. */
+static bool start(EvalProgram *p, int n, const int *reg, const int64_t *extent) {
+    bool any = true;
+    for (int i = 0; i < n; i++) {
+        if (reg[i] < 0)
+            continue;
+        p->regs[reg[i]] = 0;
+        any = any && extent[i] > 0;
+    }
+    return any;
+}
+
+static void run_equation(EvalProgram *p, Array *a, const Equation *q) {
+    if (!start(p, q->rank, q->reg, a->shape))
+        return;
+    do {
+        int64_t at = 0;
+        for (int i = 0; i < q->rank; i++)
+            at += a->stride[i] * (q->reg[i] < 0 ? q->fixed[i] : p->regs[q->reg[i]]);
+        a->data[at] = eval_code(p, q->value);
+    } while (!p->error && advance(p, q->rank, q->reg, a->shape));
+}
+
+static void run_equations(EvalProgram *p, Array *a) {
+    for (int i = 0; i < a->equations.len && !p->error; i++)
+        run_equation(p, a, &a->equations.data[i]);
+}
+
+static void compute(EvalProgram *p, Array *a);
+
+static void copy_array(Array *to, const Array *from) {
+    memcpy(to->data, from->data, sizeof *to->data * (size_t)to->count);
+}
+
+/* All next iterates are computed before any replaces its iterate. */
+static void run_repeat(EvalProgram *p, Repeat *r) {
+    if (r->stamp == r->outer->tick)
+        return;
+    for (int k = 0; k < r->ncarry; k++) {
+        run_equations(p, r->start[k]);
+        copy_array(r->iterate[k], r->start[k]);
+    }
+    for (int64_t n = 0; n < r->steps && !p->error; n++) {
+        r->frame.tick = ++p->ticks;
+        p->regs[r->reg] = n;
+        for (int k = 0; k < r->ncarry; k++)
+            compute(p, r->next[k]);
+        for (int k = 0; k < r->ncarry; k++)
+            copy_array(r->iterate[k], r->next[k]);
+    }
+    for (int k = 0; k < r->ncarry; k++)
+        copy_array(r->after[k], r->iterate[k]);
+    r->stamp = r->outer->tick;
+}
+
+static void compute(EvalProgram *p, Array *a) {
+    if (a->is_data || a->stamp == a->frame->tick || p->error)
+        return;
+    if (a->busy) {
+        eval_fail(p, a->span, "this value depends on itself");
+        return;
+    }
+    if (p->depth == MAX_DEPTH) {
+        eval_fail(p, a->span, "too many values wait for each other");
+        return;
+    }
+    a->busy = true;
+    p->depth++;
+    if (a->repeat)
+        run_repeat(p, a->repeat);
+    else
+        run_equations(p, a);
+    p->depth--;
+    a->busy = false;
+    a->stamp = a->frame->tick;
+}
+
+static Dual load(EvalProgram *p, Code *x) {
+    Array *a = x->array;
+    compute(p, a);
+    int64_t at = 0;
+    for (int i = 0; i < a->rank; i++) {
+        const Ix *ix = x->index[i];
+        int64_t k = ix->op == I_REG ? p->regs[ix->reg] : ix_value(p, ix, x->span);
+        if (k < 0 || k >= a->shape[i]) {
+            eval_fail(p, x->span, "an index is out of range");
+            return dual_of(NAN);
+        }
+        at += k * a->stride[i];
+    }
+    return p->error ? dual_of(NAN) : a->data[at];
+}
+
+/* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
+static Dual reduce_extreme(EvalProgram *p, Code *x, double sign) {
+    Dual best = dual_of(-sign * INFINITY);
+    double ties = 0;
+    bool bad = false;
+    if (start(p, x->nbound, x->bound, x->extent)) {
+        do {
+            Dual v = eval_code(p, x->a);
+            bad = bad || isnan(v.v);
+            if (ties == 0 || sign * v.v > sign * best.v) {
+                best = v;
+                ties = 1;
+            } else if (v.v == best.v) {
+                best = dual_chain2(best, v, v.v, 1, 1);
+                ties++;
+            }
+        } while (!p->error && advance(p, x->nbound, x->bound, x->extent));
+    }
+    return bad ? dual_of(NAN) : dual_chain(best, best.v, ties > 0 ? 1 / ties : 0);
+}
+
+static Dual reduce_plain(EvalProgram *p, Code *x) {
+    bool product = x->reduce == R_PROD;
+    Dual total = dual_of(product);
+    double n = 0;
+    if (start(p, x->nbound, x->bound, x->extent)) {
+        do {
+            Dual v = eval_code(p, x->a);
+            total = product ? dual_mul(total, v) : dual_add(total, v);
+            n++;
+        } while (!p->error && advance(p, x->nbound, x->bound, x->extent));
+    }
+    return x->reduce == R_MEAN ? dual_div(total, dual_of(n)) : total;
+}
+
+static Dual reduce(EvalProgram *p, Code *x) {
+    if (memo_holds(p, &x->memo))
+        return x->kept;
+    Dual r;
+    switch (x->reduce) {
+    case R_MAX: r = reduce_extreme(p, x, 1); break;
+    case R_MIN: r = reduce_extreme(p, x, -1); break;
+    default: r = reduce_plain(p, x); break;
+    }
+    x->kept = r;
+    memo_set(p, &x->memo);
+    return r;
+}
+
+/* The largest value is taken out as a plain number: the result does not depend on it. */
+static void softmax_total(EvalProgram *p, Code *x) {
+    int64_t here[EVAL_MAX_RANK];
+    for (int i = 0; i < x->nbound; i++)
+        here[i] = p->regs[x->bound[i]];
+    Dual total = dual_of(0);
+    x->top = -INFINITY;
+    for (int pass = 0; pass < 2 && start(p, x->nbound, x->bound, x->extent); pass++) {
+        do {
+            Dual v = eval_code(p, x->a);
+            if (pass == 0)
+                x->top = v.v > x->top ? v.v : x->top;
+            else
+                total = dual_add(total, dual_exp(dual_sub(v, dual_of(x->top))));
+        } while (!p->error && advance(p, x->nbound, x->bound, x->extent));
+    }
+    for (int i = 0; i < x->nbound; i++)
+        p->regs[x->bound[i]] = here[i];
+    x->kept = total;
+}
+
+static Dual softmax(EvalProgram *p, Code *x) {
+    if (!memo_holds(p, &x->memo)) {
+        softmax_total(p, x);
+        memo_set(p, &x->memo);
+    }
+    double top = x->top;
+    Dual total = x->kept;         /* the operand may hold a softmax of its own, never this one */
+    return dual_div(dual_exp(dual_sub(eval_code(p, x->a), dual_of(top))), total);
+}
+
+static Dual call_instance(EvalProgram *p, Code *x) {
+    Instance *in = x->instance;
+    if (!memo_holds(p, &x->memo)) {
+        for (int k = 0; k < in->nargs; k++)
+            run_equations(p, in->args[k]);
+        in->frame.tick = ++p->ticks;
+        memo_set(p, &x->memo);
+    }
+    return load(p, x);
+}
+
+static double compare(AstOp op, double a, double b) {
+    switch (op) {
+    case O_LT: return a < b;
+    case O_LE: return a <= b;
+    case O_GT: return a > b;
+    case O_GE: return a >= b;
+    case O_EQ: return a == b;
+    default: return a != b;
+    }
+}
+
+Dual eval_code(EvalProgram *p, Code *x) {
+    switch (x->kind) {
+    case C_CONST: return dual_of(x->num);
+    case C_INDEX: return dual_of((double)ix_value(p, x->index[0], x->span));
+    case C_STEP: return dual_of((double)p->t);
+    case C_STEPS: return dual_of((double)p->steps);
+    case C_LOAD: return load(p, x);
+    case C_CALL1: return x->call1(eval_code(p, x->a));
+    case C_CALL2: {
+        Dual a = eval_code(p, x->a);
+        return x->call2(a, eval_code(p, x->b));
+    }
+    case C_CALL3: {
+        Dual a = eval_code(p, x->a), b = eval_code(p, x->b);
+        return x->call3(a, b, eval_code(p, x->c));
+    }
+    case C_NOT: return dual_of(eval_code(p, x->a).v == 0);
+    case C_COMPARE: {
+        double a = eval_code(p, x->a).v;
+        return dual_of(compare(x->op, a, eval_code(p, x->b).v));
+    }
+    case C_AND: return dual_of(eval_code(p, x->a).v != 0 && eval_code(p, x->b).v != 0);
+    case C_OR: return dual_of(eval_code(p, x->a).v != 0 || eval_code(p, x->b).v != 0);
+    case C_COND: return eval_code(p, eval_code(p, x->a).v != 0 ? x->b : x->c);
+    case C_REDUCE: return reduce(p, x);
+    case C_SOFTMAX: return softmax(p, x);
+    case C_INSTANCE: return call_instance(p, x);
+    }
+    return dual_of(NAN);
+}
+
+/* Fills an array from what is bound to a tensor, at element `from` of it. */
+static void read_bound(Array *a, const EvalTensor *t, int64_t from) {
+    for (int64_t i = 0; i < a->count; i++) {
+        a->data[i].v = t->value[from + i];
+        for (int k = 0; k < DUAL_K; k++)
+            a->data[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
+    }
+}
+
+static void write_bound(const Array *a, const EvalTensor *t, int64_t to) {
+    for (int64_t i = 0; i < a->count; i++) {
+        if (t->out)
+            t->out[to + i] = a->data[i].v;
+        for (int k = 0; k < DUAL_K; k++)
+            if (t->out_tangent[k])
+                t->out_tangent[k][to + i] = a->data[i].d[k];
+    }
+}
+
+static bool wanted(const EvalTensor *t) {
+    bool any = t->out != NULL;
+    for (int k = 0; k < DUAL_K; k++)
+        any = any || t->out_tangent[k];
+    return any;
+}
+
+static void start_state(EvalProgram *p, const StateSlot *s, int64_t b) {
+    const EvalTensor *t = &p->e->tensors[s->tensor];
+    if (t->value)
+        read_bound(s->now, t, b * s->now->count);
+    else if (s->init)
+        run_equations(p, s->init), copy_array(s->now, s->init);
+    else
+        memset(s->now->data, 0, sizeof *s->now->data * (size_t)s->now->count);
+}
+
+static void run_step(EvalProgram *p, int64_t row) {
+    const EvalTensor *tensors = p->e->tensors;
+    p->frame.tick = ++p->ticks;
+    for (int i = 0; i < p->inputs.len; i++)
+        read_bound(p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor], row * p->inputs.data[i].array->count);
+    for (int i = 0; i < p->states.len; i++)
+        compute(p, p->states.data[i].next);
+    for (int i = 0; i < p->outputs.len; i++) {
+        Array *a = p->outputs.data[i].array;
+        compute(p, a);
+        write_bound(a, &tensors[p->outputs.data[i].tensor], row * a->count);
+    }
+    for (int i = 0; i < p->watches.len; i++) {
+        Array *a = p->watches.data[i].array;
+        if (!wanted(&tensors[p->watches.data[i].tensor]))
+            continue;
+        compute(p, a);
+        write_bound(a, &tensors[p->watches.data[i].tensor], row * a->count);
+    }
+    for (int i = 0; i < p->states.len; i++)
+        copy_array(p->states.data[i].now, p->states.data[i].next);
+}
+
+static bool all_bound(EvalProgram *p) {
+    for (int i = 0; i < p->e->ntensors; i++) {
+        const EvalTensor *t = &p->e->tensors[i];
+        if ((t->kind == EV_INPUT || t->kind == EV_PARAM) && !t->value) {
+            eval_fail(p, t->decl->name_span, "this tensor has no values");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0) {
+    p->frame.tick = ++p->ticks;
+    p->t = t0;
+    for (int i = 0; i < p->states.len; i++)
+        start_state(p, &p->states.data[i], b);
+    for (int64_t t = 0; t < steps && !p->error; t++) {
+        p->t = t0 + t;
+        run_step(p, b * steps + t);
+    }
+    for (int i = 0; i < p->states.len; i++) {
+        const StateSlot *s = &p->states.data[i];
+        write_bound(s->now, &p->e->tensors[s->tensor], b * s->now->count);
+    }
+}
+
+bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0) {
+    EvalProgram *p = e->program;
+    p->error = NULL;
+    p->steps = steps;
+    if (batch > 0 && all_bound(p)) {
+        for (int i = 0; i < p->params.len; i++)
+            read_bound(p->params.data[i].array, &e->tensors[p->params.data[i].tensor], 0);
+        for (int64_t b = 0; b < batch && !p->error; b++)
+            run_sequence(p, b, steps, t0);
+    }
+    e->run_error = p->error;
+    e->run_error_span = p->error_span;
+    return !p->error;
+}
