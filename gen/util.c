@@ -64,7 +64,7 @@ static Chunk *chunk_new(Arena *a, size_t size)
     Chunk *k = must_calloc(header_bytes() + size);
     k->size = size;
     /* A block that has a chunk of its own goes behind the one that is being filled. */
-    if (a->chunks && size > CHUNK_BYTES) {
+    if (a->chunks && size != CHUNK_BYTES) {
         k->next = a->chunks->next;
         a->chunks->next = k;
     } else {
@@ -86,7 +86,7 @@ void *arena_alloc(Arena *a, size_t bytes)
     size_t need = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
     Chunk *k = a->chunks;
     if (!k || k->size - k->used < need)
-        k = chunk_new(a, need > CHUNK_BYTES / 4 ? CHUNK_BYTES + need : CHUNK_BYTES);
+        k = chunk_new(a, need > CHUNK_BYTES / 4 ? need : CHUNK_BYTES);
     void *p = (char *)k + header_bytes() + k->used;
     k->used += need;
     return p;
