@@ -6,6 +6,7 @@
 #define CELL_DEVICE_CUDA_CUH
 
 #define CELL_FULL_MASK 0xffffffffu
+#define CELL_UNROLL _Pragma("unroll")
 
 // Storage only: arithmetic is in cell_compute<T>::type.
 struct cell_bf16 {
@@ -153,12 +154,12 @@ __device__ __forceinline__ void cell_detail_load_vec(C (&dst)[N], const T *p)
         Word word[words];
         cell_detail_pack<T, N> pack;
     };
-#pragma unroll
+    CELL_UNROLL
     for (int w = 0; w < words; w++) {
         const Word *from = reinterpret_cast<const Word *>(p) + w;
         word[w] = ReadOnly ? __ldg(from) : *from;
     }
-#pragma unroll
+    CELL_UNROLL
     for (int i = 0; i < N; i++)
         dst[i] = cell_convert<C>(pack.e[i]);
 }
@@ -182,10 +183,10 @@ template <int N, class C, class T> __device__ __forceinline__ void cell_store_ve
         Word word[words];
         cell_detail_pack<T, N> pack;
     };
-#pragma unroll
+    CELL_UNROLL
     for (int i = 0; i < N; i++)
         pack.e[i] = cell_convert<T>(src[i]);
-#pragma unroll
+    CELL_UNROLL
     for (int w = 0; w < words; w++)
         reinterpret_cast<Word *>(p)[w] = word[w];
 }

@@ -54,7 +54,7 @@ template <class T, class P>
 __device__ __forceinline__ void cell_mma_load_a(cell_mma_a<T> &a, P p, int64_t row_stride, int64_t k_stride = 1)
 {
     const int row = cell_lane() >> 2;
-#pragma unroll
+    CELL_UNROLL
     for (int r = 0; r < 4; r++)
         a.x[r] = cell_mma_word<T>::load(
             p + (row + (r & 1) * 8) * row_stride + cell_mma_inner<T>(r >> 1) * k_stride, k_stride);
@@ -65,7 +65,7 @@ template <class T, class P>
 __device__ __forceinline__ void cell_mma_load_b(cell_mma_b<T> &b, P p, int64_t column_stride, int64_t k_stride = 1)
 {
     const int column = cell_lane() >> 2;
-#pragma unroll
+    CELL_UNROLL
     for (int r = 0; r < 2; r++)
         b.x[r] = cell_mma_word<T>::load(p + column * column_stride + cell_mma_inner<T>(r) * k_stride, k_stride);
 }
@@ -76,21 +76,21 @@ __device__ __forceinline__ int cell_mma_c_column(int r) { return (cell_lane() & 
 
 __device__ __forceinline__ void cell_mma_zero(cell_mma_c &c)
 {
-#pragma unroll
+    CELL_UNROLL
     for (int r = 0; r < 4; r++)
         c.x[r] = 0.0f;
 }
 
 template <class P> __device__ __forceinline__ void cell_mma_load_c(cell_mma_c &c, P p, int64_t row_stride)
 {
-#pragma unroll
+    CELL_UNROLL
     for (int r = 0; r < 4; r++)
         c.x[r] = cell_load<float>(p + cell_mma_c_row(r) * row_stride + cell_mma_c_column(r));
 }
 
 template <class P> __device__ __forceinline__ void cell_mma_store_c(P p, int64_t row_stride, const cell_mma_c &c)
 {
-#pragma unroll
+    CELL_UNROLL
     for (int r = 0; r < 4; r++)
         cell_store(p + cell_mma_c_row(r) * row_stride + cell_mma_c_column(r), c.x[r]);
 }

@@ -29,7 +29,7 @@ __host__ __device__ constexpr bool cell_is_power_of_two(int n) { return n > 0 &&
 template <class Op, int S, int G, class T> __device__ __forceinline__ T cell_stride_reduce(T v)
 {
     static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32, "a group lies within one warp");
-#pragma unroll
+    CELL_UNROLL
     for (int mask = S; mask < S * G; mask *= 2)
         v = Op::apply(v, cell_shfl_xor(v, mask));
     return v;
@@ -39,9 +39,9 @@ template <class Op, int S, int G, class T> __device__ __forceinline__ T cell_str
 template <class Op, int S, int G, int R, class T> __device__ __forceinline__ void cell_stride_reduce_all(T (&v)[R])
 {
     static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32, "a group lies within one warp");
-#pragma unroll
+    CELL_UNROLL
     for (int mask = S; mask < S * G; mask *= 2) {
-#pragma unroll
+        CELL_UNROLL
         for (int r = 0; r < R; r++)
             v[r] = Op::apply(v[r], cell_shfl_xor(v[r], mask));
     }
@@ -67,7 +67,7 @@ template <class Op, int S, int G, int R, class T> __device__ __forceinline__ voi
     static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32, "a group lies within one warp");
     static_assert(R % G == 0 || (R < G && cell_is_power_of_two(R)), "R is a multiple of G or a smaller power of two");
     int held = R;
-#pragma unroll
+    CELL_UNROLL
     for (int mask = S * G / 2; mask >= S; mask /= 2) {
         if (held == 1) {
             v[0] = Op::apply(v[0], cell_shfl_xor(v[0], mask));
@@ -75,7 +75,7 @@ template <class Op, int S, int G, int R, class T> __device__ __forceinline__ voi
         }
         const bool upper = (cell_lane() & mask) != 0;
         held /= 2;
-#pragma unroll
+        CELL_UNROLL
         for (int i = 0; i < R / 2; i++) {
             if (i < held) {
                 const T keep = upper ? v[i + held] : v[i];
@@ -96,14 +96,14 @@ template <int S, int G, int R, class T> __device__ __forceinline__ void cell_all
 {
     static_assert(R % G == 0 || (R < G && cell_is_power_of_two(R)), "R is a multiple of G or a smaller power of two");
     constexpr int own = cell_scatter_count(G, R);
-#pragma unroll
+    CELL_UNROLL
     for (int i = 0; i < own; i++)
         out[i] = in[i];
     int held = own;
-#pragma unroll
+    CELL_UNROLL
     for (int mask = R < G ? S * (G / R) : S; mask < S * G; mask *= 2) {
         const bool upper = (cell_lane() & mask) != 0;
-#pragma unroll
+        CELL_UNROLL
         for (int i = 0; i < R / 2; i++) {
             if (i < held) {
                 const T mine = out[i];

@@ -1,0 +1,283 @@
+// Shared memory: its layout with gaps, the check for missing barriers, asynchronous copies.
+//
+// In: carvings and accesses from the device header. Out: arrays that lie in AddressSanitizer's poison, filled with 0xFF, and a
+// report for each access that no barrier orders against an earlier one of another thread. Guaranteed: exact for what CUDA
+// promises (see cell_emu_sync.cc), down to two bytes; two threads that write equal values without a barrier are let pass.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cell_emu_device.h"
+#include "cell_emu_internal.h"
+
+extern "C" {
+void __asan_poison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
+void __asan_unpoison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
+}
+
+enum { kGap = 64, kCell = 2, kMostCarvings = 256, kSeveralLanes = 32 };
+
+static Thread *self() { return emu_launch->current; }
+
+static void poison(unsigned char *at, size_t bytes)
+{
+    if (__asan_poison_memory_region)
+        __asan_poison_memory_region(at, bytes);
+}
+
+static void unpoison(unsigned char *at, size_t bytes)
+{
+    if (__asan_unpoison_memory_region)
+        __asan_unpoison_memory_region(at, bytes);
+}
+
+void emu_shared_free(Block *block)
+{
+    if (!block->smem)
+        return;
+    unpoison(block->smem, block->capacity);
+    free(block->smem);
+    block->smem = nullptr;
+    block->capacity = 0;
+}
+
+void emu_shared_reset(Block *block, size_t smem_bytes)
+{
+    const size_t capacity = (smem_bytes + 16 * kMostCarvings + kGap * kMostCarvings + 1023) / 1024 * 1024;
+    if (block->capacity < capacity) {
+        emu_shared_free(block);
+        block->smem = (unsigned char *)aligned_alloc(1024, capacity);
+        if (!block->smem)
+            emu_fail("no memory for %zu bytes of shared memory", capacity);
+        block->capacity = capacity;
+    }
+    unpoison(block->smem, block->capacity);
+    memset(block->smem, 0xff, block->capacity);
+    poison(block->smem, block->capacity);
+    block->carvings.clear();
+    block->shadow.clear();
+    block->readers.clear();
+}
+
+static void grow_shadow(Block *block, size_t end)
+{
+    const size_t cells = (end + kCell - 1) / kCell;
+    if (block->shadow.size() >= cells)
+        return;
+    block->shadow.resize(cells);
+    block->readers.resize(cells * (size_t)block->cluster->warps);
+}
+
+// The first thread lays the array out; the others must come to the same.
+unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t element, size_t *advance)
+{
+    Block *block = self()->block;
+    const size_t offset = (size_t)(cursor - block->smem);
+    if (offset > block->capacity)
+        emu_fail("cell_carve: the cursor does not point into this block's shared memory");
+    if (count < 0)
+        emu_fail("cell_carve: %lld elements", (long long)count);
+    const size_t bytes = (size_t)count * element;
+    const size_t padded = (bytes + 15) / 16 * 16;
+    *advance = padded + kGap;
+    auto found = block->carvings.find(offset);
+    if (found != block->carvings.end()) {
+        const Carving &old = found->second;
+        if (old.bytes != bytes || old.element != element)
+            emu_fail("cell_carve: %zu bytes in one thread and %zu in another at the same place", old.bytes, bytes);
+        return cursor;
+    }
+    size_t used = padded;
+    if (offset > 0) {
+        auto before = block->carvings.lower_bound(offset);
+        if (before == block->carvings.begin())
+            emu_fail("cell_carve: the cursor was moved by hand");
+        const Carving &last = (--before)->second;
+        if (last.offset + (last.bytes + 15) / 16 * 16 + kGap != offset)
+            emu_fail("cell_carve: the cursor was moved by hand");
+        used += last.used;
+    }
+    if (used > emu_launch->smem_bytes)
+        emu_fail("too little shared memory: the launch gives %zu bytes, array %zu ends at byte %zu",
+                 emu_launch->smem_bytes, block->carvings.size(), used);
+    if (block->carvings.size() >= kMostCarvings)
+        emu_fail("more than %d arrays in shared memory", (int)kMostCarvings);
+    block->carvings[offset] = Carving{offset, bytes, element, used};
+    unpoison(cursor, bytes);
+    grow_shadow(block, offset + padded);
+    return cursor;
+}
+
+unsigned char *cell_emu_shared_base(void) { return self()->block->smem; }
+
+size_t cell_emu_shared_offset(const void *p)
+{
+    return (size_t)((const unsigned char *)p - self()->block->smem);
+}
+
+// "element 3 of array 1" for a report.
+static void describe(const Block *block, size_t offset, char *text, size_t bytes)
+{
+    auto after = block->carvings.upper_bound(offset);
+    if (after == block->carvings.begin()) {
+        snprintf(text, bytes, "shared memory");
+        return;
+    }
+    const Carving &carving = (--after)->second;
+    size_t number = 0;
+    for (auto it = block->carvings.begin(); it != after; ++it)
+        number++;
+    snprintf(text, bytes, "element %zu of shared array %zu (%zu-byte elements)",
+             (offset - carving.offset) / carving.element, number, carving.element);
+}
+
+[[noreturn]] static void fail_race(const Block *block, size_t offset, int other, const char *other_did, const char *did)
+{
+    char where[128];
+    describe(block, offset, where, sizeof where);
+    const int per_block = (int)block->threads.size();
+    const Thread *t = self();
+    if (block->cluster->blocks[(size_t)(other / per_block)].get() != t->block)
+        emu_fail("race: thread %d of block %d of the cluster %s, thread %d of block %d %s %s without a barrier between",
+                 other % per_block, other / per_block, other_did, t->index, t->block->rank, did, where);
+    emu_fail("race: thread %d %s, thread %d %s %s without a barrier between", other % per_block, other_did, t->index,
+             did, where);
+}
+
+struct Access {
+    Cluster *cluster;
+    Block *block; // whose memory
+    Thread *thread;
+    int warp; // of the cluster
+    int me;   // thread of the cluster
+};
+
+static void check_writer(const Access &a, const ShadowCell &cell, size_t offset, const char *did)
+{
+    if (cell.write_clock == 0 || cell.writer == a.me)
+        return;
+    if (a.cluster->row(a.warp)[cell.writer / kLanes] <= cell.write_clock)
+        fail_race(a.block, offset, cell.writer, "wrote", did);
+}
+
+static void check_readers(const Access &a, const uint32_t *readers, size_t offset)
+{
+    const uint32_t *row = a.cluster->row(a.warp);
+    for (int w = 0; w < a.cluster->warps; w++) {
+        const uint32_t clock = readers[w] >> 6, lane = readers[w] & 63;
+        if (clock == 0 || row[w] > clock || (w == a.warp && (int)lane == a.thread->lane()))
+            continue;
+        const int other = w * kLanes + (lane == kSeveralLanes ? (a.thread->lane() + 1) % kLanes : (int)lane);
+        fail_race(a.block, offset, other, "read", "wrote");
+    }
+}
+
+static void note_read(const Access &a, uint32_t *reader)
+{
+    const uint32_t clock = a.cluster->clock(a.warp), lane = (uint32_t)a.thread->lane();
+    const bool same = *reader >> 6 == clock && (*reader & 63) != lane;
+    *reader = clock << 6 | (same ? (uint32_t)kSeveralLanes : lane);
+}
+
+static void touch_cell(const Access &a, size_t cell_index, bool write, bool same_value)
+{
+    ShadowCell &cell = a.block->shadow[cell_index];
+    uint32_t *readers = &a.block->readers[cell_index * (size_t)a.cluster->warps];
+    const size_t offset = cell_index * kCell;
+    if (cell.pending)
+        emu_fail("cp.async: thread %d %s shared memory that a copy is still on its way to", a.thread->index,
+                 write ? "writes" : "reads");
+    if (!write) {
+        check_writer(a, cell, offset, "read");
+        note_read(a, &readers[a.warp]);
+        return;
+    }
+    if (!same_value)
+        check_writer(a, cell, offset, "wrote");
+    check_readers(a, readers, offset);
+    cell.write_clock = a.cluster->clock(a.warp);
+    cell.writer = (uint16_t)a.me;
+    memset(readers, 0, (size_t)a.cluster->warps * sizeof *readers);
+}
+
+static void touch(Block *block, const void *p, size_t bytes, bool write, bool same_value)
+{
+    Thread *t = self();
+    Access a{t->block->cluster, block, t, emu_cluster_warp(t), 0};
+    a.me = a.warp * kLanes + t->lane();
+    const size_t offset = (size_t)((const unsigned char *)p - block->smem);
+    if (offset >= block->capacity || (offset + bytes - 1) / kCell >= block->shadow.size())
+        emu_fail("access to shared memory that no array lies in");
+    for (size_t c = offset / kCell; c <= (offset + bytes - 1) / kCell; c++)
+        touch_cell(a, c, write, same_value);
+}
+
+void cell_emu_read(const void *p, size_t bytes) { touch(self()->block, p, bytes, false, false); }
+
+void cell_emu_write(const void *p, const void *value, size_t bytes)
+{
+    touch(self()->block, p, bytes, true, memcmp(p, value, bytes) == 0);
+}
+
+// The place of p in the shared memory of another block of the cluster.
+unsigned char *cell_emu_remote(const void *p, int rank, size_t bytes, const void *value)
+{
+    Thread *t = self();
+    Cluster *cluster = t->block->cluster;
+    if (rank < 0 || rank >= emu_launch->cluster_size)
+        emu_fail("block %d of a cluster of %d", rank, emu_launch->cluster_size);
+    Block *target = cluster->blocks[(size_t)rank].get();
+    unsigned char *there = target->smem + ((const unsigned char *)p - t->block->smem);
+    if (target->live < (int)target->threads.size())
+        emu_fail("block %d of the cluster has threads that have ended, thread %d still reaches into its memory", rank,
+                 t->index);
+    if ((size_t)(there - target->smem) / kCell >= target->shadow.size())
+        emu_fail("block %d of the cluster has not carved its shared memory: a cluster barrier is missing", rank);
+    touch(target, there, bytes, value != nullptr, value && memcmp(there, value, bytes) == 0);
+    return there;
+}
+
+// Asynchronous copies.
+
+static void mark_pending(Block *block, const void *to, int bytes, int change)
+{
+    const size_t offset = (size_t)((const unsigned char *)to - block->smem);
+    for (size_t c = offset / kCell; c <= (offset + (size_t)bytes - 1) / kCell; c++)
+        block->shadow[c].pending = (uint16_t)(block->shadow[c].pending + change);
+}
+
+// `from` nullptr writes zeros. The source may be read any time until the wait: a coin decides when.
+void cell_emu_copy(void *to, const void *from, int bytes)
+{
+    Thread *t = self();
+    Copy copy{(unsigned char *)to, (const unsigned char *)from, bytes, (emu_random(emu_launch) >> 20 & 1) != 0, {0}};
+    touch(t->block, to, (size_t)bytes, true, false);
+    if (from && !copy.late)
+        memcpy(copy.data, from, (size_t)bytes);
+    memset(to, 0xff, (size_t)bytes);
+    mark_pending(t->block, to, bytes, 1);
+    t->copies.push_back(copy);
+}
+
+void cell_emu_copy_commit(void) { self()->commits.push_back(self()->copies.size()); }
+
+void cell_emu_copy_wait(int youngest)
+{
+    Thread *t = self();
+    if (t->commits.size() <= (size_t)youngest)
+        return;
+    const size_t groups = t->commits.size() - (size_t)youngest;
+    const size_t end = t->commits[groups - 1];
+    for (size_t i = 0; i < end; i++) {
+        Copy &copy = t->copies[i];
+        if (copy.from && copy.late)
+            memcpy(copy.data, copy.from, (size_t)copy.bytes);
+        mark_pending(t->block, copy.to, copy.bytes, -1);
+        touch(t->block, copy.to, (size_t)copy.bytes, true, false);
+        memcpy(copy.to, copy.data, (size_t)copy.bytes);
+    }
+    t->copies.erase(t->copies.begin(), t->copies.begin() + (long)end);
+    t->commits.erase(t->commits.begin(), t->commits.begin() + (long)groups);
+    for (size_t &commit : t->commits)
+        commit -= end;
+}
