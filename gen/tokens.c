@@ -323,7 +323,7 @@ Token next_token(Parser *p)
             t.code = semicolon(p, &t);
         if (t.code == '(' || t.code == '[' || t.code == '{')
             open_bracket(p, &t);
-        else if (t.code == '}' && !close_bracket(p, &t))
+        else if ((t.code == '}' || t.code == ')' || t.code == ']') && !close_bracket(p, &t))
             continue;
         break;
     }
