@@ -199,7 +199,8 @@ typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;   /*
 struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
 typedef struct Quotient { const Poly *num, *den; } Quotient;
 /* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
-enum { MAX_DIMS = 32 };
+/* The last two dims are the batch size and the number of steps; they stand in memory layouts only, never in a spec. */
+enum { MAX_DIMS = 32, ATOM_B = 30, ATOM_T = 31 };
 
 const Poly *poly_const(Module *m, int64_t v);
 const Poly *poly_dim(Module *m, int dim);

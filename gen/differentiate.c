@@ -369,7 +369,8 @@ static void diff_load(Diff *d, const Node *n, Part p)
     if (t->kind > T_STATE || t->no_grad)
         return;
     IndexId *axes = tensor_axes(d, n->tensor, n);
-    add_part(d->m, &d->tensor[n->tensor], -1, inverse(d, p.cond, p.value, n->map, axes, t->rank));
+    Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank) };
+    vec_push(d->m->arena, &d->tensor[n->tensor], part);
 }
 
 static void diff_view(Diff *d, const Node *n, Part p)
@@ -499,7 +500,8 @@ static void sweep(Diff *d)
             diff_node(d, id);
 }
 
-/* The gradient root of a tensor, reduced over nb of (batch, time), or -1 when nothing reached it and none is asked for. */
+/* The gradient root of a tensor: the sum over its uses, each reduced over nb of (batch, time), so that a product of two step
+ * vectors stays one contraction. */
 static NodeId gradient(Diff *d, TensorId t, int nb)
 {
     static const IndexId bt[2] = { IX_BATCH, IX_TIME };
@@ -507,9 +509,13 @@ static NodeId gradient(Diff *d, TensorId t, int nb)
     Tensor x = m->tensors.data[t];
     module_at(m, x.span, NULL);
     IndexId *axes = tensor_axes(d, t, NULL);
-    NodeId v = total(m, &d->tensor[t]);
-    if (d->tensor[t].len)
-        v = node_reduce(m, R_SUM, v, bt, nb);
+    NodeId v = -1;
+    for (int i = 0; i < d->tensor[t].len; i++) {
+        NodeId part = node_reduce(m, R_SUM, d->tensor[t].data[i].value, bt, nb);
+        v = v < 0 ? part : node_map2(m, OP_ADD, v, part);
+    }
+    if (v < 0)
+        v = zero(m);
     return node_array(m, v, axes, x.rank, intern_f(m->c, "d_%s", x.name), x.span);
 }
 

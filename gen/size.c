@@ -280,7 +280,8 @@ static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_p
 static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix)
 {
     if (atom < MAX_DIMS) {
-        buf_f(out, "%s%s", c_prefix ? c_prefix : "", m->dims.data[atom]);
+        const char *name = atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : m->dims.data[atom];
+        buf_f(out, "%s%s", c_prefix ? c_prefix : "", name);
         return;
     }
     buf_f(out, "(");
