@@ -317,8 +317,8 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
     Solve s = { .d = d, .guard = -1 };
     for (int k = 0; k < n; k++)
         collect_indices(map[k], &s);
-    const IxExpr *apart[64];
-    IndexId old[64];
+    const IxExpr *apart[64] = { NULL };
+    IndexId old[64] = { 0 };
     for (int k = 0; k < s.n; k++) {
         old[k] = s.from[k];
         for (int i = 0; i < n; i++)
