@@ -67,20 +67,29 @@ static Symbol *declare(EvalProgram *p, Scope *s, SymbolKind kind, const char *na
     return y;
 }
 
-static Symbol *find_here(const Scope *s, const char *name) {
+/* Indices, functions and everything else have name spaces of their own. */
+typedef enum { NS_INDEX, NS_FN, NS_VALUE } NameSpace;
+
+static Symbol *find_here(const Scope *s, NameSpace space, const char *name) {
     for (Symbol *y = s->symbols; y; y = y->older)
-        if (y->name == name)
+        if (y->name == name && space == (y->kind == SY_INDEX ? NS_INDEX : y->kind == SY_FN ? NS_FN : NS_VALUE))
             return y;
     return NULL;
 }
 
-static Symbol *find(const Scope *s, const char *name) {
+static Symbol *find_in(const Scope *s, NameSpace space, const char *name) {
     for (; s; s = s->outer) {
-        Symbol *y = find_here(s, name);
+        Symbol *y = find_here(s, space, name);
         if (y)
             return y;
     }
     return NULL;
+}
+
+/* What a name stands for: with brackets or a prime never an index. */
+static Symbol *find(const Scope *s, const Expr *x) {
+    Symbol *y = x->brackets || x->primed ? NULL : find_in(s, NS_INDEX, x->name);
+    return y ? y : find_in(s, NS_VALUE, x->name);
 }
 
 static int new_register(EvalProgram *p) {
@@ -210,7 +219,7 @@ static bool size_operation(EvalProgram *p, const Expr *x, int64_t a, int64_t b, 
 }
 
 static bool size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out) {
-    Symbol *y = x->brackets ? NULL : find(s, x->name);
+    Symbol *y = x->brackets ? NULL : find(s, x);
     if (y && y->kind == SY_DIM)
         return dim_size(p, s, y, out);
     double v = y && y->kind == SY_CONST ? const_symbol(p, s, y) : NAN;
@@ -272,7 +281,7 @@ static const char *option_choice(EvalProgram *p, Symbol *y) {
 }
 
 static Symbol *option_symbol(Scope *s, const Expr *x) {
-    Symbol *y = x->kind == X_REF && !x->brackets ? find(s, x->name) : NULL;
+    Symbol *y = x->kind == X_REF && !x->brackets ? find_in(s, NS_VALUE, x->name) : NULL;
     return y && y->kind == SY_OPTION ? y : NULL;
 }
 
@@ -343,7 +352,7 @@ static bool is_plain(const Expr *x, const char *index) {
 }
 
 static Array *array_named(Scope *s, const Expr *x) {
-    Symbol *y = find(s, x->name);
+    Symbol *y = find_in(s, NS_VALUE, x->name);
     return !y || y->kind != SY_VALUE ? NULL : x->primed ? y->next : y->now;
 }
 
@@ -500,7 +509,7 @@ static Ix *ix_binary(EvalProgram *p, IxOp op, Ix *a, Ix *b) {
 static Ix *compile_index(EvalProgram *p, Scope *s, const Expr *x);
 
 static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x) {
-    Symbol *y = x->brackets ? NULL : find(s, x->name);
+    Symbol *y = x->brackets ? NULL : find(s, x);
     Ix *i = ix_new(p, I_CONST);
     if (y && y->kind == SY_INDEX) {
         i->op = I_REG;
@@ -628,7 +637,7 @@ static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, con
 }
 
 static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x) {
-    Symbol *y = find(s, x->name);
+    Symbol *y = find(s, x);
     if (x->time)
         return failed(p, x, "earlier steps are not supported by the evaluator");
     if (!y && !x->brackets && !x->primed && strcmp(x->name, "t") == 0)
@@ -734,8 +743,8 @@ static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x) {
     if (c->nbound > EVAL_MAX_RANK)
         return failed(p, x, "too many indices under softmax");
     for (int i = 0; i < c->nbound; i++) {
-        Symbol *y = find(s, x->binders.data[i].name);
-        if (!y || y->kind != SY_INDEX)
+        Symbol *y = find_in(s, NS_INDEX, x->binders.data[i].name);
+        if (!y)
             return failed(p, x, "softmax runs over indices that are in scope");
         c->bound[i] = y->reg;
         c->extent[i] = y->extent;
@@ -771,8 +780,8 @@ static int open_axes(EvalProgram *p, Scope *s, const Expr *x, int64_t *shape) {
 static void add_equations(EvalProgram *p, Scope *s, const StmtVec *body);
 
 static Stmt *fn_named(Scope *s, const char *name, Scope **home) {
-    Symbol *y = find(s, name);
-    if (!y || y->kind != SY_FN)
+    Symbol *y = find_in(s, NS_FN, name);
+    if (!y)
         return NULL;
     *home = y->home;
     return (Stmt *)y->stmt;
@@ -784,7 +793,7 @@ static void instance_body(EvalProgram *p, Instance *in) {
     const Stmt *fn = in->fn;
     if (fn->has_body) {
         add_equations(p, in->scope, &fn->body);
-        Symbol *y = find_here(in->scope, fn->name);
+        Symbol *y = find_here(in->scope, NS_VALUE, fn->name);
         in->result = y && y->kind == SY_VALUE ? y->now : NULL;
     } else {
         in->result = add_definition(p, in->scope, fn);
@@ -955,7 +964,7 @@ static Code *compile_expr(EvalProgram *p, Scope *s, const Expr *x) {
 
 /* The array that an equation defines: a state's next value, an output, or a definition made by its first equation. */
 static Array *add_definition(EvalProgram *p, Scope *s, const Stmt *e) {
-    Symbol *y = find_here(s, e->name);
+    Symbol *y = find_here(s, NS_VALUE, e->name);
     Array *a = y && y->kind == SY_VALUE ? (e->primed ? y->next : y->now) : NULL;
     if (!y && !e->primed) {
         a = array_new(p, s, e->name, e->name_span, e->lhs.len);
@@ -976,7 +985,7 @@ static Array *add_definition(EvalProgram *p, Scope *s, const Stmt *e) {
 static void free_names(Scope *s, const Expr *x, int max, const char **names, int *n) {
     if (!x)
         return;
-    if (x->kind == X_REF && !x->brackets && !x->primed && !find(s, x->name) && strcmp(x->name, "t") != 0) {
+    if (x->kind == X_REF && !x->brackets && !x->primed && !find(s, x) && strcmp(x->name, "t") != 0) {
         for (int i = 0; i < *n; i++)
             if (names[i] == x->name)
                 return;
@@ -1348,7 +1357,7 @@ int eval_watch(Eval *e, const char *name) {
     EvalProgram *p = e->program;
     size_t n = strlen(name);
     bool primed = n && name[n - 1] == '\'';
-    Symbol *y = find_here(p->cell_scope, intern_n(e->c, name, primed ? n - 1 : n));
+    Symbol *y = find_here(p->cell_scope, NS_VALUE, intern_n(e->c, name, primed ? n - 1 : n));
     Array *a = !y || y->kind != SY_VALUE ? NULL : primed ? y->next : y->now;
     if (!a)
         return -1;

@@ -1,0 +1,43 @@
+/* case.h: one case of a cell: sizes, values for everything that is read, cotangents for everything that is written.
+ * Random or from a vector file; what `cellc run` and `cellc check` feed to the evaluator and to generated code. */
+#ifndef CELLC_CASE_H
+#define CELLC_CASE_H
+
+#include "eval.h"
+#include "vec.h"
+
+typedef struct Random { uint64_t state; } Random;
+uint64_t random_bits(Random *r);
+double random_uniform(Random *r);         /* [0, 1) */
+double random_normal(Random *r);
+int64_t random_below(Random *r, int64_t n);
+
+/* All arrays are indexed as eval->tensors and live in the compiler's arena. */
+typedef struct Case {
+    int64_t batch, steps;
+    double **value;               /* input [B,T,..], param, state [B,..]; NULL: the spec's initial state; outputs NULL */
+    double **cotangent;           /* of an output [B,T,..] or a final state [B,..]; NULL elsewhere */
+} Case;
+
+typedef enum { CASE_STATE_RANDOM, CASE_STATE_ZERO, CASE_STATE_DEFAULT } CaseState;
+
+/* Elements of one tensor over the whole case. */
+int64_t case_count(const Case *k, const EvalTensor *t);
+
+/* Inputs from N(0,1), weights scaled by their last axis, other params around their initial value. */
+Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint64_t seed);
+
+/* Values and cotangents of a vector file; a state that it lacks is NULL, a cotangent that it lacks is zero. NULL with
+ * the reason in *error when an input or a param is missing or a shape is not the cell's. */
+Case *case_from_vec(Eval *e, const VecFile *f, const char **error);
+
+/* The cell's dims among the sizes of a file; B and T are left out. Names that are no dim of the cell are left out too. */
+int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes);
+
+/* Lets eval_run read the case. Tangents and outputs stay as they are. */
+void case_bind(const Case *k, Eval *e);
+
+/* The shape of a tensor in a vector file: with batch and time where it has them. */
+int case_shape(const Case *k, const EvalTensor *t, int64_t *shape);
+
+#endif
