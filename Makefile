@@ -123,6 +123,21 @@ $(BUILD)/libcell.so: $(RT_OBJECTS)
 $(BUILD)/libcell.flags: $(BUILD)/config.mk
 	@printf 'libs %s\nnvcc %s\ncuda %s\n' "$(strip $(RT_LIBS))" "$(NVCC)" "$(CUDA)" > $@
 
+# ---- the demonstration: examples/bytelm with a generated cell
+
+DEMO := $(BUILD)/demo
+DEMO_CELL := specs/e79.cell --set bias=input --dim N=16
+DEMO_SECONDS ?= 25
+
+demo: all ## compile e79, explain it, check its gradients, train a byte-level language model with it, sample
+	@mkdir -p $(DEMO)
+	$(BUILD)/cellc build $(DEMO_CELL) -o $(DEMO)
+	$(BUILD)/cellc explain $(DEMO_CELL)
+	$(BUILD)/cellc check $(DEMO_CELL)
+	$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 $(SANFLAGS) -I$(DEMO) -Iruntime -o $(DEMO)/bytelm examples/bytelm/*.c \
+	    -L$(DEMO) -Wl,-rpath,'$$ORIGIN' -le79 -lm -lpthread
+	OPENBLAS_NUM_THREADS=1 $(DEMO)/bytelm -s $(DEMO_SECONDS) examples/bytelm/opticks.txt
+
 # ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
 
 TEST_SCRIPTS := $(wildcard tests/*/run.sh)
@@ -136,6 +151,22 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 
 check: all $(TEST_PROGRAMS) ## run every test; the last line sums them up
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" tests/run.sh $(TEST_PROGRAMS) $(TEST_SCRIPTS)
+
+# One random cell takes the whole ladder; a failing one is shrunk and kept in tests/random/failed.
+N ?= 100
+SEED ?=
+check-random: all ## check N random cells (N=100; SEED=... to repeat a run)
+	@CELLC=$(BUILD)/cellc CC="$(CC)" N=$(N) SEED=$(SEED) bash tests/random/run.sh
+
+install: all ## install to PREFIX (/usr/local); DESTDIR is respected
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cellc $(DESTDIR)$(PREFIX)/share/cellc/specs \
+	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/include/cellc/device
+	install -m 755 $(BUILD)/cellc $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags $(DESTDIR)$(PREFIX)/lib/cellc
+	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/cellc
+	install -m 644 runtime/device/* $(DESTDIR)$(PREFIX)/include/cellc/device
+	install -m 644 specs/*.cell $(DESTDIR)$(PREFIX)/share/cellc/specs
+	install -m 644 man/cellc.1 $(DESTDIR)$(PREFIX)/share/man/man1
 
 clean: ## remove what was built
 	rm -rf build build-san
