@@ -1,4 +1,4 @@
-/* plan.h: what the fast path decides before anything is printed. phase.c says when a value is computed, plan.c where it
+/* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where it
  * lives and what is saved, tile.c how a walk kernel does its step; kernels.c and emit_plan.c print. */
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
@@ -37,7 +37,13 @@ typedef enum {
     REF_FINAL,                    /* T_STATE: final state (may be NULL) */
     REF_DFINAL,                   /* T_STATE: cotangent of the final state (may be NULL: zero) */
     REF_DINIT,                    /* T_STATE: gradient of the initial state (may be NULL: not wanted) */
-    REF_CHECKPOINT                /* T_STATE: its checkpoints in the reserve (NULL in inference) */
+    REF_CHECKPOINT,               /* T_STATE: its checkpoints in the reserve (NULL in inference) */
+    /* The kinds below are not for walks. */
+    REF_INITIAL,                  /* T_STATE: the initial state as a buffer that is always there */
+    REF_CARRY,                    /* T_STATE: [2,B,axes], adjoint of the state by parity of the step */
+    REF_BEFORE,                   /* T_STATE: [B,T,axes], the state before each step */
+    REF_ROOT,                     /* N_ARRAY: the argument that is its root */
+    REF_BUFFER                    /* a buffer of the plan */
 } RefKind;
 typedef struct Ref { RefKind kind; int id; } Ref;
 typedef Vec(Ref) RefVec;
@@ -65,8 +71,94 @@ typedef struct Walk {
     const char *refused;          /* why the schedule cannot take this cell, in the user's words; NULL when it can */
 } Walk;
 
-/* phase.c: the phase of every node of one direction. stored says which forward arrays backward can read. */
-Phase *phase_assign(const Module *m, Direction dir, const bool *stored);
+/* ---- everything around the walk: kernels over all steps, products, and (schedules steps, gemm) one step's kernels */
+
+/* A value or tensor read through resolved aliases: element sum(map[k] * stride[k]) of base. */
+typedef struct Read {
+    bool is_tensor;
+    int id;                       /* NodeId of a non-alias N_ARRAY, or TensorId */
+    int nmap;
+    const IxExpr **map;
+} Read;
+
+/* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first element. */
+typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } GemmSide;
+typedef struct Gemm { const Poly *m, *n, *k, *batch; GemmSide a, b, c; } Gemm;
+
+typedef enum {
+    G_MAP,                        /* one thread per element: pointwise arrays over the same axes */
+    G_ROW,                        /* one warp or block per row: reductions along rows and what is pointwise around them */
+    G_COLUMN,                     /* sums over batch and time, in two stages of fixed order */
+    G_GEMM,
+    G_WALK
+} GroupKind;
+
+typedef struct Group {
+    GroupKind kind;
+    Phase phase;
+    const char *kernel;           /* name; COLUMN has a second one, kernel_2 */
+    Vec(NodeId) arrays;           /* in order of evaluation */
+    int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of the result */
+    const Poly **axes;
+    bool batched, timed;          /* rows run over B, over T */
+    int threads;                  /* per block */
+    Gemm gemm;
+    Walk *walk;
+    Vec(int) need;                /* arguments (gradients) that this is for; empty: always */
+    bool always;
+    RefVec refs;                  /* filled while the kernel is printed */
+} Group;
+typedef Vec(Group) GroupVec;
+
+/* A buffer of the launch plan beside the arguments. */
+typedef struct Buffer {
+    const char *name;
+    Dtype dtype;
+    const Poly *elements;         /* NULL: chunks * columns of a COLUMN group (partial sums) */
+    const Poly *columns;
+    bool reserve;                 /* saved for backward */
+    bool inference;               /* forward reads it itself, so it is needed without a reserve too */
+} Buffer;
+typedef Vec(Buffer) BufferVec;
+
+typedef struct Program {
+    Direction dir;
+    Phase *phase;                 /* per node */
+    int *group;                   /* per node: index of its group, -1 */
+    Storage *node;                /* per node */
+    Storage *tensor;              /* per tensor */
+    GroupVec groups;
+    int *initial;                 /* per T_STATE: buffer of the initial state [B,axes] (steps), -1 */
+    int *carry;                   /* per T_STATE: buffer of the adjoint [2,B,axes] (steps, BACKWARD), -1 */
+    int *before;                  /* per T_STATE: buffer of the states before each step [B,T,axes], a product's operand; -1 */
+    int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
+} Program;
+
+typedef struct Plan {
+    Module *m;
+    Dtype dtype;                  /* storage */
+    Dtype compute;                /* f32, or f64 for f64 */
+    Schedule schedule;
+    BufferVec buffers;            /* of both directions; Storage.slot counts through it */
+    Program program[2];           /* FORWARD, BACKWARD */
+    bool *is_alias;               /* per node: an array that is printed where it is used */
+    bool *rounded;                /* per node: a copy of another array in the storage type, for tensor cores */
+    bool *is_cat;                 /* per node: an array whose pieces lie in its storage; nothing computes it */
+    int n_nodes;
+    int interval;                 /* tile: steps between checkpoints */
+    Buf reasons;                  /* lines for cellc explain */
+} Plan;
+
+/* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated, simplified. */
+Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
+bool plan_resolve(const Plan *p, NodeId read, Read *out);          /* through aliases; false when it is no plain read */
+const Poly *array_elements(Module *m, NodeId array);
+const Poly *tensor_elements(Module *m, TensorId t);
+
+/* kernels.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
+void emit_kernels(Plan *p, Program *g, Buf *out);
+/* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
+void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
 /* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
 const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can */
