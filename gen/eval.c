@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NODES = 4000000, MAX_NEST = 200, MAX_SCOPE_DEPTH = 3000 };
+enum { MAX_NODES = 4000000, MAX_NEST = 200, MAX_STEPS = 4096, MAX_SHAPE_DEPTH = 3000 };
 static const int64_t max_elements = INT64_C(1) << 28;
 
 typedef enum { SY_INDEX, SY_VALUE, SY_DIM, SY_CONST, SY_OPTION, SY_FN } SymbolKind;
@@ -36,7 +36,7 @@ typedef struct Scope {
     Symbol *symbols;
     Vec(Instance *) instances;    /* of a unit */
     Vec(Array *) arrays;          /* of a unit: those with equations */
-    Vec(Repeat *) repeats;        /* of a unit */
+    Vec(struct Scope *) inner;    /* of a unit: the iterations of its repeats */
     int nest;                     /* fn calls that led here */
 } Scope;
 
@@ -444,7 +444,7 @@ static bool axis_from_equations(EvalProgram *p, Array *a, int axis) {
 static bool shape_of(EvalProgram *p, Array *a) {
     if (a->shape_known)
         return true;
-    if (a->shape_busy || p->depth > MAX_SCOPE_DEPTH) {
+    if (a->shape_busy || p->depth > MAX_SHAPE_DEPTH) {
         if (!a->shape_busy || p->c->errors == 0)
             diag(p->c, DIAG_ERROR, a->span, "the ranges of %s depend on themselves", a->name);
         return false;
@@ -1010,20 +1010,27 @@ static void free_names(Scope *s, const Expr *x, int max, const char **names, int
             }
 }
 
-/* The array of a state's or an iterate's initial value, compiled at once. */
+/* The array of a state's or an iterate's initial value. */
 static Array *initial_value(EvalProgram *p, Scope *s, const Stmt *d) {
     Array *a = array_declared(p, s, d, d->name);
+    Equation q = {.stmt = d, .rank = a->rank};
+    if (!d->init)
+        diag(p->c, DIAG_ERROR, d->span, "%s has no initial value", d->name);
+    else
+        vec_push(p->arena, &a->equations, q);
+    vec_push(p->arena, &s->arrays, a);
+    return a;
+}
+
+static void compile_initial(EvalProgram *p, Array *a, Equation *q) {
     const char *names[EVAL_MAX_RANK];
     int n = 0;
-    free_names(s, d->init, EVAL_MAX_RANK, names, &n);
-    Scope *inside = scope_inside(p, s);
-    Equation q = {.stmt = d, .rank = a->rank};
-    q.reg = arena_alloc(p->arena, sizeof *q.reg * (size_t)(a->rank + 1));
+    free_names(a->scope, q->stmt->init, EVAL_MAX_RANK, names, &n);
+    Scope *inside = scope_inside(p, a->scope);
+    q->reg = arena_alloc(p->arena, sizeof *q->reg * (size_t)(a->rank + 1));
     for (int i = 0; i < a->rank; i++)
-        q.reg[i] = i < n ? declare_index(p, inside, names[i], a->shape[i])->reg : new_register(p);
-    q.value = compile_expr(p, inside, d->init);
-    vec_push(p->arena, &a->equations, q);
-    return a;
+        q->reg[i] = i < n ? declare_index(p, inside, names[i], a->shape[i])->reg : new_register(p);
+    q->value = compile_expr(p, inside, q->stmt->init);
 }
 
 static void compile_equation(EvalProgram *p, Array *a, Equation *q) {
@@ -1046,71 +1053,68 @@ static void compile_equation(EvalProgram *p, Array *a, Equation *q) {
 }
 
 static void compile_unit(EvalProgram *p, Scope *s);
-static void compile_repeat(EvalProgram *p, Scope *s, Repeat *r);
 
 static void compile_array(EvalProgram *p, Array *a) {
     if (a->compiled || !shape_of(p, a))
         return;
     a->compiled = true;
-    for (int i = 0; i < a->equations.len && p->nodes <= MAX_NODES; i++)
-        compile_equation(p, a, &a->equations.data[i]);
+    for (int i = 0; i < a->equations.len && p->nodes <= MAX_NODES; i++) {
+        Equation *q = &a->equations.data[i];
+        if (q->stmt->kind == S_STATE || q->stmt->kind == S_CARRY)
+            compile_initial(p, a, q);
+        else
+            compile_equation(p, a, q);
+    }
 }
 
 /* Compiles all equations of a unit, then those of the fn instances that they call. */
 static void compile_unit(EvalProgram *p, Scope *s) {
     for (int i = 0; i < s->arrays.len; i++)
         compile_array(p, s->arrays.data[i]);
-    for (int i = 0; i < s->repeats.len; i++)
-        compile_repeat(p, s, s->repeats.data[i]);
+    for (int i = 0; i < s->inner.len; i++)
+        compile_unit(p, s->inner.data[i]);
     for (int i = 0; i < s->instances.len; i++)
         compile_unit(p, s->instances.data[i]->scope);
 }
 
-/* A repeat block: its carried values become visible in the outer scope as they are after the last iteration. The body
- * sees them as iterates. */
-static void add_repeat(EvalProgram *p, Scope *s, const Stmt *st) {
-    Repeat *r = arena_alloc(p->arena, sizeof *r);
-    r->stmt = st;
-    r->outer = s->frame;
-    r->scope = scope_new(p, s, &r->frame);
-    r->scope->nest = s->nest + 1;
-    if (st->lhs.len != 1 || !st->lhs.data[0].range || !const_size(p, s, st->lhs.data[0].range, &r->steps)) {
-        diag(p->c, DIAG_ERROR, st->span, "the number of iterations is not known");
-        return;
-    }
-    r->reg = declare_index(p, r->scope, st->lhs.data[0].name, r->steps)->reg;
-    size_t n = (size_t)st->body.len + 1;
-    r->iterate = arena_alloc(p->arena, sizeof *r->iterate * n);
-    r->next = arena_alloc(p->arena, sizeof *r->next * n);
-    r->after = arena_alloc(p->arena, sizeof *r->after * n);
-    r->start = arena_alloc(p->arena, sizeof *r->start * n);
+/* One iteration of a repeat: the carried values are those of the iteration before, and n is a number. */
+static void add_iteration(EvalProgram *p, Scope *s, const Stmt *st, int64_t n, Array **carried) {
+    Scope *inside = scope_new(p, s, s->frame);
+    Symbol *number = declare(p, inside, SY_CONST, st->lhs.data[0].name, st);
+    number->known = true;
+    number->num = (double)n;
+    int k = 0;
     for (int i = 0; i < st->body.len; i++) {
         const Stmt *d = st->body.data[i];
         if (d->kind != S_CARRY)
             continue;
-        int k = r->ncarry++;
-        r->iterate[k] = array_declared(p, r->scope, d, d->name);
-        r->iterate[k]->is_data = true;
-        r->next[k] = array_declared(p, r->scope, d, d->name);
-        r->after[k] = array_declared(p, s, d, d->name);
-        r->after[k]->repeat = r;
-        Symbol *in = declare(p, r->scope, SY_VALUE, d->name, d);
-        in->now = r->iterate[k];
-        in->next = r->next[k];
-        declare(p, s, SY_VALUE, d->name, d)->now = r->after[k];
+        Symbol *y = declare(p, inside, SY_VALUE, d->name, d);
+        y->now = carried[k];
+        y->next = carried[k++] = array_declared(p, inside, d, d->name);
     }
-    add_equations(p, r->scope, &st->body);
-    vec_push(p->arena, &s->repeats, r);
+    vec_push(p->arena, &s->inner, inside);
+    add_equations(p, inside, &st->body);
 }
 
-static void compile_repeat(EvalProgram *p, Scope *s, Repeat *r) {
-    int k = 0;
-    for (int i = 0; i < r->stmt->body.len; i++) {
-        const Stmt *d = r->stmt->body.data[i];
-        if (d->kind == S_CARRY)
-            r->start[k++] = initial_value(p, s, d);
+/* A repeat block: after it, the name of a carried value is the value after the last iteration. */
+static void add_repeat(EvalProgram *p, Scope *s, const Stmt *st) {
+    int64_t steps;
+    if (st->lhs.len != 1 || !st->lhs.data[0].range || !const_size(p, s, st->lhs.data[0].range, &steps) ||
+        steps < 0 || steps > MAX_STEPS) {
+        diag(p->c, DIAG_ERROR, st->span, "the number of iterations is not a number from 0 to %d", MAX_STEPS);
+        return;
     }
-    compile_unit(p, r->scope);
+    Array **carried = arena_alloc(p->arena, sizeof *carried * (size_t)(st->body.len + 1));
+    int k = 0;
+    for (int i = 0; i < st->body.len; i++)
+        if (st->body.data[i]->kind == S_CARRY)
+            carried[k++] = initial_value(p, s, st->body.data[i]);
+    for (int64_t n = 0; n < steps && p->nodes <= MAX_NODES; n++)
+        add_iteration(p, s, st, n, carried);
+    k = 0;
+    for (int i = 0; i < st->body.len; i++)
+        if (st->body.data[i]->kind == S_CARRY)
+            declare(p, s, SY_VALUE, st->body.data[i]->name, st->body.data[i])->now = carried[k++];
 }
 
 static void add_statement(EvalProgram *p, Scope *s, const Stmt *st) {
@@ -1300,21 +1304,18 @@ static const Stmt *find_cell(const Ast *ast, const char *name) {
 }
 
 static void compile_cell(EvalProgram *p, Scope *s) {
-    compile_unit(p, s);
     for (int i = 0; i < p->states.len; i++) {
         StateSlot *st = &p->states.data[i];
         const Stmt *d = p->e->tensors[st->tensor].decl;
-        if (d->init)
-            st->init = initial_value(p, s, d);
+        st->init = d->init ? initial_value(p, s, d) : NULL;
         if (st->next->equations.len == 0)
             diag(p->c, DIAG_ERROR, d->name_span, "the state %s has no next value", d->name);
     }
-    for (int i = 0; i < s->instances.len; i++)        /* calls in initial values */
-        compile_unit(p, s->instances.data[i]->scope);
     for (int i = 0; i < p->outputs.len; i++)
         if (p->outputs.data[i].array->equations.len == 0)
             diag(p->c, DIAG_ERROR, p->outputs.data[i].array->span, "the output %s has no value",
                  p->outputs.data[i].array->name);
+    compile_unit(p, s);
 }
 
 Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes) {

@@ -9,10 +9,9 @@
 typedef struct Code Code;
 typedef struct Array Array;
 typedef struct Instance Instance;
-typedef struct Repeat Repeat;
 
-/* What is computed in a frame is valid until its tick changes. There is one for the cell (a step), one per use of a fn (a
- * call), one per repeat block (an iteration); ticks are never reused. */
+/* What is computed in a frame is valid until its tick changes. There is one for the cell (a step) and one per use of a
+ * fn (a call); ticks are never reused. */
 typedef struct Frame { uint64_t tick; } Frame;
 
 /* An integer expression in index brackets. */
@@ -46,23 +45,8 @@ struct Array {
     Frame *frame;
     uint64_t stamp;               /* the frame's tick when it was last computed */
     Vec(Equation) equations;
-    Repeat *repeat;               /* the block whose last iterate it is, or NULL */
     struct Scope *scope;          /* where its equations are read */
     bool compiled;
-};
-
-/* `repeat n:STEPS { carry ... }`. */
-struct Repeat {
-    const Stmt *stmt;
-    struct Scope *scope;          /* of the body */
-    Frame frame;                  /* one tick per iteration */
-    Frame *outer;
-    uint64_t stamp;
-    int64_t steps;
-    int reg;                      /* the number of the iteration */
-    int ncarry;
-    Array **iterate, **next, **after;
-    Array **start;                /* initial values, read in the outer scope */
 };
 
 /* One use of a fn: its arguments as arrays, its body with registers and arrays of its own. */

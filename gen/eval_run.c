@@ -102,31 +102,8 @@ static void run_equations(EvalProgram *p, Array *a) {
         run_equation(p, a, &a->equations.data[i]);
 }
 
-static void compute(EvalProgram *p, Array *a);
-
 static void copy_array(Array *to, const Array *from) {
     memcpy(to->data, from->data, sizeof *to->data * (size_t)to->count);
-}
-
-/* All next iterates are computed before any replaces its iterate. */
-static void run_repeat(EvalProgram *p, Repeat *r) {
-    if (r->stamp == r->outer->tick)
-        return;
-    for (int k = 0; k < r->ncarry; k++) {
-        run_equations(p, r->start[k]);
-        copy_array(r->iterate[k], r->start[k]);
-    }
-    for (int64_t n = 0; n < r->steps && !p->error; n++) {
-        r->frame.tick = ++p->ticks;
-        p->regs[r->reg] = n;
-        for (int k = 0; k < r->ncarry; k++)
-            compute(p, r->next[k]);
-        for (int k = 0; k < r->ncarry; k++)
-            copy_array(r->iterate[k], r->next[k]);
-    }
-    for (int k = 0; k < r->ncarry; k++)
-        copy_array(r->after[k], r->iterate[k]);
-    r->stamp = r->outer->tick;
 }
 
 static void compute(EvalProgram *p, Array *a) {
@@ -142,10 +119,7 @@ static void compute(EvalProgram *p, Array *a) {
     }
     a->busy = true;
     p->depth++;
-    if (a->repeat)
-        run_repeat(p, a->repeat);
-    else
-        run_equations(p, a);
+    run_equations(p, a);
     p->depth--;
     a->busy = false;
     a->stamp = a->frame->tick;
