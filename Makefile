@@ -144,6 +144,10 @@ TEST_SCRIPTS := $(wildcard tests/*/run.sh)
 TEST_SOURCES := $(filter-out $(addsuffix %,$(dir $(TEST_SCRIPTS))),$(wildcard tests/*/test_*.c))
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
 
+$(BUILD)/tests/runtime/%: tests/runtime/%.c $(BUILD)/libcell.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(BUILD)/libcell.a $(RT_LIBS) -lpthread
+
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< \
