@@ -1229,7 +1229,8 @@ static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body, bool 
 static void list_dims(EvalProgram *p, Scope *s, const EvalSize *sizes, int nsizes) {
     Eval *e = p->e;
     EvalSize *given = arena_alloc(p->arena, sizeof *given * (size_t)(nsizes + 1));
-    memcpy(given, sizes, sizeof *given * (size_t)nsizes);
+    for (int i = 0; i < nsizes; i++)
+        given[i] = sizes[i];
     e->dims = given;              /* what dim_given looks at */
     e->ndims = nsizes;
     int n = 0;

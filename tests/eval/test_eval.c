@@ -1,0 +1,278 @@
+/* test_eval.c: the evaluator on small cells whose values are worked out here in C, the derivative of every function
+ * against central differences of its own values, and the documented kinks to the last bit. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "case.h"
+
+static int passed, failed;
+
+static void report(bool ok, const char *what, double got, double want) {
+    if (ok) {
+        passed++;
+        return;
+    }
+    failed++;
+    printf("failed: %s: got %.17g, want %.17g\n", what, got, want);
+}
+
+typedef struct Cell { Compiler *c; Eval *e; } Cell;
+
+static Cell open_cell(const char *text, const char *option, const char *value) {
+    Cell k = {compiler_new(), NULL};
+    k.c->import_dir = "specs";
+    if (option)
+        vec_push(k.c->arena, &k.c->sets, ((Setting){option, value, false}));
+    Ast *ast = parse_source(k.c, source_add(k.c, "test.cell", text, strlen(text)));
+    k.e = k.c->errors ? NULL : eval_new(k.c, ast, NULL, NULL, 0);
+    if (!k.e) {
+        diag_print(k.c, stdout);
+        report(false, text, 0, 0);
+    }
+    return k;
+}
+
+static void close_cell(Cell k) {
+    compiler_free(k.c);
+}
+
+/* One sequence; out has room for all steps. Tangents: along `dx` of the first tensor, if given. */
+static bool run(Eval *e, const double *x, const double *dx, int64_t steps, double *out, double *dout) {
+    e->tensors[0].value = x;
+    e->tensors[0].tangent[0] = dx;
+    EvalTensor *y = eval_find(e, "y");
+    y->out = out;
+    y->out_tangent[0] = dout;
+    if (!eval_run(e, 1, steps, 0)) {
+        printf("%s\n", e->run_error);
+        return false;
+    }
+    return true;
+}
+
+/* The cell has `input x[N]` first and `output y[M]`; one step. */
+static void check_values(const char *what, const char *text, const double *x, const double *want, int n) {
+    double out[64] = {0};
+    Cell k = open_cell(text, NULL, NULL);
+    if (k.e && run(k.e, x, NULL, 1, out, NULL))
+        for (int i = 0; i < n; i++)
+            report(fabs(out[i] - want[i]) <= 1e-15 * (1 + fabs(want[i])), what, out[i], want[i]);
+    else
+        report(false, what, 0, 0);
+    close_cell(k);
+}
+
+static void check_slope(Eval *e, const char *f, const double *x, int arity) {
+    for (int k = 0; k < arity; k++) {
+        double at[3], dx[3] = {0}, up, down, here, slope, h = 1e-5;
+        memcpy(at, x, sizeof at);
+        dx[k] = 1;
+        bool ok = run(e, at, dx, 1, &here, &slope);
+        at[k] = x[k] + h;
+        ok = ok && run(e, at, NULL, 1, &up, NULL);
+        at[k] = x[k] - h;
+        ok = ok && run(e, at, NULL, 1, &down, NULL);
+        double want = (up - down) / (2 * h);
+        report(ok && fabs(slope - want) <= 1e-8 * (1 + fabs(want) + fabs(here)), f, slope, want);
+    }
+}
+
+static void check_functions(void) {
+    static const struct { const char *f; int arity; double lo, hi; } rows[] = {
+        {"exp(x[0])", 1, -2, 2}, {"log(x[0])", 1, 0.2, 3}, {"log1p(x[0])", 1, -0.8, 3}, {"expm1(x[0])", 1, -2, 2},
+        {"sqrt(x[0])", 1, 0.1, 3}, {"rsqrt(x[0])", 1, 0.2, 3}, {"abs(x[0])", 1, -2, 2}, {"sign(x[0])", 1, -2, 2},
+        {"sin(x[0])", 1, -3, 3}, {"cos(x[0])", 1, -3, 3}, {"tanh(x[0])", 1, -2, 2}, {"sigmoid(x[0])", 1, -4, 4},
+        {"logsigmoid(x[0])", 1, -4, 4}, {"silu(x[0])", 1, -4, 4}, {"relu(x[0])", 1, -2, 2}, {"gelu(x[0])", 1, -3, 3},
+        {"gelu_tanh(x[0])", 1, -3, 3}, {"softplus(x[0])", 1, -4, 4}, {"softsign(x[0])", 1, -2, 2},
+        {"elu(x[0])", 1, -2, 2}, {"erf(x[0])", 1, -2, 2}, {"pow(x[0], x[1])", 2, 0.3, 2}, {"x[0]^3", 1, -2, 2},
+        {"x[0]^-2", 1, 0.5, 2}, {"max(x[0], x[1])", 2, -2, 2}, {"min(x[0], x[1])", 2, -2, 2},
+        {"atan2(x[0], x[1])", 2, -2, 2}, {"clamp(x[0], -0.5, 0.75)", 1, -2, 2}, {"x[0]/x[1]", 2, 0.5, 2},
+        {"x[0]*x[1] - x[1] + 2*x[0]", 2, -2, 2}, {"prod[i] x[i]", 3, -2, 2}, {"mean[i] x[i]^2", 3, -2, 2},
+        {"max[i] (x[i])", 3, -2, 2}, {"min[i] (x[i])", 3, -2, 2}, {"sum[i] sin(x[i])*x[i]", 3, -2, 2},
+        {"x[0] > 0 ? x[0]*x[1] : x[1]^2", 2, -2, 2},
+    };
+    Random r = {11};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "cell f { input x[3]; output y; y = %s; }", rows[i].f);
+        Cell k = open_cell(text, NULL, NULL);
+        for (int n = 0; k.e && n < 8; n++) {
+            double x[3];
+            for (int j = 0; j < 3; j++)
+                x[j] = rows[i].lo + (rows[i].hi - rows[i].lo) * random_uniform(&r);
+            check_slope(k.e, rows[i].f, x, rows[i].arity);
+        }
+        close_cell(k);
+    }
+}
+
+static void check_kinks(void) {
+    static const struct { const char *f; double x[3], dx[3], want; } rows[] = {
+        {"relu(x[0])", {0}, {1}, 0}, {"abs(x[0])", {0}, {1}, 0}, {"clamp(x[0], 0, 1)", {0}, {1}, 1},
+        {"clamp(x[0], 0, 1)", {1}, {1}, 1}, {"clamp(x[0], 0, 1)", {1.5}, {1}, 0}, {"max(x[0], x[1])", {2, 2}, {1}, 0.5},
+        {"min(x[0], x[1])", {2, 2}, {0, 1}, 0.5}, {"max[i] (x[i])", {2, 1, 2}, {1}, 0.5},
+        {"max[i] (x[i])", {2, 2, 2}, {3}, 1}, {"sqrt(x[0])", {0}, {1}, 0}, {"sqrt(x[0])", {0}, {0}, 0},
+        {"log(x[0])", {0}, {0}, 0}, {"pow(x[0], 0.5)", {0}, {0}, 0}, {"stop(x[0])*x[0]", {3}, {1}, 3},
+        {"x[0]^2", {0}, {1}, 0}, {"x[0]^1", {0}, {1}, 1}, {"x[0]^0", {0}, {1}, 0}, {"prod[i] x[i]", {0, 2, 3}, {1}, 6},
+        {"prod[i] x[i]", {0, 0, 3}, {1}, 0}, {"sign(x[0])", {0}, {1}, 0}, {"silu(x[0])", {-1000}, {1}, 0},
+        {"softplus(x[0])", {1000}, {1}, 1}, {"gelu(x[0])", {-1000}, {1}, 0}, {"gelu_tanh(x[0])", {1000}, {1}, 1},
+        {"tanh(x[0])", {1000}, {1}, 0}, {"sigmoid(x[0])", {-1000}, {1}, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[256];
+        double y = NAN, dy = NAN;
+        snprintf(text, sizeof text, "cell f { input x[3]; output y; y = %s; }", rows[i].f);
+        Cell k = open_cell(text, NULL, NULL);
+        if (k.e)
+            run(k.e, rows[i].x, rows[i].dx, 1, &y, &dy);
+        report(dy == rows[i].want, rows[i].f, dy, rows[i].want);
+        close_cell(k);
+    }
+}
+
+static const double three[] = {1, 2, 4};
+
+static void check_indices(void) {
+    check_values("neighbours", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = i > 0 ? x[i-1] : -1; }", three,
+                 (double[]){-1, 1, 2}, 3);
+    check_values("wrap", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[(i + 1) % N]; }", three,
+                 (double[]){2, 4, 1}, 3);
+    check_values("wrap down", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[(i - 4) % N]; }", three,
+                 (double[]){4, 1, 2}, 3);
+    check_values("floor", "cell f { dim N = 3; input x[N]; output y[2*N]; y[i] = x[i / 2]; }", three,
+                 (double[]){1, 1, 2, 2, 4, 4}, 6);
+    check_values("reverse", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[N - 1 - i]; }", three,
+                 (double[]){4, 2, 1}, 3);
+    check_values("diagonal", "cell f { dim N = 3; input x[N]; output y[N, N]; y[i, j] = i == j ? x[i] : 0; }", three,
+                 (double[]){1, 0, 0, 0, 2, 0, 0, 0, 4}, 9);
+    check_values("pieces", "cell f { dim N = 3; input x[N]; output y[2, N]; y[1, i] = x[i]; y[0, i] = 2*x[i]; }", three,
+                 (double[]){2, 4, 8, 1, 2, 4}, 6);
+    check_values("pieces of a definition",
+                 "cell f { input x[3]; output y[2]; a[0] = x[2]; a[1] = x[0]; y[i] = a[i]; }", three,
+                 (double[]){4, 1}, 2);
+    check_values("index as a number", "cell f { input x[3]; output y[3]; y[i] = x[i] + i*10 + 5 % 3; }", three,
+                 (double[]){3, 14, 26}, 3);
+    check_values("an index named like a value", "cell f { input x[3]; output y[3]; i[i:3] = 2*x[i]; y[i] = i[i]; }",
+                 three, (double[]){2, 4, 8}, 3);
+    check_values("order is free", "cell f { input x[3]; output y[3]; y[i] = b[i]; b[i] = a[i] + 1; a[i] = x[i]; }", three,
+                 (double[]){2, 3, 5}, 3);
+    check_values("precedence", "cell f { input x[3]; output y[3]; y[i] = 2 * sum[j] x[j]*x[j] + x[i]; }", three,
+                 (double[]){43, 44, 46}, 3);
+    check_values("double sum",
+                 "cell f { input x[3]; output y; y = sum[i, j:2] x[i]*(j + 1) - -x[0]^2; }", three, (double[]){22}, 1);
+}
+
+static void check_softmax(void) {
+    double e0 = exp(-3), e1 = exp(-2), s = e0 + e1 + 1;
+    check_values("softmax", "cell f { input x[3]; output y[3]; y[i] = softmax[i] x[i]; }", three,
+                 (double[]){e0 / s, e1 / s, 1 / s}, 3);
+    check_values("softmax of two axes", "cell f { input x[3]; output y[2]; a[h:2, i] = softmax[i](h*x[i]) * x[i];\n"
+                 "y[h] = sum[i] a[h, i]; }", three, (double[]){7.0 / 3, (e0 + 2 * e1 + 4) / s}, 2);
+    check_values("softmax far out", "cell f { input x[3]; output y[3]; y[i] = softmax[i](1000*x[i]); }", three,
+                 (double[]){0, 0, 1}, 3);
+}
+
+static void check_fns(void) {
+    double n = sqrt(21) + 1e-6, m = sqrt(5) + 1e-6, q = sqrt(20) + 1e-6;
+    check_values("fn", "cell f { input x[3]; output y[3]; fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
+                 "y[i] = l2(x)[i]; }", three, (double[]){1 / n, 2 / n, 4 / n}, 3);
+    check_values("fn outside the cell", "fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
+                 "cell f { input x[3]; output y[3]; z[i] = l2(x)[i]; y[i] = z[i]; }", three,
+                 (double[]){1 / n, 2 / n, 4 / n}, 3);
+    check_values("an open axis", "fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
+                 "cell f { input x[3]; output y[2, 2]; w[a:2, b:2] = x[a + b]; y[a, b] = l2(w[:, b])[a]; }", three,
+                 (double[]){1 / m, 2 / q, 2 / m, 4 / q}, 4);
+    check_values("scalar arguments", "fn mix(a, b) = a + 10*b; cell f { input x[3]; output y[3];\n"
+                 "y[i] = mix(x[i]*2, mix(i, 1)); }", three, (double[]){102, 114, 128}, 3);
+    check_values("fn of fn", "fn twice(u)[i] = 2*u[i]; fn four(u)[i] = twice(twice(u))[i];\n"
+                 "cell f { input x[3]; output y[3]; y[i] = four(x)[i] + twice(x)[0]; }", three,
+                 (double[]){6, 10, 18}, 3);
+    check_values("block", "fn centre(u)[i] { m = mean[j] u[j]; centre[i] = u[i] - m; }\n"
+                 "cell f { input x[3]; output y[3]; y[i] = 3*centre(x)[i]; }", three, (double[]){-4, -1, 5}, 3);
+    check_values("the cell's names", "cell f { input x[3]; output y[3]; const k = 3; a[i] = x[i]*k;\n"
+                 "fn plus(u) = u + a[0] + k; y[i] = plus(x[i]); }", three, (double[]){7, 8, 10}, 3);
+}
+
+static void check_repeat(void) {
+    check_values("repeat", "cell f { input x[3]; output y[3]; repeat n:4 { carry A[3] = x[i]; b[i] = A[i] + n;\n"
+                 "A'[i] = 2*b[i]; } y[i] = A[i]; }", three, (double[]){38, 54, 86}, 3);
+    check_values("no iterations", "cell f { input x[3]; output y[3]; repeat n:0 { carry A[3] = x[i];\n"
+                 "A'[i] = 2*A[i]; } y[i] = A[i]; }", three, three, 3);
+    check_values("two carries swap", "cell f { input x[3]; output y[2]; repeat n:3 { carry a = x[0]; carry b = x[2];\n"
+                 "a' = b; b' = a; } y[0] = a; y[1] = b; }", three, (double[]){4, 1}, 2);
+    check_values("a condition on n", "cell f { input x[3]; output y; repeat n:3 { carry a = 0;\n"
+                 "when n == 1 { k = 100; } else { k = 1; } a' = a + k*x[n]; } y = a; }", three, (double[]){205}, 1);
+}
+
+static void check_state(void) {
+    double out[8], dout[8], x[] = {1, 2, 3, 4}, dx[] = {1, 0, 0, 0};
+    Cell k = open_cell("cell f { input x; state s = 10; output y; s' = 2*s + x; y = s' + t; }", NULL, NULL);
+    if (k.e && run(k.e, x, dx, 4, out, dout)) {
+        double want[] = {21, 45, 93, 189}, slope[] = {1, 2, 4, 8};
+        for (int i = 0; i < 4; i++) {
+            report(out[i] == want[i], "a state", out[i], want[i]);
+            report(dout[i] == slope[i], "a state's slope", dout[i], slope[i]);
+        }
+    }
+    close_cell(k);
+    double h0[] = {1, 2, 3};
+    k = open_cell("cell f { param h0[3]; state h[3] = 2*h0[i]; output y; h'[i] = h[i]; y = h[2]; }", NULL, NULL);
+    double d0[] = {0, 0, 1};
+    if (k.e && run(k.e, h0, d0, 1, out, dout)) {
+        report(out[0] == 6, "a learned initial state", out[0], 6);
+        report(dout[0] == 2, "its slope", dout[0], 2);
+    }
+    close_cell(k);
+}
+
+static void check_variants(void) {
+    const char *text = "cell f { input x; output y; option a = one | two; const k = 3; when a == two { z = k*x; }\n"
+                       "else { param p[2]; z = x; } y = z; }";
+    double x = 5, y = 0;
+    Cell k = open_cell(text, "a", "two");
+    if (k.e)
+        report(k.e->ntensors == 2 && run(k.e, &x, NULL, 1, &y, NULL) && y == 15, "option", y, 15);
+    close_cell(k);
+    k = open_cell(text, NULL, NULL);
+    if (k.e)
+        report(k.e->ntensors == 3 && eval_find(k.e, "p") != NULL, "default option", k.e->ntensors, 3);
+    close_cell(k);
+}
+
+/* Broken cells must give a diagnostic or a message, never a value. */
+static void check_refused(void) {
+    static const char *const texts[] = {
+        "cell f { input x[3]; output y[3]; y[i] = a[i]; a[i] = y[i]; }",
+        "cell f { input x[3]; output y[3]; y[i] = x[i + 1]; }",
+        "cell f { input x[3]; output y[3]; y[i] = z[i]; }",
+        "cell f { dim N; input x[N]; output y[N]; y[i] = x[i]; }",
+        "cell f { input x[3]; output y[3]; y[i] = x[i, i]; }",
+        "cell f { input x[3]; output y; y = sum[k] 1; }",
+        "fn f(u) = f(u); cell g { input x[3]; output y; y = f(x[0]); }",
+        "cell f { input x[100000, 100000]; output y; y = x[0, 0]; }",
+        "cell f { input x[3]; state s; output y; y = x[0]; }",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        Compiler *c = compiler_new();
+        Ast *ast = parse_source(c, source_add(c, "bad.cell", texts[i], strlen(texts[i])));
+        Eval *e = eval_new(c, ast, NULL, NULL, 0);
+        double out[3];
+        report(!e || !run(e, three, NULL, 1, out, NULL), texts[i], 0, 0);
+        compiler_free(c);
+    }
+}
+
+int main(void) {
+    check_functions();
+    check_kinks();
+    check_indices();
+    check_softmax();
+    check_fns();
+    check_repeat();
+    check_state();
+    check_variants();
+    check_refused();
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
