@@ -51,6 +51,8 @@ uint16_t cell_emu_f16_bits(float v)
     const float size = fabsf(v);
     if (size >= 65520.0f) // half way from the largest to what would come next
         return sign | 0x7c00;
+    if (size < 0x1p-25f)
+        return sign;
     int exponent;
     (void)frexpf(size, &exponent);
     // The grid's step here: 2^-24 below the normals, else 2^-10 of the power of two below.
