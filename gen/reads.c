@@ -1,0 +1,279 @@
+/* reads.c: what an array's expression reads, for the planner. In comes a normalised module; out come, for one expression, its
+ * reads resolved through aliases (arrays that are a plain read of another value), the pieces of arrays that are laid together
+ * (the adjoint of a stacked product), and contractions that one GEMM computes, with strides. Decides nothing, changes nothing. */
+#include <string.h>
+
+#include "reads.h"
+
+static const Node *at(const Module *m, NodeId id)
+{
+    return &m->nodes.data[id];
+}
+
+const Poly *array_elements(Module *m, NodeId array)
+{
+    const Poly *p = poly_const(m, 1);
+    for (int i = 0; i < at(m, array)->naxes; i++)
+        p = poly_mul(m, p, m->indices.data[at(m, array)->axes[i]].extent);
+    return p;
+}
+
+const Poly *tensor_elements(Module *m, TensorId t)
+{
+    const Poly *p = poly_const(m, 1);
+    for (int i = 0; i < m->tensors.data[t].rank; i++)
+        p = poly_mul(m, p, m->tensors.data[t].axes[i]);
+    return p;
+}
+
+static bool is_read(const Node *n)
+{
+    return n->kind == N_LOAD || n->kind == N_VIEW || n->kind == N_ARRAY;
+}
+
+/* An array whose body is a read (pure) or a number. */
+bool alias_candidate(const Module *m, NodeId array)
+{
+    const Node *body = at(m, at(m, array)->args[0]);
+    return is_read(body) || body->kind == N_CONST || body->kind == N_SIZE;
+}
+
+bool plan_resolve(const Plan *p, NodeId id, Read *out)
+{
+    Module *m = p->m;
+    const Node *n = at(m, id);
+    if (!is_read(n))
+        return false;
+    if (n->kind == N_LOAD) {
+        *out = (Read){ .is_tensor = true, .id = n->tensor, .nmap = n->nmap, .map = n->map };
+        return true;
+    }
+    NodeId array = n->kind == N_VIEW ? n->args[0] : id;
+    int naxes = at(m, array)->naxes;
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(naxes + 1));
+    for (int i = 0; i < naxes; i++)
+        map[i] = n->kind == N_VIEW ? n->map[i] : ix_index(m, at(m, array)->axes[i]);
+    if (!p->is_alias[array]) {
+        *out = (Read){ .id = array, .nmap = naxes, .map = map };
+        return true;
+    }
+    Read inner;
+    if (!plan_resolve(p, at(m, array)->args[0], &inner))
+        return false;
+    const IxExpr **composed = arena_alloc(m->arena, sizeof *map * (size_t)(inner.nmap + 1));
+    for (int i = 0; i < inner.nmap; i++)
+        composed[i] = ix_subst(m, inner.map[i], at(m, array)->axes, map, naxes);
+    inner.map = composed;
+    *out = inner;
+    return true;
+}
+
+/* Row-major strides of a value's axes. */
+static const Poly *stride_of(Module *m, const Read *r, int axis)
+{
+    const Poly *s = poly_const(m, 1);
+    for (int i = axis + 1; i < r->nmap; i++)
+        s = poly_mul(m, s, r->is_tensor ? m->tensors.data[r->id].axes[i]
+                                        : m->indices.data[at(m, r->id)->axes[i]].extent);
+    return s;
+}
+
+const IxExpr *read_linear(Module *m, const Read *r)
+{
+    const IxExpr *e = ix_const(m, poly_const(m, 0));
+    for (int i = 0; i < r->nmap; i++)
+        e = ix_add(m, e, ix_scale(m, r->map[i], stride_of(m, r, i)));
+    return e;
+}
+
+/* ---- pieces laid together ---- */
+
+static int add_pieces(Module *m, NodeId id, const IxExpr *whole, Piece *out, int n, int max)
+{
+    const Node *t = at(m, id);
+    if (n < 0 || n >= max)
+        return -1;
+    if (t->kind == N_MAP && t->op == OP_ADD) {
+        NodeId a = t->args[0], b = t->args[1];
+        return add_pieces(m, b, whole, out, add_pieces(m, a, whole, out, n, max), max);
+    }
+    if (t->kind != N_MAP || t->op != OP_SELECT || at(m, t->args[2])->kind != N_CONST || at(m, t->args[2])->value != 0)
+        return -1;
+    NodeId value = t->args[1];
+    const Node *v = at(m, value);
+    if (v->kind == N_MAP && v->op == OP_SELECT)       /* the guard of a read that was not proved in range */
+        value = v->args[1];
+    v = at(m, value);
+    if (v->kind != N_VIEW && v->kind != N_ARRAY)
+        return -1;
+    NodeId array = v->kind == N_VIEW ? v->args[0] : value;
+    Read r = { .id = array, .nmap = at(m, array)->naxes };
+    r.map = arena_alloc(m->arena, sizeof *r.map * (size_t)(r.nmap + 1));
+    for (int i = 0; i < r.nmap; i++)
+        r.map[i] = v->kind == N_VIEW ? at(m, value)->map[i] : ix_index(m, at(m, array)->axes[i]);
+    const IxExpr *shift = ix_sub(m, whole, read_linear(m, &r));
+    if (shift->nterms)
+        return -1;
+    out[n] = (Piece){ array, value, shift->offset };
+    return n + 1;
+}
+
+int cat_pieces(Module *m, NodeId array, Piece *out, int max)
+{
+    Read self = { .id = array, .nmap = at(m, array)->naxes };
+    self.map = arena_alloc(m->arena, sizeof *self.map * (size_t)(self.nmap + 1));
+    for (int i = 0; i < self.nmap; i++)
+        self.map[i] = ix_index(m, at(m, array)->axes[i]);
+    int n = add_pieces(m, at(m, array)->args[0], read_linear(m, &self), out, 0, max);
+    const Poly *end = poly_const(m, 0);
+    int used = 0;
+    for (bool more = n > 0; more;) {
+        more = false;
+        for (int i = 0; i < n && !more; i++)
+            if (out[i].offset == end) {
+                for (int k = 0; k < n; k++)
+                    if (k != i && out[k].array == out[i].array)
+                        return 0;
+                end = poly_add(m, end, array_elements(m, out[i].array));
+                used++;
+                more = used <= n;
+            }
+    }
+    return n > 0 && used == n && end == array_elements(m, array) ? n : 0;
+}
+
+/* ---- contractions as GEMMs ---- */
+
+/* One index of a contraction, with its element stride in A, B and C (NULL: it does not vary there). */
+typedef struct Dim { IndexId index; const Poly *extent, *stride[3]; } Dim;
+typedef struct Dims { Dim d[16]; int n; } Dims;
+
+static Dim *dim_of(Dims *dims, IndexId i, const Poly *extent)
+{
+    for (int k = 0; k < dims->n; k++)
+        if (dims->d[k].index == i)
+            return &dims->d[k];
+    if (dims->n == 16)
+        return NULL;
+    dims->d[dims->n] = (Dim){ .index = i, .extent = extent };
+    return &dims->d[dims->n++];
+}
+
+static const Poly *extent_of(Module *m, IndexId i)
+{
+    return i == IX_BATCH ? poly_dim(m, ATOM_B) : i == IX_TIME ? poly_dim(m, ATOM_T) : m->indices.data[i].extent;
+}
+
+static bool add_stride(Module *m, Dims *dims, int side, IndexId i, const Poly *stride)
+{
+    Dim *d = dim_of(dims, i, extent_of(m, i));
+    if (!d)
+        return false;
+    d->stride[side] = d->stride[side] ? poly_add(m, d->stride[side], stride) : stride;
+    return true;
+}
+
+/* Strides of one operand: its own indices, and batch and time as its storage has them. */
+static bool add_operand(Module *m, Dims *dims, int side, const Read *r, const Layout *lay, const Poly **offset)
+{
+    const IxExpr *lin = read_linear(m, r);
+    *offset = lin->offset;
+    for (int i = 0; i < lin->nterms; i++)
+        if (lin->terms[i].kind != IA_INDEX || lin->terms[i].index < IX_FIRST ||
+            !add_stride(m, dims, side, lin->terms[i].index, lin->terms[i].coef))
+            return false;
+    const Poly *row = lay->pitch;
+    if (lay->timed) {
+        if (!add_stride(m, dims, side, IX_TIME, row))
+            return false;
+        row = poly_mul(m, row, poly_dim(m, ATOM_T));
+    }
+    return !lay->batched || add_stride(m, dims, side, IX_BATCH, row);
+}
+
+/* Indices of one class as one index: an order in which each steps over the next, in both operands that have it. */
+static bool collapse(Module *m, const Dim *const *d, int n, int s1, int s2, const Poly **extent, const Poly **st1,
+                     const Poly **st2)
+{
+    bool used[16] = { false };
+    *extent = poly_const(m, 1);
+    *st1 = *st2 = NULL;
+    for (int done = 0; done < n; done++) {
+        int found = -1;
+        for (int i = 0; i < n && found < 0; i++) {
+            if (used[i])
+                continue;
+            bool inner = done == 0;
+            if (done == 0)
+                for (int k = 0; k < n; k++)       /* innermost: nothing else fits below it */
+                    if (k != i && d[i]->stride[s1] == poly_mul(m, d[k]->stride[s1], d[k]->extent))
+                        inner = false;
+            if (done > 0)
+                inner = d[i]->stride[s1] == poly_mul(m, *st1, *extent) &&
+                        (s2 < 0 || d[i]->stride[s2] == poly_mul(m, *st2, *extent));
+            if (inner)
+                found = i;
+        }
+        if (found < 0)
+            return false;
+        used[found] = true;
+        if (done == 0) {
+            *st1 = d[found]->stride[s1];
+            *st2 = s2 < 0 ? NULL : d[found]->stride[s2];
+        }
+        *extent = poly_mul(m, *extent, d[found]->extent);
+    }
+    return true;
+}
+
+static bool is_one(const Poly *p)
+{
+    return p->is_const && p->value == 1;
+}
+
+/* BLAS takes a matrix with one unit stride; an axis of extent 1 or without indices has any stride. */
+static bool unit_stride(Module *m, const Poly **row, const Poly **col, const Poly *rows, const Poly *cols)
+{
+    if (!*row || is_one(rows))
+        *row = *col && !is_one(*col) ? poly_const(m, 1) : (*col && !is_one(cols) ? cols : poly_const(m, 1));
+    if (!*col || is_one(cols))
+        *col = is_one(*row) ? rows : poly_const(m, 1);
+    return is_one(*row) || is_one(*col);
+}
+
+bool match_gemm(Module *m, const Contraction *c, Gemm *g)
+{
+    Dims dims = { .n = 0 };
+    memset(g, 0, sizeof *g);
+    if (!add_operand(m, &dims, 0, &c->a, &c->lay_a, &g->a.offset) ||
+        !add_operand(m, &dims, 1, &c->b, &c->lay_b, &g->b.offset) ||
+        !add_operand(m, &dims, 2, &c->c, &c->lay_c, &g->c.offset))
+        return false;
+    const Dim *cls[4][16];
+    int n[4] = { 0 };
+    for (int i = 0; i < dims.n; i++) {
+        const Dim *d = &dims.d[i];
+        if (c->one_step && d->index == IX_TIME)
+            continue;
+        int in = (d->stride[0] ? 1 : 0) | (d->stride[1] ? 2 : 0) | (d->stride[2] ? 4 : 0);
+        int k = in == 5 ? 0 : in == 6 ? 1 : in == 3 ? 2 : in == 7 ? 3 : -1;
+        if (k < 0)
+            return false;
+        cls[k][n[k]++] = d;
+    }
+    const Poly *ignore;
+    if (!collapse(m, cls[0], n[0], 0, 2, &g->m, &g->a.row, &g->c.row) ||
+        !collapse(m, cls[1], n[1], 1, 2, &g->n, &g->b.col, &g->c.col) ||
+        !collapse(m, cls[2], n[2], 0, 1, &g->k, &g->a.col, &g->b.row) || n[2] == 0)
+        return false;
+    if (n[3] && (!collapse(m, cls[3], n[3], 0, 1, &g->batch, &g->a.batch, &g->b.batch) ||
+                 !collapse(m, cls[3], n[3], 0, 2, &g->batch, &ignore, &g->c.batch)))
+        return false;
+    if (!n[3])
+        g->batch = NULL;
+    g->a.read = c->a;
+    g->b.read = c->b;
+    g->c.read = c->c;
+    return unit_stride(m, &g->a.row, &g->a.col, g->m, g->k) && unit_stride(m, &g->b.row, &g->b.col, g->k, g->n) &&
+           unit_stride(m, &g->c.row, &g->c.col, g->m, g->n);
+}

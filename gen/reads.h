@@ -1,0 +1,24 @@
+/* reads.h: analysis of what arrays read (reads.c), used by plan.c. */
+#ifndef CELLC_READS_H
+#define CELLC_READS_H
+
+#include "plan.h"
+
+/* An array that is nothing but a read of another value, or a number. */
+bool alias_candidate(const Module *m, NodeId array);
+
+/* Element number within a row of the value's storage: sum of map * stride. */
+const IxExpr *read_linear(Module *m, const Read *r);
+
+/* One term of an array that lays others together: elements [offset, offset + elements of `array`) are that array's. */
+typedef struct Piece { NodeId array, read; const Poly *offset; } Piece;
+/* The pieces of `array` when they tile it exactly and each is another array; else 0. */
+int cat_pieces(Module *m, NodeId array, Piece *out, int max);
+
+/* Row pitch of a value in memory, and the axes before it. */
+typedef struct Layout { bool batched, timed; const Poly *pitch; } Layout;
+typedef struct Contraction { Read a, b, c; Layout lay_a, lay_b, lay_c; bool one_step; } Contraction;
+/* False when no single (batched) GEMM with unit strides computes it. one_step: time is fixed from outside. */
+bool match_gemm(Module *m, const Contraction *c, Gemm *g);
+
+#endif
