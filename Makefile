@@ -144,13 +144,16 @@ TEST_SCRIPTS := $(wildcard tests/*/run.sh)
 TEST_SOURCES := $(filter-out $(addsuffix %,$(dir $(TEST_SCRIPTS))),$(wildcard tests/*/test_*.c))
 TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
 
+# What else a program's directory holds is linked with it.
+HELPERS = $(filter-out $(wildcard $(dir $<)test_*.c),$(wildcard $(dir $<)*.c))
+
 $(BUILD)/tests/runtime/%: tests/runtime/%.c $(BUILD)/libcell.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(BUILD)/libcell.a $(RT_LIBS) -lpthread
+	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(HELPERS) $(BUILD)/libcell.a $(RT_LIBS) -lpthread
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< \
+	$(CC) $(ALL_CFLAGS) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< $(HELPERS) \
 	    -Wl,--start-group $(BUILD)/libcellc.a $(BUILD)/libcell.a -Wl,--end-group $(RT_LIBS) -ldl -lpthread
 
 check: all $(TEST_PROGRAMS) ## run every test; the last line sums them up
