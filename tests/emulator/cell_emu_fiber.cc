@@ -14,7 +14,10 @@ void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size
 void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size) __attribute__((weak));
 }
 
-#if defined(__x86_64__)
+// -DCELL_EMU_UCONTEXT takes the portable way, which costs a system call per switch.
+#if defined(CELL_EMU_UCONTEXT)
+#include <ucontext.h>
+#elif defined(__x86_64__)
 // Saves what the ABI says a call preserves on the old stack, takes the same from the new one. Rounding modes are the same on all
 // fibers.
 asm(R"(

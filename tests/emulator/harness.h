@@ -129,7 +129,9 @@ static void launch(const char *name, test_kernel kernel, cell_kernel_args &args,
 #endif
 
 #define LAUNCH(kernel, args, shape) launch(#kernel, kernel, args, shape)
-#define KERNEL(name) extern "C" __global__ void __launch_bounds__(1024) name(const __grid_constant__ cell_kernel_args args)
+#define KERNEL(name)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(1024)                                                        \
+        name([[maybe_unused]] const __grid_constant__ cell_kernel_args args)
 
 static inline cell_kernel_args arguments(std::initializer_list<void *> pointers, int64_t size0 = 0, int64_t size1 = 0)
 {
