@@ -1,0 +1,742 @@
+/* bind.c: names of right sides -> symbols and indices, and calls of `fn` -> instances. In come the equations that expand.c
+ * collected; out go their flat expressions, and the symbols in an order in which each stands after what it needs. A
+ * parameter of a fn is bound once, to an array, a slice of one or an expression; nothing is substituted as text. Every
+ * name that is left is known; what was not is diagnosed and becomes F_ERROR. */
+#include <string.h>
+
+#include "bind.h"
+
+static FExpr *bind(Binding *b, const Expr *e);
+
+static FExpr *new_expr(Binding *b, FKind kind, const Expr *e, int nargs)
+{
+    Flat *f = b->f;
+    FExpr *x = arena_alloc(f->c->arena, sizeof *x);
+    f->nodes++;
+    x->kind = kind;
+    x->span = e->span;
+    x->name_span = e->name ? e->name_span : e->span;
+    x->chain = b->chain;
+    x->nargs = nargs;
+    x->args = nargs ? arena_alloc(f->c->arena, sizeof *x->args * (size_t)nargs) : NULL;
+    x->guarded = b->guarded;
+    return x;
+}
+
+static FExpr *bad(Binding *b, const Expr *e)
+{
+    b->eq->failed = true;
+    return new_expr(b, F_ERROR, e, 0);
+}
+
+#define BIND_ERROR(b, span, ...) FLAT_ERROR((b)->f, (b)->chain, (span), __VA_ARGS__)
+
+static bool is_named(const Binding *b, const char *name, const char *word)
+{
+    return name == intern(b->f->c, word);
+}
+
+/* ---- indices ---- */
+
+static FIndex *find_index(const Binding *b, const char *name)
+{
+    for (const FIndex *i = b->inner; i && i != b->limit; i = i->outer)
+        if (i->name == name)
+            return (FIndex *)(uintptr_t)i;
+    return NULL;
+}
+
+static FIndex *push_index(Binding *b, const char *name, Span span)
+{
+    FIndex *i = arena_alloc(b->f->c->arena, sizeof *i);
+    i->name = name;
+    i->span = span;
+    i->outer = b->inner;
+    i->id = -1;
+    b->inner = i;
+    return i;
+}
+
+static bool index_name_is_free(Binding *b, const Binder *binder)
+{
+    const FIndex *old = find_index(b, binder->name);
+    if (is_named(b, binder->name, "t") || is_named(b, binder->name, "T")) {
+        BIND_ERROR(b, binder->span, "`%s` is reserved and cannot be an index: t is the number of the step, T the number of "
+                   "steps", binder->name);
+        return false;
+    }
+    if (old) {
+        BIND_ERROR(b, binder->span, "index `%s` is already bound here", binder->name);
+        FLAT_NOTE(b->f, old->span, "it is bound here");
+        return false;
+    }
+    return true;
+}
+
+static FIndex *bind_index(Binding *b, const Binder *binder)
+{
+    bool ok = index_name_is_free(b, binder);
+    FIndex *i = push_index(b, binder->name, binder->span);
+    i->failed = !ok;
+    b->eq->failed |= !ok;
+    if (binder->range) {
+        i->extent = fold_extent(b->f, binder->range, b->scope, b->chain);
+        i->from = binder->range->span;
+        i->how = FROM_STATED;
+        if (i->extent)
+            require_positive(b->f, i->extent, binder->range->span, b->chain);
+        i->failed |= !i->extent;
+        b->eq->failed |= !i->extent;
+    }
+    return i;
+}
+
+static FIndex *implicit_index(Binding *b, const Expr *e)
+{
+    if (b->nimplicit == MAX_AXES_OF_VALUE)
+        return NULL;
+    FIndex *i = push_index(b, e->name, e->span);
+    b->implicit_index[b->nimplicit++] = i;
+    return i;
+}
+
+/* ---- values ---- */
+
+/* The equation, and those of the calls around it, need the value. */
+static void add_dep(const Binding *b, Symbol *s, Span span, bool primed)
+{
+    for (; b; b = b->outer)
+        if (b->inst == s->owner) {
+            Dep d = { s, span, primed };
+            vec_push(b->f->c->arena, &b->eq->deps, d);
+            return;
+        }
+}
+
+static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
+{
+    FExpr *x = new_expr(b, F_VALUE, e, e->args.len);
+    bool before = b->in_index;
+    s->used = true;
+    if (e->primed) {
+        if (!s->next) {
+            BIND_ERROR(b, e->name_span, "`%s` is %s: only a state or a carry has a next value", s->name, kind_name(s->kind));
+            FLAT_NOTE(b->f, s->span, "`%s` is declared here", s->name);
+            return bad(b, e);
+        }
+        s = s->next;
+        s->used = true;
+    }
+    if (b->eq->target && b->eq->target->kind == SYM_INIT && s->kind != SYM_PARAM) {
+        BIND_ERROR(b, e->span, "an initial value is made of params, constants and indices, but `%s` is %s", e->name,
+                   kind_name(s->kind));
+        return bad(b, e);
+    }
+    x->sym = s;
+    x->brackets = brackets;
+    if (s->kind == SYM_DEF || s->kind == SYM_NEXT || s->kind == SYM_OUTPUT)
+        add_dep(b, s, e->span, e->primed);
+    b->in_index = true;
+    for (int i = 0; i < e->args.len; i++)
+        x->args[i] = bind(b, e->args.data[i]);
+    b->in_index = before;
+    return x;
+}
+
+static FExpr *unknown_name(Binding *b, const Expr *e)
+{
+    Flat *f = b->f;
+    const char *near = suggest_value(f, b->scope, e->name);
+    FnDef *fn = map_get(&f->fns, e->name);
+    int op = op_find(e->name);
+    if (fn || (op >= 0 && op_table[op].in_language)) {
+        BIND_ERROR(b, e->span, "`%s` is a function: write `%s(...)`", e->name, e->name);
+        return bad(b, e);
+    }
+    if (b->in_index && !e->brackets) {
+        const char *names[64];
+        int n = 0;
+        for (const FIndex *i = b->inner; i && i != b->limit && n < 64; i = i->outer)
+            names[n++] = i->name;
+        const char *index = suggest(e->name, names, n);
+        if (index)
+            BIND_ERROR(b, e->span, "unknown index `%s`; did you mean `%s`?", e->name, index);
+        else
+            BIND_ERROR(b, e->span, "index `%s` is free: it is bound neither on the left nor by a reduction", e->name);
+        return bad(b, e);
+    }
+    for (const Binding *o = b->outer; o && !near; o = o->outer)
+        if (!e->brackets && scope_find(o->scope, e->name)) {
+            BIND_ERROR(b, e->span, "unknown name `%s`: an imported fn sees only its arguments", e->name);
+            return bad(b, e);
+        }
+    BIND_ERROR(b, e->span, near ? "unknown name `%s`; did you mean `%s`?" : "unknown name `%s`", e->name, near);
+    return bad(b, e);
+}
+
+static bool has_no_axes(const Symbol *s)
+{
+    return s->kind <= SYM_NUMBER || s->rank == 0 || s->kind == SYM_SCALAR_ARG;
+}
+
+static FExpr *ambiguous_name(Binding *b, const Expr *e, const FIndex *i, Symbol *s)
+{
+    s->used = true;
+    BIND_ERROR(b, e->span, "`%s` could be the index or %s of that name", e->name, kind_name(s->kind));
+    FLAT_NOTE(b->f, i->span, "the index is bound here");
+    FLAT_NOTE(b->f, s->span, "the other is declared here");
+    return bad(b, e);
+}
+
+static FExpr *bind_name(Binding *b, const Expr *e)
+{
+    FIndex *i = find_index(b, e->name);
+    Symbol *s = scope_find(b->scope, e->name);
+    if (i && s && has_no_axes(s))
+        return ambiguous_name(b, e, i, s);
+    if (!i && is_named(b, e->name, "t"))
+        return new_expr(b, F_STEP, e, 0);
+    if (!i && is_named(b, e->name, "T")) {
+        BIND_ERROR(b, e->span, "`T`, the number of steps, is not supported yet");
+        return bad(b, e);
+    }
+    if (!i && !s && b->implicit && !map_get(&b->f->fns, e->name) && op_find(e->name) < 0)
+        i = implicit_index(b, e);
+    if (i) {
+        FExpr *x = new_expr(b, F_INDEX, e, 0);
+        x->index = i;
+        return i->failed ? bad(b, e) : x;
+    }
+    if (!s)
+        return unknown_name(b, e);
+    s->used = true;
+    if (s->kind == SYM_DIM) {
+        FExpr *x = new_expr(b, F_SIZE, e, 0);
+        x->size = s->size;
+        return s->failed ? bad(b, e) : x;
+    }
+    if (s->kind == SYM_CONST || s->kind == SYM_NUMBER) {
+        FExpr *x = new_expr(b, F_NUM, e, 0);
+        x->num = s->value.num;
+        x->is_int = s->value.is_int;
+        return s->failed ? bad(b, e) : x;
+    }
+    if (s->kind == SYM_OPTION) {
+        BIND_ERROR(b, e->span, "option `%s` can only stand in the condition of a when", e->name);
+        return bad(b, e);
+    }
+    return bind_value(b, e, s, false);
+}
+
+static FExpr *bind_ref(Binding *b, const Expr *e)
+{
+    if (e->time) {
+        BIND_ERROR(b, e->time->span, "earlier steps of a value are not supported yet");
+        return bad(b, e);
+    }
+    if (!e->brackets && !e->primed)
+        return bind_name(b, e);
+    Symbol *s = scope_find(b->scope, e->name);
+    if (!s && find_index(b, e->name)) {
+        BIND_ERROR(b, e->name_span, "`%s` is an index and has neither axes nor a next value", e->name);
+        return bad(b, e);
+    }
+    if (!s)
+        return unknown_name(b, e);
+    if (s->kind <= SYM_NUMBER) {
+        BIND_ERROR(b, e->name_span, "`%s` is %s and has no axes", e->name, kind_name(s->kind));
+        FLAT_NOTE(b->f, s->span, "`%s` is declared here", e->name);
+        s->used = true;
+        return bad(b, e);
+    }
+    return bind_value(b, e, s, e->brackets);
+}
+
+/* ---- calls ---- */
+
+static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
+{
+    if (e->args.len != arity) {
+        BIND_ERROR(b, e->span, "`%s` takes %d argument%s, but %d %s given", e->name, arity, arity == 1 ? "" : "s",
+                   e->args.len, e->args.len == 1 ? "is" : "are");
+        return bad(b, e);
+    }
+    if (e->brackets) {
+        BIND_ERROR(b, e->span, "`%s` gives a number, which has no axes to index", e->name);
+        return bad(b, e);
+    }
+    FExpr *x = new_expr(b, kind, e, arity);
+    x->op_text = e->name;
+    for (int i = 0; i < arity; i++)
+        x->args[i] = bind(b, e->args.data[i]);
+    return x;
+}
+
+static FExpr *unknown_function(Binding *b, const Expr *e)
+{
+    Flat *f = b->f;
+    Vec(const char *) names = { 0 };
+    Symbol *s = scope_find(b->scope, e->name);
+    if (s && s->kind > SYM_NUMBER) {
+        BIND_ERROR(b, e->name_span, "`%s` is %s, not a function: its axes stand in brackets, `%s[...]`", e->name,
+                   kind_name(s->kind), e->name);
+        return bad(b, e);
+    }
+    for (int i = 0; i < f->fn_names.len; i++)
+        vec_push(f->c->arena, &names, f->fn_names.data[i]);
+    for (int i = 0; i < OP_COUNT; i++)
+        if (op_table[i].in_language)
+            vec_push(f->c->arena, &names, op_table[i].name);
+    const char *near = suggest(e->name, names.data, names.len);
+    BIND_ERROR(b, e->name_span, near ? "unknown function `%s`; did you mean `%s`?" : "unknown function `%s`", e->name, near);
+    return bad(b, e);
+}
+
+static Symbol *new_param(Binding *b, Instance *inst, int k, SymbolKind kind)
+{
+    Span span = inst->fn->param_spans.len > k ? inst->fn->param_spans.data[k] : inst->fn->span;
+    Symbol *p = new_symbol(b->f, kind, inst->fn->params.data[k], span, inst);
+    p->rank = kind == SYM_SCALAR_ARG ? 0 : -1;
+    return p;
+}
+
+static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def);
+
+/* A bare name or a slice passes an array; so does a call without brackets whose result has axes. */
+static Symbol *bind_param(Binding *b, Instance *inst, int k, const Expr *a)
+{
+    bool before = b->in_index;
+    Symbol *p, *s = a->kind == X_REF && !a->time ? scope_find(b->scope, a->name) : NULL;
+    bool open = false;
+    for (int i = 0; a->kind == X_REF && i < a->args.len; i++)
+        open |= a->args.data[i]->kind == X_COLON;
+    b->in_index = false;
+    if (s && !a->brackets && !a->primed && find_index(b, a->name)) {
+        FExpr *v = ambiguous_name(b, a, find_index(b, a->name), s);
+        p = new_param(b, inst, k, SYM_SCALAR_ARG);
+        p->scalar = v;
+        p->failed = true;
+    } else if (s && s->kind > SYM_NUMBER && s->kind != SYM_SCALAR_ARG && (open || !a->brackets)) {
+        p = new_param(b, inst, k, SYM_ARRAY_ARG);
+        Expr bare = *a;
+        bare.args.len = 0;
+        FExpr *v = bind_value(b, &bare, s, false);
+        p->base = v->sym;
+        p->failed = v->kind == F_ERROR;
+        if (a->brackets) {
+            p->nfixed = a->args.len;
+            p->fixed = arena_alloc(b->f->c->arena, sizeof *p->fixed * (size_t)(a->args.len + 1));
+            b->in_index = true;
+            for (int i = 0; i < a->args.len; i++)
+                p->fixed[i] = a->args.data[i]->kind == X_COLON ? NULL : bind(b, a->args.data[i]);
+        }
+    } else {
+        const FnDef *fn = a->kind == X_CALL && !a->brackets ? map_get(&b->f->fns, a->name) : NULL;
+        FExpr *v = fn ? bind_fn(b, a, fn) : bind(b, a);
+        bool array = v->kind == F_CALL && !v->brackets && v->sym->rank > 0;
+        p = new_param(b, inst, k, array ? SYM_ARRAY_ARG : SYM_SCALAR_ARG);
+        p->failed = v->kind == F_ERROR;
+        p->scalar = array ? NULL : v;
+        p->base = array ? v->sym : NULL;
+        p->via = array ? v->inst : NULL;
+    }
+    b->in_index = before;
+    return p;
+}
+
+static bool call_is_legal(Binding *b, const Expr *e, const Stmt *fn)
+{
+    for (const CallSite *s = b->chain; s; s = s->outer)
+        if (s->fn == fn->name) {
+            BIND_ERROR(b, e->span, "fn `%s` calls itself", fn->name);
+            return false;
+        }
+    if (b->depth >= MAX_CALL_DEPTH) {
+        BIND_ERROR(b, e->span, "more than %d calls inside each other", MAX_CALL_DEPTH);
+        return false;
+    }
+    if (e->args.len != fn->params.len) {
+        BIND_ERROR(b, e->span, "fn `%s` takes %d argument%s, but %d %s given", fn->name, fn->params.len,
+                   fn->params.len == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
+        FLAT_NOTE(b->f, fn->name_span, "fn `%s` is defined here", fn->name);
+        return false;
+    }
+    return true;
+}
+
+static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *inst)
+{
+    Flat *f = b->f;
+    Scope *scope = arena_alloc(f->c->arena, sizeof *scope);
+    int errors = f->c->errors;
+    scope->outer = def->scope;
+    scope->owner = inst;
+    for (int k = 0; k < inst->nparams; k++)
+        map_put(f->c->arena, &scope->names, inst->params[k]->name, inst->params[k]);
+    if (def->fn->has_body) {
+        expand_body(f, &def->fn->body, scope, inst->site, &inst->locals);
+        inst->result = map_get(&scope->names, def->fn->name);
+    } else {
+        Symbol *r = new_symbol(f, SYM_DEF, def->fn->name, def->fn->name_span, inst);
+        Equation *eq = arena_alloc(f->c->arena, sizeof *eq);
+        *eq = (Equation){ .target = r, .stmt = def->fn, .body = def->fn->value, .scope = scope, .chain = inst->site };
+        r->decl = def->fn;
+        r->chain = inst->site;
+        r->rank = def->fn->lhs.len;
+        vec_push(f->c->arena, &r->equations, eq);
+        vec_push(f->c->arena, &inst->locals, r);
+        inst->result = r;
+    }
+    if (!inst->result && f->c->errors == errors) {
+        BIND_ERROR(b, e->span, "the body of fn `%s` never defines `%s`, which is its result", e->name, e->name);
+        FLAT_NOTE(f, def->fn->name_span, "fn `%s` is defined here", e->name);
+    }
+    bind_symbols(f, &inst->locals, b);
+    return inst->result && f->c->errors == errors;
+}
+
+static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def)
+{
+    Flat *f = b->f;
+    if (!call_is_legal(b, e, def->fn))
+        return bad(b, e);
+    Instance *inst = arena_alloc(f->c->arena, sizeof *inst);
+    CallSite *site = arena_alloc(f->c->arena, sizeof *site);
+    *site = (CallSite){ e->span, def->fn->name, b->chain };
+    inst->fn = def->fn;
+    inst->site = site;
+    inst->nparams = e->args.len;
+    inst->params = arena_alloc(f->c->arena, sizeof *inst->params * (size_t)(e->args.len + 1));
+    bool ok = true;
+    for (int k = 0; k < e->args.len; k++) {
+        inst->params[k] = bind_param(b, inst, k, e->args.data[k]);
+        ok &= !inst->params[k]->failed;
+    }
+    FExpr *x = new_expr(b, F_CALL, e, e->index.len);
+    bool before = b->in_index;
+    b->in_index = true;
+    for (int i = 0; i < e->index.len; i++)
+        x->args[i] = bind(b, e->index.data[i]);
+    b->in_index = before;
+    if (!ok || f->too_large || !expand_fn(b, e, def, inst))
+        return bad(b, e);
+    x->inst = inst;
+    x->sym = inst->result;
+    x->brackets = e->brackets;
+    return x;
+}
+
+static FExpr *bind_call(Binding *b, const Expr *e)
+{
+    const FnDef *def = map_get(&b->f->fns, e->name);
+    int op = op_find(e->name);
+    if (def)
+        return bind_fn(b, e, def);
+    if (is_named(b, e->name, "grad") || is_named(b, e->name, "ste")) {
+        BIND_ERROR(b, e->name_span, "`%s` is not supported yet", e->name);
+        return bad(b, e);
+    }
+    if (is_named(b, e->name, "div") || is_named(b, e->name, "mod"))
+        return bind_arguments(b, e, is_named(b, e->name, "div") ? F_IDIV : F_IMOD, 2);
+    if (op < 0 || !op_table[op].in_language)
+        return unknown_function(b, e);
+    FExpr *x = bind_arguments(b, e, F_MAP, op_table[op].arity);
+    x->op = (Op)op;
+    return x;
+}
+
+/* ---- operators ---- */
+
+static FExpr *bind_two(Binding *b, const Expr *e, FKind kind, Op op, const char *text, bool swap)
+{
+    FExpr *x = new_expr(b, kind, e, 2);
+    x->op = op;
+    x->op_text = text;
+    x->args[swap] = bind(b, e->a);
+    x->args[!swap] = bind(b, e->b);
+    return x;
+}
+
+static FExpr *bind_binary(Binding *b, const Expr *e)
+{
+    switch (e->op) {
+    case O_ADD: return bind_two(b, e, F_MAP, OP_ADD, "+", false);
+    case O_SUB: return bind_two(b, e, F_MAP, OP_SUB, "-", false);
+    case O_MUL: return bind_two(b, e, F_MAP, OP_MUL, "*", false);
+    case O_DIV: return bind_two(b, e, b->in_index ? F_IDIV : F_MAP, OP_DIV, "/", false);
+    case O_MOD: return bind_two(b, e, F_IMOD, OP_DIV, "%", false);
+    case O_POW: return bind_two(b, e, F_MAP, OP_POW, "^", false);
+    case O_LT: return bind_two(b, e, F_MAP, OP_LT, "<", false);
+    case O_LE: return bind_two(b, e, F_MAP, OP_LE, "<=", false);
+    case O_GT: return bind_two(b, e, F_MAP, OP_LT, ">", true);
+    case O_GE: return bind_two(b, e, F_MAP, OP_LE, ">=", true);
+    case O_EQ: return bind_two(b, e, F_MAP, OP_EQ, "==", false);
+    case O_NE: return bind_two(b, e, F_MAP, OP_NE, "!=", false);
+    case O_AND: return bind_two(b, e, F_MAP, OP_AND, "&&", false);
+    case O_OR: return bind_two(b, e, F_MAP, OP_OR, "||", false);
+    default: return bad(b, e);
+    }
+}
+
+static FExpr *bind_condition(Binding *b, const Expr *e)
+{
+    FExpr *x = new_expr(b, F_MAP, e, 3);
+    bool before = b->guarded;
+    x->op = OP_SELECT;
+    x->op_text = "?:";
+    x->args[0] = bind(b, e->a);
+    b->guarded = true;
+    x->args[1] = bind(b, e->b);
+    x->args[2] = bind(b, e->c);
+    b->guarded = before;
+    return x;
+}
+
+static FExpr *bind_softmax(Binding *b, const Expr *e)
+{
+    FExpr *x = new_expr(b, F_SOFTMAX, e, 1);
+    x->nbound = e->binders.len;
+    x->bound = arena_alloc(b->f->c->arena, sizeof *x->bound * (size_t)(e->binders.len + 1));
+    for (int i = 0; i < e->binders.len; i++) {
+        const Binder *binder = &e->binders.data[i];
+        x->bound[i] = binder->name ? find_index(b, binder->name) : NULL;
+        if (!x->bound[i] || binder->range) {
+            BIND_ERROR(b, binder->span, x->bound[i] ? "softmax normalises along an index in scope; its range is stated where "
+                       "it is bound" : "softmax normalises along an index in scope, but `%s` is not bound here",
+                       binder->name ? binder->name : "this");
+            return bad(b, e);
+        }
+        for (int k = 0; k < i; k++)
+            if (x->bound[k] == x->bound[i]) {
+                BIND_ERROR(b, binder->span, "index `%s` stands twice", binder->name);
+                return bad(b, e);
+            }
+    }
+    x->args[0] = bind(b, e->a);
+    return x;
+}
+
+static FExpr *bind_reduction(Binding *b, const Expr *e)
+{
+    if (e->reduce == R_SOFTMAX)
+        return bind_softmax(b, e);
+    FIndex *before = b->inner;
+    bool in_index = b->in_index;
+    FExpr *x = new_expr(b, F_REDUCE, e, 1);
+    x->reduce = e->reduce;
+    x->nbound = e->binders.len;
+    x->bound = arena_alloc(b->f->c->arena, sizeof *x->bound * (size_t)(e->binders.len + 1));
+    if (e->binders.len > MAX_AXES_OF_VALUE) {
+        BIND_ERROR(b, e->span, "a reduction binds at most %d indices", MAX_AXES_OF_VALUE);
+        return bad(b, e);
+    }
+    for (int i = 0; i < e->binders.len; i++) {
+        if (!e->binders.data[i].name) {
+            BIND_ERROR(b, e->binders.data[i].span, "a reduction binds the name of an index");
+            return bad(b, e);
+        }
+        x->bound[i] = bind_index(b, &e->binders.data[i]);
+    }
+    b->in_index = false;
+    x->args[0] = bind(b, e->a);
+    b->in_index = in_index;
+    /* Indices that an initial value introduced inside belong to the whole of it. */
+    FIndex *kept = before;
+    for (int i = 0; b->implicit && i < b->nimplicit; i++)
+        if (!find_index(&(Binding){ .inner = before, .limit = b->limit }, b->implicit_index[i]->name)) {
+            b->implicit_index[i]->outer = kept;
+            kept = b->implicit_index[i];
+        }
+    b->inner = kept;
+    return x;
+}
+
+static FExpr *bind_any(Binding *b, const Expr *e)
+{
+    Flat *f = b->f;
+    if (f->nodes > MAX_FLAT_NODES) {
+        if (!f->too_large)
+            BIND_ERROR(b, e->span, "the cell is too large: more than %d operations after expansion", MAX_FLAT_NODES);
+        f->too_large = true;
+        return bad(b, e);
+    }
+    switch (e->kind) {
+    case X_NUM: {
+        FExpr *x = new_expr(b, F_NUM, e, 0);
+        x->num = e->num;
+        x->is_int = e->is_int;
+        return x;
+    }
+    case X_REF: return bind_ref(b, e);
+    case X_CALL: return bind_call(b, e);
+    case X_UNARY: {
+        FExpr *x = new_expr(b, F_MAP, e, 1);
+        x->op = e->op == O_NOT ? OP_NOT : OP_NEG;
+        x->op_text = e->op == O_NOT ? "!" : "-";
+        x->args[0] = bind(b, e->a);
+        return x;
+    }
+    case X_BINARY: return bind_binary(b, e);
+    case X_COND: return bind_condition(b, e);
+    case X_REDUCE: return bind_reduction(b, e);
+    case X_COLON:
+        BIND_ERROR(b, e->span, "`:` leaves an axis open only in an argument of a fn");
+        return bad(b, e);
+    case X_ERROR: break;
+    }
+    return bad(b, e);
+}
+
+/* Later passes recurse as deep as the flat expressions nest, through calls as well. */
+static FExpr *bind(Binding *b, const Expr *e)
+{
+    if (b->level >= MAX_LEVELS) {
+        BIND_ERROR(b, e->span, "operations nest too deeply");
+        return bad(b, e);
+    }
+    b->level++;
+    FExpr *x = bind_any(b, e);
+    b->level--;
+    return x;
+}
+
+/* ---- equations ---- */
+
+static void bind_left_side(Binding *b, Equation *eq)
+{
+    const BinderVec *lhs = &eq->stmt->lhs;
+    Flat *f = b->f;
+    if (lhs->len > MAX_AXES_OF_VALUE) {
+        BIND_ERROR(b, eq->stmt->name_span, "a value has at most %d axes", MAX_AXES_OF_VALUE);
+        eq->failed = true;
+        return;
+    }
+    eq->nlhs = lhs->len;
+    eq->lhs = arena_alloc(f->c->arena, sizeof *eq->lhs * (size_t)(lhs->len + 1));
+    eq->constant = arena_alloc(f->c->arena, sizeof *eq->constant * (size_t)(lhs->len + 1));
+    for (int i = 0; i < lhs->len; i++) {
+        const Binder *binder = &lhs->data[i];
+        Symbol *number = binder->name ? scope_find(b->scope, binder->name) : NULL;
+        if (number && number->kind == SYM_NUMBER) {
+            eq->constant[i] = (int64_t)number->value.num;
+        } else if (binder->name) {
+            eq->lhs[i] = bind_index(b, binder);
+        } else if (!binder->fixed ||
+                   !fold_integer(f, binder->fixed, b->scope, b->chain, "an index on the left", &eq->constant[i])) {
+            eq->failed = true;
+        } else if (eq->constant[i] < 0) {
+            BIND_ERROR(b, binder->span, "index %lld is below 0", (long long)eq->constant[i]);
+            eq->failed = true;
+        }
+    }
+}
+
+/* The indices of an initial value stand for the axes in the order of their first appearance. */
+static void implicit_left_side(Binding *b, Equation *eq)
+{
+    Symbol *t = eq->target;
+    if (t->failed)
+        return;
+    eq->nlhs = t->rank;
+    eq->lhs = arena_alloc(b->f->c->arena, sizeof *eq->lhs * (size_t)(t->rank + 1));
+    eq->constant = arena_alloc(b->f->c->arena, sizeof *eq->constant * (size_t)(t->rank + 1));
+    if (b->nimplicit && b->nimplicit != t->rank && !eq->failed) {
+        BIND_ERROR(b, eq->body->span, "the initial value of `%s` has %d ind%s, but `%s` has %d ax%s", t->name, b->nimplicit,
+                   b->nimplicit == 1 ? "ex" : "ices", t->name, t->rank, t->rank == 1 ? "is" : "es");
+        eq->failed = true;
+        return;
+    }
+    for (int i = 0; i < t->rank; i++)
+        eq->lhs[i] = b->nimplicit ? b->implicit_index[i]
+                                  : push_index(b, intern_f(b->f->c, "i%d", i), t->axis_spans[i]);
+}
+
+static void bind_equation(Flat *f, Equation *eq, const Binding *outer)
+{
+    Binding b = { .f = f, .scope = eq->scope, .inst = eq->target->owner, .eq = eq, .outer = outer, .chain = eq->chain };
+    b.inner = outer ? outer->inner : NULL;
+    b.limit = b.inner;
+    b.depth = outer ? outer->depth + 1 : 0;
+    b.level = outer ? outer->level : 0;
+    b.guarded = outer && outer->guarded;
+    b.implicit = eq->stmt->kind == S_STATE || eq->stmt->kind == S_CARRY;
+    if (!b.implicit)
+        bind_left_side(&b, eq);
+    if (eq->body)
+        eq->value = bind(&b, eq->body);
+    if (b.implicit)
+        implicit_left_side(&b, eq);
+    eq->failed |= !eq->body;
+}
+
+/* ---- order of evaluation ---- */
+
+typedef struct Visit { Symbol *sym; int equation, dep; Span use; } Visit;
+typedef Vec(Visit) Visits;
+
+static void report_cycle(Flat *f, const Visits *stack, Symbol *back, Span use)
+{
+    int from = stack->len - 1;
+    back->failed = true;
+    while (from > 0 && stack->data[from].sym != back)
+        from--;
+    Buf text = { .arena = f->c->arena };
+    for (int i = from; i < stack->len; i++)
+        buf_f(&text, "%s%s -> ", stack->data[i].sym->name, stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
+    buf_f(&text, "%s%s", back->name, back->kind == SYM_NEXT ? "'" : "");
+    const char *prime = back->kind == SYM_NEXT ? "'" : "";
+    Span where = back->equations.len ? back->equations.data[0]->stmt->name_span : back->span;
+    FLAT_ERROR(f, back->chain, where, "`%s%s` depends on itself: %s", back->name, prime, text.data);
+    for (int i = from + 1; i < stack->len && i < from + 8; i++)
+        FLAT_NOTE(f, stack->data[i].use, "`%s%s` is used here", stack->data[i].sym->name,
+                  stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
+    FLAT_NOTE(f, use, "`%s%s` is used here", back->name, prime);
+}
+
+static bool next_dep(Visit *v, Dep *out)
+{
+    for (; v->equation < v->sym->equations.len; v->equation++, v->dep = 0) {
+        const Equation *eq = v->sym->equations.data[v->equation];
+        if (v->dep < eq->deps.len) {
+            *out = eq->deps.data[v->dep++];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Depth first, on a stack of its own: chains of definitions may be long. */
+static void visit(Flat *f, Symbol *root, SymbolVec *order)
+{
+    Visits stack = { 0 };
+    Visit first = { .sym = root };
+    vec_push(f->c->arena, &stack, first);
+    root->mark = 1;
+    while (stack.len) {
+        Visit *top = &stack.data[stack.len - 1];
+        Dep d;
+        if (!next_dep(top, &d)) {
+            top->sym->mark = 2;
+            vec_push(f->c->arena, order, top->sym);
+            stack.len--;
+        } else if (d.sym->mark == 1) {
+            report_cycle(f, &stack, d.sym, d.span);
+        } else if (d.sym->mark == 0) {
+            Visit v = { .sym = d.sym, .use = d.span };
+            d.sym->mark = 1;
+            vec_push(f->c->arena, &stack, v);
+        }
+    }
+}
+
+void bind_symbols(Flat *f, SymbolVec *symbols, const Binding *outer)
+{
+    SymbolVec order = { 0 };
+    for (int i = 0; i < symbols->len; i++)
+        for (int k = 0; k < symbols->data[i]->equations.len; k++)
+            bind_equation(f, symbols->data[i]->equations.data[k], outer);
+    for (int i = 0; i < symbols->len; i++)
+        if (symbols->data[i]->mark == 0)
+            visit(f, symbols->data[i], &order);
+    *symbols = order;
+}

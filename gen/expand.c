@@ -1,0 +1,891 @@
+/* expand.c: AST -> flat cell. In come the files' ASTs and the settings of the command line; out goes a Flat: every
+ * declaration and equation that is left when imports are read, options chosen, `when` decided and `repeat` unrolled, with
+ * names bound and calls of `fn` expanded (bind.c), in an order in which each value stands after what it needs. Nothing
+ * conditional is left. Broken parts are diagnosed and left out. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "flat.h"
+#include "bind.h"
+
+enum { MAX_STEPS = 4096, MAX_IMPORTS = 64 };
+#define MAX_ELEMENTS ((double)((int64_t)1 << 48))
+
+/* ---- names ---- */
+
+static size_t slot_of(const char *key, int cap)
+{
+    return (size_t)(((uintptr_t)key >> 4) * 0x9e3779b97f4a7c15ull >> 20) & (size_t)(cap - 1);
+}
+
+void *map_get(const NameMap *m, const char *key)
+{
+    if (!m->cap)
+        return NULL;
+    for (size_t at = slot_of(key, m->cap); m->slots[at].key; at = (at + 1) & (size_t)(m->cap - 1))
+        if (m->slots[at].key == key)
+            return m->slots[at].value;
+    return NULL;
+}
+
+static void map_grow(Arena *a, NameMap *m)
+{
+    NameMap old = *m;
+    m->cap = old.cap ? 2 * old.cap : 16;
+    m->len = 0;
+    m->slots = arena_alloc(a, sizeof *m->slots * (size_t)m->cap);
+    for (int i = 0; i < old.cap; i++)
+        if (old.slots[i].key)
+            map_put(a, m, old.slots[i].key, old.slots[i].value);
+}
+
+void map_put(Arena *a, NameMap *m, const char *key, void *value)
+{
+    if (2 * (m->len + 1) > m->cap)
+        map_grow(a, m);
+    size_t at = slot_of(key, m->cap);
+    while (m->slots[at].key && m->slots[at].key != key)
+        at = (at + 1) & (size_t)(m->cap - 1);
+    m->len += !m->slots[at].key;
+    m->slots[at] = (Bucket){ key, value };
+}
+
+Symbol *scope_find(const Scope *s, const char *name)
+{
+    for (; s; s = s->outer) {
+        Symbol *found = map_get(&s->names, name);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+/* For the suggestion when a name is unknown. The order of the slots follows addresses, so ties are broken by name. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char *suggest_value(Flat *f, const Scope *scope, const char *name)
+{
+    Vec(const char *) names = { 0 };
+    for (const Scope *s = scope; s; s = s->outer)
+        for (int i = 0; i < s->names.cap && names.len < 2000; i++)
+            if (s->names.slots[i].key)
+                vec_push(f->c->arena, &names, s->names.slots[i].key);
+    if (names.len)
+        qsort(names.data, (size_t)names.len, sizeof *names.data, by_name);
+    return suggest(name, names.data, names.len);
+}
+
+const char *kind_name(SymbolKind k)
+{
+    switch (k) {
+    case SYM_DIM: return "a dim";
+    case SYM_CONST: return "a constant";
+    case SYM_OPTION: return "an option";
+    case SYM_NUMBER: return "the index of a repeat";
+    case SYM_INPUT: return "an input";
+    case SYM_PARAM: return "a param";
+    case SYM_STATE: return "a state";
+    case SYM_OUTPUT: return "an output";
+    case SYM_DEF: return "a definition";
+    case SYM_NEXT: return "the next value of a state";
+    case SYM_INIT: return "an initial value";
+    case SYM_ARRAY_ARG: case SYM_SCALAR_ARG: return "a parameter of the function";
+    }
+    return "a name";
+}
+
+Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instance *owner)
+{
+    Symbol *s = arena_alloc(f->c->arena, sizeof *s);
+    s->kind = kind;
+    s->name = name;
+    s->span = span;
+    s->owner = owner;
+    s->tensor = -1;
+    s->node = -1;
+    return s;
+}
+
+static bool is_reserved(Flat *f, const char *name)
+{
+    return name == intern(f->c, "t") || name == intern(f->c, "T");
+}
+
+/* Puts a name into a scope; false, with a diagnostic, when it is taken there. */
+static bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain)
+{
+    Symbol *old = map_get(&scope->names, s->name);
+    if (is_reserved(f, s->name)) {
+        FLAT_ERROR(f, chain, s->span, "`%s` is reserved: t is the number of the step, T the number of steps", s->name);
+        return false;
+    }
+    if (old) {
+        FLAT_ERROR(f, chain, s->span, "`%s` is already the name of %s", s->name, kind_name(old->kind));
+        FLAT_NOTE(f, old->span, "`%s` is declared here", s->name);
+        return false;
+    }
+    map_put(f->c->arena, &scope->names, s->name, s);
+    return true;
+}
+
+/* ---- dims, constants and options ---- */
+
+static Setting *find_setting(Setting *settings, int n, const char *name)
+{
+    Setting *found = NULL;
+    for (int i = 0; i < n; i++)
+        if (strcmp(settings[i].name, name) == 0) {
+            found = &settings[i];
+            found->used = true;
+        }
+    return found;
+}
+
+static const Span no_span = { -1, 0, 0 };
+
+static void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
+{
+    Symbol *d = new_symbol(f, SYM_DIM, s->name, s->name_span, NULL);
+    Setting *set = find_setting(f->c->dims.data, f->c->dims.len, s->name);
+    int64_t value = 0;
+    d->decl = s;
+    if (!declare(f, scope, d, chain))
+        return;
+    if (set) {
+        char *end;
+        value = strtoll(set->value, &end, 10);
+        if (*end || end == set->value || value < 1 || value > 1 << 28) {
+            FLAT_ERROR(f, NULL, no_span, "--dim %s=%s: a dim is a whole number from 1 to %d", set->name, set->value, 1 << 28);
+            d->failed = true;
+        }
+    } else if (s->value) {
+        d->failed = !fold_integer(f, s->value, scope, chain, "the size of a dim", &value);
+        if (!d->failed && value < 1) {
+            FLAT_ERROR(f, chain, s->value->span, "the size of dim `%s` is %lld, but a dim is at least 1", s->name,
+                       (long long)value);
+            d->failed = true;
+        }
+    }
+    if (value >= 1 && !d->failed) {
+        Setting bound = { s->name, intern_f(f->c, "%lld", (long long)value), true };
+        vec_push(f->c->arena, &f->m->bound, bound);
+        d->size = poly_const(f->m, value);
+        return;
+    }
+    if (f->m->dims.len == MAX_DIMS) {
+        FLAT_ERROR(f, chain, s->name_span, "more than %d dims without a size", MAX_DIMS);
+        d->failed = true;
+        return;
+    }
+    vec_push(f->c->arena, &f->m->dims, s->name);
+    d->size = poly_dim(f->m, f->m->dims.len - 1);
+}
+
+static void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
+{
+    Symbol *d = new_symbol(f, SYM_CONST, s->name, s->name_span, NULL);
+    Setting *set = find_setting(f->c->sets.data, f->c->sets.len, s->name);
+    d->decl = s;
+    d->failed = !s->value || !fold_constant(f, s->value, scope, chain, &d->value);
+    if (!d->failed && d->value.is_name) {
+        FLAT_ERROR(f, chain, s->value->span, "constant `%s` must be a number", s->name);
+        d->failed = true;
+    }
+    if (set) {
+        char *end;
+        d->value = (Constant){ .num = strtod(set->value, &end) };
+        d->value.is_int = !strpbrk(set->value, ".eExXnN") && d->value.num == (double)(int64_t)d->value.num;
+        if (*end || end == set->value || isspace((unsigned char)set->value[0])) {
+            FLAT_ERROR(f, NULL, no_span, "--set %s=%s: constant `%s` needs a number", set->name, set->value, s->name);
+            FLAT_NOTE(f, s->name_span, "constant `%s` is declared here", s->name);
+            d->failed = true;
+        }
+    }
+    declare(f, scope, d, chain);
+}
+
+static void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
+{
+    Symbol *d = new_symbol(f, SYM_OPTION, s->name, s->name_span, NULL);
+    Setting *set = find_setting(f->c->sets.data, f->c->sets.len, s->name);
+    const char *chosen = s->choices.len ? s->choices.data[0] : NULL;
+    d->decl = s;
+    for (int i = 1; i < s->choices.len; i++)
+        for (int k = 0; k < i; k++)
+            if (s->choices.data[i] == s->choices.data[k])
+                FLAT_ERROR(f, chain, s->choice_spans.len > i ? s->choice_spans.data[i] : s->span,
+                           "choice `%s` of option `%s` stands twice", s->choices.data[i], s->name);
+    if (set) {
+        chosen = NULL;
+        for (int i = 0; i < s->choices.len; i++)
+            if (strcmp(s->choices.data[i], set->value) == 0)
+                chosen = s->choices.data[i];
+        if (!chosen) {
+            const char *near = suggest(set->value, (const char *const *)s->choices.data, s->choices.len);
+            FLAT_ERROR(f, NULL, no_span, near ? "--set %s=%s: option `%s` has no such choice; did you mean `%s`?"
+                       : "--set %s=%s: option `%s` has no such choice", set->name, set->value, s->name, near);
+            FLAT_NOTE(f, s->name_span, "option `%s` is declared here", s->name);
+        }
+    }
+    d->failed = !chosen;
+    d->value = (Constant){ .is_name = true, .name = chosen };
+    if (declare(f, scope, d, chain) && chosen) {
+        Setting in_force = { s->name, chosen, true };
+        vec_push(f->c->arena, &f->m->options, in_force);
+    }
+}
+
+/* ---- `when` ---- */
+
+typedef Vec(const Stmt *) Live;
+
+static bool only_in_a_cell(Flat *f, const Scope *scope, const Stmt *s, const char *what, const CallSite *chain)
+{
+    if (scope == f->scope)
+        return true;
+    FLAT_ERROR(f, chain, s->span, "%s cannot stand in a %s: declare it in the cell", what,
+               scope->owner ? "fn" : "repeat");
+    return false;
+}
+
+/* The statements that are left, in order; dims, constants and options are declared on the way, so that conditions
+ * further down can use them. */
+static void flatten(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, Live *live)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        if (s->kind == S_DIM && only_in_a_cell(f, scope, s, "a dim", chain))
+            declare_dim(f, scope, s, chain);
+        else if (s->kind == S_CONST)
+            declare_const(f, scope, s, chain);
+        else if (s->kind == S_OPTION && only_in_a_cell(f, scope, s, "an option", chain))
+            declare_option(f, scope, s, chain);
+    }
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        bool taken;
+        if (s->kind == S_WHEN) {
+            if (s->value && fold_condition(f, s->value, scope, chain, &taken))
+                flatten(f, taken ? &s->body : &s->other, scope, chain, live);
+        } else if (s->kind != S_DIM && s->kind != S_CONST && s->kind != S_OPTION) {
+            vec_push(f->c->arena, live, s);
+        }
+    }
+}
+
+/* ---- data ---- */
+
+static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
+{
+    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32" };
+    static const char *const later[] = { "c64", "c128", "e4m3", "e5m2", "fp8", "i64", "bool" };
+    for (int i = 0; i < 5; i++)
+        if (strcmp(s->text, names[i]) == 0) {
+            *out = (Dtype)i;
+            if (i == DT_I32)
+                FLAT_ERROR(f, NULL, s->text_span, "integer tensors are not supported yet");
+            return i != DT_I32;
+        }
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(s->text, later[i]) == 0) {
+            FLAT_ERROR(f, NULL, s->text_span, "type `%s` is not supported yet", s->text);
+            return false;
+        }
+    const char *near = suggest(s->text, names, 4);
+    FLAT_ERROR(f, NULL, s->text_span, near ? "unknown type `%s`; did you mean `%s`?"
+               : "unknown type `%s`; the types are f32, bf16, f16 and f64", s->text, near);
+    return false;
+}
+
+static void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain)
+{
+    double elements = 1;
+    if (s->axes.len > MAX_AXES_OF_VALUE) {
+        FLAT_ERROR(f, chain, s->span, "`%s` has %d axes; at most %d are possible", s->name, s->axes.len, MAX_AXES_OF_VALUE);
+        d->failed = true;
+        return;
+    }
+    d->rank = s->axes.len;
+    d->declared = true;
+    const Poly **axes = arena_alloc(f->c->arena, sizeof *axes * (size_t)(d->rank + 1));
+    Span *spans = arena_alloc(f->c->arena, sizeof *spans * (size_t)(d->rank + 1));
+    for (int i = 0; i < d->rank; i++) {
+        spans[i] = s->axes.data[i]->span;
+        axes[i] = fold_extent(f, s->axes.data[i], scope, chain);
+        if (!axes[i]) {
+            d->failed = true;
+            continue;
+        }
+        require_positive(f, axes[i], spans[i], chain);
+        elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
+    }
+    if (elements > MAX_ELEMENTS) {
+        FLAT_ERROR(f, chain, s->span, "`%s` has more than 2^48 elements", s->name);
+        d->failed = true;
+    }
+    d->axes = axes;
+    d->axis_spans = spans;
+}
+
+typedef struct Initialiser { const char *name; int min, max; double defaults[2]; } Initialiser;
+static const Initialiser initialisers[] = {
+    { "xavier", 0, 0, { 0, 0 } }, { "const", 1, 1, { 0, 0 } }, { "normal", 0, 2, { 0, 1 } },
+    { "uniform", 1, 2, { 0, 0 } }, { "zeros", 0, 0, { 0, 0 } }, { "ones", 0, 0, { 0, 0 } },
+    { "orthogonal", 0, 0, { 0, 0 } }, { "eye", 0, 0, { 0, 0 } },
+};
+
+/* `~ normal(0.02)` is mean 0 and that deviation; `~ uniform(a)` is from -a to a. */
+static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, const Scope *scope, Tensor *t)
+{
+    const Expr *e = s->init;
+    Constant v[2];
+    memcpy(t->init_arg, in->defaults, sizeof t->init_arg);
+    if (e->args.len < in->min || e->args.len > in->max) {
+        FLAT_ERROR(f, NULL, e->span, "initialiser `%s` takes %d to %d numbers, but %d %s given", in->name, in->min, in->max,
+                   e->args.len, e->args.len == 1 ? "is" : "are");
+        return;
+    }
+    for (int i = 0; i < e->args.len; i++)
+        if (!fold_constant(f, e->args.data[i], scope, NULL, &v[i]))
+            return;
+    if (e->args.len == 2 || (e->args.len == 1 && strcmp(in->name, "const") == 0))
+        for (int i = 0; i < e->args.len; i++)
+            t->init_arg[i] = v[i].num;
+    else if (e->args.len == 1) {
+        t->init_arg[0] = strcmp(in->name, "uniform") == 0 ? -v[0].num : 0;
+        t->init_arg[1] = v[0].num;
+    }
+    if (strcmp(in->name, "uniform") == 0 && t->init_arg[0] > t->init_arg[1])
+        FLAT_ERROR(f, NULL, e->span, "the range of `uniform` is empty: %g is above %g", t->init_arg[0], t->init_arg[1]);
+}
+
+static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t)
+{
+    const char *names[sizeof initialisers / sizeof *initialisers];
+    int n = (int)(sizeof initialisers / sizeof *initialisers);
+    if (s->init->kind != X_REF && s->init->kind != X_CALL) {
+        if (s->init->kind != X_ERROR)
+            FLAT_ERROR(f, NULL, s->init->span, "an initialiser is needed after `~`, such as `xavier` or `const(1.0)`");
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        names[i] = initialisers[i].name;
+        if (strcmp(s->init->name, names[i]) == 0) {
+            t->init = names[i];
+            initialiser_args(f, s, &initialisers[i], scope, t);
+            bool matrix = strcmp(names[i], "orthogonal") == 0 || strcmp(names[i], "eye") == 0;
+            if (matrix && s->axes.len < 2)
+                FLAT_ERROR(f, NULL, s->init->span, "initialiser `%s` needs at least 2 axes, but `%s` has %d", names[i],
+                           s->name, s->axes.len);
+            return;
+        }
+    }
+    const char *near = suggest(s->init->name, names, n);
+    FLAT_ERROR(f, NULL, s->init->span, near ? "unknown initialiser `%s`; did you mean `%s`?"
+               : "unknown initialiser `%s`; see cellc ops", s->init->name, near);
+}
+
+static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, SymbolVec *out)
+{
+    Symbol *n = new_symbol(f, kind, of->name, of->span, of->owner);
+    n->decl = of->decl;
+    n->chain = of->chain;
+    n->rank = of->rank;
+    n->axes = of->axes;
+    n->axis_spans = of->axis_spans;
+    n->declared = true;
+    n->failed = of->failed;
+    n->used = true;
+    n->tensor = of->tensor;
+    vec_push(f->c->arena, out, n);
+    return n;
+}
+
+static void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *body, Scope *scope, const CallSite *chain)
+{
+    Equation *e = arena_alloc(f->c->arena, sizeof *e);
+    e->target = target;
+    e->stmt = s;
+    e->body = body;
+    e->scope = scope;
+    e->chain = chain;
+    f->nodes++;
+    vec_push(f->c->arena, &target->equations, e);
+}
+
+static SymbolKind data_kind(StmtKind k)
+{
+    return k == S_INPUT ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
+}
+
+static void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
+{
+    static const TensorKind kinds[] = { T_INPUT, T_PARAM, T_STATE, T_OUTPUT };
+    SymbolKind kind = data_kind(s->kind);
+    Symbol *d = new_symbol(f, kind, s->name, s->name_span, NULL);
+    Tensor t = { .name = s->name, .kind = kinds[kind - SYM_INPUT], .of = -1, .no_grad = s->is_const,
+                 .dtype = f->c->dtype, .span = s->name_span };
+    d->decl = s;
+    declare_axes(f, d, s, scope, NULL);
+    if (s->text && !parse_type(f, s, &t.dtype))
+        d->failed = true;
+    if (kind == SYM_STATE)
+        t.dtype = f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
+    if (s->kind == S_PARAM && s->init)
+        read_initialiser(f, s, scope, &t);
+    t.rank = d->rank;
+    t.axes = (const Poly **)(uintptr_t)d->axes;
+    if (!declare(f, scope, d, NULL))
+        return;
+    d->tensor = module_tensor(f->m, t);
+    if (kind == SYM_STATE) {
+        d->next = derived_symbol(f, SYM_NEXT, d, out);
+        if (s->init) {
+            d->init = derived_symbol(f, SYM_INIT, d, out);
+            add_equation(f, d->init, s, s->init, scope, NULL);
+        }
+    }
+    if (kind == SYM_OUTPUT)
+        d->used = true;
+    vec_push(f->c->arena, out, d);
+}
+
+/* ---- functions ---- */
+
+static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
+{
+    FnDef *old = map_get(&f->fns, s->name), *def;
+    int op = op_find(s->name);
+    bool builtin = (op >= 0 && op_table[op].in_language) || strcmp(s->name, "div") == 0 || strcmp(s->name, "mod") == 0 ||
+                   strcmp(s->name, "grad") == 0 || strcmp(s->name, "ste") == 0;
+    if (s->is_const) {
+        FLAT_ERROR(f, NULL, s->span, "`adjoint fn` is not supported yet");
+        return;
+    }
+    if (builtin) {
+        FLAT_ERROR(f, NULL, s->name_span, "`%s` is a function of the language", s->name);
+        return;
+    }
+    if (old) {
+        FLAT_ERROR(f, NULL, s->name_span, "fn `%s` is already defined", s->name);
+        FLAT_NOTE(f, old->fn->name_span, "it is defined here");
+        return;
+    }
+    for (int i = 1; i < s->params.len; i++)
+        for (int k = 0; k < i; k++)
+            if (s->params.data[i] == s->params.data[k])
+                FLAT_ERROR(f, NULL, s->param_spans.len > i ? s->param_spans.data[i] : s->span,
+                           "parameter `%s` of fn `%s` stands twice", s->params.data[i], s->name);
+    def = arena_alloc(f->c->arena, sizeof *def);
+    *def = (FnDef){ s, scope, imported };
+    map_put(f->c->arena, &f->fns, s->name, def);
+    vec_push(f->c->arena, &f->fn_names, s->name);
+}
+
+/* ---- equations ---- */
+
+static bool target_is_wrong(Flat *f, const Stmt *s, const Symbol *t, const CallSite *chain)
+{
+    if (s->primed) {
+        if (t->next)
+            return false;
+        FLAT_ERROR(f, chain, s->name_span, "`%s` is %s: only a state or a carry has a next value", s->name,
+                   kind_name(t->kind));
+        FLAT_NOTE(f, t->span, "`%s` is declared here", s->name);
+        return true;
+    }
+    if (t->kind == SYM_OUTPUT || (t->kind == SYM_DEF && !t->next && !t->declared))
+        return false;
+    if (t->next)
+        FLAT_ERROR(f, chain, s->name_span, "`%s` is a %s: give its next value, `%s'`", s->name,
+                   t->kind == SYM_STATE ? "state" : "carry", s->name);
+    else
+        FLAT_ERROR(f, chain, s->name_span, "`%s` is %s and cannot be assigned", s->name, kind_name(t->kind));
+    FLAT_NOTE(f, t->span, "`%s` is declared here", s->name);
+    return true;
+}
+
+static bool has_constant_index(const Stmt *s)
+{
+    for (int i = 0; i < s->lhs.len; i++)
+        if (s->lhs.data[i].fixed)
+            return true;
+    return false;
+}
+
+static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, SymbolVec *out)
+{
+    Symbol *t = map_get(&scope->names, s->name), *outer;
+    if (is_reserved(f, s->name)) {
+        FLAT_ERROR(f, chain, s->name_span, "`%s` is reserved: t is the number of the step, T the number of steps", s->name);
+        return;
+    }
+    if (!t && scope->outer && scope->owner == scope->outer->owner && (outer = scope_find(scope->outer, s->name))) {
+        FLAT_ERROR(f, chain, s->name_span, "`%s` is already the name of %s outside this repeat", s->name,
+                   kind_name(outer->kind));
+        FLAT_NOTE(f, outer->span, "`%s` is declared here", s->name);
+        return;
+    }
+    if (!t && s->primed) {
+        const char *near = suggest_value(f, scope, s->name);
+        FLAT_ERROR(f, chain, s->name_span, near ? "there is no state `%s`; did you mean `%s`?" : "there is no state `%s`",
+                   s->name, near);
+        return;
+    }
+    if (t && target_is_wrong(f, s, t, chain))
+        return;
+    if (!t) {
+        t = new_symbol(f, SYM_DEF, s->name, s->name_span, scope->owner);
+        t->chain = chain;
+        t->decl = s;
+        t->rank = s->lhs.len;
+        map_put(f->c->arena, &scope->names, s->name, t);
+        vec_push(f->c->arena, out, t);
+    }
+    if (s->primed)
+        t = t->next;
+    if (t->equations.len && !(has_constant_index(s) && has_constant_index(t->equations.data[0]->stmt))) {
+        FLAT_ERROR(f, chain, s->name_span, "`%s%s` is defined twice", s->name, s->primed ? "'" : "");
+        FLAT_NOTE(f, t->equations.data[0]->stmt->name_span, "the first definition is here");
+        return;
+    }
+    add_equation(f, t, s, s->value, scope, chain);
+}
+
+/* ---- repeat ---- */
+
+typedef struct Carry { const Stmt *decl; Symbol *now; } Carry;
+typedef Vec(Carry) Carries;
+
+static Symbol *carry_symbol(Flat *f, const Stmt *s, const Symbol *like, Scope *scope, const CallSite *chain, SymbolVec *out)
+{
+    Symbol *d = new_symbol(f, SYM_DEF, s->name, s->name_span, scope->owner);
+    d->decl = s;
+    d->chain = chain;
+    d->used = true;
+    if (like) {
+        d->rank = like->rank;
+        d->axes = like->axes;
+        d->axis_spans = like->axis_spans;
+        d->declared = true;
+        d->failed = like->failed;
+    } else {
+        declare_axes(f, d, s, scope, chain);
+    }
+    vec_push(f->c->arena, out, d);
+    return d;
+}
+
+/* A carry exists in every iteration or in none. */
+static void carries_in_when(Flat *f, const StmtVec *body, bool in_when, const CallSite *chain)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        if (s->kind == S_CARRY && in_when)
+            FLAT_ERROR(f, chain, s->span, "a carry stands directly in its repeat, not in a when");
+        if (s->kind == S_WHEN) {
+            carries_in_when(f, &s->body, true, chain);
+            carries_in_when(f, &s->other, true, chain);
+        }
+    }
+}
+
+static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, Carries *carries, SymbolVec *out)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        Symbol *old = scope_find(scope, s->name);
+        if (s->kind != S_CARRY)
+            continue;
+        if (is_reserved(f, s->name) || (old && old->owner == scope->owner)) {
+            FLAT_ERROR(f, chain, s->name_span, "`%s` is already the name of %s", s->name,
+                       old ? kind_name(old->kind) : "the step or of the number of steps");
+            if (old)
+                FLAT_NOTE(f, old->span, "`%s` is declared here", s->name);
+            continue;
+        }
+        for (int k = 0; k < carries->len; k++)
+            if (carries->data[k].decl->name == s->name) {
+                FLAT_ERROR(f, chain, s->name_span, "carry `%s` is declared twice", s->name);
+                FLAT_NOTE(f, carries->data[k].decl->name_span, "the first is here");
+            }
+        Carry c = { s, carry_symbol(f, s, NULL, scope, chain, out) };
+        if (s->init)
+            add_equation(f, c.now, s, s->init, scope, chain);
+        else
+            FLAT_ERROR(f, chain, s->span, "carry `%s` needs an initial value: `carry %s[...] = ...;`", s->name, s->name);
+        c.now->failed |= !s->init;
+        vec_push(f->c->arena, carries, c);
+    }
+}
+
+static void one_iteration(Flat *f, const Stmt *s, Scope *outer, int64_t n, const CallSite *chain, Carries *carries,
+                          SymbolVec *out)
+{
+    Scope *scope = arena_alloc(f->c->arena, sizeof *scope);
+    const Binder *b = &s->lhs.data[0];
+    Symbol *index = new_symbol(f, SYM_NUMBER, b->name, b->span, outer->owner);
+    scope->outer = outer;
+    scope->owner = outer->owner;
+    index->value = (Constant){ .is_int = true, .num = (double)n };
+    index->used = true;
+    map_put(f->c->arena, &scope->names, b->name, index);
+    for (int k = 0; k < carries->len; k++) {
+        Carry *c = &carries->data[k];
+        map_put(f->c->arena, &scope->names, c->decl->name, c->now);
+        c->now->next = carry_symbol(f, c->decl, c->now, scope, chain, out);
+    }
+    expand_body(f, &s->body, scope, chain, out);
+    for (int k = 0; k < carries->len; k++) {
+        Carry *c = &carries->data[k];
+        Symbol *next = c->now->next;
+        if (!next->equations.len && !next->failed) {
+            if (n == 0)
+                FLAT_ERROR(f, chain, c->decl->name_span, "carry `%s` gets no next value: write `%s'[...] = ...;` in the "
+                           "repeat", c->decl->name, c->decl->name);
+            next->failed = true;
+        }
+        c->now = next;
+    }
+}
+
+static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, SymbolVec *out)
+{
+    Carries carries = { 0 };
+    int64_t steps;
+    if (s->lhs.len != 1 || !s->lhs.data[0].name || !s->lhs.data[0].range)
+        return;
+    const Binder *b = &s->lhs.data[0];
+    Symbol *clash = scope_find(scope, b->name);
+    if (is_reserved(f, b->name) || clash) {
+        FLAT_ERROR(f, chain, b->span, "`%s` cannot be the index of a repeat: it is already the name of %s", b->name,
+                   clash ? kind_name(clash->kind) : "the step or of the number of steps");
+        if (clash)
+            FLAT_NOTE(f, clash->span, "`%s` is declared here", b->name);
+        return;
+    }
+    if (!fold_integer(f, b->range, scope, chain, "the number of iterations", &steps))
+        return;
+    if (steps < 0 || steps > MAX_STEPS) {
+        FLAT_ERROR(f, chain, b->range->span, "a repeat makes from 0 to %d iterations, not %lld", MAX_STEPS, (long long)steps);
+        return;
+    }
+    carries_in_when(f, &s->body, false, chain);
+    start_carries(f, &s->body, scope, chain, &carries, out);
+    for (int64_t n = 0; n < steps && f->nodes < MAX_FLAT_NODES && f->c->errors < 50; n++)
+        one_iteration(f, s, scope, n, chain, &carries, out);
+    for (int k = 0; k < carries.len; k++)
+        if (!map_get(&scope->names, carries.data[k].decl->name))
+            map_put(f->c->arena, &scope->names, carries.data[k].decl->name, carries.data[k].now);
+}
+
+static void check_places(Flat *f, const Stmt *s, const Scope *scope, const CallSite *chain)
+{
+    if (s->kind == S_FN && scope != f->scope)
+        FLAT_ERROR(f, chain, s->name_span, "a fn cannot stand in a %s: put it into the cell", scope->owner ? "fn" : "repeat");
+    else if (s->kind == S_CELL || s->kind == S_IMPORT)
+        FLAT_ERROR(f, chain, s->span, "%s cannot stand in a cell", s->kind == S_CELL ? "a cell" : "an import");
+    else if (s->kind == S_RESET)
+        FLAT_ERROR(f, chain, s->span, "`reset` is not supported yet");
+    else if (s->kind == S_CARRY && (scope == f->scope || (scope->owner && scope->outer && scope->outer->owner != scope->owner)))
+        FLAT_ERROR(f, chain, s->span, "a carry belongs into a repeat");
+}
+
+void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, SymbolVec *out)
+{
+    Live live = { 0 };
+    f->nodes += body->len + 1;
+    flatten(f, body, scope, chain, &live);
+    for (int i = 0; i < live.len; i++) {
+        const Stmt *s = live.data[i];
+        bool data = s->kind >= S_INPUT && s->kind <= S_OUTPUT;
+        check_places(f, s, scope, chain);
+        if (data && only_in_a_cell(f, scope, s, kind_name(data_kind(s->kind)), chain))
+            declare_data(f, scope, s, out);
+        else if (s->kind == S_FN && scope == f->scope)
+            declare_fn(f, s, scope, false);
+    }
+    for (int i = 0; i < live.len; i++)
+        if (live.data[i]->kind == S_EQ)
+            collect_equation(f, live.data[i], scope, chain, out);
+    for (int i = 0; i < live.len; i++)
+        if (live.data[i]->kind == S_REPEAT)
+            unroll(f, live.data[i], scope, chain, out);
+}
+
+/* ---- imports ---- */
+
+static bool readable(const char *path)
+{
+    FILE *in = fopen(path, "rb");
+    if (in)
+        fclose(in);
+    return in != NULL;
+}
+
+static const char *import_path(Flat *f, int from, const char *name)
+{
+    const char *path = f->c->sources.data[from].path, *slash = strrchr(path, '/');
+    const char *beside = slash ? intern_f(f->c, "%.*s/%s", (int)(slash - path), path, name) : name;
+    if (readable(beside))
+        return beside;
+    const char *library = f->c->import_dir ? intern_f(f->c, "%s/%s", f->c->import_dir, name) : NULL;
+    return library && readable(library) ? library : NULL;
+}
+
+static void top_level(Flat *f, const Ast *ast, bool imported);
+
+static void import(Flat *f, const Stmt *s, int from)
+{
+    if (!s->text || !*s->text || s->text[0] == '/') {
+        FLAT_ERROR(f, NULL, s->span, "an import names a file beside this one or of the library, such as \"std.cell\"");
+        return;
+    }
+    const char *path = import_path(f, from, s->text);
+    if (!path) {
+        FLAT_ERROR(f, NULL, s->text_span, "cannot find \"%s\", neither beside this file nor in the library of cellc", s->text);
+        return;
+    }
+    const Stmt *before = map_get(&f->files, intern(f->c, path));
+    if (before == (const void *)&f->files) {
+        FLAT_ERROR(f, NULL, s->text_span, "import of \"%s\" goes round in a circle", s->text);
+        return;
+    }
+    if (before)
+        return;
+    if (f->files.len >= MAX_IMPORTS) {
+        FLAT_ERROR(f, NULL, s->span, "more than %d files are imported", MAX_IMPORTS);
+        return;
+    }
+    map_put(f->c->arena, &f->files, intern(f->c, path), &f->files);
+    int file = source_load(f->c, path);
+    if (file >= 0)
+        top_level(f, parse_source(f->c, file), true);
+    map_put(f->c->arena, &f->files, intern(f->c, path), (void *)(uintptr_t)s);
+}
+
+static void top_level(Flat *f, const Ast *ast, bool imported)
+{
+    for (int i = 0; i < ast->items.len; i++) {
+        const Stmt *s = ast->items.data[i];
+        if (s->kind == S_IMPORT)
+            import(f, s, ast->file);
+        else if (s->kind == S_FN)
+            declare_fn(f, s, f->globals, imported);
+        else if (s->kind != S_CELL)
+            FLAT_ERROR(f, NULL, s->span, "only imports, fns and cells stand outside a cell");
+    }
+}
+
+/* ---- settings ---- */
+
+typedef Vec(const char *) Names;
+
+static void names_of(Flat *f, const StmtVec *body, bool dims, Names *names)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        if (dims ? s->kind == S_DIM : s->kind == S_CONST || s->kind == S_OPTION)
+            vec_push(f->c->arena, names, s->name);
+        names_of(f, &s->body, dims, names);
+        names_of(f, &s->other, dims, names);
+    }
+}
+
+/* A setting for something in a branch that is not taken is fine; one that the cell knows nothing of is a mistake. */
+static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
+{
+    Names names = { 0 };
+    const char *flag = dims ? "--dim" : "--set", *what = dims ? "dim" : "option or constant";
+    names_of(f, &f->cell->body, dims, &names);
+    for (int i = 0; i < n; i++) {
+        bool known = settings[i].used;
+        for (int k = 0; k < names.len; k++)
+            known |= strcmp(names.data[k], settings[i].name) == 0;
+        if (known)
+            continue;
+        const char *near = suggest(settings[i].name, names.data, names.len);
+        FLAT_ERROR(f, NULL, no_span, near ? "%s %s=%s: cell `%s` has no %s `%s`; did you mean `%s`?"
+                   : "%s %s=%s: cell `%s` has no %s `%s`", flag, settings[i].name, settings[i].value, f->cell->name, what,
+                   settings[i].name, near);
+    }
+}
+
+/* ---- the cell ---- */
+
+static const Stmt *choose_cell(Compiler *c, const Ast *ast, const char *name)
+{
+    const Stmt *cell = NULL;
+    Vec(const char *) names = { 0 };
+    for (int i = 0; i < ast->items.len; i++) {
+        const Stmt *s = ast->items.data[i];
+        if (s->kind != S_CELL)
+            continue;
+        for (int k = 0; k < names.len; k++)
+            if (names.data[k] == s->name)
+                diag(c, DIAG_ERROR, s->name_span, "cell `%s` is defined twice", s->name);
+        vec_push(c->arena, &names, s->name);
+        if (!name || strcmp(name, s->name) == 0)
+            cell = s;
+    }
+    if (cell || c->errors)
+        return cell;
+    Span start = { ast->file, 0, 0 };
+    if (!name || !names.len)
+        diag(c, DIAG_ERROR, start, "there is no cell in this file");
+    else
+        diag(c, DIAG_ERROR, start, "there is no cell `%s` in this file; its last one is `%s`", name,
+             names.data[names.len - 1]);
+    return NULL;
+}
+
+static void missing_values(Flat *f)
+{
+    for (int i = 0; i < f->symbols.len; i++) {
+        Symbol *s = f->symbols.data[i];
+        if (s->equations.len || s->failed || s->owner)
+            continue;
+        if (s->kind == SYM_OUTPUT)
+            FLAT_ERROR(f, NULL, s->span, "output `%s` gets no value", s->name);
+        else if (s->kind == SYM_NEXT)
+            FLAT_ERROR(f, NULL, s->span, "state `%s` gets no next value: write `%s'%s = ...;`", s->name, s->name,
+                       s->rank ? "[...]" : "");
+    }
+}
+
+static void warn_unused(Flat *f)
+{
+    for (int i = 0; i < f->symbols.len && !f->c->errors; i++) {
+        const Symbol *s = f->symbols.data[i];
+        if (!s->used && !s->owner && (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_DEF))
+            diag(f->c, DIAG_WARNING, s->span, "%s `%s` is never used", s->kind == SYM_INPUT ? "input"
+                 : s->kind == SYM_PARAM ? "param" : "definition", s->name);
+    }
+}
+
+Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
+{
+    const Stmt *cell = choose_cell(c, ast, cell_name);
+    if (!cell)
+        return NULL;
+    Flat *f = arena_alloc(c->arena, sizeof *f);
+    f->c = c;
+    f->cell = cell;
+    f->m = module_new(c, cell->name);
+    f->m->span = cell->name_span;
+    f->globals = arena_alloc(c->arena, sizeof *f->globals);
+    f->scope = arena_alloc(c->arena, sizeof *f->scope);
+    map_put(c->arena, &f->files, intern(c, c->sources.data[ast->file].path), &f->files);
+    top_level(f, ast, false);
+    expand_body(f, &cell->body, f->scope, NULL, &f->symbols);
+    check_settings(f, c->dims.data, c->dims.len, true);
+    check_settings(f, c->sets.data, c->sets.len, false);
+    missing_values(f);
+    bind_symbols(f, &f->symbols, NULL);
+    warn_unused(f);
+    return f;
+}

@@ -1,0 +1,301 @@
+/* lower.c: flat cell -> IR. In comes a resolved Flat; out goes a Module whose nodes are made by the builders of ir.c: one
+ * N_ARRAY per equation that a root needs, with the user's name, and the roots (outputs, next states, initial values) with
+ * their axes in the order of the tensor's. Values under a condition are never made into arrays of their own, so that no
+ * read leaves the condition it stands under. */
+#include <string.h>
+
+#include "bind.h"
+
+static NodeId lower_expr(Flat *f, FExpr *x);
+static void define(Flat *f, Symbol *s);
+
+const char *unique_ir_name(Flat *f, const char *base)
+{
+    const char *name = base;
+    for (int i = 2; map_get(&f->ir_names, name); i++)
+        name = intern_f(f->c, "%s_%d", base, i);
+    map_put(f->c->arena, &f->ir_names, name, (void *)(uintptr_t)name);
+    return name;
+}
+
+/* ---- reads ---- */
+
+static NodeId lower_index(Flat *f, const IxExpr *ix)
+{
+    if (ix->nterms)
+        return node_index(f->m, ix);
+    return ix->offset->is_const ? node_const(f->m, (double)ix->offset->value) : node_size(f->m, ix->offset);
+}
+
+static NodeId read_definition(Flat *f, const Symbol *s, const IxExpr *const *map)
+{
+    Module *m = f->m;
+    if (m->nodes.data[s->node].kind != N_ARRAY)
+        return node_subst(m, s->node, s->ids, map, s->rank);
+    const IxExpr **full = arena_alloc(m->arena, sizeof *full * (size_t)(s->nids + 1));
+    for (int i = 0; i < s->nids; i++)
+        full[i] = i < s->rank ? map[i] : ix_index(m, s->ids[i]);
+    return node_view(m, s->node, full, s->nids);
+}
+
+static bool has_reduction(const Module *m, NodeId id, int *budget)
+{
+    const Node *n = &m->nodes.data[id];
+    if (n->kind == N_REDUCE)
+        return true;
+    if (n->kind == N_ARRAY || n->kind == N_VIEW)
+        return false;
+    for (int i = 0; i < n->nargs; i++)
+        if (--*budget < 0 || has_reduction(m, n->args[i], budget))
+            return true;
+    return false;
+}
+
+/* The value kept as an array over what it varies over; as it is when it stands under a condition. */
+static NodeId kept(Flat *f, NodeId v, bool guarded, const char *name, Span span)
+{
+    Module *m = f->m;
+    if (guarded || m->nodes.data[v].kind == N_ARRAY)
+        return v;
+    int n = m->nodes.data[v].naxes;
+    IndexId axes[64];
+    memcpy(axes, m->nodes.data[v].axes, sizeof *axes * (size_t)n);
+    return node_array(m, v, axes, n, name, span);
+}
+
+static void lower_instance(Flat *f, Instance *inst)
+{
+    for (int k = 0; k < inst->nparams; k++) {
+        Symbol *p = inst->params[k];
+        if (p->via)
+            lower_instance(f, p->via);
+        if (p->kind != SYM_SCALAR_ARG)
+            continue;
+        int budget = 200;
+        p->node = lower_expr(f, p->scalar);
+        if (p->scalar->type != TY_BOOL && has_reduction(f->m, p->node, &budget))
+            p->node = kept(f, p->node, p->scalar->guarded, NULL, p->scalar->span);
+    }
+    for (int i = 0; i < inst->locals.len; i++)
+        define(f, inst->locals.data[i]);
+}
+
+static NodeId lower_read(Flat *f, FExpr *x)
+{
+    if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
+        return x->sym->node;
+    if (x->kind == F_CALL)
+        lower_instance(f, x->inst);
+    const Symbol *s = x->source;
+    if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
+        return node_load(f->m, s->tensor, x->map, x->nmap);
+    return read_definition(f, s, x->map);
+}
+
+/* ---- operations ---- */
+
+static NodeId lower_reduction(Flat *f, FExpr *x)
+{
+    Module *m = f->m;
+    IndexId bound[MAX_AXES_OF_VALUE];
+    const Poly *count = poly_const(m, 1);
+    for (int i = 0; i < x->nbound; i++) {
+        bound[i] = x->bound[i]->id;
+        count = poly_mul(m, count, x->bound[i]->extent);
+    }
+    NodeId v = node_reduce(m, x->reduce == R_MEAN ? R_SUM : x->reduce, lower_expr(f, x->args[0]), bound, x->nbound);
+    return x->reduce == R_MEAN ? node_map2(m, OP_DIV, v, lower_index(f, ix_const(m, count))) : v;
+}
+
+/* exp(s - max s) / sum of it; the maximum is a constant for the gradient, which is exact, since it cancels. */
+static NodeId lower_softmax(Flat *f, FExpr *x)
+{
+    Module *m = f->m;
+    IndexId bound[MAX_AXES_OF_VALUE];
+    for (int i = 0; i < x->nbound; i++)
+        bound[i] = x->bound[i]->id;
+    NodeId s = lower_expr(f, x->args[0]);
+    NodeId top = kept(f, node_reduce(m, R_MAX, s, bound, x->nbound), x->guarded, NULL, x->span);
+    NodeId e = node_map1(m, OP_EXP, node_map2(m, OP_SUB, s, node_map1(m, OP_STOP, top)));
+    e = kept(f, e, x->guarded, NULL, x->span);
+    NodeId sum = kept(f, node_reduce(m, R_SUM, e, bound, x->nbound), x->guarded, NULL, x->span);
+    return node_map2(m, OP_DIV, e, sum);
+}
+
+static NodeId lower_expr(Flat *f, FExpr *x)
+{
+    Module *m = f->m;
+    if (x->ix)
+        return lower_index(f, x->ix);
+    switch (x->kind) {
+    case F_NUM: return node_const(m, x->num);
+    case F_VALUE: case F_CALL: return lower_read(f, x);
+    case F_REDUCE: return lower_reduction(f, x);
+    case F_SOFTMAX: return lower_softmax(f, x);
+    case F_MAP: {
+        NodeId args[4];
+        for (int i = 0; i < x->nargs && i < 4; i++)
+            args[i] = lower_expr(f, x->args[i]);
+        return node_map(m, x->op, args, x->nargs);
+    }
+    default:
+        bug(f->c, "lower", "an expression of kind %d is left", (int)x->kind);
+    }
+}
+
+/* ---- equations ---- */
+
+/* The condition that the constant axes hold this part's place. */
+static NodeId place_condition(Flat *f, const Equation *eq, const IndexId *ids)
+{
+    Module *m = f->m;
+    NodeId all = -1;
+    for (int i = 0; i < eq->nlhs; i++) {
+        if (eq->lhs[i])
+            continue;
+        NodeId here = node_map2(m, OP_EQ, node_index(m, ix_index(m, ids[i])), node_const(m, (double)eq->constant[i]));
+        all = all < 0 ? here : node_map2(m, OP_AND, all, here);
+    }
+    return all;
+}
+
+static NodeId lower_part(Flat *f, const Equation *eq, const IndexId *ids)
+{
+    IndexId from[MAX_AXES_OF_VALUE];
+    const IxExpr *to[MAX_AXES_OF_VALUE];
+    int n = 0;
+    module_at(f->m, eq->stmt->span, eq->chain);
+    NodeId v = lower_expr(f, eq->value);
+    for (int i = 0; i < eq->nlhs; i++)
+        if (eq->lhs[i] && eq->lhs[i]->id != ids[i]) {
+            from[n] = eq->lhs[i]->id;
+            to[n++] = ix_index(f->m, ids[i]);
+        }
+    return node_subst(f->m, v, from, to, n);
+}
+
+static NodeId lower_parts(Flat *f, const Symbol *s, const IndexId *ids)
+{
+    const EquationVec *parts = &s->equations;
+    NodeId v = lower_part(f, parts->data[parts->len - 1], ids);
+    for (int k = parts->len - 2; k >= 0; k--) {
+        NodeId here = lower_part(f, parts->data[k], ids);
+        v = node_select(f->m, place_condition(f, parts->data[k], ids), here, v);
+    }
+    return v;
+}
+
+/* An array's axes are its own and then those of the call around it that its value varies over. */
+static void all_axes(Flat *f, Symbol *s, NodeId v)
+{
+    const Node *n = &f->m->nodes.data[v];
+    for (int i = 0; i < n->naxes; i++) {
+        bool own = false;
+        for (int k = 0; k < s->nids; k++)
+            own |= s->ids[k] == n->axes[i];
+        if (!own)
+            s->ids[s->nids++] = n->axes[i];
+    }
+}
+
+static const char *ir_name_of(Flat *f, const Symbol *s)
+{
+    if (s->kind == SYM_OUTPUT)
+        return s->name;
+    if (s->kind == SYM_NEXT || s->kind == SYM_INIT)
+        return unique_ir_name(f, intern_f(f->c, "%s_%s", s->name, s->kind == SYM_NEXT ? "next" : "init"));
+    if (s->owner)
+        return unique_ir_name(f, intern_f(f->c, "%s_%s", s->owner->fn->name, s->name));
+    return unique_ir_name(f, s->name);
+}
+
+static void define(Flat *f, Symbol *s)
+{
+    Module *m = f->m;
+    const Equation *first = s->equations.data[0];
+    bool result = s->owner && s->owner->result == s;
+    s->ids = arena_alloc(m->arena, sizeof *s->ids * 64);
+    s->nids = s->rank;
+    for (int i = 0; i < s->rank; i++)
+        s->ids[i] = first->lhs[i] ? first->lhs[i]->id
+                                  : module_index(m, intern_f(f->c, "at%d", i), s->axes[i]);
+    NodeId v = lower_parts(f, s, s->ids);
+    s->node = v;
+    if (!s->ir_name)
+        s->ir_name = ir_name_of(f, s);
+    if (result || first->value->guarded)
+        return;
+    all_axes(f, s, v);
+    module_at(m, first->stmt->span, first->chain);
+    s->node = node_array(m, v, s->ids, s->nids, s->ir_name, first->stmt->span);
+}
+
+/* ---- the cell ---- */
+
+static void mark_needed(Flat *f)
+{
+    for (int i = f->symbols.len - 1; i >= 0; i--) {
+        Symbol *s = f->symbols.data[i];
+        s->needed |= s->kind == SYM_OUTPUT || s->kind == SYM_NEXT || s->kind == SYM_INIT;
+        for (int k = 0; s->needed && k < s->equations.len; k++)
+            for (int d = 0; d < s->equations.data[k]->deps.len; d++)
+                s->equations.data[k]->deps.data[d].sym->needed = true;
+    }
+}
+
+/* Tensors keep their names, then definitions get theirs, then what the user has no name for. */
+static void name_values(Flat *f)
+{
+    for (int i = 0; i < f->m->tensors.len; i++)
+        unique_ir_name(f, f->m->tensors.data[i].name);
+    for (int i = 0; i < f->symbols.len; i++) {
+        Symbol *s = f->symbols.data[i];
+        if (s->kind == SYM_DEF && s->needed && !s->next)
+            s->ir_name = unique_ir_name(f, s->name);
+    }
+}
+
+static void set_root(Flat *f, const Symbol *s)
+{
+    if (s->kind == SYM_OUTPUT)
+        f->m->output.data[s->tensor] = s->node;
+    else if (s->kind == SYM_NEXT)
+        f->m->next.data[s->tensor] = s->node;
+    else if (s->kind == SYM_INIT)
+        f->m->init.data[s->tensor] = s->node;
+}
+
+Module *lower(Compiler *c, Flat *f)
+{
+    enum { MAX_IR_NODES = 2000000 };
+    mark_needed(f);
+    name_values(f);
+    for (int i = 0; i < f->symbols.len; i++) {
+        Symbol *s = f->symbols.data[i];
+        if (!s->equations.len || !s->needed)
+            continue;
+        define(f, s);
+        set_root(f, s);
+        if (f->m->nodes.len > MAX_IR_NODES) {
+            diag(c, DIAG_ERROR, s->span, "the cell is too large: more than %d values", MAX_IR_NODES);
+            return NULL;
+        }
+    }
+    return f->m;
+}
+
+Module *front_end(Compiler *c, const char *path)
+{
+    int file = source_load(c, path);
+    const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
+    if (!ast || c->errors)
+        return NULL;
+    Flat *flat = expand(c, ast, NULL);
+    if (!flat || !resolve(c, flat) || c->errors)
+        return NULL;
+    Module *m = lower(c, flat);
+    if (!m || c->errors)
+        return NULL;
+    ir_verify(m, "lower");
+    return m;
+}
