@@ -84,9 +84,8 @@ static const char *phase_name(unsigned dep)
 
 static void put_values(const Module *m, Buf *out)
 {
-    int nodes = m->has_grad ? m->forward_nodes : m->nodes.len;
     buf_f(out, "\nvalues\n");
-    for (int i = 0; i < nodes; i++) {
+    for (int i = 0; i < m->nodes.len; i++) {
         const Node *n = &m->nodes.data[i];
         const Poly *axes[64];
         if (n->kind != N_ARRAY || !n->name || n->naxes > 64)
@@ -119,7 +118,7 @@ int cmd_explain(int argc, char **argv)
     bool dumped = false;
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
-        Module *m = compile(c, operands[0], fast_passes, &dumped);
+        Module *m = compile(c, operands[0], c->dump_after ? fast_passes : front_passes, &dumped);
         diag_print(c, stderr);
         rc = m || dumped ? c->errors > 0 : 1;
         if (m) {

@@ -21,6 +21,7 @@ typedef struct Pass {
     void (*run)(Module *m);       /* NULL for the passes of the front end, which make the module */
     const char *what;             /* for the help */
 } Pass;
+extern const Pass front_passes[];          /* text to IR only */
 extern const Pass reference_passes[];      /* up to what emit_c reads; a row with a NULL name ends it */
 extern const Pass fast_passes[];           /* up to what the CUDA emitters read */
 bool pass_exists(const char *name);

@@ -4,6 +4,8 @@
 
 #include "commands.h"
 
+const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
+
 /* The reference goes straight from the lowered program to its adjoint: what it prints owes nothing to simplify. */
 const Pass reference_passes[] = {
     { "parse", NULL, "the spec as it was read, with all parentheses" },
