@@ -316,7 +316,7 @@ static void check_body(Parser *p, const StmtVec *body, Place place)
 static void misplaced(Parser *p, const Stmt *s, Place place)
 {
     static const char *const places[] = {"outside of a cell", "inside a cell", "inside a fn", "inside a repeat"};
-    Span at = s->name ? s->name_span : s->span;
+    Span at = {s->span.file, s->span.lo, s->name ? s->name_span.hi : s->span.hi};
     const char *hint = s->kind == S_CELL ? " (is a '}' missing above?)" : s->kind == S_CARRY ? " (it belongs into a repeat)" : "";
     error_at(p, at, "%s %s cannot stand %s%s", with_article(s->kind), kind_text(s->kind), places[place], hint);
 }
@@ -339,39 +339,40 @@ void check_placement(Parser *p, const Ast *ast)
 
 /* ---- equality ---- */
 
-static bool same_expr(const Expr *a, const Expr *b);
+static bool same_expr(const Expr *a, const Expr *b, bool parens);
 
-static bool same_exprs(const ExprVec *a, const ExprVec *b)
+static bool same_exprs(const ExprVec *a, const ExprVec *b, bool parens)
 {
     if (a->len != b->len)
         return false;
     for (int i = 0; i < a->len; i++)
-        if (!same_expr(a->data[i], b->data[i]))
+        if (!same_expr(a->data[i], b->data[i], parens))
             return false;
     return true;
 }
 
-static bool same_binders(const BinderVec *a, const BinderVec *b)
+static bool same_binders(const BinderVec *a, const BinderVec *b, bool parens)
 {
     if (a->len != b->len)
         return false;
     for (int i = 0; i < a->len; i++) {
         const Binder *x = &a->data[i], *y = &b->data[i];
-        if (x->name != y->name || !same_expr(x->range, y->range) || !same_expr(x->fixed, y->fixed))
+        if (x->name != y->name || !same_expr(x->range, y->range, parens) || !same_expr(x->fixed, y->fixed, parens))
             return false;
     }
     return true;
 }
 
-static bool same_expr(const Expr *a, const Expr *b)
+static bool same_expr(const Expr *a, const Expr *b, bool parens)
 {
     if (!a || !b)
         return a == b;
     return a->kind == b->kind && a->name == b->name && a->primed == b->primed && a->brackets == b->brackets &&
-           a->is_int == b->is_int && !a->parens == !b->parens && a->num == b->num && a->op == b->op &&
-           a->reduce == b->reduce && same_binders(&a->binders, &b->binders) && same_exprs(&a->args, &b->args) &&
-           same_exprs(&a->index, &b->index) && same_expr(a->time, b->time) && same_exprs(&a->held, &b->held) &&
-           same_expr(a->a, b->a) && same_expr(a->b, b->b) && same_expr(a->c, b->c);
+           a->is_int == b->is_int && (!parens || !a->parens == !b->parens) && a->num == b->num && a->op == b->op &&
+           a->reduce == b->reduce && same_binders(&a->binders, &b->binders, parens) &&
+           same_exprs(&a->args, &b->args, parens) && same_exprs(&a->index, &b->index, parens) &&
+           same_expr(a->time, b->time, parens) && same_exprs(&a->held, &b->held, parens) &&
+           same_expr(a->a, b->a, parens) && same_expr(a->b, b->b, parens) && same_expr(a->c, b->c, parens);
 }
 
 static bool same_names(const char *const *a, int na, const char *const *b, int nb)
@@ -384,33 +385,33 @@ static bool same_names(const char *const *a, int na, const char *const *b, int n
     return true;
 }
 
-static bool same_body(const StmtVec *a, const StmtVec *b);
+static bool same_body(const StmtVec *a, const StmtVec *b, bool parens);
 
-static bool same_stmt(const Stmt *a, const Stmt *b)
+static bool same_stmt(const Stmt *a, const Stmt *b, bool parens)
 {
     return a->kind == b->kind && a->name == b->name && a->text == b->text && a->primed == b->primed &&
            a->brackets == b->brackets && a->is_const == b->is_const && a->has_body == b->has_body &&
-           same_exprs(&a->axes, &b->axes) && same_binders(&a->lhs, &b->lhs) && same_expr(a->init, b->init) &&
-           same_expr(a->value, b->value) &&
+           same_exprs(&a->axes, &b->axes, parens) && same_binders(&a->lhs, &b->lhs, parens) &&
+           same_expr(a->init, b->init, parens) && same_expr(a->value, b->value, parens) &&
            same_names(a->choices.data, a->choices.len, b->choices.data, b->choices.len) &&
            same_names(a->params.data, a->params.len, b->params.data, b->params.len) &&
-           same_names(a->held.data, a->held.len, b->held.data, b->held.len) && same_body(&a->body, &b->body) &&
-           same_body(&a->other, &b->other);
+           same_names(a->held.data, a->held.len, b->held.data, b->held.len) && same_body(&a->body, &b->body, parens) &&
+           same_body(&a->other, &b->other, parens);
 }
 
-static bool same_body(const StmtVec *a, const StmtVec *b)
+static bool same_body(const StmtVec *a, const StmtVec *b, bool parens)
 {
     if (a->len != b->len)
         return false;
     for (int i = 0; i < a->len; i++)
-        if (!same_stmt(a->data[i], b->data[i]))
+        if (!same_stmt(a->data[i], b->data[i], parens))
             return false;
     return true;
 }
 
-bool ast_equal(const Ast *a, const Ast *b)
+bool ast_equal(const Ast *a, const Ast *b, bool parens)
 {
-    return same_body(&a->items, &b->items);
+    return same_body(&a->items, &b->items, parens);
 }
 
 /* ---- the whole ---- */
@@ -432,6 +433,7 @@ Ast *parse_source(Compiler *c, int file)
     if (!raw_open(p) || yyparse(p) == 2)
         give_up(p, (Span){.file = -1}, "out of memory");
     raw_close(p);
-    check_placement(p, p->ast);
+    if (!p->lost_head)
+        check_placement(p, p->ast);
     return p->ast;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cellc.h"
+#include "parser.h"
 
 enum { MAX_SOURCE = 64 << 20, MAX_PRINTED = 20, WINDOW = 100, TAB = 4 };
 
@@ -101,6 +101,15 @@ static int utf8_len(const unsigned char *p, const unsigned char *end)
     bool bad = (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
                (*p == 0xf4 && p[1] > 0x8f);
     return bad ? 0 : n;
+}
+
+bool utf8_valid(const char *s, size_t len)
+{
+    const unsigned char *p = (const unsigned char *)s, *end = p + len;
+    for (int n; p < end; p += n)
+        if ((n = utf8_len(p, end)) == 0)
+            return false;
+    return true;
 }
 
 static int char_len(const unsigned char *p, const unsigned char *end)
@@ -268,7 +277,8 @@ static void print_line(FILE *out, const Source *s, Span span)
     int line = line_of(s, span.lo);
     Shown w = shown_part(s, span, line);
     const unsigned char *text = (const unsigned char *)s->text;
-    fprintf(out, "    %s", w.cut_left ? "..." : "");
+    if (w.hi > w.lo)
+        fprintf(out, "    %s", w.cut_left ? "..." : "");
     int col = 0;
     for (const unsigned char *p = w.lo; p < w.hi; p += char_len(p, w.end))
         col += put_char(out, p, w.end, col);

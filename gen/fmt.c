@@ -286,11 +286,11 @@ static void put_operand(Fmt *f, Buf *b, const Expr *e)
 static int looseness(AstOp op)
 {
     switch (op) {
-    case O_OR: return 2;
-    case O_AND: return 3;
-    case O_LT: case O_LE: case O_GT: case O_GE: case O_EQ: case O_NE: return 4;
-    case O_ADD: case O_SUB: return 5;
-    default: return 7;
+    case O_OR: return 3;
+    case O_AND: return 4;
+    case O_LT: case O_LE: case O_GT: case O_GE: case O_EQ: case O_NE: return 5;
+    case O_ADD: case O_SUB: return 6;
+    default: return 8;
     }
 }
 
@@ -355,7 +355,7 @@ static void put_bare(Fmt *f, Buf *b, const Expr *e)
     case X_BINARY: put_binary(f, b, e); break;
     case X_COND:
         put_operand(f, b, e->a);
-        put_break(f, b, 1);
+        put_break(f, b, 2);
         buf_f(b, "? ");
         put_operand(f, b, e->b);
         put_break(f, b, 1);

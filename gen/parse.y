@@ -131,7 +131,7 @@ item:
     }
   | END                                         { $$ = NEW(StmtVec); }
   | error END                                   { $$ = NEW(StmtVec); yyerrok; }
-  | error block                                 { $$ = $2; yyerrok; }
+  | error block                                 { $$ = $2; p->lost_head = true; yyerrok; }
 ;
 
 choices:

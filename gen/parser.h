@@ -21,7 +21,7 @@ typedef struct Token {
     bool new_line;                /* first token of its line */
 } Token;
 
-typedef struct Opened { char with; Span span; } Opened;
+typedef struct Opened { char with; Span span; const char *reduction; } Opened;   /* reduction: `sum` for the '[' of sum[j] */
 
 typedef struct Parser {
     Compiler *c;
@@ -44,6 +44,10 @@ typedef struct Parser {
     int errors_before;
     Opened open[MAX_NESTING];
     int nopen;
+    const char *reduced;          /* the last token closed the brackets of this reduction; NULL: it did not */
+    const char *reduced_before;   /* the same of the token before */
+    bool cell_reported;           /* a missing '}' before the held `cell` was reported */
+    bool lost_head;               /* a block's head was broken, so what stands in it may look misplaced */
     Opened dropped;               /* the innermost bracket that the last token left unclosed; with is 0 when none */
 } Parser;
 
@@ -70,6 +74,9 @@ void give_up(Parser *p, Span span, const char *why);
 /* First byte at or after `at` that is neither blank nor comment. */
 uint32_t skip_blank(const Source *src, uint32_t at);
 
+/* diag.c */
+bool utf8_valid(const char *s, size_t len);
+
 /* ast.c: nodes, and the rules a grammar cannot say. */
 typedef struct Decl { ExprVec axes; bool brackets; Token name; const char *type; Span type_span; char init_op; Expr *init; Span span; } Decl;
 typedef Vec(Decl) DeclVec;
@@ -92,7 +99,8 @@ Stmt *stmt_fn(Parser *p, bool adjoint, Token name, const TokenVec *params, const
               Span span);
 void check_placement(Parser *p, const Ast *ast);
 
-/* Equality but for spans and parentheses written twice: what fmt must keep. */
-bool ast_equal(const Ast *a, const Ast *b);
+/* Equality but for spans and parentheses written twice: what fmt must keep. parens: false ignores all parentheses, which
+ * is what the explicit form keeps. */
+bool ast_equal(const Ast *a, const Ast *b, bool parens);
 
 #endif

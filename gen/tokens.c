@@ -129,6 +129,12 @@ void give_up(Parser *p, Span span, const char *why)
     p->gave_up = true;
 }
 
+static void note_open(Parser *p, const Opened *o)
+{
+    if (!p->gave_up)
+        diag(p->c, DIAG_NOTE, o->span, "the '%c' is here", o->with);
+}
+
 static const char *statement_text(int code)
 {
     switch (code) {
@@ -146,6 +152,7 @@ static const char *statement_text(int code)
     case FN: case ADJOINT: return "the fn";
     case WHEN: return "the condition";
     case REPEAT: return "the repeat";
+    case ELSE: return "'else'";
     }
     return "the equation";
 }
@@ -252,6 +259,11 @@ static Token inserted_end(Parser *p)
     return end;
 }
 
+static bool is_reduction(const Token *t)
+{
+    return t->code == REDUCE || t->code == SOFTMAX;
+}
+
 static char closer_of(char with)
 {
     return with == '(' ? ')' : with == '[' ? ']' : '}';
@@ -264,7 +276,7 @@ static void open_bracket(Parser *p, const Token *t)
     if (p->nopen == MAX_NESTING)
         give_up(p, t->span, "nested too deeply (256 levels of brackets and blocks are the limit)");
     else
-        p->open[p->nopen++] = (Opened){(char)t->code, t->span};
+        p->open[p->nopen++] = (Opened){(char)t->code, t->span, t->code == '[' && is_reduction(&p->prev) ? p->prev.text : NULL};
 }
 
 /* False for a '}' that closes nothing: it is reported and left out. */
@@ -278,7 +290,7 @@ static bool close_bracket(Parser *p, const Token *t)
         }
         p->nopen--;
     } else if (p->nopen && closer_of(p->open[p->nopen - 1].with) == t->code) {
-        p->nopen--;
+        p->reduced = p->open[--p->nopen].reduction;
     }
     return true;
 }
@@ -296,6 +308,21 @@ static int semicolon(Parser *p, const Token *t)
     return stops ? END : SEP;
 }
 
+/* `cell` where a block is still open: the block's '}' was forgotten. The token is held until all blocks are closed. */
+static Token inserted_brace(Parser *p, const Token *t)
+{
+    Opened o = p->open[--p->nopen];
+    if (!p->cell_reported) {
+        error_at(p, t->span, "expected '}' before 'cell'");
+        note_open(p, &o);
+    }
+    p->cell_reported = p->nopen > 0;
+    p->held = *t;
+    p->held.code = NAME;
+    p->has_held = true;
+    return (Token){.code = '}', .span = {p->file, t->span.lo, t->span.lo}};
+}
+
 static void begin_statement(Parser *p, const Token *t)
 {
     p->stmt_code = t->code;
@@ -308,6 +335,8 @@ Token next_token(Parser *p)
     Token t;
     p->prev = p->token;
     p->dropped.with = 0;
+    p->reduced_before = p->reduced;
+    p->reduced = NULL;
     for (;;) {
         t = p->has_held ? p->held : raw_token(p);
         if (!p->has_held && misses_end(p, &t)) {
@@ -329,6 +358,8 @@ Token next_token(Parser *p)
     }
     if (p->gave_up)
         t.code = 0;
+    if (p->at_start && t.code == CELL && p->nopen)
+        t = inserted_brace(p, &t);
     if (p->at_start)
         begin_statement(p, &t);
     p->token = t;
@@ -348,11 +379,6 @@ static const char *token_text(Parser *p, const Token *t)
     return intern_f(p->c, "'%.*s%s'", n > 40 ? 40 : n, p->src.text + t->span.lo, n > 40 ? "..." : "");
 }
 
-static void note_open(Parser *p, const Opened *o)
-{
-    diag(p->c, DIAG_NOTE, o->span, "the '%c' is here", o->with);
-}
-
 /* A bracket was still open where something else was found: says so, with its place. */
 static bool explain_open(Parser *p, const Token *t)
 {
@@ -361,7 +387,7 @@ static bool explain_open(Parser *p, const Token *t)
     Opened o = p->dropped.with ? p->dropped : p->open[p->nopen - 1];
     char want = closer_of(o.with);
     bool closes = t->code == ']' || t->code == ')';
-    if (!(t->code == 0 || p->dropped.with || (closes && o.with != '{' && t->code != want)))
+    if (!(t->code == 0 || t->code == '=' || p->dropped.with || (closes && o.with != '{' && t->code != want)))
         return false;
     if (o.with == '{' && t->code != 0)
         return false;
@@ -399,19 +425,25 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
     return false;
 }
 
+/* `:=`, `+=` and the like: an operator where the '=' of an equation belongs, and a '=' right behind it. */
+static bool assigns(const Parser *p, const Token *t)
+{
+    return t->code && t->code < 128 && strchr(":+-*/^%", t->code) && p->src.text[t->span.hi] == '=';
+}
+
 static bool explain_operator(Parser *p, const Token *t, const Expected *e)
 {
     int before = p->prev.code;
+    if (t->code == '=' && in_brackets(p) && p->stmt_code == NAME && !e->expression)
+        return explain_open(p, t);
     if (t->code == '=' && !e->expression && !e->equals)
         error_at(p, t->span, "'=' defines a value; to compare, write '=='");
     else if (t->code == EQ && e->equals)
         error_at(p, t->span, "an equation is written with '='; '==' compares");
-    else if (t->code == '*' && before == '*' && e->expression)
-        error_at(p, t->span, "there is no '**'; a power is written with '^'");
-    else if (t->code == '=' && e->expression && before && strchr("+-*/", before))
-        error_at(p, t->span, "there is no '%c='; every value is given once", before);
-    else if (t->code == '=' && before == ':')
-        error_at(p, t->span, "there is no ':='; a value is defined with '='");
+    else if (e->equals && assigns(p, t))
+        error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1}, "there is no '%c='; a value is defined once, with '='", t->code);
+    else if (t->code == '*' && before == '*' && e->expression && p->prev.span.hi == t->span.lo)
+        error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi}, "there is no '**'; a power is written with '^'");
     else if (t->code == '|' && !e->expression && p->stmt_code != OPTION)
         error_at(p, t->span, "'|' stands alone: 'or' is written '||'");
     else if (t->code == '\'')
@@ -421,6 +453,8 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "a '.' belongs to a number");
     else if (p->stmt_code == OPTION && t->code == ',')
         error_at(p, t->span, "the choices of an option are separated by '|'");
+    else if (p->stmt_code == REPEAT && t->code == '{' && before == NAME && !e->block)
+        error_at(p, t->span, "a repeat says how often, as in repeat %s:3", p->prev.text);
     else
         return false;
     return true;
@@ -446,7 +480,9 @@ static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
 static void explain_rest(Parser *p, const Token *t, const Expected *e)
 {
     const char *found = token_text(p, t);
-    if (e->expression) {
+    if (e->expression && p->reduced_before) {
+        error_at(p, t->span, "expected the expression that '%s' reduces, found %s", p->reduced_before, found);
+    } else if (e->expression) {
         error_at(p, t->span, "expected an expression, found %s", found);
     } else if (e->end && ends_operand(p->prev.code) && (t->code == NAME || t->code == NUMBER || t->code == '(')) {
         error_at(p, t->span, "expected an operator or ';' before %s", found);
@@ -475,6 +511,8 @@ void syntax_error(Parser *p, const Expected *e)
         return;
     p->stmt_bad = true;
     Token t = p->token;
+    if (t.code == 0)              /* the place is where the text stops, not the empty line behind it */
+        t.span.lo = t.span.hi = p->prev.span.hi;
     if (!explain_keyword(p, &t, e) && !explain_operator(p, &t, e) && !explain_brackets(p, &t, e))
         explain_rest(p, &t, e);
 }
