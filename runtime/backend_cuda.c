@@ -197,12 +197,37 @@ static cell_status cuda_create(void **self, int device, cell_error *err) {
     return CELL_OK;
 }
 
+static int capturing(cudaStream_t stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
+        cudaGetLastError();
+        return 1;
+    }
+    return status != cudaStreamCaptureStatusNone;
+}
+
+/* cuBLAS's workspace is one, so work on the new stream begins after the old one's. A capture may not depend
+ * on work outside it; who captures waits for the device before. */
+static cell_status order_streams(CudaDevice *cuda, cudaStream_t next, cell_error *err) {
+    cudaEvent_t event;
+    if (capturing(cuda->stream) || capturing(next))
+        return CELL_OK;
+    cell_status status = check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event", err);
+    if (status != CELL_OK)
+        return status;
+    status = check(cudaEventRecord(event, cuda->stream), "event on the stream used before", err);
+    if (status == CELL_OK)
+        status = check(cudaStreamWaitEvent(next, event, 0), "the stream cannot wait", err);
+    cudaEventDestroy(event);
+    return status;
+}
+
 static cell_status cuda_set_stream(void *self, void *stream, cell_error *err) {
     CudaDevice *cuda = self;
     cudaStream_t wanted = stream ? (cudaStream_t)stream : cuda->own;
-    if (wanted == cuda->stream)
-        return CELL_OK;
     cell_status status = use(cuda, err);
+    if (status == CELL_OK)
+        status = order_streams(cuda, wanted, err);
     return status == CELL_OK ? point_blas(cuda, wanted, err) : status;
 }
 
@@ -549,13 +574,7 @@ static cell_status cuda_check_pointer(void *self, const void *pointer, const cha
 }
 
 static int cuda_graph_busy(void *self) {
-    const CudaDevice *cuda = self;
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(cuda->stream, &status) != cudaSuccess) {
-        cudaGetLastError();
-        return 1;
-    }
-    return status != cudaStreamCaptureStatusNone;
+    return capturing(((const CudaDevice *)self)->stream);
 }
 
 static cell_status cuda_graph_begin(void *self, cell_error *err) {

@@ -85,26 +85,35 @@ cell_status cell_check_sizes(cell_context *ctx, const cell_desc *desc, const int
     return status;
 }
 
-/* A stretch of memory that a call uses, for the checks that need no more than that. */
+/* A stretch of memory that a call uses. */
 typedef struct Span {
     const char *start;
     size_t bytes;
+    const cell_arg *arg; /* NULL: workspace or reserve */
+    const char *memory;  /* which of the two */
     int written;
-    int tensor;           /* -1: workspace or reserve */
-    int initial_or_final; /* value of a state before or after the call, no gradient */
-    char name[96];
 } Span;
+
+typedef struct Name {
+    char text[160];
+} Name;
+
+/* Names are made for messages only: a call checks dozens of arguments, and nearly always all are right. */
+static const char *name_of(const cell_desc *desc, const Span *span, Name *name) {
+    return span->arg ? cell_arg_name(desc, span->arg, name->text, sizeof name->text) : span->memory;
+}
 
 static cell_status check_place(cell_context *ctx, const cell_desc *desc, const Span *span, size_t alignment,
                                cell_error *err) {
+    Name name;
     if ((uintptr_t)span->start % alignment)
         return cell_fail(err, CELL_MISALIGNED, "%s: %s is at %p; wanted a multiple of %zu bytes", desc->key,
-                         span->name, (const void *)span->start, alignment);
+                         name_of(desc, span, &name), (const void *)span->start, alignment);
     const cell_backend *backend = ctx->backend;
-    if (!backend->check_pointer)
+    if (!backend->check_pointer || backend->check_pointer(ctx->self, span->start, "", NULL) == CELL_OK)
         return CELL_OK;
-    char what[256];
-    snprintf(what, sizeof what, "%.128s: %s", desc->key, span->name);
+    char what[320];
+    snprintf(what, sizeof what, "%.128s: %s", desc->key, name_of(desc, span, &name));
     return backend->check_pointer(ctx->self, span->start, what, err);
 }
 
@@ -118,36 +127,33 @@ static size_t alignment_of(const cell_context *ctx, const cell_desc *desc, cell_
 static cell_status check_arg(cell_context *ctx, const cell_desc *desc, const cell_arg *arg,
                              const int64_t *sizes, void *pointer, Span *span, cell_error *err) {
     int64_t elements;
+    Name name;
     size_t element = cell_dtype_bytes((cell_dtype)arg->dtype);
     cell_status status = cell_arg_count(desc, arg, sizes, &elements, err);
     if (status != CELL_OK)
         return status;
-    cell_arg_name(desc, arg, span->name, sizeof span->name);
+    *span = (Span){.start = pointer, .arg = arg, .written = cell_arg_written(desc, arg)};
     if (elements > INT64_MAX / 8)
         return cell_fail(err, CELL_BAD_SIZE, "%s: %s has %lld elements, more than can be addressed",
-                         desc->key, span->name, (long long)elements);
-    span->start = pointer;
+                         desc->key, name_of(desc, span, &name), (long long)elements);
     span->bytes = pointer ? (size_t)elements * element : 0;
-    span->written = cell_arg_written(desc, arg);
-    span->tensor = arg->tensor;
-    span->initial_or_final = desc->tensors[arg->tensor].kind == CELL_STATE && arg->role <= CELL_ROLE_FINAL;
     if (elements == 0)
         return CELL_OK;
     if (!pointer && !(arg->flags & CELL_ARG_OPTIONAL))
         return cell_fail(err, CELL_NULL_POINTER, "%s: %s is null; wanted %lld elements of %s", desc->key,
-                         span->name, (long long)elements, cell_dtype_name((cell_dtype)arg->dtype));
-    return pointer ? check_place(ctx, desc, span, alignment_of(ctx, desc, (cell_dtype)arg->dtype), err)
-                   : CELL_OK;
+                         name_of(desc, span, &name), (long long)elements,
+                         cell_dtype_name((cell_dtype)arg->dtype));
+    if (!pointer)
+        return CELL_OK;
+    return check_place(ctx, desc, span, alignment_of(ctx, desc, (cell_dtype)arg->dtype), err);
 }
 
 static cell_status check_memory(cell_context *ctx, const cell_desc *desc, const char *name, void *pointer,
                                 size_t bytes, size_t need, Span *span, cell_error *err) {
-    *span = (Span){.start = pointer, .bytes = pointer ? bytes : 0, .written = 1, .tensor = -1};
-    snprintf(span->name, sizeof span->name, "%s", name);
-    if (!pointer || need == 0) {
-        span->bytes = 0;
+    int used = pointer && need > 0;
+    *span = (Span){.start = pointer, .bytes = used ? bytes : 0, .memory = name, .written = 1};
+    if (!used)
         return CELL_OK;
-    }
     if (bytes < need)
         return cell_fail(err, CELL_TOO_SMALL, "%s: %s has %zu bytes; wanted %zu", desc->key, name, bytes,
                          need);
@@ -155,26 +161,24 @@ static cell_status check_memory(cell_context *ctx, const cell_desc *desc, const 
 }
 
 static int overlap(const Span *a, const Span *b) {
-    if (a->bytes == 0 || b->bytes == 0)
-        return 0;
     uintptr_t x = (uintptr_t)a->start, y = (uintptr_t)b->start;
-    return x < y + b->bytes && y < x + a->bytes;
+    return a->bytes && b->bytes && x < y + b->bytes && y < x + a->bytes;
 }
 
 /* Initial and final value of one state may be the same buffer, nothing else. */
 static int may_share(const Span *a, const Span *b) {
-    return a->tensor >= 0 && a->tensor == b->tensor && a->initial_or_final && b->initial_or_final &&
-           a->start == b->start;
+    return a->arg && b->arg && a->arg->tensor == b->arg->tensor && a->start == b->start &&
+           a->arg->role == CELL_ROLE_VALUE && b->arg->role == CELL_ROLE_FINAL;
 }
 
 static cell_status check_overlap(const cell_desc *desc, const Span *spans, int n_spans, cell_error *err) {
     for (int i = 0; i < n_spans; i++) {
         for (int j = i + 1; j < n_spans; j++) {
-            if (!(spans[i].written || spans[j].written) || !overlap(&spans[i], &spans[j]))
-                continue;
-            if (!may_share(&spans[i], &spans[j]))
+            const Span *a = &spans[i], *b = &spans[j];
+            Name first, second;
+            if ((a->written || b->written) && overlap(a, b) && !may_share(a, b))
                 return cell_fail(err, CELL_BAD_ARGUMENT, "%s: %s and %s overlap in memory", desc->key,
-                                 spans[i].name, spans[j].name);
+                                 name_of(desc, a, &first), name_of(desc, b, &second));
         }
     }
     return CELL_OK;

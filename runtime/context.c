@@ -65,9 +65,13 @@ static void give_message(char *message, size_t bytes, const cell_error *err) {
         snprintf(message, bytes, "%s", err->text);
 }
 
-static int environment_set(const char *name) {
-    const char *value = getenv(name);
-    return value && *value && strcmp(value, "0") != 0;
+/* CELL_VERBOSE: absent, empty or 0 is silence; a word that is no number is 1. */
+static int verbosity(void) {
+    const char *value = getenv("CELL_VERBOSE");
+    if (!value || !*value || strcmp(value, "0") == 0)
+        return 0;
+    int level = atoi(value);
+    return level > 0 ? level : 1;
 }
 
 static cell_status create_on(cell_context **out, const cell_backend *backend, int device, cell_error *err) {
@@ -76,7 +80,7 @@ static cell_status create_on(cell_context **out, const cell_backend *backend, in
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a context");
     ctx->owner = &owner_mark;
     ctx->backend = backend;
-    ctx->verbose = environment_set("CELL_VERBOSE");
+    ctx->verbose = verbosity();
     cell_status status = backend->create(&ctx->self, device, err);
     if (status != CELL_OK) {
         free(ctx);
@@ -116,7 +120,7 @@ static cell_status create_auto(cell_context **out, int device, cell_error *err) 
     cell_status status = create_cuda(out, device, err);
     if (status != CELL_NO_DEVICE || device > 0)
         return status;
-    if (environment_set("CELL_VERBOSE"))
+    if (verbosity())
         fprintf(stderr, "cell: %s: taking the reference backend\n", err->text);
     return create_on(out, cell_reference_backend(), 0, err);
 }
@@ -208,11 +212,14 @@ cell_status cell_context_workspace(cell_context *ctx, size_t bytes) {
 
 cell_status cell_context_set_stream(cell_context *ctx, void *stream) {
     cell_status status = cell_context_check(ctx);
-    /* The workspace goes back in the order of the old stream; on the new one, its last use might not be over.
-     */
+    if (status != CELL_OK || stream == ctx->stream)
+        return status;
+    status = drop_workspace(ctx); /* it goes back in the order of the old stream */
     if (status == CELL_OK)
-        status = drop_workspace(ctx);
-    return status == CELL_OK ? ctx->backend->set_stream(ctx->self, stream, &ctx->error) : status;
+        status = ctx->backend->set_stream(ctx->self, stream, &ctx->error);
+    if (status == CELL_OK)
+        ctx->stream = stream;
+    return status;
 }
 
 const char *cell_last_error(const cell_context *ctx) {

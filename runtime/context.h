@@ -20,11 +20,12 @@ struct cell_context {
     const cell_backend *backend;
     void *self; /* the backend's */
     cell_error error;
+    void *stream;    /* as the caller gave it */
     void *workspace; /* for calls that bring none; grows, never shrinks */
     size_t workspace_bytes;
     cell_graph_entry graphs[CELL_GRAPH_CACHE];
     uint64_t clock;
-    int verbose;      /* CELL_VERBOSE is set and not 0 */
+    int verbose;      /* CELL_VERBOSE: 1 says what is unusual, 2 waits for and times every operation */
     int graph_warned; /* a failed capture was reported */
 };
 

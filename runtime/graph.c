@@ -79,7 +79,7 @@ static cell_status record(cell_run *run, int at, void **graph) {
 }
 
 static int can_record(const cell_run *run) {
-    if (run->text || run->recording || !run->ctx->backend->graph_begin)
+    if (run->text || run->recording || run->ctx->verbose > 1 || !run->ctx->backend->graph_begin)
         return 0;
     return !run->ctx->backend->graph_busy(run->ctx->self);
 }

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 cell_status cell_run_eval(const cell_run *run, cell_expr expr, int64_t absent, int64_t *value) {
     cell_scope scope = {.sizes = run->sizes,
@@ -280,30 +281,57 @@ cell_status cell_run_loop(cell_run *run, int at) {
     return status;
 }
 
-static cell_status run_one(cell_run *run, int at) {
-    const cell_op *op = &run->plan->ops[at];
-    if (run->text)
-        cell_text_add(run->text, "%*s%d %s: ", 2 * run->n_loops, "", at, op->name);
-    cell_status status;
+/* Puts the cell and the operation before a message that does not name them. */
+static cell_status name_failure(const cell_run *run, const cell_op *op, cell_status status) {
+    cell_error plain = *run->err;
+    if (strncmp(plain.text, run->desc->key, strlen(run->desc->key)) == 0)
+        return status;
+    return cell_fail(run->err, status, "%.128s: %.64s: %.800s", run->desc->key, op->name, plain.text);
+}
+
+/* Waits for one operation and says how long it took, so that a fault on the device is seen where it happened.
+ */
+static cell_status finish_aloud(const cell_run *run, const cell_op *op, int at,
+                                const struct timespec *start) {
+    struct timespec now;
+    cell_status status = run->ctx->backend->sync(run->ctx->self, run->err);
+    timespec_get(&now, TIME_UTC);
+    double us = (double)(now.tv_sec - start->tv_sec) * 1e6 + (double)(now.tv_nsec - start->tv_nsec) * 1e-3;
+    fprintf(stderr, "cell: %s: %*s%d %s: %.1f us%s\n", run->desc->key, 2 * run->n_loops, "", at, op->name, us,
+            status == CELL_OK ? "" : ": failed");
+    return status;
+}
+
+static cell_status run_simple(const cell_run *run, const cell_op *op) {
     switch ((cell_op_kind)op->kind) {
     case CELL_OP_GEMM:
-        status = run_gemm(run, op);
-        break;
+        return run_gemm(run, op);
     case CELL_OP_KERNEL:
-        status = run_kernel(run, op);
-        break;
-    case CELL_OP_LOOP:
-        return op->flags & CELL_OP_GRAPH ? cell_run_loop_graph(run, at) : cell_run_loop(run, at);
+        return run_kernel(run, op);
     case CELL_OP_FILL:
     case CELL_OP_COPY:
-        status = run_memory(run, op);
-        break;
+        return run_memory(run, op);
     default:
         return wrong_plan(run, op->name, "unknown operation");
     }
+}
+
+static cell_status run_one(cell_run *run, int at) {
+    const cell_op *op = &run->plan->ops[at];
+    struct timespec start;
+    int aloud = run->ctx && run->ctx->verbose > 1 && !run->recording;
+    if (run->text)
+        cell_text_add(run->text, "%*s%d %s: ", 2 * run->n_loops, "", at, op->name);
+    if (op->kind == CELL_OP_LOOP)
+        return op->flags & CELL_OP_GRAPH ? cell_run_loop_graph(run, at) : cell_run_loop(run, at);
+    if (aloud)
+        timespec_get(&start, TIME_UTC);
+    cell_status status = run_simple(run, op);
+    if (status == CELL_OK && aloud)
+        status = finish_aloud(run, op, at, &start);
     if (run->text)
         cell_text_add(run->text, "\n");
-    return status;
+    return status == CELL_OK ? status : name_failure(run, op, status);
 }
 
 /* How many operations the one at this index spans: a loop takes its body along. 0: the plan is wrong. */

@@ -2,7 +2,7 @@
  * sizes down to 0, optional arguments, accumulation, in-place states, graphs; size expressions; every
  * refusal, and that a refused call wrote nothing. */
 #include "expect.h"
-#include "toy_cell.c"
+#include "toy_cell.h"
 
 #include <math.h>
 
