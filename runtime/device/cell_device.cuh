@@ -1,39 +1,49 @@
 // The device library: everything a generated kernel may call.
 //
-// In: generated `.cu` files include this header and nothing else. Out: the same source compiles with nvcc (sm_80 and
-// later) or NVRTC into GPU code, and with g++ or clang++ against tests/emulator/ into CPU code that runs under
-// AddressSanitizer. Guaranteed: both sides offer the same names with the same meaning; on the GPU each name is a plain
-// instruction or two (a `cell_smem<T>` is a `T *`), on the emulator each one checks its own misuse.
+// In: generated `.cu` files include this header and nothing else. Out: the same source compiles with nvcc
+// (sm_80 and later) or NVRTC into GPU code, and with g++ or clang++ against tests/emulator/ into CPU code
+// that runs under AddressSanitizer. Guaranteed: both sides offer the same names with the same meaning; on the
+// GPU each name is an instruction or a few (a `cell_smem<T>` is a `T *`), on the emulator each one checks its
+// own misuse.
 //
 // Rules for generated code
-//  - `extern "C" __global__ void __launch_bounds__(threads) k(const __grid_constant__ cell_kernel_args args)`.
-//  - Blocks are one-dimensional, a multiple of 32 threads. Warp and block primitives are called by all threads of the warp
-//    or block, convergently; a kernel with barriers has no early return.
-//  - Shared memory is dynamic: `auto cursor = cell_shared(); cell_smem<float> a = cell_carve<float>(cursor, n);`. The launch
-//    asks for the sum of `cell_carve_bytes<T>(n)`. Elements are read as `float v = a[i];` and written as `a[i] = v;`.
-//    (`auto v = a[i]` is a reference on the emulator: state the type. There is no `&a[i]`: write `a + i`.)
-//  - No PTX, cooperative groups, static __shared__, spins, or CUDA intrinsics: the names below replace them.
+//  - A kernel is `extern "C" __global__ void __launch_bounds__(threads) k(const __grid_constant__
+//    cell_kernel_args args)`.
+//  - Blocks are one-dimensional, a multiple of 32 threads. Warp and block primitives are called by all
+//  threads
+//    of the warp or block, convergently; a kernel with barriers has no early return.
+//  - Shared memory is dynamic: `auto cursor = cell_shared();`, then for each array `cell_smem<float> a =
+//    cell_carve<float>(cursor, n);`. The launch asks for the sum of `cell_carve_bytes<T>(n)`. Elements are
+//    read as `float v = a[i];` and written as `a[i] = v;`. (`auto v = a[i]` is a reference on the emulator:
+//    state the type. There is no `&a[i]`: write `a + i`.)
+//  - A shuffle does not order shared memory: between a write and another lane's read stands a barrier.
+//  - No PTX, cooperative groups, static __shared__, spins or CUDA intrinsics: the names below replace them.
+//    `CELL_UNROLL` stands for `#pragma unroll`.
 //
-// Overview (see the included files for each contract)
-//  types      cell_bf16 cell_f16 cell_compute<T>  cell_load<C>(p) cell_load_ro<C>(p) cell_store(p, v)
-//             cell_load_vec<N>(dst, p) cell_load_vec_ro<N>(dst, p) cell_store_vec<N>(p, src)  cell_convert<To>(v)
-//             cell_round_to<T>(v): through storage and back
-//  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps() cell_block_index(axis) cell_block_count(axis)
+// Overview (the included files hold the contracts)
+//  types      cell_bf16 cell_f16 cell_compute<T>::type  cell_load<C>(p) cell_load_ro<C>(p) cell_store(p, v)
+//             cell_load_vec<N>(dst, p) cell_load_vec_ro<N>(dst, p) cell_store_vec<N>(p, src)
+//             cell_convert<To>(v) cell_round_to<T>(v): through storage and back
+//  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
+//             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
 //  sync       cell_barrier() cell_warp_barrier() cell_barrier_arrive(id, count) cell_barrier_wait(id, count)
 //             cell_split_carve(cursor) cell_split_init(b) cell_split_arrive(b) cell_split_wait(b)
-//             cell_cluster_arrive() cell_cluster_wait() cell_cluster_barrier() cell_cluster_rank() cell_cluster_size()
-//             cell_cluster_store(p, rank, v) cell_cluster_load(p, rank)
+//             cell_cluster_arrive() cell_cluster_wait() cell_cluster_barrier() cell_cluster_rank()
+//             cell_cluster_size() cell_cluster_store(p, rank, v) cell_cluster_load(p, rank)
 //             cell_counter_post(p) cell_counter_wait(p, value) cell_block_post(p) cell_block_wait(p, value)
 //             cell_grid_barrier(p)
-//  shuffles   cell_shfl_xor(v, mask) cell_shfl(v, lane) cell_shfl_up(v, n) cell_shfl_down(v, n) cell_any(p) cell_all(p)
+//  shuffles   cell_shfl_xor(v, mask) cell_shfl(v, lane) cell_shfl_up(v, n) cell_shfl_down(v, n)
+//             cell_any(p) cell_all(p)
 //  reduce     cell_warp_sum(v) cell_group_sum<G>(v) cell_stride_sum<S, G>(v), the same with max, min, prod
+//             cell_stride_reduce_all<Op, S, G>(v[R])  cell_block_sum(v, smem), and max, min, prod
 //             cell_reduce_scatter<S, G>(v[R]) cell_scatter_first<S, G, R>() cell_scatter_count(G, R)
-//             cell_all_gather<S, G>(out[R], in)  cell_block_sum(v, smem), and max, min, prod
+//             cell_all_gather<S, G>(out[R], in)
 //  copies     cell_cp_async<bytes>(smem, gmem) cell_cp_async_zfill<bytes>(smem, gmem, valid)
 //             cell_cp_async_commit() cell_cp_async_wait<N>()
 //  math       cell_exp ... cell_relu, cell_fast_tanh cell_fast_exp cell_fast_sigmoid cell_coarse_sigmoid
-//  mma        cell_mma (bf16 and f16 m16n8k16, tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_store_c
+//  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
+//             cell_mma_store_c, cell_mma_zero
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 

@@ -1,7 +1,9 @@
-// The CUDA side of the device library: storage types, indices, barriers, shuffles, counters, asynchronous copies.
+// The CUDA side of the device library: storage types, indices, barriers, shuffles, counters, asynchronous
+// copies.
 //
-// In: nvcc or NVRTC, sm_80 or later (clusters: sm_90). Out: the primitives that cell_device.cuh lists. Guaranteed: no
-// state, no headers beyond the compiler's own, each primitive one or a few instructions after inlining.
+// In: nvcc or NVRTC, sm_80 or later (clusters: sm_90). Out: the primitives that cell_device.cuh lists.
+// Guaranteed: no state, no headers beyond the compiler's own, each primitive one or a few instructions after
+// inlining.
 #ifndef CELL_DEVICE_CUDA_CUH
 #define CELL_DEVICE_CUDA_CUH
 
@@ -77,7 +79,10 @@ template <class To, class From> struct cell_conversion {
     __device__ __forceinline__ static To apply(From v) { return (To)v; }
 };
 template <class To> struct cell_conversion<To, cell_bf16> {
-    __device__ __forceinline__ static To apply(cell_bf16 v) { return (To)__uint_as_float((uint32_t)v.bits << 16); }
+    __device__ __forceinline__ static To apply(cell_bf16 v)
+    {
+        return (To)__uint_as_float((uint32_t)v.bits << 16);
+    }
 };
 template <class To> struct cell_conversion<To, cell_f16> {
     __device__ __forceinline__ static To apply(cell_f16 v) { return (To)cell_detail_f16_value(v.bits); }
@@ -121,8 +126,8 @@ template <class C, class T> __device__ __forceinline__ C cell_load_ro(const T *p
 
 template <class T, class C> __device__ __forceinline__ void cell_store(T *p, C v) { *p = cell_convert<T>(v); }
 
-// N consecutive elements. The address must be aligned to the smaller of 16 bytes and N elements (the emulator checks it);
-// accesses are that wide.
+// N consecutive elements. The address must be aligned to the smaller of 16 bytes and N elements (the emulator
+// checks it); accesses are that wide.
 
 __host__ __device__ constexpr int cell_detail_chunk(int bytes) { return bytes >= 16 ? 16 : bytes; }
 
@@ -202,8 +207,8 @@ template <class T> __host__ __device__ constexpr int64_t cell_carve_bytes(int64_
     return (count * (int64_t)sizeof(T) + 15) / 16 * 16;
 }
 
-// The next `count` elements at the cursor, 16-byte aligned; moves the cursor behind them. All threads carve the same arrays in
-// the same order; a cursor's place is carved with one size only.
+// The next `count` elements at the cursor, 16-byte aligned; moves the cursor behind them. All threads carve
+// the same arrays in the same order; a cursor's place is carved with one size only.
 template <class T> __device__ __forceinline__ cell_smem<T> cell_carve(unsigned char *&cursor, int64_t count)
 {
     T *p = reinterpret_cast<T *>(cursor);
@@ -216,19 +221,19 @@ template <class T> __device__ __forceinline__ cell_smem<T> cell_carve(unsigned c
 __device__ __forceinline__ void cell_barrier() { __syncthreads(); }
 __device__ __forceinline__ void cell_warp_barrier() { __syncwarp(CELL_FULL_MASK); }
 
-// Named barriers between groups of whole warps, id 1 to 15: `count` threads in all, those that arrive (and go on) and those
-// that wait. For producers and consumers; threads that do both use a split barrier.
+// Named barriers between groups of whole warps, id 1 to 15: `count` threads in all, those that arrive (and go
+// on) and those that wait. For producers and consumers; threads that do both use a split barrier.
 __device__ __forceinline__ void cell_barrier_arrive(int id, int count)
 {
-    asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(count) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 __device__ __forceinline__ void cell_barrier_wait(int id, int count)
 {
-    asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(count) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 
-// A split barrier over the whole block: arrive, do other work, wait. Every thread calls each function; between two arrives there
-// is a wait. What a thread wrote before its arrive is seen by all after their wait.
+// A split barrier over the whole block: arrive, do other work, wait. Every thread calls each function;
+// between two arrives there is a wait. What a thread wrote before its arrive is seen by all after their wait.
 struct cell_split_barrier {
     unsigned int address;
     unsigned int phase;
@@ -252,7 +257,8 @@ __device__ __forceinline__ void cell_split_arrive(const cell_split_barrier &b)
 {
     __syncwarp(CELL_FULL_MASK);
     if (cell_lane() == 0)
-        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(b.address) : "memory");
+        asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(b.address)
+                     : "memory");
 }
 
 __device__ __forceinline__ void cell_split_wait(cell_split_barrier &b)
@@ -260,15 +266,17 @@ __device__ __forceinline__ void cell_split_wait(cell_split_barrier &b)
     unsigned int done = 0;
     while (!done) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(b.address), "r"(b.phase)
-                     : "memory");
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(done)
+            : "r"(b.address), "r"(b.phase)
+            : "memory");
 #else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(b.address), "r"(b.phase)
-                     : "memory");
+        asm volatile(
+            "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(done)
+            : "r"(b.address), "r"(b.phase)
+            : "memory");
 #endif
     }
     b.phase ^= 1;
@@ -313,12 +321,14 @@ __device__ __forceinline__ unsigned int cell_detail_remote(const void *p, int ra
 {
     unsigned int local = (unsigned int)__cvta_generic_to_shared(p);
     unsigned int remote = local;
-    CELL_NEEDS_SM90(asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank)));
+    CELL_NEEDS_SM90(asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                                 : "=r"(remote)
+                                 : "r"(local), "r"(rank)));
     return remote;
 }
 
-// Element *p of the block `rank` of the cluster, for a p into this block's shared memory. T of 2, 4 or 8 bytes. Ordered by the
-// cluster barrier; a block must not end while others may still reach into it.
+// Element *p of the block `rank` of the cluster, for a p into this block's shared memory. T of 2, 4 or 8
+// bytes. Ordered by the cluster barrier; a block must not end while others may still reach into it.
 template <class T> __device__ __forceinline__ void cell_cluster_store(T *p, int rank, T v)
 {
     const unsigned int at = cell_detail_remote(p, rank);
@@ -364,12 +374,14 @@ template <class T> __device__ __forceinline__ T cell_cluster_load(T *p, int rank
     return v;
 }
 
-// Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be resident: cooperative
-// launches only. A post releases what the thread wrote, or saw through a barrier; a wait acquires it.
+// Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be
+// resident: cooperative launches only. A post releases what the thread wrote, or saw through a barrier; a
+// wait acquires it.
 
 __device__ __forceinline__ void cell_counter_post(unsigned int *counter)
 {
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(counter)), "r"(1u) : "memory");
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(counter)), "r"(1u)
+                 : "memory");
 }
 
 __device__ __forceinline__ unsigned int cell_detail_counter_read(const unsigned int *counter)
@@ -391,7 +403,8 @@ __device__ __forceinline__ void cell_counter_wait(const unsigned int *counter, u
     }
 }
 
-// The same for a whole block: all of the block's writes are posted, all of its threads have waited. One barrier each.
+// The same for a whole block: all of the block's writes are posted, all of its threads have waited. One
+// barrier each.
 __device__ __forceinline__ void cell_block_post(unsigned int *counter)
 {
     __syncthreads();
@@ -405,8 +418,8 @@ __device__ __forceinline__ void cell_block_wait(const unsigned int *counter, uns
     __syncthreads();
 }
 
-// All blocks of a cooperative grid. The counter is used for nothing else and only ever grows: each block that comes reads off
-// which round it belongs to.
+// All blocks of a cooperative grid. The counter is used for nothing else and only ever grows: each block that
+// comes reads off which round it belongs to.
 __device__ __forceinline__ void cell_grid_barrier(unsigned int *counter)
 {
     __syncthreads();
@@ -428,8 +441,14 @@ template <class T> __device__ __forceinline__ T cell_shfl_xor(T v, int mask)
 {
     return __shfl_xor_sync(CELL_FULL_MASK, v, mask);
 }
-template <class T> __device__ __forceinline__ T cell_shfl(T v, int lane) { return __shfl_sync(CELL_FULL_MASK, v, lane); }
-template <class T> __device__ __forceinline__ T cell_shfl_up(T v, int n) { return __shfl_up_sync(CELL_FULL_MASK, v, n); }
+template <class T> __device__ __forceinline__ T cell_shfl(T v, int lane)
+{
+    return __shfl_sync(CELL_FULL_MASK, v, lane);
+}
+template <class T> __device__ __forceinline__ T cell_shfl_up(T v, int n)
+{
+    return __shfl_up_sync(CELL_FULL_MASK, v, n);
+}
 template <class T> __device__ __forceinline__ T cell_shfl_down(T v, int n)
 {
     return __shfl_down_sync(CELL_FULL_MASK, v, n);
@@ -437,21 +456,22 @@ template <class T> __device__ __forceinline__ T cell_shfl_down(T v, int n)
 __device__ __forceinline__ bool cell_any(bool p) { return __any_sync(CELL_FULL_MASK, p) != 0; }
 __device__ __forceinline__ bool cell_all(bool p) { return __all_sync(CELL_FULL_MASK, p) != 0; }
 
-// Asynchronous copies from global to shared memory, of 4, 8 or 16 bytes, both addresses aligned to that. The data is there after
-// a wait, for the thread that copied; for the others after a barrier behind that wait.
+// Asynchronous copies from global to shared memory, of 4, 8 or 16 bytes, both addresses aligned to that. The
+// data is there after a wait, for the thread that copied; for the others after a barrier behind that wait.
 
-template <int Bytes, class T> __device__ __forceinline__ void cell_cp_async_zfill(T *smem, const T *gmem, bool valid)
+template <int Bytes, class T>
+__device__ __forceinline__ void cell_cp_async_zfill(T *smem, const T *gmem, bool valid)
 {
     static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async copies 4, 8 or 16 bytes");
     const unsigned int to = (unsigned int)__cvta_generic_to_shared(smem);
     const unsigned int from_bytes = valid ? Bytes : 0;
     if constexpr (Bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(__cvta_generic_to_global(gmem)),
-                     "r"(from_bytes)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),
+                     "l"(__cvta_generic_to_global(gmem)), "r"(from_bytes)
                      : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(__cvta_generic_to_global(gmem)),
-                     "r"(from_bytes), "n"(Bytes)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to),
+                     "l"(__cvta_generic_to_global(gmem)), "r"(from_bytes), "n"(Bytes)
                      : "memory");
 }
 
@@ -460,8 +480,12 @@ template <int Bytes, class T> __device__ __forceinline__ void cell_cp_async(T *s
     cell_cp_async_zfill<Bytes>(smem, gmem, true);
 }
 
-// Closes the group of the copies made since the last commit. wait<N> returns when all groups but the N youngest have landed.
-__device__ __forceinline__ void cell_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Closes the group of the copies made since the last commit. wait<N> returns when all groups but the N
+// youngest have landed.
+__device__ __forceinline__ void cell_cp_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int N> __device__ __forceinline__ void cell_cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
@@ -500,10 +524,10 @@ __device__ __forceinline__ uint32_t cell_detail_tf32_bits(float v)
     return r;
 }
 
-#define CELL_DETAIL_MMA16(type)                                                                               \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                       \
-                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                       \
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                             \
+#define CELL_DETAIL_MMA16(type)                                                                              \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                      \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                      \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                            \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
 __device__ __forceinline__ void cell_detail_mma(cell_bf16, float (&c)[4], const uint32_t (&a)[4],

@@ -1,9 +1,9 @@
 // One function per operator of the language, in float and double, for both sides of the device library.
 //
-// In: the C math functions, and the three approximations that each side supplies (cell_detail_tanh_approx, _ex2_approx,
-// _rcp_approx). Out: cell_NAME(x). Guaranteed: within a few ulp over the whole range, the right limits at infinities and
-// large arguments, NaN in gives NaN out. The cell_fast_* functions are for kernels whose storage is bf16 or f16; their error
-// stands beside each.
+// In: the C math functions, and the three approximations that each side supplies (cell_detail_tanh_approx,
+// _ex2_approx, _rcp_approx). Out: cell_NAME(x). Guaranteed: within a few ulp over the whole range, the right
+// limits at infinities and large arguments, NaN in gives NaN out. The cell_fast_* functions are for kernels
+// whose storage is bf16 or f16; their error stands beside each.
 #ifndef CELL_DEVICE_MATH_CUH
 #define CELL_DEVICE_MATH_CUH
 
@@ -11,8 +11,8 @@
 #include <math.h>
 #endif
 
-#define CELL_DEFINE_MATH1(name, f32, f64)                                                                     \
-    __device__ __forceinline__ float cell_##name(float x) { return f32(x); }                                  \
+#define CELL_DEFINE_MATH1(name, f32, f64)                                                                    \
+    __device__ __forceinline__ float cell_##name(float x) { return f32(x); }                                 \
     __device__ __forceinline__ double cell_##name(double x) { return f64(x); }
 
 CELL_DEFINE_MATH1(exp, expf, exp)
@@ -44,7 +44,8 @@ __device__ __forceinline__ double cell_fma(double a, double b, double c) { retur
 template <class T> __device__ __forceinline__ T cell_detail_max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> __device__ __forceinline__ T cell_detail_min(T a, T b) { return a < b || a != a ? a : b; }
 
-// 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the smallest results.
+// 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
+// smallest results.
 template <class T> __device__ __forceinline__ T cell_detail_sigmoid(T x)
 {
     const T e = cell_exp(-cell_fabs(x));
@@ -86,19 +87,19 @@ template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
     return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
 }
 
-#define CELL_DEFINE_FROM_DETAIL(T)                                                                            \
-    __device__ __forceinline__ T cell_max(T a, T b) { return cell_detail_max(a, b); }                         \
-    __device__ __forceinline__ T cell_min(T a, T b) { return cell_detail_min(a, b); }                         \
-    __device__ __forceinline__ T cell_clamp(T x, T lo, T hi) { return cell_min(cell_max(x, lo), hi); }        \
-    __device__ __forceinline__ T cell_sigmoid(T x) { return cell_detail_sigmoid(x); }                         \
-    __device__ __forceinline__ T cell_logsigmoid(T x) { return cell_detail_logsigmoid(x); }                   \
-    __device__ __forceinline__ T cell_softplus(T x) { return cell_detail_softplus(x); }                       \
-    __device__ __forceinline__ T cell_silu(T x) { return cell_detail_gated(x, cell_detail_sigmoid(x)); }      \
-    __device__ __forceinline__ T cell_gelu(T x) { return cell_detail_gelu(x); }                               \
-    __device__ __forceinline__ T cell_gelu_tanh(T x) { return cell_detail_gelu_tanh(x); }                     \
-    __device__ __forceinline__ T cell_softsign(T x) { return x / (T(1) + cell_fabs(x)); }                     \
-    __device__ __forceinline__ T cell_elu(T x) { return x > T(0) ? x : cell_expm1(x); }                       \
-    __device__ __forceinline__ T cell_sign(T x) { return cell_detail_sign(x); }                               \
+#define CELL_DEFINE_FROM_DETAIL(T)                                                                           \
+    __device__ __forceinline__ T cell_max(T a, T b) { return cell_detail_max(a, b); }                        \
+    __device__ __forceinline__ T cell_min(T a, T b) { return cell_detail_min(a, b); }                        \
+    __device__ __forceinline__ T cell_clamp(T x, T lo, T hi) { return cell_min(cell_max(x, lo), hi); }       \
+    __device__ __forceinline__ T cell_sigmoid(T x) { return cell_detail_sigmoid(x); }                        \
+    __device__ __forceinline__ T cell_logsigmoid(T x) { return cell_detail_logsigmoid(x); }                  \
+    __device__ __forceinline__ T cell_softplus(T x) { return cell_detail_softplus(x); }                      \
+    __device__ __forceinline__ T cell_silu(T x) { return cell_detail_gated(x, cell_detail_sigmoid(x)); }     \
+    __device__ __forceinline__ T cell_gelu(T x) { return cell_detail_gelu(x); }                              \
+    __device__ __forceinline__ T cell_gelu_tanh(T x) { return cell_detail_gelu_tanh(x); }                    \
+    __device__ __forceinline__ T cell_softsign(T x) { return x / (T(1) + cell_fabs(x)); }                    \
+    __device__ __forceinline__ T cell_elu(T x) { return x > T(0) ? x : cell_expm1(x); }                      \
+    __device__ __forceinline__ T cell_sign(T x) { return cell_detail_sign(x); }                              \
     __device__ __forceinline__ T cell_relu(T x) { return x < T(0) ? T(0) : x; }
 
 CELL_DEFINE_FROM_DETAIL(float)
@@ -112,7 +113,10 @@ __device__ __forceinline__ int cell_min(int a, int b) { return a < b ? a : b; }
 __device__ __forceinline__ float cell_fast_tanh(float x) { return cell_detail_tanh_approx(x); }
 
 // exp to (2^-21 + |x| 2^-23) relative; results below 2^-126 are 0.
-__device__ __forceinline__ float cell_fast_exp(float x) { return cell_detail_ex2_approx(x * 1.4426950408889634f); }
+__device__ __forceinline__ float cell_fast_exp(float x)
+{
+    return cell_detail_ex2_approx(x * 1.4426950408889634f);
+}
 
 // sigmoid to 2^-18 relative for |x| < 16 (two special-function operations); 0 below about -88.
 __device__ __forceinline__ float cell_fast_sigmoid(float x)
@@ -120,7 +124,8 @@ __device__ __forceinline__ float cell_fast_sigmoid(float x)
     return cell_detail_rcp_approx(1.0f + cell_detail_ex2_approx(x * -1.4426950408889634f));
 }
 
-// sigmoid to 2^-11.9 absolute with one special-function operation. Not for gates that are multiplied over many steps.
+// sigmoid to 2^-11.9 absolute with one special-function operation. Not for gates that are multiplied over
+// many steps.
 __device__ __forceinline__ float cell_coarse_sigmoid(float x)
 {
     return cell_fma(0.5f, cell_detail_tanh_approx(0.5f * x), 0.5f);

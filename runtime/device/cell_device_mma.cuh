@@ -1,8 +1,8 @@
 // Matrix products on tensor cores, one warp, f32 accumulators, for both sides of the device library.
 //
-// In: fragments that the load functions fill from rows in global or shared memory. Out: C += A B with A [16, k], B [k, 8],
-// k = 16 for bf16 and f16, 8 for tf32. Guaranteed: the placement of elements in lanes is known to this file only. All calls are
-// made by the whole warp.
+// In: fragments that the load functions fill from rows in global or shared memory. Out: C += A B with A [16,
+// k], B [k, 8], k = 16 for bf16 and f16, 8 for tf32. Guaranteed: the placement of elements in lanes is known
+// to this file only. All calls are made by the whole warp.
 //
 // Type tags: cell_bf16, cell_f16, cell_tf32 (f32 values rounded to 10 bits of fraction).
 #ifndef CELL_DEVICE_MMA_CUH
@@ -25,14 +25,13 @@ template <> struct cell_mma_shape<cell_tf32> {
     static constexpr int m = 16, n = 8, k = 8;
 };
 
-// One register of a fragment: elements (row, k0) and (row, k0 + 1) of 16 bits, or one tf32. `step` is the distance of
-// elements along k, `p` points at the first.
+// One register of a fragment: elements (row, k0) and (row, k0 + 1) of 16 bits, or one tf32. `step` is the
+// distance of elements along k, `p` points at the first.
 template <class T> struct cell_mma_word {
     template <class P> __device__ __forceinline__ static uint32_t load(P p, int64_t step)
     {
-        const float lo = cell_load<float>(p);
-        const float hi = cell_load<float>(p + step);
-        return (uint32_t)cell_convert<T>(lo).bits | (uint32_t)cell_convert<T>(hi).bits << 16;
+        const T lo = cell_load<T>(p), hi = cell_load<T>(p + step);
+        return (uint32_t)lo.bits | (uint32_t)hi.bits << 16;
     }
 };
 template <> struct cell_mma_word<cell_tf32> {
@@ -50,8 +49,9 @@ template <class T> __device__ __forceinline__ int cell_mma_inner(int r)
 }
 
 // A[i, k] stands at p[i * row_stride + k * k_stride]; P is a pointer or a cell_smem to any storage type.
-template <class T, class P>
-__device__ __forceinline__ void cell_mma_load_a(cell_mma_a<T> &a, P p, int64_t row_stride, int64_t k_stride = 1)
+template <class T, class P> __device__ __forceinline__ void cell_mma_load_a(cell_mma_a<T> &a, P p,
+                                                                            int64_t row_stride,
+                                                                            int64_t k_stride = 1)
 {
     const int row = cell_lane() >> 2;
     CELL_UNROLL
@@ -60,14 +60,17 @@ __device__ __forceinline__ void cell_mma_load_a(cell_mma_a<T> &a, P p, int64_t r
             p + (row + (r & 1) * 8) * row_stride + cell_mma_inner<T>(r >> 1) * k_stride, k_stride);
 }
 
-// B[k, j] stands at p[k * k_stride + j * column_stride]; the default is a B whose columns are contiguous along k.
-template <class T, class P>
-__device__ __forceinline__ void cell_mma_load_b(cell_mma_b<T> &b, P p, int64_t column_stride, int64_t k_stride = 1)
+// B[k, j] stands at p[k * k_stride + j * column_stride]; the default is a B whose columns are contiguous
+// along k.
+template <class T, class P> __device__ __forceinline__ void cell_mma_load_b(cell_mma_b<T> &b, P p,
+                                                                            int64_t column_stride,
+                                                                            int64_t k_stride = 1)
 {
     const int column = cell_lane() >> 2;
     CELL_UNROLL
     for (int r = 0; r < 2; r++)
-        b.x[r] = cell_mma_word<T>::load(p + column * column_stride + cell_mma_inner<T>(r) * k_stride, k_stride);
+        b.x[r] =
+            cell_mma_word<T>::load(p + column * column_stride + cell_mma_inner<T>(r) * k_stride, k_stride);
 }
 
 // Register r of C is the element (cell_mma_c_row(r), cell_mma_c_column(r)) of the 16 x 8 tile.
@@ -88,7 +91,8 @@ template <class P> __device__ __forceinline__ void cell_mma_load_c(cell_mma_c &c
         c.x[r] = cell_load<float>(p + cell_mma_c_row(r) * row_stride + cell_mma_c_column(r));
 }
 
-template <class P> __device__ __forceinline__ void cell_mma_store_c(P p, int64_t row_stride, const cell_mma_c &c)
+template <class P>
+__device__ __forceinline__ void cell_mma_store_c(P p, int64_t row_stride, const cell_mma_c &c)
 {
     CELL_UNROLL
     for (int r = 0; r < 4; r++)

@@ -1,12 +1,13 @@
 // Reductions over lanes, warps and blocks, for both sides of the device library.
 //
-// In: the shuffles and barriers of cell_device_cuda.cuh or cell_emu_device.h. Out: sums, maxima, minima and products whose
-// order of operations depends on nothing but the template arguments. Guaranteed: all lanes of a group receive the same bits
-// (the butterfly adds a + b and b + a, which are equal), two runs give the same bits, and max and min are NaN if any
-// element is.
+// In: the shuffles and barriers of cell_device_cuda.cuh or cell_emu_device.h. Out: sums, maxima, minima and
+// products whose order of operations depends on nothing but the template arguments. Guaranteed: all lanes of
+// a group receive the same bits (the butterfly adds a + b and b + a, which are equal), two runs give the same
+// bits, and max and min are NaN if any element is.
 //
-// A group is described by a stride S and a size G, both powers of two, S * G <= 32: lane l belongs with the lanes whose
-// number differs from l in the bits S, 2 S, ... S G / 2 only; its place in the group is g = (l / S) % G.
+// A group is described by a stride S and a size G, both powers of two, S * G <= 32: lane l belongs with the
+// lanes whose number differs from l in the bits S, 2 S, ... S G / 2 only; its place in the group is g = (l /
+// S) % G.
 #ifndef CELL_DEVICE_REDUCE_CUH
 #define CELL_DEVICE_REDUCE_CUH
 
@@ -28,7 +29,8 @@ __host__ __device__ constexpr bool cell_is_power_of_two(int n) { return n > 0 &&
 // All lanes of the group get the reduction of their v: log2(G) shuffles.
 template <class Op, int S, int G, class T> __device__ __forceinline__ T cell_stride_reduce(T v)
 {
-    static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32, "a group lies within one warp");
+    static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32,
+                  "a group lies within one warp");
     CELL_UNROLL
     for (int mask = S; mask < S * G; mask *= 2)
         v = Op::apply(v, cell_shfl_xor(v, mask));
@@ -36,9 +38,11 @@ template <class Op, int S, int G, class T> __device__ __forceinline__ T cell_str
 }
 
 // The same for R values at once, level by level, so that the shuffles of one level overlap.
-template <class Op, int S, int G, int R, class T> __device__ __forceinline__ void cell_stride_reduce_all(T (&v)[R])
+template <class Op, int S, int G, int R, class T>
+__device__ __forceinline__ void cell_stride_reduce_all(T (&v)[R])
 {
-    static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32, "a group lies within one warp");
+    static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32,
+                  "a group lies within one warp");
     CELL_UNROLL
     for (int mask = S; mask < S * G; mask *= 2) {
         CELL_UNROLL
@@ -47,7 +51,8 @@ template <class Op, int S, int G, int R, class T> __device__ __forceinline__ voi
     }
 }
 
-// The first r that this lane holds after cell_reduce_scatter<S, G> of R values, and how many it holds from there.
+// The first r that this lane holds after cell_reduce_scatter<S, G> of R values, and how many it holds from
+// there.
 template <int S, int G, int R> __device__ __forceinline__ int cell_scatter_first()
 {
     const int g = (cell_lane() / S) % G;
@@ -59,13 +64,17 @@ __host__ __device__ constexpr int cell_scatter_count(int group, int values)
     return values >= group ? values / group : 1;
 }
 
-// Reduces each v[r] over the group and leaves the results spread over its lanes: afterwards v[i], i < cell_scatter_count(G, R),
-// is the reduction of the values r = cell_scatter_first<S, G, R>() + i; the rest of v is garbage. Needs R a multiple of G, or
-// R a power of two below G (then G / R lanes hold the same r). R - R / G shuffles where log2(G) * R would be needed for all.
-template <class Op, int S, int G, int R, class T> __device__ __forceinline__ void cell_reduce_scatter_op(T (&v)[R])
+// Reduces each v[r] over the group and leaves the results spread over its lanes: afterwards v[i], i <
+// cell_scatter_count(G, R), is the reduction of the values r = cell_scatter_first<S, G, R>() + i; the rest of
+// v is garbage. Needs R a multiple of G, or R a power of two below G (then G / R lanes hold the same r). R -
+// R / G shuffles where log2(G) * R would be needed for all.
+template <class Op, int S, int G, int R, class T>
+__device__ __forceinline__ void cell_reduce_scatter_op(T (&v)[R])
 {
-    static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32, "a group lies within one warp");
-    static_assert(R % G == 0 || (R < G && cell_is_power_of_two(R)), "R is a multiple of G or a smaller power of two");
+    static_assert(cell_is_power_of_two(S) && cell_is_power_of_two(G) && S * G <= 32,
+                  "a group lies within one warp");
+    static_assert(R % G == 0 || (R < G && cell_is_power_of_two(R)),
+                  "R is a multiple of G or a smaller power of two");
     int held = R;
     CELL_UNROLL
     for (int mask = S * G / 2; mask >= S; mask /= 2) {
@@ -91,10 +100,13 @@ template <int S, int G, int R, class T> __device__ __forceinline__ void cell_red
     cell_reduce_scatter_op<cell_op_sum, S, G>(v);
 }
 
-// The way back: the lane gives the cell_scatter_count(G, R) values that cell_reduce_scatter left it, and gets all R.
-template <int S, int G, int R, class T> __device__ __forceinline__ void cell_all_gather(T (&out)[R], const T *in)
+// The way back: the lane gives the cell_scatter_count(G, R) values that cell_reduce_scatter left it, and gets
+// all R.
+template <int S, int G, int R, class T>
+__device__ __forceinline__ void cell_all_gather(T (&out)[R], const T *in)
 {
-    static_assert(R % G == 0 || (R < G && cell_is_power_of_two(R)), "R is a multiple of G or a smaller power of two");
+    static_assert(R % G == 0 || (R < G && cell_is_power_of_two(R)),
+                  "R is a multiple of G or a smaller power of two");
     constexpr int own = cell_scatter_count(G, R);
     CELL_UNROLL
     for (int i = 0; i < own; i++)
@@ -116,8 +128,8 @@ template <int S, int G, int R, class T> __device__ __forceinline__ void cell_all
     }
 }
 
-// Every thread of the block gets the reduction over the block. `scratch` holds 32 elements; it is free again on return. Two
-// barriers. The order is fixed: butterfly in the warp, then warp 0, 1, 2, ...
+// Every thread of the block gets the reduction over the block. `scratch` holds 32 elements; it is free again
+// on return. Two barriers. The order is fixed: butterfly in the warp, then warp 0, 1, 2, ...
 template <class Op, class T> __device__ __forceinline__ T cell_block_reduce(T v, cell_smem<T> scratch)
 {
     v = cell_stride_reduce<Op, 1, 32>(v);
@@ -133,22 +145,22 @@ template <class Op, class T> __device__ __forceinline__ T cell_block_reduce(T v,
     return total;
 }
 
-#define CELL_DEFINE_REDUCTIONS(name)                                                                          \
-    template <int S, int G, class T> __device__ __forceinline__ T cell_stride_##name(T v)                     \
-    {                                                                                                         \
-        return cell_stride_reduce<cell_op_##name, S, G>(v);                                                   \
-    }                                                                                                         \
-    template <int G, class T> __device__ __forceinline__ T cell_group_##name(T v)                             \
-    {                                                                                                         \
-        return cell_stride_reduce<cell_op_##name, 1, G>(v);                                                   \
-    }                                                                                                         \
-    template <class T> __device__ __forceinline__ T cell_warp_##name(T v)                                     \
-    {                                                                                                         \
-        return cell_stride_reduce<cell_op_##name, 1, 32>(v);                                                  \
-    }                                                                                                         \
-    template <class T, class Scratch> __device__ __forceinline__ T cell_block_##name(T v, Scratch scratch)    \
-    {                                                                                                         \
-        return cell_block_reduce<cell_op_##name, T>(v, scratch);                                              \
+#define CELL_DEFINE_REDUCTIONS(name)                                                                         \
+    template <int S, int G, class T> __device__ __forceinline__ T cell_stride_##name(T v)                    \
+    {                                                                                                        \
+        return cell_stride_reduce<cell_op_##name, S, G>(v);                                                  \
+    }                                                                                                        \
+    template <int G, class T> __device__ __forceinline__ T cell_group_##name(T v)                            \
+    {                                                                                                        \
+        return cell_stride_reduce<cell_op_##name, 1, G>(v);                                                  \
+    }                                                                                                        \
+    template <class T> __device__ __forceinline__ T cell_warp_##name(T v)                                    \
+    {                                                                                                        \
+        return cell_stride_reduce<cell_op_##name, 1, 32>(v);                                                 \
+    }                                                                                                        \
+    template <class T, class Scratch> __device__ __forceinline__ T cell_block_##name(T v, Scratch scratch)   \
+    {                                                                                                        \
+        return cell_block_reduce<cell_op_##name, T>(v, scratch);                                             \
     }
 
 CELL_DEFINE_REDUCTIONS(sum)

@@ -1,7 +1,8 @@
 // The emulator's side of the device library: the same names as cell_device_cuda.cuh, each checking its use.
 //
-// In: included by cell_device.cuh when no CUDA compiler is at work. Out: kernels become plain functions that cell_emu_launch can
-// run. Guaranteed: accesses happen in code that the sanitizers instrument; nothing here orders memory that CUDA leaves unordered.
+// In: included by cell_device.cuh when no CUDA compiler is at work. Out: kernels become plain functions that
+// cell_emu_launch can run. Guaranteed: accesses happen in code that the sanitizers instrument; nothing here
+// orders memory that CUDA leaves unordered.
 #ifndef CELL_EMU_DEVICE_H
 #define CELL_EMU_DEVICE_H
 
@@ -121,7 +122,8 @@ template <class T> struct cell_emu_element {
     }
     const cell_emu_element &operator=(T v) const
     {
-        // The note compares with the old value, so it comes before the store; AddressSanitizer is asked first.
+        // The note compares with the old value, so it comes before the store; AddressSanitizer is asked
+        // first.
         const volatile unsigned char *bytes = reinterpret_cast<const unsigned char *>(p);
         (void)bytes[0];
         (void)bytes[sizeof(T) - 1];
@@ -132,10 +134,10 @@ template <class T> struct cell_emu_element {
     const cell_emu_element &operator=(const cell_emu_element &o) const { return *this = (T)o; }
     cell_emu_element(T *q) : p(q) {}
     cell_emu_element(const cell_emu_element &) = default;
-    const cell_emu_element &operator+=(T v) const { return *this = (T)*this + v; }
-    const cell_emu_element &operator-=(T v) const { return *this = (T)*this - v; }
-    const cell_emu_element &operator*=(T v) const { return *this = (T)*this * v; }
-    const cell_emu_element &operator/=(T v) const { return *this = (T)*this / v; }
+    const cell_emu_element &operator+=(T v) const { return *this = (T) * this + v; }
+    const cell_emu_element &operator-=(T v) const { return *this = (T) * this - v; }
+    const cell_emu_element &operator*=(T v) const { return *this = (T) * this * v; }
+    const cell_emu_element &operator/=(T v) const { return *this = (T) * this / v; }
 };
 
 // A pointer into this block's shared memory.
@@ -225,7 +227,10 @@ template <int N, class C, class T> inline void cell_load_vec(C (&dst)[N], cell_s
     for (int i = 0; i < N; i++)
         dst[i] = cell_load<C>(p + i);
 }
-template <int N, class C, class T> inline void cell_load_vec_ro(C (&dst)[N], const T *p) { cell_load_vec<N>(dst, p); }
+template <int N, class C, class T> inline void cell_load_vec_ro(C (&dst)[N], const T *p)
+{
+    cell_load_vec<N>(dst, p);
+}
 
 template <int N, class C, class T> inline void cell_store_vec(T *p, const C (&src)[N])
 {
@@ -302,7 +307,10 @@ template <class T> inline std::remove_const_t<T> cell_cluster_load(cell_smem<T> 
 // Counters.
 
 inline void cell_counter_post(unsigned *counter) { ++*counter; }
-inline void cell_counter_wait(const unsigned *counter, unsigned value) { cell_emu_counter_wait(counter, value); }
+inline void cell_counter_wait(const unsigned *counter, unsigned value)
+{
+    cell_emu_counter_wait(counter, value);
+}
 inline void cell_block_post(unsigned *counter)
 {
     cell_barrier();
@@ -330,7 +338,8 @@ inline void cell_grid_barrier(unsigned *counter)
 
 template <class T> inline T cell_emu_shuffle_value(int how, T v, int operand)
 {
-    static_assert(std::is_arithmetic<T>::value, "a shuffle takes a number; state its type: `float v = a[i];`");
+    static_assert(std::is_arithmetic<T>::value,
+                  "a shuffle takes a number; state its type: `float v = a[i];`");
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");
     uint64_t bits = 0;
     memcpy(&bits, &v, sizeof v);
@@ -339,7 +348,10 @@ template <class T> inline T cell_emu_shuffle_value(int how, T v, int operand)
     return v;
 }
 
-template <class T> inline T cell_shfl_xor(T v, int mask) { return cell_emu_shuffle_value(CELL_EMU_XOR, v, mask); }
+template <class T> inline T cell_shfl_xor(T v, int mask)
+{
+    return cell_emu_shuffle_value(CELL_EMU_XOR, v, mask);
+}
 template <class T> inline T cell_shfl(T v, int lane) { return cell_emu_shuffle_value(CELL_EMU_IDX, v, lane); }
 template <class T> inline T cell_shfl_up(T v, int n) { return cell_emu_shuffle_value(CELL_EMU_UP, v, n); }
 template <class T> inline T cell_shfl_down(T v, int n) { return cell_emu_shuffle_value(CELL_EMU_DOWN, v, n); }
@@ -348,7 +360,8 @@ inline bool cell_all(bool p) { return cell_emu_shuffle(CELL_EMU_ALL, p, 0) != 0;
 
 // Asynchronous copies.
 
-template <int Bytes, class T, class S> inline void cell_cp_async_zfill(cell_smem<T> smem, const S *gmem, bool valid)
+template <int Bytes, class T, class S>
+inline void cell_cp_async_zfill(cell_smem<T> smem, const S *gmem, bool valid)
 {
     static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async copies 4, 8 or 16 bytes");
     static_assert(std::is_same<T, std::remove_const_t<S>>::value, "both sides have one type");

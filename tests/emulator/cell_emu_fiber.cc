@@ -1,7 +1,8 @@
 // Stacks and the switch between them.
 //
-// In: an entry function. Out: fibers that can be switched to, a few nanoseconds each way. Guaranteed: AddressSanitizer is
-// told of every switch where it is linked in; a stack ends in a page that cannot be touched.
+// In: an entry function. Out: fibers that can be switched to, a few nanoseconds each way. Guaranteed:
+// AddressSanitizer is told of every switch where it is linked in; a stack ends in a page that cannot be
+// touched.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -18,8 +19,8 @@ void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *si
 #if defined(CELL_EMU_UCONTEXT)
 #include <ucontext.h>
 #elif defined(__x86_64__)
-// Saves what the ABI says a call preserves on the old stack, takes the same from the new one. Rounding modes are the same on all
-// fibers.
+// Saves what the ABI says a call preserves on the old stack, takes the same from the new one. Rounding modes
+// are the same on all fibers.
 asm(R"(
     .text
     .p2align 4
@@ -130,7 +131,8 @@ void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)())
 {
     const size_t page = page_bytes();
     bytes = (bytes + page - 1) / page * page;
-    void *base = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *base = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
         perror("cell emulator: no memory for a thread's stack");
         _exit(CELL_EMU_EXIT);

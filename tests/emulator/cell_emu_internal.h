@@ -1,7 +1,8 @@
 // What the emulator's files share: the objects of a launch in flight, and who does what with them.
 //
-// A Launch runs Clusters (of one block unless the launch asks for more), a Cluster has Blocks, a Block has Warps of 32
-// Threads. Everything lives in one Launch per thread of the program and is used again by the next one.
+// A Launch runs Clusters (of one block unless the launch asks for more), a Cluster has Blocks, a Block has
+// Warps of 32 Threads. Everything lives in one Launch per thread of the program and is used again by the next
+// one.
 #ifndef CELL_EMU_INTERNAL_H
 #define CELL_EMU_INTERNAL_H
 
@@ -27,8 +28,21 @@ struct Fiber {
 };
 
 enum class Kind {
-    none, shfl_xor, shfl, shfl_up, shfl_down, any, all, warp_barrier, arrive, barrier, split_arrive, split_wait,
-    cluster_arrive, cluster_wait, mma
+    none,
+    shfl_xor,
+    shfl,
+    shfl_up,
+    shfl_down,
+    any,
+    all,
+    warp_barrier,
+    arrive,
+    barrier,
+    split_arrive,
+    split_wait,
+    cluster_arrive,
+    cluster_wait,
+    mma
 };
 
 // What a warp does together. Lanes that name different ones at the same time have diverged.
@@ -54,17 +68,17 @@ struct Thread {
     bool done = true;
     const volatile unsigned *poll = nullptr; // the counter it spins on
     unsigned poll_value = 0;
-    std::vector<Copy> copies;       // oldest first
-    std::vector<size_t> commits;    // ends of the committed groups in `copies`
+    std::vector<Copy> copies;    // oldest first
+    std::vector<size_t> commits; // ends of the committed groups in `copies`
     int lane() const { return index % kLanes; }
     int warp() const { return index / kLanes; }
 };
 
 struct Warp {
     WarpOp op;
-    int arrived = 0; // lanes in op
-    int ended = 0;   // lanes that have left the kernel
-    int first = 0;   // the thread that came first
+    int arrived = 0;      // lanes in op
+    int ended = 0;        // lanes that have left the kernel
+    int first = 0;        // the thread that came first
     bool blocked = false; // all lanes have arrived and wait for other warps
     uint64_t slot[kLanes];
     uint64_t result[kLanes];
@@ -120,8 +134,8 @@ struct Block {
     std::vector<uint32_t> readers; // per cell and warp of the cluster: clock << 6 | lane (32: several lanes)
 };
 
-// Clocks order accesses: a warp's clock counts its synchronisations; ordered[w][v] says that accesses of warp v before
-// that clock come before whatever w does now.
+// Clocks order accesses: a warp's clock counts its synchronisations; ordered[w][v] says that accesses of warp
+// v before that clock come before whatever w does now.
 struct Cluster {
     std::vector<std::unique_ptr<Block>> blocks;
     int warps = 0; // of all blocks
@@ -166,7 +180,10 @@ inline void emu_wake(Thread *thread) { emu_launch->ready.push_back(thread); }
 
 // cell_emu_sync.cc
 const char *emu_kind_name(Kind kind);
-inline int emu_cluster_warp(const Thread *t) { return t->block->rank * (int)t->block->warps.size() + t->warp(); }
+inline int emu_cluster_warp(const Thread *t)
+{
+    return t->block->rank * (int)t->block->warps.size() + t->warp();
+}
 void emu_thread_ended(Thread *thread);
 void emu_sync_reset(Cluster *cluster);
 

@@ -1,7 +1,7 @@
 // Launches: which blocks run when, and which thread runs next.
 //
-// In: cell_emu_launch. Out: every thread of every block has run the kernel to its end. Guaranteed: one seed gives one
-// order; stacks are used again, so that a small launch costs microseconds.
+// In: cell_emu_launch. Out: every thread of every block has run the kernel to its end. Guaranteed: one seed
+// gives one order; stacks are used again, so that a small launch costs microseconds.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,21 +205,26 @@ static int check_shape(const Launch *launch, uint32_t threads, uint32_t cluster,
     const uint32_t *grid = launch->grid;
     const char *name = launch->name;
     if (threads == 0 || threads > kMaxThreads)
-        return refuse(message, bytes, "kernel `%s': %u threads per block, allowed are 1 to %d", name, threads, kMaxThreads);
+        return refuse(message, bytes, "kernel `%s': %u threads per block, allowed are 1 to %d", name, threads,
+                      kMaxThreads);
     if (threads % kLanes)
-        return refuse(message, bytes, "kernel `%s': %u threads per block is not a multiple of 32", name, threads);
+        return refuse(message, bytes, "kernel `%s': %u threads per block is not a multiple of 32", name,
+                      threads);
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
-        return refuse(message, bytes, "kernel `%s': grid %u x %u x %u has no blocks", name, grid[0], grid[1], grid[2]);
+        return refuse(message, bytes, "kernel `%s': grid %u x %u x %u has no blocks", name, grid[0], grid[1],
+                      grid[2]);
     if (grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535)
-        return refuse(message, bytes, "kernel `%s': grid %u x %u x %u is too large", name, grid[0], grid[1], grid[2]);
+        return refuse(message, bytes, "kernel `%s': grid %u x %u x %u is too large", name, grid[0], grid[1],
+                      grid[2]);
     if (launch->smem_bytes > limit)
         return refuse(message, bytes, "kernel `%s': %zu bytes of shared memory, a block may have %llu", name,
                       launch->smem_bytes, limit);
     if (cluster > kMaxCluster)
-        return refuse(message, bytes, "kernel `%s': clusters of %u blocks, allowed are up to %d", name, cluster, kMaxCluster);
+        return refuse(message, bytes, "kernel `%s': clusters of %u blocks, allowed are up to %d", name,
+                      cluster, kMaxCluster);
     if (cluster > 1 && grid[0] % cluster)
-        return refuse(message, bytes, "kernel `%s': grid of %u is not a multiple of the cluster's %u", name, grid[0],
-                      cluster);
+        return refuse(message, bytes, "kernel `%s': grid of %u is not a multiple of the cluster's %u", name,
+                      grid[0], cluster);
     return 0;
 }
 
@@ -235,9 +240,9 @@ static void run_clusters(Launch *launch, uint64_t count)
     }
 }
 
-int cell_emu_launch(cell_emu_kernel kernel, const char *name, const cell_kernel_args *args, const uint32_t grid[3],
-                    uint32_t threads, size_t smem_bytes, uint32_t cluster, int cooperative, char *message,
-                    size_t message_bytes)
+int cell_emu_launch(cell_emu_kernel kernel, const char *name, const cell_kernel_args *args,
+                    const uint32_t grid[3], uint32_t threads, size_t smem_bytes, uint32_t cluster,
+                    int cooperative, char *message, size_t message_bytes)
 {
     static const uint64_t most_resident_threads = 1u << 17;
     Launch *launch = own_launch();
@@ -256,8 +261,8 @@ int cell_emu_launch(cell_emu_kernel kernel, const char *name, const cell_kernel_
         launch->random = 1;
     const uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
     if (launch->cooperative && blocks > most_resident_threads / threads)
-        return refuse(message, message_bytes, "kernel `%s': a cooperative launch of %llu blocks does not fit", launch->name,
-                      (unsigned long long)blocks);
+        return refuse(message, message_bytes, "kernel `%s': a cooperative launch of %llu blocks does not fit",
+                      launch->name, (unsigned long long)blocks);
     launch->running = true;
     run_clusters(launch, blocks / (uint64_t)launch->cluster_size);
     launch->running = false;

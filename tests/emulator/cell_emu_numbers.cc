@@ -1,7 +1,7 @@
 // Number formats and indices of the emulator's device side.
 //
-// In: bits or values. Out: the conversions that the GPU's cvt instructions make. Guaranteed: round to nearest, ties to even
-// (tf32: ties away from zero, as cvt.rna), overflow to infinity, NaN to NaN.
+// In: bits or values. Out: the conversions that the GPU's cvt instructions make. Guaranteed: round to
+// nearest, ties to even (tf32: ties away from zero, as cvt.rna), overflow to infinity, NaN to NaN.
 #include <math.h>
 #include <string.h>
 

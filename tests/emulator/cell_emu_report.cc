@@ -1,7 +1,7 @@
 // Reports of what a kernel did wrong.
 //
-// In: a sentence. Out: on stderr the sentence, the kernel, block and thread, the stack where a sanitizer can print it; then the
-// process ends with CELL_EMU_EXIT. Guaranteed: nothing of the kernel runs afterwards.
+// In: a sentence. Out: on stderr the sentence, the kernel, block and thread, the stack where a sanitizer can
+// print it; then the process ends with CELL_EMU_EXIT. Guaranteed: nothing of the kernel runs afterwards.
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -21,7 +21,8 @@ static void print_place()
     fprintf(stderr, "  kernel `%s'", launch->name);
     if (launch->current) {
         const uint32_t *index = launch->current->block->index;
-        fprintf(stderr, ", block (%u, %u, %u), thread %d", index[0], index[1], index[2], launch->current->index);
+        fprintf(stderr, ", block (%u, %u, %u), thread %d", index[0], index[1], index[2],
+                launch->current->index);
     }
     fprintf(stderr, ", seed %llu\n", (unsigned long long)launch->seed);
 }
@@ -62,7 +63,8 @@ static void print_warp(const Block *block, size_t number)
     int polling = 0;
     for (int l = 0; l < kLanes; l++)
         polling += block->threads[number * kLanes + (size_t)l].poll != nullptr;
-    fprintf(stderr, "    block (%u, %u, %u) warp %zu:", block->index[0], block->index[1], block->index[2], number);
+    fprintf(stderr, "    block (%u, %u, %u) warp %zu:", block->index[0], block->index[1], block->index[2],
+            number);
     if (warp.ended == kLanes)
         fprintf(stderr, " has left the kernel");
     else if (warp.blocked)
@@ -85,7 +87,8 @@ static const Block *first_stuck(const Launch *launch)
     return nullptr;
 }
 
-// A block some of whose warps are at a barrier while others have gone elsewhere is divergent; the rest is a deadlock.
+// A block some of whose warps are at a barrier while others have gone elsewhere is divergent; the rest is a
+// deadlock.
 static bool is_divergent(const Block *block)
 {
     bool blocked = false, other = false;
@@ -106,7 +109,8 @@ void emu_fail_stuck()
         print_warp(block, w);
     if (block && is_divergent(block))
         emu_fail("divergent barrier: not all warps of the block come to it");
-    if (!launch->polling.empty() && !launch->cooperative && launch->grid[0] * launch->grid[1] * launch->grid[2] > 1)
+    if (!launch->polling.empty() && !launch->cooperative &&
+        launch->grid[0] * launch->grid[1] * launch->grid[2] > 1)
         emu_fail("deadlock: blocks wait for a counter, and the launch is not cooperative");
     emu_fail("deadlock");
 }

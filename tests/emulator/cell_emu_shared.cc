@@ -1,8 +1,9 @@
 // Shared memory: its layout with gaps, the check for missing barriers, asynchronous copies.
 //
-// In: carvings and accesses from the device header. Out: arrays that lie in AddressSanitizer's poison, filled with 0xFF, and a
-// report for each access that no barrier orders against an earlier one of another thread. Guaranteed: exact for what CUDA
-// promises (see cell_emu_sync.cc), down to two bytes; two threads that write equal values without a barrier are let pass.
+// In: carvings and accesses from the device header. Out: arrays that lie in AddressSanitizer's poison, filled
+// with 0xFF, and a report for each access that no barrier orders against an earlier one of another thread.
+// Guaranteed: exact for what CUDA promises (see cell_emu_sync.cc), down to two bytes; two threads that write
+// equal values without a barrier are let pass.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,8 @@ unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t eleme
     if (found != block->carvings.end()) {
         const Carving &old = found->second;
         if (old.bytes != bytes || old.element != element)
-            emu_fail("cell_carve: %zu bytes in one thread and %zu in another at the same place", old.bytes, bytes);
+            emu_fail("cell_carve: %zu bytes in one thread and %zu in another at the same place", old.bytes,
+                     bytes);
         return cursor;
     }
     size_t used = padded;
@@ -131,17 +133,19 @@ static void describe(const Block *block, size_t offset, char *text, size_t bytes
              (offset - carving.offset) / carving.element, number, carving.element);
 }
 
-[[noreturn]] static void fail_race(const Block *block, size_t offset, int other, const char *other_did, const char *did)
+[[noreturn]] static void fail_race(const Block *block, size_t offset, int other, const char *other_did,
+                                   const char *did)
 {
     char where[128];
     describe(block, offset, where, sizeof where);
     const int per_block = (int)block->threads.size();
     const Thread *t = self();
     if (block->cluster->blocks[(size_t)(other / per_block)].get() != t->block)
-        emu_fail("race: thread %d of block %d of the cluster %s, thread %d of block %d %s %s without a barrier between",
+        emu_fail("race: thread %d of block %d of the cluster %s, thread %d of block %d %s %s without a "
+                 "barrier between",
                  other % per_block, other / per_block, other_did, t->index, t->block->rank, did, where);
-    emu_fail("race: thread %d %s, thread %d %s %s without a barrier between", other % per_block, other_did, t->index,
-             did, where);
+    emu_fail("race: thread %d %s, thread %d %s %s without a barrier between", other % per_block, other_did,
+             t->index, did, where);
 }
 
 struct Access {
@@ -229,10 +233,12 @@ unsigned char *cell_emu_remote(const void *p, int rank, size_t bytes, const void
     Block *target = cluster->blocks[(size_t)rank].get();
     unsigned char *there = target->smem + ((const unsigned char *)p - t->block->smem);
     if (target->live < (int)target->threads.size())
-        emu_fail("block %d of the cluster has threads that have ended, thread %d still reaches into its memory", rank,
-                 t->index);
+        emu_fail(
+            "block %d of the cluster has threads that have ended, thread %d still reaches into its memory",
+            rank, t->index);
     if ((size_t)(there - target->smem) / kCell >= target->shadow.size())
-        emu_fail("block %d of the cluster has not carved its shared memory: a cluster barrier is missing", rank);
+        emu_fail("block %d of the cluster has not carved its shared memory: a cluster barrier is missing",
+                 rank);
     touch(target, there, bytes, value != nullptr, value && memcmp(there, value, bytes) == 0);
     return there;
 }
@@ -250,7 +256,11 @@ static void mark_pending(Block *block, const void *to, int bytes, int change)
 void cell_emu_copy(void *to, const void *from, int bytes)
 {
     Thread *t = self();
-    Copy copy{(unsigned char *)to, (const unsigned char *)from, bytes, (emu_random(emu_launch) >> 20 & 1) != 0, {0}};
+    Copy copy{(unsigned char *)to,
+              (const unsigned char *)from,
+              bytes,
+              (emu_random(emu_launch) >> 20 & 1) != 0,
+              {0}};
     touch(t->block, to, (size_t)bytes, true, false);
     if (from && !copy.late)
         memcpy(copy.data, from, (size_t)bytes);

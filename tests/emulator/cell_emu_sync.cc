@@ -1,8 +1,10 @@
-// Everything that makes threads wait for one another: warp operations, barriers of block and cluster, counters.
+// Everything that makes threads wait for one another: warp operations, barriers of block and cluster,
+// counters.
 //
-// In: calls from the device header, one per lane. Out: lanes go on when all that they wait for have come. Guaranteed: lanes of a
-// warp that are in different operations, or have left the kernel, are reported; each synchronisation moves the clocks that the
-// check of shared memory reads. Only what CUDA promises to order memory does so: a shuffle does not.
+// In: calls from the device header, one per lane. Out: lanes go on when all that they wait for have come.
+// Guaranteed: lanes of a warp that are in different operations, or have left the kernel, are reported; each
+// synchronisation moves the clocks that the check of shared memory reads. Only what CUDA promises to order
+// memory does so: a shuffle does not.
 #include <string.h>
 
 #include <algorithm>
@@ -12,10 +14,21 @@
 
 const char *emu_kind_name(Kind kind)
 {
-    static const char *const names[] = {"nothing", "cell_shfl_xor", "cell_shfl", "cell_shfl_up", "cell_shfl_down",
-                                        "cell_any", "cell_all", "cell_warp_barrier", "cell_barrier_arrive", "cell_barrier",
-                                        "cell_split_arrive", "cell_split_wait", "cell_cluster_arrive",
-                                        "cell_cluster_wait", "cell_mma"};
+    static const char *const names[] = {"nothing",
+                                        "cell_shfl_xor",
+                                        "cell_shfl",
+                                        "cell_shfl_up",
+                                        "cell_shfl_down",
+                                        "cell_any",
+                                        "cell_all",
+                                        "cell_warp_barrier",
+                                        "cell_barrier_arrive",
+                                        "cell_barrier",
+                                        "cell_split_arrive",
+                                        "cell_split_wait",
+                                        "cell_cluster_arrive",
+                                        "cell_cluster_wait",
+                                        "cell_mma"};
     return names[(int)kind];
 }
 
@@ -64,16 +77,16 @@ static bool meet(Kind kind, int64_t a, int64_t b)
     Warp &warp = warp_of(t);
     const WarpOp op{kind, a, b};
     if (warp.ended > 0)
-        emu_fail("divergent warp: thread %d calls %s after %d threads of its warp have left the kernel", t->index,
-                 emu_kind_name(kind), warp.ended);
+        emu_fail("divergent warp: thread %d calls %s after %d threads of its warp have left the kernel",
+                 t->index, emu_kind_name(kind), warp.ended);
     if (warp.arrived == 0) {
         warp.op = op;
         warp.first = t->index;
     } else if (!(warp.op == op)) {
         if (warp.op.kind != kind)
             fail_diverged(warp, t, emu_kind_name(kind));
-        emu_fail("divergent warp: threads %d and %d call %s with different arguments (%lld and %lld)", warp.first,
-                 t->index, emu_kind_name(kind), (long long)warp.op.a, (long long)a);
+        emu_fail("divergent warp: threads %d and %d call %s with different arguments (%lld and %lld)",
+                 warp.first, t->index, emu_kind_name(kind), (long long)warp.op.a, (long long)a);
     }
     if (++warp.arrived < kLanes) {
         emu_suspend();
@@ -129,7 +142,8 @@ static void take(Cluster *cluster, int w, const std::vector<uint32_t> &seen)
 
 uint64_t cell_emu_shuffle(int how, uint64_t value, int operand)
 {
-    static const Kind kinds[] = {Kind::shfl_xor, Kind::shfl, Kind::shfl_up, Kind::shfl_down, Kind::any, Kind::all};
+    static const Kind kinds[] = {Kind::shfl_xor,  Kind::shfl, Kind::shfl_up,
+                                 Kind::shfl_down, Kind::any,  Kind::all};
     Thread *t = self();
     Warp &warp = warp_of(t);
     const Kind kind = kinds[how];
@@ -354,7 +368,8 @@ static float operand_value(int type, uint32_t word, int half)
     return value;
 }
 
-// Operand elements of the tile: outer is a row of A or a column of B. `word` is the first of its registers in the payload.
+// Operand elements of the tile: outer is a row of A or a column of B. `word` is the first of its registers in
+// the payload.
 static void gather_tile(const Warp &warp, int type, int word, int outer_blocks, float tile[16][16])
 {
     const int per_word = type == CELL_EMU_TF32 ? 1 : 2;

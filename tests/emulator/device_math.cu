@@ -1,7 +1,7 @@
 // Each function of the device library's math against long double values computed on the host.
 //
-// In: nothing. Out: the largest error of each function, `N passed, N failed`. Guaranteed: values at extremes, infinities and NaN
-// are among the arguments; the references use other formulas than the device does.
+// In: nothing. Out: the largest error of each function, `N passed, N failed`. Guaranteed: values at extremes,
+// infinities and NaN are among the arguments; the references use other formulas than the device does.
 #include "harness.h"
 
 typedef long double Real;
@@ -24,32 +24,32 @@ static Real ref_sign(Real x) { return isnan(x) ? x : (x > 0) - (x < 0); }
 static Real ref_relu(Real x) { return isnan(x) ? x : x > 0 ? x : 0; }
 static Real ref_rsqrt(Real x) { return 1 / sqrtl(x); }
 
-// Largest error allowed in ulps of the result; `tail` is the power of |x| by which it may grow for negative x, where the result is x
-// times a vanishing gate: rounding the gate's argument costs that much.
-#define UNARY(X)                                                                                              \
-    X(exp, expl, 3, 0)                                                                                        \
-    X(log, logl, 3, 0)                                                                                        \
-    X(log1p, log1pl, 3, 0)                                                                                    \
-    X(expm1, expm1l, 3, 0)                                                                                    \
-    X(sqrt, sqrtl, 1, 0)                                                                                      \
-    X(rsqrt, ref_rsqrt, 3, 0)                                                                                 \
-    X(fabs, fabsl, 0, 0)                                                                                      \
-    X(abs, fabsl, 0, 0)                                                                                       \
-    X(sin, sinl, 3, 0)                                                                                        \
-    X(cos, cosl, 3, 0)                                                                                        \
-    X(tanh, tanhl, 3, 0)                                                                                      \
-    X(erf, erfl, 3, 0)                                                                                        \
-    X(erfc, erfcl, 7, 0)                                                                                      \
-    X(floor, floorl, 0, 0)                                                                                    \
-    X(sigmoid, ref_sigmoid, 5, 0)                                                                             \
-    X(logsigmoid, ref_logsigmoid, 5, 0)                                                                       \
-    X(softplus, ref_softplus, 5, 0)                                                                           \
-    X(silu, ref_silu, 6, 0)                                                                                   \
+// Largest error allowed in ulps of the result; `tail` is the power of |x| by which it may grow for negative
+// x, where the result is x times a vanishing gate: rounding the gate's argument costs that much.
+#define UNARY(X)                                                                                             \
+    X(exp, expl, 3, 0)                                                                                       \
+    X(log, logl, 3, 0)                                                                                       \
+    X(log1p, log1pl, 3, 0)                                                                                   \
+    X(expm1, expm1l, 3, 0)                                                                                   \
+    X(sqrt, sqrtl, 1, 0)                                                                                     \
+    X(rsqrt, ref_rsqrt, 3, 0)                                                                                \
+    X(fabs, fabsl, 0, 0)                                                                                     \
+    X(abs, fabsl, 0, 0)                                                                                      \
+    X(sin, sinl, 3, 0)                                                                                       \
+    X(cos, cosl, 3, 0)                                                                                       \
+    X(tanh, tanhl, 3, 0)                                                                                     \
+    X(erf, erfl, 3, 0)                                                                                       \
+    X(erfc, erfcl, 7, 0)                                                                                     \
+    X(floor, floorl, 0, 0)                                                                                   \
+    X(sigmoid, ref_sigmoid, 5, 0)                                                                            \
+    X(logsigmoid, ref_logsigmoid, 5, 0)                                                                      \
+    X(softplus, ref_softplus, 5, 0)                                                                          \
+    X(silu, ref_silu, 6, 0)                                                                                  \
     X(gelu, ref_gelu, 6, 2)                                                                                  \
     X(gelu_tanh, ref_gelu_tanh, 6, 3)                                                                        \
-    X(softsign, ref_softsign, 2, 0)                                                                           \
-    X(elu, ref_elu, 3, 0)                                                                                     \
-    X(sign, ref_sign, 0, 0)                                                                                   \
+    X(softsign, ref_softsign, 2, 0)                                                                          \
+    X(elu, ref_elu, 3, 0)                                                                                    \
+    X(sign, ref_sign, 0, 0)                                                                                  \
     X(relu, ref_relu, 0, 0)
 
 enum {
@@ -113,15 +113,17 @@ template <class T> static double allowed(const double limit[2], T x, Real want)
     if (x < 0 && isfinite(size) && limit[1] > 0)
         ulps *= 1 + pow(size, limit[1]);
     if (x < -1 && isfinite(size) && isfinite((double)want))
-        ulps += (double)(size * ldexpl(1, Format<T>::lowest) / ulp<T>(want)) * (fabs((double)want) < 1 ? 1 : 0);
+        ulps +=
+            (double)(size * ldexpl(1, Format<T>::lowest) / ulp<T>(want)) * (fabs((double)want) < 1 ? 1 : 0);
     return ulps;
 }
 
 template <class T> static void fill_arguments(Array<T> &x)
 {
-    static const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0.5, -0.5, 1000, -1000, 1e30, -1e30,
-                                     88.5, -88.5, 103, -103, 709.5, -709.5, 745, -745, 1e-30, -1e-30, 20, -20, 9, -9,
-                                     1e-8, -1e-8, 16.6, -16.6, 37, -37};
+    static const double special[] = {0.0,    -0.0,  INFINITY, -INFINITY, NAN,    1,     -1,  0.5,  -0.5,
+                                     1000,   -1000, 1e30,     -1e30,     88.5,   -88.5, 103, -103, 709.5,
+                                     -709.5, 745,   -745,     1e-30,     -1e-30, 20,    -20, 9,    -9,
+                                     1e-8,   -1e-8, 16.6,     -16.6,     37,     -37};
     Random random(3);
     const size_t specials = sizeof special / sizeof *special;
     for (size_t i = 0; i < x.count; i++) {
@@ -216,7 +218,10 @@ template <class T> static void check_binary(const char *type, test_kernel kernel
         const bool nan = isnan(a) || isnan(b);
         const double ax = (double)a, by = (double)b;
         check(error_of<T>(out[i], nan ? (Real)NAN : a > b ? a : b) == 0, "max(%g, %g) of %s", ax, by, type);
-        check(error_of<T>(out[n + i], nan ? (Real)NAN : a < b ? a : b) == 0, "min(%g, %g) of %s", ax, by, type);
+        check(error_of<T>(out[n + i], nan     ? (Real)NAN
+                                      : a < b ? a
+                                              : b) == 0,
+              "min(%g, %g) of %s", ax, by, type);
         check(error_of<T>(out[2 * n + i], atan2l(a, b)) <= 4, "atan2(%a, %a) of %s", ax, by, type);
         const Real power = powl(fabsl(a), b);
         const double e = error_of<T>(out[3 * n + i], power);
@@ -277,9 +282,11 @@ static void check_fast()
             check(fabs(out[2 * n + i] - sg) <= 0x1p-18, "fast_sigmoid(%a) is %a", v, (double)out[2 * n + i]);
         }
         worst[3] = fmax(worst[3], fabs(out[3 * n + i] - sg));
-        check(fabs(out[3 * n + i] - sg) <= exp2(-11.9), "coarse_sigmoid(%a) is %a", v, (double)out[3 * n + i]);
+        check(fabs(out[3 * n + i] - sg) <= exp2(-11.9), "coarse_sigmoid(%a) is %a", v,
+              (double)out[3 * n + i]);
     }
-    printf("fast functions, largest errors: tanh 2^%.2f, exp %.2f of its bound, sigmoid 2^%.2f, coarse sigmoid 2^%.2f\n",
+    printf("fast functions, largest errors: tanh 2^%.2f, exp %.2f of its bound, sigmoid 2^%.2f, coarse "
+           "sigmoid 2^%.2f\n",
            log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]));
 }
 

@@ -1,7 +1,7 @@
 // Each primitive of the device library against values computed on the host.
 //
-// In: nothing. Out: `N passed, N failed`. Guaranteed: the same source checks the GPU (nvcc) and the emulator (g++ -x c++). The
-// functions of cell_device_math.cuh are in device_math.cu.
+// In: nothing. Out: `N passed, N failed`. Guaranteed: the same source checks the GPU (nvcc) and the emulator
+// (g++ -x c++). The functions of cell_device_math.cuh are in device_math.cu.
 #include "harness.h"
 
 // Conversions.
@@ -264,7 +264,8 @@ template <int S, int G, int R> static void test_scatter()
                 sum += in[(size_t)((l / (S * G) * (S * G) + o * S + l % S) * R + r)];
             const size_t at = (size_t)(l * R + r);
             const bool mine = r >= first && r < first + own;
-            check(mine ? held[at] == sum : isnan(held[at]), "scatter %d %d %d lane %d value %d", S, G, R, l, r);
+            check(mine ? held[at] == sum : isnan(held[at]), "scatter %d %d %d lane %d value %d", S, G, R, l,
+                  r);
             check(all[at] == sum, "gather %d %d %d lane %d value %d", S, G, R, l, r);
         }
     }
@@ -322,7 +323,8 @@ static void test_block(unsigned threads)
     LAUNCH(k_block, args, (Shape{1, threads, 128}));
     for (unsigned i = 0; i < threads; i++) {
         const float *got = out.data + 4 * i;
-        check(got[0] == sum && got[1] == most && got[2] == least && got[3] == prod, "block of %u: thread %u", threads, i);
+        check(got[0] == sum && got[1] == most && got[2] == least && got[3] == prod, "block of %u: thread %u",
+              threads, i);
     }
 }
 
@@ -372,7 +374,8 @@ static void test_rotate(bool split)
         v = next;
     }
     for (unsigned i = 0; i < n; i++)
-        check(out[i] == v[i], "%s barrier: thread %u has %d, not %d", split ? "split" : "block", i, out[i], v[i]);
+        check(out[i] == v[i], "%s barrier: thread %u has %d, not %d", split ? "split" : "block", i, out[i],
+              v[i]);
 }
 
 // Warp 0 produces, the others consume: a full and an empty barrier.
@@ -461,7 +464,8 @@ static void test_cluster(unsigned size)
     LAUNCH(k_cluster, args, (Shape{blocks, 32, 128 + 256, size}));
     for (unsigned i = 0; i < blocks * 32; i++) {
         const unsigned rank = i / 32 % size;
-        check(sums[i] == (float)(100 * (size * (size - 1) / 2) + size * (i % 32)), "cluster of %u: load %u", size, i);
+        check(sums[i] == (float)(100 * (size * (size - 1) / 2) + size * (i % 32)), "cluster of %u: load %u",
+              size, i);
         check(sent[i] == (rank + size - 1) % size + 0.5, "cluster of %u: store %u", size, i);
     }
 }
@@ -565,7 +569,8 @@ template <int Bytes> static void test_ring()
             const int source = width - 1 - i;
             const bool zero = s >= 2 && source >= width - per;
             const int want = zero ? 0 : from[(size_t)(s * width + source)];
-            check(out[(size_t)(s * width + i)] == want, "cp.async of %d bytes: step %d element %d", Bytes, s, i);
+            check(out[(size_t)(s * width + i)] == want, "cp.async of %d bytes: step %d element %d", Bytes, s,
+                  i);
         }
     }
 }

@@ -1,7 +1,8 @@
 // Runs test kernels on whatever this was compiled for: a GPU (nvcc) or the emulator (g++, clang++).
 //
-// In: a kernel of the generated form and its arguments. Out: memory that both host and kernel can use, launches that have ended
-// when they return, and counts of checks. Guaranteed: a failing launch is a failing check.
+// In: a kernel of the generated form and its arguments. Out: memory that both host and kernel can use,
+// launches that have ended when they return, and counts of checks. Guaranteed: a failing launch is a failing
+// check.
 #ifndef CELL_TEST_HARNESS_H
 #define CELL_TEST_HARNESS_H
 
@@ -73,7 +74,8 @@ static bool has_clusters()
 
 static cudaError_t launch_on_device(test_kernel kernel, cell_kernel_args &args, const Shape &shape)
 {
-    cudaError_t e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shape.smem);
+    cudaError_t e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         (int)shape.smem);
     if (e != cudaSuccess)
         return e;
     cudaLaunchAttribute attributes[2];
@@ -112,7 +114,10 @@ template <class T> struct Array {
     std::vector<T> values;
     T *data;
     size_t count;
-    explicit Array(size_t n) : values(n), data(values.data()), count(n) { memset((void *)data, 0xff, n * sizeof(T)); }
+    explicit Array(size_t n) : values(n), data(values.data()), count(n)
+    {
+        memset((void *)data, 0xff, n * sizeof(T));
+    }
     T &operator[](size_t i) { return data[i]; }
 };
 
@@ -129,11 +134,12 @@ static void launch(const char *name, test_kernel kernel, cell_kernel_args &args,
 #endif
 
 #define LAUNCH(kernel, args, shape) launch(#kernel, kernel, args, shape)
-#define KERNEL(name)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(1024)                                                        \
+#define KERNEL(name)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(1024)                                                       \
         name([[maybe_unused]] const __grid_constant__ cell_kernel_args args)
 
-static inline cell_kernel_args arguments(std::initializer_list<void *> pointers, int64_t size0 = 0, int64_t size1 = 0)
+static inline cell_kernel_args arguments(std::initializer_list<void *> pointers, int64_t size0 = 0,
+                                         int64_t size1 = 0)
 {
     cell_kernel_args args;
     memset(&args, 0, sizeof args);

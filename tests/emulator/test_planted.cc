@@ -1,8 +1,9 @@
 // Mistakes planted in kernels: the emulator must catch each, whatever the order of the threads.
 //
-// In: nothing, or the name of one case, which then runs in this process. Out: `N passed, N failed`. Guaranteed: each case runs as a
-// child of its own under several seeds; it passes when the child ends as expected and says what is expected. The cases that are
-// right must run through, so a checker that always shouts fails.
+// In: nothing, or the name of one case, which then runs in this process. Out: `N passed, N failed`.
+// Guaranteed: each case runs as a child of its own under several seeds; it passes when the child ends as
+// expected and says what is expected. The cases that are right must run through, so a checker that always
+// shouts fails.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,15 +11,15 @@
 
 #include "harness.h"
 
-// Each kernel has 64 threads unless its case says otherwise, two blocks, and two arrays of 64 floats in shared memory. ptr[0] is an
-// array of 64 floats, ptr[1] a counter.
+// Each kernel has 64 threads unless its case says otherwise, two blocks, and two arrays of 64 floats in
+// shared memory. ptr[0] is an array of 64 floats, ptr[1] a counter.
 
-#define TWO_ARRAYS                                                                                            \
-    auto cursor = cell_shared();                                                                              \
-    cell_smem<float> a = cell_carve<float>(cursor, 64);                                                       \
-    cell_smem<float> b = cell_carve<float>(cursor, 64);                                                       \
-    float *out = (float *)args.ptr[0];                                                                        \
-    const int i = cell_thread();                                                                              \
+#define TWO_ARRAYS                                                                                           \
+    auto cursor = cell_shared();                                                                             \
+    cell_smem<float> a = cell_carve<float>(cursor, 64);                                                      \
+    cell_smem<float> b = cell_carve<float>(cursor, 64);                                                      \
+    float *out = (float *)args.ptr[0];                                                                       \
+    const int i = cell_thread();                                                                             \
     (void)a, (void)b, (void)out, (void)i
 
 KERNEL(right)
@@ -209,10 +210,7 @@ KERNEL(shared_before_the_start)
     out[i] = a[i - 1];
 }
 
-KERNEL(global_behind_the_end)
-{
-    ((float *)args.ptr[0])[cell_thread() + 1] = 1.0f;
-}
+KERNEL(global_behind_the_end) { ((float *)args.ptr[0])[cell_thread() + 1] = 1.0f; }
 
 KERNEL(vector_behind_the_end)
 {
@@ -301,10 +299,7 @@ KERNEL(not_resident)
     cell_grid_barrier(counter);
 }
 
-KERNEL(nobody_posts)
-{
-    cell_block_wait((unsigned *)args.ptr[1], 1);
-}
+KERNEL(nobody_posts) { cell_block_wait((unsigned *)args.ptr[1], 1); }
 
 KERNEL(remote_without_barrier)
 {
@@ -341,7 +336,10 @@ struct Case {
     bool cooperative = false;
 };
 
-#define CASE(kernel, ...) {#kernel, kernel, __VA_ARGS__}
+#define CASE(kernel, ...)                                                                                    \
+    {                                                                                                        \
+#kernel, kernel, __VA_ARGS__                                                                         \
+    }
 
 static const Case cases[] = {
     CASE(right, ""),
@@ -366,7 +364,8 @@ static const Case cases[] = {
     CASE(one_barrier_more, "divergent barrier"),
     CASE(counts_differ, "barrier 1 is for|divergent barrier"),
     CASE(shared_behind_the_end, "AddressSanitizer: use-after-poison"),
-    CASE(shared_before_the_start, "AddressSanitizer: heap-buffer-overflow|AddressSanitizer: use-after-poison"),
+    CASE(shared_before_the_start,
+         "AddressSanitizer: heap-buffer-overflow|AddressSanitizer: use-after-poison"),
     CASE(global_behind_the_end, "AddressSanitizer: heap-buffer-overflow"),
     CASE(vector_behind_the_end, "AddressSanitizer: heap-buffer-overflow"),
     CASE(copy_behind_the_end, "AddressSanitizer: heap-buffer-overflow"),
@@ -450,13 +449,16 @@ static void check_case(const char *program, const Case &c)
         std::string text;
         const int code = run_child(program, c.name, seed, text);
         if (!*c.says) {
-            check(code == 0, "%s, seed %d: must run through, ends with %d:\n%s", c.name, seed, code, text.c_str());
+            check(code == 0, "%s, seed %d: must run through, ends with %d:\n%s", c.name, seed, code,
+                  text.c_str());
             continue;
         }
         check(code != 0, "%s, seed %d: not caught", c.name, seed);
-        check(says_one_of(text, c.says), "%s, seed %d: does not say `%s', but:\n%s", c.name, seed, c.says, text.c_str());
+        check(says_one_of(text, c.says), "%s, seed %d: does not say `%s', but:\n%s", c.name, seed, c.says,
+              text.c_str());
         const std::string place = std::string("kernel `") + c.name + "'";
-        check(text.find(place) != std::string::npos, "%s, seed %d: the report does not name the kernel", c.name, seed);
+        check(text.find(place) != std::string::npos, "%s, seed %d: the report does not name the kernel",
+              c.name, seed);
     }
 }
 
@@ -465,7 +467,8 @@ static void check_refused(const char *says, uint32_t threads, size_t smem, uint3
     char message[256] = "";
     cell_kernel_args args = arguments({});
     const uint32_t grid[3] = {grid0, 1, 1};
-    const int status = cell_emu_launch(right, "right", &args, grid, threads, smem, cluster, 0, message, sizeof message);
+    const int status =
+        cell_emu_launch(right, "right", &args, grid, threads, smem, cluster, 0, message, sizeof message);
     check(status == -1 && strstr(message, says), "refusal says `%s', not `%s'", message, says);
 }
 
