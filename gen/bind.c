@@ -61,12 +61,12 @@ static bool index_name_is_free(Binding *b, const Binder *binder)
 {
     const FIndex *old = find_index(b, binder->name);
     if (is_named(b, binder->name, "t") || is_named(b, binder->name, "T")) {
-        BIND_ERROR(b, binder->span, "`%s` is reserved and cannot be an index: t is the number of the step, T the number of "
+        BIND_ERROR(b, binder->span, "'%s' is reserved and cannot be an index: t is the number of the step, T the number of "
                    "steps", binder->name);
         return false;
     }
     if (old) {
-        BIND_ERROR(b, binder->span, "index `%s` is already bound here", binder->name);
+        BIND_ERROR(b, binder->span, "index '%s' is already bound here", binder->name);
         FLAT_NOTE(b->f, old->span, "it is bound here");
         return false;
     }
@@ -120,15 +120,15 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
     s->used = true;
     if (e->primed) {
         if (!s->next) {
-            BIND_ERROR(b, e->name_span, "`%s` is %s: only a state or a carry has a next value", s->name, kind_name(s->kind));
-            FLAT_NOTE(b->f, s->span, "`%s` is declared here", s->name);
+            BIND_ERROR(b, e->name_span, "'%s' is %s: only a state or a carry has a next value", s->name, kind_name(s->kind));
+            FLAT_NOTE(b->f, s->span, "'%s' is declared here", s->name);
             return bad(b, e);
         }
         s = s->next;
         s->used = true;
     }
     if (b->eq->target && b->eq->target->kind == SYM_INIT && s->kind != SYM_PARAM) {
-        BIND_ERROR(b, e->span, "an initial value is made of params, constants and indices, but `%s` is %s", e->name,
+        BIND_ERROR(b, e->span, "an initial value is made of params, constants and indices, but '%s' is %s", e->name,
                    kind_name(s->kind));
         return bad(b, e);
     }
@@ -150,7 +150,7 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
     FnDef *fn = map_get(&f->fns, e->name);
     int op = op_find(e->name);
     if (fn || (op >= 0 && op_table[op].in_language)) {
-        BIND_ERROR(b, e->span, "`%s` is a function: write `%s(...)`", e->name, e->name);
+        BIND_ERROR(b, e->span, "'%s' is a function: write '%s(...)'", e->name, e->name);
         return bad(b, e);
     }
     if (b->in_index && !e->brackets) {
@@ -160,17 +160,17 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
             names[n++] = i->name;
         const char *index = suggest(e->name, names, n);
         if (index)
-            BIND_ERROR(b, e->span, "unknown index `%s`; did you mean `%s`?", e->name, index);
+            BIND_ERROR(b, e->span, "unknown index '%s'; did you mean '%s'?", e->name, index);
         else
-            BIND_ERROR(b, e->span, "index `%s` is free: it is bound neither on the left nor by a reduction", e->name);
+            BIND_ERROR(b, e->span, "index '%s' is free: it is bound neither on the left nor by a reduction", e->name);
         return bad(b, e);
     }
     for (const Binding *o = b->outer; o && !near; o = o->outer)
         if (!e->brackets && scope_find(o->scope, e->name)) {
-            BIND_ERROR(b, e->span, "unknown name `%s`: an imported fn sees only its arguments", e->name);
+            BIND_ERROR(b, e->span, "unknown name '%s': an imported fn sees only its arguments", e->name);
             return bad(b, e);
         }
-    BIND_ERROR(b, e->span, near ? "unknown name `%s`; did you mean `%s`?" : "unknown name `%s`", e->name, near);
+    BIND_ERROR(b, e->span, near ? "unknown name '%s'; did you mean '%s'?" : "unknown name '%s'", e->name, near);
     return bad(b, e);
 }
 
@@ -182,7 +182,7 @@ static bool has_no_axes(const Symbol *s)
 static FExpr *ambiguous_name(Binding *b, const Expr *e, const FIndex *i, Symbol *s)
 {
     s->used = true;
-    BIND_ERROR(b, e->span, "`%s` could be the index or %s of that name", e->name, kind_name(s->kind));
+    BIND_ERROR(b, e->span, "'%s' could be the index or %s of that name", e->name, kind_name(s->kind));
     FLAT_NOTE(b->f, i->span, "the index is bound here");
     FLAT_NOTE(b->f, s->span, "the other is declared here");
     return bad(b, e);
@@ -197,7 +197,7 @@ static FExpr *bind_name(Binding *b, const Expr *e)
     if (!i && is_named(b, e->name, "t"))
         return new_expr(b, F_STEP, e, 0);
     if (!i && is_named(b, e->name, "T")) {
-        BIND_ERROR(b, e->span, "`T`, the number of steps, is not supported yet");
+        BIND_ERROR(b, e->span, "'T', the number of steps, is not supported yet");
         return bad(b, e);
     }
     if (!i && !s && b->implicit && !map_get(&b->f->fns, e->name) && op_find(e->name) < 0)
@@ -222,7 +222,7 @@ static FExpr *bind_name(Binding *b, const Expr *e)
         return s->failed ? bad(b, e) : x;
     }
     if (s->kind == SYM_OPTION) {
-        BIND_ERROR(b, e->span, "option `%s` can only stand in the condition of a when", e->name);
+        BIND_ERROR(b, e->span, "option '%s' can only stand in the condition of a when", e->name);
         return bad(b, e);
     }
     return bind_value(b, e, s, false);
@@ -238,14 +238,14 @@ static FExpr *bind_ref(Binding *b, const Expr *e)
         return bind_name(b, e);
     Symbol *s = scope_find(b->scope, e->name);
     if (!s && find_index(b, e->name)) {
-        BIND_ERROR(b, e->name_span, "`%s` is an index and has neither axes nor a next value", e->name);
+        BIND_ERROR(b, e->name_span, "'%s' is an index and has neither axes nor a next value", e->name);
         return bad(b, e);
     }
     if (!s)
         return unknown_name(b, e);
     if (s->kind <= SYM_NUMBER) {
-        BIND_ERROR(b, e->name_span, "`%s` is %s and has no axes", e->name, kind_name(s->kind));
-        FLAT_NOTE(b->f, s->span, "`%s` is declared here", e->name);
+        BIND_ERROR(b, e->name_span, "'%s' is %s and has no axes", e->name, kind_name(s->kind));
+        FLAT_NOTE(b->f, s->span, "'%s' is declared here", e->name);
         s->used = true;
         return bad(b, e);
     }
@@ -257,12 +257,12 @@ static FExpr *bind_ref(Binding *b, const Expr *e)
 static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
 {
     if (e->args.len != arity) {
-        BIND_ERROR(b, e->span, "`%s` takes %d argument%s, but %d %s given", e->name, arity, arity == 1 ? "" : "s",
+        BIND_ERROR(b, e->span, "'%s' takes %d argument%s, but %d %s given", e->name, arity, arity == 1 ? "" : "s",
                    e->args.len, e->args.len == 1 ? "is" : "are");
         return bad(b, e);
     }
     if (e->brackets) {
-        BIND_ERROR(b, e->span, "`%s` gives a number, which has no axes to index", e->name);
+        BIND_ERROR(b, e->span, "'%s' gives a number, which has no axes to index", e->name);
         return bad(b, e);
     }
     FExpr *x = new_expr(b, kind, e, arity);
@@ -278,7 +278,7 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
     Vec(const char *) names = { 0 };
     Symbol *s = scope_find(b->scope, e->name);
     if (s && s->kind > SYM_NUMBER) {
-        BIND_ERROR(b, e->name_span, "`%s` is %s, not a function: its axes stand in brackets, `%s[...]`", e->name,
+        BIND_ERROR(b, e->name_span, "'%s' is %s, not a function: its axes stand in brackets, '%s[...]'", e->name,
                    kind_name(s->kind), e->name);
         return bad(b, e);
     }
@@ -288,7 +288,7 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
         if (op_table[i].in_language)
             vec_push(f->c->arena, &names, op_table[i].name);
     const char *near = suggest(e->name, names.data, names.len);
-    BIND_ERROR(b, e->name_span, near ? "unknown function `%s`; did you mean `%s`?" : "unknown function `%s`", e->name, near);
+    BIND_ERROR(b, e->name_span, near ? "unknown function '%s'; did you mean '%s'?" : "unknown function '%s'", e->name, near);
     return bad(b, e);
 }
 
@@ -348,7 +348,7 @@ static bool call_is_legal(Binding *b, const Expr *e, const Stmt *fn)
 {
     for (const CallSite *s = b->chain; s; s = s->outer)
         if (s->fn == fn->name) {
-            BIND_ERROR(b, e->span, "fn `%s` calls itself", fn->name);
+            BIND_ERROR(b, e->span, "fn '%s' calls itself", fn->name);
             return false;
         }
     if (b->depth >= MAX_CALL_DEPTH) {
@@ -356,9 +356,9 @@ static bool call_is_legal(Binding *b, const Expr *e, const Stmt *fn)
         return false;
     }
     if (e->args.len != fn->params.len) {
-        BIND_ERROR(b, e->span, "fn `%s` takes %d argument%s, but %d %s given", fn->name, fn->params.len,
+        BIND_ERROR(b, e->span, "fn '%s' takes %d argument%s, but %d %s given", fn->name, fn->params.len,
                    fn->params.len == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
-        FLAT_NOTE(b->f, fn->name_span, "fn `%s` is defined here", fn->name);
+        FLAT_NOTE(b->f, fn->name_span, "fn '%s' is defined here", fn->name);
         return false;
     }
     return true;
@@ -388,8 +388,13 @@ static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *ins
         inst->result = r;
     }
     if (!inst->result && f->c->errors == errors) {
-        BIND_ERROR(b, e->span, "the body of fn `%s` never defines `%s`, which is its result", e->name, e->name);
-        FLAT_NOTE(f, def->fn->name_span, "fn `%s` is defined here", e->name);
+        BIND_ERROR(b, e->span, "the body of fn '%s' never defines '%s', which is its result", e->name, e->name);
+        FLAT_NOTE(f, def->fn->name_span, "fn '%s' is defined here", e->name);
+    }
+    if (inst->result && def->fn->has_body && def->fn->lhs.len && def->fn->lhs.len != inst->result->rank) {
+        BIND_ERROR(b, inst->result->span, "fn '%s' is declared with %d ind%s, but its result is defined with %d", e->name,
+                   def->fn->lhs.len, def->fn->lhs.len == 1 ? "ex" : "ices", inst->result->rank);
+        FLAT_NOTE(f, def->fn->name_span, "fn '%s' is defined here", e->name);
     }
     bind_symbols(f, &inst->locals, b);
     return inst->result && f->c->errors == errors;
@@ -433,7 +438,7 @@ static FExpr *bind_call(Binding *b, const Expr *e)
     if (def)
         return bind_fn(b, e, def);
     if (is_named(b, e->name, "grad") || is_named(b, e->name, "ste")) {
-        BIND_ERROR(b, e->name_span, "`%s` is not supported yet", e->name);
+        BIND_ERROR(b, e->name_span, "'%s' is not supported yet", e->name);
         return bad(b, e);
     }
     if (is_named(b, e->name, "div") || is_named(b, e->name, "mod"))
@@ -502,13 +507,13 @@ static FExpr *bind_softmax(Binding *b, const Expr *e)
         x->bound[i] = binder->name ? find_index(b, binder->name) : NULL;
         if (!x->bound[i] || binder->range) {
             BIND_ERROR(b, binder->span, x->bound[i] ? "softmax normalises along an index in scope; its range is stated where "
-                       "it is bound" : "softmax normalises along an index in scope, but `%s` is not bound here",
+                       "it is bound" : "softmax normalises along an index in scope, but '%s' is not bound here",
                        binder->name ? binder->name : "this");
             return bad(b, e);
         }
         for (int k = 0; k < i; k++)
             if (x->bound[k] == x->bound[i]) {
-                BIND_ERROR(b, binder->span, "index `%s` stands twice", binder->name);
+                BIND_ERROR(b, binder->span, "index '%s' stands twice", binder->name);
                 return bad(b, e);
             }
     }
@@ -580,7 +585,7 @@ static FExpr *bind_any(Binding *b, const Expr *e)
     case X_COND: return bind_condition(b, e);
     case X_REDUCE: return bind_reduction(b, e);
     case X_COLON:
-        BIND_ERROR(b, e->span, "`:` leaves an axis open only in an argument of a fn");
+        BIND_ERROR(b, e->span, "':' leaves an axis open only in an argument of a fn");
         return bad(b, e);
     case X_ERROR: break;
     }
@@ -631,6 +636,26 @@ static void bind_left_side(Binding *b, Equation *eq)
     }
 }
 
+/* Reading 'state S[N,N] = P[j,i]' as P would surprise when the next value is written as S'[i,j]. */
+static bool order_is_misleading(Binding *b, const Equation *eq)
+{
+    const Symbol *t = eq->target, *state = scope_find(b->scope, t->name);
+    const Symbol *next = t->kind == SYM_INIT ? (state ? state->next : NULL) : t->next;
+    for (int k = 0; next && k < next->equations.len; k++) {
+        const BinderVec *lhs = &next->equations.data[k]->stmt->lhs;
+        for (int i = 0; i < b->nimplicit; i++)
+            for (int j = 0; j < lhs->len; j++)
+                if (lhs->data[j].name == b->implicit_index[i]->name && j != i) {
+                    BIND_ERROR(b, b->implicit_index[i]->span, "index '%s' appears as number %d here, so it stands for axis "
+                               "%d of '%s', but the next value calls axis %d so", lhs->data[j].name, i + 1, i + 1, t->name,
+                               j + 1);
+                    FLAT_NOTE(b->f, lhs->data[j].span, "axis %d is called '%s' here", j + 1, lhs->data[j].name);
+                    return true;
+                }
+    }
+    return false;
+}
+
 /* The indices of an initial value stand for the axes in the order of their first appearance. */
 static void implicit_left_side(Binding *b, Equation *eq)
 {
@@ -641,11 +666,12 @@ static void implicit_left_side(Binding *b, Equation *eq)
     eq->lhs = arena_alloc(b->f->c->arena, sizeof *eq->lhs * (size_t)(t->rank + 1));
     eq->constant = arena_alloc(b->f->c->arena, sizeof *eq->constant * (size_t)(t->rank + 1));
     if (b->nimplicit && b->nimplicit != t->rank && !eq->failed) {
-        BIND_ERROR(b, eq->body->span, "the initial value of `%s` has %d ind%s, but `%s` has %d ax%s", t->name, b->nimplicit,
+        BIND_ERROR(b, eq->body->span, "the initial value of '%s' has %d ind%s, but '%s' has %d ax%s", t->name, b->nimplicit,
                    b->nimplicit == 1 ? "ex" : "ices", t->name, t->rank, t->rank == 1 ? "is" : "es");
         eq->failed = true;
         return;
     }
+    eq->failed |= order_is_misleading(b, eq);
     for (int i = 0; i < t->rank; i++)
         eq->lhs[i] = b->nimplicit ? b->implicit_index[i]
                                   : push_index(b, intern_f(b->f->c, "i%d", i), t->axis_spans[i]);
@@ -686,11 +712,11 @@ static void report_cycle(Flat *f, const Visits *stack, Symbol *back, Span use)
     buf_f(&text, "%s%s", back->name, back->kind == SYM_NEXT ? "'" : "");
     const char *prime = back->kind == SYM_NEXT ? "'" : "";
     Span where = back->equations.len ? back->equations.data[0]->stmt->name_span : back->span;
-    FLAT_ERROR(f, back->chain, where, "`%s%s` depends on itself: %s", back->name, prime, text.data);
+    FLAT_ERROR(f, back->chain, where, "'%s%s' depends on itself: %s", back->name, prime, text.data);
     for (int i = from + 1; i < stack->len && i < from + 8; i++)
-        FLAT_NOTE(f, stack->data[i].use, "`%s%s` is used here", stack->data[i].sym->name,
+        FLAT_NOTE(f, stack->data[i].use, "'%s%s' is used here", stack->data[i].sym->name,
                   stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
-    FLAT_NOTE(f, use, "`%s%s` is used here", back->name, prime);
+    FLAT_NOTE(f, use, "'%s%s' is used here", back->name, prime);
 }
 
 static bool next_dep(Visit *v, Dep *out)

@@ -120,12 +120,12 @@ static bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain)
 {
     Symbol *old = map_get(&scope->names, s->name);
     if (is_reserved(f, s->name)) {
-        FLAT_ERROR(f, chain, s->span, "`%s` is reserved: t is the number of the step, T the number of steps", s->name);
+        FLAT_ERROR(f, chain, s->span, "'%s' is reserved: t is the number of the step, T the number of steps", s->name);
         return false;
     }
     if (old) {
-        FLAT_ERROR(f, chain, s->span, "`%s` is already the name of %s", s->name, kind_name(old->kind));
-        FLAT_NOTE(f, old->span, "`%s` is declared here", s->name);
+        FLAT_ERROR(f, chain, s->span, "'%s' is already the name of %s", s->name, kind_name(old->kind));
+        FLAT_NOTE(f, old->span, "'%s' is declared here", s->name);
         return false;
     }
     map_put(f->c->arena, &scope->names, s->name, s);
@@ -165,7 +165,7 @@ static void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *ch
     } else if (s->value) {
         d->failed = !fold_integer(f, s->value, scope, chain, "the size of a dim", &value);
         if (!d->failed && value < 1) {
-            FLAT_ERROR(f, chain, s->value->span, "the size of dim `%s` is %lld, but a dim is at least 1", s->name,
+            FLAT_ERROR(f, chain, s->value->span, "the size of dim '%s' is %lld, but a dim is at least 1", s->name,
                        (long long)value);
             d->failed = true;
         }
@@ -192,7 +192,7 @@ static void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *
     d->decl = s;
     d->failed = !s->value || !fold_constant(f, s->value, scope, chain, &d->value);
     if (!d->failed && d->value.is_name) {
-        FLAT_ERROR(f, chain, s->value->span, "constant `%s` must be a number", s->name);
+        FLAT_ERROR(f, chain, s->value->span, "constant '%s' must be a number", s->name);
         d->failed = true;
     }
     if (set) {
@@ -200,8 +200,8 @@ static void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *
         d->value = (Constant){ .num = strtod(set->value, &end) };
         d->value.is_int = !strpbrk(set->value, ".eExXnN") && d->value.num == (double)(int64_t)d->value.num;
         if (*end || end == set->value || isspace((unsigned char)set->value[0])) {
-            FLAT_ERROR(f, NULL, no_span, "--set %s=%s: constant `%s` needs a number", set->name, set->value, s->name);
-            FLAT_NOTE(f, s->name_span, "constant `%s` is declared here", s->name);
+            FLAT_ERROR(f, NULL, no_span, "--set %s=%s: constant '%s' needs a number", set->name, set->value, s->name);
+            FLAT_NOTE(f, s->name_span, "constant '%s' is declared here", s->name);
             d->failed = true;
         }
     }
@@ -218,7 +218,7 @@ static void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite 
         for (int k = 0; k < i; k++)
             if (s->choices.data[i] == s->choices.data[k])
                 FLAT_ERROR(f, chain, s->choice_spans.len > i ? s->choice_spans.data[i] : s->span,
-                           "choice `%s` of option `%s` stands twice", s->choices.data[i], s->name);
+                           "choice '%s' of option '%s' stands twice", s->choices.data[i], s->name);
     if (set) {
         chosen = NULL;
         for (int i = 0; i < s->choices.len; i++)
@@ -226,11 +226,13 @@ static void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite 
                 chosen = s->choices.data[i];
         if (!chosen) {
             const char *near = suggest(set->value, (const char *const *)s->choices.data, s->choices.len);
-            FLAT_ERROR(f, NULL, no_span, near ? "--set %s=%s: option `%s` has no such choice; did you mean `%s`?"
-                       : "--set %s=%s: option `%s` has no such choice", set->name, set->value, s->name, near);
-            FLAT_NOTE(f, s->name_span, "option `%s` is declared here", s->name);
+            FLAT_ERROR(f, NULL, no_span, near ? "--set %s=%s: option '%s' has no such choice; did you mean '%s'?"
+                       : "--set %s=%s: option '%s' has no such choice", set->name, set->value, s->name, near);
+            FLAT_NOTE(f, s->name_span, "option '%s' is declared here", s->name);
         }
     }
+    if (!chosen && s->choices.len)
+        chosen = s->choices.data[0];
     d->failed = !chosen;
     d->value = (Constant){ .is_name = true, .name = chosen };
     if (declare(f, scope, d, chain) && chosen) {
@@ -292,12 +294,12 @@ static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
         }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(s->text, later[i]) == 0) {
-            FLAT_ERROR(f, NULL, s->text_span, "type `%s` is not supported yet", s->text);
+            FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
             return false;
         }
     const char *near = suggest(s->text, names, 4);
-    FLAT_ERROR(f, NULL, s->text_span, near ? "unknown type `%s`; did you mean `%s`?"
-               : "unknown type `%s`; the types are f32, bf16, f16 and f64", s->text, near);
+    FLAT_ERROR(f, NULL, s->text_span, near ? "unknown type '%s'; did you mean '%s'?"
+               : "unknown type '%s'; the types are f32, bf16, f16 and f64", s->text, near);
     return false;
 }
 
@@ -305,7 +307,7 @@ static void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, 
 {
     double elements = 1;
     if (s->axes.len > MAX_AXES_OF_VALUE) {
-        FLAT_ERROR(f, chain, s->span, "`%s` has %d axes; at most %d are possible", s->name, s->axes.len, MAX_AXES_OF_VALUE);
+        FLAT_ERROR(f, chain, s->span, "'%s' has %d axes; at most %d are possible", s->name, s->axes.len, MAX_AXES_OF_VALUE);
         d->failed = true;
         return;
     }
@@ -324,7 +326,7 @@ static void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, 
         elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
     }
     if (elements > MAX_ELEMENTS) {
-        FLAT_ERROR(f, chain, s->span, "`%s` has more than 2^48 elements", s->name);
+        FLAT_ERROR(f, chain, s->span, "'%s' has more than 2^48 elements", s->name);
         d->failed = true;
     }
     d->axes = axes;
@@ -345,7 +347,7 @@ static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, cons
     Constant v[2];
     memcpy(t->init_arg, in->defaults, sizeof t->init_arg);
     if (e->args.len < in->min || e->args.len > in->max) {
-        FLAT_ERROR(f, NULL, e->span, "initialiser `%s` takes %d to %d numbers, but %d %s given", in->name, in->min, in->max,
+        FLAT_ERROR(f, NULL, e->span, "initialiser '%s' takes %d to %d numbers, but %d %s given", in->name, in->min, in->max,
                    e->args.len, e->args.len == 1 ? "is" : "are");
         return;
     }
@@ -360,7 +362,7 @@ static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, cons
         t->init_arg[1] = v[0].num;
     }
     if (strcmp(in->name, "uniform") == 0 && t->init_arg[0] > t->init_arg[1])
-        FLAT_ERROR(f, NULL, e->span, "the range of `uniform` is empty: %g is above %g", t->init_arg[0], t->init_arg[1]);
+        FLAT_ERROR(f, NULL, e->span, "the range of 'uniform' is empty: %g is above %g", t->init_arg[0], t->init_arg[1]);
 }
 
 static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t)
@@ -369,7 +371,7 @@ static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor 
     int n = (int)(sizeof initialisers / sizeof *initialisers);
     if (s->init->kind != X_REF && s->init->kind != X_CALL) {
         if (s->init->kind != X_ERROR)
-            FLAT_ERROR(f, NULL, s->init->span, "an initialiser is needed after `~`, such as `xavier` or `const(1.0)`");
+            FLAT_ERROR(f, NULL, s->init->span, "an initialiser is needed after '~', such as 'xavier' or 'const(1.0)'");
         return;
     }
     for (int i = 0; i < n; i++) {
@@ -379,14 +381,14 @@ static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor 
             initialiser_args(f, s, &initialisers[i], scope, t);
             bool matrix = strcmp(names[i], "orthogonal") == 0 || strcmp(names[i], "eye") == 0;
             if (matrix && s->axes.len < 2)
-                FLAT_ERROR(f, NULL, s->init->span, "initialiser `%s` needs at least 2 axes, but `%s` has %d", names[i],
+                FLAT_ERROR(f, NULL, s->init->span, "initialiser '%s' needs at least 2 axes, but '%s' has %d", names[i],
                            s->name, s->axes.len);
             return;
         }
     }
     const char *near = suggest(s->init->name, names, n);
-    FLAT_ERROR(f, NULL, s->init->span, near ? "unknown initialiser `%s`; did you mean `%s`?"
-               : "unknown initialiser `%s`; see cellc ops", s->init->name, near);
+    FLAT_ERROR(f, NULL, s->init->span, near ? "unknown initialiser '%s'; did you mean '%s'?"
+               : "unknown initialiser '%s'; see cellc ops", s->init->name, near);
 }
 
 static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, SymbolVec *out)
@@ -463,15 +465,15 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
     bool builtin = (op >= 0 && op_table[op].in_language) || strcmp(s->name, "div") == 0 || strcmp(s->name, "mod") == 0 ||
                    strcmp(s->name, "grad") == 0 || strcmp(s->name, "ste") == 0;
     if (s->is_const) {
-        FLAT_ERROR(f, NULL, s->span, "`adjoint fn` is not supported yet");
+        FLAT_ERROR(f, NULL, s->span, "'adjoint fn' is not supported yet");
         return;
     }
     if (builtin) {
-        FLAT_ERROR(f, NULL, s->name_span, "`%s` is a function of the language", s->name);
+        FLAT_ERROR(f, NULL, s->name_span, "'%s' is a function of the language", s->name);
         return;
     }
     if (old) {
-        FLAT_ERROR(f, NULL, s->name_span, "fn `%s` is already defined", s->name);
+        FLAT_ERROR(f, NULL, s->name_span, "fn '%s' is already defined", s->name);
         FLAT_NOTE(f, old->fn->name_span, "it is defined here");
         return;
     }
@@ -479,7 +481,7 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
         for (int k = 0; k < i; k++)
             if (s->params.data[i] == s->params.data[k])
                 FLAT_ERROR(f, NULL, s->param_spans.len > i ? s->param_spans.data[i] : s->span,
-                           "parameter `%s` of fn `%s` stands twice", s->params.data[i], s->name);
+                           "parameter '%s' of fn '%s' stands twice", s->params.data[i], s->name);
     def = arena_alloc(f->c->arena, sizeof *def);
     *def = (FnDef){ s, scope, imported };
     map_put(f->c->arena, &f->fns, s->name, def);
@@ -493,19 +495,19 @@ static bool target_is_wrong(Flat *f, const Stmt *s, const Symbol *t, const CallS
     if (s->primed) {
         if (t->next)
             return false;
-        FLAT_ERROR(f, chain, s->name_span, "`%s` is %s: only a state or a carry has a next value", s->name,
+        FLAT_ERROR(f, chain, s->name_span, "'%s' is %s: only a state or a carry has a next value", s->name,
                    kind_name(t->kind));
-        FLAT_NOTE(f, t->span, "`%s` is declared here", s->name);
+        FLAT_NOTE(f, t->span, "'%s' is declared here", s->name);
         return true;
     }
     if (t->kind == SYM_OUTPUT || (t->kind == SYM_DEF && !t->next && !t->declared))
         return false;
     if (t->next)
-        FLAT_ERROR(f, chain, s->name_span, "`%s` is a %s: give its next value, `%s'`", s->name,
+        FLAT_ERROR(f, chain, s->name_span, "'%s' is a %s: give its next value, '%s''", s->name,
                    t->kind == SYM_STATE ? "state" : "carry", s->name);
     else
-        FLAT_ERROR(f, chain, s->name_span, "`%s` is %s and cannot be assigned", s->name, kind_name(t->kind));
-    FLAT_NOTE(f, t->span, "`%s` is declared here", s->name);
+        FLAT_ERROR(f, chain, s->name_span, "'%s' is %s and cannot be assigned", s->name, kind_name(t->kind));
+    FLAT_NOTE(f, t->span, "'%s' is declared here", s->name);
     return true;
 }
 
@@ -521,18 +523,18 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
 {
     Symbol *t = map_get(&scope->names, s->name), *outer;
     if (is_reserved(f, s->name)) {
-        FLAT_ERROR(f, chain, s->name_span, "`%s` is reserved: t is the number of the step, T the number of steps", s->name);
+        FLAT_ERROR(f, chain, s->name_span, "'%s' is reserved: t is the number of the step, T the number of steps", s->name);
         return;
     }
     if (!t && scope->outer && scope->owner == scope->outer->owner && (outer = scope_find(scope->outer, s->name))) {
-        FLAT_ERROR(f, chain, s->name_span, "`%s` is already the name of %s outside this repeat", s->name,
+        FLAT_ERROR(f, chain, s->name_span, "'%s' is already the name of %s outside this repeat", s->name,
                    kind_name(outer->kind));
-        FLAT_NOTE(f, outer->span, "`%s` is declared here", s->name);
+        FLAT_NOTE(f, outer->span, "'%s' is declared here", s->name);
         return;
     }
     if (!t && s->primed) {
         const char *near = suggest_value(f, scope, s->name);
-        FLAT_ERROR(f, chain, s->name_span, near ? "there is no state `%s`; did you mean `%s`?" : "there is no state `%s`",
+        FLAT_ERROR(f, chain, s->name_span, near ? "there is no state '%s'; did you mean '%s'?" : "there is no state '%s'",
                    s->name, near);
         return;
     }
@@ -549,7 +551,7 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
     if (s->primed)
         t = t->next;
     if (t->equations.len && !(has_constant_index(s) && has_constant_index(t->equations.data[0]->stmt))) {
-        FLAT_ERROR(f, chain, s->name_span, "`%s%s` is defined twice", s->name, s->primed ? "'" : "");
+        FLAT_ERROR(f, chain, s->name_span, "'%s%s' is defined twice", s->name, s->primed ? "'" : "");
         FLAT_NOTE(f, t->equations.data[0]->stmt->name_span, "the first definition is here");
         return;
     }
@@ -602,22 +604,22 @@ static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const Call
         if (s->kind != S_CARRY)
             continue;
         if (is_reserved(f, s->name) || (old && old->owner == scope->owner)) {
-            FLAT_ERROR(f, chain, s->name_span, "`%s` is already the name of %s", s->name,
+            FLAT_ERROR(f, chain, s->name_span, "'%s' is already the name of %s", s->name,
                        old ? kind_name(old->kind) : "the step or of the number of steps");
             if (old)
-                FLAT_NOTE(f, old->span, "`%s` is declared here", s->name);
+                FLAT_NOTE(f, old->span, "'%s' is declared here", s->name);
             continue;
         }
         for (int k = 0; k < carries->len; k++)
             if (carries->data[k].decl->name == s->name) {
-                FLAT_ERROR(f, chain, s->name_span, "carry `%s` is declared twice", s->name);
+                FLAT_ERROR(f, chain, s->name_span, "carry '%s' is declared twice", s->name);
                 FLAT_NOTE(f, carries->data[k].decl->name_span, "the first is here");
             }
         Carry c = { s, carry_symbol(f, s, NULL, scope, chain, out) };
         if (s->init)
             add_equation(f, c.now, s, s->init, scope, chain);
         else
-            FLAT_ERROR(f, chain, s->span, "carry `%s` needs an initial value: `carry %s[...] = ...;`", s->name, s->name);
+            FLAT_ERROR(f, chain, s->span, "carry '%s' needs an initial value: 'carry %s[...] = ...;'", s->name, s->name);
         c.now->failed |= !s->init;
         vec_push(f->c->arena, carries, c);
     }
@@ -645,7 +647,7 @@ static void one_iteration(Flat *f, const Stmt *s, Scope *outer, int64_t n, const
         Symbol *next = c->now->next;
         if (!next->equations.len && !next->failed) {
             if (n == 0)
-                FLAT_ERROR(f, chain, c->decl->name_span, "carry `%s` gets no next value: write `%s'[...] = ...;` in the "
+                FLAT_ERROR(f, chain, c->decl->name_span, "carry '%s' gets no next value: write '%s'[...] = ...;' in the "
                            "repeat", c->decl->name, c->decl->name);
             next->failed = true;
         }
@@ -662,10 +664,10 @@ static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, 
     const Binder *b = &s->lhs.data[0];
     Symbol *clash = scope_find(scope, b->name);
     if (is_reserved(f, b->name) || clash) {
-        FLAT_ERROR(f, chain, b->span, "`%s` cannot be the index of a repeat: it is already the name of %s", b->name,
+        FLAT_ERROR(f, chain, b->span, "'%s' cannot be the index of a repeat: it is already the name of %s", b->name,
                    clash ? kind_name(clash->kind) : "the step or of the number of steps");
         if (clash)
-            FLAT_NOTE(f, clash->span, "`%s` is declared here", b->name);
+            FLAT_NOTE(f, clash->span, "'%s' is declared here", b->name);
         return;
     }
     if (!fold_integer(f, b->range, scope, chain, "the number of iterations", &steps))
@@ -690,7 +692,7 @@ static void check_places(Flat *f, const Stmt *s, const Scope *scope, const CallS
     else if (s->kind == S_CELL || s->kind == S_IMPORT)
         FLAT_ERROR(f, chain, s->span, "%s cannot stand in a cell", s->kind == S_CELL ? "a cell" : "an import");
     else if (s->kind == S_RESET)
-        FLAT_ERROR(f, chain, s->span, "`reset` is not supported yet");
+        FLAT_ERROR(f, chain, s->span, "'reset' is not supported yet");
     else if (s->kind == S_CARRY && (scope == f->scope || (scope->owner && scope->outer && scope->outer->owner != scope->owner)))
         FLAT_ERROR(f, chain, s->span, "a carry belongs into a repeat");
 }
@@ -809,8 +811,8 @@ static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
         if (known)
             continue;
         const char *near = suggest(settings[i].name, names.data, names.len);
-        FLAT_ERROR(f, NULL, no_span, near ? "%s %s=%s: cell `%s` has no %s `%s`; did you mean `%s`?"
-                   : "%s %s=%s: cell `%s` has no %s `%s`", flag, settings[i].name, settings[i].value, f->cell->name, what,
+        FLAT_ERROR(f, NULL, no_span, near ? "%s %s=%s: cell '%s' has no %s '%s'; did you mean '%s'?"
+                   : "%s %s=%s: cell '%s' has no %s '%s'", flag, settings[i].name, settings[i].value, f->cell->name, what,
                    settings[i].name, near);
     }
 }
@@ -827,7 +829,7 @@ static const Stmt *choose_cell(Compiler *c, const Ast *ast, const char *name)
             continue;
         for (int k = 0; k < names.len; k++)
             if (names.data[k] == s->name)
-                diag(c, DIAG_ERROR, s->name_span, "cell `%s` is defined twice", s->name);
+                diag(c, DIAG_ERROR, s->name_span, "cell '%s' is defined twice", s->name);
         vec_push(c->arena, &names, s->name);
         if (!name || strcmp(name, s->name) == 0)
             cell = s;
@@ -838,7 +840,7 @@ static const Stmt *choose_cell(Compiler *c, const Ast *ast, const char *name)
     if (!name || !names.len)
         diag(c, DIAG_ERROR, start, "there is no cell in this file");
     else
-        diag(c, DIAG_ERROR, start, "there is no cell `%s` in this file; its last one is `%s`", name,
+        diag(c, DIAG_ERROR, start, "there is no cell '%s' in this file; its last one is '%s'", name,
              names.data[names.len - 1]);
     return NULL;
 }
@@ -850,9 +852,9 @@ static void missing_values(Flat *f)
         if (s->equations.len || s->failed || s->owner)
             continue;
         if (s->kind == SYM_OUTPUT)
-            FLAT_ERROR(f, NULL, s->span, "output `%s` gets no value", s->name);
+            FLAT_ERROR(f, NULL, s->span, "output '%s' gets no value", s->name);
         else if (s->kind == SYM_NEXT)
-            FLAT_ERROR(f, NULL, s->span, "state `%s` gets no next value: write `%s'%s = ...;`", s->name, s->name,
+            FLAT_ERROR(f, NULL, s->span, "state '%s' gets no next value: write '%s'%s = ...;'", s->name, s->name,
                        s->rank ? "[...]" : "");
     }
 }
@@ -862,7 +864,7 @@ static void warn_unused(Flat *f)
     for (int i = 0; i < f->symbols.len && !f->c->errors; i++) {
         const Symbol *s = f->symbols.data[i];
         if (!s->used && !s->owner && (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_DEF))
-            diag(f->c, DIAG_WARNING, s->span, "%s `%s` is never used", s->kind == SYM_INPUT ? "input"
+            diag(f->c, DIAG_WARNING, s->span, "%s '%s' is never used", s->kind == SYM_INPUT ? "input"
                  : s->kind == SYM_PARAM ? "param" : "definition", s->name);
     }
 }

@@ -31,7 +31,7 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
     Symbol *s = is_bare(e) ? scope_find(scope, e->name) : NULL;
     if (!s) {
         const char *near = suggest_value(f, scope, e->name);
-        FLAT_ERROR(f, chain, e->span, near ? "unknown name `%s`; did you mean `%s`?" : "unknown name `%s`", e->name, near);
+        FLAT_ERROR(f, chain, e->span, near ? "unknown name '%s'; did you mean '%s'?" : "unknown name '%s'", e->name, near);
         return false;
     }
     s->used = true;
@@ -46,12 +46,12 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
             *out = number((double)s->size->value, true);
             return true;
         }
-        FLAT_ERROR(f, chain, e->span, "dim `%s` is only known at run time, but a constant is needed here", s->name);
-        FLAT_NOTE(f, s->span, "bind it with `dim %s = 64;` or with --dim %s=64", s->name, s->name);
+        FLAT_ERROR(f, chain, e->span, "dim '%s' is only known at run time, but a constant is needed here", s->name);
+        FLAT_NOTE(f, s->span, "bind it with 'dim %s = 64;' or with --dim %s=64", s->name, s->name);
         return false;
     default:
-        FLAT_ERROR(f, chain, e->span, "`%s` is %s, but a constant is needed here", s->name, kind_name(s->kind));
-        FLAT_NOTE(f, s->span, "`%s` is declared here", s->name);
+        FLAT_ERROR(f, chain, e->span, "'%s' is %s, but a constant is needed here", s->name, kind_name(s->kind));
+        FLAT_NOTE(f, s->span, "'%s' is declared here", s->name);
         return false;
     }
 }
@@ -60,7 +60,7 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
 static bool fold_choice(Flat *f, const Symbol *option, const Expr *e, const CallSite *chain, Constant *out)
 {
     if (!is_bare(e)) {
-        FLAT_ERROR(f, chain, e->span, "option `%s` can only be compared with one of its choices", option->name);
+        FLAT_ERROR(f, chain, e->span, "option '%s' can only be compared with one of its choices", option->name);
         return false;
     }
     for (int i = 0; i < option->decl->choices.len; i++)
@@ -69,9 +69,9 @@ static bool fold_choice(Flat *f, const Symbol *option, const Expr *e, const Call
             return true;
         }
     const char *near = suggest(e->name, (const char *const *)option->decl->choices.data, option->decl->choices.len);
-    FLAT_ERROR(f, chain, e->span, near ? "`%s` is not a choice of option `%s`; did you mean `%s`?"
-                                       : "`%s` is not a choice of option `%s`", e->name, option->name, near);
-    FLAT_NOTE(f, option->span, "option `%s` is declared here", option->name);
+    FLAT_ERROR(f, chain, e->span, near ? "'%s' is not a choice of option '%s'; did you mean '%s'?"
+                                       : "'%s' is not a choice of option '%s'", e->name, option->name, near);
+    FLAT_NOTE(f, option->span, "option '%s' is declared here", option->name);
     return false;
 }
 
@@ -143,12 +143,12 @@ static bool fold_call(Flat *f, const Expr *e, const Scope *scope, const CallSite
     int op = op_find(e->name);
     double args[4] = { 0 };
     if (op < 0 || !op_table[op].in_language || !op_table[op].eval || e->brackets) {
-        FLAT_ERROR(f, chain, e->span, "`%s(...)` is not a constant: constants are made of numbers, bound dims and the "
+        FLAT_ERROR(f, chain, e->span, "'%s(...)' is not a constant: constants are made of numbers, bound dims and the "
                    "functions of the language", e->name);
         return false;
     }
     if (e->args.len != op_table[op].arity) {
-        FLAT_ERROR(f, chain, e->span, "`%s` takes %d argument%s, but %d %s given", e->name, op_table[op].arity,
+        FLAT_ERROR(f, chain, e->span, "'%s' takes %d argument%s, but %d %s given", e->name, op_table[op].arity,
                    op_table[op].arity == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
         return false;
     }
@@ -198,7 +198,7 @@ bool fold_condition(Flat *f, const Expr *e, const Scope *scope, const CallSite *
     if (!fold_constant(f, e, scope, chain, &v))
         return false;
     if (v.is_name || !logical) {
-        FLAT_ERROR(f, chain, e->span, "a condition is needed here, such as `%s == %s`",
+        FLAT_ERROR(f, chain, e->span, "a condition is needed here, such as '%s == %s'",
                    v.is_name && e->name ? e->name : "N", v.is_name ? v.name : "64");
         return false;
     }
@@ -250,14 +250,14 @@ static const Poly *extent_name(Flat *f, const Expr *e, const Scope *scope, const
     }
     if (!s) {
         const char *near = suggest_value(f, scope, e->name);
-        FLAT_ERROR(f, chain, e->span, near ? "unknown dim `%s`; did you mean `%s`?" : "unknown dim `%s`", e->name, near);
+        FLAT_ERROR(f, chain, e->span, near ? "unknown dim '%s'; did you mean '%s'?" : "unknown dim '%s'", e->name, near);
         return NULL;
     }
     if (!fold_name(f, e, scope, chain, &v))
         return NULL;
     if (v.is_name || !v.is_int) {
-        FLAT_ERROR(f, chain, e->span, "`%s` is not a whole number, so it cannot be part of a size", s->name);
-        FLAT_NOTE(f, s->span, "`%s` is declared here", s->name);
+        FLAT_ERROR(f, chain, e->span, "'%s' is not a whole number, so it cannot be part of a size", s->name);
+        FLAT_NOTE(f, s->span, "'%s' is declared here", s->name);
         return NULL;
     }
     return small(f, e, chain, fabs(v.num) <= (double)MAX_EXTENT ? poly_const(f->m, (int64_t)v.num)
@@ -296,7 +296,7 @@ const Poly *fold_extent(Flat *f, const Expr *e, const Scope *scope, const CallSi
         return NULL;
     }
     if (is_bare(e) && e->name == intern(f->c, "T")) {
-        FLAT_ERROR(f, chain, e->span, "`T`, the number of steps, as a size is not supported yet");
+        FLAT_ERROR(f, chain, e->span, "'T', the number of steps, as a size is not supported yet");
         return NULL;
     }
     if (is_bare(e))

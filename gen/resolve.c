@@ -64,7 +64,7 @@ void require_positive(Flat *f, const Poly *extent, Span span, const CallSite *ch
     if (poly_nonneg(spare))
         return;
     if (extent->is_const || poly_nonneg(negative(f, extent)))
-        FLAT_ERROR(f, chain, span, "the extent `%s` is %s, but an extent is at least 1", source_text(f, span),
+        FLAT_ERROR(f, chain, span, "the extent '%s' is %s, but an extent is at least 1", source_text(f, span),
                    poly_text(f, extent));
     else
         add_check(f, spare, span, intern_f(f->c, "the extent %s must be at least 1", source_text(f, span)));
@@ -86,9 +86,9 @@ static bool is_guarded(const Walk *w, const FIndex *i)
 static void note_origin(Flat *f, const FIndex *i)
 {
     if (i->how == FROM_DECLARED)
-        FLAT_NOTE(f, i->from, "`%s` runs over this axis", i->name);
+        FLAT_NOTE(f, i->from, "'%s' runs over this axis", i->name);
     else
-        FLAT_NOTE(f, i->from, "`%s` gets its range here", i->name);
+        FLAT_NOTE(f, i->from, "'%s' gets its range here", i->name);
 }
 
 /* The index stands alone on an axis of that extent. */
@@ -106,7 +106,7 @@ static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, c
     }
     if (i->extent == extent || i->how == FROM_STATED || guarded)
         return;
-    WALK_ERROR(w, at, at->span, "index `%s` runs over %s, but axis %d of `%s` has extent %s", i->name,
+    WALK_ERROR(w, at, at->span, "index '%s' runs over %s, but axis %d of '%s' has extent %s", i->name,
                poly_text(f, i->extent), axis + 1, array, poly_text(f, extent));
     note_origin(f, i);
     i->failed = true;
@@ -121,15 +121,15 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
     w->eq->failed = true;
     const char *name = shown(f, s);
     if (s->rank == 0)
-        WALK_ERROR(w, x, x->span, "`%s` has no axes, but %d ind%s given", name, x->nargs,
+        WALK_ERROR(w, x, x->span, "'%s' has no axes, but %d ind%s given", name, x->nargs,
                    x->nargs == 1 ? "ex is" : "ices are");
     else if (!x->brackets)
-        WALK_ERROR(w, x, x->span, "`%s` has %d ax%s and stands here without indices: write `%s[...]`", name, s->rank,
+        WALK_ERROR(w, x, x->span, "'%s' has %d ax%s and stands here without indices: write '%s[...]'", name, s->rank,
                    s->rank == 1 ? "is" : "es", x->kind == F_CALL ? intern_f(f->c, "%s(...)", name) : name);
     else
-        WALK_ERROR(w, x, x->span, "`%s` has %d ax%s, but %d ind%s given", name, s->rank, s->rank == 1 ? "is" : "es",
+        WALK_ERROR(w, x, x->span, "'%s' has %d ax%s, but %d ind%s given", name, s->rank, s->rank == 1 ? "is" : "es",
                    x->nargs, x->nargs == 1 ? "ex is" : "ices are");
-    FLAT_NOTE(f, s->span, "`%s` is %s here", s->name, s->kind == SYM_DEF ? "defined" : "declared");
+    FLAT_NOTE(f, s->span, "'%s' is %s here", s->name, s->kind == SYM_DEF ? "defined" : "declared");
     return false;
 }
 
@@ -163,9 +163,9 @@ static void infer_array_param(Walk *w, Symbol *p)
     const Symbol *base = p->base;
     p->failed |= base->failed || (base->rank && !base->axes);
     if (!p->failed && p->fixed && p->nfixed != base->rank) {
-        FLAT_ERROR(f, site->outer, site->span, "`%s` has %d ax%s, but %d %s given", shown(f, base), base->rank,
+        FLAT_ERROR(f, site->outer, site->span, "'%s' has %d ax%s, but %d %s given", shown(f, base), base->rank,
                    base->rank == 1 ? "is" : "es", p->nfixed, p->nfixed == 1 ? "is" : "are");
-        FLAT_NOTE(f, base->span, "`%s` is declared here", base->name);
+        FLAT_NOTE(f, base->span, "'%s' is declared here", base->name);
         p->failed = true;
     }
     if (p->failed) {
@@ -215,7 +215,7 @@ static void require_range(Walk *w, FIndex *i, const CallSite *chain)
     if (i->extent || i->failed)
         return;
     if (!w->eq->failed)
-        FLAT_ERROR(w->f, chain, i->span, "the range of index `%s` does not follow from a plain use: state it, `%s:N`",
+        FLAT_ERROR(w->f, chain, i->span, "the range of index '%s' does not follow from a plain use: state it, '%s:N'",
                    i->name, i->name);
     i->failed = true;
     w->eq->failed = true;
@@ -261,9 +261,9 @@ static void declared_ranges(Walk *w, Equation *eq)
     Flat *f = w->f;
     Symbol *t = eq->target;
     if (eq->nlhs != t->rank) {
-        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "`%s` has %d ax%s, but %d ind%s given", shown(f, t), t->rank,
+        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "'%s' has %d ax%s, but %d ind%s given", shown(f, t), t->rank,
                    t->rank == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");
-        FLAT_NOTE(f, t->span, "`%s` is declared here", t->name);
+        FLAT_NOTE(f, t->span, "'%s' is declared here", t->name);
         eq->failed = true;
         return;
     }
@@ -272,9 +272,9 @@ static void declared_ranges(Walk *w, Equation *eq)
         if (!x)
             continue;
         if (x->how == FROM_STATED && x->extent != t->axes[i]) {
-            FLAT_ERROR(f, eq->chain, x->span, "index `%s` runs over %s, but axis %d of `%s` has extent %s", x->name,
+            FLAT_ERROR(f, eq->chain, x->span, "index '%s' runs over %s, but axis %d of '%s' has extent %s", x->name,
                        poly_text(f, x->extent), i + 1, shown(f, t), poly_text(f, t->axes[i]));
-            FLAT_NOTE(f, t->axis_spans[i], "`%s` is declared here", t->name);
+            FLAT_NOTE(f, t->axis_spans[i], "'%s' is declared here", t->name);
             eq->failed = true;
         }
         if (x->how == FROM_STATED)
@@ -310,20 +310,20 @@ static bool pieces_agree(Flat *f, Symbol *s, const Equation *eq)
 {
     const Equation *first = s->equations.data[0];
     if (eq->nlhs != first->nlhs) {
-        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "`%s` has %d ax%s, but %d ind%s given", shown(f, s), first->nlhs,
+        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "'%s' has %d ax%s, but %d ind%s given", shown(f, s), first->nlhs,
                    first->nlhs == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");
-        FLAT_NOTE(f, first->stmt->name_span, "another part of `%s` is here", s->name);
+        FLAT_NOTE(f, first->stmt->name_span, "another part of '%s' is here", s->name);
         return false;
     }
     for (int i = 0; i < eq->nlhs; i++) {
         if (!eq->lhs[i] != !first->lhs[i]) {
-            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "all parts of `%s` must have their constant indices on the same "
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "all parts of '%s' must have their constant indices on the same "
                        "axes", shown(f, s));
-            FLAT_NOTE(f, first->stmt->name_span, "another part of `%s` is here", s->name);
+            FLAT_NOTE(f, first->stmt->name_span, "another part of '%s' is here", s->name);
             return false;
         }
         if (eq->lhs[i] && eq->lhs[i]->extent != first->lhs[i]->extent) {
-            FLAT_ERROR(f, eq->chain, eq->lhs[i]->span, "index `%s` runs over %s, but in another part of `%s` this axis has "
+            FLAT_ERROR(f, eq->chain, eq->lhs[i]->span, "index '%s' runs over %s, but in another part of '%s' this axis has "
                        "extent %s", eq->lhs[i]->name, poly_text(f, eq->lhs[i]->extent), shown(f, s),
                        poly_text(f, first->lhs[i]->extent));
             FLAT_NOTE(f, first->lhs[i]->span, "the other part is here");
@@ -376,8 +376,8 @@ static bool covers(Flat *f, Symbol *s)
         if (first->lhs[i])
             continue;
         if (!s->axes[i]->is_const || s->axes[i]->value > MAX_PLACES || places * s->axes[i]->value > MAX_PLACES) {
-            FLAT_ERROR(f, first->chain, first->stmt->name_span, s->axes[i]->is_const ? "`%s` has too many places for constant "
-                       "indices on the left" : "constant indices on the left of `%s` need an axis whose extent is known "
+            FLAT_ERROR(f, first->chain, first->stmt->name_span, s->axes[i]->is_const ? "'%s' has too many places for constant "
+                       "indices on the left" : "constant indices on the left of '%s' need an axis whose extent is known "
                        "while compiling", shown(f, s));
             FLAT_NOTE(f, s->axis_spans[i], "the extent of axis %d is %s", i + 1, poly_text(f, s->axes[i]));
             return false;
@@ -389,11 +389,11 @@ static bool covers(Flat *f, Symbol *s)
         const Equation *eq = s->equations.data[k];
         int64_t at = place_of(s, eq);
         if (at < 0) {
-            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "a constant index of `%s` is outside of its axis", shown(f, s));
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "a constant index of '%s' is outside of its axis", shown(f, s));
             return false;
         }
         if (seen[at]) {
-            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "`%s` is defined twice", place_text(f, s, eq, at));
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "'%s' is defined twice", place_text(f, s, eq, at));
             FLAT_NOTE(f, seen[at]->stmt->name_span, "the first definition is here");
             return false;
         }
@@ -401,7 +401,7 @@ static bool covers(Flat *f, Symbol *s)
     }
     for (int64_t at = 0; at < places; at++)
         if (!seen[at]) {
-            FLAT_ERROR(f, first->chain, first->stmt->name_span, "`%s` gets no value", place_text(f, s, first, at));
+            FLAT_ERROR(f, first->chain, first->stmt->name_span, "'%s' gets no value", place_text(f, s, first, at));
             return false;
         }
     return true;
@@ -541,15 +541,15 @@ static void report_bound(const Walk *w, const Reach *r, const IxExpr *ix, bool a
     const char *extent = poly_text(f, r->array->axes[r->axis]);
     bool known = ix_range(f->m, ix, &lo, &hi);
     if (known && !above)
-        WALK_ERROR(w, r->arg, r->arg->span, "index `%s` of `%s` reaches %s, below 0", text, array, poly_text(f, lo));
+        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' of '%s' reaches %s, below 0", text, array, poly_text(f, lo));
     else if (known)
-        WALK_ERROR(w, r->arg, r->arg->span, "index `%s` reaches %s, but axis %d of `%s` ends at %s", text,
+        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' reaches %s, but axis %d of '%s' ends at %s", text,
                    poly_text(f, hi), r->axis + 1, array, poly_text(f, minus_one(f, r->array->axes[r->axis])));
     else
-        WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index `%s` of `%s` %s", text, array,
+        WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of '%s' %s", text, array,
                    above ? "stays below its extent" : "is never below 0");
     if (r->array->axis_spans)
-        FLAT_NOTE(f, r->array->axis_spans[r->axis], "axis %d of `%s` has extent %s", r->axis + 1, array, extent);
+        FLAT_NOTE(f, r->array->axis_spans[r->axis], "axis %d of '%s' has extent %s", r->axis + 1, array, extent);
 }
 
 static void require_bound(const Walk *w, const Reach *r, const IxExpr *ix, const IxExpr *nonneg, bool above)
@@ -659,7 +659,7 @@ static void need_number(Walk *w, const FExpr *x, const char *by)
 {
     if (x->type != TY_BOOL || x->kind == F_ERROR)
         return;
-    WALK_ERROR(w, x, x->span, "%s needs a number, but this is a condition; write `... ? 1 : 0` to count with it", by);
+    WALK_ERROR(w, x, x->span, "%s needs a number, but this is a condition; write '... ? 1 : 0' to count with it", by);
     w->eq->failed = true;
 }
 
@@ -667,7 +667,7 @@ static void need_condition(Walk *w, const FExpr *x, const char *by)
 {
     if (x->type == TY_BOOL || x->kind == F_ERROR)
         return;
-    WALK_ERROR(w, x, x->span, "%s needs a condition, but this is a number; compare it, as in `... != 0`", by);
+    WALK_ERROR(w, x, x->span, "%s needs a condition, but this is a number; compare it, as in '... != 0'", by);
     w->eq->failed = true;
 }
 
@@ -691,8 +691,8 @@ static const IxExpr *as_index(Walk *w, FExpr *x)
     if (reads_a_value(x))
         WALK_ERROR(w, x, x->span, "a value as an index is not supported yet");
     else
-        WALK_ERROR(w, x, x->span, "an index must be a whole number that is affine in the indices, such as `2*i + 1` or "
-                   "`(i + 1) %% N`");
+        WALK_ERROR(w, x, x->span, "an index must be a whole number that is affine in the indices, such as '2*i + 1' or "
+                   "'(i + 1) %% N'");
     w->eq->failed = true;
     return NULL;
 }
@@ -783,7 +783,7 @@ static void check_whole(Walk *w, FExpr *x)
     for (int i = 0; i < 2; i++) {
         check(w, x->args[i]);
         if (x->args[i]->type != TY_INT && !w->eq->failed) {
-            WALK_ERROR(w, x->args[i], x->args[i]->span, "`%s` here needs whole numbers, but this is %s", op,
+            WALK_ERROR(w, x->args[i], x->args[i]->span, "'%s' here needs whole numbers, but this is %s", op,
                        x->args[i]->type == TY_BOOL ? "a condition" : "a real number");
             w->eq->failed = true;
         }
@@ -793,8 +793,8 @@ static void check_whole(Walk *w, FExpr *x)
     }
     const Poly *by = ix[1]->offset;
     if (ix[1]->nterms || (by->is_const && by->value < 1)) {
-        WALK_ERROR(w, x->args[1], x->args[1]->span, ix[1]->nterms ? "`%s` divides by a size or a constant, not by an index"
-                   : "`%s` divides by a number that is not positive", op);
+        WALK_ERROR(w, x->args[1], x->args[1]->span, ix[1]->nterms ? "'%s' divides by a size or a constant, not by an index"
+                   : "'%s' divides by a number that is not positive", op);
         w->eq->failed = true;
         return;
     }
@@ -804,7 +804,7 @@ static void check_whole(Walk *w, FExpr *x)
 
 static const char *operand_of(Flat *f, const FExpr *x)
 {
-    return intern_f(f->c, "`%s`", x->op_text ? x->op_text : "this operation");
+    return intern_f(f->c, "'%s'", x->op_text ? x->op_text : "this operation");
 }
 
 static void check_arithmetic(Walk *w, FExpr *x)
@@ -838,7 +838,7 @@ static void check_choice(Walk *w, FExpr *x)
 {
     int before = w->nfacts;
     check(w, x->args[0]);
-    need_condition(w, x->args[0], "`?:`");
+    need_condition(w, x->args[0], "'?:'");
     for (int i = 1; i < 3; i++) {
         assume(w, x->args[0], i == 1);
         check(w, x->args[i]);
@@ -846,7 +846,7 @@ static void check_choice(Walk *w, FExpr *x)
     }
     NodeType a = x->args[1]->type, b = x->args[2]->type;
     if ((a == TY_BOOL) != (b == TY_BOOL) && !w->eq->failed) {
-        WALK_ERROR(w, x, x->span, "one branch of `?:` is a condition, the other a number");
+        WALK_ERROR(w, x, x->span, "one branch of '?:' is a condition, the other a number");
         w->eq->failed = true;
     }
     x->type = a == TY_BOOL ? TY_BOOL : a == TY_INT && b == TY_INT ? TY_INT : TY_REAL;
@@ -949,13 +949,13 @@ static void check_symbol(Walk *w, Symbol *s)
                 give_id(w->f, eq->lhs[i]);
         check(w, eq->value);
         if (k && (eq->value->type == TY_BOOL) != (s->type == TY_BOOL) && !eq->failed) {
-            WALK_ERROR(w, eq->value, eq->value->span, "this part of `%s` is a %s, but the first is not", shown(w->f, s),
+            WALK_ERROR(w, eq->value, eq->value->span, "this part of '%s' is a %s, but the first is not", shown(w->f, s),
                        eq->value->type == TY_BOOL ? "condition" : "number");
             eq->failed = true;
         }
         s->type = eq->value->type;
         if (s->declared)
-            need_number(w, eq->value, intern_f(w->f->c, "`%s`", shown(w->f, s)));
+            need_number(w, eq->value, intern_f(w->f->c, "'%s'", shown(w->f, s)));
         s->failed |= eq->failed;
     }
     w->eq = around;
