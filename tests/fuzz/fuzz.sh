@@ -1,0 +1,30 @@
+#!/bin/bash
+# Fuzzes the front end: `tests/fuzz/fuzz.sh [SECONDS]` (default 3600) with clang's libFuzzer under AddressSanitizer and
+# UBSan. New inputs go to build-fuzz/corpus; a crash leaves its input in build-fuzz. `fuzz.sh --merge` adds to
+# tests/fuzz/corpus what covers something new. FUZZ_FLAGS=-DFUZZ_SYNTAX_ONLY stops behind the parser and fmt.
+set -eu
+cd "$(dirname "$0")/../.."
+out=build-fuzz
+mkdir -p $out/gen $out/corpus
+bison --header=$out/gen/parse.h -o $out/gen/parse.c gen/parse.y
+flex --header-file=$out/gen/lex.h -o $out/gen/lex.c gen/lex.l
+sources=$(ls gen/*.c | grep -vE 'gen/(main|cmd_.*)\.c')
+if [[ ${FUZZ_FLAGS:-} == *SYNTAX_ONLY* ]]; then
+    sources="gen/util.c gen/diag.c gen/tokens.c gen/ast.c gen/fmt.c"
+fi
+flags="-std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
+for f in $sources $out/gen/parse.c $out/gen/lex.c tests/fuzz/fuzz_front.c; do
+    o=$out/$(basename "$f" .c).o
+    if [[ ! -e $o || $f -nt $o || gen/cellc.h -nt $o || gen/parser.h -nt $o ]]; then
+        clang $flags ${FUZZ_FLAGS:-} -Igen -I$out/gen -c -o "$o" "$f"
+    fi
+    objects="${objects:-} $o"
+done
+clang -fsanitize=fuzzer,address,undefined -o $out/fuzz_front $objects -lm -ldl
+cp -n specs/*.cell tests/diag/*.cell tests/fmt/*.cell tests/fuzz/corpus/* $out/corpus/ 2>/dev/null || true
+if [[ ${1:-} == --merge ]]; then
+    exec $out/fuzz_front -merge=1 -max_len=4096 -timeout=20 tests/fuzz/corpus $out/corpus
+fi
+# The limits of the parser make deep inputs safe; what they may take is a few MB.
+exec nice -n 19 $out/fuzz_front -dict=tests/fuzz/cell.dict -max_len=8192 -timeout=20 -rss_limit_mb=1500 \
+    -max_total_time="${1:-3600}" -artifact_prefix=$out/ -print_final_stats=1 $out/corpus
