@@ -9,7 +9,14 @@
 
 #if !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
 #include <math.h>
+#define CELL_NAN ((double)NAN)
+#define CELL_INF ((double)INFINITY)
+#else
+#define CELL_NAN __longlong_as_double(0x7ff8000000000000ll)
+#define CELL_INF __longlong_as_double(0x7ff0000000000000ll)
 #endif
+#define CELL_NAN_F ((float)CELL_NAN)
+#define CELL_INF_F ((float)CELL_INF)
 
 #define CELL_DEFINE_MATH1(name, f32, f64)                                                                    \
     __device__ __forceinline__ float cell_##name(float x) { return f32(x); }                                 \
@@ -108,6 +115,28 @@ CELL_DEFINE_FROM_DETAIL(double)
 
 __device__ __forceinline__ int cell_max(int a, int b) { return a > b ? a : b; }
 __device__ __forceinline__ int cell_min(int a, int b) { return a < b ? a : b; }
+
+// The language's integer `/` and `%` inside brackets: the quotient is rounded down, the remainder has the
+// sign of b.
+template <class T> __device__ __forceinline__ T cell_detail_floordiv(T a, T b)
+{
+    const T q = a / b, r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? q - 1 : q;
+}
+__device__ __forceinline__ int cell_floordiv(int a, int b) { return cell_detail_floordiv(a, b); }
+__device__ __forceinline__ int64_t cell_floordiv(int64_t a, int64_t b) { return cell_detail_floordiv(a, b); }
+__device__ __forceinline__ int64_t cell_floordiv(int64_t a, int b)
+{
+    return cell_detail_floordiv<int64_t>(a, b);
+}
+__device__ __forceinline__ int64_t cell_floordiv(int a, int64_t b)
+{
+    return cell_detail_floordiv<int64_t>(a, b);
+}
+__device__ __forceinline__ int cell_floormod(int a, int b) { return a - b * cell_floordiv(a, b); }
+__device__ __forceinline__ int64_t cell_floormod(int64_t a, int64_t b) { return a - b * cell_floordiv(a, b); }
+__device__ __forceinline__ int64_t cell_floormod(int64_t a, int b) { return a - b * cell_floordiv(a, b); }
+__device__ __forceinline__ int64_t cell_floormod(int a, int64_t b) { return a - b * cell_floordiv(a, b); }
 
 // tanh to 2^-10.9 relative (one special-function operation); exactly +-1 for large |x|.
 __device__ __forceinline__ float cell_fast_tanh(float x) { return cell_detail_tanh_approx(x); }

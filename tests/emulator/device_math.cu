@@ -290,8 +290,45 @@ static void check_fast()
            log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]));
 }
 
+KERNEL(k_integers)
+{
+    const int i = cell_thread(), a = i - 16;
+    int64_t *out = (int64_t *)args.ptr[0];
+    for (int b = 1; b <= 5; b++) {
+        out[(b - 1) * 128 + i] = cell_floordiv(a, b);
+        out[(b - 1) * 128 + 32 + i] = cell_floormod(a, b);
+        out[(b - 1) * 128 + 64 + i] = cell_floordiv((int64_t)a << 33, -b);
+        out[(b - 1) * 128 + 96 + i] = cell_floormod((int64_t)a, -b);
+    }
+    double *special = (double *)args.ptr[1];
+    special[0] = CELL_NAN;
+    special[1] = CELL_INF;
+    special[2] = (double)CELL_NAN_F;
+    special[3] = (double)-CELL_INF_F;
+}
+
+static void check_integers()
+{
+    Array<int64_t> out(640);
+    Array<double> special(4);
+    cell_kernel_args args = arguments({out.data, special.data});
+    LAUNCH(k_integers, args, (Shape{1, 32}));
+    for (int i = 0; i < 160; i++) {
+        const int a = i % 32 - 16, b = i / 32 + 1;
+        const int64_t *got = out.data + i / 32 * 128 + i % 32;
+        const double big = ldexp(a, 33);
+        check((double)got[0] == floor((double)a / b), "floordiv(%d, %d)", a, b);
+        check((double)got[32] == a - b * floor((double)a / b), "floormod(%d, %d)", a, b);
+        check((double)got[64] == floor(big / -b), "floordiv(%g, %d)", big, -b);
+        check((double)got[96] == a + b * floor((double)a / -b), "floormod(%d, %d)", a, -b);
+    }
+    check(isnan(special[0]) && isnan(special[2]), "CELL_NAN");
+    check(special[1] == INFINITY && special[3] == -INFINITY, "CELL_INF");
+}
+
 int main()
 {
+    check_integers();
     check_unary<float>("float", k_unary_float);
     check_unary<double>("double", k_unary_double);
     check_binary<float>("float", k_binary_float);
