@@ -7,27 +7,32 @@
 #include <string.h>
 
 /* SplitMix64 (Steele, Lea, Flood 2014): any seed will do. */
-uint64_t random_bits(Random *r) {
+uint64_t random_bits(Random *r)
+{
     uint64_t z = (r->state += UINT64_C(0x9e3779b97f4a7c15));
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
 }
 
-double random_uniform(Random *r) {
+double random_uniform(Random *r)
+{
     return (double)(random_bits(r) >> 11) * 0x1p-53;
 }
 
-double random_normal(Random *r) {
+double random_normal(Random *r)
+{
     double u = 1 - random_uniform(r), v = random_uniform(r);
     return sqrt(-2 * log(u)) * cos(6.28318530717958647693 * v);
 }
 
-int64_t random_below(Random *r, int64_t n) {
+int64_t random_below(Random *r, int64_t n)
+{
     return (int64_t)(random_bits(r) % (uint64_t)n);
 }
 
-int64_t case_count(const Case *k, const EvalTensor *t) {
+int64_t case_count(const Case *k, const EvalTensor *t)
+{
     switch (t->kind) {
     case EV_PARAM: return t->count;
     case EV_STATE: return k->batch * t->count;
@@ -35,7 +40,8 @@ int64_t case_count(const Case *k, const EvalTensor *t) {
     }
 }
 
-int case_shape(const Case *k, const EvalTensor *t, int64_t *shape) {
+int case_shape(const Case *k, const EvalTensor *t, int64_t *shape)
+{
     int n = 0;
     if (t->kind != EV_PARAM)
         shape[n++] = k->batch;
@@ -45,11 +51,13 @@ int case_shape(const Case *k, const EvalTensor *t, int64_t *shape) {
     return n + t->rank;
 }
 
-static double *doubles(Eval *e, int64_t n) {
+static double *doubles(Eval *e, int64_t n)
+{
     return arena_alloc(e->c->arena, sizeof(double) * (size_t)(n > 0 ? n : 1));
 }
 
-static Case *case_new(Eval *e, int64_t batch, int64_t steps) {
+static Case *case_new(Eval *e, int64_t batch, int64_t steps)
+{
     Case *k = arena_alloc(e->c->arena, sizeof *k);
     k->batch = batch;
     k->steps = steps;
@@ -59,7 +67,8 @@ static Case *case_new(Eval *e, int64_t batch, int64_t steps) {
 }
 
 /* What the spec says a param starts from, as far as it is one number. */
-static double initial_centre(const Stmt *d) {
+static double initial_centre(const Stmt *d)
+{
     const Expr *x = d ? d->init : NULL;
     if (!x || !x->name)
         return 0;
@@ -72,7 +81,8 @@ static double initial_centre(const Stmt *d) {
     return 0;
 }
 
-static double spread(const EvalTensor *t) {
+static double spread(const EvalTensor *t)
+{
     if (t->kind == EV_INPUT)
         return 1;
     if (t->kind == EV_PARAM && t->rank >= 2)
@@ -80,13 +90,15 @@ static double spread(const EvalTensor *t) {
     return 0.4;
 }
 
-static void fill(Random *r, const EvalTensor *t, double *v, int64_t n) {
+static void fill(Random *r, const EvalTensor *t, double *v, int64_t n)
+{
     double centre = t->kind == EV_PARAM ? initial_centre(t->decl) : 0, width = spread(t);
     for (int64_t i = 0; i < n; i++)
         v[i] = t->is_int ? (double)random_below(r, 2) : centre + width * random_normal(r);
 }
 
-Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint64_t seed) {
+Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint64_t seed)
+{
     Case *k = case_new(e, batch, steps);
     Random r = {seed};
     for (int i = 0; i < e->ntensors; i++) {
@@ -106,14 +118,16 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint6
     return k;
 }
 
-static bool same_shape(const Case *k, const EvalTensor *t, const VecTensor *v) {
+static bool same_shape(const Case *k, const EvalTensor *t, const VecTensor *v)
+{
     int64_t shape[EVAL_MAX_RANK + 2];
     int rank = case_shape(k, t, shape);
     return v->rank == rank && memcmp(shape, v->dims, sizeof *shape * (size_t)rank) == 0;
 }
 
 /* One tensor of a file; *bad is set when its shape is another. */
-static double *take(Eval *e, const Case *k, const EvalTensor *t, const VecFile *f, VecKind kind, const char **error) {
+static double *take(Eval *e, const Case *k, const EvalTensor *t, const VecFile *f, VecKind kind, const char **error)
+{
     const VecTensor *v = vec_find(f, kind, t->name);
     if (!v)
         return NULL;
@@ -127,7 +141,8 @@ static double *take(Eval *e, const Case *k, const EvalTensor *t, const VecFile *
 }
 
 /* B and T: from the sizes, else from the first input. */
-static bool batch_and_steps(const Eval *e, const VecFile *f, int64_t *batch, int64_t *steps) {
+static bool batch_and_steps(const Eval *e, const VecFile *f, int64_t *batch, int64_t *steps)
+{
     bool has_b = vec_size(f, "B", batch), has_t = vec_size(f, "T", steps);
     for (int i = 0; i < e->ntensors && !(has_b && has_t); i++) {
         const EvalTensor *t = &e->tensors[i];
@@ -141,7 +156,8 @@ static bool batch_and_steps(const Eval *e, const VecFile *f, int64_t *batch, int
     return has_b && has_t;
 }
 
-Case *case_from_vec(Eval *e, const VecFile *f, const char **error) {
+Case *case_from_vec(Eval *e, const VecFile *f, const char **error)
+{
     int64_t batch, steps;
     *error = NULL;
     if (!batch_and_steps(e, f, &batch, &steps)) {
@@ -165,7 +181,8 @@ Case *case_from_vec(Eval *e, const VecFile *f, const char **error) {
     return *error ? NULL : k;
 }
 
-int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes) {
+int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes)
+{
     int n = 0;
     for (int i = 0; i < o->nall; i++) {
         int64_t value;
@@ -175,7 +192,8 @@ int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes) {
     return n;
 }
 
-void case_bind(const Case *k, Eval *e) {
+void case_bind(const Case *k, Eval *e)
+{
     for (int i = 0; i < e->ntensors; i++)
         e->tensors[i].value = k->value[i];
 }

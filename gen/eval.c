@@ -42,7 +42,8 @@ typedef struct Scope {
 
 /* ---------------------------------------------------------------- scopes */
 
-static Scope *scope_new(EvalProgram *p, Scope *outer, Frame *frame) {
+static Scope *scope_new(EvalProgram *p, Scope *outer, Frame *frame)
+{
     Scope *s = arena_alloc(p->arena, sizeof *s);
     s->outer = outer;
     s->unit = s;
@@ -51,13 +52,15 @@ static Scope *scope_new(EvalProgram *p, Scope *outer, Frame *frame) {
     return s;
 }
 
-static Scope *scope_inside(EvalProgram *p, Scope *outer) {
+static Scope *scope_inside(EvalProgram *p, Scope *outer)
+{
     Scope *s = scope_new(p, outer, outer->frame);
     s->unit = outer->unit;
     return s;
 }
 
-static Symbol *declare(EvalProgram *p, Scope *s, SymbolKind kind, const char *name, const Stmt *stmt) {
+static Symbol *declare(EvalProgram *p, Scope *s, SymbolKind kind, const char *name, const Stmt *stmt)
+{
     Symbol *y = arena_alloc(p->arena, sizeof *y);
     y->kind = kind;
     y->name = name;
@@ -70,14 +73,16 @@ static Symbol *declare(EvalProgram *p, Scope *s, SymbolKind kind, const char *na
 /* Indices, functions and everything else have name spaces of their own. */
 typedef enum { NS_INDEX, NS_FN, NS_VALUE } NameSpace;
 
-static Symbol *find_here(const Scope *s, NameSpace space, const char *name) {
+static Symbol *find_here(const Scope *s, NameSpace space, const char *name)
+{
     for (Symbol *y = s->symbols; y; y = y->older)
         if (y->name == name && space == (y->kind == SY_INDEX ? NS_INDEX : y->kind == SY_FN ? NS_FN : NS_VALUE))
             return y;
     return NULL;
 }
 
-static Symbol *find_in(const Scope *s, NameSpace space, const char *name) {
+static Symbol *find_in(const Scope *s, NameSpace space, const char *name)
+{
     for (; s; s = s->outer) {
         Symbol *y = find_here(s, space, name);
         if (y)
@@ -87,12 +92,14 @@ static Symbol *find_in(const Scope *s, NameSpace space, const char *name) {
 }
 
 /* What a name stands for: with brackets or a prime never an index. */
-static Symbol *find(const Scope *s, const Expr *x) {
+static Symbol *find(const Scope *s, const Expr *x)
+{
     Symbol *y = x->brackets || x->primed ? NULL : find_in(s, NS_INDEX, x->name);
     return y ? y : find_in(s, NS_VALUE, x->name);
 }
 
-static int new_register(EvalProgram *p) {
+static int new_register(EvalProgram *p)
+{
     if (p->nregs == p->cap_regs) {
         int cap = p->cap_regs ? 2 * p->cap_regs : 64;
         p->regs = arena_grow(p->arena, p->regs, sizeof *p->regs * (size_t)p->cap_regs,
@@ -102,7 +109,8 @@ static int new_register(EvalProgram *p) {
     return p->nregs++;
 }
 
-static Symbol *declare_index(EvalProgram *p, Scope *s, const char *name, int64_t extent) {
+static Symbol *declare_index(EvalProgram *p, Scope *s, const char *name, int64_t extent)
+{
     Symbol *y = declare(p, s, SY_INDEX, name, NULL);
     y->reg = new_register(p);
     y->extent = extent;
@@ -115,7 +123,8 @@ static Code *compile_expr(EvalProgram *p, Scope *s, const Expr *x);
 static bool shape_of(EvalProgram *p, Array *a);
 static Instance *instance_of(EvalProgram *p, Scope *s, const Expr *call);
 
-static double const_number(EvalProgram *p, Scope *s, const Expr *x) {
+static double const_number(EvalProgram *p, Scope *s, const Expr *x)
+{
     bool before = p->constants_only;
     int errors = p->c->errors;
     p->constants_only = true;
@@ -124,14 +133,16 @@ static double const_number(EvalProgram *p, Scope *s, const Expr *x) {
     return p->c->errors == errors ? eval_code(p, code).v : NAN;
 }
 
-static const char *setting(const EvalProgram *p, const char *name) {
+static const char *setting(const EvalProgram *p, const char *name)
+{
     for (int i = p->c->sets.len - 1; i >= 0; i--)
         if (strcmp(p->c->sets.data[i].name, name) == 0)
             return p->c->sets.data[i].value;
     return NULL;
 }
 
-static double const_symbol(EvalProgram *p, Scope *s, Symbol *y) {
+static double const_symbol(EvalProgram *p, Scope *s, Symbol *y)
+{
     if (y->known)
         return y->num;
     if (y->busy) {
@@ -146,7 +157,8 @@ static double const_symbol(EvalProgram *p, Scope *s, Symbol *y) {
     return y->num;
 }
 
-static bool dim_given(const EvalProgram *p, const char *name, int64_t *value) {
+static bool dim_given(const EvalProgram *p, const char *name, int64_t *value)
+{
     for (int i = 0; i < p->e->ndims; i++)
         if (strcmp(p->e->dims[i].name, name) == 0) {
             *value = p->e->dims[i].value;
@@ -162,7 +174,8 @@ static bool dim_given(const EvalProgram *p, const char *name, int64_t *value) {
 
 static bool const_size(EvalProgram *p, Scope *s, const Expr *x, int64_t *out);
 
-static bool dim_size(EvalProgram *p, Scope *s, Symbol *y, int64_t *out) {
+static bool dim_size(EvalProgram *p, Scope *s, Symbol *y, int64_t *out)
+{
     if (!y->known) {
         if (y->busy) {
             diag(p->c, DIAG_ERROR, y->stmt->name_span, "the dim %s depends on itself", y->name);
@@ -189,7 +202,8 @@ static bool dim_size(EvalProgram *p, Scope *s, Symbol *y, int64_t *out) {
     return true;
 }
 
-static bool size_operation(EvalProgram *p, const Expr *x, int64_t a, int64_t b, int64_t *out) {
+static bool size_operation(EvalProgram *p, const Expr *x, int64_t a, int64_t b, int64_t *out)
+{
     bool overflow = false;
     switch (x->op) {
     case O_ADD: overflow = __builtin_add_overflow(a, b, out); break;
@@ -218,7 +232,8 @@ static bool size_operation(EvalProgram *p, const Expr *x, int64_t a, int64_t b, 
     return !overflow;
 }
 
-static bool size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out) {
+static bool size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out)
+{
     Symbol *y = x->brackets ? NULL : find(s, x);
     if (y && y->kind == SY_DIM)
         return dim_size(p, s, y, out);
@@ -232,7 +247,8 @@ static bool size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out
 }
 
 /* An integer that is known before the cell runs: an extent, a number of iterations, a constant index. */
-static bool const_size(EvalProgram *p, Scope *s, const Expr *x, int64_t *out) {
+static bool const_size(EvalProgram *p, Scope *s, const Expr *x, int64_t *out)
+{
     int64_t a, b;
     switch (x->kind) {
     case X_NUM:
@@ -265,7 +281,8 @@ static bool const_size(EvalProgram *p, Scope *s, const Expr *x, int64_t *out) {
     }
 }
 
-static const char *option_choice(EvalProgram *p, Symbol *y) {
+static const char *option_choice(EvalProgram *p, Symbol *y)
+{
     if (y->choice)
         return y->choice;
     const char *given = setting(p, y->name);
@@ -280,13 +297,15 @@ static const char *option_choice(EvalProgram *p, Symbol *y) {
     return y->choice;
 }
 
-static Symbol *option_symbol(Scope *s, const Expr *x) {
+static Symbol *option_symbol(Scope *s, const Expr *x)
+{
     Symbol *y = x->kind == X_REF && !x->brackets ? find_in(s, NS_VALUE, x->name) : NULL;
     return y && y->kind == SY_OPTION ? y : NULL;
 }
 
 /* The condition of a `when`: options are compared with their choices, the rest are numbers. */
-static bool holds(EvalProgram *p, Scope *s, const Expr *x) {
+static bool holds(EvalProgram *p, Scope *s, const Expr *x)
+{
     if (x->kind == X_UNARY && x->op == O_NOT)
         return !holds(p, s, x->a);
     if (x->kind == X_BINARY && x->op == O_AND)
@@ -307,7 +326,8 @@ static bool holds(EvalProgram *p, Scope *s, const Expr *x) {
 
 /* ---------------------------------------------------------------- arrays and their shapes */
 
-static bool set_shape(EvalProgram *p, Array *a) {
+static bool set_shape(EvalProgram *p, Array *a)
+{
     a->count = 1;
     for (int i = a->rank - 1; i >= 0; i--) {
         a->stride[i] = a->count;
@@ -323,7 +343,8 @@ static bool set_shape(EvalProgram *p, Array *a) {
     return true;
 }
 
-static Array *array_new(EvalProgram *p, Scope *s, const char *name, Span span, int rank) {
+static Array *array_new(EvalProgram *p, Scope *s, const char *name, Span span, int rank)
+{
     Array *a = arena_alloc(p->arena, sizeof *a);
     a->name = name;
     a->span = span;
@@ -338,7 +359,8 @@ static Array *array_new(EvalProgram *p, Scope *s, const char *name, Span span, i
 }
 
 /* An array whose extents are written down. */
-static Array *array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char *name) {
+static Array *array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char *name)
+{
     Array *a = array_new(p, s, name, d->name_span, d->axes.len);
     for (int i = 0; i < a->rank; i++)
         if (!const_size(p, s, d->axes.data[i], &a->shape[i]))
@@ -347,18 +369,21 @@ static Array *array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char
     return a;
 }
 
-static bool is_plain(const Expr *x, const char *index) {
+static bool is_plain(const Expr *x, const char *index)
+{
     return x->kind == X_REF && !x->brackets && !x->primed && x->name == index;
 }
 
-static Array *array_named(Scope *s, const Expr *x) {
+static Array *array_named(Scope *s, const Expr *x)
+{
     Symbol *y = find_in(s, NS_VALUE, x->name);
     return !y || y->kind != SY_VALUE ? NULL : x->primed ? y->next : y->now;
 }
 
 static int64_t extent_in(EvalProgram *p, Scope *s, const Expr *x, const char *index);
 
-static int64_t extent_in_all(EvalProgram *p, Scope *s, const ExprVec *v, const char *index) {
+static int64_t extent_in_all(EvalProgram *p, Scope *s, const ExprVec *v, const char *index)
+{
     for (int i = 0; i < v->len; i++) {
         int64_t n = extent_in(p, s, v->data[i], index);
         if (n >= 0)
@@ -368,7 +393,8 @@ static int64_t extent_in_all(EvalProgram *p, Scope *s, const ExprVec *v, const c
 }
 
 /* The extent of the axis that `index` indexes plainly among the index arguments of an array. */
-static int64_t extent_among(EvalProgram *p, Array *a, const ExprVec *args, const char *index) {
+static int64_t extent_among(EvalProgram *p, Array *a, const ExprVec *args, const char *index)
+{
     for (int i = 0; i < args->len; i++)
         if (is_plain(args->data[i], index) && a && i < a->rank && shape_of(p, a))
             return a->shape[i];
@@ -376,7 +402,8 @@ static int64_t extent_among(EvalProgram *p, Array *a, const ExprVec *args, const
 }
 
 /* The extent that an expression gives to an index, or -1: that of the first axis which it indexes plainly. */
-static int64_t extent_in(EvalProgram *p, Scope *s, const Expr *x, const char *index) {
+static int64_t extent_in(EvalProgram *p, Scope *s, const Expr *x, const char *index)
+{
     int64_t n = -1;
     if (!x)
         return -1;
@@ -410,7 +437,8 @@ static int64_t extent_in(EvalProgram *p, Scope *s, const Expr *x, const char *in
     }
 }
 
-static bool binder_extent(EvalProgram *p, Scope *s, const Binder *b, const Expr *where, int64_t *out) {
+static bool binder_extent(EvalProgram *p, Scope *s, const Binder *b, const Expr *where, int64_t *out)
+{
     if (b->range)
         return const_size(p, s, b->range, out);
     *out = extent_in(p, s, where, b->name);
@@ -420,7 +448,8 @@ static bool binder_extent(EvalProgram *p, Scope *s, const Binder *b, const Expr 
 }
 
 /* One axis of an array whose extents are not declared, from all of its equations. */
-static bool axis_from_equations(EvalProgram *p, Array *a, int axis) {
+static bool axis_from_equations(EvalProgram *p, Array *a, int axis)
+{
     int64_t n = -1;
     for (int q = 0; q < a->equations.len; q++) {
         const Stmt *e = a->equations.data[q].stmt;
@@ -441,7 +470,8 @@ static bool axis_from_equations(EvalProgram *p, Array *a, int axis) {
     return n >= 0;
 }
 
-static bool shape_of(EvalProgram *p, Array *a) {
+static bool shape_of(EvalProgram *p, Array *a)
+{
     if (a->shape_known)
         return true;
     if (a->shape_busy || p->depth > MAX_SHAPE_DEPTH) {
@@ -473,7 +503,8 @@ static const struct { const char *name; Dual (*f)(Dual, Dual); } functions2[] = 
     {"mod", dual_imod}, {"ste", dual_ste},
 };
 
-static Code *code_new(EvalProgram *p, CodeKind kind, Span span) {
+static Code *code_new(EvalProgram *p, CodeKind kind, Span span)
+{
     Code *x = arena_alloc(p->arena, sizeof *x);
     x->kind = kind;
     x->span = span;
@@ -482,24 +513,28 @@ static Code *code_new(EvalProgram *p, CodeKind kind, Span span) {
     return x;
 }
 
-static Code *number(EvalProgram *p, Span span, double v) {
+static Code *number(EvalProgram *p, Span span, double v)
+{
     Code *x = code_new(p, C_CONST, span);
     x->num = v;
     return x;
 }
 
-static Code *failed(EvalProgram *p, const Expr *x, const char *what) {
+static Code *failed(EvalProgram *p, const Expr *x, const char *what)
+{
     diag(p->c, DIAG_ERROR, x->span, "%s", what);
     return number(p, x->span, NAN);
 }
 
-static Ix *ix_new(EvalProgram *p, IxOp op) {
+static Ix *ix_new(EvalProgram *p, IxOp op)
+{
     Ix *i = arena_alloc(p->arena, sizeof *i);
     i->op = op;
     return i;
 }
 
-static Ix *ix_binary(EvalProgram *p, IxOp op, Ix *a, Ix *b) {
+static Ix *ix_binary(EvalProgram *p, IxOp op, Ix *a, Ix *b)
+{
     Ix *i = ix_new(p, op);
     i->a = a;
     i->b = b;
@@ -508,7 +543,8 @@ static Ix *ix_binary(EvalProgram *p, IxOp op, Ix *a, Ix *b) {
 
 static Ix *compile_index(EvalProgram *p, Scope *s, const Expr *x);
 
-static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x) {
+static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x)
+{
     Symbol *y = x->brackets ? NULL : find(s, x);
     Ix *i = ix_new(p, I_CONST);
     if (y && y->kind == SY_INDEX) {
@@ -522,7 +558,8 @@ static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x) {
     return i;
 }
 
-static Ix *index_call(EvalProgram *p, Scope *s, const Expr *x) {
+static Ix *index_call(EvalProgram *p, Scope *s, const Expr *x)
+{
     bool div = strcmp(x->name, "div") == 0;
     if (x->args.len != 2 || (!div && strcmp(x->name, "mod") != 0)) {
         diag(p->c, DIAG_ERROR, x->span, "this is not an index");
@@ -532,7 +569,8 @@ static Ix *index_call(EvalProgram *p, Scope *s, const Expr *x) {
                      compile_index(p, s, x->args.data[1]));
 }
 
-static Ix *compile_index(EvalProgram *p, Scope *s, const Expr *x) {
+static Ix *compile_index(EvalProgram *p, Scope *s, const Expr *x)
+{
     Ix *i;
     switch (x->kind) {
     case X_NUM:
@@ -568,14 +606,16 @@ static Ix *compile_index(EvalProgram *p, Scope *s, const Expr *x) {
 /* The registers that a tree reads from outside: added to reg[] where they are not yet. */
 typedef Vec(int) Registers;
 
-static void add_register(EvalProgram *p, Registers *v, int reg) {
+static void add_register(EvalProgram *p, Registers *v, int reg)
+{
     for (int i = 0; i < v->len; i++)
         if (v->data[i] == reg)
             return;
     vec_push(p->arena, v, reg);
 }
 
-static void index_registers(EvalProgram *p, const Ix *x, Registers *v) {
+static void index_registers(EvalProgram *p, const Ix *x, Registers *v)
+{
     if (!x)
         return;
     if (x->op == I_REG)
@@ -586,7 +626,8 @@ static void index_registers(EvalProgram *p, const Ix *x, Registers *v) {
 
 static void registers_of(EvalProgram *p, const Code *x, Registers *v);
 
-static void remove_bound(Registers *v, int n, const int *bound) {
+static void remove_bound(Registers *v, int n, const int *bound)
+{
     int kept = 0;
     for (int i = 0; i < v->len; i++) {
         bool is_bound = false;
@@ -598,7 +639,8 @@ static void remove_bound(Registers *v, int n, const int *bound) {
     v->len = kept;
 }
 
-static void registers_of(EvalProgram *p, const Code *x, Registers *v) {
+static void registers_of(EvalProgram *p, const Code *x, Registers *v)
+{
     if (!x)
         return;
     if (x->memo.frame) {          /* known already: what it is remembered for */
@@ -616,14 +658,16 @@ static void registers_of(EvalProgram *p, const Code *x, Registers *v) {
         index_registers(p, x->index[i], v);
 }
 
-static void remember(EvalProgram *p, Scope *s, Memo *m, const Registers *v) {
+static void remember(EvalProgram *p, Scope *s, Memo *m, const Registers *v)
+{
     m->frame = s->frame;
     m->n = v->len;
     m->reg = v->data;
     m->value = arena_alloc(p->arena, sizeof *m->value * (size_t)(v->len ? v->len : 1));
 }
 
-static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, const ExprVec *index) {
+static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, const ExprVec *index)
+{
     if (p->constants_only)
         return failed(p, x, "only constants and sizes may stand here");
     if (!a || !shape_of(p, a) || index->len != a->rank)
@@ -636,7 +680,8 @@ static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, con
     return load;
 }
 
-static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
+{
     Symbol *y = find(s, x);
     if (x->time)
         return failed(p, x, "earlier steps are not supported by the evaluator");
@@ -666,7 +711,8 @@ static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x) {
     }
 }
 
-static Code *code2(EvalProgram *p, Span span, Dual (*f)(Dual, Dual), Code *a, Code *b) {
+static Code *code2(EvalProgram *p, Span span, Dual (*f)(Dual, Dual), Code *a, Code *b)
+{
     Code *c = code_new(p, C_CALL2, span);
     c->call2 = f;
     c->a = a;
@@ -674,7 +720,8 @@ static Code *code2(EvalProgram *p, Span span, Dual (*f)(Dual, Dual), Code *a, Co
     return c;
 }
 
-static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x)
+{
     Code *a = compile_expr(p, s, x->a), *b = compile_expr(p, s, x->b), *c;
     switch (x->op) {
     case O_ADD: return code2(p, x->span, dual_add, a, b);
@@ -693,14 +740,16 @@ static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x) {
     return c;
 }
 
-static Code *compile_unary(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_unary(EvalProgram *p, Scope *s, const Expr *x)
+{
     Code *c = code_new(p, x->op == O_NOT ? C_NOT : C_CALL1, x->span);
     c->call1 = dual_neg;
     c->a = compile_expr(p, s, x->a);
     return c;
 }
 
-static Code *compile_condition(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_condition(EvalProgram *p, Scope *s, const Expr *x)
+{
     Code *c = code_new(p, C_COND, x->span);
     c->a = compile_expr(p, s, x->a);
     c->b = compile_expr(p, s, x->b);
@@ -708,7 +757,8 @@ static Code *compile_condition(EvalProgram *p, Scope *s, const Expr *x) {
     return c;
 }
 
-static Code *reduction_new(EvalProgram *p, const Expr *x, CodeKind kind) {
+static Code *reduction_new(EvalProgram *p, const Expr *x, CodeKind kind)
+{
     Code *c = code_new(p, kind, x->span);
     c->reduce = x->reduce;
     c->nbound = x->binders.len;
@@ -718,7 +768,8 @@ static Code *reduction_new(EvalProgram *p, const Expr *x, CodeKind kind) {
 }
 
 /* What is computed over bound registers is kept for as long as nothing else that it reads has changed. */
-static Code *finish_reduction(EvalProgram *p, Scope *s, Code *c) {
+static Code *finish_reduction(EvalProgram *p, Scope *s, Code *c)
+{
     Registers v = {0};
     registers_of(p, c->a, &v);
     remove_bound(&v, c->nbound, c->bound);
@@ -726,7 +777,8 @@ static Code *finish_reduction(EvalProgram *p, Scope *s, Code *c) {
     return c;
 }
 
-static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x)
+{
     Code *c = reduction_new(p, x, C_REDUCE);
     Scope *inside = scope_inside(p, s);
     for (int i = 0; i < c->nbound; i++) {
@@ -738,7 +790,8 @@ static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x) {
     return finish_reduction(p, s, c);
 }
 
-static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x)
+{
     Code *c = reduction_new(p, x, C_SOFTMAX);
     if (c->nbound > EVAL_MAX_RANK)
         return failed(p, x, "too many indices under softmax");
@@ -756,7 +809,8 @@ static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x) {
 /* ---------------------------------------------------------------- fn */
 
 /* How many axes an argument leaves open, and their extents: a bare name leaves all, ':' one each. */
-static int open_axes(EvalProgram *p, Scope *s, const Expr *x, int64_t *shape) {
+static int open_axes(EvalProgram *p, Scope *s, const Expr *x, int64_t *shape)
+{
     Array *a = NULL;
     const ExprVec *index = &x->args;
     bool bare = !x->brackets;
@@ -779,7 +833,8 @@ static int open_axes(EvalProgram *p, Scope *s, const Expr *x, int64_t *shape) {
 
 static void add_equations(EvalProgram *p, Scope *s, const StmtVec *body);
 
-static Stmt *fn_named(Scope *s, const char *name, Scope **home) {
+static Stmt *fn_named(Scope *s, const char *name, Scope **home)
+{
     Symbol *y = find_in(s, NS_FN, name);
     if (!y)
         return NULL;
@@ -789,7 +844,8 @@ static Stmt *fn_named(Scope *s, const char *name, Scope **home) {
 
 static Array *add_definition(EvalProgram *p, Scope *s, const Stmt *e);
 
-static void instance_body(EvalProgram *p, Instance *in) {
+static void instance_body(EvalProgram *p, Instance *in)
+{
     const Stmt *fn = in->fn;
     if (fn->has_body) {
         add_equations(p, in->scope, &fn->body);
@@ -803,7 +859,8 @@ static void instance_body(EvalProgram *p, Instance *in) {
 }
 
 /* The instance of a fn for one call; made when it is first asked for, since ranges may depend on its result. */
-static Instance *instance_of(EvalProgram *p, Scope *s, const Expr *call) {
+static Instance *instance_of(EvalProgram *p, Scope *s, const Expr *call)
+{
     Scope *unit = s->unit, *home = NULL;
     for (int i = 0; i < unit->instances.len; i++)
         if (unit->instances.data[i]->call == call)
@@ -841,7 +898,8 @@ static Instance *instance_of(EvalProgram *p, Scope *s, const Expr *call) {
 
 /* A read of an array at a call's or a name's index arguments, open axes at fresh registers. */
 static Code *open_load(EvalProgram *p, Scope *s, const Expr *x, Code *load, const ExprVec *index, bool bare,
-                       Equation *q) {
+                       Equation *q)
+{
     Array *a = load->array;
     load->index = arena_alloc(p->arena, sizeof *load->index * (size_t)(a->rank + 1));
     q->reg = arena_alloc(p->arena, sizeof *q->reg * (size_t)(a->rank + 1));
@@ -861,7 +919,8 @@ static Code *open_load(EvalProgram *p, Scope *s, const Expr *x, Code *load, cons
 static Code *compile_instance(EvalProgram *p, Scope *s, const Expr *x, Instance *in);
 
 /* How an argument is filled, once per call, under the caller's indices. */
-static Equation argument(EvalProgram *p, Scope *s, const Expr *x, Array *to) {
+static Equation argument(EvalProgram *p, Scope *s, const Expr *x, Array *to)
+{
     Equation q = {0};
     if (to->rank == 0) {
         q.value = compile_expr(p, s, x);
@@ -877,7 +936,8 @@ static Equation argument(EvalProgram *p, Scope *s, const Expr *x, Array *to) {
 }
 
 /* Compiles the arguments of an instance where it is called; the index arguments are the caller's. */
-static Code *compile_instance(EvalProgram *p, Scope *s, const Expr *x, Instance *in) {
+static Code *compile_instance(EvalProgram *p, Scope *s, const Expr *x, Instance *in)
+{
     Registers v = {0};
     if (!in || !in->result || !shape_of(p, in->result))
         return failed(p, x, "the call cannot be evaluated");
@@ -900,7 +960,8 @@ static Code *compile_instance(EvalProgram *p, Scope *s, const Expr *x, Instance 
     return c;
 }
 
-static Code *compile_user_call(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_user_call(EvalProgram *p, Scope *s, const Expr *x)
+{
     Instance *in = instance_of(p, s, x);
     if (p->constants_only)
         return failed(p, x, "only constants and sizes may stand here");
@@ -917,7 +978,8 @@ static Code *compile_user_call(EvalProgram *p, Scope *s, const Expr *x) {
     return c;
 }
 
-static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
+{
     Scope *home;
     int n = x->args.len;
     if (fn_named(s, x->name, &home))
@@ -945,7 +1007,8 @@ static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x) {
     return failed(p, x, "there is no function of this name with so many arguments");
 }
 
-static Code *compile_expr(EvalProgram *p, Scope *s, const Expr *x) {
+static Code *compile_expr(EvalProgram *p, Scope *s, const Expr *x)
+{
     if (p->nodes > MAX_NODES)
         return number(p, x->span, NAN);
     switch (x->kind) {
@@ -963,7 +1026,8 @@ static Code *compile_expr(EvalProgram *p, Scope *s, const Expr *x) {
 /* ---------------------------------------------------------------- equations and statements */
 
 /* The array that an equation defines: a state's next value, an output, or a definition made by its first equation. */
-static Array *add_definition(EvalProgram *p, Scope *s, const Stmt *e) {
+static Array *add_definition(EvalProgram *p, Scope *s, const Stmt *e)
+{
     Symbol *y = find_here(s, NS_VALUE, e->name);
     Array *a = y && y->kind == SY_VALUE ? (e->primed ? y->next : y->now) : NULL;
     if (!y && !e->primed) {
@@ -982,7 +1046,8 @@ static Array *add_definition(EvalProgram *p, Scope *s, const Stmt *e) {
 }
 
 /* Free names of an initial value stand for its axes, in the order in which they first appear. */
-static void free_names(Scope *s, const Expr *x, int max, const char **names, int *n) {
+static void free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
+{
     if (!x)
         return;
     if (x->kind == X_REF && !x->brackets && !x->primed && !find(s, x) && strcmp(x->name, "t") != 0) {
@@ -1011,7 +1076,8 @@ static void free_names(Scope *s, const Expr *x, int max, const char **names, int
 }
 
 /* The array of a state's or an iterate's initial value. */
-static Array *initial_value(EvalProgram *p, Scope *s, const Stmt *d) {
+static Array *initial_value(EvalProgram *p, Scope *s, const Stmt *d)
+{
     Array *a = array_declared(p, s, d, d->name);
     Equation q = {.stmt = d, .rank = a->rank};
     if (!d->init)
@@ -1022,7 +1088,8 @@ static Array *initial_value(EvalProgram *p, Scope *s, const Stmt *d) {
     return a;
 }
 
-static void compile_initial(EvalProgram *p, Array *a, Equation *q) {
+static void compile_initial(EvalProgram *p, Array *a, Equation *q)
+{
     const char *names[EVAL_MAX_RANK];
     int n = 0;
     free_names(a->scope, q->stmt->init, EVAL_MAX_RANK, names, &n);
@@ -1033,7 +1100,8 @@ static void compile_initial(EvalProgram *p, Array *a, Equation *q) {
     q->value = compile_expr(p, inside, q->stmt->init);
 }
 
-static void compile_equation(EvalProgram *p, Array *a, Equation *q) {
+static void compile_equation(EvalProgram *p, Array *a, Equation *q)
+{
     const Stmt *e = q->stmt;
     Scope *inside = scope_inside(p, a->scope);
     q->reg = arena_alloc(p->arena, sizeof *q->reg * (size_t)(q->rank + 1));
@@ -1054,7 +1122,8 @@ static void compile_equation(EvalProgram *p, Array *a, Equation *q) {
 
 static void compile_unit(EvalProgram *p, Scope *s);
 
-static void compile_array(EvalProgram *p, Array *a) {
+static void compile_array(EvalProgram *p, Array *a)
+{
     if (a->compiled || !shape_of(p, a))
         return;
     a->compiled = true;
@@ -1068,7 +1137,8 @@ static void compile_array(EvalProgram *p, Array *a) {
 }
 
 /* Compiles all equations of a unit, then those of the fn instances that they call. */
-static void compile_unit(EvalProgram *p, Scope *s) {
+static void compile_unit(EvalProgram *p, Scope *s)
+{
     for (int i = 0; i < s->arrays.len; i++)
         compile_array(p, s->arrays.data[i]);
     for (int i = 0; i < s->inner.len; i++)
@@ -1078,7 +1148,8 @@ static void compile_unit(EvalProgram *p, Scope *s) {
 }
 
 /* One iteration of a repeat: the carried values are those of the iteration before, and n is a number. */
-static void add_iteration(EvalProgram *p, Scope *s, const Stmt *st, int64_t n, Array **carried) {
+static void add_iteration(EvalProgram *p, Scope *s, const Stmt *st, int64_t n, Array **carried)
+{
     Scope *inside = scope_new(p, s, s->frame);
     Symbol *number = declare(p, inside, SY_CONST, st->lhs.data[0].name, st);
     number->known = true;
@@ -1097,7 +1168,8 @@ static void add_iteration(EvalProgram *p, Scope *s, const Stmt *st, int64_t n, A
 }
 
 /* A repeat block: after it, the name of a carried value is the value after the last iteration. */
-static void add_repeat(EvalProgram *p, Scope *s, const Stmt *st) {
+static void add_repeat(EvalProgram *p, Scope *s, const Stmt *st)
+{
     int64_t steps;
     if (st->lhs.len != 1 || !st->lhs.data[0].range || !const_size(p, s, st->lhs.data[0].range, &steps) ||
         steps < 0 || steps > MAX_STEPS) {
@@ -1117,7 +1189,8 @@ static void add_repeat(EvalProgram *p, Scope *s, const Stmt *st) {
             declare(p, s, SY_VALUE, st->body.data[i]->name, st->body.data[i])->now = carried[k++];
 }
 
-static void add_statement(EvalProgram *p, Scope *s, const Stmt *st) {
+static void add_statement(EvalProgram *p, Scope *s, const Stmt *st)
+{
     switch (st->kind) {
     case S_EQ:
         add_definition(p, s, st);
@@ -1136,20 +1209,23 @@ static void add_statement(EvalProgram *p, Scope *s, const Stmt *st) {
     }
 }
 
-static void add_equations(EvalProgram *p, Scope *s, const StmtVec *body) {
+static void add_equations(EvalProgram *p, Scope *s, const StmtVec *body)
+{
     for (int i = 0; i < body->len; i++)
         add_statement(p, s, body->data[i]);
 }
 
 /* ---------------------------------------------------------------- the cell */
 
-static void add_fn(EvalProgram *p, Scope *s, const Stmt *st) {
+static void add_fn(EvalProgram *p, Scope *s, const Stmt *st)
+{
     if (!st->is_const)            /* an adjoint fn is a promise about a derivative: the evaluator takes its own */
         declare(p, s, SY_FN, st->name, st)->home = s;
 }
 
 /* Dims, constants, options and fns first: conditions may use them wherever they stand. */
-static void declare_names(EvalProgram *p, Scope *s, const StmtVec *body) {
+static void declare_names(EvalProgram *p, Scope *s, const StmtVec *body)
+{
     for (int i = 0; i < body->len; i++) {
         const Stmt *st = body->data[i];
         if (st->kind == S_DIM)
@@ -1163,7 +1239,8 @@ static void declare_names(EvalProgram *p, Scope *s, const StmtVec *body) {
     }
 }
 
-static EvalTensor *add_tensor(EvalProgram *p, EvalKind kind, const char *name, const Array *a, const Stmt *decl) {
+static EvalTensor *add_tensor(EvalProgram *p, EvalKind kind, const char *name, const Array *a, const Stmt *decl)
+{
     Eval *e = p->e;
     size_t old = sizeof *e->tensors * (size_t)e->ntensors;
     e->tensors = arena_grow(p->arena, e->tensors, old, old + sizeof *e->tensors);
@@ -1183,7 +1260,8 @@ static EvalTensor *add_tensor(EvalProgram *p, EvalKind kind, const char *name, c
     return t;
 }
 
-static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st) {
+static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
+{
     int tensor = p->e->ntensors;
     Array *a = array_declared(p, s, st, st->name);
     Symbol *y = declare(p, s, SY_VALUE, st->name, st);
@@ -1214,7 +1292,8 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st) {
 }
 
 /* Declarations of the branches that are taken; before the equations, which may stand above them. */
-static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body, bool top) {
+static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body, bool top)
+{
     if (!top)
         declare_names(p, s, body);
     for (int i = 0; i < body->len; i++) {
@@ -1226,7 +1305,8 @@ static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body, bool 
     }
 }
 
-static void list_dims(EvalProgram *p, Scope *s, const EvalSize *sizes, int nsizes) {
+static void list_dims(EvalProgram *p, Scope *s, const EvalSize *sizes, int nsizes)
+{
     Eval *e = p->e;
     EvalSize *given = arena_alloc(p->arena, sizeof *given * (size_t)(nsizes + 1));
     for (int i = 0; i < nsizes; i++)
@@ -1248,7 +1328,8 @@ static void list_dims(EvalProgram *p, Scope *s, const EvalSize *sizes, int nsize
 /* Files that were imported, so that a cycle of imports ends. */
 typedef struct Imports { const char **paths; int n; Arena *arena; } Imports;
 
-static const char *import_path(EvalProgram *p, const Ast *from, const char *name, bool beside) {
+static const char *import_path(EvalProgram *p, const Ast *from, const char *name, bool beside)
+{
     const char *dir = p->c->import_dir;
     if (!beside)
         return dir ? intern_f(p->c, "%s/%s", dir, name) : NULL;
@@ -1256,7 +1337,8 @@ static const char *import_path(EvalProgram *p, const Ast *from, const char *name
     return slash ? intern_f(p->c, "%.*s/%s", (int)(slash - own), own, name) : name;
 }
 
-static int import_file(EvalProgram *p, const Ast *from, const Stmt *st) {
+static int import_file(EvalProgram *p, const Ast *from, const Stmt *st)
+{
     for (int beside = 1; beside >= 0; beside--) {
         const char *path = import_path(p, from, st->text, beside);
         FILE *in = path ? fopen(path, "rb") : NULL;
@@ -1271,7 +1353,8 @@ static int import_file(EvalProgram *p, const Ast *from, const Stmt *st) {
 
 static void declare_file(EvalProgram *p, Scope *file, const Ast *ast, Imports *seen);
 
-static void add_import(EvalProgram *p, Scope *to, const Ast *from, const Stmt *st, Imports *seen) {
+static void add_import(EvalProgram *p, Scope *to, const Ast *from, const Stmt *st, Imports *seen)
+{
     for (int i = 0; i < seen->n; i++)
         if (seen->paths[i] == st->text)
             return;
@@ -1284,7 +1367,8 @@ static void add_import(EvalProgram *p, Scope *to, const Ast *from, const Stmt *s
 }
 
 /* The fns of a file and of what it imports, all in one scope: a fn outside a cell sees these and its arguments. */
-static void declare_file(EvalProgram *p, Scope *file, const Ast *ast, Imports *seen) {
+static void declare_file(EvalProgram *p, Scope *file, const Ast *ast, Imports *seen)
+{
     for (int i = 0; i < ast->items.len; i++) {
         const Stmt *st = ast->items.data[i];
         if (st->kind == S_IMPORT)
@@ -1294,7 +1378,8 @@ static void declare_file(EvalProgram *p, Scope *file, const Ast *ast, Imports *s
     }
 }
 
-static const Stmt *find_cell(const Ast *ast, const char *name) {
+static const Stmt *find_cell(const Ast *ast, const char *name)
+{
     const Stmt *found = NULL;
     for (int i = 0; i < ast->items.len; i++) {
         const Stmt *st = ast->items.data[i];
@@ -1304,7 +1389,8 @@ static const Stmt *find_cell(const Ast *ast, const char *name) {
     return found;
 }
 
-static void compile_cell(EvalProgram *p, Scope *s) {
+static void compile_cell(EvalProgram *p, Scope *s)
+{
     for (int i = 0; i < p->states.len; i++) {
         StateSlot *st = &p->states.data[i];
         const Stmt *d = p->e->tensors[st->tensor].decl;
@@ -1319,7 +1405,8 @@ static void compile_cell(EvalProgram *p, Scope *s) {
     compile_unit(p, s);
 }
 
-Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes) {
+Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes)
+{
     int errors = c->errors;
     Eval *e = arena_alloc(c->arena, sizeof *e);
     EvalProgram *p = arena_alloc(c->arena, sizeof *p);
@@ -1348,14 +1435,16 @@ Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *si
     return c->errors == errors ? e : NULL;
 }
 
-EvalTensor *eval_find(Eval *e, const char *name) {
+EvalTensor *eval_find(Eval *e, const char *name)
+{
     for (int i = 0; i < e->ntensors; i++)
         if (strcmp(e->tensors[i].name, name) == 0)
             return &e->tensors[i];
     return NULL;
 }
 
-int eval_watch(Eval *e, const char *name) {
+int eval_watch(Eval *e, const char *name)
+{
     EvalProgram *p = e->program;
     size_t n = strlen(name);
     bool primed = n && name[n - 1] == '\'';
@@ -1369,7 +1458,8 @@ int eval_watch(Eval *e, const char *name) {
     return slot.tensor;
 }
 
-static void outline_option(Compiler *c, EvalOption *o, const Stmt *st) {
+static void outline_option(Compiler *c, EvalOption *o, const Stmt *st)
+{
     o->name = st->name;
     o->nchoices = st->choices.len;
     o->choices = arena_alloc(c->arena, sizeof *o->choices * (size_t)(st->choices.len + 1));
@@ -1377,7 +1467,8 @@ static void outline_option(Compiler *c, EvalOption *o, const Stmt *st) {
         o->choices[i] = st->choices.data[i];
 }
 
-bool eval_outline(Compiler *c, const Ast *ast, const char *cell, EvalOutline *out) {
+bool eval_outline(Compiler *c, const Ast *ast, const char *cell, EvalOutline *out)
+{
     const Stmt *st = find_cell(ast, cell);
     *out = (EvalOutline){0};
     if (!st)

@@ -7,19 +7,22 @@
 
 enum { MAX_DEPTH = 4000 };        /* definitions that wait for each other, against the C stack */
 
-void eval_fail(EvalProgram *p, Span span, const char *text) {
+void eval_fail(EvalProgram *p, Span span, const char *text)
+{
     if (p->error)
         return;
     p->error = text;
     p->error_span = span;
 }
 
-static int64_t div_floor(int64_t a, int64_t b) {
+static int64_t div_floor(int64_t a, int64_t b)
+{
     int64_t q = a / b;
     return q * b > a || (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
 }
 
-static int64_t ix_value(EvalProgram *p, const Ix *x, Span span) {
+static int64_t ix_value(EvalProgram *p, const Ix *x, Span span)
+{
     int64_t a, b, r = 0;
     bool overflow = false;
     switch (x->op) {
@@ -47,7 +50,8 @@ static int64_t ix_value(EvalProgram *p, const Ix *x, Span span) {
     return overflow ? 0 : r;
 }
 
-static bool memo_holds(EvalProgram *p, Memo *m) {
+static bool memo_holds(EvalProgram *p, Memo *m)
+{
     if (m->tick != m->frame->tick)
         return false;
     for (int i = 0; i < m->n; i++)
@@ -56,14 +60,16 @@ static bool memo_holds(EvalProgram *p, Memo *m) {
     return true;
 }
 
-static void memo_set(EvalProgram *p, Memo *m) {
+static void memo_set(EvalProgram *p, Memo *m)
+{
     m->tick = m->frame->tick;
     for (int i = 0; i < m->n; i++)
         m->value[i] = p->regs[m->reg[i]];
 }
 
 /* The next point of a box, last axis first; false after the last one, with all registers back at 0. */
-static bool advance(EvalProgram *p, int n, const int *reg, const int64_t *extent) {
+static bool advance(EvalProgram *p, int n, const int *reg, const int64_t *extent)
+{
     for (int i = n - 1; i >= 0; i--) {
         if (reg[i] < 0)
             continue;
@@ -75,7 +81,8 @@ static bool advance(EvalProgram *p, int n, const int *reg, const int64_t *extent
 }
 
 /* Puts the registers at the first point; false when there is none. */
-static bool start(EvalProgram *p, int n, const int *reg, const int64_t *extent) {
+static bool start(EvalProgram *p, int n, const int *reg, const int64_t *extent)
+{
     bool any = true;
     for (int i = 0; i < n; i++) {
         if (reg[i] < 0)
@@ -86,7 +93,8 @@ static bool start(EvalProgram *p, int n, const int *reg, const int64_t *extent) 
     return any;
 }
 
-static void run_equation(EvalProgram *p, Array *a, const Equation *q) {
+static void run_equation(EvalProgram *p, Array *a, const Equation *q)
+{
     if (!start(p, q->rank, q->reg, a->shape))
         return;
     do {
@@ -97,16 +105,19 @@ static void run_equation(EvalProgram *p, Array *a, const Equation *q) {
     } while (!p->error && advance(p, q->rank, q->reg, a->shape));
 }
 
-static void run_equations(EvalProgram *p, Array *a) {
+static void run_equations(EvalProgram *p, Array *a)
+{
     for (int i = 0; i < a->equations.len && !p->error; i++)
         run_equation(p, a, &a->equations.data[i]);
 }
 
-static void copy_array(Array *to, const Array *from) {
+static void copy_array(Array *to, const Array *from)
+{
     memcpy(to->data, from->data, sizeof *to->data * (size_t)to->count);
 }
 
-static void compute(EvalProgram *p, Array *a) {
+static void compute(EvalProgram *p, Array *a)
+{
     if (a->is_data || a->stamp == a->frame->tick || p->error)
         return;
     if (a->busy) {
@@ -125,7 +136,8 @@ static void compute(EvalProgram *p, Array *a) {
     a->stamp = a->frame->tick;
 }
 
-static Dual load(EvalProgram *p, Code *x) {
+static Dual load(EvalProgram *p, Code *x)
+{
     Array *a = x->array;
     compute(p, a);
     int64_t at = 0;
@@ -142,7 +154,8 @@ static Dual load(EvalProgram *p, Code *x) {
 }
 
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
-static Dual reduce_extreme(EvalProgram *p, Code *x, double sign) {
+static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
+{
     Dual best = dual_of(-sign * INFINITY);
     double ties = 0;
     bool bad = false;
@@ -162,7 +175,8 @@ static Dual reduce_extreme(EvalProgram *p, Code *x, double sign) {
     return bad ? dual_of(NAN) : dual_chain(best, best.v, ties > 0 ? 1 / ties : 0);
 }
 
-static Dual reduce_plain(EvalProgram *p, Code *x) {
+static Dual reduce_plain(EvalProgram *p, Code *x)
+{
     bool product = x->reduce == R_PROD;
     Dual total = dual_of(product);
     double n = 0;
@@ -176,7 +190,8 @@ static Dual reduce_plain(EvalProgram *p, Code *x) {
     return x->reduce == R_MEAN ? dual_div(total, dual_of(n)) : total;
 }
 
-static Dual reduce(EvalProgram *p, Code *x) {
+static Dual reduce(EvalProgram *p, Code *x)
+{
     if (memo_holds(p, &x->memo))
         return x->kept;
     Dual r;
@@ -191,7 +206,8 @@ static Dual reduce(EvalProgram *p, Code *x) {
 }
 
 /* The largest value is taken out as a plain number: the result does not depend on it. */
-static void softmax_total(EvalProgram *p, Code *x) {
+static void softmax_total(EvalProgram *p, Code *x)
+{
     int64_t here[EVAL_MAX_RANK];
     for (int i = 0; i < x->nbound; i++)
         here[i] = p->regs[x->bound[i]];
@@ -211,7 +227,8 @@ static void softmax_total(EvalProgram *p, Code *x) {
     x->kept = total;
 }
 
-static Dual softmax(EvalProgram *p, Code *x) {
+static Dual softmax(EvalProgram *p, Code *x)
+{
     if (!memo_holds(p, &x->memo)) {
         softmax_total(p, x);
         memo_set(p, &x->memo);
@@ -221,7 +238,8 @@ static Dual softmax(EvalProgram *p, Code *x) {
     return dual_div(dual_exp(dual_sub(eval_code(p, x->a), dual_of(top))), total);
 }
 
-static Dual call_instance(EvalProgram *p, Code *x) {
+static Dual call_instance(EvalProgram *p, Code *x)
+{
     Instance *in = x->instance;
     if (!memo_holds(p, &x->memo)) {
         for (int k = 0; k < in->nargs; k++)
@@ -232,7 +250,8 @@ static Dual call_instance(EvalProgram *p, Code *x) {
     return load(p, x);
 }
 
-static double compare(AstOp op, double a, double b) {
+static double compare(AstOp op, double a, double b)
+{
     switch (op) {
     case O_LT: return a < b;
     case O_LE: return a <= b;
@@ -243,7 +262,8 @@ static double compare(AstOp op, double a, double b) {
     }
 }
 
-Dual eval_code(EvalProgram *p, Code *x) {
+Dual eval_code(EvalProgram *p, Code *x)
+{
     switch (x->kind) {
     case C_CONST: return dual_of(x->num);
     case C_INDEX: return dual_of((double)ix_value(p, x->index[0], x->span));
@@ -275,7 +295,8 @@ Dual eval_code(EvalProgram *p, Code *x) {
 }
 
 /* Fills an array from what is bound to a tensor, at element `from` of it. */
-static void read_bound(Array *a, const EvalTensor *t, int64_t from) {
+static void read_bound(Array *a, const EvalTensor *t, int64_t from)
+{
     for (int64_t i = 0; i < a->count; i++) {
         a->data[i].v = t->value[from + i];
         for (int k = 0; k < DUAL_K; k++)
@@ -283,7 +304,8 @@ static void read_bound(Array *a, const EvalTensor *t, int64_t from) {
     }
 }
 
-static void write_bound(const Array *a, const EvalTensor *t, int64_t to) {
+static void write_bound(const Array *a, const EvalTensor *t, int64_t to)
+{
     for (int64_t i = 0; i < a->count; i++) {
         if (t->out)
             t->out[to + i] = a->data[i].v;
@@ -293,14 +315,16 @@ static void write_bound(const Array *a, const EvalTensor *t, int64_t to) {
     }
 }
 
-static bool wanted(const EvalTensor *t) {
+static bool wanted(const EvalTensor *t)
+{
     bool any = t->out != NULL;
     for (int k = 0; k < DUAL_K; k++)
         any = any || t->out_tangent[k];
     return any;
 }
 
-static void start_state(EvalProgram *p, const StateSlot *s, int64_t b) {
+static void start_state(EvalProgram *p, const StateSlot *s, int64_t b)
+{
     const EvalTensor *t = &p->e->tensors[s->tensor];
     if (t->value)
         read_bound(s->now, t, b * s->now->count);
@@ -310,7 +334,8 @@ static void start_state(EvalProgram *p, const StateSlot *s, int64_t b) {
         memset(s->now->data, 0, sizeof *s->now->data * (size_t)s->now->count);
 }
 
-static void run_step(EvalProgram *p, int64_t row) {
+static void run_step(EvalProgram *p, int64_t row)
+{
     const EvalTensor *tensors = p->e->tensors;
     p->frame.tick = ++p->ticks;
     for (int i = 0; i < p->inputs.len; i++)
@@ -333,7 +358,8 @@ static void run_step(EvalProgram *p, int64_t row) {
         copy_array(p->states.data[i].now, p->states.data[i].next);
 }
 
-static bool all_bound(EvalProgram *p) {
+static bool all_bound(EvalProgram *p)
+{
     for (int i = 0; i < p->e->ntensors; i++) {
         const EvalTensor *t = &p->e->tensors[i];
         if ((t->kind == EV_INPUT || t->kind == EV_PARAM) && !t->value) {
@@ -344,7 +370,8 @@ static bool all_bound(EvalProgram *p) {
     return true;
 }
 
-static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0) {
+static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
+{
     p->frame.tick = ++p->ticks;
     p->t = t0;
     for (int i = 0; i < p->states.len; i++)
@@ -359,7 +386,8 @@ static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0) {
     }
 }
 
-bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0) {
+bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)
+{
     EvalProgram *p = e->program;
     p->error = NULL;
     p->steps = steps;

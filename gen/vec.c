@@ -22,7 +22,8 @@ typedef struct Reader {
     bool failed;
 } Reader;
 
-static bool fail(Reader *r, int line, const char *what, const char *detail) {
+static bool fail(Reader *r, int line, const char *what, const char *detail)
+{
     if (!r->failed) {
         snprintf(r->f->error, sizeof r->f->error, "%s%s%.64s%s", what, detail ? " '" : "", detail ? detail : "",
                  detail ? "'" : "");
@@ -32,7 +33,8 @@ static bool fail(Reader *r, int line, const char *what, const char *detail) {
     return false;
 }
 
-VecFile *vec_new(void) {
+VecFile *vec_new(void)
+{
     VecFile *f = calloc(1, sizeof *f);
     if (f && !(f->comment = calloc(1, 1))) {
         free(f);
@@ -41,7 +43,8 @@ VecFile *vec_new(void) {
     return f;
 }
 
-void vec_free(VecFile *f) {
+void vec_free(VecFile *f)
+{
     if (!f)
         return;
     for (int i = 0; i < f->ntensors; i++)
@@ -52,14 +55,16 @@ void vec_free(VecFile *f) {
     free(f);
 }
 
-VecTensor *vec_find(const VecFile *f, VecKind kind, const char *name) {
+VecTensor *vec_find(const VecFile *f, VecKind kind, const char *name)
+{
     for (int i = 0; i < f->ntensors; i++)
         if (f->tensors[i].kind == kind && strcmp(f->tensors[i].name, name) == 0)
             return &f->tensors[i];
     return NULL;
 }
 
-bool vec_size(const VecFile *f, const char *name, int64_t *value) {
+bool vec_size(const VecFile *f, const char *name, int64_t *value)
+{
     for (int i = 0; i < f->nsizes; i++)
         if (strcmp(f->sizes[i].name, name) == 0) {
             *value = f->sizes[i].value;
@@ -68,7 +73,8 @@ bool vec_size(const VecFile *f, const char *name, int64_t *value) {
     return false;
 }
 
-static bool append_comment(VecFile *f, const char *text, size_t n) {
+static bool append_comment(VecFile *f, const char *text, size_t n)
+{
     if (f->comment_len + n > MAX_COMMENT)
         return true;
     char *grown = realloc(f->comment, f->comment_len + n + 1);
@@ -81,11 +87,13 @@ static bool append_comment(VecFile *f, const char *text, size_t n) {
     return true;
 }
 
-bool vec_add_comment(VecFile *f, const char *line) {
+bool vec_add_comment(VecFile *f, const char *line)
+{
     return append_comment(f, "# ", 2) && append_comment(f, line, strlen(line)) && append_comment(f, "\n", 1);
 }
 
-bool vec_add_size(VecFile *f, const char *name, int64_t value) {
+bool vec_add_size(VecFile *f, const char *name, int64_t value)
+{
     if (strlen(name) >= VEC_NAME)
         return false;
     VecSize *grown = realloc(f->sizes, sizeof *grown * (size_t)(f->nsizes + 1));
@@ -98,7 +106,8 @@ bool vec_add_size(VecFile *f, const char *name, int64_t value) {
 }
 
 /* The number of values, or false when it does not fit in memory's address space. */
-static bool count_values(int rank, const int64_t *dims, size_t *count) {
+static bool count_values(int rank, const int64_t *dims, size_t *count)
+{
     size_t n = 1;
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 0 || __builtin_mul_overflow(n, (size_t)dims[i], &n))
@@ -108,7 +117,8 @@ static bool count_values(int rank, const int64_t *dims, size_t *count) {
     return n <= SIZE_MAX / sizeof(double);
 }
 
-static VecTensor *add_header(VecFile *f, VecKind kind, const char *name, int rank, const int64_t *dims) {
+static VecTensor *add_header(VecFile *f, VecKind kind, const char *name, int rank, const int64_t *dims)
+{
     size_t count;
     if (strlen(name) >= VEC_NAME || rank > VEC_MAX_RANK || !count_values(rank, dims, &count) ||
         vec_find(f, kind, name))
@@ -132,7 +142,8 @@ static VecTensor *add_header(VecFile *f, VecKind kind, const char *name, int ran
     return t;
 }
 
-VecTensor *vec_add(VecFile *f, VecKind kind, const char *name, int rank, const int64_t *dims) {
+VecTensor *vec_add(VecFile *f, VecKind kind, const char *name, int rank, const int64_t *dims)
+{
     VecTensor *t = add_header(f, kind, name, rank, dims);
     if (!t)
         return NULL;
@@ -145,7 +156,8 @@ VecTensor *vec_add(VecFile *f, VecKind kind, const char *name, int rank, const i
 }
 
 /* `# sizes: B=2 T=5`: what is not NAME=INTEGER is an error, since a wrong size would be found much later. */
-static bool read_sizes(Reader *r, const char *text, const char *end) {
+static bool read_sizes(Reader *r, const char *text, const char *end)
+{
     while (text < end) {
         while (text < end && isspace((unsigned char)*text))
             text++;
@@ -178,7 +190,8 @@ static bool read_sizes(Reader *r, const char *text, const char *end) {
 }
 
 /* The rest of a comment line, the '#' already read. Only its first 4 kB are kept. */
-static bool read_comment(Reader *r) {
+static bool read_comment(Reader *r)
+{
     char text[4096];
     size_t n = 0;
     int ch;
@@ -200,7 +213,8 @@ static bool read_comment(Reader *r) {
 }
 
 /* The next word; false at the end of the file or (same_line) of the line. Comments between words are taken too. */
-static bool next_token(Reader *r, bool same_line) {
+static bool next_token(Reader *r, bool same_line)
+{
     int ch;
     for (;;) {
         ch = getc(r->in);
@@ -232,7 +246,8 @@ static bool next_token(Reader *r, bool same_line) {
     return true;
 }
 
-static bool read_dims(Reader *r, int line, int64_t *dims, int *rank) {
+static bool read_dims(Reader *r, int line, int64_t *dims, int *rank)
+{
     *rank = 0;
     while (next_token(r, true)) {
         char *rest;
@@ -247,7 +262,8 @@ static bool read_dims(Reader *r, int line, int64_t *dims, int *rank) {
     return !r->failed;
 }
 
-static bool read_values(Reader *r, VecTensor *t) {
+static bool read_values(Reader *r, VecTensor *t)
+{
     size_t cap = 0;
     for (size_t n = 0; n < t->count; n++) {
         if (!next_token(r, false)) {
@@ -277,7 +293,8 @@ static bool read_values(Reader *r, VecTensor *t) {
     return true;
 }
 
-static bool read_tensor(Reader *r) {
+static bool read_tensor(Reader *r)
+{
     int line = r->line, kind = 0;
     if (strcmp(r->token, "tensor") != 0)
         return fail(r, line, "expected 'tensor KIND NAME SIZES', found", r->token);
@@ -308,7 +325,8 @@ static bool read_tensor(Reader *r) {
     return false;
 }
 
-VecFile *vec_read_stream(FILE *in) {
+VecFile *vec_read_stream(FILE *in)
+{
     VecFile *f = vec_new();
     if (!f)
         return NULL;
@@ -320,7 +338,8 @@ VecFile *vec_read_stream(FILE *in) {
     return f;
 }
 
-VecFile *vec_read(const char *path) {
+VecFile *vec_read(const char *path)
+{
     FILE *in = fopen(path, "rb");
     if (in) {
         VecFile *f = vec_read_stream(in);
@@ -333,7 +352,8 @@ VecFile *vec_read(const char *path) {
     return f;
 }
 
-static void write_tensor(const VecTensor *t, FILE *out) {
+static void write_tensor(const VecTensor *t, FILE *out)
+{
     fprintf(out, "tensor %s %s", vec_kind_names[t->kind], t->name);
     for (int i = 0; i < t->rank; i++)
         fprintf(out, " %lld", (long long)t->dims[i]);
@@ -342,7 +362,8 @@ static void write_tensor(const VecTensor *t, FILE *out) {
     putc('\n', out);
 }
 
-bool vec_write(const VecFile *f, FILE *out) {
+bool vec_write(const VecFile *f, FILE *out)
+{
     fwrite(f->comment, 1, f->comment_len, out);
     if (f->nsizes && !strstr(f->comment, "# sizes:")) {
         fputs("# sizes:", out);

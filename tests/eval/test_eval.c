@@ -8,7 +8,8 @@
 
 static int passed, failed;
 
-static void report(bool ok, const char *what, double got, double want) {
+static void report(bool ok, const char *what, double got, double want)
+{
     if (ok) {
         passed++;
         return;
@@ -19,7 +20,8 @@ static void report(bool ok, const char *what, double got, double want) {
 
 typedef struct Cell { Compiler *c; Eval *e; } Cell;
 
-static Cell open_cell(const char *text, const char *option, const char *value) {
+static Cell open_cell(const char *text, const char *option, const char *value)
+{
     Cell k = {compiler_new(), NULL};
     k.c->import_dir = "specs";
     if (option)
@@ -33,12 +35,14 @@ static Cell open_cell(const char *text, const char *option, const char *value) {
     return k;
 }
 
-static void close_cell(Cell k) {
+static void close_cell(Cell k)
+{
     compiler_free(k.c);
 }
 
 /* One sequence; out has room for all steps. Tangents: along `dx` of the first tensor, if given. */
-static bool run(Eval *e, const double *x, const double *dx, int64_t steps, double *out, double *dout) {
+static bool run(Eval *e, const double *x, const double *dx, int64_t steps, double *out, double *dout)
+{
     e->tensors[0].value = x;
     e->tensors[0].tangent[0] = dx;
     EvalTensor *y = eval_find(e, "y");
@@ -52,7 +56,8 @@ static bool run(Eval *e, const double *x, const double *dx, int64_t steps, doubl
 }
 
 /* The cell has `input x[N]` first and `output y[M]`; one step. */
-static void check_values(const char *what, const char *text, const double *x, const double *want, int n) {
+static void check_values(const char *what, const char *text, const double *x, const double *want, int n)
+{
     double out[64] = {0};
     Cell k = open_cell(text, NULL, NULL);
     if (k.e && run(k.e, x, NULL, 1, out, NULL))
@@ -63,7 +68,8 @@ static void check_values(const char *what, const char *text, const double *x, co
     close_cell(k);
 }
 
-static void check_slope(Eval *e, const char *f, const double *x, int arity) {
+static void check_slope(Eval *e, const char *f, const double *x, int arity)
+{
     for (int k = 0; k < arity; k++) {
         double at[3], dx[3] = {0}, up, down, here, slope, h = 1e-5;
         memcpy(at, x, sizeof at);
@@ -78,7 +84,8 @@ static void check_slope(Eval *e, const char *f, const double *x, int arity) {
     }
 }
 
-static void check_functions(void) {
+static void check_functions(void)
+{
     static const struct { const char *f; int arity; double lo, hi; } rows[] = {
         {"exp(x[0])", 1, -2, 2}, {"log(x[0])", 1, 0.2, 3}, {"log1p(x[0])", 1, -0.8, 3}, {"expm1(x[0])", 1, -2, 2},
         {"sqrt(x[0])", 1, 0.1, 3}, {"rsqrt(x[0])", 1, 0.2, 3}, {"abs(x[0])", 1, -2, 2}, {"sign(x[0])", 1, -2, 2},
@@ -107,7 +114,8 @@ static void check_functions(void) {
     }
 }
 
-static void check_kinks(void) {
+static void check_kinks(void)
+{
     static const struct { const char *f; double x[3], dx[3], want; } rows[] = {
         {"relu(x[0])", {0}, {1}, 0}, {"abs(x[0])", {0}, {1}, 0}, {"clamp(x[0], 0, 1)", {0}, {1}, 1},
         {"clamp(x[0], 0, 1)", {1}, {1}, 1}, {"clamp(x[0], 0, 1)", {1.5}, {1}, 0}, {"max(x[0], x[1])", {2, 2}, {1}, 0.5},
@@ -133,7 +141,8 @@ static void check_kinks(void) {
 
 static const double three[] = {1, 2, 4};
 
-static void check_indices(void) {
+static void check_indices(void)
+{
     check_values("neighbours", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = i > 0 ? x[i-1] : -1; }", three,
                  (double[]){-1, 1, 2}, 3);
     check_values("wrap", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[(i + 1) % N]; }", three,
@@ -163,7 +172,8 @@ static void check_indices(void) {
                  "cell f { input x[3]; output y; y = sum[i, j:2] x[i]*(j + 1) - -x[0]^2; }", three, (double[]){22}, 1);
 }
 
-static void check_softmax(void) {
+static void check_softmax(void)
+{
     double e0 = exp(-3), e1 = exp(-2), s = e0 + e1 + 1;
     check_values("softmax", "cell f { input x[3]; output y[3]; y[i] = softmax[i] x[i]; }", three,
                  (double[]){e0 / s, e1 / s, 1 / s}, 3);
@@ -173,7 +183,8 @@ static void check_softmax(void) {
                  (double[]){0, 0, 1}, 3);
 }
 
-static void check_fns(void) {
+static void check_fns(void)
+{
     double n = sqrt(21) + 1e-6, m = sqrt(5) + 1e-6, q = sqrt(20) + 1e-6;
     check_values("fn", "cell f { input x[3]; output y[3]; fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
                  "y[i] = l2(x)[i]; }", three, (double[]){1 / n, 2 / n, 4 / n}, 3);
@@ -194,7 +205,8 @@ static void check_fns(void) {
                  "fn plus(u) = u + a[0] + k; y[i] = plus(x[i]); }", three, (double[]){7, 8, 10}, 3);
 }
 
-static void check_repeat(void) {
+static void check_repeat(void)
+{
     check_values("repeat", "cell f { input x[3]; output y[3]; repeat n:4 { carry A[3] = x[i]; b[i] = A[i] + n;\n"
                  "A'[i] = 2*b[i]; } y[i] = A[i]; }", three, (double[]){38, 54, 86}, 3);
     check_values("no iterations", "cell f { input x[3]; output y[3]; repeat n:0 { carry A[3] = x[i];\n"
@@ -205,7 +217,8 @@ static void check_repeat(void) {
                  "when n == 1 { k = 100; } else { k = 1; } a' = a + k*x[n]; } y = a; }", three, (double[]){205}, 1);
 }
 
-static void check_state(void) {
+static void check_state(void)
+{
     double out[8], dout[8], x[] = {1, 2, 3, 4}, dx[] = {1, 0, 0, 0};
     Cell k = open_cell("cell f { input x; state s = 10; output y; s' = 2*s + x; y = s' + t; }", NULL, NULL);
     if (k.e && run(k.e, x, dx, 4, out, dout)) {
@@ -226,7 +239,8 @@ static void check_state(void) {
     close_cell(k);
 }
 
-static void check_variants(void) {
+static void check_variants(void)
+{
     const char *text = "cell f { input x; output y; option a = one | two; const k = 3; when a == two { z = k*x; }\n"
                        "else { param p[2]; z = x; } y = z; }";
     double x = 5, y = 0;
@@ -241,7 +255,8 @@ static void check_variants(void) {
 }
 
 /* Broken cells must give a diagnostic or a message, never a value. */
-static void check_refused(void) {
+static void check_refused(void)
+{
     static const char *const texts[] = {
         "cell f { input x[3]; output y[3]; y[i] = a[i]; a[i] = y[i]; }",
         "cell f { input x[3]; output y[3]; y[i] = x[i + 1]; }",
@@ -263,7 +278,8 @@ static void check_refused(void) {
     }
 }
 
-int main(void) {
+int main(void)
+{
     check_functions();
     check_kinks();
     check_indices();

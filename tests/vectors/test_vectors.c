@@ -9,7 +9,8 @@
 
 static int passed, failed;
 
-static void report(bool ok, const char *what, const char *detail, double value) {
+static void report(bool ok, const char *what, const char *detail, double value)
+{
     if (ok) {
         passed++;
         return;
@@ -19,7 +20,8 @@ static void report(bool ok, const char *what, const char *detail, double value) 
 }
 
 /* rms(x - ref) / rms(ref), absolute where the reference is zero; NaN when anything is. */
-static double rms_error(const double *x, const double *ref, size_t n) {
+static double rms_error(const double *x, const double *ref, size_t n)
+{
     double diff = 0, base = 0;
     for (size_t i = 0; i < n; i++) {
         diff += (x[i] - ref[i]) * (x[i] - ref[i]);
@@ -28,14 +30,16 @@ static double rms_error(const double *x, const double *ref, size_t n) {
     return base > 0 ? sqrt(diff / base) : sqrt(diff / (double)(n ? n : 1));
 }
 
-static double dot(const double *a, const double *b, size_t n) {
+static double dot(const double *a, const double *b, size_t n)
+{
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += a[i] * b[i];
     return sum;
 }
 
-static void check_forward(const char *name, Eval *e, const Case *k, const VecFile *f) {
+static void check_forward(const char *name, Eval *e, const Case *k, const VecFile *f)
+{
     for (int i = 0; i < e->ntensors; i++) {
         EvalTensor *t = &e->tensors[i];
         if (t->kind == EV_OUTPUT || t->kind == EV_STATE)
@@ -58,7 +62,8 @@ static void check_forward(const char *name, Eval *e, const Case *k, const VecFil
 }
 
 /* The derivative of L along v, which is not zero in tensor i only. */
-static double along(Eval *e, const Case *k, int i, const double *v) {
+static double along(Eval *e, const Case *k, int i, const double *v)
+{
     double sum = 0;
     e->tensors[i].tangent[1] = v;
     for (int j = 0; j < e->ntensors; j++)
@@ -77,7 +82,8 @@ static double along(Eval *e, const Case *k, int i, const double *v) {
     return sum;
 }
 
-static void check_gradients(const char *name, Eval *e, const Case *k, const VecFile *f) {
+static void check_gradients(const char *name, Eval *e, const Case *k, const VecFile *f)
+{
     Random r = {7};
     for (int i = 0; i < e->ntensors; i++) {
         const EvalTensor *t = &e->tensors[i];
@@ -100,7 +106,8 @@ static void check_gradients(const char *name, Eval *e, const Case *k, const VecF
     }
 }
 
-static void check_cell(const char *name, Compiler *c, int file, const VecFile *f) {
+static void check_cell(const char *name, Compiler *c, int file, const VecFile *f)
+{
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
     EvalOutline o;
     EvalSize sizes[64];
@@ -122,7 +129,8 @@ static void check_cell(const char *name, Compiler *c, int file, const VecFile *f
 }
 
 /* The equations in a file's header, as a spec: each line that is indented by three spaces ends in ';'. */
-static char *header_spec(const VecFile *f) {
+static char *header_spec(const VecFile *f)
+{
     size_t size = f->comment_len * 2 + 4096;
     char *text = calloc(1, size), *out = text + sprintf(text, "cell header {\n");
     for (int i = 0; i < f->nsizes; i++)
@@ -140,7 +148,8 @@ static char *header_spec(const VecFile *f) {
     return text;
 }
 
-static void check_spec(const char *vec, const char *spec, const char *bias, const VecFile *f) {
+static void check_spec(const char *vec, const char *spec, const char *bias, const VecFile *f)
+{
     char path[256], name[600];
     Compiler *c = compiler_new();
     if (bias)
@@ -151,7 +160,8 @@ static void check_spec(const char *vec, const char *spec, const char *bias, cons
     compiler_free(c);
 }
 
-static void check_file(const char *vec, const char *spec, const char *bias) {
+static void check_file(const char *vec, const char *spec, const char *bias)
+{
     char path[256], name[256];
     snprintf(path, sizeof path, "tests/vectors/%s.vec", vec);
     VecFile *f = vec_read(path);
@@ -168,14 +178,16 @@ static void check_file(const char *vec, const char *spec, const char *bias) {
     vec_free(f);
 }
 
-static VecFile *read_text(const char *text, size_t n) {
+static VecFile *read_text(const char *text, size_t n)
+{
     FILE *in = fmemopen((void *)text, n, "rb");
     VecFile *f = vec_read_stream(in);
     fclose(in);
     return f;
 }
 
-static void check_broken(const char *text, int line, const char *error) {
+static void check_broken(const char *text, int line, const char *error)
+{
     VecFile *f = read_text(text, strlen(text));
     if (f->error_line != line || strcmp(f->error, error) != 0)
         printf("line %d: %s\n", f->error_line, f->error);
@@ -183,7 +195,8 @@ static void check_broken(const char *text, int line, const char *error) {
     vec_free(f);
 }
 
-static void check_reader(void) {
+static void check_reader(void)
+{
     check_broken("tensor input x 2\n1 2\n", 0, "");
     check_broken("tensor input x\n1\n", 0, "");
     check_broken("tensor input x 0 5\n", 0, "");
@@ -205,7 +218,8 @@ static void check_reader(void) {
 }
 
 /* What is written must be read back to the same bits, and a changed byte must never crash the reader. */
-static void check_round_trip(void) {
+static void check_round_trip(void)
+{
     VecFile *f = vec_read("tests/vectors/e88.vec");
     char *text = NULL;
     size_t n = 0;
@@ -232,7 +246,8 @@ static void check_round_trip(void) {
     vec_free(f);
 }
 
-int main(void) {
+int main(void)
+{
     static const char *const cells[][3] = {
         {"e79_fixed", "e79", "fixed"}, {"e79_none", "e79", "none"}, {"e79_input", "e79", "input"},
         {"e79_input_T1", "e79", "input"}, {"e79_input_T2", "e79", "input"}, {"e0", "e0", NULL}, {"e1", "e1", NULL},

@@ -1,0 +1,365 @@
+/* check.c: `cellc check`: generated code against the evaluator. What comes in is a spec; it is compiled in every variant
+ * and at several sizes, each dim another, and every backend is run on cases with short and longer sequences, zero, given
+ * and default initial states. What goes out is one line per compiled cell, what failed, and the count. */
+#include "check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "options.h"
+
+const Backend *const backends[] = {&reference_backend, NULL};
+
+static const CommandHelp check_help = {
+    .name = "check",
+    .arguments = "SPEC",
+    .summary = "prove generated code against the evaluator, which shares nothing with it",
+    .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final states must agree\n"
+             "with it to 1e-12; every gradient must pass the dot-product test <u, J v> = <J'u, v> to 1e-9. Each value of each\n"
+             "option is taken at least once.",
+    .examples = "  cellc check specs/e79.cell\n"
+                "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
+                "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",
+    .compiles = true,
+};
+
+typedef struct CheckRun {
+    const char *path;
+    const Compiler *user;         /* settings from the command line */
+    EvalOutline outline;
+    const char *dir;
+    bool all_variants;
+    VecFile *vectors;
+    Tally tally;
+} CheckRun;
+
+enum { MAX_VARIANTS = 64, MAX_CHOSEN = 64 };
+typedef struct Variant { Setting set[MAX_CHOSEN]; int n; } Variant;
+
+/* ---- compilations */
+
+static Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *bound, int nbound)
+{
+    Compiler *c = compiler_new();
+    c->dtype = DT_F64;
+    c->import_dir = user->import_dir;
+    for (int i = 0; i < user->dims.len; i++)
+        vec_push(c->arena, &c->dims, user->dims.data[i]);
+    for (int i = 0; i < user->sets.len; i++)
+        vec_push(c->arena, &c->sets, user->sets.data[i]);
+    for (int i = 0; v && i < v->n; i++)
+        vec_push(c->arena, &c->sets, v->set[i]);
+    for (int i = 0; i < nbound; i++)
+        vec_push(c->arena, &c->dims, ((Setting){bound[i].name, intern_f(c, "%lld", (long long)bound[i].value), false}));
+    return c;
+}
+
+static bool given(const Compiler *user, const char *dim)
+{
+    for (int i = 0; i < user->dims.len; i++)
+        if (strcmp(user->dims.data[i].name, dim) == 0)
+            return true;
+    return false;
+}
+
+static bool is_open(const EvalOutline *o, const char *dim)
+{
+    for (int i = 0; i < o->nopen; i++)
+        if (strcmp(o->open_dims[i], dim) == 0)
+            return true;
+    return false;
+}
+
+/* Sizes to try, by round: each dim another, no multiples of each other; then ones; then sizes that divide one another,
+ * for specs that want it; the rest are fallbacks. */
+static int64_t size_in_round(int round, int position)
+{
+    static const int64_t table[][8] = {
+        {7, 5, 3, 4, 6, 2, 8, 9}, {3, 4, 5, 2, 7, 6, 9, 8}, {1, 1, 1, 1, 1, 1, 1, 1}, {12, 6, 3, 2, 1, 1, 1, 1},
+        {2, 4, 8, 16, 16, 16, 16, 16}, {4, 4, 4, 4, 4, 4, 4, 4},
+    };
+    return table[round][position % 8];
+}
+enum { N_ROUNDS = 6, WANTED_ROUNDS = 3 };
+
+/* Dims of one kind (with a default, or open) that the user did not give, with their sizes of a round. */
+static int sizes_of_round(const CheckRun *k, int round, bool open, EvalSize *out)
+{
+    int n = 0;
+    for (int i = 0; i < k->outline.nall && n < MAX_CHOSEN; i++) {
+        const char *name = k->outline.all_dims[i];
+        if (!given(k->user, name) && is_open(&k->outline, name) == open)
+            out[n++] = (EvalSize){name, size_in_round(round, i)};
+    }
+    return n;
+}
+
+/* ---- cases */
+
+static const struct { int64_t batch, steps; CaseState state; } case_table[] = {
+    {1, 1, CASE_STATE_ZERO}, {3, 2, CASE_STATE_RANDOM}, {1, 3, CASE_STATE_RANDOM}, {2, 5, CASE_STATE_DEFAULT},
+    {3, 7, CASE_STATE_ZERO}, {2, 0, CASE_STATE_RANDOM}, {0, 2, CASE_STATE_RANDOM},
+};
+static const char *const state_names[] = {"random", "zero", "default"};
+
+static const char *sizes_text(Compiler *c, const Eval *e)
+{
+    Buf b = {.arena = c->arena};
+    buf_f(&b, "%s", e->cell);
+    for (int i = 0; i < c->sets.len; i++)
+        buf_f(&b, " %s=%s", c->sets.data[i].name, c->sets.data[i].value);
+    for (int i = 0; i < e->ndims; i++)
+        buf_f(&b, " %s=%lld", e->dims[i].name, (long long)e->dims[i].value);
+    return b.data;
+}
+
+static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
+{
+    int n = (int)(sizeof case_table / sizeof *case_table), failed = k->tally.failed, passed = k->tally.passed;
+    for (int i = 0; i < n; i++) {
+        const char *what = intern_f(s->c, "B=%lld T=%lld %s state", (long long)case_table[i].batch,
+                                    (long long)case_table[i].steps, state_names[case_table[i].state]);
+        Case *one = case_random(s->e, case_table[i].batch, case_table[i].steps, case_table[i].state, 17 + (uint64_t)i);
+        check_case(s, b, self, one, what, &k->tally);
+        if (k->tally.verbose)
+            printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);
+    }
+    printf("%s, %s: %d cases, %d checks, %d failed\n", s->label, b->name, n, k->tally.passed + k->tally.failed - passed - failed,
+           k->tally.failed - failed);
+    fflush(stdout);
+}
+
+/* Conditions on sizes that generated code would refuse at the call. */
+static bool sizes_allowed(const Module *m, const Eval *e)
+{
+    int64_t dims[MAX_DIMS] = {0};
+    for (int i = 0; i < m->dims.len && i < MAX_DIMS; i++)
+        for (int j = 0; j < e->ndims; j++)
+            if (strcmp(m->dims.data[i], e->dims[j].name) == 0)
+                dims[i] = e->dims[j].value;
+    for (int i = 0; i < m->checks.len; i++)
+        if (poly_eval(m, m->checks.data[i].nonneg, dims) < 0)
+            return false;
+    return true;
+}
+
+/* Diagnostics of a trial at sizes that a spec need not take are dropped. */
+static Eval *try_sizes(Compiler *c, const Ast *ast, const Module *m, const EvalSize *sizes, int n)
+{
+    int diags = c->diags.len, errors = c->errors;
+    Eval *e = eval_new(c, ast, NULL, sizes, n);
+    if (!e) {
+        c->diags.len = diags;
+        c->errors = errors;
+    }
+    return e && sizes_allowed(m, e) ? e : NULL;
+}
+
+/* One compiled cell at the run-time sizes of a few rounds, on every backend. Gives how many sizes it was run at. */
+static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *ast, const EvalSize *bound, int nbound)
+{
+    int ran = 0;
+    for (int i = 0; backends[i]; i++) {
+        Subject s = {c, m, NULL, k->dir, k->outline.cell};
+        void *self = NULL;
+        for (int round = 0; round < N_ROUNDS && ran < WANTED_ROUNDS; round++) {
+            EvalSize sizes[2 * MAX_CHOSEN];
+            memcpy(sizes, bound, sizeof *sizes * (size_t)nbound);
+            int open = sizes_of_round(k, round, true, sizes + nbound);
+            s.e = try_sizes(c, ast, m, sizes, nbound + open);
+            if (!s.e)
+                continue;
+            s.label = sizes_text(c, s.e);
+            const char *error = NULL;
+            if (!self && !(self = backends[i]->open(&s, &error))) {
+                tally(&k->tally, false, &s, "%s: %s", backends[i]->name, error);
+                return 1;
+            }
+            run_cases(k, &s, backends[i], self);
+            ran++;
+            if (open == 0)
+                break;
+        }
+        if (self)
+            backends[i]->close(self);
+    }
+    return ran;
+}
+
+/* ---- variants */
+
+static void add_choice(Variant *v, const EvalOption *o, int choice)
+{
+    if (v->n < MAX_CHOSEN)
+        v->set[v->n++] = (Setting){o->name, o->choices[choice], false};
+}
+
+static bool chosen_by_user(const Compiler *user, const EvalOption *o)
+{
+    for (int i = 0; i < user->sets.len; i++)
+        if (strcmp(user->sets.data[i].name, o->name) == 0)
+            return true;
+    return false;
+}
+
+/* Every value of every option once, all other options at their defaults; or, with --all-variants, every combination. */
+static int list_variants(const CheckRun *k, Variant *list)
+{
+    int n = 1;
+    list[0].n = 0;
+    for (int i = 0; i < k->outline.noptions; i++) {
+        const EvalOption *o = &k->outline.options[i];
+        int before = n;
+        if (chosen_by_user(k->user, o))
+            continue;
+        for (int c = 1; c < o->nchoices; c++)
+            for (int j = 0; j < (k->all_variants ? before : 1) && n < MAX_VARIANTS; j++) {
+                list[n] = list[j];
+                add_choice(&list[n++], o, c);
+            }
+    }
+    return n;
+}
+
+/* Compiles a variant at several bound sizes. Sizes that the spec does not take are passed over, its own are not. */
+static void check_variant(CheckRun *k, const Variant *v)
+{
+    int ran = 0, rounds = 0;
+    for (int round = 0; round <= N_ROUNDS && rounds < WANTED_ROUNDS; round++) {
+        EvalSize bound[MAX_CHOSEN];
+        bool last = round == N_ROUNDS;            /* the spec's own sizes, when no others fit */
+        int n = last ? 0 : sizes_of_round(k, round, false, bound);
+        if (last && ran)
+            break;
+        Compiler *c = compiler_like(k->user, v, bound, n);
+        Module *m = compile(c, k->path, reference_passes, NULL);
+        int file = m ? source_load(c, k->path) : -1;
+        const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
+        int here = ast ? check_module(k, c, m, ast, bound, n) : 0;
+        if (last && !m)
+            diag_print(c, stdout);
+        ran += here;
+        rounds += here > 0;
+        compiler_free(c);
+        if (n == 0 && ran)
+            break;
+    }
+    if (!ran) {
+        Subject s = {.label = k->outline.cell};
+        tally(&k->tally, false, &s, "no sizes were found that this variant takes; give them with --dim");
+    }
+}
+
+static void check_file(CheckRun *k)
+{
+    EvalSize sizes[MAX_CHOSEN], bound[MAX_CHOSEN];
+    int n = case_sizes(&k->outline, k->vectors, sizes), nbound = 0;
+    for (int i = 0; i < n; i++)
+        if (!is_open(&k->outline, sizes[i].name) && !given(k->user, sizes[i].name))
+            bound[nbound++] = sizes[i];
+    Compiler *c = compiler_like(k->user, NULL, bound, nbound);
+    Module *m = compile(c, k->path, reference_passes, NULL);
+    int file = m ? source_load(c, k->path) : -1;
+    Subject s = {c, m, file >= 0 ? eval_new(c, parse_source(c, file), NULL, sizes, n) : NULL, k->dir, k->outline.cell};
+    if (!s.e)
+        tally(&k->tally, false, &s, "the spec does not compile at the sizes of the vectors");
+    for (int i = 0; s.e && backends[i]; i++) {
+        const char *error = NULL;
+        s.label = sizes_text(c, s.e);
+        void *self = backends[i]->open(&s, &error);
+        if (!self) {
+            tally(&k->tally, false, &s, "%s: %s", backends[i]->name, error);
+            continue;
+        }
+        check_vectors(&s, backends[i], self, k->vectors, &k->tally);
+        Case *one = case_from_vec(s.e, k->vectors, &error);
+        if (one)
+            check_case(&s, backends[i], self, one, "the vectors", &k->tally);
+        backends[i]->close(self);
+    }
+    diag_print(c, stderr);
+    compiler_free(c);
+}
+
+/* Reads the spec once as the user gave it: its diagnostics are the user's. */
+static bool read_outline(CheckRun *k, Compiler *c)
+{
+    int file = source_load(c, k->path);
+    Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
+    bool ok = ast && !c->errors && eval_outline(c, ast, NULL, &k->outline);
+    if (ok && !k->vectors) {
+        Compiler *trial = compiler_like(k->user, NULL, NULL, 0);
+        ok = compile(trial, k->path, reference_passes, NULL) != NULL;
+        diag_print(trial, stderr);
+        compiler_free(trial);
+    } else if (!ok) {
+        if (!c->errors)
+            fprintf(stderr, "cellc check: there is no cell in %s\n", k->path);
+        diag_print(c, stderr);
+    }
+    return ok;
+}
+
+static bool read_vectors(CheckRun *k, const char *path)
+{
+    if (!path)
+        return true;
+    k->vectors = vec_read(path);
+    if (k->vectors && !k->vectors->error[0])
+        return true;
+    fprintf(stderr, "%s:%d: error: %s\n", path, k->vectors ? k->vectors->error_line : 0,
+            k->vectors ? k->vectors->error : "out of memory");
+    return false;
+}
+
+static int check_spec(CheckRun *k, Compiler *c)
+{
+    const char *tmp = getenv("TMPDIR");
+    char dir[4096];
+    snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) {
+        fprintf(stderr, "cellc check: cannot make %s: %s\n", dir, strerror(errno));
+        return 1;
+    }
+    k->dir = dir;
+    bool ok = read_outline(k, c);
+    if (ok && k->vectors) {
+        check_file(k);
+    } else if (ok) {
+        Variant *list = arena_alloc(c->arena, sizeof *list * MAX_VARIANTS);
+        int n = list_variants(k, list);
+        for (int i = 0; i < n; i++)
+            check_variant(k, &list[i]);
+    }
+    rmdir(dir);
+    if (!ok)
+        return 1;
+    if (k->tally.passed)
+        printf("largest errors: outputs and states %.2g, gradients %.2g\n", k->tally.worst_forward, k->tally.worst_gradient);
+    printf("%d passed, %d failed\n", k->tally.passed, k->tally.failed);
+    return k->tally.failed > 0;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    Compiler *c = compiler_new();
+    CheckRun k = {.user = c};
+    const char *vectors = NULL, *operands[argc + 1];
+    const OptionSpec table[] = {
+        {"--vectors", "FILE", OPT_STRING, &vectors, "compare every tensor of a vector file; sizes come from it"},
+        {"--all-variants", NULL, OPT_FLAG, &k.all_variants, "every combination of options, not each value once"},
+        {"-v", NULL, OPT_FLAG, &k.tally.verbose, "a line per case"},
+        {NULL, NULL, OPT_FLAG, NULL, NULL},
+    };
+    int n, rc = options_parse(&check_help, c, argc, argv, table, operands, &n);
+    if (rc < 0) {
+        k.path = operands[0];
+        rc = read_vectors(&k, vectors) ? check_spec(&k, c) : 1;
+    }
+    vec_free(k.vectors);
+    compiler_free(c);
+    return rc;
+}

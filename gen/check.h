@@ -1,0 +1,61 @@
+/* check.h: what the parts of `cellc check` share: the compiled cell, the backends that are compared with the evaluator,
+ * and the comparisons. */
+#ifndef CELLC_CHECK_H
+#define CELLC_CHECK_H
+
+#include "case.h"
+#include "cellc.h"
+
+/* A cell at one choice of options and sizes. */
+typedef struct Subject {
+    Compiler *c;
+    const Module *m;              /* differentiated, as the backends read it */
+    Eval *e;
+    const char *dir;              /* a temporary directory for generated files */
+    const char *label;            /* "e79 bias=none N=5 D=3" */
+} Subject;
+
+/* What a backend gave for a case; indexed as the evaluator's tensors, NULL where there is nothing. */
+typedef struct Result {
+    double **out;                 /* outputs [B,T,..], final states [B,..] */
+    double **grad;                /* of inputs, params and, where the case gives them, initial states */
+} Result;
+
+enum { CASE_INFERENCE = 1,        /* no reserve, no gradients */
+       CASE_STEPWISE = 2,         /* forward in calls of one step each, no gradients */
+       CASE_ACCUMULATE = 4 };     /* gradients add to what is in result->grad */
+
+typedef struct Backend {
+    const char *name;
+    /* Makes the cell ready to run; NULL with *error when that is impossible. */
+    void *(*open)(const Subject *s, const char **error);
+    /* Runs a case; gradients for the tensors whose result->grad is not NULL. NULL, or what went wrong. */
+    const char *(*run)(void *self, const Subject *s, const Case *k, Result *r, int flags);
+    void (*close)(void *self);
+} Backend;
+
+extern const Backend reference_backend;   /* check_reference.c: the generated C, compiled in double */
+extern const Backend *const backends[];   /* check.c; ends with NULL */
+
+/* A result with room for the case, poisoned with NaN. */
+Result *result_new(const Subject *s, const Case *k, bool gradients);
+
+typedef struct Tally {
+    int passed, failed;
+    double worst_forward, worst_gradient;
+    bool verbose;
+} Tally;
+
+/* Records one check and says why it failed. */
+bool tally(Tally *t, bool ok, const Subject *s, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* rms(x - ref) / rms(ref), absolute where ref is zero; NaN when either has one. */
+double rms_ratio(const double *x, const double *ref, int64_t n);
+
+/* check_case.c: the evaluator against one backend on one case: outputs and final states, every gradient by the
+ * dot-product test, and the identities of the ladder. */
+void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
+/* Every tensor of a vector file against the evaluator and the backend. */
+void check_vectors(const Subject *s, const Backend *b, void *self, const VecFile *f, Tally *t);
+
+#endif

@@ -1,0 +1,413 @@
+/* check_case.c: compares a backend with the evaluator on one case, and both with a vector file. What comes in is a cell
+ * that is ready to run and the values to run it on; what goes out is counted and, where it fails, said: which tensor, at
+ * which step and index it is first wrong, and by how much. */
+#include "check.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double forward_bound = 1e-12, gradient_bound = 1e-9;
+enum { MAX_EXPLAINED = 600 };     /* elements of a gradient that are looked at one by one when it is wrong */
+
+bool tally(Tally *t, bool ok, const Subject *s, const char *fmt, ...)
+{
+    if (ok) {
+        t->passed++;
+        return true;
+    }
+    va_list args;
+    t->failed++;
+    printf("FAILED %s: ", s->label);
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    putchar('\n');
+    return false;
+}
+
+double rms_ratio(const double *x, const double *ref, int64_t n)
+{
+    double diff = 0, base = 0;
+    for (int64_t i = 0; i < n; i++) {
+        diff += (x[i] - ref[i]) * (x[i] - ref[i]);
+        base += ref[i] * ref[i];
+    }
+    return base > 0 ? sqrt(diff / base) : sqrt(diff / (double)(n ? n : 1)) + 0 * base;
+}
+
+static double *doubles(const Subject *s, int64_t n)
+{
+    return arena_alloc(s->c->arena, sizeof(double) * (size_t)(n > 0 ? n : 1));
+}
+
+static bool is_written(const EvalTensor *t)
+{
+    return t->kind == EV_OUTPUT || t->kind == EV_STATE;
+}
+
+static bool has_gradient(const EvalTensor *t, const Case *k, int i)
+{
+    return (t->kind == EV_INPUT || t->kind == EV_PARAM || t->kind == EV_STATE) && !t->no_grad && k->value[i];
+}
+
+Result *result_new(const Subject *s, const Case *k, bool gradients)
+{
+    size_t n = (size_t)s->e->ntensors + 1;
+    Result *r = arena_alloc(s->c->arena, sizeof *r);
+    r->out = arena_alloc(s->c->arena, sizeof *r->out * n);
+    r->grad = arena_alloc(s->c->arena, sizeof *r->grad * n);
+    for (int i = 0; i < s->e->ntensors; i++) {
+        const EvalTensor *t = &s->e->tensors[i];
+        int64_t count = case_count(k, t);
+        if (is_written(t))
+            r->out[i] = doubles(s, count);
+        if (gradients && has_gradient(t, k, i))
+            r->grad[i] = doubles(s, count);
+        for (int64_t j = 0; j < count; j++) {
+            if (r->out[i])
+                r->out[i][j] = NAN;
+            if (r->grad[i])
+                r->grad[i][j] = NAN;
+        }
+    }
+    return r;
+}
+
+/* Where an element lies, in the user's terms: "step 3, sequence 0, [2,1]". */
+static const char *place(const Subject *s, const Case *k, const EvalTensor *t, int64_t at)
+{
+    Buf b = {.arena = s->c->arena};
+    int64_t inner = at % (t->count ? t->count : 1), outer = at / (t->count ? t->count : 1);
+    if (t->kind == EV_STATE)
+        buf_f(&b, "sequence %lld, ", (long long)outer);
+    else if (t->kind != EV_PARAM)
+        buf_f(&b, "step %lld, sequence %lld, ", (long long)(outer % k->steps), (long long)(outer / k->steps));
+    buf_f(&b, "[");
+    int64_t stride = t->count;
+    for (int i = 0; i < t->rank; i++) {
+        stride /= t->shape[i];
+        buf_f(&b, i ? ",%lld" : "%lld", (long long)(inner / stride % t->shape[i]));
+    }
+    buf_f(&b, "]");
+    return b.data;
+}
+
+/* The first wrong element; steps before sequences, since an error grows with the steps. -1 when all are near. */
+static int64_t first_wrong(const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n, double bound)
+{
+    double base = 0;
+    for (int64_t i = 0; i < n; i++)
+        base += ref[i] * ref[i];
+    double near = bound * (base > 0 ? sqrt(base / (double)n) : 1);
+    bool timed = t->kind != EV_PARAM && t->kind != EV_STATE;
+    int64_t steps = timed ? k->steps : 1, rows = n / (t->count ? t->count : 1) / (steps ? steps : 1);
+    for (int64_t step = 0; step < steps; step++)
+        for (int64_t b = 0; b < rows; b++)
+            for (int64_t j = 0; j < t->count; j++) {
+                int64_t at = (b * steps + step) * t->count + j;
+                if (!(fabs(x[at] - ref[at]) <= near))
+                    return at;
+            }
+    return -1;
+}
+
+static const char *largest(const Subject *s, const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (fabs(x[i] - ref[i]) > fabs(x[at] - ref[at]) || isnan(x[i] - ref[i]))
+            at = i;
+    return n ? intern_f(s->c, "largest error %.3g at %s", fabs(x[at] - ref[at]), place(s, k, t, at)) : "empty";
+}
+
+static const char *explain(const Subject *s, const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n,
+                           double bound)
+{
+    int64_t at = first_wrong(k, t, x, ref, n, bound);
+    if (at < 0)
+        return largest(s, k, t, x, ref, n);
+    return intern_f(s->c, "first wrong at %s: %.17g, expected %.17g; %s", place(s, k, t, at), x[at], ref[at],
+                    largest(s, k, t, x, ref, n));
+}
+
+/* ---- the evaluator */
+
+static bool evaluate(const Subject *s, const Case *k, double **out)
+{
+    Eval *e = s->e;
+    case_bind(k, e);
+    for (int i = 0; i < e->ntensors; i++)
+        e->tensors[i].out = out ? out[i] : NULL;
+    bool ok = eval_run(e, k->batch, k->steps, 0);
+    for (int i = 0; i < e->ntensors; i++)
+        e->tensors[i].out = NULL;
+    return ok;
+}
+
+/* <cotangents, J v> for up to EVAL_DIRECTIONS directions at once, each in one tensor; scale: the sum of magnitudes. */
+static bool directional(const Subject *s, const Case *k, int n, const int *tensor, double *const *v, double *sum, double *scale)
+{
+    Eval *e = s->e;
+    double **out[EVAL_DIRECTIONS];
+    for (int d = 0; d < n; d++) {
+        out[d] = arena_alloc(s->c->arena, sizeof **out * (size_t)(e->ntensors + 1));
+        e->tensors[tensor[d]].tangent[d] = v[d];
+        for (int i = 0; i < e->ntensors; i++)
+            if (k->cotangent[i])
+                e->tensors[i].out_tangent[d] = out[d][i] = doubles(s, case_count(k, &e->tensors[i]));
+    }
+    bool ok = evaluate(s, k, NULL);
+    for (int d = 0; d < n; d++) {
+        sum[d] = scale[d] = 0;
+        e->tensors[tensor[d]].tangent[d] = NULL;
+        for (int i = 0; i < e->ntensors; i++) {
+            e->tensors[i].out_tangent[d] = NULL;
+            for (int64_t j = 0; out[d][i] && j < case_count(k, &e->tensors[i]); j++) {
+                double term = k->cotangent[i][j] * out[d][i][j];
+                sum[d] += term;
+                scale[d] += fabs(term);
+            }
+        }
+    }
+    return ok;
+}
+
+/* The evaluator's gradient, element by element along unit vectors. */
+static double *whole_gradient(const Subject *s, const Case *k, int tensor)
+{
+    int64_t n = case_count(k, &s->e->tensors[tensor]);
+    double *g = doubles(s, n), *unit[EVAL_DIRECTIONS], scale[EVAL_DIRECTIONS];
+    int which[EVAL_DIRECTIONS];
+    for (int d = 0; d < EVAL_DIRECTIONS; d++) {
+        unit[d] = doubles(s, n);
+        which[d] = tensor;
+    }
+    for (int64_t i = 0; i < n; i += EVAL_DIRECTIONS) {
+        int m = n - i < EVAL_DIRECTIONS ? (int)(n - i) : EVAL_DIRECTIONS;
+        for (int d = 0; d < m; d++)
+            unit[d][i + d] = 1;
+        if (!directional(s, k, m, which, unit, g + i, scale))
+            return NULL;
+        for (int d = 0; d < m; d++)
+            unit[d][i + d] = 0;
+    }
+    return g;
+}
+
+/* ---- one case */
+
+static void compare_forward(const Subject *s, const Backend *b, const Case *k, const char *what, double **expect,
+                            const Result *r, Tally *t)
+{
+    for (int i = 0; i < s->e->ntensors; i++) {
+        const EvalTensor *x = &s->e->tensors[i];
+        if (!is_written(x))
+            continue;
+        int64_t n = case_count(k, x);
+        double ratio = rms_ratio(r->out[i], expect[i], n);
+        if (tally(t, ratio <= forward_bound, s, "%s, %s: %s%s is off by %.3g (bound %.0e): %s", b->name, what,
+                  x->kind == EV_STATE ? "final " : "", x->name, ratio, forward_bound,
+                  ratio <= forward_bound ? "" : explain(s, k, x, r->out[i], expect[i], n, forward_bound)))
+            t->worst_forward = fmax(t->worst_forward, ratio);
+    }
+}
+
+static const char *explain_gradient(const Subject *s, const Case *k, int tensor, const double *g)
+{
+    const EvalTensor *x = &s->e->tensors[tensor];
+    int64_t n = case_count(k, x);
+    double *expect = n <= MAX_EXPLAINED ? whole_gradient(s, k, tensor) : NULL;
+    return expect ? explain(s, k, x, g, expect, n, gradient_bound) : "too many elements to say where";
+}
+
+static void judge_gradient(const Subject *s, const Backend *b, const Case *k, const char *what, const Result *r, int tensor,
+                           const double *v, double sum, double scale, Tally *t)
+{
+    const EvalTensor *x = &s->e->tensors[tensor];
+    const double *g = r->grad[tensor];
+    double dot = 0;
+    for (int64_t j = 0; j < case_count(k, x); j++) {
+        dot += g[j] * v[j];
+        scale += fabs(g[j] * v[j]);
+    }
+    double error = scale > 0 ? fabs(dot - sum) / scale : fabs(dot - sum);
+    bool ok = error <= gradient_bound;
+    tally(t, ok, s, "%s, %s: the gradient of %s fails the dot-product test: %.17g, expected %.17g (off by %.3g, bound %.0e): %s",
+          b->name, what, x->name, dot, sum, error, gradient_bound, ok ? "" : explain_gradient(s, k, tensor, g));
+    if (ok)
+        t->worst_gradient = fmax(t->worst_gradient, error);
+}
+
+/* <u, J v> = <J' u, v>, v random in one tensor at a time. */
+static void compare_gradients(const Subject *s, const Backend *b, const Case *k, const char *what, const Result *r, Tally *t)
+{
+    Random random = {UINT64_C(0x5eed) + (uint64_t)(k->batch * 31 + k->steps)};
+    int tensor[EVAL_DIRECTIONS], n = 0;
+    double *v[EVAL_DIRECTIONS], sum[EVAL_DIRECTIONS], scale[EVAL_DIRECTIONS];
+    for (int i = 0; i <= s->e->ntensors; i++) {
+        if (n == EVAL_DIRECTIONS || (i == s->e->ntensors && n)) {
+            if (!directional(s, k, n, tensor, v, sum, scale))
+                tally(t, false, s, "%s: the evaluator stops: %s", what, s->e->run_error);
+            for (int d = 0; d < n; d++)
+                judge_gradient(s, b, k, what, r, tensor[d], v[d], sum[d], scale[d], t);
+            n = 0;
+        }
+        if (i == s->e->ntensors || !r->grad[i])
+            continue;
+        int64_t count = case_count(k, &s->e->tensors[i]);
+        tensor[n] = i;
+        v[n] = doubles(s, count);
+        for (int64_t j = 0; j < count; j++)
+            v[n][j] = random_normal(&random);
+        n++;
+    }
+}
+
+/* Are two results the same to the bound? The first difference is said. */
+static void same_result(const Subject *s, const Backend *b, const Case *k, const char *what, const char *identity,
+                        const Result *a, const Result *ref, double bound, Tally *t)
+{
+    for (int i = 0; i < s->e->ntensors; i++) {
+        const EvalTensor *x = &s->e->tensors[i];
+        int64_t n = case_count(k, x);
+        double out = a->out[i] && ref->out[i] ? rms_ratio(a->out[i], ref->out[i], n) : 0;
+        double grad = a->grad[i] && ref->grad[i] ? rms_ratio(a->grad[i], ref->grad[i], n) : 0;
+        tally(t, out <= bound, s, "%s, %s: %s: %s differs by %.3g: %s", b->name, what, identity, x->name, out,
+              out <= bound ? "" : explain(s, k, x, a->out[i], ref->out[i], n, bound));
+        tally(t, grad <= bound, s, "%s, %s: %s: the gradient of %s differs by %.3g: %s", b->name, what, identity, x->name, grad,
+              grad <= bound ? "" : explain(s, k, x, a->grad[i], ref->grad[i], n, bound));
+    }
+}
+
+/* Runs again in another way and compares with the first result. */
+static void check_identity(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, const char *identity,
+                           const Result *ref, int flags, double bound, Tally *t)
+{
+    bool gradients = !(flags & (CASE_INFERENCE | CASE_STEPWISE));
+    Result *again = result_new(s, k, gradients);
+    for (int i = 0; i < s->e->ntensors; i++)
+        for (int64_t j = 0; (flags & CASE_ACCUMULATE) && again->grad[i] && j < case_count(k, &s->e->tensors[i]); j++)
+            again->grad[i][j] = 1;
+    const char *error = b->run(self, s, k, again, flags);
+    if (error) {
+        tally(t, false, s, "%s, %s: %s: %s", b->name, what, identity, error);
+        return;
+    }
+    for (int i = 0; i < s->e->ntensors; i++)
+        for (int64_t j = 0; (flags & CASE_ACCUMULATE) && again->grad[i] && j < case_count(k, &s->e->tensors[i]); j++)
+            again->grad[i][j] -= 1;
+    same_result(s, b, k, what, identity, again, ref, bound, t);
+}
+
+/* Each gradient asked for alone is what it is among all. */
+static void check_subsets(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, const Result *ref,
+                          Tally *t)
+{
+    for (int i = 0; i < s->e->ntensors; i++) {
+        if (!ref->grad[i])
+            continue;
+        Result *one = result_new(s, k, true);
+        for (int j = 0; j < s->e->ntensors; j++)
+            if (j != i)
+                one->grad[j] = NULL;
+        const char *error = b->run(self, s, k, one, 0);
+        if (error)
+            tally(t, false, s, "%s, %s: one gradient alone: %s", b->name, what, error);
+        else
+            same_result(s, b, k, what, "one gradient alone", one, ref, 1e-14, t);
+    }
+}
+
+void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t)
+{
+    Result *expect = result_new(s, k, false), *r = result_new(s, k, true);
+    if (!evaluate(s, k, expect->out)) {
+        tally(t, false, s, "%s: the evaluator stops: %s", what, s->e->run_error);
+        return;
+    }
+    const char *error = b->run(self, s, k, r, 0);
+    if (error) {
+        tally(t, false, s, "%s, %s: %s", b->name, what, error);
+        return;
+    }
+    compare_forward(s, b, k, what, expect->out, r, t);
+    compare_gradients(s, b, k, what, r, t);
+    check_identity(s, b, self, k, what, "two runs give the same bits", r, 0, 0, t);
+    check_identity(s, b, self, k, what, "inference equals training", r, CASE_INFERENCE, 1e-14, t);
+    check_identity(s, b, self, k, what, "gradients are added", r, CASE_ACCUMULATE, 1e-12, t);
+    if (k->steps > 0)
+        check_identity(s, b, self, k, what, "step by step equals forward", r, CASE_STEPWISE, 1e-14, t);
+    check_subsets(s, b, self, k, what, r, t);
+}
+
+/* ---- vector files */
+
+static EvalKind kind_of(VecKind kind)
+{
+    switch (kind) {
+    case VK_INPUT: case VK_DINPUT: return EV_INPUT;
+    case VK_PARAM: case VK_DPARAM: return EV_PARAM;
+    case VK_OUTPUT: case VK_DOUT: return EV_OUTPUT;
+    default: return EV_STATE;
+    }
+}
+
+static int tensor_of(const Subject *s, const VecTensor *v)
+{
+    for (int i = 0; i < s->e->ntensors; i++)
+        if (s->e->tensors[i].kind == kind_of(v->kind) && strcmp(s->e->tensors[i].name, v->name) == 0)
+            return i;
+    return -1;
+}
+
+static void vector_line(const Subject *s, const Case *k, const VecTensor *v, int i, const char *who, const double *x, double bound,
+                        Tally *t)
+{
+    const EvalTensor *e = &s->e->tensors[i];
+    int64_t n = case_count(k, e);
+    double ratio = rms_ratio(x, v->values, n);
+    bool ok = ratio <= bound;
+    printf("  %-7s %-14s %-10s %9.2e   %s\n", vec_kind_names[v->kind], v->name, who, ratio, largest(s, k, e, x, v->values, n));
+    tally(t, ok, s, "%s: %s %s is off by %.3g (bound %.0e): %s", who, vec_kind_names[v->kind], v->name, ratio, bound,
+          ok ? "" : explain(s, k, e, x, v->values, n, bound));
+}
+
+static void vector_gradient(const Subject *s, const Case *k, const VecTensor *v, int i, Tally *t)
+{
+    if (v->count <= 4096) {
+        double *g = whole_gradient(s, k, i);
+        if (g)
+            vector_line(s, k, v, i, "evaluator", g, gradient_bound, t);
+        else
+            tally(t, false, s, "the evaluator stops: %s", s->e->run_error);
+    }
+}
+
+void check_vectors(const Subject *s, const Backend *b, void *self, const VecFile *f, Tally *t)
+{
+    const char *error;
+    Case *k = case_from_vec(s->e, f, &error);
+    if (!k) {
+        tally(t, false, s, "the vectors do not fit: %s", error);
+        return;
+    }
+    Result *expect = result_new(s, k, false), *r = result_new(s, k, true);
+    if (!evaluate(s, k, expect->out) || (error = b->run(self, s, k, r, 0))) {
+        tally(t, false, s, "%s", s->e->run_error ? s->e->run_error : error);
+        return;
+    }
+    printf("  %-7s %-14s %-10s %9s\n", "kind", "tensor", "computed by", "rms ratio");
+    for (int j = 0; j < f->ntensors; j++) {
+        const VecTensor *v = &f->tensors[j];
+        int i = tensor_of(s, v);
+        if (i < 0) {
+            tally(t, false, s, "the file has %s %s, the cell has not", vec_kind_names[v->kind], v->name);
+        } else if (v->kind == VK_OUTPUT || v->kind == VK_FINAL) {
+            vector_line(s, k, v, i, "evaluator", expect->out[i], forward_bound, t);
+            vector_line(s, k, v, i, b->name, r->out[i], forward_bound, t);
+        } else if ((v->kind == VK_DINPUT || v->kind == VK_DPARAM || v->kind == VK_DSTATE) && r->grad[i]) {
+            vector_gradient(s, k, v, i, t);
+            vector_line(s, k, v, i, b->name, r->grad[i], gradient_bound, t);
+        }
+    }
+}
