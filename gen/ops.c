@@ -23,49 +23,6 @@ static NodeId fun(Module *m, Op op, NodeId a) { return node_map1(m, op, a); }
 static NodeId is_zero(Module *m, NodeId a) { return node_map2(m, OP_EQ, a, num(m, 0)); }
 static NodeId positive(Module *m, NodeId a) { return node_map2(m, OP_LT, num(m, 0), a); }
 
-static bool zero_const(const Module *m, NodeId a)
-{
-    return m->nodes.data[a].kind == N_CONST && m->nodes.data[a].value == 0;
-}
-
-/* A cotangent `c ? g : 0` as it leaves a guard, taken apart; false if g is nothing like that. */
-static bool guarded(const Module *m, NodeId g, NodeId *cond, NodeId *inner, bool *on_true)
-{
-    const Node *n = &m->nodes.data[g];
-    if (n->kind != N_MAP || n->op != OP_SELECT) return false;
-    *on_true = zero_const(m, n->args[2]);
-    if (!*on_true && !zero_const(m, n->args[1])) return false;
-    *cond = n->args[0];
-    *inner = n->args[*on_true ? 1 : 2];
-    return true;
-}
-
-/* Puts a guard taken off a cotangent back around what was made of it: what the untaken branch could not compute (0 * inf)
- * is then not computed. */
-static NodeId reguard(Module *m, NodeId cond, NodeId value, bool on_true)
-{
-    NodeId zero = num(m, 0);
-    return on_true ? node_select(m, cond, value, zero) : node_select(m, cond, zero, value);
-}
-
-/* g * d, under g's guard if it has one. */
-static NodeId scale(Module *m, NodeId g, NodeId d)
-{
-    NodeId cond, inner;
-    bool on_true;
-    if (guarded(m, g, &cond, &inner, &on_true)) return reguard(m, cond, scale(m, inner, d), on_true);
-    return mul(m, g, d);
-}
-
-/* g / d, likewise. */
-static NodeId divide(Module *m, NodeId g, NodeId d)
-{
-    NodeId cond, inner;
-    bool on_true;
-    if (guarded(m, g, &cond, &inner, &on_true)) return reguard(m, cond, divide(m, inner, d), on_true);
-    return quo(m, g, d);
-}
-
 /* `value`, or 0 where the cotangent is 0: for derivatives that may be infinite. */
 static NodeId unless_zero(Module *m, NodeId g, NodeId value)
 {
@@ -139,12 +96,12 @@ ADJOINT(d_none) { UNUSED; return -1; }
 ADJOINT(d_neg) { UNUSED; return neg(m, g); }
 ADJOINT(d_add) { UNUSED; return g; }
 ADJOINT(d_sub) { UNUSED; return k == 0 ? g : neg(m, g); }
-ADJOINT(d_mul) { UNUSED; return scale(m, g, x[1 - k]); }
+ADJOINT(d_mul) { UNUSED; return mul(m, g, x[1 - k]); }
 
 ADJOINT(d_div)
 {
-    NodeId slope = divide(m, g, x[1]);
-    if (k == 1) slope = neg(m, scale(m, slope, y));
+    NodeId slope = quo(m, g, x[1]);
+    if (k == 1) slope = neg(m, mul(m, slope, y));
     return never_zero(m, x[1], 8) ? slope : unless_zero(m, g, slope);
 }
 
@@ -153,9 +110,9 @@ static NodeId d_pow_const(Module *m, NodeId x, double p, NodeId g)
 {
     if (p == 0) return -1;
     if (p == 1) return g;
-    if (p == 2) return scale(m, g, mul(m, num(m, 2), x));
-    if (p == 3) return scale(m, g, mul(m, num(m, 3), mul(m, x, x)));
-    NodeId slope = scale(m, g, mul(m, num(m, p), node_map2(m, OP_POW, x, num(m, p - 1))));
+    if (p == 2) return mul(m, g, mul(m, num(m, 2), x));
+    if (p == 3) return mul(m, g, mul(m, num(m, 3), mul(m, x, x)));
+    NodeId slope = mul(m, g, mul(m, num(m, p), node_map2(m, OP_POW, x, num(m, p - 1))));
     return p > 1 ? slope : unless_zero(m, g, slope);
 }
 
@@ -166,10 +123,10 @@ ADJOINT(d_pow)
     NodeId zero = num(m, 0), flat, slope;
     if (k == 0) {
         flat = is_zero(m, x[1]);
-        slope = scale(m, g, mul(m, x[1], node_map2(m, OP_POW, x[0], sub(m, x[1], num(m, 1)))));
+        slope = mul(m, g, mul(m, x[1], node_map2(m, OP_POW, x[0], sub(m, x[1], num(m, 1)))));
     } else {
         flat = node_map2(m, OP_AND, is_zero(m, x[0]), node_map2(m, OP_LE, zero, x[1]));
-        slope = scale(m, g, mul(m, y, fun(m, OP_LOG, x[0])));
+        slope = mul(m, g, mul(m, y, fun(m, OP_LOG, x[0])));
     }
     return node_select(m, node_map2(m, OP_OR, is_zero(m, g), flat), zero, slope);
 }
@@ -177,7 +134,7 @@ ADJOINT(d_pow)
 /* g for the larger (smaller) one, half each where they are equal. */
 static NodeId d_extremum(Module *m, NodeId wins, const NodeId *x, NodeId g)
 {
-    NodeId tie = node_select(m, node_map2(m, OP_EQ, x[0], x[1]), scale(m, g, num(m, 0.5)), num(m, 0));
+    NodeId tie = node_select(m, node_map2(m, OP_EQ, x[0], x[1]), mul(m, g, num(m, 0.5)), num(m, 0));
     return node_select(m, wins, g, tie);
 }
 
@@ -189,37 +146,37 @@ ADJOINT(d_atan2)
 {
     UNUSED;
     NodeId square = add(m, mul(m, x[0], x[0]), mul(m, x[1], x[1]));
-    NodeId slope = scale(m, g, quo(m, x[1 - k], square));
+    NodeId slope = mul(m, g, quo(m, x[1 - k], square));
     if (k == 1) slope = neg(m, slope);
     return node_select(m, is_zero(m, square), num(m, 0), slope);
 }
 
-ADJOINT(d_exp) { UNUSED; return unless_zero(m, g, scale(m, g, y)); }
-ADJOINT(d_log) { UNUSED; return unless_zero(m, g, divide(m, g, x[0])); }
-ADJOINT(d_log1p) { UNUSED; return unless_zero(m, g, divide(m, g, add(m, num(m, 1), x[0]))); }
-ADJOINT(d_expm1) { UNUSED; return unless_zero(m, g, scale(m, g, fun(m, OP_EXP, x[0]))); }
+ADJOINT(d_exp) { UNUSED; return unless_zero(m, g, mul(m, g, y)); }
+ADJOINT(d_log) { UNUSED; return unless_zero(m, g, quo(m, g, x[0])); }
+ADJOINT(d_log1p) { UNUSED; return unless_zero(m, g, quo(m, g, add(m, num(m, 1), x[0]))); }
+ADJOINT(d_expm1) { UNUSED; return unless_zero(m, g, mul(m, g, fun(m, OP_EXP, x[0]))); }
 
 ADJOINT(d_sqrt)
 {
     UNUSED;
-    NodeId slope = divide(m, scale(m, g, num(m, 0.5)), y);
+    NodeId slope = quo(m, mul(m, g, num(m, 0.5)), y);
     return never_zero(m, x[0], 8) ? slope : node_select(m, is_zero(m, y), num(m, 0), slope);
 }
 
 ADJOINT(d_rsqrt)
 {
     UNUSED;
-    NodeId slope = scale(m, g, mul(m, num(m, -0.5), mul(m, y, mul(m, y, y))));
+    NodeId slope = mul(m, g, mul(m, num(m, -0.5), mul(m, y, mul(m, y, y))));
     return never_zero(m, x[0], 8) ? slope : unless_zero(m, g, slope);
 }
 
-ADJOINT(d_abs) { UNUSED; return scale(m, g, fun(m, OP_SIGN, x[0])); }
-ADJOINT(d_sin) { UNUSED; return scale(m, g, fun(m, OP_COS, x[0])); }
-ADJOINT(d_cos) { UNUSED; return neg(m, scale(m, g, fun(m, OP_SIN, x[0]))); }
-ADJOINT(d_tanh) { UNUSED; return scale(m, g, sub(m, num(m, 1), mul(m, y, y))); }
-ADJOINT(d_sigmoid) { UNUSED; return scale(m, g, mul(m, y, sub(m, num(m, 1), y))); }
-ADJOINT(d_logsigmoid) { UNUSED; return scale(m, g, fun(m, OP_SIGMOID, neg(m, x[0]))); }
-ADJOINT(d_softplus) { UNUSED; return scale(m, g, fun(m, OP_SIGMOID, x[0])); }
+ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
+ADJOINT(d_sin) { UNUSED; return mul(m, g, fun(m, OP_COS, x[0])); }
+ADJOINT(d_cos) { UNUSED; return neg(m, mul(m, g, fun(m, OP_SIN, x[0]))); }
+ADJOINT(d_tanh) { UNUSED; return mul(m, g, sub(m, num(m, 1), mul(m, y, y))); }
+ADJOINT(d_sigmoid) { UNUSED; return mul(m, g, mul(m, y, sub(m, num(m, 1), y))); }
+ADJOINT(d_logsigmoid) { UNUSED; return mul(m, g, fun(m, OP_SIGMOID, neg(m, x[0]))); }
+ADJOINT(d_softplus) { UNUSED; return mul(m, g, fun(m, OP_SIGMOID, x[0])); }
 ADJOINT(d_relu) { UNUSED; return node_select(m, positive(m, x[0]), g, num(m, 0)); }
 
 /* s (1 + x (1 - s)) with s = sigmoid(x) */
@@ -227,7 +184,7 @@ ADJOINT(d_silu)
 {
     UNUSED;
     NodeId s = fun(m, OP_SIGMOID, x[0]), one = num(m, 1);
-    return scale(m, g, mul(m, s, add(m, one, mul(m, x[0], sub(m, one, s)))));
+    return mul(m, g, mul(m, s, add(m, one, mul(m, x[0], sub(m, one, s)))));
 }
 
 /* Phi(x) + x phi(x), the normal distribution and its density */
@@ -237,7 +194,7 @@ ADJOINT(d_gelu)
     NodeId half = num(m, 0.5);
     NodeId cdf = mul(m, half, add(m, num(m, 1), fun(m, OP_ERF, mul(m, x[0], num(m, 0.70710678118654752440)))));
     NodeId bell = fun(m, OP_EXP, neg(m, mul(m, half, mul(m, x[0], x[0]))));
-    return scale(m, g, add(m, cdf, mul(m, x[0], mul(m, num(m, 0.39894228040143267794), bell))));
+    return mul(m, g, add(m, cdf, mul(m, x[0], mul(m, num(m, 0.39894228040143267794), bell))));
 }
 
 /* y = x/2 (1 + tanh u), u = c (x + a x^3): (1 + t)/2 + x/2 (1 - t^2) c (1 + 3 a x^2) */
@@ -250,27 +207,27 @@ ADJOINT(d_gelu_tanh)
     NodeId t = fun(m, OP_TANH, u);
     NodeId du = mul(m, num(m, c), add(m, one, mul(m, num(m, 3 * a), x2)));
     NodeId inner = mul(m, mul(m, mul(m, half, x[0]), sub(m, one, mul(m, t, t))), du);
-    return scale(m, g, add(m, mul(m, half, add(m, one, t)), inner));
+    return mul(m, g, add(m, mul(m, half, add(m, one, t)), inner));
 }
 
 ADJOINT(d_softsign)
 {
     UNUSED;
     NodeId d = add(m, num(m, 1), fun(m, OP_ABS, x[0]));
-    return divide(m, divide(m, g, d), d);
+    return quo(m, quo(m, g, d), d);
 }
 
 ADJOINT(d_elu)
 {
     UNUSED;
-    return node_select(m, positive(m, x[0]), g, scale(m, g, fun(m, OP_EXP, x[0])));
+    return node_select(m, positive(m, x[0]), g, mul(m, g, fun(m, OP_EXP, x[0])));
 }
 
 ADJOINT(d_erf)
 {
     UNUSED;
     NodeId bell = fun(m, OP_EXP, neg(m, mul(m, x[0], x[0])));
-    return scale(m, g, mul(m, num(m, 1.12837916709551257390), bell));
+    return mul(m, g, mul(m, num(m, 1.12837916709551257390), bell));
 }
 
 /* min(max(x, lo), hi): exactly one of the three has slope 1 */
@@ -289,7 +246,8 @@ ADJOINT(d_select)
 {
     UNUSED;
     if (k == 0) return -1;
-    return reguard(m, x[0], g, k == 1);
+    NodeId zero = num(m, 0);
+    return k == 1 ? node_select(m, x[0], g, zero) : node_select(m, x[0], zero, g);
 }
 
 /* ---- values, for constant folding; the same definitions as the C helpers below */

@@ -1,0 +1,283 @@
+/* emit_common.c: the small things that every emitter needs: identifiers that C accepts, numbers and sizes as C text, the
+ * spec's own words for comments, line breaks, and the one order of arguments. In: parts of a module. Out: text. */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emit.h"
+
+/* ---- names */
+
+static const char *const reserved[] = {
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float",
+    "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static",
+    "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "_Bool", "bool", "true", "false",
+    "asm", "typeof", "class", "namespace", "new", "delete", "template", "this", "operator", "private", "public",
+    "protected", "friend", "virtual", "using", "try", "catch", "throw", "export", "mutable", "explicit", "typename",
+    "and", "or", "not", "xor", "bitand", "bitor", "compl", "nullptr", "constexpr", "decltype", "noexcept", "alignas",
+    "alignof", "static_assert", "thread_local", "complex", "imaginary", "linux", "unix", "NULL", "INFINITY", "NAN", "I",
+    "exp", "log", "log1p", "expm1", "sqrt", "fabs", "sin", "cos", "atan2", "tanh", "erf", "erfc", "pow", "abs",
+    "memcpy", "memset", "malloc", "calloc", "free", "int32_t", "int64_t", "size_t", "real", "step", "main", "errno",
+    "max_of", "min_of", "sign", "sigmoid", "logsigmoid", "silu", "relu", "gelu", "gelu_tanh", "softplus", "softsign",
+    "elu", "clamp", "square", "floor_div", "floor_mod", "t", "T", "Step", "Heap", "Store", "take", "times", "stdin",
+    "stdout", "stderr", "signbit", "isnan", "isinf", "assert", NULL
+};
+
+void names_init(Names *n, Compiler *c)
+{
+    memset(n, 0, sizeof *n);
+    n->c = c;
+    for (int i = 0; reserved[i]; i++)
+        vec_push(c->arena, &n->taken, intern(c, reserved[i]));
+}
+
+static bool is_taken(const Names *n, const char *name)
+{
+    for (int i = 0; i < n->taken.len; i++)
+        if (n->taken.data[i] == name)
+            return true;
+    return false;
+}
+
+static const char *as_identifier(Compiler *c, const char *wanted)
+{
+    size_t len = strlen(wanted), at = 0;
+    char *s = arena_alloc(c->arena, 6 * len + 2);
+    if (len == 0 || isdigit((unsigned char)wanted[0]))
+        s[at++] = 'v';
+    for (size_t i = 0; i < len; i++) {
+        if (wanted[i] == '\'') {
+            memcpy(s + at, "_next", 5);
+            at += 5;
+        } else {
+            s[at++] = isalnum((unsigned char)wanted[i]) && (unsigned char)wanted[i] < 128 ? wanted[i] : '_';
+        }
+    }
+    return intern_n(c, s, at);
+}
+
+const char *names_fresh(Names *n, const char *wanted)
+{
+    const char *base = as_identifier(n->c, wanted), *name = base;
+    size_t len = strlen(base);
+    const char *join = len && isdigit((unsigned char)base[len - 1]) ? "_" : "";
+    for (int k = 2; is_taken(n, name); k++)
+        name = intern_f(n->c, "%s%s%d", base, join, k);
+    vec_push(n->c->arena, &n->taken, name);
+    return name;
+}
+
+/* ---- numbers and sizes */
+
+const char *c_number(Compiler *c, double v)
+{
+    char text[40];
+    if (isnan(v))
+        return "(real)NAN";
+    if (isinf(v))
+        return v > 0 ? "(real)INFINITY" : "-(real)INFINITY";
+    if (v == floor(v) && fabs(v) < 1e6 && !(v == 0 && signbit(v)))
+        return intern_f(c, "%d", (int)v);
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    bool whole = strspn(text, "-0123456789") == strlen(text);
+    return intern_f(c, "(real)%s%s", text, whole ? ".0" : "");
+}
+
+static void print_factor(const Module *m, Buf *out, const Poly *p, const char *const *dims)
+{
+    int prec;
+    const char *s = c_poly(m, p, dims, &prec);
+    buf_f(out, prec < C_ATOM ? "(%s)" : "%s", s);
+}
+
+static void print_size_atom(const Module *m, Buf *out, int atom, const char *const *dims)
+{
+    if (atom < MAX_DIMS) {
+        buf_f(out, "%s", dims[atom]);
+        return;
+    }
+    buf_f(out, "(");
+    print_factor(m, out, m->quotients.data[atom - MAX_DIMS].num, dims);
+    buf_f(out, " / ");
+    print_factor(m, out, m->quotients.data[atom - MAX_DIMS].den, dims);
+    buf_f(out, ")");
+}
+
+const char *c_poly(const Module *m, const Poly *p, const char *const *dims, int *prec)
+{
+    Buf out = { .arena = m->arena };
+    *prec = C_ATOM;
+    if (p->nterms == 0)
+        return "0";
+    for (int i = 0; i < p->nterms; i++) {
+        const PolyTerm *t = &p->terms[i];
+        uint64_t size = t->coef < 0 ? 0 - (uint64_t)t->coef : (uint64_t)t->coef;
+        bool shown = size != 1 || t->natoms == 0;
+        buf_f(&out, "%s", i ? (t->coef < 0 ? " - " : " + ") : t->coef < 0 ? "-" : "");
+        if (shown)
+            buf_f(&out, "%llu", (unsigned long long)size);
+        for (int k = 0; k < t->natoms; k++) {
+            buf_f(&out, "%s", k || shown ? " * " : "");
+            print_size_atom(m, &out, t->atoms[k], dims);
+        }
+        if (t->natoms + shown > 1)
+            *prec = C_MUL;
+        else if (t->coef < 0 && *prec == C_ATOM)
+            *prec = C_UNARY;
+    }
+    if (p->nterms > 1)
+        *prec = C_ADD;
+    return intern_n(m->c, out.data, out.len);
+}
+
+const Poly *poly_product(Module *m, const Poly *const *axes, int n)
+{
+    const Poly *p = poly_const(m, 1);
+    for (int i = 0; i < n; i++)
+        p = poly_mul(m, p, axes[i]);
+    return p;
+}
+
+/* ---- the spec's own words */
+
+enum { QUOTE = 88 };
+
+/* The span's text on one line: runs of blanks are one blank, comments go, a comment's end cannot appear. */
+static const char *quoted(Compiler *c, const Source *src, Span span)
+{
+    char text[QUOTE + 8];
+    size_t n = 0;
+    bool blank = false;
+    for (size_t i = span.lo; i < span.hi && i < src->len; i++) {
+        unsigned char ch = (unsigned char)src->text[i];
+        if (ch == '/' && i + 1 < span.hi && src->text[i + 1] == '/') {
+            while (i < span.hi && src->text[i] != '\n')
+                i++;
+            ch = ' ';
+        }
+        if (ch <= ' ' || ch >= 127) {
+            blank = n > 0;
+            continue;
+        }
+        if (n + 2 >= QUOTE) {
+            memcpy(text + n, "...", 3);
+            n += 3;
+            break;
+        }
+        if (blank || (ch == '/' && n && text[n - 1] == '*') || (ch == '*' && n && text[n - 1] == '/'))
+            text[n++] = ' ';
+        blank = false;
+        text[n++] = (char)ch;
+    }
+    return intern_n(c, text, n);
+}
+
+const char *source_place(const Module *m, Span span, bool text)
+{
+    Compiler *c = m->c;
+    int line, column;
+    if (span.file < 0 || span.file >= c->sources.len)
+        return "";
+    const Source *src = &c->sources.data[span.file];
+    const char *slash = strrchr(src->path, '/'), *base = slash ? slash + 1 : src->path;
+    source_position(src, span.lo, &line, &column);
+    if (!text)
+        return intern_f(c, "%s:%d", base, line);
+    return intern_f(c, "%s:%d: %s", base, line, quoted(c, src, span));
+}
+
+/* ---- line breaks */
+
+enum { COLUMNS = 110 };
+
+static size_t break_point(const char *line, size_t indent, size_t len)
+{
+    size_t best = 0;
+    for (size_t i = indent + 1; i < len && i <= COLUMNS; i++)
+        if (line[i] == ' ')
+            best = i;
+    return best;
+}
+
+static void wrap_line(Buf *out, const char *line, size_t len)
+{
+    size_t indent = 0, shift = 0;
+    while (indent < len && line[indent] == ' ')
+        indent++;
+    while (len + shift > COLUMNS) {
+        size_t at = break_point(line, shift ? 0 : indent, COLUMNS - shift < len ? COLUMNS - shift : len);
+        if (at == 0)
+            break;
+        buf_f(out, "%*s%.*s\n", (int)shift, "", (int)at, line);
+        line += at + 1;
+        len -= at + 1;
+        shift = indent + 8;
+    }
+    buf_f(out, "%*s%.*s\n", (int)shift, "", (int)len, line);
+}
+
+void buf_wrapped(Buf *out, const Buf *text)
+{
+    size_t at = 0;
+    while (at < text->len) {
+        const char *line = text->data + at, *end = memchr(line, '\n', text->len - at);
+        size_t len = end ? (size_t)(end - line) : text->len - at;
+        wrap_line(out, line, len);
+        at += len + 1;
+    }
+}
+
+/* ---- arguments */
+
+bool wants_gradient(const Module *m, TensorId t)
+{
+    const Tensor *x = &m->tensors.data[t];
+    return (x->kind == T_INPUT || x->kind == T_PARAM || x->kind == T_STATE) && !x->no_grad;
+}
+
+static void add_group(const Module *m, CallArgs *args, TensorKind kind, ArgRole role, bool optional)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        CallArg a = { t, role, optional };
+        if (m->tensors.data[t].kind == kind)
+            vec_push(m->arena, args, a);
+    }
+}
+
+CallArgs forward_arguments(const Module *m)
+{
+    CallArgs args = { NULL, 0, 0 };
+    add_group(m, &args, T_INPUT, ROLE_VALUE, false);
+    add_group(m, &args, T_PARAM, ROLE_VALUE, false);
+    add_group(m, &args, T_STATE, ROLE_VALUE, true);
+    add_group(m, &args, T_OUTPUT, ROLE_VALUE, false);
+    add_group(m, &args, T_STATE, ROLE_FINAL, true);
+    return args;
+}
+
+CallArgs backward_arguments(const Module *m)
+{
+    CallArgs args = { NULL, 0, 0 };
+    add_group(m, &args, T_INPUT, ROLE_VALUE, false);
+    add_group(m, &args, T_PARAM, ROLE_VALUE, false);
+    add_group(m, &args, T_STATE, ROLE_VALUE, true);
+    add_group(m, &args, T_OUTPUT, ROLE_D_OUT, true);
+    add_group(m, &args, T_STATE, ROLE_D_FINAL, true);
+    add_group(m, &args, T_INPUT, ROLE_D_VALUE, true);
+    add_group(m, &args, T_PARAM, ROLE_D_VALUE, true);
+    add_group(m, &args, T_STATE, ROLE_D_VALUE, true);
+    return args;
+}
+
+int call_arg_find(const CallArgs *args, TensorId t, ArgRole role)
+{
+    for (int i = 0; i < args->len; i++)
+        if (args->data[i].tensor == t && args->data[i].role == role)
+            return i;
+    return -1;
+}
