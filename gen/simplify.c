@@ -7,16 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cellc.h"
-
-typedef struct Rewrite Rewrite;
-struct Rewrite {
-    Module *m;
-    NodeId *image;                /* per old node, -1 while unknown */
-    int n;
-    NodeId (*hook)(Rewrite *, NodeId old, NodeId rebuilt, bool whole);  /* whole: the body of an array */
-    NodeId *replaced;             /* stack: per old REDUCE, the node that replaces it, or -1 */
-};
+#include "rewrite.h"
 
 static const Node *at(const Module *m, NodeId id)
 {
@@ -55,7 +46,7 @@ static NodeId rewrite(Rewrite *r, NodeId id, bool whole)
     return out;
 }
 
-static void rewrite_roots(Rewrite *r)
+void rewrite_roots(Rewrite *r)
 {
     Module *m = r->m;
     r->n = m->nodes.len;

@@ -1,0 +1,1087 @@
+/* plan.c: the fast path's decisions. In comes a normalised module with its adjoint; out goes, for each direction, when every
+ * array is computed (once, before, during or after the walk over time), by which kernel or product, where it lies and what
+ * backward finds saved. It is guaranteed that every array is computed before it is read and that nothing is left for the
+ * emitters to decide. The reasons are written down for `cellc explain`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan.h"
+#include "emit.h"
+#include "reads.h"
+#include "rewrite.h"
+
+static const Node *at(const Plan *p, NodeId id)
+{
+    return &p->m->nodes.data[id];
+}
+
+/* ---- what an array reads ---- */
+
+typedef struct Use { Read read; bool plain; } Use;      /* plain: every map entry is an index of its own */
+typedef struct Uses { Use *data; int len, cap; } Uses;
+
+static void collect(const Plan *p, NodeId id, Uses *out, bool *seen)
+{
+    if (seen[id])
+        return;
+    seen[id] = true;
+    Use u = { .plain = true };
+    if (plan_resolve(p, id, &u.read)) {
+        for (int i = 0; i < u.read.nmap; i++) {
+            IndexId which;
+            u.plain = u.plain && ix_is_index(u.read.map[i], &which);
+        }
+        vec_push(p->m->arena, out, u);
+        return;
+    }
+    const Node *n = at(p, id);
+    if (n->kind == N_ARRAY || n->kind == N_VIEW) {      /* an alias of a number */
+        NodeId array = n->kind == N_VIEW ? n->args[0] : id;
+        collect(p, at(p, array)->args[0], out, seen);
+        return;
+    }
+    for (int i = 0; i < n->nargs; i++)
+        collect(p, n->args[i], out, seen);
+}
+
+static Uses uses_of(const Plan *p, NodeId array)
+{
+    Uses out = { 0 };
+    bool *seen = calloc((size_t)p->m->nodes.len, 1);
+    if (!seen)
+        bug(p->m->c, "plan", "out of memory");
+    collect(p, at(p, array)->args[0], &out, seen);
+    free(seen);
+    return out;
+}
+
+/* ---- rounding: the operands of products in the storage type ---- */
+
+static bool narrow(Dtype t)
+{
+    return t == DT_BF16 || t == DT_F16;
+}
+
+/* What tensor an array is the root of, and in which list; NULL when none. */
+typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV, ROOT_DPARAM_INIT } RootKind;
+
+static RootKind root_kind(const Module *m, NodeId id, TensorId *of)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t] };
+        for (int k = 0; k < 7; k++)
+            if (roots[k] == id) {
+                *of = t;
+                return (RootKind)(k + 1);
+            }
+    }
+    return ROOT_NONE;
+}
+
+/* Whether an array is kept per sequence and per step. A root is kept as its tensor is, even where it does not vary. */
+static unsigned rows_dep(const Plan *p, NodeId id)
+{
+    TensorId of;
+    switch (root_kind(p->m, id, &of)) {
+    case ROOT_OUTPUT: case ROOT_NEXT: case ROOT_DINPUT: case ROOT_DPREV: return DEP_BATCH | DEP_TIME;
+    case ROOT_INIT: return DEP_BATCH;
+    default: return at(p, id)->dep & (DEP_BATCH | DEP_TIME);
+    }
+}
+
+static Layout layout_of(Plan *p, const Read *r, bool timed_state)
+{
+    Module *m = p->m;
+    unsigned dep = r->is_tensor ? 0 : rows_dep(p, r->id);
+    Layout l = { .pitch = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id) };
+    if (r->is_tensor) {
+        TensorKind k = m->tensors.data[r->id].kind;
+        l.batched = k != T_PARAM;
+        l.timed = k == T_INPUT || k == T_DOUT || (k == T_STATE && timed_state);
+    } else {
+        l.batched = dep & DEP_BATCH;
+        l.timed = dep & DEP_TIME;
+    }
+    return l;
+}
+
+static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
+{
+    const Node *r = at(p, at(p, array)->args[0]);
+    if (r->kind != N_REDUCE || r->reduce != R_SUM)
+        return false;
+    const Node *mul = at(p, r->args[0]);
+    if (mul->kind != N_MAP || mul->op != OP_MUL)
+        return false;
+    factor[0] = mul->args[0];
+    factor[1] = mul->args[1];
+    Contraction c = { .one_step = one_step };
+    if (!plan_resolve(p, factor[0], &c.a) || !plan_resolve(p, factor[1], &c.b))
+        return false;
+    int naxes = at(p, array)->naxes;
+    c.c = (Read){ .id = array, .nmap = naxes, .map = arena_alloc(p->m->arena, sizeof *c.c.map * (size_t)(naxes + 1)) };
+    for (int i = 0; i < naxes; i++)
+        c.c.map[i] = ix_index(p->m, at(p, array)->axes[i]);
+    c.lay_a = layout_of(p, &c.a, true);
+    c.lay_b = layout_of(p, &c.b, true);
+    c.lay_c = layout_of(p, &c.c, true);
+    if (!match_gemm(p->m, &c, g))
+        return false;
+    bool sums_steps = false;
+    for (int i = 0; i < at(p, at(p, array)->args[0])->nbound; i++)
+        sums_steps |= at(p, at(p, array)->args[0])->bound[i] < IX_FIRST;
+    /* A product pays when one side is the same for all rows; small products per sequence are row reductions. */
+    return sums_steps || !c.lay_a.batched || !c.lay_b.batched;
+}
+
+static const char *dtype_name(Dtype t)
+{
+    switch (t) {
+    case DT_F32: return "f32";
+    case DT_BF16: return "bf16";
+    case DT_F16: return "f16";
+    case DT_F64: return "f64";
+    case DT_I32: return "i32";
+    }
+    return "?";
+}
+
+typedef struct Rounding { Plan *p; Vec(NodeId) copies; Vec(NodeId) of; } Rounding;
+
+static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
+{
+    Module *m = p->m;
+    const IxExpr *map[64];
+    for (int i = 0; i < r->nmap; i++) {
+        axes[i] = r->is_tensor ? module_index(m, intern_f(m->c, "c%d", i), m->tensors.data[r->id].axes[i])
+                               : at(p, r->id)->axes[i];
+        map[i] = ix_index(m, axes[i]);
+    }
+    return r->is_tensor ? node_load(m, r->id, map, r->nmap) : r->id;
+}
+
+static NodeId rounded_copy(Rounding *st, const Read *r);
+
+/* Pieces laid together are rounded piece by piece, so that each producer writes its own in the storage type. */
+static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n)
+{
+    Module *m = st->p->m;
+    Node a = *at(st->p, array);
+    NodeId sum = -1;
+    for (int i = 0; i < n; i++) {
+        const Node *v = at(st->p, pieces[i].read);
+        Read whole = { .id = pieces[i].array, .nmap = at(st->p, pieces[i].array)->naxes };
+        NodeId copy = rounded_copy(st, &whole);
+        const IxExpr *map[64];
+        v = at(st->p, pieces[i].read);
+        for (int k = 0; k < whole.nmap; k++)
+            map[k] = v->kind == N_VIEW ? v->map[k] : ix_index(m, at(st->p, pieces[i].array)->axes[k]);
+        /* The guard of the piece: its range within the whole. */
+        Read self = { .id = array, .nmap = a.naxes };
+        const IxExpr *own[64];
+        for (int k = 0; k < a.naxes; k++)
+            own[k] = ix_index(m, a.axes[k]);
+        self.map = own;
+        const IxExpr *lin = read_linear(m, &self);
+        const Poly *end = poly_add(m, pieces[i].offset, array_elements(m, pieces[i].array));
+        NodeId guard = node_map2(m, OP_AND,
+                                 node_map2(m, OP_LE, node_size(m, pieces[i].offset), node_index(m, lin)),
+                                 node_map2(m, OP_LT, node_index(m, lin), node_size(m, end)));
+        NodeId part = node_select(m, guard, node_view(m, copy, map, whole.nmap), node_const(m, 0));
+        sum = sum < 0 ? part : node_map2(m, OP_ADD, sum, part);
+    }
+    return node_array(m, sum, a.axes, a.naxes, intern_f(m->c, "%s.%s", a.name ? a.name : "v", dtype_name(st->p->dtype)),
+                      a.span);
+}
+
+static NodeId rounded_copy(Rounding *st, const Read *r)
+{
+    Module *m = st->p->m;
+    IndexId axes[64];
+    NodeId body = identity_read(st->p, r, axes);
+    for (int i = 0; i < st->copies.len; i++)
+        if (st->of.data[i] == (r->is_tensor ? -2 - r->id : r->id))
+            return st->copies.data[i];
+    Piece pieces[32];
+    int n = r->is_tensor ? 0 : cat_pieces(m, r->id, pieces, 32);
+    NodeId copy;
+    if (n > 1) {
+        copy = rounded_cat(st, r->id, pieces, n);
+    } else {
+        const char *name = r->is_tensor ? m->tensors.data[r->id].name : at(st->p, r->id)->name;
+        Span span = r->is_tensor ? m->tensors.data[r->id].span : at(st->p, r->id)->span;
+        name = intern_f(m->c, "%s.%s", name ? name : "v", dtype_name(st->p->dtype));
+        copy = node_array(m, body, axes, r->nmap, name, span);
+    }
+    NodeId key = r->is_tensor ? -2 - r->id : r->id;
+    vec_push(m->arena, &st->copies, copy);
+    vec_push(m->arena, &st->of, key);
+    return copy;
+}
+
+/* Arguments lie in the storage type already; a state and every intermediate is rounded for the tensor cores when the type
+ * says so. A state that a product reads is copied in any type: the product wants the states before each step side by side. */
+static bool wants_copy(const Plan *p, const Read *r)
+{
+    if (!r->is_tensor)
+        return narrow(p->dtype);
+    TensorKind k = p->m->tensors.data[r->id].kind;
+    return k == T_STATE || ((k == T_DNEXT || k == T_DINIT) && narrow(p->dtype));
+}
+
+static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    Rounding *st = r->data;
+    Plan *p = st->p;
+    Module *m = p->m;
+    Gemm g;
+    NodeId factor[2];
+    (void)old;
+    (void)whole;
+    if (at(p, rebuilt)->kind == N_ARRAY && rebuilt >= p->n_nodes)
+        p->is_alias[rebuilt] = alias_candidate(m, rebuilt);
+    if (at(p, rebuilt)->kind != N_ARRAY || !contraction_of(p, rebuilt, false, &g, factor))
+        return rebuilt;
+    Node array = *at(p, rebuilt), reduce = *at(p, array.args[0]);
+    bool changed = false;
+    for (int k = 0; k < 2; k++) {
+        Read rd;
+        plan_resolve(p, factor[k], &rd);
+        if (!wants_copy(p, &rd))
+            continue;
+        NodeId copy = rounded_copy(st, &rd);
+        factor[k] = node_view(m, copy, rd.map, rd.nmap);
+        changed = true;
+    }
+    if (!changed)
+        return rebuilt;
+    NodeId body = node_reduce(m, R_SUM, node_map2(m, OP_MUL, factor[0], factor[1]), reduce.bound, reduce.nbound);
+    return node_array(m, body, array.axes, array.naxes, array.name, array.span);
+}
+
+/* Aliases are known before any rewriting by their form; grown as nodes are added. */
+static void find_aliases(Plan *p, const Rounding *st)
+{
+    int n = p->m->nodes.len;
+    p->n_nodes = n;
+    p->is_alias = arena_alloc(p->m->arena, (size_t)n + 1);
+    p->rounded = arena_alloc(p->m->arena, (size_t)n + 1);
+    p->is_cat = arena_alloc(p->m->arena, (size_t)n + 1);
+    for (int i = 0; st && i < st->copies.len; i++)
+        p->rounded[st->copies.data[i]] = true;
+    for (NodeId id = 0; id < n; id++)
+        p->is_alias[id] = at(p, id)->kind == N_ARRAY && !p->rounded[id] && alias_candidate(p->m, id);
+}
+
+static void round_operands(Plan *p)
+{
+    Rounding st = { .p = p };
+    /* Room for what the rewriting adds: a rebuilt array is an alias exactly when its form says so. */
+    find_aliases(p, NULL);
+    int room = 8 * p->m->nodes.len + 4096;
+    bool *alias = arena_alloc(p->m->arena, (size_t)room);
+    memcpy(alias, p->is_alias, (size_t)p->n_nodes);
+    p->is_alias = alias;
+    Rewrite r = { .m = p->m, .hook = hook_round, .data = &st };
+    rewrite_roots(&r);
+    if (p->m->nodes.len > room)
+        bug(p->m->c, "plan", "rounding added too many nodes");
+    find_aliases(p, &st);
+}
+
+/* ---- phases ---- */
+
+typedef struct Phasing {
+    Plan *p;
+    Program *g;
+    const bool *stored;           /* forward arrays that backward finds in memory */
+    bool *needed;                 /* per node: an array of this direction */
+    bool *feeds;                  /* per node: reaches what is carried */
+    Uses *uses;                   /* per node */
+    int state_rank;               /* largest rank of a state */
+} Phasing;
+
+static bool carried_tensor(const Phasing *s, TensorId t)
+{
+    TensorKind k = s->p->m->tensors.data[t].kind;
+    if (s->g->dir == FORWARD)
+        return k == T_STATE;
+    return k == T_DNEXT || (k == T_STATE && s->p->schedule == SCHED_TILE);
+}
+
+static bool available(const Phasing *s, NodeId array)
+{
+    return s->g->dir == BACKWARD && s->stored && s->stored[array];
+}
+
+static void need_array(Phasing *s, NodeId array, bool feeds)
+{
+    if (available(s, array))
+        return;
+    if (s->needed[array] && (s->feeds[array] || !feeds))
+        return;
+    if (!s->needed[array])
+        s->uses[array] = uses_of(s->p, array);
+    s->needed[array] = true;
+    s->feeds[array] |= feeds;
+    for (int i = 0; i < s->uses[array].len; i++)
+        if (!s->uses[array].data[i].read.is_tensor)
+            need_array(s, s->uses[array].data[i].read.id, feeds);
+}
+
+static bool is_reduction(const Plan *p, NodeId array)
+{
+    return at(p, at(p, array)->args[0])->kind == N_REDUCE;
+}
+
+static bool sums_batch(const Plan *p, NodeId array)
+{
+    const Node *r = at(p, at(p, array)->args[0]);
+    for (int i = 0; r->kind == N_REDUCE && i < r->nbound; i++)
+        if (r->bound[i] == IX_BATCH)
+            return true;
+    return false;
+}
+
+/* A value of the walk as large as a matrix state: reading it outside the walk would mean storing it at every step. */
+static bool reads_matrix(const Phasing *s, const Use *u)
+{
+    const Plan *p = s->p;
+    if (s->state_rank < 2)
+        return false;
+    if (u->read.is_tensor)
+        return carried_tensor(s, u->read.id) && p->m->tensors.data[u->read.id].rank == s->state_rank;
+    return s->g->phase[u->read.id] == PHASE_DURING && at(p, u->read.id)->naxes == s->state_rank;
+}
+
+static Phase phase_of(const Phasing *s, NodeId array)
+{
+    const Plan *p = s->p;
+    bool carried = false, after = false, matrix = false;
+    const Uses *uses = &s->uses[array];
+    for (int i = 0; i < uses->len; i++) {
+        const Use *u = &uses->data[i];
+        carried |= u->read.is_tensor ? carried_tensor(s, u->read.id)
+                                     : !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_DURING;
+        if (u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DINIT)
+            after = true;
+        after |= !u->read.is_tensor && !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
+        matrix |= reads_matrix(s, u);
+    }
+    TensorId of;
+    RootKind root = root_kind(p->m, array, &of);
+    if ((s->feeds[array] && carried) || root == ROOT_NEXT || root == ROOT_DPREV)
+        return PHASE_DURING;
+    if (sums_batch(p, array) || after)
+        return PHASE_AFTER;
+    if (!carried)
+        return rows_dep(p, array) && root != ROOT_INIT ? PHASE_BEFORE : PHASE_PARAM;
+    Gemm g;
+    NodeId factor[2];
+    if (matrix)
+        return PHASE_DURING;
+    if (is_reduction(p, array) || contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor))
+        return PHASE_AFTER;
+    return PHASE_DURING;
+}
+
+static void need_roots(Phasing *s)
+{
+    Module *m = s->p->m;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (s->g->dir == FORWARD) {
+            if (m->next.data[t] >= 0)
+                need_array(s, m->next.data[t], true);
+            if (m->output.data[t] >= 0)
+                need_array(s, m->output.data[t], false);
+        } else {
+            const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t] };
+            if (m->dprev.data[t] >= 0)
+                need_array(s, m->dprev.data[t], true);
+            for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
+                if (roots[k] >= 0)
+                    need_array(s, roots[k], false);
+        }
+        if (m->init.data[t] >= 0 && s->p->schedule != SCHED_TILE)
+            need_array(s, m->init.data[t], false);
+    }
+}
+
+static void *per(const Plan *p, size_t bytes, int n)
+{
+    return arena_alloc(p->m->arena, bytes * (size_t)(n + 1));
+}
+
+static Phasing phasing(Plan *p, Direction dir, const bool *stored)
+{
+    Program *g = &p->program[dir];
+    int n = p->n_nodes;
+    Phasing s = { .p = p, .g = g, .stored = stored };
+    g->dir = dir;
+    g->phase = per(p, sizeof *g->phase, n);
+    s.needed = per(p, sizeof *s.needed, n);
+    s.feeds = per(p, sizeof *s.feeds, n);
+    s.uses = per(p, sizeof *s.uses, n);
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (p->m->tensors.data[t].kind == T_STATE && p->m->tensors.data[t].rank > s.state_rank)
+            s.state_rank = p->m->tensors.data[t].rank;
+    need_roots(&s);
+    for (NodeId id = 0; id < n; id++)
+        if (s.needed[id])
+            g->phase[id] = phase_of(&s, id);
+    /* A rounded copy of a value of the walk is written by the walk. */
+    for (NodeId id = 0; id < n; id++)
+        if (s.needed[id] && p->rounded[id] && g->phase[id] == PHASE_AFTER && s.uses[id].len == 1 &&
+            !s.uses[id].data[0].read.is_tensor && g->phase[s.uses[id].data[0].read.id] == PHASE_DURING)
+            g->phase[id] = PHASE_DURING;
+    return s;
+}
+
+/* ---- groups ---- */
+
+static bool same_axes(const Group *g, Module *m, const IndexId *axes, int n)
+{
+    if (g->naxes != n)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (g->axes[i] != m->indices.data[axes[i]].extent)
+            return false;
+    return true;
+}
+
+static bool rows_agree(const Plan *p, const Group *g, NodeId array)
+{
+    unsigned dep = rows_dep(p, array);
+    return g->batched == ((dep & DEP_BATCH) != 0) && g->timed == ((dep & DEP_TIME) != 0);
+}
+
+/* Every read of a value of the group is at the reader's own indices: the first n axes for a row's index. */
+static bool reads_own_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses, int n)
+{
+    const Node *a = at(p, array);
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        if (r->is_tensor || pr->group[r->id] != group)
+            continue;
+        if (r->nmap < n || !uses->data[i].plain)
+            return false;
+        for (int k = 0; k < n; k++) {
+            IndexId which;
+            if (!ix_is_index(r->map[k], &which) || which != a->axes[k])
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool fits_map(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    return !is_reduction(p, array) && rows_agree(p, g, array) &&
+           same_axes(g, p->m, at(p, array)->axes, at(p, array)->naxes) &&
+           reads_own_row(p, pr, group, array, uses, g->naxes);
+}
+
+/* Into a row kernel: a reduction to the row's index, or what is pointwise over a row (one more axis at most). */
+static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    const Node *a = at(p, array);
+    if (!rows_agree(p, g, array) || sums_batch(p, array) || a->naxes < g->naxes)
+        return false;
+    if (is_reduction(p, array) ? a->naxes != g->naxes : a->naxes > g->naxes + 1)
+        return false;
+    if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes))
+        return false;
+    /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own element. */
+    const Node *body = at(p, a->args[0]);
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        IndexId which = -1;
+        if (r->is_tensor || pr->group[r->id] != group || r->nmap == g->naxes)
+            continue;
+        ix_is_index(r->map[g->naxes], &which);
+        bool own = a->naxes > g->naxes && which == a->axes[g->naxes];
+        if (body->kind == N_REDUCE)
+            own = body->nbound == 1 && which == body->bound[0];
+        if (!own)
+            return false;
+    }
+    return true;
+}
+
+static bool fits_column(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    const Node *a = at(p, array), *first = at(p, at(p, g->arrays.data[0])->args[0]), *body = at(p, a->args[0]);
+    if (!sums_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) || body->nbound != first->nbound)
+        return false;
+    for (int i = 0; i < body->nbound; i++)
+        if (body->bound[i] != first->bound[i])
+            return false;
+    for (int i = 0; i < uses->len; i++)
+        if (!uses->data[i].read.is_tensor && pr->group[uses->data[i].read.id] == group)
+            return false;
+    return true;
+}
+
+static bool fits(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    switch (pr->groups.data[group].kind) {
+    case G_MAP: return fits_map(p, pr, group, array, uses);
+    case G_ROW: return fits_row(p, pr, group, array, uses);
+    case G_COLUMN: return fits_column(p, pr, group, array, uses);
+    default: return false;
+    }
+}
+
+static Group new_group(Plan *p, const Program *pr, NodeId array)
+{
+    Module *m = p->m;
+    const Node *a = at(p, array);
+    NodeId factor[2];
+    Group g = { .phase = pr->phase[array], .batched = rows_dep(p, array) & DEP_BATCH,
+                .timed = rows_dep(p, array) & DEP_TIME, .threads = 256 };
+    if (contraction_of(p, array, g.phase == PHASE_DURING, &g.gemm, factor))
+        g.kind = G_GEMM;
+    else if (sums_batch(p, array))
+        g.kind = G_COLUMN;
+    else
+        g.kind = is_reduction(p, array) ? G_ROW : G_MAP;
+    if (g.kind == G_COLUMN) {
+        const Node *r = at(p, a->args[0]);
+        g.batched = true;
+        g.timed = false;
+        for (int i = 0; i < r->nbound; i++)
+            g.timed |= r->bound[i] == IX_TIME;
+    }
+    g.naxes = a->naxes;
+    g.axes = per(p, sizeof *g.axes, a->naxes);
+    for (int i = 0; i < a->naxes; i++)
+        g.axes[i] = m->indices.data[a->axes[i]].extent;
+    return g;
+}
+
+/* The earliest group of this phase that may hold the array: behind everything it reads, and fitting. */
+static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses)
+{
+    int first = 0;
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        if (r->is_tensor)
+            continue;
+        int g = pr->group[r->id];
+        if (g < 0)
+            continue;
+        bool joins = pr->groups.data[g].phase == pr->phase[array] && fits(p, pr, g, array, uses);
+        int after = joins ? g : g + 1;
+        first = after > first ? after : first;
+    }
+    for (int g = first; g < pr->groups.len; g++)
+        if (pr->groups.data[g].phase == pr->phase[array] && fits(p, pr, g, array, uses)) {
+            vec_push(p->m->arena, &pr->groups.data[g].arrays, array);
+            pr->group[array] = g;
+            return;
+        }
+    Group g = new_group(p, pr, array);
+    vec_push(p->m->arena, &g.arrays, array);
+    vec_push(p->m->arena, &pr->groups, g);
+    pr->group[array] = pr->groups.len - 1;
+}
+
+static bool is_root(const Module *m, NodeId id)
+{
+    TensorId of;
+    return root_kind(m, id, &of) != ROOT_NONE;
+}
+
+/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. */
+static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
+{
+    if (is_root(p->m, id) || p->rounded[id])
+        return false;
+    return p->is_alias[id] || (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id));
+}
+
+static void mark_cats(Plan *p, const Phasing *s)
+{
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Piece pieces[32];
+        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id])
+            continue;
+        int n = cat_pieces(p->m, id, pieces, 32);
+        bool ok = n > 1;
+        for (int i = 0; i < n && ok; i++)
+            ok = !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
+                 s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
+        if (!ok)
+            continue;
+        p->is_cat[id] = true;
+        for (int i = 0; i < n; i++) {
+            Storage *st = &p->program[s->g->dir].node[pieces[i].array];
+            st->home = HOME_WORKSPACE;
+            st->slot = -2 - id;       /* the cat's buffer, set when that is made */
+            st->pitch = array_elements(p->m, id);
+            st->alias_offset = pieces[i].offset;
+        }
+    }
+}
+
+/* The copy of a state that products read is written along with the state itself. */
+static bool copies_state(const Plan *p, NodeId id)
+{
+    const Node *body = at(p, at(p, id)->args[0]);
+    return p->rounded[id] && body->kind == N_LOAD && p->m->tensors.data[body->tensor].kind == T_STATE;
+}
+
+static void make_groups(Plan *p, const Phasing *s)
+{
+    Program *pr = &p->program[s->g->dir];
+    static const Phase order[] = { PHASE_PARAM, PHASE_BEFORE, PHASE_DURING, PHASE_AFTER };
+    pr->group = per(p, sizeof *pr->group, p->n_nodes);
+    for (NodeId id = 0; id <= p->n_nodes; id++)
+        pr->group[id] = -1;
+    for (int k = 0; k < 4; k++)
+        for (NodeId id = 0; id < p->n_nodes; id++) {
+            if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
+                continue;
+            if (copies_state(p, id))
+                continue;
+            if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
+                continue;
+            Uses uses = s->uses[id];
+            /* Through what is printed inline and through pieces laid together. */
+            for (int i = 0; i < uses.len; i++) {
+                NodeId r = uses.data[i].read.id;
+                if (uses.data[i].read.is_tensor || pr->group[r] >= 0 || !s->needed[r])
+                    continue;
+                if (p->is_cat[r] || printed_inline(p, pr, r))
+                    for (int j = 0; j < s->uses[r].len; j++) {
+                        Use u = s->uses[r].data[j];
+                        u.plain = false;
+                        vec_push(p->m->arena, &uses, u);
+                    }
+            }
+            place_array(p, pr, id, &uses);
+        }
+}
+
+/* ---- where values lie ---- */
+
+static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference)
+{
+    Buffer b = { .name = name, .dtype = dtype, .elements = elements, .reserve = reserve, .inference = inference };
+    vec_push(p->m->arena, &p->buffers, b);
+    return p->buffers.len - 1;
+}
+
+static const Poly *rows_of(Plan *p, bool batched, bool timed)
+{
+    Module *m = p->m;
+    const Poly *n = batched ? poly_dim(m, ATOM_B) : poly_const(m, 1);
+    return timed ? poly_mul(m, n, poly_dim(m, ATOM_T)) : n;
+}
+
+static Dtype type_of_array(const Plan *p, NodeId id)
+{
+    return p->rounded[id] ? p->dtype : p->compute;
+}
+
+static void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference)
+{
+    Storage *st = &pr->node[id];
+    unsigned dep = rows_dep(p, id);
+    if (st->home != HOME_NONE && st->slot >= 0) {
+        p->buffers.data[st->slot].inference |= inference;
+        return;
+    }
+    st->batched = dep & DEP_BATCH;
+    st->timed = dep & DEP_TIME;
+    st->dtype = type_of_array(p, id);
+    if (st->home != HOME_NONE)
+        return;                       /* a piece: its whole gets the buffer */
+    st->home = reserve ? HOME_RESERVE : HOME_WORKSPACE;
+    const Poly *n = poly_mul(p->m, rows_of(p, st->batched, st->timed), array_elements(p->m, id));
+    const char *name = at(p, id)->name ? at(p, id)->name : intern_f(p->m->c, "v%d", id);
+    st->slot = add_buffer(p, name, st->dtype, n, reserve, inference);
+}
+
+/* Storage of everything that another kernel reads. */
+static void store_read_values(Plan *p, const Phasing *s, bool *wanted)
+{
+    Program *pr = &p->program[s->g->dir];
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        if (!s->needed[id] || (p->is_alias[id] && !is_root(p->m, id)))
+            continue;
+        bool reader_in_walk = pr->phase[id] == PHASE_DURING && p->schedule == SCHED_TILE;
+        for (int i = 0; i < s->uses[id].len; i++) {
+            const Read *r = &s->uses[id].data[i].read;
+            if (r->is_tensor)
+                continue;
+            if (available(s, r->id)) {
+                wanted[r->id] = true;
+                continue;
+            }
+            bool same = pr->group[id] >= 0 && pr->group[id] == pr->group[r->id];
+            bool read_in_walk = pr->phase[r->id] == PHASE_DURING && p->schedule == SCHED_TILE;
+            if (same || (reader_in_walk && read_in_walk) || printed_inline(p, pr, r->id) || p->is_cat[id])
+                continue;
+            give_storage(p, pr, r->id, false, true);
+        }
+    }
+}
+
+static void finish_cats(Plan *p, Program *pr)
+{
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Storage *st = &pr->node[id];
+        if (st->home == HOME_NONE || st->slot >= 0)
+            continue;
+        NodeId whole = -2 - st->slot;
+        unsigned dep = at(p, id)->dep;
+        give_storage(p, pr, whole, false, true);
+        const Storage *w = &pr->node[whole];
+        *st = (Storage){ .home = w->home, .slot = w->slot, .batched = dep & DEP_BATCH, .timed = dep & DEP_TIME,
+                         .dtype = type_of_array(p, id), .pitch = st->pitch, .alias_offset = st->alias_offset };
+        p->buffers.data[w->slot].dtype = st->dtype;
+        pr->node[whole].dtype = st->dtype;
+    }
+}
+
+/* The states before each step, which products read, and what steps carries. */
+static void carry_storage(Plan *p)
+{
+    Module *m = p->m;
+    const Poly *b = poly_dim(m, ATOM_B), *bt = rows_of(p, true, true);
+    for (int d = 0; d < 2; d++) {
+        Program *pr = &p->program[d];
+        pr->initial = per(p, sizeof(int), m->tensors.len);
+        pr->carry = per(p, sizeof(int), m->tensors.len);
+        pr->before = per(p, sizeof(int), m->tensors.len);
+        pr->checkpoint = per(p, sizeof(int), m->tensors.len);
+        for (TensorId t = 0; t <= m->tensors.len; t++)
+            pr->initial[t] = pr->carry[t] = pr->before[t] = pr->checkpoint[t] = -1;
+    }
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (m->tensors.data[t].kind != T_STATE)
+            continue;
+        const char *name = m->tensors.data[t].name;
+        const Poly *n = tensor_elements(m, t);
+        Program *f = &p->program[FORWARD], *bw = &p->program[BACKWARD];
+        if (p->schedule == SCHED_TILE) {
+            const Poly *k = poly_const(m, p->interval), *one = poly_const(m, 1);
+            const Poly *chunks = poly_div(m, poly_add(m, poly_dim(m, ATOM_T), poly_sub(m, k, one)), k);
+            (void)chunks;             /* ceil(T/K): emit_plan prints it, a polynomial cannot */
+            f->checkpoint[t] = bw->checkpoint[t] =
+                add_buffer(p, intern_f(m->c, "%s checkpoints", name), p->compute, poly_mul(m, b, n), true, false);
+            continue;
+        }
+        f->initial[t] = bw->initial[t] =
+            add_buffer(p, intern_f(m->c, "%s0", name), p->compute, poly_mul(m, b, n), true, true);
+        bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s carried", name), p->compute,
+                                  poly_mul(m, poly_const(m, 2), poly_mul(m, b, n)), false, true);
+    }
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        const Node *body = at(p, id)->kind == N_ARRAY ? at(p, at(p, id)->args[0]) : NULL;
+        if (!body || !p->rounded[id] || body->kind != N_LOAD || m->tensors.data[body->tensor].kind != T_STATE)
+            continue;
+        TensorId t = body->tensor;
+        Program *f = &p->program[FORWARD], *bw = &p->program[BACKWARD];
+        if (p->schedule == SCHED_TILE || (f->phase[id] == PHASE_NONE && bw->phase[id] == PHASE_NONE))
+            continue;
+        if (f->before[t] < 0)
+            f->before[t] = bw->before[t] =
+                add_buffer(p, intern_f(m->c, "%s before each step", m->tensors.data[t].name), p->dtype,
+                           poly_mul(m, bt, tensor_elements(m, t)), true, true);
+        for (int d = 0; d < 2; d++)
+            p->program[d].node[id] = (Storage){ .home = HOME_RESERVE, .slot = f->before[t], .batched = true,
+                                                .timed = true, .dtype = p->dtype };
+    }
+}
+
+static void tensor_storage(Plan *p, Program *pr)
+{
+    Module *m = p->m;
+    CallArgs args = pr->dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
+    pr->tensor = per(p, sizeof *pr->tensor, m->tensors.len);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        Storage *st = &pr->tensor[t];
+        int arg = -1;
+        if (x->kind == T_INPUT || x->kind == T_PARAM)
+            arg = call_arg_find(&args, t, ROLE_VALUE);
+        else if (x->kind == T_DOUT)
+            arg = call_arg_find(&args, x->of, ROLE_D_OUT);
+        if (arg < 0)
+            continue;
+        *st = (Storage){ .home = HOME_ARG, .arg = arg, .batched = x->kind != T_PARAM, .timed = x->kind != T_PARAM,
+                         .dtype = x->dtype };
+    }
+}
+
+/* ---- which gradients an operation is for ---- */
+
+static void need_root(Plan *p, const Phasing *s, NodeId id, int arg, bool *seen)
+{
+    Program *pr = &p->program[s->g->dir];
+    if (seen[id] || available(s, id))
+        return;
+    seen[id] = true;
+    if (pr->group[id] >= 0) {
+        Group *g = &pr->groups.data[pr->group[id]];
+        if (arg < 0)
+            g->always = true;
+        else
+            vec_push(p->m->arena, &g->need, arg);
+    }
+    for (int i = 0; i < s->uses[id].len; i++)
+        if (!s->uses[id].data[i].read.is_tensor)
+            need_root(p, s, s->uses[id].data[i].read.id, arg, seen);
+}
+
+static void find_needs(Plan *p, const Phasing *s)
+{
+    Module *m = p->m;
+    CallArgs args = backward_arguments(m);
+    if (s->g->dir == FORWARD)
+        return;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t] };
+        for (int k = 0; k < 3; k++) {
+            if (roots[k] < 0)
+                continue;
+            bool *seen = calloc((size_t)p->n_nodes + 1, 1);
+            if (!seen)
+                bug(m->c, "plan", "out of memory");
+            need_root(p, s, roots[k], call_arg_find(&args, t, ROLE_D_VALUE), seen);
+            free(seen);
+        }
+    }
+    /* The walk carries adjoints for whoever reads its results: its step is one piece, with all that it reads. */
+    Program *pr = &p->program[BACKWARD];
+    bool *seen = calloc((size_t)p->n_nodes + 1, 1);
+    if (!seen)
+        bug(m->c, "plan", "out of memory");
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (s->needed[id] && pr->phase[id] == PHASE_DURING)
+            need_root(p, s, id, -1, seen);
+    free(seen);
+}
+
+/* ---- roots ---- */
+
+/* A root that other arrays read gets a copy as the root, so that a root is only ever written. */
+static NodeId split_root(Plan *p, NodeId root, const bool *read)
+{
+    if (root < 0 || !read[root])
+        return root;
+    Node n = *at(p, root);
+    return node_array(p->m, root, n.axes, n.naxes, n.name, n.span);
+}
+
+static void mark_reads(const Plan *p, NodeId id, bool *seen, bool *read)
+{
+    if (id < 0 || seen[id])
+        return;
+    seen[id] = true;
+    for (int i = 0; i < at(p, id)->nargs; i++) {
+        NodeId a = at(p, id)->args[i];
+        if (at(p, a)->kind == N_ARRAY)
+            read[a] = true;
+        mark_reads(p, a, seen, read);
+    }
+}
+
+static void split_roots(Plan *p)
+{
+    Module *m = p->m;
+    int n = m->nodes.len;
+    bool *seen = per(p, 1, n), *read = per(p, 1, n);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t] };
+        for (int k = 0; k < 7; k++)
+            mark_reads(p, roots[k], seen, read);
+    }
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        m->output.data[t] = split_root(p, m->output.data[t], read);
+        m->dinput.data[t] = split_root(p, m->dinput.data[t], read);
+        m->dparam.data[t] = split_root(p, m->dparam.data[t], read);
+        m->dprev.data[t] = split_root(p, m->dprev.data[t], read);
+        m->dparam_init.data[t] = split_root(p, m->dparam_init.data[t], read);
+    }
+}
+
+/* Roots that are arguments of the call lie there. */
+static void root_storage(Plan *p, Program *pr)
+{
+    Module *m = p->m;
+    CallArgs args = pr->dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        TensorId of;
+        RootKind k = at(p, id)->kind == N_ARRAY ? root_kind(m, id, &of) : ROOT_NONE;
+        bool forward = k == ROOT_OUTPUT, backward = k == ROOT_DINPUT || k == ROOT_DPARAM || k == ROOT_DPARAM_INIT;
+        if (!(pr->dir == FORWARD ? forward : backward))
+            continue;
+        int arg = call_arg_find(&args, of, ROLE_VALUE);
+        if (backward)
+            arg = call_arg_find(&args, of, ROLE_D_VALUE);
+        unsigned dep = rows_dep(p, id);
+        pr->node[id] = (Storage){ .home = HOME_ARG, .arg = arg, .batched = dep & DEP_BATCH, .timed = dep & DEP_TIME,
+                                  .dtype = m->tensors.data[of].dtype };
+    }
+}
+
+/* ---- the whole ---- */
+
+static void name_kernels(Plan *p, Program *pr)
+{
+    static const char *const phase[] = { "none", "param", "before", "step", "after" };
+    const char *dir = pr->dir == FORWARD ? "fwd" : "bwd";
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        if (g->kind != G_WALK)
+            g->kernel = intern_f(p->m->c, "%s_%s_%s_%d", p->m->name, dir, phase[g->phase], i);
+    }
+}
+
+static void add_walk(Plan *p, const Phasing *s)
+{
+    Program *pr = &p->program[s->g->dir];
+    Walk *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .of_node = pr->node, .of_tensor = pr->tensor,
+                 .interval = p->interval };
+    w->cuda.arena = w->reasons.arena = p->m->arena;
+    w->kernel = intern_f(p->m->c, "%s_%s_walk", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd");
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && pr->node[id].home != HOME_NONE)
+            vec_push(p->m->arena, &w->outs, id);
+    Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w, .always = true };
+    vec_push(p->m->arena, &pr->groups, g);
+    tile_walk(w);
+}
+
+static bool has_state(const Module *m)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_STATE)
+            return true;
+    return false;
+}
+
+/* Forward arrays that backward may find in memory: with steps all of them, with tile all but the walk's matrices. */
+static bool *stored_arrays(Plan *p, const Phasing *forward)
+{
+    Program *f = &p->program[FORWARD];
+    bool *stored = per(p, 1, p->n_nodes), *saved = per(p, 1, p->n_nodes);
+    if (p->schedule == SCHED_TILE)
+        tile_saved(p->m, saved);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
+        if (p->rounded[id] || root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_INIT)
+            stored[id] = false;
+        if (p->schedule == SCHED_TILE && f->phase[id] == PHASE_DURING)
+            stored[id] = stored[id] && saved[id];
+    }
+    return stored;
+}
+
+/* With steps, the states after each step are kept: the next step and backward read them. */
+static void next_storage(Plan *p, int direction)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (direction == FORWARD && p->schedule != SCHED_TILE && p->m->next.data[t] >= 0)
+            give_storage(p, &p->program[FORWARD], p->m->next.data[t], true, true);
+}
+
+static void plan_directions(Plan *p)
+{
+    Phasing f = phasing(p, FORWARD, NULL);
+    bool *stored = stored_arrays(p, &f), *wanted = per(p, 1, p->n_nodes);
+    Phasing b = phasing(p, BACKWARD, stored);
+    const Phasing *both[2] = { &f, &b };
+    for (int d = 0; d < 2; d++) {
+        tensor_storage(p, &p->program[d]);
+        root_storage(p, &p->program[d]);
+    }
+    carry_storage(p);
+    for (int d = 1; d >= 0; d--) {
+        mark_cats(p, both[d]);
+        make_groups(p, both[d]);
+        if (d == FORWARD)
+            for (NodeId id = 0; id < p->n_nodes; id++)
+                if (wanted[id])
+                    give_storage(p, &p->program[d], id, true, false);
+        next_storage(p, d);
+        store_read_values(p, both[d], wanted);
+        finish_cats(p, &p->program[d]);
+        find_needs(p, both[d]);
+    }
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (wanted[id])
+            p->program[BACKWARD].node[id] = p->program[FORWARD].node[id];
+    for (int d = 0; d < 2 && p->schedule == SCHED_TILE; d++)
+        add_walk(p, both[d]);
+    for (int d = 0; d < 2; d++)
+        name_kernels(p, &p->program[d]);
+}
+
+/* What the cell can take: no state is map; a state that fits on an SM is tile; else steps, or gemm when a step multiplies. */
+static Schedule choose(Plan *p, Schedule wanted)
+{
+    Module *m = p->m;
+    const char *refused = NULL;
+    if (!has_state(m)) {
+        if (wanted != SCHED_AUTO && wanted != SCHED_MAP)
+            diag(m->c, DIAG_ERROR, m->span, "cell %s has no state: only --schedule map can take it", m->name);
+        return SCHED_MAP;
+    }
+    if (wanted == SCHED_MAP)
+        diag(m->c, DIAG_ERROR, m->span, "--schedule map takes cells without a state; %s has one", m->name);
+    if (wanted == SCHED_AUTO || wanted == SCHED_TILE)
+        refused = tile_refuses(m, p->dtype);
+    if (wanted == SCHED_TILE && refused)
+        diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, refused);
+    if (wanted != SCHED_AUTO)
+        return wanted;
+    if (refused)
+        buf_f(&p->reasons, "not tile: %s\n", refused);
+    return refused ? SCHED_STEPS : SCHED_TILE;
+}
+
+static bool multiplies_each_step(const Program *pr)
+{
+    for (int i = 0; i < pr->groups.len; i++)
+        if (pr->groups.data[i].kind == G_GEMM && pr->groups.data[i].phase == PHASE_DURING)
+            return true;
+    return false;
+}
+
+Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
+{
+    Plan *p = arena_alloc(m->arena, sizeof *p);
+    *p = (Plan){ .m = m, .dtype = dtype, .compute = dtype == DT_F64 ? DT_F64 : DT_F32 };
+    p->reasons.arena = m->arena;
+    p->schedule = choose(p, wanted);
+    if (m->c->errors)
+        return NULL;
+    if (p->schedule == SCHED_TILE)
+        p->interval = tile_interval(m, dtype);
+    split_roots(p);
+    round_operands(p);
+    for (int d = 0; d < 2; d++)
+        p->program[d].node = per(p, sizeof *p->program[d].node, p->n_nodes);
+    plan_directions(p);
+    bool products = multiplies_each_step(&p->program[FORWARD]);
+    if (wanted == SCHED_GEMM && !products) {
+        diag(m->c, DIAG_ERROR, m->span, "--schedule gemm needs a product with a param in every step; %s has none", m->name);
+        return NULL;
+    }
+    if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)
+        p->schedule = SCHED_GEMM;
+    if (p->schedule == SCHED_STEPS && wanted == SCHED_AUTO)
+        diag(m->c, DIAG_PERF, m->span, "cell %s walks with a kernel per step and value (schedule steps)", m->name);
+    ir_verify(m, "plan");
+    return p;
+}
