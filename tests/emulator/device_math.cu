@@ -297,7 +297,7 @@ KERNEL(k_integers)
     for (int b = 1; b <= 5; b++) {
         out[(b - 1) * 128 + i] = cell_floordiv(a, b);
         out[(b - 1) * 128 + 32 + i] = cell_floormod(a, b);
-        out[(b - 1) * 128 + 64 + i] = cell_floordiv((int64_t)a << 33, -b);
+        out[(b - 1) * 128 + 64 + i] = cell_floordiv(a * ((int64_t)1 << 33), -b);
         out[(b - 1) * 128 + 96 + i] = cell_floormod((int64_t)a, -b);
     }
     double *special = (double *)args.ptr[1];

@@ -22,8 +22,8 @@
 
 static int passed, failed;
 
-static void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void check(bool ok, const char *format, ...)
+static inline void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline void check(bool ok, const char *format, ...)
 {
     if (ok) {
         passed++;
@@ -100,7 +100,7 @@ static cudaError_t launch_on_device(test_kernel kernel, cell_kernel_args &args, 
     return e != cudaSuccess ? e : cudaDeviceSynchronize();
 }
 
-static void launch(const char *name, test_kernel kernel, cell_kernel_args &args, const Shape &shape)
+static inline void launch(const char *name, test_kernel kernel, cell_kernel_args &args, const Shape &shape)
 {
     const cudaError_t e = launch_on_device(kernel, args, shape);
     check(e == cudaSuccess, "%s: %s", name, cudaGetErrorString(e));
@@ -123,7 +123,7 @@ template <class T> struct Array {
 
 static inline bool has_clusters() { return true; }
 
-static void launch(const char *name, test_kernel kernel, cell_kernel_args &args, const Shape &shape)
+static inline void launch(const char *name, test_kernel kernel, cell_kernel_args &args, const Shape &shape)
 {
     char message[256] = "";
     const uint32_t grid[3] = {shape.blocks, 1, 1};
