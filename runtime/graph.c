@@ -13,6 +13,57 @@ enum {
     MAX_WORDS = 8 + CELL_MAX_SIZES + CELL_MAX_LOOPS + CELL_MAX_BUFFERS + GIVEN_WORDS
 };
 
+static void use_ref(const cell_run *run, const cell_ref *ref, unsigned char *used) {
+    if (ref->buffer >= 0 && ref->buffer < run->plan->n_buffers)
+        used[ref->buffer] = 1;
+}
+
+static void use_op(const cell_run *run, const cell_op *op, unsigned char *used) {
+    switch ((cell_op_kind)op->kind) {
+    case CELL_OP_GEMM:
+        use_ref(run, &op->u.gemm.a.at, used);
+        use_ref(run, &op->u.gemm.b.at, used);
+        use_ref(run, &op->u.gemm.c.at, used);
+        break;
+    case CELL_OP_KERNEL:
+        for (int i = 0; i < op->u.kernel.n_refs; i++)
+            use_ref(run, &op->u.kernel.refs[i], used);
+        break;
+    case CELL_OP_COPY:
+        use_ref(run, &op->u.memory.from, used);
+        use_ref(run, &op->u.memory.to, used);
+        break;
+    case CELL_OP_FILL:
+        use_ref(run, &op->u.memory.to, used);
+        break;
+    case CELL_OP_LOOP:
+        break; /* its body follows */
+    }
+}
+
+/* Only the buffers that the loop works on count: one that stays inside the workspace is replayed wherever the
+ * caller's tensors are. */
+static size_t key_of_buffers(const cell_run *run, int at, int64_t *key) {
+    unsigned char used[CELL_MAX_BUFFERS] = {0};
+    size_t words = 0;
+    int end = at + 1 + run->plan->ops[at].u.loop.n_ops;
+    for (int i = at + 1; i < end && i < run->plan->n_ops; i++)
+        use_op(run, &run->plan->ops[i], used);
+    for (int i = 0; i < run->plan->n_buffers; i++)
+        key[words++] = used[i] ? (int64_t)(intptr_t)run->base[i] : 0;
+    return words;
+}
+
+/* Conditions may name arguments that no buffer does. */
+static size_t key_of_args(const cell_run *run, int64_t *key) {
+    uint64_t given[GIVEN_WORDS] = {0};
+    for (int i = 0; i < run->n_args; i++)
+        given[i / 64] |= (uint64_t)(run->args[i] != NULL) << i % 64;
+    for (int i = 0; i < GIVEN_WORDS; i++)
+        key[i] = (int64_t)given[i];
+    return GIVEN_WORDS;
+}
+
 static size_t make_key(const cell_run *run, int at, int64_t *key) {
     size_t words = 0;
     key[words++] = (int64_t)(intptr_t)run->plan;
@@ -24,15 +75,8 @@ static size_t make_key(const cell_run *run, int at, int64_t *key) {
         key[words++] = run->loop[i];
     for (int i = 0; i < run->desc->n_sizes; i++)
         key[words++] = run->sizes[i];
-    for (int i = 0; i < run->plan->n_buffers; i++)
-        key[words++] = (int64_t)(intptr_t)run->base[i];
-    /* Conditions may name arguments that no buffer does. */
-    uint64_t given[GIVEN_WORDS] = {0};
-    for (int i = 0; i < run->n_args; i++)
-        given[i / 64] |= (uint64_t)(run->args[i] != NULL) << i % 64;
-    for (int i = 0; i < GIVEN_WORDS; i++)
-        key[words++] = (int64_t)given[i];
-    return words;
+    words += key_of_buffers(run, at, key + words);
+    return words + key_of_args(run, key + words);
 }
 
 static cell_graph_entry *find(cell_context *ctx, const int64_t *key, size_t words) {

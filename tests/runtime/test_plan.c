@@ -142,6 +142,9 @@ static void graphs(Call *call) {
     EXPECT(toy_counts.replayed == 6 && toy_counts.graphs == 2, "%d replays, %d graphs", toy_counts.replayed,
            toy_counts.graphs);
     EXPECT(toy_counts.recorded == 2 * 2 * 6, "%d pieces recorded", toy_counts.recorded);
+    static Call elsewhere;
+    try_variant(ctx, &elsewhere, size, &variant);
+    EXPECT(toy_counts.replayed == 6, "other pointers replayed %d", toy_counts.replayed);
     try_variant(ctx, call, other, &variant);
     EXPECT(toy_counts.replayed == 6, "other sizes replayed %d", toy_counts.replayed);
     toy_fail_recording = 1;
