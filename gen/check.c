@@ -105,12 +105,13 @@ static const struct { int64_t batch, steps; CaseState state; } case_table[] = {
 };
 static const char *const state_names[] = {"random", "zero", "default"};
 
-static const char *sizes_text(Compiler *c, const Eval *e)
+/* "e79 bias=none D=7 N=5" */
+static const char *sizes_text(Compiler *c, const Module *m, const Eval *e)
 {
     Buf b = {.arena = c->arena};
     buf_f(&b, "%s", e->cell);
-    for (int i = 0; i < c->sets.len; i++)
-        buf_f(&b, " %s=%s", c->sets.data[i].name, c->sets.data[i].value);
+    for (int i = 0; i < m->options.len; i++)
+        buf_f(&b, " %s=%s", m->options.data[i].name, m->options.data[i].value);
     for (int i = 0; i < e->ndims; i++)
         buf_f(&b, " %s=%lld", e->dims[i].name, (long long)e->dims[i].value);
     return b.data;
@@ -172,7 +173,7 @@ static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *as
             s.e = try_sizes(c, ast, m, sizes, nbound + open);
             if (!s.e)
                 continue;
-            s.label = sizes_text(c, s.e);
+            s.label = sizes_text(c, m, s.e);
             const char *error = NULL;
             if (!self && !(self = backends[i]->open(&s, &error))) {
                 tally(&k->tally, false, &s, "%s: %s", backends[i]->name, error);
@@ -268,7 +269,7 @@ static void check_file(CheckRun *k)
         tally(&k->tally, false, &s, "the spec does not compile at the sizes of the vectors");
     for (int i = 0; s.e && backends[i]; i++) {
         const char *error = NULL;
-        s.label = sizes_text(c, s.e);
+        s.label = sizes_text(c, m, s.e);
         void *self = backends[i]->open(&s, &error);
         if (!self) {
             tally(&k->tally, false, &s, "%s: %s", backends[i]->name, error);
