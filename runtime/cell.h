@@ -66,9 +66,9 @@ cell_status cell_context_create(cell_context **ctx, cell_backend_kind backend, i
                                 size_t message_bytes);
 /* Waits for the context's work and frees what it owns; NULL is ignored. The caller's stream stays. */
 void cell_context_destroy(cell_context *ctx);
-/* Later calls run on `stream` (a cudaStream_t, or NULL for the context's own, which is ordered with the legacy
- * default stream); host backends ignore it. The stream used before must still exist: the new one waits for it.
- * On cuda, calls leave the context's device as the thread's current one. */
+/* Later calls run on `stream` (a cudaStream_t, or NULL for the context's own, which is ordered with the
+ * legacy default stream); host backends ignore it. The stream used before must still exist: the new one waits
+ * for it. On cuda, calls leave the context's device as the thread's current one. */
 cell_status cell_context_set_stream(cell_context *ctx, void *stream);
 /* What went wrong in the last failing call on this context; "" if none failed. Owned by the context,
  * overwritten by the next failure. With ctx NULL: a fixed sentence. */

@@ -2,8 +2,8 @@
  * it. The compiler prints one `cell_desc` per instance (a cell at bound dims, options and type); the runtime
  * checks the caller's arguments against it and runs the forward, backward or step plan on the context's
  * backend, or the generated reference C where the backend is `reference`. Everything here is constant after
- * load, and lives as long as any context that it was used with (recorded graphs are found by a plan's address);
- * no function below changes it.
+ * load, and lives as long as any context that it was used with (recorded graphs are found by a plan's
+ * address); no function below changes it.
  *
  * Sizes. A call's `sizes` is an array of desc->n_sizes values: B, T, the run-time dims in declared order,
  * t0 (the number of the first step, 0 unless the cell uses `t`). Bound dims are constants by now. A step call
