@@ -1,0 +1,50 @@
+#!/bin/bash
+# The generated reference against the evaluator: every spec in all its variants at several sizes, then the specs against
+# the vectors that were made elsewhere.
+set -u
+cd "$(dirname "$0")/../.."
+cellc=${CELLC:-build/cellc}
+passed=0 failed=0
+
+# Runs one check and adds up its last line; what failed is shown.
+check() {
+    local out last
+    out=$("$cellc" check "$@" 2>&1)
+    last=$(tail -n 1 <<<"$out")
+    if [[ ! $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ || ${BASH_REMATCH[1]} -eq 0 ]]; then
+        echo "cellc check $*: no result"
+        tail -n 5 <<<"$out"
+        failed=$((failed + 1))
+        return
+    fi
+    passed=$((passed + BASH_REMATCH[1]))
+    failed=$((failed + BASH_REMATCH[2]))
+    if ((BASH_REMATCH[2])); then
+        echo "cellc check $*"
+        grep FAILED <<<"$out" | head -n 5
+    fi
+}
+
+for spec in specs/*.cell; do
+    [[ $spec == specs/std.cell ]] || check "$spec"
+done
+while read -r vector spec settings; do
+    # shellcheck disable=SC2086
+    check "specs/$spec.cell" --vectors "tests/vectors/$vector.vec" $settings
+done <<END
+e79_fixed e79
+e79_none e79 --set bias=none
+e79_input e79 --set bias=input
+e79_input_T1 e79 --set bias=input
+e79_input_T2 e79 --set bias=input
+e0 e0
+e1 e1
+e75_multihead e75
+e88 e88
+gated_delta gated_delta
+gru gru
+lstm lstm
+mingru mingru
+END
+echo "$passed passed, $failed failed"
+exit $((failed > 0))
