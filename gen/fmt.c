@@ -115,13 +115,21 @@ static size_t shown_len(const char *s)
     return n;
 }
 
+static bool is_longer(const char *s, int room)
+{
+    int n = 0;
+    for (; *s && n <= room; s += *s == BREAK ? 2 : 1)
+        n++;
+    return n > room;
+}
+
 /* The mark at which a text too long for `room` columns is broken: the loosest that fits, of these the last. */
 static const char *choose_break(const char *s, size_t room)
 {
     const char *best = NULL;
     size_t n = 0;
-    for (; *s; s += *s == BREAK ? 2 : 1, n++)
-        if (*s == BREAK && (n <= room ? !best || s[1] <= best[1] : !best))
+    for (; *s && (n <= room || !best); s += *s == BREAK ? 2 : 1, n++)
+        if (*s == BREAK && (!best || s[1] <= best[1]))
             best = s;
     return best;
 }
@@ -140,7 +148,7 @@ static void push_part(Fmt *f, int indent, const char *s, size_t len)
 static void put_statement(Fmt *f, const char *s)
 {
     int indent = 4 * f->indent;
-    while (indent + (int)shown_len(s) > LIMIT) {
+    while (is_longer(s, LIMIT - indent)) {
         const char *at = choose_break(s, indent + CONTINUE < LIMIT ? (size_t)(LIMIT - indent) : 20);
         if (!at)
             break;
@@ -657,12 +665,14 @@ static bool comment_inside(const Fmt *f, uint32_t lo, uint32_t hi)
 
 /* ---- equations whose '=' the user aligned stay aligned ---- */
 
-static uint32_t equals_column(const Fmt *f, const Stmt *s)
+/* The column of the '=' of an equation that begins its line; -1 of one that does not. */
+static int64_t equals_column(const Fmt *f, const Stmt *s)
 {
     uint32_t start = s->span.lo;
     while (start > 0 && f->src->text[start - 1] != '\n')
-        start--;
-    return find_char(f, s->name_span.hi, '=') - start;
+        if (!isspace((unsigned char)f->src->text[--start]))
+            return -1;
+    return (int64_t)find_char(f, s->name_span.hi, '=') - start;
 }
 
 static size_t left_width(Fmt *f, const Stmt *s)
@@ -685,11 +695,11 @@ static bool follows_directly(const Fmt *f, const Stmt *before, const Stmt *s)
 static int aligned_run(Fmt *f, const StmtVec *body, int i, size_t *pad)
 {
     int n = 1;
-    uint32_t column = equals_column(f, body->data[i]);
+    int64_t column = equals_column(f, body->data[i]);
     *pad = left_width(f, body->data[i]);
     for (; i + n < body->len && body->data[i + n]->kind == S_EQ; n++) {
         const Stmt *s = body->data[i + n];
-        if (!follows_directly(f, body->data[i + n - 1], s) || equals_column(f, s) != column)
+        if (!follows_directly(f, body->data[i + n - 1], s) || column < 0 || equals_column(f, s) != column)
             break;
         size_t width = left_width(f, s);
         *pad = width > *pad ? width : *pad;

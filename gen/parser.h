@@ -29,6 +29,7 @@ typedef struct Parser {
     Source src;
     Ast *ast;
     void *scanner;
+    char *buffer;                 /* the text as the scanner reads it, malloc'ed */
     uint32_t pos;                 /* the scanner's place in the text */
     uint32_t comment;             /* where the comment it is in began */
     double num;                   /* value of the scanner's last NUMBER */
@@ -53,7 +54,7 @@ typedef struct Parser {
 
 /* lex.l: the scanner. raw_next skips blanks and comments and gives a bison code, 0 at the end; the token lies at
  * [*lo, p->pos). Words come as NAME always. */
-int raw_open(Parser *p);                                         /* false when out of memory */
+bool raw_open(Parser *p);                                        /* false when out of memory */
 void raw_close(Parser *p);
 int raw_next(Parser *p, uint32_t *lo);
 

@@ -44,7 +44,7 @@ uint32_t skip_blank(const Source *src, uint32_t at)
             while (at < src->len && s[at] != '\n')
                 at++;
         } else if (s[at] == '/' && s[at + 1] == '*') {
-            const char *end = strstr(s + at + 2, "*/");   /* a NUL ends the search: the scanner complains later */
+            const char *end = memmem(s + at + 2, src->len - at - 2, "*/", 2);
             if (!end)
                 return (uint32_t)src->len;
             at = (uint32_t)(end - s) + 2;
