@@ -83,10 +83,8 @@ static FIndex *bind_index(Binding *b, const Binder *binder)
         i->extent = fold_extent(b->f, binder->range, b->scope, b->chain);
         i->from = binder->range->span;
         i->how = FROM_STATED;
-        if (i->extent)
-            require_positive(b->f, i->extent, binder->range->span, b->chain);
-        i->failed |= !i->extent;
-        b->eq->failed |= !i->extent;
+        i->failed |= !i->extent || !require_positive(b->f, i->extent, binder->range->span, b->chain);
+        b->eq->failed |= i->failed;
     }
     return i;
 }
@@ -146,7 +144,6 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
 static FExpr *unknown_name(Binding *b, const Expr *e)
 {
     Flat *f = b->f;
-    const char *near = suggest_value(f, b->scope, e->name);
     FnDef *fn = map_get(&f->fns, e->name);
     int op = op_find(e->name);
     if (fn || (op >= 0 && op_table[op].in_language)) {
@@ -165,12 +162,16 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
             BIND_ERROR(b, e->span, "index '%s' is free: it is bound neither on the left nor by a reduction", e->name);
         return bad(b, e);
     }
-    for (const Binding *o = b->outer; o && !near; o = o->outer)
-        if (!e->brackets && scope_find(o->scope, e->name)) {
-            BIND_ERROR(b, e->span, "unknown name '%s': an imported fn sees only its arguments", e->name);
+    if (is_named(b, e->name, "t") || is_named(b, e->name, "T")) {
+        BIND_ERROR(b, e->name_span, "'%s' is the number of %s and has no axes", e->name, *e->name == 't' ? "the step" : "steps");
+        return bad(b, e);
+    }
+    for (const Binding *o = b->outer; o; o = o->outer)
+        if (scope_find(o->scope, e->name)) {
+            BIND_ERROR(b, e->name_span, "unknown name '%s': a fn outside of the cell sees only its arguments", e->name);
             return bad(b, e);
         }
-    BIND_ERROR(b, e->span, near ? "unknown name '%s'; did you mean '%s'?" : "unknown name '%s'", e->name, near);
+    unknown_value(f, b->scope, b->chain, e->name_span, e->name, e->brackets || e->primed ? "value" : "name");
     return bad(b, e);
 }
 
@@ -243,12 +244,14 @@ static FExpr *bind_ref(Binding *b, const Expr *e)
     }
     if (!s)
         return unknown_name(b, e);
-    if (s->kind <= SYM_NUMBER) {
+    if (s->kind <= SYM_NUMBER && !s->failed) {
         BIND_ERROR(b, e->name_span, "'%s' is %s and has no axes", e->name, kind_name(s->kind));
         FLAT_NOTE(b->f, s->span, "'%s' is declared here", e->name);
         s->used = true;
         return bad(b, e);
     }
+    if (s->kind <= SYM_NUMBER)
+        return bad(b, e);
     return bind_value(b, e, s, e->brackets);
 }
 
@@ -646,10 +649,10 @@ static bool order_is_misleading(Binding *b, const Equation *eq)
         for (int i = 0; i < b->nimplicit; i++)
             for (int j = 0; j < lhs->len; j++)
                 if (lhs->data[j].name == b->implicit_index[i]->name && j != i) {
-                    BIND_ERROR(b, b->implicit_index[i]->span, "index '%s' appears as number %d here, so it stands for axis "
-                               "%d of '%s', but the next value calls axis %d so", lhs->data[j].name, i + 1, i + 1, t->name,
-                               j + 1);
-                    FLAT_NOTE(b->f, lhs->data[j].span, "axis %d is called '%s' here", j + 1, lhs->data[j].name);
+                    BIND_ERROR(b, b->implicit_index[i]->span, "index '%s' stands for axis %d of '%s', as indices of an initial "
+                               "value count in the order in which they appear, but for axis %d on the left of %s'",
+                               lhs->data[j].name, i + 1, t->name, j + 1, t->name);
+                    FLAT_NOTE(b->f, lhs->data[j].span, "'%s' is axis %d here", lhs->data[j].name, j + 1);
                     return true;
                 }
     }
@@ -710,13 +713,13 @@ static void report_cycle(Flat *f, const Visits *stack, Symbol *back, Span use)
     for (int i = from; i < stack->len; i++)
         buf_f(&text, "%s%s -> ", stack->data[i].sym->name, stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
     buf_f(&text, "%s%s", back->name, back->kind == SYM_NEXT ? "'" : "");
-    const char *prime = back->kind == SYM_NEXT ? "'" : "";
+    const char *name = quoted_name(f, back->name, back->kind == SYM_NEXT);
     Span where = back->equations.len ? back->equations.data[0]->stmt->name_span : back->span;
-    FLAT_ERROR(f, back->chain, where, "'%s%s' depends on itself: %s", back->name, prime, text.data);
+    FLAT_ERROR(f, back->chain, where, "%s depends on itself: %s", name, text.data);
     for (int i = from + 1; i < stack->len && i < from + 8; i++)
-        FLAT_NOTE(f, stack->data[i].use, "'%s%s' is used here", stack->data[i].sym->name,
-                  stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
-    FLAT_NOTE(f, use, "'%s%s' is used here", back->name, prime);
+        FLAT_NOTE(f, stack->data[i].use, "%s is used here",
+                  quoted_name(f, stack->data[i].sym->name, stack->data[i].sym->kind == SYM_NEXT));
+    FLAT_NOTE(f, use, "%s is used here", name);
 }
 
 static bool next_dep(Visit *v, Dep *out)

@@ -27,8 +27,8 @@ typedef struct Binding {
  * diagnosed. */
 void bind_symbols(Flat *f, SymbolVec *symbols, const Binding *outer);
 
-/* Extents are at least 1: an error where that cannot be, a check at the call where it is not certain. */
-void require_positive(Flat *f, const Poly *extent, Span span, const CallSite *chain);
+/* Extents are at least 1: an error (and false) where that cannot be, a check at the call where it is not certain. */
+bool require_positive(Flat *f, const Poly *extent, Span span, const CallSite *chain);
 bool poly_is_small(const Poly *p);
 
 #endif

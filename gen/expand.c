@@ -79,6 +79,52 @@ const char *suggest_value(Flat *f, const Scope *scope, const char *name)
     return suggest(name, names.data, names.len);
 }
 
+static SymbolKind data_kind(StmtKind k)
+{
+    return k == S_INPUT ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
+}
+
+void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name, const char *what)
+{
+    const Mention *m = map_get(&f->mentions, name);
+    const char *near = suggest_value(f, scope, name);
+    bool in_cell = false;
+    for (const Scope *s = scope; s; s = s->outer)
+        in_cell |= s == f->scope;
+    if (m && in_cell && f->lost)
+        return;
+    if (m && in_cell && m->inside == S_WHEN)
+        FLAT_ERROR(f, chain, span, "'%s' is only defined in a branch of a when that is not taken", name);
+    else if (m && in_cell && m->inside == S_REPEAT)
+        FLAT_ERROR(f, chain, span, "'%s' is local to the repeat that defines it", name);
+    else if (m && in_cell && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_OUTPUT)
+        FLAT_ERROR(f, chain, span, "'%s' is %s, but a constant is needed here", name, kind_name(data_kind(m->stmt->kind)));
+    else if (near)
+        FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
+    else
+        FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
+                   strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");
+    if (m && in_cell && (m->inside || m->stmt->kind != S_EQ))
+        FLAT_NOTE(f, m->stmt->name_span, "it is %s here", m->stmt->kind == S_EQ ? "defined" : "declared");
+}
+
+static void find_mentions(Flat *f, const StmtVec *body, StmtKind inside)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        bool named = s->kind != S_FN && s->kind != S_WHEN && s->kind != S_REPEAT && s->name && !s->primed;
+        if (named && !map_get(&f->mentions, s->name)) {
+            Mention *m = arena_alloc(f->c->arena, sizeof *m);
+            *m = (Mention){ s, s->kind == S_CARRY ? 0 : inside };
+            map_put(f->c->arena, &f->mentions, s->name, m);
+        }
+        if (s->kind == S_WHEN || s->kind == S_REPEAT) {
+            find_mentions(f, &s->body, s->kind);
+            find_mentions(f, &s->other, s->kind);
+        }
+    }
+}
+
 const char *kind_name(SymbolKind k)
 {
     switch (k) {
@@ -126,6 +172,7 @@ static bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain)
     if (old) {
         FLAT_ERROR(f, chain, s->span, "'%s' is already the name of %s", s->name, kind_name(old->kind));
         FLAT_NOTE(f, old->span, "'%s' is declared here", s->name);
+        old->failed = true;
         return false;
     }
     map_put(f->c->arena, &scope->names, s->name, s);
@@ -273,6 +320,8 @@ static void flatten(Flat *f, const StmtVec *body, Scope *scope, const CallSite *
         if (s->kind == S_WHEN) {
             if (s->value && fold_condition(f, s->value, scope, chain, &taken))
                 flatten(f, taken ? &s->body : &s->other, scope, chain, live);
+            else
+                f->lost = true;
         } else if (s->kind != S_DIM && s->kind != S_CONST && s->kind != S_OPTION) {
             vec_push(f->c->arena, live, s);
         }
@@ -322,7 +371,7 @@ static void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, 
             d->failed = true;
             continue;
         }
-        require_positive(f, axes[i], spans[i], chain);
+        d->failed |= !require_positive(f, axes[i], spans[i], chain);
         elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
     }
     if (elements > MAX_ELEMENTS) {
@@ -347,8 +396,10 @@ static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, cons
     Constant v[2];
     memcpy(t->init_arg, in->defaults, sizeof t->init_arg);
     if (e->args.len < in->min || e->args.len > in->max) {
-        FLAT_ERROR(f, NULL, e->span, "initialiser '%s' takes %d to %d numbers, but %d %s given", in->name, in->min, in->max,
-                   e->args.len, e->args.len == 1 ? "is" : "are");
+        const char *count = in->max == 0 ? "no numbers" : in->min < in->max ? intern_f(f->c, "%d to %d numbers", in->min, in->max)
+                          : intern_f(f->c, "%d number%s", in->max, in->max == 1 ? "" : "s");
+        FLAT_ERROR(f, NULL, e->span, "initialiser '%s' takes %s, but %d %s given", in->name, count, e->args.len,
+                   e->args.len == 1 ? "is" : "are");
         return;
     }
     for (int i = 0; i < e->args.len; i++)
@@ -419,11 +470,6 @@ static void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *bod
     vec_push(f->c->arena, &target->equations, e);
 }
 
-static SymbolKind data_kind(StmtKind k)
-{
-    return k == S_INPUT ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
-}
-
 static void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
 {
     static const TensorKind kinds[] = { T_INPUT, T_PARAM, T_STATE, T_OUTPUT };
@@ -490,6 +536,12 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
 
 /* ---- equations ---- */
 
+/* 'x', but x' as it is: a prime in quotes is hard to read. */
+const char *quoted_name(Flat *f, const char *name, bool primed)
+{
+    return intern_f(f->c, primed ? "%s'" : "'%s'", name);
+}
+
 static bool target_is_wrong(Flat *f, const Stmt *s, const Symbol *t, const CallSite *chain)
 {
     if (s->primed) {
@@ -502,11 +554,13 @@ static bool target_is_wrong(Flat *f, const Stmt *s, const Symbol *t, const CallS
     }
     if (t->kind == SYM_OUTPUT || (t->kind == SYM_DEF && !t->next && !t->declared))
         return false;
-    if (t->next)
-        FLAT_ERROR(f, chain, s->name_span, "'%s' is a %s: give its next value, '%s''", s->name,
+    if (t->next) {
+        FLAT_ERROR(f, chain, s->name_span, "'%s' is a %s: give its next value, %s'", s->name,
                    t->kind == SYM_STATE ? "state" : "carry", s->name);
-    else
+        t->next->failed = true;
+    } else {
         FLAT_ERROR(f, chain, s->name_span, "'%s' is %s and cannot be assigned", s->name, kind_name(t->kind));
+    }
     FLAT_NOTE(f, t->span, "'%s' is declared here", s->name);
     return true;
 }
@@ -532,6 +586,8 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
         FLAT_NOTE(f, outer->span, "'%s' is declared here", s->name);
         return;
     }
+    if (!t && s->primed && f->lost)
+        return;
     if (!t && s->primed) {
         const char *near = suggest_value(f, scope, s->name);
         FLAT_ERROR(f, chain, s->name_span, near ? "there is no state '%s'; did you mean '%s'?" : "there is no state '%s'",
@@ -551,7 +607,7 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
     if (s->primed)
         t = t->next;
     if (t->equations.len && !(has_constant_index(s) && has_constant_index(t->equations.data[0]->stmt))) {
-        FLAT_ERROR(f, chain, s->name_span, "'%s%s' is defined twice", s->name, s->primed ? "'" : "");
+        FLAT_ERROR(f, chain, s->name_span, "%s is defined twice", quoted_name(f, s->name, s->primed));
         FLAT_NOTE(f, t->equations.data[0]->stmt->name_span, "the first definition is here");
         return;
     }
@@ -587,8 +643,10 @@ static void carries_in_when(Flat *f, const StmtVec *body, bool in_when, const Ca
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
-        if (s->kind == S_CARRY && in_when)
+        if (s->kind == S_CARRY && in_when) {
             FLAT_ERROR(f, chain, s->span, "a carry stands directly in its repeat, not in a when");
+            f->lost = true;
+        }
         if (s->kind == S_WHEN) {
             carries_in_when(f, &s->body, true, chain);
             carries_in_when(f, &s->other, true, chain);
@@ -619,7 +677,7 @@ static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const Call
         if (s->init)
             add_equation(f, c.now, s, s->init, scope, chain);
         else
-            FLAT_ERROR(f, chain, s->span, "carry '%s' needs an initial value: 'carry %s[...] = ...;'", s->name, s->name);
+            FLAT_ERROR(f, chain, s->span, "carry '%s' needs an initial value: carry %s[...] = ...;", s->name, s->name);
         c.now->failed |= !s->init;
         vec_push(f->c->arena, carries, c);
     }
@@ -647,7 +705,7 @@ static void one_iteration(Flat *f, const Stmt *s, Scope *outer, int64_t n, const
         Symbol *next = c->now->next;
         if (!next->equations.len && !next->failed) {
             if (n == 0)
-                FLAT_ERROR(f, chain, c->decl->name_span, "carry '%s' gets no next value: write '%s'[...] = ...;' in the "
+                FLAT_ERROR(f, chain, c->decl->name_span, "carry '%s' gets no next value: write %s'[...] = ...; in the "
                            "repeat", c->decl->name, c->decl->name);
             next->failed = true;
         }
@@ -659,6 +717,8 @@ static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, 
 {
     Carries carries = { 0 };
     int64_t steps;
+    bool lost = f->lost;
+    f->lost = true;
     if (s->lhs.len != 1 || !s->lhs.data[0].name || !s->lhs.data[0].range)
         return;
     const Binder *b = &s->lhs.data[0];
@@ -676,6 +736,7 @@ static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, 
         FLAT_ERROR(f, chain, b->range->span, "a repeat makes from 0 to %d iterations, not %lld", MAX_STEPS, (long long)steps);
         return;
     }
+    f->lost = lost;
     carries_in_when(f, &s->body, false, chain);
     start_carries(f, &s->body, scope, chain, &carries, out);
     for (int64_t n = 0; n < steps && f->nodes < MAX_FLAT_NODES && f->c->errors < 50; n++)
@@ -854,7 +915,7 @@ static void missing_values(Flat *f)
         if (s->kind == SYM_OUTPUT)
             FLAT_ERROR(f, NULL, s->span, "output '%s' gets no value", s->name);
         else if (s->kind == SYM_NEXT)
-            FLAT_ERROR(f, NULL, s->span, "state '%s' gets no next value: write '%s'%s = ...;'", s->name, s->name,
+            FLAT_ERROR(f, NULL, s->span, "state '%s' gets no next value: write %s'%s = ...;", s->name, s->name,
                        s->rank ? "[...]" : "");
     }
 }
@@ -883,6 +944,7 @@ Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
     f->scope = arena_alloc(c->arena, sizeof *f->scope);
     map_put(c->arena, &f->files, intern(c, c->sources.data[ast->file].path), &f->files);
     top_level(f, ast, false);
+    find_mentions(f, &cell->body, 0);
     expand_body(f, &cell->body, f->scope, NULL, &f->symbols);
     check_settings(f, c->dims.data, c->dims.len, true);
     check_settings(f, c->sets.data, c->sets.len, false);

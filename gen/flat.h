@@ -160,6 +160,9 @@ struct Scope {
     Instance *owner;
 };
 
+/* A name that the cell's text declares or defines, and in which construct. */
+typedef struct Mention { const Stmt *stmt; StmtKind inside; } Mention;
+
 typedef struct FnDef { const Stmt *fn; Scope *scope; bool imported; } FnDef;
 
 struct Flat {
@@ -177,6 +180,8 @@ struct Flat {
     int nodes;
     bool too_large;
     NameMap index_ids;            /* "name" -> list of ids, see resolve */
+    NameMap mentions;             /* -> Mention: what the cell's text defines anywhere, also where it is dropped */
+    bool lost;                    /* a when or repeat could not be expanded: its names are missing for that reason */
 };
 
 /* diagnostics with the chain of calls; notes follow with diag() */
@@ -192,10 +197,13 @@ struct Flat {
 Symbol *scope_find(const Scope *s, const char *name);
 Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instance *owner);
 const char *kind_name(SymbolKind k);              /* "an input" */
+const char *quoted_name(Flat *f, const char *name, bool primed);
 const char *unique_ir_name(Flat *f, const char *base);
 /* Declares the statements of a body in scope and collects its equations; repeats are unrolled. New values go to *out. */
 void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, SymbolVec *out);
 const char *suggest_value(Flat *f, const Scope *scope, const char *name);
+/* Reports a name that is not in scope, saying why if the cell's text tells; silent when an earlier error explains it. */
+void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name, const char *what);
 
 /* fold.c: values known while compiling. Errors are reported; false then. */
 bool fold_constant(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, Constant *out);

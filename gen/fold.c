@@ -30,8 +30,7 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
 {
     Symbol *s = is_bare(e) ? scope_find(scope, e->name) : NULL;
     if (!s) {
-        const char *near = suggest_value(f, scope, e->name);
-        FLAT_ERROR(f, chain, e->span, near ? "unknown name '%s'; did you mean '%s'?" : "unknown name '%s'", e->name, near);
+        unknown_value(f, scope, chain, e->span, e->name, "name");
         return false;
     }
     s->used = true;
@@ -199,7 +198,7 @@ bool fold_condition(Flat *f, const Expr *e, const Scope *scope, const CallSite *
         return false;
     if (v.is_name || !logical) {
         FLAT_ERROR(f, chain, e->span, "a condition is needed here, such as '%s == %s'",
-                   v.is_name && e->name ? e->name : "N", v.is_name ? v.name : "64");
+                   e->name ? e->name : "N", v.is_name ? v.name : "64");
         return false;
     }
     *out = v.num != 0;
@@ -249,8 +248,7 @@ static const Poly *extent_name(Flat *f, const Expr *e, const Scope *scope, const
         return s->failed ? NULL : s->size;
     }
     if (!s) {
-        const char *near = suggest_value(f, scope, e->name);
-        FLAT_ERROR(f, chain, e->span, near ? "unknown dim '%s'; did you mean '%s'?" : "unknown dim '%s'", e->name, near);
+        unknown_value(f, scope, chain, e->span, e->name, "dim");
         return NULL;
     }
     if (!fold_name(f, e, scope, chain, &v))

@@ -35,7 +35,7 @@ static const char *source_text(Flat *f, Span s)
 
 static const char *shown(Flat *f, const Symbol *s)
 {
-    return s->kind == SYM_NEXT ? intern_f(f->c, "%s'", s->name) : s->name;
+    return quoted_name(f, s->name, s->kind == SYM_NEXT);
 }
 
 
@@ -58,16 +58,18 @@ static void add_check(Flat *f, const Poly *nonneg, Span span, const char *text)
     vec_push(f->c->arena, &f->m->checks, c);
 }
 
-void require_positive(Flat *f, const Poly *extent, Span span, const CallSite *chain)
+bool require_positive(Flat *f, const Poly *extent, Span span, const CallSite *chain)
 {
     const Poly *spare = minus_one(f, extent);
     if (poly_nonneg(spare))
-        return;
-    if (extent->is_const || poly_nonneg(negative(f, extent)))
+        return true;
+    bool never = extent->is_const || poly_nonneg(negative(f, extent));
+    if (never)
         FLAT_ERROR(f, chain, span, "the extent '%s' is %s, but an extent is at least 1", source_text(f, span),
                    poly_text(f, extent));
     else
-        add_check(f, spare, span, intern_f(f->c, "the extent %s must be at least 1", source_text(f, span)));
+        add_check(f, spare, span, intern_f(f->c, "the extent '%s' must be at least 1", source_text(f, span)));
+    return !never;
 }
 
 /* ---- ranges and shapes ---- */
@@ -106,7 +108,7 @@ static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, c
     }
     if (i->extent == extent || i->how == FROM_STATED || guarded)
         return;
-    WALK_ERROR(w, at, at->span, "index '%s' runs over %s, but axis %d of '%s' has extent %s", i->name,
+    WALK_ERROR(w, at, at->span, "index '%s' runs over %s, but axis %d of %s has extent %s", i->name,
                poly_text(f, i->extent), axis + 1, array, poly_text(f, extent));
     note_origin(f, i);
     i->failed = true;
@@ -121,15 +123,20 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
     w->eq->failed = true;
     const char *name = shown(f, s);
     if (s->rank == 0)
-        WALK_ERROR(w, x, x->span, "'%s' has no axes, but %d ind%s given", name, x->nargs,
+        WALK_ERROR(w, x, x->span, "%s has no axes, but %d ind%s given", name, x->nargs,
                    x->nargs == 1 ? "ex is" : "ices are");
     else if (!x->brackets)
-        WALK_ERROR(w, x, x->span, "'%s' has %d ax%s and stands here without indices: write '%s[...]'", name, s->rank,
-                   s->rank == 1 ? "is" : "es", x->kind == F_CALL ? intern_f(f->c, "%s(...)", name) : name);
+        WALK_ERROR(w, x, x->span, "%s has %d ax%s and stands here without indices: write %s%s[...]", name, s->rank,
+                   s->rank == 1 ? "is" : "es", s->name, x->kind == F_CALL ? "(...)" : s->kind == SYM_NEXT ? "'" : "");
     else
-        WALK_ERROR(w, x, x->span, "'%s' has %d ax%s, but %d ind%s given", name, s->rank, s->rank == 1 ? "is" : "es",
+        WALK_ERROR(w, x, x->span, "%s has %d ax%s, but %d ind%s given", name, s->rank, s->rank == 1 ? "is" : "es",
                    x->nargs, x->nargs == 1 ? "ex is" : "ices are");
-    FLAT_NOTE(f, s->span, "'%s' is %s here", s->name, s->kind == SYM_DEF ? "defined" : "declared");
+    if (s->kind == SYM_SCALAR_ARG)
+        FLAT_NOTE(f, s->scalar->span, "'%s' is this number; arrays are passed by name or as a slice, x[h,:]", s->name);
+    else
+        FLAT_NOTE(f, s->span, "'%s' is %s here", s->name, s->kind == SYM_DEF ? "defined" : "declared");
+    if (s->kind == SYM_SCALAR_ARG || s->kind == SYM_ARRAY_ARG)
+        ((Symbol *)(uintptr_t)s)->failed = true;
     return false;
 }
 
@@ -163,7 +170,7 @@ static void infer_array_param(Walk *w, Symbol *p)
     const Symbol *base = p->base;
     p->failed |= base->failed || (base->rank && !base->axes);
     if (!p->failed && p->fixed && p->nfixed != base->rank) {
-        FLAT_ERROR(f, site->outer, site->span, "'%s' has %d ax%s, but %d %s given", shown(f, base), base->rank,
+        FLAT_ERROR(f, site->outer, site->span, "%s has %d ax%s, but %d %s given", shown(f, base), base->rank,
                    base->rank == 1 ? "is" : "es", p->nfixed, p->nfixed == 1 ? "is" : "are");
         FLAT_NOTE(f, base->span, "'%s' is declared here", base->name);
         p->failed = true;
@@ -261,7 +268,7 @@ static void declared_ranges(Walk *w, Equation *eq)
     Flat *f = w->f;
     Symbol *t = eq->target;
     if (eq->nlhs != t->rank) {
-        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "'%s' has %d ax%s, but %d ind%s given", shown(f, t), t->rank,
+        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "%s has %d ax%s, but %d ind%s given", shown(f, t), t->rank,
                    t->rank == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");
         FLAT_NOTE(f, t->span, "'%s' is declared here", t->name);
         eq->failed = true;
@@ -272,7 +279,7 @@ static void declared_ranges(Walk *w, Equation *eq)
         if (!x)
             continue;
         if (x->how == FROM_STATED && x->extent != t->axes[i]) {
-            FLAT_ERROR(f, eq->chain, x->span, "index '%s' runs over %s, but axis %d of '%s' has extent %s", x->name,
+            FLAT_ERROR(f, eq->chain, x->span, "index '%s' runs over %s, but axis %d of %s has extent %s", x->name,
                        poly_text(f, x->extent), i + 1, shown(f, t), poly_text(f, t->axes[i]));
             FLAT_NOTE(f, t->axis_spans[i], "'%s' is declared here", t->name);
             eq->failed = true;
@@ -310,20 +317,20 @@ static bool pieces_agree(Flat *f, Symbol *s, const Equation *eq)
 {
     const Equation *first = s->equations.data[0];
     if (eq->nlhs != first->nlhs) {
-        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "'%s' has %d ax%s, but %d ind%s given", shown(f, s), first->nlhs,
+        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "%s has %d ax%s, but %d ind%s given", shown(f, s), first->nlhs,
                    first->nlhs == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");
         FLAT_NOTE(f, first->stmt->name_span, "another part of '%s' is here", s->name);
         return false;
     }
     for (int i = 0; i < eq->nlhs; i++) {
         if (!eq->lhs[i] != !first->lhs[i]) {
-            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "all parts of '%s' must have their constant indices on the same "
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "all parts of %s must have their constant indices on the same "
                        "axes", shown(f, s));
             FLAT_NOTE(f, first->stmt->name_span, "another part of '%s' is here", s->name);
             return false;
         }
         if (eq->lhs[i] && eq->lhs[i]->extent != first->lhs[i]->extent) {
-            FLAT_ERROR(f, eq->chain, eq->lhs[i]->span, "index '%s' runs over %s, but in another part of '%s' this axis has "
+            FLAT_ERROR(f, eq->chain, eq->lhs[i]->span, "index '%s' runs over %s, but in another part of %s this axis has "
                        "extent %s", eq->lhs[i]->name, poly_text(f, eq->lhs[i]->extent), shown(f, s),
                        poly_text(f, first->lhs[i]->extent));
             FLAT_NOTE(f, first->lhs[i]->span, "the other part is here");
@@ -356,7 +363,7 @@ static const char *place_text(Flat *f, const Symbol *s, const Equation *like, in
             at[i] = place % s->axes[i]->value;
             place /= s->axes[i]->value;
         }
-    buf_f(&b, "%s[", shown(f, s));
+    buf_f(&b, "%s%s[", s->name, s->kind == SYM_NEXT ? "'" : "");
     for (int i = 0; i < like->nlhs; i++)
         if (like->lhs[i])
             buf_f(&b, "%s%s", i ? "," : "", like->lhs[i]->name);
@@ -376,8 +383,8 @@ static bool covers(Flat *f, Symbol *s)
         if (first->lhs[i])
             continue;
         if (!s->axes[i]->is_const || s->axes[i]->value > MAX_PLACES || places * s->axes[i]->value > MAX_PLACES) {
-            FLAT_ERROR(f, first->chain, first->stmt->name_span, s->axes[i]->is_const ? "'%s' has too many places for constant "
-                       "indices on the left" : "constant indices on the left of '%s' need an axis whose extent is known "
+            FLAT_ERROR(f, first->chain, first->stmt->name_span, s->axes[i]->is_const ? "%s has too many places for constant "
+                       "indices on the left" : "constant indices on the left of %s need an axis whose extent is known "
                        "while compiling", shown(f, s));
             FLAT_NOTE(f, s->axis_spans[i], "the extent of axis %d is %s", i + 1, poly_text(f, s->axes[i]));
             return false;
@@ -389,11 +396,11 @@ static bool covers(Flat *f, Symbol *s)
         const Equation *eq = s->equations.data[k];
         int64_t at = place_of(s, eq);
         if (at < 0) {
-            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "a constant index of '%s' is outside of its axis", shown(f, s));
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "a constant index of %s is outside of its axis", shown(f, s));
             return false;
         }
         if (seen[at]) {
-            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "'%s' is defined twice", place_text(f, s, eq, at));
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "%s is defined twice", place_text(f, s, eq, at));
             FLAT_NOTE(f, seen[at]->stmt->name_span, "the first definition is here");
             return false;
         }
@@ -401,7 +408,7 @@ static bool covers(Flat *f, Symbol *s)
     }
     for (int64_t at = 0; at < places; at++)
         if (!seen[at]) {
-            FLAT_ERROR(f, first->chain, first->stmt->name_span, "'%s' gets no value", place_text(f, s, first, at));
+            FLAT_ERROR(f, first->chain, first->stmt->name_span, "%s gets no value", place_text(f, s, first, at));
             return false;
         }
     return true;
@@ -515,6 +522,39 @@ static bool proved(const Walk *w, const IxExpr *e, int from, int depth)
     return false;
 }
 
+/* Could it hold for sizes that someone would use? It is tried on some with every dim above 1. */
+static bool may_be_nonneg(const Module *m, const Poly *p)
+{
+    int64_t dims[MAX_DIMS];
+    uint64_t random = 1;
+    for (int round = 0; round < 64; round++) {
+        for (int i = 0; i < MAX_DIMS; i++) {
+            random = random * 6364136223846793005ull + 1442695040888963407ull;
+            dims[i] = (int64_t)2 << (random >> 60);
+        }
+        if (poly_eval(m, p, dims) >= 0)
+            return true;
+    }
+    return false;
+}
+
+/* p >= 0 as a comparison without minus signs: N <= D. */
+static const char *comparison_text(Flat *f, const Poly *p)
+{
+    const Poly *minus = poly_const(f->m, 0), *one = poly_const(f->m, 1);
+    for (int i = 0; i < p->nterms; i++)
+        if (p->terms[i].coef < 0) {
+            const Poly *term = poly_const(f->m, -p->terms[i].coef);
+            for (int k = 0; k < p->terms[i].natoms; k++) {
+                PolyTerm atom = { .coef = 1, .natoms = 1, .atoms = &p->terms[i].atoms[k] };
+                Poly single = { .nterms = 1, .terms = &atom };
+                term = poly_mul(f->m, term, poly_mul(f->m, one, &single));
+            }
+            minus = poly_add(f->m, minus, term);
+        }
+    return intern_f(f->c, "%s <= %s", poly_text(f, minus), poly_text(f, poly_add(f->m, p, minus)));
+}
+
 /* A condition on dims alone from which e >= 0 follows; NULL when there is none that could hold. */
 static const Poly *sufficient(const Walk *w, const IxExpr *e)
 {
@@ -525,7 +565,7 @@ static const Poly *sufficient(const Walk *w, const IxExpr *e)
         touched |= share_atom(e, w->fact[i], &ca, &cb);
     for (int i = touched ? 0 : -1; i < w->nfacts; i++) {
         const IxExpr *rest = i < 0 ? e : less_fact(f, e, w->fact[i]);
-        if (ix_range(f->m, rest, &lo, &hi) && !lo->is_const && !poly_nonneg(minus_one(f, negative(f, lo))))
+        if (ix_range(f->m, rest, &lo, &hi) && !lo->is_const && may_be_nonneg(f->m, lo))
             return lo;
     }
     return NULL;
@@ -541,15 +581,15 @@ static void report_bound(const Walk *w, const Reach *r, const IxExpr *ix, bool a
     const char *extent = poly_text(f, r->array->axes[r->axis]);
     bool known = ix_range(f->m, ix, &lo, &hi);
     if (known && !above)
-        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' of '%s' reaches %s, below 0", text, array, poly_text(f, lo));
+        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' of %s reaches %s, below 0", text, array, poly_text(f, lo));
     else if (known)
-        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' reaches %s, but axis %d of '%s' ends at %s", text,
+        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' reaches %s, but axis %d of %s ends at %s", text,
                    poly_text(f, hi), r->axis + 1, array, poly_text(f, minus_one(f, r->array->axes[r->axis])));
     else
-        WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of '%s' %s", text, array,
+        WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of %s %s", text, array,
                    above ? "stays below its extent" : "is never below 0");
     if (r->array->axis_spans)
-        FLAT_NOTE(f, r->array->axis_spans[r->axis], "axis %d of '%s' has extent %s", r->axis + 1, array, extent);
+        FLAT_NOTE(f, r->array->axis_spans[r->axis], "axis %d of %s has extent %s", r->axis + 1, array, extent);
 }
 
 static void require_bound(const Walk *w, const Reach *r, const IxExpr *ix, const IxExpr *nonneg, bool above)
@@ -563,9 +603,8 @@ static void require_bound(const Walk *w, const Reach *r, const IxExpr *ix, const
         w->eq->failed = true;
         return;
     }
-    add_check(f, check, r->arg->span, intern_f(f->c, "index %s of %s must %s, so %s must not be negative",
-              source_text(f, r->arg->span), shown(f, r->array), above ? "stay inside its axis" : "not go below 0",
-              poly_text(f, check)));
+    add_check(f, check, r->arg->span, intern_f(f->c, "index '%s' of %s %s only if %s", source_text(f, r->arg->span),
+              shown(f, r->array), above ? "stays inside its axis" : "is never below 0", comparison_text(f, check)));
 }
 
 static void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Symbol *array, int axis)
@@ -949,13 +988,13 @@ static void check_symbol(Walk *w, Symbol *s)
                 give_id(w->f, eq->lhs[i]);
         check(w, eq->value);
         if (k && (eq->value->type == TY_BOOL) != (s->type == TY_BOOL) && !eq->failed) {
-            WALK_ERROR(w, eq->value, eq->value->span, "this part of '%s' is a %s, but the first is not", shown(w->f, s),
+            WALK_ERROR(w, eq->value, eq->value->span, "this part of %s is a %s, but the first is not", shown(w->f, s),
                        eq->value->type == TY_BOOL ? "condition" : "number");
             eq->failed = true;
         }
         s->type = eq->value->type;
         if (s->declared)
-            need_number(w, eq->value, intern_f(w->f->c, "'%s'", shown(w->f, s)));
+            need_number(w, eq->value, shown(w->f, s));
         s->failed |= eq->failed;
     }
     w->eq = around;
