@@ -46,5 +46,21 @@ gru gru
 lstm lstm
 mingru mingru
 END
+
+# The equations in each file's own header, as a spec: every line that is indented by three spaces ends in ';'. One header
+# has an index r and a value r.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for vector in tests/vectors/*.vec; do
+    name=$(basename "$vector" .vec)
+    {
+        echo "cell $name {"
+        sed -n 's/^# sizes: //p' "$vector" | tr ' ' '\n' | sed -nE 's/^([A-SU-Z]|[A-Z]{2,})=([0-9]+)$/dim \1 = \2;/p' | grep -v '^dim B '
+        sed -n 's/^#   //p' "$vector" | sed -E 's, *//.*,,; s/$/;/' | sed -E 's/\[r([]:,])/[rr\1/g'
+        echo "}"
+    } >"$work/$name.cell"
+    check "$work/$name.cell" --vectors "$vector"
+done
+
 echo "$passed passed, $failed failed"
 exit $((failed > 0))
