@@ -62,10 +62,7 @@ static bool narrow(Dtype t)
     return t == DT_BF16 || t == DT_F16;
 }
 
-/* What tensor an array is the root of, and in which list; NULL when none. */
-typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV, ROOT_DPARAM_INIT } RootKind;
-
-static RootKind root_kind(const Module *m, NodeId id, TensorId *of)
+RootKind root_kind(const Module *m, NodeId id, TensorId *of)
 {
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
@@ -604,8 +601,26 @@ static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
     return p->is_alias[id] || (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id));
 }
 
+/* Arrays that a product reads or writes keep rows of their own. */
+static bool *product_operands(Plan *p, const Phasing *s)
+{
+    bool *in = per(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Gemm g;
+        NodeId factor[2];
+        if (!s->needed[id] || !contraction_of(p, id, s->g->phase[id] == PHASE_DURING, &g, factor))
+            continue;
+        in[id] = true;
+        for (int i = 0; i < s->uses[id].len; i++)
+            if (!s->uses[id].data[i].read.is_tensor)
+                in[s->uses[id].data[i].read.id] = true;
+    }
+    return in;
+}
+
 static void mark_cats(Plan *p, const Phasing *s)
 {
+    const bool *product = product_operands(p, s);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Piece pieces[32];
         if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id])
@@ -613,7 +628,7 @@ static void mark_cats(Plan *p, const Phasing *s)
         int n = cat_pieces(p->m, id, pieces, 32);
         bool ok = n > 1;
         for (int i = 0; i < n && ok; i++)
-            ok = !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
+            ok = !product[pieces[i].array] && !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok)
             continue;
@@ -749,6 +764,15 @@ static void finish_cats(Plan *p, Program *pr)
     }
 }
 
+/* A learned initial state passes its adjoint on to params. */
+static bool uses_dinit(const Plan *p, TensorId state)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (p->m->tensors.data[t].kind == T_DINIT && p->m->tensors.data[t].of == state)
+            return true;
+    return false;
+}
+
 /* The states before each step, which products read, and what steps carries. */
 static void carry_storage(Plan *p)
 {
@@ -770,11 +794,11 @@ static void carry_storage(Plan *p)
         const Poly *n = tensor_elements(m, t);
         Program *f = &p->program[FORWARD], *bw = &p->program[BACKWARD];
         if (p->schedule == SCHED_TILE) {
-            const Poly *k = poly_const(m, p->interval), *one = poly_const(m, 1);
-            const Poly *chunks = poly_div(m, poly_add(m, poly_dim(m, ATOM_T), poly_sub(m, k, one)), k);
-            (void)chunks;             /* ceil(T/K): emit_plan prints it, a polynomial cannot */
             f->checkpoint[t] = bw->checkpoint[t] =
                 add_buffer(p, intern_f(m->c, "%s checkpoints", name), p->compute, poly_mul(m, b, n), true, false);
+            p->buffers.data[f->checkpoint[t]].per_steps = p->interval;
+            if (uses_dinit(p, t))
+                bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s0", name), p->compute, poly_mul(m, b, n), false, true);
             continue;
         }
         f->initial[t] = bw->initial[t] =
@@ -906,6 +930,10 @@ static void split_roots(Plan *p)
     }
     for (TensorId t = 0; t < m->tensors.len; t++) {
         m->output.data[t] = split_root(p, m->output.data[t], read);
+        if (m->next.data[t] >= 0 && is_reduction(p, m->next.data[t])) {
+            read[m->next.data[t]] = true;
+            m->next.data[t] = split_root(p, m->next.data[t], read);
+        }
         m->dinput.data[t] = split_root(p, m->dinput.data[t], read);
         m->dparam.data[t] = split_root(p, m->dparam.data[t], read);
         m->dprev.data[t] = split_root(p, m->dprev.data[t], read);
@@ -934,6 +962,44 @@ static void root_storage(Plan *p, Program *pr)
 }
 
 /* ---- the whole ---- */
+
+/* A short row is a warp's, a long one (or one of unknown length) a block's. */
+static int row_lanes(const Plan *p, const Group *g)
+{
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
+        int n = r->kind == N_REDUCE ? r->nbound : a->naxes - g->naxes;
+        const IndexId *over = r->kind == N_REDUCE ? r->bound : a->axes + g->naxes;
+        int64_t size = 1;
+        for (int k = 0; k < n; k++) {
+            const Poly *e = p->m->indices.data[over[k]].extent;
+            size = e->is_const && size < 1 << 20 ? size * e->value : 1 << 20;
+        }
+        if (size > 1024)
+            return g->threads;
+    }
+    return 32;
+}
+
+static void finish_groups(Plan *p, Program *pr)
+{
+    int64_t real = p->compute == DT_F64 ? 8 : 4;
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        if (g->kind == G_ROW) {
+            g->lanes = row_lanes(p, g);
+            g->smem = g->lanes == 32 ? 0 : 32 * real;
+        }
+        if (g->kind != G_COLUMN)
+            continue;
+        g->smem = g->threads * real;
+        g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
+        const Poly *columns = poly_const(p->m, g->arrays.len);
+        for (int k = 0; k < g->naxes; k++)
+            columns = poly_mul(p->m, columns, g->axes[k]);
+        p->buffers.data[g->partial].columns = columns;
+    }
+}
 
 static void name_kernels(Plan *p, Program *pr)
 {
@@ -1023,8 +1089,10 @@ static void plan_directions(Plan *p)
             p->program[BACKWARD].node[id] = p->program[FORWARD].node[id];
     for (int d = 0; d < 2 && p->schedule == SCHED_TILE; d++)
         add_walk(p, both[d]);
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 2; d++) {
+        finish_groups(p, &p->program[d]);
         name_kernels(p, &p->program[d]);
+    }
 }
 
 /* What the cell can take: no state is map; a state that fits on an SM is tile; else steps, or gemm when a step multiplies. */

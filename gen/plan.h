@@ -102,6 +102,10 @@ typedef struct Group {
     const Poly **axes;
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
+    int lanes;                    /* ROW: threads per row, 32 or a whole block */
+    int64_t smem;                 /* dynamic shared memory, bytes */
+    int partial;                  /* COLUMN: buffer of the partial sums */
+    RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
     Walk *walk;
     Vec(int) need;                /* arguments (gradients) that this is for; empty: always */
@@ -116,6 +120,7 @@ typedef struct Buffer {
     Dtype dtype;
     const Poly *elements;         /* NULL: chunks * columns of a COLUMN group (partial sums) */
     const Poly *columns;
+    int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
 } Buffer;
@@ -155,8 +160,19 @@ bool plan_resolve(const Plan *p, NodeId read, Read *out);          /* through al
 const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);
 
+/* Whether an array is a root, and which (plan.c). */
+typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV, ROOT_DPARAM_INIT } RootKind;
+RootKind root_kind(const Module *m, NodeId id, TensorId *of);
+
+/* The smaller kernels of schedule steps, one per state: the initial state, the seed of the adjoint, its result. */
+typedef struct StateKernels { TensorId state; const char *name[3]; RefVec refs[3]; } StateKernels;
+enum { STATE_INIT, STATE_SEED, STATE_RESULT };
+/* Rows (batch and time) of a COLUMN group's chunk count: min(256, max(1, ceil(rows / 64))). */
+enum { COLUMN_CHUNKS = 256, COLUMN_ROWS = 64, COLUMN_WIDTH = 32 };
+
 /* kernels.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 void emit_kernels(Plan *p, Program *g, Buf *out);
+void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 

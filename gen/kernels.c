@@ -1,0 +1,814 @@
+/* kernels.c: CUDA text of the kernels around the walk, and of a step's kernels where steps walk. In comes a planned program;
+ * out goes one kernel per MAP, ROW and COLUMN group, with the list of pointers that it takes. Nothing is decided here: what
+ * a kernel computes, over which rows, and where each value lies stands in the plan. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "emit.h"
+#include "plan.h"
+#include "reads.h"
+
+typedef struct Kernel {
+    Plan *p;
+    Program *pr;
+    Group *g;
+    RefVec *refs;
+    Buf *out;
+    const char *real;
+    const char **index;           /* per index id: its text in the scope, or NULL */
+    const char **value;           /* per node: the local that holds it in the scope, or NULL */
+    const char *b, *t;            /* text of the batch element and the step */
+    bool one_step;                /* t comes from outside */
+    int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
+    ExprPrinter printer;
+} Kernel;
+
+static const Node *at(const Kernel *k, NodeId id)
+{
+    return &k->p->m->nodes.data[id];
+}
+
+static const char *text(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static const char *text(Kernel *k, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    char *s = arena_alloc(k->p->m->arena, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(args);
+    va_end(again);
+    return s;
+}
+
+static const char *cuda_type(Dtype t)
+{
+    switch (t) {
+    case DT_F32: return "float";
+    case DT_BF16: return "cell_bf16";
+    case DT_F16: return "cell_f16";
+    case DT_F64: return "double";
+    case DT_I32: return "int32_t";
+    }
+    return "void";
+}
+
+/* ---- pointers ---- */
+
+static int ref_number(Kernel *k, RefKind kind, int id)
+{
+    for (int i = 0; i < k->refs->len; i++)
+        if (k->refs->data[i].kind == kind && k->refs->data[i].id == id)
+            return i;
+    Ref r = { kind, id };
+    vec_push(k->p->m->arena, k->refs, r);
+    return k->refs->len - 1;
+}
+
+/* The pointer as a typed expression; its number is fixed at its first use. */
+static const char *pointer(Kernel *k, RefKind kind, int id, Dtype type)
+{
+    return text(k, "((%s *)args.ptr[%d])", cuda_type(type), ref_number(k, kind, id));
+}
+
+/* ---- addresses ---- */
+
+static const char *row_text(Kernel *k, bool batched, bool timed)
+{
+    if (batched && timed)
+        return text(k, "(%s * dim_T + %s)", k->b, k->t);
+    return batched ? k->b : timed ? k->t : "0";
+}
+
+static const Poly *elements_of(Kernel *k, const Read *r)
+{
+    return r->is_tensor ? tensor_elements(k->p->m, r->id) : array_elements(k->p->m, r->id);
+}
+
+static const char *element(Kernel *k, const Read *r, const Storage *st, const char *row)
+{
+    Module *m = k->p->m;
+    const IxExpr *lin = read_linear(m, r);
+    if (st->alias_offset)
+        lin = ix_add(m, lin, ix_const(m, st->alias_offset));
+    const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
+    if (strcmp(row, "0") == 0)
+        return ix_text(&k->printer, lin);
+    return text(k, "%s * %s + %s", row, poly_text(&k->printer, pitch), ix_text(&k->printer, lin));
+}
+
+/* ---- reading values ---- */
+
+static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);
+
+static const char *load_state(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    NodeId next = m->next.data[r->id];
+    const Storage *st = &k->p->program[FORWARD].node[next];
+    const Poly *n = tensor_elements(m, r->id);
+    const char *e = ix_text(&k->printer, read_linear(m, r)), *size = poly_text(&k->printer, n);
+    return text(k, "cell_load<%s>(%s > 0 ? %s + (%s * dim_T + %s - 1) * %s + %s : %s + %s * %s + %s)", k->real, k->t,
+                pointer(k, REF_NODE, next, st->dtype), k->b, k->t, size, e,
+                pointer(k, REF_INITIAL, r->id, k->p->compute), k->b, size, e);
+}
+
+static const char *load_tensor(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    const Tensor *x = &m->tensors.data[r->id];
+    const Storage *st = &k->pr->tensor[r->id];
+    const char *size = poly_text(&k->printer, tensor_elements(m, r->id));
+    const char *e = ix_text(&k->printer, read_linear(m, r));
+    switch (x->kind) {
+    case T_STATE: return load_state(k, r);
+    case T_DNEXT:
+        return text(k, "cell_load<%s>(%s + (((%s + 1) & 1) * dim_B + %s) * %s + %s)", k->real,
+                    pointer(k, REF_CARRY, x->of, k->p->compute), k->t, k->b, size, e);
+    case T_DINIT:
+        return text(k, "(args.ptr[%d] ? (%s)0 : cell_load<%s>(%s + %s * %s + %s))",
+                    ref_number(k, REF_TENSOR, x->of), k->real, k->real, pointer(k, REF_CARRY, x->of, k->p->compute),
+                    k->b, size, e);
+    case T_DOUT: {
+        const char *p = pointer(k, REF_TENSOR, r->id, st->dtype);
+        return text(k, "(%s ? cell_load<%s>(%s + %s) : (%s)0)", p, k->real, p,
+                    element(k, r, st, row_text(k, st->batched, st->timed)), k->real);
+    }
+    default:
+        return text(k, "cell_load<%s>(%s + %s)", k->real, pointer(k, REF_TENSOR, r->id, st->dtype),
+                    element(k, r, st, row_text(k, st->batched, st->timed)));
+    }
+}
+
+/* A value of this very kernel at the reader's own indices is in a local, or is printed again where it is used. */
+static const char *load_array(Kernel *k, const Read *r)
+{
+    bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
+    if (here && k->value[r->id])
+        return k->value[r->id];
+    const Storage *st = &k->pr->node[r->id];
+    if (here || st->home == HOME_NONE)
+        return print_in_place(k, r->id, r->map);
+    return text(k, "cell_load<%s>(%s + %s)", k->real, pointer(k, REF_NODE, r->id, st->dtype),
+                element(k, r, st, row_text(k, st->batched, st->timed)));
+}
+
+static const char *leaf(ExprPrinter *e, NodeId id)
+{
+    Kernel *k = e->data;
+    Read r;
+    if (k->depth == 0 && k->value[id])
+        return k->value[id];
+    if (plan_resolve(k->p, id, &r))
+        return r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
+    const Node *n = at(k, id);
+    if (n->kind == N_ARRAY || n->kind == N_VIEW)
+        return expr_text(e, at(k, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
+    bug(k->p->m->c, "kernels", "a reduction inside an expression");
+}
+
+static const char *index_text(ExprPrinter *e, IndexId i)
+{
+    Kernel *k = e->data;
+    if (i == IX_TIME)
+        return text(k, "(t0 + %s)", k->t);
+    if (!k->index[i])
+        bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
+    return k->index[i];
+}
+
+static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map)
+{
+    Node a = *at(k, array);
+    const char *inside[64], *before[64];
+    for (int i = 0; i < a.naxes; i++)
+        inside[i] = ix_text(&k->printer, map[i]);
+    for (int i = 0; i < a.naxes; i++) {
+        before[i] = k->index[a.axes[i]];
+        k->index[a.axes[i]] = inside[i];
+    }
+    k->depth++;
+    const char *s = expr_text(&k->printer, a.args[0]);
+    k->depth--;
+    for (int i = a.naxes - 1; i >= 0; i--)
+        k->index[a.axes[i]] = before[i];
+    return s;
+}
+
+/* ---- locals for what an expression uses more than once ---- */
+
+static void count_uses(Kernel *k, NodeId id, int *uses)
+{
+    const Node *n = at(k, id);
+    if (uses[id]++ > 0 || n->kind != N_MAP)
+        return;
+    for (int i = 0; i < n->nargs; i++)
+        count_uses(k, n->args[i], uses);
+}
+
+typedef struct Named { NodeId *ids; int n; } Named;
+
+static void name_shared(Kernel *k, NodeId id, const int *uses, bool *seen, Named *named)
+{
+    Node n = *at(k, id);
+    if (seen[id])
+        return;
+    seen[id] = true;
+    if (n.kind != N_MAP)
+        return;
+    for (int i = 0; i < n.nargs; i++)
+        name_shared(k, n.args[i], uses, seen, named);
+    if (uses[id] < 2 || n.type != TY_REAL || k->value[id])
+        return;
+    buf_line(k->out, "const %s v%d = %s;", k->real, id, expr_text(&k->printer, id));
+    k->value[id] = text(k, "v%d", id);
+    named->ids[named->n++] = id;
+}
+
+static void forget(Kernel *k, Named *named)
+{
+    for (int i = 0; i < named->n; i++)
+        k->value[named->ids[i]] = NULL;
+    named->n = 0;
+}
+
+/* Prints locals for the shared parts of an array's body and gives the text of the whole. */
+static const char *body_text(Kernel *k, NodeId body, Named *named)
+{
+    int n = k->p->m->nodes.len;
+    int *uses = calloc((size_t)n, sizeof *uses);
+    bool *seen = calloc((size_t)n, sizeof *seen);
+    if (!uses || !seen)
+        bug(k->p->m->c, "kernels", "out of memory");
+    count_uses(k, body, uses);
+    name_shared(k, body, uses, seen, named);
+    free(uses);
+    free(seen);
+    const char *s = expr_text(&k->printer, body);
+    return at(k, body)->type == TY_INT ? text(k, "(%s)(%s)", k->real, s) : s;
+}
+
+static Named named_new(Kernel *k)
+{
+    return (Named){ arena_alloc(k->p->m->arena, sizeof(NodeId) * (size_t)(k->p->m->nodes.len + 1)), 0 };
+}
+
+/* ---- writing values ---- */
+
+static bool may_be_null(const Kernel *k, const Storage *st)
+{
+    if (st->home == HOME_ARG)
+        return k->pr->dir == BACKWARD;
+    return st->home == HOME_RESERVE && k->pr->dir == FORWARD && !k->p->buffers.data[st->slot].inference;
+}
+
+/* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
+static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
+{
+    Module *m = k->p->m;
+    const Poly *n = tensor_elements(m, s);
+    Read self = { .id = id, .nmap = at(k, id)->naxes };
+    const IxExpr *map[64];
+    for (int i = 0; i < self.nmap; i++)
+        map[i] = ix_index(m, at(k, id)->axes[i]);
+    self.map = map;
+    const char *e = ix_text(&k->printer, read_linear(m, &self)), *size = poly_text(&k->printer, n);
+    int before = k->pr->before[s];
+    if (before >= 0) {
+        Dtype type = k->p->buffers.data[before].dtype;
+        buf_line(k->out, "if (%s + 1 < dim_T)", k->t);
+        buf_line(k->out, "    cell_store(%s + (%s * dim_T + %s + 1) * %s + %s, %s);",
+                 pointer(k, REF_BEFORE, s, type), k->b, k->t, size, e, value);
+    }
+    const char *final = pointer(k, REF_FINAL, s, k->p->compute);
+    buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
+    buf_line(k->out, "    cell_store(%s + %s * %s + %s, %s);", final, k->b, size, e, value);
+}
+
+static void store_array(Kernel *k, NodeId id, const char *value)
+{
+    Module *m = k->p->m;
+    const Storage *st = &k->pr->node[id];
+    TensorId of = -1;
+    RootKind root = root_kind(m, id, &of);
+    Read self = { .id = id, .nmap = at(k, id)->naxes };
+    const IxExpr *map[64];
+    for (int i = 0; i < self.nmap; i++)
+        map[i] = ix_index(m, at(k, id)->axes[i]);
+    self.map = map;
+    if (root == ROOT_DPREV) {
+        buf_line(k->out, "cell_store(%s + ((%s & 1) * dim_B + %s) * %s + %s, %s);",
+                 pointer(k, REF_CARRY, of, k->p->compute), k->t, k->b, poly_text(&k->printer, tensor_elements(m, of)),
+                 ix_text(&k->printer, read_linear(m, &self)), value);
+        return;
+    }
+    if (root == ROOT_NEXT && k->pr->dir == FORWARD)
+        store_next(k, id, of, value);
+    if (st->home == HOME_NONE)
+        return;
+    const char *p = pointer(k, REF_NODE, id, st->dtype);
+    const char *where = text(k, "%s + %s", p, element(k, &self, st, row_text(k, st->batched, st->timed)));
+    if (may_be_null(k, st))
+        buf_line(k->out, "if (%s)", p);
+    bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
+    const char *pad = may_be_null(k, st) ? "    " : "";
+    if (root == ROOT_DPARAM_INIT)
+        buf_line(k->out, "%scell_store(%s, cell_load<%s>(%s) + %s);", pad, where, k->real, where, value);
+    else if (adds)
+        buf_line(k->out, "%scell_store(%s, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) + %s : %s);", pad,
+                 where, k->real, where, value, value);
+    else
+        buf_line(k->out, "%scell_store(%s, %s);", pad, where, value);
+}
+
+static bool is_stored(const Kernel *k, NodeId id)
+{
+    TensorId of;
+    RootKind r = root_kind(k->p->m, id, &of);
+    return k->pr->node[id].home != HOME_NONE || r == ROOT_DPREV || (r == ROOT_NEXT && k->pr->dir == FORWARD);
+}
+
+/* ---- frames ---- */
+
+static void open_kernel(Kernel *k, const char *name, int threads)
+{
+    Module *m = k->p->m;
+    buf_line(k->out, "extern \"C\" __global__ void __launch_bounds__(%d)", threads);
+    buf_line(k->out, "%s(const __grid_constant__ cell_kernel_args args)", name);
+    buf_line(k->out, "{");
+    k->out->indent++;
+    buf_line(k->out, "[[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];");
+    for (int i = 0; i < m->dims.len; i++)
+        buf_line(k->out, "[[maybe_unused]] const int64_t dim_%s = args.size[%d];", m->dims.data[i], 2 + i);
+    buf_line(k->out, "[[maybe_unused]] const int64_t t0 = args.size[%d];", 2 + m->dims.len);
+}
+
+static void close_kernel(Kernel *k)
+{
+    k->out->indent--;
+    buf_line(k->out, "}");
+    buf_f(k->out, "\n");
+}
+
+static void open_block(Kernel *k, const char *head)
+{
+    buf_line(k->out, "%s {", head);
+    k->out->indent++;
+}
+
+static void close_block(Kernel *k)
+{
+    k->out->indent--;
+    buf_line(k->out, "}");
+}
+
+/* b and t of a row number, as the group's rows run. */
+static void split_row(Kernel *k, const char *row)
+{
+    k->one_step = k->g && k->g->phase == PHASE_DURING;
+    k->b = "b";
+    k->t = "t";
+    if (k->g && k->g->batched && k->g->timed && !k->one_step)
+        buf_line(k->out, "[[maybe_unused]] const int64_t b = %s / dim_T, t = %s %% dim_T;", row, row);
+    else if (k->g && k->g->timed && !k->one_step)
+        buf_line(k->out, "[[maybe_unused]] const int64_t b = 0, t = %s;", row);
+    else
+        buf_line(k->out, "[[maybe_unused]] const int64_t b = %s, t = %s;", k->g && !k->g->batched ? "0" : row,
+                 k->one_step ? "args.t" : "0");
+}
+
+static const char *rows_text(Kernel *k)
+{
+    bool timed = k->g->timed && k->g->phase != PHASE_DURING;
+    if (k->g->batched)
+        return timed ? "dim_B * dim_T" : "dim_B";
+    return timed ? "dim_T" : "1";
+}
+
+/* Names the axes after the user's indices, as digits of the element number e. */
+static void split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *suffix)
+{
+    Module *m = k->p->m;
+    const Poly *stride = poly_const(m, 1);
+    for (int i = n - 1; i >= 0; i--) {
+        const char *name = text(k, "i_%s%s", m->indices.data[axes[i]].name, suffix);
+        for (int j = i + 1; j < n; j++)
+            if (k->index[axes[j]] && strcmp(k->index[axes[j]], name) == 0)
+                name = text(k, "%s_%d", name, i);
+        const Poly *extent = m->indices.data[axes[i]].extent;
+        const char *digit = e;
+        if (!(stride->is_const && stride->value == 1))
+            digit = text(k, "%s / (%s)", digit, poly_text(&k->printer, stride));
+        if (i > 0)
+            digit = text(k, "%s %% (%s)", digit, poly_text(&k->printer, extent));
+        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", name, digit);
+        k->index[axes[i]] = name;
+        stride = poly_mul(m, stride, extent);
+    }
+}
+
+static const char *product_text(Kernel *k, const Poly *const *axes, int n)
+{
+    const Poly *p = poly_const(k->p->m, 1);
+    for (int i = 0; i < n; i++)
+        p = poly_mul(k->p->m, p, axes[i]);
+    return poly_text(&k->printer, p);
+}
+
+static void comment(Kernel *k, NodeId id)
+{
+    const char *place = source_place(k->p->m, at(k, id)->span, true);
+    if (at(k, id)->name)
+        buf_line(k->out, "// %s%s%s", at(k, id)->name, *place ? ", " : "", place);
+    else if (*place)
+        buf_line(k->out, "// part of %s", place);
+}
+
+/* ---- MAP ---- */
+
+/* Arrays of one group may name their axes differently: each position has one loop index. */
+static void bind_axes(Kernel *k, NodeId array, NodeId first)
+{
+    for (int i = 0; i < at(k, array)->naxes; i++)
+        k->index[at(k, array)->axes[i]] = k->index[at(k, first)->axes[i]];
+}
+
+static void map_array(Kernel *k, NodeId id, NodeId first, Named *kept)
+{
+    Named named = named_new(k);
+    bind_axes(k, id, first);
+    comment(k, id);
+    const char *v = body_text(k, at(k, id)->args[0], &named);
+    buf_line(k->out, "const %s a%d = %s;", k->real, id, v);
+    forget(k, &named);
+    k->value[id] = text(k, "a%d", id);
+    kept->ids[kept->n++] = id;
+    if (is_stored(k, id))
+        store_array(k, id, k->value[id]);
+}
+
+static void emit_map(Kernel *k)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[0];
+    open_kernel(k, g->kernel, g->threads);
+    buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    open_block(k, text(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < rows * elements; n += "
+                          "cell_block_count(0) * %d)", g->threads, g->threads));
+    buf_line(k->out, "const int64_t row = n / elements;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
+    split_row(k, "row");
+    split_element(k, at(k, first)->axes, g->naxes, "e", "");
+    Named kept = named_new(k);
+    for (int i = 0; i < g->arrays.len; i++)
+        map_array(k, g->arrays.data[i], first, &kept);
+    forget(k, &kept);
+    close_block(k);
+    close_kernel(k);
+}
+
+/* ---- ROW ---- */
+
+static const char *reduce_name(ReduceOp r)
+{
+    switch (r) {
+    case R_MAX: return "max";
+    case R_MIN: return "min";
+    case R_PROD: return "prod";
+    default: return "sum";
+    }
+}
+
+static const char *reduce_start(Kernel *k, ReduceOp r)
+{
+    bool single = strcmp(k->real, "float") == 0;
+    switch (r) {
+    case R_MAX: return single ? "-CELL_INF_F" : "-CELL_INF";
+    case R_MIN: return single ? "CELL_INF_F" : "CELL_INF";
+    case R_PROD: return "1";
+    default: return "0";
+    }
+}
+
+static const char *reduce_join(Kernel *k, ReduceOp r, const char *a, const char *b)
+{
+    switch (r) {
+    case R_MAX: return text(k, "cell_max(%s, %s)", a, b);
+    case R_MIN: return text(k, "cell_min(%s, %s)", a, b);
+    case R_PROD: return text(k, "%s * (%s)", a, b);
+    default: return text(k, "%s + (%s)", a, b);
+    }
+}
+
+static void row_reduction(Kernel *k, NodeId id)
+{
+    Node a = *at(k, id), r = *at(k, a.args[0]);
+    const Poly *extents[64];
+    for (int i = 0; i < r.nbound; i++)
+        extents[i] = k->p->m->indices.data[r.bound[i]].extent;
+    const char *size = product_text(k, extents, r.nbound);
+    buf_line(k->out, "%s a%d = %s;", k->real, id, reduce_start(k, r.reduce));
+    open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", size, k->g->lanes));
+    split_element(k, r.bound, r.nbound, "e", "");
+    Named named = named_new(k);
+    const char *v = body_text(k, r.args[0], &named);
+    buf_line(k->out, "a%d = %s;", id, reduce_join(k, r.reduce, text(k, "a%d", id), v));
+    forget(k, &named);
+    close_block(k);
+    for (int i = 0; i < r.nbound; i++)
+        k->index[r.bound[i]] = NULL;
+    if (k->g->lanes == 32)
+        buf_line(k->out, "a%d = cell_warp_%s(a%d);", id, reduce_name(r.reduce), id);
+    else
+        buf_line(k->out, "a%d = cell_block_%s(a%d, scratch);", id, reduce_name(r.reduce), id);
+}
+
+static void row_scalar(Kernel *k, NodeId id, Named *kept)
+{
+    comment(k, id);
+    if (at(k, at(k, id)->args[0])->kind == N_REDUCE) {
+        row_reduction(k, id);
+    } else {
+        Named named = named_new(k);
+        const char *v = body_text(k, at(k, id)->args[0], &named);
+        buf_line(k->out, "const %s a%d = %s;", k->real, id, v);
+        forget(k, &named);
+    }
+    k->value[id] = text(k, "a%d", id);
+    kept->ids[kept->n++] = id;
+    if (!is_stored(k, id))
+        return;
+    open_block(k, "if (lane == 0)");
+    store_array(k, id, k->value[id]);
+    close_block(k);
+}
+
+/* What is pointwise along the row: one loop for neighbours of the same extent; what nobody else reads is not printed. */
+static int row_vectors(Kernel *k, int i)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[i];
+    IndexId along = at(k, first)->axes[g->naxes];
+    const Poly *extent = k->p->m->indices.data[along].extent;
+    Named kept = named_new(k);
+    bool any = false;
+    int end = i;
+    while (end < g->arrays.len && at(k, g->arrays.data[end])->naxes > g->naxes &&
+           k->p->m->indices.data[at(k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
+        any |= is_stored(k, g->arrays.data[end++]);
+    if (!any)
+        return end;
+    open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", poly_text(&k->printer, extent), g->lanes));
+    buf_line(k->out, "const int64_t i_%s = e;", k->p->m->indices.data[along].name);
+    k->index[along] = text(k, "i_%s", k->p->m->indices.data[along].name);
+    const char *here = k->index[along];
+    for (int j = i; j < end; j++) {
+        NodeId id = g->arrays.data[j];
+        bind_axes(k, id, first);
+        k->index[at(k, id)->axes[g->naxes]] = here;
+        if (!is_stored(k, id))
+            continue;
+        comment(k, id);
+        Named named = named_new(k);
+        const char *v = body_text(k, at(k, id)->args[0], &named);
+        buf_line(k->out, "const %s a%d = %s;", k->real, id, v);
+        forget(k, &named);
+        k->value[id] = text(k, "a%d", id);
+        kept.ids[kept.n++] = id;
+        store_array(k, id, k->value[id]);
+    }
+    forget(k, &kept);
+    close_block(k);
+    k->index[along] = NULL;
+    return end;
+}
+
+static void emit_row(Kernel *k)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[0];
+    int per_block = g->threads / g->lanes;
+    open_kernel(k, g->kernel, g->threads);
+    if (g->lanes > 32) {
+        buf_line(k->out, "auto cursor = cell_shared();");
+        buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, 32);", k->real, k->real);
+    }
+    buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int lane = cell_thread() %% %d;", g->lanes);
+    open_block(k, text(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread() / %d; n < rows * elements; n += "
+                          "cell_block_count(0) * %d)", per_block, g->lanes, per_block));
+    buf_line(k->out, "const int64_t row = n / elements;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");
+    split_row(k, "row");
+    split_element(k, at(k, first)->axes, g->naxes, "r", "");
+    Named kept = named_new(k);
+    for (int i = 0; i < g->arrays.len;) {
+        NodeId id = g->arrays.data[i];
+        for (int j = 0; j < g->naxes; j++)
+            k->index[at(k, id)->axes[j]] = k->index[at(k, first)->axes[j]];
+        if (at(k, id)->naxes == g->naxes) {
+            row_scalar(k, id, &kept);
+            i++;
+        } else {
+            i = row_vectors(k, i);
+        }
+    }
+    forget(k, &kept);
+    close_block(k);
+    close_kernel(k);
+}
+
+/* ---- COLUMN ---- */
+
+static void column_term(Kernel *k, NodeId id)
+{
+    Node r = *at(k, at(k, id)->args[0]);
+    IndexId inner[64];
+    const Poly *extents[64];
+    int n = 0;
+    for (int i = 0; i < r.nbound; i++)
+        if (r.bound[i] >= IX_FIRST) {
+            extents[n] = k->p->m->indices.data[r.bound[i]].extent;
+            inner[n++] = r.bound[i];
+        }
+    if (n) {
+        open_block(k, text(k, "for (int64_t e = 0; e < %s; e++)", product_text(k, extents, n)));
+        split_element(k, inner, n, "e", "_s");
+    }
+    Named named = named_new(k);
+    const char *v = body_text(k, r.args[0], &named);
+    buf_line(k->out, "sum_%d += %s;", id, v);
+    forget(k, &named);
+    if (n)
+        close_block(k);
+    for (int i = 0; i < n; i++)
+        k->index[inner[i]] = NULL;
+}
+
+static void emit_column_sums(Kernel *k)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[0];
+    open_kernel(k, g->kernel, g->threads);
+    buf_line(k->out, "auto cursor = cell_shared();");
+    buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
+    buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);");
+    buf_line(k->out, "const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;");
+    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
+    buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH - 1, COLUMN_WIDTH);
+    open_block(k, "for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0))");
+    buf_line(k->out, "const int64_t column = block * %d + lane;", COLUMN_WIDTH);
+    for (int i = 0; i < g->arrays.len; i++)
+        buf_line(k->out, "%s sum_%d = 0;", k->real, g->arrays.data[i]);
+    open_block(k, "if (column < columns)");
+    split_element(k, at(k, first)->axes, g->naxes, "column", "");
+    open_block(k, text(k, "for (int64_t row = begin + part; row < end; row += %d)", g->threads / COLUMN_WIDTH));
+    split_row(k, "row");
+    for (int i = 0; i < g->arrays.len; i++) {
+        bind_axes(k, g->arrays.data[i], first);
+        comment(k, g->arrays.data[i]);
+        column_term(k, g->arrays.data[i]);
+    }
+    close_block(k);
+    close_block(k);
+    for (int i = 0; i < g->arrays.len; i++) {
+        buf_line(k->out, "scratch[cell_thread()] = sum_%d;", g->arrays.data[i]);
+        buf_line(k->out, "cell_barrier();");
+        open_block(k, "if (part == 0 && column < columns)");
+        buf_line(k->out, "%s total = 0;", k->real);
+        open_block(k, text(k, "for (int w = 0; w < %d; w++)", g->threads / COLUMN_WIDTH));
+        buf_line(k->out, "const %s v = scratch[w * %d + lane];", k->real, COLUMN_WIDTH);
+        buf_line(k->out, "total += v;");
+        close_block(k);
+        buf_line(k->out, "%s[(%d * chunks + chunk) * columns + column] = total;",
+                 pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
+        close_block(k);
+        buf_line(k->out, "cell_barrier();");
+    }
+    close_block(k);
+    close_kernel(k);
+}
+
+static void emit_column_totals(Kernel *k)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[0];
+    k->refs = &g->refs_2;
+    open_kernel(k, intern_f(k->p->m->c, "%s_2", g->kernel), g->threads);
+    buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t wanted = (rows + %d) / %d;", COLUMN_ROWS - 1, COLUMN_ROWS);
+    buf_line(k->out, "const int64_t chunks = wanted < 1 ? 1 : wanted > %d ? %d : wanted;", COLUMN_CHUNKS, COLUMN_CHUNKS);
+    open_block(k, text(k, "for (int64_t column = cell_block_index(0) * %d + cell_thread(); column < columns; column += "
+                          "cell_block_count(0) * %d)", g->threads, g->threads));
+    split_element(k, at(k, first)->axes, g->naxes, "column", "");
+    k->b = k->t = "0";
+    for (int i = 0; i < g->arrays.len; i++) {
+        NodeId id = g->arrays.data[i];
+        bind_axes(k, id, first);
+        buf_line(k->out, "%s sum_%d = 0;", k->real, id);
+        buf_line(k->out, "for (int64_t chunk = 0; chunk < chunks; chunk++)");
+        buf_line(k->out, "    sum_%d += %s[(%d * chunks + chunk) * columns + column];", id,
+                 pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
+        store_array(k, id, text(k, "sum_%d", id));
+    }
+    close_block(k);
+    close_kernel(k);
+}
+
+/* ---- the states of schedule steps ---- */
+
+static Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
+{
+    Kernel k = { .p = p, .pr = pr, .g = g, .refs = refs, .out = out };
+    k.real = p->compute == DT_F64 ? "double" : "float";
+    k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)(p->m->indices.len + 64));
+    k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)(p->m->nodes.len + 64));
+    k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = leaf, .index = index_text };
+    k.b = k.t = "0";
+    return k;
+}
+
+static void open_state_kernel(Kernel *k, const char *name, TensorId s)
+{
+    open_kernel(k, name, 256);
+    buf_line(k->out, "const int64_t elements = %s;", poly_text(&k->printer, tensor_elements(k->p->m, s)));
+    open_block(k, "for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += "
+                  "cell_block_count(0) * 256)");
+}
+
+static void emit_state_init(Plan *p, StateKernels *s, Buf *out)
+{
+    Module *m = p->m;
+    Kernel k = kernel_new(p, &p->program[FORWARD], NULL, &s->refs[STATE_INIT], out);
+    NodeId init = m->init.data[s->state];
+    open_state_kernel(&k, s->name[STATE_INIT], s->state);
+    buf_line(out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
+    const char *given = pointer(&k, REF_TENSOR, s->state, p->compute), *value = "0";
+    if (init >= 0) {
+        k.b = "b";
+        split_element(&k, at(&k, init)->axes, at(&k, init)->naxes, "e", "");
+        Named named = named_new(&k);
+        value = body_text(&k, at(&k, init)->args[0], &named);
+        forget(&k, &named);
+    }
+    buf_line(out, "const %s value = %s ? %s[n] : (%s)%s;", k.real, given, given, k.real, value);
+    buf_line(out, "%s[n] = value;", pointer(&k, REF_INITIAL, s->state, p->compute));
+    int before = p->program[FORWARD].before[s->state];
+    if (before >= 0) {
+        buf_line(out, "if (dim_T > 0)");
+        buf_line(out, "    cell_store(%s + b * dim_T * elements + e, value);",
+                 pointer(&k, REF_BEFORE, s->state, p->buffers.data[before].dtype));
+    }
+    const char *final = pointer(&k, REF_FINAL, s->state, p->compute);
+    buf_line(out, "if (dim_T == 0 && %s)", final);
+    buf_line(out, "    %s[n] = value;", final);
+    close_block(&k);
+    close_kernel(&k);
+}
+
+static void emit_state_adjoint(Plan *p, StateKernels *s, Buf *out)
+{
+    Kernel k = kernel_new(p, &p->program[BACKWARD], NULL, &s->refs[STATE_SEED], out);
+    open_state_kernel(&k, s->name[STATE_SEED], s->state);
+    const char *given = pointer(&k, REF_DFINAL, s->state, p->compute);
+    buf_line(out, "%s[(dim_T & 1) * dim_B * elements + n] = %s ? %s[n] : (%s)0;",
+             pointer(&k, REF_CARRY, s->state, p->compute), given, given, k.real);
+    close_block(&k);
+    close_kernel(&k);
+    k = kernel_new(p, &p->program[BACKWARD], NULL, &s->refs[STATE_RESULT], out);
+    open_state_kernel(&k, s->name[STATE_RESULT], s->state);
+    const char *result = pointer(&k, REF_DINIT, s->state, p->compute);
+    const char *carried = pointer(&k, REF_CARRY, s->state, p->compute);
+    buf_line(out, "if (%s)", result);
+    buf_line(out, "    %s[n] = args.flags & CELL_KERNEL_ACCUMULATE ? %s[n] + %s[n] : %s[n];", result, result, carried,
+             carried);
+    close_block(&k);
+    close_kernel(&k);
+}
+
+void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
+{
+    emit_state_init(p, s, out);
+    emit_state_adjoint(p, s, out);
+}
+
+void emit_kernels(Plan *p, Program *pr, Buf *out)
+{
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        Kernel k = kernel_new(p, pr, g, &g->refs, out);
+        switch (g->kind) {
+        case G_MAP: emit_map(&k); break;
+        case G_ROW: emit_row(&k); break;
+        case G_COLUMN:
+            emit_column_sums(&k);
+            emit_column_totals(&k);
+            break;
+        case G_GEMM: break;
+        case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
+        }
+    }
+}
