@@ -44,8 +44,8 @@ CallArgs backward_arguments(const Module *m);
 int call_arg_find(const CallArgs *args, TensorId t, ArgRole role);            /* its number, -1: none */
 bool wants_gradient(const Module *m, TensorId t);                             /* input, param or state with a gradient */
 
-/* emit_header.c: the functions of the C interface, over the runtime: tables, and thin entry points. Compiles as C and as
- * CUDA C++. With a plan, the tables that the plan's emitter printed before are named in it. */
+/* emit_host.c: the functions of the C interface, over the runtime: tables, and thin entry points, as C. With a plan, the
+ * tables that the plan's emitter printed between head and this are named in it. */
 typedef struct HostPlan {
     const char *forward, *backward, *step;    /* names of cell_plan objects, NULL: none */
     const char *kernels, *reserve;            /* names of arrays, NULL: none */
@@ -53,5 +53,6 @@ typedef struct HostPlan {
 } HostPlan;
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);
+void emit_host_head(const Module *m, Buf *out);                   /* comment and includes, before the plan's tables */
 
 #endif

@@ -1,0 +1,320 @@
+/* emit_host.c: the functions of a cell's C interface. In: a module, and the names of the launch plans if there are any. Out:
+ * NAME.c: the tables that describe the cell to the runtime (sizes, tensors, arguments, checks), and entry points that fill an
+ * array of pointers and call the runtime. Guaranteed: nothing is decided at the call; the tables are constant. */
+#include <string.h>
+
+#include "emit_api.h"
+
+typedef struct Host {
+    const Module *m;
+    Buf *out;
+    Vec(const Poly *) exprs;      /* printed as X0, X1, ... */
+} Host;
+
+/* ---- size expressions as postfix programs */
+
+static void postfix(const Module *m, Buf *b, const Poly *p);
+
+static void postfix_term(const Module *m, Buf *b, const PolyTerm *t)
+{
+    bool first = t->coef != 1 || t->natoms == 0;
+    if (first)
+        buf_f(b, "CELL_X_PUSH, %lld, ", (long long)t->coef);
+    for (int k = 0; k < t->natoms; k++) {
+        int atom = t->atoms[k];
+        if (atom < MAX_DIMS) {
+            buf_f(b, "CELL_X_SIZE, %d, ", 2 + atom);
+        } else {
+            postfix(m, b, m->quotients.data[atom - MAX_DIMS].num);
+            postfix(m, b, m->quotients.data[atom - MAX_DIMS].den);
+            buf_f(b, "CELL_X_DIV, ");
+        }
+        if (k || first)
+            buf_f(b, "CELL_X_MUL, ");
+    }
+}
+
+static void postfix(const Module *m, Buf *b, const Poly *p)
+{
+    if (p->nterms == 0)
+        buf_f(b, "CELL_X_PUSH, 0, ");
+    for (int i = 0; i < p->nterms; i++) {
+        postfix_term(m, b, &p->terms[i]);
+        if (i)
+            buf_f(b, "CELL_X_ADD, ");
+    }
+}
+
+static int expr(Host *h, const Poly *p)
+{
+    for (int i = 0; i < h->exprs.len; i++)
+        if (h->exprs.data[i] == p)
+            return i;
+    vec_push(h->m->arena, &h->exprs, p);
+    Buf b = { .arena = h->m->arena };
+    postfix(h->m, &b, p);
+    Buf comment = { .arena = h->m->arena };
+    poly_print(h->m, p, &comment);
+    buf_f(h->out, "static const int64_t X%d[] = { %.*sCELL_X_END }; /* %.*s */\n", h->exprs.len - 1, (int)b.len, b.data,
+          (int)comment.len, comment.data);
+    return h->exprs.len - 1;
+}
+
+/* ---- tables */
+
+static const char *string(const Module *m, const char *s)
+{
+    Buf b = { .arena = m->arena };
+    buf_f(&b, "\"");
+    for (; *s; s++)
+        buf_f(&b, *s == '"' || *s == '\\' ? "\\%c" : (unsigned char)*s < 32 ? "\\%03o" : "%c", (unsigned char)*s);
+    buf_f(&b, "\"");
+    return intern_n(m->c, b.data, b.len);
+}
+
+const char *api_key(const Module *m)
+{
+    Buf b = { .arena = m->arena };
+    buf_f(&b, "%s:", m->name);
+    for (int i = 0; i < m->bound.len; i++)
+        buf_f(&b, "%s=%s,", m->bound.data[i].name, m->bound.data[i].value);
+    for (int i = 0; i < m->options.len; i++)
+        buf_f(&b, "%s=%s,", m->options.data[i].name, m->options.data[i].value);
+    buf_f(&b, "dtype=%s", api_dtype(m->c->dtype));
+    return intern_n(m->c, b.data, b.len);
+}
+
+static void print_bindings(Host *h)
+{
+    const Module *m = h->m;
+    buf_f(h->out, "static const cell_binding bindings[] = {\n");
+    for (int i = 0; i < m->bound.len; i++)
+        buf_f(h->out, "    { \"%s\", \"%s\" },\n", m->bound.data[i].name, m->bound.data[i].value);
+    for (int i = 0; i < m->options.len; i++)
+        buf_f(h->out, "    { \"%s\", \"%s\" },\n", m->options.data[i].name, m->options.data[i].value);
+    buf_f(h->out, "    { \"dtype\", \"%s\" },\n};\n\n", api_dtype(m->c->dtype));
+}
+
+static void print_size_names(Host *h)
+{
+    const char **names = api_sizes(h->m);
+    buf_f(h->out, "static const char *const size_names[] = { ");
+    for (int i = 0; i < h->m->dims.len + 3; i++)
+        buf_f(h->out, "%s\"%s\"", i ? ", " : "", names[i]);
+    buf_f(h->out, " };\n\n");
+}
+
+/* The number of a tensor in the table, which holds the declared ones only. */
+static int table_number(const Module *m, TensorId t)
+{
+    int n = 0;
+    for (TensorId k = 0; k < t; k++)
+        n += m->tensors.data[k].kind <= T_OUTPUT;
+    return n;
+}
+
+static const char *dtype_constant(Dtype t)
+{
+    static const char *const names[] = { [DT_F32] = "CELL_F32", [DT_BF16] = "CELL_BF16", [DT_F16] = "CELL_F16",
+                                         [DT_F64] = "CELL_F64", [DT_I32] = "CELL_I32" };
+    return names[t];
+}
+
+static void print_tensors(Host *h)
+{
+    static const char *const kinds[] = { [T_INPUT] = "CELL_INPUT", [T_PARAM] = "CELL_PARAM", [T_STATE] = "CELL_STATE",
+                                         [T_OUTPUT] = "CELL_OUTPUT" };
+    const Module *m = h->m;
+    Buf rows = { .arena = m->arena };
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        if (x->kind > T_OUTPUT)
+            continue;
+        for (int i = 0; i < x->rank; i++)
+            expr(h, x->axes[i]);
+        if (x->rank) {
+            buf_f(h->out, "static const cell_expr axes%d[] = { ", t);
+            for (int i = 0; i < x->rank; i++)
+                buf_f(h->out, "%sX%d", i ? ", " : "", expr(h, x->axes[i]));
+            buf_f(h->out, " };\n");
+        }
+        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", x->name, kinds[x->kind], dtype_constant(x->dtype), x->rank,
+              x->rank ? intern_f(m->c, "axes%d", t) : "NULL");
+    }
+    buf_f(h->out, "\n/* name, kind, type, rank, extents */\nstatic const cell_tensor tensors[] = {\n%.*s};\n\n", (int)rows.len,
+          rows.data);
+}
+
+static void print_args(Host *h, const char *name, const CallArgs *args)
+{
+    static const char *const roles[] = { [ROLE_VALUE] = "CELL_ROLE_VALUE", [ROLE_FINAL] = "CELL_ROLE_FINAL",
+        [ROLE_D_VALUE] = "CELL_ROLE_D_VALUE", [ROLE_D_OUT] = "CELL_ROLE_D_OUT", [ROLE_D_FINAL] = "CELL_ROLE_D_FINAL" };
+    buf_f(h->out, "static const cell_arg %s[] = {\n", name);
+    for (int i = 0; i < args->len; i++) {
+        const Tensor *x = &h->m->tensors.data[args->data[i].tensor];
+        buf_f(h->out, "    { %d, %s, %s, %s }, /* %s */\n", table_number(h->m, args->data[i].tensor), roles[args->data[i].role],
+              args->data[i].optional ? "CELL_ARG_OPTIONAL" : "0", dtype_constant(x->dtype), x->name);
+    }
+    buf_f(h->out, "};\n\n");
+}
+
+/* A quotient in a size must be exact: minus its remainder must not be negative. */
+static int print_quotient_checks(Host *h, Buf *rows)
+{
+    const Module *m = h->m;
+    for (int i = 0; i < m->quotients.len; i++) {
+        const Quotient *q = &m->quotients.data[i];
+        Buf num = { .arena = m->arena }, den = num, name = num;
+        postfix(m, &num, q->num);
+        postfix(m, &den, q->den);
+        buf_f(h->out, "static const int64_t exact%d[] = { CELL_X_PUSH, 0, %.*s%.*sCELL_X_MOD, CELL_X_SUB, CELL_X_END };\n", i,
+              (int)num.len, num.data, (int)den.len, den.data);
+        poly_print(m, q->num, &name);
+        buf_f(&name, " must be a multiple of ");
+        poly_print(m, q->den, &name);
+        buf_f(rows, "    { exact%d, %s },\n", i, string(m, intern_n(m->c, name.data, name.len)));
+    }
+    return m->quotients.len;
+}
+
+static int print_checks(Host *h)
+{
+    const Module *m = h->m;
+    Buf rows = { .arena = m->arena };
+    int n = print_quotient_checks(h, &rows);
+    for (int i = 0; i < m->checks.len; i++)
+        buf_f(&rows, "    { X%d, %s },\n", expr(h, m->checks.data[i].nonneg), string(m, m->checks.data[i].text));
+    n += m->checks.len;
+    if (n)
+        buf_f(h->out, "static const cell_check checks[] = {\n%.*s};\n\n", (int)rows.len, rows.data);
+    return n;
+}
+
+/* ---- the description and the entry points */
+
+static void print_reference(Host *h)
+{
+    const Module *m = h->m;
+    const char *n = m->name;
+    buf_f(h->out, "/* The reference (%s_ref.c). */\n"
+                  "size_t %s_ref_reserve_bytes(const int64_t *sizes);\n"
+                  "int %s_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", n, n, n);
+    if (m->has_grad)
+        buf_f(h->out, "int %s_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", n);
+    buf_f(h->out, "\nstatic const cell_desc description;\n\n");
+    for (int k = 0; k < (m->has_grad ? 2 : 1); k++) {
+        const char *entry = k ? "backward" : "forward";
+        buf_f(h->out, "static cell_status ref_%s(const int64_t *sizes, void *const *args, void *reserve, int flags)\n{\n"
+                      "    return cell_reference_run(&description, %d, %s_ref_%s, sizes, args, reserve, flags);\n}\n\n",
+              entry, k, n, entry);
+    }
+}
+
+static const char *or_null(const char *name)
+{
+    return name ? name : "NULL";
+}
+
+static const char *address(const Module *m, const char *name)
+{
+    return name ? intern_f(m->c, "&%s", name) : "NULL";
+}
+
+static void print_description(Host *h, const HostPlan *plan, int checks)
+{
+    const Module *m = h->m;
+    CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
+    Buf *out = h->out;
+    buf_f(out, "static const cell_desc description = {\n    .plan_version = CELL_PLAN_VERSION,\n    .name = \"%s\",\n"
+               "    .key = \"%s\",\n", m->name, api_key(m));
+    buf_f(out, "    .bindings = bindings,\n    .size_names = size_names,\n    .tensors = tensors,\n"
+               "    .forward_args = forward_args,\n    .backward_args = backward_args,\n");
+    if (checks)
+        buf_f(out, "    .checks = checks,\n");
+    buf_f(out, "    .kernels = %s,\n    .reserve = %s,\n    .forward = %s,\n    .backward = %s,\n    .step = %s,\n",
+          or_null(plan->kernels), or_null(plan->reserve), address(m, plan->forward), address(m, plan->backward),
+          address(m, plan->step));
+    buf_f(out, "    .ref_forward = ref_forward,\n    .ref_backward = %s,\n    .ref_reserve_bytes = %s_ref_reserve_bytes,\n",
+          m->has_grad ? "ref_backward" : "NULL", m->name);
+    buf_f(out, "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
+               "    .n_backward_args = %d,\n    .n_checks = %d,\n    .n_kernels = %d,\n    .n_reserve = %d,\n};\n\n",
+          m->bound.len + m->options.len + 1, m->dims.len + 3, table_number(m, m->tensors.len), fwd.len, bwd.len, checks,
+          plan->n_kernels, plan->n_reserve);
+}
+
+static void print_size_array(Host *h, const char *steps)
+{
+    const char **names = api_sizes(h->m);
+    buf_f(h->out, "    const int64_t n[] = { sizes->B, %s", steps);
+    for (int i = 0; i <= h->m->dims.len; i++)
+        buf_f(h->out, ", sizes->%s", names[2 + i]);
+    buf_f(h->out, " };\n");
+}
+
+static void print_entry(Host *h, const char *entry, const ApiMembers *members, bool reserve)
+{
+    const char *n = h->m->name;
+    Buf *out = h->out;
+    buf_f(out, "cell_status %s_%s(cell_context *ctx, const %s_sizes *sizes, const %s_%s_args *args)\n{\n", n, entry, n, n, entry);
+    buf_f(out, "    if (!sizes || !args)\n        return cell_run_%s(ctx, &description, NULL, NULL, NULL, 0);\n", entry);
+    print_size_array(h, reserve ? "sizes->T" : "1");
+    buf_f(out, "    void *const list[] = {\n");
+    for (int i = 0; i < members->args.len; i++)
+        buf_f(out, "        %sargs->%s,\n", api_written(h->m, members->args.data[i]) ? "" : "(void *)", members->name[i]);
+    buf_f(out, "    };\n    const cell_memory memory = { args->workspace, args->workspace_bytes, %s };\n",
+          reserve ? "args->reserve, args->reserve_bytes" : "NULL, 0");
+    buf_f(out, "    return cell_run_%s(ctx, &description, n, list, &memory, %s);\n}\n\n", entry, reserve ? "args->flags" : "0");
+}
+
+static void print_bytes(Host *h, const char *what)
+{
+    const char *n = h->m->name;
+    buf_f(h->out, "size_t %s_%s_bytes(const %s_sizes *sizes)\n{\n    size_t bytes;\n    if (!sizes)\n        return SIZE_MAX;\n",
+          n, what, n);
+    print_size_array(h, "sizes->T");
+    buf_f(h->out, "    return cell_%s_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;\n}\n\n", what);
+}
+
+static void print_entries(Host *h)
+{
+    const Module *m = h->m;
+    ApiMembers fwd = api_forward(m), bwd = api_backward(m);
+    print_bytes(h, "workspace");
+    print_bytes(h, "reserve");
+    print_entry(h, "forward", &fwd, true);
+    if (m->has_grad)
+        print_entry(h, "backward", &bwd, true);
+    print_entry(h, "step", &fwd, false);
+    buf_f(h->out, "const struct cell_desc *%s_instance(void) { return &description; }\n", m->name);
+}
+
+void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out)
+{
+    Buf text = { .arena = m->arena };
+    Host h = { .m = m, .out = &text };
+    CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
+    print_bindings(&h);
+    print_size_names(&h);
+    print_tensors(&h);
+    print_args(&h, "forward_args", &fwd);
+    print_args(&h, "backward_args", &bwd);
+    int checks = print_checks(&h);
+    print_reference(&h);
+    print_description(&h, plan, checks);
+    print_entries(&h);
+    buf_wrapped(out, &text);
+}
+
+void emit_host_head(const Module *m, Buf *out)
+{
+    buf_f(out, "/* %s: generated by cellc from %s: the functions of %s.h, over the cell runtime. */\n", api_key(m),
+          source_place(m, m->span, false), m->name);
+    buf_f(out, "#include \"%s.h\"\n\n#include \"cell_plan.h\"\n#include \"reference.h\"\n\n", m->name);
+}
+
+void emit_host(const Module *m, Buf *out)
+{
+    static const HostPlan none;
+    emit_host_head(m, out);
+    emit_host_plan(m, &none, out);
+}
