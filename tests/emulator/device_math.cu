@@ -334,6 +334,5 @@ int main()
     check_binary<float>("float", k_binary_float);
     check_binary<double>("double", k_binary_double);
     check_fast();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return report();
 }

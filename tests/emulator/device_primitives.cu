@@ -649,6 +649,5 @@ int main()
     test_mma<cell_bf16, cell_bf16>("bf16");
     test_mma<cell_f16, cell_f16>("f16");
     test_mma<cell_tf32, float>("tf32");
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return report();
 }

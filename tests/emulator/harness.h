@@ -20,16 +20,40 @@
 #include "cell_emu.h"
 #endif
 
+// A launch and the checks that follow it count as one, or as one failure each.
 static int passed, failed;
+static bool group_open, group_failed;
+
+static inline void close_group()
+{
+    if (group_open && !group_failed)
+        passed++;
+    group_open = group_failed = false;
+}
+
+static inline void open_group()
+{
+    close_group();
+    group_open = true;
+}
+
+// The last line of a test program; gives its exit code.
+static inline int report()
+{
+    close_group();
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
 
 static inline void check(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline void check(bool ok, const char *format, ...)
 {
     if (ok) {
-        passed++;
+        passed += group_open ? 0 : 1;
         return;
     }
     failed++;
+    group_failed = true;
     if (failed > 40)
         return;
     printf("FAILED: ");
@@ -105,7 +129,7 @@ static inline void launch(const char *name, test_kernel kernel, cell_kernel_args
     const cudaError_t e = launch_on_device(kernel, args, shape);
     check(e == cudaSuccess, "%s: %s", name, cudaGetErrorString(e));
     if (e != cudaSuccess) {
-        printf("%d passed, %d failed\n", passed, failed);
+        report();
         exit(1);
     }
 }
@@ -125,6 +149,7 @@ static inline bool has_clusters() { return true; }
 
 static inline void launch(const char *name, test_kernel kernel, cell_kernel_args &args, const Shape &shape)
 {
+    open_group();
     char message[256] = "";
     const uint32_t grid[3] = {shape.blocks, 1, 1};
     const int status = cell_emu_launch(kernel, name, &args, grid, shape.threads, shape.smem, shape.cluster,

@@ -56,12 +56,14 @@ static void check_orders()
 {
     std::set<std::vector<int>> seen;
     for (uint64_t seed = 0; seed < 20; seed++) {
+        open_group();
         const std::vector<int> order = visiting_order(seed);
         check(order == visiting_order(seed), "seed %d gives two orders", (int)seed);
         seen.insert(order);
         for (size_t i = 0; i < order.size(); i++)
             check(order[i] / 64 == order[i / 64 * 64] / 64, "blocks overlap in a plain launch");
     }
+    close_group();
     check(seen.size() == 20, "20 seeds give %zu orders", seen.size());
     cell_emu_set_seed(1);
 }
@@ -159,6 +161,7 @@ static void check_threads()
     for (std::thread &worker : workers)
         worker.join();
     for (int w = 0; w < 4; w++) {
+        open_group();
         const int n = 64 + 64 * (w % 2);
         std::vector<float> want(128, got[(size_t)w][127]);
         walk_on_host(want, n, 10 + w / 2);
@@ -182,6 +185,5 @@ int main()
     check_walk();
     check_threads();
     cell_emu_release();
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return report();
 }

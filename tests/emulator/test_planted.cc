@@ -483,8 +483,7 @@ static int all_cases(const char *program)
     check_refused("has no blocks", 64, 512, 0, 1);
     check_refused("not a multiple of the cluster's 2", 64, 512, 3, 2);
     check_refused("clusters of 32 blocks", 64, 512, 32, 32);
-    printf("%d passed, %d failed\n", passed, failed);
-    return failed != 0;
+    return report();
 }
 
 int main(int argc, char **argv)

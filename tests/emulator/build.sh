@@ -1,0 +1,62 @@
+#!/bin/bash
+# Builds the emulator, or a generated kernel file for it. In: C++ sources. Out: objects, rebuilt only when
+# something is newer.
+#
+#   build.sh lib DIR             DIR/cell_emu.o, and DIR/cell_emu_backend.o, which connects it to libcell.a
+#   build.sh cu FILE.cu OUT.o    a generated kernel file
+#   build.sh flags               the flags of the compile and link lines
+#
+# CXX chooses the compiler (g++, else clang++). A program links its kernels' objects with cell_emu.o; if it
+# runs them through the runtime, also with cell_emu_backend.o and libcell.a. Link with $CXX and the flags.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+CXX=${CXX:-$(command -v g++ || command -v clang++ || true)}
+if [[ -z $CXX ]]; then
+    echo "no C++ compiler: the emulator needs g++ or clang++" >&2
+    exit 3
+fi
+sanitize="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+flags="-std=c++17 -O1 -g -fPIC $sanitize -Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$here"
+
+newer() { # is any of the files newer than the first?
+    local target=$1 file
+    shift
+    [[ -e $target ]] || return 0
+    for file in "$@"; do
+        [[ $file -nt $target ]] && return 0
+    done
+    return 1
+}
+
+case ${1:-} in
+lib)
+    mkdir -p "$2"
+    # The scheduler itself is not instrumented: checked is what kernels do, and a switch costs a third.
+    plain="-std=c++17 -O2 -g -fPIC -Wall -Wextra -Werror"
+    if newer "$2/cell_emu.o" "$here"/cell_emu* "$root/runtime/cell_kernel_args.h"; then
+        for part in fiber launch sync shared report numbers; do
+            $CXX $plain -c "$here/cell_emu_$part.cc" -o "$2/part_$part.$$.o"
+        done
+        $CXX -r -nostdlib "$2"/part_*.$$.o -o "$2/cell_emu.$$.tmp"
+        mv "$2/cell_emu.$$.tmp" "$2/cell_emu.o"
+        rm "$2"/part_*.$$.o
+    fi
+    if newer "$2/cell_emu_backend.o" "$here"/cell_emu* "$root"/runtime/*.h; then
+        $CXX $plain -c "$here/cell_emu_backend.cc" -o "$2/cell_emu_backend.$$.tmp"
+        mv "$2/cell_emu_backend.$$.tmp" "$2/cell_emu_backend.o"
+    fi
+    ;;
+cu)
+    if newer "$3" "$2" "$here/cell_emu_device.h" "$root"/runtime/*.h "$root"/runtime/device/*; then
+        $CXX $flags -x c++ -c "$2" -o "$3"
+    fi
+    ;;
+flags)
+    echo "$flags"
+    ;;
+*)
+    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,86 @@
+#!/bin/bash
+# Tests the device library and the emulator. In: BUILD (where libcell.a is), CXX, NVCC. Out: each program's
+# result, and their sum as the last line. The emulator's tests need a C++ compiler with AddressSanitizer; the
+# device tests also run on the GPU where there is one, and are skipped where there is none.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=${BUILD:-build}
+[[ $build == /* ]] || build=$root/$build
+out=$build/tests/emulator
+mkdir -p "$out"
+export CXX=${CXX:-$(command -v g++ || command -v clang++ || true)}
+passed=0 failed=0 skipped=0
+
+count() { # the last line of a program, its name
+    local line
+    line=$(tail -n 1 <<<"$1")
+    if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+        passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
+        [[ $line == *", 0 failed" ]] || printf '%s\n' "$1"
+        echo "$2: $line"
+    else
+        failed=$((failed + 1))
+        printf '%s\n' "$1"
+        echo "$2: ended without a result"
+    fi
+}
+
+finish() {
+    printf '%d passed, %d failed' "$passed" "$failed"
+    ((skipped)) && printf ', %d skipped' "$skipped"
+    echo
+    exit $((failed > 0))
+}
+
+probe() {
+    [[ -n $CXX ]] || return 1
+    echo 'int main() { return 0; }' | $CXX -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null
+    "$out/probe" 2>/dev/null
+}
+if ! probe; then
+    echo "emulator: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
+    skipped=1
+    finish
+fi
+
+bash "$here/build.sh" lib "$out" || { failed=1; finish; }
+flags="$(bash "$here/build.sh" flags) -Werror"
+for source in "$here"/device_*.cu "$here"/test_*.cc; do
+    name=$(basename "${source%.*}")
+    objects=$out/cell_emu.o libs=
+    if [[ $name == test_backend ]]; then
+        if [[ ! -e $build/libcell.a ]]; then
+            skipped=$((skipped + 1))
+            continue
+        fi
+        objects="$objects $out/cell_emu_backend.o $build/libcell.a"
+        libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    fi
+    program=$out/$name
+    inputs="$here $root/runtime $build/libcell.a"
+    # shellcheck disable=SC2086
+    if [[ ! -e $program || -n $(find $inputs -newer "$program" -type f 2>/dev/null) ]]; then
+        if ! $CXX $flags -x c++ "$source" -x none $objects $libs -lpthread -o "$program"; then
+            failed=$((failed + 1))
+            continue
+        fi
+    fi
+    count "$("$program" 2>&1)" "$name"
+done
+
+# The same device tests, on the device.
+if [[ -n ${NVCC:-} ]] && nvidia-smi -L >/dev/null 2>&1; then
+    for source in "$here"/device_*.cu; do
+        name=$(basename "${source%.*}")
+        if "$NVCC" -std=c++17 -arch=native -I"$root/runtime" -I"$here" "$source" -o "$out/gpu_$name"; then
+            count "$("$out/gpu_$name" 2>&1)" "$name on the GPU"
+        else
+            failed=$((failed + 1))
+        fi
+    done
+else
+    skipped=$((skipped + 1))
+    echo "device tests on a GPU: skipped, there is none or no nvcc"
+fi
+finish
