@@ -292,7 +292,6 @@ static bool allowed(StmtKind kind, Place place)
     case S_FN: return place == IN_FILE || place == IN_CELL;
     case S_EQ: case S_WHEN: case S_REPEAT: return place != IN_FILE;
     case S_CARRY: return place == IN_REPEAT;
-    case S_CONST: return place == IN_CELL || place == IN_FILE;
     default: return place == IN_CELL;
     }
 }

@@ -277,8 +277,9 @@ static void print_line(FILE *out, const Source *s, Span span)
     int line = line_of(s, span.lo);
     Shown w = shown_part(s, span, line);
     const unsigned char *text = (const unsigned char *)s->text;
-    if (w.hi > w.lo)
-        fprintf(out, "    %s", w.cut_left ? "..." : "");
+    if (w.hi == w.lo)             /* an empty line shows nothing */
+        return;
+    fprintf(out, "    %s", w.cut_left ? "..." : "");
     int col = 0;
     for (const unsigned char *p = w.lo; p < w.hi; p += char_len(p, w.end))
         col += put_char(out, p, w.end, col);
