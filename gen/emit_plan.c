@@ -1,0 +1,510 @@
+/* emit_plan.c: the launch plans of a planned cell as static C data, with the kernel table and the reserve, and the .cu that
+ * holds the kernels. In comes a plan whose every decision is made; out go two texts. The host text ends with the C interface
+ * over these tables (emit_host.c). */
+#include <string.h>
+
+#include "emit.h"
+#include "plan.h"
+
+typedef struct Print {
+    Plan *p;
+    Program *pr;
+    Buf *host;                    /* tables, in order of need */
+    Buf ops;                      /* the operations of the direction */
+    int n_ops;
+    CallArgs args;
+    int *buffer;                  /* per plan buffer: its number in this direction's list, -1 */
+    Vec(int) used;                /* plan buffers in that order */
+    Vec(const char *) exprs;      /* texts of expressions that were printed, by number */
+    int *reserve;                 /* per plan buffer: its place in the reserve, -1 */
+    Vec(const char *) kernels;
+    Buf table;                    /* rows of the kernel table */
+    int refs;
+} Print;
+
+/* ---- size expressions ---- */
+
+static void postfix_poly(Print *e, const Poly *p, Buf *out);
+
+static void postfix_atom(Print *e, int atom, Buf *out)
+{
+    const Module *m = e->p->m;
+    if (atom == ATOM_B || atom == ATOM_T) {
+        buf_f(out, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
+    } else if (atom < MAX_DIMS) {
+        buf_f(out, "CELL_X_SIZE, %d, ", 2 + atom);
+    } else {
+        postfix_poly(e, m->quotients.data[atom - MAX_DIMS].num, out);
+        postfix_poly(e, m->quotients.data[atom - MAX_DIMS].den, out);
+        buf_f(out, "CELL_X_DIV, ");
+    }
+}
+
+static void postfix_poly(Print *e, const Poly *p, Buf *out)
+{
+    if (p->nterms == 0)
+        buf_f(out, "CELL_X_PUSH, 0, ");
+    for (int i = 0; i < p->nterms; i++) {
+        const PolyTerm *t = &p->terms[i];
+        bool started = t->coef != 1 || t->natoms == 0;
+        if (started)
+            buf_f(out, "CELL_X_PUSH, %lld, ", (long long)t->coef);
+        for (int k = 0; k < t->natoms; k++) {
+            postfix_atom(e, t->atoms[k], out);
+            if (started)
+                buf_f(out, "CELL_X_MUL, ");
+            started = true;
+        }
+        if (i)
+            buf_f(out, "CELL_X_ADD, ");
+    }
+}
+
+/* The name of the expression's array; equal programs share one. */
+static const char *expr_name(Print *e, const Buf *program)
+{
+    Compiler *c = e->p->m->c;
+    const char *text = intern_n(c, program->data, program->len);
+    for (int i = 0; i < e->exprs.len; i++)
+        if (e->exprs.data[i] == text)
+            return intern_f(c, "x%d", i);
+    vec_push(c->arena, &e->exprs, text);
+    buf_line(e->host, "static const int64_t x%d[] = { %sCELL_X_END };", e->exprs.len - 1, text);
+    return intern_f(c, "x%d", e->exprs.len - 1);
+}
+
+static Buf program_new(Print *e)
+{
+    return (Buf){ .arena = e->p->m->arena };
+}
+
+static const char *poly_expr(Print *e, const Poly *p)
+{
+    Buf b = program_new(e);
+    if (!p)
+        return "NULL";
+    postfix_poly(e, p, &b);
+    return expr_name(e, &b);
+}
+
+static const Poly *product(Print *e, const Poly *const *axes, int n)
+{
+    const Poly *p = poly_const(e->p->m, 1);
+    for (int i = 0; i < n; i++)
+        p = poly_mul(e->p->m, p, axes[i]);
+    return p;
+}
+
+/* ---- buffers ---- */
+
+static int64_t dtype_bytes(Dtype t)
+{
+    return t == DT_F64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : 2;
+}
+
+static const char *dtype_enum(Dtype t)
+{
+    switch (t) {
+    case DT_F32: return "CELL_F32";
+    case DT_BF16: return "CELL_BF16";
+    case DT_F16: return "CELL_F16";
+    case DT_F64: return "CELL_F64";
+    case DT_I32: return "CELL_I32";
+    }
+    return "CELL_F32";
+}
+
+static int buffer_number(Print *e, int slot)
+{
+    if (e->buffer[slot] < 0) {
+        vec_push(e->p->m->arena, &e->used, slot);
+        e->buffer[slot] = e->args.len + e->used.len - 1;
+    }
+    return e->buffer[slot];
+}
+
+/* min(256, max(1, ceil(rows / 64))): the chunks of a column sum. */
+static void postfix_chunks(Print *e, const Poly *rows, Buf *out)
+{
+    postfix_poly(e, rows, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, %d, CELL_X_MIN, ", COLUMN_ROWS,
+          COLUMN_CHUNKS);
+}
+
+static const char *buffer_bytes(Print *e, int slot)
+{
+    Module *m = e->p->m;
+    const Buffer *b = &e->p->buffers.data[slot];
+    Buf x = program_new(e);
+    if (b->columns) {
+        postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), &x);
+        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, dtype_bytes(b->dtype))), &x);
+        buf_f(&x, "CELL_X_MUL, ");
+        return expr_name(e, &x);
+    }
+    postfix_poly(e, poly_mul(m, b->elements, poly_const(m, dtype_bytes(b->dtype))), &x);
+    if (b->per_steps)
+        buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", b->per_steps);
+    return expr_name(e, &x);
+}
+
+static int arg_of(const Print *e, TensorId t, ArgRole role)
+{
+    int a = call_arg_find(&e->args, t, role);
+    if (a < 0)
+        bug(e->p->m->c, "emit_plan", "no argument for %s", e->p->m->tensors.data[t].name);
+    return a;
+}
+
+static int storage_buffer(Print *e, const Storage *st)
+{
+    return st->home == HOME_ARG ? st->arg : buffer_number(e, st->slot);
+}
+
+static int ref_buffer(Print *e, Ref r)
+{
+    Program *pr = e->pr;
+    switch (r.kind) {
+    case REF_NODE: {
+        const Storage *st = &pr->node[r.id];
+        if (st->home == HOME_NONE)
+            st = &e->p->program[FORWARD].node[r.id];
+        if (st->home == HOME_NONE)
+            bug(e->p->m->c, "emit_plan", "%%%d lies nowhere", r.id);
+        return storage_buffer(e, st);
+    }
+    case REF_TENSOR:
+        if (e->p->m->tensors.data[r.id].kind == T_STATE)
+            return arg_of(e, r.id, ROLE_VALUE);
+        return storage_buffer(e, &pr->tensor[r.id]);
+    case REF_FINAL: return arg_of(e, r.id, ROLE_FINAL);
+    case REF_DFINAL: return arg_of(e, r.id, ROLE_D_FINAL);
+    case REF_DINIT:
+        if (e->p->schedule == SCHED_TILE && pr->carry[r.id] >= 0)
+            return buffer_number(e, pr->carry[r.id]);
+        return arg_of(e, r.id, ROLE_D_VALUE);
+    case REF_CHECKPOINT: return buffer_number(e, pr->checkpoint[r.id]);
+    case REF_INITIAL: return buffer_number(e, pr->initial[r.id]);
+    case REF_CARRY: return buffer_number(e, pr->carry[r.id]);
+    case REF_BEFORE: return buffer_number(e, pr->before[r.id]);
+    case REF_BUFFER: return buffer_number(e, r.id);
+    case REF_ROOT: break;
+    }
+    bug(e->p->m->c, "emit_plan", "a reference of kind %d", r.kind);
+}
+
+static void print_buffers(Print *e, const char *dir)
+{
+    Module *m = e->p->m;
+    Buf rows = { .arena = m->arena };
+    for (int i = 0; i < e->args.len; i++) {
+        const CallArg *a = &e->args.data[i];
+        buf_f(&rows, "    { \"%s\", CELL_FROM_ARG, %s, %d, NULL },\n", m->tensors.data[a->tensor].name,
+              dtype_enum(m->tensors.data[a->tensor].dtype), i);
+    }
+    for (int i = 0; i < e->used.len; i++) {
+        const Buffer *b = &e->p->buffers.data[e->used.data[i]];
+        const char *origin = "CELL_FROM_WORKSPACE";
+        if (b->reserve)
+            origin = e->pr->dir == BACKWARD ? "CELL_FROM_RESERVE"
+                     : b->inference         ? "CELL_FROM_RESERVE_OR_WORKSPACE"
+                                            : "CELL_FROM_RESERVE";
+        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", b->name, origin, dtype_enum(b->dtype),
+              b->reserve ? e->reserve[e->used.data[i]] : 0, buffer_bytes(e, e->used.data[i]));
+    }
+    buf_f(e->host, "\nstatic const cell_buffer %s_buffers[] = {\n%s};\n", dir, rows.data);
+}
+
+/* ---- operations ---- */
+
+static const char *need_name(Print *e, const Group *g)
+{
+    if (!g || g->always || g->need.len == 0)
+        return "NULL";
+    const char *name = intern_f(e->p->m->c, "need_%d_%d", e->pr->dir, e->n_ops);
+    buf_f(e->host, "static const int16_t %s[] = { ", name);
+    for (int i = 0; i < g->need.len; i++) {
+        bool again = false;
+        for (int k = 0; k < i; k++)
+            again |= g->need.data[k] == g->need.data[i];
+        if (!again)
+            buf_f(e->host, "%d, ", g->need.data[i]);
+    }
+    buf_f(e->host, "-1 };\n");
+    return name;
+}
+
+static int kernel_number(Print *e, const char *name, int threads, int64_t smem)
+{
+    buf_f(&e->table, "    { \"%s\", %s, %d, 0, 0, ", name, name, threads);
+    if (smem)
+        buf_f(&e->table, "%s },\n", poly_expr(e, poly_const(e->p->m, smem)));
+    else
+        buf_f(&e->table, "NULL },\n");
+    vec_push(e->p->m->arena, &e->kernels, name);
+    return e->kernels.len - 1;
+}
+
+static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs,
+                            const char *gx, const char *gy)
+{
+    int kernel = kernel_number(e, name, threads, smem);
+    const char *need = need_name(e, g);
+    int list = e->refs++;
+    buf_f(e->host, "static const cell_ref refs_%d[] = { ", list);
+    for (int i = 0; i < refs->len; i++)
+        buf_f(e->host, "{ %d, NULL }, ", ref_buffer(e, refs->data[i]));
+    buf_f(e->host, "%s};\n", refs->len ? "" : "{ 0, NULL } ");
+    buf_f(&e->ops,
+          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .need = %s,\n"
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = refs_%d } },\n",
+          name, need, kernel, refs->len, gx, gy, list);
+    e->n_ops++;
+}
+
+static const Poly *group_rows(Print *e, const Group *g)
+{
+    Module *m = e->p->m;
+    const Poly *n = g->batched ? poly_dim(m, ATOM_B) : poly_const(m, 1);
+    return g->timed && g->phase != PHASE_DURING ? poly_mul(m, n, poly_dim(m, ATOM_T)) : n;
+}
+
+static const char *blocks_expr(Print *e, const Poly *work, int per_block)
+{
+    Buf x = program_new(e);
+    postfix_poly(e, work, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, ", per_block);
+    return expr_name(e, &x);
+}
+
+static void print_group_kernel(Print *e, Group *g)
+{
+    Module *m = e->p->m;
+    const Poly *elements = product(e, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
+    if (g->kind == G_MAP) {
+        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");
+    } else if (g->kind == G_ROW) {
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, work, g->threads / g->lanes),
+                        "NULL");
+    } else if (g->kind == G_COLUMN) {
+        Buf chunks = program_new(e);
+        postfix_chunks(e, group_rows(e, g), &chunks);
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, elements, COLUMN_WIDTH),
+                        expr_name(e, &chunks));
+        print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads, 0, &g->refs_2,
+                        blocks_expr(e, elements, g->threads), "NULL");
+    } else if (g->kind == G_WALK) {
+        const Walk *w = g->walk;
+        const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), w->blocks);
+        print_kernel_op(e, g, w->kernel, w->threads, w->smem, &w->refs, poly_expr(e, blocks), "NULL");
+    }
+}
+
+/* ---- products ---- */
+
+typedef struct Side { int buffer; const char *offset; } Side;
+
+static const Storage *read_storage(Print *e, const Read *r)
+{
+    if (r->is_tensor)
+        return &e->pr->tensor[r->id];
+    const Storage *st = &e->pr->node[r->id];
+    return st->home == HOME_NONE ? &e->p->program[FORWARD].node[r->id] : st;
+}
+
+/* The first element: where the read starts, the piece within its whole, and the step. */
+static Side side_of(Print *e, const GemmSide *s, bool one_step)
+{
+    Module *m = e->p->m;
+    const Storage *st = read_storage(e, &s->read);
+    TensorId of;
+    Buf x = program_new(e);
+    postfix_poly(e, st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset, &x);
+    if (!s->read.is_tensor && root_kind(m, s->read.id, &of) == ROOT_DPREV) {
+        const Poly *half = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, of));
+        buf_f(&x, "CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, ");
+        postfix_poly(e, half, &x);
+        buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
+        return (Side){ buffer_number(e, e->pr->carry[of]), expr_name(e, &x) };
+    }
+    if (one_step && st->timed) {
+        const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id) : array_elements(m, s->read.id);
+        buf_f(&x, "CELL_X_LOOPVAR, 0, ");
+        postfix_poly(e, st->pitch ? st->pitch : pitch, &x);
+        buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
+    }
+    return (Side){ storage_buffer(e, st), expr_name(e, &x) };
+}
+
+static void print_operand(Print *e, const char *name, const GemmSide *s, Side at)
+{
+    buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, %s },\n", name, at.buffer, at.offset, poly_expr(e, s->row),
+          poly_expr(e, s->col), poly_expr(e, s->batch));
+}
+
+static void print_gemm(Print *e, Group *g)
+{
+    bool one_step = g->phase == PHASE_DURING;
+    Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step), c = side_of(e, &g->gemm.c, one_step);
+    const Storage *out = read_storage(e, &g->gemm.c.read);
+    bool adds = out->home == HOME_ARG && e->pr->dir == BACKWARD;
+    const char *need = need_name(e, g);
+    buf_f(&e->ops,
+          "    { .name = \"%s\", .kind = CELL_OP_GEMM, .need = %s,\n"
+          "      .u.gemm = { .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .beta = %s,\n",
+          e->p->m->nodes.data[g->arrays.data[0]].name ? e->p->m->nodes.data[g->arrays.data[0]].name : g->kernel, need,
+          poly_expr(e, g->gemm.m), poly_expr(e, g->gemm.n), poly_expr(e, g->gemm.k), poly_expr(e, g->gemm.batch),
+          adds ? "CELL_BETA_ACCUMULATE" : "CELL_BETA_ZERO");
+    print_operand(e, "a", &g->gemm.a, a);
+    print_operand(e, "b", &g->gemm.b, b);
+    print_operand(e, "c", &g->gemm.c, c);
+    buf_f(&e->ops, "      } },\n");
+    e->n_ops++;
+}
+
+/* ---- a direction ---- */
+
+static void print_phase(Print *e, Phase phase)
+{
+    for (int i = 0; i < e->pr->groups.len; i++) {
+        Group *g = &e->pr->groups.data[i];
+        if (g->phase != phase)
+            continue;
+        if (g->kind == G_GEMM)
+            print_gemm(e, g);
+        else
+            print_group_kernel(e, g);
+    }
+}
+
+static void print_states(Print *e, StateKernels *states, int n, int which)
+{
+    Module *m = e->p->m;
+    for (int i = 0; i < n; i++) {
+        const Poly *work = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, states[i].state));
+        Group own = { .always = true };
+        if (which == STATE_RESULT) {
+            own.always = false;
+            int arg = arg_of(e, states[i].state, ROLE_D_VALUE);
+            vec_push(m->arena, &own.need, arg);
+        }
+        print_kernel_op(e, &own, states[i].name[which], 256, 0, &states[i].refs[which], blocks_expr(e, work, 256), "NULL");
+    }
+}
+
+static void print_loop(Print *e)
+{
+    Buf body = { .arena = e->p->m->arena }, saved = e->ops;
+    int before = e->n_ops;
+    Module *m = e->p->m;
+    e->ops = body;
+    print_phase(e, PHASE_DURING);
+    body = e->ops;
+    e->ops = saved;
+    int n = e->n_ops - before;
+    if (n == 0)
+        return;
+    bool back = e->pr->dir == BACKWARD;
+    const Poly *T = poly_dim(m, ATOM_T), *one = poly_const(m, 1), *minus = poly_const(m, -1);
+    buf_f(&e->ops,
+          "    { .name = \"steps\", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,\n"
+          "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = %d } },\n%s",
+          back ? poly_expr(e, poly_sub(m, T, one)) : poly_expr(e, poly_const(m, 0)),
+          back ? poly_expr(e, minus) : poly_expr(e, T), back ? -1 : 1, n, body.data);
+    e->n_ops++;
+}
+
+static void print_direction(Print *e, Direction dir, StateKernels *states, int n_states)
+{
+    Module *m = e->p->m;
+    const char *name = dir == FORWARD ? "forward" : "backward";
+    bool walks = e->p->schedule == SCHED_TILE;
+    e->pr = &e->p->program[dir];
+    e->args = dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
+    e->ops = (Buf){ .arena = m->arena };
+    e->n_ops = 0;
+    e->used.len = 0;
+    for (int i = 0; i < e->p->buffers.len; i++)
+        e->buffer[i] = -1;
+    print_phase(e, PHASE_PARAM);
+    if (dir == FORWARD && !walks)
+        print_states(e, states, n_states, STATE_INIT);
+    print_phase(e, PHASE_BEFORE);
+    if (dir == BACKWARD && !walks)
+        print_states(e, states, n_states, STATE_SEED);
+    if (walks)
+        print_phase(e, PHASE_DURING);
+    else
+        print_loop(e);
+    print_phase(e, PHASE_AFTER);
+    if (dir == BACKWARD)
+        print_states(e, states, walks ? 0 : n_states, STATE_RESULT);
+    print_buffers(e, name);
+    if (e->n_ops == 0) {
+        buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
+    }
+    buf_f(e->host, "\nstatic const cell_op %s_ops[] = {\n%s};\n", name, e->ops.data);
+    buf_f(e->host, "\nstatic const cell_plan %s_plan = { %s_buffers, %s_ops, %d, %d };\n\n", name, name, name,
+          e->args.len + e->used.len, e->n_ops);
+}
+
+static void print_reserve(Print *e, int *count)
+{
+    Buf rows = { .arena = e->p->m->arena };
+    int n = 0;
+    for (int i = 0; i < e->p->buffers.len; i++) {
+        const Buffer *b = &e->p->buffers.data[i];
+        e->reserve[i] = b->reserve ? n++ : -1;
+        if (b->reserve)
+            buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, dtype_enum(b->dtype), e->reserve[i],
+                  buffer_bytes(e, i));
+    }
+    if (n)
+        buf_f(e->host, "\nstatic const cell_buffer reserve_buffers[] = {\n%s};\n\n", rows.data);
+    *count = n;
+}
+
+static int state_kernels(Plan *p, StateKernels *out)
+{
+    Module *m = p->m;
+    int n = 0;
+    for (TensorId t = 0; t < m->tensors.len && p->schedule != SCHED_TILE; t++)
+        if (m->tensors.data[t].kind == T_STATE) {
+            static const char *const what[] = { "init", "seed", "result" };
+            out[n].state = t;
+            for (int k = 0; k < 3; k++)
+                out[n].name[k] = intern_f(m->c, "%s_%s_%d", m->name, what[k], t);
+            n++;
+        }
+    return n;
+}
+
+void emit_cuda(Plan *p, Buf *cuda, Buf *host)
+{
+    Module *m = p->m;
+    StateKernels *states = arena_alloc(m->arena, sizeof *states * (size_t)(m->tensors.len + 1));
+    int n_states = state_kernels(p, states);
+    buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
+    for (int d = 0; d < 2; d++)
+        emit_kernels(p, &p->program[d], cuda);
+    for (int i = 0; i < n_states; i++)
+        emit_state_kernels(p, &states[i], cuda);
+
+    Buf tables = { .arena = m->arena };
+    Print e = { .p = p, .host = &tables };
+    int n_reserve;
+    e.table.arena = m->arena;
+    e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
+    e.reserve = arena_alloc(m->arena, sizeof *e.reserve * (size_t)(p->buffers.len + 1));
+    print_reserve(&e, &n_reserve);
+    print_direction(&e, FORWARD, states, n_states);
+    print_direction(&e, BACKWARD, states, n_states);
+
+    for (int i = 0; i < e.kernels.len; i++)
+        buf_line(host, "extern void %s(cell_kernel_args args);", e.kernels.data[i]);
+    buf_f(host, "\n%s", tables.data);
+    buf_f(host, "static const cell_kernel kernel_table[] = {\n%s};\n\n", e.table.data ? e.table.data : "");
+    HostPlan hp = { .forward = "forward_plan", .backward = "backward_plan", .kernels = "kernel_table",
+                    .reserve = n_reserve ? "reserve_buffers" : NULL, .n_kernels = e.kernels.len, .n_reserve = n_reserve };
+    emit_host_plan(m, &hp, host);
+}
