@@ -10,7 +10,7 @@ bison --header=$out/gen/parse.h -o $out/gen/parse.c gen/parse.y
 flex --header-file=$out/gen/lex.h -o $out/gen/lex.c gen/lex.l
 sources="gen/util.c gen/diag.c gen/tokens.c gen/ast.c gen/fmt.c"
 if [[ ${FUZZ_FLAGS:-} != *SYNTAX_ONLY* ]]; then
-    sources="$sources gen/bind.c gen/expand.c gen/resolve.c gen/lower.c gen/size.c gen/ir.c gen/ops.c"
+    sources="$sources gen/bind.c gen/expand.c gen/resolve.c gen/lower.c gen/size.c gen/ir.c gen/ops.c gen/fold.c"
 fi
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
 for f in $sources $out/gen/parse.c $out/gen/lex.c tests/fuzz/fuzz_front.c; do
