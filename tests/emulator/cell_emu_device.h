@@ -132,7 +132,7 @@ template <class T> struct cell_emu_element {
         return *this;
     }
     const cell_emu_element &operator=(const cell_emu_element &o) const { return *this = (T)o; }
-    cell_emu_element(T *q) : p(q) {}
+    explicit cell_emu_element(T *q) : p(q) {}
     cell_emu_element(const cell_emu_element &) = default;
     const cell_emu_element &operator+=(T v) const { return *this = (T) * this + v; }
     const cell_emu_element &operator-=(T v) const { return *this = (T) * this - v; }

@@ -328,6 +328,49 @@ static void test_block(unsigned threads)
     }
 }
 
+// Elements of shared memory in all the places where generated code puts them.
+KERNEL(k_expressions)
+{
+    auto cursor = cell_shared();
+    cell_smem<float> a = cell_carve<float>(cursor, 32);
+    cell_smem<double> wide = cell_carve<double>(cursor, 32);
+    cell_smem<cell_bf16> half = cell_carve<cell_bf16>(cursor, 32);
+    const int i = cell_thread();
+    a[i] = (float)i;
+    wide[i] = i * 0.5;
+    a[i] += 2.0f;
+    a[i] *= a[i] - 1.0f;
+    cell_store(half + i, a[i]);
+    cell_barrier();
+    const cell_smem<const float> fixed = a + 1;
+    const float chosen = i > 3 ? a[31 - i] : 0.0f;
+    const double mixed = a[i] * wide[31 - i] + (i < 31 ? fixed[i] : -1);
+    double *out = (double *)args.ptr[0] + 5 * i;
+    out[0] = chosen;
+    out[1] = mixed;
+    out[2] = cell_max(a[i], a[31 - i]) - cell_fabs(-a[5]);
+    out[3] = cell_fma(a[1], a[2], a[3]);
+    out[4] = cell_load<float>(half + i);
+}
+
+static void test_expressions()
+{
+    Array<double> out(160);
+    cell_kernel_args args = arguments({out.data});
+    LAUNCH(k_expressions, args, (Shape{1, 32, 128 + 256 + 64}));
+    std::vector<double> a(33, -1);
+    for (int i = 0; i < 32; i++)
+        a[(size_t)i] = (i + 2) * (i + 1);
+    for (int i = 0; i < 32; i++) {
+        const double own = a[(size_t)i], other = a[(size_t)(31 - i)];
+        const double *got = out.data + 5 * i;
+        check(got[0] == (i > 3 ? other : 0), "a choice, thread %d", i);
+        check(got[1] == own * (31 - i) * 0.5 + a[(size_t)i + 1], "float times double, thread %d", i);
+        check(got[2] == fmax(own, other) - a[5] && got[3] == a[1] * a[2] + a[3], "arguments, thread %d", i);
+        check(got[4] == rounded(own, 8, -133, 0x1.fep127), "stored as bf16, thread %d", i);
+    }
+}
+
 // Barriers: each step every thread takes what its neighbour wrote the step before.
 
 KERNEL(k_rotate)
@@ -632,6 +675,7 @@ int main()
     test_groups();
     for (unsigned threads : {32u, 64u, 96u, 128u, 512u, 1024u})
         test_block(threads);
+    test_expressions();
     test_rotate(false);
     test_rotate(true);
     test_producer();

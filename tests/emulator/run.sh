@@ -35,6 +35,7 @@ finish() {
 
 probe() {
     [[ -n $CXX ]] || return 1
+    rm -f "$out/probe"
     echo 'int main() { return 0; }' | $CXX -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null
     "$out/probe" 2>/dev/null
 }
