@@ -163,6 +163,11 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     }
 }
 
+int options_compile(const CommandHelp *help, Compiler *c, const char *option, const char *value)
+{
+    return take_compile_option(help, c, row_of(compile_table, option, strlen(option)), value);
+}
+
 static int take_value(const CommandHelp *help, const OptionSpec *row, const char *value)
 {
     OptionList *list;

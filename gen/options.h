@@ -38,6 +38,9 @@ typedef struct CommandHelp {
 int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, const OptionSpec *table,
                   const char **operands, int *n);
 
+/* Takes one option of compilation, "--dim" "N=32", as if it stood on the command line; the same answer. */
+int options_compile(const CommandHelp *help, Compiler *c, const char *option, const char *value);
+
 /* Prints "cellc COMMAND: message", a pointer to --help, and gives 2, the exit code of wrong usage. */
 int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,6 +1,7 @@
 /* bytelm.c: trains the model of model.h on a text and lets it write. In: a text file and sizes. Out: a line of progress,
  * the loss on the last twentieth of the text, which is not trained on, and a sample. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,9 +88,9 @@ static int train(Model *m, const Text *text, const Settings *s, uint8_t *chunk)
     double start = now(), smooth = 0;
     int64_t step = 0, tokens = 0;
     for (double done = 0; done < 1; step++) {
-        double warm = step < 20 ? (double)(step + 1) / 20 : 1, rate = s->rate * warm * (0.05 + 0.95 * 0.5 * (1 + cos(M_PI * done)));
+        double warm = step < 20 ? (double)(step + 1) / 20 : 1, fall = 0.05 + 0.95 * 0.5 * (1 + cos(M_PI * done));
         next_chunk(text, &s->sizes, step, chunk);
-        double loss = model_train(m, chunk, rate);
+        double loss = model_train(m, chunk, s->rate * warm * fall);
         if (!(loss >= 0))
             return -1;
         tokens += s->sizes.B * s->sizes.T;
@@ -146,8 +147,10 @@ static int report(Model *m, const Text *text, const Settings *s, uint8_t *chunk)
 
 int main(int argc, char **argv)
 {
-    Settings s = { .sizes = { .D = 64, .N = E79_N, .B = 16, .T = 48, .layers = 1 },
-                   .seconds = 30, .rate = 1e-2, .path = "examples/bytelm/opticks.txt", .prompt = "The Rays of Light ", .seed = 1 };
+    Settings s = {
+        .sizes = { .D = 64, .N = model_state_side(), .B = 16, .T = 48, .layers = 1 },
+        .seconds = 30, .rate = 1e-2, .path = "examples/bytelm/opticks.txt", .prompt = "The Rays of Light ", .seed = 1,
+    };
     Text text = { 0 };
     if (read_settings(&s, argc, argv) != 0)
         return usage();

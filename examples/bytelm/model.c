@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cell_plan.h"
 #include "e79.h"
 #include "model.h"
 
@@ -57,6 +58,15 @@ static bool ok(Worker *w, cell_status status)
     if (status != CELL_OK)
         fprintf(stderr, "bytelm: %s: %s\n", cell_status_string(status), cell_last_error(w->ctx));
     return status == CELL_OK;
+}
+
+int64_t model_state_side(void)
+{
+    const cell_desc *cell = e79_instance();
+    for (int i = 0; i < cell->n_bindings; i++)
+        if (strcmp(cell->bindings[i].name, "N") == 0)
+            return atoll(cell->bindings[i].value);
+    return 0;
 }
 
 /* ---- parameters */

@@ -22,6 +22,9 @@ typedef struct ModelSizes {
 
 typedef struct Model Model;
 
+/* N of the library that this program is linked with. */
+int64_t model_state_side(void);
+
 /* Initialises the parameters from `seed` and makes the workers. NULL on failure, after a message on standard error.
  * The caller frees it with model_free. */
 Model *model_new(const ModelSizes *sizes, uint64_t seed);
