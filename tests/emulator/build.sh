@@ -17,7 +17,7 @@ if [[ -z $CXX ]]; then
     exit 3
 fi
 sanitize="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-flags="-std=c++17 -O1 -g -fPIC $sanitize -Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$here"
+flags="-std=c++17 -O1 -g -fPIC $sanitize -Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$root/runtime/device -I$here"
 
 newer() { # is any of the files newer than the first?
     local target=$1 file
