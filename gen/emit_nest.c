@@ -578,13 +578,16 @@ static Text select_text(CGen *g, const Scope *s, NodeId id)
     Text cond = value(g, s, n->args[0]);
     Block b[2];
     Text t[2];
+    int locals = g->locals.len;
+    const char *name = fresh_local(g, "chosen");    /* before the branches: a nested choice must not take it */
     for (int k = 0; k < 2; k++) {
         t[k] = branch(g, s, sel, n, k, &b[k]);
         end_block(g, &b[k]);
     }
-    if (b[0].body.len == 0 && b[1].body.len == 0)
+    if (b[0].body.len == 0 && b[1].body.len == 0) {
+        g->locals.len = locals;
         return text(intern_f(g->c, "%s ? %s : %s", paren(g, cond, C_OR), paren(g, t[0], C_OR), paren(g, t[1], C_COND)), C_COND);
-    const char *name = fresh_local(g, "chosen");
+    }
     buf_line(g->out, "%s %s;", n->type == TY_BOOL ? "bool" : "real", name);
     for (int k = 0; k < 2; k++) {
         g->out = &b[k].body;
