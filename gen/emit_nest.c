@@ -413,6 +413,20 @@ static bool harmless(CGen *g, NodeId id, int depth)
     return true;
 }
 
+/* A condition on indices alone: it says more where it stands than behind a name. */
+static bool plain_condition(const CGen *g, NodeId id)
+{
+    const Node *n = cgen_node(g, id);
+    if (n->kind == N_SIZE || n->kind == N_INDEX)
+        return true;
+    if (n->kind != N_MAP || n->type != TY_BOOL)
+        return false;
+    for (int i = 0; i < n->nargs; i++)
+        if (!plain_condition(g, n->args[i]))
+            return false;
+    return true;
+}
+
 static Text value(CGen *g, const Scope *s, NodeId id);
 
 /* Prints variables for what this region (a branch, or the whole scope) uses more than once. */
@@ -422,7 +436,7 @@ static void print_shared(CGen *g, const Scope *s, int region)
         const ScopeNode *u = &s->nodes.data[i];
         const Node *n = cgen_node(g, u->id);
         if (u->region != region || u->uses < 2 || n->kind != N_MAP || n->op == OP_STOP || cgen_array_of(g, u->id) >= 0 ||
-            recall(g, u->id) || !(u->direct || harmless(g, u->id, 12)))
+            plain_condition(g, u->id) || recall(g, u->id) || !(u->direct || harmless(g, u->id, 12)))
             continue;
         Text t = value(g, s, u->id);
         const char *name = fresh_local(g, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");
