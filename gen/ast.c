@@ -1,6 +1,7 @@
-/* ast.c: makes the nodes of the AST and checks what a grammar cannot say: where statements may stand, what a declaration may
- * carry, how deep an expression may be. In: what the grammar's rules matched. Out: the Ast of one file. Guaranteed: no
- * expression is deeper than MAX_EXPR_DEPTH, no statement stands where it has no meaning. */
+/* ast.c: makes the nodes of the AST and checks what a grammar cannot say: where statements may stand, what a
+ * declaration may carry, how deep an expression may be. In: what the grammar's rules matched. Out: the Ast of
+ * one file. Guaranteed: no expression is deeper than MAX_EXPR_DEPTH, no statement stands where it has no
+ * meaning. */
 #include <string.h>
 
 #include "parse.h"
@@ -9,7 +10,10 @@
 /* ---- expressions ---- */
 
 /* The depth is kept beside the node while parsing only. */
-typedef struct DepthExpr { Expr e; int depth; } DepthExpr;
+typedef struct DepthExpr {
+    Expr e;
+    int depth;
+} DepthExpr;
 
 Expr *expr_new(Parser *p, ExprKind kind, Span span)
 {
@@ -31,7 +35,8 @@ static void deepen(int *depth, const Expr *child)
 static Expr *finish(Parser *p, Expr *e)
 {
     int depth = 0;
-    bool broken = (e->a && e->a->kind == X_ERROR) || (e->b && e->b->kind == X_ERROR) || (e->c && e->c->kind == X_ERROR);
+    bool broken = (e->a && e->a->kind == X_ERROR) || (e->b && e->b->kind == X_ERROR) ||
+                  (e->c && e->c->kind == X_ERROR);
     deepen(&depth, e->a);
     deepen(&depth, e->b);
     deepen(&depth, e->c);
@@ -50,7 +55,8 @@ static Expr *finish(Parser *p, Expr *e)
     if (depth < MAX_EXPR_DEPTH && !broken)
         return e;
     if (!broken)
-        error_at(p, e->span, "this expression is nested too deeply (%d levels are the limit): give a part of it a name",
+        error_at(p, e->span,
+                 "this expression is nested too deeply (%d levels are the limit): give a part of it a name",
                  MAX_EXPR_DEPTH);
     return expr_new(p, X_ERROR, e->span);
 }
@@ -110,7 +116,8 @@ Expr *expr_ref(Parser *p, Token name, bool primed, const ExprVec *args, Expr *ti
     return finish(p, e);
 }
 
-Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held, const ExprVec *index, Span span)
+Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held, const ExprVec *index,
+                Span span)
 {
     Expr *e = expr_new(p, X_CALL, span);
     e->name = name.text;
@@ -138,7 +145,8 @@ static void check_reduce_binders(Parser *p, const Expr *e)
         if (!b->name)
             error_at(p, b->span, "'%s' runs over indices: a name is expected here", reduce_names[e->reduce]);
         else if (e->reduce == R_SOFTMAX && b->range)
-            error_at(p, b->span, "softmax normalises along an index that is in scope already: '%s' takes no range here",
+            error_at(p, b->span,
+                     "softmax normalises along an index that is in scope already: '%s' takes no range here",
                      b->name);
     }
 }
@@ -151,14 +159,17 @@ Expr *expr_reduce(Parser *p, Token reduce, const BinderVec *binders, Expr *body,
     e->binders = *binders;
     e->a = body;
     check_reduce_binders(p, e);
-    bool product = body->kind == X_BINARY && (body->op == O_MUL || body->op == O_DIV || body->op == O_MOD) && !body->parens;
+    bool product = body->kind == X_BINARY && (body->op == O_MUL || body->op == O_DIV || body->op == O_MOD) &&
+                   !body->parens;
     if (product && (e->reduce == R_MAX || e->reduce == R_MIN))
-        diag(p->c, DIAG_WARNING, reduce.span, "'%s' takes the rest of its product; write parentheses to show what is meant",
+        diag(p->c, DIAG_WARNING, reduce.span,
+             "'%s' takes the rest of its product; write parentheses to show what is meant",
              reduce_names[e->reduce]);
     return finish(p, e);
 }
 
-/* What stands between the brackets of a left side or a reduction: an index, an index with its range, or a constant. */
+/* What stands between the brackets of a left side or a reduction: an index, an index with its range, or a
+ * constant. */
 Binder binder_of(Parser *p, Expr *e)
 {
     Binder b = {.span = e->span};
@@ -230,11 +241,13 @@ static void check_decl(Parser *p, StmtKind kind, const Decl *d)
     if (!d->init)
         return;
     if (kind == S_INPUT || kind == S_OUTPUT || kind == S_RESET)
-        error_at(p, d->init->span, "an %s has no initial value", kind == S_RESET ? "input for resets" : kind_text(kind));
+        error_at(p, d->init->span, "an %s has no initial value",
+                 kind == S_RESET ? "input for resets" : kind_text(kind));
     else if (kind == S_PARAM && d->init_op == '=')
         error_at(p, d->init->span, "the initialiser of a param follows '~', as in %s ~ xavier", name);
     else if (kind != S_PARAM && d->init_op == '~')
-        error_at(p, d->init->span, "only a param has an initialiser after '~'; a %s is given with '='", kind_text(kind));
+        error_at(p, d->init->span, "only a param has an initialiser after '~'; a %s is given with '='",
+                 kind_text(kind));
     else if (kind == S_PARAM && d->init->kind != X_CALL && (d->init->kind != X_REF || d->init->brackets))
         error_at(p, d->init->span, "expected the name of an initialiser, as in xavier or const(2.0)");
 }
@@ -263,8 +276,8 @@ void add_decls(Parser *p, StmtVec *out, StmtKind kind, bool is_const, const Decl
     }
 }
 
-Stmt *stmt_fn(Parser *p, bool adjoint, Token name, const TokenVec *params, const TokenVec *held, const BinderVec *results,
-              Span span)
+Stmt *stmt_fn(Parser *p, bool adjoint, Token name, const TokenVec *params, const TokenVec *held,
+              const BinderVec *results, Span span)
 {
     Stmt *s = stmt_new(p, S_FN, &name, span);
     s->is_const = adjoint;
@@ -288,9 +301,12 @@ typedef enum { IN_FILE, IN_CELL, IN_FN, IN_REPEAT } Place;
 static bool allowed(StmtKind kind, Place place)
 {
     switch (kind) {
-    case S_IMPORT: case S_CELL: return place == IN_FILE;
+    case S_IMPORT:
+    case S_CELL: return place == IN_FILE;
     case S_FN: return place == IN_FILE || place == IN_CELL;
-    case S_EQ: case S_WHEN: case S_REPEAT: return place != IN_FILE;
+    case S_EQ:
+    case S_WHEN:
+    case S_REPEAT: return place != IN_FILE;
     case S_CARRY: return place == IN_REPEAT;
     default: return place == IN_CELL;
     }
@@ -299,7 +315,11 @@ static bool allowed(StmtKind kind, Place place)
 static const char *with_article(StmtKind kind)
 {
     switch (kind) {
-    case S_IMPORT: case S_OPTION: case S_INPUT: case S_OUTPUT: case S_EQ: return "an";
+    case S_IMPORT:
+    case S_OPTION:
+    case S_INPUT:
+    case S_OUTPUT:
+    case S_EQ: return "an";
     default: return "a";
     }
 }
@@ -314,17 +334,24 @@ static void check_body(Parser *p, const StmtVec *body, Place place)
 
 static void misplaced(Parser *p, const Stmt *s, Place place)
 {
-    static const char *const places[] = {"outside of a cell", "inside a cell", "inside a fn", "inside a repeat"};
+    static const char *const places[] = {"outside of a cell", "inside a cell", "inside a fn",
+                                         "inside a repeat"};
     Span at = {s->span.file, s->span.lo, s->name ? s->name_span.hi : s->span.hi};
-    const char *hint = s->kind == S_CELL ? " (is a '}' missing above?)" : s->kind == S_CARRY ? " (it belongs into a repeat)" : "";
-    error_at(p, at, "%s %s cannot stand %s%s", with_article(s->kind), kind_text(s->kind), places[place], hint);
+    const char *hint = s->kind == S_CELL    ? " (is a '}' missing above?)"
+                       : s->kind == S_CARRY ? " (it belongs into a repeat)"
+                                            : "";
+    error_at(p, at, "%s %s cannot stand %s%s", with_article(s->kind), kind_text(s->kind), places[place],
+             hint);
 }
 
 static void check_statement(Parser *p, const Stmt *s, Place place)
 {
     if (!allowed(s->kind, place))
         misplaced(p, s, place);
-    Place inner = s->kind == S_CELL ? IN_CELL : s->kind == S_FN ? IN_FN : s->kind == S_REPEAT ? IN_REPEAT : place;
+    Place inner = s->kind == S_CELL     ? IN_CELL
+                  : s->kind == S_FN     ? IN_FN
+                  : s->kind == S_REPEAT ? IN_REPEAT
+                                        : place;
     check_body(p, &s->body, inner);
     check_body(p, &s->other, inner);
     if (s->kind == S_FN && s->value == NULL && s->body.len == 0 && s->has_body)
@@ -356,7 +383,8 @@ static bool same_binders(const BinderVec *a, const BinderVec *b, bool parens)
         return false;
     for (int i = 0; i < a->len; i++) {
         const Binder *x = &a->data[i], *y = &b->data[i];
-        if (x->name != y->name || !same_expr(x->range, y->range, parens) || !same_expr(x->fixed, y->fixed, parens))
+        if (x->name != y->name || !same_expr(x->range, y->range, parens) ||
+            !same_expr(x->fixed, y->fixed, parens))
             return false;
     }
     return true;
@@ -367,8 +395,8 @@ static bool same_expr(const Expr *a, const Expr *b, bool parens)
     if (!a || !b)
         return a == b;
     return a->kind == b->kind && a->name == b->name && a->primed == b->primed && a->brackets == b->brackets &&
-           a->is_int == b->is_int && (!parens || !a->parens == !b->parens) && a->num == b->num && a->op == b->op &&
-           a->reduce == b->reduce && same_binders(&a->binders, &b->binders, parens) &&
+           a->is_int == b->is_int && (!parens || !a->parens == !b->parens) && a->num == b->num &&
+           a->op == b->op && a->reduce == b->reduce && same_binders(&a->binders, &b->binders, parens) &&
            same_exprs(&a->args, &b->args, parens) && same_exprs(&a->index, &b->index, parens) &&
            same_expr(a->time, b->time, parens) && same_exprs(&a->held, &b->held, parens) &&
            same_expr(a->a, b->a, parens) && same_expr(a->b, b->b, parens) && same_expr(a->c, b->c, parens);
@@ -394,8 +422,8 @@ static bool same_stmt(const Stmt *a, const Stmt *b, bool parens)
            same_expr(a->init, b->init, parens) && same_expr(a->value, b->value, parens) &&
            same_names(a->choices.data, a->choices.len, b->choices.data, b->choices.len) &&
            same_names(a->params.data, a->params.len, b->params.data, b->params.len) &&
-           same_names(a->held.data, a->held.len, b->held.data, b->held.len) && same_body(&a->body, &b->body, parens) &&
-           same_body(&a->other, &b->other, parens);
+           same_names(a->held.data, a->held.len, b->held.data, b->held.len) &&
+           same_body(&a->body, &b->body, parens) && same_body(&a->other, &b->other, parens);
 }
 
 static bool same_body(const StmtVec *a, const StmtVec *b, bool parens)

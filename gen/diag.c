@@ -1,6 +1,7 @@
-/* diag.c: source files and what is said about them. In: texts, and messages with byte ranges. Out: the messages in the
- * order of the source, each with its line and a caret range, notes behind the message they belong to, the same message
- * once. Guaranteed: whatever bytes a source holds, what is printed is short lines of valid UTF-8. */
+/* diag.c: source files and what is said about them. In: texts, and messages with byte ranges. Out: the
+ * messages in the order of the source, each with its line and a caret range, notes behind the message they
+ * belong to, the same message once. Guaranteed: whatever bytes a source holds, what is printed is short lines
+ * of valid UTF-8. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,8 @@ int source_add(Compiler *c, const char *path, const char *text, size_t len)
     return c->sources.len - 1;
 }
 
-/* The whole of a stream in malloc'ed memory; NULL with *why set. Works on pipes, so no size is asked for first. */
+/* The whole of a stream in malloc'ed memory; NULL with *why set. Works on pipes, so no size is asked for
+ * first. */
 static char *read_all(FILE *f, size_t *len, const char **why)
 {
     size_t cap = 1 << 16, n = 0;
@@ -231,7 +233,8 @@ static const char *level_text(DiagLevel level)
     return "error";
 }
 
-/* One character as it can be shown: tabs as spaces, control characters and broken bytes as '?'. Returns columns. */
+/* One character as it can be shown: tabs as spaces, control characters and broken bytes as '?'. Returns
+ * columns. */
 static int put_char(FILE *out, const unsigned char *p, const unsigned char *end, int column)
 {
     if (*p == '\t') {
@@ -248,7 +251,10 @@ static int put_char(FILE *out, const unsigned char *p, const unsigned char *end,
 }
 
 /* The part of the line that is shown: [lo, hi) around the span, at most WINDOW characters. */
-typedef struct Shown { const unsigned char *lo, *hi, *end; bool cut_left, cut_right; } Shown;
+typedef struct Shown {
+    const unsigned char *lo, *hi, *end;
+    bool cut_left, cut_right;
+} Shown;
 
 static Shown shown_part(const Source *s, Span span, int line)
 {
@@ -277,7 +283,7 @@ static void print_line(FILE *out, const Source *s, Span span)
     int line = line_of(s, span.lo);
     Shown w = shown_part(s, span, line);
     const unsigned char *text = (const unsigned char *)s->text;
-    if (w.hi == w.lo)             /* an empty line shows nothing */
+    if (w.hi == w.lo) /* an empty line shows nothing */
         return;
     fprintf(out, "    %s", w.cut_left ? "..." : "");
     int col = 0;
@@ -336,7 +342,10 @@ static void print_diag(Compiler *c, FILE *out, const Diag *d)
 }
 
 /* A diagnostic and the notes behind it: diags [first, first + count). */
-typedef struct Group { const Diag *first; int count; } Group;
+typedef struct Group {
+    const Diag *first;
+    int count;
+} Group;
 
 static int compare_groups(const void *x, const void *y)
 {
@@ -345,7 +354,7 @@ static int compare_groups(const void *x, const void *y)
         return a->span.file < b->span.file ? -1 : 1;
     if (a->span.file >= 0 && a->span.lo != b->span.lo)
         return a->span.lo < b->span.lo ? -1 : 1;
-    return a < b ? -1 : a > b;    /* both lie in one array: the order they were given in */
+    return a < b ? -1 : a > b; /* both lie in one array: the order they were given in */
 }
 
 static bool same_diag(const Diag *a, const Diag *b)

@@ -1,8 +1,9 @@
-/* fmt.c: AST to canonical text. In: the AST of a file without errors, and that file's source for its comments, blank lines
- * and the spelling of its numbers. Out: the same cell in one style: four spaces a level, one statement a line, lines of at
- * most 110 columns broken before the loosest operator. Guaranteed: formatting the result gives it again, and parsing it
- * gives an equal AST. A comment keeps its place: on its own line, or behind the statement it followed; one in the middle
- * of a statement moves above it. `explicit_form` writes every pair of parentheses that precedence implies. */
+/* fmt.c: AST to canonical text. In: the AST of a file without errors, and that file's source for its
+ * comments, blank lines and the spelling of its numbers. Out: the same cell in one style: four spaces a
+ * level, one statement a line, lines of at most 110 columns broken before the loosest operator. Guaranteed:
+ * formatting the result gives it again, and parsing it gives an equal AST. A comment keeps its place: on its
+ * own line, or behind the statement it followed; one in the middle of a statement moves above it.
+ * `explicit_form` writes every pair of parentheses that precedence implies. */
 #include <ctype.h>
 #include <string.h>
 
@@ -10,29 +11,35 @@
 
 enum {
     LIMIT = 110,
-    CONTINUE = 8,                 /* further indentation of a continued line */
-    BREAK = 1                     /* in a text: here the line may be broken; the next byte is the depth, 1 is loosest */
+    CONTINUE = 8, /* further indentation of a continued line */
+    BREAK = 1     /* in a text: here the line may be broken; the next byte is the depth, 1 is loosest */
 };
 
-typedef struct Comment { uint32_t lo, hi; } Comment;
-typedef struct Line { const char *text; const char *comment; } Line;
+typedef struct Comment {
+    uint32_t lo, hi;
+} Comment;
+typedef struct Line {
+    const char *text;
+    const char *comment;
+} Line;
 
 typedef struct Fmt {
     Compiler *c;
     const Source *src;
     bool explicit_form;
     Vec(Comment) comments;
-    int next;                     /* first comment that is not written yet */
+    int next; /* first comment that is not written yet */
     Vec(Line) lines;
     int indent;
-    int in_index;                 /* > 0 inside index brackets and extents: products are written tight */
+    int in_index; /* > 0 inside index brackets and extents: products are written tight */
     int nesting;
-    uint32_t done;                /* the source up to here is written */
+    uint32_t done; /* the source up to here is written */
     bool block_start;
 } Fmt;
 
 static const char *const reduce_text[] = {"sum", "mean", "max", "min", "prod", "softmax"};
-static const char *const op_text[] = {"", "-", "!", "^", "*", "/", "%", "+", "-", "<", "<=", ">", ">=", "==", "!=", "&&", "||"};
+static const char *const op_text[] = {"",  "-",  "!", "^",  "*",  "/",  "%",  "+", "-",
+                                      "<", "<=", ">", ">=", "==", "!=", "&&", "||"};
 
 /* ---- comments and blanks of the source ---- */
 
@@ -123,7 +130,8 @@ static bool is_longer(const char *s, int room)
     return n > room;
 }
 
-/* The mark at which a text too long for `room` columns is broken: the loosest that fits, of these the last. */
+/* The mark at which a text too long for `room` columns is broken: the loosest that fits, of these the last.
+ */
 static const char *choose_break(const char *s, size_t room)
 {
     const char *best = NULL;
@@ -212,7 +220,8 @@ static void put_break(Fmt *f, Buf *b, int looseness)
 
 static bool is_atom(const Expr *e)
 {
-    return !e->parens && (e->kind == X_COLON || e->kind == X_NUM || (e->kind == X_REF && !e->brackets && !e->primed));
+    return !e->parens &&
+           (e->kind == X_COLON || e->kind == X_NUM || (e->kind == X_REF && !e->brackets && !e->primed));
 }
 
 static void put_list(Fmt *f, Buf *b, const ExprVec *list, bool tight)
@@ -296,8 +305,14 @@ static int looseness(AstOp op)
     switch (op) {
     case O_OR: return 3;
     case O_AND: return 4;
-    case O_LT: case O_LE: case O_GT: case O_GE: case O_EQ: case O_NE: return 5;
-    case O_ADD: case O_SUB: return 6;
+    case O_LT:
+    case O_LE:
+    case O_GT:
+    case O_GE:
+    case O_EQ:
+    case O_NE: return 5;
+    case O_ADD:
+    case O_SUB: return 6;
     default: return 8;
     }
 }
@@ -555,7 +570,8 @@ static uint32_t block_close(const Fmt *f, const StmtVec *body, uint32_t open)
     return find_char(f, at, '}');
 }
 
-/* Blocks that the user wrote on one line stay on one, while they fit and hold simple statements without comments. */
+/* Blocks that the user wrote on one line stay on one, while they fit and hold simple statements without
+ * comments. */
 static bool one_line_text(Fmt *f, Buf *b, const Stmt *s)
 {
     bool comment = f->next < f->comments.len && f->comments.data[f->next].lo < s->span.hi;
@@ -729,14 +745,15 @@ static void put_simple(Fmt *f, const StmtVec *body, int i, int n, size_t pad)
 static void put_body(Fmt *f, const StmtVec *body, uint32_t end)
 {
     size_t pad = 0;
-    int aligned = 0;              /* equations of the current run that are still to come */
+    int aligned = 0; /* equations of the current run that are still to come */
     for (int i = 0, n; i < body->len; i += n) {
         const Stmt *s = body->data[i];
         n = decl_group(body, i);
         bool group = n > 1 && comment_inside(f, s->span.lo, body->data[i + n - 1]->span.hi);
         /* Comments in the middle of a statement move above it. */
-        comments_before(f, group ? body->data[i]->span.hi
-                           : has_block(s) ? block_open(f, s->span.lo) : body->data[i + n - 1]->span.hi);
+        comments_before(f, group          ? body->data[i]->span.hi
+                           : has_block(s) ? block_open(f, s->span.lo)
+                                          : body->data[i + n - 1]->span.hi);
         separate(f, s->span.lo);
         if (has_block(s)) {
             put_block(f, s);

@@ -1,6 +1,6 @@
-/* parse.y: the grammar. In: the tokens of tokens.c. Out: the statements of one file, in order. Guaranteed: every statement
- * that is not broken is there, broken ones are diagnosed and left out; expressions have the precedence of
- * docs/language.md. Recovery is at ';', at a block and at '}'. */
+/* parse.y: the grammar. In: the tokens of tokens.c. Out: the statements of one file, in order. Guaranteed:
+ * every statement that is not broken is there, broken ones are diagnosed and left out; expressions have the
+ * precedence of docs/language.md. Recovery is at ';', at a block and at '}'. */
 %code requires {
 #include "parser.h"
 }
@@ -17,16 +17,16 @@
 #include <string.h>
 
 #define YYMAXDEPTH 30000
-#define YYLLOC_DEFAULT(Current, Rhs, N)                                                                                \
-    do {                                                                                                               \
-        if (N) {                                                                                                       \
-            (Current) = YYRHSLOC(Rhs, 1);                                                                              \
-            if (YYRHSLOC(Rhs, N).hi > (Current).hi)                                                                    \
-                (Current).hi = YYRHSLOC(Rhs, N).hi;                                                                    \
-        } else {                                                                                                       \
-            (Current) = YYRHSLOC(Rhs, 0);                                                                              \
-            (Current).lo = (Current).hi;                                                                               \
-        }                                                                                                              \
+#define YYLLOC_DEFAULT(Current, Rhs, N)                                                                  \
+    do {                                                                                                 \
+        if (N) {                                                                                         \
+            (Current) = YYRHSLOC(Rhs, 1);                                                                \
+            if (YYRHSLOC(Rhs, N).hi > (Current).hi)                                                      \
+                (Current).hi = YYRHSLOC(Rhs, N).hi;                                                      \
+        } else {                                                                                         \
+            (Current) = YYRHSLOC(Rhs, 0);                                                                \
+            (Current).lo = (Current).hi;                                                                 \
+        }                                                                                                \
     } while (0)
 
 #define NEW(type) ((type *)arena_alloc(p->c->arena, sizeof(type)))
@@ -51,10 +51,11 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
     TokenVec *tokens;
 }
 
-%token <token> NAME "a name" NUMBER "a number" STRING "a path in quotes" REDUCE "a reduction" SOFTMAX "softmax"
-%token <token> IMPORT "'import'" CELL "'cell'" DIM "'dim'" CONST "'const'" OPTION "'option'" INPUT "'input'" PARAM "'param'"
-%token <token> STATE "'state'" OUTPUT "'output'" RESET "'reset'" CARRY "'carry'" FN "'fn'" ADJOINT "'adjoint'" WHEN "'when'"
-%token <token> ELSE "'else'" REPEAT "'repeat'"
+%token <token> NAME "a name" NUMBER "a number" STRING "a path in quotes"
+%token <token> REDUCE "a reduction" SOFTMAX "softmax"
+%token <token> IMPORT "'import'" CELL "'cell'" DIM "'dim'" CONST "'const'" OPTION "'option'" INPUT "'input'"
+%token <token> PARAM "'param'" STATE "'state'" OUTPUT "'output'" RESET "'reset'" CARRY "'carry'" FN "'fn'"
+%token <token> ADJOINT "'adjoint'" WHEN "'when'" ELSE "'else'" REPEAT "'repeat'"
 %token EQ "'=='" NE "'!='" LE "'<='" GE "'>='" AND "'&&'" OR "'||'"
 %token END "';'" SEP "';' and a step"
 
@@ -72,44 +73,44 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
 %%
 
 program:
-    items                                       { append(p, &p->ast->items, $1); }
+    items                               { append(p, &p->ast->items, $1); }
 ;
 
 items:
-    %empty                                      { $$ = NEW(StmtVec); }
-  | items item                                  { append(p, $1, $2); $$ = $1; }
+    %empty                              { $$ = NEW(StmtVec); }
+  | items item                          { append(p, $1, $2); $$ = $1; }
 ;
 
 block:
-    '{' items '}'                               { $$ = $2; }
-  | '{' items error '}'                         { $$ = $2; yyerrok; }
+    '{' items '}'                       { $$ = $2; }
+  | '{' items error '}'                 { $$ = $2; yyerrok; }
 ;
 
 item:
-    IMPORT STRING END                           {
+    IMPORT STRING END                   {
         $$ = NEW(StmtVec);
         Stmt *s = stmt_new(p, S_IMPORT, NULL, @$);
         s->text = $2.text;
         s->text_span = @2;
         PUSH($$, s);
     }
-  | CELL NAME block                             {
+  | CELL NAME block                     {
         $$ = NEW(StmtVec);
         Stmt *s = stmt_new(p, S_CELL, &$2, @$);
         s->body = *$3;
         PUSH($$, s);
     }
-  | DIM decls END                               { $$ = NEW(StmtVec); add_decls(p, $$, S_DIM, false, $2, @$); }
-  | CONST decls END                             { $$ = NEW(StmtVec); add_decls(p, $$, S_CONST, false, $2, @$); }
-  | CONST INPUT decls END                       { $$ = NEW(StmtVec); add_decls(p, $$, S_INPUT, true, $3, @$); }
-  | CONST PARAM decls END                       { $$ = NEW(StmtVec); add_decls(p, $$, S_PARAM, true, $3, @$); }
-  | INPUT decls END                             { $$ = NEW(StmtVec); add_decls(p, $$, S_INPUT, false, $2, @$); }
-  | PARAM decls END                             { $$ = NEW(StmtVec); add_decls(p, $$, S_PARAM, false, $2, @$); }
-  | STATE decls END                             { $$ = NEW(StmtVec); add_decls(p, $$, S_STATE, false, $2, @$); }
-  | OUTPUT decls END                            { $$ = NEW(StmtVec); add_decls(p, $$, S_OUTPUT, false, $2, @$); }
-  | RESET decls END                             { $$ = NEW(StmtVec); add_decls(p, $$, S_RESET, false, $2, @$); }
-  | CARRY decls END                             { $$ = NEW(StmtVec); add_decls(p, $$, S_CARRY, false, $2, @$); }
-  | OPTION NAME '=' choices END                 {
+  | DIM decls END                       { $$ = NEW(StmtVec); add_decls(p, $$, S_DIM, false, $2, @$); }
+  | CONST decls END                     { $$ = NEW(StmtVec); add_decls(p, $$, S_CONST, false, $2, @$); }
+  | CONST INPUT decls END               { $$ = NEW(StmtVec); add_decls(p, $$, S_INPUT, true, $3, @$); }
+  | CONST PARAM decls END               { $$ = NEW(StmtVec); add_decls(p, $$, S_PARAM, true, $3, @$); }
+  | INPUT decls END                     { $$ = NEW(StmtVec); add_decls(p, $$, S_INPUT, false, $2, @$); }
+  | PARAM decls END                     { $$ = NEW(StmtVec); add_decls(p, $$, S_PARAM, false, $2, @$); }
+  | STATE decls END                     { $$ = NEW(StmtVec); add_decls(p, $$, S_STATE, false, $2, @$); }
+  | OUTPUT decls END                    { $$ = NEW(StmtVec); add_decls(p, $$, S_OUTPUT, false, $2, @$); }
+  | RESET decls END                     { $$ = NEW(StmtVec); add_decls(p, $$, S_RESET, false, $2, @$); }
+  | CARRY decls END                     { $$ = NEW(StmtVec); add_decls(p, $$, S_CARRY, false, $2, @$); }
+  | OPTION NAME '=' choices END         {
         $$ = NEW(StmtVec);
         Stmt *s = stmt_new(p, S_OPTION, &$2, @$);
         for (int i = 0; i < $4->len; i++) {
@@ -118,10 +119,10 @@ item:
         }
         PUSH($$, s);
     }
-  | equation END                                { $$ = NEW(StmtVec); $1->span.hi = @2.hi; PUSH($$, $1); }
-  | fn                                          { $$ = NEW(StmtVec); PUSH($$, $1); }
-  | when                                        { $$ = NEW(StmtVec); PUSH($$, $1); }
-  | REPEAT NAME ':' expr block                  {
+  | equation END                        { $$ = NEW(StmtVec); $1->span.hi = @2.hi; PUSH($$, $1); }
+  | fn                                  { $$ = NEW(StmtVec); PUSH($$, $1); }
+  | when                                { $$ = NEW(StmtVec); PUSH($$, $1); }
+  | REPEAT NAME ':' expr block          {
         $$ = NEW(StmtVec);
         Stmt *s = stmt_new(p, S_REPEAT, &$2, @$);
         Binder b = {.name = $2.text, .span = @2, .range = $4};
@@ -129,23 +130,23 @@ item:
         s->body = *$5;
         PUSH($$, s);
     }
-  | END                                         { $$ = NEW(StmtVec); }
-  | error END                                   { $$ = NEW(StmtVec); yyerrok; }
-  | error block                                 { $$ = $2; p->lost_head = true; yyerrok; }
+  | END                                 { $$ = NEW(StmtVec); }
+  | error END                           { $$ = NEW(StmtVec); yyerrok; }
+  | error block                         { $$ = $2; p->lost_head = true; yyerrok; }
 ;
 
 choices:
-    NAME                                        { $$ = NEW(TokenVec); PUSH($$, $1); }
-  | choices '|' NAME                            { PUSH($1, $3); $$ = $1; }
+    NAME                                { $$ = NEW(TokenVec); PUSH($$, $1); }
+  | choices '|' NAME                    { PUSH($1, $3); $$ = $1; }
 ;
 
 decls:
-    decl                                        { $$ = NEW(DeclVec); PUSH($$, *$1); }
-  | decls ',' decl                              { PUSH($1, *$3); $$ = $1; }
+    decl                                { $$ = NEW(DeclVec); PUSH($$, *$1); }
+  | decls ',' decl                      { PUSH($1, *$3); $$ = $1; }
 ;
 
 decl:
-    NAME axes                                   {
+    NAME axes                           {
         $$ = NEW(Decl);
         $$->name = $1;
         $$->span = @$;
@@ -154,7 +155,7 @@ decl:
             $$->brackets = true;
         }
     }
-  | decl ':' NAME                               {
+  | decl ':' NAME                       {
         if ($1->type || $1->init_op)
             error_at(p, @3, "the type of '%s' stands once, right behind its axes", $1->name.text);
         $$ = $1;
@@ -162,12 +163,12 @@ decl:
         $$->type_span = @3;
         $$->span = @$;
     }
-  | decl '~' expr                               {
+  | decl '~' expr                       {
         if ($1->init_op)
             error_at(p, @3, "'%s' has an initial value already", $1->name.text);
         $$ = $1; $$->init_op = '~'; $$->init = $3; $$->span = @$;
     }
-  | decl '=' expr                               {
+  | decl '=' expr                       {
         if ($1->init_op)
             error_at(p, @3, "'%s' has an initial value already", $1->name.text);
         $$ = $1; $$->init_op = '='; $$->init = $3; $$->span = @$;
@@ -175,12 +176,12 @@ decl:
 ;
 
 axes:
-    %empty                                      { $$ = NULL; }
-  | '[' args ']'                                { $$ = $2; }
+    %empty                              { $$ = NULL; }
+  | '[' args ']'                        { $$ = $2; }
 ;
 
 equation:
-    NAME prime left '=' expr                    {
+    NAME prime left '=' expr            {
         $$ = stmt_new(p, S_EQ, &$1, @$);
         $$->primed = $2;
         $$->value = $5;
@@ -192,24 +193,24 @@ equation:
 ;
 
 prime:
-    %empty                                      { $$ = false; }
-  | '\''                                        { $$ = true; }
+    %empty                              { $$ = false; }
+  | '\''                                { $$ = true; }
 ;
 
 left:
-    %empty                                      { $$ = NULL; }
-  | '[' binders ']'                             { $$ = $2; }
+    %empty                              { $$ = NULL; }
+  | '[' binders ']'                     { $$ = $2; }
 ;
 
 binders:
-    binder                                      { $$ = NEW(BinderVec); PUSH($$, binder_of(p, $1)); }
-  | binders ',' binder                          { PUSH($1, binder_of(p, $3)); $$ = $1; }
+    binder                              { $$ = NEW(BinderVec); PUSH($$, binder_of(p, $1)); }
+  | binders ',' binder                  { PUSH($1, binder_of(p, $3)); $$ = $1; }
 ;
 
 /* A range is carried as an X_COND without condition until binder_of takes it apart. */
 binder:
     expr
-  | NAME ':' expr                               {
+  | NAME ':' expr                       {
         $$ = expr_new(p, X_COLON, @1);
         $$->name = $1.text;
         $$->a = $3;
@@ -221,7 +222,7 @@ fn:
         $$ = stmt_fn(p, false, $2, $4, NULL, $6, @$);
         $$->value = $8;
     }
-  | FN NAME '(' params ')' left block           {
+  | FN NAME '(' params ')' left block   {
         $$ = stmt_fn(p, false, $2, $4, NULL, $6, @$);
         $$->has_body = true;
         $$->body = *$7;
@@ -238,29 +239,29 @@ fn:
 ;
 
 params:
-    %empty                                      { $$ = NEW(TokenVec); }
+    %empty                              { $$ = NEW(TokenVec); }
   | names
 ;
 
 names:
-    NAME                                        { $$ = NEW(TokenVec); PUSH($$, $1); }
-  | names ',' NAME                              { PUSH($1, $3); $$ = $1; }
+    NAME                                { $$ = NEW(TokenVec); PUSH($$, $1); }
+  | names ',' NAME                      { PUSH($1, $3); $$ = $1; }
 ;
 
 when:
-    WHEN expr block                             {
+    WHEN expr block                     {
         $$ = stmt_new(p, S_WHEN, NULL, @$);
         $$->value = $2;
         $$->body = *$3;
     }
-  | WHEN expr block ELSE block                  {
+  | WHEN expr block ELSE block          {
         $$ = stmt_new(p, S_WHEN, NULL, @$);
         $$->value = $2;
         $$->body = *$3;
         $$->other = *$5;
         $$->has_body = true;
     }
-  | WHEN expr block ELSE when                   {
+  | WHEN expr block ELSE when           {
         $$ = stmt_new(p, S_WHEN, NULL, @$);
         $$->value = $2;
         $$->body = *$3;
@@ -270,105 +271,105 @@ when:
 
 expr:
     either
-  | either '?' expr ':' expr                    { $$ = expr_cond(p, $1, $3, $5, @$); }
+  | either '?' expr ':' expr            { $$ = expr_cond(p, $1, $3, $5, @$); }
 ;
 
 either:
     both
-  | either OR both                              { $$ = expr_binary(p, O_OR, $1, $3, @$); }
+  | either OR both                      { $$ = expr_binary(p, O_OR, $1, $3, @$); }
 ;
 
 both:
     compare
-  | both AND compare                            { $$ = expr_binary(p, O_AND, $1, $3, @$); }
+  | both AND compare                    { $$ = expr_binary(p, O_AND, $1, $3, @$); }
 ;
 
 compare:
     sum
-  | compare compareop sum                       { $$ = expr_compare(p, $2, $1, $3, @$); }
+  | compare compareop sum               { $$ = expr_compare(p, $2, $1, $3, @$); }
 ;
 
 compareop:
-    '<'                                         { $$ = O_LT; }
-  | LE                                          { $$ = O_LE; }
-  | '>'                                         { $$ = O_GT; }
-  | GE                                          { $$ = O_GE; }
-  | EQ                                          { $$ = O_EQ; }
-  | NE                                          { $$ = O_NE; }
+    '<'                                 { $$ = O_LT; }
+  | LE                                  { $$ = O_LE; }
+  | '>'                                 { $$ = O_GT; }
+  | GE                                  { $$ = O_GE; }
+  | EQ                                  { $$ = O_EQ; }
+  | NE                                  { $$ = O_NE; }
 ;
 
 sum:
     term
-  | sum '+' term                                { $$ = expr_binary(p, O_ADD, $1, $3, @$); }
-  | sum '-' term                                { $$ = expr_binary(p, O_SUB, $1, $3, @$); }
+  | sum '+' term                        { $$ = expr_binary(p, O_ADD, $1, $3, @$); }
+  | sum '-' term                        { $$ = expr_binary(p, O_SUB, $1, $3, @$); }
 ;
 
 /* A reduction takes the rest of its product, so it can only stand at the end of one. */
 term:
     product
   | reduced
-  | product mulop reduced                       { $$ = expr_binary(p, $2, $1, $3, @$); }
+  | product mulop reduced               { $$ = expr_binary(p, $2, $1, $3, @$); }
 ;
 
 product:
     unary
-  | product mulop unary                         { $$ = expr_binary(p, $2, $1, $3, @$); }
+  | product mulop unary                 { $$ = expr_binary(p, $2, $1, $3, @$); }
 ;
 
 mulop:
-    '*'                                         { $$ = O_MUL; }
-  | '/'                                         { $$ = O_DIV; }
-  | '%'                                         { $$ = O_MOD; }
+    '*'                                 { $$ = O_MUL; }
+  | '/'                                 { $$ = O_DIV; }
+  | '%'                                 { $$ = O_MOD; }
 ;
 
 reduced:
-    REDUCE '[' binders ']' term                 { $$ = expr_reduce(p, $1, $3, $5, @$); }
-  | '-' reduced                                 { $$ = expr_unary(p, O_NEG, $2, @$); }
-  | '!' reduced                                 { $$ = expr_unary(p, O_NOT, $2, @$); }
+    REDUCE '[' binders ']' term         { $$ = expr_reduce(p, $1, $3, $5, @$); }
+  | '-' reduced                         { $$ = expr_unary(p, O_NEG, $2, @$); }
+  | '!' reduced                         { $$ = expr_unary(p, O_NOT, $2, @$); }
 ;
 
 unary:
     power
-  | '-' unary                                   { $$ = expr_unary(p, O_NEG, $2, @$); }
-  | '!' unary                                   { $$ = expr_unary(p, O_NOT, $2, @$); }
+  | '-' unary                           { $$ = expr_unary(p, O_NEG, $2, @$); }
+  | '!' unary                           { $$ = expr_unary(p, O_NOT, $2, @$); }
 ;
 
 power:
     primary
-  | primary '^' exponent                        { $$ = expr_binary(p, O_POW, $1, $3, @$); }
+  | primary '^' exponent                { $$ = expr_binary(p, O_POW, $1, $3, @$); }
 ;
 
 exponent:
     power
-  | '-' exponent                                { $$ = expr_unary(p, O_NEG, $2, @$); }
+  | '-' exponent                        { $$ = expr_unary(p, O_NEG, $2, @$); }
 ;
 
 primary:
-    NUMBER                                      { $$ = expr_number(p, $1); }
-  | NAME prime                                  { $$ = expr_ref(p, $1, $2, NULL, NULL, @$); }
-  | NAME prime '[' args ']'                     { $$ = expr_ref(p, $1, $2, $4, NULL, @$); }
-  | NAME prime '[' args SEP expr ']'            { $$ = expr_ref(p, $1, $2, $4, $6, @$); }
-  | NAME prime '[' SEP expr ']'                 { $$ = expr_ref(p, $1, $2, NULL, $5, @$); $$->brackets = true; }
-  | NAME '(' ')' index                          { $$ = expr_call(p, $1, NULL, NULL, $4, @$); }
-  | NAME '(' args ')' index                     { $$ = expr_call(p, $1, $3, NULL, $5, @$); }
-  | NAME '(' args SEP args ')' index            { $$ = expr_call(p, $1, $3, $5, $7, @$); }
-  | '(' expr ')'                                { $$ = $2; $$->parens++; }
-  | SOFTMAX '[' binders ']' primary             { $$ = expr_reduce(p, $1, $3, $5, @$); }
+    NUMBER                              { $$ = expr_number(p, $1); }
+  | NAME prime                          { $$ = expr_ref(p, $1, $2, NULL, NULL, @$); }
+  | NAME prime '[' args ']'             { $$ = expr_ref(p, $1, $2, $4, NULL, @$); }
+  | NAME prime '[' args SEP expr ']'    { $$ = expr_ref(p, $1, $2, $4, $6, @$); }
+  | NAME prime '[' SEP expr ']'         { $$ = expr_ref(p, $1, $2, NULL, $5, @$); $$->brackets = true; }
+  | NAME '(' ')' index                  { $$ = expr_call(p, $1, NULL, NULL, $4, @$); }
+  | NAME '(' args ')' index             { $$ = expr_call(p, $1, $3, NULL, $5, @$); }
+  | NAME '(' args SEP args ')' index    { $$ = expr_call(p, $1, $3, $5, $7, @$); }
+  | '(' expr ')'                        { $$ = $2; $$->parens++; }
+  | SOFTMAX '[' binders ']' primary     { $$ = expr_reduce(p, $1, $3, $5, @$); }
 ;
 
 index:
-    %empty                                      { $$ = NULL; }
-  | '[' args ']'                                { $$ = $2; }
+    %empty                              { $$ = NULL; }
+  | '[' args ']'                        { $$ = $2; }
 ;
 
 args:
-    arg                                         { $$ = NEW(ExprVec); PUSH($$, $1); }
-  | args ',' arg                                { PUSH($1, $3); $$ = $1; }
+    arg                                 { $$ = NEW(ExprVec); PUSH($$, $1); }
+  | args ',' arg                        { PUSH($1, $3); $$ = $1; }
 ;
 
 arg:
     expr
-  | ':'                                         { $$ = expr_new(p, X_COLON, @$); }
+  | ':'                                 { $$ = expr_new(p, X_COLON, @$); }
 ;
 
 %%
@@ -396,8 +397,8 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more)
 static bool is_operator(yysymbol_kind_t k)
 {
     switch ((int)k) {
-    case YYSYMBOL_EQ: case YYSYMBOL_NE: case YYSYMBOL_LE: case YYSYMBOL_GE: case YYSYMBOL_AND: case YYSYMBOL_OR:
-        return true;
+    case YYSYMBOL_EQ: case YYSYMBOL_NE: case YYSYMBOL_LE: case YYSYMBOL_GE: return true;
+    case YYSYMBOL_AND: case YYSYMBOL_OR: return true;
     }
     const char *s = yysymbol_name(k);
     return s[0] == '\'' && s[1] && strchr("<>+-*/%^?!'\\", s[1]);

@@ -1,7 +1,8 @@
-/* tokens.c: raw tokens to the tokens of the grammar, and the texts of syntax errors. In: the scanner of lex.l. Out: tokens
- * in which keywords stand only where a statement can begin (so `input`, `state` or `reset` may be names elsewhere), a ';'
- * inside brackets is told from one that ends a statement, and a ';' that was forgotten at the end of a line is put in
- * after an error. Guaranteed: brackets never nest deeper than MAX_NESTING, and after `give_up` the file is at its end. */
+/* tokens.c: raw tokens to the tokens of the grammar, and the texts of syntax errors. In: the scanner of
+ * lex.l. Out: tokens in which keywords stand only where a statement can begin (so `input`, `state` or `reset`
+ * may be names elsewhere), a ';' inside brackets is told from one that ends a statement, and a ';' that was
+ * forgotten at the end of a line is put in after an error. Guaranteed: brackets never nest deeper than
+ * MAX_NESTING, and after `give_up` the file is at its end. */
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
@@ -9,17 +10,25 @@
 #include "parse.h"
 #include "parser.h"
 
-typedef struct Word { const char *text; int code; } Word;
+typedef struct Word {
+    const char *text;
+    int code;
+} Word;
 
 static const Word statement_words[] = {
-    {"import", IMPORT}, {"cell", CELL},     {"dim", DIM},     {"const", CONST},     {"option", OPTION}, {"input", INPUT},
-    {"param", PARAM},   {"state", STATE},   {"output", OUTPUT}, {"reset", RESET},   {"carry", CARRY},   {"fn", FN},
+    {"import", IMPORT},   {"cell", CELL},   {"dim", DIM},     {"const", CONST},
+    {"option", OPTION},   {"input", INPUT}, {"param", PARAM}, {"state", STATE},
+    {"output", OUTPUT},   {"reset", RESET}, {"carry", CARRY}, {"fn", FN},
     {"adjoint", ADJOINT}, {"when", WHEN},   {"else", ELSE},   {"repeat", REPEAT},
 };
 enum { NWORDS = sizeof statement_words / sizeof *statement_words };
 
-static const struct { const char *text; ReduceOp reduce; } reductions[] = {
-    {"sum", R_SUM}, {"mean", R_MEAN}, {"max", R_MAX}, {"min", R_MIN}, {"prod", R_PROD}, {"softmax", R_SOFTMAX},
+static const struct {
+    const char *text;
+    ReduceOp reduce;
+} reductions[] = {
+    {"sum", R_SUM}, {"mean", R_MEAN}, {"max", R_MAX},
+    {"min", R_MIN}, {"prod", R_PROD}, {"softmax", R_SOFTMAX},
 };
 
 /* ---- looking ahead in the text ---- */
@@ -70,7 +79,8 @@ static int statement_word(const char *text, size_t len)
     return 0;
 }
 
-/* A word at the start of a statement is a keyword unless an equation follows: `reset[i] = ...`, `state' = ...`. */
+/* A word at the start of a statement is a keyword unless an equation follows: `reset[i] = ...`, `state' =
+ * ...`. */
 static bool equation_follows(const Source *src, uint32_t at)
 {
     at = skip_blank(src, at);
@@ -149,7 +159,8 @@ static const char *statement_text(int code)
     case OUTPUT: return "the output";
     case RESET: return "the reset";
     case CARRY: return "the carry";
-    case FN: case ADJOINT: return "the fn";
+    case FN:
+    case ADJOINT: return "the fn";
     case WHEN: return "the condition";
     case REPEAT: return "the repeat";
     case ELSE: return "'else'";
@@ -214,7 +225,8 @@ static void classify_word(Parser *p, Token *t)
     bool after_const = p->prev.code == CONST && (code == INPUT || code == PARAM);
     bool after_adjoint = p->prev.code == ADJOINT && code == FN;
     bool else_when = p->prev.code == ELSE && code == WHEN;
-    if (code && (p->at_start || after_const || after_adjoint || else_when) && !equation_follows(&p->src, t->span.hi))
+    if (code && (p->at_start || after_const || after_adjoint || else_when) &&
+        !equation_follows(&p->src, t->span.hi))
         t->code = code;
 }
 
@@ -224,7 +236,8 @@ static bool is_block_header(int code)
     return code == CELL || code == WHEN || code == REPEAT || code == ELSE;
 }
 
-/* Is a ';' missing before t? Nothing that begins an operand can follow one, so a name on a new line begins a statement. */
+/* Is a ';' missing before t? Nothing that begins an operand can follow one, so a name on a new line begins a
+ * statement. */
 static bool misses_end(const Parser *p, const Token *t)
 {
     if (p->at_start || is_block_header(p->stmt_code))
@@ -233,10 +246,12 @@ static bool misses_end(const Parser *p, const Token *t)
         return (p->stmt_bad || ends_operand(p->prev.code)) && p->nopen > 0;
     if (t->code != NAME && t->code != REDUCE && t->code != SOFTMAX)
         return false;
-    return t->new_line && (p->stmt_bad || ends_operand(p->prev.code)) && statement_begins(&p->src, t->span.lo);
+    return t->new_line && (p->stmt_bad || ends_operand(p->prev.code)) &&
+           statement_begins(&p->src, t->span.lo);
 }
 
-/* The brackets that the statement left open are forgotten; the innermost is kept for the message the grammar then asks for. */
+/* The brackets that the statement left open are forgotten; the innermost is kept for the message the grammar
+ * then asks for. */
 static void close_brackets(Parser *p)
 {
     for (bool first = true; in_brackets(p); first = false) {
@@ -276,7 +291,8 @@ static void open_bracket(Parser *p, const Token *t)
     if (p->nopen == MAX_NESTING)
         give_up(p, t->span, "nested too deeply (256 levels of brackets and blocks are the limit)");
     else
-        p->open[p->nopen++] = (Opened){(char)t->code, t->span, t->code == '[' && is_reduction(&p->prev) ? p->prev.text : NULL};
+        p->open[p->nopen++] = (Opened){(char)t->code, t->span,
+                                       t->code == '[' && is_reduction(&p->prev) ? p->prev.text : NULL};
 }
 
 /* False for a '}' that closes nothing: it is reported and left out. */
@@ -302,13 +318,15 @@ static int semicolon(Parser *p, const Token *t)
         return END;
     uint32_t next = skip_blank(&p->src, t->span.hi);
     bool new_line = memchr(p->src.text + t->span.hi, '\n', next - t->span.hi) != NULL;
-    bool stops = next >= p->src.len || p->src.text[next] == '}' || (new_line && statement_begins(&p->src, next));
+    bool stops = next >= p->src.len || p->src.text[next] == '}' ||
+                 (new_line && statement_begins(&p->src, next));
     if (stops)
         close_brackets(p);
     return stops ? END : SEP;
 }
 
-/* `cell` where a block is still open: the block's '}' was forgotten. The token is held until all blocks are closed. */
+/* `cell` where a block is still open: the block's '}' was forgotten. The token is held until all blocks are
+ * closed. */
 static Token inserted_brace(Parser *p, const Token *t)
 {
     Opened o = p->open[--p->nopen];
@@ -403,7 +421,8 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
         return true;
     }
     if (p->prev.code == REDUCE || p->prev.code == SOFTMAX) {
-        error_at(p, p->prev.span, "'%s' names the indices it runs over in brackets, as in %s[j]", p->prev.text, p->prev.text);
+        error_at(p, p->prev.span, "'%s' names the indices it runs over in brackets, as in %s[j]",
+                 p->prev.text, p->prev.text);
         return true;
     }
     if (t->code == ELSE) {
@@ -417,7 +436,8 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
             words[i] = statement_words[i].text;
         const char *near = suggest(p->prev.text, words, NWORDS);
         if (near)
-            error_at(p, p->prev.span, "no statement begins with '%s'; did you mean '%s'?", p->prev.text, near);
+            error_at(p, p->prev.span, "no statement begins with '%s'; did you mean '%s'?", p->prev.text,
+                     near);
         else
             error_at(p, p->prev.span, "no statement begins with '%s'", p->prev.text);
         return true;
@@ -441,14 +461,17 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     else if (t->code == EQ && e->equals)
         error_at(p, t->span, "an equation is written with '='; '==' compares");
     else if (e->equals && assigns(p, t))
-        error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1}, "there is no '%c='; a value is defined once, with '='", t->code);
+        error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1},
+                 "there is no '%c='; a value is defined once, with '='", t->code);
     else if (t->code == '*' && before == '*' && e->expression && p->prev.span.hi == t->span.lo)
-        error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi}, "there is no '**'; a power is written with '^'");
+        error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi},
+                 "there is no '**'; a power is written with '^'");
     else if (t->code == '|' && !e->expression && p->stmt_code != OPTION)
         error_at(p, t->span, "'|' stands alone: 'or' is written '||'");
     else if (t->code == '\'')
-        error_at(p, t->span, before == '\'' ? "a value has one prime at most"
-                                            : "a prime stands right behind the name of a state, as in S'[i,j]");
+        error_at(p, t->span,
+                 before == '\'' ? "a value has one prime at most"
+                                : "a prime stands right behind the name of a state, as in S'[i,j]");
     else if (t->code == '.')
         error_at(p, t->span, "a '.' belongs to a number");
     else if (p->stmt_code == OPTION && t->code == ',')
@@ -484,12 +507,14 @@ static void explain_rest(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "expected the expression that '%s' reduces, found %s", p->reduced_before, found);
     } else if (e->expression) {
         error_at(p, t->span, "expected an expression, found %s", found);
-    } else if (e->end && ends_operand(p->prev.code) && (t->code == NAME || t->code == NUMBER || t->code == '(')) {
+    } else if (e->end && ends_operand(p->prev.code) &&
+               (t->code == NAME || t->code == NUMBER || t->code == '(')) {
         error_at(p, t->span, "expected an operator or ';' before %s", found);
     } else if (e->block && !e->end) {
         error_at(p, t->span, "expected '{' after %s, found %s", statement_text(p->stmt_code), found);
     } else if (in_brackets(p) && ends_operand(p->prev.code)) {
-        error_at(p, t->span, "expected an operator, ',' or '%c' before %s", closer_of(p->open[p->nopen - 1].with), found);
+        error_at(p, t->span, "expected an operator, ',' or '%c' before %s",
+                 closer_of(p->open[p->nopen - 1].with), found);
     } else if (e->name) {
         error_at(p, t->span, "expected a name, found %s", found);
     } else if (e->end) {
@@ -511,7 +536,7 @@ void syntax_error(Parser *p, const Expected *e)
         return;
     p->stmt_bad = true;
     Token t = p->token;
-    if (t.code == 0)              /* the place is where the text stops, not the empty line behind it */
+    if (t.code == 0) /* the place is where the text stops, not the empty line behind it */
         t.span.lo = t.span.hi = p->prev.span.hi;
     if (!explain_keyword(p, &t, e) && !explain_operator(p, &t, e) && !explain_brackets(p, &t, e))
         explain_rest(p, &t, e);

@@ -1,6 +1,6 @@
-/* util.c: memory, interned strings and text buffers. In: sizes and bytes. Out: zeroed memory that lives until its arena is
- * freed, and strings whose equality is pointer equality. Guaranteed: no caller sees a failed allocation, the process
- * ends with status 70 instead. */
+/* util.c: memory, interned strings and text buffers. In: sizes and bytes. Out: zeroed memory that lives until
+ * its arena is freed, and strings whose equality is pointer equality. Guaranteed: no caller sees a failed
+ * allocation, the process ends with status 70 instead. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +23,12 @@ enum { CHUNK_BYTES = 256 * 1024, ALIGNMENT = 16 };
 
 typedef struct Chunk {
     struct Chunk *next;
-    size_t used, size;            /* bytes behind the header */
+    size_t used, size; /* bytes behind the header */
 } Chunk;
 
-struct Arena { Chunk *chunks; };
+struct Arena {
+    Chunk *chunks;
+};
 
 static void *must_calloc(size_t bytes)
 {

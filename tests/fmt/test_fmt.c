@@ -1,6 +1,7 @@
-/* test_fmt.c: what `fmt` guarantees, on every spec and on the files beside this one. Formatting keeps the AST and every
- * comment, formatting twice changes nothing, and the explicit form says the same with all parentheses. NAME.cell here has
- * its canonical text in NAME.fmt and its explicit form in NAME.explicit; `test_fmt --bless` writes them anew. */
+/* test_fmt.c: what `fmt` guarantees, on every spec and on the files beside this one. Formatting keeps the AST
+ * and every comment, formatting twice changes nothing, and the explicit form says the same with all
+ * parentheses. NAME.cell here has its canonical text in NAME.fmt and its explicit form in NAME.explicit;
+ * `test_fmt --bless` writes them anew. */
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +34,8 @@ static void first_difference(const char *want, const char *got)
             start = i + 1;
         }
     }
-    printf("    line %d, wanted: %.*s\n    line %d, got:    %.*s\n", line, (int)strcspn(want + start, "\n"), want + start,
-           line, (int)strcspn(got + start, "\n"), got + start);
+    printf("    line %d, wanted: %.*s\n    line %d, got:    %.*s\n", line, (int)strcspn(want + start, "\n"),
+           want + start, line, (int)strcspn(got + start, "\n"), got + start);
 }
 
 static int count(const char *text, const char *what)
@@ -76,14 +77,18 @@ static void check_form(Compiler *c, const char *path, const Ast *ast, bool expli
     Buf once = formatted(c, ast, explicit_form);
     int file = source_add(c, intern_f(c, "%s(%s)", name, path), once.data, once.len);
     Ast *again = parse_source(c, file);
-    check(c->errors == 0, path, explicit_form ? "the explicit form does not parse" : "the formatted text does not parse");
-    check(ast_equal(ast, again, !explicit_form), path, explicit_form ? "the explicit form says something else" : "fmt changed the AST");
+    check(c->errors == 0, path,
+          explicit_form ? "the explicit form does not parse" : "the formatted text does not parse");
+    check(ast_equal(ast, again, !explicit_form), path,
+          explicit_form ? "the explicit form says something else" : "fmt changed the AST");
     Buf twice = formatted(c, again, explicit_form);
-    check(same_text(&once, &twice), path, explicit_form ? "the explicit form of itself differs" : "fmt of its own output differs");
+    check(same_text(&once, &twice), path,
+          explicit_form ? "the explicit form of itself differs" : "fmt of its own output differs");
     if (!same_text(&once, &twice))
         first_difference(once.data, twice.data);
     const char *text = c->sources.data[ast->file].text;
-    check(count(text, "//") + count(text, "/*") == count(once.data, "//") + count(once.data, "/*"), path, "a comment was lost");
+    check(count(text, "//") + count(text, "/*") == count(once.data, "//") + count(once.data, "/*"), path,
+          "a comment was lost");
     if (suffix)
         golden(c, path, suffix, &once);
 }

@@ -1,6 +1,7 @@
-/* fuzz_front.c: the front end on any bytes. In: a byte string as the text of a spec. Checked, by an abort: nothing crashes or
- * runs away; what parses is formatted to a text that parses to an equal AST and formats to itself; the semantic passes
- * end with a verified module or with diagnostics. `fuzz.sh` builds it for libFuzzer, test_corpus.c runs the kept inputs. */
+/* fuzz_front.c: the front end on any bytes. In: a byte string as the text of a spec. Checked, by an abort:
+ * nothing crashes or runs away; what parses is formatted to a text that parses to an equal AST and formats to
+ * itself; the semantic passes end with a verified module or with diagnostics. `fuzz.sh` builds it for
+ * libFuzzer, test_corpus.c runs the kept inputs. */
 #include <stdlib.h>
 #include <string.h>
 

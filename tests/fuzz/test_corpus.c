@@ -1,5 +1,5 @@
-/* test_corpus.c: every input the fuzzer kept, every spec and every broken spec of tests/diag goes through the front end
- * once more, whole and cut off at several places. */
+/* test_corpus.c: every input the fuzzer kept, every spec and every broken spec of tests/diag goes through the
+ * front end once more, whole and cut off at several places. */
 #include "fuzz_front.c"
 
 #include <glob.h>
@@ -20,7 +20,8 @@ static int run_file(const char *path)
 
 int main(void)
 {
-    static const char *const patterns[] = {"tests/fuzz/corpus/*", "specs/*.cell", "tests/diag/*.cell", "tests/fmt/*.cell"};
+    static const char *const patterns[] = {"tests/fuzz/corpus/*", "specs/*.cell", "tests/diag/*.cell",
+                                           "tests/fmt/*.cell"};
     int passed = 0, failed = 0;
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         glob_t g;

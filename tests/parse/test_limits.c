@@ -1,5 +1,5 @@
-/* test_limits.c: inputs made to exhaust the stack, the memory or the patience of the parser. Each must end soon, within the
- * stack of a thread of 4 MB, with the one error that says what is wrong. */
+/* test_limits.c: inputs made to exhaust the stack, the memory or the patience of the parser. Each must end
+ * soon, within the stack of a thread of 4 MB, with the one error that says what is wrong. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct Case {
     const char *name;
     const char *before, *repeated, *after;
     int times;
-    const char *error;            /* the first error holds this; NULL: there is none */
+    const char *error; /* the first error holds this; NULL: there is none */
 } Case;
 
 #define HEAD "cell c {\n    input x;\n    output y;\n    y = "
@@ -33,7 +33,8 @@ static const Case cases[] = {
     {"255 parentheses", HEAD "(((((((((((((((", "(x)+(", "", 1, "before the end"},
     {"blocks", "cell c {", "when a {", "", 1000000, DEEP},
     {"cells in cells", "", "cell a {", "", 300000, "expected '}' before 'cell'"},
-    {"else when", "cell c { option o = a | b;\n", "when o == a { y = 1; } else ", "{ y = 2; }\n}\n", 20000, DEEP},
+    {"else when", "cell c { option o = a | b;\n", "when o == a { y = 1; } else ", "{ y = 2; }\n}\n", 20000,
+     DEEP},
     {"NULs", "", "\001", "", 5000000, "not part of the language"},
     {"errors", "cell c {\n", "y = x +;\n", "}\n", 300000, "expected an expression"},
     {"words", "", "abc ", "", 1000000, "no statement begins with 'abc'"},
@@ -96,7 +97,8 @@ static void *run_case(void *arg)
     passed += ok;
     failed += !ok;
     if (!ok)
-        printf("%s: %.1f s, %d errors, first: %s\n", k->name, seconds, c->errors, c->diags.len ? c->diags.data[0].text : "none");
+        printf("%s: %.1f s, %d errors, first: %s\n", k->name, seconds, c->errors,
+               c->diags.len ? c->diags.data[0].text : "none");
     compiler_free(c);
     free(text);
     return NULL;
