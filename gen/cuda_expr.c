@@ -131,6 +131,9 @@ static const char *map_text(ExprPrinter *p, const Node *n)
 const char *expr_text(ExprPrinter *p, NodeId id)
 {
     Node n = p->m->nodes.data[id];
+    const char *local = p->known ? p->known(p, id) : NULL;
+    if (local)
+        return local;
     switch (n.kind) {
     case N_CONST: return const_text(p, n.value);
     case N_SIZE: return text_f(p, "(int64_t)%s", poly_text(p, n.size));

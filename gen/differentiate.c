@@ -21,6 +21,7 @@ typedef struct Diff {
     PartVec *tensor;              /* per tensor: parts over its axes */
     IndexId **axes;               /* per tensor: the indices of its gradient */
     bool *needs;                  /* per node: something to differentiate is below */
+    NodeId *array;                /* per node: the array that it is the whole value of, else the node itself */
 } Diff;
 
 static const Node *at(const Diff *d, NodeId id)
@@ -394,10 +395,13 @@ static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
     }
     if (!op_table[n->op].adjoint)
         return;
+    NodeId x[4];
+    for (int k = 0; k < n->nargs; k++)
+        x[k] = d->array[n->args[k]];
     for (int k = 0; k < n->nargs; k++) {
         if (!d->needs[n->args[k]])
             continue;
-        NodeId g = op_table[n->op].adjoint(m, k, n->args, id, p.value);
+        NodeId g = op_table[n->op].adjoint(m, k, x, d->array[id], p.value);
         if (g >= 0)
             contribute(d, n->args[k], p.cond, g);
     }
@@ -431,6 +435,10 @@ static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
         NodeId ties = node_reduce(m, R_SUM, node_select(m, hit, one, zero(m)), n->bound, n->nbound);
         g = node_select(m, hit, node_map2(m, OP_DIV, g, ties), zero(m));
     }
+    /* A body that does not vary over an index is met once for each of its values. */
+    for (int i = 0; i < n->nbound; i++)
+        if (n->bound[i] >= IX_FIRST && !has_axis(at(d, a), n->bound[i]) && !has_axis(at(d, g), n->bound[i]))
+            g = node_map2(m, OP_MUL, g, node_size(m, m->indices.data[n->bound[i]].extent));
     contribute(d, a, p.cond, g);
 }
 
@@ -462,6 +470,18 @@ static void diff_node(Diff *d, NodeId id)
 }
 
 /* ---- the whole graph ---- */
+
+/* A derivative written with a gate's value reads the gate, which is there, and does not compute it again. */
+static void find_arrays(Diff *d)
+{
+    for (NodeId id = 0; id < d->n; id++)
+        d->array[id] = id;
+    for (NodeId id = d->n - 1; id >= 0; id--) {
+        const Node *n = at(d, id);
+        if (n->kind == N_ARRAY && n->naxes == at(d, n->args[0])->naxes && at(d, n->args[0])->kind == N_MAP)
+            d->array[n->args[0]] = id;
+    }
+}
 
 static void find_needs(Diff *d)
 {
@@ -526,7 +546,9 @@ static Diff diff_begin(Module *m, int tensors)
     d.needs = arena_alloc(m->arena, sizeof *d.needs * (size_t)(d.n + 1));
     d.tensor = arena_alloc(m->arena, sizeof *d.tensor * (size_t)(tensors + 1));
     d.axes = arena_alloc(m->arena, sizeof *d.axes * (size_t)(tensors + 1));
+    d.array = arena_alloc(m->arena, sizeof *d.array * (size_t)(d.n + 1));
     find_needs(&d);
+    find_arrays(&d);
     return d;
 }
 

@@ -500,6 +500,7 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     print_direction(&e, FORWARD, states, n_states);
     print_direction(&e, BACKWARD, states, n_states);
 
+    emit_host_head(m, host);
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "extern void %s(cell_kernel_args args);", e.kernels.data[i]);
     buf_f(host, "\n%s", tables.data);

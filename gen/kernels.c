@@ -19,6 +19,7 @@ typedef struct Kernel {
     const char **value;           /* per node: the local that holds it in the scope, or NULL */
     const char *b, *t;            /* text of the batch element and the step */
     bool one_step;                /* t comes from outside */
+    const char *own[64];          /* texts of the group's axes, by position: ids are shared and rebound in between */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     ExprPrinter printer;
 } Kernel;
@@ -159,14 +160,18 @@ static const char *leaf(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
     Read r;
-    if (k->depth == 0 && k->value[id])
-        return k->value[id];
     if (plan_resolve(k->p, id, &r))
         return r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
     const Node *n = at(k, id);
     if (n->kind == N_ARRAY || n->kind == N_VIEW)
         return expr_text(e, at(k, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
     bug(k->p->m->c, "kernels", "a reduction inside an expression");
+}
+
+static const char *known(ExprPrinter *e, NodeId id)
+{
+    Kernel *k = e->data;
+    return k->depth == 0 && at(k, id)->kind == N_MAP ? k->value[id] : NULL;
 }
 
 static const char *index_text(ExprPrinter *e, IndexId i)
@@ -335,6 +340,7 @@ static bool is_stored(const Kernel *k, NodeId id)
 static void open_kernel(Kernel *k, const char *name, int threads)
 {
     Module *m = k->p->m;
+    k->printer.data = k;
     buf_line(k->out, "extern \"C\" __global__ void __launch_bounds__(%d)", threads);
     buf_line(k->out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     buf_line(k->out, "{");
@@ -429,16 +435,22 @@ static void comment(Kernel *k, NodeId id)
 /* ---- MAP ---- */
 
 /* Arrays of one group may name their axes differently: each position has one loop index. */
-static void bind_axes(Kernel *k, NodeId array, NodeId first)
+static void keep_axes(Kernel *k, NodeId first)
 {
-    for (int i = 0; i < at(k, array)->naxes; i++)
-        k->index[at(k, array)->axes[i]] = k->index[at(k, first)->axes[i]];
+    for (int i = 0; i < k->g->naxes; i++)
+        k->own[i] = k->index[at(k, first)->axes[i]];
 }
 
-static void map_array(Kernel *k, NodeId id, NodeId first, Named *kept)
+static void bind_axes(Kernel *k, NodeId array)
+{
+    for (int i = 0; i < k->g->naxes; i++)
+        k->index[at(k, array)->axes[i]] = k->own[i];
+}
+
+static void map_array(Kernel *k, NodeId id, Named *kept)
 {
     Named named = named_new(k);
-    bind_axes(k, id, first);
+    bind_axes(k, id);
     comment(k, id);
     const char *v = body_text(k, at(k, id)->args[0], &named);
     buf_line(k->out, "const %s a%d = %s;", k->real, id, v);
@@ -461,9 +473,10 @@ static void emit_map(Kernel *k)
     buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
     split_row(k, "row");
     split_element(k, at(k, first)->axes, g->naxes, "e", "");
+    keep_axes(k, first);
     Named kept = named_new(k);
     for (int i = 0; i < g->arrays.len; i++)
-        map_array(k, g->arrays.data[i], first, &kept);
+        map_array(k, g->arrays.data[i], &kept);
     forget(k, &kept);
     close_block(k);
     close_kernel(k);
@@ -566,7 +579,7 @@ static int row_vectors(Kernel *k, int i)
     const char *here = k->index[along];
     for (int j = i; j < end; j++) {
         NodeId id = g->arrays.data[j];
-        bind_axes(k, id, first);
+        bind_axes(k, id);
         k->index[at(k, id)->axes[g->naxes]] = here;
         if (!is_stored(k, id))
             continue;
@@ -603,11 +616,11 @@ static void emit_row(Kernel *k)
     buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");
     split_row(k, "row");
     split_element(k, at(k, first)->axes, g->naxes, "r", "");
+    keep_axes(k, first);
     Named kept = named_new(k);
     for (int i = 0; i < g->arrays.len;) {
         NodeId id = g->arrays.data[i];
-        for (int j = 0; j < g->naxes; j++)
-            k->index[at(k, id)->axes[j]] = k->index[at(k, first)->axes[j]];
+        bind_axes(k, id);
         if (at(k, id)->naxes == g->naxes) {
             row_scalar(k, id, &kept);
             i++;
@@ -665,10 +678,11 @@ static void emit_column_sums(Kernel *k)
         buf_line(k->out, "%s sum_%d = 0;", k->real, g->arrays.data[i]);
     open_block(k, "if (column < columns)");
     split_element(k, at(k, first)->axes, g->naxes, "column", "");
+    keep_axes(k, first);
     open_block(k, text(k, "for (int64_t row = begin + part; row < end; row += %d)", g->threads / COLUMN_WIDTH));
     split_row(k, "row");
     for (int i = 0; i < g->arrays.len; i++) {
-        bind_axes(k, g->arrays.data[i], first);
+        bind_axes(k, g->arrays.data[i]);
         comment(k, g->arrays.data[i]);
         column_term(k, g->arrays.data[i]);
     }
@@ -704,10 +718,11 @@ static void emit_column_totals(Kernel *k)
     open_block(k, text(k, "for (int64_t column = cell_block_index(0) * %d + cell_thread(); column < columns; column += "
                           "cell_block_count(0) * %d)", g->threads, g->threads));
     split_element(k, at(k, first)->axes, g->naxes, "column", "");
+    keep_axes(k, first);
     k->b = k->t = "0";
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
-        bind_axes(k, id, first);
+        bind_axes(k, id);
         buf_line(k->out, "%s sum_%d = 0;", k->real, id);
         buf_line(k->out, "for (int64_t chunk = 0; chunk < chunks; chunk++)");
         buf_line(k->out, "    sum_%d += %s[(%d * chunks + chunk) * columns + column];", id,
@@ -726,7 +741,7 @@ static Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     k.real = p->compute == DT_F64 ? "double" : "float";
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)(p->m->indices.len + 64));
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)(p->m->nodes.len + 64));
-    k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = leaf, .index = index_text };
+    k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = leaf, .index = index_text, .known = known };
     k.b = k.t = "0";
     return k;
 }

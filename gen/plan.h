@@ -156,6 +156,8 @@ typedef struct Plan {
 
 /* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated, simplified. */
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
+/* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
+Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
 bool plan_resolve(const Plan *p, NodeId read, Read *out);          /* through aliases; false when it is no plain read */
 const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);
@@ -191,6 +193,7 @@ struct ExprPrinter {
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
     const char *(*leaf)(ExprPrinter *, NodeId);
     const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
+    const char *(*known)(ExprPrinter *, NodeId);                   /* a local that holds the node, or NULL; may be NULL */
     void *data;
 };
 const char *expr_text(ExprPrinter *p, NodeId n);
