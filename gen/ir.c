@@ -4,15 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cellc.h"
+#include "ir_raw.h"
 
 /* ---- hash-consing ---- */
 
 typedef struct ConsEntry { uint64_t hash; int kind; void *value; } ConsEntry;
 struct ConsTable { ConsEntry *entries; size_t cap, len; };
-
-void *module_cons(Module *m, int kind, uint64_t hash, const void *key, bool (*same)(const void *, const void *),
-                  void *(*make)(Module *, const void *));
 
 static void cons_insert(ConsEntry *entries, size_t cap, ConsEntry e)
 {
@@ -175,8 +172,7 @@ static NodeId node_intern(Module *m, const Node *n)
     return stored->id;
 }
 
-enum { MAX_AXES = 32 };
-typedef struct Axes { IndexId id[MAX_AXES]; int n; } Axes;
+typedef struct Axes { IndexId id[MAX_NODE_AXES]; int n; } Axes;
 
 static void axes_add(Module *m, Axes *s, IndexId i)
 {
@@ -185,8 +181,8 @@ static void axes_add(Module *m, Axes *s, IndexId i)
     for (int k = 0; k < s->n; k++)
         if (s->id[k] == i)
             return;
-    if (s->n == MAX_AXES)
-        bug(m->c, "ir", "a value with more than %d axes", MAX_AXES);
+    if (s->n == MAX_NODE_AXES)
+        bug(m->c, "ir", "a value with more than %d axes", MAX_NODE_AXES);
     s->id[s->n++] = i;
 }
 
@@ -268,7 +264,7 @@ static void node_derive(Module *m, Node *n, Axes *axes)
     }
 }
 
-static NodeId node_build(Module *m, Node n)
+NodeId node_build(Module *m, Node n)
 {
     Axes axes;
     node_derive(m, &n, &axes);
@@ -289,6 +285,8 @@ NodeId node_size(Module *m, const Poly *p)
 
 NodeId node_index(Module *m, const IxExpr *ix)
 {
+    if (ix->nterms == 0)
+        return node_size(m, ix->offset);          /* one form for a constant, so that equal guards are one node */
     return node_build(m, (Node){ .kind = N_INDEX, .ix = ix });
 }
 

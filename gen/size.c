@@ -4,13 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cellc.h"
+#include "ir_raw.h"
 
 /* ---- polynomials ---- */
-
-struct ConsTable;
-void *module_cons(Module *m, int kind, uint64_t hash, const void *key, bool (*same)(const void *, const void *),
-                  void *(*make)(Module *, const void *));
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
@@ -359,7 +355,7 @@ static void *ix_make(Module *m, const void *key)
     return e;
 }
 
-static const IxExpr *ix_intern(Module *m, const Poly *offset, IxTerm *terms, int n)
+const IxExpr *ix_intern(Module *m, const Poly *offset, IxTerm *terms, int n)
 {
     uint64_t h = mix(2, (uint64_t)(uintptr_t)offset);
     for (int i = 0; i < n; i++) {

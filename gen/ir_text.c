@@ -1,0 +1,415 @@
+/* ir_text.c: the IR as text. In: a module, after any pass. Out: its text form: a header (settings, dims, quotients, indices,
+ * sources, call chains, tensors, checks), then one line per node, then the roots. Guaranteed: ir_parse (ir_parse.c) gives the
+ * same module back, node for node and id for id, and it prints as the same text. All nodes are printed, also those that
+ * no root needs, so that ids in a message, in a dump and after reading back are the same.
+ *
+ *     ir e79 @0:148-151                  the cell, and where it is named: bytes 148 to 151 of source 0
+ *     index 2 i : 64                     index 2, printed as i; as i.2 where another index or a dim has that name
+ *     tensor 1 param W_kvqm [256, D] f32 ~ xavier
+ *     %0 = load W_kvqm [i, d] : [i, d]   after the colon: what is derived, type (when not real) and axes
+ *     %3 = sum [d] %2 : [i] @0:520-561 via 4
+ *     %4 = array [i] %3 "k" : [i]
+ *     next S = %57
+ *
+ * Numbers are hex floats, sizes are written as in a spec. `via` names a line `call`, a step in a chain of fn calls. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ir_raw.h"
+#include "options.h"
+
+const char *const ir_tensor_kinds[] = { "input", "param", "state", "output", "dout", "dnext", "dinit", NULL };
+const char *const ir_reductions[] = { "sum", "mean", "max", "min", "prod", "softmax", NULL };
+
+typedef Vec(const CallSite *) CallVec;
+
+typedef struct Print {
+    const Module *m;
+    Buf *out;
+    bool *index_shared, *tensor_shared;   /* the name alone would not tell which */
+    bool *file_used;
+    int *file_number;             /* per source: its number in the text */
+    CallVec calls;                /* outer before inner */
+} Print;
+
+/* ---- names that more than one thing has ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    return strcmp(x, y);
+}
+
+/* The names that stand more than once among n, sorted; their number goes to *count. */
+static const char **twice(const Module *m, const char **names, int n, int *count)
+{
+    int kept = 0;
+    const char **out = arena_alloc(m->arena, sizeof *out * (size_t)(n + 1));
+    qsort(names, (size_t)n, sizeof *names, by_name);
+    for (int i = 1; i < n; i++)
+        if (strcmp(names[i], names[i - 1]) == 0)
+            out[kept++] = names[i];
+    *count = kept;
+    return out;
+}
+
+static bool among(const char *name, const char **sorted, int n)
+{
+    return n && bsearch(&name, sorted, (size_t)n, sizeof *sorted, by_name);
+}
+
+static void find_shared(Print *p)
+{
+    const Module *m = p->m;
+    int n = 0, most = 2 * m->indices.len + m->tensors.len + m->dims.len + 2, count;
+    const char **names = arena_alloc(m->arena, sizeof *names * (size_t)most);
+    for (int i = 0; i < m->indices.len; i++)
+        names[n++] = m->indices.data[i].name;
+    for (int i = 0; i < m->dims.len; i++)
+        names[n++] = m->dims.data[i];
+    names[n++] = "B";
+    names[n++] = "T";
+    const char **shared = twice(m, names, n, &count);
+    p->index_shared = arena_alloc(m->arena, (size_t)m->indices.len + 1);
+    for (int i = 0; i < m->indices.len; i++)
+        p->index_shared[i] = among(m->indices.data[i].name, shared, count);
+    n = 0;
+    for (int i = 0; i < m->tensors.len; i++)
+        names[n++] = m->tensors.data[i].name;
+    shared = twice(m, names, n, &count);
+    p->tensor_shared = arena_alloc(m->arena, (size_t)m->tensors.len + 1);
+    for (int i = 0; i < m->tensors.len; i++)
+        p->tensor_shared[i] = among(m->tensors.data[i].name, shared, count);
+}
+
+/* ---- sources and call chains ---- */
+
+static void use_span(Print *p, Span s)
+{
+    if (s.file >= 0)
+        p->file_used[s.file] = true;
+}
+
+static int call_number(const Print *p, const CallSite *chain)
+{
+    for (int i = p->calls.len - 1; i >= 0; i--)
+        if (p->calls.data[i] == chain)
+            return i;
+    return -1;
+}
+
+static void use_chain(Print *p, const CallSite *chain)
+{
+    if (!chain || call_number(p, chain) >= 0)
+        return;
+    use_chain(p, chain->outer);
+    use_span(p, chain->span);
+    vec_push(p->m->arena, &p->calls, chain);
+}
+
+static void find_sources(Print *p)
+{
+    const Module *m = p->m;
+    int files = m->c->sources.len;
+    p->file_used = arena_alloc(m->arena, (size_t)files + 1);
+    p->file_number = arena_alloc(m->arena, sizeof *p->file_number * (size_t)(files + 1));
+    use_span(p, m->span);
+    for (int i = 0; i < m->tensors.len; i++)
+        use_span(p, m->tensors.data[i].span);
+    for (int i = 0; i < m->checks.len; i++)
+        use_span(p, m->checks.data[i].span);
+    const CallSite *last = NULL;
+    for (int i = 0; i < m->nodes.len; i++) {
+        use_span(p, m->nodes.data[i].span);
+        if (m->nodes.data[i].chain != last)
+            use_chain(p, last = m->nodes.data[i].chain);
+    }
+    for (int i = 0, n = 0; i < files; i++)
+        p->file_number[i] = p->file_used[i] ? n++ : -1;
+}
+
+/* ---- pieces ---- */
+
+static void put_string(Print *p, const char *s)
+{
+    buf_f(p->out, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            buf_f(p->out, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            buf_f(p->out, "\\x%02x", (unsigned char)*s);
+        else
+            buf_f(p->out, "%c", *s);
+    }
+    buf_f(p->out, "\"");
+}
+
+static void put_span(Print *p, Span s)
+{
+    if (s.file >= 0)
+        buf_f(p->out, " @%d:%u-%u", p->file_number[s.file], s.lo, s.hi);
+}
+
+static void put_index(Print *p, IndexId i)
+{
+    buf_f(p->out, "%s", p->m->indices.data[i].name);
+    if (p->index_shared[i])
+        buf_f(p->out, ".%d", i);
+}
+
+static void put_indices(Print *p, const IndexId *ids, int n)
+{
+    buf_f(p->out, "[");
+    for (int i = 0; i < n; i++) {
+        buf_f(p->out, i ? ", " : "");
+        put_index(p, ids[i]);
+    }
+    buf_f(p->out, "]");
+}
+
+static void put_tensor(Print *p, TensorId t)
+{
+    buf_f(p->out, "%s", p->m->tensors.data[t].name);
+    if (p->tensor_shared[t])
+        buf_f(p->out, ".%d", t);
+}
+
+static void put_ix(Print *p, const IxExpr *e);
+
+static void put_ix_term(Print *p, const IxTerm *t)
+{
+    if (!t->coef->is_const || t->coef->value != 1) {
+        buf_f(p->out, t->coef->nterms > 1 ? "(" : "");
+        poly_print(p->m, t->coef, p->out);
+        buf_f(p->out, t->coef->nterms > 1 ? ")*" : "*");
+    }
+    if (t->kind == IA_INDEX) {
+        put_index(p, t->index);
+        return;
+    }
+    buf_f(p->out, t->kind == IA_DIV ? "div(" : "mod(");
+    put_ix(p, t->arg);
+    buf_f(p->out, ", ");
+    poly_print(p->m, t->by, p->out);
+    buf_f(p->out, ")");
+}
+
+static void put_ix(Print *p, const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++) {
+        buf_f(p->out, i ? " + " : "");
+        put_ix_term(p, &e->terms[i]);
+    }
+    if (e->nterms && !e->offset->nterms)
+        return;
+    buf_f(p->out, e->nterms ? " + " : "");
+    poly_print(p->m, e->offset, p->out);
+}
+
+static void put_map(Print *p, const IxExpr *const *map, int n)
+{
+    buf_f(p->out, " [");
+    for (int i = 0; i < n; i++) {
+        buf_f(p->out, i ? ", " : "");
+        put_ix(p, map[i]);
+    }
+    buf_f(p->out, "]");
+}
+
+/* ---- header ---- */
+
+static void put_settings(Print *p)
+{
+    const Module *m = p->m;
+    buf_f(p->out, "dtype %s\n", dtype_names[m->c->dtype]);
+    buf_f(p->out, "schedule %s\n", schedule_names[m->c->schedule]);
+    for (int i = 0; i < m->dims.len; i++)
+        buf_f(p->out, "dim %s\n", m->dims.data[i]);
+    for (int i = 0; i < m->bound.len; i++) {
+        buf_f(p->out, "bound %s = ", m->bound.data[i].name);
+        put_string(p, m->bound.data[i].value);
+        buf_f(p->out, "\n");
+    }
+    for (int i = 0; i < m->options.len; i++) {
+        buf_f(p->out, "option %s = ", m->options.data[i].name);
+        put_string(p, m->options.data[i].value);
+        buf_f(p->out, "\n");
+    }
+}
+
+static void put_sizes(Print *p)
+{
+    const Module *m = p->m;
+    for (int i = 0; i < m->quotients.len; i++) {
+        buf_f(p->out, "quotient (");
+        poly_print(m, m->quotients.data[i].num, p->out);
+        buf_f(p->out, ") / (");
+        poly_print(m, m->quotients.data[i].den, p->out);
+        buf_f(p->out, ")\n");
+    }
+    for (int i = IX_FIRST; i < m->indices.len; i++) {
+        buf_f(p->out, "index %d %s : ", i, m->indices.data[i].name);
+        poly_print(m, m->indices.data[i].extent, p->out);
+        buf_f(p->out, "\n");
+    }
+}
+
+static void put_calls(Print *p)
+{
+    for (int i = 0; i < p->calls.len; i++) {
+        const CallSite *k = p->calls.data[i];
+        buf_f(p->out, "call %d ", i);
+        put_string(p, k->fn);
+        put_span(p, k->span);
+        if (k->outer)
+            buf_f(p->out, " via %d", call_number(p, k->outer));
+        buf_f(p->out, "\n");
+    }
+}
+
+static void put_tensor_line(Print *p, TensorId id)
+{
+    const Tensor *t = &p->m->tensors.data[id];
+    buf_f(p->out, "tensor %d %s %s [", id, ir_tensor_kinds[t->kind], t->name);
+    for (int i = 0; i < t->rank; i++) {
+        buf_f(p->out, i ? ", " : "");
+        poly_print(p->m, t->axes[i], p->out);
+    }
+    buf_f(p->out, "] %s", dtype_names[t->dtype]);
+    if (t->kind >= T_DOUT) {
+        buf_f(p->out, " of ");
+        put_tensor(p, t->of);
+    }
+    if (t->no_grad)
+        buf_f(p->out, " no_grad");
+    if (t->init)
+        buf_f(p->out, " ~ %s(%a, %a)", t->init, t->init_arg[0], t->init_arg[1]);
+    put_span(p, t->span);
+    buf_f(p->out, "\n");
+}
+
+static void put_checks(Print *p)
+{
+    const Module *m = p->m;
+    for (int i = 0; i < m->checks.len; i++) {
+        buf_f(p->out, "check ");
+        poly_print(m, m->checks.data[i].nonneg, p->out);
+        buf_f(p->out, " >= 0 ");
+        put_string(p, m->checks.data[i].text);
+        put_span(p, m->checks.data[i].span);
+        buf_f(p->out, "\n");
+    }
+}
+
+/* ---- nodes and roots ---- */
+
+static void put_args(Print *p, const Node *n)
+{
+    for (int i = 0; i < n->nargs; i++)
+        buf_f(p->out, " %%%d", n->args[i]);
+}
+
+static void put_content(Print *p, const Node *n)
+{
+    switch (n->kind) {
+    case N_CONST: buf_f(p->out, "const %a", n->value); break;
+    case N_SIZE:
+        buf_f(p->out, "size ");
+        poly_print(p->m, n->size, p->out);
+        break;
+    case N_INDEX:
+        buf_f(p->out, "index ");
+        put_ix(p, n->ix);
+        break;
+    case N_LOAD:
+        buf_f(p->out, "load ");
+        put_tensor(p, n->tensor);
+        put_map(p, n->map, n->nmap);
+        break;
+    case N_ARRAY:
+        buf_f(p->out, "array ");
+        put_indices(p, n->axes, n->naxes);
+        put_args(p, n);
+        break;
+    case N_VIEW:
+        buf_f(p->out, "view");
+        put_args(p, n);
+        put_map(p, n->map, n->nmap);
+        break;
+    case N_MAP:
+        buf_f(p->out, "map %s", op_table[n->op].name);
+        put_args(p, n);
+        break;
+    case N_REDUCE:
+        buf_f(p->out, "%s ", ir_reductions[n->reduce]);
+        put_indices(p, n->bound, n->nbound);
+        put_args(p, n);
+        break;
+    }
+}
+
+static void put_node(Print *p, NodeId id)
+{
+    static const char *const types[] = { "", "int ", "bool " };
+    const Node *n = &p->m->nodes.data[id];
+    buf_f(p->out, "%%%d = ", id);
+    put_content(p, n);
+    if (n->shift)
+        buf_f(p->out, " back %d", n->shift);
+    if (n->name) {
+        buf_f(p->out, " ");
+        put_string(p, n->name);
+    }
+    buf_f(p->out, " : %s", types[n->type]);
+    put_indices(p, n->axes, n->naxes);
+    put_span(p, n->span);
+    if (n->chain)
+        buf_f(p->out, " via %d", call_number(p, n->chain));
+    buf_f(p->out, "\n");
+}
+
+static void put_roots(Print *p)
+{
+    const Module *m = p->m;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const struct { const char *what; NodeId node; } root[] = {
+            { "output", m->output.data[t] }, { "next", m->next.data[t] }, { "init", m->init.data[t] },
+            { "dinput", m->dinput.data[t] }, { "dparam", m->dparam.data[t] }, { "dprev", m->dprev.data[t] },
+            { "dparam_init", m->dparam_init.data[t] },
+        };
+        for (size_t k = 0; k < sizeof root / sizeof *root; k++) {
+            if (root[k].node < 0)
+                continue;
+            buf_f(p->out, "%s ", root[k].what);
+            put_tensor(p, t);
+            buf_f(p->out, " = %%%d\n", root[k].node);
+        }
+    }
+    if (m->has_grad)
+        buf_f(p->out, "adjoint from %%%d\n", m->forward_nodes);
+}
+
+void ir_print(const Module *m, Buf *out)
+{
+    Print p = { .m = m, .out = out };
+    find_shared(&p);
+    find_sources(&p);
+    buf_f(out, "ir %s", m->name);
+    put_span(&p, m->span);
+    buf_f(out, "\n");
+    for (int i = 0; i < m->c->sources.len; i++)
+        if (p.file_used[i]) {
+            buf_f(out, "source %d ", p.file_number[i]);
+            put_string(&p, m->c->sources.data[i].path);
+            buf_f(out, "\n");
+        }
+    put_settings(&p);
+    put_sizes(&p);
+    put_calls(&p);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        put_tensor_line(&p, t);
+    put_checks(&p);
+    for (NodeId id = 0; id < m->nodes.len; id++)
+        put_node(&p, id);
+    put_roots(&p);
+}
