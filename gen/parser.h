@@ -57,8 +57,8 @@ typedef struct Parser {
     Opened dropped; /* the innermost bracket that the last token left unclosed; with is 0 when none */
 } Parser;
 
-/* lex.l: the scanner. raw_next skips blanks and comments and gives a bison code, 0 at the end; the token lies at
- * [*lo, p->pos). Words come as NAME always. */
+/* lex.l: the scanner. raw_next skips blanks and comments and gives a bison code, 0 at the end; the token lies
+ * at [*lo, p->pos). Words come as NAME always. */
 bool raw_open(Parser *p); /* false when out of memory */
 void raw_close(Parser *p);
 int raw_next(Parser *p, uint32_t *lo);
