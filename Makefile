@@ -128,15 +128,23 @@ $(BUILD)/libcell.flags: $(BUILD)/config.mk
 DEMO := $(BUILD)/demo
 DEMO_CELL := specs/e79.cell --set bias=input --dim N=16
 DEMO_SECONDS ?= 25
+# Kernels take nvcc a while, so they are compiled only for the GPU that is there to run them.
+DEMO_DEVICE := $(if $(shell nvidia-smi -L 2>/dev/null),--archs native,--no-cuda)
 
 demo: all ## compile e79, explain it, check its gradients, train a byte-level language model with it, sample
 	@mkdir -p $(DEMO)
-	$(BUILD)/cellc build $(DEMO_CELL) -o $(DEMO)
+	$(BUILD)/cellc build $(DEMO_CELL) $(DEMO_DEVICE) -o $(DEMO)
 	$(BUILD)/cellc explain $(DEMO_CELL)
 	$(BUILD)/cellc check $(DEMO_CELL)
 	$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 $(SANFLAGS) -I$(DEMO) -Iruntime -o $(DEMO)/bytelm examples/bytelm/*.c \
 	    -L$(DEMO) -Wl,-rpath,'$$ORIGIN' -le79 -lm -lpthread
 	OPENBLAS_NUM_THREADS=1 $(DEMO)/bytelm -s $(DEMO_SECONDS) examples/bytelm/opticks.txt
+
+# ---- one library of several instances
+
+CELLS ?= e79:N=32,bias=input e79:N=64 e88
+lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so, for CUDA_ARCHS="80 90" where there is nvcc
+	$(BUILD)/cellc build $(CELLS) --name cells --archs "$(CUDA_ARCHS)" -o $(BUILD)/lib
 
 # ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
 

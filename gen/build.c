@@ -1,46 +1,15 @@
-/* build.c: `cellc emit` and `cellc build`. In: a spec and settings. Out: generated text, and with build the library
- * compiled from it. Guaranteed: nothing is written unless the spec compiles; what could not be built (no nvcc) is said. */
+/* build.c: `cellc build`. In: specs and settings. Out: generated files and the library compiled from them, by cc and, for
+ * the kernels, nvcc. Guaranteed: nothing is written unless every spec compiles; what could not be built (no nvcc) is said. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
-#include "emit.h"
+#include "generate.h"
 #include "home.h"
 #include "options.h"
 #include "process.h"
-
-/* What can be generated. The text of a kind is a function of the module that its passes give. */
-typedef struct Emitter {
-    const char *kind;
-    const char *suffix;           /* of the file: NAME + suffix; NULL: printed only */
-    const Pass *passes;
-    void (*emit)(const Module *m, Buf *out);
-    const char *what;
-} Emitter;
-
-static const Emitter emitters[] = {
-    { "header", ".h", reference_passes, emit_header, "the C interface of the library" },
-    { "c", "_ref.c", reference_passes, emit_c, "the reference: forward, backward and step in plain C" },
-    { "host", ".c", reference_passes, emit_host, "the interface's functions, over the runtime" },
-    { "manifest", ".json", reference_passes, emit_manifest, "what bindings read: tensors, shapes, options" },
-    { "ir", NULL, reference_passes, ir_print, "the IR with the adjoint, as the reference has it" },
-};
-enum { N_EMITTERS = sizeof emitters / sizeof *emitters };
-
-static const CommandHelp emit_help = {
-    .name = "emit",
-    .arguments = "SPEC",
-    .summary = "print what build would generate, or write it to a directory",
-    .about = "KIND is one of c (the default), header, host, manifest, ir.",
-    .examples = "  cellc emit specs/e79.cell                      the reference C\n"
-                "  cellc emit specs/e79.cell --kind header\n"
-                "  cellc emit specs/e79.cell -o generated         every file\n"
-                "  cellc emit specs/e79.cell --dump-after differentiate\n",
-    .compiles = true,
-};
 
 static const CommandHelp build_help = {
     .name = "build",
@@ -57,97 +26,13 @@ static const CommandHelp build_help = {
     .compiles = true,
 };
 
-static const Emitter *find_emitter(const char *kind)
-{
-    for (int i = 0; i < N_EMITTERS; i++)
-        if (strcmp(emitters[i].kind, kind) == 0)
-            return &emitters[i];
-    return NULL;
-}
-
-static bool make_dirs(Compiler *c, const char *path)
-{
-    for (const char *p = path; *p; p++) {
-        if (p[1] != '/' && p[1])
-            continue;
-        const char *part = intern_n(c, path, (size_t)(p + 1 - path));
-        if (mkdir(part, 0777) != 0 && errno != EEXIST && errno != EISDIR) {
-            fprintf(stderr, "cellc: cannot make the directory %s: %s\n", part, strerror(errno));
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool write_file(const char *path, const Buf *text)
-{
-    FILE *f = fopen(path, "wb");
-    bool ok = f && fwrite(text->data, 1, text->len, f) == text->len;
-    if (f)
-        ok &= fclose(f) == 0;
-    if (!ok)
-        fprintf(stderr, "cellc: cannot write %s: %s\n", path, strerror(errno));
-    return ok;
-}
-
-/* Writes every file of the module to `dir`. */
-static bool write_all(Compiler *c, const Module *m, const char *dir)
-{
-    if (!make_dirs(c, dir))
-        return false;
-    for (int i = 0; i < N_EMITTERS; i++) {
-        Buf out = { .arena = c->arena };
-        const char *path;
-        if (!emitters[i].suffix)
-            continue;
-        emitters[i].emit(m, &out);
-        path = intern_f(c, "%s/%s%s", dir, m->name, emitters[i].suffix);
-        if (!write_file(path, &out))
-            return false;
-        printf("%s\n", path);
-    }
-    return true;
-}
-
-int cmd_emit(int argc, char **argv)
-{
-    Compiler *c = compiler_new();
-    const char *kind = "c", *dir = NULL, *operands[argc + 1];
-    const OptionSpec table[] = {
-        { "--kind", "KIND", OPT_STRING, &kind, "what to print" },
-        { "-o", "DIR", OPT_STRING, &dir, "write all files there instead" },
-        { NULL, NULL, OPT_FLAG, NULL, NULL }
-    };
-    bool dumped = false;
-    int n, rc = options_parse(&emit_help, c, argc, argv, table, operands, &n);
-    const Emitter *e = find_emitter(kind);
-    if (rc < 0 && !e)
-        rc = usage_error(&emit_help, "there is no kind '%s'", kind);
-    if (rc < 0) {
-        Module *m = compile(c, operands[0], e->passes, &dumped);
-        diag_print(c, stderr);
-        rc = m || dumped ? c->errors > 0 : 1;
-        if (m && dir) {
-            rc = !write_all(c, m, dir);
-        } else if (m) {
-            Buf out = { .arena = c->arena };
-            e->emit(m, &out);
-            fwrite(out.data, 1, out.len, stdout);
-        }
-    }
-    compiler_free(c);
-    return rc;
-}
-
-/* ---- build */
-
 /* One cell with its settings, on its way into a library. Each has a compilation of its own. */
 typedef struct Instance {
     Compiler *c;
-    Module *m;
     const char *spec;             /* path */
-    const char *prefix;           /* of its C names and files */
-    const char *objects[N_EMITTERS];
+    const char *suffix;           /* of its C names and files, behind the cell's name; or NULL */
+    Generated g;
+    const char *objects[4];
     int n_objects;
 } Instance;
 
@@ -157,6 +42,8 @@ typedef struct Build {
     const char *library;          /* --name, or NULL */
     const char *objects;          /* a temporary directory */
     const char *include, *lib;    /* of the runtime */
+    const char *nvcc;             /* NULL: without kernels */
+    const char *archs;            /* "80 90", or "native" */
     bool verbose;
     Instance *instance;
     int n;
@@ -205,33 +92,22 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
     return options_compile(&build_help, c, option, text);
 }
 
-/* Letters, digits and _ of a text; others become _. */
+static bool is_word(char ch)
+{
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9');
+}
+
+/* A text as part of a C name: "N=32,bias=input" gives "N32_bias_input". */
 static const char *identifier(Compiler *c, const char *text)
 {
     char *copy = arena_alloc(c->arena, strlen(text) + 1);
+    size_t n = 0;
     for (size_t i = 0; text[i]; i++) {
-        bool plain = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z') ||
-                     (text[i] >= '0' && text[i] <= '9');
-        copy[i] = plain ? text[i] : '_';
+        bool number = text[i] == '=' && text[i + 1] >= '0' && text[i + 1] <= '9';
+        if (!number)
+            copy[n++] = is_word(text[i]) ? text[i] : '_';
     }
-    return intern(c, copy);
-}
-
-/* The settings of the command line hold for every instance. */
-static void inherit(Compiler *to, const Compiler *from)
-{
-    for (int i = 0; i < from->dims.len; i++) {
-        Setting s = { intern(to, from->dims.data[i].name), intern(to, from->dims.data[i].value), false };
-        vec_push(to->arena, &to->dims, s);
-    }
-    for (int i = 0; i < from->sets.len; i++) {
-        Setting s = { intern(to, from->sets.data[i].name), intern(to, from->sets.data[i].value), false };
-        vec_push(to->arena, &to->sets, s);
-    }
-    to->dtype = from->dtype;
-    to->schedule = from->schedule;
-    to->import_dir = from->import_dir;
-    to->dump_after = from->dump_after;
+    return intern_n(c, copy, n);
 }
 
 /* Reads an operand SPEC[:NAME=VALUE,...]; -1 to go on. */
@@ -239,7 +115,7 @@ static int read_operand(Build *b, Instance *in, const char *operand)
 {
     Compiler *c = in->c = compiler_new();
     const char *colon = strchr(operand, ':');
-    inherit(c, b->c);
+    compiler_inherit(c, b->c);
     in->spec = spec_path(c, colon ? intern_n(c, operand, (size_t)(colon - operand)) : operand);
     if (!colon)
         return -1;
@@ -257,22 +133,15 @@ static int read_operand(Build *b, Instance *in, const char *operand)
         c->diags.len = 0;
         c->errors = 0;
     }
-    in->prefix = colon[1] ? identifier(c, colon + 1) : NULL;
+    in->suffix = colon[1] ? identifier(c, colon + 1) : NULL;
     return -1;
 }
 
-static int compile_instance(Instance *in)
+static int compile_instance(Build *b, Instance *in)
 {
-    bool dumped = false;
-    if (!in->c->errors)
-        in->m = compile(in->c, in->spec, reference_passes, &dumped);
+    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc != NULL);
     diag_print(in->c, stderr);
-    if (!in->m)
-        return dumped ? 0 : 1;
-    if (in->prefix)
-        in->m->name = intern_f(in->c, "%s_%s", in->m->name, in->prefix);
-    in->prefix = in->m->name;
-    return in->c->errors ? 1 : -1;
+    return ok ? -1 : 1;
 }
 
 static int read_instances(Build *b, const char *const *operands, int n)
@@ -282,11 +151,11 @@ static int read_instances(Build *b, const char *const *operands, int n)
         Instance *in = &b->instance[b->n++];
         int rc = read_operand(b, in, operands[b->n - 1]);
         if (rc < 0)
-            rc = compile_instance(in);
+            rc = compile_instance(b, in);
         if (rc >= 0)
             return rc;
         for (int i = 0; i + 1 < b->n; i++)
-            if (strcmp(b->instance[i].prefix, in->prefix) == 0)
+            if (strcmp(b->instance[i].g.m->name, in->g.m->name) == 0)
                 return usage_error(&build_help, "%s and %s are the same instance", operands[i], operands[b->n - 1]);
     }
     if (n > 1 && !b->library)
@@ -312,14 +181,58 @@ static const char *compile_c(Build *b, const char *stem)
     return run_words(&w, b->verbose) == 0 ? object : NULL;
 }
 
+/* -gencode for every architecture of a list such as "80 90": machine code, and for the last one PTX, which newer GPUs take. */
+static void add_architectures(Compiler *c, Words *w, const char *list)
+{
+    Words archs = { 0 };
+    words_split(c, &archs, list);
+    for (int i = 0; i < archs.n; i++) {
+        const char *a = archs.items[i];
+        if (strcmp(a, "native") == 0) {
+            words_add(w, "-arch=native");
+            continue;
+        }
+        words_add(w, "-gencode");
+        words_add(w, intern_f(c, "arch=compute_%s,code=sm_%s", a, a));
+        if (i + 1 < archs.n)
+            continue;
+        words_add(w, "-gencode");
+        words_add(w, intern_f(c, "arch=compute_%s,code=compute_%s", a, a));
+    }
+}
+
+/* DIR/STEM.cu to an object; its path, or NULL. */
+static const char *compile_cu(Build *b, const char *stem)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    const char *object = intern_f(c, "%s/%s_cuda.o", b->objects, stem);
+    words_add(&w, b->nvcc);
+    words_split(c, &w, "-std=c++17 -O3 -Xcompiler -fPIC --threads 0");
+    add_architectures(c, &w, b->archs);
+    words_split(c, &w, getenv("NVCCFLAGS"));
+    words_add(&w, intern_f(c, "-I%s", b->include));
+    words_add(&w, intern_f(c, "-I%s/device", b->include));
+    words_add(&w, "-c");
+    words_add(&w, intern_f(c, "%s/%s.cu", b->dir, stem));
+    words_add(&w, "-o");
+    words_add(&w, object);
+    return run_words(&w, b->verbose) == 0 ? object : NULL;
+}
+
 static bool compile_sources(Build *b, Instance *in)
 {
-    for (int i = 0; i < N_EMITTERS; i++) {
-        const char *suffix = emitters[i].suffix, *object;
-        size_t len = suffix ? strlen(suffix) : 0;
-        if (len < 2 || strcmp(suffix + len - 2, ".c") != 0)
+    for (const Emitter *e = emitters; e->kind; e++) {
+        const char *dot, *stem, *object;
+        if (!generate_takes(&in->g, e) || !(dot = strrchr(e->suffix, '.')))
             continue;
-        object = compile_c(b, intern_f(b->c, "%s%.*s", in->prefix, (int)len - 2, suffix));
+        stem = intern_f(b->c, "%s%.*s", in->g.m->name, (int)(dot - e->suffix), e->suffix);
+        if (strcmp(dot, ".c") == 0)
+            object = compile_c(b, stem);
+        else if (strcmp(dot, ".cu") == 0)
+            object = compile_cu(b, stem);
+        else
+            continue;
         if (!object)
             return false;
         in->objects[in->n_objects++] = object;
@@ -335,7 +248,7 @@ static bool write_list(Build *b)
     buf_f(&h, "/* %s: the instances in lib%s, for callers that choose one when they run. */\n", name, name);
     buf_f(&h, "#ifndef %s_INSTANCES\n#define %s_INSTANCES\n\n#include \"cell_plan.h\"\n", id, id);
     for (int i = 0; i < b->n; i++)
-        buf_f(&h, "#include \"%s.h\"\n", b->instance[i].prefix);
+        buf_f(&h, "#include \"%s.h\"\n", b->instance[i].g.m->name);
     buf_f(&h, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
               "/* Fills list with up to `room` instances, in the order of the build; gives how many there are. */\n"
               "int %s_instances(const cell_desc **list, int room);\n"
@@ -347,13 +260,13 @@ static bool write_list(Build *b)
     buf_f(&t, "#include \"%s.h\"\n\nenum { COUNT = %d };\n\nint %s_instances(const cell_desc **list, int room)\n{\n"
               "    const cell_desc *all[COUNT] = {\n", name, b->n, id);
     for (int i = 0; i < b->n; i++)
-        buf_f(&t, "        %s_instance(),\n", b->instance[i].prefix);
+        buf_f(&t, "        %s_instance(),\n", b->instance[i].g.m->name);
     buf_f(&t, "    };\n    for (int i = 0; i < COUNT && i < room; i++)\n        list[i] = all[i];\n    return COUNT;\n}\n\n"
               "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted, int n)\n{\n"
               "    const cell_desc *all[COUNT];\n    %s_instances(all, COUNT);\n"
               "    return cell_find_instance(ctx, all, COUNT, name, wanted, n);\n}\n", id, id);
-    return write_file(intern_f(b->c, "%s/%s.h", b->dir, name), &h) &&
-           write_file(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
+    return write_text(intern_f(b->c, "%s/%s.h", b->dir, name), &h) &&
+           write_text(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
 }
 
 /* The library holds all of libcell, so that a program links against nothing else. */
@@ -401,7 +314,7 @@ static bool compile_all(Build *b)
     if (b->n > 1 && (!write_list(b) || !(list = compile_c(b, b->library))))
         return false;
     if (!b->library)
-        b->library = b->instance[0].prefix;
+        b->library = b->instance[0].g.m->name;
     bool ok = link_library(b, list);
     if (list)
         unlink(list);
@@ -415,7 +328,7 @@ static int build_instances(Build *b)
     if (!find_runtime(b))
         return 1;
     for (int i = 0; i < b->n; i++)
-        if (!write_all(b->instance[i].c, b->instance[i].m, b->dir))
+        if (!generate_files(&b->instance[i].g, b->dir))
             return 1;
     snprintf(objects, sizeof objects, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(objects)) {
@@ -433,19 +346,39 @@ static int build_instances(Build *b)
     return !ok;
 }
 
+/* nvcc as the runtime's build found it: kernels need a runtime that can launch them. */
+static const char *find_nvcc(Build *b, bool unwanted)
+{
+    const char *nvcc = home_flags(b->c, "nvcc");
+    if (unwanted)
+        return NULL;
+    if (nvcc && *nvcc && access(nvcc, X_OK) == 0)
+        return nvcc;
+    fprintf(stderr, "cellc build: no nvcc, so the library has the reference only\n");
+    return NULL;
+}
+
 int cmd_build(int argc, char **argv)
 {
-    Build b = { .c = compiler_new(), .dir = "generated" };
+    Build b = { .c = compiler_new(), .dir = "generated", .archs = getenv("CUDA_ARCHS") };
+    bool no_cuda = false;
     const char *operands[argc + 1];
     const OptionSpec table[] = {
         { "-o", "DIR", OPT_STRING, &b.dir, "where the files go (generated)" },
         { "--name", "NAME", OPT_STRING, &b.library, "name of the library (the cell's)" },
+        { "--archs", "LIST", OPT_STRING, &b.archs, "GPU architectures, e.g. \"80 90\" or native (80 86 89 90)" },
+        { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
     int n, rc = options_parse(&build_help, b.c, argc, argv, table, operands, &n);
-    if (rc < 0)
+    if (rc < 0 && b.c->dump_after)
+        rc = dump_spec(b.c, spec_path(b.c, operands[0]));
+    if (rc < 0) {
+        b.archs = b.archs && *b.archs ? b.archs : "80 86 89 90";
+        b.nvcc = find_nvcc(&b, no_cuda);
         rc = read_instances(&b, operands, n);
+    }
     if (rc < 0)
         rc = build_instances(&b);
     for (int i = 0; i < b.n; i++)

@@ -324,7 +324,8 @@ typedef struct Check { const Poly *nonneg; Span span; const char *text; } Check;
 struct Module {
     Compiler *c;
     Arena *arena;
-    const char *name;             /* of the cell */
+    const char *name;             /* of the cell, and what generated C names begin with */
+    const char *cell;             /* of the cell, when name was made longer to tell instances apart; else NULL */
     Span span;
     Vec(const char *) dims;       /* run-time dims, in order of declaration */
     Vec(Setting) bound;           /* dims that are bound: name, value */

@@ -32,6 +32,7 @@ typedef struct CheckRun {
     EvalOutline outline;
     const char *dir;
     bool all_variants;
+    bool own_sizes;               /* only the spec's own bound sizes, fewer of the open ones */
     VecFile *vectors;
     Tally tally;
 } CheckRun;
@@ -128,6 +129,8 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
         if (k->tally.verbose)
             printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);
     }
+    if (k->tally.quiet || k->own_sizes)
+        return;
     printf("%s, %s: %d cases, %d checks, %d failed\n", s->label, b->name, n, k->tally.passed + k->tally.failed - passed - failed,
            k->tally.failed - failed);
     fflush(stdout);
@@ -166,7 +169,7 @@ static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *as
     for (int i = 0; backends[i]; i++) {
         Subject s = {c, m, NULL, k->dir, k->outline.cell};
         void *self = NULL;
-        for (int round = 0; round < N_ROUNDS && ran < WANTED_ROUNDS; round++) {
+        for (int round = 0; round < N_ROUNDS && ran < (k->own_sizes ? 2 : WANTED_ROUNDS); round++) {
             EvalSize sizes[2 * MAX_CHOSEN];
             memcpy(sizes, bound, sizeof *sizes * (size_t)nbound);
             int open = sizes_of_round(k, round, true, sizes + nbound);
@@ -229,18 +232,18 @@ static int list_variants(const CheckRun *k, Variant *list)
 static void check_variant(CheckRun *k, const Variant *v)
 {
     int ran = 0, rounds = 0;
-    for (int round = 0; round <= N_ROUNDS && rounds < WANTED_ROUNDS; round++) {
+    for (int round = k->own_sizes ? N_ROUNDS : 0; round <= N_ROUNDS && rounds < WANTED_ROUNDS; round++) {
         EvalSize bound[MAX_CHOSEN];
         bool last = round == N_ROUNDS;            /* the spec's own sizes, when no others fit */
         int n = last ? 0 : sizes_of_round(k, round, false, bound);
         if (last && ran)
             break;
         Compiler *c = compiler_like(k->user, v, bound, n);
-        Module *m = compile(c, k->path, reference_passes, NULL);
+        Module *m = compile(c, k->path, reference_passes);
         int file = m ? source_load(c, k->path) : -1;
         const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
         int here = ast ? check_module(k, c, m, ast, bound, n) : 0;
-        if (last && !m)
+        if (last && !m && !k->tally.quiet)
             diag_print(c, stdout);
         ran += here;
         rounds += here > 0;
@@ -262,7 +265,7 @@ static void check_file(CheckRun *k)
         if (!is_open(&k->outline, sizes[i].name) && !given(k->user, sizes[i].name))
             bound[nbound++] = sizes[i];
     Compiler *c = compiler_like(k->user, NULL, bound, nbound);
-    Module *m = compile(c, k->path, reference_passes, NULL);
+    Module *m = compile(c, k->path, reference_passes);
     int file = m ? source_load(c, k->path) : -1;
     Subject s = {c, m, file >= 0 ? eval_new(c, parse_source(c, file), NULL, sizes, n) : NULL, k->dir, k->outline.cell};
     if (!s.e)
@@ -293,7 +296,7 @@ static bool read_outline(CheckRun *k, Compiler *c)
     bool ok = ast && !c->errors && eval_outline(c, ast, NULL, &k->outline);
     if (ok && !k->vectors) {
         Compiler *trial = compiler_like(k->user, NULL, NULL, 0);
-        ok = compile(trial, k->path, reference_passes, NULL) != NULL;
+        ok = compile(trial, k->path, reference_passes) != NULL;
         diag_print(trial, stderr);
         compiler_free(trial);
     } else if (!ok) {
@@ -342,6 +345,33 @@ static int check_spec(CheckRun *k, Compiler *c)
         printf("largest errors: outputs and states %.2g, gradients %.2g\n", k->tally.worst_forward, k->tally.worst_gradient);
     printf("%d passed, %d failed\n", k->tally.passed, k->tally.failed);
     return k->tally.failed > 0;
+}
+
+bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t)
+{
+    Compiler *c = compiler_new();
+    CheckRun k = {.user = c, .dir = dir, .own_sizes = true, .tally = *t};
+    bool before = t->quiet;
+    int failed = t->failed;
+    k.path = intern_f(c, "%s/random.cell", dir);
+    FILE *f = fopen(k.path, "wb");
+    bool ok = f && fwrite(text, 1, len, f) == len;
+    ok = f && fclose(f) == 0 && ok;
+    int file = ok ? source_load(c, k.path) : -1;
+    Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
+    k.tally.quiet = quiet;
+    Variant v = {.n = 0};
+    if (ast && !c->errors && eval_outline(c, ast, NULL, &k.outline))
+        check_variant(&k, &v);
+    else
+        k.tally.failed++;
+    if (!quiet && c->errors)
+        diag_print(c, stdout);
+    unlink(k.path);
+    compiler_free(c);
+    *t = k.tally;
+    t->quiet = before;
+    return t->failed == failed;
 }
 
 int cmd_check(int argc, char **argv)

@@ -115,13 +115,14 @@ int cmd_explain(int argc, char **argv)
     Compiler *c = compiler_new();
     const char *operands[argc + 1];
     const OptionSpec table[] = { { NULL, NULL, OPT_FLAG, NULL, NULL } };
-    bool dumped = false;
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
+    if (rc < 0 && c->dump_after)
+        rc = dump_spec(c, operands[0]);
     if (rc < 0) {
-        Module *m = compile(c, operands[0], c->dump_after ? fast_passes : front_passes, &dumped);
+        Module *m = compile(c, operands[0], front_passes);
         diag_print(c, stderr);
-        rc = m || dumped ? c->errors > 0 : 1;
-        if (m) {
+        rc = !m || c->errors;
+        if (!rc) {
             Buf out = { .arena = c->arena };
             put_instance(m, &out);
             put_tensors(m, &out);

@@ -7,7 +7,7 @@
 #include "cellc.h"
 
 int cmd_build(int argc, char **argv);      /* build.c */
-int cmd_emit(int argc, char **argv);       /* build.c */
+int cmd_emit(int argc, char **argv);       /* generate.c */
 int cmd_explain(int argc, char **argv);    /* cmd_explain.c */
 int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
 int cmd_check(int argc, char **argv);      /* check.c */
@@ -27,8 +27,11 @@ extern const Pass fast_passes[];           /* up to what the CUDA emitters read 
 bool pass_exists(const char *name);
 
 /* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints them. NULL when
- * there are errors, and after a dump was written to stdout (c->dump_after), which *dumped tells; dumped may be NULL when
- * c->dump_after is. */
-Module *compile(Compiler *c, const char *path, const Pass *passes, bool *dumped);
+ * there are errors. */
+Module *compile(Compiler *c, const char *path, const Pass *passes);
+/* --dump-after: prints the program as c->dump_after leaves it to stdout, and diagnostics to stderr; gives the exit code. */
+int dump_spec(Compiler *c, const char *path);
+/* Copies settings (dims, sets, dtype, schedule, import_dir) to a compilation of their own. */
+void compiler_inherit(Compiler *to, const Compiler *from);
 
 #endif

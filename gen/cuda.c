@@ -7,8 +7,7 @@
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
 {
     int said = c->diags.len;
-    bool dumped = false;
-    Module *m = compile(c, spec, fast_passes, &dumped);
+    Module *m = compile(c, spec, fast_passes);
     if (!m)
         return NULL;
     if (prefix)

@@ -75,7 +75,7 @@ static const char *string(const Module *m, const char *s)
 const char *api_key(const Module *m)
 {
     Buf b = { .arena = m->arena };
-    buf_f(&b, "%s:", m->name);
+    buf_f(&b, "%s:", m->cell ? m->cell : m->name);
     for (int i = 0; i < m->bound.len; i++)
         buf_f(&b, "%s=%s,", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
@@ -226,7 +226,7 @@ static void print_description(Host *h, const HostPlan *plan, int checks)
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     Buf *out = h->out;
     buf_f(out, "static const cell_desc description = {\n    .plan_version = CELL_PLAN_VERSION,\n    .name = \"%s\",\n"
-               "    .key = \"%s\",\n", m->name, api_key(m));
+               "    .key = \"%s\",\n", m->cell ? m->cell : m->name, api_key(m));
     buf_f(out, "    .bindings = bindings,\n    .size_names = size_names,\n    .tensors = tensors,\n"
                "    .forward_args = forward_args,\n    .backward_args = backward_args,\n");
     if (checks)

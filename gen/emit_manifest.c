@@ -181,7 +181,7 @@ void emit_manifest(const Module *m, Buf *out)
 {
     ApiMembers fwd = api_forward(m), bwd = api_backward(m);
     buf_f(out, "{\n  \"manifest\": %d,\n  \"name\": \"%s\",\n  \"key\": \"%s\",\n  \"dtype\": \"%s\",\n  \"compute\": \"%s\",\n",
-          MANIFEST_VERSION, m->name, api_key(m), api_dtype(m->c->dtype), m->c->dtype == DT_F64 ? "f64" : "f32");
+          MANIFEST_VERSION, m->cell ? m->cell : m->name, api_key(m), api_dtype(m->c->dtype), m->c->dtype == DT_F64 ? "f64" : "f32");
     json_sizes(m, out);
     json_settings(m, out, "bound", m->bound.data, m->bound.len);
     json_settings(m, out, "options", m->options.data, m->options.len);

@@ -23,66 +23,76 @@ const Pass fast_passes[] = {
     { NULL, NULL, NULL }
 };
 
-bool pass_exists(const char *name)
+static bool has_pass(const Pass *passes, const char *name)
 {
-    for (const Pass *p = fast_passes; p->name; p++)
-        if (strcmp(p->name, name) == 0)
-            return true;
-    for (const Pass *p = reference_passes; p->name; p++)
-        if (strcmp(p->name, name) == 0)
+    for (; passes->name; passes++)
+        if (strcmp(passes->name, name) == 0)
             return true;
     return false;
 }
 
-static bool wants_dump(const Compiler *c, const char *pass)
+bool pass_exists(const char *name)
 {
-    return c->dump_after && strcmp(c->dump_after, pass) == 0;
+    return has_pass(reference_passes, name) || has_pass(fast_passes, name);
 }
 
-static void dump_ast(Compiler *c, const char *path)
-{
-    Buf out = { .arena = c->arena };
-    int file = source_load(c, path);
-    if (file < 0)
-        return;
-    fmt_ast(c, parse_source(c, file), true, &out);
-    fwrite(out.data, 1, out.len, stdout);
-}
-
-static void dump_module(const Module *m)
-{
-    Buf out = { .arena = m->arena };
-    ir_print(m, &out);
-    fwrite(out.data, 1, out.len, stdout);
-}
-
-Module *compile(Compiler *c, const char *path, const Pass *passes, bool *dumped)
+/* Runs the passes up to and with the one named `last` (NULL: all). */
+static Module *run_passes(Compiler *c, const char *path, const Pass *passes, const char *last)
 {
     Module *m = NULL;
-    if (dumped)
-        *dumped = false;
     for (const Pass *p = passes; p->name; p++) {
-        if (strcmp(p->name, "parse") == 0) {
-            if (!wants_dump(c, p->name))
-                continue;
-            dump_ast(c, path);
-            *dumped = true;
-            return NULL;
-        }
-        if (strcmp(p->name, "lower") == 0) {
+        if (p->run) {
+            p->run(m);
+            if (!c->errors)
+                ir_verify(m, p->name);
+        } else if (strcmp(p->name, "lower") == 0) {
             m = front_end(c, path);
         } else {
-            p->run(m);
-            if (m && !c->errors)
-                ir_verify(m, p->name);
+            continue;
         }
         if (!m || c->errors)
             return NULL;
-        if (wants_dump(c, p->name)) {
-            dump_module(m);
-            *dumped = true;
-            return NULL;
-        }
+        if (last && strcmp(p->name, last) == 0)
+            break;
     }
     return m;
+}
+
+Module *compile(Compiler *c, const char *path, const Pass *passes)
+{
+    return run_passes(c, path, passes, NULL);
+}
+
+int dump_spec(Compiler *c, const char *path)
+{
+    Buf out = { .arena = c->arena };
+    if (strcmp(c->dump_after, "parse") == 0) {
+        int file = source_load(c, path);
+        if (file >= 0)
+            fmt_ast(c, parse_source(c, file), true, &out);
+    } else {
+        const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes : fast_passes;
+        Module *m = run_passes(c, path, passes, c->dump_after);
+        if (m)
+            ir_print(m, &out);
+    }
+    diag_print(c, stderr);
+    if (!c->errors)
+        fwrite(out.data, 1, out.len, stdout);
+    return c->errors > 0;
+}
+
+void compiler_inherit(Compiler *to, const Compiler *from)
+{
+    for (int i = 0; i < from->dims.len; i++) {
+        Setting s = { intern(to, from->dims.data[i].name), intern(to, from->dims.data[i].value), false };
+        vec_push(to->arena, &to->dims, s);
+    }
+    for (int i = 0; i < from->sets.len; i++) {
+        Setting s = { intern(to, from->sets.data[i].name), intern(to, from->sets.data[i].value), false };
+        vec_push(to->arena, &to->sets, s);
+    }
+    to->dtype = from->dtype;
+    to->schedule = from->schedule;
+    to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
 }

@@ -1,0 +1,172 @@
+/* generate.c: the table of what can be generated, writing of files, and `cellc emit`. In: a spec and settings. Out:
+ * generated text, printed or written. Guaranteed: nothing is written unless the spec compiles. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "commands.h"
+#include "emit.h"
+#include "generate.h"
+#include "options.h"
+#include "plan.h"
+
+/* The device's side: the kernels, or the tables and functions that run them. */
+static void emit_kernels_of(Plan *p, Buf *out)
+{
+    Buf host = { .arena = out->arena };
+    emit_cuda(p, out, &host);
+}
+
+static void emit_plan_of(Plan *p, Buf *out)
+{
+    Buf cuda = { .arena = out->arena };
+    emit_cuda(p, &cuda, out);
+}
+
+const Emitter emitters[] = {
+    { "header", ".h", GEN_ALWAYS, emit_header, NULL },
+    { "c", "_ref.c", GEN_ALWAYS, emit_c, NULL },
+    { "host", ".c", GEN_HOST, emit_host, NULL },
+    { "plan", ".c", GEN_CUDA, NULL, emit_plan_of },
+    { "cuda", ".cu", GEN_CUDA, NULL, emit_kernels_of },
+    { "manifest", ".json", GEN_ALWAYS, emit_manifest, NULL },
+    { "ir", NULL, GEN_ALWAYS, ir_print, NULL },
+    { NULL, NULL, GEN_ALWAYS, NULL, NULL }
+};
+
+static const CommandHelp help = {
+    .name = "emit",
+    .arguments = "SPEC",
+    .summary = "print what build would generate, or write it to a directory",
+    .about = "KIND is one of\n"
+             "  c         the reference: forward, backward and step in plain C (the default)\n"
+             "  cuda      the kernels\n"
+             "  header    the C interface of the library\n"
+             "  host      the interface's functions, for a library without kernels\n"
+             "  plan      the same for a library with kernels: launch plans, then the functions\n"
+             "  manifest  what bindings read: tensors, shapes, options\n"
+             "  ir        the IR with the adjoint, as the reference has it",
+    .examples = "  cellc emit specs/e79.cell                      the reference C\n"
+                "  cellc emit specs/e79.cell --kind header\n"
+                "  cellc emit specs/e79.cell -o generated         every file\n"
+                "  cellc emit specs/e79.cell --dump-after differentiate\n",
+    .compiles = true,
+};
+
+bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device)
+{
+    *g = (Generated) { .c = c, .m = compile(c, spec, reference_passes) };
+    if (!g->m || c->errors)
+        return false;
+    const char *cell = g->m->name;
+    if (suffix)
+        g->m->name = intern_f(c, "%s_%s", cell, suffix);
+    if (device && !(g->plan = cuda_plan(c, spec, g->m->name)))
+        return false;
+    g->m->cell = cell;
+    if (g->plan)
+        g->plan->m->cell = cell;
+    return !c->errors;
+}
+
+bool generate_takes(const Generated *g, const Emitter *e)
+{
+    return e->suffix && (e->when == GEN_ALWAYS || (e->when == GEN_CUDA) == (g->plan != NULL));
+}
+
+void generate_text(Generated *g, const Emitter *e, Buf *out)
+{
+    if (e->emit)
+        e->emit(g->m, out);
+    else
+        e->emit_device(g->plan, out);
+}
+
+static bool make_dirs(Compiler *c, const char *path)
+{
+    for (const char *p = path; *p; p++) {
+        if (p[1] != '/' && p[1])
+            continue;
+        const char *part = intern_n(c, path, (size_t)(p + 1 - path));
+        if (mkdir(part, 0777) != 0 && errno != EEXIST && errno != EISDIR) {
+            fprintf(stderr, "cellc: cannot make the directory %s: %s\n", part, strerror(errno));
+            return false;
+        }
+    }
+    return true;
+}
+
+bool write_text(const char *path, const Buf *text)
+{
+    FILE *f = fopen(path, "wb");
+    bool ok = f && fwrite(text->data, 1, text->len, f) == text->len;
+    if (f)
+        ok &= fclose(f) == 0;
+    if (!ok)
+        fprintf(stderr, "cellc: cannot write %s: %s\n", path, strerror(errno));
+    return ok;
+}
+
+bool generate_files(Generated *g, const char *dir)
+{
+    if (!make_dirs(g->c, dir))
+        return false;
+    for (const Emitter *e = emitters; e->kind; e++) {
+        Buf out = { .arena = g->c->arena };
+        if (!generate_takes(g, e))
+            continue;
+        generate_text(g, e, &out);
+        const char *path = intern_f(g->c, "%s/%s%s", dir, g->m->name, e->suffix);
+        if (!write_text(path, &out))
+            return false;
+        printf("%s\n", path);
+    }
+    return true;
+}
+
+static const Emitter *find_emitter(const char *kind)
+{
+    for (const Emitter *e = emitters; e->kind; e++)
+        if (strcmp(e->kind, kind) == 0)
+            return e;
+    return NULL;
+}
+
+static int emit_spec(Compiler *c, const char *spec, const Emitter *e, const char *dir, bool cuda)
+{
+    Generated g;
+    int rc = 1;
+    bool ok = generate_open(&g, c, spec, NULL, dir ? cuda : e->emit_device != NULL);
+    diag_print(c, stderr);
+    if (ok && dir) {
+        rc = !generate_files(&g, dir);
+    } else if (ok) {
+        Buf out = { .arena = c->arena };
+        generate_text(&g, e, &out);
+        rc = fwrite(out.data, 1, out.len, stdout) != out.len;
+    }
+    return rc;
+}
+
+int cmd_emit(int argc, char **argv)
+{
+    Compiler *c = compiler_new();
+    const char *kind = "c", *dir = NULL, *operands[argc + 1];
+    bool no_cuda = false;
+    const OptionSpec table[] = {
+        { "--kind", "KIND", OPT_STRING, &kind, "what to print" },
+        { "-o", "DIR", OPT_STRING, &dir, "write all files there instead" },
+        { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "with -o: the files of a library without kernels" },
+        { NULL, NULL, OPT_FLAG, NULL, NULL }
+    };
+    int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
+    const Emitter *e = find_emitter(kind);
+    if (rc < 0 && !e)
+        rc = usage_error(&help, "there is no kind '%s'", kind);
+    if (rc < 0 && c->dump_after)
+        rc = dump_spec(c, operands[0]);
+    if (rc < 0)
+        rc = emit_spec(c, operands[0], e, dir, !no_cuda);
+    compiler_free(c);
+    return rc;
+}

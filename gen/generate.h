@@ -1,0 +1,42 @@
+/* generate.h: a compiled spec and the texts that can be made from it. */
+#ifndef CELLC_GENERATE_H
+#define CELLC_GENERATE_H
+
+#include "cellc.h"
+
+struct Plan;
+
+typedef enum {
+    GEN_ALWAYS,
+    GEN_HOST,                     /* only where there are no kernels */
+    GEN_CUDA                      /* only where there are */
+} GenWhen;
+
+/* What can be generated; exactly one of the two functions is there. */
+typedef struct Emitter {
+    const char *kind;
+    const char *suffix;           /* of the file: NAME + suffix; NULL: printed only */
+    GenWhen when;
+    void (*emit)(const Module *m, Buf *out);
+    void (*emit_device)(struct Plan *p, Buf *out);
+} Emitter;
+extern const Emitter emitters[];  /* a row with a NULL kind ends it */
+
+/* A spec on the way to its files. What it points to belongs to the compilation. */
+typedef struct Generated {
+    Compiler *c;
+    Module *m;                    /* differentiated, as the reference has it */
+    struct Plan *plan;            /* of the kernels; NULL without */
+} Generated;
+
+/* Compiles the spec, and with `device` plans its kernels. C names and files begin with the cell's name, and with "_suffix"
+ * behind it unless suffix is NULL. False when there are errors, which the caller prints from c. */
+bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device);
+/* Whether the emitter's file belongs to the library. */
+bool generate_takes(const Generated *g, const Emitter *e);
+void generate_text(Generated *g, const Emitter *e, Buf *out);
+/* Writes all files of the library to `dir`, which is made, and prints their paths; false after a message. */
+bool generate_files(Generated *g, const char *dir);
+bool write_text(const char *path, const Buf *text);
+
+#endif
