@@ -128,6 +128,23 @@ static void contribute(Diff *d, NodeId to, NodeId cond, NodeId value)
     add_part(d->m, &d->adj[to], cond, value);
 }
 
+/* What comes back from a node that varies over an index stands for one value per place of it, also where the cotangent is
+ * the same at all of them: the sum over such an index, which the argument does not have, is a multiplication. */
+static NodeId times_broadcast(Diff *d, const Node *from, NodeId to, NodeId cond, NodeId value)
+{
+    Module *m = d->m;
+    const Poly *count = poly_const(m, 1);
+    for (int i = 0; i < from->naxes + from->nbound; i++) {
+        IndexId axis = i < from->naxes ? from->axes[i] : from->bound[i - from->naxes];
+        bool summed = has_axis(at(d, value), axis) || (cond >= 0 && has_axis(at(d, cond), axis));
+        if (axis >= IX_FIRST && !summed && !has_axis(at(d, to), axis))
+            count = poly_mul(m, count, m->indices.data[axis].extent);
+    }
+    if (count->is_const && count->value == 1)
+        return value;
+    return node_map2(m, OP_MUL, value, node_size(m, count));
+}
+
 /* ---- inverse of an index map ---- */
 
 typedef struct Solve {
@@ -389,8 +406,10 @@ static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
     Module *m = d->m;
     if (n->op == OP_SELECT) {
         NodeId not_taken = node_map1(m, OP_NOT, n->args[0]);
-        contribute(d, n->args[1], both(m, p.cond, n->args[0]), p.value);
-        contribute(d, n->args[2], both(m, p.cond, not_taken), p.value);
+        for (int k = 1; k < 3; k++) {
+            NodeId cond = both(m, p.cond, k == 1 ? n->args[0] : not_taken);
+            contribute(d, n->args[k], cond, times_broadcast(d, n, n->args[k], cond, p.value));
+        }
         return;
     }
     if (!op_table[n->op].adjoint)
@@ -403,7 +422,7 @@ static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
             continue;
         NodeId g = op_table[n->op].adjoint(m, k, x, d->array[id], p.value);
         if (g >= 0)
-            contribute(d, n->args[k], p.cond, g);
+            contribute(d, n->args[k], p.cond, times_broadcast(d, n, n->args[k], p.cond, g));
     }
 }
 
@@ -435,11 +454,7 @@ static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
         NodeId ties = node_reduce(m, R_SUM, node_select(m, hit, one, zero(m)), n->bound, n->nbound);
         g = node_select(m, hit, node_map2(m, OP_DIV, g, ties), zero(m));
     }
-    /* A body that does not vary over an index is met once for each of its values. */
-    for (int i = 0; i < n->nbound; i++)
-        if (n->bound[i] >= IX_FIRST && !has_axis(at(d, a), n->bound[i]) && !has_axis(at(d, g), n->bound[i]))
-            g = node_map2(m, OP_MUL, g, node_size(m, m->indices.data[n->bound[i]].extent));
-    contribute(d, a, p.cond, g);
+    contribute(d, a, p.cond, times_broadcast(d, n, a, p.cond, g));
 }
 
 static const char *adjoint_name(Module *m, const char *name)
