@@ -97,8 +97,9 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
         l.batched = k != T_PARAM;
         l.timed = k == T_INPUT || k == T_DOUT || (k == T_STATE && timed_state);
     } else {
+        TensorId of;
         l.batched = dep & DEP_BATCH;
-        l.timed = dep & DEP_TIME;
+        l.timed = (dep & DEP_TIME) && root_kind(m, r->id, &of) != ROOT_DPREV;    /* carried by parity of the step */
     }
     return l;
 }
@@ -1016,7 +1017,7 @@ static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .of_node = pr->node, .of_tensor = pr->tensor,
+    *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node, .of_tensor = pr->tensor,
                  .interval = p->interval };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd");

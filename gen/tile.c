@@ -1,0 +1,809 @@
+/* tile.c: schedule `tile`: one kernel per direction that walks all steps with the states on one SM. In comes a planned Walk
+ * (what lies in memory, what must be written at each step); out go the kernel's text, its pointers, threads, shared memory and
+ * checkpoint interval, or the reason why the cell cannot be walked so. One block takes one (batch element, parallel index) at a
+ * time. Forward keeps a checkpoint every K steps; backward takes the segments from the last to the first, replays each one once
+ * from its checkpoint into shared memory (its reductions were saved: no exchange), and walks it back. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tile.h"
+
+const char *tile_text(Tile *t, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    char *s = arena_alloc(t->arena, (size_t)n + 1);
+    vsnprintf(s, (size_t)n + 1, fmt, again);
+    va_end(args);
+    va_end(again);
+    return s;
+}
+
+void tile_refuse(Tile *t, const char *fmt, ...)
+{
+    va_list args;
+    if (t->refused)
+        return;
+    char text[512];
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    t->refused = tile_text(t, "%s", text);
+}
+
+static bool taken(const Tile *t, const char *name)
+{
+    static const char *const reserved[] = {
+        "args", "B", "T", "b", "t", "r", "c", "i", "x", "p", "s", "w", "ex", "flip", "slot", "half", "lane", "warp", "row0", "col0",
+        "lane_row", "lane_col", "warp_row", "warp_col", "last_row", "last_col", "steps", "chunk", "chunks", "t0", "time0", "item",
+        "blocks", "cursor", "fetch", "float", "double", "int", "for", "if", "else", "do", "while", "case", "new", "delete",
+        "this", "class", "template", "auto", "const", "long", "short", "char", "bool", "and", "or", "not", "xor", "true", "false",
+        "return", "switch", "default", "break", "continue", "goto", "void", "signed", "unsigned", "static", "extern", "inline",
+        "operator", "public", "private", "protected", "friend", "typename", "union", "struct", "enum", "using", "namespace", "try",
+        "catch", "throw", "typedef", "register", "volatile", "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf",
+        "max", "min", "abs", "floor", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    };
+    for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
+        if (strcmp(reserved[k], name) == 0)
+            return true;
+    for (int k = 0; k < t->names.len; k++)
+        if (strcmp(t->names.data[k], name) == 0)
+            return true;
+    return strncmp(name, "cell_", 5) == 0 || strncmp(name, "dim_", 4) == 0;
+}
+
+const char *tile_unique(Tile *t, const char *base)
+{
+    Buf b = { .arena = t->arena };
+    for (const char *s = base; *s; s++) {
+        if (*s == '\'')
+            buf_f(&b, "_next");
+        else
+            buf_f(&b, "%c", isalnum((unsigned char)*s) ? *s : '_');
+    }
+    const char *name = b.data ? b.data : "v";
+    if (isdigit((unsigned char)*name))
+        name = tile_text(t, "v%s", name);
+    const char *given = name;
+    for (int k = 2; taken(t, name); k++)
+        name = tile_text(t, "%s_%d", given, k);
+    vec_push(t->arena, &t->names, name);
+    return name;
+}
+
+int tile_ref(Tile *t, RefKind kind, int id)
+{
+    RefVec *v = &t->w->refs;
+    for (int k = 0; k < v->len; k++)
+        if (v->data[k].kind == kind && v->data[k].id == id)
+            return k;
+    Ref r = { kind, id };
+    vec_push(t->arena, v, r);
+    if (v->len > 48)
+        tile_refuse(t, "the walk needs more than 48 arrays");
+    return v->len - 1;
+}
+
+const char *tile_ctype(Tile *t, Dtype d)
+{
+    (void)t;
+    switch (d) {
+    case DT_BF16: return "cell_bf16";
+    case DT_F16: return "cell_f16";
+    case DT_F64: return "double";
+    case DT_I32: return "int";
+    default: return "float";
+    }
+}
+
+const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n)
+{
+    Module *m = t->m;
+    const IxExpr *e = ix_const(m, poly_const(m, 0));
+    const Poly *stride = poly_const(m, 1);
+    for (int k = n - 1; k >= 0; k--) {
+        e = ix_add(m, e, ix_scale(m, map[k], stride));
+        stride = poly_mul(m, stride, axes[k]);
+    }
+    return e;
+}
+
+StateInfo *tile_state(Tile *t, TensorId tensor)
+{
+    const Tensor *x = &t->m->tensors.data[tensor];
+    if (x->kind == T_DNEXT)
+        tensor = x->of;
+    else if (x->kind != T_STATE)
+        return NULL;
+    for (int k = 0; k < t->states.len; k++)
+        if (t->states.data[k].tensor == tensor)
+            return &t->states.data[k];
+    return NULL;
+}
+
+/* ---- what lies on the chip ---- */
+
+static const char *size_text(Tile *t, const Poly *p)
+{
+    Buf b = { .arena = t->arena };
+    poly_print(t->m, p, &b);
+    return b.data;
+}
+
+/* Leading axes are parallel: those of run-time size, and all but the last two of the largest state. */
+static void find_parallel(Tile *t)
+{
+    Module *m = t->m;
+    for (TensorId k = 0; k < m->tensors.len; k++) {
+        const Tensor *x = &m->tensors.data[k];
+        if (x->kind != T_STATE || m->next.data[k] < 0)
+            continue;
+        int need = x->rank - 2;
+        for (int a = 0; a < x->rank; a++)
+            if (!x->axes[a]->is_const)
+                need = a + 1 > need ? a + 1 : need;
+        if (need > TILE_MAX_PAR) {
+            tile_refuse(t, "state `%s` has more than %d parallel axes", x->name, TILE_MAX_PAR);
+            return;
+        }
+        for (int a = t->npar; a < need; a++)
+            t->par_extent[a] = x->axes[a];
+        t->npar = need > t->npar ? need : t->npar;
+    }
+}
+
+static void chip_axes(Tile *t, const Tensor *x, int64_t *rows, int64_t *cols)
+{
+    int rank = x->rank - t->npar;
+    for (int a = 0; a < t->npar; a++)
+        if (a >= x->rank || x->axes[a] != t->par_extent[a]) {
+            tile_refuse(t, "state `%s` lacks the axis of size %s that other states are spread over", x->name,
+                        size_text(t, t->par_extent[a]));
+            return;
+        }
+    if (rank == 2) {
+        if (*rows && (*rows != x->axes[t->npar]->value || *cols != x->axes[t->npar + 1]->value))
+            tile_refuse(t, "its matrix states differ in size");
+        *rows = x->axes[t->npar]->value;
+        *cols = x->axes[t->npar + 1]->value;
+    }
+}
+
+static void find_sides(Tile *t, int64_t *rows, int64_t *cols)
+{
+    Module *m = t->m;
+    for (TensorId k = 0; k < m->tensors.len; k++)
+        if (m->tensors.data[k].kind == T_STATE && m->next.data[k] >= 0)
+            chip_axes(t, &m->tensors.data[k], rows, cols);
+    for (TensorId k = 0; k < m->tensors.len && !*rows && !t->refused; k++) {
+        const Tensor *x = &m->tensors.data[k];
+        if (x->kind != T_STATE || m->next.data[k] < 0 || x->rank - t->npar != 1)
+            continue;
+        if (*cols && *cols != x->axes[t->npar]->value)
+            tile_refuse(t, "its vector states differ in size");
+        *cols = x->axes[t->npar]->value;
+    }
+    if (!*rows && !*cols)
+        tile_refuse(t, "its states have no axis of bound size to keep on the chip: every axis is parallel; bind a size with --dim");
+    *rows = *rows ? *rows : 1;
+}
+
+static void add_states(Tile *t)
+{
+    Module *m = t->m;
+    for (TensorId k = 0; k < m->tensors.len; k++) {
+        const Tensor *x = &m->tensors.data[k];
+        if (x->kind != T_STATE || m->next.data[k] < 0)
+            continue;
+        StateInfo s = { .tensor = k, .rank = x->rank - t->npar };
+        if (s.rank == 2) {
+            s.role[0] = ROLE_ROW;
+            s.role[1] = ROLE_COL;
+        } else if (s.rank == 1) {
+            int64_t n = x->axes[t->npar]->value;
+            s.role[0] = n == t->cols ? ROLE_COL : ROLE_ROW;
+            if (n != t->cols && n != t->rows)
+                tile_refuse(t, "state `%s` is as long as no side of the matrix states", x->name);
+        }
+        vec_push(t->arena, &t->states, s);
+    }
+}
+
+static Tile *tile_new(Walk *w)
+{
+    Module *m = w->m;
+    Tile *t = arena_alloc(m->arena, sizeof *t);
+    t->m = m;
+    t->arena = m->arena;
+    t->w = w;
+    t->real = w->storage == DT_F64 ? "double" : "float";
+    t->real_bytes = w->storage == DT_F64 ? 8 : 4;
+    t->fast = w->storage == DT_BF16 || w->storage == DT_F16;
+    t->old_nodes = w->n_nodes;
+    t->is_out = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    t->state_of_next = arena_alloc(m->arena, sizeof(int) * ((size_t)m->nodes.len + 1));
+    find_parallel(t);
+    if (!t->refused)
+        find_sides(t, &t->rows, &t->cols);
+    if (t->refused)
+        return t;
+    add_states(t);
+    for (int k = 0; k < t->npar; k++)
+        t->par[k] = module_index(m, intern_f(m->c, "par%d", k), t->par_extent[k]);
+    t->row = module_index(m, intern(m->c, "row"), poly_const(m, t->rows));
+    t->col = module_index(m, intern(m->c, "col"), poly_const(m, t->cols));
+    t->any = module_index(m, intern(m->c, "any"), poly_const(m, 1));
+    for (int k = 0; k < w->outs.len; k++)
+        t->is_out[w->outs.data[k]] = true;
+    for (int k = 0; k < t->states.len; k++)
+        t->state_of_next[m->next.data[t->states.data[k].tensor]] = k + 1;
+    tile_choose_interval(t);
+    return t;
+}
+
+static Step *step_new(Tile *t, StepKind kind)
+{
+    Step *s = arena_alloc(t->arena, sizeof *s);
+    s->t = t;
+    s->kind = kind;
+    NodeId *roots = arena_alloc(t->arena, sizeof *roots * (size_t)(t->states.len + 1));
+    for (int k = 0; k < t->states.len; k++) {
+        TensorId state = t->states.data[k].tensor;
+        roots[k] = kind == STEP_ADJOINT ? t->m->dprev.data[state] : t->m->next.data[state];
+    }
+    tile_normalise(s, roots, t->w->outs.data, kind == STEP_REPLAY ? 0 : t->w->outs.len);
+    return s;
+}
+
+/* ---- the kernel around the steps ---- */
+
+static bool has_rows(const StateInfo *s)
+{
+    return s->rank == 2 || (s->rank == 1 && s->role[0] == ROLE_ROW);
+}
+
+static bool has_cols(const StateInfo *s)
+{
+    return s->rank == 2 || (s->rank == 1 && s->role[0] == ROLE_COL);
+}
+
+static Step *any_step(Tile *t)
+{
+    return t->forward ? t->forward : t->adjoint;
+}
+
+static const char *state_var(Tile *t, const StateInfo *s, const char *name)
+{
+    return tile_text(t, "%s%s%s", name, has_rows(s) ? "[r]" : "", has_cols(s) ? "[c]" : "");
+}
+
+static const char *state_decl(Tile *t, const StateInfo *s, const char *name)
+{
+    const char *rows = has_rows(s) ? tile_text(t, "[%d]", t->lay.rr) : "";
+    return tile_text(t, "%s%s%s", name, rows, has_cols(s) ? tile_text(t, "[%d]", t->lay.rc) : "");
+}
+
+/* Element number of the thread's element within one batch element's state. */
+static const char *state_place(Tile *t, const StateInfo *s)
+{
+    const Tensor *x = &t->m->tensors.data[s->tensor];
+    const IxExpr *map[TILE_MAX_AXES];
+    for (int k = 0; k < t->npar; k++)
+        map[k] = ix_index(t->m, t->par[k]);
+    for (int k = 0; k < s->rank; k++)
+        map[t->npar + k] = ix_index(t->m, s->role[k] == ROLE_ROW ? t->row : t->col);
+    ExprPrinter p = tile_printer(any_step(t));
+    return ix_text(&p, tile_linear(t, x->axes, map, x->rank));
+}
+
+static const char *state_size(Tile *t, const StateInfo *s)
+{
+    const Tensor *x = &t->m->tensors.data[s->tensor];
+    const Poly *n = poly_const(t->m, 1);
+    for (int k = 0; k < x->rank; k++)
+        n = poly_mul(t->m, n, x->axes[k]);
+    ExprPrinter p = tile_printer(any_step(t));
+    return poly_text(&p, n);
+}
+
+/* for all elements that the thread owns: the statement. */
+static void each_element(Tile *t, const StateInfo *s, Buf *out, const char *statement)
+{
+    tile_open(t, out, has_rows(s), has_cols(s));
+    buf_line(out, "%s", statement);
+    tile_close(out, has_rows(s), has_cols(s));
+}
+
+static void copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *from)
+{
+    each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, to), state_var(t, s, from)));
+}
+
+/* Writes the state where `where` (an element address) says, by the threads that own it. */
+static void store_state(Tile *t, const StateInfo *s, Buf *out, const char *condition, const char *statement)
+{
+    const char *owner = tile_owner(t, has_rows(s), has_cols(s)), *inside = tile_owned(t, has_rows(s), has_cols(s));
+    buf_line(out, "if (%s%s%s) {", condition, owner ? " && " : "", owner ? owner : "");
+    out->indent++;
+    each_element(t, s, out, inside ? tile_text(t, "if (%s) %s", inside, statement) : statement);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+static const char *initial_value(Tile *t, const StateInfo *s)
+{
+    NodeId init = t->m->init.data[s->tensor];
+    if (init < 0)
+        return "0";
+    const IxExpr *map[TILE_MAX_AXES];
+    Node n = t->m->nodes.data[init];
+    for (int k = 0; k < t->npar; k++)
+        map[k] = ix_index(t->m, t->par[k]);
+    for (int k = 0; k < s->rank; k++)
+        map[t->npar + k] = ix_index(t->m, s->role[k] == ROLE_ROW ? t->row : t->col);
+    ExprPrinter p = tile_printer(any_step(t));
+    t->initial = true;
+    const char *text = expr_text(&p, node_subst(t->m, n.kind == N_ARRAY ? n.args[0] : init, n.axes, map, n.naxes));
+    t->initial = false;
+    return text;
+}
+
+static const char *pointer(Tile *t, RefKind kind, TensorId tensor)
+{
+    return tile_text(t, "((%s *)args.ptr[%d])", t->real, tile_ref(t, kind, tensor));
+}
+
+static void name_states(Tile *t)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        StateInfo *s = &t->states.data[k];
+        const char *name = t->m->tensors.data[s->tensor].name;
+        s->name = tile_unique(t, name);
+        s->next = tile_unique(t, tile_text(t, "%s_next", name));
+        s->after = tile_unique(t, tile_text(t, "%s_after", name));
+        s->adj = tile_unique(t, tile_text(t, "d_%s", name));
+        s->prev = tile_unique(t, tile_text(t, "d_%s_prev", name));
+        s->kept = tile_unique(t, tile_text(t, "%s_kept", name));
+        s->start = tile_unique(t, tile_text(t, "%s_start", name));
+    }
+}
+
+static void print_head(Tile *t, Buf *out)
+{
+    Module *m = t->m;
+    const TileLayout *l = &t->lay;
+    buf_line(out, "const int64_t B = args.size[0], T = args.size[1];");
+    for (int k = 0; k < m->dims.len; k++)
+        buf_line(out, "const int64_t dim_%s = args.size[%d];", m->dims.data[k], k + 2);
+    buf_line(out, "const int64_t time0 = args.size[%d];", m->dims.len + 2);
+    buf_line(out, "const int lane = cell_lane(), warp = cell_warp();");
+    buf_line(out, "const int lane_row = lane / %d, lane_col = lane %% %d, warp_row = warp / %d, warp_col = warp %% %d;", l->lc,
+             l->lc, l->wc, l->wc);
+    buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.", t->rows, t->cols,
+             l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
+    buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;", l->lr, l->rr,
+             l->lc, l->rc);
+    buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
+}
+
+static int64_t carve_bytes(int64_t n, int size)
+{
+    return (n * size + 15) / 16 * 16;
+}
+
+static void carve(Tile *t, Buf *out, const char *name, int64_t count)
+{
+    buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", t->real, name, t->real, count);
+    t->w->smem += carve_bytes(count, t->real_bytes);
+}
+
+static int64_t exchange_size(const Tile *t)
+{
+    const Step *steps[] = { t->forward, t->replay, t->adjoint };
+    int64_t n = 0;
+    for (int i = 0; i < 3; i++)
+        if (steps[i] && steps[i]->exchange > n)
+            n = steps[i]->exchange;
+    return (n + 3) / 4 * 4;
+}
+
+static void print_carves(Tile *t, Buf *out)
+{
+    int64_t ex = exchange_size(t);
+    t->w->smem = 0;
+    buf_line(out, "unsigned char *cursor = cell_shared();");
+    tile_carve_fetches(t, out);
+    for (int k = 0; k < t->states.len && t->adjoint; k++) {
+        const StateInfo *s = &t->states.data[k];
+        int64_t n = tile_elements(t, s) * tile_threads(&t->lay);
+        carve(t, out, s->kept, n * t->K);
+        carve(t, out, s->start, n);
+    }
+    if (ex)
+        carve(t, out, "ex", 2 * ex);
+}
+
+static void print_item_head(Tile *t, Buf *out)
+{
+    ExprPrinter p = tile_printer(any_step(t));
+    buf_line(out, "for (int64_t item = cell_block_index(0); item < B * (%s); item += cell_block_count(0)) {",
+             poly_text(&p, t->w->blocks));
+    out->indent++;
+    const char *rest = "item";
+    for (int k = t->npar - 1; k >= 0; k--) {
+        const char *n = poly_text(&p, t->par_extent[k]);
+        buf_line(out, "const int64_t %s = %s %% (%s);", t->par_name[k], rest, n);
+        rest = tile_text(t, "(%s / (%s))", rest, n);
+    }
+    buf_line(out, "const int64_t b = %s;", rest);
+    buf_line(out, "const int64_t chunks = (T + %d) / %d;", t->K - 1, t->K);
+    tile_item_fetches(t, out);
+    buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into one half of their buffers.", t->K, t->K,
+             t->K);
+    buf_line(out, "auto fetch = [&](int64_t chunk) {");
+    out->indent++;
+    buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K, t->K, t->K);
+    if (t->adjoint)
+        for (int k = 0; k < t->states.len; k++) {
+            const StateInfo *s = &t->states.data[k];
+            int threads = tile_threads(&t->lay);
+            const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "(r * %d + c)", t->lay.rc)
+                                : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
+            each_element(t, s, out, tile_text(t, "cell_cp_async<%d>(%s + (%s * %d + cell_thread()), %s + "
+                                              "((b * chunks + chunk) * (%s) + %s));", t->real_bytes, s->start, which, threads,
+                                              pointer(t, REF_CHECKPOINT, s->tensor), state_size(t, s), state_place(t, s)));
+        }
+    tile_chunk_fetches(t, out);
+    out->indent--;
+    buf_line(out, "};");
+}
+
+static void print_exchange_half(Tile *t, Buf *out)
+{
+    if (exchange_size(t))
+        buf_line(out, "const int flip = (int)(t & 1) * %" PRId64 ";", exchange_size(t));
+    else
+        buf_line(out, "const int flip = 0;");
+    buf_line(out, "const int slot = half + s;");
+    buf_line(out, "(void)flip, (void)slot;");
+}
+
+static void print_forward(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *initial = pointer(t, REF_TENSOR, s->tensor);
+        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
+        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name), initial, initial,
+                                          state_size(t, s), state_place(t, s), initial_value(t, s)));
+    }
+    buf_line(out, "if (chunks > 0)");
+    buf_line(out, "    fetch(0);");
+    buf_line(out, "for (int64_t chunk = 0; chunk < chunks; chunk++) {");
+    out->indent++;
+    buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K, t->K, t->K);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    buf_line(out, "cell_barrier();");
+    buf_line(out, "if (chunk + 1 < chunks)");
+    buf_line(out, "    fetch(chunk + 1);");
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *to = pointer(t, REF_CHECKPOINT, s->tensor);
+        store_state(t, s, out, to, tile_text(t, "%s[(b * chunks + chunk) * (%s) + %s] = %s;", to, state_size(t, s),
+                                             state_place(t, s), state_var(t, s, s->name)));
+    }
+    buf_line(out, "for (int s = 0; s < steps; s++) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = t0 + s;");
+    Buf step = { .arena = t->arena, .indent = out->indent };
+    tile_print_step(t->forward, &step);
+    print_exchange_half(t, out);
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++)
+        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    out->indent--;
+    buf_line(out, "}");
+    out->indent--;
+    buf_line(out, "}");
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *to = pointer(t, REF_FINAL, s->tensor);
+        store_state(t, s, out, to, tile_text(t, "%s[b * (%s) + %s] = %s;", to, state_size(t, s), state_place(t, s),
+                                             state_var(t, s, s->name)));
+    }
+}
+
+static const char *kept_place(Tile *t, const StateInfo *s, const char *array, const char *slot)
+{
+    int threads = tile_threads(&t->lay), e = (int)tile_elements(t, s);
+    const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "r * %d + c", t->lay.rc)
+                        : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
+    if (!slot)
+        return tile_text(t, "%s[(%s) * %d + cell_thread()]", array, which, threads);
+    return tile_text(t, "%s[(%s * %d + %s) * %d + cell_thread()]", array, slot, e, which, threads);
+}
+
+/* From the segment's checkpoint through its steps, keeping the state before each. */
+static void print_replay(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
+        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name), kept_place(t, s, s->start, NULL)));
+    }
+    buf_line(out, "cell_barrier();");
+    buf_line(out, "if (chunk > 0)");
+    buf_line(out, "    fetch(chunk - 1);");
+    buf_line(out, "for (int s = 0; s < steps; s++) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = t0 + s;");
+    Buf step = { .arena = t->arena, .indent = out->indent };
+    tile_print_step(t->replay, &step);
+    print_exchange_half(t, out);
+    buf_line(out, "(void)t;");
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        each_element(t, s, out, tile_text(t, "%s = %s;", kept_place(t, s, s->kept, "s"), state_var(t, s, s->name)));
+    }
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++)
+        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    out->indent--;
+    buf_line(out, "}");
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->after));
+        copy_state(t, s, out, s->after, s->name);
+    }
+}
+
+static void print_back(Tile *t, Buf *out)
+{
+    buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = t0 + s;");
+    Buf step = { .arena = t->arena, .indent = out->indent };
+    tile_print_step(t->adjoint, &step);
+    print_exchange_half(t, out);
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name), kept_place(t, s, s->kept, "s")));
+    }
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        copy_state(t, s, out, s->adj, s->prev);
+        copy_state(t, s, out, s->after, s->name);
+    }
+    out->indent--;
+    buf_line(out, "}");
+}
+
+/* Is the adjoint of the initial state passed on to params? Then the plan takes it from a buffer of its own. */
+static bool learned(const Tile *t, const StateInfo *s)
+{
+    for (TensorId k = 0; k < t->m->tensors.len; k++)
+        if (t->m->tensors.data[k].kind == T_DINIT && t->m->tensors.data[k].of == s->tensor)
+            return true;
+    return false;
+}
+
+static void print_backward(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *from = pointer(t, REF_DFINAL, s->tensor);
+        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->adj));
+        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", state_var(t, s, s->adj), from, from,
+                                          state_size(t, s), state_place(t, s)));
+    }
+    buf_line(out, "if (chunks > 0)");
+    buf_line(out, "    fetch(chunks - 1);");
+    buf_line(out, "for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {");
+    out->indent++;
+    buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K, t->K, t->K);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    print_replay(t, out);
+    print_back(t, out);
+    out->indent--;
+    buf_line(out, "}");
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *to = pointer(t, REF_DINIT, s->tensor);
+        const char *at = tile_text(t, "%s[b * (%s) + %s]", to, state_size(t, s), state_place(t, s));
+        if (learned(t, s))
+            store_state(t, s, out, to, tile_text(t, "%s = %s;", at, state_var(t, s, s->adj)));
+        else
+            store_state(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;", at, at,
+                                             state_var(t, s, s->adj), state_var(t, s, s->adj)));
+    }
+}
+
+/* The whole kernel. Printed more than once: what the printer finds out (which results cross threads, which vectors are
+ * fetched) feeds the next time. */
+static void print_kernel(Tile *t)
+{
+    Walk *w = t->w;
+    t->names.len = 0;
+    for (int k = 0; k < t->fetches.len; k++)
+        vec_push(t->arena, &t->names, t->fetches.data[k].name);
+    for (int k = 0; k < t->npar; k++)
+        t->par_name[k] = tile_unique(t, tile_text(t, "par%d", k));
+    name_states(t);
+    Buf item = { .arena = t->arena, .indent = 1 }, body = { .arena = t->arena, .indent = 2 }, head = { .arena = t->arena };
+    (w->dir == FORWARD ? print_forward : print_backward)(t, &body);
+    if (t->refused)
+        return;
+    print_item_head(t, &item);
+    buf_f(&item, "%s", body.data);
+    buf_line(&item, "cell_barrier();");
+    item.indent--;
+    buf_line(&item, "}");
+    w->threads = tile_threads(&t->lay);
+    buf_line(&head, "extern \"C\" __global__ void __launch_bounds__(%d)", w->threads);
+    buf_line(&head, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
+    buf_line(&head, "{");
+    head.indent = 1;
+    print_head(t, &head);
+    print_carves(t, &head);
+    head.indent = 0;
+    w->cuda = (Buf){ .arena = t->arena };
+    buf_f(&w->cuda, "%s%s}\n\n", head.data, item.data);
+}
+
+static void explain(Tile *t)
+{
+    Walk *w = t->w;
+    const TileLayout *l = &t->lay;
+    Step *s = w->dir == FORWARD ? t->forward : t->adjoint;
+    buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, %d x %d lanes, %d x %d warps\n",
+          w->kernel, w->threads / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
+    buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64 " bytes of shared memory\n",
+          w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
+    buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
+          w->dir == FORWARD ? "vectors are fetched that far ahead" : "so many states fit in shared memory for the replay");
+}
+
+static void set_blocks(Tile *t)
+{
+    Walk *w = t->w;
+    w->blocks = poly_const(t->m, 1);
+    w->parallel.len = 0;
+    for (int k = 0; k < t->npar; k++) {
+        w->blocks = poly_mul(t->m, w->blocks, t->par_extent[k]);
+        vec_push(t->arena, &w->parallel, t->par[k]);
+    }
+}
+
+enum { SMEM_LIMIT = 227 * 1024 };
+
+static void check_room(Tile *t)
+{
+    if (t->w->smem > SMEM_LIMIT)
+        tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim", t->w->smem,
+                    SMEM_LIMIT);
+}
+
+void tile_walk(Walk *w)
+{
+    Tile *t = tile_new(w);
+    if (!t->refused && w->dir == FORWARD)
+        t->forward = step_new(t, STEP_FORWARD);
+    if (!t->refused && w->dir == BACKWARD) {
+        t->replay = step_new(t, STEP_REPLAY);
+        t->adjoint = step_new(t, STEP_ADJOINT);
+    }
+    t->lay = (TileLayout){ 1, 8, (int)((t->rows + 7) / 8), 1, 4, (int)((t->cols + 3) / 4) };
+    if (!t->refused) {
+        set_blocks(t);
+        print_kernel(t);
+    }
+    if (!t->refused)
+        tile_choose_layout(t);
+    for (int pass = 0; pass < 3 && !t->refused; pass++)
+        print_kernel(t);
+    if (!t->refused)
+        check_room(t);
+    w->interval = t->K;
+    w->refused = t->refused;
+    if (!t->refused)
+        explain(t);
+}
+
+/* ---- questions before there is a plan ---- */
+
+/* Does the value depend on what the walk carries, other than through saved arrays? */
+static bool carried(const Module *m, NodeId id, const bool *saved, int8_t *memo)
+{
+    if (memo[id])
+        return memo[id] == 1;
+    memo[id] = 2;
+    const Node *n = &m->nodes.data[id];
+    bool yes = n->kind == N_LOAD && (m->tensors.data[n->tensor].kind == T_STATE || m->tensors.data[n->tensor].kind == T_DNEXT);
+    if (!(saved && saved[id]))
+        for (int i = 0; i < n->nargs; i++)
+            yes |= carried(m, n->args[i], saved, memo);
+    memo[id] = yes ? 1 : 2;
+    return yes;
+}
+
+/* A walk as the plan would make it, as far as the states are concerned: all that is not carried lies in memory. */
+static Walk assume(Module *m, Direction dir, Dtype storage, const bool *saved)
+{
+    int n = m->nodes.len;
+    Walk w = { .m = m, .dir = dir, .storage = storage, .n_nodes = n, .kernel = "walk" };
+    Storage *of_node = arena_alloc(m->arena, sizeof *of_node * (size_t)(n + 1));
+    Storage *of_tensor = arena_alloc(m->arena, sizeof *of_tensor * (size_t)(m->tensors.len + 1));
+    int8_t *memo = arena_alloc(m->arena, (size_t)n + 1);
+    w.cuda.arena = w.reasons.arena = m->arena;
+    for (NodeId id = 0; id < n; id++)
+        if (m->nodes.data[id].kind == N_ARRAY && (!carried(m, id, saved, memo) || (saved && saved[id])))
+            of_node[id] = (Storage){ .home = HOME_WORKSPACE, .batched = true, .timed = true, .dtype = DT_F32 };
+    for (TensorId k = 0; k < m->tensors.len; k++) {
+        bool param = m->tensors.data[k].kind == T_PARAM;
+        of_tensor[k] = (Storage){ .home = HOME_ARG, .batched = !param, .timed = !param, .dtype = m->tensors.data[k].dtype };
+    }
+    w.of_node = of_node;
+    w.of_tensor = of_tensor;
+    return w;
+}
+
+/* Forward arrays that depend on a state and are at most vectors on the chip. */
+static bool *small_arrays(Tile *t)
+{
+    Module *m = t->m;
+    bool *small = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    for (NodeId id = 0; id < m->forward_nodes; id++) {
+        const Node *n = &m->nodes.data[id];
+        int rank = n->naxes;
+        for (int k = 0; k < n->naxes; k++)
+            for (int p = 0; p < t->npar; p++)
+                if (m->indices.data[n->axes[k]].extent == t->par_extent[p]) {
+                    rank--;
+                    break;
+                }
+        small[id] = n->kind == N_ARRAY && (n->dep & DEP_STATE) && rank < 2;
+    }
+    return small;
+}
+
+void tile_saved(Module *m, bool *saved)
+{
+    Walk w = assume(m, BACKWARD, DT_F32, NULL);
+    Tile *t = tile_new(&w);
+    if (t->refused || !m->has_grad)
+        return;
+    w = assume(m, BACKWARD, DT_F32, small_arrays(t));
+    t = tile_new(&w);
+    Step *s = arena_alloc(m->arena, sizeof *s);
+    s->t = t;
+    s->kind = STEP_ADJOINT;
+    t->adjoint = s;
+    tile_find_saved(s, saved);
+}
+
+const char *tile_refuses(Module *m, Dtype storage)
+{
+    Walk w = assume(m, FORWARD, storage, NULL);
+    tile_walk(&w);
+    if (w.refused || !m->has_grad)
+        return w.refused;
+    bool *saved = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    tile_saved(m, saved);
+    w = assume(m, BACKWARD, storage, saved);
+    tile_walk(&w);
+    return w.refused;
+}
+
+int tile_interval(Module *m, Dtype storage)
+{
+    Walk w = assume(m, FORWARD, storage, NULL);
+    return tile_new(&w)->K;
+}

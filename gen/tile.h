@@ -1,0 +1,166 @@
+/* tile.h: what the parts of schedule `tile` share. tile.c decides and assembles a walk kernel, tile_norm.c brings a step's
+ * values into canonical indices, tile_fetch.c moves the step's vectors into shared memory, tile_step.c prints one step,
+ * tile_layout.c picks the layout of a state over threads.
+ *
+ * The chip holds one space of R rows and C columns: a state matrix lies in it, a vector along one side. Every index of a
+ * step's expressions becomes the canonical index `row` or `col` (an element that the thread owns), one of `par` (fixed for
+ * the block), or `any` (an element that another thread may own: it is read from shared memory). */
+#ifndef CELLC_TILE_H
+#define CELLC_TILE_H
+
+#include "plan.h"
+
+enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16 };
+
+typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;   /* ROLE_PAR + k: the k-th parallel axis */
+
+/* Roles of a node's axes. strong: it follows from a read of a matrix that lies in registers. */
+typedef struct Roles { bool done; uint8_t role[TILE_MAX_AXES]; bool strong[TILE_MAX_AXES]; } Roles;
+
+/* Rows over wr warps x lr lanes x rr registers, columns likewise; a thread's rows and columns are consecutive. */
+typedef struct TileLayout { int wr, lr, rr, wc, lc, rc; } TileLayout;
+
+typedef struct StateInfo {
+    TensorId tensor;
+    int rank;                     /* on the chip: 0, 1, 2 */
+    Role role[2];                 /* of its axes behind the parallel ones */
+    const char *name, *next;      /* variables: S, S_next */
+    const char *after, *adj, *prev;          /* S_after (backward: behind the step), d_S, d_S_prev */
+    const char *kept, *start;     /* shared memory of backward: the segment's states, its first one */
+} StateInfo;
+
+/* A reduction: the array (over canonical axes) that is its result. */
+typedef struct Red {
+    NodeId array, reduce;
+    int level;
+    ReduceOp op;
+    bool over_row, over_col;      /* bound */
+    bool vary_row, vary_col;      /* what its body varies over */
+    bool crossed;                 /* read at an index that the reader does not own; found while printing */
+    const char *name;             /* of the value that it is part of */
+    const char *var;              /* its variable in the step */
+    int64_t at;                   /* place in the exchange buffer */
+} Red;
+
+/* A value in global memory that a step reads from shared memory: a window of its row. */
+typedef struct Fetch {
+    bool is_node;
+    int id;                       /* NodeId or TensorId */
+    Storage st;
+    int nax;
+    const Poly *extent[TILE_MAX_AXES];
+    const IxExpr *base[TILE_MAX_AXES];       /* over parallel indices */
+    int64_t window[TILE_MAX_AXES];
+    int64_t row, padded;          /* elements; padded to 16 bytes */
+    bool contiguous, timed, may_be_null;
+    const char *name;
+    int ref;
+    int piece;                    /* bytes of one asynchronous copy; 0: element by element */
+} Fetch;
+
+typedef enum { STEP_FORWARD, STEP_REPLAY, STEP_ADJOINT } StepKind;
+
+/* A value that lives in registers during the step: what was read, and the variable. */
+typedef struct Version { NodeId read; const char *name; } Version;
+typedef Vec(Version) VersionVec;
+
+struct Tile;
+typedef struct Step {
+    struct Tile *t;
+    StepKind kind;
+    NodeId *norm;                 /* per original node: its normal form, -1 */
+    int nnorm;
+    Vec(Roles) roles;
+    Vec(int) level;               /* per node, -1 */
+    Vec(Red) reds;
+    Vec(NodeId) next;             /* normalised roots, one per state */
+    Vec(NodeId) outs;
+    int levels, barriers;
+    int64_t exchange;             /* elements of the exchange buffer, one half */
+    /* while printing */
+    VersionVec versions;          /* of the step */
+    VersionVec locals;            /* of the open loop nest or block */
+    bool *assigned;               /* per state: its next value is in registers */
+    Buf *pre, *body;
+    int now;                      /* level that is being printed */
+    int rows_kept, cols_kept, ones_kept;     /* counts of versions */
+    double elements;              /* cost of the loops per element */
+} Step;
+
+typedef struct Tile {
+    Module *m;
+    Arena *arena;
+    Walk *w;
+    const char *real;
+    int real_bytes;
+    bool fast;
+    int old_nodes;                /* of_node covers these */
+    bool *is_out;                 /* per original node */
+    int *state_of_next;           /* per original node: 1 + the state whose next value it is, or 0 */
+    int npar;
+    const Poly *par_extent[TILE_MAX_PAR];
+    IndexId par[TILE_MAX_PAR], row, col, any;
+    const char *par_name[TILE_MAX_PAR];
+    int64_t rows, cols;
+    Vec(StateInfo) states;
+    Vec(Fetch) fetches;
+    TileLayout lay;
+    int K;
+    Vec(const char *) names;
+    Step *forward, *replay, *adjoint;
+    Vec(IndexId) anys;            /* one index per extent */
+    const char *any_text;         /* what `any` is called in the open block */
+    bool initial;                 /* printing initial values: params are read from global memory */
+    const char *refused;
+} Tile;
+
+/* tile.c */
+const char *tile_text(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
+int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
+const char *tile_ctype(Tile *t, Dtype d);
+int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
+int tile_threads(const TileLayout *l);
+/* Text of the element number of a value over axes at indices map, row-major. */
+const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n);
+StateInfo *tile_state(Tile *t, TensorId tensor);                  /* T_STATE, or the state of a T_DNEXT; NULL */
+bool tile_stored(const Step *s, NodeId array);                    /* read from memory in this step */
+ExprPrinter tile_printer(Step *s);
+
+/* tile_norm.c: the step's roots in normal form: reductions over canonical indices, each an array of its own, equal ones
+ * one; factors that do not vary pulled out of sums; parts that equal a stored array replaced by it. */
+void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts);
+void tile_find_saved(Step *s, bool *saved);                       /* stored forward arrays that backward reads first */
+Roles tile_roles(Step *s, NodeId id);
+int tile_level(Step *s, NodeId id);
+Red *tile_red(Step *s, NodeId array);                             /* NULL: not a reduction's array */
+/* The array and the index of each axis that an ARRAY or VIEW node reads. */
+NodeId tile_read(const Step *s, NodeId id, const IxExpr **map);
+bool tile_whole(const Step *s, NodeId id, int *state);            /* an array that is a state's next value, held in registers */
+
+/* tile_fetch.c */
+const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map);   /* one element, converted */
+/* The fetch and the first element's index when the read is of consecutive elements along `along`; NULL when it is not. */
+const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *map, IndexId along, int width,
+                            const char **first);
+void tile_carve_fetches(Tile *t, Buf *out);                       /* shared memory, in the kernel's head */
+void tile_item_fetches(Tile *t, Buf *out);                        /* pointers of one work item, values of no step */
+void tile_chunk_fetches(Tile *t, Buf *out);                       /* the body of fetch(chunk) */
+int64_t tile_fetch_bytes(const Tile *t, int K);
+
+/* tile_step.c: one step as statements. */
+void tile_print_step(Step *s, Buf *out);
+const char *tile_row_text(const Tile *t);
+const char *tile_col_text(const Tile *t);
+void tile_open(Tile *t, Buf *b, bool rows, bool cols);            /* loops over the thread's elements */
+void tile_close(Buf *b, bool rows, bool cols);
+const char *tile_owned(Tile *t, bool rows, bool cols);            /* is this element within bounds; NULL: always */
+const char *tile_owner(Tile *t, bool rows, bool cols);            /* is this thread the one that stores it; NULL: each */
+
+/* tile_layout.c */
+void tile_choose_layout(Tile *t);
+int tile_registers(const Tile *t, const TileLayout *l);           /* estimate per thread */
+void tile_choose_interval(Tile *t);
+
+#endif

@@ -1,0 +1,350 @@
+/* tile_fetch.c: the step's vectors on their way from global into shared memory. In come reads of stored arrays, inputs, params
+ * and cotangents; out go the text of one element, and the copies: what has a value per step comes in chunks of K steps, twice
+ * buffered and asynchronous, the rest once per work item. Guaranteed: a copy is as wide as the sizes prove it aligned
+ * (arguments are aligned to 16 bytes, buffers to 256), and a window never leaves its row. */
+#include <inttypes.h>
+
+#include "tile.h"
+
+static int dtype_bytes(Dtype d)
+{
+    return d == DT_F64 ? 8 : d == DT_BF16 || d == DT_F16 ? 2 : 4;
+}
+
+/* Indices of an expression: parallel ones and sizes are known to the block, the others to the thread. */
+static void kinds(const Tile *t, const IxExpr *e, bool *block, bool *thread)
+{
+    for (int i = 0; i < e->nterms; i++) {
+        if (e->terms[i].kind != IA_INDEX) {
+            kinds(t, e->terms[i].arg, block, thread);
+            continue;
+        }
+        bool par = false;
+        for (int k = 0; k < t->npar; k++)
+            par |= t->par[k] == e->terms[i].index;
+        *(par ? block : thread) = true;
+    }
+}
+
+/* e = base + inside, base known to the block. False when one term mixes both. */
+static bool split(Tile *t, const IxExpr *e, const IxExpr **base, const IxExpr **inside)
+{
+    Module *m = t->m;
+    *base = ix_const(m, e->offset);
+    *inside = ix_const(m, poly_const(m, 0));
+    for (int i = 0; i < e->nterms; i++) {
+        IxExpr one = { poly_const(m, 0), 1, &e->terms[i] };
+        const IxExpr *term = ix_add(m, &one, ix_const(m, poly_const(m, 0)));
+        bool block = false, thread = false;
+        kinds(t, term, &block, &thread);
+        if (block && thread)
+            return false;
+        const IxExpr **to = thread ? inside : base;
+        *to = ix_add(m, *to, term);
+    }
+    return true;
+}
+
+static bool multiple(const Poly *p, int64_t of)
+{
+    for (int i = 0; i < p->nterms; i++)
+        if (p->terms[i].coef % of)
+            return false;
+    return true;
+}
+
+static bool ix_multiple(const IxExpr *e, int64_t of)
+{
+    bool ok = multiple(e->offset, of);
+    for (int i = 0; i < e->nterms; i++)
+        ok &= multiple(e->terms[i].coef, of);
+    return ok;
+}
+
+static const Poly *pitch_of(Tile *t, const Fetch *f)
+{
+    const Poly *p = poly_const(t->m, 1);
+    for (int k = 0; k < f->nax; k++)
+        p = poly_mul(t->m, p, f->extent[k]);
+    return f->st.pitch ? f->st.pitch : p;
+}
+
+/* First element of the window within a row, over the parallel indices. */
+static const IxExpr *window_start(Tile *t, const Fetch *f)
+{
+    const IxExpr *e = tile_linear(t, f->extent, f->base, f->nax);
+    return f->st.alias_offset ? ix_add(t->m, e, ix_const(t->m, f->st.alias_offset)) : e;
+}
+
+static int widest_piece(Tile *t, const Fetch *f)
+{
+    if (!f->contiguous || !f->timed)
+        return 0;
+    int size = dtype_bytes(f->st.dtype);
+    for (int bytes = 16; bytes >= 4; bytes /= 2) {
+        int64_t n = bytes / size;
+        if (n >= 1 && f->row % n == 0 && multiple(pitch_of(t, f), n) && ix_multiple(window_start(t, f), n))
+            return bytes;
+    }
+    return 0;
+}
+
+static void finish_fetch(Tile *t, Fetch *f)
+{
+    int64_t unit = 16 / dtype_bytes(f->st.dtype);
+    f->row = 1;
+    f->contiguous = true;
+    bool seen = false;
+    for (int k = 0; k < f->nax; k++) {
+        f->row *= f->window[k];
+        if (seen && !(f->extent[k]->is_const && f->extent[k]->value == f->window[k]))
+            f->contiguous = false;
+        seen |= f->window[k] > 1;
+    }
+    f->padded = (f->row + unit - 1) / unit * unit;
+    f->piece = widest_piece(t, f);
+}
+
+static const char *fetch_name(Tile *t, bool is_node, int id)
+{
+    const char *name = is_node ? t->m->nodes.data[id].name : t->m->tensors.data[id].name;
+    return tile_unique(t, tile_text(t, "%s_s", name ? name : "saved"));
+}
+
+static bool same_window(const Fetch *a, const Fetch *b)
+{
+    bool same = a->is_node == b->is_node && a->id == b->id && a->nax == b->nax;
+    for (int k = 0; same && k < a->nax; k++)
+        same = a->base[k] == b->base[k] && a->window[k] == b->window[k];
+    return same;
+}
+
+static void describe(Tile *t, Fetch *f, bool is_node, int id)
+{
+    Module *m = t->m;
+    *f = (Fetch){ .is_node = is_node, .id = id };
+    if (is_node) {
+        Node n = m->nodes.data[id];
+        f->st = t->w->of_node[id];
+        f->nax = n.naxes;
+        for (int k = 0; k < n.naxes; k++)
+            f->extent[k] = m->indices.data[n.axes[k]].extent;
+    } else {
+        Tensor x = m->tensors.data[id];
+        f->st = t->w->of_tensor[id];
+        f->nax = x.rank;
+        for (int k = 0; k < x.rank; k++)
+            f->extent[k] = x.axes[k];
+        f->may_be_null = x.kind == T_DOUT;
+    }
+    f->timed = f->st.timed;
+}
+
+/* The window that the read needs, and the thread's index within it, axis by axis. */
+static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map, const IxExpr **inside)
+{
+    Module *m = t->m;
+    Fetch f;
+    describe(t, &f, is_node, id);
+    for (int k = 0; k < f.nax; k++) {
+        const Poly *lo, *hi;
+        bool block = false, thread = false;
+        const IxExpr *base;
+        kinds(t, map[k], &block, &thread);
+        f.window[k] = 1;
+        if (!block && f.extent[k]->is_const) {
+            base = ix_const(m, poly_const(m, 0));
+            inside[k] = map[k];
+            f.window[k] = f.extent[k]->value;
+        } else if (!split(t, map[k], &base, &inside[k]) || !ix_range(m, inside[k], &lo, &hi) || !hi->is_const ||
+                   !poly_nonneg(lo)) {
+            tile_refuse(t, "an axis of `%s` is as long as a run-time size: bind that size with --dim",
+                        is_node ? m->nodes.data[id].name : m->tensors.data[id].name);
+            return NULL;
+        } else {
+            f.window[k] = hi->value + 1;
+        }
+        f.base[k] = base;
+    }
+    for (int i = 0; i < t->fetches.len; i++)
+        if (same_window(&t->fetches.data[i], &f))
+            return &t->fetches.data[i];
+    finish_fetch(t, &f);
+    f.name = fetch_name(t, is_node, id);
+    f.ref = tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id);
+    vec_push(t->arena, &t->fetches, f);
+    return &t->fetches.data[t->fetches.len - 1];
+}
+
+static const IxExpr *within(Tile *t, const Fetch *f, const IxExpr *const *inside)
+{
+    const Poly *axes[TILE_MAX_AXES];
+    for (int k = 0; k < f->nax; k++)
+        axes[k] = poly_const(t->m, f->window[k]);
+    return tile_linear(t, axes, inside, f->nax);
+}
+
+static const char *initial_text(Step *s, bool is_node, int id, const IxExpr *const *map)
+{
+    Tile *t = s->t;
+    ExprPrinter p = tile_printer(s);
+    Fetch f;
+    describe(t, &f, is_node, id);
+    const IxExpr *e = tile_linear(t, f.extent, map, f.nax);
+    if (f.st.alias_offset)
+        e = ix_add(t->m, e, ix_const(t->m, f.st.alias_offset));
+    return tile_text(t, "cell_load<%s>((const %s *)args.ptr[%d] + %s)", t->real, tile_ctype(t, f.st.dtype),
+                     tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id), ix_text(&p, e));
+}
+
+/* `name + place of the element`, in this step's rows. */
+static const char *place(Step *s, const Fetch *f, const IxExpr *at)
+{
+    ExprPrinter p = tile_printer(s);
+    const char *e = ix_text(&p, at);
+    if (!f->timed)
+        return tile_text(s->t, "%s + %s", f->name, e);
+    return tile_text(s->t, "%s + (slot * %" PRId64 " + %s)", f->name, f->padded, e);
+}
+
+const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map)
+{
+    Tile *t = s->t;
+    const IxExpr *inside[TILE_MAX_AXES];
+    if (t->initial)
+        return initial_text(s, is_node, id, map);
+    const Fetch *f = window_of(t, is_node, id, map, inside);
+    if (!f)
+        return "0";
+    return tile_text(t, "cell_load<%s>(%s)", t->real, place(s, f, within(t, f, inside)));
+}
+
+const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *map, IndexId along, int width,
+                            const char **first)
+{
+    Tile *t = s->t;
+    const IxExpr *inside[TILE_MAX_AXES];
+    if (t->initial)
+        return NULL;
+    const Fetch *f = window_of(t, is_node, id, map, inside);
+    if (!f)
+        return NULL;
+    const IxExpr *at = within(t, f, inside);
+    const IxExpr *rest = ix_sub(t->m, at, ix_index(t->m, along));
+    if (ix_uses(rest, along) || rest->nterms || !rest->offset->is_const || rest->offset->value % width)
+        return NULL;
+    *first = tile_text(t, "%s + (%s%" PRId64 " + ", f->name,
+                       f->timed ? tile_text(t, "slot * %" PRId64 " + ", f->padded) : "", rest->offset->value);
+    return f;
+}
+
+/* ---- the copies ---- */
+
+int64_t tile_fetch_bytes(const Tile *t, int K)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < t->fetches.len; i++) {
+        const Fetch *f = &t->fetches.data[i];
+        bytes += (f->timed ? 2 * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
+    }
+    return bytes;
+}
+
+void tile_carve_fetches(Tile *t, Buf *out)
+{
+    for (int i = 0; i < t->fetches.len; i++) {
+        const Fetch *f = &t->fetches.data[i];
+        const char *type = tile_ctype(t, f->st.dtype);
+        int64_t count = (f->timed ? 2 * t->K : 1) * f->padded;
+        buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
+        t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
+    }
+}
+
+/* The element number of the x-th element of the window. */
+static const char *strided(Tile *t, const Fetch *f)
+{
+    const char *e = NULL;
+    int64_t below = 1;
+    const Poly *stride = poly_const(t->m, 1);
+    ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
+    for (int k = f->nax - 1; k >= 0; k--) {
+        if (f->window[k] > 1) {
+            const char *digit = tile_text(t, "x / %" PRId64 " %% %" PRId64 " * %s", below, f->window[k],
+                                          poly_text(&p, stride));
+            e = e ? tile_text(t, "%s + %s", digit, e) : digit;
+        }
+        below *= f->window[k];
+        stride = poly_mul(t->m, stride, f->extent[k]);
+    }
+    return e ? e : "0";
+}
+
+void tile_item_fetches(Tile *t, Buf *out)
+{
+    ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
+    for (int i = 0; i < t->fetches.len; i++) {
+        const Fetch *f = &t->fetches.data[i];
+        const char *type = tile_ctype(t, f->st.dtype), *start = ix_text(&p, window_start(t, f));
+        const char *pitch = poly_text(&p, pitch_of(t, f));
+        if (f->st.batched)
+            start = f->timed ? tile_text(t, "b * T * (%s) + %s", pitch, start) : tile_text(t, "b * (%s) + %s", pitch, start);
+        if (f->may_be_null)
+            buf_line(out, "const %s *%s_g = args.ptr[%d] ? (const %s *)args.ptr[%d] + (%s) : nullptr;", type, f->name,
+                     f->ref, type, f->ref, start);
+        else
+            buf_line(out, "const %s *%s_g = (const %s *)args.ptr[%d] + (%s);", type, f->name, type, f->ref, start);
+        if (f->timed)
+            continue;
+        const char *from = f->contiguous ? "x" : strided(t, f);
+        buf_line(out, "for (int x = cell_thread(); x < %" PRId64 "; x += %d)", f->row, tile_threads(&t->lay));
+        const char *value = tile_text(t, "%s_g[%s]", f->name, from);
+        if (f->may_be_null)
+            value = tile_text(t, "cell_convert<%s>(%s_g ? cell_load<%s>(%s_g + %s) : 0)", type, f->name, t->real, f->name,
+                              from);
+        buf_line(out, "    %s[x] = %s;", f->name, value);
+    }
+}
+
+/* One vector's copies for a chunk: by one warp where that is little, else by all threads. */
+static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
+{
+    ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
+    const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
+    int size = dtype_bytes(f->st.dtype);
+    int64_t per_copy = f->piece ? f->piece / size : 1, pieces = f->row / per_copy;
+    int threads = tile_threads(&t->lay);
+    bool alone = threads > 32 && pieces * t->K <= 128;
+    if (alone)
+        buf_line(out, "if (warp == %d)", warp);
+    out->indent += alone;
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()", pieces,
+             alone ? 32 : threads);
+    out->indent++;
+    const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64 : "p %% %" PRId64 " * %" PRId64,
+                              pieces, per_copy);
+    buf_line(out, "const int s = p / %" PRId64 ", x = %s;", pieces, x);
+    const char *from = tile_text(t, "%s_g + (t0 + s) * (%s) + %s", f->name, pitch, f->contiguous ? "x" : strided(t, f));
+    const char *to = tile_text(t, "%s + ((half + s) * %" PRId64 " + x)", f->name, f->padded);
+    if (f->piece && f->may_be_null)
+        buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to, f->name, from,
+                 f->name);
+    else if (f->piece)
+        buf_line(out, "cell_cp_async<%d>(%s, %s);", f->piece, to, from);
+    else if (f->may_be_null)
+        buf_line(out, "cell_store(%s, cell_convert<%s>(%s_g ? cell_load<%s>(%s) : 0));", to, type, f->name, t->real, from);
+    else
+        buf_line(out, "cell_store(%s, *(%s));", to, from);
+    out->indent--;
+    buf_line(out, "}");
+    out->indent -= alone;
+}
+
+void tile_chunk_fetches(Tile *t, Buf *out)
+{
+    int warps = tile_threads(&t->lay) / 32, next = 0;
+    for (int i = 0; i < t->fetches.len; i++)
+        if (t->fetches.data[i].timed)
+            chunk_fetch(t, &t->fetches.data[i], next++ % warps, out);
+    buf_line(out, "cell_cp_async_commit();");
+}

@@ -1,0 +1,161 @@
+/* tile_layout.c: how a state lies over threads, and how many steps lie between checkpoints. In come the step's counts (levels,
+ * reductions, vectors kept) from a dry run of the printer; out go the layout with the least estimated cycles per step among
+ * those that fit in registers, and the interval from the shared memory that a segment's states take. Nothing here depends on
+ * batch, time or the number of multiprocessors. */
+#include "tile.h"
+
+enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48 };
+
+int tile_threads(const TileLayout *l)
+{
+    return 32 * l->wr * l->wc;
+}
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+int64_t tile_elements(const Tile *t, const StateInfo *s)
+{
+    int64_t n = 1;
+    for (int k = 0; k < s->rank; k++)
+        n *= s->role[k] == ROLE_ROW ? t->lay.rr : t->lay.rc;
+    return n;
+}
+
+static int matrices(const Tile *t)
+{
+    int n = 0;
+    for (int k = 0; k < t->states.len; k++)
+        n += t->states.data[k].rank == 2;
+    return n;
+}
+
+static int step_registers(const Tile *t, const Step *s, const TileLayout *l)
+{
+    int words = t->real_bytes / 4, e = l->rr * l->rc;
+    int arrays = s->kind == STEP_ADJOINT ? 3 * matrices(t) + matrices(t) / 2 : matrices(t) + (matrices(t) + 1) / 2;
+    int rows = s->rows_kept, cols = s->cols_kept;
+    for (int i = 0; i < s->reds.len; i++) {
+        rows += s->reds.data[i].vary_row && !s->reds.data[i].over_row;
+        cols += s->reds.data[i].vary_col && !s->reds.data[i].over_col;
+    }
+    /* About two thirds of the step's vectors are alive at once. */
+    return OVERHEAD + words * (arrays * e + (rows * l->rr + cols * l->rc + s->ones_kept) * 2 / 3);
+}
+
+int tile_registers(const Tile *t, const TileLayout *l)
+{
+    const Step *steps[] = { t->forward, t->replay, t->adjoint };
+    int most = 0;
+    for (int i = 0; i < 3; i++)
+        if (steps[i] && steps[i]->kind != STEP_REPLAY) {
+            int n = step_registers(t, steps[i], l);
+            most = n > most ? n : most;
+        }
+    return most;
+}
+
+static int log2_of(int n)
+{
+    int k = 0;
+    while ((1 << k) < n)
+        k++;
+    return k;
+}
+
+/* Issue slots of one warp and cycles of waiting, per step. */
+static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double *slots, double *wait)
+{
+    int e = l->rr * l->rc, barriers = 0;
+    bool waits[64] = { 0 };
+    *slots += e * s->elements + 40;
+    *slots += 3.0 * (s->rows_kept * l->rr + s->cols_kept * l->rc + s->ones_kept);
+    for (int i = 0; i < s->reds.len; i++) {
+        const Red *r = &s->reds.data[i];
+        int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
+        int lanes = (r->over_row ? l->lr : 1) * (r->over_col ? l->lc : 1);
+        int warps = (r->over_row ? l->wr : 1) * (r->over_col ? l->wc : 1);
+        bool scatter = warps > 1 && lanes > 1 && (n % lanes == 0 || n < lanes);
+        double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0) : n * log2_of(lanes);
+        *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
+        if (warps > 1 || r->crossed) {
+            *slots += 6 + warps * n * 0.75;
+            if (r->level < 64)
+                waits[r->level] = true;
+        }
+        if (i == 0 || s->reds.data[i - 1].level != r->level)
+            *wait += 26.0 * log2_of(lanes);
+    }
+    for (int i = 0; i < 64; i++)
+        barriers += waits[i];
+    *wait += barriers * (90.0 + 4 * l->wr * l->wc);
+    (void)t;
+}
+
+static double cycles(const Tile *t, const TileLayout *l)
+{
+    const Step *steps[] = { t->forward, t->replay, t->adjoint };
+    double slots = 0, wait = 0;
+    for (int i = 0; i < 3; i++)
+        if (steps[i])
+            step_cost(t, steps[i], l, &slots, &wait);
+    int warps = l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    /* A lone warp issues about every second cycle; several on one scheduler fill each other's gaps, as do several blocks. */
+    double alone = 1.9 * slots, shared = 1.15 * slots * per_scheduler;
+    double latency = wait + (alone > shared ? alone : shared);
+    return latency + 0.35 * slots * warps;
+}
+
+static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
+{
+    l.rr = (int)((t->rows + l.wr * l.lr - 1) / (l.wr * l.lr));
+    l.rc = (int)((t->cols + l.wc * l.lc - 1) / (l.wc * l.lc));
+    int threads = tile_threads(&l), limit = REGISTERS / threads;
+    limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
+    if (tile_registers(t, &l) > limit)
+        return;
+    double padding = (double)(l.rr * l.lr * l.wr) * (l.rc * l.lc * l.wc) / ((double)t->rows * (double)t->cols);
+    double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1));
+    if (cost < *best) {
+        *best = cost;
+        *chosen = l;
+    }
+}
+
+void tile_choose_layout(Tile *t)
+{
+    double best = 1e30;
+    TileLayout chosen = { 0 };
+    for (int wr = 1; wr <= 32; wr *= 2)
+        for (int wc = 1; wr * wc <= 32; wc *= 2)
+            for (int lr = 1; lr <= 32; lr *= 2) {
+                if ((wr > 1 && wr * lr > 2 * t->rows) || (wc > 1 && wc * (32 / lr) > 2 * t->cols))
+                    continue;
+                consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr }, &best, &chosen);
+            }
+    if (!chosen.wr)
+        tile_refuse(t, "its states need more registers than an SM has (%lld elements a state, %d bytes each): lower --dim",
+                    (long long)(t->rows * t->cols), t->real_bytes);
+    else
+        t->lay = chosen;
+}
+
+static int64_t state_bytes(const Tile *t)
+{
+    int64_t n = 0;
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        n += (s->rank == 2 ? t->rows * t->cols : s->rank == 1 ? 32 * (s->role[0] == ROLE_ROW ? t->rows : t->cols) : 1024);
+    }
+    return round_up(n * t->real_bytes, 16);
+}
+
+/* Of the states alone, so that both directions agree: small states leave room for several blocks on an SM. */
+void tile_choose_interval(Tile *t)
+{
+    int64_t bytes = state_bytes(t), room = bytes <= 4096 ? 32 * 1024 : bytes <= 16384 ? 64 * 1024 : 128 * 1024;
+    int64_t K = room / bytes;
+    t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
+}

@@ -1,0 +1,995 @@
+/* tile_step.c: one step of the walk as statements. In come normalised roots and a layout; out goes the step's text, level by
+ * level: what the level needs of vectors, one loop over the thread's elements that computes states and partial results of all
+ * reductions that are ready, their exchange between lanes and warps, stores, and at most one barrier. A matrix value lives
+ * only inside the loop; a vector is kept for the rows or columns that the thread owns, or read at any index from the exchange
+ * buffer. Guaranteed: every reduction has one fixed order. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "tile.h"
+
+static Node node(const Step *s, NodeId id)
+{
+    return s->t->m->nodes.data[id];
+}
+
+static bool power_of_two(int n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+/* ---- layout texts ---- */
+
+static bool rows_exact(const Tile *t)
+{
+    return t->rows == t->lay.wr * t->lay.lr * t->lay.rr;
+}
+
+static bool cols_exact(const Tile *t)
+{
+    return t->cols == t->lay.wc * t->lay.lc * t->lay.rc;
+}
+
+/* Elements beyond the edge are copies of the edge's: they compute what it does and are left out of sums and stores. */
+const char *tile_row_text(const Tile *t)
+{
+    return rows_exact(t) ? "(row0 + r)" : "cell_min(row0 + r, last_row)";
+}
+
+const char *tile_col_text(const Tile *t)
+{
+    return cols_exact(t) ? "(col0 + c)" : "cell_min(col0 + c, last_col)";
+}
+
+void tile_open(Tile *t, Buf *b, bool rows, bool cols)
+{
+    if (rows) {
+        buf_line(b, "CELL_UNROLL");
+        buf_line(b, "for (int r = 0; r < %d; r++) {", t->lay.rr);
+        b->indent++;
+    }
+    if (cols) {
+        buf_line(b, "CELL_UNROLL");
+        buf_line(b, "for (int c = 0; c < %d; c++) {", t->lay.rc);
+        b->indent++;
+    }
+}
+
+void tile_close(Buf *b, bool rows, bool cols)
+{
+    for (int i = 0; i < rows + cols; i++) {
+        b->indent--;
+        buf_line(b, "}");
+    }
+}
+
+static const char *both(Tile *t, const char *a, const char *b)
+{
+    return !a ? b : !b ? a : tile_text(t, "%s && %s", a, b);
+}
+
+const char *tile_owned(Tile *t, bool rows, bool cols)
+{
+    const char *a = rows && !rows_exact(t) ? "row0 + r <= last_row" : NULL;
+    return both(t, a, cols && !cols_exact(t) ? "col0 + c <= last_col" : NULL);
+}
+
+/* Threads that hold copies of a value that does not vary over rows (columns): the first one stores it. */
+const char *tile_owner(Tile *t, bool rows, bool cols)
+{
+    const char *who = NULL;
+    if (!rows && t->lay.lr > 1)
+        who = both(t, who, "lane_row == 0");
+    if (!rows && t->lay.wr > 1)
+        who = both(t, who, "warp_row == 0");
+    if (!cols && t->lay.lc > 1)
+        who = both(t, who, "lane_col == 0");
+    if (!cols && t->lay.wc > 1)
+        who = both(t, who, "warp_col == 0");
+    return who;
+}
+
+/* The spec's line that a value comes from, as a comment. */
+static const char *origin(Tile *t, const Node *value)
+{
+    Span span = value->span;
+    if (span.file < 0 || span.file >= t->m->c->sources.len || span.hi <= span.lo)
+        return "";
+    const char *text = t->m->c->sources.data[span.file].text + span.lo;
+    int n = 0, max = (int)(span.hi - span.lo);
+    while (n < max && n < 88 && text[n] != '\n' && text[n] != ';')
+        n++;
+    return tile_text(t, "  // %s%.*s", value->dep & DEP_COTANGENT ? "adjoint of " : "", n, text);
+}
+
+/* ---- values ---- */
+
+static const char *find(const VersionVec *v, NodeId read)
+{
+    for (int i = 0; i < v->len; i++)
+        if (v->data[i].read == read)
+            return v->data[i].name;
+    return NULL;
+}
+
+static const char *element(Tile *t, const char *name, bool row, bool col)
+{
+    return tile_text(t, "%s%s%s", name, row ? "[r]" : "", col ? "[c]" : "");
+}
+
+static bool is_canonical(const IxExpr *e, IndexId i)
+{
+    IndexId which;
+    return ix_is_index(e, &which) && which == i;
+}
+
+/* Is the read of a state's array at the thread's own element? */
+static bool own_element(const Tile *t, const StateInfo *st, const IxExpr *const *map)
+{
+    for (int k = 0; k < t->npar; k++)
+        if (!is_canonical(map[k], t->par[k]))
+            return false;
+    for (int k = 0; k < st->rank; k++)
+        if (!is_canonical(map[t->npar + k], st->role[k] == ROLE_ROW ? t->row : t->col))
+            return false;
+    return true;
+}
+
+static bool state_rows(const StateInfo *st)
+{
+    return st->rank && (st->role[0] == ROLE_ROW || (st->rank > 1 && st->role[1] == ROLE_ROW));
+}
+
+static bool state_cols(const StateInfo *st)
+{
+    return st->rank && (st->role[0] == ROLE_COL || (st->rank > 1 && st->role[1] == ROLE_COL));
+}
+
+static const char *state_text(Step *s, const StateInfo *st, const char *name, const IxExpr *const *map)
+{
+    if (!own_element(s->t, st, map))
+        tile_refuse(s->t, "state `%s` is read at another element than the one that is being computed",
+                    s->t->m->tensors.data[st->tensor].name);
+    return element(s->t, name, state_rows(st), state_cols(st));
+}
+
+/* Warps that hold partial results. */
+static int red_warps(const Tile *t, const Red *r)
+{
+    return (r->over_row ? t->lay.wr : 1) * (r->over_col ? t->lay.wc : 1);
+}
+
+static bool red_published(const Tile *t, const Red *r)
+{
+    return r->crossed || red_warps(t, r) > 1;
+}
+
+static bool red_rows(const Red *r)
+{
+    return r->vary_row && !r->over_row;
+}
+
+static bool red_cols(const Red *r)
+{
+    return r->vary_col && !r->over_col;
+}
+
+/* Elements that one warp's partial result takes in the exchange buffer. */
+static int red_pitch(const Tile *t, const Red *r)
+{
+    int n = red_rows(r) ? t->lay.wr * t->lay.lr * t->lay.rr : red_cols(r) ? t->lay.wc * t->lay.lc * t->lay.rc : 1;
+    return n > 1 ? (n + 3) / 4 * 4 : 1;
+}
+
+static const char *red_function(ReduceOp op)
+{
+    return op == R_SUM ? "sum" : op == R_PROD ? "prod" : op == R_MAX ? "max" : "min";
+}
+
+static const char *red_combine(Tile *t, ReduceOp op, const char *a, const char *b)
+{
+    if (op == R_SUM || op == R_PROD)
+        return tile_text(t, "%s %s %s", a, op == R_SUM ? "+" : "*", b);
+    return tile_text(t, "cell_%s(%s, %s)", red_function(op), a, b);
+}
+
+/* All warps' partial results at one index, combined in the order of the warps. */
+static const char *red_exchanged(Step *s, const Red *r, const char *at)
+{
+    Tile *t = s->t;
+    const char *all = NULL;
+    for (int w = 0; w < red_warps(t, r); w++) {
+        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real, r->at + (int64_t)w * red_pitch(t, r), at);
+        all = all ? red_combine(t, r->op, all, one) : one;
+    }
+    return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
+}
+
+/* The index at which the read takes the reduction's own axis. NULL: it has none. */
+static const IxExpr *red_index(Step *s, const Red *r, const IxExpr *const *map)
+{
+    Node a = node(s, r->array);
+    for (int k = 0; k < a.naxes; k++) {
+        if (a.axes[k] == s->t->row || a.axes[k] == s->t->col)
+            return map[k];
+        IndexId i;
+        if (!ix_is_index(map[k], &i) || i != a.axes[k])
+            tile_refuse(s->t, "a value of another block along the parallel axis `%s` is read",
+                        s->t->m->indices.data[a.axes[k]].name);
+    }
+    return NULL;
+}
+
+static bool red_natural(Step *s, const Red *r, const IxExpr *at)
+{
+    return !at || is_canonical(at, red_rows(r) ? s->t->row : s->t->col);
+}
+
+static const char *variable_name(Step *s, const char *name, bool row, bool col)
+{
+    return tile_unique(s->t, tile_text(s->t, "%s%s", name, row && col ? "" : row ? "_r" : col ? "_c" : ""));
+}
+
+static void remember(Step *s, VersionVec *v, NodeId read, const char *name)
+{
+    Version x = { read, name };
+    vec_push(s->t->arena, v, x);
+}
+
+/* `name` for the thread's rows or columns (or one scalar), each element from the text. */
+static void define(Step *s, const char *name, bool row, bool col, const char *text, const char *comment)
+{
+    Tile *t = s->t;
+    s->rows_kept += row;
+    s->cols_kept += col;
+    s->ones_kept += !row && !col;
+    if (!row && !col) {
+        buf_line(s->pre, "const %s %s = %s;%s", t->real, name, text, comment);
+        return;
+    }
+    buf_line(s->pre, "%s %s[%d];%s", t->real, name, row ? t->lay.rr : t->lay.rc, comment);
+    tile_open(t, s->pre, row, col);
+    buf_line(s->pre, "%s = %s;", element(t, name, row, col), text);
+    tile_close(s->pre, row, col);
+}
+
+static bool vector_width(int n)
+{
+    return n == 2 || n == 4 || n == 8 || n == 16;
+}
+
+static void define_exchanged(Step *s, const Red *r)
+{
+    Tile *t = s->t;
+    bool row = red_rows(r), col = red_cols(r);
+    int n = row ? t->lay.rr : col ? t->lay.rc : 1;
+    const char *from = row ? "row0" : "col0";
+    if ((!row && !col) || !vector_width(n)) {
+        define(s, r->var, row, col, red_exchanged(s, r, row ? "row0 + r" : col ? "col0 + c" : "0"), "");
+        return;
+    }
+    s->rows_kept += row;
+    s->cols_kept += col;
+    buf_line(s->pre, "%s %s[%d];", t->real, r->var, n);
+    buf_line(s->pre, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, r->var, r->at, from);
+    for (int w = 1; w < red_warps(t, r); w++) {
+        const char *part = tile_unique(t, "part");
+        buf_line(s->pre, "%s %s[%d];", t->real, part, n);
+        buf_line(s->pre, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, part,
+                 r->at + (int64_t)w * red_pitch(t, r), from);
+        tile_open(t, s->pre, row, col);
+        const char *own = element(t, r->var, row, col);
+        buf_line(s->pre, "%s = %s;", own, red_combine(t, r->op, own, element(t, part, row, col)));
+        tile_close(s->pre, row, col);
+    }
+}
+
+static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *map)
+{
+    Tile *t = s->t;
+    const IxExpr *at = red_index(s, r, map);
+    if (!red_natural(s, r, at)) {
+        ExprPrinter p = tile_printer(s);
+        r->crossed = true;
+        return red_exchanged(s, r, ix_text(&p, at));
+    }
+    if (red_warps(t, r) > 1 && !find(&s->versions, id)) {
+        remember(s, &s->versions, id, r->var);
+        define_exchanged(s, r);
+    }
+    return element(t, r->var, red_rows(r), red_cols(r));
+}
+
+static NodeId body_at(Step *s, NodeId array, const IxExpr *const *map)
+{
+    Node a = node(s, array);
+    return node_subst(s->t->m, a.args[0], a.axes, map, a.naxes);
+}
+
+typedef struct Uses { bool row, col, any; } Uses;
+
+static Uses uses_of(const Step *s, NodeId id)
+{
+    Node n = node(s, id);
+    Uses u = { false, false, false };
+    for (int k = 0; k < n.naxes; k++) {
+        u.row |= n.axes[k] == s->t->row;
+        u.col |= n.axes[k] == s->t->col;
+        u.any |= n.axes[k] == s->t->any;
+    }
+    return u;
+}
+
+static bool is_read(const Node *n)
+{
+    return n->kind == N_ARRAY || n->kind == N_VIEW || n->kind == N_LOAD;
+}
+
+static void assign_state(Step *s, int k);
+
+/* A value held in registers whatever reads it: states, adjoint states, next states. NULL: it is none. */
+static const char *held_text(Step *s, NodeId id)
+{
+    Tile *t = s->t;
+    Node n = node(s, id);
+    int k;
+    if (n.kind == N_LOAD) {
+        StateInfo *st = tile_state(t, n.tensor);
+        if (!st)
+            return NULL;
+        return state_text(s, st, t->m->tensors.data[n.tensor].kind == T_DNEXT ? st->adj : st->name, n.map);
+    }
+    const IxExpr *map[TILE_MAX_AXES];
+    NodeId array = tile_read(s, id, map);
+    if (!tile_whole(s, array, &k))
+        return NULL;
+    if (s->kind != STEP_ADJOINT)
+        assign_state(s, k);
+    const StateInfo *st = &t->states.data[k];
+    return state_text(s, st, s->kind == STEP_ADJOINT ? st->after : st->next, map);
+}
+
+static const char *fetch_text(Step *s, NodeId id)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (n.kind == N_LOAD)
+        return tile_fetch_text(s, false, n.tensor, n.map);
+    NodeId array = tile_read(s, id, map);
+    return tile_fetch_text(s, true, array, map);
+}
+
+static bool is_fetch(Step *s, NodeId id)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    return n.kind == N_LOAD || tile_stored(s, tile_read(s, id, map));
+}
+
+static const char *value_name(Step *s, NodeId id)
+{
+    Node n = node(s, id);
+    const char *name = n.kind == N_LOAD ? s->t->m->tensors.data[n.tensor].name : node(s, n.kind == N_VIEW ? n.args[0] : id).name;
+    return name ? name : "value";
+}
+
+static const char *value_origin(Step *s, NodeId id)
+{
+    Node n = node(s, id), of = n.kind == N_VIEW ? node(s, n.args[0]) : n;
+    return origin(s->t, &of);
+}
+
+/* Consecutive elements of a fetched vector, read at once. */
+static bool define_run(Step *s, NodeId id, const char *name, bool row)
+{
+    Tile *t = s->t;
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    const char *first;
+    int width = row ? t->lay.rr : t->lay.rc;
+    if (!vector_width(width) || !(row ? rows_exact(t) : cols_exact(t)))
+        return false;
+    NodeId array = n.kind == N_LOAD ? -1 : tile_read(s, id, map);
+    const Fetch *f = tile_fetch_run(s, array >= 0, array >= 0 ? array : n.tensor, array >= 0 ? map : n.map,
+                                    row ? t->row : t->col, width, &first);
+    if (!f)
+        return false;
+    s->rows_kept += row;
+    s->cols_kept += !row;
+    buf_line(s->pre, "%s %s[%d];", t->real, name, width);
+    buf_line(s->pre, "cell_load_vec<%d>(%s, %s%s));", width, name, first, row ? "row0" : "col0");
+    return true;
+}
+
+/* A vector's elements for the thread's rows or columns, or a scalar: computed once per step. */
+static const char *version(Step *s, NodeId id, bool row, bool col)
+{
+    Tile *t = s->t;
+    const char *known = find(&s->versions, id);
+    if (known)
+        return element(t, known, row, col);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (is_fetch(s, id)) {
+        const char *name = variable_name(s, value_name(s, id), row, col);
+        remember(s, &s->versions, id, name);
+        if (!(row || col) || !define_run(s, id, name, row))
+            define(s, name, row, col, fetch_text(s, id), "");
+        return element(t, name, row, col);
+    }
+    NodeId array = tile_read(s, id, map), body = body_at(s, array, map);
+    Node b = node(s, body);
+    ExprPrinter p = tile_printer(s);
+    const char *text = expr_text(&p, body);
+    if (is_read(&b) || b.kind == N_CONST)
+        return text;
+    const char *name = variable_name(s, value_name(s, id), row, col);
+    remember(s, &s->versions, id, name);
+    define(s, name, row, col, text, value_origin(s, id));
+    return element(t, name, row, col);
+}
+
+/* A value inside the open loop or block: a constant of it. */
+static const char *local(Step *s, NodeId id)
+{
+    Tile *t = s->t;
+    const char *known = find(&s->locals, id);
+    if (known)
+        return known;
+    const IxExpr *map[TILE_MAX_AXES];
+    const char *text;
+    bool plain = is_fetch(s, id);
+    if (plain) {
+        text = fetch_text(s, id);
+    } else {
+        NodeId array = tile_read(s, id, map), body = body_at(s, array, map);
+        Node b = node(s, body);
+        ExprPrinter p = tile_printer(s);
+        text = expr_text(&p, body);
+        plain = is_read(&b) || b.kind == N_CONST;
+        if (plain)
+            return text;
+    }
+    const char *name = tile_unique(t, value_name(s, id));
+    remember(s, &s->locals, id, name);
+    buf_line(s->body, "const %s %s = %s;", t->real, name, text);
+    return name;
+}
+
+static const char *initial_leaf(Step *s, NodeId id)
+{
+    const IxExpr *map[TILE_MAX_AXES];
+    Node n = node(s, id);
+    ExprPrinter p = tile_printer(s);
+    if (is_read(&n) && is_fetch(s, id))
+        return fetch_text(s, id);
+    if (n.kind == N_REDUCE) {
+        tile_refuse(s->t, "an initial state is a sum");
+        return "0";
+    }
+    return expr_text(&p, body_at(s, tile_read(s, id, map), map));
+}
+
+static const char *leaf(ExprPrinter *p, NodeId id)
+{
+    Step *s = p->data;
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (s->t->initial)
+        return initial_leaf(s, id);
+    if (n.kind == N_REDUCE) {
+        tile_refuse(s->t, "a reduction stands inside an expression");
+        return "0";
+    }
+    const char *held = held_text(s, id);
+    if (held)
+        return held;
+    Red *r = n.kind == N_LOAD ? NULL : tile_red(s, tile_read(s, id, map));
+    if (r)
+        return red_value(s, r, id, map);
+    Uses u = uses_of(s, id);
+    if (u.any || (u.row && u.col))
+        return local(s, id);
+    return version(s, id, u.row, u.col);
+}
+
+static const char *index_text(ExprPrinter *p, IndexId i)
+{
+    Step *s = p->data;
+    Tile *t = s->t;
+    if (i == t->row)
+        return tile_row_text(t);
+    if (i == t->col)
+        return tile_col_text(t);
+    if (i == t->any)
+        return t->any_text;
+    if (i == IX_TIME)
+        return "(time0 + t)";
+    for (int k = 0; k < t->npar; k++)
+        if (t->par[k] == i)
+            return t->par_name[k];
+    tile_refuse(t, "index `%s` has no place on the chip", t->m->indices.data[i].name);
+    return "0";
+}
+
+ExprPrinter tile_printer(Step *s)
+{
+    return (ExprPrinter){ .m = s->t->m, .real = s->t->real, .fast = s->t->fast, .leaf = leaf, .index = index_text, .data = s };
+}
+
+/* ---- states ---- */
+
+static const char *root_variable(const Step *s, const StateInfo *st)
+{
+    return s->kind == STEP_ADJOINT ? st->prev : st->next;
+}
+
+/* The root's value at the thread's own element. */
+static NodeId root_at(Step *s, int k)
+{
+    Tile *t = s->t;
+    const StateInfo *st = &t->states.data[k];
+    const IxExpr *map[TILE_MAX_AXES];
+    for (int i = 0; i < t->npar; i++)
+        map[i] = ix_index(t->m, t->par[i]);
+    for (int i = 0; i < st->rank; i++)
+        map[t->npar + i] = ix_index(t->m, st->role[i] == ROLE_ROW ? t->row : t->col);
+    NodeId root = s->next.data[k];
+    return tile_stored(s, root) ? node_view(t->m, root, map, t->npar + st->rank) : body_at(s, root, map);
+}
+
+static void assign_state(Step *s, int k)
+{
+    Tile *t = s->t;
+    if (s->assigned[k])
+        return;
+    s->assigned[k] = true;
+    const StateInfo *st = &t->states.data[k];
+    ExprPrinter p = tile_printer(s);
+    NodeId root = root_at(s, k);
+    const char *text = tile_stored(s, s->next.data[k]) ? fetch_text(s, root) : expr_text(&p, root);
+    const char *name = root_variable(s, st), *comment = value_origin(s, s->next.data[k]);
+    if (st->rank == 2)
+        buf_line(s->body, "%s[r][c] = %s;%s", name, text, comment);
+    else
+        define(s, name, state_rows(st), state_cols(st), text, comment);
+}
+
+/* ---- reductions ---- */
+
+static const char *red_identity(const Tile *t, ReduceOp op)
+{
+    bool f64 = t->real_bytes == 8;
+    switch (op) {
+    case R_MAX: return f64 ? "-CELL_INF" : "-CELL_INF_F";
+    case R_MIN: return f64 ? "CELL_INF" : "CELL_INF_F";
+    case R_PROD: return "1";
+    default: return "0";
+    }
+}
+
+static void declare_red(Step *s, Red *r, Buf *out)
+{
+    Tile *t = s->t;
+    bool row = red_rows(r), col = red_cols(r);
+    int n = row ? t->lay.rr : t->lay.rc;
+    if (!row && !col) {
+        buf_line(out, "%s %s = %s;", t->real, r->var, red_identity(t, r->op));
+        return;
+    }
+    Buf init = { .arena = t->arena };
+    for (int i = 0; i < n; i++)
+        buf_f(&init, "%s%s", i ? ", " : "", red_identity(t, r->op));
+    buf_line(out, "%s %s[%d] = { %s };", t->real, r->var, n, init.data);
+}
+
+static void accumulate(Step *s, Red *r)
+{
+    Tile *t = s->t;
+    ExprPrinter p = tile_printer(s);
+    const char *term = expr_text(&p, node(s, r->reduce).args[0]);
+    const char *acc = element(t, r->var, red_rows(r), red_cols(r));
+    const char *inside = tile_owned(t, r->over_row, r->over_col);
+    if (inside)
+        term = tile_text(t, "(%s ? %s : %s)", inside, term, red_identity(t, r->op));
+    if (r->op == R_SUM || r->op == R_PROD)
+        buf_line(s->body, "%s %s %s;", acc, r->op == R_SUM ? "+=" : "*=", term);
+    else
+        buf_line(s->body, "%s = %s;", acc, red_combine(t, r->op, acc, term));
+}
+
+typedef struct LaneGroup { int stride, size; } LaneGroup;
+
+static LaneGroup lanes_of(const Tile *t, const Red *r)
+{
+    if (r->over_row && r->over_col)
+        return (LaneGroup){ 1, 32 };
+    return r->over_row ? (LaneGroup){ t->lay.lc, t->lay.lr } : (LaneGroup){ 1, t->lay.lc };
+}
+
+static const char *partial_number(const Tile *t, const Red *r)
+{
+    if (red_warps(t, r) == 1)
+        return NULL;
+    return r->over_row && r->over_col ? "warp" : r->over_row ? "warp_row" : "warp_col";
+}
+
+static void publish_red(Step *s, Red *r, int count, const char *first, const char *lanes, Buf *out)
+{
+    Tile *t = s->t;
+    bool row = red_rows(r), col = red_cols(r);
+    const char *warp = partial_number(t, r), *who = lanes;
+    if (!r->over_row && !row && t->lay.lr > 1)
+        who = both(t, who, "lane_row == 0");
+    if (!r->over_row && !row && t->lay.wr > 1)
+        who = both(t, who, "warp_row == 0");
+    if (!r->over_col && !col && t->lay.lc > 1)
+        who = both(t, who, "lane_col == 0");
+    if (!r->over_col && !col && t->lay.wc > 1)
+        who = both(t, who, "warp_col == 0");
+    const char *at = tile_text(t, "flip + %" PRId64 "%s%s", r->at,
+                               warp ? tile_text(t, " + %s * %d", warp, red_pitch(t, r)) : "",
+                               row ? " + row0" : col ? " + col0" : "");
+    if (who) {
+        buf_line(out, "if (%s) {", who);
+        out->indent++;
+    }
+    if (!row && !col) {
+        buf_line(out, "ex[%s] = %s;", at, r->var);
+    } else {
+        buf_line(out, "CELL_UNROLL");
+        buf_line(out, "for (int i = 0; i < %d; i++)", count);
+        buf_line(out, "    ex[%s%s + i] = %s[i];", at, first, r->var);
+    }
+    if (who) {
+        out->indent--;
+        buf_line(out, "}");
+    }
+}
+
+/* Across the lanes, and into the exchange buffer if other warps or owners of other elements read it. */
+static void finish_red(Step *s, Red *r, Buf *out)
+{
+    Tile *t = s->t;
+    LaneGroup g = lanes_of(t, r);
+    bool vector = red_rows(r) || red_cols(r);
+    int n = red_rows(r) ? t->lay.rr : red_cols(r) ? t->lay.rc : 1;
+    bool publish = red_published(t, r), scatter = red_warps(t, r) > 1 && vector && n > 1 && g.size > 1 &&
+                   (n % g.size == 0 || (n < g.size && power_of_two(n)));
+    const char *op = red_function(r->op), *lanes = NULL, *first = "";
+    int count = n;
+    if (scatter) {
+        buf_line(out, "cell_reduce_scatter_op<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, r->var);
+        count = n >= g.size ? n / g.size : 1;
+        first = tile_text(t, " + cell_scatter_first<%d, %d, %d>()", g.stride, g.size, n);
+        if (n < g.size)
+            lanes = tile_text(t, "lane / %d %% %d == 0", g.stride, g.size / n);
+    } else if (g.size > 1) {
+        if (vector)
+            buf_line(out, "cell_stride_reduce_all<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, r->var);
+        else
+            buf_line(out, "%s = cell_stride_%s<%d, %d>(%s);", r->var, op, g.stride, g.size, r->var);
+        lanes = r->over_row && r->over_col ? "lane == 0" : r->over_row ? "lane_row == 0" : "lane_col == 0";
+    }
+    if (publish)
+        publish_red(s, r, count, first, lanes, out);
+}
+
+/* ---- stores ---- */
+
+typedef struct Out { NodeId array, original; int ref; Role role[TILE_MAX_AXES]; int inner; bool row, col; } Out;
+
+static bool reads_exchange(Step *s, NodeId id, int depth)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (depth > 40)
+        return true;
+    if (is_read(&n)) {
+        if (is_fetch(s, id) || find(&s->versions, id))
+            return false;
+        NodeId array = tile_read(s, id, map);
+        Red *r = tile_red(s, array);
+        if (r)
+            return red_warps(s->t, r) > 1;
+        return reads_exchange(s, node(s, array).args[0], depth + 1);
+    }
+    for (int i = 0; i < n.nargs; i++)
+        if (reads_exchange(s, n.args[i], depth + 1))
+            return true;
+    return false;
+}
+
+/* Does a register that only its owner can read stand in the value? */
+static bool reads_registers(Step *s, NodeId id, int depth)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    int k;
+    if (depth > 40)
+        return true;
+    if (n.kind == N_LOAD)
+        return tile_state(s->t, n.tensor) != NULL;
+    if (n.kind == N_ARRAY || n.kind == N_VIEW) {
+        NodeId array = tile_read(s, id, map);
+        if (tile_stored(s, array) || tile_red(s, array))
+            return false;
+        return tile_whole(s, array, &k) || reads_registers(s, node(s, array).args[0], depth + 1);
+    }
+    for (int i = 0; i < n.nargs; i++)
+        if (reads_registers(s, n.args[i], depth + 1))
+            return true;
+    return false;
+}
+
+static Out describe_out(Step *s, int k)
+{
+    Tile *t = s->t;
+    Out o = { .array = s->outs.data[k], .original = t->w->outs.data[k] };
+    Node a = node(s, o.array);
+    o.ref = tile_ref(t, REF_NODE, o.original);
+    IndexId used[2];
+    const IxExpr *fresh[TILE_MAX_AXES];
+    for (int i = 0; i < a.naxes; i++)
+        fresh[i] = ix_index(t->m, module_index(t->m, "o", t->m->indices.data[a.axes[i]].extent));
+    NodeId view = node_view(t->m, o.array, fresh, a.naxes);
+    Roles r = tile_roles(s, view);
+    for (int i = 0; i < a.naxes; i++) {
+        const Poly *e = t->m->indices.data[a.axes[i]].extent;
+        o.role[i] = a.naxes == node(s, view).naxes ? r.role[i] : ROLE_NONE;
+        for (int p = 0; o.role[i] < ROLE_PAR && p < t->npar && !e->is_const; p++)
+            if (e == t->par_extent[p])
+                o.role[i] = ROLE_PAR + p;
+        if (o.role[i] >= ROLE_PAR)
+            continue;
+        if (!e->is_const)
+            tile_refuse(t, "a value of each step (`%s`) has an axis of run-time size: bind it with --dim",
+                        a.name ? a.name : "?");
+        if (o.inner < 2)
+            used[o.inner] = i;
+        o.inner++;
+    }
+    if (o.inner > 2 || t->refused) {
+        tile_refuse(t, "a value of each step has %d axes on the chip", o.inner);
+        return o;
+    }
+    for (int i = 0; i < o.inner; i++) {
+        int64_t e = t->m->indices.data[a.axes[used[i]]].extent->value;
+        o.row |= o.role[used[i]] == ROLE_ROW && e == t->rows;
+        o.col |= o.role[used[i]] == ROLE_COL && e == t->cols;
+    }
+    if (o.inner == 2 && !(o.row && o.col)) {
+        /* An outer product of vectors: any element at any thread would do; the state's layout serves. */
+        const Poly *e0 = t->m->indices.data[a.axes[used[0]]].extent, *e1 = t->m->indices.data[a.axes[used[1]]].extent;
+        if (e0->value != t->rows || e1->value != t->cols)
+            tile_refuse(t, "a matrix of each step (`%s`) has other sizes than the state", a.name ? a.name : "?");
+        o.role[used[0]] = ROLE_ROW;
+        o.role[used[1]] = ROLE_COL;
+        o.row = o.col = true;
+    }
+    return o;
+}
+
+static NodeId out_value(Step *s, const Out *o, const IxExpr **map)
+{
+    Tile *t = s->t;
+    Node a = node(s, o->array);
+    for (int i = 0; i < a.naxes; i++) {
+        Role r = o->role[i];
+        IndexId x = r >= ROLE_PAR ? t->par[r - ROLE_PAR]
+                    : o->row && r == ROLE_ROW ? t->row : o->col && r == ROLE_COL ? t->col : t->any;
+        map[i] = ix_index(t->m, x);
+    }
+    return node_view(t->m, o->array, map, a.naxes);
+}
+
+static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)
+{
+    Tile *t = s->t;
+    const Storage *st = &t->w->of_node[o->original];
+    Node a = node(s, o->original);
+    const Poly *axes[TILE_MAX_AXES], *pitch = poly_const(t->m, 1);
+    for (int i = 0; i < a.naxes; i++) {
+        axes[i] = t->m->indices.data[a.axes[i]].extent;
+        pitch = poly_mul(t->m, pitch, axes[i]);
+    }
+    const IxExpr *e = tile_linear(t, axes, map, a.naxes);
+    if (st->alias_offset)
+        e = ix_add(t->m, e, ix_const(t->m, st->alias_offset));
+    ExprPrinter p = tile_printer(s);
+    const char *type = tile_ctype(t, st->dtype);
+    const char *at = tile_text(t, "(%s *)args.ptr[%d] + ((b * T + t) * (%s) + %s)", type, o->ref,
+                               poly_text(&p, st->pitch ? st->pitch : pitch), ix_text(&p, e));
+    buf_line(out, "cell_store(%s, %s);", at, value);
+}
+
+static IndexId any_index(Tile *t, int64_t n)
+{
+    const Poly *e = poly_const(t->m, n);
+    for (int i = 0; i < t->anys.len; i++)
+        if (t->m->indices.data[t->anys.data[i]].extent == e)
+            return t->anys.data[i];
+    vec_push(t->arena, &t->anys, module_index(t->m, "x", e));
+    return t->anys.data[t->anys.len - 1];
+}
+
+static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    Buf body = { .arena = t->arena, .indent = out->indent + 1 }, *outer = s->body;
+    int64_t n = 1;
+    for (int i = 0; i < node(s, o->array).naxes; i++)
+        if (o->role[i] < ROLE_PAR)
+            n = t->m->indices.data[node(s, o->array).axes[i]].extent->value;
+    o->row = o->col = false;
+    t->any_text = "x";
+    t->any = any_index(t, n);
+    NodeId value = out_value(s, o, map);
+    ExprPrinter p = tile_printer(s);
+    s->body = &body;
+    s->locals.len = 0;
+    const char *text = expr_text(&p, value);
+    store_out(s, o, map, text, &body);
+    s->body = outer;
+    int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
+    const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads) : "cell_thread()";
+    buf_line(out, "if (args.ptr[%d])", o->ref);
+    out->indent++;
+    buf_line(out, "for (int x = %s; x < %" PRId64 "; x += %d) {", start, n, threads);
+    for (const char *line = body.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        buf_line(out, "%.*s", (int)(end - line) - 4 * out->indent + 4, line + 4 * out->indent - 4);
+        if (!end)
+            break;
+    }
+    buf_line(out, "}");
+    out->indent--;
+    *warp = (*warp + (int)((n + 31) / 32)) % (threads / 32);
+}
+
+static void print_own_out(Step *s, Out *o, Buf *out)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    NodeId value = out_value(s, o, map);
+    Buf body = { .arena = t->arena, .indent = out->indent + 1 + o->row + o->col }, *outer = s->body;
+    ExprPrinter p = tile_printer(s);
+    s->body = &body;
+    s->locals.len = 0;
+    const char *text = expr_text(&p, value), *inside = tile_owned(t, o->row, o->col);
+    s->body = outer;
+    const char *who = both(t, tile_text(t, "args.ptr[%d]", o->ref), tile_owner(t, o->row, o->col));
+    buf_line(out, "if (%s) {", who);
+    out->indent++;
+    tile_open(t, out, o->row, o->col);
+    if (body.data)
+        buf_f(out, "%s", body.data);
+    if (inside) {
+        buf_line(out, "if (%s)", inside);
+        out->indent++;
+    }
+    store_out(s, o, map, text, out);
+    out->indent -= inside != NULL;
+    tile_close(out, o->row, o->col);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+static void print_out(Step *s, int k, int *warp, Buf *out)
+{
+    Tile *t = s->t;
+    Out o = describe_out(s, k);
+    if (t->refused)
+        return;
+    Buf pre = { .arena = t->arena, .indent = out->indent }, text = { .arena = t->arena, .indent = out->indent };
+    s->pre = &pre;
+    bool own = o.inner != 1 || o.row || o.col;
+    if (own && o.inner == 1 && !reads_registers(s, o.array, 0) && reads_exchange(s, o.array, 0))
+        own = false;
+    if (own)
+        print_own_out(s, &o, &text);
+    else
+        print_any_out(s, &o, warp, &text);
+    buf_f(out, "%s%s", pre.data ? pre.data : "", text.data ? text.data : "");
+}
+
+/* ---- levels ---- */
+
+/* Issue slots of a loop's body, by its operators and calls. */
+static double slots_of(const char *text)
+{
+    double n = 0;
+    for (const char *s = text; *s; s++) {
+        if (s[0] == '/' && s[1] == '/')
+            while (s[1] && s[1] != '\n')
+                s++;
+        else if (strncmp(s, "cell_", 5) == 0)
+            n += strncmp(s, "cell_fast", 9) == 0 ? 4 : 16;
+        else
+            n += *s == '*' || *s == '+' || *s == '-' ? 0.7 : *s == '/' ? 8 : 0;
+    }
+    return n;
+}
+
+/* One loop nest over the thread's elements: the reductions whose bodies vary so, and (in the full one) states. */
+static void print_loop(Step *s, bool rows, bool cols, Buf *out)
+{
+    Tile *t = s->t;
+    Buf body = { .arena = t->arena, .indent = out->indent + rows + cols };
+    s->body = &body;
+    s->locals.len = 0;
+    for (int k = 0; k < s->next.len && rows && cols; k++)
+        if (t->states.data[k].rank == 2 && tile_level(s, s->next.data[k]) == s->now)
+            assign_state(s, k);
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        if (r->level == s->now + 1 && r->vary_row == rows && r->vary_col == cols)
+            accumulate(s, r);
+    }
+    s->body = NULL;
+    if (!body.data)
+        return;
+    if (rows && cols)
+        s->elements += slots_of(body.data);
+    tile_open(t, out, rows, cols);
+    buf_f(out, "%s", body.data);
+    tile_close(out, rows, cols);
+}
+
+static void print_level(Step *s, int *warp, Buf *out)
+{
+    Tile *t = s->t;
+    Buf pre = { .arena = t->arena, .indent = out->indent }, loops = { .arena = t->arena, .indent = out->indent };
+    Buf after = { .arena = t->arena, .indent = out->indent };
+    s->pre = &pre;
+    for (int k = 0; k < s->next.len; k++)
+        if (t->states.data[k].rank < 2 && tile_level(s, s->next.data[k]) == s->now)
+            assign_state(s, k);
+    print_loop(s, true, true, &loops);
+    print_loop(s, true, false, &loops);
+    print_loop(s, false, true, &loops);
+    bool barrier = false;
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        if (r->level != s->now + 1)
+            continue;
+        declare_red(s, r, &pre);
+        if (red_published(t, r)) {
+            r->at = (s->exchange + 3) / 4 * 4;
+            s->exchange = r->at + (int64_t)red_warps(t, r) * red_pitch(t, r);
+            barrier = true;
+        }
+        finish_red(s, r, &after);
+    }
+    buf_f(out, "%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "", after.data ? after.data : "");
+    for (int k = 0; k < s->outs.len && !t->refused; k++)
+        if (tile_level(s, s->outs.data[k]) == s->now)
+            print_out(s, k, warp, out);
+    if (barrier) {
+        buf_line(out, "cell_barrier();");
+        s->barriers++;
+    }
+}
+
+void tile_print_step(Step *s, Buf *out)
+{
+    Tile *t = s->t;
+    int warp = 0;
+    s->versions.len = 0;
+    s->barriers = s->rows_kept = s->cols_kept = s->ones_kept = 0;
+    s->exchange = 0;
+    s->elements = 0;
+    s->assigned = arena_alloc(t->arena, (size_t)t->states.len + 1);
+    s->levels = 0;
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        r->var = tile_unique(t, tile_text(t, "%s_%s", red_function(r->op), r->name));
+        s->levels = r->level > s->levels ? r->level : s->levels;
+    }
+    for (int k = 0; k < s->next.len; k++)
+        if (t->states.data[k].rank == 2)
+            buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr, t->lay.rc);
+    for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
+        print_level(s, &warp, out);
+}
