@@ -43,7 +43,8 @@ Result *result_new(const Subject *s, const Case *k, bool gradients);
 typedef struct Tally {
     int passed, failed;
     double worst_forward, worst_gradient;
-    bool verbose;
+    bool verbose, quiet;
+    int most;                     /* failures to print, 0: all */
 } Tally;
 
 /* Records one check and says why it failed. */
@@ -57,5 +58,9 @@ double rms_ratio(const double *x, const double *ref, int64_t n);
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
 /* Every tensor of a vector file against the evaluator and the backend. */
 void check_vectors(const Subject *s, const Backend *b, void *self, const VecFile *f, Tally *t);
+
+/* check.c: checks a cell that is given as text, at its own bound sizes and two choices of the open ones. Failures are
+ * printed unless `quiet`. false when it does not compile (with diagnostics on stdout unless quiet) or a check failed. */
+bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t);
 
 #endif

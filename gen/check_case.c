@@ -17,6 +17,8 @@ bool tally(Tally *t, bool ok, const Subject *s, const char *fmt, ...)
     }
     va_list args;
     t->failed++;
+    if (t->quiet || (t->most && t->failed > t->most))
+        return false;
     printf("FAILED %s: ", s->label);
     va_start(args, fmt);
     vprintf(fmt, args);

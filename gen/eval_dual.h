@@ -11,24 +11,28 @@ enum { DUAL_K = 4 };
 
 typedef struct Dual { double v, d[DUAL_K]; } Dual;
 
-static inline Dual dual_of(double v) {
+static inline Dual dual_of(double v)
+{
     Dual r = {v, {0}};
     return r;
 }
 
 /* One term of the chain rule. */
-static inline double slope_times(double slope, double direction) {
+static inline double slope_times(double slope, double direction)
+{
     return direction == 0 ? 0 : slope * direction;
 }
 
-static inline Dual dual_chain(Dual a, double v, double slope) {
+static inline Dual dual_chain(Dual a, double v, double slope)
+{
     Dual r = {v, {0}};
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope, a.d[k]);
     return r;
 }
 
-static inline Dual dual_chain2(Dual a, Dual b, double v, double slope_a, double slope_b) {
+static inline Dual dual_chain2(Dual a, Dual b, double v, double slope_a, double slope_b)
+{
     Dual r = {v, {0}};
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope_a, a.d[k]) + slope_times(slope_b, b.d[k]);
@@ -40,29 +44,34 @@ static inline Dual dual_sub(Dual a, Dual b) { return dual_chain2(a, b, a.v - b.v
 static inline Dual dual_mul(Dual a, Dual b) { return dual_chain2(a, b, a.v * b.v, b.v, a.v); }
 static inline Dual dual_neg(Dual a) { return dual_chain(a, -a.v, -1); }
 
-static inline Dual dual_div(Dual a, Dual b) {
+static inline Dual dual_div(Dual a, Dual b)
+{
     double q = a.v / b.v;
     return dual_chain2(a, b, q, 1 / b.v, -q / b.v);
 }
 
 /* The slope towards the exponent is taken only for a positive base, as the language has it. */
-static inline Dual dual_pow(Dual a, Dual b) {
+static inline Dual dual_pow(Dual a, Dual b)
+{
     double v = pow(a.v, b.v);
     double da = b.v == 0 ? 0 : b.v * pow(a.v, b.v - 1);
     return dual_chain2(a, b, v, da, a.v > 0 ? v * log(a.v) : 0);
 }
 
-static inline Dual dual_max(Dual a, Dual b) {
+static inline Dual dual_max(Dual a, Dual b)
+{
     double wa = a.v > b.v ? 1 : a.v < b.v ? 0 : 0.5;
     double v = isnan(a.v) || isnan(b.v) ? a.v + b.v : a.v > b.v ? a.v : b.v;
     return dual_chain2(a, b, v, wa, 1 - wa);
 }
 
-static inline Dual dual_min(Dual a, Dual b) {
+static inline Dual dual_min(Dual a, Dual b)
+{
     return dual_neg(dual_max(dual_neg(a), dual_neg(b)));
 }
 
-static inline Dual dual_atan2(Dual y, Dual x) {
+static inline Dual dual_atan2(Dual y, Dual x)
+{
     double n = y.v * y.v + x.v * x.v;
     return dual_chain2(y, x, atan2(y.v, x.v), n == 0 ? 0 : x.v / n, n == 0 ? 0 : -y.v / n);
 }
@@ -76,7 +85,8 @@ static inline Dual dual_imod(Dual a, Dual b) { return dual_of(floor_mod(a.v, b.v
 static inline Dual dual_stop(Dual a) { return dual_of(a.v); }
 static inline Dual dual_ste(Dual y, Dual x) { return dual_chain(x, y.v, 1); }
 
-static inline Dual dual_exp(Dual a) {
+static inline Dual dual_exp(Dual a)
+{
     double v = exp(a.v);
     return dual_chain(a, v, v);
 }
@@ -85,12 +95,14 @@ static inline Dual dual_log(Dual a) { return dual_chain(a, log(a.v), 1 / a.v); }
 static inline Dual dual_log1p(Dual a) { return dual_chain(a, log1p(a.v), 1 / (1 + a.v)); }
 static inline Dual dual_expm1(Dual a) { return dual_chain(a, expm1(a.v), exp(a.v)); }
 
-static inline Dual dual_sqrt(Dual a) {
+static inline Dual dual_sqrt(Dual a)
+{
     double v = sqrt(a.v);
     return dual_chain(a, v, v == 0 ? 0 : 0.5 / v);
 }
 
-static inline Dual dual_rsqrt(Dual a) {
+static inline Dual dual_rsqrt(Dual a)
+{
     double v = 1 / sqrt(a.v);
     return dual_chain(a, v, -0.5 * v / a.v);
 }
@@ -102,33 +114,39 @@ static inline Dual dual_sign(Dual a) { return dual_of(sign_of(a.v)); }
 static inline Dual dual_sin(Dual a) { return dual_chain(a, sin(a.v), cos(a.v)); }
 static inline Dual dual_cos(Dual a) { return dual_chain(a, cos(a.v), -sin(a.v)); }
 
-static inline Dual dual_tanh(Dual a) {
+static inline Dual dual_tanh(Dual a)
+{
     double c = cosh(a.v);
     return dual_chain(a, tanh(a.v), 1 / (c * c));
 }
 
 /* Both branches take the exponential of a negative number, so that neither overflows. */
-static inline double logistic(double x) {
+static inline double logistic(double x)
+{
     double e = exp(-fabs(x));
     return x >= 0 ? 1 / (1 + e) : e / (1 + e);
 }
 
-static inline Dual dual_sigmoid(Dual a) {
+static inline Dual dual_sigmoid(Dual a)
+{
     return dual_chain(a, logistic(a.v), logistic(a.v) * logistic(-a.v));
 }
 
 static inline double log_one_plus_exp(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 
-static inline Dual dual_softplus(Dual a) {
+static inline Dual dual_softplus(Dual a)
+{
     return dual_chain(a, isnan(a.v) ? a.v : log_one_plus_exp(a.v), logistic(a.v));
 }
 
-static inline Dual dual_logsigmoid(Dual a) {
+static inline Dual dual_logsigmoid(Dual a)
+{
     return dual_chain(a, isnan(a.v) ? a.v : -log_one_plus_exp(-a.v), logistic(-a.v));
 }
 
 /* x * sigmoid(x) with the limit 0 at minus infinity. */
-static inline Dual dual_silu(Dual a) {
+static inline Dual dual_silu(Dual a)
+{
     if (a.v == -INFINITY)
         return dual_of(0);
     double s = logistic(a.v), c = logistic(-a.v);
@@ -137,7 +155,8 @@ static inline Dual dual_silu(Dual a) {
 
 static inline Dual dual_relu(Dual a) { return dual_chain(a, a.v < 0 ? 0 : a.v, a.v > 0); }
 
-static inline Dual dual_gelu(Dual a) {
+static inline Dual dual_gelu(Dual a)
+{
     double x = a.v, phi = 0.5 * erfc(-x * 0.70710678118654752440);
     double density = 0.39894228040143267794 * exp(-0.5 * x * x);
     if (x == -INFINITY)
@@ -145,7 +164,8 @@ static inline Dual dual_gelu(Dual a) {
     return dual_chain(a, x * phi, phi + (density == 0 ? 0 : x * density));
 }
 
-static inline Dual dual_gelu_tanh(Dual a) {
+static inline Dual dual_gelu_tanh(Dual a)
+{
     const double root = 0.79788456080286535588, cubic = 0.044715;
     double x = a.v, inner = root * (x + cubic * x * x * x), c = cosh(inner);
     double upper = logistic(2 * inner);       /* (1 + tanh(inner)) / 2 without cancellation */
@@ -155,21 +175,25 @@ static inline Dual dual_gelu_tanh(Dual a) {
     return dual_chain(a, x * upper, upper + bend);
 }
 
-static inline Dual dual_softsign(Dual a) {
+static inline Dual dual_softsign(Dual a)
+{
     double n = 1 + fabs(a.v);
     return dual_chain(a, isinf(a.v) ? sign_of(a.v) : a.v / n, 1 / (n * n));
 }
 
-static inline Dual dual_elu(Dual a) {
+static inline Dual dual_elu(Dual a)
+{
     return a.v > 0 ? a : dual_chain(a, expm1(a.v), exp(a.v));
 }
 
-static inline Dual dual_erf(Dual a) {
+static inline Dual dual_erf(Dual a)
+{
     return dual_chain(a, erf(a.v), 1.12837916709551257390 * exp(-a.v * a.v));
 }
 
 /* Inside and at the bounds the slope towards x is 1; outside it is 1 towards the bound that holds. */
-static inline Dual dual_clamp(Dual x, Dual lo, Dual hi) {
+static inline Dual dual_clamp(Dual x, Dual lo, Dual hi)
+{
     return isnan(x.v) ? x : x.v < lo.v ? lo : x.v > hi.v ? hi : x;
 }
 

@@ -1,0 +1,213 @@
+/* random.c: `cellc random`: prints random cells, or checks them and makes a failing one smaller. What comes in is a seed;
+ * what goes out is specs, or the count of checks and, for each cell that fails, the smallest cell that still does. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "commands.h"
+#include "options.h"
+#include "random_cell.h"
+
+static const CommandHelp random_help = {
+    .name = "random",
+    .arguments = "",
+    .summary = "print a random cell, or check many against the evaluator",
+    .about = "Cell number i of a run has the seed SEED + i. With --check, each is compiled and compared with the evaluator;\n"
+             "one that fails is made smaller for as long as it still fails, and kept in the directory of --keep.",
+    .examples = "  cellc random --seed 7\n"
+                "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
+};
+
+typedef struct Shrink {
+    Compiler *c;
+    Ast *ast;
+    const char *dir;
+    int trials;
+    bool smaller;
+} Shrink;
+
+enum { MAX_TRIALS = 1500 };
+
+static bool still_fails(Shrink *s)
+{
+    Tally t = {0};
+    Buf text = {.arena = s->c->arena};
+    s->trials++;
+    fmt_ast(s->c, s->ast, true, &text);
+    check_text(text.data, text.len, s->dir, true, &t);
+    return t.failed > 0 && t.passed > 0;          /* it compiles, and some check fails */
+}
+
+/* Tries to put something smaller in the place of an expression. */
+static bool try_replace(Shrink *s, Expr **at, Expr *by)
+{
+    Expr *old = *at;
+    if (!by || s->trials > MAX_TRIALS)
+        return false;
+    *at = by;
+    if (still_fails(s))
+        return s->smaller = true;
+    *at = old;
+    return false;
+}
+
+static void shrink_expr(Shrink *s, Expr **at)
+{
+    static Expr half = {.kind = X_NUM, .num = 0.5};
+    while (*at && (*at)->kind != X_NUM && (*at)->kind != X_REF) {
+        Expr *x = *at;
+        bool done = try_replace(s, at, &half) || try_replace(s, at, x->a) || try_replace(s, at, x->b) ||
+                    try_replace(s, at, x->c);
+        for (int i = 0; !done && i < x->args.len; i++)
+            done = try_replace(s, at, x->args.data[i]);
+        if (!done)
+            break;
+    }
+    Expr *x = *at;
+    if (!x || x->kind == X_NUM)
+        return;
+    if (x->kind == X_REF) {
+        try_replace(s, at, &half);
+        return;
+    }
+    shrink_expr(s, &x->a);
+    shrink_expr(s, &x->b);
+    shrink_expr(s, &x->c);
+    for (int i = 0; x->kind == X_CALL && i < x->args.len; i++)
+        shrink_expr(s, &x->args.data[i]);
+}
+
+/* Leaves out statements, one at a time, for as long as the rest still fails. */
+static void shrink_body(Shrink *s, StmtVec *body)
+{
+    for (int i = body->len - 1; i >= 0 && s->trials < MAX_TRIALS; i--) {
+        Stmt *gone = body->data[i];
+        memmove(&body->data[i], &body->data[i + 1], sizeof *body->data * (size_t)(body->len - i - 1));
+        body->len--;
+        if (still_fails(s)) {
+            s->smaller = true;
+            continue;
+        }
+        memmove(&body->data[i + 1], &body->data[i], sizeof *body->data * (size_t)(body->len - i));
+        body->data[i] = gone;
+        body->len++;
+        shrink_body(s, &gone->body);
+        if (gone->kind == S_EQ)
+            shrink_expr(s, &gone->value);
+    }
+}
+
+/* Leaves out a declared name with everything that is said of it. */
+static void shrink_names(Shrink *s, StmtVec *body)
+{
+    StmtVec before = *body;
+    before.data = arena_alloc(s->c->arena, sizeof *before.data * (size_t)(body->len + 1));
+    for (int i = body->len - 1; i >= 0 && s->trials < MAX_TRIALS; i--) {
+        if (i >= body->len || !body->data[i]->name)
+            continue;
+        const char *name = body->data[i]->name;
+        memcpy(before.data, body->data, sizeof *body->data * (size_t)body->len);
+        before.len = body->len;
+        int kept = 0;
+        for (int k = 0; k < before.len; k++)
+            if (before.data[k]->name != name)
+                body->data[kept++] = before.data[k];
+        body->len = kept;
+        if (kept == before.len - 1 || !still_fails(s)) {      /* single statements are left to shrink_body */
+            memcpy(body->data, before.data, sizeof *body->data * (size_t)before.len);
+            body->len = before.len;
+        } else {
+            s->smaller = true;
+        }
+    }
+}
+
+static Buf smallest(Compiler *c, const Buf *text, const char *dir)
+{
+    Shrink s = {.c = c, .dir = dir};
+    Buf out = {.arena = c->arena};
+    s.ast = parse_source(c, source_add(c, "random.cell", text->data, text->len));
+    if (!still_fails(&s))
+        return *text;             /* it does not compile: that cannot be made smaller by this rule */
+    do {
+        s.smaller = false;
+        for (int i = 0; i < s.ast->items.len; i++)
+            shrink_names(&s, &s.ast->items.data[i]->body);
+        shrink_body(&s, &s.ast->items);
+    } while (s.smaller && s.trials < MAX_TRIALS);
+    fmt_ast(c, s.ast, false, &out);
+    return out;
+}
+
+static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char *dir, const char *keep)
+{
+    Tally t = {.most = 3};
+    printf("the cell of seed %llu fails; making it smaller\n", (unsigned long long)seed);
+    fflush(stdout);
+    Buf small = smallest(c, text, dir);
+    printf("%.*s", (int)small.len, small.data);
+    check_text(small.data, small.len, dir, false, &t);
+    if (!keep)
+        return;
+    const char *path = intern_f(c, "%s/seed_%llu.cell", keep, (unsigned long long)seed);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(small.data, 1, small.len, f) != small.len || fclose(f) != 0)
+        fprintf(stderr, "cellc random: cannot write %s: %s\n", path, strerror(errno));
+    else
+        printf("kept as %s\n", path);
+}
+
+static int check_many(int64_t seed, int64_t n, const char *keep)
+{
+    const char *tmp = getenv("TMPDIR");
+    char dir[4096];
+    Tally t = {0};
+    int64_t failed = 0;
+    snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) {
+        fprintf(stderr, "cellc random: cannot make %s: %s\n", dir, strerror(errno));
+        return 1;
+    }
+    printf("%lld random cells from seed %lld\n", (long long)n, (long long)seed);
+    for (int64_t i = 0; i < n; i++) {
+        Compiler *c = compiler_new();
+        Buf text = {.arena = c->arena};
+        random_cell(c, (uint64_t)(seed + i), &text);
+        if (!check_text(text.data, text.len, dir, true, &t)) {
+            failed++;
+            keep_failed(c, &text, (uint64_t)(seed + i), dir, keep);
+        }
+        fflush(stdout);
+        compiler_free(c);
+    }
+    rmdir(dir);
+    printf("%d checks; largest errors: outputs and states %.2g, gradients %.2g\n", t.passed + t.failed, t.worst_forward,
+           t.worst_gradient);
+    printf("%lld passed, %lld failed\n", (long long)(n - failed), (long long)failed);
+    return failed > 0;
+}
+
+int cmd_random(int argc, char **argv)
+{
+    Compiler *c = compiler_new();
+    int64_t seed = 1, check = -1;
+    const char *keep = NULL, *operands[argc + 1];
+    const OptionSpec table[] = {
+        {"--seed", "S", OPT_INT, &seed, "of the first cell (1)"},
+        {"--check", "N", OPT_INT, &check, "check N cells instead of printing one"},
+        {"--keep", "DIR", OPT_STRING, &keep, "write cells that fail there, made smaller"},
+        {NULL, NULL, OPT_FLAG, NULL, NULL},
+    };
+    int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
+    if (rc < 0 && check >= 0) {
+        rc = check_many(seed, check, keep);
+    } else if (rc < 0) {
+        Buf text = {.arena = c->arena};
+        random_cell(c, (uint64_t)seed, &text);
+        rc = fwrite(text.data, 1, text.len, stdout) == text.len ? 0 : 1;
+    }
+    compiler_free(c);
+    return rc;
+}
