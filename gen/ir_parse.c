@@ -188,6 +188,13 @@ static void end_line(Reader *r)
         fail(r, r->at, "expected the end of the line");
 }
 
+/* A name alone means the first thing that is called so. */
+static void name_first(Reader *r, NameMap *names, const char *name, int id)
+{
+    if (!map_get(names, name))
+        map_put(r->c->arena, names, name, (void *)(intptr_t)(id + 1));
+}
+
 /* Number + 1 of a name, with its suffix ".7" where it has one; 0 when there is none. */
 static int read_numbered(Reader *r, const NameMap *names, int count, const char *(*name_of)(const Module *, int))
 {
@@ -613,7 +620,7 @@ static void line_index(Reader *r)
     if (r->failed)
         return;
     IndexId i = module_index(r->m, name, extent);
-    map_put(r->c->arena, &r->index_by_name, name, (void *)(intptr_t)(i + 1));
+    name_first(r, &r->index_by_name, name, i);
 }
 
 static void line_call(Reader *r)
@@ -685,7 +692,7 @@ static void line_tensor(Reader *r)
     if (r->failed)
         return;
     TensorId id = module_tensor(r->m, t);
-    map_put(r->c->arena, &r->tensor_by_name, t.name, (void *)(intptr_t)(id + 1));
+    name_first(r, &r->tensor_by_name, t.name, id);
 }
 
 static void line_check(Reader *r)
@@ -1006,7 +1013,7 @@ Module *ir_parse(Compiler *c, const char *text, size_t len)
     r.file = text_source(c, text, len);
     r.m = module_new(c, intern(c, ""));
     for (int i = 0; i < IX_FIRST; i++)
-        map_put(c->arena, &r.index_by_name, r.m->indices.data[i].name, (void *)(intptr_t)(i + 1));
+        name_first(&r, &r.index_by_name, r.m->indices.data[i].name, i);
     if (len > MAX_FILE) {
         fail(&r, text, "more than %d bytes", MAX_FILE);
         return NULL;
@@ -1029,5 +1036,6 @@ Module *ir_parse(Compiler *c, const char *text, size_t len)
         if (!r.failed)
             end_line(&r);
     }
+    module_at(r.m, r.m->span, NULL);
     return r.failed ? NULL : r.m;
 }

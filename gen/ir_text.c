@@ -4,7 +4,7 @@
  * no root needs, so that ids in a message, in a dump and after reading back are the same.
  *
  *     ir e79 @0:148-151                  the cell, and where it is named: bytes 148 to 151 of source 0
- *     index 2 i : 64                     index 2, printed as i; as i.2 where another index or a dim has that name
+ *     index 2 i : 64                     index 2, printed as i; as i.2 where a dim or an index before it is called i
  *     tensor 1 param W_kvqm [256, D] f32 ~ xavier
  *     %0 = load W_kvqm [i, d] : [i, d]   after the colon: what is derived, type (when not real) and axes
  *     %3 = sum [d] %2 : [i] @0:520-561 via 4
@@ -12,9 +12,9 @@
  *     next S = %57
  *
  * Numbers are hex floats, sizes are written as in a spec. `via` names a line `call`, a step in a chain of fn calls. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "flat.h"
 #include "ir_raw.h"
 #include "options.h"
 
@@ -34,52 +34,43 @@ typedef struct Print {
 
 /* ---- names that more than one thing has ---- */
 
-static int by_name(const void *a, const void *b)
+typedef const char *(*NameOf)(const Module *, int);
+
+static const char *index_name(const Module *m, int i)
 {
-    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
-    return strcmp(x, y);
+    return m->indices.data[i].name;
 }
 
-/* The names that stand more than once among n, sorted; their number goes to *count. */
-static const char **twice(const Module *m, const char **names, int n, int *count)
+static const char *tensor_name(const Module *m, int i)
 {
-    int kept = 0;
-    const char **out = arena_alloc(m->arena, sizeof *out * (size_t)(n + 1));
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 1; i < n; i++)
-        if (strcmp(names[i], names[i - 1]) == 0)
-            out[kept++] = names[i];
-    *count = kept;
-    return out;
+    return m->tensors.data[i].name;
 }
 
-static bool among(const char *name, const char **sorted, int n)
+/* Per thing: another one before it, or one of the taken names, is called the same. */
+static bool *find_shared(const Module *m, int n, NameOf name_of, const NameMap *taken)
 {
-    return n && bsearch(&name, sorted, (size_t)n, sizeof *sorted, by_name);
+    bool *shared = arena_alloc(m->arena, (size_t)n + 1);
+    NameMap seen = { 0 };
+    for (int i = 0; i < n; i++) {
+        const char *name = name_of(m, i);
+        shared[i] = map_get(taken, name) || map_get(&seen, name);
+        if (!map_get(&seen, name))
+            map_put(m->arena, &seen, name, (void *)(uintptr_t)name);
+    }
+    return shared;
 }
 
-static void find_shared(Print *p)
+static void find_names(Print *p)
 {
     const Module *m = p->m;
-    int n = 0, most = 2 * m->indices.len + m->tensors.len + m->dims.len + 2, count;
-    const char **names = arena_alloc(m->arena, sizeof *names * (size_t)most);
-    for (int i = 0; i < m->indices.len; i++)
-        names[n++] = m->indices.data[i].name;
-    for (int i = 0; i < m->dims.len; i++)
-        names[n++] = m->dims.data[i];
-    names[n++] = "B";
-    names[n++] = "T";
-    const char **shared = twice(m, names, n, &count);
-    p->index_shared = arena_alloc(m->arena, (size_t)m->indices.len + 1);
-    for (int i = 0; i < m->indices.len; i++)
-        p->index_shared[i] = among(m->indices.data[i].name, shared, count);
-    n = 0;
-    for (int i = 0; i < m->tensors.len; i++)
-        names[n++] = m->tensors.data[i].name;
-    shared = twice(m, names, n, &count);
-    p->tensor_shared = arena_alloc(m->arena, (size_t)m->tensors.len + 1);
-    for (int i = 0; i < m->tensors.len; i++)
-        p->tensor_shared[i] = among(m->tensors.data[i].name, shared, count);
+    NameMap dims = { 0 }, none = { 0 };
+    const char *own[] = { intern(m->c, "B"), intern(m->c, "T") };
+    for (int i = 0; i < m->dims.len + 2; i++) {
+        const char *name = i < 2 ? own[i] : m->dims.data[i - 2];
+        map_put(m->arena, &dims, name, (void *)(uintptr_t)name);
+    }
+    p->index_shared = find_shared(m, m->indices.len, index_name, &dims);
+    p->tensor_shared = find_shared(m, m->tensors.len, tensor_name, &none);
 }
 
 /* ---- sources and call chains ---- */
@@ -176,13 +167,33 @@ static void put_tensor(Print *p, TensorId t)
 
 static void put_ix(Print *p, const IxExpr *e);
 
-static void put_ix_term(Print *p, const IxTerm *t)
+/* A size that is added to what stands before it: the sign of its first term becomes the sign between them. */
+static void put_added(Print *p, const Poly *x, bool first)
 {
-    if (!t->coef->is_const || t->coef->value != 1) {
-        buf_f(p->out, t->coef->nterms > 1 ? "(" : "");
-        poly_print(p->m, t->coef, p->out);
-        buf_f(p->out, t->coef->nterms > 1 ? ")*" : "*");
+    Buf text = { .arena = p->m->arena };
+    poly_print(p->m, x, &text);
+    bool minus = text.data[0] == '-';
+    buf_f(p->out, "%s%s", first ? (minus ? "-" : "") : minus ? " - " : " + ", text.data + minus);
+}
+
+static void put_coefficient(Print *p, const Poly *coef, bool first)
+{
+    if (coef->is_const && (coef->value == 1 || coef->value == -1)) {
+        bool minus = coef->value < 0;
+        buf_f(p->out, "%s", first ? (minus ? "-" : "") : minus ? " - " : " + ");
+    } else if (coef->nterms > 1) {
+        buf_f(p->out, first ? "(" : " + (");
+        poly_print(p->m, coef, p->out);
+        buf_f(p->out, ")*");
+    } else {
+        put_added(p, coef, first);
+        buf_f(p->out, "*");
     }
+}
+
+static void put_ix_term(Print *p, const IxTerm *t, bool first)
+{
+    put_coefficient(p, t->coef, first);
     if (t->kind == IA_INDEX) {
         put_index(p, t->index);
         return;
@@ -196,14 +207,10 @@ static void put_ix_term(Print *p, const IxTerm *t)
 
 static void put_ix(Print *p, const IxExpr *e)
 {
-    for (int i = 0; i < e->nterms; i++) {
-        buf_f(p->out, i ? " + " : "");
-        put_ix_term(p, &e->terms[i]);
-    }
-    if (e->nterms && !e->offset->nterms)
-        return;
-    buf_f(p->out, e->nterms ? " + " : "");
-    poly_print(p->m, e->offset, p->out);
+    for (int i = 0; i < e->nterms; i++)
+        put_ix_term(p, &e->terms[i], i == 0);
+    if (!e->nterms || e->offset->nterms)
+        put_added(p, e->offset, !e->nterms);
 }
 
 static void put_map(Print *p, const IxExpr *const *map, int n)
@@ -392,7 +399,7 @@ static void put_roots(Print *p)
 void ir_print(const Module *m, Buf *out)
 {
     Print p = { .m = m, .out = out };
-    find_shared(&p);
+    find_names(&p);
     find_sources(&p);
     buf_f(out, "ir %s", m->name);
     put_span(&p, m->span);

@@ -281,6 +281,7 @@ Module *lower(Compiler *c, Flat *f)
             return NULL;
         }
     }
+    module_at(f->m, f->m->span, NULL);
     return f->m;
 }
 
