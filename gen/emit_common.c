@@ -195,13 +195,46 @@ const char *source_place(const Module *m, Span span, bool text)
 
 enum { COLUMNS = 110 };
 
-static size_t break_point(const char *line, size_t indent, size_t len)
+/* How much a break at the blank would hurt: inside parentheses, inside a product, inside a comparison. */
+static int break_cost(const char *line, size_t at, int depth)
 {
-    size_t best = 0;
-    for (size_t i = indent + 1; i < len && i <= COLUMNS; i++)
-        if (line[i] == ' ')
+    char next = line[at + 1], before = line[at - 1];
+    int cost = 16 * depth;
+    if (before == ',' || before == ';')
+        return cost;
+    if (next == '?' || next == ':')
+        return cost + 1;
+    if (next == '&' || next == '|')
+        return cost + 2;
+    if ((next == '+' || next == '-') && line[at + 2] == ' ')
+        return cost + 3;
+    if (next == '<' || next == '>' || next == '=')
+        return cost + 6;
+    if ((next == '*' || next == '/') && line[at + 2] == ' ')
+        return cost + 4;
+    return cost + 64;
+}
+
+/* The best blank to break at in the second half of the room, else the last one; 0: there is none. */
+static size_t break_point(const char *line, size_t indent, size_t room)
+{
+    size_t best = 0, last = 0;
+    int depth = 0, best_cost = 0;
+    for (size_t i = indent; i < room; i++) {
+        if (line[i] == '(' || line[i] == '{' || line[i] == '[')
+            depth++;
+        if (line[i] == ')' || line[i] == '}' || line[i] == ']')
+            depth--;
+        if (line[i] != ' ' || i == indent)
+            continue;
+        last = i;
+        int cost = break_cost(line, i, depth);
+        if (2 * i >= room && (best == 0 || cost <= best_cost)) {
             best = i;
-    return best;
+            best_cost = cost;
+        }
+    }
+    return best ? best : last;
 }
 
 static void wrap_line(Buf *out, const char *line, size_t len)
@@ -209,7 +242,7 @@ static void wrap_line(Buf *out, const char *line, size_t len)
     size_t indent = 0, shift = 0;
     while (indent < len && line[indent] == ' ')
         indent++;
-    while (len + shift > COLUMNS) {
+    while (len + shift > COLUMNS && COLUMNS > shift) {
         size_t at = break_point(line, shift ? 0 : indent, COLUMNS - shift < len ? COLUMNS - shift : len);
         if (at == 0)
             break;

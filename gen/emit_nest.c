@@ -429,6 +429,15 @@ static bool plain_condition(const CGen *g, NodeId id)
 
 static Text value(CGen *g, const Scope *s, NodeId id);
 
+/* The branch that an enclosing select has decided already, or -1. */
+static NodeId decided(const CGen *g, const Node *n)
+{
+    for (int i = 0; i < g->assumed.len; i++)
+        if (g->assumed.data[i].cond == n->args[0])
+            return n->args[g->assumed.data[i].holds ? 1 : 2];
+    return -1;
+}
+
 /* Prints variables for what this region (a branch, or the whole scope) uses more than once. */
 static void print_shared(CGen *g, const Scope *s, int region)
 {
@@ -436,7 +445,7 @@ static void print_shared(CGen *g, const Scope *s, int region)
         const ScopeNode *u = &s->nodes.data[i];
         const Node *n = cgen_node(g, u->id);
         if (u->region != region || u->uses < 2 || n->kind != N_MAP || n->op == OP_STOP || cgen_array_of(g, u->id) >= 0 ||
-            plain_condition(g, u->id) || recall(g, u->id) || !(u->direct || harmless(g, u->id, 12)))
+            plain_condition(g, u->id) || (n->op == OP_SELECT && decided(g, n) >= 0) || recall(g, u->id) || !(u->direct || harmless(g, u->id, 12)))
             continue;
         Text t = value(g, s, u->id);
         const char *name = fresh_local(g, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");
@@ -572,15 +581,6 @@ static Text branch(CGen *g, const Scope *s, const ScopeSelect *sel, const Node *
     Text t = real_value(g, s, n->args[1 + k]);
     g->assumed.len--;
     return t;
-}
-
-/* The branch that an enclosing select has decided already, or -1. */
-static NodeId decided(const CGen *g, const Node *n)
-{
-    for (int i = 0; i < g->assumed.len; i++)
-        if (g->assumed.data[i].cond == n->args[0])
-            return n->args[g->assumed.data[i].holds ? 1 : 2];
-    return -1;
 }
 
 static Text select_text(CGen *g, const Scope *s, NodeId id)

@@ -197,17 +197,16 @@ ADJOINT(d_gelu)
     return mul(m, g, add(m, cdf, mul(m, x[0], mul(m, num(m, 0.39894228040143267794), bell))));
 }
 
-/* y = x/2 (1 + tanh u), u = c (x + a x^3): (1 + t)/2 + x/2 (1 - t^2) c (1 + 3 a x^2) */
+/* y = x/2 (1 + tanh u) = x s with s = sigmoid(2u), u = c (x + a x^3): s + 2 x s (1 - s) c (1 + 3 a x^2) */
 ADJOINT(d_gelu_tanh)
 {
     UNUSED;
     const double c = 0.79788456080286535588, a = 0.044715;
-    NodeId one = num(m, 1), half = num(m, 0.5), x2 = mul(m, x[0], x[0]);
-    NodeId u = mul(m, mul(m, num(m, c), x[0]), add(m, one, mul(m, num(m, a), x2)));
-    NodeId t = fun(m, OP_TANH, u);
-    NodeId du = mul(m, num(m, c), add(m, one, mul(m, num(m, 3 * a), x2)));
-    NodeId inner = mul(m, mul(m, mul(m, half, x[0]), sub(m, one, mul(m, t, t))), du);
-    return mul(m, g, add(m, mul(m, half, add(m, one, t)), inner));
+    NodeId one = num(m, 1), x2 = mul(m, x[0], x[0]);
+    NodeId s = fun(m, OP_SIGMOID, mul(m, mul(m, num(m, 2 * c), x[0]), add(m, one, mul(m, num(m, a), x2))));
+    NodeId du = mul(m, num(m, 2 * c), add(m, one, mul(m, num(m, 3 * a), x2)));
+    NodeId inner = mul(m, mul(m, x[0], mul(m, s, sub(m, one, s))), du);
+    return mul(m, g, add(m, s, inner));
 }
 
 ADJOINT(d_softsign)
@@ -279,7 +278,7 @@ EVAL(e_logsigmoid, (x[0] >= 0 ? 0 : x[0]) - log1p(exp(-fabs(x[0]))))
 EVAL(e_silu, x[0] * e_sigmoid(x))
 EVAL(e_relu, x[0] <= 0 ? 0 : x[0])
 EVAL(e_gelu, 0.5 * x[0] * erfc(-0.70710678118654752440 * x[0]))
-EVAL(e_gelu_tanh, 0.5 * x[0] * (1 + tanh(0.79788456080286535588 * x[0] * (1 + 0.044715 * x[0] * x[0]))))
+EVAL(e_gelu_tanh, x[0] * e_sigmoid((const double[]){1.59576912160573071176 * x[0] * (1 + 0.044715 * x[0] * x[0])}))
 EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
 EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
 EVAL(e_erf, erf(x[0]))
@@ -395,10 +394,10 @@ static const Helper helpers[] = {
     {OP_GELU, OP_GELU,
      "/* x Phi(x); erfc keeps the tail that 1 + erf would cancel. */\n"
      "static inline real gelu(real x) { return (real)0.5 * x * erfc((real)-0.70710678118654752440 * x); }\n"},
-    {OP_GELU_TANH, OP_GELU_TANH,
+    {OP_GELU_TANH, OP_SIGMOID,
+     "/* x/2 (1 + tanh u) as x sigmoid(2u), which does not cancel where x < 0. */\n"
      "static inline real gelu_tanh(real x)\n{\n"
-     "    real u = (real)0.79788456080286535588 * x * (1 + (real)0.044715 * x * x);\n"
-     "    return (real)0.5 * x * (1 + tanh(u));\n}\n"},
+     "    return x * sigmoid((real)1.59576912160573071176 * x * (1 + (real)0.044715 * x * x));\n}\n"},
     {OP_SOFTPLUS, OP_SOFTPLUS,
      "/* log(1 + e^x) without overflow. */\n"
      "static inline real softplus(real x) { return (x <= 0 ? 0 : x) + log1p(exp(-fabs(x))); }\n"},
