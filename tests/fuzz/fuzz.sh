@@ -13,7 +13,7 @@ if [[ ${FUZZ_FLAGS:-} != *SYNTAX_ONLY* ]]; then
     sources="$sources gen/bind.c gen/expand.c gen/resolve.c gen/lower.c gen/size.c gen/ir.c gen/ops.c gen/fold.c"
 fi
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
-for f in $sources $out/gen/parse.c $out/gen/lex.c tests/fuzz/fuzz_front.c; do
+for f in $sources $out/gen/parse.c $out/gen/lex.c tests/fuzz/fuzz_front.c tests/fuzz/libfuzzer/mutate.c; do
     o=$out/$(basename "$f" .c).o
     if [[ ! -e $o || $f -nt $o || gen/cellc.h -nt $o || gen/parser.h -nt $o ]]; then
         clang $flags ${FUZZ_FLAGS:-} -Igen -I$out/gen -c -o "$o" "$f"
@@ -26,5 +26,5 @@ if [[ ${1:-} == --merge ]]; then
     exec $out/fuzz_front -merge=1 -max_len=4096 -timeout=20 tests/fuzz/corpus $out/corpus
 fi
 # The limits of the parser make deep inputs safe; what they may take is a few MB.
-exec nice -n 19 $out/fuzz_front -dict=tests/fuzz/cell.dict -max_len=8192 -timeout=20 -rss_limit_mb=1500 \
+exec nice -n 19 $out/fuzz_front -dict=tests/fuzz/cell.dict -max_len=4096 -timeout=20 -rss_limit_mb=1500 \
     -max_total_time="${1:-3600}" -artifact_prefix=$out/ -print_final_stats=1 $out/corpus

@@ -1,8 +1,10 @@
 /* test_corpus.c: every input the fuzzer kept, every spec and every broken spec of tests/diag goes through the
  * front end once more, whole and cut off at several places. */
-#include "fuzz_front.c"
-
 #include <glob.h>
+#include <stdint.h>
+#include <stdio.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int run_file(const char *path)
 {
