@@ -121,7 +121,7 @@ $(BUILD)/libcell.so: $(RT_OBJECTS)
 
 # What `cellc build` hands to the linker beside libcell.a, and where it finds nvcc.
 $(BUILD)/libcell.flags: $(BUILD)/config.mk
-	@printf 'libs %s\nnvcc %s\ncuda %s\n' "$(strip $(RT_LIBS))" "$(NVCC)" "$(CUDA)" > $@
+	@printf 'libs %s\nnvcc %s\ncuda %s\n' "$(strip $(SANFLAGS) $(RT_LIBS))" "$(NVCC)" "$(CUDA)" > $@
 
 # ---- the demonstration: examples/bytelm with a generated cell
 

@@ -1,5 +1,6 @@
-/* build.c: `cellc build`. In: specs and settings. Out: generated files and the library compiled from them, by cc and, for
- * the kernels, nvcc. Guaranteed: nothing is written unless every spec compiles; what could not be built (no nvcc) is said. */
+/* build.c: `cellc build`. In: specs and settings. Out: generated files and the library compiled from them,
+ * by cc and, for the kernels, nvcc. Guaranteed: nothing is written unless every spec compiles; what could
+ * not be built (no nvcc) is said. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,11 @@ static const CommandHelp build_help = {
     .name = "build",
     .arguments = "SPEC[:NAME=VALUE,...]...",
     .summary = "compile a spec to a library with a C header and a manifest",
-    .about = "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json and libNAME.so. The library holds the runtime as well,\n"
-             "so that it is all a program needs to link against. Several specs, or one with several settings, give\n"
-             "one library of that many instances; NAME.h of the library has a function that finds one of them.\n"
-             "A SPEC without a dot or slash is a cell that comes with cellc. CC says which C compiler to use (cc).",
+    .about =
+        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so. The library holds the\n"
+        "runtime as well, so that it is all a program needs to link against. Several specs, or one with several\n"
+        "settings, give one library of that many instances; NAME.h of the library has a function that finds one\n"
+        "of them. A SPEC without a dot or slash is a cell that comes with cellc. CC names the C compiler (cc).",
     .examples = "  cellc build specs/e79.cell\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o generated\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o generated\n"
@@ -156,10 +158,14 @@ static int read_instances(Build *b, const char *const *operands, int n)
             return rc;
         for (int i = 0; i + 1 < b->n; i++)
             if (strcmp(b->instance[i].g.m->name, in->g.m->name) == 0)
-                return usage_error(&build_help, "%s and %s are the same instance", operands[i], operands[b->n - 1]);
+                return usage_error(&build_help, "%s and %s are the same instance", operands[i],
+                                   operands[b->n - 1]);
     }
     if (n > 1 && !b->library)
         return usage_error(&build_help, "several instances need --name for the library");
+    for (int i = 0; n > 1 && i < n; i++)
+        if (strcmp(b->instance[i].g.m->name, b->library) == 0)
+            return usage_error(&build_help, "the library and an instance are both called %s", b->library);
     return -1;
 }
 
@@ -181,7 +187,8 @@ static const char *compile_c(Build *b, const char *stem)
     return run_words(&w, b->verbose) == 0 ? object : NULL;
 }
 
-/* -gencode for every architecture of a list such as "80 90": machine code, and for the last one PTX, which newer GPUs take. */
+/* -gencode for every architecture of a list such as "80 90": machine code, and for the last one PTX, which
+ * newer GPUs take. */
 static void add_architectures(Compiler *c, Words *w, const char *list)
 {
     Words archs = { 0 };
@@ -250,19 +257,23 @@ static bool write_list(Build *b)
     for (int i = 0; i < b->n; i++)
         buf_f(&h, "#include \"%s.h\"\n", b->instance[i].g.m->name);
     buf_f(&h, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
-              "/* Fills list with up to `room` instances, in the order of the build; gives how many there are. */\n"
+              "/* Fills list with up to `room` instances; gives how many there are. */\n"
               "int %s_instances(const cell_desc **list, int room);\n"
-              "/* The first instance of the cell `name` (NULL: of any) that has all the wanted bindings, such as \"N\" \"64\" or\n"
-              " * \"dtype\" \"bf16\"; NULL when there is none, and then ctx, which may be NULL, says which there are. Call it with\n"
-              " * cell_run_forward and the like. */\n"
-              "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted, int n);\n\n"
+              "/* The first instance of the cell `name` (NULL: of any) that has all the wanted bindings, such as\n"
+              " * \"N\" \"64\" or \"dtype\" \"bf16\"; NULL when there is none, and then ctx, which may be NULL, says\n"
+              " * which there are. Call it with cell_run_forward and the like. */\n"
+              "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted,\n"
+              "                         int n);\n\n"
               "#ifdef __cplusplus\n}\n#endif\n\n#endif\n", id, id);
-    buf_f(&t, "#include \"%s.h\"\n\nenum { COUNT = %d };\n\nint %s_instances(const cell_desc **list, int room)\n{\n"
+    buf_f(&t, "#include \"%s.h\"\n\nenum { COUNT = %d };\n\n"
+              "int %s_instances(const cell_desc **list, int room)\n{\n"
               "    const cell_desc *all[COUNT] = {\n", name, b->n, id);
     for (int i = 0; i < b->n; i++)
         buf_f(&t, "        %s_instance(),\n", b->instance[i].g.m->name);
-    buf_f(&t, "    };\n    for (int i = 0; i < COUNT && i < room; i++)\n        list[i] = all[i];\n    return COUNT;\n}\n\n"
-              "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted, int n)\n{\n"
+    buf_f(&t, "    };\n    for (int i = 0; i < COUNT && i < room; i++)\n        list[i] = all[i];\n"
+              "    return COUNT;\n}\n\n"
+              "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted,\n"
+              "                         int n)\n{\n"
               "    const cell_desc *all[COUNT];\n    %s_instances(all, COUNT);\n"
               "    return cell_find_instance(ctx, all, COUNT, name, wanted, n);\n}\n", id, id);
     return write_text(intern_f(b->c, "%s/%s.h", b->dir, name), &h) &&
@@ -277,7 +288,7 @@ static bool link_library(Build *b, const char *list)
     const char *path = intern_f(c, "%s/lib%s.so", b->dir, b->library);
     words_split(c, &w, c_compiler());
     words_split(c, &w, getenv("CFLAGS"));
-    words_split(c, &w, "-shared -o");
+    words_split(c, &w, "-shared -Wl,-z,defs -o");
     words_add(&w, path);
     for (int i = 0; i < b->n; i++)
         for (int k = 0; k < b->instance[i].n_objects; k++)
@@ -325,8 +336,6 @@ static int build_instances(Build *b)
 {
     const char *tmp = getenv("TMPDIR");
     char objects[4096];
-    if (!find_runtime(b))
-        return 1;
     for (int i = 0; i < b->n; i++)
         if (!generate_files(&b->instance[i].g, b->dir))
             return 1;
@@ -366,7 +375,7 @@ int cmd_build(int argc, char **argv)
     const OptionSpec table[] = {
         { "-o", "DIR", OPT_STRING, &b.dir, "where the files go (generated)" },
         { "--name", "NAME", OPT_STRING, &b.library, "name of the library (the cell's)" },
-        { "--archs", "LIST", OPT_STRING, &b.archs, "GPU architectures, e.g. \"80 90\" or native (80 86 89 90)" },
+        { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -376,6 +385,9 @@ int cmd_build(int argc, char **argv)
         rc = dump_spec(b.c, spec_path(b.c, operands[0]));
     if (rc < 0) {
         b.archs = b.archs && *b.archs ? b.archs : "80 86 89 90";
+        rc = find_runtime(&b) ? -1 : 1;
+    }
+    if (rc < 0) {
         b.nvcc = find_nvcc(&b, no_cuda);
         rc = read_instances(&b, operands, n);
     }

@@ -1,5 +1,5 @@
-/* cmd_explain.c: `cellc explain`. In: a spec and settings. Out: what the compiler made of it: the instance, every tensor
- * with its shape and bytes, and every value of the step with what it depends on. */
+/* cmd_explain.c: `cellc explain`. In: a spec and settings. Out: what the compiler made of it: the
+ * instance, every tensor with its shape and bytes, and every value of the step with what it depends on. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -95,7 +95,8 @@ static void put_values(const Module *m, Buf *out)
         size_t start = out->len;
         buf_f(out, "  %-8s ", n->name);
         put_axes(m, axes, n->naxes, "", out);
-        buf_f(out, "%*s%s\n", (int)(out->len - start < 24 ? 24 - (out->len - start) : 1), "", phase_name(n->dep));
+        int width = (int)(out->len - start);
+        buf_f(out, "%*s%s\n", width < 24 ? 24 - width : 1, "", phase_name(n->dep));
     }
 }
 

@@ -1,5 +1,5 @@
-/* cmd_fmt.c: `cellc fmt`. In: specs, or standard input. Out: their canonical text on standard output, back in the file, or
- * only the answer whether they have it already. A file with errors is never touched. */
+/* cmd_fmt.c: `cellc fmt`. In: specs, or standard input. Out: their canonical text on standard output, back
+ * in the file, or only the answer whether they have it already. A file with errors is never touched. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-/* commands.h: the subcommands of cellc. Each takes its own argc and argv (argv[0] is the command's name), reads its
- * options with options_parse, prints what it has to print and gives the exit code: 0 right, 1 the user's error,
- * 2 wrong usage, 70 ours. */
+/* commands.h: the subcommands of cellc. Each takes its own argc and argv (argv[0] is the command's name),
+ * reads its options with options_parse, prints what it has to print and gives the exit code: 0 right, 1
+ * the user's error, 2 wrong usage, 70 ours. */
 #ifndef CELLC_COMMANDS_H
 #define CELLC_COMMANDS_H
 
@@ -26,10 +26,11 @@ extern const Pass reference_passes[];      /* up to what emit_c reads; a row wit
 extern const Pass fast_passes[];           /* up to what the CUDA emitters read */
 bool pass_exists(const char *name);
 
-/* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints them. NULL when
- * there are errors. */
+/* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints
+ * them. NULL when there are errors. */
 Module *compile(Compiler *c, const char *path, const Pass *passes);
-/* --dump-after: prints the program as c->dump_after leaves it to stdout, and diagnostics to stderr; gives the exit code. */
+/* --dump-after: prints the program as c->dump_after leaves it to stdout, and diagnostics to stderr; gives
+ * the exit code. */
 int dump_spec(Compiler *c, const char *path);
 /* Copies settings (dims, sets, dtype, schedule, import_dir) to a compilation of their own. */
 void compiler_inherit(Compiler *to, const Compiler *from);

@@ -1,5 +1,6 @@
-/* generate.c: the table of what can be generated, writing of files, and `cellc emit`. In: a spec and settings. Out:
- * generated text, printed or written. Guaranteed: nothing is written unless the spec compiles. */
+/* generate.c: the table of what can be generated, writing of files, and `cellc emit`. In: a spec and
+ * settings. Out: generated text, printed or written. Guaranteed: nothing is written unless the spec
+ * compiles. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -29,8 +29,9 @@ typedef struct Generated {
     struct Plan *plan;            /* of the kernels; NULL without */
 } Generated;
 
-/* Compiles the spec, and with `device` plans its kernels. C names and files begin with the cell's name, and with "_suffix"
- * behind it unless suffix is NULL. False when there are errors, which the caller prints from c. */
+/* Compiles the spec, and with `device` plans its kernels. C names and files begin with the cell's name,
+ * and with "_suffix" behind it unless suffix is NULL. False when there are errors, which the caller prints
+ * from c. */
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device);
 /* Whether the emitter's file belongs to the library. */
 bool generate_takes(const Generated *g, const Emitter *e);

@@ -1,5 +1,5 @@
-/* home.c: finds what cellc ships, from the place of the program itself: a built source tree (ROOT/build/cellc) or an
- * install prefix (PREFIX/bin/cellc). CELLC_HOME overrides both. */
+/* home.c: finds what cellc ships, from the place of the program itself: a built source tree
+ * (ROOT/build/cellc) or an install prefix (PREFIX/bin/cellc). CELLC_HOME overrides both. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,7 +9,8 @@
 
 typedef struct Place { const char *in_tree, *installed, *proof; } Place;
 
-/* The proof is a file that must be there, so that a directory of the same name elsewhere is not taken for ours. */
+/* The proof is a file that must be there, so that a directory of the same name elsewhere is not taken for
+ * ours. */
 static const Place places[] = {
     [HOME_SPECS] = { "specs", "share/cellc/specs", "e79.cell" },
     [HOME_INCLUDE] = { "runtime", "include/cellc", "cell.h" },

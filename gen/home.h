@@ -10,8 +10,8 @@ typedef enum {
     HOME_LIB                      /* libcell.a, libcell.flags */
 } HomePart;
 
-/* A directory, allocated in c's arena; NULL when there is no such one beside the program, nor where CELLC_HOME (a source
- * tree that was built, or an install prefix) points. */
+/* A directory, allocated in c's arena; NULL when there is no such one beside the program, nor where
+ * CELLC_HOME (a source tree that was built, or an install prefix) points. */
 const char *home_dir(Compiler *c, HomePart part);
 
 /* The build's flags (libcell.flags): the line that starts with `key`, without it; NULL when there is none. */

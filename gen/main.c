@@ -1,5 +1,5 @@
-/* main.c: the driver. In: the command line. Out: the exit code of the subcommand: 0 right, 1 the user's error, 2 wrong
- * usage, 70 ours. All it does is to look up the subcommand. */
+/* main.c: the driver. In: the command line. Out: the exit code of the subcommand: 0 right, 1 the user's
+ * error, 2 wrong usage, 70 ours. All it does is to look up the subcommand. */
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static const Command *find_command(const char *name)
 static void print_commands(FILE *out)
 {
     fprintf(out, "usage: cellc COMMAND [options] [arguments]\n\n"
-                 "Compiles recurrent cells, written as mathematics, to C and CUDA, forwards and backwards.\n\n");
+                 "Compiles recurrent cells, written as mathematics, to C and CUDA with gradients.\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fprintf(out, "\nexamples:\n"

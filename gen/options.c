@@ -1,6 +1,7 @@
-/* options.c: the command line of one command. In: argc, argv, the command's description and table. Out: values where the
- * table points, operands, settings in the Compiler. Guaranteed: every word was understood, or a message that names the
- * word was printed and the exit code is 2. Values of --dim and --set are judged later, where the cell's names are known. */
+/* options.c: the command line of one command. In: argc, argv, the command's description and table. Out:
+ * values where the table points, operands, settings in the Compiler. Guaranteed: every word was
+ * understood, or a message that names the word was printed and the exit code is 2. Values of --dim and
+ * --set are judged later, where the cell's names are known. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,12 @@ const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", N
 /* The options that every compiling command takes; their values go to the Compiler. */
 enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_IMPORT, C_DUMP };
 static const OptionSpec compile_table[] = {
-    { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. --dim N=32" },
-    { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option's value or replace a constant, e.g. --set bias=input" },
-    { "--dtype", "TYPE", OPT_STRING, NULL, "storage of inputs, params and outputs: f32 (default), bf16, f16, f64" },
-    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm" },
+    { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
+    { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
+    { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
+    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile or gemm" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
-    { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass and stop; see `cellc help passes`" },
+    { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
 };
 
@@ -55,8 +56,8 @@ static void print_table(const OptionSpec *table)
 
 static void print_help(const CommandHelp *help, const OptionSpec *table)
 {
-    printf("usage: cellc %s [options]%s%s\n\n%s\n", help->name, help->arguments[0] ? " " : "", help->arguments,
-           help->summary);
+    printf("usage: cellc %s [options]%s%s\n\n%s\n", help->name, help->arguments[0] ? " " : "",
+           help->arguments, help->summary);
     if (help->about)
         printf("\n%s\n", help->about);
     printf("\noptions:\n");
@@ -93,7 +94,8 @@ static int position(const char *const *names, const char *value)
     return -1;
 }
 
-static int bad_choice(const CommandHelp *help, const char *option, const char *value, const char *const *names)
+static int bad_choice(const CommandHelp *help, const char *option, const char *value,
+                      const char *const *names)
 {
     char list[128] = "";
     for (int i = 0; names[i]; i++) {
@@ -116,15 +118,15 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
 }
 
 /* The last setting of a name counts. */
-#define PUT_SETTING(c, vec, setting)                                                                                   \
-    do {                                                                                                               \
-        int at_ = 0;                                                                                                   \
-        while (at_ < (vec)->len && (vec)->data[at_].name != (setting).name)                                            \
-            at_++;                                                                                                     \
-        if (at_ < (vec)->len)                                                                                          \
-            (vec)->data[at_] = (setting);                                                                              \
-        else                                                                                                           \
-            vec_push((c)->arena, vec, setting);                                                                        \
+#define PUT_SETTING(c, vec, setting)                                                                      \
+    do {                                                                                                  \
+        int at_ = 0;                                                                                      \
+        while (at_ < (vec)->len && (vec)->data[at_].name != (setting).name)                               \
+            at_++;                                                                                        \
+        if (at_ < (vec)->len)                                                                             \
+            (vec)->data[at_] = (setting);                                                                 \
+        else                                                                                              \
+            vec_push((c)->arena, vec, setting);                                                           \
     } while (0)
 
 static int take_compile_option(const CommandHelp *help, Compiler *c, int which, const char *value)
@@ -197,14 +199,17 @@ static int take_value(const CommandHelp *help, const OptionSpec *row, const char
     return -1;
 }
 
-/* argv[*at] is an option: `--name value`, `--name=value`, `-o value` or `-ovalue`. Moves *at past what it used. */
-static int take_option(const CommandHelp *help, Compiler *c, int argc, char **argv, int *at, const OptionSpec *table)
+/* argv[*at] is an option: `--name value`, `--name=value`, `-o value` or `-ovalue`. Moves *at past what it
+ * used. */
+static int take_option(const CommandHelp *help, Compiler *c, int argc, char **argv, int *at,
+                       const OptionSpec *table)
 {
     const char *word = argv[*at], *value = NULL;
     size_t len = strcspn(word, "=");
     if (word[1] != '-' && word[2])
         len = 2;
-    int own = row_of(table, word, len), shared = own < 0 && help->compiles ? row_of(compile_table, word, len) : -1;
+    int own = row_of(table, word, len);
+    int shared = own < 0 && help->compiles ? row_of(compile_table, word, len) : -1;
     if (own < 0 && shared < 0)
         return unknown_option(help, table, word, word[1] == '-' ? len : strlen(word));
     const OptionSpec *row = own >= 0 ? &table[own] : &compile_table[shared];

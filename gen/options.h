@@ -1,5 +1,6 @@
-/* options.h: how commands read their command line. A command describes itself once, as a CommandHelp and a table of
- * its own options; --help, the list of options, suggestions for misspelt ones and exit code 2 come from that. */
+/* options.h: how commands read their command line. A command describes itself once, as a CommandHelp and a
+ * table of its own options; --help, the list of options, suggestions for misspelt ones and exit code 2
+ * come from that. */
 #ifndef CELLC_OPTIONS_H
 #define CELLC_OPTIONS_H
 
@@ -18,23 +19,23 @@ typedef struct OptionSpec {
     const char *name;             /* "--vectors" or "-o" */
     const char *argument;         /* what stands after it in the help, e.g. "FILE"; NULL for flags */
     OptionType type;
-    void *value;                  /* where it goes, by type; keeps what it holds when the option is not given */
+    void *value;                  /* where it goes, by type; keeps what it holds if not given */
     const char *help;             /* one line, lower case, no full stop */
 } OptionSpec;
 
 typedef struct CommandHelp {
     const char *name;             /* "check" */
-    const char *arguments;        /* "SPEC", "SPEC...", "[FILE]": at least one unless in brackets, more with "..." */
+    const char *arguments;        /* "SPEC", "SPEC...", "[FILE]": one unless in brackets, many with "..." */
     const char *summary;          /* one line for the list of commands */
     const char *about;            /* a paragraph, or NULL */
     const char *examples;         /* lines, each ending in a newline */
     bool compiles;                /* takes --dim, --set, --dtype, --schedule, --import-dir, --dump-after */
 } CommandHelp;
 
-/* Reads argv[1..argc-1] (argv[0] is the command's name). `table` ends with a row whose name is NULL. Operands go to
- * `operands` (room for argc of them) and their number to *n. Options of compilation go into *c, which may be NULL when
- * !help->compiles. Returns -1 when the command should go on, else the exit code to leave with: 0 after --help, 2 after
- * wrong usage (a message was printed). */
+/* Reads argv[1..argc-1] (argv[0] is the command's name). `table` ends with a row whose name is NULL.
+ * Operands go to `operands` (room for argc of them) and their number to *n. Options of compilation go into
+ * *c, which may be NULL when !help->compiles. Returns -1 when the command should go on, else the exit code
+ * to leave with: 0 after --help, 2 after wrong usage (a message was printed). */
 int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, const OptionSpec *table,
                   const char **operands, int *n);
 
@@ -44,7 +45,8 @@ int options_compile(const CommandHelp *help, Compiler *c, const char *option, co
 /* Prints "cellc COMMAND: message", a pointer to --help, and gives 2, the exit code of wrong usage. */
 int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Names of the types of --dtype ("f32", ...) and of the schedules ("auto", ...), in the order of the enums. */
+/* Names of the types of --dtype ("f32", ...) and of the schedules ("auto", ...), in the order of the
+ * enums. */
 extern const char *const dtype_names[];
 extern const char *const schedule_names[];
 

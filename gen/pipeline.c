@@ -1,15 +1,17 @@
-/* pipeline.c: the order of the passes. In: the path of a spec. Out: the module that emitters read. Guaranteed: the IR was
- * verified after every pass that touched it, and --dump-after stops behind the pass that it names. */
+/* pipeline.c: the order of the passes. In: the path of a spec. Out: the module that emitters read.
+ * Guaranteed: the IR was verified after every pass that touched it, and --dump-after stops behind the pass
+ * that it names. */
 #include <string.h>
 
 #include "commands.h"
 
 const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
 
-/* The reference goes straight from the lowered program to its adjoint: what it prints owes nothing to simplify. */
+/* The reference goes straight from the lowered program to its adjoint: what it prints owes nothing to
+ * simplify. */
 const Pass reference_passes[] = {
     { "parse", NULL, "the spec as it was read, with all parentheses" },
-    { "lower", NULL, "the IR of the cell: imports, options, fn and repeat are gone, names and ranges resolved" },
+    { "lower", NULL, "the IR: imports, options, fn and repeat gone, names and ranges resolved" },
     { "differentiate", differentiate, "the IR with the adjoint of every value" },
     { NULL, NULL, NULL }
 };

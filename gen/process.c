@@ -1,5 +1,5 @@
-/* process.c: fork, exec and wait. In: a list of words. Out: the exit code. No shell reads the words, so names with blanks
- * or quotes in them are safe. */
+/* process.c: fork, exec and wait. In: a list of words. Out: the exit code. No shell reads the words, so
+ * names with blanks or quotes in them are safe. */
 #include <errno.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-/* bytelm.c: trains the model of model.h on a text and lets it write. In: a text file and sizes. Out: a line of progress,
- * the loss on the last twentieth of the text, which is not trained on, and a sample. */
+/* bytelm.c: trains the model of model.h on a text and lets it write. In: a text file and sizes. Out: a
+ * line of progress, the loss on the last twentieth of the text, which is not trained on, and a sample. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -77,8 +77,8 @@ static void show_progress(double done, double loss, double rate, bool last)
     memset(bar, '.', WIDTH);
     memset(bar, '#', (size_t)(full > WIDTH ? WIDTH : full));
     bar[WIDTH] = 0;
-    printf("%s[%s] %3.0f%%  loss %.3f nats  %.2f bits/byte  %6.0f tokens/s%s", terminal ? "\r" : "", bar, 100 * done, loss,
-           loss / log(2.0), rate, terminal && !last ? "" : "\n");
+    printf("%s[%s] %3.0f%%  loss %.3f nats  %.2f bits/byte  %6.0f tokens/s%s", terminal ? "\r" : "", bar,
+           100 * done, loss, loss / log(2.0), rate, terminal && !last ? "" : "\n");
     fflush(stdout);
 }
 
@@ -88,7 +88,8 @@ static int train(Model *m, const Text *text, const Settings *s, uint8_t *chunk)
     double start = now(), smooth = 0;
     int64_t step = 0, tokens = 0;
     for (double done = 0; done < 1; step++) {
-        double warm = step < 20 ? (double)(step + 1) / 20 : 1, fall = 0.05 + 0.95 * 0.5 * (1 + cos(M_PI * done));
+        double warm = step < 20 ? (double)(step + 1) / 20 : 1;
+        double fall = 0.05 + 0.95 * 0.5 * (1 + cos(M_PI * done));
         next_chunk(text, &s->sizes, step, chunk);
         double loss = model_train(m, chunk, s->rate * warm * fall);
         if (!(loss >= 0))
@@ -104,8 +105,8 @@ static int train(Model *m, const Text *text, const Settings *s, uint8_t *chunk)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bytelm [-s SECONDS] [-d WIDTH] [-l LAYERS] [-b SEQUENCES] [-t STEPS] [-r RATE] [-p PROMPT] "
-                    "[-x SEED] [TEXT]\n");
+    fprintf(stderr, "usage: bytelm [-s SECONDS] [-d WIDTH] [-l LAYERS] [-b SEQUENCES] [-t STEPS] [-r RATE] "
+                    "[-p PROMPT] [-x SEED] [TEXT]\n");
     return 2;
 }
 
@@ -145,11 +146,21 @@ static int report(Model *m, const Text *text, const Settings *s, uint8_t *chunk)
     return 0;
 }
 
+static void introduce(const Model *m, const Text *text, const Settings *s)
+{
+    const char *layers = s->sizes.layers > 1 ? "s" : "", *workers = model_workers(m) > 1 ? "s" : "";
+    printf("training on %s (%lld bytes)\n", s->path, (long long)text->n);
+    printf("e79 N=%lld, width %lld, %d layer%s, %lld parameters, backend %s, %d worker%s\n",
+           (long long)s->sizes.N, (long long)s->sizes.D, s->sizes.layers, layers, (long long)model_parameters(m),
+           model_backend(m), model_workers(m), workers);
+}
+
 int main(int argc, char **argv)
 {
     Settings s = {
         .sizes = { .D = 64, .N = model_state_side(), .B = 16, .T = 48, .layers = 1 },
-        .seconds = 30, .rate = 1e-2, .path = "examples/bytelm/opticks.txt", .prompt = "The Rays of Light ", .seed = 1,
+        .seconds = 30, .rate = 1e-2, .seed = 1,
+        .path = "examples/bytelm/opticks.txt", .prompt = "The Rays of Light ",
     };
     Text text = { 0 };
     if (read_settings(&s, argc, argv) != 0)
@@ -164,9 +175,7 @@ int main(int argc, char **argv)
     Model *m = chunk ? model_new(&s.sizes, s.seed) : NULL;
     if (!m)
         return 1;
-    printf("training on %s (%lld bytes): e79 N=%lld, width %lld, %d layer%s, %lld parameters, backend %s, %d worker%s\n",
-           s.path, (long long)text.n, (long long)s.sizes.N, (long long)s.sizes.D, s.sizes.layers, s.sizes.layers > 1 ? "s" : "",
-           (long long)model_parameters(m), model_backend(m), model_workers(m), model_workers(m) > 1 ? "s" : "");
+    introduce(m, &text, &s);
     int rc = train(m, &text, &s, chunk) != 0 || report(m, &text, &s, chunk) != 0;
     model_free(m);
     free(chunk);

@@ -1,6 +1,7 @@
-/* model.c: see model.h. All parameters lie in one flat array, so that the optimiser is one loop and a copy to or from the
- * backend is one call; the gradient has the same layout. A worker owns a context, a copy of the parameters in that
- * context's memory, its share of the batch, and its gradient; the gradients are summed in the order of the workers. */
+/* model.c: see model.h. All parameters lie in one flat array, so that the optimiser is one loop and a copy
+ * to or from the backend is one call; the gradient has the same layout. A worker owns a context, a copy of
+ * the parameters in that context's memory, its share of the batch, and its gradient; the gradients are
+ * summed in the order of the workers. */
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -126,7 +127,8 @@ static void update(Model *m, double rate)
         double g = clip * m->gradient[i];
         m->mean[i] = (float)(b1 * m->mean[i] + (1 - b1) * g);
         m->square[i] = (float)(b2 * m->square[i] + (1 - b2) * g * g);
-        m->theta[i] -= (float)(rate * (m->mean[i] / c1 / (sqrt(m->square[i] / c2) + 1e-8) + decay * m->theta[i]));
+        double step = m->mean[i] / c1 / (sqrt(m->square[i] / c2) + 1e-8);
+        m->theta[i] -= (float)(rate * (step + decay * m->theta[i]));
     }
 }
 
@@ -138,7 +140,8 @@ static cell_matrix matrix(const float *data, int64_t row_stride, int64_t col_str
 }
 
 /* C[m,n] = A B + beta C in the worker's context. */
-static bool product(Worker *w, int64_t m, int64_t n, int64_t k, cell_matrix a, cell_matrix b, double beta, cell_matrix c)
+static bool product(Worker *w, int64_t m, int64_t n, int64_t k, cell_matrix a, cell_matrix b, double beta,
+                    cell_matrix c)
 {
     return ok(w, cell_gemm(w->ctx, m, n, k, 1, 1.0, &a, &b, beta, &c));
 }
@@ -181,8 +184,18 @@ static bool embed(Worker *w)
     int64_t D = m->s.D, T = m->s.T;
     for (int64_t b = 0; b < w->B; b++)
         for (int64_t t = 0; t < T; t++)
-            memcpy(w->host_x + (b * T + t) * D, m->theta + m->embedding + w->bytes[b * (T + 1) + t] * D, sizeof(float) * (size_t)D);
+            memcpy(w->host_x + (b * T + t) * D, m->theta + m->embedding + w->bytes[b * (T + 1) + t] * D,
+                   sizeof(float) * (size_t)D);
     return ok(w, cell_copy(w->ctx, w->x[0], w->host_x, sizeof(float) * (size_t)(w->B * T * D)));
+}
+
+/* logits = x U^T for the first rows. */
+static bool read_out(Worker *w, int64_t rows)
+{
+    const Model *m = w->model;
+    int64_t D = m->s.D;
+    return product(w, rows, VOCAB, D, matrix(w->x[m->s.layers], D, 1), matrix(w->theta + m->output, 1, D), 0.0,
+                   matrix(w->logits, VOCAB, 1));
 }
 
 static bool forward(Worker *w)
@@ -195,8 +208,7 @@ static bool forward(Worker *w)
                ok(w, cell_copy(w->ctx, w->x[l + 1], w->x[l], sizeof(float) * (size_t)(rows * D))) &&
                product(w, rows, D, N, matrix(w->y[l], N, 1), matrix(w->theta + m->layer[l].W_o, 1, N), 1.0,
                        matrix(w->x[l + 1], D, 1));
-    return good && product(w, rows, VOCAB, D, matrix(w->x[m->s.layers], D, 1), matrix(w->theta + m->output, 1, D), 0.0,
-                           matrix(w->logits, VOCAB, 1)) &&
+    return good && read_out(w, rows) &&
            ok(w, cell_copy(w->ctx, w->host_logits, w->logits, sizeof(float) * (size_t)(rows * VOCAB)));
 }
 
@@ -233,8 +245,10 @@ static bool backward(Worker *w)
     cell_matrix dlogits = matrix(w->logits, VOCAB, 1), dlogits_t = matrix(w->logits, 1, VOCAB);
     bool good = ok(w, cell_copy(w->ctx, w->logits, w->host_logits, sizeof(float) * (size_t)(rows * VOCAB))) &&
                 ok(w, cell_fill(w->ctx, w->gradient, 0, sizeof(float) * (size_t)m->n)) &&
-                product(w, rows, D, VOCAB, dlogits, matrix(w->theta + m->output, D, 1), 0.0, matrix(w->dx, D, 1)) &&
-                product(w, VOCAB, D, rows, dlogits_t, matrix(w->x[last], D, 1), 0.0, matrix(w->gradient + m->output, D, 1));
+                product(w, rows, D, VOCAB, dlogits, matrix(w->theta + m->output, D, 1), 0.0,
+                        matrix(w->dx, D, 1)) &&
+                product(w, VOCAB, D, rows, dlogits_t, matrix(w->x[last], D, 1), 0.0,
+                        matrix(w->gradient + m->output, D, 1));
     for (int l = m->s.layers - 1; good && l >= 0; l--)
         good = product(w, rows, N, D, matrix(w->dx, D, 1), matrix(w->theta + m->layer[l].W_o, N, 1), 0.0,
                        matrix(w->dy, N, 1)) &&
@@ -302,7 +316,8 @@ static bool allocate_layer(Worker *w, int l)
 {
     const ModelSizes *s = &w->model->s;
     int64_t states = w->B * s->N * s->N;
-    bool good = allocate(w, &w->y[l], w->B * s->T * s->N) && ok(w, cell_alloc(w->ctx, &w->reserve[l], w->reserve_bytes));
+    bool good = allocate(w, &w->y[l], w->B * s->T * s->N) &&
+                ok(w, cell_alloc(w->ctx, &w->reserve[l], w->reserve_bytes));
     for (int k = 0; k < 2; k++)
         good = good && allocate(w, &w->S[l][k], states) && allocate(w, &w->M[l][k], states);
     return good;
@@ -314,8 +329,9 @@ static bool allocate_all(Worker *w)
     int64_t rows = w->B * m->s.T;
     e79_sizes sizes = cell_sizes(w, w->B, m->s.T);
     w->reserve_bytes = e79_reserve_bytes(&sizes);
-    bool good = allocate(w, &w->theta, m->n) && allocate(w, &w->gradient, m->n) && allocate(w, &w->dx, rows * m->s.D) &&
-                allocate(w, &w->dy, rows * m->s.N) && allocate(w, &w->logits, rows * VOCAB);
+    bool good = allocate(w, &w->theta, m->n) && allocate(w, &w->gradient, m->n) &&
+                allocate(w, &w->dx, rows * m->s.D) && allocate(w, &w->dy, rows * m->s.N) &&
+                allocate(w, &w->logits, rows * VOCAB);
     for (int l = 0; good && l <= m->s.layers; l++)
         good = allocate(w, &w->x[l], rows * m->s.D);
     for (int l = 0; good && l < m->s.layers; l++)
@@ -474,7 +490,8 @@ static bool zero_states(Worker *w)
     const ModelSizes *s = &w->model->s;
     size_t bytes = sizeof(float) * (size_t)(w->B * s->N * s->N);
     for (int l = 0; l < s->layers; l++)
-        if (!ok(w, cell_fill(w->ctx, w->S[l][0], 0, bytes)) || !ok(w, cell_fill(w->ctx, w->M[l][0], 0, bytes)))
+        if (!ok(w, cell_fill(w->ctx, w->S[l][0], 0, bytes)) ||
+            !ok(w, cell_fill(w->ctx, w->M[l][0], 0, bytes)))
             return false;
     return true;
 }
@@ -493,19 +510,21 @@ static bool read_byte(Worker *w, uint8_t byte)
     Model *m = w->model;
     int64_t D = m->s.D, N = m->s.N;
     e79_sizes sizes = cell_sizes(w, 1, 1);
-    bool good = ok(w, cell_copy(w->ctx, w->x[0], m->theta + m->embedding + byte * D, sizeof(float) * (size_t)D));
+    size_t row = sizeof(float) * (size_t)D;
+    bool good = ok(w, cell_copy(w->ctx, w->x[0], m->theta + m->embedding + byte * D, row));
     for (int l = 0; good && l < m->s.layers; l++) {
         const LayerOffsets *o = &m->layer[l];
         e79_step_args args = {
-            .x = w->x[l], .W_kvqm = w->theta + o->W_kvqm, .W_bs = w->theta + o->W_bs, .W_bm = w->theta + o->W_bm,
+            .x = w->x[l],
+            .W_kvqm = w->theta + o->W_kvqm, .W_bs = w->theta + o->W_bs, .W_bm = w->theta + o->W_bm,
             .S = w->S[l][0], .M = w->M[l][0], .y = w->y[l], .S_final = w->S[l][0], .M_final = w->M[l][0],
         };
         good = ok(w, e79_step(w->ctx, &sizes, &args)) &&
-               ok(w, cell_copy(w->ctx, w->x[l + 1], w->x[l], sizeof(float) * (size_t)D)) &&
-               product(w, 1, D, N, matrix(w->y[l], N, 1), matrix(w->theta + o->W_o, 1, N), 1.0, matrix(w->x[l + 1], D, 1));
+               ok(w, cell_copy(w->ctx, w->x[l + 1], w->x[l], row)) &&
+               product(w, 1, D, N, matrix(w->y[l], N, 1), matrix(w->theta + o->W_o, 1, N), 1.0,
+                       matrix(w->x[l + 1], D, 1));
     }
-    return good && product(w, 1, VOCAB, D, matrix(w->x[m->s.layers], D, 1), matrix(w->theta + m->output, 1, D), 0.0,
-                           matrix(w->logits, VOCAB, 1)) &&
+    return good && read_out(w, 1) &&
            ok(w, cell_copy(w->ctx, w->host_logits, w->logits, sizeof(float) * VOCAB));
 }
 

@@ -2,8 +2,9 @@
  *
  *     x = embedding[byte];   per layer: x = x + W_o e79(x);   logits = U x
  *
- * The cell and the products run on the context's backend; the embedding, the softmax and the optimiser run on the host,
- * where they cost little. On the reference backend the batch is split over workers, one thread and one context each. */
+ * The cell and the products run on the context's backend; the embedding, the softmax and the optimiser run on
+ * the host, where they cost little. On the reference backend the batch is split over workers, one thread and one
+ * context each. */
 #ifndef BYTELM_MODEL_H
 #define BYTELM_MODEL_H
 
@@ -25,21 +26,23 @@ typedef struct Model Model;
 /* N of the library that this program is linked with. */
 int64_t model_state_side(void);
 
-/* Initialises the parameters from `seed` and makes the workers. NULL on failure, after a message on standard error.
- * The caller frees it with model_free. */
+/* Initialises the parameters from `seed` and makes the workers. NULL on failure, after a message on
+ * standard error. The caller frees it with model_free. */
 Model *model_new(const ModelSizes *sizes, uint64_t seed);
 void model_free(Model *m);
 int64_t model_parameters(const Model *m);
 const char *model_backend(const Model *m);
 int model_workers(const Model *m);
 
-/* One optimiser step. `bytes` [B, T+1] holds each sequence with the byte that follows it; states carry over from the call
- * before. Gives the mean loss in nats per byte; below zero when a call failed (after a message). */
+/* One optimiser step. `bytes` [B, T+1] holds each sequence with the byte that follows it; states carry
+ * over from the call before. Gives the mean loss in nats per byte; below zero when a call failed (after a
+ * message). */
 double model_train(Model *m, const uint8_t *bytes, double rate);
 /* The same without learning and from zero states; the states of training are lost. */
 double model_loss(Model *m, const uint8_t *bytes);
 
-/* Writes `n` bytes to `out`, one step of the cell each, after reading the NUL-terminated prompt. 0, or -1 on failure. */
+/* Writes `n` bytes to `out`, one step of the cell each, after reading the NUL-terminated prompt. 0, or -1
+ * on failure. */
 int model_sample(Model *m, const char *prompt, double temperature, uint64_t seed, char *out, int64_t n);
 
 /* A uniform number in [0, 1); *state is any number and is moved on (splitmix64). */
