@@ -592,6 +592,13 @@ void emit_c(const Module *module, Buf *out)
         step_function(&f, FUN_BACKWARD);
         if (f.has_init)
             step_function(&f, FUN_INITIAL_BACKWARD);
+        /* It computes initial values again: they get memory here, where forward uses the state's own. */
+        for (TensorId t = 0; t < m->tensors.len; t++)
+            if (f.init[t] >= 0) {
+                Member *mem = &f.g.members.data[f.init[t]];
+                mem->taken = true;
+                mem->elements = poly_product(m, m->tensors.data[t].axes, m->tensors.data[t].rank);
+            }
         int n = print_backward(&f, body);
         blocks = n > blocks ? n : blocks;
     }
