@@ -17,10 +17,10 @@ static const CommandHelp build_help = {
     .arguments = "SPEC[:NAME=VALUE,...]...",
     .summary = "compile a spec to a library with a C header and a manifest",
     .about =
-        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so. The library holds the\n"
-        "runtime as well, so that it is all a program needs to link against. Several specs, or one with several\n"
-        "settings, give one library of that many instances; NAME.h of the library has a function that finds one\n"
-        "of them. A SPEC without a dot or slash is a cell that comes with cellc. CC names the C compiler (cc).",
+        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so. The library holds\n"
+        "the runtime as well, so that it is all a program needs to link against. Several specs, or one with\n"
+        "several settings, give one library of that many instances; NAME.h of the library has a function that\n"
+        "finds one. A SPEC without a dot or slash is a cell that comes with cellc. CC names the C compiler.",
     .examples = "  cellc build specs/e79.cell\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o generated\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o generated\n"
@@ -259,9 +259,9 @@ static bool write_list(Build *b)
     buf_f(&h, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
               "/* Fills list with up to `room` instances; gives how many there are. */\n"
               "int %s_instances(const cell_desc **list, int room);\n"
-              "/* The first instance of the cell `name` (NULL: of any) that has all the wanted bindings, such as\n"
-              " * \"N\" \"64\" or \"dtype\" \"bf16\"; NULL when there is none, and then ctx, which may be NULL, says\n"
-              " * which there are. Call it with cell_run_forward and the like. */\n"
+              "/* The first instance of the cell `name` (NULL: of any) that has all the wanted bindings, such\n"
+              " * as \"N\" \"64\" or \"dtype\" \"bf16\"; NULL when there is none, and then ctx, which may be NULL,\n"
+              " * says which there are. Call it with cell_run_forward and the like. */\n"
               "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted,\n"
               "                         int n);\n\n"
               "#ifdef __cplusplus\n}\n#endif\n\n#endif\n", id, id);

@@ -151,8 +151,8 @@ static void introduce(const Model *m, const Text *text, const Settings *s)
     const char *layers = s->sizes.layers > 1 ? "s" : "", *workers = model_workers(m) > 1 ? "s" : "";
     printf("training on %s (%lld bytes)\n", s->path, (long long)text->n);
     printf("e79 N=%lld, width %lld, %d layer%s, %lld parameters, backend %s, %d worker%s\n",
-           (long long)s->sizes.N, (long long)s->sizes.D, s->sizes.layers, layers, (long long)model_parameters(m),
-           model_backend(m), model_workers(m), workers);
+           (long long)s->sizes.N, (long long)s->sizes.D, s->sizes.layers, layers,
+           (long long)model_parameters(m), model_backend(m), model_workers(m), workers);
 }
 
 int main(int argc, char **argv)

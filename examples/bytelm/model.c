@@ -194,8 +194,8 @@ static bool read_out(Worker *w, int64_t rows)
 {
     const Model *m = w->model;
     int64_t D = m->s.D;
-    return product(w, rows, VOCAB, D, matrix(w->x[m->s.layers], D, 1), matrix(w->theta + m->output, 1, D), 0.0,
-                   matrix(w->logits, VOCAB, 1));
+    return product(w, rows, VOCAB, D, matrix(w->x[m->s.layers], D, 1), matrix(w->theta + m->output, 1, D),
+                   0.0, matrix(w->logits, VOCAB, 1));
 }
 
 static bool forward(Worker *w)

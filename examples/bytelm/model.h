@@ -2,9 +2,9 @@
  *
  *     x = embedding[byte];   per layer: x = x + W_o e79(x);   logits = U x
  *
- * The cell and the products run on the context's backend; the embedding, the softmax and the optimiser run on
- * the host, where they cost little. On the reference backend the batch is split over workers, one thread and one
- * context each. */
+ * The cell and the products run on the context's backend; the embedding, the softmax and the optimiser run
+ * on the host, where they cost little. On the reference backend the batch is split over workers, one thread
+ * and one context each. */
 #ifndef BYTELM_MODEL_H
 #define BYTELM_MODEL_H
 
