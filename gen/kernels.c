@@ -20,6 +20,7 @@ typedef struct Kernel {
     const char *b, *t;            /* text of the batch element and the step */
     bool one_step;                /* t comes from outside */
     const char *own[64];          /* texts of the group's axes, by position: ids are shared and rebound in between */
+    int locals;                   /* numbers them: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     ExprPrinter printer;
 } Kernel;
@@ -227,8 +228,9 @@ static void name_shared(Kernel *k, NodeId id, const int *uses, bool *seen, Named
         name_shared(k, n.args[i], uses, seen, named);
     if (uses[id] < 2 || n.type != TY_REAL || k->value[id])
         return;
-    buf_line(k->out, "const %s v%d = %s;", k->real, id, expr_text(&k->printer, id));
-    k->value[id] = text(k, "v%d", id);
+    const char *name = text(k, "v%d_%d", id, k->locals++);
+    buf_line(k->out, "const %s %s = %s;", k->real, name, expr_text(&k->printer, id));
+    k->value[id] = name;
     named->ids[named->n++] = id;
 }
 
@@ -393,13 +395,14 @@ static const char *rows_text(Kernel *k)
     return timed ? "dim_T" : "1";
 }
 
-/* Names the axes after the user's indices, as digits of the element number e. */
-static void split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *suffix)
+/* Names the axes after the user's indices, as digits of the element number e. The prefix keeps a loop's own indices apart
+ * from those of the rows around it, which may have the same names. */
+static void split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix)
 {
     Module *m = k->p->m;
     const Poly *stride = poly_const(m, 1);
     for (int i = n - 1; i >= 0; i--) {
-        const char *name = text(k, "i_%s%s", m->indices.data[axes[i]].name, suffix);
+        const char *name = text(k, "%s_%s", prefix, m->indices.data[axes[i]].name);
         for (int j = i + 1; j < n; j++)
             if (k->index[axes[j]] && strcmp(k->index[axes[j]], name) == 0)
                 name = text(k, "%s_%d", name, i);
@@ -472,7 +475,7 @@ static void emit_map(Kernel *k)
     buf_line(k->out, "const int64_t row = n / elements;");
     buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
     split_row(k, "row");
-    split_element(k, at(k, first)->axes, g->naxes, "e", "");
+    split_element(k, at(k, first)->axes, g->naxes, "e", "i");
     keep_axes(k, first);
     Named kept = named_new(k);
     for (int i = 0; i < g->arrays.len; i++)
@@ -524,7 +527,7 @@ static void row_reduction(Kernel *k, NodeId id)
     const char *size = product_text(k, extents, r.nbound);
     buf_line(k->out, "%s a%d = %s;", k->real, id, reduce_start(k, r.reduce));
     open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", size, k->g->lanes));
-    split_element(k, r.bound, r.nbound, "e", "");
+    split_element(k, r.bound, r.nbound, "e", "i");
     Named named = named_new(k);
     const char *v = body_text(k, r.args[0], &named);
     buf_line(k->out, "a%d = %s;", id, reduce_join(k, r.reduce, text(k, "a%d", id), v));
@@ -615,7 +618,7 @@ static void emit_row(Kernel *k)
     buf_line(k->out, "const int64_t row = n / elements;");
     buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");
     split_row(k, "row");
-    split_element(k, at(k, first)->axes, g->naxes, "r", "");
+    split_element(k, at(k, first)->axes, g->naxes, "r", "row");
     keep_axes(k, first);
     Named kept = named_new(k);
     for (int i = 0; i < g->arrays.len;) {
@@ -648,7 +651,7 @@ static void column_term(Kernel *k, NodeId id)
         }
     if (n) {
         open_block(k, text(k, "for (int64_t e = 0; e < %s; e++)", product_text(k, extents, n)));
-        split_element(k, inner, n, "e", "_s");
+        split_element(k, inner, n, "e", "i");
     }
     Named named = named_new(k);
     const char *v = body_text(k, r.args[0], &named);
@@ -677,7 +680,7 @@ static void emit_column_sums(Kernel *k)
     for (int i = 0; i < g->arrays.len; i++)
         buf_line(k->out, "%s sum_%d = 0;", k->real, g->arrays.data[i]);
     open_block(k, "if (column < columns)");
-    split_element(k, at(k, first)->axes, g->naxes, "column", "");
+    split_element(k, at(k, first)->axes, g->naxes, "column", "col");
     keep_axes(k, first);
     open_block(k, text(k, "for (int64_t row = begin + part; row < end; row += %d)", g->threads / COLUMN_WIDTH));
     split_row(k, "row");
@@ -717,7 +720,7 @@ static void emit_column_totals(Kernel *k)
     buf_line(k->out, "const int64_t chunks = wanted < 1 ? 1 : wanted > %d ? %d : wanted;", COLUMN_CHUNKS, COLUMN_CHUNKS);
     open_block(k, text(k, "for (int64_t column = cell_block_index(0) * %d + cell_thread(); column < columns; column += "
                           "cell_block_count(0) * %d)", g->threads, g->threads));
-    split_element(k, at(k, first)->axes, g->naxes, "column", "");
+    split_element(k, at(k, first)->axes, g->naxes, "column", "col");
     keep_axes(k, first);
     k->b = k->t = "0";
     for (int i = 0; i < g->arrays.len; i++) {
@@ -764,7 +767,7 @@ static void emit_state_init(Plan *p, StateKernels *s, Buf *out)
     const char *given = pointer(&k, REF_TENSOR, s->state, p->compute), *value = "0";
     if (init >= 0) {
         k.b = "b";
-        split_element(&k, at(&k, init)->axes, at(&k, init)->naxes, "e", "");
+        split_element(&k, at(&k, init)->axes, at(&k, init)->naxes, "e", "i");
         Named named = named_new(&k);
         value = body_text(&k, at(&k, init)->args[0], &named);
         forget(&k, &named);

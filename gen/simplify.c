@@ -134,6 +134,12 @@ static NodeId fold_map(Module *m, NodeId id)
     case OP_MUL: return is_const(m, n.args[0], 1) ? n.args[1] : is_const(m, n.args[1], 1) ? n.args[0] : id;
     case OP_ADD: return is_const(m, n.args[0], 0) ? n.args[1] : is_const(m, n.args[1], 0) ? n.args[0] : id;
     case OP_SUB: case OP_DIV: return is_const(m, n.args[1], n.op == OP_DIV) ? n.args[0] : id;
+    case OP_POW: {
+        double e;
+        if (number(m, n.args[1], &e) && e == 1)
+            return n.args[0];
+        return number(m, n.args[1], &e) && e == 2 ? node_map2(m, OP_MUL, n.args[0], n.args[0]) : id;
+    }
     case OP_NEG:
         if (at(m, n.args[0])->kind == N_MAP && at(m, n.args[0])->op == OP_NEG)
             return at(m, n.args[0])->args[0];
