@@ -418,6 +418,7 @@ static void infer_equation(Walk *w, Equation *eq)
 {
     Symbol *t = eq->target;
     w->eq = eq;
+    eq->failed |= t->failed;
     if (!eq->failed && t->declared)
         declared_ranges(w, eq);
     if (eq->value && !eq->failed)
