@@ -1,7 +1,7 @@
 #!/bin/bash
 # Fuzzes the front end: `tests/fuzz/fuzz.sh [SECONDS]` (default 3600) with clang's libFuzzer under AddressSanitizer and
 # UBSan. New inputs go to build-fuzz/corpus; a crash leaves its input in build-fuzz. `fuzz.sh --merge` adds to
-# tests/fuzz/corpus what covers something new. FUZZ_FLAGS=-DFUZZ_SYNTAX_ONLY stops behind the parser and fmt.
+# tests/fuzz/corpus those of at most 600 bytes that cover something new. FUZZ_FLAGS=-DFUZZ_SYNTAX_ONLY stops behind the parser and fmt.
 set -eu
 cd "$(dirname "$0")/../.."
 out=build-fuzz
@@ -23,7 +23,9 @@ done
 clang -fsanitize=fuzzer,address,undefined -o $out/fuzz_front $objects -lm -ldl
 cp -n specs/*.cell tests/diag/*.cell tests/fmt/*.cell tests/fuzz/corpus/* $out/corpus/ 2>/dev/null || true
 if [[ ${1:-} == --merge ]]; then
-    exec $out/fuzz_front -merge=1 -max_len=4096 -timeout=20 tests/fuzz/corpus $out/corpus
+    mkdir -p $out/small             # the kept corpus is of short inputs, so that a clone stays small
+    find $out/corpus -type f -size -600c -exec cp -n {} $out/small/ \; 2>/dev/null || true
+    exec $out/fuzz_front -merge=1 -timeout=20 tests/fuzz/corpus $out/small
 fi
 # The limits of the parser make deep inputs safe; what they may take is a few MB.
 exec nice -n 19 $out/fuzz_front -dict=tests/fuzz/cell.dict -max_len=4096 -timeout=20 -rss_limit_mb=1500 \
