@@ -372,9 +372,21 @@ static bool said_before(const Group *groups, int k)
     return false;
 }
 
+static void print_group(Compiler *c, FILE *out, const Group *g)
+{
+    for (int k = 0; k < g->count; k++)
+        print_diag(c, out, g->first + k);
+}
+
+static void print_more(FILE *out, int n, const char *what)
+{
+    if (n)
+        fprintf(out, "cellc: %d more %s%s\n", n, what, n == 1 ? "" : "s");
+}
+
 void diag_print(Compiler *c, FILE *out)
 {
-    int n = 0, shown = 0, more = 0;
+    int n = 0, count[2] = {0, 0}; /* of errors, of warnings */
     Group *groups = arena_alloc(c->arena, sizeof *groups * (size_t)(c->diags.len + 1));
     for (int i = 0; i < c->diags.len; i++) {
         if (n && c->diags.data[i].level == DIAG_NOTE)
@@ -384,19 +396,12 @@ void diag_print(Compiler *c, FILE *out)
     }
     qsort(groups, (size_t)n, sizeof *groups, compare_groups);
     for (int i = 0; i < n; i++) {
-        if (said_before(groups, i))
-            continue;
-        bool error = groups[i].first->level == DIAG_ERROR;
-        if (shown >= MAX_PRINTED) {
-            more += error;
-            continue;
-        }
-        shown += error;
-        for (int k = 0; k < groups[i].count; k++)
-            print_diag(c, out, groups[i].first + k);
+        int *seen = &count[groups[i].first->level != DIAG_ERROR];
+        if (!said_before(groups, i) && ++*seen <= MAX_PRINTED)
+            print_group(c, out, &groups[i]);
     }
-    if (more)
-        fprintf(out, "cellc: %d more error%s\n", more, more == 1 ? "" : "s");
+    print_more(out, count[0] - MAX_PRINTED > 0 ? count[0] - MAX_PRINTED : 0, "error");
+    print_more(out, count[1] - MAX_PRINTED > 0 ? count[1] - MAX_PRINTED : 0, "warning");
     fflush(out);
 }
 
