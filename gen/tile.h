@@ -38,7 +38,7 @@ typedef struct Red {
     bool vary_row, vary_col;      /* what its body varies over */
     bool crossed;                 /* read at an index that the reader does not own; found while printing */
     const char *name;             /* of the value that it is part of */
-    const char *var;              /* its variable in the step */
+    const char *var, *own;        /* its variable in the step; the warp's part of it, where several warps add up */
     int64_t at;                   /* place in the exchange buffer */
 } Red;
 

@@ -32,29 +32,39 @@ static int matrices(const Tile *t)
     return n;
 }
 
+/* Registers of the state arrays alone, and with a step's vectors. */
+static int array_registers(const Tile *t, const Step *s, const TileLayout *l)
+{
+    int arrays = s->kind == STEP_ADJOINT ? 3 * matrices(t) + matrices(t) / 2 : matrices(t) + (matrices(t) + 1) / 2;
+    return OVERHEAD + t->real_bytes / 4 * arrays * l->rr * l->rc;
+}
+
 static int step_registers(const Tile *t, const Step *s, const TileLayout *l)
 {
-    int words = t->real_bytes / 4, e = l->rr * l->rc;
-    int arrays = s->kind == STEP_ADJOINT ? 3 * matrices(t) + matrices(t) / 2 : matrices(t) + (matrices(t) + 1) / 2;
     int rows = s->rows_kept, cols = s->cols_kept;
     for (int i = 0; i < s->reds.len; i++) {
         rows += s->reds.data[i].vary_row && !s->reds.data[i].over_row;
         cols += s->reds.data[i].vary_col && !s->reds.data[i].over_col;
     }
-    /* About two thirds of the step's vectors are alive at once. */
-    return OVERHEAD + words * (arrays * e + (rows * l->rr + cols * l->rc + s->ones_kept) * 2 / 3);
+    /* About half of the step's vectors are alive at once. */
+    return array_registers(t, s, l) + t->real_bytes / 4 * (rows * l->rr + cols * l->rc + s->ones_kept) / 2;
+}
+
+static int most_registers(const Tile *t, const TileLayout *l, int (*of)(const Tile *, const Step *, const TileLayout *))
+{
+    const Step *steps[] = { t->forward, t->adjoint };
+    int most = 0;
+    for (int i = 0; i < 2; i++)
+        if (steps[i]) {
+            int n = of(t, steps[i], l);
+            most = n > most ? n : most;
+        }
+    return most;
 }
 
 int tile_registers(const Tile *t, const TileLayout *l)
 {
-    const Step *steps[] = { t->forward, t->replay, t->adjoint };
-    int most = 0;
-    for (int i = 0; i < 3; i++)
-        if (steps[i] && steps[i]->kind != STEP_REPLAY) {
-            int n = step_registers(t, steps[i], l);
-            most = n > most ? n : most;
-        }
-    return most;
+    return most_registers(t, l, step_registers);
 }
 
 static int log2_of(int n)
@@ -114,10 +124,12 @@ static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
     l.rc = (int)((t->cols + l.wc * l.lc - 1) / (l.wc * l.lc));
     int threads = tile_threads(&l), limit = REGISTERS / threads;
     limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
-    if (tile_registers(t, &l) > limit)
+    if (most_registers(t, &l, array_registers) > limit)
         return;
+    int over = tile_registers(t, &l) - limit;
     double padding = (double)(l.rr * l.lr * l.wr) * (l.rc * l.lc * l.wc) / ((double)t->rows * (double)t->cols);
-    double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1));
+    /* Vectors can be read again; each register too many costs a few slots. */
+    double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1) + (over > 0 ? 0.03 * over : 0));
     if (cost < *best) {
         *best = cost;
         *chosen = l;

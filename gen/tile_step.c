@@ -182,6 +182,12 @@ static int red_pitch(const Tile *t, const Red *r)
     return n > 1 ? (n + 3) / 4 * 4 : 1;
 }
 
+/* What the thread accumulates into: the result itself, unless that is put together from several warps. */
+static const char *red_own(const Tile *t, const Red *r)
+{
+    return red_warps(t, r) > 1 ? r->own : r->var;
+}
+
 static const char *red_function(ReduceOp op)
 {
     return op == R_SUM ? "sum" : op == R_PROD ? "prod" : op == R_MAX ? "max" : "min";
@@ -574,13 +580,13 @@ static void declare_red(Step *s, Red *r, Buf *out)
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : t->lay.rc;
     if (!row && !col) {
-        buf_line(out, "%s %s = %s;", t->real, r->var, red_identity(t, r->op));
+        buf_line(out, "%s %s = %s;", t->real, red_own(t, r), red_identity(t, r->op));
         return;
     }
     Buf init = { .arena = t->arena };
     for (int i = 0; i < n; i++)
         buf_f(&init, "%s%s", i ? ", " : "", red_identity(t, r->op));
-    buf_line(out, "%s %s[%d] = { %s };", t->real, r->var, n, init.data);
+    buf_line(out, "%s %s[%d] = { %s };", t->real, red_own(t, r), n, init.data);
 }
 
 static void accumulate(Step *s, Red *r)
@@ -588,7 +594,7 @@ static void accumulate(Step *s, Red *r)
     Tile *t = s->t;
     ExprPrinter p = tile_printer(s);
     const char *term = expr_text(&p, node(s, r->reduce).args[0]);
-    const char *acc = element(t, r->var, red_rows(r), red_cols(r));
+    const char *acc = element(t, red_own(t, r), red_rows(r), red_cols(r));
     const char *inside = tile_owned(t, r->over_row, r->over_col);
     if (inside)
         term = tile_text(t, "(%s ? %s : %s)", inside, term, red_identity(t, r->op));
@@ -635,11 +641,11 @@ static void publish_red(Step *s, Red *r, int count, const char *first, const cha
         out->indent++;
     }
     if (!row && !col) {
-        buf_line(out, "ex[%s] = %s;", at, r->var);
+        buf_line(out, "ex[%s] = %s;", at, red_own(t, r));
     } else {
         buf_line(out, "CELL_UNROLL");
         buf_line(out, "for (int i = 0; i < %d; i++)", count);
-        buf_line(out, "    ex[%s%s + i] = %s[i];", at, first, r->var);
+        buf_line(out, "    ex[%s%s + i] = %s[i];", at, first, red_own(t, r));
     }
     if (who) {
         out->indent--;
@@ -656,19 +662,19 @@ static void finish_red(Step *s, Red *r, Buf *out)
     int n = red_rows(r) ? t->lay.rr : red_cols(r) ? t->lay.rc : 1;
     bool publish = red_published(t, r), scatter = red_warps(t, r) > 1 && vector && n > 1 && g.size > 1 &&
                    (n % g.size == 0 || (n < g.size && power_of_two(n)));
-    const char *op = red_function(r->op), *lanes = NULL, *first = "";
+    const char *own = red_own(t, r), *op = red_function(r->op), *lanes = NULL, *first = "";
     int count = n;
     if (scatter) {
-        buf_line(out, "cell_reduce_scatter_op<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, r->var);
+        buf_line(out, "cell_reduce_scatter_op<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
         count = n >= g.size ? n / g.size : 1;
         first = tile_text(t, " + cell_scatter_first<%d, %d, %d>()", g.stride, g.size, n);
         if (n < g.size)
             lanes = tile_text(t, "lane / %d %% %d == 0", g.stride, g.size / n);
     } else if (g.size > 1) {
         if (vector)
-            buf_line(out, "cell_stride_reduce_all<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, r->var);
+            buf_line(out, "cell_stride_reduce_all<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
         else
-            buf_line(out, "%s = cell_stride_%s<%d, %d>(%s);", r->var, op, g.stride, g.size, r->var);
+            buf_line(out, "%s = cell_stride_%s<%d, %d>(%s);", own, op, g.stride, g.size, own);
         lanes = r->over_row && r->over_col ? "lane == 0" : r->over_row ? "lane_row == 0" : "lane_col == 0";
     }
     if (publish)
@@ -985,6 +991,7 @@ void tile_print_step(Step *s, Buf *out)
     for (int i = 0; i < s->reds.len; i++) {
         Red *r = &s->reds.data[i];
         r->var = tile_unique(t, tile_text(t, "%s_%s", red_function(r->op), r->name));
+        r->own = tile_unique(t, tile_text(t, "own_%s", r->var));
         s->levels = r->level > s->levels ? r->level : s->levels;
     }
     for (int k = 0; k < s->next.len; k++)
