@@ -1,7 +1,8 @@
-/* bind.c: names of right sides -> symbols and indices, and calls of `fn` -> instances. In come the equations that expand.c
- * collected; out go their flat expressions, and the symbols in an order in which each stands after what it needs. A
- * parameter of a fn is bound once, to an array, a slice of one or an expression; nothing is substituted as text. Every
- * name that is left is known; what was not is diagnosed and becomes F_ERROR. */
+/* bind.c: names of right sides -> symbols and indices, and calls of `fn` -> instances. In come the equations
+ * that expand.c collected; out go their flat expressions, and the symbols in an order in which each stands
+ * after what it needs. A parameter of a fn is bound once, to an array, a slice of one or an expression;
+ * nothing is substituted as text. Every name that is left is known; what was not is diagnosed and becomes
+ * F_ERROR. */
 #include <string.h>
 
 #include "bind.h"
@@ -61,8 +62,10 @@ static bool index_name_is_free(Binding *b, const Binder *binder)
 {
     const FIndex *old = find_index(b, binder->name);
     if (is_named(b, binder->name, "t") || is_named(b, binder->name, "T")) {
-        BIND_ERROR(b, binder->span, "'%s' is reserved and cannot be an index: t is the number of the step, T the number of "
-                   "steps", binder->name);
+        BIND_ERROR(b, binder->span,
+                   "'%s' is reserved and cannot be an index: t is the number of the step, T the number of "
+                   "steps",
+                   binder->name);
         return false;
     }
     if (old) {
@@ -118,7 +121,8 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
     s->used = true;
     if (e->primed) {
         if (!s->next) {
-            BIND_ERROR(b, e->name_span, "'%s' is %s: only a state or a carry has a next value", s->name, kind_name(s->kind));
+            BIND_ERROR(b, e->name_span, "'%s' is %s: only a state or a carry has a next value", s->name,
+                       kind_name(s->kind));
             FLAT_NOTE(b->f, s->span, "'%s' is declared here", s->name);
             return bad(b, e);
         }
@@ -126,8 +130,8 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
         s->used = true;
     }
     if (b->eq->target && b->eq->target->kind == SYM_INIT && s->kind != SYM_PARAM) {
-        BIND_ERROR(b, e->span, "an initial value is made of params, constants and indices, but '%s' is %s", e->name,
-                   kind_name(s->kind));
+        BIND_ERROR(b, e->span, "an initial value is made of params, constants and indices, but '%s' is %s",
+                   e->name, kind_name(s->kind));
         return bad(b, e);
     }
     x->sym = s;
@@ -159,16 +163,19 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
         if (index)
             BIND_ERROR(b, e->span, "unknown index '%s'; did you mean '%s'?", e->name, index);
         else
-            BIND_ERROR(b, e->span, "index '%s' is free: it is bound neither on the left nor by a reduction", e->name);
+            BIND_ERROR(b, e->span, "index '%s' is free: it is bound neither on the left nor by a reduction",
+                       e->name);
         return bad(b, e);
     }
     if (is_named(b, e->name, "t") || is_named(b, e->name, "T")) {
-        BIND_ERROR(b, e->name_span, "'%s' is the number of %s and has no axes", e->name, *e->name == 't' ? "the step" : "steps");
+        BIND_ERROR(b, e->name_span, "'%s' is the number of %s and has no axes", e->name,
+                   *e->name == 't' ? "the step" : "steps");
         return bad(b, e);
     }
     for (const Binding *o = b->outer; o; o = o->outer)
         if (scope_find(o->scope, e->name)) {
-            BIND_ERROR(b, e->name_span, "unknown name '%s': a fn outside of the cell sees only its arguments", e->name);
+            BIND_ERROR(b, e->name_span, "unknown name '%s': a fn outside of the cell sees only its arguments",
+                       e->name);
             return bad(b, e);
         }
     unknown_value(f, b->scope, b->chain, e->name_span, e->name, e->brackets || e->primed ? "value" : "name");
@@ -260,8 +267,8 @@ static FExpr *bind_ref(Binding *b, const Expr *e)
 static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
 {
     if (e->args.len != arity) {
-        BIND_ERROR(b, e->span, "'%s' takes %d argument%s, but %d %s given", e->name, arity, arity == 1 ? "" : "s",
-                   e->args.len, e->args.len == 1 ? "is" : "are");
+        BIND_ERROR(b, e->span, "'%s' takes %d argument%s, but %d %s given", e->name, arity,
+                   arity == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
         return bad(b, e);
     }
     if (e->brackets) {
@@ -281,8 +288,8 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
     Vec(const char *) names = { 0 };
     Symbol *s = scope_find(b->scope, e->name);
     if (s && s->kind > SYM_NUMBER) {
-        BIND_ERROR(b, e->name_span, "'%s' is %s, not a function: its axes stand in brackets, '%s[...]'", e->name,
-                   kind_name(s->kind), e->name);
+        BIND_ERROR(b, e->name_span, "'%s' is %s, not a function: its axes stand in brackets, '%s[...]'",
+                   e->name, kind_name(s->kind), e->name);
         return bad(b, e);
     }
     for (int i = 0; i < f->fn_names.len; i++)
@@ -291,7 +298,8 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
         if (op_table[i].in_language)
             vec_push(f->c->arena, &names, op_table[i].name);
     const char *near = suggest(e->name, names.data, names.len);
-    BIND_ERROR(b, e->name_span, near ? "unknown function '%s'; did you mean '%s'?" : "unknown function '%s'", e->name, near);
+    BIND_ERROR(b, e->name_span, near ? "unknown function '%s'; did you mean '%s'?" : "unknown function '%s'",
+               e->name, near);
     return bad(b, e);
 }
 
@@ -382,7 +390,9 @@ static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *ins
     } else {
         Symbol *r = new_symbol(f, SYM_DEF, def->fn->name, def->fn->name_span, inst);
         Equation *eq = arena_alloc(f->c->arena, sizeof *eq);
-        *eq = (Equation){ .target = r, .stmt = def->fn, .body = def->fn->value, .scope = scope, .chain = inst->site };
+        *eq = (Equation){
+            .target = r, .stmt = def->fn, .body = def->fn->value, .scope = scope, .chain = inst->site
+        };
         r->decl = def->fn;
         r->chain = inst->site;
         r->rank = def->fn->lhs.len;
@@ -391,11 +401,13 @@ static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *ins
         inst->result = r;
     }
     if (!inst->result && f->c->errors == errors) {
-        BIND_ERROR(b, e->span, "the body of fn '%s' never defines '%s', which is its result", e->name, e->name);
+        BIND_ERROR(b, e->span, "the body of fn '%s' never defines '%s', which is its result", e->name,
+                   e->name);
         FLAT_NOTE(f, def->fn->name_span, "fn '%s' is defined here", e->name);
     }
     if (inst->result && def->fn->has_body && def->fn->lhs.len && def->fn->lhs.len != inst->result->rank) {
-        BIND_ERROR(b, inst->result->span, "fn '%s' is declared with %d ind%s, but its result is defined with %d", e->name,
+        BIND_ERROR(b, inst->result->span,
+                   "fn '%s' is declared with %d ind%s, but its result is defined with %d", e->name,
                    def->fn->lhs.len, def->fn->lhs.len == 1 ? "ex" : "ices", inst->result->rank);
         FLAT_NOTE(f, def->fn->name_span, "fn '%s' is defined here", e->name);
     }
@@ -509,8 +521,10 @@ static FExpr *bind_softmax(Binding *b, const Expr *e)
         const Binder *binder = &e->binders.data[i];
         x->bound[i] = binder->name ? find_index(b, binder->name) : NULL;
         if (!x->bound[i] || binder->range) {
-            BIND_ERROR(b, binder->span, x->bound[i] ? "softmax normalises along an index in scope; its range is stated where "
-                       "it is bound" : "softmax normalises along an index in scope, but '%s' is not bound here",
+            BIND_ERROR(b, binder->span,
+                       x->bound[i] ? "softmax normalises along an index in scope; its range is stated where "
+                                     "it is bound"
+                                   : "softmax normalises along an index in scope, but '%s' is not bound here",
                        binder->name ? binder->name : "this");
             return bad(b, e);
         }
@@ -564,7 +578,8 @@ static FExpr *bind_any(Binding *b, const Expr *e)
     Flat *f = b->f;
     if (f->nodes > MAX_FLAT_NODES) {
         if (!f->too_large)
-            BIND_ERROR(b, e->span, "the cell is too large: more than %d operations after expansion", MAX_FLAT_NODES);
+            BIND_ERROR(b, e->span, "the cell is too large: more than %d operations after expansion",
+                       MAX_FLAT_NODES);
         f->too_large = true;
         return bad(b, e);
     }
@@ -629,8 +644,8 @@ static void bind_left_side(Binding *b, Equation *eq)
             eq->constant[i] = (int64_t)number->value.num;
         } else if (binder->name) {
             eq->lhs[i] = bind_index(b, binder);
-        } else if (!binder->fixed ||
-                   !fold_integer(f, binder->fixed, b->scope, b->chain, "an index on the left", &eq->constant[i])) {
+        } else if (!binder->fixed || !fold_integer(f, binder->fixed, b->scope, b->chain,
+                                                   "an index on the left", &eq->constant[i])) {
             eq->failed = true;
         } else if (eq->constant[i] < 0) {
             BIND_ERROR(b, binder->span, "index %lld is below 0", (long long)eq->constant[i]);
@@ -649,9 +664,11 @@ static bool order_is_misleading(Binding *b, const Equation *eq)
         for (int i = 0; i < b->nimplicit; i++)
             for (int j = 0; j < lhs->len; j++)
                 if (lhs->data[j].name == b->implicit_index[i]->name && j != i) {
-                    BIND_ERROR(b, b->implicit_index[i]->span, "index '%s' stands for axis %d of '%s', as indices of an initial "
-                               "value count in the order in which they appear, but for axis %d on the left of %s'",
-                               lhs->data[j].name, i + 1, t->name, j + 1, t->name);
+                    BIND_ERROR(
+                        b, b->implicit_index[i]->span,
+                        "index '%s' stands for axis %d of '%s', as indices of an initial "
+                        "value count in the order in which they appear, but for axis %d on the left of %s'",
+                        lhs->data[j].name, i + 1, t->name, j + 1, t->name);
                     FLAT_NOTE(b->f, lhs->data[j].span, "'%s' is axis %d here", lhs->data[j].name, j + 1);
                     return true;
                 }
@@ -669,8 +686,9 @@ static void implicit_left_side(Binding *b, Equation *eq)
     eq->lhs = arena_alloc(b->f->c->arena, sizeof *eq->lhs * (size_t)(t->rank + 1));
     eq->constant = arena_alloc(b->f->c->arena, sizeof *eq->constant * (size_t)(t->rank + 1));
     if (b->nimplicit && b->nimplicit != t->rank && !eq->failed) {
-        BIND_ERROR(b, eq->body->span, "the initial value of '%s' has %d ind%s, but '%s' has %d ax%s", t->name, b->nimplicit,
-                   b->nimplicit == 1 ? "ex" : "ices", t->name, t->rank, t->rank == 1 ? "is" : "es");
+        BIND_ERROR(b, eq->body->span, "the initial value of '%s' has %d ind%s, but '%s' has %d ax%s", t->name,
+                   b->nimplicit, b->nimplicit == 1 ? "ex" : "ices", t->name, t->rank,
+                   t->rank == 1 ? "is" : "es");
         eq->failed = true;
         return;
     }
@@ -682,7 +700,9 @@ static void implicit_left_side(Binding *b, Equation *eq)
 
 static void bind_equation(Flat *f, Equation *eq, const Binding *outer)
 {
-    Binding b = { .f = f, .scope = eq->scope, .inst = eq->target->owner, .eq = eq, .outer = outer, .chain = eq->chain };
+    Binding b = {
+        .f = f, .scope = eq->scope, .inst = eq->target->owner, .eq = eq, .outer = outer, .chain = eq->chain
+    };
     b.inner = outer ? outer->inner : NULL;
     b.limit = b.inner;
     b.depth = outer ? outer->depth + 1 : 0;
@@ -700,7 +720,11 @@ static void bind_equation(Flat *f, Equation *eq, const Binding *outer)
 
 /* ---- order of evaluation ---- */
 
-typedef struct Visit { Symbol *sym; int equation, dep; Span use; } Visit;
+typedef struct Visit {
+    Symbol *sym;
+    int equation, dep;
+    Span use;
+} Visit;
 typedef Vec(Visit) Visits;
 
 static void report_cycle(Flat *f, const Visits *stack, Symbol *back, Span use)

@@ -4,30 +4,32 @@
 
 #include "flat.h"
 
-/* Where an expression is bound: its scope, the indices in scope, the equation it belongs to, the call around it. */
+/* Where an expression is bound: its scope, the indices in scope, the equation it belongs to, the call around
+ * it. */
 typedef struct Binding {
     Flat *f;
     Scope *scope;
     Instance *inst;
     Equation *eq;
-    const struct Binding *outer;  /* of the call that is being expanded */
-    FIndex *inner;                /* innermost index in scope */
-    const FIndex *limit;          /* names of indices are looked up to here, not beyond the call */
+    const struct Binding *outer; /* of the call that is being expanded */
+    FIndex *inner;               /* innermost index in scope */
+    const FIndex *limit;         /* names of indices are looked up to here, not beyond the call */
     const CallSite *chain;
-    int depth;                    /* calls */
-    int level;                    /* nesting of operations, through calls */
-    bool in_index;                /* inside brackets: / and % are integer operations */
-    bool guarded;                 /* in a branch of ?: */
-    bool implicit;                /* an initial value: unknown bare names are indices */
+    int depth;     /* calls */
+    int level;     /* nesting of operations, through calls */
+    bool in_index; /* inside brackets: / and % are integer operations */
+    bool guarded;  /* in a branch of ?: */
+    bool implicit; /* an initial value: unknown bare names are indices */
     int nimplicit;
     FIndex *implicit_index[MAX_AXES_OF_VALUE];
 } Binding;
 
-/* Binds the equations of the symbols, expanding calls, and puts the symbols into an order of evaluation. A cycle is
- * diagnosed. */
+/* Binds the equations of the symbols, expanding calls, and puts the symbols into an order of evaluation. A
+ * cycle is diagnosed. */
 void bind_symbols(Flat *f, SymbolVec *symbols, const Binding *outer);
 
-/* Extents are at least 1: an error (and false) where that cannot be, a check at the call where it is not certain. */
+/* Extents are at least 1: an error (and false) where that cannot be, a check at the call where it is not
+ * certain. */
 bool require_positive(Flat *f, const Poly *extent, Span span, const CallSite *chain);
 bool poly_is_small(const Poly *p);
 

@@ -1,298 +1,20 @@
-/* expand.c: AST -> flat cell. In come the files' ASTs and the settings of the command line; out goes a Flat: every
- * declaration and equation that is left when imports are read, options chosen, `when` decided and `repeat` unrolled, with
- * names bound and calls of `fn` expanded (bind.c), in an order in which each value stands after what it needs. Nothing
- * conditional is left. Broken parts are diagnosed and left out. */
-#include <ctype.h>
-#include <stdlib.h>
+/* expand.c: AST -> flat cell. In come the files' ASTs and the settings of the command line; out goes a Flat:
+ * every declaration and equation that is left when imports are read, options chosen, `when` decided and
+ * `repeat` unrolled, with names bound and calls of `fn` expanded (bind.c), in an order in which each value
+ * stands after what it needs. Nothing conditional is left. Broken parts are diagnosed and left out. */
 #include <string.h>
 
 #include "flat.h"
 #include "bind.h"
 
 enum { MAX_STEPS = 4096, MAX_IMPORTS = 64 };
-#define MAX_ELEMENTS ((double)((int64_t)1 << 48))
-
-/* ---- names ---- */
-
-static size_t slot_of(const char *key, int cap)
-{
-    return (size_t)(((uintptr_t)key >> 4) * 0x9e3779b97f4a7c15ull >> 20) & (size_t)(cap - 1);
-}
-
-void *map_get(const NameMap *m, const char *key)
-{
-    if (!m->cap)
-        return NULL;
-    for (size_t at = slot_of(key, m->cap); m->slots[at].key; at = (at + 1) & (size_t)(m->cap - 1))
-        if (m->slots[at].key == key)
-            return m->slots[at].value;
-    return NULL;
-}
-
-static void map_grow(Arena *a, NameMap *m)
-{
-    NameMap old = *m;
-    m->cap = old.cap ? 2 * old.cap : 16;
-    m->len = 0;
-    m->slots = arena_alloc(a, sizeof *m->slots * (size_t)m->cap);
-    for (int i = 0; i < old.cap; i++)
-        if (old.slots[i].key)
-            map_put(a, m, old.slots[i].key, old.slots[i].value);
-}
-
-void map_put(Arena *a, NameMap *m, const char *key, void *value)
-{
-    if (2 * (m->len + 1) > m->cap)
-        map_grow(a, m);
-    size_t at = slot_of(key, m->cap);
-    while (m->slots[at].key && m->slots[at].key != key)
-        at = (at + 1) & (size_t)(m->cap - 1);
-    m->len += !m->slots[at].key;
-    m->slots[at] = (Bucket){ key, value };
-}
-
-Symbol *scope_find(const Scope *s, const char *name)
-{
-    for (; s; s = s->outer) {
-        Symbol *found = map_get(&s->names, name);
-        if (found)
-            return found;
-    }
-    return NULL;
-}
-
-/* For the suggestion when a name is unknown. The order of the slots follows addresses, so ties are broken by name. */
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-const char *suggest_value(Flat *f, const Scope *scope, const char *name)
-{
-    Vec(const char *) names = { 0 };
-    for (const Scope *s = scope; s; s = s->outer)
-        for (int i = 0; i < s->names.cap && names.len < 2000; i++)
-            if (s->names.slots[i].key)
-                vec_push(f->c->arena, &names, s->names.slots[i].key);
-    if (names.len)
-        qsort(names.data, (size_t)names.len, sizeof *names.data, by_name);
-    return suggest(name, names.data, names.len);
-}
-
-static SymbolKind data_kind(StmtKind k)
-{
-    return k == S_INPUT ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
-}
-
-void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name, const char *what)
-{
-    const Mention *m = map_get(&f->mentions, name);
-    const char *near = suggest_value(f, scope, name);
-    bool in_cell = false;
-    for (const Scope *s = scope; s; s = s->outer)
-        in_cell |= s == f->scope;
-    if (m && in_cell && f->lost)
-        return;
-    if (m && in_cell && m->inside == S_WHEN)
-        FLAT_ERROR(f, chain, span, "'%s' is only defined in a branch of a when that is not taken", name);
-    else if (m && in_cell && m->inside == S_REPEAT)
-        FLAT_ERROR(f, chain, span, "'%s' is local to the repeat that defines it", name);
-    else if (m && in_cell && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_OUTPUT)
-        FLAT_ERROR(f, chain, span, "'%s' is %s, but a constant is needed here", name, kind_name(data_kind(m->stmt->kind)));
-    else if (near)
-        FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
-    else
-        FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
-                   strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");
-    if (m && in_cell && (m->inside || m->stmt->kind != S_EQ))
-        FLAT_NOTE(f, m->stmt->name_span, "it is %s here", m->stmt->kind == S_EQ ? "defined" : "declared");
-}
-
-static void find_mentions(Flat *f, const StmtVec *body, StmtKind inside)
-{
-    for (int i = 0; i < body->len; i++) {
-        const Stmt *s = body->data[i];
-        bool named = s->kind != S_FN && s->kind != S_WHEN && s->kind != S_REPEAT && s->name && !s->primed;
-        if (named && !map_get(&f->mentions, s->name)) {
-            Mention *m = arena_alloc(f->c->arena, sizeof *m);
-            *m = (Mention){ s, s->kind == S_CARRY ? 0 : inside };
-            map_put(f->c->arena, &f->mentions, s->name, m);
-        }
-        if (s->kind == S_WHEN || s->kind == S_REPEAT) {
-            find_mentions(f, &s->body, s->kind);
-            find_mentions(f, &s->other, s->kind);
-        }
-    }
-}
-
-const char *kind_name(SymbolKind k)
-{
-    switch (k) {
-    case SYM_DIM: return "a dim";
-    case SYM_CONST: return "a constant";
-    case SYM_OPTION: return "an option";
-    case SYM_NUMBER: return "the index of a repeat";
-    case SYM_INPUT: return "an input";
-    case SYM_PARAM: return "a param";
-    case SYM_STATE: return "a state";
-    case SYM_OUTPUT: return "an output";
-    case SYM_DEF: return "a definition";
-    case SYM_NEXT: return "the next value of a state";
-    case SYM_INIT: return "an initial value";
-    case SYM_ARRAY_ARG: case SYM_SCALAR_ARG: return "a parameter of the function";
-    }
-    return "a name";
-}
-
-Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instance *owner)
-{
-    Symbol *s = arena_alloc(f->c->arena, sizeof *s);
-    s->kind = kind;
-    s->name = name;
-    s->span = span;
-    s->owner = owner;
-    s->tensor = -1;
-    s->node = -1;
-    return s;
-}
-
-static bool is_reserved(Flat *f, const char *name)
-{
-    return name == intern(f->c, "t") || name == intern(f->c, "T");
-}
-
-/* Puts a name into a scope; false, with a diagnostic, when it is taken there. */
-static bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain)
-{
-    Symbol *old = map_get(&scope->names, s->name);
-    if (is_reserved(f, s->name)) {
-        FLAT_ERROR(f, chain, s->span, "'%s' is reserved: t is the number of the step, T the number of steps", s->name);
-        return false;
-    }
-    if (old) {
-        FLAT_ERROR(f, chain, s->span, "'%s' is already the name of %s", s->name, kind_name(old->kind));
-        FLAT_NOTE(f, old->span, "'%s' is declared here", s->name);
-        old->failed = true;
-        return false;
-    }
-    map_put(f->c->arena, &scope->names, s->name, s);
-    return true;
-}
-
-/* ---- dims, constants and options ---- */
-
-static Setting *find_setting(Setting *settings, int n, const char *name)
-{
-    Setting *found = NULL;
-    for (int i = 0; i < n; i++)
-        if (strcmp(settings[i].name, name) == 0) {
-            found = &settings[i];
-            found->used = true;
-        }
-    return found;
-}
-
-static const Span no_span = { -1, 0, 0 };
-
-static void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
-{
-    Symbol *d = new_symbol(f, SYM_DIM, s->name, s->name_span, NULL);
-    Setting *set = find_setting(f->c->dims.data, f->c->dims.len, s->name);
-    int64_t value = 0;
-    d->decl = s;
-    if (!declare(f, scope, d, chain))
-        return;
-    if (set) {
-        char *end;
-        value = strtoll(set->value, &end, 10);
-        if (*end || end == set->value || value < 1 || value > 1 << 28) {
-            FLAT_ERROR(f, NULL, no_span, "--dim %s=%s: a dim is a whole number from 1 to %d", set->name, set->value, 1 << 28);
-            d->failed = true;
-        }
-    } else if (s->value) {
-        d->failed = !fold_integer(f, s->value, scope, chain, "the size of a dim", &value);
-        if (!d->failed && value < 1) {
-            FLAT_ERROR(f, chain, s->value->span, "the size of dim '%s' is %lld, but a dim is at least 1", s->name,
-                       (long long)value);
-            d->failed = true;
-        }
-    }
-    if (value >= 1 && !d->failed) {
-        Setting bound = { s->name, intern_f(f->c, "%lld", (long long)value), true };
-        vec_push(f->c->arena, &f->m->bound, bound);
-        d->size = poly_const(f->m, value);
-        return;
-    }
-    if (f->m->dims.len == MAX_DIMS) {
-        FLAT_ERROR(f, chain, s->name_span, "more than %d dims without a size", MAX_DIMS);
-        d->failed = true;
-        return;
-    }
-    vec_push(f->c->arena, &f->m->dims, s->name);
-    d->size = poly_dim(f->m, f->m->dims.len - 1);
-}
-
-static void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
-{
-    Symbol *d = new_symbol(f, SYM_CONST, s->name, s->name_span, NULL);
-    Setting *set = find_setting(f->c->sets.data, f->c->sets.len, s->name);
-    d->decl = s;
-    d->failed = !s->value || !fold_constant(f, s->value, scope, chain, &d->value);
-    if (!d->failed && d->value.is_name) {
-        FLAT_ERROR(f, chain, s->value->span, "constant '%s' must be a number", s->name);
-        d->failed = true;
-    }
-    if (set) {
-        char *end;
-        d->value = (Constant){ .num = strtod(set->value, &end) };
-        d->value.is_int = !strpbrk(set->value, ".eExXnN") && d->value.num == (double)(int64_t)d->value.num;
-        if (*end || end == set->value || isspace((unsigned char)set->value[0])) {
-            FLAT_ERROR(f, NULL, no_span, "--set %s=%s: constant '%s' needs a number", set->name, set->value, s->name);
-            FLAT_NOTE(f, s->name_span, "constant '%s' is declared here", s->name);
-            d->failed = true;
-        }
-    }
-    declare(f, scope, d, chain);
-}
-
-static void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
-{
-    Symbol *d = new_symbol(f, SYM_OPTION, s->name, s->name_span, NULL);
-    Setting *set = find_setting(f->c->sets.data, f->c->sets.len, s->name);
-    const char *chosen = s->choices.len ? s->choices.data[0] : NULL;
-    d->decl = s;
-    for (int i = 1; i < s->choices.len; i++)
-        for (int k = 0; k < i; k++)
-            if (s->choices.data[i] == s->choices.data[k])
-                FLAT_ERROR(f, chain, s->choice_spans.len > i ? s->choice_spans.data[i] : s->span,
-                           "choice '%s' of option '%s' stands twice", s->choices.data[i], s->name);
-    if (set) {
-        chosen = NULL;
-        for (int i = 0; i < s->choices.len; i++)
-            if (strcmp(s->choices.data[i], set->value) == 0)
-                chosen = s->choices.data[i];
-        if (!chosen) {
-            const char *near = suggest(set->value, (const char *const *)s->choices.data, s->choices.len);
-            FLAT_ERROR(f, NULL, no_span, near ? "--set %s=%s: option '%s' has no such choice; did you mean '%s'?"
-                       : "--set %s=%s: option '%s' has no such choice", set->name, set->value, s->name, near);
-            FLAT_NOTE(f, s->name_span, "option '%s' is declared here", s->name);
-        }
-    }
-    if (!chosen && s->choices.len)
-        chosen = s->choices.data[0];
-    d->failed = !chosen;
-    d->value = (Constant){ .is_name = true, .name = chosen };
-    if (declare(f, scope, d, chain) && chosen) {
-        Setting in_force = { s->name, chosen, true };
-        vec_push(f->c->arena, &f->m->options, in_force);
-    }
-}
 
 /* ---- `when` ---- */
 
 typedef Vec(const Stmt *) Live;
 
-static bool only_in_a_cell(Flat *f, const Scope *scope, const Stmt *s, const char *what, const CallSite *chain)
+static bool only_in_a_cell(Flat *f, const Scope *scope, const Stmt *s, const char *what,
+                           const CallSite *chain)
 {
     if (scope == f->scope)
         return true;
@@ -301,8 +23,8 @@ static bool only_in_a_cell(Flat *f, const Scope *scope, const Stmt *s, const cha
     return false;
 }
 
-/* The statements that are left, in order; dims, constants and options are declared on the way, so that conditions
- * further down can use them. */
+/* The statements that are left, in order; dims, constants and options are declared on the way, so that
+ * conditions further down can use them. */
 static void flatten(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, Live *live)
 {
     for (int i = 0; i < body->len; i++) {
@@ -328,188 +50,14 @@ static void flatten(Flat *f, const StmtVec *body, Scope *scope, const CallSite *
     }
 }
 
-/* ---- data ---- */
-
-static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
-{
-    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32" };
-    static const char *const later[] = { "c64", "c128", "e4m3", "e5m2", "fp8", "i64", "bool" };
-    for (int i = 0; i < 5; i++)
-        if (strcmp(s->text, names[i]) == 0) {
-            *out = (Dtype)i;
-            if (i == DT_I32)
-                FLAT_ERROR(f, NULL, s->text_span, "integer tensors are not supported yet");
-            return i != DT_I32;
-        }
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (strcmp(s->text, later[i]) == 0) {
-            FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
-            return false;
-        }
-    const char *near = suggest(s->text, names, 4);
-    FLAT_ERROR(f, NULL, s->text_span, near ? "unknown type '%s'; did you mean '%s'?"
-               : "unknown type '%s'; the types are f32, bf16, f16 and f64", s->text, near);
-    return false;
-}
-
-static void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain)
-{
-    double elements = 1;
-    if (s->axes.len > MAX_AXES_OF_VALUE) {
-        FLAT_ERROR(f, chain, s->span, "'%s' has %d axes; at most %d are possible", s->name, s->axes.len, MAX_AXES_OF_VALUE);
-        d->failed = true;
-        return;
-    }
-    d->rank = s->axes.len;
-    d->declared = true;
-    const Poly **axes = arena_alloc(f->c->arena, sizeof *axes * (size_t)(d->rank + 1));
-    Span *spans = arena_alloc(f->c->arena, sizeof *spans * (size_t)(d->rank + 1));
-    for (int i = 0; i < d->rank; i++) {
-        spans[i] = s->axes.data[i]->span;
-        axes[i] = fold_extent(f, s->axes.data[i], scope, chain);
-        if (!axes[i]) {
-            d->failed = true;
-            continue;
-        }
-        d->failed |= !require_positive(f, axes[i], spans[i], chain);
-        elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
-    }
-    if (elements > MAX_ELEMENTS) {
-        FLAT_ERROR(f, chain, s->span, "'%s' has more than 2^48 elements", s->name);
-        d->failed = true;
-    }
-    d->axes = axes;
-    d->axis_spans = spans;
-}
-
-typedef struct Initialiser { const char *name; int min, max; double defaults[2]; } Initialiser;
-static const Initialiser initialisers[] = {
-    { "xavier", 0, 0, { 0, 0 } }, { "const", 1, 1, { 0, 0 } }, { "normal", 0, 2, { 0, 1 } },
-    { "uniform", 1, 2, { 0, 0 } }, { "zeros", 0, 0, { 0, 0 } }, { "ones", 0, 0, { 0, 0 } },
-    { "orthogonal", 0, 0, { 0, 0 } }, { "eye", 0, 0, { 0, 0 } },
-};
-
-/* `~ normal(0.02)` is mean 0 and that deviation; `~ uniform(a)` is from -a to a. */
-static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, const Scope *scope, Tensor *t)
-{
-    const Expr *e = s->init;
-    Constant v[2];
-    memcpy(t->init_arg, in->defaults, sizeof t->init_arg);
-    if (e->args.len < in->min || e->args.len > in->max) {
-        const char *count = in->max == 0 ? "no numbers" : in->min < in->max ? intern_f(f->c, "%d to %d numbers", in->min, in->max)
-                          : intern_f(f->c, "%d number%s", in->max, in->max == 1 ? "" : "s");
-        FLAT_ERROR(f, NULL, e->span, "initialiser '%s' takes %s, but %d %s given", in->name, count, e->args.len,
-                   e->args.len == 1 ? "is" : "are");
-        return;
-    }
-    for (int i = 0; i < e->args.len; i++)
-        if (!fold_constant(f, e->args.data[i], scope, NULL, &v[i]))
-            return;
-    if (e->args.len == 2 || (e->args.len == 1 && strcmp(in->name, "const") == 0))
-        for (int i = 0; i < e->args.len; i++)
-            t->init_arg[i] = v[i].num;
-    else if (e->args.len == 1) {
-        t->init_arg[0] = strcmp(in->name, "uniform") == 0 ? -v[0].num : 0;
-        t->init_arg[1] = v[0].num;
-    }
-    if (strcmp(in->name, "uniform") == 0 && t->init_arg[0] > t->init_arg[1])
-        FLAT_ERROR(f, NULL, e->span, "the range of 'uniform' is empty: %g is above %g", t->init_arg[0], t->init_arg[1]);
-}
-
-static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t)
-{
-    const char *names[sizeof initialisers / sizeof *initialisers];
-    int n = (int)(sizeof initialisers / sizeof *initialisers);
-    if (s->init->kind != X_REF && s->init->kind != X_CALL) {
-        if (s->init->kind != X_ERROR)
-            FLAT_ERROR(f, NULL, s->init->span, "an initialiser is needed after '~', such as 'xavier' or 'const(1.0)'");
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        names[i] = initialisers[i].name;
-        if (strcmp(s->init->name, names[i]) == 0) {
-            t->init = names[i];
-            initialiser_args(f, s, &initialisers[i], scope, t);
-            bool matrix = strcmp(names[i], "orthogonal") == 0 || strcmp(names[i], "eye") == 0;
-            if (matrix && s->axes.len < 2)
-                FLAT_ERROR(f, NULL, s->init->span, "initialiser '%s' needs at least 2 axes, but '%s' has %d", names[i],
-                           s->name, s->axes.len);
-            return;
-        }
-    }
-    const char *near = suggest(s->init->name, names, n);
-    FLAT_ERROR(f, NULL, s->init->span, near ? "unknown initialiser '%s'; did you mean '%s'?"
-               : "unknown initialiser '%s'; see cellc ops", s->init->name, near);
-}
-
-static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, SymbolVec *out)
-{
-    Symbol *n = new_symbol(f, kind, of->name, of->span, of->owner);
-    n->decl = of->decl;
-    n->chain = of->chain;
-    n->rank = of->rank;
-    n->axes = of->axes;
-    n->axis_spans = of->axis_spans;
-    n->declared = true;
-    n->failed = of->failed;
-    n->used = true;
-    n->tensor = of->tensor;
-    vec_push(f->c->arena, out, n);
-    return n;
-}
-
-static void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *body, Scope *scope, const CallSite *chain)
-{
-    Equation *e = arena_alloc(f->c->arena, sizeof *e);
-    e->target = target;
-    e->stmt = s;
-    e->body = body;
-    e->scope = scope;
-    e->chain = chain;
-    f->nodes++;
-    vec_push(f->c->arena, &target->equations, e);
-}
-
-static void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
-{
-    static const TensorKind kinds[] = { T_INPUT, T_PARAM, T_STATE, T_OUTPUT };
-    SymbolKind kind = data_kind(s->kind);
-    Symbol *d = new_symbol(f, kind, s->name, s->name_span, NULL);
-    Tensor t = { .name = s->name, .kind = kinds[kind - SYM_INPUT], .of = -1, .no_grad = s->is_const,
-                 .dtype = f->c->dtype, .span = s->name_span };
-    d->decl = s;
-    declare_axes(f, d, s, scope, NULL);
-    if (s->text && !parse_type(f, s, &t.dtype))
-        d->failed = true;
-    if (kind == SYM_STATE)
-        t.dtype = f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
-    if (s->kind == S_PARAM && s->init)
-        read_initialiser(f, s, scope, &t);
-    t.rank = d->rank;
-    t.axes = (const Poly **)(uintptr_t)d->axes;
-    if (!declare(f, scope, d, NULL))
-        return;
-    d->tensor = module_tensor(f->m, t);
-    if (kind == SYM_STATE) {
-        d->next = derived_symbol(f, SYM_NEXT, d, out);
-        if (s->init) {
-            d->init = derived_symbol(f, SYM_INIT, d, out);
-            add_equation(f, d->init, s, s->init, scope, NULL);
-        }
-    }
-    if (kind == SYM_OUTPUT)
-        d->used = true;
-    vec_push(f->c->arena, out, d);
-}
-
 /* ---- functions ---- */
 
 static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
 {
     FnDef *old = map_get(&f->fns, s->name), *def;
     int op = op_find(s->name);
-    bool builtin = (op >= 0 && op_table[op].in_language) || strcmp(s->name, "div") == 0 || strcmp(s->name, "mod") == 0 ||
-                   strcmp(s->name, "grad") == 0 || strcmp(s->name, "ste") == 0;
+    bool builtin = (op >= 0 && op_table[op].in_language) || strcmp(s->name, "div") == 0 ||
+                   strcmp(s->name, "mod") == 0 || strcmp(s->name, "grad") == 0 || strcmp(s->name, "ste") == 0;
     if (s->is_const) {
         FLAT_ERROR(f, NULL, s->span, "'adjoint fn' is not supported yet");
         return;
@@ -536,10 +84,17 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
 
 /* ---- equations ---- */
 
-/* 'x', but x' as it is: a prime in quotes is hard to read. */
-const char *quoted_name(Flat *f, const char *name, bool primed)
+void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *body, Scope *scope,
+                  const CallSite *chain)
 {
-    return intern_f(f->c, primed ? "%s'" : "'%s'", name);
+    Equation *e = arena_alloc(f->c->arena, sizeof *e);
+    e->target = target;
+    e->stmt = s;
+    e->body = body;
+    e->scope = scope;
+    e->chain = chain;
+    f->nodes++;
+    vec_push(f->c->arena, &target->equations, e);
 }
 
 static bool target_is_wrong(Flat *f, const Stmt *s, const Symbol *t, const CallSite *chain)
@@ -577,10 +132,12 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
 {
     Symbol *t = map_get(&scope->names, s->name), *outer;
     if (is_reserved(f, s->name)) {
-        FLAT_ERROR(f, chain, s->name_span, "'%s' is reserved: t is the number of the step, T the number of steps", s->name);
+        FLAT_ERROR(f, chain, s->name_span,
+                   "'%s' is reserved: t is the number of the step, T the number of steps", s->name);
         return;
     }
-    if (!t && scope->outer && scope->owner == scope->outer->owner && (outer = scope_find(scope->outer, s->name))) {
+    if (!t && scope->outer && scope->owner == scope->outer->owner &&
+        (outer = scope_find(scope->outer, s->name))) {
         FLAT_ERROR(f, chain, s->name_span, "'%s' is already the name of %s outside this repeat", s->name,
                    kind_name(outer->kind));
         FLAT_NOTE(f, outer->span, "'%s' is declared here", s->name);
@@ -590,8 +147,9 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
         return;
     if (!t && s->primed) {
         const char *near = suggest_value(f, scope, s->name);
-        FLAT_ERROR(f, chain, s->name_span, near ? "there is no state '%s'; did you mean '%s'?" : "there is no state '%s'",
-                   s->name, near);
+        FLAT_ERROR(f, chain, s->name_span,
+                   near ? "there is no state '%s'; did you mean '%s'?" : "there is no state '%s'", s->name,
+                   near);
         return;
     }
     if (t && target_is_wrong(f, s, t, chain))
@@ -616,10 +174,14 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
 
 /* ---- repeat ---- */
 
-typedef struct Carry { const Stmt *decl; Symbol *now; } Carry;
+typedef struct Carry {
+    const Stmt *decl;
+    Symbol *now;
+} Carry;
 typedef Vec(Carry) Carries;
 
-static Symbol *carry_symbol(Flat *f, const Stmt *s, const Symbol *like, Scope *scope, const CallSite *chain, SymbolVec *out)
+static Symbol *carry_symbol(Flat *f, const Stmt *s, const Symbol *like, Scope *scope, const CallSite *chain,
+                            SymbolVec *out)
 {
     Symbol *d = new_symbol(f, SYM_DEF, s->name, s->name_span, scope->owner);
     d->decl = s;
@@ -654,7 +216,8 @@ static void carries_in_when(Flat *f, const StmtVec *body, bool in_when, const Ca
     }
 }
 
-static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, Carries *carries, SymbolVec *out)
+static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, Carries *carries,
+                          SymbolVec *out)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
@@ -677,14 +240,15 @@ static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const Call
         if (s->init)
             add_equation(f, c.now, s, s->init, scope, chain);
         else
-            FLAT_ERROR(f, chain, s->span, "carry '%s' needs an initial value: carry %s[...] = ...;", s->name, s->name);
+            FLAT_ERROR(f, chain, s->span, "carry '%s' needs an initial value: carry %s[...] = ...;", s->name,
+                       s->name);
         c.now->failed |= !s->init;
         vec_push(f->c->arena, carries, c);
     }
 }
 
-static void one_iteration(Flat *f, const Stmt *s, Scope *outer, int64_t n, const CallSite *chain, Carries *carries,
-                          SymbolVec *out)
+static void one_iteration(Flat *f, const Stmt *s, Scope *outer, int64_t n, const CallSite *chain,
+                          Carries *carries, SymbolVec *out)
 {
     Scope *scope = arena_alloc(f->c->arena, sizeof *scope);
     const Binder *b = &s->lhs.data[0];
@@ -705,8 +269,10 @@ static void one_iteration(Flat *f, const Stmt *s, Scope *outer, int64_t n, const
         Symbol *next = c->now->next;
         if (!next->equations.len && !next->failed) {
             if (n == 0)
-                FLAT_ERROR(f, chain, c->decl->name_span, "carry '%s' gets no next value: write %s'[...] = ...; in the "
-                           "repeat", c->decl->name, c->decl->name);
+                FLAT_ERROR(f, chain, c->decl->name_span,
+                           "carry '%s' gets no next value: write %s'[...] = ...; in the "
+                           "repeat",
+                           c->decl->name, c->decl->name);
             next->failed = true;
         }
         c->now = next;
@@ -724,8 +290,8 @@ static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, 
     const Binder *b = &s->lhs.data[0];
     Symbol *clash = scope_find(scope, b->name);
     if (is_reserved(f, b->name) || clash) {
-        FLAT_ERROR(f, chain, b->span, "'%s' cannot be the index of a repeat: it is already the name of %s", b->name,
-                   clash ? kind_name(clash->kind) : "the step or of the number of steps");
+        FLAT_ERROR(f, chain, b->span, "'%s' cannot be the index of a repeat: it is already the name of %s",
+                   b->name, clash ? kind_name(clash->kind) : "the step or of the number of steps");
         if (clash)
             FLAT_NOTE(f, clash->span, "'%s' is declared here", b->name);
         return;
@@ -733,7 +299,8 @@ static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, 
     if (!fold_integer(f, b->range, scope, chain, "the number of iterations", &steps))
         return;
     if (steps < 0 || steps > MAX_STEPS) {
-        FLAT_ERROR(f, chain, b->range->span, "a repeat makes from 0 to %d iterations, not %lld", MAX_STEPS, (long long)steps);
+        FLAT_ERROR(f, chain, b->range->span, "a repeat makes from 0 to %d iterations, not %lld", MAX_STEPS,
+                   (long long)steps);
         return;
     }
     f->lost = lost;
@@ -749,12 +316,15 @@ static void unroll(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, 
 static void check_places(Flat *f, const Stmt *s, const Scope *scope, const CallSite *chain)
 {
     if (s->kind == S_FN && scope != f->scope)
-        FLAT_ERROR(f, chain, s->name_span, "a fn cannot stand in a %s: put it into the cell", scope->owner ? "fn" : "repeat");
+        FLAT_ERROR(f, chain, s->name_span, "a fn cannot stand in a %s: put it into the cell",
+                   scope->owner ? "fn" : "repeat");
     else if (s->kind == S_CELL || s->kind == S_IMPORT)
-        FLAT_ERROR(f, chain, s->span, "%s cannot stand in a cell", s->kind == S_CELL ? "a cell" : "an import");
+        FLAT_ERROR(f, chain, s->span, "%s cannot stand in a cell",
+                   s->kind == S_CELL ? "a cell" : "an import");
     else if (s->kind == S_RESET)
         FLAT_ERROR(f, chain, s->span, "'reset' is not supported yet");
-    else if (s->kind == S_CARRY && (scope == f->scope || (scope->owner && scope->outer && scope->outer->owner != scope->owner)))
+    else if (s->kind == S_CARRY &&
+             (scope == f->scope || (scope->owner && scope->outer && scope->outer->owner != scope->owner)))
         FLAT_ERROR(f, chain, s->span, "a carry belongs into a repeat");
 }
 
@@ -805,12 +375,14 @@ static void top_level(Flat *f, const Ast *ast, bool imported);
 static void import(Flat *f, const Stmt *s, int from)
 {
     if (!s->text || !*s->text || s->text[0] == '/') {
-        FLAT_ERROR(f, NULL, s->span, "an import names a file beside this one or of the library, such as \"std.cell\"");
+        FLAT_ERROR(f, NULL, s->span,
+                   "an import names a file beside this one or of the library, such as \"std.cell\"");
         return;
     }
     const char *path = import_path(f, from, s->text);
     if (!path) {
-        FLAT_ERROR(f, NULL, s->text_span, "cannot find \"%s\", neither beside this file nor in the library of cellc", s->text);
+        FLAT_ERROR(f, NULL, s->text_span,
+                   "cannot find \"%s\", neither beside this file nor in the library of cellc", s->text);
         return;
     }
     const Stmt *before = map_get(&f->files, intern(f->c, path));
@@ -859,7 +431,8 @@ static void names_of(Flat *f, const StmtVec *body, bool dims, Names *names)
     }
 }
 
-/* A setting for something in a branch that is not taken is fine; one that the cell knows nothing of is a mistake. */
+/* A setting for something in a branch that is not taken is fine; one that the cell knows nothing of is a
+ * mistake. */
 static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
 {
     Names names = { 0 };
@@ -872,9 +445,10 @@ static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
         if (known)
             continue;
         const char *near = suggest(settings[i].name, names.data, names.len);
-        FLAT_ERROR(f, NULL, no_span, near ? "%s %s=%s: cell '%s' has no %s '%s'; did you mean '%s'?"
-                   : "%s %s=%s: cell '%s' has no %s '%s'", flag, settings[i].name, settings[i].value, f->cell->name, what,
-                   settings[i].name, near);
+        FLAT_ERROR(f, NULL, no_span,
+                   near ? "%s %s=%s: cell '%s' has no %s '%s'; did you mean '%s'?"
+                        : "%s %s=%s: cell '%s' has no %s '%s'",
+                   flag, settings[i].name, settings[i].value, f->cell->name, what, settings[i].name, near);
     }
 }
 
@@ -915,8 +489,8 @@ static void missing_values(Flat *f)
         if (s->kind == SYM_OUTPUT)
             FLAT_ERROR(f, NULL, s->span, "output '%s' gets no value", s->name);
         else if (s->kind == SYM_NEXT)
-            FLAT_ERROR(f, NULL, s->span, "state '%s' gets no next value: write %s'%s = ...;", s->name, s->name,
-                       s->rank ? "[...]" : "");
+            FLAT_ERROR(f, NULL, s->span, "state '%s' gets no next value: write %s'%s = ...;", s->name,
+                       s->name, s->rank ? "[...]" : "");
     }
 }
 
@@ -925,8 +499,11 @@ static void warn_unused(Flat *f)
     for (int i = 0; i < f->symbols.len && !f->c->errors; i++) {
         const Symbol *s = f->symbols.data[i];
         if (!s->used && !s->owner && (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_DEF))
-            diag(f->c, DIAG_WARNING, s->span, "%s '%s' is never used", s->kind == SYM_INPUT ? "input"
-                 : s->kind == SYM_PARAM ? "param" : "definition", s->name);
+            diag(f->c, DIAG_WARNING, s->span, "%s '%s' is never used",
+                 s->kind == SYM_INPUT   ? "input"
+                 : s->kind == SYM_PARAM ? "param"
+                                        : "definition",
+                 s->name);
     }
 }
 

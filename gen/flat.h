@@ -1,16 +1,17 @@
-/* flat.h: what expand.c, bind.c, resolve.c and lower.c share: the flat cell. Nothing in it is conditional: options are
- * chosen, `repeat` is unrolled, every call of a `fn` has its own copy of the body. Names are bound to Symbols and
- * indices; resolve adds extents, types and index maps; lower turns it into IR. All of it lives in the arena. */
+/* flat.h: what expand.c, bind.c, resolve.c and lower.c share: the flat cell. Nothing in it is conditional:
+ * options are chosen, `repeat` is unrolled, every call of a `fn` has its own copy of the body. Names are
+ * bound to Symbols and indices; resolve adds extents, types and index maps; lower turns it into IR. All of it
+ * lives in the arena. */
 #ifndef CELLC_FLAT_H
 #define CELLC_FLAT_H
 
 #include "cellc.h"
 
 enum {
-    MAX_AXES_OF_VALUE = 8,        /* axes of a tensor or definition; also what one reduction may bind */
-    MAX_FLAT_NODES = 200000,      /* expression nodes after expansion */
-    MAX_LEVELS = 4000,            /* nesting of operations, through calls */
-    MAX_CALL_DEPTH = 64           /* fn calls inside fn calls */
+    MAX_AXES_OF_VALUE = 8,   /* axes of a tensor or definition; also what one reduction may bind */
+    MAX_FLAT_NODES = 200000, /* expression nodes after expansion */
+    MAX_LEVELS = 4000,       /* nesting of operations, through calls */
+    MAX_CALL_DEPTH = 64      /* fn calls inside fn calls */
 };
 
 typedef struct Symbol Symbol;
@@ -23,52 +24,61 @@ typedef Vec(Symbol *) SymbolVec;
 typedef Vec(Equation *) EquationVec;
 
 typedef enum {
-    SYM_DIM, SYM_CONST, SYM_OPTION,
-    SYM_NUMBER,                   /* the index of an unrolled repeat: a number */
-    SYM_INPUT, SYM_PARAM, SYM_STATE, SYM_OUTPUT,
-    SYM_DEF,                      /* a definition; a carry of a repeat at one iteration; the result of a fn */
-    SYM_NEXT,                     /* the next value of a state */
-    SYM_INIT,                     /* the initial value of a state */
-    SYM_ARRAY_ARG,                /* parameter of a fn, bound to an array or a slice of one */
-    SYM_SCALAR_ARG                /* parameter of a fn, bound to an expression */
+    SYM_DIM,
+    SYM_CONST,
+    SYM_OPTION,
+    SYM_NUMBER, /* the index of an unrolled repeat: a number */
+    SYM_INPUT,
+    SYM_PARAM,
+    SYM_STATE,
+    SYM_OUTPUT,
+    SYM_DEF,       /* a definition; a carry of a repeat at one iteration; the result of a fn */
+    SYM_NEXT,      /* the next value of a state */
+    SYM_INIT,      /* the initial value of a state */
+    SYM_ARRAY_ARG, /* parameter of a fn, bound to an array or a slice of one */
+    SYM_SCALAR_ARG /* parameter of a fn, bound to an expression */
 } SymbolKind;
 
 /* A constant of the language: a number, or the name of an option's choice. */
-typedef struct Constant { bool is_name, is_int; double num; const char *name; } Constant;
+typedef struct Constant {
+    bool is_name, is_int;
+    double num;
+    const char *name;
+} Constant;
 
 struct Symbol {
     SymbolKind kind;
-    const char *name;             /* as the user writes it, without the prime */
-    const char *ir_name;          /* unique among the values of the module */
-    Span span;                    /* the name where it is declared or first defined */
+    const char *name;    /* as the user writes it, without the prime */
+    const char *ir_name; /* unique among the values of the module */
+    Span span;           /* the name where it is declared or first defined */
     const CallSite *chain;
     const Stmt *decl;
-    Instance *owner;              /* the call it is local to, or NULL */
+    Instance *owner; /* the call it is local to, or NULL */
     bool used, failed;
-    Constant value;               /* CONST, OPTION, NUMBER */
-    const Poly *size;             /* DIM */
-    int rank;                     /* -1: not known before resolve (array arguments) */
-    const Poly **axes;            /* NULL until known */
-    const Span *axis_spans;       /* where each extent comes from */
-    bool declared;                /* its shape is declared: input, param, state, output, carry */
-    EquationVec equations;        /* DEF, NEXT, INIT, OUTPUT: one, or pieces with constant indices */
-    Symbol *next;                 /* STATE and carries: what the primed name means; NULL otherwise */
-    Symbol *init;                 /* STATE */
+    Constant value;         /* CONST, OPTION, NUMBER */
+    const Poly *size;       /* DIM */
+    int rank;               /* -1: not known before resolve (array arguments) */
+    const Poly **axes;      /* NULL until known */
+    const Span *axis_spans; /* where each extent comes from */
+    bool declared;          /* its shape is declared: input, param, state, output, carry */
+    EquationVec equations;  /* DEF, NEXT, INIT, OUTPUT: one, or pieces with constant indices */
+    Symbol *next;           /* STATE and carries: what the primed name means; NULL otherwise */
+    Symbol *init;           /* STATE */
     TensorId tensor;
     NodeType type;
     /* ARRAY_ARG: the array it names. A NULL in `fixed` is an open axis; fixed NULL: all axes are open. */
     Symbol *base;
-    Instance *via;                /* the call that makes base, to be walked first; or NULL */
+    Instance *via; /* the call that makes base, to be walked first; or NULL */
     FExpr **fixed;
     int nfixed;
-    const IxExpr **fixed_ix;      /* by resolve */
-    FExpr *scalar;                /* SCALAR_ARG */
+    const IxExpr **fixed_ix; /* by resolve */
+    FExpr *scalar;           /* SCALAR_ARG */
     /* order of evaluation */
-    int mark;                     /* 0 not seen, 1 on the way, 2 done */
+    int mark; /* 0 not seen, 1 on the way, 2 done */
     /* lower */
     bool needed;
     NodeId node;
-    IndexId *ids;                 /* its own axes, then those of the call it belongs to */
+    IndexId *ids; /* its own axes, then those of the call it belongs to */
     int nids;
 };
 
@@ -76,61 +86,71 @@ struct Symbol {
 struct FIndex {
     const char *name;
     Span span;
-    const Poly *extent;           /* NULL until known */
-    Span from;                    /* what gave the extent */
+    const Poly *extent; /* NULL until known */
+    Span from;          /* what gave the extent */
     enum { FROM_NOTHING, FROM_STATED, FROM_DECLARED, FROM_USE, FROM_GUARDED_USE } how;
-    const FIndex *outer;          /* the enclosing index, through calls too */
-    IndexId id;                   /* -1 until resolve checks the equation */
+    const FIndex *outer; /* the enclosing index, through calls too */
+    IndexId id;          /* -1 until resolve checks the equation */
     bool failed;
 };
 
 typedef enum {
-    F_ERROR, F_NUM, F_SIZE, F_INDEX, F_STEP,
-    F_VALUE,                      /* sym[args] */
-    F_CALL,                       /* inst->result[args] */
-    F_MAP,                        /* op(args) */
-    F_IDIV, F_IMOD,               /* integer floor division and remainder */
-    F_REDUCE, F_SOFTMAX
+    F_ERROR,
+    F_NUM,
+    F_SIZE,
+    F_INDEX,
+    F_STEP,
+    F_VALUE, /* sym[args] */
+    F_CALL,  /* inst->result[args] */
+    F_MAP,   /* op(args) */
+    F_IDIV,
+    F_IMOD, /* integer floor division and remainder */
+    F_REDUCE,
+    F_SOFTMAX
 } FKind;
 
 struct FExpr {
     FKind kind;
     Span span, name_span;
     const CallSite *chain;
-    double num;                   /* NUM */
-    bool is_int;                  /* NUM: written as an integer */
-    const Poly *size;             /* SIZE */
-    FIndex *index;                /* INDEX */
-    Symbol *sym;                  /* VALUE, CALL: the result */
-    Instance *inst;               /* CALL */
-    bool brackets;                /* VALUE, CALL */
-    Op op;                        /* MAP */
-    const char *op_text;          /* MAP: as the user wrote it, for messages */
+    double num;          /* NUM */
+    bool is_int;         /* NUM: written as an integer */
+    const Poly *size;    /* SIZE */
+    FIndex *index;       /* INDEX */
+    Symbol *sym;         /* VALUE, CALL: the result */
+    Instance *inst;      /* CALL */
+    bool brackets;       /* VALUE, CALL */
+    Op op;               /* MAP */
+    const char *op_text; /* MAP: as the user wrote it, for messages */
     ReduceOp reduce;
     int nargs;
     FExpr **args;
     int nbound;
-    FIndex **bound;               /* REDUCE: its own; SOFTMAX: those in scope */
+    FIndex **bound; /* REDUCE: its own; SOFTMAX: those in scope */
     /* By resolve: */
     NodeType type;
-    const IxExpr *ix;             /* the value as an index expression, when it is one */
-    Symbol *source;               /* VALUE, CALL: what is read after following arguments: a tensor or a definition */
-    const IxExpr **map;           /* VALUE, CALL: one per axis of source */
+    const IxExpr *ix;   /* the value as an index expression, when it is one */
+    Symbol *source;     /* VALUE, CALL: what is read after following arguments: a tensor or a definition */
+    const IxExpr **map; /* VALUE, CALL: one per axis of source */
     int nmap;
-    bool guarded;                 /* stands in a branch of ?: */
+    bool guarded; /* stands in a branch of ?: */
 };
 
-typedef struct Dep { Symbol *sym; Span span; bool primed; } Dep;
+typedef struct Dep {
+    Symbol *sym;
+    Span span;
+    bool primed;
+} Dep;
 
 struct Equation {
     Symbol *target;
-    const Stmt *stmt;             /* S_EQ, S_FN; for an initial value the declaration */
+    const Stmt *stmt; /* S_EQ, S_FN; for an initial value the declaration */
     const Expr *body;
     Scope *scope;
     const CallSite *chain;
     int nlhs;
-    FIndex **lhs;                 /* NULL for a constant index */
-    int64_t *constant;            /* per axis, where lhs is NULL */
+    FIndex **lhs;      /* NULL for a constant index */
+    int64_t *constant; /* per axis, where lhs is NULL */
     FExpr *value;
     Vec(Dep) deps;
     bool failed;
@@ -139,76 +159,111 @@ struct Equation {
 /* One call of a fn: its own copy of the body. */
 struct Instance {
     const Stmt *fn;
-    const CallSite *site;         /* chain inside the body */
+    const CallSite *site; /* chain inside the body */
     Symbol **params;
     int nparams;
-    SymbolVec locals;             /* in order of evaluation after binding */
+    SymbolVec locals; /* in order of evaluation after binding */
     Symbol *result;
     bool walked;
     bool lowered;
 };
 
-typedef struct Bucket { const char *key; void *value; } Bucket;
-typedef struct NameMap { Bucket *slots; int cap, len; } NameMap;
+typedef struct Bucket {
+    const char *key;
+    void *value;
+} Bucket;
+typedef struct NameMap {
+    Bucket *slots;
+    int cap, len;
+} NameMap;
 void *map_get(const NameMap *m, const char *key);
 void map_put(Arena *a, NameMap *m, const char *key, void *value);
 
 /* Names of values; a fn's or a repeat's scope stands inside another. */
 struct Scope {
     Scope *outer;
-    NameMap names;                /* -> Symbol */
+    NameMap names; /* -> Symbol */
     Instance *owner;
 };
 
 /* A name that the cell's text declares or defines, and in which construct. */
-typedef struct Mention { const Stmt *stmt; StmtKind inside; } Mention;
+typedef struct Mention {
+    const Stmt *stmt;
+    StmtKind inside;
+} Mention;
 
-typedef struct FnDef { const Stmt *fn; Scope *scope; bool imported; } FnDef;
+typedef struct FnDef {
+    const Stmt *fn;
+    Scope *scope;
+    bool imported;
+} FnDef;
 
 struct Flat {
     Compiler *c;
     Module *m;
     const Stmt *cell;
-    Scope *globals;               /* what a fn outside the cell sees: nothing */
-    Scope *scope;                 /* the cell's names */
-    NameMap fns;                  /* -> FnDef */
+    Scope *globals; /* what a fn outside the cell sees: nothing */
+    Scope *scope;   /* the cell's names */
+    NameMap fns;    /* -> FnDef */
     Vec(const char *) fn_names;
-    NameMap files;                /* imported paths -> Stmt */
+    NameMap files; /* imported paths -> Stmt */
     NameMap ir_names;
-    SymbolVec symbols;            /* values of the cell itself, in order of declaration; after expand in order of evaluation */
+    SymbolVec
+        symbols; /* values of the cell itself, in order of declaration; after expand in order of evaluation */
     Vec(const Ast *) asts;
     int nodes;
     bool too_large;
-    NameMap index_ids;            /* "name" -> list of ids, see resolve */
-    NameMap mentions;             /* -> Mention: what the cell's text defines anywhere, also where it is dropped */
-    bool lost;                    /* a when or repeat could not be expanded: its names are missing for that reason */
+    NameMap index_ids; /* "name" -> list of ids, see resolve */
+    NameMap mentions;  /* -> Mention: what the cell's text defines anywhere, also where it is dropped */
+    bool lost;         /* a when or repeat could not be expanded: its names are missing for that reason */
 };
 
 /* diagnostics with the chain of calls; notes follow with diag() */
-#define FLAT_ERROR(f, chain, span, ...)                                                                                \
-    do {                                                                                                               \
-        diag((f)->c, DIAG_ERROR, (span), __VA_ARGS__);                                                                 \
-        if (chain)                                                                                                     \
-            diag_chain((f)->c, (chain));                                                                               \
+#define FLAT_ERROR(f, chain, span, ...)                                                                      \
+    do {                                                                                                     \
+        diag((f)->c, DIAG_ERROR, (span), __VA_ARGS__);                                                       \
+        if (chain)                                                                                           \
+            diag_chain((f)->c, (chain));                                                                     \
     } while (0)
 #define FLAT_NOTE(f, span, ...) diag((f)->c, DIAG_NOTE, (span), __VA_ARGS__)
 
-/* expand.c */
+/* names.c */
 Symbol *scope_find(const Scope *s, const char *name);
 Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instance *owner);
-const char *kind_name(SymbolKind k);              /* "an input" */
+const char *kind_name(SymbolKind k); /* "an input" */
 const char *quoted_name(Flat *f, const char *name, bool primed);
 const char *unique_ir_name(Flat *f, const char *base);
-/* Declares the statements of a body in scope and collects its equations; repeats are unrolled. New values go to *out. */
+/* Puts a name into a scope; false, with a diagnostic, when it is taken there. */
+bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain);
+bool is_reserved(Flat *f, const char *name); /* t, T */
+SymbolKind data_kind(StmtKind k);
+void find_mentions(Flat *f, const StmtVec *body, StmtKind inside);
+
+/* declare.c */
+extern const Span no_span;
+void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain);
+void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain);
+void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain);
+void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain);
+void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out);
+
+/* expand.c */
+void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *body, Scope *scope,
+                  const CallSite *chain);
+/* Declares the statements of a body in scope and collects its equations; repeats are unrolled. New values go
+ * to *out. */
 void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, SymbolVec *out);
 const char *suggest_value(Flat *f, const Scope *scope, const char *name);
-/* Reports a name that is not in scope, saying why if the cell's text tells; silent when an earlier error explains it. */
-void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name, const char *what);
+/* Reports a name that is not in scope, saying why if the cell's text tells; silent when an earlier error
+ * explains it. */
+void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name,
+                   const char *what);
 
 /* fold.c: values known while compiling. Errors are reported; false then. */
 bool fold_constant(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, Constant *out);
 bool fold_condition(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, bool *out);
-bool fold_integer(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, const char *what, int64_t *out);
+bool fold_integer(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, const char *what,
+                  int64_t *out);
 /* An extent: an integer polynomial in dims; NULL after an error. */
 const Poly *fold_extent(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain);
 

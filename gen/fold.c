@@ -1,6 +1,7 @@
-/* fold.c: what is known while compiling: constants, conditions of `when`, whole numbers and extents. An expression of the
- * AST and a scope come in; a Constant or a Poly goes out. Whatever is not a constant is diagnosed where it stands. Numbers
- * stay small enough that sums and products of extents never overflow 64 bits. */
+/* fold.c: what is known while compiling: constants, conditions of `when`, whole numbers and extents. An
+ * expression of the AST and a scope come in; a Constant or a Poly goes out. Whatever is not a constant is
+ * diagnosed where it stands. Numbers stay small enough that sums and products of extents never overflow 64
+ * bits. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 enum { MAX_TERMS = 64, MAX_DEGREE = 8 };
 #define MAX_EXTENT ((int64_t)1 << 28)
-#define MAX_EXACT 9007199254740992.0   /* 2^53: whole numbers that a double holds */
+#define MAX_EXACT 9007199254740992.0 /* 2^53: whole numbers that a double holds */
 
 static Constant number(double v, bool is_int)
 {
@@ -35,9 +36,9 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
     }
     s->used = true;
     switch (s->kind) {
-    case SYM_CONST: case SYM_NUMBER: case SYM_OPTION:
-        *out = s->value;
-        return !s->failed;
+    case SYM_CONST:
+    case SYM_NUMBER:
+    case SYM_OPTION: *out = s->value; return !s->failed;
     case SYM_DIM:
         if (s->failed)
             return false;
@@ -45,11 +46,13 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
             *out = number((double)s->size->value, true);
             return true;
         }
-        FLAT_ERROR(f, chain, e->span, "dim '%s' is only known at run time, but a constant is needed here", s->name);
+        FLAT_ERROR(f, chain, e->span, "dim '%s' is only known at run time, but a constant is needed here",
+                   s->name);
         FLAT_NOTE(f, s->span, "bind it with 'dim %s = 64;' or with --dim %s=64", s->name, s->name);
         return false;
     default:
-        FLAT_ERROR(f, chain, e->span, "'%s' is %s, but a constant is needed here", s->name, kind_name(s->kind));
+        FLAT_ERROR(f, chain, e->span, "'%s' is %s, but a constant is needed here", s->name,
+                   kind_name(s->kind));
         FLAT_NOTE(f, s->span, "'%s' is declared here", s->name);
         return false;
     }
@@ -59,7 +62,8 @@ static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite
 static bool fold_choice(Flat *f, const Symbol *option, const Expr *e, const CallSite *chain, Constant *out)
 {
     if (!is_bare(e)) {
-        FLAT_ERROR(f, chain, e->span, "option '%s' can only be compared with one of its choices", option->name);
+        FLAT_ERROR(f, chain, e->span, "option '%s' can only be compared with one of its choices",
+                   option->name);
         return false;
     }
     for (int i = 0; i < option->decl->choices.len; i++)
@@ -67,9 +71,12 @@ static bool fold_choice(Flat *f, const Symbol *option, const Expr *e, const Call
             *out = (Constant){ .is_name = true, .name = e->name };
             return true;
         }
-    const char *near = suggest(e->name, (const char *const *)option->decl->choices.data, option->decl->choices.len);
-    FLAT_ERROR(f, chain, e->span, near ? "'%s' is not a choice of option '%s'; did you mean '%s'?"
-                                       : "'%s' is not a choice of option '%s'", e->name, option->name, near);
+    const char *near = suggest(e->name, (const char *const *)option->decl->choices.data,
+                               option->decl->choices.len);
+    FLAT_ERROR(f, chain, e->span,
+               near ? "'%s' is not a choice of option '%s'; did you mean '%s'?"
+                    : "'%s' is not a choice of option '%s'",
+               e->name, option->name, near);
     FLAT_NOTE(f, option->span, "option '%s' is declared here", option->name);
     return false;
 }
@@ -84,7 +91,8 @@ static bool fold_compare(Flat *f, const Expr *e, const Scope *scope, const CallS
             ((Symbol *)(uintptr_t)l)->used = true;
         if (r)
             ((Symbol *)(uintptr_t)r)->used = true;
-        ok = l ? (a = l->value, fold_choice(f, l, e->b, chain, &b)) : (b = r->value, fold_choice(f, r, e->a, chain, &a));
+        ok = l ? (a = l->value, fold_choice(f, l, e->b, chain, &b))
+               : (b = r->value, fold_choice(f, r, e->a, chain, &a));
         if (ok)
             *out = number((a.name == b.name) == (e->op == O_EQ), true);
         return ok;
@@ -96,8 +104,12 @@ static bool fold_compare(Flat *f, const Expr *e, const Scope *scope, const CallS
         return false;
     }
     double x = a.num, y = b.num;
-    bool v = e->op == O_LT ? x < y : e->op == O_LE ? x <= y : e->op == O_GT ? x > y
-           : e->op == O_GE ? x >= y : e->op == O_EQ ? x == y : x != y;
+    bool v = e->op == O_LT   ? x < y
+             : e->op == O_LE ? x <= y
+             : e->op == O_GT ? x > y
+             : e->op == O_GE ? x >= y
+             : e->op == O_EQ ? x == y
+                             : x != y;
     *out = number(v, true);
     return true;
 }
@@ -122,7 +134,8 @@ static bool fold_binary(Flat *f, const Expr *e, const Scope *scope, const CallSi
     case O_POW: *out = number(pow(x, y), whole && y >= 0); return true;
     case O_AND: *out = number(x != 0 && y != 0, true); return true;
     case O_OR: *out = number(x != 0 || y != 0, true); return true;
-    case O_DIV: case O_MOD:
+    case O_DIV:
+    case O_MOD:
         if (y == 0) {
             FLAT_ERROR(f, chain, e->span, "division by zero in a constant");
             return false;
@@ -132,8 +145,7 @@ static bool fold_binary(Flat *f, const Expr *e, const Scope *scope, const CallSi
         else
             *out = number(x - y * floor(x / y), whole);
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 
@@ -142,13 +154,16 @@ static bool fold_call(Flat *f, const Expr *e, const Scope *scope, const CallSite
     int op = op_find(e->name);
     double args[4] = { 0 };
     if (op < 0 || !op_table[op].in_language || !op_table[op].eval || e->brackets) {
-        FLAT_ERROR(f, chain, e->span, "'%s(...)' is not a constant: constants are made of numbers, bound dims and the "
-                   "functions of the language", e->name);
+        FLAT_ERROR(f, chain, e->span,
+                   "'%s(...)' is not a constant: constants are made of numbers, bound dims and the "
+                   "functions of the language",
+                   e->name);
         return false;
     }
     if (e->args.len != op_table[op].arity) {
-        FLAT_ERROR(f, chain, e->span, "'%s' takes %d argument%s, but %d %s given", e->name, op_table[op].arity,
-                   op_table[op].arity == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
+        FLAT_ERROR(f, chain, e->span, "'%s' takes %d argument%s, but %d %s given", e->name,
+                   op_table[op].arity, op_table[op].arity == 1 ? "" : "s", e->args.len,
+                   e->args.len == 1 ? "is" : "are");
         return false;
     }
     for (int i = 0; i < e->args.len; i++) {
@@ -186,7 +201,8 @@ bool fold_constant(Flat *f, const Expr *e, const Scope *scope, const CallSite *c
         break;
     default: break;
     }
-    FLAT_ERROR(f, chain, e->span, "a constant is needed here: numbers, constants, bound dims and functions of them");
+    FLAT_ERROR(f, chain, e->span,
+               "a constant is needed here: numbers, constants, bound dims and functions of them");
     return false;
 }
 
@@ -205,14 +221,15 @@ bool fold_condition(Flat *f, const Expr *e, const Scope *scope, const CallSite *
     return true;
 }
 
-bool fold_integer(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, const char *what, int64_t *out)
+bool fold_integer(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, const char *what,
+                  int64_t *out)
 {
     Constant v;
     if (!fold_constant(f, e, scope, chain, &v))
         return false;
     if (v.is_name || v.num != floor(v.num) || fabs(v.num) > (double)MAX_EXTENT) {
-        FLAT_ERROR(f, chain, e->span, fabs(v.num) > (double)MAX_EXTENT ? "%s is too large" : "%s must be a whole number",
-                   what);
+        FLAT_ERROR(f, chain, e->span,
+                   fabs(v.num) > (double)MAX_EXTENT ? "%s is too large" : "%s must be a whole number", what);
         return false;
     }
     *out = (int64_t)v.num;
@@ -224,7 +241,8 @@ bool poly_is_small(const Poly *p)
     if (p->nterms > MAX_TERMS)
         return false;
     for (int i = 0; i < p->nterms; i++)
-        if (p->terms[i].natoms > MAX_DEGREE || p->terms[i].coef > MAX_EXTENT || p->terms[i].coef < -MAX_EXTENT)
+        if (p->terms[i].natoms > MAX_DEGREE || p->terms[i].coef > MAX_EXTENT ||
+            p->terms[i].coef < -MAX_EXTENT)
             return false;
     return true;
 }
@@ -232,7 +250,8 @@ bool poly_is_small(const Poly *p)
 static const Poly *small(Flat *f, const Expr *e, const CallSite *chain, const Poly *p)
 {
     if (p && !poly_is_small(p)) {
-        FLAT_ERROR(f, chain, e->span, "this size is too large: its numbers go beyond %lld or it has too many terms",
+        FLAT_ERROR(f, chain, e->span,
+                   "this size is too large: its numbers go beyond %lld or it has too many terms",
                    (long long)MAX_EXTENT);
         return NULL;
     }
@@ -258,8 +277,9 @@ static const Poly *extent_name(Flat *f, const Expr *e, const Scope *scope, const
         FLAT_NOTE(f, s->span, "'%s' is declared here", s->name);
         return NULL;
     }
-    return small(f, e, chain, fabs(v.num) <= (double)MAX_EXTENT ? poly_const(f->m, (int64_t)v.num)
-                                                                 : poly_const(f->m, MAX_EXTENT + 1));
+    return small(f, e, chain,
+                 fabs(v.num) <= (double)MAX_EXTENT ? poly_const(f->m, (int64_t)v.num)
+                                                   : poly_const(f->m, MAX_EXTENT + 1));
 }
 
 static const Poly *extent_binary(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain)
@@ -276,8 +296,8 @@ static const Poly *extent_binary(Flat *f, const Expr *e, const Scope *scope, con
         if (!q && b->is_const && b->value == 0)
             FLAT_ERROR(f, chain, e->span, "division by zero in a size");
         else if (!q)
-            FLAT_ERROR(f, chain, e->span, "sizes divide exactly, but %lld / %lld leaves a remainder", (long long)a->value,
-                       (long long)b->value);
+            FLAT_ERROR(f, chain, e->span, "sizes divide exactly, but %lld / %lld leaves a remainder",
+                       (long long)a->value, (long long)b->value);
         return q;
     default:
         FLAT_ERROR(f, chain, e->span, "a size is made of dims, whole numbers, +, -, * and exact /");

@@ -1,7 +1,7 @@
-/* lower.c: flat cell -> IR. In comes a resolved Flat; out goes a Module whose nodes are made by the builders of ir.c: one
- * N_ARRAY per equation that a root needs, with the user's name, and the roots (outputs, next states, initial values) with
- * their axes in the order of the tensor's. Values under a condition are never made into arrays of their own, so that no
- * read leaves the condition it stands under. */
+/* lower.c: flat cell -> IR. In comes a resolved Flat; out goes a Module whose nodes are made by the builders
+ * of ir.c: one N_ARRAY per equation that a root needs, with the user's name, and the roots (outputs, next
+ * states, initial values) with their axes in the order of the tensor's. Values under a condition are never
+ * made into arrays of their own, so that no read leaves the condition it stands under. */
 #include <string.h>
 
 #include "bind.h"
@@ -103,11 +103,13 @@ static NodeId lower_reduction(Flat *f, FExpr *x)
         bound[i] = x->bound[i]->id;
         count = poly_mul(m, count, x->bound[i]->extent);
     }
-    NodeId v = node_reduce(m, x->reduce == R_MEAN ? R_SUM : x->reduce, lower_expr(f, x->args[0]), bound, x->nbound);
+    NodeId v = node_reduce(m, x->reduce == R_MEAN ? R_SUM : x->reduce, lower_expr(f, x->args[0]), bound,
+                           x->nbound);
     return x->reduce == R_MEAN ? node_map2(m, OP_DIV, v, lower_index(f, ix_const(m, count))) : v;
 }
 
-/* exp(s - max s) / sum of it; the maximum is a constant for the gradient, which is exact, since it cancels. */
+/* exp(s - max s) / sum of it; the maximum is a constant for the gradient, which is exact, since it cancels.
+ */
 static NodeId lower_softmax(Flat *f, FExpr *x)
 {
     Module *m = f->m;
@@ -129,7 +131,8 @@ static NodeId lower_expr(Flat *f, FExpr *x)
         return lower_index(f, x->ix);
     switch (x->kind) {
     case F_NUM: return node_const(m, x->num);
-    case F_VALUE: case F_CALL: return lower_read(f, x);
+    case F_VALUE:
+    case F_CALL: return lower_read(f, x);
     case F_REDUCE: return lower_reduction(f, x);
     case F_SOFTMAX: return lower_softmax(f, x);
     case F_MAP: {
@@ -138,8 +141,7 @@ static NodeId lower_expr(Flat *f, FExpr *x)
             args[i] = lower_expr(f, x->args[i]);
         return node_map(m, x->op, args, x->nargs);
     }
-    default:
-        bug(f->c, "lower", "an expression of kind %d is left", (int)x->kind);
+    default: bug(f->c, "lower", "an expression of kind %d is left", (int)x->kind);
     }
 }
 
@@ -153,7 +155,8 @@ static NodeId place_condition(Flat *f, const Equation *eq, const IndexId *ids)
     for (int i = 0; i < eq->nlhs; i++) {
         if (eq->lhs[i])
             continue;
-        NodeId here = node_map2(m, OP_EQ, node_index(m, ix_index(m, ids[i])), node_const(m, (double)eq->constant[i]));
+        NodeId here = node_map2(m, OP_EQ, node_index(m, ix_index(m, ids[i])),
+                                node_const(m, (double)eq->constant[i]));
         all = all < 0 ? here : node_map2(m, OP_AND, all, here);
     }
     return all;

@@ -1,0 +1,299 @@
+/* declare.c: declarations -> symbols and tensors. In come dims, constants, options and data as the text has
+ * them, with the settings of the command line; out go symbols in their scope and tensors in the module. Sizes
+ * are whole and at least 1, options have one of their choices, initialisers the numbers that they need. */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bind.h"
+
+#define MAX_ELEMENTS ((double)((int64_t)1 << 48))
+
+static Setting *find_setting(Setting *settings, int n, const char *name)
+{
+    Setting *found = NULL;
+    for (int i = 0; i < n; i++)
+        if (strcmp(settings[i].name, name) == 0) {
+            found = &settings[i];
+            found->used = true;
+        }
+    return found;
+}
+
+const Span no_span = { -1, 0, 0 };
+
+void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
+{
+    Symbol *d = new_symbol(f, SYM_DIM, s->name, s->name_span, NULL);
+    Setting *set = find_setting(f->c->dims.data, f->c->dims.len, s->name);
+    int64_t value = 0;
+    d->decl = s;
+    if (!declare(f, scope, d, chain))
+        return;
+    if (set) {
+        char *end;
+        value = strtoll(set->value, &end, 10);
+        if (*end || end == set->value || value < 1 || value > 1 << 28) {
+            FLAT_ERROR(f, NULL, no_span, "--dim %s=%s: a dim is a whole number from 1 to %d", set->name,
+                       set->value, 1 << 28);
+            d->failed = true;
+        }
+    } else if (s->value) {
+        d->failed = !fold_integer(f, s->value, scope, chain, "the size of a dim", &value);
+        if (!d->failed && value < 1) {
+            FLAT_ERROR(f, chain, s->value->span, "the size of dim '%s' is %lld, but a dim is at least 1",
+                       s->name, (long long)value);
+            d->failed = true;
+        }
+    }
+    if (value >= 1 && !d->failed) {
+        Setting bound = { s->name, intern_f(f->c, "%lld", (long long)value), true };
+        vec_push(f->c->arena, &f->m->bound, bound);
+        d->size = poly_const(f->m, value);
+        return;
+    }
+    if (f->m->dims.len == MAX_DIMS) {
+        FLAT_ERROR(f, chain, s->name_span, "more than %d dims without a size", MAX_DIMS);
+        d->failed = true;
+        return;
+    }
+    vec_push(f->c->arena, &f->m->dims, s->name);
+    d->size = poly_dim(f->m, f->m->dims.len - 1);
+}
+
+void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
+{
+    Symbol *d = new_symbol(f, SYM_CONST, s->name, s->name_span, NULL);
+    Setting *set = find_setting(f->c->sets.data, f->c->sets.len, s->name);
+    d->decl = s;
+    d->failed = !s->value || !fold_constant(f, s->value, scope, chain, &d->value);
+    if (!d->failed && d->value.is_name) {
+        FLAT_ERROR(f, chain, s->value->span, "constant '%s' must be a number", s->name);
+        d->failed = true;
+    }
+    if (set) {
+        char *end;
+        d->value = (Constant){ .num = strtod(set->value, &end) };
+        d->value.is_int = !strpbrk(set->value, ".eExXnN") && fabs(d->value.num) < 1e15;
+        if (*end || isnan(d->value.num) || end == set->value || isspace((unsigned char)set->value[0])) {
+            FLAT_ERROR(f, NULL, no_span, "--set %s=%s: constant '%s' needs a number", set->name, set->value,
+                       s->name);
+            FLAT_NOTE(f, s->name_span, "constant '%s' is declared here", s->name);
+            d->failed = true;
+        }
+    }
+    declare(f, scope, d, chain);
+}
+
+void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
+{
+    Symbol *d = new_symbol(f, SYM_OPTION, s->name, s->name_span, NULL);
+    Setting *set = find_setting(f->c->sets.data, f->c->sets.len, s->name);
+    const char *chosen = s->choices.len ? s->choices.data[0] : NULL;
+    d->decl = s;
+    for (int i = 1; i < s->choices.len; i++)
+        for (int k = 0; k < i; k++)
+            if (s->choices.data[i] == s->choices.data[k])
+                FLAT_ERROR(f, chain, s->choice_spans.len > i ? s->choice_spans.data[i] : s->span,
+                           "choice '%s' of option '%s' stands twice", s->choices.data[i], s->name);
+    if (set) {
+        chosen = NULL;
+        for (int i = 0; i < s->choices.len; i++)
+            if (strcmp(s->choices.data[i], set->value) == 0)
+                chosen = s->choices.data[i];
+        if (!chosen) {
+            const char *near = suggest(set->value, (const char *const *)s->choices.data, s->choices.len);
+            FLAT_ERROR(f, NULL, no_span,
+                       near ? "--set %s=%s: option '%s' has no such choice; did you mean '%s'?"
+                            : "--set %s=%s: option '%s' has no such choice",
+                       set->name, set->value, s->name, near);
+            FLAT_NOTE(f, s->name_span, "option '%s' is declared here", s->name);
+        }
+    }
+    if (!chosen && s->choices.len)
+        chosen = s->choices.data[0];
+    d->failed = !chosen;
+    d->value = (Constant){ .is_name = true, .name = chosen };
+    if (declare(f, scope, d, chain) && chosen) {
+        Setting in_force = { s->name, chosen, true };
+        vec_push(f->c->arena, &f->m->options, in_force);
+    }
+}
+
+static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
+{
+    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32" };
+    static const char *const later[] = { "c64", "c128", "e4m3", "e5m2", "fp8", "i64", "bool" };
+    for (int i = 0; i < 5; i++)
+        if (strcmp(s->text, names[i]) == 0) {
+            *out = (Dtype)i;
+            if (i == DT_I32)
+                FLAT_ERROR(f, NULL, s->text_span, "integer tensors are not supported yet");
+            return i != DT_I32;
+        }
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(s->text, later[i]) == 0) {
+            FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
+            return false;
+        }
+    const char *near = suggest(s->text, names, 4);
+    FLAT_ERROR(f, NULL, s->text_span,
+               near ? "unknown type '%s'; did you mean '%s'?"
+                    : "unknown type '%s'; the types are f32, bf16, f16 and f64",
+               s->text, near);
+    return false;
+}
+
+void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain)
+{
+    double elements = 1;
+    if (s->axes.len > MAX_AXES_OF_VALUE) {
+        FLAT_ERROR(f, chain, s->span, "'%s' has %d axes; at most %d are possible", s->name, s->axes.len,
+                   MAX_AXES_OF_VALUE);
+        d->failed = true;
+        return;
+    }
+    d->rank = s->axes.len;
+    d->declared = true;
+    const Poly **axes = arena_alloc(f->c->arena, sizeof *axes * (size_t)(d->rank + 1));
+    Span *spans = arena_alloc(f->c->arena, sizeof *spans * (size_t)(d->rank + 1));
+    for (int i = 0; i < d->rank; i++) {
+        spans[i] = s->axes.data[i]->span;
+        axes[i] = fold_extent(f, s->axes.data[i], scope, chain);
+        if (!axes[i]) {
+            d->failed = true;
+            continue;
+        }
+        d->failed |= !require_positive(f, axes[i], spans[i], chain);
+        elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
+    }
+    if (elements > MAX_ELEMENTS) {
+        FLAT_ERROR(f, chain, s->span, "'%s' has more than 2^48 elements", s->name);
+        d->failed = true;
+    }
+    d->axes = axes;
+    d->axis_spans = spans;
+}
+
+typedef struct Initialiser {
+    const char *name;
+    int min, max;
+    double defaults[2];
+} Initialiser;
+static const Initialiser initialisers[] = {
+    { "xavier", 0, 0, { 0, 0 } },     { "const", 1, 1, { 0, 0 } }, { "normal", 0, 2, { 0, 1 } },
+    { "uniform", 1, 2, { 0, 0 } },    { "zeros", 0, 0, { 0, 0 } }, { "ones", 0, 0, { 0, 0 } },
+    { "orthogonal", 0, 0, { 0, 0 } }, { "eye", 0, 0, { 0, 0 } },
+};
+
+/* `~ normal(0.02)` is mean 0 and that deviation; `~ uniform(a)` is from -a to a. */
+static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, const Scope *scope, Tensor *t)
+{
+    const Expr *e = s->init;
+    Constant v[2];
+    memcpy(t->init_arg, in->defaults, sizeof t->init_arg);
+    if (e->args.len < in->min || e->args.len > in->max) {
+        const char *count = in->max == 0 ? "no numbers"
+                            : in->min < in->max
+                                ? intern_f(f->c, "%d to %d numbers", in->min, in->max)
+                                : intern_f(f->c, "%d number%s", in->max, in->max == 1 ? "" : "s");
+        FLAT_ERROR(f, NULL, e->span, "initialiser '%s' takes %s, but %d %s given", in->name, count,
+                   e->args.len, e->args.len == 1 ? "is" : "are");
+        return;
+    }
+    for (int i = 0; i < e->args.len; i++)
+        if (!fold_constant(f, e->args.data[i], scope, NULL, &v[i]))
+            return;
+    if (e->args.len == 2 || (e->args.len == 1 && strcmp(in->name, "const") == 0))
+        for (int i = 0; i < e->args.len; i++)
+            t->init_arg[i] = v[i].num;
+    else if (e->args.len == 1) {
+        t->init_arg[0] = strcmp(in->name, "uniform") == 0 ? -v[0].num : 0;
+        t->init_arg[1] = v[0].num;
+    }
+    if (strcmp(in->name, "uniform") == 0 && t->init_arg[0] > t->init_arg[1])
+        FLAT_ERROR(f, NULL, e->span, "the range of 'uniform' is empty: %g is above %g", t->init_arg[0],
+                   t->init_arg[1]);
+}
+
+static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t)
+{
+    const char *names[sizeof initialisers / sizeof *initialisers];
+    int n = (int)(sizeof initialisers / sizeof *initialisers);
+    if (s->init->kind != X_REF && s->init->kind != X_CALL) {
+        if (s->init->kind != X_ERROR)
+            FLAT_ERROR(f, NULL, s->init->span,
+                       "an initialiser is needed after '~', such as 'xavier' or 'const(1.0)'");
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        names[i] = initialisers[i].name;
+        if (strcmp(s->init->name, names[i]) == 0) {
+            t->init = names[i];
+            initialiser_args(f, s, &initialisers[i], scope, t);
+            bool matrix = strcmp(names[i], "orthogonal") == 0 || strcmp(names[i], "eye") == 0;
+            if (matrix && s->axes.len < 2)
+                FLAT_ERROR(f, NULL, s->init->span, "initialiser '%s' needs at least 2 axes, but '%s' has %d",
+                           names[i], s->name, s->axes.len);
+            return;
+        }
+    }
+    const char *near = suggest(s->init->name, names, n);
+    FLAT_ERROR(f, NULL, s->init->span,
+               near ? "unknown initialiser '%s'; did you mean '%s'?"
+                    : "unknown initialiser '%s'; see cellc ops",
+               s->init->name, near);
+}
+
+static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, SymbolVec *out)
+{
+    Symbol *n = new_symbol(f, kind, of->name, of->span, of->owner);
+    n->decl = of->decl;
+    n->chain = of->chain;
+    n->rank = of->rank;
+    n->axes = of->axes;
+    n->axis_spans = of->axis_spans;
+    n->declared = true;
+    n->failed = of->failed;
+    n->used = true;
+    n->tensor = of->tensor;
+    vec_push(f->c->arena, out, n);
+    return n;
+}
+
+void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
+{
+    static const TensorKind kinds[] = { T_INPUT, T_PARAM, T_STATE, T_OUTPUT };
+    SymbolKind kind = data_kind(s->kind);
+    Symbol *d = new_symbol(f, kind, s->name, s->name_span, NULL);
+    Tensor t = { .name = s->name,
+                 .kind = kinds[kind - SYM_INPUT],
+                 .of = -1,
+                 .no_grad = s->is_const,
+                 .dtype = f->c->dtype,
+                 .span = s->name_span };
+    d->decl = s;
+    declare_axes(f, d, s, scope, NULL);
+    if (s->text && !parse_type(f, s, &t.dtype))
+        d->failed = true;
+    if (kind == SYM_STATE)
+        t.dtype = f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
+    if (s->kind == S_PARAM && s->init)
+        read_initialiser(f, s, scope, &t);
+    t.rank = d->rank;
+    t.axes = (const Poly **)(uintptr_t)d->axes;
+    if (!declare(f, scope, d, NULL))
+        return;
+    d->tensor = module_tensor(f->m, t);
+    if (kind == SYM_STATE) {
+        d->next = derived_symbol(f, SYM_NEXT, d, out);
+        if (s->init) {
+            d->init = derived_symbol(f, SYM_INIT, d, out);
+            add_equation(f, d->init, s, s->init, scope, NULL);
+        }
+    }
+    if (kind == SYM_OUTPUT)
+        d->used = true;
+    vec_push(f->c->arena, out, d);
+}

@@ -1,0 +1,183 @@
+/* names.c: names of values and where they are known. In come scopes as expand.c builds them; out go symbols,
+ * the text of messages about names, and for a name that is not in scope the reason, if the text of the cell
+ * tells it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "flat.h"
+
+static size_t slot_of(const char *key, int cap)
+{
+    return (size_t)(((uintptr_t)key >> 4) * 0x9e3779b97f4a7c15ull >> 20) & (size_t)(cap - 1);
+}
+
+void *map_get(const NameMap *m, const char *key)
+{
+    if (!m->cap)
+        return NULL;
+    for (size_t at = slot_of(key, m->cap); m->slots[at].key; at = (at + 1) & (size_t)(m->cap - 1))
+        if (m->slots[at].key == key)
+            return m->slots[at].value;
+    return NULL;
+}
+
+static void map_grow(Arena *a, NameMap *m)
+{
+    NameMap old = *m;
+    m->cap = old.cap ? 2 * old.cap : 16;
+    m->len = 0;
+    m->slots = arena_alloc(a, sizeof *m->slots * (size_t)m->cap);
+    for (int i = 0; i < old.cap; i++)
+        if (old.slots[i].key)
+            map_put(a, m, old.slots[i].key, old.slots[i].value);
+}
+
+void map_put(Arena *a, NameMap *m, const char *key, void *value)
+{
+    if (2 * (m->len + 1) > m->cap)
+        map_grow(a, m);
+    size_t at = slot_of(key, m->cap);
+    while (m->slots[at].key && m->slots[at].key != key)
+        at = (at + 1) & (size_t)(m->cap - 1);
+    m->len += !m->slots[at].key;
+    m->slots[at] = (Bucket){ key, value };
+}
+
+Symbol *scope_find(const Scope *s, const char *name)
+{
+    for (; s; s = s->outer) {
+        Symbol *found = map_get(&s->names, name);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+/* For the suggestion when a name is unknown. The order of the slots follows addresses, so ties are broken by
+ * name. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char *suggest_value(Flat *f, const Scope *scope, const char *name)
+{
+    Vec(const char *) names = { 0 };
+    for (const Scope *s = scope; s; s = s->outer)
+        for (int i = 0; i < s->names.cap && names.len < 2000; i++)
+            if (s->names.slots[i].key)
+                vec_push(f->c->arena, &names, s->names.slots[i].key);
+    if (names.len)
+        qsort(names.data, (size_t)names.len, sizeof *names.data, by_name);
+    return suggest(name, names.data, names.len);
+}
+
+SymbolKind data_kind(StmtKind k)
+{
+    return k == S_INPUT ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
+}
+
+void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name,
+                   const char *what)
+{
+    const Mention *m = map_get(&f->mentions, name);
+    const char *near = suggest_value(f, scope, name);
+    bool in_cell = false;
+    for (const Scope *s = scope; s; s = s->outer)
+        in_cell |= s == f->scope;
+    if (m && in_cell && f->lost)
+        return;
+    if (m && in_cell && m->inside == S_WHEN)
+        FLAT_ERROR(f, chain, span, "'%s' is only defined in a branch of a when that is not taken", name);
+    else if (m && in_cell && m->inside == S_REPEAT)
+        FLAT_ERROR(f, chain, span, "'%s' is local to the repeat that defines it", name);
+    else if (m && in_cell && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_OUTPUT)
+        FLAT_ERROR(f, chain, span, "'%s' is %s, but a constant is needed here", name,
+                   kind_name(data_kind(m->stmt->kind)));
+    else if (near)
+        FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
+    else
+        FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
+                   strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");
+    if (m && in_cell && (m->inside || m->stmt->kind != S_EQ))
+        FLAT_NOTE(f, m->stmt->name_span, "it is %s here", m->stmt->kind == S_EQ ? "defined" : "declared");
+}
+
+void find_mentions(Flat *f, const StmtVec *body, StmtKind inside)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        bool named = s->kind != S_FN && s->kind != S_WHEN && s->kind != S_REPEAT && s->name && !s->primed;
+        if (named && !map_get(&f->mentions, s->name)) {
+            Mention *m = arena_alloc(f->c->arena, sizeof *m);
+            *m = (Mention){ s, s->kind == S_CARRY ? 0 : inside };
+            map_put(f->c->arena, &f->mentions, s->name, m);
+        }
+        if (s->kind == S_WHEN || s->kind == S_REPEAT) {
+            find_mentions(f, &s->body, s->kind);
+            find_mentions(f, &s->other, s->kind);
+        }
+    }
+}
+
+const char *kind_name(SymbolKind k)
+{
+    switch (k) {
+    case SYM_DIM: return "a dim";
+    case SYM_CONST: return "a constant";
+    case SYM_OPTION: return "an option";
+    case SYM_NUMBER: return "the index of a repeat";
+    case SYM_INPUT: return "an input";
+    case SYM_PARAM: return "a param";
+    case SYM_STATE: return "a state";
+    case SYM_OUTPUT: return "an output";
+    case SYM_DEF: return "a definition";
+    case SYM_NEXT: return "the next value of a state";
+    case SYM_INIT: return "an initial value";
+    case SYM_ARRAY_ARG:
+    case SYM_SCALAR_ARG: return "a parameter of the function";
+    }
+    return "a name";
+}
+
+Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instance *owner)
+{
+    Symbol *s = arena_alloc(f->c->arena, sizeof *s);
+    s->kind = kind;
+    s->name = name;
+    s->span = span;
+    s->owner = owner;
+    s->tensor = -1;
+    s->node = -1;
+    return s;
+}
+
+bool is_reserved(Flat *f, const char *name)
+{
+    return name == intern(f->c, "t") || name == intern(f->c, "T");
+}
+
+/* Puts a name into a scope; false, with a diagnostic, when it is taken there. */
+bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain)
+{
+    Symbol *old = map_get(&scope->names, s->name);
+    if (is_reserved(f, s->name)) {
+        FLAT_ERROR(f, chain, s->span, "'%s' is reserved: t is the number of the step, T the number of steps",
+                   s->name);
+        return false;
+    }
+    if (old) {
+        FLAT_ERROR(f, chain, s->span, "'%s' is already the name of %s", s->name, kind_name(old->kind));
+        FLAT_NOTE(f, old->span, "'%s' is declared here", s->name);
+        old->failed = true;
+        return false;
+    }
+    map_put(f->c->arena, &scope->names, s->name, s);
+    return true;
+}
+
+/* 'x', but x' as it is: a prime in quotes is hard to read. */
+const char *quoted_name(Flat *f, const char *name, bool primed)
+{
+    return intern_f(f->c, primed ? "%s'" : "'%s'", name);
+}

@@ -1,0 +1,35 @@
+/* resolve.h: what ranges.c, prove.c and resolve.c share: the walk over the equations. */
+#ifndef CELLC_RESOLVE_H
+#define CELLC_RESOLVE_H
+
+#include "bind.h"
+
+enum { MAX_FACTS = 24, MAX_GUARD_INDICES = 64 };
+
+typedef struct Walk {
+    Flat *f;
+    Equation *eq;
+    const FIndex *guard[MAX_GUARD_INDICES]; /* inferring: indices that stand in a condition around */
+    int nguard;
+    const IxExpr *fact[MAX_FACTS]; /* checking: what is known to be >= 0 */
+    int nfacts;
+} Walk;
+
+#define WALK_ERROR(w, x, span, ...) FLAT_ERROR((w)->f, (x)->chain, (span), __VA_ARGS__)
+
+/* ranges.c: extents and shapes of the symbols and of all calls in them; `around` is the walk of a calling
+ * equation. */
+void infer_symbols(Flat *f, SymbolVec *symbols, Walk *around);
+
+/* prove.c */
+const char *poly_text(Flat *f, const Poly *p);
+const char *source_text(Flat *f, Span s);    /* what the user wrote there, or "..." */
+const char *shown(Flat *f, const Symbol *s); /* the name in quotes, or with its prime */
+const Poly *minus_one(Flat *f, const Poly *p);
+const Poly *negative(Flat *f, const Poly *p);
+/* 0 <= ix < the extent of that axis, under the walk's facts; a failure is diagnosed at `arg`. */
+void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Symbol *array, int axis);
+/* Adds what follows from a checked condition being true or false. */
+void assume(Walk *w, const FExpr *condition, bool truth);
+
+#endif
