@@ -7,7 +7,7 @@
 
 /* ---- text for messages ---- */
 
-const char *poly_text(Flat *f, const Poly *p)
+const char *poly_shown(Flat *f, const Poly *p)
 {
     Buf b = { .arena = f->c->arena };
     poly_print(f->m, p, &b);
@@ -55,7 +55,7 @@ bool require_positive(Flat *f, const Poly *extent, Span span, const CallSite *ch
     bool never = extent->is_const || poly_nonneg(negative(f, extent));
     if (never)
         FLAT_ERROR(f, chain, span, "the extent '%s' is %s, but an extent is at least 1", source_text(f, span),
-                   poly_text(f, extent));
+                   poly_shown(f, extent));
     else
         add_check(f, spare, span, intern_f(f->c, "the extent '%s' must be at least 1", source_text(f, span)));
     return !never;
@@ -131,7 +131,7 @@ static const char *comparison_text(Flat *f, const Poly *p)
             }
             minus = poly_add(f->m, minus, term);
         }
-    return intern_f(f->c, "%s <= %s", poly_text(f, minus), poly_text(f, poly_add(f->m, p, minus)));
+    return intern_f(f->c, "%s <= %s", poly_shown(f, minus), poly_shown(f, poly_add(f->m, p, minus)));
 }
 
 /* A condition on dims alone from which e >= 0 follows; NULL when there is none that could hold. */
@@ -162,14 +162,14 @@ static void report_bound(const Walk *w, const Reach *r, const IxExpr *ix, bool a
     Flat *f = w->f;
     const Poly *lo, *hi;
     const char *text = source_text(f, r->arg->span), *array = shown(f, r->array);
-    const char *extent = poly_text(f, r->array->axes[r->axis]);
+    const char *extent = poly_shown(f, r->array->axes[r->axis]);
     bool known = ix_range(f->m, ix, &lo, &hi);
     if (known && !above)
         WALK_ERROR(w, r->arg, r->arg->span, "index '%s' of %s reaches %s, below 0", text, array,
-                   poly_text(f, lo));
+                   poly_shown(f, lo));
     else if (known)
         WALK_ERROR(w, r->arg, r->arg->span, "index '%s' reaches %s, but axis %d of %s ends at %s", text,
-                   poly_text(f, hi), r->axis + 1, array, poly_text(f, minus_one(f, r->array->axes[r->axis])));
+                   poly_shown(f, hi), r->axis + 1, array, poly_shown(f, minus_one(f, r->array->axes[r->axis])));
     else
         WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of %s %s", text, array,
                    above ? "stays below its extent" : "is never below 0");

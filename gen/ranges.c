@@ -41,11 +41,11 @@ static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, c
     if (i->extent == extent || i->how == FROM_STATED || guarded)
         return;
     WALK_ERROR(w, at, at->span, "index '%s' runs over %s, but axis %d of %s has extent %s", i->name,
-               poly_text(f, i->extent), axis + 1, array, poly_text(f, extent));
+               poly_shown(f, i->extent), axis + 1, array, poly_shown(f, extent));
     note_origin(f, i);
     if (i->how == FROM_DECLARED || i->how == FROM_USE)
         FLAT_NOTE(f, i->span, "where fewer places than an axis has are meant, the range is stated: '%s:%s'",
-                  i->name, poly_text(f, i->extent));
+                  i->name, poly_shown(f, i->extent));
     i->failed = true;
     w->eq->failed = true;
 }
@@ -221,7 +221,7 @@ static void declared_ranges(Walk *w, Equation *eq)
             continue;
         if (x->how == FROM_STATED && x->extent != t->axes[i]) {
             FLAT_ERROR(f, eq->chain, x->span, "index '%s' runs over %s, but axis %d of %s has extent %s",
-                       x->name, poly_text(f, x->extent), i + 1, shown(f, t), poly_text(f, t->axes[i]));
+                       x->name, poly_shown(f, x->extent), i + 1, shown(f, t), poly_shown(f, t->axes[i]));
             FLAT_NOTE(f, t->axis_spans[i], "'%s' is declared here", t->name);
             eq->failed = true;
         }
@@ -277,8 +277,8 @@ static bool pieces_agree(Flat *f, Symbol *s, const Equation *eq)
             FLAT_ERROR(f, eq->chain, eq->lhs[i]->span,
                        "index '%s' runs over %s, but in another part of %s this axis has "
                        "extent %s",
-                       eq->lhs[i]->name, poly_text(f, eq->lhs[i]->extent), shown(f, s),
-                       poly_text(f, first->lhs[i]->extent));
+                       eq->lhs[i]->name, poly_shown(f, eq->lhs[i]->extent), shown(f, s),
+                       poly_shown(f, first->lhs[i]->extent));
             FLAT_NOTE(f, first->lhs[i]->span, "the other part is here");
             return false;
         }
@@ -337,7 +337,7 @@ static bool covers(Flat *f, Symbol *s)
                            : "constant indices on the left of %s need an axis whose extent is known "
                              "while compiling",
                        shown(f, s));
-            FLAT_NOTE(f, s->axis_spans[i], "the extent of axis %d is %s", i + 1, poly_text(f, s->axes[i]));
+            FLAT_NOTE(f, s->axis_spans[i], "the extent of axis %d is %s", i + 1, poly_shown(f, s->axes[i]));
             return false;
         }
         places *= s->axes[i]->value;

@@ -22,7 +22,7 @@ typedef struct Walk {
 void infer_symbols(Flat *f, SymbolVec *symbols, Walk *around);
 
 /* prove.c */
-const char *poly_text(Flat *f, const Poly *p);
+const char *poly_shown(Flat *f, const Poly *p);
 const char *source_text(Flat *f, Span s);    /* what the user wrote there, or "..." */
 const char *shown(Flat *f, const Symbol *s); /* the name in quotes, or with its prime */
 const Poly *minus_one(Flat *f, const Poly *p);
