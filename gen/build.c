@@ -299,6 +299,9 @@ static bool link_library(Build *b, const char *list)
     words_add(&w, intern_f(c, "%s/libcell.a", b->lib));
     words_add(&w, "-Wl,--no-whole-archive");
     words_split(c, &w, home_flags(c, "libs"));
+    /* What nvcc makes of a kernel's host side is C++. */
+    if (b->nvcc)
+        words_add(&w, "-lstdc++");
     if (run_words(&w, b->verbose) != 0)
         return false;
     printf("%s\n", path);
@@ -381,8 +384,6 @@ int cmd_build(int argc, char **argv)
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
     int n, rc = options_parse(&build_help, b.c, argc, argv, table, operands, &n);
-    if (rc < 0 && b.c->dump_after)
-        rc = dump_spec(b.c, spec_path(b.c, operands[0]));
     if (rc < 0) {
         b.archs = b.archs && *b.archs ? b.archs : "80 86 89 90";
         rc = find_runtime(&b) ? -1 : 1;

@@ -117,8 +117,6 @@ int cmd_explain(int argc, char **argv)
     const char *operands[argc + 1];
     const OptionSpec table[] = { { NULL, NULL, OPT_FLAG, NULL, NULL } };
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
-    if (rc < 0 && c->dump_after)
-        rc = dump_spec(c, operands[0]);
     if (rc < 0) {
         Module *m = compile(c, operands[0], front_passes);
         diag_print(c, stderr);

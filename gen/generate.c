@@ -164,8 +164,6 @@ int cmd_emit(int argc, char **argv)
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
         rc = usage_error(&help, "there is no kind '%s'", kind);
-    if (rc < 0 && c->dump_after)
-        rc = dump_spec(c, operands[0]);
     if (rc < 0)
         rc = emit_spec(c, operands[0], e, dir, !no_cuda);
     compiler_free(c);

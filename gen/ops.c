@@ -10,6 +10,7 @@
 #include "cellc.h"
 #include "commands.h"
 #include "emit.h"
+#include "options.h"
 
 /* ---- building blocks of adjoints */
 
@@ -433,15 +434,19 @@ static void print_rows(const char *title, bool in_language)
     }
 }
 
+static const CommandHelp help = {
+    .name = "ops",
+    .arguments = "",
+    .summary = "print every function that a spec may call: what it means, its derivative, and what happens at kinks",
+    .examples = "  cellc ops | grep softplus\n",
+};
+
 int cmd_ops(int argc, char **argv)
 {
-    for (int k = 1; k < argc; k++) {
-        bool help = strcmp(argv[k], "--help") == 0 || strcmp(argv[k], "-h") == 0;
-        fprintf(help ? stdout : stderr, "%s", help ? "" : "cellc ops: error: it takes no arguments\n");
-        fprintf(help ? stdout : stderr, "usage: cellc ops\n\nPrints the operator table: every function that a spec may call, "
-                "what it means,\nits derivative, and what happens where it has none.\n\nexample:\n  cellc ops | grep softplus\n");
-        return help ? 0 : 2;
-    }
+    const OptionSpec table[] = {{NULL, NULL, OPT_FLAG, NULL, NULL}};
+    const char *operands[argc + 1];
+    int n, rc = options_parse(&help, NULL, argc, argv, table, operands, &n);
+    if (rc >= 0) return rc;
     print_rows("Functions of the language. Cost: issue slots per element, roughly.", true);
     print_rows("\nOperators, by their names in dumps.", false);
     return 0;

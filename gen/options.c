@@ -263,5 +263,7 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
     }
     if (c && !c->import_dir)
         c->import_dir = home_dir(c, HOME_SPECS);
-    return check_operands(help, operands, *n);
+    int rc = check_operands(help, operands, *n);
+    /* The same for every command that compiles. */
+    return rc < 0 && c && c->dump_after ? dump_spec(c, operands[0]) : rc;
 }
