@@ -237,10 +237,10 @@ static int print_takes(CFile *f, Buf *out, bool forward)
     int n = 0;
     for (int i = 0; i < f->g.members.len; i++) {
         const Member *mem = &f->g.members.data[i];
-        bool output = false;
+        bool given = false;
         for (TensorId t = 0; forward && t < f->m->tensors.len; t++)
-            output |= f->out[t] == i && f->m->tensors.data[t].kind == T_OUTPUT;
-        if (!mem->taken || output)
+            given |= (f->out[t] == i && f->m->tensors.data[t].kind == T_OUTPUT) || f->init[t] == i;
+        if (!mem->taken || given)
             continue;
         buf_line(out, "s.%s = take(&heap, %s);", mem->name, safe_elements(f, mem->elements));
         n++;

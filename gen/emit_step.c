@@ -342,7 +342,8 @@ static void add_gradient_members(CFile *f)
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
         if (x->kind == T_STATE && m->init.data[t] >= 0)
-            f->init[t] = add_member(f, "real *", intern_f(m->c, "%s_init", x->name), NULL, "initial value, NULL: the caller's");
+            f->init[t] = add_member(f, "real *", intern_f(m->c, "%s_init", x->name), step_elements(f, t),
+                                    "initial value; NULL in forward: the caller's");
         if (!m->has_grad)
             continue;
         if (x->kind == T_STATE)
@@ -516,7 +517,7 @@ static const char *array_condition(CFile *f, Fun *fun, NodeId id)
             return cgen_use(&f->g, f->grad[t]);
     }
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->init.data[t] == id)
+        if (f->m->init.data[t] == id && fun->kind == FUN_INITIAL)
             return cgen_use(&f->g, f->init[t]);
     if (!fun->need || need_everything(f, &fun->need[id]))
         return NULL;
