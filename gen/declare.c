@@ -29,8 +29,6 @@ void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
     Setting *set = find_setting(f->c->dims.data, f->c->dims.len, s->name);
     int64_t value = 0;
     d->decl = s;
-    if (!declare(f, scope, d, chain))
-        return;
     if (set) {
         char *end;
         value = strtoll(set->value, &end, 10);
@@ -47,6 +45,8 @@ void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
             d->failed = true;
         }
     }
+    if (!declare(f, scope, d, chain))
+        return;
     if (value >= 1 && !d->failed) {
         Setting bound = { s->name, intern_f(f->c, "%lld", (long long)value), true };
         vec_push(f->c->arena, &f->m->bound, bound);
