@@ -417,6 +417,8 @@ static int yyreport_syntax_error(const yypcontext_t *ctx, Parser *p)
         case YYSYMBOL_NAME: e.name = true; break;
         default:
             e.equals = e.equals || strcmp(text, "'='") == 0;
+            e.operators = e.operators || strcmp(text, "'+'") == 0;
+            e.comma = e.comma || strcmp(text, "','") == 0;
             e.block = e.block || strcmp(text, "'{'") == 0;
             if (!is_operator(list[i]) && e.ntokens < (int)(sizeof e.tokens / sizeof *e.tokens))
                 e.tokens[e.ntokens++] = text;

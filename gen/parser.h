@@ -45,6 +45,8 @@ typedef struct Parser {
     bool at_start; /* the next token begins a statement */
     int stmt_code; /* code of the token that began the statement */
     Token stmt;    /* that token */
+    bool lex_bad;  /* bytes that are no token were skipped before the last token */
+    int quiet;     /* > 0: nothing is said inside the block that makes this many open brackets */
     bool stmt_bad; /* an error of this statement was reported */
     bool gave_up;  /* nested too deeply or too many errors: the rest of the file is not read */
     int errors_before;
@@ -71,6 +73,8 @@ typedef struct Expected {
     bool name;
     bool equals;
     bool block;
+    bool operators;        /* a binary operator could */
+    bool comma;
     const char *tokens[8]; /* what else, operators left out */
     int ntokens;
 } Expected;

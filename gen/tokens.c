@@ -119,7 +119,7 @@ static bool statement_begins(const Source *src, uint32_t at)
 
 void error_at(Parser *p, Span span, const char *fmt, ...)
 {
-    if (p->gave_up)
+    if (p->gave_up || (p->quiet && p->nopen >= p->quiet))
         return;
     char text[400];
     va_list ap;
@@ -141,7 +141,7 @@ void give_up(Parser *p, Span span, const char *why)
 
 static void note_open(Parser *p, const Opened *o)
 {
-    if (!p->gave_up)
+    if (!p->gave_up && !(p->quiet && p->nopen >= p->quiet))
         diag(p->c, DIAG_NOTE, o->span, "the '%c' is here", o->with);
 }
 
@@ -305,6 +305,8 @@ static bool close_bracket(Parser *p, const Token *t)
             return false;
         }
         p->nopen--;
+        if (p->nopen < p->quiet)
+            p->quiet = 0;
     } else if (p->nopen && closer_of(p->open[p->nopen - 1].with) == t->code) {
         p->reduced = p->open[--p->nopen].reduction;
     }
@@ -345,7 +347,7 @@ static void begin_statement(Parser *p, const Token *t)
 {
     p->stmt_code = t->code;
     p->stmt = *t;
-    p->stmt_bad = false;
+    p->stmt_bad = p->lex_bad;
 }
 
 Token next_token(Parser *p)
@@ -353,6 +355,7 @@ Token next_token(Parser *p)
     Token t;
     p->prev = p->token;
     p->dropped.with = 0;
+    p->lex_bad = false;
     p->reduced_before = p->reduced;
     p->reduced = NULL;
     for (;;) {
@@ -414,6 +417,27 @@ static bool explain_open(Parser *p, const Token *t)
     return true;
 }
 
+static bool is_word(const Token *t, const char *word)
+{
+    return t->code == NAME && strcmp(t->text, word) == 0;
+}
+
+/* What other languages write as words. */
+static bool explain_foreign_word(Parser *p, const Token *t, const Expected *e)
+{
+    if (is_word(t, "and") && e->operators)
+        error_at(p, t->span, "'and' is written '&&'");
+    else if (is_word(t, "or") && e->operators)
+        error_at(p, t->span, "'or' is written '||'");
+    else if (is_word(&p->prev, "not") && t->code == NAME)
+        error_at(p, p->prev.span, "'not' is written '!'");
+    else if ((is_word(t, "if") && e->operators) || (is_word(&p->prev, "if") && !e->expression))
+        error_at(p, is_word(t, "if") ? t->span : p->prev.span, "a choice is written with '?', as in x > 0 ? x : 0");
+    else
+        return false;
+    return true;
+}
+
 static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
 {
     if ((t->code == REDUCE || t->code == SOFTMAX) && !e->expression) {
@@ -429,6 +453,8 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "this 'else' follows no 'when'");
         return true;
     }
+    if (explain_foreign_word(p, t, e))
+        return true;
     /* `imput x[D];`: the statement's first word is no keyword, and a name follows. */
     if (t->code == NAME && p->prev.code == NAME && p->prev.span.lo == p->stmt.span.lo) {
         const char *words[NWORDS];
@@ -449,6 +475,23 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
 static bool assigns(const Parser *p, const Token *t)
 {
     return t->code && t->code < 128 && strchr(":+-*/^%", t->code) && p->src.text[t->span.hi] == '=';
+}
+
+/* The first token of a statement, or one behind the word it begins with. */
+static bool explain_start(Parser *p, const Token *t, const Expected *e)
+{
+    bool first = t->span.lo == p->stmt.span.lo, second = p->prev.span.lo == p->stmt.span.lo;
+    if (first && t->code && t->code != '}' && t->code != '\'' && t->code != ')' && t->code != ']')
+        error_at(p, t->span, "a statement cannot begin with %s", token_text(p, t));
+    else if (second && p->prev.code == NAME && t->code == '(')
+        error_at(p, t->span, "a statement begins with a name and its indices in brackets, as in y[i] = ...");
+    else if (second && p->prev.code == REPEAT && t->code == NUMBER)
+        error_at(p, t->span, "a repeat names its index and says how often, as in repeat n:3");
+    else if (p->stmt_code == OPTION && t->code == NUMBER && e->name)
+        error_at(p, t->span, "the choices of an option are names, found %s", token_text(p, t));
+    else
+        return false;
+    return true;
 }
 
 static bool explain_operator(Parser *p, const Token *t, const Expected *e)
@@ -500,34 +543,49 @@ static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
     return true;
 }
 
+/* "an operator, ',' or ';'": what could have followed the operand before, the rarer parts of declarations left out. */
+static const char *continuations(Parser *p, const Expected *e)
+{
+    const char *list[12];
+    int n = 0;
+    if (e->operators)
+        list[n++] = "an operator";
+    for (int i = 0; i < e->ntokens; i++)
+        if (!strchr(e->operators ? "[(" : e->comma ? ":~=[" : "", e->tokens[i][1]))
+            list[n++] = e->tokens[i];
+    if (e->end)
+        list[n++] = "';'";
+    const char *text = n ? list[0] : "something else";
+    for (int i = 1; i < n; i++)
+        text = intern_f(p->c, "%s%s%s", text, i == n - 1 ? " or " : ", ", list[i]);
+    return text;
+}
+
 static void explain_rest(Parser *p, const Token *t, const Expected *e)
 {
     const char *found = token_text(p, t);
-    if (e->expression && p->reduced_before) {
+    if (e->expression && p->reduced_before)
         error_at(p, t->span, "expected the expression that '%s' reduces, found %s", p->reduced_before, found);
-    } else if (e->expression) {
+    else if (e->expression && t->code == ':' && in_brackets(p) && p->open[p->nopen - 1].with == '[')
+        error_at(p, t->span, "expected an index, found ':'");
+    else if (e->expression)
         error_at(p, t->span, "expected an expression, found %s", found);
-    } else if (e->end && ends_operand(p->prev.code) &&
-               (t->code == NAME || t->code == NUMBER || t->code == '(')) {
-        error_at(p, t->span, "expected an operator or ';' before %s", found);
-    } else if (e->block && !e->end) {
+    else if (e->block && !e->end)
         error_at(p, t->span, "expected '{' after %s, found %s", statement_text(p->stmt_code), found);
-    } else if (in_brackets(p) && ends_operand(p->prev.code)) {
-        error_at(p, t->span, "expected an operator, ',' or '%c' before %s",
-                 closer_of(p->open[p->nopen - 1].with), found);
-    } else if (e->name) {
+    else if (ends_operand(p->prev.code) && p->prev.code != STRING)
+        error_at(p, t->span, "expected %s before %s", continuations(p, e), found);
+    else if (e->name)
         error_at(p, t->span, "expected a name, found %s", found);
-    } else if (e->end) {
+    else if (e->end)
         error_at(p, t->span, "expected ';' after %s, found %s", statement_text(p->stmt_code), found);
-    } else if (e->equals) {
-        error_at(p, t->span, "expected '=', found %s", found);
-    } else if (e->ntokens == 1) {
-        error_at(p, t->span, "expected %s, found %s", e->tokens[0], found);
-    } else if (e->ntokens == 2) {
-        error_at(p, t->span, "expected %s or %s, found %s", e->tokens[0], e->tokens[1], found);
-    } else {
-        error_at(p, t->span, "%s cannot stand here", found);
-    }
+    else
+        error_at(p, t->span, "expected %s, found %s", continuations(p, e), found);
+}
+
+/* A '{' in the middle of an expression: what is inside was not meant as statements. */
+static bool opens_by_mistake(const Parser *p, const Token *t)
+{
+    return t->code == '{' && !is_block_header(p->stmt_code) && p->stmt_code != FN && p->stmt_code != ADJOINT;
 }
 
 void syntax_error(Parser *p, const Expected *e)
@@ -538,6 +596,9 @@ void syntax_error(Parser *p, const Expected *e)
     Token t = p->token;
     if (t.code == 0) /* the place is where the text stops, not the empty line behind it */
         t.span.lo = t.span.hi = p->prev.span.hi;
-    if (!explain_keyword(p, &t, e) && !explain_operator(p, &t, e) && !explain_brackets(p, &t, e))
+    if (!explain_keyword(p, &t, e) && !explain_start(p, &t, e) && !explain_operator(p, &t, e) &&
+        !explain_brackets(p, &t, e))
         explain_rest(p, &t, e);
+    if (opens_by_mistake(p, &t))
+        p->quiet = p->nopen;
 }
