@@ -432,7 +432,8 @@ static bool explain_foreign_word(Parser *p, const Token *t, const Expected *e)
     else if (is_word(&p->prev, "not") && t->code == NAME)
         error_at(p, p->prev.span, "'not' is written '!'");
     else if ((is_word(t, "if") && e->operators) || (is_word(&p->prev, "if") && !e->expression))
-        error_at(p, is_word(t, "if") ? t->span : p->prev.span, "a choice is written with '?', as in x > 0 ? x : 0");
+        error_at(p, is_word(t, "if") ? t->span : p->prev.span,
+                 "a choice is written with '?', as in x > 0 ? x : 0");
     else
         return false;
     return true;
@@ -543,7 +544,8 @@ static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
     return true;
 }
 
-/* "an operator, ',' or ';'": what could have followed the operand before, the rarer parts of declarations left out. */
+/* "an operator, ',' or ';'": what could have followed the operand before; the rarer parts of declarations are
+ * left out. */
 static const char *continuations(Parser *p, const Expected *e)
 {
     const char *list[12];
