@@ -51,6 +51,13 @@ static void skip(Reader *r)
         r->at++;
 }
 
+/* Where the next word starts, for a message about it. */
+static const char *here(Reader *r)
+{
+    skip(r);
+    return r->at;
+}
+
 static bool word_start(char ch)
 {
     return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || ch == '_';
@@ -77,7 +84,7 @@ static bool accept(Reader *r, char ch)
 static void expect(Reader *r, char ch)
 {
     if (!accept(r, ch))
-        fail(r, r->at, "expected '%c'", ch);
+        fail(r, here(r), "expected '%c'", ch);
 }
 
 /* The word at the cursor is this one: taken. */
@@ -96,7 +103,7 @@ static bool accept_word(Reader *r, const char *word)
 static void expect_word(Reader *r, const char *word)
 {
     if (!accept_word(r, word))
-        fail(r, r->at, "expected '%s'", word);
+        fail(r, here(r), "expected '%s'", word);
 }
 
 static const char *read_name(Reader *r)
@@ -104,7 +111,7 @@ static const char *read_name(Reader *r)
     skip(r);
     const char *from = r->at;
     if (r->failed || r->at == r->end || !word_start(*r->at)) {
-        fail(r, r->at, "expected a name");
+        fail(r, here(r), "expected a name");
         return intern(r->c, "");
     }
     while (r->at < r->end && (word_start(*r->at) || digit(*r->at)))
@@ -116,7 +123,7 @@ static const char *read_name(Reader *r)
 static int64_t read_int(Reader *r, int64_t limit)
 {
     skip(r);
-    const char *from = r->at;
+    const char *from = here(r);
     int64_t v = 0;
     while (!r->failed && r->at < r->end && digit(*r->at)) {
         int d = *r->at++ - '0';
@@ -136,7 +143,7 @@ static double read_real(Reader *r)
     skip(r);
     char word[64];
     size_t n = 0;
-    const char *from = r->at;
+    const char *from = here(r);
     while (!r->failed && r->at < r->end && n + 1 < sizeof word && (word_start(*r->at) || digit(*r->at) || strchr("+-.", *r->at)))
         word[n++] = *r->at++;
     word[n] = 0;
@@ -155,14 +162,14 @@ static int hex_digit(char ch)
 static const char *read_string(Reader *r)
 {
     Buf b = { .arena = r->c->arena };
-    const char *from = r->at;
+    const char *from = here(r);
     expect(r, '"');
     while (!r->failed && r->at < r->end && *r->at != '"' && *r->at != '\n') {
         char ch = *r->at++;
         if (ch == '\\' && r->at < r->end && *r->at == 'x') {
             int hi = r->end - r->at > 2 ? hex_digit(r->at[1]) : -1, lo = hi < 0 ? -1 : hex_digit(r->at[2]);
             if (hi < 0 || lo < 0 || hi + lo == 0) {
-                fail(r, r->at - 1, "expected two hex digits");
+                fail(r, r->at - 1, "expected two hex digits, not both zero");
                 break;
             }
             ch = (char)(16 * hi + lo);
@@ -185,7 +192,7 @@ static void end_line(Reader *r)
     if (r->at < r->end && *r->at == '\n')
         r->at++;
     else if (r->at < r->end)
-        fail(r, r->at, "expected the end of the line");
+        fail(r, here(r), "expected the end of the line");
 }
 
 /* A name alone means the first thing that is called so. */
@@ -218,7 +225,7 @@ static const char *tensor_name(const Module *m, int id)
 
 static TensorId read_tensor(Reader *r)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     int t = read_numbered(r, &r->tensor_by_name, r->m->tensors.len, tensor_name);
     if (!t)
         fail(r, from, "there is no tensor of this name");
@@ -228,7 +235,7 @@ static TensorId read_tensor(Reader *r)
 /* batch_time: the two that stand in reductions only are allowed. */
 static IndexId read_index(Reader *r, bool batch_time)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     int i = read_numbered(r, &r->index_by_name, r->m->indices.len, index_name);
     if (!i)
         fail(r, from, "there is no index of this name");
@@ -239,7 +246,7 @@ static IndexId read_index(Reader *r, bool batch_time)
 
 static NodeId read_node_id(Reader *r)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     expect(r, '%');
     NodeId id = (NodeId)read_int(r, INT32_MAX - 1);
     if (!r->failed && id >= r->m->nodes.len)
@@ -247,10 +254,10 @@ static NodeId read_node_id(Reader *r)
     return r->failed ? -1 : id;
 }
 
-static int read_choice(Reader *r, const char *const *names, int n, const char *what)
+static int read_choice(Reader *r, const char *const *names, const char *what)
 {
-    const char *from = r->at, *name = read_name(r);
-    for (int i = 0; i < n && !r->failed; i++)
+    const char *from = here(r), *name = read_name(r);
+    for (int i = 0; names[i] && !r->failed; i++)
         if (strcmp(names[i], name) == 0)
             return i;
     fail(r, from, "expected a %s", what);
@@ -264,7 +271,7 @@ static const Poly *read_poly(Reader *r);
 static bool enter(Reader *r)
 {
     if (++r->depth > MAX_NESTING)
-        fail(r, r->at, "nested too deeply");
+        fail(r, here(r), "nested too deeply");
     return !r->failed;
 }
 
@@ -279,7 +286,7 @@ static int degree(const Poly *p)
 static const Poly *times(Reader *r, const Poly *a, const Poly *b)
 {
     if (a->nterms * b->nterms > MAX_POLY_TERMS || degree(a) + degree(b) > MAX_POLY_DEGREE) {
-        fail(r, r->at, "this size is too large");
+        fail(r, here(r), "this size is too large");
         return a;
     }
     return poly_mul(r->m, a, b);
@@ -287,7 +294,7 @@ static const Poly *times(Reader *r, const Poly *a, const Poly *b)
 
 static const Poly *read_quotient(Reader *r, const Poly *num)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     const Poly *den = read_poly(r);
     const Module *m = r->m;
     for (int i = 0; i < m->quotients.len && !r->failed; i++)
@@ -320,7 +327,7 @@ static const Poly *read_poly_factor(Reader *r)
         r->depth--;
         return p;
     }
-    const char *from = r->at, *name = read_name(r);
+    const char *from = here(r), *name = read_name(r);
     int d = dim_number(r, name);
     if (d < 0)
         fail(r, from, "there is no dim '%.60s'", name);
@@ -343,7 +350,7 @@ static const Poly *read_poly(Reader *r)
     do {
         const Poly *t = read_poly_term(r);
         if (sum->nterms + t->nterms > MAX_POLY_TERMS)
-            fail(r, r->at, "this size is too large");
+            fail(r, here(r), "this size is too large");
         else
             sum = minus ? poly_sub(m, sum, t) : poly_add(m, sum, t);
         minus = peek(r, '-');
@@ -362,7 +369,7 @@ static void read_ix_call(Reader *r, IxTerm *t, IxAtomKind kind, bool time)
     if (enter(r))
         t->arg = read_ix(r, time);
     expect(r, ',');
-    const char *from = r->at;
+    const char *from = here(r);
     t->by = r->failed ? poly_const(r->m, 1) : read_poly(r);
     if (t->by->nterms == 0)
         fail(r, from, "a division by zero");
@@ -376,7 +383,7 @@ static bool read_ix_atom(Reader *r, IxTerm *t, bool time)
     skip(r);
     if (r->at == r->end || !word_start(*r->at))
         return false;
-    const char *from = r->at, *name = read_name(r);
+    const char *from = here(r), *name = read_name(r);
     if (peek(r, '(') && (strcmp(name, "div") == 0 || strcmp(name, "mod") == 0)) {
         read_ix_call(r, t, name[0] == 'd' ? IA_DIV : IA_MOD, time);
         return true;
@@ -398,7 +405,7 @@ static void read_ix_term(Reader *r, bool minus, const Poly **offset, IxTerm *ter
     IxTerm t = { .coef = poly_const(m, minus ? -1 : 1), .index = -1 };
     bool atom = false;
     do {
-        const char *from = r->at;
+        const char *from = here(r);
         if (!read_ix_atom(r, &t, time))
             t.coef = times(r, t.coef, read_poly_factor(r));
         else if (atom)
@@ -411,9 +418,9 @@ static void read_ix_term(Reader *r, bool minus, const Poly **offset, IxTerm *ter
     else if (*n < MAX_IX_TERMS)
         terms[(*n)++] = t;
     else
-        fail(r, r->at, "this index is too long");
+        fail(r, here(r), "this index is too long");
     if ((*offset)->nterms > MAX_POLY_TERMS)
-        fail(r, r->at, "this index is too long");
+        fail(r, here(r), "this index is too long");
 }
 
 /* The order that ix_add makes: plain indices by id, then quotients, then remainders; each atom once, none times zero. */
@@ -439,7 +446,7 @@ static const IxExpr *read_ix(Reader *r, bool time)
     if (!terms)
         bug(r->c, "ir_parse", "out of memory");
     const Poly *offset = poly_const(m, 0);
-    const char *from = r->at;
+    const char *from = here(r);
     int n = 0;
     bool minus = accept(r, '-');
     do {
@@ -465,7 +472,7 @@ static int read_map(Reader *r, const IxExpr **map)
         return 0;
     do {
         if (n == MAX_LIST)
-            fail(r, r->at, "too many axes");
+            fail(r, here(r), "too many axes");
         else
             map[n++] = read_ix(r, false);
     } while (!r->failed && accept(r, ','));
@@ -499,9 +506,9 @@ static int read_indices(Reader *r, IndexId *ids, bool batch_time)
     if (accept(r, ']'))
         return 0;
     do {
-        const char *from = r->at;
+        const char *from = here(r);
         if (n == MAX_NODE_AXES) {
-            fail(r, r->at, "too many axes");
+            fail(r, here(r), "too many axes");
             break;
         }
         ids[n] = read_index(r, batch_time);
@@ -517,7 +524,7 @@ static int read_indices(Reader *r, IndexId *ids, bool batch_time)
 static Span read_span(Reader *r)
 {
     Span s = { .file = -1 };
-    const char *from = r->at;
+    const char *from = here(r);
     if (!accept(r, '@'))
         return s;
     int file = (int)read_int(r, INT32_MAX - 1);
@@ -535,7 +542,7 @@ static const CallSite *read_via(Reader *r)
 {
     if (!accept_word(r, "via"))
         return NULL;
-    const char *from = r->at;
+    const char *from = here(r);
     int k = (int)read_int(r, INT32_MAX - 1);
     if (!r->failed && k >= r->calls.len)
         fail(r, from, "there is no call %d", k);
@@ -563,7 +570,7 @@ static int find_source(Compiler *c, const char *path)
 
 static void expect_number(Reader *r, int want, const char *what)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     int n = (int)read_int(r, INT32_MAX - 1);
     if (!r->failed && n != want)
         fail(r, from, "expected %s %d here", what, want);
@@ -574,7 +581,7 @@ static void line_source(Reader *r)
     expect_number(r, r->sources.len, "source");
     const char *path = read_string(r);
     if (r->sources.len == MAX_LIST)
-        fail(r, r->at, "too many sources");
+        fail(r, here(r), "too many sources");
     if (!r->failed)
         vec_push(r->c->arena, &r->sources, find_source(r->c, path));
 }
@@ -582,7 +589,7 @@ static void line_source(Reader *r)
 static void line_dim(Reader *r)
 {
     Module *m = r->m;
-    const char *from = r->at, *name = read_name(r);
+    const char *from = here(r), *name = read_name(r);
     if (!r->failed && (m->dims.len >= ATOM_B || map_get(&r->dims, name)))
         fail(r, from, m->dims.len >= ATOM_B ? "more than %d dims" : "this dim is there already", ATOM_B);
     if (r->failed)
@@ -603,7 +610,7 @@ static void line_quotient(Reader *r)
 {
     const Poly *num = read_poly(r);
     expect(r, '/');
-    const char *from = r->at;
+    const char *from = here(r);
     Quotient q = { num, r->failed ? num : read_poly_term(r) };
     if (!r->failed && q.den->nterms == 0)
         fail(r, from, "a division by zero");
@@ -652,7 +659,7 @@ static void read_axes(Reader *r, Tensor *t)
     bool more = !accept(r, ']');
     while (more && !r->failed) {
         if (t->rank == MAX_NODE_AXES) {
-            fail(r, r->at, "too many axes");
+            fail(r, here(r), "too many axes");
             break;
         }
         t->axes[t->rank++] = read_poly(r);
@@ -668,7 +675,7 @@ static void read_of(Reader *r, Tensor *t)
     if (t->kind < T_DOUT)
         return;
     expect_word(r, "of");
-    const char *from = r->at;
+    const char *from = here(r);
     t->of = read_tensor(r);
     if (r->failed)
         return;
@@ -681,10 +688,10 @@ static void line_tensor(Reader *r)
 {
     Tensor t = { .span.file = -1 };
     expect_number(r, r->m->tensors.len, "tensor");
-    t.kind = (TensorKind)read_choice(r, ir_tensor_kinds, T_DINIT + 1, "kind of tensor");
+    t.kind = (TensorKind)read_choice(r, ir_tensor_kinds, "kind of tensor");
     t.name = read_name(r);
     read_axes(r, &t);
-    t.dtype = (Dtype)read_choice(r, dtype_names, DT_I32 + 1, "type");
+    t.dtype = (Dtype)read_choice(r, ir_dtypes, "type");
     read_of(r, &t);
     t.no_grad = accept_word(r, "no_grad");
     read_init(r, &t);
@@ -719,7 +726,7 @@ static void read_args(Reader *r, Content *k, int n)
 
 static void read_load(Reader *r, Content *k)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     k->n.kind = N_LOAD;
     k->n.tensor = read_tensor(r);
     if (r->failed)
@@ -727,7 +734,7 @@ static void read_load(Reader *r, Content *k)
     const Tensor *t = &r->m->tensors.data[k->n.tensor];
     if (t->kind == T_OUTPUT)
         fail(r, from, "an output is never loaded");
-    from = r->at;
+    from = here(r);
     k->n.nmap = read_map(r, k->map);
     if (!r->failed && k->n.nmap != t->rank)
         fail(r, from, "%d indices for a tensor with %d axes", k->n.nmap, t->rank);
@@ -735,7 +742,7 @@ static void read_load(Reader *r, Content *k)
 
 static void read_view(Reader *r, Content *k)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     k->n.kind = N_VIEW;
     read_args(r, k, 1);
     if (r->failed)
@@ -743,7 +750,7 @@ static void read_view(Reader *r, Content *k)
     const Node *array = &r->m->nodes.data[k->args[0]];
     if (array->kind != N_ARRAY)
         fail(r, from, "only an array can be viewed");
-    from = r->at;
+    from = here(r);
     k->n.nmap = read_map(r, k->map);
     if (!r->failed && k->n.nmap != array->naxes)
         fail(r, from, "%d indices for an array with %d axes", k->n.nmap, array->naxes);
@@ -751,7 +758,7 @@ static void read_view(Reader *r, Content *k)
 
 static void read_array(Reader *r, Content *k)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     k->n.kind = N_ARRAY;
     k->n.naxes = read_indices(r, k->ids, false);
     k->n.axes = k->ids;
@@ -763,7 +770,7 @@ static void read_array(Reader *r, Content *k)
 
 static void read_operation(Reader *r, Content *k)
 {
-    const char *from = r->at, *name = read_name(r);
+    const char *from = here(r), *name = read_name(r);
     int op = r->failed ? 0 : op_find(name);
     if (op < 0)
         fail(r, from, "there is no operator '%.60s'", name);
@@ -780,7 +787,7 @@ static bool read_reduction(Reader *r, Content *k)
             kind = i;
     if (kind < 0)
         return false;
-    const char *from = r->at;
+    const char *from = here(r);
     k->n.kind = N_REDUCE;
     k->n.reduce = (ReduceOp)kind;
     k->n.nbound = read_indices(r, k->ids, true);
@@ -812,7 +819,7 @@ static void read_content(Reader *r, Content *k)
     } else if (accept_word(r, "map")) {
         read_operation(r, k);
     } else if (!read_reduction(r, k)) {
-        fail(r, r->at, "expected const, size, index, load, view, array, map, sum, max, min or prod");
+        fail(r, here(r), "expected const, size, index, load, view, array, map, sum, max, min or prod");
     }
     n->args = k->args;
     n->map = k->map;
@@ -849,7 +856,7 @@ static void limit_axes(Reader *r, const Content *k, const char *from)
 /* After the colon stands what follows from the content; it must agree. */
 static void read_derived(Reader *r, const Node *n)
 {
-    const char *from = r->at;
+    const char *from = here(r);
     IndexId axes[MAX_NODE_AXES];
     NodeType type = accept_word(r, "int") ? TY_INT : accept_word(r, "bool") ? TY_BOOL : TY_REAL;
     int count = read_indices(r, axes, false);
@@ -863,7 +870,7 @@ static void read_derived(Reader *r, const Node *n)
 static void line_node(Reader *r)
 {
     Module *m = r->m;
-    const char *from = r->at;
+    const char *from = here(r);
     Content content = { .n = { .span.file = -1 } }, *k = &content;
     expect_number(r, m->nodes.len, "node");
     expect(r, '=');
@@ -872,7 +879,7 @@ static void line_node(Reader *r)
         k->n.shift = (int)read_int(r, 1 << 20);
     if (peek(r, '"')) {
         if (k->n.kind != N_ARRAY)
-            fail(r, r->at, "only an array has a name");
+            fail(r, here(r), "only an array has a name");
         k->n.name = read_string(r);
     }
     if (!r->failed)
@@ -914,7 +921,7 @@ static bool line_root(Reader *r, const char *word)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(word, kinds[i].what) != 0)
             continue;
-        const char *from = r->at;
+        const char *from = here(r);
         TensorId t = read_tensor(r);
         expect(r, '=');
         NodeId n = r->failed ? -1 : read_node_id(r);
@@ -934,7 +941,7 @@ static void line_adjoint(Reader *r)
 {
     expect_word(r, "from");
     expect(r, '%');
-    const char *from = r->at;
+    const char *from = here(r);
     r->m->forward_nodes = (int)read_int(r, INT32_MAX - 1);
     r->m->has_grad = true;
     if (!r->failed && r->m->forward_nodes > r->m->nodes.len)
@@ -947,9 +954,9 @@ static void require_roots(Reader *r)
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
         if (x->kind == T_STATE && m->next.data[t] < 0)
-            fail(r, r->at, "the state %.60s has no next value", x->name);
+            fail(r, here(r), "the state %.60s has no next value", x->name);
         if (x->kind == T_OUTPUT && m->output.data[t] < 0)
-            fail(r, r->at, "the output %.60s has no value", x->name);
+            fail(r, here(r), "the output %.60s has no value", x->name);
     }
 }
 
@@ -963,7 +970,7 @@ static void read_line(Reader *r)
         line_node(r);
         return;
     }
-    const char *from = r->at, *word = read_name(r);
+    const char *from = here(r), *word = read_name(r);
     if (r->failed || line_root(r, word))
         return;
     if (strcmp(word, "adjoint") == 0) {
@@ -971,9 +978,9 @@ static void read_line(Reader *r)
     } else if (m->nodes.len) {
         fail(r, from, "expected a node, or output, next, init, dinput, dparam, dprev, dparam_init or adjoint");
     } else if (strcmp(word, "dtype") == 0) {
-        r->c->dtype = (Dtype)read_choice(r, dtype_names, DT_I32, "type");
+        r->c->dtype = (Dtype)read_choice(r, ir_dtypes, "type");
     } else if (strcmp(word, "schedule") == 0) {
-        r->c->schedule = (Schedule)read_choice(r, schedule_names, SCHED_GEMM + 1, "schedule");
+        r->c->schedule = (Schedule)read_choice(r, schedule_names, "schedule");
     } else if (strcmp(word, "source") == 0) {
         line_source(r);
     } else if (strcmp(word, "dim") == 0) {
@@ -1018,7 +1025,8 @@ Module *ir_parse(Compiler *c, const char *text, size_t len)
         fail(&r, text, "more than %d bytes", MAX_FILE);
         return NULL;
     }
-    /* The cell's span needs its source, which stands on the next lines: read the first line last. */
+    /* The cell's span needs its source, which stands on the next lines: the rest of the first line is read last. */
+    expect_word(&r, "ir");
     const char *first = memchr(text, '\n', len);
     r.at = first ? first + 1 : r.end;
     while (!r.failed && r.at < r.end) {

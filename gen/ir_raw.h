@@ -18,8 +18,9 @@ NodeId node_build(Module *m, Node n);
 /* offset + terms, in the order given. */
 const IxExpr *ix_intern(Module *m, const Poly *offset, IxTerm *terms, int n);
 
-/* The names of tensor kinds in the text form, in the order of TensorKind; the names of reductions, of ReduceOp. */
+/* The words of the text form, in the order of TensorKind, Dtype and ReduceOp, each list with NULL at its end. */
 extern const char *const ir_tensor_kinds[];
+extern const char *const ir_dtypes[];
 extern const char *const ir_reductions[];
 
 #endif

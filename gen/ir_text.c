@@ -19,6 +19,7 @@
 #include "options.h"
 
 const char *const ir_tensor_kinds[] = { "input", "param", "state", "output", "dout", "dnext", "dinit", NULL };
+const char *const ir_dtypes[] = { "f32", "bf16", "f16", "f64", "i32", NULL };
 const char *const ir_reductions[] = { "sum", "mean", "max", "min", "prod", "softmax", NULL };
 
 typedef Vec(const CallSite *) CallVec;
@@ -228,7 +229,7 @@ static void put_map(Print *p, const IxExpr *const *map, int n)
 static void put_settings(Print *p)
 {
     const Module *m = p->m;
-    buf_f(p->out, "dtype %s\n", dtype_names[m->c->dtype]);
+    buf_f(p->out, "dtype %s\n", ir_dtypes[m->c->dtype]);
     buf_f(p->out, "schedule %s\n", schedule_names[m->c->schedule]);
     for (int i = 0; i < m->dims.len; i++)
         buf_f(p->out, "dim %s\n", m->dims.data[i]);
@@ -282,7 +283,7 @@ static void put_tensor_line(Print *p, TensorId id)
         buf_f(p->out, i ? ", " : "");
         poly_print(p->m, t->axes[i], p->out);
     }
-    buf_f(p->out, "] %s", dtype_names[t->dtype]);
+    buf_f(p->out, "] %s", ir_dtypes[t->dtype]);
     if (t->kind >= T_DOUT) {
         buf_f(p->out, " of ");
         put_tensor(p, t->of);

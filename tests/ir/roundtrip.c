@@ -57,6 +57,7 @@ static Module *read_back(const Module *m, const char *path, const char *pass, Co
 
 static void settings(Compiler *c, int argc, char **argv)
 {
+    c->import_dir = "specs";
     for (int i = 0; i + 1 < argc; i += 2) {
         char *eq = strchr(argv[i + 1], '=');
         if (!eq)
