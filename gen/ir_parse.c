@@ -1,8 +1,8 @@
-/* ir_parse.c: reads the IR's text form (ir_text.c). In: any bytes. Out: the module, with every node under the id it was
- * printed with, or NULL and a diagnostic at the first place that is not IR. Guaranteed: a module that comes out satisfies
- * ir_verify, is in the normal form that the builders make, and prints as the same text; no input crashes or runs away.
- * Names, settings, dtype and schedule of the compilation are set from the text; the sources that spans point into are read
- * again where they still lie, so that later diagnostics show their lines. */
+/* ir_parse.c: reads the IR's text form (ir_text.c). In: any bytes. Out: the module, with every node under the
+ * id it was printed with, or NULL and a diagnostic at the first place that is not IR. Guaranteed: a module that
+ * comes out satisfies ir_verify, is in the normal form that the builders make, and prints as the same text; no
+ * input crashes or runs away. Names, settings, dtype and schedule of the compilation are set from the text; the
+ * sources that spans point into are read again where they still lie, so that later diagnostics show their lines. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +11,10 @@
 #include "ir_raw.h"
 #include "options.h"
 
-enum { MAX_POLY_TERMS = 256, MAX_POLY_DEGREE = 32, MAX_IX_TERMS = 256, MAX_LIST = 256, MAX_NESTING = 60, MAX_FILE = 1 << 26 };
+enum {
+    MAX_POLY_TERMS = 256, MAX_POLY_DEGREE = 32, MAX_IX_TERMS = 256, MAX_LIST = 256, MAX_NESTING = 60,
+    MAX_FILE = 1 << 26
+};
 
 typedef struct Reader {
     Compiler *c;
@@ -138,13 +141,18 @@ static int64_t read_int(Reader *r, int64_t limit)
     return v;
 }
 
+static bool real_char(char ch)
+{
+    return word_start(ch) || digit(ch) || ch == '+' || ch == '-' || ch == '.';
+}
+
 static double read_real(Reader *r)
 {
     skip(r);
     char word[64];
     size_t n = 0;
     const char *from = here(r);
-    while (!r->failed && r->at < r->end && n + 1 < sizeof word && (word_start(*r->at) || digit(*r->at) || strchr("+-.", *r->at)))
+    while (!r->failed && r->at < r->end && n + 1 < sizeof word && real_char(*r->at))
         word[n++] = *r->at++;
     word[n] = 0;
     char *rest;
@@ -195,6 +203,8 @@ static void end_line(Reader *r)
         fail(r, here(r), "expected the end of the line");
 }
 
+typedef const char *(*NameOf)(const Module *, int);
+
 /* A name alone means the first thing that is called so. */
 static void name_first(Reader *r, NameMap *names, const char *name, int id)
 {
@@ -203,7 +213,7 @@ static void name_first(Reader *r, NameMap *names, const char *name, int id)
 }
 
 /* Number + 1 of a name, with its suffix ".7" where it has one; 0 when there is none. */
-static int read_numbered(Reader *r, const NameMap *names, int count, const char *(*name_of)(const Module *, int))
+static int read_numbered(Reader *r, const NameMap *names, int count, NameOf name_of)
 {
     const char *name = read_name(r);
     if (r->failed || r->at == r->end || *r->at != '.')
@@ -423,7 +433,8 @@ static void read_ix_term(Reader *r, bool minus, const Poly **offset, IxTerm *ter
         fail(r, here(r), "this index is too long");
 }
 
-/* The order that ix_add makes: plain indices by id, then quotients, then remainders; each atom once, none times zero. */
+/* The order that ix_add makes: plain indices by id, then quotients, then remainders; each atom once, none times
+ * zero. */
 static bool in_normal_form(const IxTerm *t, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -485,7 +496,8 @@ static void stamp_begin(Reader *r)
 {
     if (r->stamp_cap < r->m->indices.len) {
         int cap = 2 * r->m->indices.len;
-        r->stamp = arena_grow(r->c->arena, r->stamp, sizeof(int) * (size_t)r->stamp_cap, sizeof(int) * (size_t)cap);
+        size_t old = sizeof(int) * (size_t)r->stamp_cap;
+        r->stamp = arena_grow(r->c->arena, r->stamp, old, sizeof(int) * (size_t)cap);
         r->stamp_cap = cap;
     }
     r->stamps++;
@@ -716,7 +728,12 @@ static void line_check(Reader *r)
 
 /* ---- nodes ---- */
 
-typedef struct Content { Node n; NodeId args[4]; IndexId ids[MAX_NODE_AXES]; const IxExpr *map[MAX_LIST]; } Content;
+typedef struct Content {
+    Node n;
+    NodeId args[4];
+    IndexId ids[MAX_NODE_AXES];
+    const IxExpr *map[MAX_LIST];
+} Content;
 
 static void read_args(Reader *r, Content *k, int n)
 {
@@ -914,8 +931,9 @@ static bool line_root(Reader *r, const char *word)
 {
     Module *m = r->m;
     const struct { const char *what; NodeId *root; TensorKind of; } kinds[] = {
-        { "output", m->output.data, T_OUTPUT }, { "next", m->next.data, T_STATE }, { "init", m->init.data, T_STATE },
-        { "dinput", m->dinput.data, T_INPUT }, { "dparam", m->dparam.data, T_PARAM }, { "dprev", m->dprev.data, T_STATE },
+        { "output", m->output.data, T_OUTPUT }, { "next", m->next.data, T_STATE },
+        { "init", m->init.data, T_STATE },      { "dinput", m->dinput.data, T_INPUT },
+        { "dparam", m->dparam.data, T_PARAM },  { "dprev", m->dprev.data, T_STATE },
         { "dparam_init", m->dparam_init.data, T_PARAM },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -976,7 +994,7 @@ static void read_line(Reader *r)
     if (strcmp(word, "adjoint") == 0) {
         line_adjoint(r);
     } else if (m->nodes.len) {
-        fail(r, from, "expected a node, or output, next, init, dinput, dparam, dprev, dparam_init or adjoint");
+        fail(r, from, "expected a node, output, next, init, dinput, dparam, dprev, dparam_init or adjoint");
     } else if (strcmp(word, "dtype") == 0) {
         r->c->dtype = (Dtype)read_choice(r, ir_dtypes, "type");
     } else if (strcmp(word, "schedule") == 0) {
@@ -1002,7 +1020,8 @@ static void read_line(Reader *r)
     } else if (strcmp(word, "check") == 0) {
         line_check(r);
     } else {
-        fail(r, from, "expected dtype, schedule, source, dim, bound, option, quotient, index, call, tensor, check or a node");
+        fail(r, from, "expected dtype, schedule, source, dim, bound, option, quotient, index, call, tensor, "
+                      "check or a node");
     }
 }
 
@@ -1025,7 +1044,7 @@ Module *ir_parse(Compiler *c, const char *text, size_t len)
         fail(&r, text, "more than %d bytes", MAX_FILE);
         return NULL;
     }
-    /* The cell's span needs its source, which stands on the next lines: the rest of the first line is read last. */
+    /* The cell's span needs its source, which stands on the next lines: the rest of line 1 is read last. */
     expect_word(&r, "ir");
     const char *first = memchr(text, '\n', len);
     r.at = first ? first + 1 : r.end;

@@ -1,17 +1,19 @@
-/* ir_text.c: the IR as text. In: a module, after any pass. Out: its text form: a header (settings, dims, quotients, indices,
- * sources, call chains, tensors, checks), then one line per node, then the roots. Guaranteed: ir_parse (ir_parse.c) gives the
- * same module back, node for node and id for id, and it prints as the same text. All nodes are printed, also those that
- * no root needs, so that ids in a message, in a dump and after reading back are the same.
+/* ir_text.c: the IR as text. In: a module, after any pass. Out: its text form: a header (settings, dims,
+ * quotients, indices, sources, call chains, tensors, checks), then one line per node, then the roots. Guaranteed:
+ * ir_parse (ir_parse.c) gives the same module back, node for node and id for id, and it prints as the same text.
+ * All nodes are printed, also those that no root needs, so that ids in a message, in a dump and after reading
+ * back are the same.
  *
  *     ir e79 @0:148-151                  the cell, and where it is named: bytes 148 to 151 of source 0
- *     index 2 i : 64                     index 2, printed as i; as i.2 where a dim or an index before it is called i
+ *     index 2 i : 64                     printed as i; as i.2 where a dim or an index before it is called i
  *     tensor 1 param W_kvqm [256, D] f32 ~ xavier
  *     %0 = load W_kvqm [i, d] : [i, d]   after the colon: what is derived, type (when not real) and axes
  *     %3 = sum [d] %2 : [i] @0:520-561 via 4
  *     %4 = array [i] %3 "k" : [i]
  *     next S = %57
  *
- * Numbers are hex floats, sizes are written as in a spec. `via` names a line `call`, a step in a chain of fn calls. */
+ * Numbers are hex floats, sizes are written as in a spec. `via` names a line `call`, a step in a chain of fn
+ * calls. */
 #include <string.h>
 
 #include "flat.h"

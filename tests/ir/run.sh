@@ -1,7 +1,7 @@
 #!/bin/bash
-# The IR's text form: every spec in all its variants, printed after every pass of both pipelines, reads back to the same
-# module, which the next pass takes to the same text; so do random cells; damaged dumps give a diagnostic with its line and
-# never a crash; what is said about some of them is exactly this.
+# The IR's text form: every spec in all its variants, printed after every pass of both pipelines, reads back to
+# the same module, which the next pass takes to the same text; so do random cells; damaged dumps give a diagnostic
+# with its line and never a crash; what is said about some of them is exactly this.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -13,8 +13,8 @@ flags=
 [[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
 # shellcheck disable=SC2086
-if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags -Igen -o "$work/roundtrip" tests/ir/roundtrip.c \
-    "$build/libcellc.a" -lm -ldl; then
+if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags -Igen -o "$work/roundtrip" \
+    tests/ir/roundtrip.c "$build/libcellc.a" -lm -ldl; then
     echo "0 passed, 1 failed"
     exit 1
 fi
@@ -61,7 +61,8 @@ round mutate "$work/dump.ir" 2 500
 
 # Broken dumps, and what is said about them, in pairs NAME.ir and NAME.err.
 for broken in tests/ir/*.ir; do
-    if (cd tests/ir && "$work/roundtrip" read "$(basename "$broken")") | diff "${broken%.ir}.err" - >"$work/diff"; then
+    if (cd tests/ir && "$work/roundtrip" read "$(basename "$broken")") |
+        diff "${broken%.ir}.err" - >"$work/diff"; then
         passed=$((passed + 1))
     else
         echo "$broken:"
