@@ -1,6 +1,6 @@
 /* ladder.c: one generated instance against its reference. In: the instance's description (launch plans on the emulator or
- * the GPU) and its reference C compiled in double, both linked in; sizes on the command line as B,T,dims... Out: a line per
- * tensor that differs by more than rounding allows, and `N passed, N failed`.
+ * the GPU) and its reference C compiled in double, both linked in under the names below (ld's --defsym); sizes on the
+ * command line as B,T,dims... Out: a line per tensor that differs by more than rounding allows, and `N passed, N failed`.
  *
  * The tolerance of a tensor is K * (d + u): u is the unit roundoff of the coarsest type that values pass through (the
  * storage type for inputs, outputs and operands of products), d is how much that tensor of the reference moves (RMS,
@@ -16,10 +16,10 @@
 #include "cell_plan.h"
 #include "half.h"
 
-const cell_desc *INSTANCE(void);
-int REF_FORWARD(const int64_t *sizes, void *const *args, void *reserve, int flags);
-int REF_BACKWARD(const int64_t *sizes, void *const *args, void *reserve, int flags);
-size_t REF_RESERVE(const int64_t *sizes);
+const cell_desc *ladder_instance(void);
+int ladder_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+int ladder_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+size_t ladder_ref_reserve_bytes(const int64_t *sizes);
 
 enum { MAX_ARGS = 128 };
 
@@ -115,13 +115,13 @@ static Set make_set(const cell_desc *d, const cell_arg *args, int n, const int64
 /* The reference in double on forward set f and backward set b, whose inputs are set. */
 static void run_reference(const cell_desc *d, const int64_t *sizes, Set *f, Set *b)
 {
-    void *reserve = take(REF_RESERVE(sizes));
+    void *reserve = take(ladder_ref_reserve_bytes(sizes));
     void *fa[MAX_ARGS], *ba[MAX_ARGS];
     for (int i = 0; i < d->n_forward_args; i++)
         fa[i] = f->v[i];
     for (int i = 0; i < d->n_backward_args; i++)
         ba[i] = b->v[i];
-    if (REF_FORWARD(sizes, fa, reserve, 0) || REF_BACKWARD(sizes, ba, reserve, 0))
+    if (ladder_ref_forward(sizes, fa, reserve, 0) || ladder_ref_backward(sizes, ba, reserve, 0))
         abort();
     free(reserve);
 }
@@ -264,7 +264,7 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
 
 int main(int argc, char **argv)
 {
-    const cell_desc *d = INSTANCE();
+    const cell_desc *d = ladder_instance();
     cell_context *ctx = NULL;
     char message[512];
     const char *backend = getenv("CELL_BACKEND");

@@ -1,0 +1,87 @@
+#!/bin/bash
+# Lists the instances that the ladder tests. In: FULL (every type with every schedule, and sizes that fill warps; else every
+# schedule in f32 and one other type in turn). Out: a line per instance, `NAME SPEC OPTIONS | SIZES...`, where OPTIONS are
+# those of `cellc emit` and each of SIZES is B,T and the run-time dims: each dim different, T from one step to past a
+# checkpoint or two.
+set -u
+full=${FULL:-}
+turn=0
+
+types() { # the types of the next instance; TYPES overrides
+    local others=(bf16 f64 f16)
+    if [[ -n ${TYPES:-} ]]; then
+        echo "$TYPES"
+    elif [[ -n $full ]]; then
+        echo f32 bf16 f16 f64
+    else
+        echo f32 "${others[turn % 3]}"
+    fi
+}
+
+instance() { # spec, schedules, sizes, options...: lines of one setting in each schedule and type
+    local spec=$1 schedules=$2 sizes=$3 schedule type name
+    shift 3
+    for schedule in $schedules; do
+        for type in $(types); do
+            name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_${type}$(printf '_%s' "$@" | sed 's/_--[a-z]*_/_/g; s/_$//')")
+            echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
+        done
+        turn=$((turn + 1))
+    done
+}
+
+one="1,1,7 2,2,5 3,3,9 1,5,3 3,17,7 2,34,5"
+two="1,1,7,2 2,2,5,3 3,3,9,1 1,5,3,2 3,17,7,5 1,34,5,3"
+heads="1,1,2 2,2,3 3,3,1 1,5,4 3,17,2 1,34,5"
+if [[ -n $full ]]; then
+    one+=" 5,15,33 1,16,64 7,33,70 2,100,13"
+    two+=" 5,15,33,3 1,16,64,6 3,33,70,9 2,100,13,2"
+    heads+=" 5,15,3 1,16,6 3,33,9 2,100,2"
+fi
+for bias in fixed none input; do
+    instance e79 "steps tile" "$one" --dim N=6 --set bias=$bias
+done
+instance e75 "steps tile" "$two" --dim N=5
+instance e88 "steps tile" "$two" --dim N=5 --dim V=7
+for spec in delta gated_delta linear_attention; do
+    instance $spec "steps tile" "$heads" --dim N=5 --dim V=7
+done
+for spec in lstm gru; do
+    instance $spec "steps gemm" "$two"
+done
+for spec in e0 e1; do
+    instance $spec "steps gemm" "$one"
+done
+instance mingru steps "$two"
+instance mingru tile "$one" --dim H=6
+for spec in layernorm swiglu; do
+    instance $spec map "$one"
+done
+instance swiglu_mlp map "$two"
+
+# States that fill a warp, and some more than one.
+few="1,1,7 2,3,5 1,18,3"
+few_heads="1,1,2 2,3,3 1,18,1"
+few_two="1,1,7,2 2,3,5,3 1,18,3,1"
+if [[ -n $full ]]; then
+    for n in 16 31 32; do
+        instance e79 "tile" "$few 16,65,128" --dim N=$n --set bias=input
+    done
+    # In f64 these do not fit in an SM's registers.
+    for n in 33 64; do
+        TYPES="f32 bf16 f16" instance e79 "tile" "$few 16,65,128" --dim N=$n --set bias=input
+    done
+    instance e79 "steps" "$few 16,65,128" --dim N=32 --set bias=input
+    instance e88 "steps tile" "$few_two 4,65,128,16" --dim N=32 --dim V=32
+    instance e75 "tile" "$few_two 4,65,128,16" --dim N=32
+    instance e75 "tile" "$few_two 4,65,128,16" --dim N=48
+    for spec in delta gated_delta linear_attention; do
+        instance $spec "steps tile" "$few_heads 4,65,16" --dim N=64 --dim V=64
+        instance $spec "tile" "$few_heads 4,65,16" --dim N=33 --dim V=20
+        instance $spec "tile" "$few_heads 4,65,16" --dim N=17 --dim V=40
+    done
+else
+    instance e79 "tile" "$few" --dim N=33 --set bias=input
+    instance delta "tile" "$few_heads" --dim N=33 --dim V=20
+    instance e88 "tile" "$few_two" --dim N=32 --dim V=32
+fi

@@ -1,0 +1,35 @@
+#!/bin/bash
+# Generates the sources of the ladder's instances. In: DIR, and instances as tests/ladder/matrix.sh prints them (FULL counts
+# there; ONLY is a regular expression on their names); CELLC is the compiler. Out: DIR/NAME/ with the files of each
+# instance, and DIR/list with a line `NAME CELL SIZES...` each. What does not compile is reported, and the exit code is 1.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+dir=${1:?usage: prepare.sh DIR}
+cellc=${CELLC:-$root/build/cellc}
+mkdir -p "$dir"
+: >"$dir/list"
+failed=0
+while read -r line; do
+    read -r name spec options <<<"${line%% | *}"
+    [[ $name =~ ${ONLY:-.} ]] || continue
+    # Files that come out the same keep their time, so that nothing is compiled again for them.
+    new=$dir/$name.new
+    rm -rf "$new"
+    # shellcheck disable=SC2086
+    if ! "$cellc" emit "$root/specs/$spec.cell" $options -o "$new" >/dev/null 2>"$dir/$name.err"; then
+        echo "FAIL $name: cellc emit $spec $options"
+        head -n 3 "$dir/$name.err" | sed 's/^/    /'
+        rm -rf "$new"
+        failed=1
+        continue
+    fi
+    rm -f "$dir/$name.err"
+    mkdir -p "$dir/$name"
+    for file in "$new"/*; do
+        cmp -s "$file" "$dir/$name/$(basename "$file")" || mv "$file" "$dir/$name/"
+    done
+    rm -rf "$new"
+    echo "$name $spec ${line##* | }" >>"$dir/list"
+done < <(bash "$here/matrix.sh")
+exit $failed

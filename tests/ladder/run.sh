@@ -1,0 +1,54 @@
+#!/bin/bash
+# The ladder: every schedule of every spec in f32 and another type in turn (FULL=1: all types, and more sizes) against the
+# reference in double, on the emulator under AddressSanitizer, and, where there are a GPU and nvcc, on the GPU. In: BUILD,
+# CELLC, CC, CXX, NVCC; ONLY is a regular expression on the names of instances. Out: what failed, and the sum as the last line.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=${BUILD:-build}
+[[ $build == /* ]] || build=$root/$build
+export CELLC=${CELLC:-$build/cellc}
+[[ $CELLC == /* ]] || export CELLC=$root/$CELLC
+export CXX=${CXX:-$(command -v g++ || command -v clang++ || true)} CC=${CC:-cc}
+out=$build/tests/ladder
+mkdir -p "$out/common"
+
+if ! echo 'int main() { return 0; }' | ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null; then
+    echo "ladder: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+bash "$here/prepare.sh" "$out" >"$out/prepare.log"
+unprepared=$(grep -c '^FAIL' "$out/prepare.log")
+cat "$out/prepare.log"
+bash "$root/tests/emulator/build.sh" lib "$out/common" || { echo "0 passed, 1 failed"; exit 1; }
+newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* "$here/ladder.c" | head -n 1)
+if [[ ! -e $out/common/ladder.o || $newest -nt $out/common/ladder.o ]]; then
+    $CC -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -I"$root/runtime" -c "$here/ladder.c" \
+        -o "$out/common/ladder.o" || { echo "0 passed, 1 failed"; exit 1; }
+    touch "$out/common/stamp"
+fi
+
+export BACKEND=emulated RUNTIME=$build/libcell.a
+LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+export LIBS
+cut -d ' ' -f 1 "$out/list" | xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$here/one.sh" "$out" '{}' "$out/common" >"$out/results"
+grep -v ', 0 failed$' "$out/results"
+read -r passed failed < <(awk -v failed="$unprepared" '
+    / passed, [0-9]+ failed$/ { passed += $(NF - 3); failed += $(NF - 1) }
+    END { print passed + 0, failed + 0 }' "$out/results")
+skipped=0
+if [[ -n ${NVCC:-} ]] && nvidia-smi -L >/dev/null 2>&1; then
+    bash "$here/gpu.sh" "$out" >"$out/gpu.log"
+    cat "$out/gpu.log"
+    read -r p f < <(tail -n 1 "$out/gpu.log" | awk '{ print $1 + 0, $3 + 0 }')
+    passed=$((passed + p)) failed=$((failed + f))
+    ((p > 0)) || failed=$((failed + 1))
+else
+    echo "the ladder on a GPU: skipped, there is none or no nvcc"
+    skipped=1
+fi
+printf '%d passed, %d failed' "$passed" "$failed"
+((skipped)) && printf ', %d skipped' "$skipped"
+echo
+exit $((failed > 0))
