@@ -1,8 +1,9 @@
 /* ir_parse.c: reads the IR's text form (ir_text.c). In: any bytes. Out: the module, with every node under the
- * id it was printed with, or NULL and a diagnostic at the first place that is not IR. Guaranteed: a module that
- * comes out satisfies ir_verify, is in the normal form that the builders make, and prints as the same text; no
- * input crashes or runs away. Names, settings, dtype and schedule of the compilation are set from the text; the
- * sources that spans point into are read again where they still lie, so that later diagnostics show their lines. */
+ * id it was printed with, or NULL and a diagnostic at the first place that is not IR. Guaranteed: a module
+ * that comes out satisfies ir_verify, is in the normal form that the builders make, and prints as the same
+ * text; no input crashes or runs away. Names, settings, dtype and schedule of the compilation are set from
+ * the text; the sources that spans point into are read again where they still lie, so that later diagnostics
+ * show their lines. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -433,8 +434,8 @@ static void read_ix_term(Reader *r, bool minus, const Poly **offset, IxTerm *ter
         fail(r, here(r), "this index is too long");
 }
 
-/* The order that ix_add makes: plain indices by id, then quotients, then remainders; each atom once, none times
- * zero. */
+/* The order that ix_add makes: plain indices by id, then quotients, then remainders; each atom once, none
+ * times zero. */
 static bool in_normal_form(const IxTerm *t, int n)
 {
     for (int i = 0; i < n; i++) {

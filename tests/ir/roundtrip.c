@@ -1,7 +1,7 @@
-/* roundtrip.c: prints the IR after every pass, reads it back and prints it again. Arguments: `pass FILE [--dim
- * N=V | --set o=v]...` takes a spec through the passes of both pipelines; `read FILE` reads one file that should
- * be IR and says what is wrong; `mutate FILE SEED COUNT` reads damaged copies of it: what is read must verify and
- * print as itself. What differs is printed; the last line of `pass` and `mutate` counts. */
+/* roundtrip.c: prints the IR after every pass, reads it back and prints it again. Arguments: `pass FILE
+ * [--dim N=V | --set o=v]...` takes a spec through the passes of both pipelines; `read FILE` reads one file
+ * that should be IR and says what is wrong; `mutate FILE SEED COUNT` reads damaged copies of it: what is read
+ * must verify and print as itself. What differs is printed; the last line of `pass` and `mutate` counts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,8 +129,8 @@ static uint32_t random_below(uint32_t n)
 /* Bytes are replaced, lines doubled, dropped or moved, numbers changed. */
 static size_t damage(char *text, size_t len, size_t cap)
 {
-    static const char *const pieces[] = { "%", "[", "]", "(", ")", "-1", "99999999999", "*", "/ ", "i.2", "@0:1-2",
-                                          " via 0", "0x1p+0", "mod(", ", 0)", "\"", "\n", "D", "sum [", "%0",
+    static const char *const pieces[] = { "%", "[", "]", "(", ")", "-1", "99999999999", "*", "/ ", "i.2",
+                                          "@0:1-2", " via 0", "0x1p+0", "mod(", ", 0)", "\"", "\n", "D", "sum [", "%0",
                                           "output ", " : ", "nan", "T*" };
     for (uint32_t k = 1 + random_below(4); k > 0; k--) {
         size_t at = len ? random_below((uint32_t)len) : 0;

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The IR's text form: every spec in all its variants, printed after every pass of both pipelines, reads back to
-# the same module, which the next pass takes to the same text; so do random cells; damaged dumps give a diagnostic
-# with its line and never a crash; what is said about some of them is exactly this.
+# The IR's text form: every spec in all its variants, printed after every pass of both pipelines, reads back
+# to the same module, which the next pass takes to the same text; so do random cells; damaged dumps give a
+# diagnostic with its line and never a crash; what is said about some of them is exactly this.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
