@@ -1,0 +1,76 @@
+#!/bin/bash
+# The ladder on a GPU. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or cellc), NVCC or
+# nvcc on the path, ONLY (a regular expression on names), JOBS (all cores), SANITIZE (0: without compute-sanitizer; tools,
+# default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances, default those in f32). Out: what failed, and the
+# sum as the last line.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+dir=$(cd "${1:?usage: gpu.sh DIR}" && pwd)
+jobs=${JOBS:-$(nproc)}
+NVCC=${NVCC:-$(command -v nvcc || ls -d /usr/local/cuda*/bin/nvcc 2>/dev/null | tail -n 1)}
+[[ -n $NVCC ]] || { echo "no nvcc"; echo "0 passed, 1 failed"; exit 1; }
+cuda=$(dirname "$(dirname "$NVCC")")
+export NVCC BACKEND=cuda CC=${CC:-gcc} CXX=${CXX:-g++} PATH=$PATH:$cuda/bin
+export LIBS="-L$cuda/lib64 -Wl,-rpath,$cuda/lib64 -lcublas -lcudart"
+objects=$dir/common_cuda
+mkdir -p "$objects/runtime"
+start=$SECONDS
+
+for source in "$root"/runtime/*.c; do
+    echo "$CC -std=c11 -D_GNU_SOURCE -O2 -fPIC -DCELL_HAVE_CUDA -isystem $cuda/include -I$root/runtime -c $source" \
+        "-o $objects/runtime/$(basename "${source%.c}").o"
+done | xargs -P "$jobs" -I '{}' sh -c '{}' || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
+rm -f "$objects/libcell.a"
+ar rcs "$objects/libcell.a" "$objects"/runtime/*.o
+$CC -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -I"$root/runtime" -c "$here/ladder.c" -o "$objects/ladder.o" ||
+    { echo "0 passed, 1 failed"; exit 1; }
+touch "$objects/stamp"
+export RUNTIME=$objects/libcell.a
+
+names=$(cut -d ' ' -f 1 "$dir/list" | grep -E "${ONLY:-.}")
+# Longest first, so that none of them ends alone.
+ordered=$(for n in $names; do echo "$(cat "$dir/$n"/*.cu | wc -c) $n"; done | sort -rn | cut -d ' ' -f 2)
+xargs -P "$jobs" -I '{}' bash "$here/one.sh" "$dir" '{}' "$objects" <<<"$ordered" >"$dir/gpu.results"
+grep -v ', 0 failed$' "$dir/gpu.results"
+read -r passed failed < <(awk '
+    / passed, [0-9]+ failed$/ { passed += $(NF - 3); failed += $(NF - 1) }
+    END { print passed + 0, failed + 0 }' "$dir/gpu.results")
+echo "kernels on the GPU: $(wc -w <<<"$names") instances, $passed passed, $failed failed ($((SECONDS - start)) s)"
+
+# One instance under one tool, at the two smallest sizes and the smallest that crosses a checkpoint.
+sanitize_one() {
+    local dir=$1 name=$2 tool=$3 sizes log
+    log=$dir/$name/log.$tool
+    sizes=$(grep -E "^$name " "$dir/list" | awk '{ print $4, $5, $8 }')
+    # shellcheck disable=SC2086
+    if LADDER_QUICK=1 timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 100 \
+        "$dir/$name/ladder.cuda" $sizes >"$log" 2>&1; then
+        echo "ok $tool $name"
+    else
+        echo "FAIL $tool $name"
+        grep -E '=========|FAIL' "$log" | head -n 8 | sed 's/^/    /'
+    fi
+}
+export -f sanitize_one
+
+tools=${SANITIZE:-memcheck racecheck synccheck}
+if [[ $tools == 0 ]] || ! command -v compute-sanitizer >/dev/null; then
+    echo "compute-sanitizer: $([[ $tools == 0 ]] && echo "left out, as asked" || echo "not found")"
+else
+    start=$SECONDS
+    some=$(grep -E "${SANITIZE_ONLY:-_f32}" <<<"$names")
+    for name in $some; do
+        [[ -x $dir/$name/ladder.cuda ]] || continue
+        for tool in $tools; do echo "$name $tool"; done
+    done | xargs -P "$jobs" -L 1 bash -c 'sanitize_one "$0" "$1" "$2"' "$dir" >"$dir/sanitizer.results"
+    grep -v '^ok ' "$dir/sanitizer.results"
+    for tool in $tools; do
+        clean=$(grep -c "^ok $tool" "$dir/sanitizer.results")
+        bad=$(grep -c "^FAIL $tool" "$dir/sanitizer.results")
+        echo "compute-sanitizer $tool: $clean clean, $bad not ($((SECONDS - start)) s in all)"
+        passed=$((passed + clean)) failed=$((failed + bad))
+    done
+fi
+echo "$passed passed, $failed failed"
+exit $((failed > 0))
