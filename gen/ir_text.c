@@ -1,7 +1,7 @@
 /* ir_text.c: the IR as text. In: a module, after any pass. Out: its text form: a header (settings, dims,
  * quotients, indices, sources, call chains, tensors, checks), then one line per node, then the roots.
  * Guaranteed: ir_parse (ir_parse.c) gives the same module back, node for node and id for id, and it prints as
- * the same text. All nodes are printed, also those that no root needs, so that ids in a message, in a dump and
+ * the same text. All nodes are printed, also those that no root needs, so that ids in a message, a dump and
  * after reading back are the same.
  *
  *     ir e79 @0:148-151                  the cell, and where it is named: bytes 148 to 151 of source 0

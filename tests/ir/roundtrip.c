@@ -130,8 +130,8 @@ static uint32_t random_below(uint32_t n)
 static size_t damage(char *text, size_t len, size_t cap)
 {
     static const char *const pieces[] = { "%", "[", "]", "(", ")", "-1", "99999999999", "*", "/ ", "i.2",
-                                          "@0:1-2", " via 0", "0x1p+0", "mod(", ", 0)", "\"", "\n", "D", "sum [", "%0",
-                                          "output ", " : ", "nan", "T*" };
+                                          "@0:1-2", " via 0", "0x1p+0", "mod(", ", 0)", "\"", "\n", "D", "sum [",
+                                          "%0", "output ", " : ", "nan", "T*" };
     for (uint32_t k = 1 + random_below(4); k > 0; k--) {
         size_t at = len ? random_below((uint32_t)len) : 0;
         const char *piece = pieces[random_below(sizeof pieces / sizeof *pieces)];
