@@ -823,11 +823,11 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
 {
     Tile *t = s->t;
     const IxExpr *map[TILE_MAX_AXES];
-    Buf body = { .arena = t->arena, .indent = out->indent + 1 }, *outer = s->body;
     int64_t n = 1;
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
             n = t->m->indices.data[node(s, o->array).axes[i]].extent->value;
+    Buf body = { .arena = t->arena, .indent = out->indent + (n > tile_threads(&t->lay) ? 2 : 1) }, *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
     t->any = any_index(t, n);
@@ -840,17 +840,18 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     s->body = outer;
     int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
     const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads) : "cell_thread()";
-    buf_line(out, "if (args.ptr[%d])", o->ref);
+    bool once = n <= threads;
+    buf_line(out, "if (args.ptr[%d]%s) {", o->ref, once ? tile_text(t, " && %s < %" PRId64, start, n) : "");
     out->indent++;
-    buf_line(out, "for (int x = %s; x < %" PRId64 "; x += %d) {", start, n, threads);
-    for (const char *line = body.data, *end; line && *line; line = end + 1) {
-        end = strchr(line, '\n');
-        buf_line(out, "%.*s", (int)(end - line) - 4 * out->indent + 4, line + 4 * out->indent - 4);
-        if (!end)
-            break;
-    }
-    buf_line(out, "}");
+    if (once)
+        buf_line(out, "const int x = %s;", start);
+    else
+        buf_line(out, "for (int x = %s; x < %" PRId64 "; x += %d) {", start, n, threads);
+    buf_f(out, "%s", body.data);
+    if (!once)
+        buf_line(out, "}");
     out->indent--;
+    buf_line(out, "}");
     *warp = (*warp + (int)((n + 31) / 32)) % (threads / 32);
 }
 
