@@ -222,16 +222,20 @@ static void remember(CGen *g, NodeId id, const char *name)
     vec_push(g->arena, &g->memo_stack, id);
 }
 
-/* The variable that holds the node, if one does and no index of the node was bound anew since. */
-static const char *recall(const CGen *g, NodeId id)
+/* Was an index of the node bound anew since then? Then it stands for another value. */
+static bool rebound(const CGen *g, NodeId id, int since)
 {
     const Node *n = cgen_node(g, id);
-    if (!g->memo[id])
-        return NULL;
     for (int i = 0; i < n->naxes; i++)
-        if (g->env_serial[n->axes[i]] > g->memo_serial[id])
-            return NULL;
-    return g->memo[id];
+        if (g->env_serial[n->axes[i]] > since)
+            return true;
+    return false;
+}
+
+/* The variable that holds the node's value, or NULL. */
+static const char *recall(const CGen *g, NodeId id)
+{
+    return g->memo[id] && !rebound(g, id, g->memo_serial[id]) ? g->memo[id] : NULL;
 }
 
 void cgen_open(CGen *g, Block *b)
@@ -433,7 +437,7 @@ static Text value(CGen *g, const Scope *s, NodeId id);
 static NodeId decided(const CGen *g, const Node *n)
 {
     for (int i = 0; i < g->assumed.len; i++)
-        if (g->assumed.data[i].cond == n->args[0])
+        if (g->assumed.data[i].cond == n->args[0] && !rebound(g, n->args[0], g->assumed.data[i].serial))
             return n->args[g->assumed.data[i].holds ? 1 : 2];
     return -1;
 }
@@ -573,7 +577,7 @@ static const ScopeSelect *find_select(const Scope *s, NodeId id)
 /* Opens a block for branch k of a select and gives its value; the condition is known in there. */
 static Text branch(CGen *g, const Scope *s, const ScopeSelect *sel, const Node *n, int k, Block *b)
 {
-    Assumed known = { n->args[0], k == 0 };
+    Assumed known = { n->args[0], k == 0, ++g->serial };
     cgen_open(g, b);
     vec_push(g->arena, &g->assumed, known);
     if (sel)

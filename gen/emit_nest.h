@@ -34,7 +34,7 @@ typedef struct Scope {
     Vec(ScopeSelect) selects;
 } Scope;
 
-typedef struct Assumed { NodeId cond; bool holds; } Assumed;         /* what an open branch knows */
+typedef struct Assumed { NodeId cond; bool holds; int serial; } Assumed;   /* what an open branch knows, since when */
 
 typedef struct CGen {
     Module *m;
