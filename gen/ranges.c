@@ -44,8 +44,8 @@ static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, c
                poly_shown(f, i->extent), axis + 1, array, poly_shown(f, extent));
     note_origin(f, i);
     if (i->how == FROM_DECLARED || i->how == FROM_USE)
-        FLAT_NOTE(f, i->span, "where fewer places than an axis has are meant, the range is stated: '%s:%s'",
-                  i->name, poly_shown(f, i->extent));
+        FLAT_NOTE(f, i->span, "if only the first %s places are meant, state the range: '%s:%s'",
+                  poly_shown(f, i->extent), i->name, poly_shown(f, i->extent));
     i->failed = true;
     w->eq->failed = true;
 }

@@ -181,6 +181,15 @@ static void check_read(Walk *w, FExpr *x)
         follow(w, x, ix);
 }
 
+/* D / H is a size of its own where an extent says that it is exact; else it is a floor that depends on D and H. */
+static const Poly *exact_quotient(const Module *m, const Poly *num, const Poly *den)
+{
+    for (int i = 0; i < m->quotients.len; i++)
+        if (m->quotients.data[i].num == num && m->quotients.data[i].den == den)
+            return poly_div((Module *)(uintptr_t)m, num, den);
+    return NULL;
+}
+
 static void check_whole(Walk *w, FExpr *x)
 {
     Flat *f = w->f;
@@ -208,7 +217,11 @@ static void check_whole(Walk *w, FExpr *x)
         return;
     }
     require_positive(f, by, x->args[1]->span, x->chain);
-    set_ix(w, x, x->kind == F_IDIV ? ix_div(f->m, ix[0], by) : ix_mod(f->m, ix[0], by));
+    const Poly *exact = x->kind == F_IDIV && !ix[0]->nterms ? exact_quotient(f->m, ix[0]->offset, by) : NULL;
+    if (exact)
+        set_ix(w, x, ix_const(f->m, exact));
+    else
+        set_ix(w, x, x->kind == F_IDIV ? ix_div(f->m, ix[0], by) : ix_mod(f->m, ix[0], by));
 }
 
 static const char *operand_of(Flat *f, const FExpr *x)

@@ -1,0 +1,32 @@
+#!/bin/bash
+# Compiles every example of docs/language.md: blocks tagged ```cell must compile without errors, blocks tagged
+# ```cell-error must be refused with an error, not a crash.
+set -u
+cd "$(dirname "$0")/../.."
+cellc=${CELLC:-$PWD/${BUILD:-build}/cellc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+awk -v dir="$work" '
+    /^```cell(-error)?$/ { kind = $0 == "```cell" ? "good" : "bad"; file = sprintf("%s/%s_%d.cell", dir, kind, NR); next }
+    /^```/ { file = "" }
+    file { print > file }' docs/language.md
+passed=0 failed=0
+for f in "$work"/*.cell; do
+    "$cellc" explain "$f" --import-dir specs >"$f.out" 2>&1
+    rc=$?
+    want=0
+    case $f in */bad_*) want=1 ;; esac
+    if [[ $rc == "$want" ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "docs/language.md, the block after line $(basename "$f" .cell | tr -dc 0-9): exit code $rc, wanted $want"
+        sed 's/^/    /' "$f.out" | head -20
+    fi
+done
+if [[ $passed -lt 25 ]]; then
+    echo "only $passed examples found in docs/language.md"
+    failed=$((failed + 1))
+fi
+echo "$passed passed, $failed failed"
+[[ $failed == 0 ]]
