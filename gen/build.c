@@ -216,6 +216,8 @@ static const char *compile_cu(Build *b, const char *stem)
     const char *object = intern_f(c, "%s/%s_cuda.o", b->objects, stem);
     words_add(&w, b->nvcc);
     words_split(c, &w, "-std=c++17 -O3 -Xcompiler -fPIC --threads 0");
+    /* Kernels begin with all of their sizes, whether or not they read them. */
+    words_split(c, &w, "-diag-suppress 177,550");
     add_architectures(c, &w, b->archs);
     words_split(c, &w, getenv("NVCCFLAGS"));
     words_add(&w, intern_f(c, "-I%s", b->include));
