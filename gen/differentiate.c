@@ -328,6 +328,15 @@ static NodeId sum_unsolved(Solve *s, NodeId value)
     return node_reduce(m, R_SUM, value, over, n);
 }
 
+/* A slice's adjoint as an array of its own, so that slices laid together are written where they lie. */
+static NodeId as_piece(Diff *d, NodeId value)
+{
+    Node v = *at(d, value);
+    if (v.kind == N_ARRAY || v.kind == N_VIEW || v.kind == N_LOAD || v.kind == N_CONST)
+        return value;
+    return node_array(d->m, value, v.axes, v.naxes, NULL, d->m->at);
+}
+
 /* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond guards value. */
 static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes, int n)
 {
@@ -337,6 +346,15 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
         collect_indices(map[k], &s);
     const IxExpr *apart[64] = { NULL };
     IndexId old[64] = { 0 };
+    bool plain = true;
+    for (int k = 0; k < n; k++) {
+        IndexId which;
+        plain = plain && ix_is_index(map[k], &which) && which >= IX_FIRST &&
+                m->indices.data[which].extent == m->indices.data[axes[k]].extent;
+    }
+    value = guarded(m, cond, value);
+    if (!plain)
+        value = as_piece(d, value);
     for (int k = 0; k < s.n; k++) {
         old[k] = s.from[k];
         for (int i = 0; i < n; i++)
@@ -344,7 +362,7 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
                 s.from[k] = module_index(m, m->indices.data[old[k]].name, m->indices.data[old[k]].extent);
         apart[k] = ix_index(m, s.from[k]);
     }
-    value = node_subst(m, guarded(m, cond, value), old, apart, s.n);
+    value = node_subst(m, value, old, apart, s.n);
     for (int k = 0; k < n; k++)
         solve_axis(&s, ix_subst(m, map[k], old, apart, s.n), axes[k]);
     IndexId from[64];

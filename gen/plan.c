@@ -594,11 +594,32 @@ static bool is_root(const Module *m, NodeId id)
     return root_kind(m, id, &of) != ROOT_NONE;
 }
 
-/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. */
+/* Few sums of values that lie in memory: as cheap to compute as to read. */
+static bool cheap_sum(const Plan *p, NodeId id, int depth)
+{
+    const Node *n = at(p, id);
+    Read r;
+    if (depth == 0)
+        return false;
+    if (n->kind == N_CONST || n->kind == N_SIZE)
+        return true;
+    if (n->kind == N_LOAD)
+        return true;
+    if (plan_resolve(p, id, &r))
+        return r.is_tensor || is_reduction(p, r.id);
+    return n->kind == N_MAP && (n->op == OP_ADD || n->op == OP_SUB) && cheap_sum(p, n->args[0], depth - 1) &&
+           cheap_sum(p, n->args[1], depth - 1);
+}
+
+/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. So are short sums
+ * around products (a gate's stacked pre-activations), of which each reader takes a slice. */
 static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
     if (is_root(p->m, id) || p->rounded[id])
         return false;
+    if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !is_reduction(p, id) && !p->is_cat[id] &&
+        cheap_sum(p, at(p, id)->args[0], 4))
+        return true;
     return p->is_alias[id] || (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id));
 }
 

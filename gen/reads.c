@@ -101,9 +101,10 @@ static int add_pieces(Module *m, NodeId id, const IxExpr *whole, Piece *out, int
         return -1;
     NodeId value = t->args[1];
     const Node *v = at(m, value);
-    if (v->kind == N_MAP && v->op == OP_SELECT)       /* the guard of a read that was not proved in range */
+    while (v->kind == N_MAP && v->op == OP_SELECT) {  /* the guard of a read that was not proved in range */
         value = v->args[1];
-    v = at(m, value);
+        v = at(m, value);
+    }
     if (v->kind != N_VIEW && v->kind != N_ARRAY)
         return -1;
     NodeId array = v->kind == N_VIEW ? v->args[0] : value;

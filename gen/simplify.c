@@ -146,6 +146,9 @@ static NodeId fold_map(Module *m, NodeId id)
         return id;
     case OP_SELECT: {
         int t = truth(m, n.args[0]);
+        const Node *inner = at(m, n.args[1]);
+        if (inner->kind == N_MAP && inner->op == OP_SELECT && inner->args[0] == n.args[0])
+            return node_select(m, n.args[0], inner->args[1], n.args[2]);
         NodeId taken = t < 0 || n.args[1] == n.args[2] ? n.args[1] : n.args[t ? 1 : 2];
         return t >= 0 || n.args[1] == n.args[2] ? taken : id;
     }
