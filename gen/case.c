@@ -97,7 +97,7 @@ static void fill(Random *r, const EvalTensor *t, double *v, int64_t n)
         v[i] = t->is_int ? (double)random_below(r, 2) : centre + width * random_normal(r);
 }
 
-Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint64_t seed)
+Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed)
 {
     Case *k = case_new(e, batch, steps);
     Random r = {seed};
@@ -109,6 +109,8 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint6
             k->value[i] = doubles(e, n);
         if (read && !(t->kind == EV_STATE && states == CASE_STATE_ZERO))
             fill(&r, t, k->value[i], n);
+        for (int64_t j = 0; t->kind == EV_INPUT && inputs != CASE_INPUT_NORMAL && j < n; j++)
+            k->value[i][j] *= t->is_int ? 1 : inputs == CASE_INPUT_ZERO ? 0 : 20;
         if (t->kind == EV_OUTPUT || t->kind == EV_STATE) {
             k->cotangent[i] = doubles(e, n);
             for (int64_t j = 0; j < n; j++)

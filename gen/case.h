@@ -14,18 +14,20 @@ int64_t random_below(Random *r, int64_t n);
 
 /* All arrays are indexed as eval->tensors and live in the compiler's arena. */
 typedef struct Case {
-    int64_t batch, steps;
+    int64_t batch, steps, first;  /* the number of the first step */
     double **value;               /* input [B,T,..], param, state [B,..]; NULL: the spec's initial state; outputs NULL */
     double **cotangent;           /* of an output [B,T,..] or a final state [B,..]; NULL elsewhere */
 } Case;
 
 typedef enum { CASE_STATE_RANDOM, CASE_STATE_ZERO, CASE_STATE_DEFAULT } CaseState;
+/* Inputs from N(0,1); all zero, for vectors under norms and ties; or twenty times as large, for saturated gates. */
+typedef enum { CASE_INPUT_NORMAL, CASE_INPUT_ZERO, CASE_INPUT_LARGE } CaseInput;
 
 /* Elements of one tensor over the whole case. */
 int64_t case_count(const Case *k, const EvalTensor *t);
 
-/* Inputs from N(0,1), weights scaled by their last axis, other params around their initial value. */
-Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, uint64_t seed);
+/* Inputs as said, weights scaled by their last axis, other params around their initial value. */
+Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed);
 
 /* Values and cotangents of a vector file; a state that it lacks is NULL, a cotangent that it lacks is zero. NULL with
  * the reason in *error when an input or a param is missing or a shape is not the cell's. */

@@ -100,10 +100,14 @@ static int sizes_of_round(const CheckRun *k, int round, bool open, EvalSize *out
 
 /* ---- cases */
 
-static const struct { int64_t batch, steps; CaseState state; } case_table[] = {
-    {1, 1, CASE_STATE_ZERO}, {3, 2, CASE_STATE_RANDOM}, {1, 3, CASE_STATE_RANDOM}, {2, 5, CASE_STATE_DEFAULT},
-    {3, 7, CASE_STATE_ZERO}, {2, 0, CASE_STATE_RANDOM}, {0, 2, CASE_STATE_RANDOM},
+static const struct { int64_t batch, steps; CaseState state; CaseInput input; } case_table[] = {
+    {1, 1, CASE_STATE_ZERO, CASE_INPUT_NORMAL},    {3, 2, CASE_STATE_RANDOM, CASE_INPUT_NORMAL},
+    {1, 3, CASE_STATE_RANDOM, CASE_INPUT_NORMAL},  {2, 5, CASE_STATE_DEFAULT, CASE_INPUT_NORMAL},
+    {3, 7, CASE_STATE_ZERO, CASE_INPUT_NORMAL},    {1, 17, CASE_STATE_RANDOM, CASE_INPUT_NORMAL},
+    {2, 3, CASE_STATE_RANDOM, CASE_INPUT_ZERO},    {2, 4, CASE_STATE_RANDOM, CASE_INPUT_LARGE},
+    {2, 0, CASE_STATE_RANDOM, CASE_INPUT_NORMAL},  {0, 2, CASE_STATE_RANDOM, CASE_INPUT_NORMAL},
 };
+static const char *const input_names[] = {"", ", zero inputs", ", large inputs"};
 static const char *const state_names[] = {"random", "zero", "default"};
 
 /* "e79 bias=none D=7 N=5" */
@@ -122,9 +126,11 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
 {
     int n = (int)(sizeof case_table / sizeof *case_table), failed = k->tally.failed, passed = k->tally.passed;
     for (int i = 0; i < n; i++) {
-        const char *what = intern_f(s->c, "B=%lld T=%lld %s state", (long long)case_table[i].batch,
-                                    (long long)case_table[i].steps, state_names[case_table[i].state]);
-        Case *one = case_random(s->e, case_table[i].batch, case_table[i].steps, case_table[i].state, 17 + (uint64_t)i);
+        const char *what = intern_f(s->c, "B=%lld T=%lld %s state%s", (long long)case_table[i].batch,
+                                    (long long)case_table[i].steps, state_names[case_table[i].state],
+                                    input_names[case_table[i].input]);
+        Case *one = case_random(s->e, case_table[i].batch, case_table[i].steps, case_table[i].state,
+                                case_table[i].input, 17 + (uint64_t)i);
         check_case(s, b, self, one, what, &k->tally);
         if (k->tally.verbose)
             printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);

@@ -177,7 +177,7 @@ static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, R
                 memcpy(one.value[i] + b * x->count, k->value[i] + (b * k->steps + t) * x->count,
                        sizeof(double) * (size_t)x->count);
         }
-        int status = r->step(call_sizes(s, k->batch, 1, t), call_args(s, r, &r->forward_args, &one, part), NULL, 0);
+        int status = r->step(call_sizes(s, k->batch, 1, k->first + t), call_args(s, r, &r->forward_args, &one, part), NULL, 0);
         if (status)
             return status_text(s->c, "step", status);
         for (int i = 0; i < s->e->ntensors; i++) {
@@ -200,7 +200,7 @@ static const char *reference_run(void *self, const Subject *s, const Case *k, Re
     Reference *r = self;
     if (flags & CASE_STEPWISE)
         return run_stepwise(r, s, k, out);
-    int64_t *sizes = call_sizes(s, k->batch, k->steps, 0);
+    int64_t *sizes = call_sizes(s, k->batch, k->steps, k->first);
     size_t bytes = flags & CASE_INFERENCE ? 0 : r->reserve_bytes(sizes);
     void *reserve = flags & CASE_INFERENCE ? NULL : malloc(bytes + 16);
     if (reserve)

@@ -117,14 +117,14 @@ static int run_eval(const Run *r, Compiler *c, Eval *e, const VecFile *f)
         if (eval_watch(e, r->print.items[i]) < 0)
             return fail(r->path, "there is no value of this name to print", r->print.items[i]);
     Case *k = f ? case_from_vec(e, f, &error)
-                : case_random(e, r->batch, r->steps, CASE_STATE_DEFAULT, (uint64_t)r->seed);
+                : case_random(e, r->batch, r->steps, CASE_STATE_DEFAULT, CASE_INPUT_NORMAL, (uint64_t)r->seed);
     if (!k)
         return fail(r->vectors, error, NULL);
     case_bind(k, e);
     for (int i = 0; i < e->ntensors; i++)
         if (e->tensors[i].kind >= EV_STATE)
             e->tensors[i].out = arena_alloc(c->arena, sizeof(double) * (size_t)(case_count(k, &e->tensors[i]) + 1));
-    if (!eval_run(e, k->batch, k->steps, 0)) {
+    if (!eval_run(e, k->batch, k->steps, k->first)) {
         diag(c, DIAG_ERROR, e->run_error_span, "%s", e->run_error);
         diag_print(c, stderr);
         return 1;
