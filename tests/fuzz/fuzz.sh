@@ -8,19 +8,18 @@ out=build-fuzz
 mkdir -p $out/gen $out/corpus
 bison --header=$out/gen/parse.h -o $out/gen/parse.c gen/parse.y
 flex --header-file=$out/gen/lex.h -o $out/gen/lex.c gen/lex.l
-sources="gen/util.c gen/diag.c gen/tokens.c gen/ast.c gen/fmt.c"
-if [[ ${FUZZ_FLAGS:-} != *SYNTAX_ONLY* ]]; then
-    sources="$sources gen/bind.c gen/expand.c gen/resolve.c gen/lower.c gen/size.c gen/ir.c gen/ops.c gen/fold.c"
-fi
+sources=$(ls gen/*.c | grep -v gen/main.c)
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
-for f in $sources $out/gen/parse.c $out/gen/lex.c tests/fuzz/fuzz_front.c tests/fuzz/libfuzzer/mutate.c; do
+rm -f $out/front.a
+for f in $sources $out/gen/parse.c $out/gen/lex.c; do
     o=$out/$(basename "$f" .c).o
-    if [[ ! -e $o || $f -nt $o || gen/cellc.h -nt $o || gen/parser.h -nt $o ]]; then
-        clang $flags ${FUZZ_FLAGS:-} -Igen -I$out/gen -c -o "$o" "$f"
+    if [[ ! -e $o || -n $(find "$f" gen/*.h -newer "$o" -print -quit) ]]; then
+        nice clang $flags ${FUZZ_FLAGS:-} -Igen -I$out/gen -c -o "$o" "$f"
     fi
-    objects="${objects:-} $o"
+    ar qc $out/front.a "$o"
 done
-clang -fsanitize=fuzzer,address,undefined -o $out/fuzz_front $objects -lm -ldl
+clang $flags ${FUZZ_FLAGS:-} -fsanitize=fuzzer -Igen -o $out/fuzz_front tests/fuzz/fuzz_front.c \
+    tests/fuzz/libfuzzer/mutate.c $out/front.a -lm -ldl
 cp -n specs/*.cell tests/diag/*.cell tests/fmt/*.cell tests/fuzz/corpus/* $out/corpus/ 2>/dev/null || true
 if [[ ${1:-} == --merge ]]; then
     mkdir -p $out/small             # the kept corpus is of short inputs, so that a clone stays small
