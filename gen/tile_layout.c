@@ -118,13 +118,27 @@ static double cycles(const Tile *t, const TileLayout *l)
     return latency + 0.35 * slots * warps;
 }
 
+static int64_t state_bytes(const Tile *t);
+
+/* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the vectors. */
+static int64_t smem_bytes(Tile *t, const TileLayout *l)
+{
+    TileLayout before = t->lay;
+    int64_t n = 0;
+    t->lay = *l;
+    for (int k = 0; k < t->states.len && t->adjoint; k++)
+        n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * (t->K + 1);
+    t->lay = before;
+    return n + tile_fetch_bytes(t, t->K) + 8 * 1024;
+}
+
 static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
 {
     l.rr = (int)((t->rows + l.wr * l.lr - 1) / (l.wr * l.lr));
     l.rc = (int)((t->cols + l.wc * l.lc - 1) / (l.wc * l.lc));
     int threads = tile_threads(&l), limit = REGISTERS / threads;
     limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
-    if (most_registers(t, &l, array_registers) > limit)
+    if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
         return;
     int over = tile_registers(t, &l) - limit;
     double padding = (double)(l.rr * l.lr * l.wr) * (l.rc * l.lc * l.wc) / ((double)t->rows * (double)t->cols);
@@ -148,18 +162,24 @@ void tile_choose_layout(Tile *t)
                 consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr }, &best, &chosen);
             }
     if (!chosen.wr)
-        tile_refuse(t, "its states need more registers than an SM has (%lld elements a state, %d bytes each): lower --dim",
-                    (long long)(t->rows * t->cols), t->real_bytes);
+        tile_refuse(t, "its states do not fit on an SM: %lld bytes before and after a step, with their adjoints %lld; lower --dim",
+                    (long long)(2 * state_bytes(t)), (long long)(3 * state_bytes(t)));
     else
         t->lay = chosen;
 }
 
+/* About as a layout pads them. */
+static int64_t padded(int64_t n)
+{
+    return n > 16 ? round_up(n, 16) : round_up(n, 4);
+}
+
 static int64_t state_bytes(const Tile *t)
 {
-    int64_t n = 0;
+    int64_t n = 0, rows = padded(t->rows), cols = padded(t->cols);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
-        n += (s->rank == 2 ? t->rows * t->cols : s->rank == 1 ? 32 * (s->role[0] == ROLE_ROW ? t->rows : t->cols) : 1024);
+        n += s->rank == 2 ? rows * cols : s->rank == 1 ? 32 * (s->role[0] == ROLE_ROW ? rows : cols) : 1024;
     }
     return round_up(n * t->real_bytes, 16);
 }
