@@ -281,7 +281,12 @@ static void print_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
     const Poly *elements = product(e, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
-    if (g->kind == G_MAP) {
+    if (g->kind == G_MAP && !g->flat) {
+        int wide = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
+        bool few = g->phase == PHASE_DURING || g->naxes != 1;
+        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, elements, g->threads * (few ? 1 : wide)),
+                        poly_expr(e, group_rows(e, g)));
+    } else if (g->kind == G_MAP) {
         print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");
     } else if (g->kind == G_ROW) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, work, g->threads / g->lanes),

@@ -18,8 +18,16 @@ typedef struct Kernel {
     const char **index;           /* per index id: its text in the scope, or NULL */
     const char **value;           /* per node: the local that holds it in the scope, or NULL */
     const char *b, *t;            /* text of the batch element and the step */
+    const char *row;              /* text of b*T + t where rows run over both, else NULL */
     bool one_step;                /* t comes from outside */
     const char *own[64];          /* texts of the group's axes, by position: ids are shared and rebound in between */
+    /* Wide loops: a thread takes `wide` neighbours along one index; reads and writes that are contiguous there go as vectors
+     * before and after the loop over the neighbours, if all of `multiples` are multiples of `wide` at run time. */
+    int wide;                     /* 0: one element at a time */
+    IndexId along;
+    bool at_first;                /* print the loop's index as that of the first neighbour */
+    Buf loads, stores;
+    Vec(const char *) multiples, vectors;
     int locals;                   /* numbers them: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     ExprPrinter printer;
@@ -77,8 +85,86 @@ static const char *pointer(Kernel *k, RefKind kind, int id, Dtype type)
 
 /* ---- addresses ---- */
 
+/* Arrays of one group name the loop's index differently: they agree in its text. */
+static bool runs_along(const Kernel *k, IndexId i)
+{
+    return i >= IX_FIRST && k->index[i] && k->index[k->along] && strcmp(k->index[i], k->index[k->along]) == 0;
+}
+
+static bool uses_along(const Kernel *k, const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++)
+        if (e->terms[i].kind == IA_INDEX ? runs_along(k, e->terms[i].index) : uses_along(k, e->terms[i].arg))
+            return true;
+    return false;
+}
+
+/* The coefficient of the wide loop's index in an address: 0, 1, or something else (-1). What else the address is made of
+ * must be a multiple of the width. */
+static int wide_stride(Kernel *k, const IxExpr *lin, const Poly *pitch)
+{
+    int stride = 0;
+    if (!k->wide || k->depth)
+        return -1;
+    for (int i = 0; i < lin->nterms; i++) {
+        const IxTerm *t = &lin->terms[i];
+        bool here = t->kind == IA_INDEX && runs_along(k, t->index);
+        if (here && t->coef->is_const && t->coef->value == 1)
+            stride = 1;
+        else if (here || (t->kind != IA_INDEX && uses_along(k, t->arg)))
+            return -1;
+    }
+    if (stride != 1)
+        return stride;
+    const Poly *parts[66];
+    int n = 0;
+    parts[n++] = pitch;
+    parts[n++] = lin->offset;
+    for (int i = 0; i < lin->nterms; i++)
+        if (lin->terms[i].kind != IA_INDEX || !runs_along(k, lin->terms[i].index))
+            parts[n++] = lin->terms[i].coef;
+    for (int i = 0; i < n; i++) {
+        const char *s = poly_text(&k->printer, parts[i]);
+        bool known = parts[i]->is_const && parts[i]->value % k->wide == 0;
+        for (int j = 0; j < k->multiples.len && !known; j++)
+            known = strcmp(k->multiples.data[j], s) == 0;
+        if (!known)
+            vec_push(k->p->m->arena, &k->multiples, s);
+    }
+    return 1;
+}
+
+/* Text with the wide loop's index at its first neighbour. */
+static const char *at_first(Kernel *k, const IxExpr *lin)
+{
+    k->at_first = true;
+    const char *s = ix_text(&k->printer, lin);
+    k->at_first = false;
+    return s;
+}
+
+/* A vector read before the loop, one per address; gives the element of this neighbour. */
+static const char *wide_read(Kernel *k, const char *where, const char *condition)
+{
+    int number = -1;
+    for (int i = 0; i < k->vectors.len; i++)
+        if (strcmp(k->vectors.data[i], where) == 0)
+            number = i;
+    if (number < 0) {
+        number = k->vectors.len;
+        vec_push(k->p->m->arena, &k->vectors, where);
+        buf_line(&k->loads, "%s l%d[%d]%s;", k->real, number, k->wide, condition ? " = {}" : "");
+        if (condition)
+            buf_line(&k->loads, "if (%s)", condition);
+        buf_line(&k->loads, "%scell_load_vec_ro<%d>(l%d, %s);", condition ? "    " : "", k->wide, number, where);
+    }
+    return text(k, "l%d[u]", number);
+}
+
 static const char *row_text(Kernel *k, bool batched, bool timed)
 {
+    if (batched && timed && k->row)
+        return k->row;
     if (batched && timed)
         return text(k, "(%s * dim_T + %s)", k->b, k->t);
     return batched ? k->b : timed ? k->t : "0";
@@ -89,16 +175,31 @@ static const Poly *elements_of(Kernel *k, const Read *r)
     return r->is_tensor ? tensor_elements(k->p->m, r->id) : array_elements(k->p->m, r->id);
 }
 
-static const char *element(Kernel *k, const Read *r, const Storage *st, const char *row)
+static const IxExpr *storage_linear(Kernel *k, const Read *r, const Storage *st)
 {
     Module *m = k->p->m;
     const IxExpr *lin = read_linear(m, r);
-    if (st->alias_offset)
-        lin = ix_add(m, lin, ix_const(m, st->alias_offset));
-    const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
+    return st->alias_offset ? ix_add(m, lin, ix_const(m, st->alias_offset)) : lin;
+}
+
+static const char *place_text(Kernel *k, const char *row, const Poly *pitch, const char *within)
+{
     if (strcmp(row, "0") == 0)
-        return ix_text(&k->printer, lin);
-    return text(k, "%s * %s + %s", row, poly_text(&k->printer, pitch), ix_text(&k->printer, lin));
+        return within;
+    return text(k, "%s * (%s) + %s", row, poly_text(&k->printer, pitch), within);
+}
+
+/* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
+static const char *load_storage(Kernel *k, const Read *r, const Storage *st, const char *p, bool optional)
+{
+    const IxExpr *lin = storage_linear(k, r, st);
+    const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
+    const char *row = row_text(k, st->batched, st->timed);
+    if (wide_stride(k, lin, pitch) == 1)
+        return wide_read(k, text(k, "%s + %s", p, place_text(k, row, pitch, at_first(k, lin))), optional ? p : NULL);
+    const char *s = text(k, "cell_load_ro<%s>(%s + %s)", k->real, p,
+                         place_text(k, row, pitch, ix_text(&k->printer, lin)));
+    return optional ? text(k, "(%s ? %s : (%s)0)", p, s, k->real) : s;
 }
 
 /* ---- reading values ---- */
@@ -133,14 +234,8 @@ static const char *load_tensor(Kernel *k, const Read *r)
         return text(k, "(args.ptr[%d] ? (%s)0 : cell_load<%s>(%s + %s * %s + %s))",
                     ref_number(k, REF_TENSOR, x->of), k->real, k->real, pointer(k, REF_CARRY, x->of, k->p->compute),
                     k->b, size, e);
-    case T_DOUT: {
-        const char *p = pointer(k, REF_TENSOR, r->id, st->dtype);
-        return text(k, "(%s ? cell_load<%s>(%s + %s) : (%s)0)", p, k->real, p,
-                    element(k, r, st, row_text(k, st->batched, st->timed)), k->real);
-    }
-    default:
-        return text(k, "cell_load<%s>(%s + %s)", k->real, pointer(k, REF_TENSOR, r->id, st->dtype),
-                    element(k, r, st, row_text(k, st->batched, st->timed)));
+    case T_DOUT: return load_storage(k, r, st, pointer(k, REF_TENSOR, r->id, st->dtype), true);
+    default: return load_storage(k, r, st, pointer(k, REF_TENSOR, r->id, st->dtype), false);
     }
 }
 
@@ -153,8 +248,7 @@ static const char *load_array(Kernel *k, const Read *r)
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE)
         return print_in_place(k, r->id, r->map);
-    return text(k, "cell_load<%s>(%s + %s)", k->real, pointer(k, REF_NODE, r->id, st->dtype),
-                element(k, r, st, row_text(k, st->batched, st->timed)));
+    return load_storage(k, r, st, pointer(k, REF_NODE, r->id, st->dtype), false);
 }
 
 static const char *leaf(ExprPrinter *e, NodeId id)
@@ -182,6 +276,8 @@ static const char *index_text(ExprPrinter *e, IndexId i)
         return text(k, "(t0 + %s)", k->t);
     if (!k->index[i])
         bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
+    if (k->at_first && runs_along(k, i))
+        return "e";
     return k->index[i];
 }
 
@@ -315,8 +411,19 @@ static void store_array(Kernel *k, NodeId id, const char *value)
         store_next(k, id, of, value);
     if (st->home == HOME_NONE)
         return;
-    const char *p = pointer(k, REF_NODE, id, st->dtype);
-    const char *where = text(k, "%s + %s", p, element(k, &self, st, row_text(k, st->batched, st->timed)));
+    const char *p = pointer(k, REF_NODE, id, st->dtype), *row = row_text(k, st->batched, st->timed);
+    const IxExpr *lin = storage_linear(k, &self, st);
+    const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
+    if (root != ROOT_DPARAM_INIT && wide_stride(k, lin, pitch) == 1) {
+        buf_line(&k->loads, "%s s%d[%d];", k->real, id, k->wide);
+        buf_line(k->out, "s%d[u] = %s;", id, value);
+        if (may_be_null(k, st))
+            buf_line(&k->stores, "if (%s)", p);
+        buf_line(&k->stores, "%scell_store_vec<%d>(%s + %s, s%d);", may_be_null(k, st) ? "    " : "", k->wide, p,
+                 place_text(k, row, pitch, at_first(k, lin)), id);
+        return;
+    }
+    const char *where = text(k, "%s + %s", p, place_text(k, row, pitch, ix_text(&k->printer, lin)));
     if (may_be_null(k, st))
         buf_line(k->out, "if (%s)", p);
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
@@ -378,6 +485,7 @@ static void split_row(Kernel *k, const char *row)
     k->one_step = k->g && k->g->phase == PHASE_DURING;
     k->b = "b";
     k->t = "t";
+    k->row = k->g && k->g->batched && k->g->timed && !k->one_step ? row : NULL;
     if (k->g && k->g->batched && k->g->timed && !k->one_step)
         buf_line(k->out, "[[maybe_unused]] const int64_t b = %s / dim_T, t = %s %% dim_T;", row, row);
     else if (k->g && k->g->timed && !k->one_step)
@@ -435,6 +543,88 @@ static void comment(Kernel *k, NodeId id)
         buf_line(k->out, "// part of %s", place);
 }
 
+/* ---- loops along one index ---- */
+
+typedef struct Loop {
+    IndexId along;                /* the index that runs; its text is "i_name" */
+    const char *extent;
+    const char *first;            /* text of the thread's number among those that share the loop */
+    const char *step;             /* and how many they are */
+    void (*body)(Kernel *k, void *data);
+    void *data;
+} Loop;
+
+static int wide_of(const Kernel *k)
+{
+    return k->p->dtype == DT_F64 ? 2 : k->p->dtype == DT_F32 ? 4 : 8;
+}
+
+static void one_by_one(Kernel *k, const Loop *l)
+{
+    const char *name = text(k, "i_%s", k->p->m->indices.data[l->along].name);
+    open_block(k, text(k, "for (int64_t e = %s; e < %s; e += %s)", l->first, l->extent, l->step));
+    buf_line(k->out, "[[maybe_unused]] const int64_t %s = e;", name);
+    k->index[l->along] = name;
+    l->body(k, l->data);
+    close_block(k);
+}
+
+/* The body printed for a vector of neighbours: what it reads and writes contiguously is collected around it. */
+static void by_vectors(Kernel *k, const Loop *l, Buf *inner)
+{
+    int wide = wide_of(k);
+    const char *name = text(k, "i_%s", k->p->m->indices.data[l->along].name);
+    open_block(k, text(k, "for (int64_t e = (%s) * %d; e < %s; e += (%s) * %d)", l->first, wide, l->extent, l->step, wide));
+    Buf *out = k->out, loads = { .arena = out->arena, .indent = out->indent }, stores = loads;
+    *inner = (Buf){ .arena = out->arena, .indent = out->indent };
+    k->out = inner;
+    k->loads = loads;
+    k->stores = stores;
+    k->vectors.len = k->multiples.len = 0;
+    k->wide = wide;
+    k->along = l->along;
+    buf_line(k->out, "CELL_UNROLL");
+    open_block(k, text(k, "for (int u = 0; u < %d; u++)", wide));
+    buf_line(k->out, "[[maybe_unused]] const int64_t %s = e + u;", name);
+    k->index[l->along] = name;
+    l->body(k, l->data);
+    close_block(k);
+    k->wide = 0;
+    k->out = out;
+    buf_f(out, "%s%s%s", k->loads.data ? k->loads.data : "", inner->data, k->stores.data ? k->stores.data : "");
+    close_block(k);
+}
+
+static void run_loop(Kernel *k, const Loop *l)
+{
+    Buf *out = k->out, wide = { .arena = out->arena, .indent = out->indent + 1 }, inner;
+    if (k->one_step) {            /* a step is short of threads, not of bandwidth */
+        one_by_one(k, l);
+        return;
+    }
+    k->out = &wide;
+    by_vectors(k, l, &inner);
+    k->out = out;
+    if (k->vectors.len == 0 && !k->stores.data) {
+        one_by_one(k, l);
+        return;
+    }
+    Buf test = { .arena = out->arena };
+    buf_f(&test, "%s %% %d == 0", l->extent, wide_of(k));
+    for (int i = 0; i < k->multiples.len; i++)
+        if (strcmp(k->multiples.data[i], l->extent) != 0)
+            buf_f(&test, " && (%s) %% %d == 0", k->multiples.data[i], wide_of(k));
+    if (k->pr->dir == BACKWARD && k->stores.data)
+        buf_f(&test, " && !(args.flags & CELL_KERNEL_ACCUMULATE)");
+    open_block(k, text(k, "if (%s)", test.data));
+    buf_f(out, "%s", wide.data);
+    k->out->indent--;
+    buf_line(k->out, "} else {");
+    k->out->indent++;
+    one_by_one(k, l);
+    close_block(k);
+}
+
 /* ---- MAP ---- */
 
 /* Arrays of one group may name their axes differently: each position has one loop index. */
@@ -464,23 +654,55 @@ static void map_array(Kernel *k, NodeId id, Named *kept)
         store_array(k, id, k->value[id]);
 }
 
+static void map_body(Kernel *k, void *data)
+{
+    Group *g = k->g;
+    (void)data;
+    keep_axes(k, g->arrays.data[0]);
+    Named kept = named_new(k);
+    for (int i = 0; i < g->arrays.len; i++)
+        map_array(k, g->arrays.data[i], &kept);
+    forget(k, &kept);
+}
+
+/* Few elements a row: rows and elements are one range. */
+static void emit_flat_map(Kernel *k)
+{
+    Group *g = k->g;
+    open_block(k, text(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < rows * elements; n += "
+                          "cell_block_count(0) * %d)", g->threads, g->threads));
+    buf_line(k->out, "const int64_t row = n / elements;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
+    split_row(k, "row");
+    split_element(k, at(k, g->arrays.data[0])->axes, g->naxes, "e", "i");
+    map_body(k, NULL);
+    close_block(k);
+}
+
 static void emit_map(Kernel *k)
 {
     Group *g = k->g;
     NodeId first = g->arrays.data[0];
     open_kernel(k, g->kernel, g->threads);
     buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
-    open_block(k, text(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < rows * elements; n += "
-                          "cell_block_count(0) * %d)", g->threads, g->threads));
-    buf_line(k->out, "const int64_t row = n / elements;");
-    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
+    if (g->flat) {
+        emit_flat_map(k);
+        close_kernel(k);
+        return;
+    }
+    open_block(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
     split_row(k, "row");
-    split_element(k, at(k, first)->axes, g->naxes, "e", "i");
-    keep_axes(k, first);
-    Named kept = named_new(k);
-    for (int i = 0; i < g->arrays.len; i++)
-        map_array(k, g->arrays.data[i], &kept);
-    forget(k, &kept);
+    const char *begin = text(k, "cell_block_index(0) * %d + cell_thread()", g->threads);
+    const char *step = text(k, "cell_block_count(0) * %d", g->threads);
+    if (g->naxes == 1) {
+        Loop l = { at(k, first)->axes[0], "elements", begin, step, map_body, NULL };
+        run_loop(k, &l);
+    } else {
+        open_block(k, text(k, "for (int64_t e = %s; e < elements; e += %s)", begin, step));
+        split_element(k, at(k, first)->axes, g->naxes, "e", "i");
+        map_body(k, NULL);
+        close_block(k);
+    }
     close_block(k);
     close_kernel(k);
 }
@@ -518,6 +740,16 @@ static const char *reduce_join(Kernel *k, ReduceOp r, const char *a, const char 
     }
 }
 
+static void row_term(Kernel *k, void *data)
+{
+    NodeId id = *(NodeId *)data;
+    Node r = *at(k, at(k, id)->args[0]);
+    Named named = named_new(k);
+    const char *v = body_text(k, r.args[0], &named);
+    buf_line(k->out, "a%d = %s;", id, reduce_join(k, r.reduce, text(k, "a%d", id), v));
+    forget(k, &named);
+}
+
 static void row_reduction(Kernel *k, NodeId id)
 {
     Node a = *at(k, id), r = *at(k, a.args[0]);
@@ -526,13 +758,15 @@ static void row_reduction(Kernel *k, NodeId id)
         extents[i] = k->p->m->indices.data[r.bound[i]].extent;
     const char *size = product_text(k, extents, r.nbound);
     buf_line(k->out, "%s a%d = %s;", k->real, id, reduce_start(k, r.reduce));
-    open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", size, k->g->lanes));
-    split_element(k, r.bound, r.nbound, "e", "i");
-    Named named = named_new(k);
-    const char *v = body_text(k, r.args[0], &named);
-    buf_line(k->out, "a%d = %s;", id, reduce_join(k, r.reduce, text(k, "a%d", id), v));
-    forget(k, &named);
-    close_block(k);
+    if (r.nbound == 1) {
+        Loop l = { r.bound[0], size, "lane", text(k, "%d", k->g->lanes), row_term, &id };
+        run_loop(k, &l);
+    } else {
+        open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", size, k->g->lanes));
+        split_element(k, r.bound, r.nbound, "e", "i");
+        row_term(k, &id);
+        close_block(k);
+    }
     for (int i = 0; i < r.nbound; i++)
         k->index[r.bound[i]] = NULL;
     if (k->g->lanes == 32)
@@ -561,26 +795,16 @@ static void row_scalar(Kernel *k, NodeId id, Named *kept)
     close_block(k);
 }
 
-/* What is pointwise along the row: one loop for neighbours of the same extent; what nobody else reads is not printed. */
-static int row_vectors(Kernel *k, int i)
+typedef struct ArrayRange { int begin, end; } ArrayRange;
+
+static void row_elements(Kernel *k, void *data)
 {
+    const ArrayRange *range = data;
     Group *g = k->g;
-    NodeId first = g->arrays.data[i];
-    IndexId along = at(k, first)->axes[g->naxes];
-    const Poly *extent = k->p->m->indices.data[along].extent;
-    Named kept = named_new(k);
-    bool any = false;
-    int end = i;
-    while (end < g->arrays.len && at(k, g->arrays.data[end])->naxes > g->naxes &&
-           k->p->m->indices.data[at(k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
-        any |= is_stored(k, g->arrays.data[end++]);
-    if (!any)
-        return end;
-    open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", poly_text(&k->printer, extent), g->lanes));
-    buf_line(k->out, "const int64_t i_%s = e;", k->p->m->indices.data[along].name);
-    k->index[along] = text(k, "i_%s", k->p->m->indices.data[along].name);
+    IndexId along = at(k, g->arrays.data[range->begin])->axes[g->naxes];
     const char *here = k->index[along];
-    for (int j = i; j < end; j++) {
+    Named kept = named_new(k);
+    for (int j = range->begin; j < range->end; j++) {
         NodeId id = g->arrays.data[j];
         bind_axes(k, id);
         k->index[at(k, id)->axes[g->naxes]] = here;
@@ -596,7 +820,25 @@ static int row_vectors(Kernel *k, int i)
         store_array(k, id, k->value[id]);
     }
     forget(k, &kept);
-    close_block(k);
+}
+
+/* What is pointwise along the row: one loop for neighbours of the same extent; what nobody else reads is not printed. */
+static int row_vectors(Kernel *k, int i)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[i];
+    IndexId along = at(k, first)->axes[g->naxes];
+    const Poly *extent = k->p->m->indices.data[along].extent;
+    bool any = false;
+    int end = i;
+    while (end < g->arrays.len && at(k, g->arrays.data[end])->naxes > g->naxes &&
+           k->p->m->indices.data[at(k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
+        any |= is_stored(k, g->arrays.data[end++]);
+    if (!any)
+        return end;
+    ArrayRange range = { i, end };
+    Loop l = { along, poly_text(&k->printer, extent), "lane", text(k, "%d", g->lanes), row_elements, &range };
+    run_loop(k, &l);
     k->index[along] = NULL;
     return end;
 }
@@ -723,6 +965,7 @@ static void emit_column_totals(Kernel *k)
     split_element(k, at(k, first)->axes, g->naxes, "column", "col");
     keep_axes(k, first);
     k->b = k->t = "0";
+    k->row = NULL;
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
         bind_axes(k, id);

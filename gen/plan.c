@@ -1008,6 +1008,13 @@ static void finish_groups(Plan *p, Program *pr)
     int64_t real = p->compute == DT_F64 ? 8 : 4;
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
+        const Poly *elements = poly_const(p->m, 1);
+        for (int k = 0; k < g->naxes; k++)
+            elements = poly_mul(p->m, elements, g->axes[k]);
+        if (g->kind == G_MAP) {
+            g->flat = elements->is_const && elements->value < 256;
+            g->threads = g->phase == PHASE_DURING ? 128 : 256;
+        }
         if (g->kind == G_ROW) {
             g->lanes = row_lanes(p, g);
             g->smem = g->lanes == 32 ? 0 : 32 * real;

@@ -104,6 +104,7 @@ typedef struct Group {
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
     int lanes;                    /* ROW: threads per row, 32 or a whole block */
+    bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int partial;                  /* COLUMN: buffer of the partial sums */
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
