@@ -46,7 +46,7 @@ build() {
 : >"$log"
 if ! build; then
     grep -E 'error|undefined' "$log" | head -n 5
-    echo "$name: does not build: 0 passed, 1 failed"
+    echo "$name: does not build: 0 passed, 1 failed, 0 skipped"
     exit 1
 fi
 # shellcheck disable=SC2086
@@ -54,12 +54,12 @@ ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout
     "$dir/ladder.$BACKEND" $sizes >"$log" 2>&1
 rc=$?
 last=$(tail -n 1 "$log")
-if [[ $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+if [[ $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
     grep '^FAIL' "$log" | head -n "${LINES_PER_INSTANCE:-6}"
-    echo "$name: ${BASH_REMATCH[1]} passed, ${BASH_REMATCH[2]} failed"
+    echo "$name: ${BASH_REMATCH[1]} passed, ${BASH_REMATCH[2]} failed, ${BASH_REMATCH[4]:-0} skipped"
     [[ $rc -eq 0 ]]
 else
     grep -v '^ *$' "$log" | head -n 12
-    echo "$name: ended with exit code $rc: 0 passed, 1 failed"
+    echo "$name: ended with exit code $rc: 0 passed, 1 failed, 0 skipped"
     exit 1
 fi

@@ -22,31 +22,28 @@ bash "$here/prepare.sh" "$out" >"$out/prepare.log"
 unprepared=$(grep -c '^FAIL' "$out/prepare.log")
 cat "$out/prepare.log"
 bash "$root/tests/emulator/build.sh" lib "$out/common" || { echo "0 passed, 1 failed"; exit 1; }
-newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* "$here/ladder.c" | head -n 1)
-if [[ ! -e $out/common/ladder.o || $newest -nt $out/common/ladder.o ]]; then
-    $CC -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -I"$root/runtime" -c "$here/ladder.c" \
-        -o "$out/common/ladder.o" || { echo "0 passed, 1 failed"; exit 1; }
-    touch "$out/common/stamp"
-fi
+newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* | head -n 1)
+[[ $out/common/stamp -nt $newest ]] || touch "$out/common/stamp"
+for part in ladder call identities; do
+    $CC -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -I"$root/runtime" -c "$here/$part.c" \
+        -o "$out/common/$part.o" || { echo "0 passed, 1 failed"; exit 1; }
+done
 
 export BACKEND=emulated RUNTIME=$build/libcell.a
 LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
 export LIBS
 cut -d ' ' -f 1 "$out/list" | xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$here/one.sh" "$out" '{}' "$out/common" >"$out/results"
-grep -v ', 0 failed$' "$out/results"
-read -r passed failed < <(awk -v failed="$unprepared" '
-    / passed, [0-9]+ failed$/ { passed += $(NF - 3); failed += $(NF - 1) }
-    END { print passed + 0, failed + 0 }' "$out/results")
-skipped=0
+grep -v ', 0 failed, ' "$out/results"
+read -r passed failed skipped < <(awk -v failed="$unprepared" -f "$here/sum.awk" "$out/results")
 if [[ -n ${NVCC:-} ]] && nvidia-smi -L >/dev/null 2>&1; then
     bash "$here/gpu.sh" "$out" >"$out/gpu.log"
     cat "$out/gpu.log"
-    read -r p f < <(tail -n 1 "$out/gpu.log" | awk '{ print $1 + 0, $3 + 0 }')
-    passed=$((passed + p)) failed=$((failed + f))
+    read -r p f s < <(tail -n 1 "$out/gpu.log" | awk '{ print $1 + 0, $3 + 0, $5 + 0 }')
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     ((p > 0)) || failed=$((failed + 1))
 else
     echo "the ladder on a GPU: skipped, there is none or no nvcc"
-    skipped=1
+    skipped=$((skipped + 1))
 fi
 printf '%d passed, %d failed' "$passed" "$failed"
 ((skipped)) && printf ', %d skipped' "$skipped"

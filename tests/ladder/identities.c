@@ -1,0 +1,289 @@
+/* identities.c: runs of one case against each other. In: a case whose inputs and reference results are there. Out: verdicts.
+ * Equal work must give equal bits: a second run, inference, some of the gradients, NULL for zeros, states in place. Work that
+ * is cut differently (step by step, two pieces, accumulated gradients) must agree with the reference like the whole. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ladder.h"
+
+/* Compares the written arguments of two runs bit by bit where both have them. */
+static void same_bits(Case *c, const char *what, char which, const Raw *a, const Raw *b)
+{
+    int n;
+    const cell_arg *args = call_args(c->d, which, &n);
+    for (int i = 0; i < n; i++)
+        if (written(c->d, &args[i]) && a->p[i] && b->p[i])
+            verdict(c, a->bytes[i] == b->bytes[i] && memcmp(a->p[i], b->p[i], a->bytes[i]) == 0, what,
+                    arg_name(c->d, &args[i]));
+}
+
+static Raw forward(Case *c, Guarded *reserve, const bool *null, bool in_place)
+{
+    return run_call(c, &(Call){ .which = 'f', .sizes = c->sizes, .in = &c->f, .null = null, .in_place = in_place,
+                                .reserve = reserve });
+}
+
+static Raw backward(Case *c, Guarded *reserve, const Set *in, const bool *null)
+{
+    return run_call(c, &(Call){ .which = 'b', .sizes = c->sizes, .in = in, .null = null, .reserve = reserve });
+}
+
+static void forward_variant(Case *c, const Raw *full, const char *what, const bool *null, bool in_place)
+{
+    Raw again = forward(c, NULL, null, in_place);
+    same_bits(c, what, 'f', full, &again);
+    raw_free(&again);
+}
+
+static void forward_identities(Case *c, const Raw *full)
+{
+    bool null[MAX_ARGS] = { false };
+    forward_variant(c, full, "inference gives other bits than training", NULL, false);
+    forward_variant(c, full, "final states in place of the initial ones give other bits", NULL, true);
+    for (int i = 0; i < c->d->n_forward_args; i++)
+        null[i] = c->d->forward_args[i].role == CELL_ROLE_FINAL;
+    forward_variant(c, full, "without final states there are other bits", null, false);
+}
+
+/* Each gradient alone. */
+static void subsets(Case *c, Guarded *reserve, const Raw *full)
+{
+    const cell_desc *d = c->d;
+    for (int i = 0; i < d->n_backward_args; i++) {
+        bool null[MAX_ARGS];
+        if (!written(d, &d->backward_args[i]))
+            continue;
+        for (int k = 0; k < d->n_backward_args; k++)
+            null[k] = k != i && written(d, &d->backward_args[k]);
+        Raw one = backward(c, reserve, &c->b, null);
+        same_bits(c, "alone, the gradient has other bits", 'b', full, &one);
+        raw_free(&one);
+    }
+}
+
+/* NULL cotangents of the roles against zeros. */
+static void null_cotangents(Case *c, Guarded *reserve, bool outs, bool finals)
+{
+    const cell_desc *d = c->d;
+    bool null[MAX_ARGS] = { false };
+    Set in = set_new(d, d->backward_args, d->n_backward_args, c->sizes);
+    for (int i = 0; i < d->n_backward_args; i++) {
+        const cell_arg *a = &d->backward_args[i];
+        null[i] = (outs && a->role == CELL_ROLE_D_OUT) || (finals && a->role == CELL_ROLE_D_FINAL);
+        if (!null[i] && !written(d, a))
+            memcpy(in.v[i], c->b.v[i], sizeof(double) * (size_t)in.n[i]);
+    }
+    Raw zeros = backward(c, reserve, &in, NULL), nulls = backward(c, reserve, &in, null);
+    same_bits(c, "a NULL cotangent is no zero", 'b', &zeros, &nulls);
+    raw_free(&zeros);
+    raw_free(&nulls);
+    set_free(&in);
+}
+
+/* Gradients that are added to what is there. */
+static void accumulated(Case *c, Guarded *reserve)
+{
+    const cell_desc *d = c->d;
+    int n = d->n_backward_args;
+    Set start = set_new(d, d->backward_args, n, c->sizes), want = set_new(d, d->backward_args, n, c->sizes);
+    Set moved = set_new(d, d->backward_args, n, c->sizes);
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; written(d, &d->backward_args[i]) && k < start.n[i]; k++) {
+            start.v[i][k] = rounded(normal(), (cell_dtype)d->backward_args[i].dtype);
+            want.v[i][k] = c->b.v[i][k] + start.v[i][k];
+            moved.v[i][k] = c->bm.v[i][k] + start.v[i][k];
+        }
+    Raw raw = run_call(c, &(Call){ .which = 'b', .sizes = c->sizes, .in = &c->b, .start = &start, .flags = CELL_ACCUMULATE,
+                                   .reserve = reserve });
+    Set got = values_of(d, d->backward_args, n, &raw);
+    compare(c, "accumulated gradients", d->backward_args, n, &got, &want, &moved, &start);
+    raw_free(&raw);
+    set_free(&got);
+    set_free(&start);
+    set_free(&want);
+    set_free(&moved);
+}
+
+static bool is_timed(const cell_desc *d, const cell_arg *a)
+{
+    return d->tensors[a->tensor].kind == CELL_INPUT || d->tensors[a->tensor].kind == CELL_OUTPUT;
+}
+
+/* Copies steps [from, from + steps) of a timed argument between a tensor of all steps and a piece of it. */
+static void copy_piece(const Case *c, double *whole, double *piece, int64_t n_whole, int64_t from, int64_t steps, bool in)
+{
+    int64_t B = c->sizes[0], T = c->sizes[1], row = B > 0 && T > 0 ? n_whole / (B * T) : 0;
+    for (int64_t b = 0; b < B; b++) {
+        double *w = whole + (b * T + from) * row, *p = piece + b * steps * row;
+        memcpy(in ? p : w, in ? w : p, sizeof(double) * (size_t)(steps * row));
+    }
+}
+
+/* A piece of steps of a call's list: timed inputs are cut out of the whole, the others are its own. */
+static Set piece_of(const Case *c, char which, const int64_t *sizes, const Set *whole, int64_t from)
+{
+    int n;
+    const cell_arg *args = call_args(c->d, which, &n);
+    Set s = set_new(c->d, args, n, sizes);
+    for (int i = 0; i < n; i++) {
+        if (written(c->d, &args[i]))
+            continue;
+        if (is_timed(c->d, &args[i]))
+            copy_piece(c, whole->v[i], s.v[i], whole->n[i], from, sizes[1], true);
+        else
+            memcpy(s.v[i], whole->v[i], sizeof(double) * (size_t)s.n[i]);
+    }
+    return s;
+}
+
+static int find_arg(const cell_arg *args, int n, int tensor, int role)
+{
+    for (int i = 0; i < n; i++)
+        if (args[i].tensor == tensor && args[i].role == role)
+            return i;
+    return -1;
+}
+
+/* Arguments of one role become those of another: final states the next initial ones, their adjoints the other way. */
+static void carry(const cell_arg *from_args, int n_from, const Set *from, int from_role, const cell_arg *to_args, int n_to,
+                  Set *to, int to_role)
+{
+    for (int i = 0; i < n_to; i++) {
+        int k = to_args[i].role == to_role ? find_arg(from_args, n_from, to_args[i].tensor, from_role) : -1;
+        if (k >= 0 && from->n[k] == to->n[i])
+            memcpy(to->v[i], from->v[k], sizeof(double) * (size_t)to->n[i]);
+    }
+}
+
+/* A piece's results go to the whole: timed ones to their steps, the others replace what is there. */
+static void gather(const Case *c, char which, const int64_t *sizes, Set *piece, int64_t from, Set *whole)
+{
+    int n;
+    const cell_arg *args = call_args(c->d, which, &n);
+    for (int i = 0; i < n; i++) {
+        if (!written(c->d, &args[i]))
+            continue;
+        if (is_timed(c->d, &args[i]))
+            copy_piece(c, whole->v[i], piece->v[i], whole->n[i], from, sizes[1], false);
+        else
+            memcpy(whole->v[i], piece->v[i], sizeof(double) * (size_t)whole->n[i]);
+    }
+}
+
+static void sizes_of_piece(const Case *c, int64_t from, int64_t steps, int64_t *sizes)
+{
+    memcpy(sizes, c->sizes, sizeof c->sizes);
+    sizes[CELL_SIZE_T] = steps;
+    sizes[c->d->n_sizes - 1] += from;
+}
+
+/* Forward over a piece; its results go into `whole`, its final states into `state` (a forward set of one step). */
+static void forward_piece(Case *c, char which, int64_t from, int64_t steps, Guarded *reserve, Set *state, Set *whole)
+{
+    const cell_desc *d = c->d;
+    int64_t sizes[CELL_MAX_SIZES];
+    int n = d->n_forward_args;
+    sizes_of_piece(c, from, steps, sizes);
+    Set in = piece_of(c, which, sizes, &c->f, from);
+    if (from > 0)
+        carry(d->forward_args, n, state, CELL_ROLE_FINAL, d->forward_args, n, &in, CELL_ROLE_VALUE);
+    Raw raw = run_call(c, &(Call){ .which = which, .sizes = sizes, .in = &in, .reserve = reserve });
+    Set got = values_of(d, d->forward_args, n, &raw);
+    gather(c, which, sizes, &got, from, whole);
+    set_free(state);
+    *state = got;
+    raw_free(&raw);
+    set_free(&in);
+}
+
+static void step_by_step(Case *c)
+{
+    const cell_desc *d = c->d;
+    int n = d->n_forward_args;
+    Set state = { 0 }, whole = set_new(d, d->forward_args, n, c->sizes);
+    for (int64_t t = 0; t < c->sizes[CELL_SIZE_T]; t++)
+        forward_piece(c, 's', t, 1, NULL, &state, &whole);
+    compare(c, "step by step", d->forward_args, n, &whole, &c->f, &c->fm, NULL);
+    set_free(&state);
+    set_free(&whole);
+}
+
+/* Backward over a piece. Gradients of params add up over the pieces in `grads`, a backward set of the whole. */
+static void backward_piece(Case *c, int64_t from, int64_t steps, Guarded *reserve, const Set *initial, Set *adjoint, Set *grads)
+{
+    const cell_desc *d = c->d;
+    int64_t sizes[CELL_MAX_SIZES];
+    int n = d->n_backward_args;
+    sizes_of_piece(c, from, steps, sizes);
+    Set in = piece_of(c, 'b', sizes, &c->b, from), start = set_new(d, d->backward_args, n, sizes);
+    if (initial)
+        carry(d->forward_args, d->n_forward_args, initial, CELL_ROLE_FINAL, d->backward_args, n, &in, CELL_ROLE_VALUE);
+    if (adjoint->v[0])
+        carry(d->backward_args, n, adjoint, CELL_ROLE_D_VALUE, d->backward_args, n, &in, CELL_ROLE_D_FINAL);
+    for (int i = 0; i < n; i++)
+        if (d->backward_args[i].role == CELL_ROLE_D_VALUE && d->tensors[d->backward_args[i].tensor].kind == CELL_PARAM)
+            memcpy(start.v[i], grads->v[i], sizeof(double) * (size_t)start.n[i]);
+    Raw raw = run_call(c, &(Call){ .which = 'b', .sizes = sizes, .in = &in, .start = &start, .flags = CELL_ACCUMULATE,
+                                   .reserve = reserve });
+    Set got = values_of(d, d->backward_args, n, &raw);
+    gather(c, 'b', sizes, &got, from, grads);
+    set_free(adjoint);
+    *adjoint = got;
+    raw_free(&raw);
+    set_free(&in);
+    set_free(&start);
+}
+
+static void two_pieces(Case *c)
+{
+    const cell_desc *d = c->d;
+    int64_t T = c->sizes[CELL_SIZE_T], cut = (T + 1) / 2, sizes[CELL_MAX_SIZES];
+    Set state = { 0 }, adjoint = { 0 }, outs = set_new(d, d->forward_args, d->n_forward_args, c->sizes);
+    Set grads = set_new(d, d->backward_args, d->n_backward_args, c->sizes);
+    sizes_of_piece(c, 0, cut, sizes);
+    Guarded first = reserve_for(c, sizes);
+    sizes_of_piece(c, cut, T - cut, sizes);
+    Guarded second = reserve_for(c, sizes);
+    forward_piece(c, 'f', 0, cut, &first, &state, &outs);
+    Set middle = state;
+    state = set_new(d, d->forward_args, d->n_forward_args, sizes);
+    carry(d->forward_args, d->n_forward_args, &middle, CELL_ROLE_FINAL, d->forward_args, d->n_forward_args, &state,
+          CELL_ROLE_FINAL);
+    forward_piece(c, 'f', cut, T - cut, &second, &state, &outs);
+    compare(c, "in two pieces", d->forward_args, d->n_forward_args, &outs, &c->f, &c->fm, NULL);
+    backward_piece(c, cut, T - cut, &second, &middle, &adjoint, &grads);
+    backward_piece(c, 0, cut, &first, NULL, &adjoint, &grads);
+    compare(c, "in two pieces", d->backward_args, d->n_backward_args, &grads, &c->b, &c->bm, NULL);
+    guarded_free(c, &first, "reserve");
+    guarded_free(c, &second, "reserve");
+    set_free(&state);
+    set_free(&middle);
+    set_free(&adjoint);
+    set_free(&outs);
+    set_free(&grads);
+}
+
+void check_identities(Case *c, bool all)
+{
+    Guarded reserve = reserve_for(c, c->sizes), other = reserve_for(c, c->sizes);
+    Raw f = forward(c, &reserve, NULL, false), b = backward(c, &reserve, &c->b, NULL);
+    Raw f2 = forward(c, &other, NULL, false), b2 = backward(c, &other, &c->b, NULL);
+    same_bits(c, "a second run gives other bits", 'f', &f, &f2);
+    same_bits(c, "a second run gives other bits", 'b', &b, &b2);
+    raw_free(&f2);
+    raw_free(&b2);
+    guarded_free(c, &other, "reserve");
+    forward_identities(c, &f);
+    if (all) {
+        subsets(c, &reserve, &b);
+        null_cotangents(c, &reserve, true, false);
+        null_cotangents(c, &reserve, false, true);
+        accumulated(c, &reserve);
+    }
+    guarded_free(c, &reserve, "reserve");
+    raw_free(&f);
+    raw_free(&b);
+    step_by_step(c);
+    if (c->sizes[CELL_SIZE_T] > 1)
+        two_pieces(c);
+}
