@@ -1,6 +1,6 @@
-/* case.c: makes the cases that the evaluator and generated code are run on. What comes in is an evaluator with its
- * tensors, and a seed or a vector file; what goes out is values of the right number for every tensor, the same for the
- * same seed on every machine. */
+/* case.c: makes the cases that the evaluator and generated code are run on. What comes in is an evaluator
+ * with its tensors, and a seed or a vector file; what goes out is values of the right number for every
+ * tensor, the same for the same seed on every machine. */
 #include "case.h"
 
 #include <math.h>
@@ -104,7 +104,8 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseI
     for (int i = 0; i < e->ntensors; i++) {
         const EvalTensor *t = &e->tensors[i];
         int64_t n = case_count(k, t);
-        bool read = t->kind == EV_INPUT || t->kind == EV_PARAM || (t->kind == EV_STATE && states != CASE_STATE_DEFAULT);
+        bool read = t->kind == EV_INPUT || t->kind == EV_PARAM ||
+                    (t->kind == EV_STATE && states != CASE_STATE_DEFAULT);
         if (read)
             k->value[i] = doubles(e, n);
         if (read && !(t->kind == EV_STATE && states == CASE_STATE_ZERO))
@@ -128,13 +129,15 @@ static bool same_shape(const Case *k, const EvalTensor *t, const VecTensor *v)
 }
 
 /* One tensor of a file; *bad is set when its shape is another. */
-static double *take(Eval *e, const Case *k, const EvalTensor *t, const VecFile *f, VecKind kind, const char **error)
+static double *take(Eval *e, const Case *k, const EvalTensor *t, const VecFile *f, VecKind kind,
+                    const char **error)
 {
     const VecTensor *v = vec_find(f, kind, t->name);
     if (!v)
         return NULL;
     if (!same_shape(k, t, v)) {
-        *error = intern_f(e->c, "line %d: the shape of %s %s is not the cell's", v->line, vec_kind_names[kind], t->name);
+        *error = intern_f(e->c, "line %d: the shape of %s %s is not the cell's", v->line,
+                          vec_kind_names[kind], t->name);
         return NULL;
     }
     double *own = doubles(e, (int64_t)v->count);

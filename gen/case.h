@@ -1,5 +1,6 @@
-/* case.h: one case of a cell: sizes, values for everything that is read, cotangents for everything that is written.
- * Random or from a vector file; what `cellc run` and `cellc check` feed to the evaluator and to generated code. */
+/* case.h: one case of a cell: sizes, values for everything that is read, cotangents for everything that is
+ * written. Random or from a vector file; what `cellc run` and `cellc check` feed to the evaluator and to
+ * generated code. */
 #ifndef CELLC_CASE_H
 #define CELLC_CASE_H
 
@@ -15,12 +16,13 @@ int64_t random_below(Random *r, int64_t n);
 /* All arrays are indexed as eval->tensors and live in the compiler's arena. */
 typedef struct Case {
     int64_t batch, steps, first;  /* the number of the first step */
-    double **value;               /* input [B,T,..], param, state [B,..]; NULL: the spec's initial state; outputs NULL */
+    double **value; /* input [B,T,..], param, state [B,..]; NULL: the spec's initial state; outputs NULL */
     double **cotangent;           /* of an output [B,T,..] or a final state [B,..]; NULL elsewhere */
 } Case;
 
 typedef enum { CASE_STATE_RANDOM, CASE_STATE_ZERO, CASE_STATE_DEFAULT } CaseState;
-/* Inputs from N(0,1); all zero, for vectors under norms and ties; or twenty times as large, for saturated gates. */
+/* Inputs from N(0,1); all zero, for vectors under norms and ties; or twenty times as large, for saturated
+ * gates. */
 typedef enum { CASE_INPUT_NORMAL, CASE_INPUT_ZERO, CASE_INPUT_LARGE } CaseInput;
 
 /* Elements of one tensor over the whole case. */
@@ -29,11 +31,12 @@ int64_t case_count(const Case *k, const EvalTensor *t);
 /* Inputs as said, weights scaled by their last axis, other params around their initial value. */
 Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed);
 
-/* Values and cotangents of a vector file; a state that it lacks is NULL, a cotangent that it lacks is zero. NULL with
- * the reason in *error when an input or a param is missing or a shape is not the cell's. */
+/* Values and cotangents of a vector file; a state that it lacks is NULL, a cotangent that it lacks is zero.
+ * NULL with the reason in *error when an input or a param is missing or a shape is not the cell's. */
 Case *case_from_vec(Eval *e, const VecFile *f, const char **error);
 
-/* The cell's dims among the sizes of a file; B and T are left out. Names that are no dim of the cell are left out too. */
+/* The cell's dims among the sizes of a file; B and T are left out. Names that are no dim of the cell are left
+ * out too. */
 int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes);
 
 /* Lets eval_run read the case. Tangents and outputs stay as they are. */

@@ -1,6 +1,7 @@
-/* check.c: `cellc check`: generated code against the evaluator. What comes in is a spec; it is compiled in every variant
- * and at several sizes, each dim another, and every backend is run on cases with short and longer sequences, zero, given
- * and default initial states. What goes out is one line per compiled cell, what failed, and the count. */
+/* check.c: `cellc check`: generated code against the evaluator. What comes in is a spec; it is compiled in
+ * every variant and at several sizes, each dim another, and every backend is run on cases with short and
+ * longer sequences, zero, given and default initial states. What goes out is one line per compiled cell, what
+ * failed, and the count. */
 #include "check.h"
 
 #include <errno.h>
@@ -17,9 +18,9 @@ static const CommandHelp check_help = {
     .name = "check",
     .arguments = "SPEC",
     .summary = "prove generated code against the evaluator, which shares nothing with it",
-    .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final states must agree\n"
-             "with it to 1e-12; every gradient must pass the dot-product test <u, J v> = <J'u, v> to 1e-9. Each value of each\n"
-             "option is taken at least once.",
+    .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final states\n"
+             "must agree with it to 1e-12; every gradient must pass the dot-product test <u, J v> = <J'u, v> to\n"
+             "1e-9. Each value of each option is taken at least once.",
     .examples = "  cellc check specs/e79.cell\n"
                 "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",
@@ -54,7 +55,8 @@ static Compiler *compiler_like(const Compiler *user, const Variant *v, const Eva
     for (int i = 0; v && i < v->n; i++)
         vec_push(c->arena, &c->sets, v->set[i]);
     for (int i = 0; i < nbound; i++)
-        vec_push(c->arena, &c->dims, ((Setting){bound[i].name, intern_f(c, "%lld", (long long)bound[i].value), false}));
+        vec_push(c->arena, &c->dims,
+                 ((Setting){bound[i].name, intern_f(c, "%lld", (long long)bound[i].value), false}));
     return c;
 }
 
@@ -74,13 +76,13 @@ static bool is_open(const EvalOutline *o, const char *dim)
     return false;
 }
 
-/* Sizes to try, by round: each dim another, no multiples of each other; then ones; then sizes that divide one another,
- * for specs that want it; the rest are fallbacks. */
+/* Sizes to try, by round: each dim another, no multiples of each other; then ones; then sizes that divide one
+ * another, for specs that want it; the rest are fallbacks. */
 static int64_t size_in_round(int round, int position)
 {
     static const int64_t table[][8] = {
-        {7, 5, 3, 4, 6, 2, 8, 9}, {3, 4, 5, 2, 7, 6, 9, 8}, {1, 1, 1, 1, 1, 1, 1, 1}, {12, 6, 3, 2, 1, 1, 1, 1},
-        {2, 4, 8, 16, 16, 16, 16, 16}, {4, 4, 4, 4, 4, 4, 4, 4},
+        {7, 5, 3, 4, 6, 2, 8, 9},  {3, 4, 5, 2, 7, 6, 9, 8},      {1, 1, 1, 1, 1, 1, 1, 1},
+        {12, 6, 3, 2, 1, 1, 1, 1}, {2, 4, 8, 16, 16, 16, 16, 16}, {4, 4, 4, 4, 4, 4, 4, 4},
     };
     return table[round][position % 8];
 }
@@ -137,8 +139,8 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
     }
     if (k->tally.quiet || k->own_sizes)
         return;
-    printf("%s, %s: %d cases, %d checks, %d failed\n", s->label, b->name, n, k->tally.passed + k->tally.failed - passed - failed,
-           k->tally.failed - failed);
+    printf("%s, %s: %d cases, %d checks, %d failed\n", s->label, b->name, n,
+           k->tally.passed + k->tally.failed - passed - failed, k->tally.failed - failed);
     fflush(stdout);
 }
 
@@ -168,8 +170,10 @@ static Eval *try_sizes(Compiler *c, const Ast *ast, const Module *m, const EvalS
     return e && sizes_allowed(m, e) ? e : NULL;
 }
 
-/* One compiled cell at the run-time sizes of a few rounds, on every backend. Gives how many sizes it was run at. */
-static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *ast, const EvalSize *bound, int nbound)
+/* One compiled cell at the run-time sizes of a few rounds, on every backend. Gives how many sizes it was run
+ * at. */
+static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *ast, const EvalSize *bound,
+                        int nbound)
 {
     int ran = 0;
     for (int i = 0; backends[i]; i++) {
@@ -215,7 +219,8 @@ static bool chosen_by_user(const Compiler *user, const EvalOption *o)
     return false;
 }
 
-/* Every value of every option once, all other options at their defaults; or, with --all-variants, every combination. */
+/* Every value of every option once, all other options at their defaults; or, with --all-variants, every
+ * combination. */
 static int list_variants(const CheckRun *k, Variant *list)
 {
     int n = 1;
@@ -234,7 +239,8 @@ static int list_variants(const CheckRun *k, Variant *list)
     return n;
 }
 
-/* Compiles a variant at several bound sizes. Sizes that the spec does not take are passed over, its own are not. */
+/* Compiles a variant at several bound sizes. Sizes that the spec does not take are passed over, its own are
+ * not. */
 static void check_variant(CheckRun *k, const Variant *v)
 {
     int ran = 0, rounds = 0;
@@ -273,7 +279,8 @@ static void check_file(CheckRun *k)
     Compiler *c = compiler_like(k->user, NULL, bound, nbound);
     Module *m = compile(c, k->path, reference_passes);
     int file = m ? source_load(c, k->path) : -1;
-    Subject s = {c, m, file >= 0 ? eval_new(c, parse_source(c, file), NULL, sizes, n) : NULL, k->dir, k->outline.cell};
+    Subject s = {c, m, file >= 0 ? eval_new(c, parse_source(c, file), NULL, sizes, n) : NULL, k->dir,
+                 k->outline.cell};
     if (!s.e)
         tally(&k->tally, false, &s, "the spec does not compile at the sizes of the vectors");
     for (int i = 0; s.e && backends[i]; i++) {
@@ -348,7 +355,8 @@ static int check_spec(CheckRun *k, Compiler *c)
     if (!ok)
         return 1;
     if (k->tally.passed)
-        printf("largest errors: outputs and states %.2g, gradients %.2g\n", k->tally.worst_forward, k->tally.worst_gradient);
+        printf("largest errors: outputs and states %.2g, gradients %.2g\n", k->tally.worst_forward,
+               k->tally.worst_gradient);
     printf("%d passed, %d failed\n", k->tally.passed, k->tally.failed);
     return k->tally.failed > 0;
 }
@@ -386,8 +394,10 @@ int cmd_check(int argc, char **argv)
     CheckRun k = {.user = c};
     const char *vectors = NULL, *operands[argc + 1];
     const OptionSpec table[] = {
-        {"--vectors", "FILE", OPT_STRING, &vectors, "compare every tensor of a vector file; sizes come from it"},
-        {"--all-variants", NULL, OPT_FLAG, &k.all_variants, "every combination of options, not each value once"},
+        {"--vectors", "FILE", OPT_STRING, &vectors,
+         "compare every tensor of a vector file; sizes come from it"},
+        {"--all-variants", NULL, OPT_FLAG, &k.all_variants,
+         "every combination of options, not each value once"},
         {"-v", NULL, OPT_FLAG, &k.tally.verbose, "a line per case"},
         {NULL, NULL, OPT_FLAG, NULL, NULL},
     };

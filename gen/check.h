@@ -1,5 +1,5 @@
-/* check.h: what the parts of `cellc check` share: the compiled cell, the backends that are compared with the evaluator,
- * and the comparisons. */
+/* check.h: what the parts of `cellc check` share: the compiled cell, the backends that are compared with the
+ * evaluator, and the comparisons. */
 #ifndef CELLC_CHECK_H
 #define CELLC_CHECK_H
 
@@ -53,14 +53,15 @@ bool tally(Tally *t, bool ok, const Subject *s, const char *fmt, ...) __attribut
 /* rms(x - ref) / rms(ref), absolute where ref is zero; NaN when either has one. */
 double rms_ratio(const double *x, const double *ref, int64_t n);
 
-/* check_case.c: the evaluator against one backend on one case: outputs and final states, every gradient by the
- * dot-product test, and the identities of the ladder. */
+/* check_case.c: the evaluator against one backend on one case: outputs and final states, every gradient by
+ * the dot-product test, and the identities of the ladder. */
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
 /* Every tensor of a vector file against the evaluator and the backend. */
 void check_vectors(const Subject *s, const Backend *b, void *self, const VecFile *f, Tally *t);
 
-/* check.c: checks a cell that is given as text, at its own bound sizes and two choices of the open ones. Failures are
- * printed unless `quiet`. false when it does not compile (with diagnostics on stdout unless quiet) or a check failed. */
+/* check.c: checks a cell that is given as text, at its own bound sizes and two choices of the open ones.
+ * Failures are printed unless `quiet`. false when it does not compile (with diagnostics on stdout unless
+ * quiet) or a check failed. */
 bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t);
 
 #endif

@@ -1,14 +1,14 @@
-/* check_case.c: compares a backend with the evaluator on one case, and both with a vector file. What comes in is a cell
- * that is ready to run and the values to run it on; what goes out is counted and, where it fails, said: which tensor, at
- * which step and index it is first wrong, and by how much. */
+/* check_case.c: compares a backend with the evaluator on one case, and both with a vector file. What comes in
+ * is a cell that is ready to run and the values to run it on; what goes out is counted and, where it fails,
+ * said: which tensor, at which step and index it is first wrong, and by how much. */
 #include "check.h"
 
 #include <math.h>
 #include <string.h>
 
 static const double forward_bound = 1e-12, gradient_bound = 1e-9;
-/* A gradient that is zero in exact arithmetic comes out as rounding errors of its terms: so much, relative to the norms of
- * direction and cotangents, is none. */
+/* A gradient that is zero in exact arithmetic comes out as rounding errors of its terms: so much, relative to
+ * the norms of direction and cotangents, is none. */
 static const double gradient_noise = 1e-14;
 enum { MAX_EXPLAINED = 600 };     /* elements of a gradient that are looked at one by one when it is wrong */
 
@@ -97,8 +97,10 @@ static const char *place(const Subject *s, const Case *k, const EvalTensor *t, i
     return b.data;
 }
 
-/* The first wrong element; steps before sequences, since an error grows with the steps. -1 when all are near. */
-static int64_t first_wrong(const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n, double bound)
+/* The first wrong element; steps before sequences, since an error grows with the steps. -1 when all are near.
+ */
+static int64_t first_wrong(const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n,
+                           double bound)
 {
     double base = 0;
     for (int64_t i = 0; i < n; i++)
@@ -116,17 +118,19 @@ static int64_t first_wrong(const Case *k, const EvalTensor *t, const double *x, 
     return -1;
 }
 
-static const char *largest(const Subject *s, const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n)
+static const char *largest(const Subject *s, const Case *k, const EvalTensor *t, const double *x,
+                           const double *ref, int64_t n)
 {
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++)
         if (fabs(x[i] - ref[i]) > fabs(x[at] - ref[at]) || isnan(x[i] - ref[i]))
             at = i;
-    return n ? intern_f(s->c, "largest error %.3g at %s", fabs(x[at] - ref[at]), place(s, k, t, at)) : "empty";
+    return n ? intern_f(s->c, "largest error %.3g at %s", fabs(x[at] - ref[at]), place(s, k, t, at))
+             : "empty";
 }
 
-static const char *explain(const Subject *s, const Case *k, const EvalTensor *t, const double *x, const double *ref, int64_t n,
-                           double bound)
+static const char *explain(const Subject *s, const Case *k, const EvalTensor *t, const double *x,
+                           const double *ref, int64_t n, double bound)
 {
     int64_t at = first_wrong(k, t, x, ref, n, bound);
     if (at < 0)
@@ -149,8 +153,10 @@ static bool evaluate(const Subject *s, const Case *k, double **out)
     return ok;
 }
 
-/* <cotangents, J v> for up to EVAL_DIRECTIONS directions at once, each in one tensor; scale: the sum of magnitudes. */
-static bool directional(const Subject *s, const Case *k, int n, const int *tensor, double *const *v, double *sum, double *scale)
+/* <cotangents, J v> for up to EVAL_DIRECTIONS directions at once, each in one tensor; scale: the sum of
+ * magnitudes. */
+static bool directional(const Subject *s, const Case *k, int n, const int *tensor, double *const *v,
+                        double *sum, double *scale)
 {
     Eval *e = s->e;
     double **out[EVAL_DIRECTIONS];
@@ -201,8 +207,8 @@ static double *whole_gradient(const Subject *s, const Case *k, int tensor)
 
 /* ---- one case */
 
-static void compare_forward(const Subject *s, const Backend *b, const Case *k, const char *what, double **expect,
-                            const Result *r, Tally *t)
+static void compare_forward(const Subject *s, const Backend *b, const Case *k, const char *what,
+                            double **expect, const Result *r, Tally *t)
 {
     for (int i = 0; i < s->e->ntensors; i++) {
         const EvalTensor *x = &s->e->tensors[i];
@@ -234,8 +240,8 @@ static double cotangent_norm(const Subject *s, const Case *k)
     return sqrt(sum);
 }
 
-static void judge_gradient(const Subject *s, const Backend *b, const Case *k, const char *what, const Result *r, int tensor,
-                           const double *v, double sum, double scale, Tally *t)
+static void judge_gradient(const Subject *s, const Backend *b, const Case *k, const char *what,
+                           const Result *r, int tensor, const double *v, double sum, double scale, Tally *t)
 {
     const EvalTensor *x = &s->e->tensors[tensor];
     const double *g = r->grad[tensor];
@@ -250,14 +256,18 @@ static void judge_gradient(const Subject *s, const Backend *b, const Case *k, co
     if (isnan(dot) || isnan(sum))
         error = NAN;
     bool ok = error <= gradient_bound;
-    tally(t, ok, s, "%s, %s: the gradient of %s fails the dot-product test: %.17g, expected %.17g (off by %.3g, bound %.0e): %s",
-          b->name, what, x->name, dot, sum, error, gradient_bound, ok ? "" : explain_gradient(s, k, tensor, g));
+    tally(t, ok, s,
+          "%s, %s: the gradient of %s fails the dot-product test: %.17g, expected %.17g (off by %.3g, bound "
+          "%.0e): %s",
+          b->name, what, x->name, dot, sum, error, gradient_bound,
+          ok ? "" : explain_gradient(s, k, tensor, g));
     if (ok && scale > 1e4 * noise)
         t->worst_gradient = fmax(t->worst_gradient, fabs(dot - sum) / scale);
 }
 
 /* <u, J v> = <J' u, v>, v random in one tensor at a time. */
-static void compare_gradients(const Subject *s, const Backend *b, const Case *k, const char *what, const Result *r, Tally *t)
+static void compare_gradients(const Subject *s, const Backend *b, const Case *k, const char *what,
+                              const Result *r, Tally *t)
 {
     Random random = {UINT64_C(0x5eed) + (uint64_t)(k->batch * 31 + k->steps)};
     int tensor[EVAL_DIRECTIONS], n = 0;
@@ -281,9 +291,10 @@ static void compare_gradients(const Subject *s, const Backend *b, const Case *k,
     }
 }
 
-/* The first tensor in which two results differ by more than the bound, as a sentence; NULL: they are the same. `shift`
- * was in the gradients of `a` before. */
-static const char *difference(const Subject *s, const Case *k, const Result *a, const Result *ref, double shift, double bound)
+/* The first tensor in which two results differ by more than the bound, as a sentence; NULL: they are the
+ * same. `shift` was in the gradients of `a` before. */
+static const char *difference(const Subject *s, const Case *k, const Result *a, const Result *ref,
+                              double shift, double bound)
 {
     for (int i = 0; i < s->e->ntensors; i++) {
         const EvalTensor *x = &s->e->tensors[i];
@@ -306,8 +317,8 @@ static const char *difference(const Subject *s, const Case *k, const Result *a, 
 }
 
 /* Runs again in another way and compares with the first result. */
-static void check_identity(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, const char *identity,
-                           const Result *ref, int flags, double bound, Tally *t)
+static void check_identity(const Subject *s, const Backend *b, void *self, const Case *k, const char *what,
+                           const char *identity, const Result *ref, int flags, double bound, Tally *t)
 {
     bool gradients = !(flags & (CASE_INFERENCE | CASE_STEPWISE));
     double shift = flags & CASE_ACCUMULATE ? 1 : 0;
@@ -333,7 +344,9 @@ static Case *piece(const Subject *s, const Case *k, int64_t from, int64_t to)
     p->cotangent = arena_alloc(s->c->arena, sizeof *p->cotangent * n);
     for (int i = 0; i < s->e->ntensors; i++) {
         const EvalTensor *t = &s->e->tensors[i];
-        const double *whole = t->kind == EV_INPUT ? k->value[i] : t->kind == EV_OUTPUT ? k->cotangent[i] : NULL;
+        const double *whole = t->kind == EV_INPUT    ? k->value[i]
+                              : t->kind == EV_OUTPUT ? k->cotangent[i]
+                                                     : NULL;
         p->value[i] = k->value[i];
         p->cotangent[i] = k->cotangent[i];
         if (!whole)
@@ -348,7 +361,8 @@ static Case *piece(const Subject *s, const Case *k, int64_t from, int64_t to)
 }
 
 /* Puts what a piece gave at its place in the whole; gradients of params add up. */
-static void join(const Subject *s, const Case *k, const Case *p, const Result *part, int64_t from, Result *whole)
+static void join(const Subject *s, const Case *k, const Case *p, const Result *part, int64_t from,
+                 Result *whole)
 {
     for (int i = 0; i < s->e->ntensors; i++) {
         const EvalTensor *t = &s->e->tensors[i];
@@ -362,14 +376,15 @@ static void join(const Subject *s, const Case *k, const Case *p, const Result *p
     }
 }
 
-/* Two pieces with carried states and adjoints equal one run. Only for cases that give their initial states: gradients of
- * learned ones go to params. */
-static void check_pieces(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, const Result *ref,
-                         Tally *t)
+/* Two pieces with carried states and adjoints equal one run. Only for cases that give their initial states:
+ * gradients of learned ones go to params. */
+static void check_pieces(const Subject *s, const Backend *b, void *self, const Case *k, const char *what,
+                         const Result *ref, Tally *t)
 {
     int64_t cut = k->steps / 2;
     Case *first = piece(s, k, 0, cut), *second = piece(s, k, cut, k->steps);
-    Result *one = result_new(s, first, true), *two = result_new(s, second, true), *whole = result_new(s, k, true);
+    Result *one = result_new(s, first, true), *two = result_new(s, second, true),
+           *whole = result_new(s, k, true);
     const char *wrong = b->run(self, s, first, one, CASE_INFERENCE);
     for (int i = 0; i < s->e->ntensors; i++)
         if (s->e->tensors[i].kind == EV_STATE)
@@ -395,8 +410,8 @@ static void check_pieces(const Subject *s, const Backend *b, void *self, const C
 }
 
 /* Each gradient asked for alone is what it is among all. */
-static void check_subsets(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, const Result *ref,
-                          Tally *t)
+static void check_subsets(const Subject *s, const Backend *b, void *self, const Case *k, const char *what,
+                          const Result *ref, Tally *t)
 {
     for (int i = 0; i < s->e->ntensors; i++) {
         if (!ref->grad[i])
@@ -408,7 +423,8 @@ static void check_subsets(const Subject *s, const Backend *b, void *self, const 
         const char *wrong = b->run(self, s, k, one, 0);
         if (!wrong)
             wrong = difference(s, k, one, ref, 0, 1e-14);
-        tally(t, !wrong, s, "%s, %s: the gradient of %s alone: %s", b->name, what, s->e->tensors[i].name, wrong ? wrong : "");
+        tally(t, !wrong, s, "%s, %s: the gradient of %s alone: %s", b->name, what, s->e->tensors[i].name,
+              wrong ? wrong : "");
     }
 }
 
@@ -464,16 +480,17 @@ static int tensor_of(const Subject *s, const VecTensor *v)
     return -1;
 }
 
-static void vector_line(const Subject *s, const Case *k, const VecTensor *v, int i, const char *who, const double *x, double bound,
-                        Tally *t)
+static void vector_line(const Subject *s, const Case *k, const VecTensor *v, int i, const char *who,
+                        const double *x, double bound, Tally *t)
 {
     const EvalTensor *e = &s->e->tensors[i];
     int64_t n = case_count(k, e);
     double ratio = rms_ratio(x, v->values, n);
     bool ok = ratio <= bound;
-    printf("  %-7s %-14s %-10s %9.2e   %s\n", vec_kind_names[v->kind], v->name, who, ratio, largest(s, k, e, x, v->values, n));
-    tally(t, ok, s, "%s: %s %s is off by %.3g (bound %.0e): %s", who, vec_kind_names[v->kind], v->name, ratio, bound,
-          ok ? "" : explain(s, k, e, x, v->values, n, bound));
+    printf("  %-7s %-14s %-10s %9.2e   %s\n", vec_kind_names[v->kind], v->name, who, ratio,
+           largest(s, k, e, x, v->values, n));
+    tally(t, ok, s, "%s: %s %s is off by %.3g (bound %.0e): %s", who, vec_kind_names[v->kind], v->name, ratio,
+          bound, ok ? "" : explain(s, k, e, x, v->values, n, bound));
 }
 
 static void vector_gradient(const Subject *s, const Case *k, const VecTensor *v, int i, Tally *t)

@@ -1,6 +1,6 @@
-/* check_reference.c: the reference backend of `cellc check`. What comes in is a differentiated module; the C that emit_c
- * prints is compiled in double and loaded, and a case is run through its entry points as the runtime would call them.
- * Arguments that are not wanted are null; the reserve is poisoned. */
+/* check_reference.c: the reference backend of `cellc check`. What comes in is a differentiated module; the C
+ * that emit_c prints is compiled in double and loaded, and a case is run through its entry points as the
+ * runtime would call them. Arguments that are not wanted are null; the reserve is poisoned. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -134,7 +134,8 @@ static void *as_argument(const Subject *s, const Case *k, int tensor)
     return ints;
 }
 
-static void **call_args(const Subject *s, const Reference *r, const CallArgs *list, const Case *k, Result *out)
+static void **call_args(const Subject *s, const Reference *r, const CallArgs *list, const Case *k,
+                        Result *out)
 {
     void **args = arena_alloc(s->c->arena, sizeof *args * (size_t)(list->len + 1));
     for (int i = 0; i < list->len; i++) {
@@ -142,7 +143,9 @@ static void **call_args(const Subject *s, const Reference *r, const CallArgs *li
         if (n < 0)
             continue;
         switch (list->data[i].role) {
-        case ROLE_VALUE: args[i] = s->e->tensors[n].kind == EV_OUTPUT ? (void *)out->out[n] : as_argument(s, k, n); break;
+        case ROLE_VALUE:
+            args[i] = s->e->tensors[n].kind == EV_OUTPUT ? (void *)out->out[n] : as_argument(s, k, n);
+            break;
         case ROLE_FINAL: args[i] = out->out[n]; break;
         case ROLE_D_VALUE: args[i] = out->grad ? out->grad[n] : NULL; break;
         case ROLE_D_OUT:
@@ -157,8 +160,8 @@ static const char *status_text(Compiler *c, const char *what, int status)
     return status ? intern_f(c, "%s gave status %d", what, status) : NULL;
 }
 
-/* One step at a time for one sequence after the other would be a different layout: the whole batch makes each step, so
- * inputs and outputs of one step are gathered and scattered. */
+/* One step at a time for one sequence after the other would be a different layout: the whole batch makes each
+ * step, so inputs and outputs of one step are gathered and scattered. */
 static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, Result *out)
 {
     Case one = *k;
@@ -177,7 +180,8 @@ static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, R
                 memcpy(one.value[i] + b * x->count, k->value[i] + (b * k->steps + t) * x->count,
                        sizeof(double) * (size_t)x->count);
         }
-        int status = r->step(call_sizes(s, k->batch, 1, k->first + t), call_args(s, r, &r->forward_args, &one, part), NULL, 0);
+        int status = r->step(call_sizes(s, k->batch, 1, k->first + t),
+                             call_args(s, r, &r->forward_args, &one, part), NULL, 0);
         if (status)
             return status_text(s->c, "step", status);
         for (int i = 0; i < s->e->ntensors; i++) {
@@ -208,8 +212,9 @@ static const char *reference_run(void *self, const Subject *s, const Case *k, Re
     int status = r->forward(sizes, call_args(s, r, &r->forward_args, k, out), reserve, 0);
     const char *error = status_text(s->c, "forward", status);
     if (!error && reserve)
-        error = status_text(s->c, "backward", r->backward(sizes, call_args(s, r, &r->backward_args, k, out), reserve,
-                                                          flags & CASE_ACCUMULATE ? 1 : 0));
+        error = status_text(s->c, "backward",
+                            r->backward(sizes, call_args(s, r, &r->backward_args, k, out), reserve,
+                                        flags & CASE_ACCUMULATE ? 1 : 0));
     for (size_t i = 0; reserve && !error && i < 16; i++)
         if (((unsigned char *)reserve)[bytes + i] != 0xff)
             error = "something was written behind the reserve";

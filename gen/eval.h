@@ -1,6 +1,6 @@
-/* eval.h: the evaluator of cells, the independent oracle of the compiler. It walks the AST as parsed, in f64 with dual
- * numbers, and shares nothing with the passes that make code: it has its own reading of imports, options, `when`, `fn`,
- * `repeat`, ranges and guards, and its own derivative of every function. */
+/* eval.h: the evaluator of cells, the independent oracle of the compiler. It walks the AST as parsed, in f64
+ * with dual numbers, and shares nothing with the passes that make code: it has its own reading of imports,
+ * options, `when`, `fn`, `repeat`, ranges and guards, and its own derivative of every function. */
 #ifndef CELLC_EVAL_H
 #define CELLC_EVAL_H
 
@@ -10,7 +10,8 @@ enum { EVAL_DIRECTIONS = 4, EVAL_MAX_RANK = 10 };
 
 typedef enum { EV_INPUT, EV_PARAM, EV_STATE, EV_OUTPUT, EV_WATCH } EvalKind;
 
-/* One tensor of the cell and what the caller binds to it. Row-major f64; `value` and `tangent` are the caller's. */
+/* One tensor of the cell and what the caller binds to it. Row-major f64; `value` and `tangent` are the
+ * caller's. */
 typedef struct EvalTensor {
     const char *name;
     EvalKind kind;
@@ -21,8 +22,8 @@ typedef struct EvalTensor {
     int64_t count;                /* elements of one step, one state or one param */
     bool has_init;                /* state: the spec gives its initial value */
     const Stmt *decl;             /* NULL for EV_WATCH */
-    /* Input [B,T,shape], param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial value, or
-     * zero. A tangent may be NULL: zero in that direction. */
+    /* Input [B,T,shape], param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial
+     * value, or zero. A tangent may be NULL: zero in that direction. */
     const double *value;
     const double *tangent[EVAL_DIRECTIONS];
     /* Output and watched value [B,T,shape], final state [B,shape]: written where not NULL. */
@@ -44,8 +45,8 @@ typedef struct Eval {
     struct EvalProgram *program;
 } Eval;
 
-/* The cell's name, its dims without a value (neither a default nor c->dims nor sizes), its options and their choices:
- * what a caller must know before it can choose sizes. All arrays live in c's arena. */
+/* The cell's name, its dims without a value (neither a default nor c->dims nor sizes), its options and their
+ * choices: what a caller must know before it can choose sizes. All arrays live in c's arena. */
 typedef struct EvalOption { const char *name; const char **choices; int nchoices; } EvalOption;
 typedef struct EvalOutline {
     const char *cell;
@@ -58,18 +59,18 @@ typedef struct EvalOutline {
 } EvalOutline;
 bool eval_outline(Compiler *c, const Ast *ast, const char *cell, EvalOutline *out);
 
-/* Compiles a cell for evaluation: `cell` names it, NULL takes the file's last cell. Dims come from sizes, then from
- * c->dims, then from their defaults; options and constants from c->sets. NULL with diagnostics in c when the cell is
- * not valid. Everything lives in c's arena. */
+/* Compiles a cell for evaluation: `cell` names it, NULL takes the file's last cell. Dims come from sizes,
+ * then from c->dims, then from their defaults; options and constants from c->sets. NULL with diagnostics in c
+ * when the cell is not valid. Everything lives in c's arena. */
 Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes);
 
-/* Adds a definition of the cell as a tensor to be written at every step; -1 when there is none of that name. A primed
- * name is the next value of a state. Invalidates pointers into e->tensors. */
+/* Adds a definition of the cell as a tensor to be written at every step; -1 when there is none of that name.
+ * A primed name is the next value of a state. Invalidates pointers into e->tensors. */
 int eval_watch(Eval *e, const char *name);
 EvalTensor *eval_find(Eval *e, const char *name);
 
-/* Runs T steps (numbered from t0) of B sequences with what is bound. false when an index leaves its array or a value is
- * missing: run_error says which. B = 0 and T = 0 are legal. */
+/* Runs T steps (numbered from t0) of B sequences with what is bound. false when an index leaves its array or
+ * a value is missing: run_error says which. B = 0 and T = 0 are legal. */
 bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0);
 
 #endif

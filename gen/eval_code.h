@@ -1,5 +1,5 @@
-/* eval_code.h: what eval.c compiles a cell to and eval_run.c runs: trees in which every name is resolved to an array or
- * to a register that holds an index. Private to the evaluator. */
+/* eval_code.h: what eval.c compiles a cell to and eval_run.c runs: trees in which every name is resolved to
+ * an array or to a register that holds an index. Private to the evaluator. */
 #ifndef CELLC_EVAL_CODE_H
 #define CELLC_EVAL_CODE_H
 
@@ -10,8 +10,8 @@ typedef struct Code Code;
 typedef struct Array Array;
 typedef struct Instance Instance;
 
-/* What is computed in a frame is valid until its tick changes. There is one for the cell (a step) and one per use of a
- * fn (a call); ticks are never reused. */
+/* What is computed in a frame is valid until its tick changes. There is one for the cell (a step) and one per
+ * use of a fn (a call); ticks are never reused. */
 typedef struct Frame { uint64_t tick; } Frame;
 
 /* An integer expression in index brackets. */
@@ -71,8 +71,22 @@ typedef struct Memo {
 } Memo;
 
 typedef enum {
-    C_CONST, C_INDEX, C_STEP, C_STEPS, C_LOAD, C_CALL1, C_CALL2, C_CALL3, C_NOT, C_COMPARE, C_AND, C_OR, C_COND,
-    C_REDUCE, C_SOFTMAX, C_INSTANCE
+    C_CONST,
+    C_INDEX,
+    C_STEP,
+    C_STEPS,
+    C_LOAD,
+    C_CALL1,
+    C_CALL2,
+    C_CALL3,
+    C_NOT,
+    C_COMPARE,
+    C_AND,
+    C_OR,
+    C_COND,
+    C_REDUCE,
+    C_SOFTMAX,
+    C_INSTANCE
 } CodeKind;
 
 struct Code {
@@ -91,7 +105,7 @@ struct Code {
     int64_t *extent;
     Code *a, *b, *c;
     Instance *instance;
-    Memo memo;                    /* REDUCE: of kept; SOFTMAX: of kept (the total) and top; INSTANCE: of its arguments */
+    Memo memo; /* REDUCE: of kept; SOFTMAX: of kept (the total) and top; INSTANCE: of its arguments */
     Dual kept;
     double top;
 };

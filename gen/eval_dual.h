@@ -1,7 +1,8 @@
-/* eval_dual.h: numbers with derivatives in DUAL_K directions at once, and every function of the language on them, each
- * with its own derivative, written apart from the compiler's operator table so that the two can be compared. At kinks:
- * relu and abs at 0 have slope 0, clamp slope 1 at its bounds, max and min of two share ties half and half, sqrt has
- * slope 0 at 0; a direction that is zero stays zero even where the slope is infinite. */
+/* eval_dual.h: numbers with derivatives in DUAL_K directions at once, and every function of the language on
+ * them, each with its own derivative, written apart from the compiler's operator table so that the two can be
+ * compared. At kinks: relu and abs at 0 have slope 0, clamp slope 1 at its bounds, max and min of two share
+ * ties half and half, sqrt has slope 0 at 0; a direction that is zero stays zero even where the slope is
+ * infinite. */
 #ifndef CELLC_EVAL_DUAL_H
 #define CELLC_EVAL_DUAL_H
 

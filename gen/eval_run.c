@@ -1,6 +1,6 @@
-/* eval_run.c: runs the trees that eval.c made. What comes in is a program whose names are resolved and the tensors that
- * the caller bound; what goes out is outputs, final states and watched values with their tangents. A definition is
- * computed when it is first read in a step; memory does not grow with B or T. */
+/* eval_run.c: runs the trees that eval.c made. What comes in is a program whose names are resolved and the
+ * tensors that the caller bound; what goes out is outputs, final states and watched values with their
+ * tangents. A definition is computed when it is first read in a step; memory does not grow with B or T. */
 #include "eval_code.h"
 
 #include <string.h>
@@ -339,7 +339,8 @@ static void run_step(EvalProgram *p, int64_t row)
     const EvalTensor *tensors = p->e->tensors;
     p->frame.tick = ++p->ticks;
     for (int i = 0; i < p->inputs.len; i++)
-        read_bound(p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor], row * p->inputs.data[i].array->count);
+        read_bound(p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor],
+                   row * p->inputs.data[i].array->count);
     for (int i = 0; i < p->states.len; i++)
         compute(p, p->states.data[i].next);
     for (int i = 0; i < p->outputs.len; i++) {

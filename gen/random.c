@@ -1,5 +1,6 @@
-/* random.c: `cellc random`: prints random cells, or checks them and makes a failing one smaller. What comes in is a seed;
- * what goes out is specs, or the count of checks and, for each cell that fails, the smallest cell that still does. */
+/* random.c: `cellc random`: prints random cells, or checks them and makes a failing one smaller. What comes
+ * in is a seed; what goes out is specs, or the count of checks and, for each cell that fails, the smallest
+ * cell that still does. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,10 @@ static const CommandHelp random_help = {
     .name = "random",
     .arguments = "",
     .summary = "print a random cell, or check many against the evaluator",
-    .about = "Cell number i of a run has the seed SEED + i. With --check, each is compiled and compared with the evaluator;\n"
-             "one that fails is made smaller for as long as it still fails, and kept in the directory of --keep.",
+    .about =
+        "Cell number i of a run has the seed SEED + i. With --check, each is compiled and compared with the "
+        "evaluator;\n"
+        "one that fails is made smaller for as long as it still fails, and kept in the directory of --keep.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -31,7 +34,8 @@ typedef struct Shrink {
 
 enum { MAX_TRIALS = 1500 };
 
-/* Checks a cell in a process of its own, so that generated code that crashes is one failure. What it added goes to *t. */
+/* Checks a cell in a process of its own, so that generated code that crashes is one failure. What it added
+ * goes to *t. */
 static bool check_apart(const Buf *text, const char *dir, bool quiet, Tally *t)
 {
     int ends[2], status = 0;
@@ -216,8 +220,8 @@ static int check_many(int64_t seed, int64_t n, const char *keep)
         compiler_free(c);
     }
     rmdir(dir);
-    printf("%d checks; largest errors: outputs and states %.2g, gradients %.2g\n", t.passed + t.failed, t.worst_forward,
-           t.worst_gradient);
+    printf("%d checks; largest errors: outputs and states %.2g, gradients %.2g\n", t.passed + t.failed,
+           t.worst_forward, t.worst_gradient);
     printf("%lld passed, %lld failed\n", (long long)(n - failed), (long long)failed);
     return failed > 0;
 }

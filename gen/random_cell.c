@@ -1,8 +1,8 @@
-/* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out is a spec that
- * draws on the whole language: scalars, vectors, matrices and heads, several states, learned initial values, constant
- * inputs and params, guards, affine and wrapping indices, functions of every kind, fn, repeat, softmax and reductions.
- * Every expression carries a bound of its magnitude; what could grow is squashed, and what has a limited domain is given
- * an argument inside it. */
+/* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out
+ * is a spec that draws on the whole language: scalars, vectors, matrices and heads, several states, learned
+ * initial values, constant inputs and params, guards, affine and wrapping indices, functions of every kind,
+ * fn, repeat, softmax and reductions. Every expression carries a bound of its magnitude; what could grow is
+ * squashed, and what has a limited domain is given an argument inside it. */
 #include "random_cell.h"
 
 #include <string.h>
@@ -60,7 +60,8 @@ static const char *extent_text(Maker *m, Extent e)
 {
     if (e.dim < 0)
         return TEXT(m, "%d", e.offset);
-    const char *scaled = e.coef == 1 ? TEXT(m, "%c", dim_names[e.dim]) : TEXT(m, "%d*%c", e.coef, dim_names[e.dim]);
+    const char *scaled =
+        e.coef == 1 ? TEXT(m, "%c", dim_names[e.dim]) : TEXT(m, "%d*%c", e.coef, dim_names[e.dim]);
     return e.offset ? TEXT(m, "%s + %d", scaled, e.offset) : scaled;
 }
 
@@ -105,7 +106,8 @@ static char any_index(Maker *m)
     return m->nbound ? m->bound[below(m, m->nbound)].name : 0;
 }
 
-/* An index expression that stays inside an axis for all sizes: plain, wrapped, reversed, halved, shifted or constant. */
+/* An index expression that stays inside an axis for all sizes: plain, wrapped, reversed, halved, shifted or
+ * constant. */
 static const char *index_text(Maker *m, Extent e)
 {
     char plain = index_with(m, e), any = any_index(m), other = any_index(m);
@@ -115,7 +117,8 @@ static const char *index_text(Maker *m, Extent e)
     if (e.dim >= 0 && e.coef == 2 && e.offset == 0) {
         char half = index_with(m, (Extent){1, e.dim, 0});
         if (half)
-            return chance(m, 50) ? TEXT(m, "%c + %c", dim_names[e.dim], half) : TEXT(m, "2*%c + %d", half, below(m, 2));
+            return chance(m, 50) ? TEXT(m, "%c + %c", dim_names[e.dim], half)
+                                 : TEXT(m, "2*%c + %d", half, below(m, 2));
     }
     if (e.dim >= 0 && e.offset > 0) {
         char inner = index_with(m, (Extent){e.coef, e.dim, 0});
@@ -163,7 +166,9 @@ static const char *guarded_load(Maker *m, const Value *v)
     switch (below(m, 3)) {
     case 0: return TEXT(m, "(%c > 0 ? %s[%c - 1] : %g)", i, v->name, i, other);
     case 1: return TEXT(m, "(%c + 1 < %s ? %s[%c + 1] : %g)", i, n, v->name, i, other);
-    default: return TEXT(m, "(%c >= 1 && %c <= %s - 2 ? %s[%c + 1] - %s[%c - 1] : %g)", i, i, n, v->name, i, v->name, i, other);
+    default:
+        return TEXT(m, "(%c >= 1 && %c <= %s - 2 ? %s[%c + 1] - %s[%c - 1] : %g)", i, i, n, v->name, i,
+                    v->name, i, other);
     }
 }
 
@@ -213,8 +218,9 @@ static const char *condition(Maker *m, int budget)
 /* A function of one argument, with the argument brought into its domain. */
 static Term function1(Maker *m, int budget)
 {
-    static const char *const plain[] = {"tanh", "sigmoid", "silu", "relu", "gelu", "gelu_tanh", "softplus", "softsign",
-                                        "elu", "erf", "sin", "cos", "abs", "logsigmoid"};
+    static const char *const plain[] = {"tanh",      "sigmoid",  "silu",     "relu",      "gelu",
+                                        "gelu_tanh", "softplus", "softsign", "elu",       "erf",
+                                        "sin",       "cos",      "abs",      "logsigmoid"};
     Term a = expression(m, budget - 1);
     switch (below(m, 10)) {
     case 0: return (Term){TEXT(m, "exp(%s)", squash(m, a, 1).text), 2.8};
@@ -238,7 +244,8 @@ static Term operation2(Maker *m, int budget)
     case 3: case 4: return (Term){TEXT(m, "%s + %s", a.text, b.text), a.size + b.size};
     case 5: return (Term){TEXT(m, "%s - (%s)", a.text, b.text), a.size + b.size};
     case 6: return (Term){TEXT(m, "(%s)/(1.5 + (%s)^2)", a.text, b.text), a.size};
-    case 7: return (Term){TEXT(m, "%s(%s, %s)", chance(m, 50) ? "max" : "min", a.text, b.text), a.size + b.size};
+    case 7:
+        return (Term){TEXT(m, "%s(%s, %s)", chance(m, 50) ? "max" : "min", a.text, b.text), a.size + b.size};
     case 8: return (Term){TEXT(m, "atan2(%s, 2 + (%s)^2)", a.text, b.text), 1.6};
     case 9: return (Term){TEXT(m, "pow(1.2 + tanh(%s), %s)", a.text, squash(m, b, 1.5).text), 4};
     default: return (Term){TEXT(m, "clamp(%s, -0.8, 0.9)", a.text), 1};
@@ -272,7 +279,8 @@ static Term reduction(Maker *m, int budget)
     const char *range = extent_text(m, e);
     if (kind == 4)
         return (Term){TEXT(m, "(prod[%c:%s] (1 + 0.2*tanh(%s)))", i, range, a.text), 3};
-    return (Term){TEXT(m, "(%s[%c:%s] (%s))", names[kind], i, range, a.text), kind == 0 ? 4 * a.size : a.size};
+    return (Term){TEXT(m, "(%s[%c:%s] (%s))", names[kind], i, range, a.text),
+                  kind == 0 ? 4 * a.size : a.size};
 }
 
 static Term softmax(Maker *m, int budget)
@@ -397,13 +405,15 @@ static void declare_inputs(Maker *m)
         keep(m);
     }
     for (int i = 0; i < params; i++) {
-        static const char *const init[] = {"", " ~ normal(0.4)", " ~ const(0.5)", " ~ ones", " ~ uniform(-1, 1)"};
+        static const char *const init[] = {"", " ~ normal(0.4)", " ~ const(0.5)", " ~ ones",
+                                           " ~ uniform(-1, 1)"};
         Value *v = new_value(m, 'w', random_rank(m, 3), 1.5);
         if (v->rank && v->axis[0].dim >= 0 && chance(m, 30))
             v->axis[0].coef = 2;
         else if (v->rank && v->axis[0].dim >= 0 && chance(m, 15))
             v->axis[0].offset = 1 + below(m, 2);
-        buf_line(m->out, "%sparam %s%s%s;", chance(m, 12) ? "const " : "", v->name, axes_text(m, v), init[below(m, 5)]);
+        buf_line(m->out, "%sparam %s%s%s;", chance(m, 12) ? "const " : "", v->name, axes_text(m, v),
+                 init[below(m, 5)]);
         keep(m);
     }
 }
@@ -419,8 +429,10 @@ static const char *initial_text(Maker *m, const Value *v, int params_end)
         for (int k = 0; same && k < v->rank; k++)
             same = same_extent(w->axis[k], v->axis[k]);
         if (same)
-            return v->rank == 0 ? TEXT(m, " = tanh(%s)", w->name) : v->rank == 1 ? TEXT(m, " = tanh(%s[i])", w->name)
-                 : v->rank == 2 ? TEXT(m, " = 0.5*%s[i, j]", w->name) : TEXT(m, " = %s[i, j, k]^2", w->name);
+            return v->rank == 0   ? TEXT(m, " = tanh(%s)", w->name)
+                   : v->rank == 1 ? TEXT(m, " = tanh(%s[i])", w->name)
+                   : v->rank == 2 ? TEXT(m, " = 0.5*%s[i, j]", w->name)
+                                  : TEXT(m, " = %s[i, j, k]^2", w->name);
     }
     return " = 0.3";
 }
@@ -474,7 +486,8 @@ static void repeat(Maker *m)
     m->nbound = 0;
 }
 
-/* The next value of states[number]: pieces where the first axis is a number, else one equation; bounded however the cell runs. */
+/* The next value of states[number]: pieces where the first axis is a number, else one equation; bounded
+ * however the cell runs. */
 static void next_state(Maker *m, const Value *states, int number)
 {
     const Value *s = &states[number];

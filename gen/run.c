@@ -1,6 +1,6 @@
-/* run.c: `cellc run`: evaluates a spec and prints what came out. What comes in is a spec, sizes, and inputs from a vector
- * file or a seed; what goes out is a vector file: outputs, final states, any named value, and with -o the inputs too, so
- * that the file can be read back. */
+/* run.c: `cellc run`: evaluates a spec and prints what came out. What comes in is a spec, sizes, and inputs
+ * from a vector file or a seed; what goes out is a vector file: outputs, final states, any named value, and
+ * with -o the inputs too, so that the file can be read back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@ static const CommandHelp run_help = {
     .name = "run",
     .arguments = "SPEC",
     .summary = "evaluate a spec and print outputs, final states and any value",
-    .about = "The evaluator walks the spec in double precision; nothing is generated. Inputs come from a vector file or are\n"
-             "random. The result is a vector file (tests/vectors/README.md says how to read one).",
+    .about = "The evaluator walks the spec in double precision; nothing is generated. Inputs come from a vector\n"
+             "file or are random. The result is a vector file (tests/vectors/README.md says how to read one).",
     .examples = "  cellc run specs/e79.cell --dim N=4 --dim D=6 --batch 1 --steps 3\n"
                 "  cellc run specs/lstm.cell --vectors tests/vectors/lstm.vec --print f\n"
                 "  cellc run specs/e79.cell --dim N=4 --dim D=6 --print sr --print \"S'\" -o e79.vec\n",
@@ -67,7 +67,8 @@ static void choose_dims(Compiler *c, const EvalOutline *o, const VecFile *f)
     }
 }
 
-static bool add(VecFile *out, const Case *k, const EvalTensor *t, VecKind kind, const char *name, const double *values)
+static bool add(VecFile *out, const Case *k, const EvalTensor *t, VecKind kind, const char *name,
+                const double *values)
 {
     int64_t shape[EVAL_MAX_RANK + 2];
     int rank = case_shape(k, t, shape);
@@ -77,12 +78,15 @@ static bool add(VecFile *out, const Case *k, const EvalTensor *t, VecKind kind, 
     return v != NULL;
 }
 
-/* Everything that the run read or wrote, in the file's order: inputs, params, states, outputs, final states, values. */
+/* Everything that the run read or wrote, in the file's order: inputs, params, states, outputs, final states,
+ * values. */
 static VecFile *collect(const Eval *e, const Case *k, bool inputs)
 {
-    static const VecKind read_as[] = {VK_INPUT, VK_PARAM, VK_STATE}, written_as[] = {VK_FINAL, VK_OUTPUT, VK_VALUE};
+    static const VecKind read_as[] = {VK_INPUT, VK_PARAM, VK_STATE},
+                         written_as[] = {VK_FINAL, VK_OUTPUT, VK_VALUE};
     VecFile *f = vec_new();
-    bool ok = f && vec_add_comment(f, e->cell) && vec_add_size(f, "B", k->batch) && vec_add_size(f, "T", k->steps);
+    bool ok =
+        f && vec_add_comment(f, e->cell) && vec_add_size(f, "B", k->batch) && vec_add_size(f, "T", k->steps);
     for (int i = 0; ok && i < e->ndims; i++)
         ok = vec_add_size(f, e->dims[i].name, e->dims[i].value);
     for (int i = 0; ok && inputs && i < e->ntensors; i++)
@@ -92,7 +96,8 @@ static VecFile *collect(const Eval *e, const Case *k, bool inputs)
         for (int i = 0; ok && i < e->ntensors; i++) {
             int order[] = {EV_OUTPUT, EV_STATE, EV_WATCH};
             if ((int)e->tensors[i].kind == order[kind - EV_STATE])
-                ok = add(f, k, &e->tensors[i], written_as[e->tensors[i].kind - EV_STATE], e->tensors[i].name, e->tensors[i].out);
+                ok = add(f, k, &e->tensors[i], written_as[e->tensors[i].kind - EV_STATE], e->tensors[i].name,
+                         e->tensors[i].out);
         }
     if (!ok)
         vec_free(f);
@@ -116,14 +121,16 @@ static int run_eval(const Run *r, Compiler *c, Eval *e, const VecFile *f)
     for (int i = 0; i < r->print.n; i++)
         if (eval_watch(e, r->print.items[i]) < 0)
             return fail(r->path, "there is no value of this name to print", r->print.items[i]);
-    Case *k = f ? case_from_vec(e, f, &error)
-                : case_random(e, r->batch, r->steps, CASE_STATE_DEFAULT, CASE_INPUT_NORMAL, (uint64_t)r->seed);
+    Case *k =
+        f ? case_from_vec(e, f, &error)
+          : case_random(e, r->batch, r->steps, CASE_STATE_DEFAULT, CASE_INPUT_NORMAL, (uint64_t)r->seed);
     if (!k)
         return fail(r->vectors, error, NULL);
     case_bind(k, e);
     for (int i = 0; i < e->ntensors; i++)
         if (e->tensors[i].kind >= EV_STATE)
-            e->tensors[i].out = arena_alloc(c->arena, sizeof(double) * (size_t)(case_count(k, &e->tensors[i]) + 1));
+            e->tensors[i].out =
+                arena_alloc(c->arena, sizeof(double) * (size_t)(case_count(k, &e->tensors[i]) + 1));
     if (!eval_run(e, k->batch, k->steps, k->first)) {
         diag(c, DIAG_ERROR, e->run_error_span, "%s", e->run_error);
         diag_print(c, stderr);
@@ -161,8 +168,10 @@ int cmd_run(int argc, char **argv)
     const char *operands[argc + 1];
     VecFile *f = NULL;
     const OptionSpec table[] = {
-        {"--vectors", "FILE", OPT_STRING, &r.vectors, "take inputs, params, states and sizes from a vector file"},
-        {"--print", "NAME", OPT_LIST, &r.print, "give this value at every step too; S' is a state's next value"},
+        {"--vectors", "FILE", OPT_STRING, &r.vectors,
+         "take inputs, params, states and sizes from a vector file"},
+        {"--print", "NAME", OPT_LIST, &r.print,
+         "give this value at every step too; S' is a state's next value"},
         {"--batch", "B", OPT_INT, &r.batch, "sequences, without --vectors (2)"},
         {"--steps", "T", OPT_INT, &r.steps, "steps, without --vectors (3)"},
         {"--seed", "S", OPT_INT, &r.seed, "of random inputs and params (1)"},

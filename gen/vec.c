@@ -1,6 +1,6 @@
-/* vec.c: reads and writes vector files. What comes in is any sequence of bytes; what goes out is the tensors, each with
- * exactly the values its header promises, or an error that names the line. Nothing is allocated on a header's word
- * alone, so that a broken file costs no more memory than its own length. */
+/* vec.c: reads and writes vector files. What comes in is any sequence of bytes; what goes out is the tensors,
+ * each with exactly the values its header promises, or an error that names the line. Nothing is allocated on
+ * a header's word alone, so that a broken file costs no more memory than its own length. */
 #include "vec.h"
 
 #include <ctype.h>
@@ -25,8 +25,8 @@ typedef struct Reader {
 static bool fail(Reader *r, int line, const char *what, const char *detail)
 {
     if (!r->failed) {
-        snprintf(r->f->error, sizeof r->f->error, "%s%s%.64s%s", what, detail ? " '" : "", detail ? detail : "",
-                 detail ? "'" : "");
+        snprintf(r->f->error, sizeof r->f->error, "%s%s%.64s%s", what, detail ? " '" : "",
+                 detail ? detail : "", detail ? "'" : "");
         r->f->error_line = line;
         r->failed = true;
     }
@@ -212,7 +212,8 @@ static bool read_comment(Reader *r)
     return ok;
 }
 
-/* The next word; false at the end of the file or (same_line) of the line. Comments between words are taken too. */
+/* The next word; false at the end of the file or (same_line) of the line. Comments between words are taken
+ * too. */
 static bool next_token(Reader *r, bool same_line)
 {
     int ch;

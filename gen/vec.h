@@ -1,5 +1,5 @@
-/* vec.h: vector files, the text form of a cell's tensors (inputs, outputs, gradients) that tests and `cellc run`
- * exchange. The format is described in tests/vectors/README.md. */
+/* vec.h: vector files, the text form of a cell's tensors (inputs, outputs, gradients) that tests and `cellc
+ * run` exchange. The format is described in tests/vectors/README.md. */
 #ifndef CELLC_VEC_H
 #define CELLC_VEC_H
 
@@ -30,7 +30,7 @@ typedef struct VecTensor {
 typedef struct VecSize { char name[VEC_NAME]; int64_t value; } VecSize;
 
 typedef struct VecFile {
-    char *comment;                /* all comment lines, each with its '#' and newline; "" when there are none */
+    char *comment; /* all comment lines, each with its '#' and newline; "" when there are none */
     size_t comment_len;
     VecSize *sizes;               /* of the `# sizes:` line */
     int nsizes;
@@ -41,8 +41,9 @@ typedef struct VecFile {
     int error_line;
 } VecFile;
 
-/* Reads a file. Always returns a VecFile that vec_free takes (NULL only without memory); on failure error is not
- * empty and what was read before it is there. Memory grows with what the file holds, not with what it claims. */
+/* Reads a file. Always returns a VecFile that vec_free takes (NULL only without memory); on failure error is
+ * not empty and what was read before it is there. Memory grows with what the file holds, not with what it
+ * claims. */
 VecFile *vec_read(const char *path);
 VecFile *vec_read_stream(FILE *in);
 VecFile *vec_new(void);
@@ -52,13 +53,14 @@ void vec_free(VecFile *f);
 VecTensor *vec_find(const VecFile *f, VecKind kind, const char *name);
 bool vec_size(const VecFile *f, const char *name, int64_t *value);
 
-/* Adds a tensor with room for its values (zeroed); NULL when the sizes overflow, the name is too long, the tensor is
- * there already or memory is short. The pointer is valid until the next call. */
+/* Adds a tensor with room for its values (zeroed); NULL when the sizes overflow, the name is too long, the
+ * tensor is there already or memory is short. The pointer is valid until the next call. */
 VecTensor *vec_add(VecFile *f, VecKind kind, const char *name, int rank, const int64_t *dims);
 bool vec_add_size(VecFile *f, const char *name, int64_t value);
 bool vec_add_comment(VecFile *f, const char *line);
 
-/* Writes comments, then a `# sizes:` line unless the comments hold one, then the tensors. false when writing failed. */
+/* Writes comments, then a `# sizes:` line unless the comments hold one, then the tensors. false when writing
+ * failed. */
 bool vec_write(const VecFile *f, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* test_eval.c: the evaluator on small cells whose values are worked out here in C, the derivative of every function
- * against central differences of its own values, and the documented kinks to the last bit. */
+/* test_eval.c: the evaluator on small cells whose values are worked out here in C, the derivative of every
+ * function against central differences of its own values, and the documented kinks to the last bit. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,17 +86,43 @@ static void check_slope(Eval *e, const char *f, const double *x, int arity)
 
 static void check_functions(void)
 {
-    static const struct { const char *f; int arity; double lo, hi; } rows[] = {
-        {"exp(x[0])", 1, -2, 2}, {"log(x[0])", 1, 0.2, 3}, {"log1p(x[0])", 1, -0.8, 3}, {"expm1(x[0])", 1, -2, 2},
-        {"sqrt(x[0])", 1, 0.1, 3}, {"rsqrt(x[0])", 1, 0.2, 3}, {"abs(x[0])", 1, -2, 2}, {"sign(x[0])", 1, -2, 2},
-        {"sin(x[0])", 1, -3, 3}, {"cos(x[0])", 1, -3, 3}, {"tanh(x[0])", 1, -2, 2}, {"sigmoid(x[0])", 1, -4, 4},
-        {"logsigmoid(x[0])", 1, -4, 4}, {"silu(x[0])", 1, -4, 4}, {"relu(x[0])", 1, -2, 2}, {"gelu(x[0])", 1, -3, 3},
-        {"gelu_tanh(x[0])", 1, -3, 3}, {"softplus(x[0])", 1, -4, 4}, {"softsign(x[0])", 1, -2, 2},
-        {"elu(x[0])", 1, -2, 2}, {"erf(x[0])", 1, -2, 2}, {"pow(x[0], x[1])", 2, 0.3, 2}, {"x[0]^3", 1, -2, 2},
-        {"x[0]^-2", 1, 0.5, 2}, {"max(x[0], x[1])", 2, -2, 2}, {"min(x[0], x[1])", 2, -2, 2},
-        {"atan2(x[0], x[1])", 2, -2, 2}, {"clamp(x[0], -0.5, 0.75)", 1, -2, 2}, {"x[0]/x[1]", 2, 0.5, 2},
-        {"x[0]*x[1] - x[1] + 2*x[0]", 2, -2, 2}, {"prod[i] x[i]", 3, -2, 2}, {"mean[i] x[i]^2", 3, -2, 2},
-        {"max[i] (x[i])", 3, -2, 2}, {"min[i] (x[i])", 3, -2, 2}, {"sum[i] sin(x[i])*x[i]", 3, -2, 2},
+    static const struct { const char *f; int arity; double lo, hi;
+    } rows[] = {
+        {"exp(x[0])", 1, -2, 2},
+        {"log(x[0])", 1, 0.2, 3},
+        {"log1p(x[0])", 1, -0.8, 3},
+        {"expm1(x[0])", 1, -2, 2},
+        {"sqrt(x[0])", 1, 0.1, 3},
+        {"rsqrt(x[0])", 1, 0.2, 3},
+        {"abs(x[0])", 1, -2, 2},
+        {"sign(x[0])", 1, -2, 2},
+        {"sin(x[0])", 1, -3, 3},
+        {"cos(x[0])", 1, -3, 3},
+        {"tanh(x[0])", 1, -2, 2},
+        {"sigmoid(x[0])", 1, -4, 4},
+        {"logsigmoid(x[0])", 1, -4, 4},
+        {"silu(x[0])", 1, -4, 4},
+        {"relu(x[0])", 1, -2, 2},
+        {"gelu(x[0])", 1, -3, 3},
+        {"gelu_tanh(x[0])", 1, -3, 3},
+        {"softplus(x[0])", 1, -4, 4},
+        {"softsign(x[0])", 1, -2, 2},
+        {"elu(x[0])", 1, -2, 2},
+        {"erf(x[0])", 1, -2, 2},
+        {"pow(x[0], x[1])", 2, 0.3, 2},
+        {"x[0]^3", 1, -2, 2},
+        {"x[0]^-2", 1, 0.5, 2},
+        {"max(x[0], x[1])", 2, -2, 2},
+        {"min(x[0], x[1])", 2, -2, 2},
+        {"atan2(x[0], x[1])", 2, -2, 2},
+        {"clamp(x[0], -0.5, 0.75)", 1, -2, 2},
+        {"x[0]/x[1]", 2, 0.5, 2},
+        {"x[0]*x[1] - x[1] + 2*x[0]", 2, -2, 2},
+        {"prod[i] x[i]", 3, -2, 2},
+        {"mean[i] x[i]^2", 3, -2, 2},
+        {"max[i] (x[i])", 3, -2, 2},
+        {"min[i] (x[i])", 3, -2, 2},
+        {"sum[i] sin(x[i])*x[i]", 3, -2, 2},
         {"x[0] > 0 ? x[0]*x[1] : x[1]^2", 2, -2, 2},
     };
     Random r = {11};
@@ -116,16 +142,34 @@ static void check_functions(void)
 
 static void check_kinks(void)
 {
-    static const struct { const char *f; double x[3], dx[3], want; } rows[] = {
-        {"relu(x[0])", {0}, {1}, 0}, {"abs(x[0])", {0}, {1}, 0}, {"clamp(x[0], 0, 1)", {0}, {1}, 1},
-        {"clamp(x[0], 0, 1)", {1}, {1}, 1}, {"clamp(x[0], 0, 1)", {1.5}, {1}, 0}, {"max(x[0], x[1])", {2, 2}, {1}, 0.5},
-        {"min(x[0], x[1])", {2, 2}, {0, 1}, 0.5}, {"max[i] (x[i])", {2, 1, 2}, {1}, 0.5},
-        {"max[i] (x[i])", {2, 2, 2}, {3}, 1}, {"sqrt(x[0])", {0}, {1}, 0}, {"sqrt(x[0])", {0}, {0}, 0},
-        {"log(x[0])", {0}, {0}, 0}, {"pow(x[0], 0.5)", {0}, {0}, 0}, {"stop(x[0])*x[0]", {3}, {1}, 3},
-        {"x[0]^2", {0}, {1}, 0}, {"x[0]^1", {0}, {1}, 1}, {"x[0]^0", {0}, {1}, 0}, {"prod[i] x[i]", {0, 2, 3}, {1}, 6},
-        {"prod[i] x[i]", {0, 0, 3}, {1}, 0}, {"sign(x[0])", {0}, {1}, 0}, {"silu(x[0])", {-1000}, {1}, 0},
-        {"softplus(x[0])", {1000}, {1}, 1}, {"gelu(x[0])", {-1000}, {1}, 0}, {"gelu_tanh(x[0])", {1000}, {1}, 1},
-        {"tanh(x[0])", {1000}, {1}, 0}, {"sigmoid(x[0])", {-1000}, {1}, 0},
+    static const struct { const char *f; double x[3], dx[3], want;
+    } rows[] = {
+        {"relu(x[0])", {0}, {1}, 0},
+        {"abs(x[0])", {0}, {1}, 0},
+        {"clamp(x[0], 0, 1)", {0}, {1}, 1},
+        {"clamp(x[0], 0, 1)", {1}, {1}, 1},
+        {"clamp(x[0], 0, 1)", {1.5}, {1}, 0},
+        {"max(x[0], x[1])", {2, 2}, {1}, 0.5},
+        {"min(x[0], x[1])", {2, 2}, {0, 1}, 0.5},
+        {"max[i] (x[i])", {2, 1, 2}, {1}, 0.5},
+        {"max[i] (x[i])", {2, 2, 2}, {3}, 1},
+        {"sqrt(x[0])", {0}, {1}, 0},
+        {"sqrt(x[0])", {0}, {0}, 0},
+        {"log(x[0])", {0}, {0}, 0},
+        {"pow(x[0], 0.5)", {0}, {0}, 0},
+        {"stop(x[0])*x[0]", {3}, {1}, 3},
+        {"x[0]^2", {0}, {1}, 0},
+        {"x[0]^1", {0}, {1}, 1},
+        {"x[0]^0", {0}, {1}, 0},
+        {"prod[i] x[i]", {0, 2, 3}, {1}, 6},
+        {"prod[i] x[i]", {0, 0, 3}, {1}, 0},
+        {"sign(x[0])", {0}, {1}, 0},
+        {"silu(x[0])", {-1000}, {1}, 0},
+        {"softplus(x[0])", {1000}, {1}, 1},
+        {"gelu(x[0])", {-1000}, {1}, 0},
+        {"gelu_tanh(x[0])", {1000}, {1}, 1},
+        {"tanh(x[0])", {1000}, {1}, 0},
+        {"sigmoid(x[0])", {-1000}, {1}, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[256];
@@ -143,8 +187,8 @@ static const double three[] = {1, 2, 4};
 
 static void check_indices(void)
 {
-    check_values("neighbours", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = i > 0 ? x[i-1] : -1; }", three,
-                 (double[]){-1, 1, 2}, 3);
+    check_values("neighbours", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = i > 0 ? x[i-1] : -1; }",
+                 three, (double[]){-1, 1, 2}, 3);
     check_values("wrap", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[(i + 1) % N]; }", three,
                  (double[]){2, 4, 1}, 3);
     check_values("wrap down", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[(i - 4) % N]; }", three,
@@ -153,23 +197,26 @@ static void check_indices(void)
                  (double[]){1, 1, 2, 2, 4, 4}, 6);
     check_values("reverse", "cell f { dim N = 3; input x[N]; output y[N]; y[i] = x[N - 1 - i]; }", three,
                  (double[]){4, 2, 1}, 3);
-    check_values("diagonal", "cell f { dim N = 3; input x[N]; output y[N, N]; y[i, j] = i == j ? x[i] : 0; }", three,
-                 (double[]){1, 0, 0, 0, 2, 0, 0, 0, 4}, 9);
-    check_values("pieces", "cell f { dim N = 3; input x[N]; output y[2, N]; y[1, i] = x[i]; y[0, i] = 2*x[i]; }", three,
+    check_values("diagonal", "cell f { dim N = 3; input x[N]; output y[N, N]; y[i, j] = i == j ? x[i] : 0; }",
+                 three, (double[]){1, 0, 0, 0, 2, 0, 0, 0, 4}, 9);
+    check_values("pieces",
+                 "cell f { dim N = 3; input x[N]; output y[2, N]; y[1, i] = x[i]; y[0, i] = 2*x[i]; }", three,
                  (double[]){2, 4, 8, 1, 2, 4}, 6);
     check_values("pieces of a definition",
                  "cell f { input x[3]; output y[2]; a[0] = x[2]; a[1] = x[0]; y[i] = a[i]; }", three,
                  (double[]){4, 1}, 2);
-    check_values("index as a number", "cell f { input x[3]; output y[3]; y[i] = x[i] + i*10 + 5 % 3; }", three,
-                 (double[]){3, 14, 26}, 3);
-    check_values("an index named like a value", "cell f { input x[3]; output y[3]; i[i:3] = 2*x[i]; y[i] = i[i]; }",
-                 three, (double[]){2, 4, 8}, 3);
-    check_values("order is free", "cell f { input x[3]; output y[3]; y[i] = b[i]; b[i] = a[i] + 1; a[i] = x[i]; }", three,
+    check_values("index as a number", "cell f { input x[3]; output y[3]; y[i] = x[i] + i*10 + 5 % 3; }",
+                 three, (double[]){3, 14, 26}, 3);
+    check_values("an index named like a value",
+                 "cell f { input x[3]; output y[3]; i[i:3] = 2*x[i]; y[i] = i[i]; }", three,
+                 (double[]){2, 4, 8}, 3);
+    check_values("order is free",
+                 "cell f { input x[3]; output y[3]; y[i] = b[i]; b[i] = a[i] + 1; a[i] = x[i]; }", three,
                  (double[]){2, 3, 5}, 3);
-    check_values("precedence", "cell f { input x[3]; output y[3]; y[i] = 2 * sum[j] x[j]*x[j] + x[i]; }", three,
-                 (double[]){43, 44, 46}, 3);
-    check_values("double sum",
-                 "cell f { input x[3]; output y; y = sum[i, j:2] x[i]*(j + 1) - -x[0]^2; }", three, (double[]){22}, 1);
+    check_values("precedence", "cell f { input x[3]; output y[3]; y[i] = 2 * sum[j] x[j]*x[j] + x[i]; }",
+                 three, (double[]){43, 44, 46}, 3);
+    check_values("double sum", "cell f { input x[3]; output y; y = sum[i, j:2] x[i]*(j + 1) - -x[0]^2; }",
+                 three, (double[]){22}, 1);
 }
 
 static void check_softmax(void)
@@ -177,10 +224,12 @@ static void check_softmax(void)
     double e0 = exp(-3), e1 = exp(-2), s = e0 + e1 + 1;
     check_values("softmax", "cell f { input x[3]; output y[3]; y[i] = softmax[i] x[i]; }", three,
                  (double[]){e0 / s, e1 / s, 1 / s}, 3);
-    check_values("softmax of two axes", "cell f { input x[3]; output y[2]; a[h:2, i] = softmax[i](h*x[i]) * x[i];\n"
-                 "y[h] = sum[i] a[h, i]; }", three, (double[]){7.0 / 3, (e0 + 2 * e1 + 4) / s}, 2);
-    check_values("softmax far out", "cell f { input x[3]; output y[3]; y[i] = softmax[i](1000*x[i]); }", three,
-                 (double[]){0, 0, 1}, 3);
+    check_values("softmax of two axes",
+                 "cell f { input x[3]; output y[2]; a[h:2, i] = softmax[i](h*x[i]) * x[i];\n"
+                 "y[h] = sum[i] a[h, i]; }",
+                 three, (double[]){7.0 / 3, (e0 + 2 * e1 + 4) / s}, 2);
+    check_values("softmax far out", "cell f { input x[3]; output y[3]; y[i] = softmax[i](1000*x[i]); }",
+                 three, (double[]){0, 0, 1}, 3);
 }
 
 static void check_fns(void)
@@ -191,30 +240,39 @@ static void check_fns(void)
     check_values("fn outside the cell", "fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
                  "cell f { input x[3]; output y[3]; z[i] = l2(x)[i]; y[i] = z[i]; }", three,
                  (double[]){1 / n, 2 / n, 4 / n}, 3);
-    check_values("an open axis", "fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
-                 "cell f { input x[3]; output y[2, 2]; w[a:2, b:2] = x[a + b]; y[a, b] = l2(w[:, b])[a]; }", three,
-                 (double[]){1 / m, 2 / q, 2 / m, 4 / q}, 4);
+    check_values("an open axis",
+                 "fn l2(u)[i] = u[i]/(sqrt(sum[j] u[j]^2) + 1e-6);\n"
+                 "cell f { input x[3]; output y[2, 2]; w[a:2, b:2] = x[a + b]; y[a, b] = l2(w[:, b])[a]; }",
+                 three, (double[]){1 / m, 2 / q, 2 / m, 4 / q}, 4);
     check_values("scalar arguments", "fn mix(a, b) = a + 10*b; cell f { input x[3]; output y[3];\n"
                  "y[i] = mix(x[i]*2, mix(i, 1)); }", three, (double[]){102, 114, 128}, 3);
     check_values("fn of fn", "fn twice(u)[i] = 2*u[i]; fn four(u)[i] = twice(twice(u))[i];\n"
                  "cell f { input x[3]; output y[3]; y[i] = four(x)[i] + twice(x)[0]; }", three,
                  (double[]){6, 10, 18}, 3);
-    check_values("block", "fn centre(u)[i] { m = mean[j] u[j]; centre[i] = u[i] - m; }\n"
-                 "cell f { input x[3]; output y[3]; y[i] = 3*centre(x)[i]; }", three, (double[]){-4, -1, 5}, 3);
+    check_values("block",
+                 "fn centre(u)[i] { m = mean[j] u[j]; centre[i] = u[i] - m; }\n"
+                 "cell f { input x[3]; output y[3]; y[i] = 3*centre(x)[i]; }",
+                 three, (double[]){-4, -1, 5}, 3);
     check_values("the cell's names", "cell f { input x[3]; output y[3]; const k = 3; a[i] = x[i]*k;\n"
                  "fn plus(u) = u + a[0] + k; y[i] = plus(x[i]); }", three, (double[]){7, 8, 10}, 3);
 }
 
 static void check_repeat(void)
 {
-    check_values("repeat", "cell f { input x[3]; output y[3]; repeat n:4 { carry A[3] = x[i]; b[i] = A[i] + n;\n"
-                 "A'[i] = 2*b[i]; } y[i] = A[i]; }", three, (double[]){38, 54, 86}, 3);
+    check_values("repeat",
+                 "cell f { input x[3]; output y[3]; repeat n:4 { carry A[3] = x[i]; b[i] = A[i] + n;\n"
+                 "A'[i] = 2*b[i]; } y[i] = A[i]; }",
+                 three, (double[]){38, 54, 86}, 3);
     check_values("no iterations", "cell f { input x[3]; output y[3]; repeat n:0 { carry A[3] = x[i];\n"
                  "A'[i] = 2*A[i]; } y[i] = A[i]; }", three, three, 3);
-    check_values("two carries swap", "cell f { input x[3]; output y[2]; repeat n:3 { carry a = x[0]; carry b = x[2];\n"
-                 "a' = b; b' = a; } y[0] = a; y[1] = b; }", three, (double[]){4, 1}, 2);
-    check_values("a condition on n", "cell f { input x[3]; output y; repeat n:3 { carry a = 0;\n"
-                 "when n == 1 { k = 100; } else { k = 1; } a' = a + k*x[n]; } y = a; }", three, (double[]){205}, 1);
+    check_values("two carries swap",
+                 "cell f { input x[3]; output y[2]; repeat n:3 { carry a = x[0]; carry b = x[2];\n"
+                 "a' = b; b' = a; } y[0] = a; y[1] = b; }",
+                 three, (double[]){4, 1}, 2);
+    check_values("a condition on n",
+                 "cell f { input x[3]; output y; repeat n:3 { carry a = 0;\n"
+                 "when n == 1 { k = 100; } else { k = 1; } a' = a + k*x[n]; } y = a; }",
+                 three, (double[]){205}, 1);
 }
 
 static void check_state(void)
@@ -230,7 +288,8 @@ static void check_state(void)
     }
     close_cell(k);
     double h0[] = {1, 2, 3};
-    k = open_cell("cell f { param h0[3]; state h[3] = 2*h0[i]; output y; h'[i] = h[i]; y = h[2]; }", NULL, NULL);
+    k = open_cell("cell f { param h0[3]; state h[3] = 2*h0[i]; output y; h'[i] = h[i]; y = h[2]; }", NULL,
+                  NULL);
     double d0[] = {0, 0, 1};
     if (k.e && run(k.e, h0, d0, 1, out, dout)) {
         report(out[0] == 6, "a learned initial state", out[0], 6);
@@ -241,8 +300,9 @@ static void check_state(void)
 
 static void check_variants(void)
 {
-    const char *text = "cell f { input x; output y; option a = one | two; const k = 3; when a == two { z = k*x; }\n"
-                       "else { param p[2]; z = x; } y = z; }";
+    const char *text =
+        "cell f { input x; output y; option a = one | two; const k = 3; when a == two { z = k*x; }\n"
+        "else { param p[2]; z = x; } y = z; }";
     double x = 5, y = 0;
     Cell k = open_cell(text, "a", "two");
     if (k.e)

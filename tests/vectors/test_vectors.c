@@ -1,6 +1,7 @@
-/* test_vectors.c: the evaluator against vectors that were made elsewhere. For each file: outputs and final states, and
- * every gradient by <gradient, v> = <cotangents, tangents along v>; once with the spec, once with the equations that the
- * file's own header gives, turned into a spec line by line. Then the reader against broken files. */
+/* test_vectors.c: the evaluator against vectors that were made elsewhere. For each file: outputs and final
+ * states, and every gradient by <gradient, v> = <cotangents, tangents along v>; once with the spec, once with
+ * the equations that the file's own header gives, turned into a spec line by line. Then the reader against
+ * broken files. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,10 +250,20 @@ static void check_round_trip(void)
 int main(void)
 {
     static const char *const cells[][3] = {
-        {"e79_fixed", "e79", "fixed"}, {"e79_none", "e79", "none"}, {"e79_input", "e79", "input"},
-        {"e79_input_T1", "e79", "input"}, {"e79_input_T2", "e79", "input"}, {"e0", "e0", NULL}, {"e1", "e1", NULL},
-        {"e75_multihead", "e75", NULL}, {"e88", "e88", NULL}, {"gated_delta", "gated_delta", NULL},
-        {"gru", "gru", NULL}, {"lstm", "lstm", NULL}, {"mingru", "mingru", NULL}, {"e2", NULL, NULL},
+        {"e79_fixed", "e79", "fixed"},
+        {"e79_none", "e79", "none"},
+        {"e79_input", "e79", "input"},
+        {"e79_input_T1", "e79", "input"},
+        {"e79_input_T2", "e79", "input"},
+        {"e0", "e0", NULL},
+        {"e1", "e1", NULL},
+        {"e75_multihead", "e75", NULL},
+        {"e88", "e88", NULL},
+        {"gated_delta", "gated_delta", NULL},
+        {"gru", "gru", NULL},
+        {"lstm", "lstm", NULL},
+        {"mingru", "mingru", NULL},
+        {"e2", NULL, NULL},
     };
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
         check_file(cells[i][0], cells[i][1], cells[i][2]);

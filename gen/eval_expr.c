@@ -1,0 +1,366 @@
+/* eval_expr.c: from an expression to a tree that can be run. Names become arrays or registers, index brackets
+ * become integer expressions; what a reduction computes is remembered for as long as nothing that it reads
+ * has changed. */
+#include "eval_scope.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct { const char *name; Dual (*f)(Dual); } functions1[] = {
+    {"exp", dual_exp}, {"log", dual_log}, {"log1p", dual_log1p}, {"expm1", dual_expm1}, {"sqrt", dual_sqrt},
+    {"rsqrt", dual_rsqrt}, {"abs", dual_abs}, {"sign", dual_sign}, {"sin", dual_sin}, {"cos", dual_cos},
+    {"tanh", dual_tanh}, {"sigmoid", dual_sigmoid}, {"logsigmoid", dual_logsigmoid}, {"silu", dual_silu},
+    {"relu", dual_relu}, {"gelu", dual_gelu}, {"gelu_tanh", dual_gelu_tanh}, {"softplus", dual_softplus},
+    {"softsign", dual_softsign}, {"elu", dual_elu}, {"erf", dual_erf}, {"stop", dual_stop},
+};
+static const struct { const char *name; Dual (*f)(Dual, Dual); } functions2[] = {
+    {"pow", dual_pow}, {"max", dual_max}, {"min", dual_min}, {"atan2", dual_atan2}, {"div", dual_idiv},
+    {"mod", dual_imod}, {"ste", dual_ste},
+};
+
+Code *ev_code_new(EvalProgram *p, CodeKind kind, Span span)
+{
+    Code *x = arena_alloc(p->arena, sizeof *x);
+    x->kind = kind;
+    x->span = span;
+    if (++p->nodes == MAX_NODES)
+        diag(p->c, DIAG_ERROR, span, "the cell is too large to evaluate");
+    return x;
+}
+
+static Code *number(EvalProgram *p, Span span, double v)
+{
+    Code *x = ev_code_new(p, C_CONST, span);
+    x->num = v;
+    return x;
+}
+
+Code *ev_failed(EvalProgram *p, const Expr *x, const char *what)
+{
+    diag(p->c, DIAG_ERROR, x->span, "%s", what);
+    return number(p, x->span, NAN);
+}
+
+Ix *ev_ix_new(EvalProgram *p, IxOp op)
+{
+    Ix *i = arena_alloc(p->arena, sizeof *i);
+    i->op = op;
+    return i;
+}
+
+static Ix *ix_binary(EvalProgram *p, IxOp op, Ix *a, Ix *b)
+{
+    Ix *i = ev_ix_new(p, op);
+    i->a = a;
+    i->b = b;
+    return i;
+}
+
+Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x);
+
+static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Symbol *y = x->brackets ? NULL : ev_find(s, x);
+    Ix *i = ev_ix_new(p, I_CONST);
+    if (y && y->kind == SY_INDEX) {
+        i->op = I_REG;
+        i->reg = y->reg;
+    } else if (!y && !x->brackets && strcmp(x->name, "t") == 0) {
+        i->op = I_STEP;
+    } else {
+        ev_size_reference(p, s, x, &i->k);
+    }
+    return i;
+}
+
+static Ix *index_call(EvalProgram *p, Scope *s, const Expr *x)
+{
+    bool div = strcmp(x->name, "div") == 0;
+    if (x->args.len != 2 || (!div && strcmp(x->name, "mod") != 0)) {
+        diag(p->c, DIAG_ERROR, x->span, "this is not an index");
+        return ev_ix_new(p, I_CONST);
+    }
+    return ix_binary(p, div ? I_DIV : I_MOD, ev_compile_index(p, s, x->args.data[0]),
+                     ev_compile_index(p, s, x->args.data[1]));
+}
+
+Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Ix *i;
+    switch (x->kind) {
+    case X_NUM:
+        i = ev_ix_new(p, I_CONST);
+        if (!ev_const_size(p, s, x, &i->k))
+            i->k = 0;
+        return i;
+    case X_REF:
+        return index_reference(p, s, x);
+    case X_CALL:
+        return index_call(p, s, x);
+    case X_UNARY:
+        if (x->op != O_NEG)
+            break;
+        i = ev_ix_new(p, I_NEG);
+        i->a = ev_compile_index(p, s, x->a);
+        return i;
+    case X_BINARY: {
+        IxOp op = x->op == O_ADD ? I_ADD : x->op == O_SUB ? I_SUB : x->op == O_MUL ? I_MUL
+                : x->op == O_DIV ? I_DIV : x->op == O_MOD ? I_MOD : I_CONST;
+        if (op == I_CONST)
+            break;
+        Ix *a = ev_compile_index(p, s, x->a);
+        return ix_binary(p, op, a, ev_compile_index(p, s, x->b));
+    }
+    default:
+        break;
+    }
+    diag(p->c, DIAG_ERROR, x->span, "this is not an index");
+    return ev_ix_new(p, I_CONST);
+}
+
+/* The registers that a tree reads from outside: added to reg[] where they are not yet. */
+void ev_add_register(EvalProgram *p, Registers *v, int reg)
+{
+    for (int i = 0; i < v->len; i++)
+        if (v->data[i] == reg)
+            return;
+    vec_push(p->arena, v, reg);
+}
+
+static void index_registers(EvalProgram *p, const Ix *x, Registers *v)
+{
+    if (!x)
+        return;
+    if (x->op == I_REG)
+        ev_add_register(p, v, x->reg);
+    index_registers(p, x->a, v);
+    index_registers(p, x->b, v);
+}
+
+void ev_registers_of(EvalProgram *p, const Code *x, Registers *v);
+
+void ev_remove_bound(Registers *v, int n, const int *bound)
+{
+    int kept = 0;
+    for (int i = 0; i < v->len; i++) {
+        bool is_bound = false;
+        for (int k = 0; k < n; k++)
+            is_bound = is_bound || bound[k] == v->data[i];
+        if (!is_bound)
+            v->data[kept++] = v->data[i];
+    }
+    v->len = kept;
+}
+
+void ev_registers_of(EvalProgram *p, const Code *x, Registers *v)
+{
+    if (!x)
+        return;
+    if (x->memo.frame) {          /* known already: what it is remembered for */
+        for (int i = 0; i < x->memo.n; i++)
+            ev_add_register(p, v, x->memo.reg[i]);
+        for (int i = 0; x->kind == C_SOFTMAX && i < x->nbound; i++)
+            ev_add_register(p, v, x->bound[i]);
+    } else {
+        ev_registers_of(p, x->a, v);
+        ev_registers_of(p, x->b, v);
+        ev_registers_of(p, x->c, v);
+    }
+    int n = x->kind == C_INDEX ? 1 : x->array ? x->array->rank : 0;
+    for (int i = 0; i < n; i++)
+        index_registers(p, x->index[i], v);
+}
+
+void ev_remember(EvalProgram *p, Scope *s, Memo *m, const Registers *v)
+{
+    m->frame = s->frame;
+    m->n = v->len;
+    m->reg = v->data;
+    m->value = arena_alloc(p->arena, sizeof *m->value * (size_t)(v->len ? v->len : 1));
+}
+
+static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, const ExprVec *index)
+{
+    if (p->constants_only)
+        return ev_failed(p, x, "only constants and sizes may stand here");
+    if (!a || !ev_shape_of(p, a) || index->len != a->rank)
+        return ev_failed(p, x,
+                         a ? "the number of indices is not that of the axes" : "there is no such value");
+    Code *load = ev_code_new(p, C_LOAD, x->span);
+    load->array = a;
+    load->index = arena_alloc(p->arena, sizeof *load->index * (size_t)(a->rank ? a->rank : 1));
+    for (int i = 0; i < a->rank; i++)
+        load->index[i] = ev_compile_index(p, s, index->data[i]);
+    return load;
+}
+
+static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Symbol *y = ev_find(s, x);
+    if (x->time)
+        return ev_failed(p, x, "earlier steps are not supported by the evaluator");
+    if (!y && !x->brackets && !x->primed && strcmp(x->name, "t") == 0)
+        return ev_code_new(p, C_STEP, x->span);
+    if (!y && !x->brackets && !x->primed && strcmp(x->name, "T") == 0)
+        return ev_code_new(p, C_STEPS, x->span);
+    if (!y)
+        return ev_failed(p, x, "there is no value of this name");
+    int64_t size = 0;
+    switch (y->kind) {
+    case SY_INDEX: {
+        Code *c = ev_code_new(p, C_INDEX, x->span);
+        c->index = arena_alloc(p->arena, sizeof *c->index);
+        c->index[0] = index_reference(p, s, x);
+        return c;
+    }
+    case SY_DIM:
+        ev_dim_size(p, s, y, &size);
+        return number(p, x->span, (double)size);
+    case SY_CONST:
+        return number(p, x->span, ev_const_symbol(p, s, y));
+    case SY_VALUE:
+        return compile_load(p, s, x, x->primed ? y->next : y->now, &x->args);
+    default:
+        return ev_failed(p, x, "this name is not a value");
+    }
+}
+
+static Code *code2(EvalProgram *p, Span span, Dual (*f)(Dual, Dual), Code *a, Code *b)
+{
+    Code *c = ev_code_new(p, C_CALL2, span);
+    c->call2 = f;
+    c->a = a;
+    c->b = b;
+    return c;
+}
+
+static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Code *a = ev_compile_expr(p, s, x->a), *b = ev_compile_expr(p, s, x->b), *c;
+    switch (x->op) {
+    case O_ADD: return code2(p, x->span, dual_add, a, b);
+    case O_SUB: return code2(p, x->span, dual_sub, a, b);
+    case O_MUL: return code2(p, x->span, dual_mul, a, b);
+    case O_DIV: return code2(p, x->span, dual_div, a, b);
+    case O_MOD: return code2(p, x->span, dual_imod, a, b);
+    case O_POW: return code2(p, x->span, dual_pow, a, b);
+    case O_AND: c = ev_code_new(p, C_AND, x->span); break;
+    case O_OR: c = ev_code_new(p, C_OR, x->span); break;
+    default: c = ev_code_new(p, C_COMPARE, x->span); break;
+    }
+    c->op = x->op;
+    c->a = a;
+    c->b = b;
+    return c;
+}
+
+static Code *compile_unary(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Code *c = ev_code_new(p, x->op == O_NOT ? C_NOT : C_CALL1, x->span);
+    c->call1 = dual_neg;
+    c->a = ev_compile_expr(p, s, x->a);
+    return c;
+}
+
+static Code *compile_condition(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Code *c = ev_code_new(p, C_COND, x->span);
+    c->a = ev_compile_expr(p, s, x->a);
+    c->b = ev_compile_expr(p, s, x->b);
+    c->c = ev_compile_expr(p, s, x->c);
+    return c;
+}
+
+static Code *reduction_new(EvalProgram *p, const Expr *x, CodeKind kind)
+{
+    Code *c = ev_code_new(p, kind, x->span);
+    c->reduce = x->reduce;
+    c->nbound = x->binders.len;
+    c->bound = arena_alloc(p->arena, sizeof *c->bound * (size_t)(c->nbound + 1));
+    c->extent = arena_alloc(p->arena, sizeof *c->extent * (size_t)(c->nbound + 1));
+    return c;
+}
+
+/* What is computed over bound registers is kept for as long as nothing else that it reads has changed. */
+static Code *finish_reduction(EvalProgram *p, Scope *s, Code *c)
+{
+    Registers v = {0};
+    ev_registers_of(p, c->a, &v);
+    ev_remove_bound(&v, c->nbound, c->bound);
+    ev_remember(p, s, &c->memo, &v);
+    return c;
+}
+
+static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Code *c = reduction_new(p, x, C_REDUCE);
+    Scope *inside = ev_scope_inside(p, s);
+    for (int i = 0; i < c->nbound; i++) {
+        if (!ev_binder_extent(p, s, &x->binders.data[i], x->a, &c->extent[i]))
+            return number(p, x->span, NAN);
+        c->bound[i] = ev_declare_index(p, inside, x->binders.data[i].name, c->extent[i])->reg;
+    }
+    c->a = ev_compile_expr(p, inside, x->a);
+    return finish_reduction(p, s, c);
+}
+
+static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Code *c = reduction_new(p, x, C_SOFTMAX);
+    if (c->nbound > EVAL_MAX_RANK)
+        return ev_failed(p, x, "too many indices under softmax");
+    for (int i = 0; i < c->nbound; i++) {
+        Symbol *y = ev_find_in(s, NS_INDEX, x->binders.data[i].name);
+        if (!y)
+            return ev_failed(p, x, "softmax runs over indices that are in scope");
+        c->bound[i] = y->reg;
+        c->extent[i] = y->extent;
+    }
+    c->a = ev_compile_expr(p, s, x->a);
+    return finish_reduction(p, s, c);
+}
+
+static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Scope *home;
+    int n = x->args.len;
+    if (ev_fn_named(s, x->name, &home))
+        return ev_compile_user_call(p, s, x);
+    for (size_t i = 0; n == 1 && i < sizeof functions1 / sizeof *functions1; i++)
+        if (strcmp(functions1[i].name, x->name) == 0) {
+            Code *c = ev_code_new(p, C_CALL1, x->span);
+            c->call1 = functions1[i].f;
+            c->a = ev_compile_expr(p, s, x->args.data[0]);
+            return c;
+        }
+    for (size_t i = 0; n == 2 && i < sizeof functions2 / sizeof *functions2; i++)
+        if (strcmp(functions2[i].name, x->name) == 0) {
+            Code *a = ev_compile_expr(p, s, x->args.data[0]);
+            return code2(p, x->span, functions2[i].f, a, ev_compile_expr(p, s, x->args.data[1]));
+        }
+    if (n == 3 && strcmp(x->name, "clamp") == 0) {
+        Code *c = ev_code_new(p, C_CALL3, x->span);
+        c->call3 = dual_clamp;
+        c->a = ev_compile_expr(p, s, x->args.data[0]);
+        c->b = ev_compile_expr(p, s, x->args.data[1]);
+        c->c = ev_compile_expr(p, s, x->args.data[2]);
+        return c;
+    }
+    return ev_failed(p, x, "there is no function of this name with so many arguments");
+}
+
+Code *ev_compile_expr(EvalProgram *p, Scope *s, const Expr *x)
+{
+    if (p->nodes > MAX_NODES)
+        return number(p, x->span, NAN);
+    switch (x->kind) {
+    case X_NUM: return number(p, x->span, x->num);
+    case X_REF: return compile_reference(p, s, x);
+    case X_CALL: return compile_call(p, s, x);
+    case X_UNARY: return compile_unary(p, s, x);
+    case X_BINARY: return compile_binary(p, s, x);
+    case X_COND: return compile_condition(p, s, x);
+    case X_REDUCE: return x->reduce == R_SOFTMAX ? compile_softmax(p, s, x) : compile_reduce(p, s, x);
+    default: return ev_failed(p, x, "this is not an expression");
+    }
+}
