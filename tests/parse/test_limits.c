@@ -39,7 +39,7 @@ static const Case cases[] = {
     {"errors", "cell c {\n", "y = x +;\n", "}\n", 300000, "expected an expression"},
     {"words", "", "abc ", "", 1000000, "no statement begins with 'abc'"},
     {"words on lines", "", "abc\n", "", 1000000, "no statement begins with 'abc'"},
-    {"quotes", "", "\"", "", 1000000, "expected a name"},
+    {"quotes", "", "\"", "", 1000000, "cannot begin with"},
     {"empty statements", "", ";", "", 3000000, NULL},
     {"comments", "", "/* c */\n", "", 600000, NULL},
     {"an unclosed comment", "cell c { /*", " y = 1;\n", "", 600000, "this comment has no end"},
