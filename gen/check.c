@@ -18,9 +18,9 @@ static const CommandHelp check_help = {
     .name = "check",
     .arguments = "SPEC",
     .summary = "prove generated code against the evaluator, which shares nothing with it",
-    .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final states\n"
-             "must agree with it to 1e-12; every gradient must pass the dot-product test <u, J v> = <J'u, v> to\n"
-             "1e-9. Each value of each option is taken at least once.",
+    .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final\n"
+             "states must agree with it to 1e-12; every gradient must pass the dot-product test\n"
+             "<u, J v> = <J'u, v> to 1e-9. Each value of each option is taken at least once.",
     .examples = "  cellc check specs/e79.cell\n"
                 "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",

@@ -13,8 +13,8 @@ static const CommandHelp run_help = {
     .name = "run",
     .arguments = "SPEC",
     .summary = "evaluate a spec and print outputs, final states and any value",
-    .about = "The evaluator walks the spec in double precision; nothing is generated. Inputs come from a vector\n"
-             "file or are random. The result is a vector file (tests/vectors/README.md says how to read one).",
+    .about = "The evaluator walks the spec in double precision; nothing is generated. Inputs come from a\n"
+             "vector file or are random. The result is a vector file (see tests/vectors/README.md).",
     .examples = "  cellc run specs/e79.cell --dim N=4 --dim D=6 --batch 1 --steps 3\n"
                 "  cellc run specs/lstm.cell --vectors tests/vectors/lstm.vec --print f\n"
                 "  cellc run specs/e79.cell --dim N=4 --dim D=6 --print sr --print \"S'\" -o e79.vec\n",
