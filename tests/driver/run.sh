@@ -144,7 +144,7 @@ int main(void)
     return worst < 1e-5f && status == CELL_NULL_POINTER ? 0 : 1;
 }
 C
-holds "a program links against the library" ${CC:-cc} ${CFLAGS_SAN:-} -I"$out" -Iruntime -o "$dir/use" "$dir/use.c" -L"$out" \
+holds "a program links against the library" ${CC:-cc} ${SAN:+-fsanitize=address,undefined} -I"$out" -Iruntime -o "$dir/use" "$dir/use.c" -L"$out" \
     -Wl,-rpath,"$out" -lswiglu -lm
 holds "and gets the right values" "$dir/use"
 expect 1 "" env CC=no_such_compiler "$cellc" build specs/swiglu.cell -o "$out"
