@@ -735,7 +735,11 @@ static void report_cycle(Flat *f, const Visits *stack, Symbol *back, Span use)
         from--;
     Buf text = { .arena = f->c->arena };
     for (int i = from; i < stack->len; i++)
-        buf_f(&text, "%s%s -> ", stack->data[i].sym->name, stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
+        if (i < from + 6 || i == stack->len - 1)
+            buf_f(&text, "%s%s -> ", stack->data[i].sym->name,
+                  stack->data[i].sym->kind == SYM_NEXT ? "'" : "");
+        else if (i == from + 6)
+            buf_f(&text, "... -> ");
     buf_f(&text, "%s%s", back->name, back->kind == SYM_NEXT ? "'" : "");
     const char *name = quoted_name(f, back->name, back->kind == SYM_NEXT);
     Span where = back->equations.len ? back->equations.data[0]->stmt->name_span : back->span;

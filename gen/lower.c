@@ -6,6 +6,8 @@
 
 #include "bind.h"
 
+enum { MAX_IR_NODES = 150000 };
+
 static NodeId lower_expr(Flat *f, FExpr *x);
 static void define(Flat *f, Symbol *s);
 
@@ -124,9 +126,21 @@ static NodeId lower_softmax(Flat *f, FExpr *x)
     return node_map2(m, OP_DIV, e, sum);
 }
 
+/* Functions under conditions are expanded in place, and so many of them inside each other may not end. */
+static bool too_many_nodes(Flat *f, const FExpr *x)
+{
+    if (f->m->nodes.len > MAX_IR_NODES && !f->too_large) {
+        f->too_large = true;
+        FLAT_ERROR(f, x->chain, x->span, "the cell is too large: more than %d values", MAX_IR_NODES);
+    }
+    return f->too_large;
+}
+
 static NodeId lower_expr(Flat *f, FExpr *x)
 {
     Module *m = f->m;
+    if (too_many_nodes(f, x))
+        return node_const(m, 0);
     if (x->ix)
         return lower_index(f, x->ix);
     switch (x->kind) {
@@ -270,7 +284,6 @@ static void set_root(Flat *f, const Symbol *s)
 
 Module *lower(Compiler *c, Flat *f)
 {
-    enum { MAX_IR_NODES = 2000000 };
     mark_needed(f);
     name_values(f);
     for (int i = 0; i < f->symbols.len; i++) {
@@ -279,13 +292,11 @@ Module *lower(Compiler *c, Flat *f)
             continue;
         define(f, s);
         set_root(f, s);
-        if (f->m->nodes.len > MAX_IR_NODES) {
-            diag(c, DIAG_ERROR, s->span, "the cell is too large: more than %d values", MAX_IR_NODES);
+        if (f->too_large)
             return NULL;
-        }
     }
     module_at(f->m, f->m->span, NULL);
-    return f->m;
+    return c->errors ? NULL : f->m;
 }
 
 Module *front_end(Compiler *c, const char *path)

@@ -63,6 +63,8 @@ static int by_name(const void *a, const void *b)
 const char *suggest_value(Flat *f, const Scope *scope, const char *name)
 {
     Vec(const char *) names = { 0 };
+    if (f->c->errors > 100) /* more are not shown, and each costs a walk over all names */
+        return NULL;
     for (const Scope *s = scope; s; s = s->outer)
         for (int i = 0; i < s->names.cap && names.len < 2000; i++)
             if (s->names.slots[i].key)

@@ -169,7 +169,8 @@ static void report_bound(const Walk *w, const Reach *r, const IxExpr *ix, bool a
                    poly_shown(f, lo));
     else if (known)
         WALK_ERROR(w, r->arg, r->arg->span, "index '%s' reaches %s, but axis %d of %s ends at %s", text,
-                   poly_shown(f, hi), r->axis + 1, array, poly_shown(f, minus_one(f, r->array->axes[r->axis])));
+                   poly_shown(f, hi), r->axis + 1, array,
+                   poly_shown(f, minus_one(f, r->array->axes[r->axis])));
     else
         WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of %s %s", text, array,
                    above ? "stays below its extent" : "is never below 0");
@@ -207,8 +208,20 @@ void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Sym
 
 /* ---- conditions ---- */
 
+/* A fact that another one implies is not kept. */
 static void add_fact(Walk *w, const IxExpr *nonneg)
 {
+    for (int i = 0; i < w->nfacts; i++) {
+        const IxExpr *less = ix_sub(w->f->m, w->fact[i], nonneg);
+        if (less->nterms)
+            continue;
+        if (poly_nonneg(negative(w->f, less->offset)))
+            return;
+        if (poly_nonneg(less->offset)) {
+            w->fact[i] = nonneg;
+            return;
+        }
+    }
     if (w->nfacts < MAX_FACTS && nonneg->nterms)
         w->fact[w->nfacts++] = nonneg;
 }
@@ -217,14 +230,11 @@ static void add_fact(Walk *w, const IxExpr *nonneg)
 static void differs(Walk *w, const IxExpr *d)
 {
     Module *m = w->f->m;
-    const Poly *lo, *hi;
-    const IxExpr *one = ix_const(m, poly_const(m, 1));
-    if (!ix_range(m, d, &lo, &hi))
-        return;
-    if (poly_nonneg(lo))
+    const IxExpr *one = ix_const(m, poly_const(m, 1)), *back = ix_scale(m, d, poly_const(m, -1));
+    if (proved(w, d, 0, 1))
         add_fact(w, ix_sub(m, d, one));
-    if (poly_nonneg(negative(w->f, hi)))
-        add_fact(w, ix_sub(m, ix_scale(m, d, poly_const(m, -1)), one));
+    if (proved(w, back, 0, 1))
+        add_fact(w, ix_sub(m, back, one));
 }
 
 void assume(Walk *w, const FExpr *x, bool truth)

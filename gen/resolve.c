@@ -88,9 +88,9 @@ static bool reads_a_value(const FExpr *x)
     return false;
 }
 
+/* A checked expression as an index. */
 static const IxExpr *as_index(Walk *w, FExpr *x)
 {
-    check(w, x);
     if (x->ix || w->eq->failed)
         return x->ix;
     if (reads_a_value(x))
@@ -107,6 +107,7 @@ static const IxExpr **check_args(Walk *w, FExpr *x, const Symbol *array)
 {
     const IxExpr **ix = arena_alloc(w->f->c->arena, sizeof *ix * (size_t)(x->nargs + 1));
     for (int i = 0; i < x->nargs; i++) {
+        check(w, x->args[i]);
         ix[i] = as_index(w, x->args[i]);
         if (!ix[i])
             return NULL;
@@ -142,6 +143,7 @@ static void check_array_param(Walk *w, Symbol *p)
     p->fixed_ix = arena_alloc(w->f->c->arena, sizeof *p->fixed_ix * (size_t)(p->nfixed + 1));
     for (int i = 0; i < p->nfixed; i++)
         if (p->fixed[i]) {
+            check(w, p->fixed[i]);
             p->fixed_ix[i] = as_index(w, p->fixed[i]);
             if (p->fixed_ix[i])
                 require_inside(w, p->fixed[i], p->fixed_ix[i], p->base, i);
@@ -181,7 +183,8 @@ static void check_read(Walk *w, FExpr *x)
         follow(w, x, ix);
 }
 
-/* D / H is a size of its own where an extent says that it is exact; else it is a floor that depends on D and H. */
+/* D / H is a size of its own where an extent says that it is exact; else it is a floor that depends on D and
+ * H. */
 static const Poly *exact_quotient(const Module *m, const Poly *num, const Poly *den)
 {
     for (int i = 0; i < m->quotients.len; i++)
@@ -258,12 +261,15 @@ static void check_arithmetic(Walk *w, FExpr *x)
 
 static void check_choice(Walk *w, FExpr *x)
 {
+    const IxExpr *kept[MAX_FACTS];
     int before = w->nfacts;
+    memcpy(kept, w->fact, sizeof kept);
     check(w, x->args[0]);
     need_condition(w, x->args[0], "'?:'");
     for (int i = 1; i < 3; i++) {
         assume(w, x->args[0], i == 1);
         check(w, x->args[i]);
+        memcpy(w->fact, kept, sizeof kept);
         w->nfacts = before;
     }
     NodeType a = x->args[1]->type, b = x->args[2]->type;
