@@ -1,0 +1,56 @@
+#!/bin/bash
+# Builds a library with cellc for bf16 and runs library.c on it; checks that all that is generated for every spec compiles
+# without a warning as C, that headers do as C++, and that manifests are JSON. The last line is the count.
+set -u
+cellc=${CELLC:-$PWD/${BUILD:-build}/cellc}
+cc=${CC:-cc}
+san=
+[[ -n ${SAN:-} ]] && san="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+
+check() {
+    local what=$1
+    shift
+    if "$@" >"$dir/log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $what"
+        head -n 15 "$dir/log"
+    fi
+}
+
+for spec in specs/*.cell; do
+    name=$(basename "$spec" .cell)
+    grep -q '^ *cell ' "$spec" || continue
+    for dtype in f32 bf16 f64; do
+        out=$dir/$name.$dtype
+        check "$name $dtype: emit" "$cellc" emit "$spec" --dtype $dtype -o "$out"
+        for file in "$out"/*.c; do
+            check "$name $dtype: $(basename "$file")" "$cc" -std=c11 -Wall -Wextra -Werror -Iruntime -I"$out" -c "$file" -o "$dir/x.o"
+        done
+    done
+    if command -v g++ >/dev/null; then
+        check "$name: header as C++" g++ -x c++ -std=c++11 -Wall -Wextra -Werror -Iruntime -fsyntax-only "$out/$name.h"
+    fi
+    if command -v python3 >/dev/null; then
+        check "$name: manifest" python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$out/$name.json"
+    fi
+done
+
+"$cellc" emit specs/e79.cell --dtype f32 -o "$dir/again" >/dev/null
+check "two runs write the same" diff -r "$dir/e79.f32" "$dir/again"
+
+mkdir "$dir/gru"
+for kind in header:gru.h host:gru.c c:gru_ref.c; do
+    "$cellc" emit specs/gru.cell --dtype bf16 --kind ${kind%:*} >"$dir/gru/${kind#*:}"
+done
+check "the library's program compiles" "$cc" -std=c11 -D_GNU_SOURCE -g -O1 -ffp-contract=off -Wall -Wextra -Werror $san -Iruntime \
+    -I"$dir/gru" -o "$dir/library" tests/emit/library.c "$dir"/gru/gru.c "$dir"/gru/gru_ref.c "$(dirname "$cellc")/libcell.a" \
+    $(sed -n 's/^libs //p' "$(dirname "$cellc")/libcell.flags") -lpthread
+"$dir/library" | tee "$dir/result" | grep -v passed
+read -r p _ f _ < <(tail -n 1 "$dir/result")
+echo "$((passed + ${p:-0})) passed, $((failed + ${f:-1})) failed"
+((failed + ${f:-1} == 0))
