@@ -89,12 +89,28 @@ static const IxExpr *less_fact(Flat *f, const IxExpr *e, const IxExpr *fact)
     return ix_sub(f->m, e, ix_scale(f->m, fact, by));
 }
 
+/* c + floor(x / by) >= 0 says x + c*by >= 0, and c - floor(x / by) >= 0 says c*by + by - 1 - x >= 0. */
+static const IxExpr *without_floor(Module *m, const IxExpr *e)
+{
+    const IxTerm *t = e->nterms == 1 ? &e->terms[0] : NULL;
+    if (!t || t->kind != IA_DIV || !t->coef->is_const || (t->coef->value != 1 && t->coef->value != -1))
+        return NULL;
+    const IxExpr *bound = ix_const(m, poly_mul(m, e->offset, t->by));
+    if (t->coef->value == 1)
+        return ix_add(m, t->arg, bound);
+    const Poly *rest = poly_sub(m, t->by, poly_const(m, 1));
+    return ix_sub(m, ix_add(m, bound, ix_const(m, rest)), t->arg);
+}
+
 /* e >= 0 for all values of its indices, given the facts. */
 static bool proved(const Walk *w, const IxExpr *e, int from, int depth)
 {
     const Poly *lo, *hi;
     if (ix_range(w->f->m, e, &lo, &hi) && poly_nonneg(lo))
         return true;
+    const IxExpr *plain = without_floor(w->f->m, e);
+    if (plain)
+        return proved(w, plain, from, depth);
     for (int i = from; depth > 0 && i < w->nfacts; i++)
         if (proved(w, less_fact(w->f, e, w->fact[i]), i, depth - 1))
             return true;

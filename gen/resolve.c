@@ -397,6 +397,7 @@ bool resolve(Compiler *c, Flat *f)
 {
     Walk w = { .f = f };
     infer_symbols(f, &f->symbols, NULL);
+    w.fact[w.nfacts++] = ix_index(f->m, IX_TIME); /* steps count from 0 */
     for (int i = 0; i < f->symbols.len; i++)
         if (!f->symbols.data[i]->failed)
             check_symbol(&w, f->symbols.data[i]);
