@@ -120,7 +120,7 @@ expect 0 "libswiglu.so" "$cellc" build -v specs/swiglu.cell -o "$out"
 for f in swiglu.h swiglu_ref.c swiglu.c swiglu.json libswiglu.so; do
     holds "build writes $f" test -s "$out/$f"
 done
-holds "the manifest is JSON" python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$out/swiglu.json"
+command -v python3 >/dev/null && holds "the manifest is JSON" python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$out/swiglu.json"
 cat >"$dir/use.c" <<'C'
 #include <math.h>
 #include <stdio.h>
@@ -148,6 +148,29 @@ holds "a program links against the library" ${CC:-cc} ${SAN:+-fsanitize=address,
     -Wl,-rpath,"$out" -lswiglu -lm
 holds "and gets the right values" "$dir/use"
 expect 1 "" env CC=no_such_compiler "$cellc" build specs/swiglu.cell -o "$out"
+
+# Several instances in one library, chosen when the program runs.
+expect 2 "several instances need --name" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu -o "$out"
+expect 2 "are the same instance" "$cellc" build --no-cuda swiglu swiglu --name two -o "$out"
+expect 2 "are both called swiglu" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu --name swiglu -o "$out"
+expect 2 "expected NAME=VALUE after ':', not 'N'" "$cellc" build --no-cuda e79:N -o "$out"
+expect 1 "error" "$cellc" build --no-cuda e79:Q=3 -o "$out"
+expect 0 "libtwo.so" "$cellc" build --no-cuda swiglu:dtype=f64 e79:N=8,bias=none --name two -o "$out"
+cat >"$dir/two.c" <<'C'
+#include <string.h>
+#include "two.h"
+int main(void)
+{
+    const cell_binding wide = { "dtype", "f64" }, eight = { "N", "8" }, nine = { "N", "9" };
+    const cell_desc *all[2];
+    return two_instances(all, 2) == 2 && two_find(NULL, "swiglu", &wide, 1) == all[0] &&
+           two_find(NULL, "e79", &eight, 1) == all[1] && !two_find(NULL, "e79", &nine, 1) &&
+           strcmp(all[1]->name, "e79") == 0 ? 0 : 1;
+}
+C
+holds "a program links against both" ${CC:-cc} ${SAN:+-fsanitize=address,undefined} -I"$out" -Iruntime -o "$dir/two" "$dir/two.c" \
+    -L"$out" -Wl,-rpath,"$out" -ltwo -lm
+holds "and finds each" "$dir/two"
 
 # The commands of README.md: those lines of its code blocks that start with build/cellc.
 while read -r line; do
