@@ -179,10 +179,7 @@ static int ref_buffer(Print *e, Ref r)
         return storage_buffer(e, &pr->tensor[r.id]);
     case REF_FINAL: return arg_of(e, r.id, ROLE_FINAL);
     case REF_DFINAL: return arg_of(e, r.id, ROLE_D_FINAL);
-    case REF_DINIT:
-        if (e->p->schedule == SCHED_TILE && pr->carry[r.id] >= 0)
-            return buffer_number(e, pr->carry[r.id]);
-        return arg_of(e, r.id, ROLE_D_VALUE);
+    case REF_DINIT: return arg_of(e, r.id, ROLE_D_VALUE);
     case REF_CHECKPOINT: return buffer_number(e, pr->checkpoint[r.id]);
     case REF_INITIAL: return buffer_number(e, pr->initial[r.id]);
     case REF_CARRY: return buffer_number(e, pr->carry[r.id]);

@@ -1155,6 +1155,32 @@ static bool multiplies_each_step(const Program *pr)
     return false;
 }
 
+static const char *walk_refused(const Plan *p)
+{
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < p->program[d].groups.len; i++) {
+            const Group *g = &p->program[d].groups.data[i];
+            if (g->kind == G_WALK && g->walk->refused)
+                return g->walk->refused;
+        }
+    return NULL;
+}
+
+/* What a walk must write for others is known only now: it may be what the walk cannot give. */
+static Plan *without_tile(Plan *p, Schedule wanted)
+{
+    Module *m = p->m;
+    const char *why = walk_refused(p);
+    if (wanted == SCHED_TILE) {
+        diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, why);
+        return NULL;
+    }
+    Plan *steps = plan_make(m, p->dtype, SCHED_STEPS);
+    if (steps)
+        buf_f(&steps->reasons, "not tile: %s\n", why);
+    return steps;
+}
+
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
@@ -1170,6 +1196,8 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
     for (int d = 0; d < 2; d++)
         p->program[d].node = per(p, sizeof *p->program[d].node, p->n_nodes);
     plan_directions(p);
+    if (p->schedule == SCHED_TILE && walk_refused(p))
+        return without_tile(p, wanted);
     bool products = multiplies_each_step(&p->program[FORWARD]);
     if (wanted == SCHED_GEMM && !products) {
         diag(m->c, DIAG_ERROR, m->span, "--schedule gemm needs a product with a param in every step; %s has none", m->name);

@@ -10,6 +10,8 @@
 
 #include "tile.h"
 
+enum { SMEM_LIMIT = 227 * 1024 };
+
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
     va_list args, again;
@@ -585,7 +587,7 @@ static void print_back(Tile *t, Buf *out)
     buf_line(out, "}");
 }
 
-/* Is the adjoint of the initial state passed on to params? Then the plan takes it from a buffer of its own. */
+/* Is the adjoint of the initial state passed on to params? They read it from a buffer of its own. */
 static bool learned(const Tile *t, const StateInfo *s)
 {
     for (TensorId k = 0; k < t->m->tensors.len; k++)
@@ -618,11 +620,13 @@ static void print_backward(Tile *t, Buf *out)
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_DINIT, s->tensor);
         const char *at = tile_text(t, "%s[b * (%s) + %s]", to, state_size(t, s), state_place(t, s));
-        if (learned(t, s))
-            store_state(t, s, out, to, tile_text(t, "%s = %s;", at, state_var(t, s, s->adj)));
-        else
-            store_state(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;", at, at,
-                                             state_var(t, s, s->adj), state_var(t, s, s->adj)));
+        if (learned(t, s)) {
+            const char *carry = pointer(t, REF_CARRY, s->tensor);
+            store_state(t, s, out, carry, tile_text(t, "%s[b * (%s) + %s] = %s;", carry, state_size(t, s), state_place(t, s),
+                                                    state_var(t, s, s->adj)));
+        }
+        store_state(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;", at, at,
+                                         state_var(t, s, s->adj), state_var(t, s, s->adj)));
     }
 }
 
@@ -647,15 +651,15 @@ static void print_kernel(Tile *t)
     item.indent--;
     buf_line(&item, "}");
     w->threads = tile_threads(&t->lay);
-    buf_line(&head, "extern \"C\" __global__ void __launch_bounds__(%d)", w->threads);
-    buf_line(&head, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
-    buf_line(&head, "{");
     head.indent = 1;
     print_head(t, &head);
     print_carves(t, &head);
-    head.indent = 0;
+    /* Where only one block fits on an SM, the registers are all its own. */
+    const char *alone = 2 * w->smem > SMEM_LIMIT ? ", 1" : "";
     w->cuda = (Buf){ .arena = t->arena };
-    buf_f(&w->cuda, "%s%s}\n\n", head.data, item.data);
+    buf_line(&w->cuda, "extern \"C\" __global__ void __launch_bounds__(%d%s)", w->threads, alone);
+    buf_line(&w->cuda, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
+    buf_f(&w->cuda, "{\n%s%s}\n\n", head.data, item.data);
 }
 
 static void explain(Tile *t)
@@ -681,8 +685,6 @@ static void set_blocks(Tile *t)
         vec_push(t->arena, &w->parallel, t->par[k]);
     }
 }
-
-enum { SMEM_LIMIT = 227 * 1024 };
 
 static void check_room(Tile *t)
 {
@@ -792,11 +794,19 @@ void tile_saved(Module *m, bool *saved)
 const char *tile_refuses(Module *m, Dtype storage)
 {
     Walk w = assume(m, FORWARD, storage, NULL);
+    Tile *t = tile_new(&w);
+    if (t->refused)
+        return t->refused;
+    tile_split_sums(t);
+    w = assume(m, FORWARD, storage, NULL);
     tile_walk(&w);
     if (w.refused || !m->has_grad)
         return w.refused;
-    bool *saved = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    int n = m->nodes.len;
+    bool *saved = arena_alloc(m->arena, (size_t)n + 1);
     tile_saved(m, saved);
+    /* Finding them made nodes, which are not saved. */
+    saved = arena_grow(m->arena, saved, (size_t)n + 1, (size_t)m->nodes.len + 1);
     w = assume(m, BACKWARD, storage, saved);
     tile_walk(&w);
     return w.refused;

@@ -139,6 +139,9 @@ Red *tile_red(Step *s, NodeId array);                             /* NULL: not a
 NodeId tile_read(const Step *s, NodeId id, const IxExpr **map);
 bool tile_whole(const Step *s, NodeId id, int *state);            /* an array that is a state's next value, held in registers */
 
+/* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
+void tile_split_sums(Tile *t);
+
 /* tile_fetch.c */
 const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map);   /* one element, converted */
 /* The fetch and the first element's index when the read is of consecutive elements along `along`; NULL when it is not. */
