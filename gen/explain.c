@@ -1,0 +1,496 @@
+/* explain.c: the plan in words, for `cellc explain`. In: a plan. Out: text for a terminal of 110 columns: the
+ * instance, the schedule and why, tensors, the operations of each direction in their order with products as
+ * m, n, k in the spec's terms, every value with its phase, place, cost and the reason, the buffers, and
+ * totals. Everything is read off the plan: nothing is decided here. */
+#include <string.h>
+
+#include "emit.h"
+#include "explain.h"
+#include "options.h"
+
+typedef struct Explain {
+    const Plan *p;
+    Module *m;
+    Compiler *c;
+    Buf *out;
+    bool *forward;                /* per node: forward needs it */
+    bool *backward;               /* a gradient needs it */
+    bool *feeds[2];               /* per direction and node: what is carried to the next step needs it */
+    NodeId *part_of;              /* per node: a named value that it is computed for, -1 */
+} Explain;
+
+static const Node *at(const Explain *e, NodeId id)
+{
+    return &e->m->nodes.data[id];
+}
+
+/* ---- words ---- */
+
+static const char *size_words(const Explain *e, const Poly *x)
+{
+    Buf b = { .arena = e->m->arena };
+    poly_print(e->m, x, &b);
+    return b.data;
+}
+
+static const char *cost_words(const Explain *e, const Poly *x)
+{
+    return x->nterms ? size_words(e, x) : "-";
+}
+
+static const char *axes_words(const Explain *e, const char *front, const Poly *const *axes, int n)
+{
+    Buf b = { .arena = e->m->arena };
+    buf_f(&b, "[%s", front);
+    for (int i = 0; i < n; i++)
+        buf_f(&b, "%s%s", i || *front ? ", " : "", size_words(e, axes[i]));
+    buf_f(&b, "]");
+    return b.data;
+}
+
+static const char *shape_words(const Explain *e, NodeId id)
+{
+    const Poly *axes[64];
+    for (int i = 0; i < at(e, id)->naxes; i++)
+        axes[i] = e->m->indices.data[at(e, id)->axes[i]].extent;
+    return axes_words(e, "", axes, at(e, id)->naxes);
+}
+
+/* Values without a name of the spec go by their number, and by the value that they are computed for. */
+static const char *value_name(const Explain *e, NodeId id)
+{
+    if (at(e, id)->name)
+        return at(e, id)->name;
+    NodeId part = e->part_of[id];
+    return part < 0 ? intern_f(e->c, "v%d", id) : intern_f(e->c, "v%d in %s", id, at(e, part)->name);
+}
+
+static const char *line_words(const Explain *e, NodeId id)
+{
+    Span s = at(e, id)->span;
+    const char *place = source_place(e->m, s, false), *colon = strrchr(place, ':');
+    return colon && s.file == e->m->span.file ? colon + 1 : place;
+}
+
+static const char *phase_word(Phase x)
+{
+    static const char *const words[] = { "-", "once", "before", "during", "after" };
+    return words[x];
+}
+
+/* ---- what is needed for what ---- */
+
+static void mark(const Explain *e, NodeId id, bool *seen)
+{
+    if (id < 0 || seen[id])
+        return;
+    seen[id] = true;
+    for (int i = 0; i < at(e, id)->nargs; i++)
+        mark(e, at(e, id)->args[i], seen);
+}
+
+/* The first named value, in order of evaluation, that each value is a part of; `used` says who counts. */
+static void find_parts(Explain *e, const bool *used)
+{
+    for (NodeId id = e->m->nodes.len - 1; id >= 0; id--) {
+        const Node *n = at(e, id);
+        NodeId mine = n->kind == N_ARRAY && n->name ? id : e->part_of[id];
+        for (int i = 0; used[id] && mine >= 0 && i < n->nargs; i++)
+            e->part_of[n->args[i]] = mine;
+    }
+}
+
+static void find_needed(Explain *e)
+{
+    const Module *m = e->m;
+    size_t n = (size_t)m->nodes.len + 1;
+    e->forward = arena_alloc(m->arena, n);
+    e->backward = arena_alloc(m->arena, n);
+    e->feeds[FORWARD] = arena_alloc(m->arena, n);
+    e->feeds[BACKWARD] = arena_alloc(m->arena, n);
+    e->part_of = arena_alloc(m->arena, n * sizeof *e->part_of);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId forward[] = { m->output.data[t], m->next.data[t], m->init.data[t] };
+        const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t],
+                                    m->dparam_init.data[t] };
+        for (int k = 0; k < 3; k++)
+            mark(e, forward[k], e->forward);
+        for (int k = 0; k < 4; k++)
+            mark(e, backward[k], e->backward);
+        mark(e, m->next.data[t], e->feeds[FORWARD]);
+        mark(e, m->dprev.data[t], e->feeds[BACKWARD]);
+    }
+    memset(e->part_of, 0xff, n * sizeof *e->part_of);
+    find_parts(e, e->backward);
+    find_parts(e, e->forward);
+}
+
+/* ---- instance, schedule, tensors ---- */
+
+static void put_instance(const Explain *e)
+{
+    const Module *m = e->m;
+    Buf b = { .arena = m->arena };
+    buf_f(&b, "cell %s: ", m->name);
+    for (int i = 0; i < m->bound.len; i++)
+        buf_f(&b, "%s=%s, ", m->bound.data[i].name, m->bound.data[i].value);
+    for (int i = 0; i < m->options.len; i++)
+        buf_f(&b, "%s=%s, ", m->options.data[i].name, m->options.data[i].value);
+    buf_f(&b, "stored as %s, computed in %s", dtype_names[e->p->dtype], dtype_names[e->p->compute]);
+    put_paragraph(b.data, 0, e->out);
+    buf_f(e->out, "run-time sizes: B sequences, T steps");
+    for (int i = 0; i < m->dims.len; i++)
+        buf_f(e->out, ", %s", m->dims.data[i]);
+    buf_f(e->out, "\n");
+}
+
+static void put_lines(const Explain *e, const Buf *lines, int indent)
+{
+    const char *line = lines->data;
+    while (line && *line) {
+        size_t n = strcspn(line, "\n");
+        put_paragraph(intern_n(e->c, line, n), indent, e->out);
+        line += n + (line[n] == '\n');
+    }
+}
+
+static const char *schedule_words(Schedule s)
+{
+    switch (s) {
+    case SCHED_MAP: return "the cell has no state: every value is computed for all steps at once";
+    case SCHED_TILE: return "the states stay on one SM while one kernel walks over the steps";
+    case SCHED_GEMM: return "the states lie in memory, each step is a product and the kernels around it";
+    default: return "the states lie in memory, each step is a sequence of kernels";
+    }
+}
+
+static void put_schedule(const Explain *e)
+{
+    buf_f(e->out, "\nschedule %s: %s\n", schedule_names[e->p->schedule], schedule_words(e->p->schedule));
+    put_lines(e, &e->p->reasons, 2);
+    if (e->p->interval)
+        buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
+}
+
+static void put_tensors(const Explain *e)
+{
+    static const char *const kinds[] = { "input", "param", "state", "output" };
+    static const char *const front[] = { "B, T", "", "B", "B, T" };
+    static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32" };
+    Table t = { 0 };
+    table_row(e->c, &t, "tensor", "", "shape", "type", "bytes", "", NULL);
+    for (TensorId i = 0; i < e->m->tensors.len; i++) {
+        const Tensor *x = &e->m->tensors.data[i];
+        if (x->kind > T_OUTPUT)
+            continue;
+        const Poly *bytes = poly_mul(e->m, tensor_elements(e->m, i), poly_const(e->m, dtype_bytes(x->dtype)));
+        if (x->kind != T_PARAM)
+            bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_B));
+        if (x->kind == T_INPUT || x->kind == T_OUTPUT)
+            bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_T));
+        bool buffer = x->no_grad && x->kind <= T_PARAM;
+        table_row(e->c, &t, kinds[x->kind], x->name, axes_words(e, front[x->kind], x->axes, x->rank),
+                  types[x->dtype], size_words(e, bytes), buffer ? "no gradient" : "", NULL);
+    }
+    buf_f(e->out, "\n");
+    table_print(&t, e->out);
+}
+
+/* ---- operations ---- */
+
+static const char *read_name(const Explain *e, const Read *r)
+{
+    return r->is_tensor ? e->m->tensors.data[r->id].name : value_name(e, r->id);
+}
+
+static const char *gemm_words(const Explain *e, const Gemm *g)
+{
+    bool many = g->batch && !(g->batch->is_const && g->batch->value == 1);
+    return intern_f(e->c, "%s = %s @ %s: m=%s, n=%s, k=%s%s%s", read_name(e, &g->c.read),
+                    read_name(e, &g->a.read), read_name(e, &g->b.read), size_words(e, g->m),
+                    size_words(e, g->n), size_words(e, g->k), many ? ", each of " : "",
+                    many ? size_words(e, g->batch) : "");
+}
+
+static const char *names_of(const Explain *e, const Group *g)
+{
+    Buf b = { .arena = e->m->arena };
+    for (int i = 0; i < g->arrays.len; i++)
+        buf_f(&b, "%s%s", i ? ", " : "", value_name(e, g->arrays.data[i]));
+    return b.data ? b.data : "";
+}
+
+static const char *walk_words(const Explain *e, const Group *g)
+{
+    const Walk *w = g->walk;
+    if (w->refused)
+        return intern_f(e->c, "refused: %s", w->refused);
+    Buf b = { .arena = e->m->arena };
+    const Poly *blocks = poly_dim(e->m, ATOM_B);
+    if (w->blocks)
+        blocks = poly_mul(e->m, w->blocks, blocks);
+    buf_f(&b, "all steps in %s blocks of %d threads, %lld bytes of shared memory", size_words(e, blocks),
+          w->threads, (long long)w->smem);
+    return b.data;
+}
+
+static const char *group_words(const Explain *e, const Group *g)
+{
+    switch (g->kind) {
+    case G_GEMM: return gemm_words(e, &g->gemm);
+    case G_WALK: return walk_words(e, g);
+    case G_ROW:
+        return intern_f(e->c, "%s; a row by %s", names_of(e, g), g->lanes > 32 ? "a block" : "a warp");
+    case G_COLUMN:
+        return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order", names_of(e, g));
+    default:
+        return names_of(e, g);
+    }
+}
+
+/* The operations in the order of their phases, as they run; a group's number is its place there, from 1. */
+static int operation_number(const Program *g, int group)
+{
+    int n = 1;
+    for (int i = 0; i < g->groups.len; i++) {
+        Phase x = g->groups.data[i].phase, mine = g->groups.data[group].phase;
+        n += x < mine || (x == mine && i < group);
+    }
+    return n;
+}
+
+static int nth_operation(const Program *g, int n)
+{
+    int i = 0;
+    while (operation_number(g, i) != n)
+        i++;
+    return i;
+}
+
+static void put_operations(const Explain *e, Direction d)
+{
+    static const char *const kinds[] = { "map", "row", "column", "product", "walk" };
+    const Program *g = &e->p->program[d];
+    Table t = { .right = 1 };
+    table_row(e->c, &t, "", "when", "kind", "bytes", "bytes once", "flops", "what", NULL);
+    for (int i = 1; i <= g->groups.len; i++) {
+        int at = nth_operation(g, i);
+        const Group *k = &g->groups.data[at];
+        Cost cost = cost_of_group(e->p, g, at);
+        table_row(e->c, &t, intern_f(e->c, "%d", i), phase_word(k->phase), kinds[k->kind],
+                  cost_words(e, cost.step), cost_words(e, cost.once), cost_words(e, cost.flops),
+                  group_words(e, k), NULL);
+    }
+    table_print(&t, e->out);
+    for (int i = 0; i < g->groups.len; i++)
+        if (g->groups.data[i].walk)
+            put_lines(e, &g->groups.data[i].walk->reasons, 5);
+}
+
+/* ---- values ---- */
+
+static const char *place_words(const Explain *e, const Program *g, NodeId id)
+{
+    const Storage *s = &g->node[id];
+    switch (s->home) {
+    case HOME_ARG: return "the caller's";
+    case HOME_WORKSPACE: return s->alias_offset ? "workspace, a piece" : "workspace";
+    case HOME_RESERVE: return s->alias_offset ? "reserve, a piece" : "reserve";
+    default: break;
+    }
+    if (e->p->is_alias[id])
+        return "in place";
+    if (e->p->is_cat[id])
+        return "its pieces";
+    if (computed_where_read(e->p, g, id))
+        return "where it is read";
+    return g->phase[id] == PHASE_DURING && e->p->schedule == SCHED_TILE ? "on the SM" : "registers";
+}
+
+/* What is read in place of an alias. */
+static const char *alias_words(const Explain *e, NodeId id)
+{
+    Read r;
+    if (!plan_resolve(e->p, id, &r))
+        return "a number";
+    return intern_f(e->c, "read from %s", read_name(e, &r));
+}
+
+static bool sums_batch(const Explain *e, NodeId id)
+{
+    const Node *r = at(e, at(e, id)->args[0]);
+    for (int i = 0; r->kind == N_REDUCE && i < r->nbound; i++)
+        if (r->bound[i] == IX_BATCH)
+            return true;
+    return false;
+}
+
+static const char *why(const Explain *e, Direction d, NodeId id)
+{
+    const Program *g = &e->p->program[d];
+    TensorId of;
+    RootKind root = root_kind(e->m, id, &of);
+    if (e->p->is_alias[id])
+        return alias_words(e, id);
+    if (e->p->rounded[id])
+        return "a copy that a product takes";
+    switch (g->phase[id]) {
+    case PHASE_PARAM:
+        return "depends on no input and no state";
+    case PHASE_BEFORE:
+        return d == FORWARD ? "depends on no state" : "needs nothing carried";
+    case PHASE_AFTER:
+        return sums_batch(e, id) ? "a sum over sequences and steps" : "feeds nothing carried";
+    case PHASE_DURING:
+        if (root == ROOT_NEXT || root == ROOT_DPREV)
+            return "is carried";
+        return e->feeds[d][id] ? "feeds what is carried" : "reads what the walk holds";
+    default:
+        return "";
+    }
+}
+
+/* How backward gets at a forward value. */
+static const char *backward_words(const Explain *e, NodeId id)
+{
+    const Program *f = &e->p->program[FORWARD], *b = &e->p->program[BACKWARD];
+    TensorId of;
+    if (e->p->is_alias[id])
+        return "";
+    if (f->node[id].home == HOME_RESERVE)
+        return "saved";
+    if (root_kind(e->m, id, &of) == ROOT_NEXT && e->p->schedule == SCHED_TILE)
+        return "replayed";
+    if (b->phase[id] == PHASE_NONE)
+        return "not needed";
+    return b->phase[id] == PHASE_DURING && e->p->schedule == SCHED_TILE ? "replayed" : "recomputed";
+}
+
+/* The operation that computes it; 0 when none does. */
+static int operation_of(const Explain *e, const Program *g, NodeId id)
+{
+    if (g->group[id] >= 0)
+        return operation_number(g, g->group[id]);
+    for (int i = 0; i < g->groups.len; i++)
+        if (g->groups.data[i].kind == G_WALK && g->phase[id] == PHASE_DURING && !e->p->is_alias[id])
+            return operation_number(g, i);
+    return 0;
+}
+
+/* Forward, a name of the spec is shown also where it is only another name of a value. */
+static bool alias_of_spec(const Explain *e, Direction d, NodeId id)
+{
+    return d == FORWARD && e->p->is_alias[id] && at(e, id)->name;
+}
+
+static bool listed(const Explain *e, Direction d, NodeId id)
+{
+    bool mine = d == FORWARD ? e->forward[id] : e->backward[id] && !e->forward[id];
+    bool decided = e->p->program[d].phase[id] != PHASE_NONE || alias_of_spec(e, d, id);
+    return mine && decided && at(e, id)->kind == N_ARRAY;
+}
+
+static void put_value(const Explain *e, Direction d, NodeId id, Table *t)
+{
+    const Program *g = &e->p->program[d];
+    int by = operation_of(e, g, id);
+    Cost cost = cost_of_array(e->p, g, id);
+    const Poly *bytes = poly_add(e->m, cost.step, cost.once);
+    table_row(e->c, t, line_words(e, id), value_name(e, id), shape_words(e, id), phase_word(g->phase[id]),
+              by ? intern_f(e->c, "%d", by) : "-", place_words(e, g, id),
+              d == FORWARD ? backward_words(e, id) : "", by ? cost_words(e, bytes) : "-",
+              by ? cost_words(e, cost.flops) : "-", why(e, d, id), NULL);
+}
+
+static void put_values(const Explain *e, Direction d)
+{
+    Table t = { .right = 1 };
+    table_row(e->c, &t, "line", "value", "shape", "when", "by", "lies in", d == FORWARD ? "backward" : "",
+              "bytes", "flops", "why", NULL);
+    for (NodeId id = 0; id < e->p->n_nodes; id++)
+        if (listed(e, d, id))
+            put_value(e, d, id, &t);
+    buf_f(e->out, "\n");
+    table_print(&t, e->out);
+}
+
+static void put_direction(const Explain *e, Direction d)
+{
+    const Program *g = &e->p->program[d];
+    Cost sum = { poly_const(e->m, 0), poly_const(e->m, 0), poly_const(e->m, 0) };
+    buf_f(e->out, "\n%s: operations in order, bytes and flops per sequence and step, then values\n\n",
+          d == FORWARD ? "forward" : "backward");
+    put_operations(e, d);
+    put_values(e, d);
+    for (int i = 0; i < g->groups.len; i++)
+        sum = cost_sum(e->p, sum, cost_of_group(e->p, g, i));
+    buf_f(e->out, "\n");
+    put_paragraph(intern_f(e->c, "in all: %s flops and %s bytes per sequence and step, %s bytes once%s",
+                           size_words(e, sum.flops), size_words(e, sum.step), size_words(e, sum.once),
+                           e->p->interval ? ", beside checkpoints" : ""),
+                  2, e->out);
+}
+
+/* ---- memory ---- */
+
+static const Poly *buffer_bytes(const Explain *e, const Buffer *b)
+{
+    const Poly *elements = b->elements ? b->elements : b->columns;
+    return poly_mul(e->m, elements, poly_const(e->m, dtype_bytes(b->dtype)));
+}
+
+static const char *buffer_words(const Explain *e, const Buffer *b)
+{
+    const char *bytes = size_words(e, buffer_bytes(e, b));
+    if (!b->elements)
+        return intern_f(e->c, "%s for each of at most %d chunks", bytes, COLUMN_CHUNKS);
+    return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
+}
+
+static void put_buffers(const Explain *e)
+{
+    Table t = { 0 };
+    const Poly *total[2] = { poly_const(e->m, 0), poly_const(e->m, 0) };
+    bool some = false;
+    table_row(e->c, &t, "buffer", "", "type", "bytes", NULL);
+    for (int i = 0; i < e->p->buffers.len; i++) {
+        const Buffer *b = &e->p->buffers.data[i];
+        table_row(e->c, &t, b->reserve ? "reserve" : "workspace", b->name, dtype_names[b->dtype],
+                  buffer_words(e, b), NULL);
+        if (b->elements && !b->per_steps)
+            total[b->reserve] = poly_add(e->m, total[b->reserve], buffer_bytes(e, b));
+        else
+            some = true;
+    }
+    buf_f(e->out, "\nmemory\n");
+    if (!e->p->buffers.len) {
+        buf_f(e->out, "  none beside the arguments\n");
+        return;
+    }
+    table_print(&t, e->out);
+    const char *beside = some ? ", beside checkpoints and partial sums" : "";
+    put_paragraph(intern_f(e->c, "in all: reserve %s bytes, workspace %s bytes%s", size_words(e, total[1]),
+                           size_words(e, total[0]), beside), 2, e->out);
+}
+
+static void put_checks(const Explain *e)
+{
+    const Module *m = e->m;
+    if (m->checks.len)
+        buf_f(e->out, "\nchecked at the call\n");
+    for (int i = 0; i < m->checks.len; i++)
+        put_paragraph(m->checks.data[i].text, 2, e->out);
+}
+
+void explain(const Plan *p, Buf *out)
+{
+    Explain e = { .p = p, .m = p->m, .c = p->m->c, .out = out };
+    find_needed(&e);
+    put_instance(&e);
+    put_schedule(&e);
+    put_tensors(&e);
+    put_direction(&e, FORWARD);
+    put_direction(&e, BACKWARD);
+    put_buffers(&e);
+    put_checks(&e);
+}

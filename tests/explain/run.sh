@@ -1,0 +1,59 @@
+#!/bin/bash
+# What `cellc explain` says: of three cells exactly the text beside this (BLESS=1 writes it anew: read it before it is
+# committed), of every spec in every type and schedule that takes it something without an internal failure, in lines
+# of at most 110 characters, the same on every run.
+set -u
+cd "$(dirname "$0")/../.."
+cellc=${CELLC:-build/cellc}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+
+fail() {
+    echo "$*"
+    failed=$((failed + 1))
+}
+
+golden() {
+    local name=$1
+    shift
+    if ! "$cellc" explain "$@" >"$work/out" 2>&1; then
+        fail "cellc explain $*: $(head -n 3 "$work/out")"
+        return
+    fi
+    [[ -n ${BLESS:-} ]] && cp "$work/out" "tests/explain/$name.txt"
+    if diff "tests/explain/$name.txt" "$work/out" >"$work/diff"; then
+        passed=$((passed + 1))
+    else
+        fail "cellc explain $* (tests/explain/$name.txt)"
+        head -n 20 "$work/diff"
+    fi
+}
+
+golden e79 specs/e79.cell --schedule tile
+golden e79_input_steps specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
+golden lstm specs/lstm.cell
+golden layernorm specs/layernorm.cell
+
+# Exit code 1 with a message is right where a forced schedule cannot take the cell; anything above is ours.
+for spec in specs/*.cell; do
+    [[ $spec == specs/std.cell ]] && continue
+    for options in "" "--dtype bf16" "--dtype f64" "--schedule steps" "--schedule tile" "--schedule gemm" "--schedule map"; do
+        # shellcheck disable=SC2086
+        "$cellc" explain "$spec" $options >"$work/out" 2>"$work/err"
+        rc=$?
+        if [[ $rc -gt 1 || ($rc -eq 1 && ($options != --schedule* || ! -s $work/err)) ]]; then
+            fail "cellc explain $spec $options: exit code $rc: $(head -n 1 "$work/err")"
+        elif [[ $rc -eq 0 ]] && awk 'length > 110 { bad = 1 } END { exit !bad }' "$work/out"; then
+            fail "cellc explain $spec $options: a line of more than 110 characters"
+        elif [[ $rc -eq 0 ]] && ! grep -q '^  in all: .* flops and .* bytes' "$work/out"; then
+            fail "cellc explain $spec $options: no totals"
+        else
+            passed=$((passed + 1))
+        fi
+    done
+done
+"$cellc" explain specs/e79.cell >"$work/one" && "$cellc" explain specs/e79.cell | cmp -s - "$work/one" &&
+    passed=$((passed + 1)) || fail "two runs differ"
+echo "$passed passed, $failed failed"
+exit $((failed > 0))
