@@ -806,6 +806,8 @@ static void store_out(Step *s, const Out *o, const IxExpr *const *map, const cha
     const char *type = tile_ctype(t, st->dtype);
     const char *at = tile_text(t, "(%s *)args.ptr[%d] + ((b * T + t) * (%s) + %s)", type, o->ref,
                                poly_text(&p, st->pitch ? st->pitch : pitch), ix_text(&p, e));
+    if (st->home == HOME_ARG && t->w->dir == BACKWARD)
+        value = tile_text(t, "(args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) : 0) + (%s)", t->real, at, value);
     buf_line(out, "cell_store(%s, %s);", at, value);
 }
 
