@@ -126,6 +126,13 @@ static cell_status gemm_sizes(const cell_run *run, const cell_gemm_op *op, cell_
     return status == CELL_OK ? cell_run_eval(run, op->batch, 1, &call->batch) : status;
 }
 
+/* A cotangent or initial state that the caller left out is zero. */
+static int left_out(const cell_run *run, const cell_operand *operand) {
+    const cell_buffer *buffer = &run->plan->buffers[operand->at.buffer];
+    return buffer->origin == CELL_FROM_ARG && !run->base[operand->at.buffer] &&
+           (run->list[buffer->index].flags & CELL_ARG_OPTIONAL);
+}
+
 static cell_status run_gemm(const cell_run *run, const cell_op *op) {
     const cell_gemm_op *gemm = &op->u.gemm;
     int adds = gemm->beta == CELL_BETA_ONE ||
@@ -138,6 +145,9 @@ static cell_status run_gemm(const cell_run *run, const cell_op *op) {
                       gemm->beta == CELL_BETA_ACCUMULATE ? "accumulate"
                       : adds                             ? "1"
                                                          : "0");
+    /* Buffers without elements have no place for a later step's offset. */
+    if (status != CELL_OK || (!run->text && (call.m == 0 || call.n == 0 || call.batch == 0)))
+        return status;
     if (status == CELL_OK)
         status = operand(run, op->name, &gemm->a, call.m, call.k, call.batch, &call.a);
     if (status == CELL_OK)
@@ -146,6 +156,8 @@ static cell_status run_gemm(const cell_run *run, const cell_op *op) {
         status = operand(run, op->name, &gemm->c, call.m, call.n, call.batch, &call.c);
     if (status != CELL_OK || run->text)
         return status;
+    if (left_out(run, &gemm->a) || left_out(run, &gemm->b))
+        call.alpha = 0;
     status = cell_gemm_check(&call, run->err);
     if (status != CELL_OK)
         return status;
