@@ -23,7 +23,7 @@ for source in "$root"/runtime/*.c; do
 done | xargs -P "$jobs" -I '{}' sh -c '{}' || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
 rm -f "$objects/libcell.a"
 ar rcs "$objects/libcell.a" "$objects"/runtime/*.o
-for part in ladder call identities; do
+for part in ladder call identities large; do
     $CC -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -I"$root/runtime" -c "$here/$part.c" -o "$objects/$part.o" ||
         { echo "0 passed, 1 failed"; exit 1; }
 done

@@ -1,6 +1,6 @@
 /* ladder.c: one generated instance against its reference. In: the instance's description (launch plans on the emulator or
  * the GPU) and its reference C compiled in double, both linked in under the names below (ld's --defsym); sizes on the
- * command line as B,T,dims... Out: a line per check that failed, and `N passed, N failed,
+ * command line as B,T,dims..., or large:COPIES:1,T,dims... for a batch of copies of one sequence. Out: a line per check that failed, and `N passed, N failed,
  * N skipped`.
  *
  * The tolerance of a tensor is K * (d + u): u is the unit roundoff of the coarsest type that values pass through (the
@@ -265,9 +265,14 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         int64_t sizes[CELL_MAX_SIZES] = { 0 };
         char *s = argv[i];
+        int64_t copies = strncmp(s, "large:", 6) == 0 ? strtoll(s + 6, &s, 10) : 0;
+        s += *s == ':';
         for (int k = 0; k < d->n_sizes && *s; k++, s += *s == ',')
             sizes[k] = strtoll(s, &s, 10);
-        run_sizes(ctx, d, sizes, i == 2 || argc == 2);
+        if (copies)
+            check_large(ctx, d, sizes, copies);
+        else
+            run_sizes(ctx, d, sizes, i == 2 || argc == 2);
     }
     cell_context_destroy(ctx);
     printf("%s on %s: %d passed, %d failed, %d skipped\n", d->key, cuda ? "cuda" : "emulated", passed, failed, skipped);

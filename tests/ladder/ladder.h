@@ -1,6 +1,6 @@
 /* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and what the reference
  * makes of them in double; call.c runs its plans in poisoned and guarded memory; ladder.c compares with the reference;
- * identities.c compares runs with each other. */
+ * identities.c compares runs with each other, large.c a large batch with one sequence. */
 #ifndef LADDER_H
 #define LADDER_H
 
@@ -75,5 +75,7 @@ Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool 
 void case_free(Case *c);
 
 void check_identities(Case *c, bool all);
+/* The sizes are those of one sequence (B 1). */
+void check_large(cell_context *ctx, const cell_desc *d, const int64_t *sizes, int64_t copies);
 
 #endif

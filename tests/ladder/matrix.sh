@@ -1,6 +1,7 @@
 #!/bin/bash
 # Lists the instances that the ladder tests. In: FULL (every type with every schedule, and sizes that fill warps; else every
-# schedule in f32 and one other type in turn). Out: a line per instance, `NAME SPEC OPTIONS | SIZES...`, where OPTIONS are
+# schedule in f32 and one other type in turn), LARGE (also batches above 65,535 and tensors of more than 2^31 elements, which
+# want a GPU of 80 GB). Out: a line per instance, `NAME SPEC OPTIONS | SIZES...`, where OPTIONS are
 # those of `cellc emit` and each of SIZES is B,T and the run-time dims: each dim different, T from one step to past a
 # checkpoint or two.
 set -u
@@ -23,7 +24,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     shift 3
     for schedule in $schedules; do
         for type in $(types); do
-            name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_${type}$(printf '_%s' "$@" | sed 's/_--[a-z]*_/_/g; s/_$//')")
+            name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_${type}$(printf '_%s' "$@" | sed 's/_--[a-z]*_/_/g; s/_$//')${SUFFIX:-}")
             echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
         done
         turn=$((turn + 1))
@@ -58,6 +59,16 @@ for spec in layernorm swiglu; do
     instance $spec map "$one"
 done
 instance swiglu_mlp map "$two"
+
+if [[ -n ${LARGE:-} ]]; then
+    SUFFIX=_large
+    TYPES=f32 instance e79 "steps tile" "70001,2,3" --dim N=7 --set bias=input
+    TYPES=f32 instance lstm steps "70001,2,3,2"
+    TYPES=bf16 instance swiglu map "70001,1,3 large:2049:1,1024,1024"
+    TYPES=bf16 instance layernorm map "70001,1,3 large:2049:1,1024,1024"
+    TYPES=bf16 instance delta tile "70001,2,1 large:4800:1,1000,64" --dim N=5 --dim V=7
+    SUFFIX=
+fi
 
 # States that fill a warp, and some more than one.
 few="1,1,7 2,3,5 1,18,3"

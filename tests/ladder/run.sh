@@ -24,7 +24,7 @@ cat "$out/prepare.log"
 bash "$root/tests/emulator/build.sh" lib "$out/common" || { echo "0 passed, 1 failed"; exit 1; }
 newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* | head -n 1)
 [[ $out/common/stamp -nt $newest ]] || touch "$out/common/stamp"
-for part in ladder call identities; do
+for part in ladder call identities large; do
     $CC -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -I"$root/runtime" -c "$here/$part.c" \
         -o "$out/common/$part.o" || { echo "0 passed, 1 failed"; exit 1; }
 done
