@@ -1,21 +1,23 @@
-/* emit.h: what the emitters share: C names, numbers, sizes, text of the spec, line breaks, and the order of a call's
- * arguments. Everything printed is a function of the module alone, so output is the same on every run. */
+/* emit.h: what the emitters share: C names, numbers, sizes, text of the spec, line breaks, and the order of a
+ * call's arguments. Everything printed is a function of the module alone: output is the same on every run. */
 #ifndef EMIT_H
 #define EMIT_H
 
 #include "cellc.h"
 
-/* ops.c: the static inline helpers behind the C spellings of the ops marked in used[OP_COUNT], written in the type `real`
- * (over <tgmath.h>), and those that they call. */
+/* ops.c: the static inline helpers behind the C spellings of the ops marked in used[OP_COUNT], written in the
+ * type `real` (over <tgmath.h>), and those that they call. */
 void ops_prelude(Buf *out, const bool *used);
 
 /* ---- emit_common.c */
 
-/* C identifiers that are taken. A user's name keeps its spelling unless C, libm or the generated frame needs it. */
+/* C identifiers that are taken. A user's name keeps its spelling unless C, libm or the generated frame needs
+ * it. */
 typedef struct Names { Compiler *c; Vec(const char *) taken; } Names;
 
 void names_init(Names *n, Compiler *c);                           /* takes C's and libm's words */
-/* An identifier made from `wanted` (S' becomes S_next, other odd bytes become _), numbered until it is free; taken then. */
+/* An identifier made from `wanted` (S' becomes S_next, other odd bytes become _), numbered until it is free;
+ * taken then. */
 const char *names_fresh(Names *n, const char *wanted);
 
 /* Text of a number as a C expression of type real: 3, (real)0.5, (real)INFINITY. */
@@ -25,27 +27,32 @@ const char *c_poly(const Module *m, const Poly *p, const char *const *dims, int 
 /* Elements of n axes: their product. */
 const Poly *poly_product(Module *m, const Poly *const *axes, int n);
 
-enum { C_COND = 30, C_OR = 35, C_AND = 40, C_EQ = 55, C_REL = 60, C_ADD = 70, C_MUL = 80, C_UNARY = 90, C_ATOM = 100 };
+enum {
+    C_COND = 30, C_OR = 35, C_AND = 40, C_EQ = 55, C_REL = 60,
+    C_ADD = 70, C_MUL = 80, C_UNARY = 90, C_ATOM = 100
+};
 
-/* "e79.cell:41" and, with text, ": k[i:N] = ...", one line, shortened, safe inside a C comment. "" without a place. */
+/* "e79.cell:41" and, with text, ": k[i:N] = ...", one line, shortened, safe inside a C comment. "" without a
+ * place. */
 const char *source_place(const Module *m, Span span, bool text);
 
 /* Appends text to out with lines beyond 110 columns broken at spaces. */
 void buf_wrapped(Buf *out, const Buf *text);
 
-/* One argument of a generated call. Forward takes inputs, params, initial states, outputs, final states; backward takes
- * inputs, params, initial states, d outputs, d final states, d inputs, d params, d initial states: each group in the order
- * of declaration, each tensor with a slot (without gradient the slot is ignored). */
+/* One argument of a generated call. Forward takes inputs, params, initial states, outputs, final states;
+ * backward takes inputs, params, initial states, d outputs, d final states, d inputs, d params, d initial
+ * states: each group in the order of declaration, each tensor with a slot (without gradient the slot is
+ * ignored). */
 typedef enum { ROLE_VALUE, ROLE_FINAL, ROLE_D_VALUE, ROLE_D_OUT, ROLE_D_FINAL } ArgRole;   /* as cell_role */
 typedef struct CallArg { TensorId tensor; ArgRole role; bool optional; } CallArg;
 typedef struct CallArgs { CallArg *data; int len, cap; } CallArgs;
 CallArgs forward_arguments(const Module *m);
 CallArgs backward_arguments(const Module *m);
 int call_arg_find(const CallArgs *args, TensorId t, ArgRole role);            /* its number, -1: none */
-bool wants_gradient(const Module *m, TensorId t);                             /* input, param or state with a gradient */
+bool wants_gradient(const Module *m, TensorId t); /* input, param or state with a gradient */
 
-/* emit_host.c: the functions of the C interface, over the runtime: tables, and thin entry points, as C. With a plan, the
- * tables that the plan's emitter printed between head and this are named in it. */
+/* emit_host.c: the functions of the C interface, over the runtime: tables, and thin entry points, as C. With
+ * a plan, the tables that the plan's emitter printed between head and this are named in it. */
 typedef struct HostPlan {
     const char *forward, *backward, *step;    /* names of cell_plan objects, NULL: none */
     const char *kernels, *reserve;            /* names of arrays, NULL: none */
@@ -53,6 +60,6 @@ typedef struct HostPlan {
 } HostPlan;
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);
-void emit_host_head(const Module *m, Buf *out);                   /* comment and includes, before the plan's tables */
+void emit_host_head(const Module *m, Buf *out); /* comment and includes, before the plan's tables */
 
 #endif

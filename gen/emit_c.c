@@ -1,22 +1,24 @@
-/* emit_c.c: the reference: one self-contained C file from the differentiated, unsimplified module. In: a module. Out: forward,
- * backward and step as plain loop nests, each behind the line of the spec it comes from. Guaranteed: nothing is hoisted out of
- * a step; forward stores every step's state when it is given a reserve; backward walks back over those, recomputes the step's
- * values and adds gradients in the order of b, then of t downwards; work for gradients that nobody wants is not done.
+/* emit_c.c: the reference: one self-contained C file from the differentiated, unsimplified module. In: a
+ * module. Out: forward, backward and step as plain loop nests, each behind the line of the spec it comes
+ * from. Guaranteed: nothing is hoisted out of a step; forward stores every step's state when it is given a
+ * reserve; backward walks back over those, recomputes the step's values and adds gradients in the order of b,
+ * then of t downwards; work for gradients that nobody wants is not done.
  *
- * Entry points of the generated file (sizes: B, T, run-time dims, t0; args as emit.h orders them; all tensors row-major in
- * the type `real`, integer inputs int32_t; -DCELL_REAL=float or double chooses real, whose size NAME_ref_real_bytes tells):
- *   size_t NAME_ref_reserve_bytes(const int64_t *sizes);
- *   int NAME_ref_forward (const int64_t *sizes, void *const *args, void *reserve, int flags);
- *   int NAME_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
- *   int NAME_ref_step    (const int64_t *sizes, void *const *args, void *reserve, int flags);
- * They return 0, or the status CELL_OUT_OF_MEMORY of runtime/cell.h. flags: 1 adds to the gradients. */
+ * Entry points of the generated file (sizes: B, T, run-time dims, t0; args as emit.h orders them; all tensors
+ * row-major in the type `real`, integer inputs int32_t; -DCELL_REAL=float or double chooses real, whose size
+ * NAME_ref_real_bytes tells): size_t NAME_ref_reserve_bytes(const int64_t *sizes); int NAME_ref_forward
+ * (const int64_t *sizes, void *const *args, void *reserve, int flags); int NAME_ref_backward(const int64_t
+ * *sizes, void *const *args, void *reserve, int flags); int NAME_ref_step    (const int64_t *sizes, void
+ * *const *args, void *reserve, int flags); They return 0, or the status CELL_OUT_OF_MEMORY of runtime/cell.h.
+ * flags: 1 adds to the gradients. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "emit_step.h"
 
 static const char *const helper_text =
-    "/* Memory of one call. What could not be had is noted, and the call fails before anything is written. */\n"
+    "/* Memory of one call. What could not be had is noted, and the call fails before anything is written. "
+    "*/\n"
     "typedef struct Heap { void *block[%d]; int n, failed; } Heap;\n"
     "\n"
     "static inline real *take(Heap *heap, int64_t elements)\n"
@@ -38,11 +40,13 @@ static const char *const helper_text =
     "}\n"
     "\n"
     "/* a * b, or INT64_MAX where that overflows */\n"
-    "static inline int64_t times(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }\n"
+    "static inline int64_t times(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * "
+    "b; }\n"
     "\n";
 
 static const char *const store_text =
-    "/* A state: of all sequences at all steps (0: the initial one) if kept for backward, else two that alternate. */\n"
+    "/* A state: of all sequences at all steps (0: the initial one) if kept for backward, else two that "
+    "alternate. */\n"
     "typedef struct Store { real *data; int64_t elements, T; int kept; } Store;\n"
     "\n"
     "static inline real *at_step(const Store *s, int64_t b, int64_t t)\n"
@@ -88,8 +92,8 @@ static void print_arguments(const Module *m, Buf *out, const char *what, const C
     int column = 4 + (int)strlen(what);
     buf_f(out, " * %s:", what);
     for (int i = 0; i < args->len; i++) {
-        const char *one = intern_f(m->c, " %d %s%s%s", i, role_name(m, args->data[i]), args->data[i].optional ? "?" : "",
-                                   i + 1 < args->len ? "," : "");
+        const char *one = intern_f(m->c, " %d %s%s%s", i, role_name(m, args->data[i]),
+                                   args->data[i].optional ? "?" : "", i + 1 < args->len ? "," : "");
         column += (int)strlen(one);
         if (column > 105) {
             buf_f(out, "\n *    ");
@@ -103,8 +107,10 @@ static void print_arguments(const Module *m, Buf *out, const char *what, const C
 static void print_head(const Module *m, Buf *out)
 {
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
-    buf_f(out, "/* %s: the cell as plain C, written by cellc from %s: the reference that the kernels are checked\n"
-               " * against, and the backend for machines without a GPU.\n *\n", m->name, source_place(m, m->span, false));
+    buf_f(out,
+          "/* %s: the cell as plain C, written by cellc from %s: the reference that the kernels are checked\n"
+          " * against, and the backend for machines without a GPU.\n *\n",
+          m->name, source_place(m, m->span, false));
     buf_f(out, " * Sizes: B sequences, T steps");
     for (int i = 0; i < m->dims.len; i++)
         buf_f(out, ", %s", m->dims.data[i]);
@@ -113,7 +119,8 @@ static void print_head(const Module *m, Buf *out)
         buf_f(out, " %s is %s.", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(out, " Option %s is %s.", m->options.data[i].name, m->options.data[i].value);
-    buf_f(out, "\n * Arguments, row-major, [B, T, axes] for inputs and outputs, [B, axes] for states (? may be NULL):\n");
+    buf_f(out, "\n * Arguments, row-major, [B, T, axes] for inputs and outputs, [B, axes] for states (? may "
+               "be NULL):\n");
     print_arguments(m, out, "forward", &fwd);
     if (m->has_grad)
         print_arguments(m, out, "backward", &bwd);
@@ -122,7 +129,8 @@ static void print_head(const Module *m, Buf *out)
 
 static void print_includes(const CFile *f, Buf *out)
 {
-    buf_f(out, "#include <math.h>\n#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <stdlib.h>\n"
+    buf_f(out, "#include <math.h>\n#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n#include "
+               "<stdlib.h>\n"
                "#include <string.h>\n#include <tgmath.h>\n\n");
     buf_f(out, "#undef I\n#ifndef CELL_REAL\n#define CELL_REAL %s\n#endif\ntypedef CELL_REAL real;\n\n",
           f->m->c->dtype == DT_F64 ? "double" : "float");
@@ -135,7 +143,8 @@ static void print_prototypes(const Module *m, Buf *out)
     buf_f(out, "size_t %s_ref_reserve_bytes(const int64_t *sizes);\n", m->name);
     for (int i = 0; i < 3; i++)
         if (i != 1 || m->has_grad)
-            buf_f(out, "int %s_ref_%s(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", m->name, entry[i]);
+            buf_f(out, "int %s_ref_%s(const int64_t *sizes, void *const *args, void *reserve, int flags);\n",
+                  m->name, entry[i]);
     buf_f(out, "\nconst int %s_ref_real_bytes = sizeof(real);\n\n", m->name);
 }
 
@@ -161,8 +170,10 @@ static void print_helpers(const CFile *f, Buf *out)
     if (f->g.used_square)
         buf_f(out, "static inline real square(real x) { return x * x; }\n\n");
     if (f->g.used_floor_div)
-        buf_f(out, "/* Division that rounds down; b > 0. */\nstatic inline int64_t floor_div(int64_t a, int64_t b) "
-                   "{ return a / b - (a %% b < 0); }\n\n");
+        buf_f(
+            out,
+            "/* Division that rounds down; b > 0. */\nstatic inline int64_t floor_div(int64_t a, int64_t b) "
+            "{ return a / b - (a %% b < 0); }\n\n");
     if (f->g.used_floor_mod)
         buf_f(out, "/* The remainder in [0, b) */\nstatic inline int64_t floor_mod(int64_t a, int64_t b) "
                    "{ return a %% b + (a %% b < 0 ? b : 0); }\n\n");
@@ -203,7 +214,9 @@ static const char *safe_elements(const CFile *f, const Poly *p)
     const PolyTerm *t = &p->terms[0];
     const char *text = intern_f(f->m->c, "%lld", (long long)t->coef);
     for (int k = 0; k < t->natoms; k++) {
-        const char *dim = t->atoms[k] < MAX_DIMS ? intern_f(f->m->c, "s.%s", member(f, f->g.dim_member[t->atoms[k]])) : NULL;
+        const char *dim = t->atoms[k] < MAX_DIMS
+                              ? intern_f(f->m->c, "s.%s", member(f, f->g.dim_member[t->atoms[k]]))
+                              : NULL;
         if (!dim)
             return size(f, p, 0);
         text = k == 0 && t->coef == 1 ? dim : intern_f(f->m->c, "times(%s, %s)", text, dim);
@@ -270,12 +283,14 @@ static int print_stores(CFile *f, Buf *out, bool forward)
             continue;
         const char *e = elements(f, t, 0);
         if (forward) {
-            buf_line(out, "Store %s = { .elements = %s, .T = T, .kept = reserve != NULL };", store_name(f, t), e);
+            buf_line(out, "Store %s = { .elements = %s, .T = T, .kept = reserve != NULL };", store_name(f, t),
+                     e);
             buf_line(out, "%s.data = reserve ? %s : take(&heap, times(2, %s));", store_name(f, t), part,
                      safe_elements(f, step_elements(f, t)));
             n++;
         } else {
-            buf_line(out, "const Store %s = { .data = %s, .elements = %s, .T = T, .kept = 1 };", store_name(f, t), part, e);
+            buf_line(out, "const Store %s = { .data = %s, .elements = %s, .T = T, .kept = 1 };",
+                     store_name(f, t), part, e);
         }
         part = intern_f(f->m->c, "%s.data + B * (T + 1) * %s.elements", store_name(f, t), store_name(f, t));
     }
@@ -313,10 +328,11 @@ static void print_start(CFile *f, Buf *out, const CallArgs *args)
         int k = call_arg_find(args, t, ROLE_VALUE);
         buf_line(out, "const real *%s_given = args[%d];", m->tensors.data[t].name, k);
         buf_line(out, "fill(at_step(&%s, b, 0), %s_given ? %s_given + b * %s : NULL, %s);", store_name(f, t),
-                 m->tensors.data[t].name, m->tensors.data[t].name, elements(f, t, C_UNARY), elements(f, t, 0));
+                 m->tensors.data[t].name, m->tensors.data[t].name, elements(f, t, C_UNARY),
+                 elements(f, t, 0));
         if (f->init[t] >= 0)
-            buf_line(out, "s.%s = %s_given ? NULL : at_step(&%s, b, 0);", member(f, f->init[t]), m->tensors.data[t].name,
-                     store_name(f, t));
+            buf_line(out, "s.%s = %s_given ? NULL : at_step(&%s, b, 0);", member(f, f->init[t]),
+                     m->tensors.data[t].name, store_name(f, t));
     }
     if (f->has_init)
         buf_line(out, "initial_state(&s);");
@@ -345,14 +361,15 @@ static void print_finals(CFile *f, Buf *out, const CallArgs *args)
             continue;
         int k = call_arg_find(args, t, ROLE_FINAL);
         buf_line(out, "if (args[%d])", k);
-        buf_line(out, "    fill((real *)args[%d] + b * %s, at_step(&%s, b, T), %s);", k, elements(f, t, C_UNARY),
-                 store_name(f, t), elements(f, t, 0));
+        buf_line(out, "    fill((real *)args[%d] + b * %s, at_step(&%s, b, T), %s);", k,
+                 elements(f, t, C_UNARY), store_name(f, t), elements(f, t, 0));
     }
 }
 
 static void open_entry(CFile *f, Buf *out, const char *entry)
 {
-    buf_f(out, "int %s_ref_%s(const int64_t *sizes, void *const *args, void *reserve, int flags)\n{\n", f->m->name, entry);
+    buf_f(out, "int %s_ref_%s(const int64_t *sizes, void *const *args, void *reserve, int flags)\n{\n",
+          f->m->name, entry);
     out->indent = 1;
 }
 
@@ -487,8 +504,8 @@ static void print_backward_start(CFile *f, Buf *out, const CallArgs *args)
             continue;
         int k = call_arg_find(args, t, ROLE_D_FINAL);
         const char *name = f->m->tensors.data[t].name;
-        buf_line(out, "fill(%s_adjoint[T %% 2], args[%d] ? (const real *)args[%d] + b * %s : NULL, %s);", name, k, k,
-                 elements(f, t, C_UNARY), elements(f, t, 0));
+        buf_line(out, "fill(%s_adjoint[T %% 2], args[%d] ? (const real *)args[%d] + b * %s : NULL, %s);",
+                 name, k, k, elements(f, t, C_UNARY), elements(f, t, 0));
     }
 }
 
@@ -501,12 +518,14 @@ static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
         if (is_kind(f, t, T_STATE)) {
             buf_line(out, "s.%s = at_step(&%s, b, t);", member(f, f->g.tensor_member[t]), store_name(f, t));
             buf_line(out, "s.%s = at_step(&%s, b, t + 1);", member(f, f->next[t]), store_name(f, t));
-            buf_line(out, "s.%s = %s_adjoint[(t + 1) %% 2];", member(f, f->g.tensor_member[cotangent(f, t, T_DNEXT)]), name);
+            buf_line(out, "s.%s = %s_adjoint[(t + 1) %% 2];",
+                     member(f, f->g.tensor_member[cotangent(f, t, T_DNEXT)]), name);
             buf_line(out, "s.%s = %s_adjoint[t %% 2];", member(f, f->prev[t]), name);
         } else if (is_kind(f, t, T_OUTPUT)) {
             int k = call_arg_find(args, t, ROLE_D_OUT);
             buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + (b * T + t) * %s : %s_zeros;",
-                     member(f, f->g.tensor_member[cotangent(f, t, T_DOUT)]), k, k, elements(f, t, C_UNARY), name);
+                     member(f, f->g.tensor_member[cotangent(f, t, T_DOUT)]), k, k, elements(f, t, C_UNARY),
+                     name);
         }
     }
     buf_line(out, "step_backward(&s);");
@@ -515,8 +534,8 @@ static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
         if (!is_kind(f, t, T_INPUT))
             continue;
         buf_line(out, "if (s.%s)", member(f, f->grad[t]));
-        buf_line(out, "    put(s.%s + (b * T + t) * %s, s.%s, %s, add);", member(f, f->grad[t]), elements(f, t, C_UNARY),
-                 member(f, f->out[t]), elements(f, t, 0));
+        buf_line(out, "    put(s.%s + (b * T + t) * %s, s.%s, %s, add);", member(f, f->grad[t]),
+                 elements(f, t, C_UNARY), member(f, f->out[t]), elements(f, t, 0));
     }
 }
 
@@ -528,8 +547,8 @@ static void print_backward_end(CFile *f, Buf *out, const CallArgs *args)
             continue;
         if (f->grad[t] >= 0) {
             buf_line(out, "if (s.%s)", member(f, f->grad[t]));
-            buf_line(out, "    put(s.%s + b * %s, %s_adjoint[0], %s, add);", member(f, f->grad[t]), elements(f, t, C_UNARY), name,
-                     elements(f, t, 0));
+            buf_line(out, "    put(s.%s + b * %s, %s_adjoint[0], %s, add);", member(f, f->grad[t]),
+                     elements(f, t, C_UNARY), name, elements(f, t, 0));
         }
         TensorId init = cotangent(f, t, T_DINIT);
         if (init >= 0)

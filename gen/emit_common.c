@@ -1,5 +1,6 @@
-/* emit_common.c: the small things that every emitter needs: identifiers that C accepts, numbers and sizes as C text, the
- * spec's own words for comments, line breaks, and the one order of arguments. In: parts of a module. Out: text. */
+/* emit_common.c: the small things that every emitter needs: identifiers that C accepts, numbers and sizes as
+ * C text, the spec's own words for comments, line breaks, and the one order of arguments. In: parts of a
+ * module. Out: text. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,18 +11,26 @@
 /* ---- names */
 
 static const char *const reserved[] = {
-    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float",
-    "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static",
-    "struct", "switch", "typedef", "union", "unsigned", "void", "volatile", "while", "_Bool", "bool", "true", "false",
-    "asm", "typeof", "class", "namespace", "new", "delete", "template", "this", "operator", "private", "public",
-    "protected", "friend", "virtual", "using", "try", "catch", "throw", "export", "mutable", "explicit", "typename",
-    "and", "or", "not", "xor", "bitand", "bitor", "compl", "nullptr", "constexpr", "decltype", "noexcept", "alignas",
-    "alignof", "static_assert", "thread_local", "complex", "imaginary", "linux", "unix", "NULL", "INFINITY", "NAN", "I",
-    "exp", "log", "log1p", "expm1", "sqrt", "fabs", "sin", "cos", "atan2", "tanh", "erf", "erfc", "pow", "abs",
-    "memcpy", "memset", "malloc", "calloc", "free", "int32_t", "int64_t", "size_t", "real", "step", "main", "errno",
-    "max_of", "min_of", "sign", "sigmoid", "logsigmoid", "silu", "relu", "gelu", "gelu_tanh", "softplus", "softsign",
-    "elu", "clamp", "square", "floor_div", "floor_mod", "t", "T", "Step", "Heap", "Store", "take", "times", "stdin",
-    "stdout", "stderr", "signbit", "isnan", "isinf", "assert", NULL
+    "auto",      "break",      "case",     "char",          "const",        "continue",  "default",
+    "do",        "double",     "else",     "enum",          "extern",       "float",     "for",
+    "goto",      "if",         "inline",   "int",           "long",         "register",  "restrict",
+    "return",    "short",      "signed",   "sizeof",        "static",       "struct",    "switch",
+    "typedef",   "union",      "unsigned", "void",          "volatile",     "while",     "_Bool",
+    "bool",      "true",       "false",    "asm",           "typeof",       "class",     "namespace",
+    "new",       "delete",     "template", "this",          "operator",     "private",   "public",
+    "protected", "friend",     "virtual",  "using",         "try",          "catch",     "throw",
+    "export",    "mutable",    "explicit", "typename",      "and",          "or",        "not",
+    "xor",       "bitand",     "bitor",    "compl",         "nullptr",      "constexpr", "decltype",
+    "noexcept",  "alignas",    "alignof",  "static_assert", "thread_local", "complex",   "imaginary",
+    "linux",     "unix",       "NULL",     "INFINITY",      "NAN",          "I",         "exp",
+    "log",       "log1p",      "expm1",    "sqrt",          "fabs",         "sin",       "cos",
+    "atan2",     "tanh",       "erf",      "erfc",          "pow",          "abs",       "memcpy",
+    "memset",    "malloc",     "calloc",   "free",          "int32_t",      "int64_t",   "size_t",
+    "real",      "step",       "main",     "errno",         "max_of",       "min_of",    "sign",
+    "sigmoid",   "logsigmoid", "silu",     "relu",          "gelu",         "gelu_tanh", "softplus",
+    "softsign",  "elu",        "clamp",    "square",        "floor_div",    "floor_mod", "t",
+    "T",         "Step",       "Heap",     "Store",         "take",         "times",     "stdin",
+    "stdout",    "stderr",     "signbit",  "isnan",         "isinf",        "assert",    NULL
 };
 
 void names_init(Names *n, Compiler *c)

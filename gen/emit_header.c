@@ -1,6 +1,6 @@
-/* emit_header.c: the C interface of a generated cell. In: a module. Out: NAME.h: the sizes, the arguments of forward,
- * backward and step as structs whose members carry the tensors' names, and the prototypes. Guaranteed: members stand in the
- * order of declaration; a member that may be NULL says what that means. */
+/* emit_header.c: the C interface of a generated cell. In: a module. Out: NAME.h: the sizes, the arguments of
+ * forward, backward and step as structs whose members carry the tensors' names, and the prototypes.
+ * Guaranteed: members stand in the order of declaration; a member that may be NULL says what that means. */
 #include <ctype.h>
 #include <string.h>
 
@@ -24,13 +24,15 @@ static ApiMembers api_members(const Module *m, CallArgs args, const char *const 
     for (int i = 0; i < args.len; i++) {
         ArgRole role = args.data[i].role;
         bool d = role == ROLE_D_VALUE || role == ROLE_D_OUT || role == ROLE_D_FINAL;
-        members.name[i] = names_fresh(&names, intern_f(m->c, "%s%s%s", d ? "d_" : "", m->tensors.data[args.data[i].tensor].name,
-                                                       role_suffix(role)));
+        members.name[i] =
+            names_fresh(&names, intern_f(m->c, "%s%s%s", d ? "d_" : "",
+                                         m->tensors.data[args.data[i].tensor].name, role_suffix(role)));
     }
     return members;
 }
 
-static const char *const fixed_members[] = { "workspace", "workspace_bytes", "reserve", "reserve_bytes", "flags", NULL };
+static const char *const fixed_members[] = { "workspace",     "workspace_bytes", "reserve",
+                                             "reserve_bytes", "flags",           NULL };
 
 ApiMembers api_forward(const Module *m)
 {
@@ -73,8 +75,9 @@ static const char *element_type(Dtype t)
 
 const char *api_dtype(Dtype t)
 {
-    static const char *const names[] = { [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F64] = "f64",
-                                         [DT_I32] = "i32" };
+    static const char *const names[] = {
+        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F64] = "f64", [DT_I32] = "i32"
+    };
     return names[t];
 }
 
@@ -107,7 +110,8 @@ static const char *meaning(const Module *m, CallArg a)
     case ROLE_D_OUT: return "gradient into the output; NULL: zero";
     case ROLE_D_FINAL: return "gradient into the final state; NULL: zero";
     case ROLE_D_VALUE:
-        return wants_gradient(m, a.tensor) ? "gradient; NULL: not wanted, and not computed" : "has no gradient; ignored";
+        return wants_gradient(m, a.tensor) ? "gradient; NULL: not wanted, and not computed"
+                                           : "has no gradient; ignored";
     default: break;
     }
     switch (x->kind) {
@@ -123,11 +127,11 @@ static void print_members(const Module *m, Buf *out, const ApiMembers *members)
     for (int i = 0; i < members->args.len; i++) {
         CallArg a = members->args.data[i];
         const Tensor *x = &m->tensors.data[a.tensor];
-        const char *decl = intern_f(m->c, "%s%s *%s;", api_written(m, a) ? "" : "const ", element_type(x->dtype),
-                                    members->name[i]);
+        const char *decl = intern_f(m->c, "%s%s *%s;", api_written(m, a) ? "" : "const ",
+                                    element_type(x->dtype), members->name[i]);
         bool half = x->dtype == DT_BF16 || x->dtype == DT_F16;
-        buf_f(out, "    %-30s /* %s%s %s */\n", decl, api_shape(m, a.tensor), half ? intern_f(m->c, " %s,", api_dtype(x->dtype)) : "",
-              meaning(m, a));
+        buf_f(out, "    %-30s /* %s%s %s */\n", decl, api_shape(m, a.tensor),
+              half ? intern_f(m->c, " %s,", api_dtype(x->dtype)) : "", meaning(m, a));
     }
 }
 
@@ -151,7 +155,8 @@ static void print_sizes(const Module *m, Buf *out)
     buf_f(out, "    int64_t B; /* sequences */\n    int64_t T; /* steps; a step call takes it as 1 */\n");
     for (int i = 0; i < m->dims.len; i++)
         buf_f(out, "    int64_t %s; /* dim %s of the spec */\n", names[2 + i], m->dims.data[i]);
-    buf_f(out, "    int64_t t0; /* number of the first step, 0 for a new sequence */\n} %s_sizes;\n\n", m->name);
+    buf_f(out, "    int64_t t0; /* number of the first step, 0 for a new sequence */\n} %s_sizes;\n\n",
+          m->name);
 }
 
 static const char *const workspace_text =
@@ -161,11 +166,15 @@ static const char *const workspace_text =
 static void print_forward_args(const Module *m, Buf *out)
 {
     ApiMembers fwd = api_forward(m);
-    buf_f(out, "/* Tensors are row-major, in the memory of the context's backend. Initial and final state may be the same. */\n");
+    buf_f(out, "/* Tensors are row-major, in the memory of the context's backend. Initial and final state "
+               "may be the same. */\n");
     buf_f(out, "typedef struct %s_forward_args {\n", m->name);
     print_members(m, out, &fwd);
-    buf_f(out, "%s    void *reserve; /* what backward needs is saved here; NULL: inference */\n    size_t reserve_bytes;\n"
-               "    int flags; /* 0 */\n} %s_forward_args;\n\n", workspace_text, m->name);
+    buf_f(out,
+          "%s    void *reserve; /* what backward needs is saved here; NULL: inference */\n    size_t "
+          "reserve_bytes;\n"
+          "    int flags; /* 0 */\n} %s_forward_args;\n\n",
+          workspace_text, m->name);
     buf_f(out, "typedef struct %s_step_args {\n", m->name);
     print_members(m, out, &fwd);
     buf_f(out, "%s} %s_step_args;\n\n", workspace_text, m->name);
@@ -176,8 +185,10 @@ static void print_backward_args(const Module *m, Buf *out)
     ApiMembers bwd = api_backward(m);
     buf_f(out, "typedef struct %s_backward_args {\n", m->name);
     print_members(m, out, &bwd);
-    buf_f(out, "%s    void *reserve; /* as forward left it */\n    size_t reserve_bytes;\n"
-               "    int flags; /* CELL_ACCUMULATE: gradients are added to what their buffers hold */\n} %s_backward_args;\n\n",
+    buf_f(out,
+          "%s    void *reserve; /* as forward left it */\n    size_t reserve_bytes;\n"
+          "    int flags; /* CELL_ACCUMULATE: gradients are added to what their buffers hold */\n} "
+          "%s_backward_args;\n\n",
           workspace_text, m->name);
 }
 
@@ -188,21 +199,35 @@ static void print_intro(const Module *m, Buf *out)
         buf_f(out, " %s = %s.", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(out, " %s = %s.", m->options.data[i].name, m->options.data[i].value);
-    buf_f(out, "\n * Tensors are stored as %s, states as %s. Link with the library and, if it does not hold it, libcell. */\n",
+    buf_f(out,
+          "\n * Tensors are stored as %s, states as %s. Link with the library and, if it does not hold it, "
+          "libcell. */\n",
           api_dtype(m->c->dtype), m->c->dtype == DT_F64 ? "f64" : "f32");
 }
 
 static void print_prototypes(const Module *m, Buf *out)
 {
     const char *n = m->name;
-    buf_f(out, "/* Bytes of workspace of any call, and of what forward saves for backward; SIZE_MAX for wrong sizes. */\n"
-               "size_t %s_workspace_bytes(const %s_sizes *sizes);\nsize_t %s_reserve_bytes(const %s_sizes *sizes);\n\n", n, n, n, n);
-    buf_f(out, "/* Asynchronous on the context's stream where the backend is. Everything is checked before anything is\n"
-               " * written; cell_last_error tells what was wrong. A step is one step of every sequence. */\n");
-    buf_f(out, "cell_status %s_forward(cell_context *ctx, const %s_sizes *sizes, const %s_forward_args *args);\n", n, n, n);
+    buf_f(out,
+          "/* Bytes of workspace of any call, and of what forward saves for backward; SIZE_MAX for wrong "
+          "sizes. */\n"
+          "size_t %s_workspace_bytes(const %s_sizes *sizes);\nsize_t %s_reserve_bytes(const %s_sizes "
+          "*sizes);\n\n",
+          n, n, n, n);
+    buf_f(out,
+          "/* Asynchronous on the context's stream where the backend is. Everything is checked before "
+          "anything is\n"
+          " * written; cell_last_error tells what was wrong. A step is one step of every sequence. */\n");
+    buf_f(out,
+          "cell_status %s_forward(cell_context *ctx, const %s_sizes *sizes, const %s_forward_args *args);\n",
+          n, n, n);
     if (m->has_grad)
-        buf_f(out, "cell_status %s_backward(cell_context *ctx, const %s_sizes *sizes, const %s_backward_args *args);\n", n, n, n);
-    buf_f(out, "cell_status %s_step(cell_context *ctx, const %s_sizes *sizes, const %s_step_args *args);\n\n", n, n, n);
+        buf_f(out,
+              "cell_status %s_backward(cell_context *ctx, const %s_sizes *sizes, const %s_backward_args "
+              "*args);\n",
+              n, n, n);
+    buf_f(out, "cell_status %s_step(cell_context *ctx, const %s_sizes *sizes, const %s_step_args *args);\n\n",
+          n, n, n);
     buf_f(out, "/* The tables behind them, for bindings (cell_plan.h). */\nstruct cell_desc;\n"
                "const struct cell_desc *%s_instance(void);\n\n", n);
 }
@@ -212,7 +237,9 @@ void emit_header(const Module *m, Buf *out)
     const char *guard = guard_name(m);
     Buf text = { .arena = m->arena };
     print_intro(m, &text);
-    buf_f(&text, "#ifndef %s\n#define %s\n\n#include <stddef.h>\n#include <stdint.h>\n\n#include \"cell.h\"\n\n", guard, guard);
+    buf_f(&text,
+          "#ifndef %s\n#define %s\n\n#include <stddef.h>\n#include <stdint.h>\n\n#include \"cell.h\"\n\n",
+          guard, guard);
     buf_f(&text, "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n");
     print_sizes(m, &text);
     print_forward_args(m, &text);

@@ -1,6 +1,7 @@
-/* emit_host.c: the functions of a cell's C interface. In: a module, and the names of the launch plans if there are any. Out:
- * NAME.c: the tables that describe the cell to the runtime (sizes, tensors, arguments, checks), and entry points that fill an
- * array of pointers and call the runtime. Guaranteed: nothing is decided at the call; the tables are constant. */
+/* emit_host.c: the functions of a cell's C interface. In: a module, and the names of the launch plans if
+ * there are any. Out: NAME.c: the tables that describe the cell to the runtime (sizes, tensors, arguments,
+ * checks), and entry points that fill an array of pointers and call the runtime. Guaranteed: nothing is
+ * decided at the call; the tables are constant. */
 #include <string.h>
 
 #include "emit_api.h"
@@ -55,8 +56,8 @@ static int expr(Host *h, const Poly *p)
     postfix(h->m, &b, p);
     Buf comment = { .arena = h->m->arena };
     poly_print(h->m, p, &comment);
-    buf_f(h->out, "static const int64_t X%d[] = { %.*sCELL_X_END }; /* %.*s */\n", h->exprs.len - 1, (int)b.len, b.data,
-          (int)comment.len, comment.data);
+    buf_f(h->out, "static const int64_t X%d[] = { %.*sCELL_X_END }; /* %.*s */\n", h->exprs.len - 1,
+          (int)b.len, b.data, (int)comment.len, comment.data);
     return h->exprs.len - 1;
 }
 
@@ -67,7 +68,11 @@ static const char *string(const Module *m, const char *s)
     Buf b = { .arena = m->arena };
     buf_f(&b, "\"");
     for (; *s; s++)
-        buf_f(&b, *s == '"' || *s == '\\' ? "\\%c" : (unsigned char)*s < 32 ? "\\%03o" : "%c", (unsigned char)*s);
+        buf_f(&b,
+              *s == '"' || *s == '\\'  ? "\\%c"
+              : (unsigned char)*s < 32 ? "\\%03o"
+                                       : "%c",
+              (unsigned char)*s);
     buf_f(&b, "\"");
     return intern_n(m->c, b.data, b.len);
 }
@@ -115,14 +120,19 @@ static int table_number(const Module *m, TensorId t)
 
 static const char *dtype_constant(Dtype t)
 {
-    static const char *const names[] = { [DT_F32] = "CELL_F32", [DT_BF16] = "CELL_BF16", [DT_F16] = "CELL_F16",
-                                         [DT_F64] = "CELL_F64", [DT_I32] = "CELL_I32" };
+    static const char *const names[] = { [DT_F32] = "CELL_F32",
+                                         [DT_BF16] = "CELL_BF16",
+                                         [DT_F16] = "CELL_F16",
+                                         [DT_F64] = "CELL_F64",
+                                         [DT_I32] = "CELL_I32" };
     return names[t];
 }
 
 static void print_tensors(Host *h)
 {
-    static const char *const kinds[] = { [T_INPUT] = "CELL_INPUT", [T_PARAM] = "CELL_PARAM", [T_STATE] = "CELL_STATE",
+    static const char *const kinds[] = { [T_INPUT] = "CELL_INPUT",
+                                         [T_PARAM] = "CELL_PARAM",
+                                         [T_STATE] = "CELL_STATE",
                                          [T_OUTPUT] = "CELL_OUTPUT" };
     const Module *m = h->m;
     Buf rows = { .arena = m->arena };
@@ -138,22 +148,27 @@ static void print_tensors(Host *h)
                 buf_f(h->out, "%sX%d", i ? ", " : "", expr(h, x->axes[i]));
             buf_f(h->out, " };\n");
         }
-        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", x->name, kinds[x->kind], dtype_constant(x->dtype), x->rank,
-              x->rank ? intern_f(m->c, "axes%d", t) : "NULL");
+        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", x->name, kinds[x->kind], dtype_constant(x->dtype),
+              x->rank, x->rank ? intern_f(m->c, "axes%d", t) : "NULL");
     }
-    buf_f(h->out, "\n/* name, kind, type, rank, extents */\nstatic const cell_tensor tensors[] = {\n%.*s};\n\n", (int)rows.len,
-          rows.data);
+    buf_f(h->out,
+          "\n/* name, kind, type, rank, extents */\nstatic const cell_tensor tensors[] = {\n%.*s};\n\n",
+          (int)rows.len, rows.data);
 }
 
 static void print_args(Host *h, const char *name, const CallArgs *args)
 {
-    static const char *const roles[] = { [ROLE_VALUE] = "CELL_ROLE_VALUE", [ROLE_FINAL] = "CELL_ROLE_FINAL",
-        [ROLE_D_VALUE] = "CELL_ROLE_D_VALUE", [ROLE_D_OUT] = "CELL_ROLE_D_OUT", [ROLE_D_FINAL] = "CELL_ROLE_D_FINAL" };
+    static const char *const roles[] = { [ROLE_VALUE] = "CELL_ROLE_VALUE",
+                                         [ROLE_FINAL] = "CELL_ROLE_FINAL",
+                                         [ROLE_D_VALUE] = "CELL_ROLE_D_VALUE",
+                                         [ROLE_D_OUT] = "CELL_ROLE_D_OUT",
+                                         [ROLE_D_FINAL] = "CELL_ROLE_D_FINAL" };
     buf_f(h->out, "static const cell_arg %s[] = {\n", name);
     for (int i = 0; i < args->len; i++) {
         const Tensor *x = &h->m->tensors.data[args->data[i].tensor];
-        buf_f(h->out, "    { %d, %s, %s, %s }, /* %s */\n", table_number(h->m, args->data[i].tensor), roles[args->data[i].role],
-              args->data[i].optional ? "CELL_ARG_OPTIONAL" : "0", dtype_constant(x->dtype), x->name);
+        buf_f(h->out, "    { %d, %s, %s, %s }, /* %s */\n", table_number(h->m, args->data[i].tensor),
+              roles[args->data[i].role], args->data[i].optional ? "CELL_ARG_OPTIONAL" : "0",
+              dtype_constant(x->dtype), x->name);
     }
     buf_f(h->out, "};\n\n");
 }
@@ -167,8 +182,10 @@ static int print_quotient_checks(Host *h, Buf *rows)
         Buf num = { .arena = m->arena }, den = num, name = num;
         postfix(m, &num, q->num);
         postfix(m, &den, q->den);
-        buf_f(h->out, "static const int64_t exact%d[] = { CELL_X_PUSH, 0, %.*s%.*sCELL_X_MOD, CELL_X_SUB, CELL_X_END };\n", i,
-              (int)num.len, num.data, (int)den.len, den.data);
+        buf_f(h->out,
+              "static const int64_t exact%d[] = { CELL_X_PUSH, 0, %.*s%.*sCELL_X_MOD, CELL_X_SUB, CELL_X_END "
+              "};\n",
+              i, (int)num.len, num.data, (int)den.len, den.data);
         poly_print(m, q->num, &name);
         buf_f(&name, " must be a multiple of ");
         poly_print(m, q->den, &name);
@@ -183,7 +200,8 @@ static int print_checks(Host *h)
     Buf rows = { .arena = m->arena };
     int n = print_quotient_checks(h, &rows);
     for (int i = 0; i < m->checks.len; i++)
-        buf_f(&rows, "    { X%d, %s },\n", expr(h, m->checks.data[i].nonneg), string(m, m->checks.data[i].text));
+        buf_f(&rows, "    { X%d, %s },\n", expr(h, m->checks.data[i].nonneg),
+              string(m, m->checks.data[i].text));
     n += m->checks.len;
     if (n)
         buf_f(h->out, "static const cell_check checks[] = {\n%.*s};\n\n", (int)rows.len, rows.data);
@@ -196,17 +214,23 @@ static void print_reference(Host *h)
 {
     const Module *m = h->m;
     const char *n = m->name;
-    buf_f(h->out, "/* The reference (%s_ref.c). */\n"
-                  "size_t %s_ref_reserve_bytes(const int64_t *sizes);\n"
-                  "int %s_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", n, n, n);
+    buf_f(h->out,
+          "/* The reference (%s_ref.c). */\n"
+          "size_t %s_ref_reserve_bytes(const int64_t *sizes);\n"
+          "int %s_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n",
+          n, n, n);
     if (m->has_grad)
-        buf_f(h->out, "int %s_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", n);
+        buf_f(h->out,
+              "int %s_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", n);
     buf_f(h->out, "\nstatic const cell_desc description;\n\n");
     for (int k = 0; k < (m->has_grad ? 2 : 1); k++) {
         const char *entry = k ? "backward" : "forward";
-        buf_f(h->out, "static cell_status ref_%s(const int64_t *sizes, void *const *args, void *reserve, int flags)\n{\n"
-                      "    return cell_reference_run(&description, %d, %s_ref_%s, sizes, args, reserve, flags);\n}\n\n",
-              entry, k, n, entry);
+        buf_f(
+            h->out,
+            "static cell_status ref_%s(const int64_t *sizes, void *const *args, void *reserve, int "
+            "flags)\n{\n"
+            "    return cell_reference_run(&description, %d, %s_ref_%s, sizes, args, reserve, flags);\n}\n\n",
+            entry, k, n, entry);
     }
 }
 
@@ -225,21 +249,30 @@ static void print_description(Host *h, const HostPlan *plan, int checks)
     const Module *m = h->m;
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     Buf *out = h->out;
-    buf_f(out, "static const cell_desc description = {\n    .plan_version = CELL_PLAN_VERSION,\n    .name = \"%s\",\n"
-               "    .key = \"%s\",\n", m->cell ? m->cell : m->name, api_key(m));
+    buf_f(out,
+          "static const cell_desc description = {\n    .plan_version = CELL_PLAN_VERSION,\n    .name = "
+          "\"%s\",\n"
+          "    .key = \"%s\",\n",
+          m->cell ? m->cell : m->name, api_key(m));
     buf_f(out, "    .bindings = bindings,\n    .size_names = size_names,\n    .tensors = tensors,\n"
                "    .forward_args = forward_args,\n    .backward_args = backward_args,\n");
     if (checks)
         buf_f(out, "    .checks = checks,\n");
-    buf_f(out, "    .kernels = %s,\n    .reserve = %s,\n    .forward = %s,\n    .backward = %s,\n    .step = %s,\n",
-          or_null(plan->kernels), or_null(plan->reserve), address(m, plan->forward), address(m, plan->backward),
-          address(m, plan->step));
-    buf_f(out, "    .ref_forward = ref_forward,\n    .ref_backward = %s,\n    .ref_reserve_bytes = %s_ref_reserve_bytes,\n",
+    buf_f(
+        out,
+        "    .kernels = %s,\n    .reserve = %s,\n    .forward = %s,\n    .backward = %s,\n    .step = %s,\n",
+        or_null(plan->kernels), or_null(plan->reserve), address(m, plan->forward), address(m, plan->backward),
+        address(m, plan->step));
+    buf_f(out,
+          "    .ref_forward = ref_forward,\n    .ref_backward = %s,\n    .ref_reserve_bytes = "
+          "%s_ref_reserve_bytes,\n",
           m->has_grad ? "ref_backward" : "NULL", m->name);
-    buf_f(out, "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
-               "    .n_backward_args = %d,\n    .n_checks = %d,\n    .n_kernels = %d,\n    .n_reserve = %d,\n};\n\n",
-          m->bound.len + m->options.len + 1, m->dims.len + 3, table_number(m, m->tensors.len), fwd.len, bwd.len, checks,
-          plan->n_kernels, plan->n_reserve);
+    buf_f(
+        out,
+        "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
+        "    .n_backward_args = %d,\n    .n_checks = %d,\n    .n_kernels = %d,\n    .n_reserve = %d,\n};\n\n",
+        m->bound.len + m->options.len + 1, m->dims.len + 3, table_number(m, m->tensors.len), fwd.len, bwd.len,
+        checks, plan->n_kernels, plan->n_reserve);
 }
 
 static void print_size_array(Host *h, const char *steps)
@@ -255,24 +288,33 @@ static void print_entry(Host *h, const char *entry, const ApiMembers *members, b
 {
     const char *n = h->m->name;
     Buf *out = h->out;
-    buf_f(out, "cell_status %s_%s(cell_context *ctx, const %s_sizes *sizes, const %s_%s_args *args)\n{\n", n, entry, n, n, entry);
-    buf_f(out, "    if (!sizes || !args)\n        return cell_run_%s(ctx, &description, NULL, NULL, NULL, 0);\n", entry);
+    buf_f(out, "cell_status %s_%s(cell_context *ctx, const %s_sizes *sizes, const %s_%s_args *args)\n{\n", n,
+          entry, n, n, entry);
+    buf_f(out,
+          "    if (!sizes || !args)\n        return cell_run_%s(ctx, &description, NULL, NULL, NULL, 0);\n",
+          entry);
     print_size_array(h, reserve ? "sizes->T" : "1");
     buf_f(out, "    void *const list[] = {\n");
     for (int i = 0; i < members->args.len; i++)
-        buf_f(out, "        %sargs->%s,\n", api_written(h->m, members->args.data[i]) ? "" : "(void *)", members->name[i]);
+        buf_f(out, "        %sargs->%s,\n", api_written(h->m, members->args.data[i]) ? "" : "(void *)",
+              members->name[i]);
     buf_f(out, "    };\n    const cell_memory memory = { args->workspace, args->workspace_bytes, %s };\n",
           reserve ? "args->reserve, args->reserve_bytes" : "NULL, 0");
-    buf_f(out, "    return cell_run_%s(ctx, &description, n, list, &memory, %s);\n}\n\n", entry, reserve ? "args->flags" : "0");
+    buf_f(out, "    return cell_run_%s(ctx, &description, n, list, &memory, %s);\n}\n\n", entry,
+          reserve ? "args->flags" : "0");
 }
 
 static void print_bytes(Host *h, const char *what)
 {
     const char *n = h->m->name;
-    buf_f(h->out, "size_t %s_%s_bytes(const %s_sizes *sizes)\n{\n    size_t bytes;\n    if (!sizes)\n        return SIZE_MAX;\n",
+    buf_f(h->out,
+          "size_t %s_%s_bytes(const %s_sizes *sizes)\n{\n    size_t bytes;\n    if (!sizes)\n        return "
+          "SIZE_MAX;\n",
           n, what, n);
     print_size_array(h, "sizes->T");
-    buf_f(h->out, "    return cell_%s_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;\n}\n\n", what);
+    buf_f(h->out,
+          "    return cell_%s_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;\n}\n\n",
+          what);
 }
 
 static void print_entries(Host *h)
@@ -307,8 +349,8 @@ void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out)
 
 void emit_host_head(const Module *m, Buf *out)
 {
-    buf_f(out, "/* %s: generated by cellc from %s: the functions of %s.h, over the cell runtime. */\n", api_key(m),
-          source_place(m, m->span, false), m->name);
+    buf_f(out, "/* %s: generated by cellc from %s: the functions of %s.h, over the cell runtime. */\n",
+          api_key(m), source_place(m, m->span, false), m->name);
     buf_f(out, "#include \"%s.h\"\n\n#include \"cell_plan.h\"\n#include \"reference.h\"\n\n", m->name);
 }
 

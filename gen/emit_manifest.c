@@ -1,6 +1,6 @@
-/* emit_manifest.c: the manifest. In: a module. Out: JSON that tells a binding all it needs to call the library: tensors with
- * shapes as expressions over the sizes, types, initialisers, the order of arguments, entry points. Guaranteed: valid JSON, the
- * same for the same module, members in a fixed order. */
+/* emit_manifest.c: the manifest. In: a module. Out: JSON that tells a binding all it needs to call the
+ * library: tensors with shapes as expressions over the sizes, types, initialisers, the order of arguments,
+ * entry points. Guaranteed: valid JSON, the same for the same module, members in a fixed order. */
 #include <math.h>
 #include <string.h>
 
@@ -94,16 +94,19 @@ static const char *trailing_comment(const Module *m, Span span)
 
 static void json_tensor(const Module *m, Buf *out, TensorId t)
 {
-    static const char *const kinds[] = { [T_INPUT] = "input", [T_PARAM] = "param", [T_STATE] = "state", [T_OUTPUT] = "output" };
+    static const char *const kinds[] = {
+        [T_INPUT] = "input", [T_PARAM] = "param", [T_STATE] = "state", [T_OUTPUT] = "output"
+    };
     const Tensor *x = &m->tensors.data[t];
-    buf_f(out, "    {\"name\": \"%s\", \"kind\": \"%s\", \"dtype\": \"%s\", \"axes\": [", x->name, kinds[x->kind],
-          api_dtype(x->dtype));
+    buf_f(out, "    {\"name\": \"%s\", \"kind\": \"%s\", \"dtype\": \"%s\", \"axes\": [", x->name,
+          kinds[x->kind], api_dtype(x->dtype));
     for (int i = 0; i < x->rank; i++) {
         buf_f(out, "%s", i ? ", " : "");
         json_poly(m, out, x->axes[i]);
     }
     buf_f(out, "], \"batched\": %s, \"timed\": %s, \"gradient\": %s", x->kind != T_PARAM ? "true" : "false",
-          x->kind == T_INPUT || x->kind == T_OUTPUT ? "true" : "false", wants_gradient(m, t) ? "true" : "false");
+          x->kind == T_INPUT || x->kind == T_OUTPUT ? "true" : "false",
+          wants_gradient(m, t) ? "true" : "false");
     if (x->kind == T_STATE)
         buf_f(out, ", \"initial\": \"%s\"", m->init.data[t] >= 0 ? "spec" : "zero");
     if (x->init)
@@ -132,12 +135,17 @@ static void json_tensors(const Module *m, Buf *out)
 
 static void json_args(const Module *m, Buf *out, const char *key, const ApiMembers *members)
 {
-    static const char *const roles[] = { [ROLE_VALUE] = "value", [ROLE_FINAL] = "final", [ROLE_D_VALUE] = "gradient",
-                                         [ROLE_D_OUT] = "output_gradient", [ROLE_D_FINAL] = "final_gradient" };
+    static const char *const roles[] = { [ROLE_VALUE] = "value",
+                                         [ROLE_FINAL] = "final",
+                                         [ROLE_D_VALUE] = "gradient",
+                                         [ROLE_D_OUT] = "output_gradient",
+                                         [ROLE_D_FINAL] = "final_gradient" };
     buf_f(out, "  \"%s\": [\n", key);
     for (int i = 0; i < members->args.len; i++) {
         CallArg a = members->args.data[i];
-        buf_f(out, "    {\"member\": \"%s\", \"tensor\": \"%s\", \"role\": \"%s\", \"optional\": %s, \"written\": %s}%s\n",
+        buf_f(out,
+              "    {\"member\": \"%s\", \"tensor\": \"%s\", \"role\": \"%s\", \"optional\": %s, \"written\": "
+              "%s}%s\n",
               members->name[i], m->tensors.data[a.tensor].name, roles[a.role], a.optional ? "true" : "false",
               api_written(m, a) ? "true" : "false", i + 1 < members->args.len ? "," : "");
     }
@@ -169,7 +177,8 @@ static void json_checks(const Module *m, Buf *out)
 
 static void json_entries(const Module *m, Buf *out)
 {
-    static const char *const entries[] = { "forward", "backward", "step", "workspace_bytes", "reserve_bytes", "instance" };
+    static const char *const entries[] = { "forward",         "backward",      "step",
+                                           "workspace_bytes", "reserve_bytes", "instance" };
     buf_f(out, "  \"entries\": {");
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (i != 1 || m->has_grad)
@@ -180,8 +189,11 @@ static void json_entries(const Module *m, Buf *out)
 void emit_manifest(const Module *m, Buf *out)
 {
     ApiMembers fwd = api_forward(m), bwd = api_backward(m);
-    buf_f(out, "{\n  \"manifest\": %d,\n  \"name\": \"%s\",\n  \"key\": \"%s\",\n  \"dtype\": \"%s\",\n  \"compute\": \"%s\",\n",
-          MANIFEST_VERSION, m->cell ? m->cell : m->name, api_key(m), api_dtype(m->c->dtype), m->c->dtype == DT_F64 ? "f64" : "f32");
+    buf_f(out,
+          "{\n  \"manifest\": %d,\n  \"name\": \"%s\",\n  \"key\": \"%s\",\n  \"dtype\": \"%s\",\n  "
+          "\"compute\": \"%s\",\n",
+          MANIFEST_VERSION, m->cell ? m->cell : m->name, api_key(m), api_dtype(m->c->dtype),
+          m->c->dtype == DT_F64 ? "f64" : "f32");
     json_sizes(m, out);
     json_settings(m, out, "bound", m->bound.data, m->bound.len);
     json_settings(m, out, "options", m->options.data, m->options.len);

@@ -1,7 +1,8 @@
-/* emit_nest.c: values of the IR as C expressions, arrays as loop nests. In: a node, and the C variables that its indices are
- * bound to. Out: statements in the current block and an expression. Guaranteed: a select computes only the branch it takes; a
- * reduction stands in the outermost loop that it varies with; a value used twice in one scope is computed once; indices are
- * looked up by id, so equal names and shadowing are harmless. */
+/* emit_nest.c: values of the IR as C expressions, arrays as loop nests. In: a node, and the C variables that
+ * its indices are bound to. Out: statements in the current block and an expression. Guaranteed: a select
+ * computes only the branch it takes; a reduction stands in the outermost loop that it varies with; a value
+ * used twice in one scope is computed once; indices are looked up by id, so equal names and shadowing are
+ * harmless. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,13 +83,15 @@ static Text atom_text(CGen *g, const IxTerm *t)
     bool plain = ix_range(g->m, t->arg, &lo, &hi) && poly_nonneg(lo);
     Text arg = ix_text(g, t->arg), by = size_text(g, t->by);
     if (plain)
-        return text(intern_f(g->c, "%s %s %s", paren(g, arg, C_MUL), t->kind == IA_DIV ? "/" : "%", paren(g, by, C_UNARY)),
+        return text(intern_f(g->c, "%s %s %s", paren(g, arg, C_MUL), t->kind == IA_DIV ? "/" : "%",
+                             paren(g, by, C_UNARY)),
                     C_MUL);
     if (t->kind == IA_DIV)
         g->used_floor_div = true;
     else
         g->used_floor_mod = true;
-    return text(intern_f(g->c, "%s(%s, %s)", t->kind == IA_DIV ? "floor_div" : "floor_mod", arg.s, by.s), C_ATOM);
+    return text(intern_f(g->c, "%s(%s, %s)", t->kind == IA_DIV ? "floor_div" : "floor_mod", arg.s, by.s),
+                C_ATOM);
 }
 
 /* One term; its sign is left to the sum, so the coefficient comes without it. */
@@ -115,7 +118,8 @@ static Text ix_text(CGen *g, const IxExpr *e)
             bool minus = negative(e->terms[i].coef);
             if (minus != (pass == 1))
                 continue;
-            const Poly *coef = minus ? poly_sub(g->m, poly_const(g->m, 0), e->terms[i].coef) : e->terms[i].coef;
+            const Poly *coef =
+                minus ? poly_sub(g->m, poly_const(g->m, 0), e->terms[i].coef) : e->terms[i].coef;
             Text t = term_text(g, &e->terms[i], coef);
             if (!sum.s)
                 sum = minus ? text(intern_f(g->c, "-%s", paren(g, t, C_UNARY)), C_UNARY) : t;
@@ -169,7 +173,8 @@ static Text read_slot(CGen *g, NodeId array, const Text *at)
         bug(g->c, "emit_c", "%s has no place", a->name ? a->name : "an array");
     for (int i = 0; i < a->naxes; i++)
         extents[i] = g->m->indices.data[a->axes[i]].extent;
-    return text(intern_f(g->c, "%s[%s]", cgen_use(g, s->member), offset_text(g, at, extents, a->naxes).s), C_ATOM);
+    return text(intern_f(g->c, "%s[%s]", cgen_use(g, s->member), offset_text(g, at, extents, a->naxes).s),
+                C_ATOM);
 }
 
 static Text read_at_axes(CGen *g, NodeId array)
@@ -307,7 +312,8 @@ static bool collapsed(const CGen *g, const Node *n, NodeId id)
     return n->kind == N_REDUCE && cgen_bounds(g, id, bound) == 0;
 }
 
-/* Does the walk of a scope go into the node's arguments? Not where the value is read, and a loop is a scope of its own. */
+/* Does the walk of a scope go into the node's arguments? Not where the value is read, and a loop is a scope
+ * of its own. */
 static bool opens(const CGen *g, NodeId id)
 {
     const Node *n = cgen_node(g, id);
@@ -448,8 +454,10 @@ static void print_shared(CGen *g, const Scope *s, int region)
     for (int i = s->nodes.len - 1; i >= 0; i--) {
         const ScopeNode *u = &s->nodes.data[i];
         const Node *n = cgen_node(g, u->id);
-        if (u->region != region || u->uses < 2 || n->kind != N_MAP || n->op == OP_STOP || cgen_array_of(g, u->id) >= 0 ||
-            plain_condition(g, u->id) || (n->op == OP_SELECT && decided(g, n) >= 0) || recall(g, u->id) || !(u->direct || harmless(g, u->id, 12)))
+        if (u->region != region || u->uses < 2 || n->kind != N_MAP || n->op == OP_STOP ||
+            cgen_array_of(g, u->id) >= 0 || plain_condition(g, u->id) ||
+            (n->op == OP_SELECT && decided(g, n) >= 0) || recall(g, u->id) ||
+            !(u->direct || harmless(g, u->id, 12)))
             continue;
         Text t = value(g, s, u->id);
         const char *name = fresh_local(g, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");
@@ -486,7 +494,8 @@ static bool c_integer(const CGen *g, NodeId id)
         return false;
     if (n->op == OP_SELECT)
         return c_integer(g, n->args[1]) && c_integer(g, n->args[2]);
-    return (n->op <= OP_DIV || n->op == OP_STOP) && c_integer(g, n->args[0]) && (n->nargs < 2 || c_integer(g, n->args[1]));
+    return (n->op <= OP_DIV || n->op == OP_STOP) && c_integer(g, n->args[0]) &&
+           (n->nargs < 2 || c_integer(g, n->args[1]));
 }
 
 static Text forced_real(CGen *g, const Scope *s, NodeId id)
@@ -500,7 +509,8 @@ static Text forced_real(CGen *g, const Scope *s, NodeId id)
 static bool whole(const CGen *g, NodeId id)
 {
     const Node *n = cgen_node(g, id);
-    return n->kind == N_SIZE || n->kind == N_INDEX || (n->kind == N_CONST && n->value == floor(n->value) && fabs(n->value) < 1e6);
+    return n->kind == N_SIZE || n->kind == N_INDEX ||
+           (n->kind == N_CONST && n->value == floor(n->value) && fabs(n->value) < 1e6);
 }
 
 static int infix_prec(Op op)
@@ -518,8 +528,10 @@ static int infix_prec(Op op)
 
 static const char *infix_sign(Op op)
 {
-    static const char *const sign[OP_COUNT] = { [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",
-        [OP_LT] = "<", [OP_LE] = "<=", [OP_EQ] = "==", [OP_NE] = "!=", [OP_AND] = "&&", [OP_OR] = "||" };
+    static const char *const sign[OP_COUNT] = {
+        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/",  [OP_LT] = "<",
+        [OP_LE] = "<=", [OP_EQ] = "==", [OP_NE] = "!=", [OP_AND] = "&&", [OP_OR] = "||"
+    };
     return sign[op];
 }
 
@@ -529,7 +541,9 @@ static Text infix(CGen *g, const Scope *s, const Node *n)
     bool compares = prec == C_REL || prec == C_EQ, logic = n->op == OP_AND || n->op == OP_OR;
     bool raw = logic || (compares && whole(g, n->args[0]) && whole(g, n->args[1]));
     bool force = !raw && c_integer(g, n->args[0]) && c_integer(g, n->args[1]);
-    Text a = raw ? value(g, s, n->args[0]) : force ? forced_real(g, s, n->args[0]) : real_value(g, s, n->args[0]);
+    Text a = raw     ? value(g, s, n->args[0])
+             : force ? forced_real(g, s, n->args[0])
+                     : real_value(g, s, n->args[0]);
     Text b = raw ? value(g, s, n->args[1]) : real_value(g, s, n->args[1]);
     /* && inside || and comparisons of comparisons get parentheses, as compilers ask for */
     int left = compares ? C_ADD : n->op == OP_OR ? C_EQ : prec;
@@ -597,14 +611,16 @@ static Text select_text(CGen *g, const Scope *s, NodeId id)
     Block b[2];
     Text t[2];
     int locals = g->locals.len;
-    const char *name = fresh_local(g, "chosen");    /* before the branches: a nested choice must not take it */
+    const char *name = fresh_local(g, "chosen"); /* before the branches: a nested choice must not take it */
     for (int k = 0; k < 2; k++) {
         t[k] = branch(g, s, sel, n, k, &b[k]);
         end_block(g, &b[k]);
     }
     if (b[0].body.len == 0 && b[1].body.len == 0) {
         g->locals.len = locals;
-        return text(intern_f(g->c, "%s ? %s : %s", paren(g, cond, C_OR), paren(g, t[0], C_OR), paren(g, t[1], C_COND)), C_COND);
+        return text(intern_f(g->c, "%s ? %s : %s", paren(g, cond, C_OR), paren(g, t[0], C_OR),
+                             paren(g, t[1], C_COND)),
+                    C_COND);
     }
     buf_line(g->out, "%s %s;", n->type == TY_BOOL ? "bool" : "real", name);
     for (int k = 0; k < 2; k++) {
@@ -674,7 +690,10 @@ int cgen_bounds(const CGen *g, NodeId id, IndexId *out)
     return k;
 }
 
-typedef struct Hoist { IndexId closed[4 * MAX_BOUND]; int n, stamp; } Hoist;   /* closed: indices bound further inside */
+typedef struct Hoist {
+    IndexId closed[4 * MAX_BOUND];
+    int n, stamp;
+} Hoist; /* closed: indices bound further inside */
 
 static bool available(const CGen *g, const Hoist *h, NodeId id)
 {
@@ -689,7 +708,8 @@ static bool available(const CGen *g, const Hoist *h, NodeId id)
     return true;
 }
 
-/* Computes here every reduction of the expression that does not vary with the closed indices; not those under a select. */
+/* Computes here every reduction of the expression that does not vary with the closed indices; not those under
+ * a select. */
 static void hoist(CGen *g, Hoist *h, NodeId id)
 {
     const Node *n = cgen_node(g, id);
@@ -713,7 +733,13 @@ static void hoist(CGen *g, Hoist *h, NodeId id)
     h->n = before;
 }
 
-typedef struct Loops { Block block[MAX_BOUND]; IndexId id[MAX_BOUND]; const char *old[MAX_BOUND]; int old_serial[MAX_BOUND]; int n; } Loops;
+typedef struct Loops {
+    Block block[MAX_BOUND];
+    IndexId id[MAX_BOUND];
+    const char *old[MAX_BOUND];
+    int old_serial[MAX_BOUND];
+    int n;
+} Loops;
 
 /* Opens a loop per index around `body`, with the reductions that each level allows in front of it. */
 static void open_loops(CGen *g, Loops *l, const IndexId *ids, int n, NodeId body)
@@ -777,10 +803,13 @@ static bool guarded_sum(CGen *g, const Scope *s, NodeId body, const char *name)
     return true;
 }
 
-/* Prints the loops of a reduction here; the variable that holds the result, remembered in the current block. */
+/* Prints the loops of a reduction here; the variable that holds the result, remembered in the current block.
+ */
 static const char *reduce_loops(CGen *g, NodeId id)
 {
-    static const char *const names[] = { [R_SUM] = "sum", [R_MAX] = "largest", [R_MIN] = "smallest", [R_PROD] = "product" };
+    static const char *const names[] = {
+        [R_SUM] = "sum", [R_MAX] = "largest", [R_MIN] = "smallest", [R_PROD] = "product"
+    };
     const Node *n = cgen_node(g, id);
     IndexId bound[MAX_BOUND];
     int count = cgen_bounds(g, id, bound);
@@ -816,7 +845,8 @@ void cgen_nest(CGen *g, NodeId id, int target, const char *op, bool declare)
         extents[i] = g->m->indices.data[n->axes[i]].extent;
     }
     if (target >= 0)
-        buf_line(g->out, "%s[%s] %s %s;", cgen_use(g, target), offset_text(g, at, extents, n->naxes).s, op, t.s);
+        buf_line(g->out, "%s[%s] %s %s;", cgen_use(g, target), offset_text(g, at, extents, n->naxes).s, op,
+                 t.s);
     else
         buf_line(g->out, "%s%s %s %s;", declare ? "const real " : "", g->slot[id].local, op, t.s);
     close_loops(g, l);

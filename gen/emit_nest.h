@@ -1,11 +1,14 @@
-/* emit_nest.h: the C emitter's inner part (emit_nest.c): values as C expressions and arrays as loop nests, shared with
- * emit_c.c, which builds the file around them. */
+/* emit_nest.h: the C emitter's inner part (emit_nest.c): values as C expressions and arrays as loop nests,
+ * shared with emit_c.c, which builds the file around them. */
 #ifndef EMIT_NEST_H
 #define EMIT_NEST_H
 
 #include "emit.h"
 
-typedef struct Text { const char *s; int prec; } Text;            /* C expression and how tightly it binds (C_ levels) */
+typedef struct Text {
+    const char *s;
+    int prec;
+} Text; /* C expression and how tightly it binds (C_ levels) */
 
 /* A member of the generated `Step`: what one step of one sequence reads and writes. */
 typedef struct Member {
@@ -23,7 +26,9 @@ typedef struct Slot {
     const char *local;            /* a scalar's variable in the function, or NULL */
 } Slot;
 
-typedef struct Region { int parent, depth; } Region;              /* a branch of a select within one scope; 0: the scope */
+typedef struct Region {
+    int parent, depth;
+} Region; /* a branch of a select within one scope; 0: the scope */
 typedef struct ScopeNode { NodeId id; int region, uses; bool direct; } ScopeNode;
 typedef struct ScopeSelect { NodeId id; int region[2]; } ScopeSelect;
 
@@ -34,7 +39,11 @@ typedef struct Scope {
     Vec(ScopeSelect) selects;
 } Scope;
 
-typedef struct Assumed { NodeId cond; bool holds; int serial; } Assumed;   /* what an open branch knows, since when */
+typedef struct Assumed {
+    NodeId cond;
+    bool holds;
+    int serial;
+} Assumed; /* what an open branch knows, since when */
 
 typedef struct CGen {
     Module *m;
@@ -50,7 +59,7 @@ typedef struct CGen {
     Slot *slot;                   /* per node, for the function that is being printed */
     bool *kept;                   /* per node: a REDUCE that has an array of its own */
     NodeId *same_as;              /* per node: an array that holds exactly this value, else -1 */
-    NodeId inside;                /* the array whose nest is being printed: its own value is not read from it */
+    NodeId inside; /* the array whose nest is being printed: its own value is not read from it */
     const char **env;             /* per index: its C variable, NULL when not bound */
     int *env_serial;              /* per index: when it was bound */
     const char **memo;            /* per node: C variable that holds it, in the open blocks */
@@ -74,11 +83,12 @@ int cgen_bounds(const CGen *g, NodeId id, IndexId *out);
 /* Is the value of this node read from an array here? */
 NodeId cgen_array_of(const CGen *g, NodeId id);                   /* the array, or -1 */
 
-/* Prints `target OP= value` for all elements of the array node (or kept reduction) id: one loop nest. `op` is "=" or "+=".
- * target: a member, indexed by the axes; -1: the slot's local. */
+/* Prints `target OP= value` for all elements of the array node (or kept reduction) id: one loop nest. `op` is
+ * "=" or "+=". target: a member, indexed by the axes; -1: the slot's local. */
 void cgen_nest(CGen *g, NodeId id, int target, const char *op, bool declare);
 
-/* A block: statements printed between open and close are indented behind `header`, in braces unless they are one line. */
+/* A block: statements printed between open and close are indented behind `header`, in braces unless they are
+ * one line. */
 typedef struct Block { Buf *outer; Buf body; int locals, memos; } Block;
 void cgen_open(CGen *g, Block *b);
 void cgen_close(CGen *g, Block *b, const char *header);

@@ -1,7 +1,7 @@
-/* emit_step.c: the step functions of the reference. In: the roots of a module (forward, initial values, backward, gradients
- * through initial values). Out: per group a C function over `const Step *step`, printed into the file's body, and the members
- * of Step that it needs. Guaranteed: an array is computed before it is read, only if something asks for it, and in backward
- * only if a gradient that the caller wants needs it. */
+/* emit_step.c: the step functions of the reference. In: the roots of a module (forward, initial values,
+ * backward, gradients through initial values). Out: per group a C function over `const Step *step`, printed
+ * into the file's body, and the members of Step that it needs. Guaranteed: an array is computed before it is
+ * read, only if something asks for it, and in backward only if a gradient that the caller wants needs it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@ typedef struct Walk {
     int nloops, stamp;
 } Walk;
 
-/* Are the axes exactly the first so many loops? Else the reduction would be computed again and again: it gets an array. */
+/* Are the axes exactly the first so many loops? Else the reduction would be computed again and again: it gets
+ * an array. */
 static bool fits_loops(const Node *n, const IndexId *loops, int nloops)
 {
     int deepest = -1;
@@ -59,7 +60,8 @@ static void walk_reduce(Walk *w, NodeId id, bool optional)
     w->nloops = before;
 }
 
-/* The array whose value the node's is, when it is read and not computed at this place: itself, kept, or one with that value. */
+/* The array whose value the node's is, when it is read and not computed at this place: itself, kept, or one
+ * with that value. */
 static NodeId walk_array_of(const Walk *w, NodeId id)
 {
     const CFile *f = w->f;
@@ -125,7 +127,8 @@ static bool is_initial_root(const CFile *f, NodeId id)
     return false;
 }
 
-/* Everything below the arrays that are marked. What a step left behind (the state after it) is not computed again. */
+/* Everything below the arrays that are marked. What a step left behind (the state after it) is not computed
+ * again. */
 static void find_computed(CFile *f, Fun *fun)
 {
     for (NodeId id = f->m->nodes.len - 1; id >= 0; id--) {
@@ -223,7 +226,8 @@ static void need_tensor(const CFile *f, Need *n, TensorId t)
             n->bit[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-/* One sweep from users to what they read; true if something changed in a state's adjoint, which the step before reads. */
+/* One sweep from users to what they read; true if something changed in a state's adjoint, which the step
+ * before reads. */
 static bool need_sweep(CFile *f, Fun *fun)
 {
     bool again = false;
@@ -278,9 +282,12 @@ static bool need_everything(const CFile *f, const Need *n)
 
 /* ---- members of Step */
 
-static int add_member(CFile *f, const char *type, const char *wanted, const Poly *elements, const char *comment)
+static int add_member(CFile *f, const char *type, const char *wanted, const Poly *elements,
+                      const char *comment)
 {
-    Member mem = { .type = type, .name = names_fresh(&f->g.names, wanted), .comment = comment, .elements = elements };
+    Member mem = {
+        .type = type, .name = names_fresh(&f->g.names, wanted), .comment = comment, .elements = elements
+    };
     vec_push(f->g.arena, &f->g.members, mem);
     return f->g.members.len - 1;
 }
@@ -311,9 +318,13 @@ static const char *load_type(const Tensor *t)
 /* Names are given in this order, so that the user's own come first and keep their spelling. */
 static void add_tensor_members(CFile *f)
 {
-    static const struct { TensorKind kind; const char *prefix, *what; } groups[] = {
-        { T_INPUT, "", "input" }, { T_PARAM, "", "param" }, { T_STATE, "", "state before the step" },
-        { T_DOUT, "dout_", "gradient into the output" }, { T_DNEXT, "dnext_", "gradient into the state after the step" },
+    static const struct { TensorKind kind; const char *prefix, *what;
+    } groups[] = {
+        { T_INPUT, "", "input" },
+        { T_PARAM, "", "param" },
+        { T_STATE, "", "state before the step" },
+        { T_DOUT, "dout_", "gradient into the output" },
+        { T_DNEXT, "dnext_", "gradient into the state after the step" },
         { T_DINIT, "dinit_", "gradient into the initial state" },
     };
     Module *m = f->m;
@@ -323,8 +334,9 @@ static void add_tensor_members(CFile *f)
             if (x->kind != groups[k].kind)
                 continue;
             const char *base = x->kind >= T_DOUT ? m->tensors.data[x->of].name : x->name;
-            f->g.tensor_member[t] = add_member(f, load_type(x), intern_f(m->c, "%s%s", groups[k].prefix, base), NULL,
-                                               shape_comment(f, t, groups[k].what));
+            f->g.tensor_member[t] =
+                add_member(f, load_type(x), intern_f(m->c, "%s%s", groups[k].prefix, base), NULL,
+                           shape_comment(f, t, groups[k].what));
         }
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
@@ -347,13 +359,15 @@ static void add_gradient_members(CFile *f)
         if (!m->has_grad)
             continue;
         if (x->kind == T_STATE)
-            f->prev[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), NULL, "gradient of the state before the step");
+            f->prev[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), NULL,
+                                    "gradient of the state before the step");
         if (x->kind == T_INPUT && m->dinput.data[t] >= 0)
             f->out[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), step_elements(f, t),
                                    "gradient of the input at the step");
         if (!wants_gradient(m, t))
             continue;
-        f->grad[t] = add_member(f, "real *", intern_f(m->c, "grad_%s", x->name), NULL, "where it goes, NULL: not wanted");
+        f->grad[t] = add_member(f, "real *", intern_f(m->c, "grad_%s", x->name), NULL,
+                                "where it goes, NULL: not wanted");
         vec_push(f->g.arena, &f->sinks, t);
     }
     if (f->sinks.len > MAX_SINKS)
@@ -406,7 +420,8 @@ static const char *kept_name(CFile *f, NodeId id)
     return cgen_node(&f->g, id)->name ? cgen_node(&f->g, id)->name : op;
 }
 
-/* Scalars are variables of the function, arrays get memory of their own; what a root writes is bound already. */
+/* Scalars are variables of the function, arrays get memory of their own; what a root writes is bound already.
+ */
 static void bind_arrays(CFile *f, Fun *fun)
 {
     CGen *g = &f->g;
@@ -427,7 +442,8 @@ static void bind_arrays(CFile *f, Fun *fun)
     }
 }
 
-/* Values that adjoints are made of are read from the arrays that hold them: e.g. a sigmoid's output from its equation. */
+/* Values that adjoints are made of are read from the arrays that hold them: e.g. a sigmoid's output from its
+ * equation. */
 static void find_same(CFile *f, const Fun *fun)
 {
     CGen *g = &f->g;
@@ -459,7 +475,10 @@ static const char *plain_name(CFile *f, NodeId id)
 {
     const Node *n = cgen_node(&f->g, id);
     const Slot *s = &f->g.slot[id];
-    return s->local ? s->local : s->member >= 0 ? f->g.members.data[s->member].name : n->name ? n->name : "value";
+    return s->local         ? s->local
+           : s->member >= 0 ? f->g.members.data[s->member].name
+           : n->name        ? n->name
+                            : "value";
 }
 
 static void print_comment(CFile *f, NodeId id)
@@ -579,7 +598,8 @@ static void print_unpack(CFile *f, const char *type, Buf *out)
         const Member *mem = &f->g.members.data[i];
         if (!mem->used || strcmp(mem->type, type) != 0)
             continue;
-        const char *one = intern_f(f->m->c, "%s%s = step->%s", pointer ? "*const " : "", mem->name, mem->name);
+        const char *one =
+            intern_f(f->m->c, "%s%s = step->%s", pointer ? "*const " : "", mem->name, mem->name);
         bool fresh = len == 0 || len + (int)strlen(one) > 100;
         if (len && fresh)
             buf_f(out, ";\n");

@@ -1,5 +1,5 @@
-/* emit_step.h: the state of the C emitter while it prints one file, shared by emit_step.c (the step functions) and emit_c.c
- * (the file around them). */
+/* emit_step.h: the state of the C emitter while it prints one file, shared by emit_step.c (the step
+ * functions) and emit_c.c (the file around them). */
 #ifndef EMIT_STEP_H
 #define EMIT_STEP_H
 
@@ -28,9 +28,9 @@ typedef struct CFile {
     Module *m;
     Ids sinks;                    /* tensors that have a gradient */
     int *grad;                    /* per tensor: member that says where its gradient goes, -1 */
-    int *next, *prev, *init;      /* per state: members of the state after the step, its adjoint before it, initial value */
+    int *next, *prev, *init;      /* per state: members of the next state, the adjoint, the initial value */
     int *out;                     /* per output, and per input's gradient at the step: its member */
-    bool *kept;                   /* per node, for the function at hand: reductions with an array of their own */
+    bool *kept; /* per node, for the function at hand: reductions with an array of their own */
     bool has_init;
     Buf body;                     /* of the file, before its head is known */
 } CFile;
@@ -39,6 +39,6 @@ typedef struct CFile {
 void step_begin(CFile *f, Module *m);
 /* Prints one step function into f->body and marks the members whose memory it takes. */
 void step_function(CFile *f, FunKind kind);
-const Poly *step_elements(const CFile *f, TensorId t);            /* of one tensor at one step of one sequence */
+const Poly *step_elements(const CFile *f, TensorId t); /* of one tensor at one step of one sequence */
 
 #endif

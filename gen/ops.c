@@ -1,7 +1,8 @@
-/* ops.c: the operator table: one row per operator, and all that is known of it. In: nothing. Out: op_table, op_find, the
- * C helpers behind the spellings (ops_prelude), and the table as text (`cellc ops`). Guaranteed: adjoints are built from
- * the table's own operators, so they can be differentiated again; they are right at the kinks that the doc line names;
- * and a zero cotangent stays zero where a derivative is infinite. Adding an operator is adding a row (and an Op). */
+/* ops.c: the operator table: one row per operator, and all that is known of it. In: nothing. Out: op_table,
+ * op_find, the C helpers behind the spellings (ops_prelude), and the table as text (`cellc ops`). Guaranteed:
+ * adjoints are built from the table's own operators, so they can be differentiated again; they are right at
+ * the kinks that the doc line names; and a zero cotangent stays zero where a derivative is infinite. Adding
+ * an operator is adding a row (and an Op). */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -193,7 +194,8 @@ ADJOINT(d_gelu)
 {
     UNUSED;
     NodeId half = num(m, 0.5);
-    NodeId cdf = mul(m, half, add(m, num(m, 1), fun(m, OP_ERF, mul(m, x[0], num(m, 0.70710678118654752440)))));
+    NodeId cdf =
+        mul(m, half, add(m, num(m, 1), fun(m, OP_ERF, mul(m, x[0], num(m, 0.70710678118654752440)))));
     NodeId bell = fun(m, OP_EXP, neg(m, mul(m, half, mul(m, x[0], x[0]))));
     return mul(m, g, add(m, cdf, mul(m, x[0], mul(m, num(m, 0.39894228040143267794), bell))));
 }
@@ -235,11 +237,13 @@ ADJOINT(d_clamp)
 {
     UNUSED;
     NodeId lo = x[1], hi = x[2], zero = num(m, 0);
-    if (k == 0) return node_select(m, node_map2(m, OP_AND, node_map2(m, OP_LE, lo, x[0]), node_map2(m, OP_LE, x[0], hi)),
-                                   g, zero);
+    if (k == 0)
+        return node_select(
+            m, node_map2(m, OP_AND, node_map2(m, OP_LE, lo, x[0]), node_map2(m, OP_LE, x[0], hi)), g, zero);
     NodeId ordered = node_map2(m, OP_LE, lo, hi);
     if (k == 1) return node_select(m, node_map2(m, OP_AND, node_map2(m, OP_LT, x[0], lo), ordered), g, zero);
-    return node_select(m, node_map2(m, OP_OR, node_map2(m, OP_LT, hi, x[0]), node_map1(m, OP_NOT, ordered)), g, zero);
+    return node_select(m, node_map2(m, OP_OR, node_map2(m, OP_LT, hi, x[0]), node_map1(m, OP_NOT, ordered)),
+                       g, zero);
 }
 
 ADJOINT(d_select)
@@ -279,7 +283,8 @@ EVAL(e_logsigmoid, (x[0] >= 0 ? 0 : x[0]) - log1p(exp(-fabs(x[0]))))
 EVAL(e_silu, x[0] * e_sigmoid(x))
 EVAL(e_relu, x[0] <= 0 ? 0 : x[0])
 EVAL(e_gelu, 0.5 * x[0] * erfc(-0.70710678118654752440 * x[0]))
-EVAL(e_gelu_tanh, x[0] * e_sigmoid((const double[]){1.59576912160573071176 * x[0] * (1 + 0.044715 * x[0] * x[0])}))
+EVAL(e_gelu_tanh,
+     x[0] * e_sigmoid((const double[]){ 1.59576912160573071176 * x[0] * (1 + 0.044715 * x[0] * x[0]) }))
 EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
 EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
 EVAL(e_erf, erf(x[0]))
@@ -304,66 +309,78 @@ EVAL(e_not, x[0] == 0)
 
 /* name, arity, in the language, C double, C float, device, cost, cheap, needs output, value, adjoint, doc */
 const OpRow op_table[OP_COUNT] = {
-    [OP_NEG] = {"neg", 1, false, "(-%s)", "(-%s)", "(-%s)", 1, true, false, e_neg, d_neg, "-a"},
-    [OP_ADD] = {"add", 2, false, INFIX("+"), 1, true, false, e_add, d_add, "a + b"},
-    [OP_SUB] = {"sub", 2, false, INFIX("-"), 1, true, false, e_sub, d_sub, "a - b"},
-    [OP_MUL] = {"mul", 2, false, INFIX("*"), 1, true, false, e_mul, d_mul, "a * b"},
-    [OP_DIV] = {"div", 2, false, INFIX("/"), 9, false, true, e_div, d_div,
-                "a / b; derivatives 1/b, -a/b^2; a zero cotangent stays zero where b = 0"},
-    [OP_POW] = {"pow", 2, true, "pow(%s, %s)", "powf(%s, %s)", "cell_pow(%s, %s)", 40, false, true, e_pow, d_pow,
-                "a^b, also written so; a negative a needs an integer b; d/da = b a^(b-1), d/db = a^b log(a), 0 at a = 0 <= b"},
-    [OP_MAX] = {"max", 2, true, "max_of(%s, %s)", "max_of(%s, %s)", "cell_max(%s, %s)", 1, true, false, e_max, d_max,
-                "the larger one, NaN if one is NaN; where a = b each gets half the gradient"},
-    [OP_MIN] = {"min", 2, true, "min_of(%s, %s)", "min_of(%s, %s)", "cell_min(%s, %s)", 1, true, false, e_min, d_min,
-                "the smaller one, NaN if one is NaN; where a = b each gets half the gradient"},
-    [OP_ATAN2] = {"atan2", 2, true, "atan2(%s, %s)", "atan2f(%s, %s)", "cell_atan2(%s, %s)", 40, false, false, e_atan2,
-                  d_atan2, "angle of the point (b, a); derivatives b/(a^2+b^2), -a/(a^2+b^2), 0 at the origin"},
-    [OP_EXP] = {"exp", 1, true, LIBM("exp"), 8, false, true, e_exp, d_exp,
-                "e^x; its own derivative; a zero cotangent stays zero where it overflows"},
-    [OP_LOG] = {"log", 1, true, LIBM("log"), 10, false, false, e_log, d_log,
-                "natural logarithm; derivative 1/x; a zero cotangent stays zero at 0"},
-    [OP_LOG1P] = {"log1p", 1, true, LIBM("log1p"), 14, false, false, e_log1p, d_log1p, "log(1 + x); derivative 1/(1 + x)"},
-    [OP_EXPM1] = {"expm1", 1, true, LIBM("expm1"), 14, false, false, e_expm1, d_expm1, "e^x - 1; derivative e^x"},
-    [OP_SQRT] = {"sqrt", 1, true, LIBM("sqrt"), 8, false, true, e_sqrt, d_sqrt,
-                 "square root; derivative 1/(2 sqrt(x)), taken as 0 at 0"},
-    [OP_RSQRT] = {"rsqrt", 1, true, "(1 / sqrt(%s))", "(1 / sqrtf(%s))", "cell_rsqrt(%s)", 6, false, true, e_rsqrt, d_rsqrt,
-                  "1/sqrt(x); derivative -x^(-3/2)/2; a zero cotangent stays zero at 0"},
-    [OP_ABS] = {"abs", 1, true, "fabs(%s)", "fabsf(%s)", "cell_fabs(%s)", 1, true, false, e_abs, d_abs,
-                "|x|; derivative sign(x), 0 at 0"},
-    [OP_SIGN] = {"sign", 1, true, HELPER("sign"), 2, true, false, e_sign, d_none, "-1, 0 or 1; no gradient"},
-    [OP_SIN] = {"sin", 1, true, LIBM("sin"), 16, false, false, e_sin, d_sin, "sine; derivative cos(x)"},
-    [OP_COS] = {"cos", 1, true, LIBM("cos"), 16, false, false, e_cos, d_cos, "cosine; derivative -sin(x)"},
-    [OP_TANH] = {"tanh", 1, true, LIBM("tanh"), 16, false, true, e_tanh, d_tanh, "hyperbolic tangent; derivative 1 - y^2"},
-    [OP_SIGMOID] = {"sigmoid", 1, true, HELPER("sigmoid"), 16, false, true, e_sigmoid, d_sigmoid,
-                    "1/(1 + e^-x); derivative y (1 - y)"},
-    [OP_LOGSIGMOID] = {"logsigmoid", 1, true, HELPER("logsigmoid"), 24, false, false, e_logsigmoid, d_logsigmoid,
-                       "log(sigmoid(x)); derivative sigmoid(-x)"},
-    [OP_SILU] = {"silu", 1, true, HELPER("silu"), 17, false, false, e_silu, d_silu,
-                 "x sigmoid(x); derivative s (1 + x (1 - s)) with s = sigmoid(x)"},
-    [OP_RELU] = {"relu", 1, true, HELPER("relu"), 1, true, false, e_relu, d_relu, "max(x, 0); derivative 0 at 0"},
-    [OP_GELU] = {"gelu", 1, true, HELPER("gelu"), 30, false, false, e_gelu, d_gelu,
-                 "x Phi(x) with the normal distribution Phi (erf); derivative Phi(x) + x phi(x)"},
-    [OP_GELU_TANH] = {"gelu_tanh", 1, true, HELPER("gelu_tanh"), 22, false, false, e_gelu_tanh, d_gelu_tanh,
-                      "x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the common approximation of gelu"},
-    [OP_SOFTPLUS] = {"softplus", 1, true, HELPER("softplus"), 24, false, false, e_softplus, d_softplus,
-                     "log(1 + e^x); derivative sigmoid(x)"},
-    [OP_SOFTSIGN] = {"softsign", 1, true, HELPER("softsign"), 10, false, false, e_softsign, d_softsign,
-                     "x/(1 + |x|); derivative 1/(1 + |x|)^2"},
-    [OP_ELU] = {"elu", 1, true, HELPER("elu"), 15, false, false, e_elu, d_elu,
-                "x where x > 0, else e^x - 1; derivative 1, else e^x"},
-    [OP_ERF] = {"erf", 1, true, LIBM("erf"), 24, false, false, e_erf, d_erf, "error function; derivative 2/sqrt(pi) e^(-x^2)"},
-    [OP_CLAMP] = {"clamp", 3, true, "clamp(%s, %s, %s)", "clamp(%s, %s, %s)", "cell_clamp(%s, %s, %s)", 2, true,
-                  false, e_clamp, d_clamp, "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it"},
-    [OP_STOP] = {"stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none, "x; lets no gradient through"},
-    [OP_SELECT] = {"select", 3, false, "(%s ? %s : %s)", "(%s ? %s : %s)", "(%s ? %s : %s)", 1, true, false, e_select, d_select,
-                   "c ? a : b; only the branch taken is computed and gets a gradient"},
-    [OP_LT] = {"lt", 2, false, INFIX("<"), 1, true, false, e_lt, d_none, "a < b"},
-    [OP_LE] = {"le", 2, false, INFIX("<="), 1, true, false, e_le, d_none, "a <= b"},
-    [OP_EQ] = {"eq", 2, false, INFIX("=="), 1, true, false, e_eq, d_none, "a == b"},
-    [OP_NE] = {"ne", 2, false, INFIX("!="), 1, true, false, e_ne, d_none, "a != b"},
-    [OP_AND] = {"and", 2, false, INFIX("&&"), 1, true, false, e_and, d_none, "a && b"},
-    [OP_OR] = {"or", 2, false, INFIX("||"), 1, true, false, e_or, d_none, "a || b"},
-    [OP_NOT] = {"not", 1, false, "(!%s)", "(!%s)", "(!%s)", 1, true, false, e_not, d_none, "!a"},
+    [OP_NEG] = { "neg", 1, false, "(-%s)", "(-%s)", "(-%s)", 1, true, false, e_neg, d_neg, "-a" },
+    [OP_ADD] = { "add", 2, false, INFIX("+"), 1, true, false, e_add, d_add, "a + b" },
+    [OP_SUB] = { "sub", 2, false, INFIX("-"), 1, true, false, e_sub, d_sub, "a - b" },
+    [OP_MUL] = { "mul", 2, false, INFIX("*"), 1, true, false, e_mul, d_mul, "a * b" },
+    [OP_DIV] = { "div", 2, false, INFIX("/"), 9, false, true, e_div, d_div,
+                 "a / b; derivatives 1/b, -a/b^2; a zero cotangent stays zero where b = 0" },
+    [OP_POW] = { "pow", 2, true, "pow(%s, %s)", "powf(%s, %s)", "cell_pow(%s, %s)", 40, false, true, e_pow,
+                 d_pow,
+                 "a^b, also written so; a negative a needs an integer b; d/da = b a^(b-1), d/db = a^b "
+                 "log(a), 0 at a = 0 <= b" },
+    [OP_MAX] = { "max", 2, true, "max_of(%s, %s)", "max_of(%s, %s)", "cell_max(%s, %s)", 1, true, false,
+                 e_max, d_max, "the larger one, NaN if one is NaN; where a = b each gets half the gradient" },
+    [OP_MIN] = { "min", 2, true, "min_of(%s, %s)", "min_of(%s, %s)", "cell_min(%s, %s)", 1, true, false,
+                 e_min, d_min,
+                 "the smaller one, NaN if one is NaN; where a = b each gets half the gradient" },
+    [OP_ATAN2] = { "atan2", 2, true, "atan2(%s, %s)", "atan2f(%s, %s)", "cell_atan2(%s, %s)", 40, false,
+                   false, e_atan2, d_atan2,
+                   "angle of the point (b, a); derivatives b/(a^2+b^2), -a/(a^2+b^2), 0 at the origin" },
+    [OP_EXP] = { "exp", 1, true, LIBM("exp"), 8, false, true, e_exp, d_exp,
+                 "e^x; its own derivative; a zero cotangent stays zero where it overflows" },
+    [OP_LOG] = { "log", 1, true, LIBM("log"), 10, false, false, e_log, d_log,
+                 "natural logarithm; derivative 1/x; a zero cotangent stays zero at 0" },
+    [OP_LOG1P] = { "log1p", 1, true, LIBM("log1p"), 14, false, false, e_log1p, d_log1p,
+                   "log(1 + x); derivative 1/(1 + x)" },
+    [OP_EXPM1] = { "expm1", 1, true, LIBM("expm1"), 14, false, false, e_expm1, d_expm1,
+                   "e^x - 1; derivative e^x" },
+    [OP_SQRT] = { "sqrt", 1, true, LIBM("sqrt"), 8, false, true, e_sqrt, d_sqrt,
+                  "square root; derivative 1/(2 sqrt(x)), taken as 0 at 0" },
+    [OP_RSQRT] = { "rsqrt", 1, true, "(1 / sqrt(%s))", "(1 / sqrtf(%s))", "cell_rsqrt(%s)", 6, false, true,
+                   e_rsqrt, d_rsqrt, "1/sqrt(x); derivative -x^(-3/2)/2; a zero cotangent stays zero at 0" },
+    [OP_ABS] = { "abs", 1, true, "fabs(%s)", "fabsf(%s)", "cell_fabs(%s)", 1, true, false, e_abs, d_abs,
+                 "|x|; derivative sign(x), 0 at 0" },
+    [OP_SIGN] = { "sign", 1, true, HELPER("sign"), 2, true, false, e_sign, d_none,
+                  "-1, 0 or 1; no gradient" },
+    [OP_SIN] = { "sin", 1, true, LIBM("sin"), 16, false, false, e_sin, d_sin, "sine; derivative cos(x)" },
+    [OP_COS] = { "cos", 1, true, LIBM("cos"), 16, false, false, e_cos, d_cos, "cosine; derivative -sin(x)" },
+    [OP_TANH] = { "tanh", 1, true, LIBM("tanh"), 16, false, true, e_tanh, d_tanh,
+                  "hyperbolic tangent; derivative 1 - y^2" },
+    [OP_SIGMOID] = { "sigmoid", 1, true, HELPER("sigmoid"), 16, false, true, e_sigmoid, d_sigmoid,
+                     "1/(1 + e^-x); derivative y (1 - y)" },
+    [OP_LOGSIGMOID] = { "logsigmoid", 1, true, HELPER("logsigmoid"), 24, false, false, e_logsigmoid,
+                        d_logsigmoid, "log(sigmoid(x)); derivative sigmoid(-x)" },
+    [OP_SILU] = { "silu", 1, true, HELPER("silu"), 17, false, false, e_silu, d_silu,
+                  "x sigmoid(x); derivative s (1 + x (1 - s)) with s = sigmoid(x)" },
+    [OP_RELU] = { "relu", 1, true, HELPER("relu"), 1, true, false, e_relu, d_relu,
+                  "max(x, 0); derivative 0 at 0" },
+    [OP_GELU] = { "gelu", 1, true, HELPER("gelu"), 30, false, false, e_gelu, d_gelu,
+                  "x Phi(x) with the normal distribution Phi (erf); derivative Phi(x) + x phi(x)" },
+    [OP_GELU_TANH] = { "gelu_tanh", 1, true, HELPER("gelu_tanh"), 22, false, false, e_gelu_tanh, d_gelu_tanh,
+                       "x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the common approximation of gelu" },
+    [OP_SOFTPLUS] = { "softplus", 1, true, HELPER("softplus"), 24, false, false, e_softplus, d_softplus,
+                      "log(1 + e^x); derivative sigmoid(x)" },
+    [OP_SOFTSIGN] = { "softsign", 1, true, HELPER("softsign"), 10, false, false, e_softsign, d_softsign,
+                      "x/(1 + |x|); derivative 1/(1 + |x|)^2" },
+    [OP_ELU] = { "elu", 1, true, HELPER("elu"), 15, false, false, e_elu, d_elu,
+                 "x where x > 0, else e^x - 1; derivative 1, else e^x" },
+    [OP_ERF] = { "erf", 1, true, LIBM("erf"), 24, false, false, e_erf, d_erf,
+                 "error function; derivative 2/sqrt(pi) e^(-x^2)" },
+    [OP_CLAMP] = { "clamp", 3, true, "clamp(%s, %s, %s)", "clamp(%s, %s, %s)", "cell_clamp(%s, %s, %s)", 2,
+                   true, false, e_clamp, d_clamp,
+                   "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it" },
+    [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,
+                  "x; lets no gradient through" },
+    [OP_SELECT] = { "select", 3, false, "(%s ? %s : %s)", "(%s ? %s : %s)", "(%s ? %s : %s)", 1, true, false,
+                    e_select, d_select, "c ? a : b; only the branch taken is computed and gets a gradient" },
+    [OP_LT] = { "lt", 2, false, INFIX("<"), 1, true, false, e_lt, d_none, "a < b" },
+    [OP_LE] = { "le", 2, false, INFIX("<="), 1, true, false, e_le, d_none, "a <= b" },
+    [OP_EQ] = { "eq", 2, false, INFIX("=="), 1, true, false, e_eq, d_none, "a == b" },
+    [OP_NE] = { "ne", 2, false, INFIX("!="), 1, true, false, e_ne, d_none, "a != b" },
+    [OP_AND] = { "and", 2, false, INFIX("&&"), 1, true, false, e_and, d_none, "a && b" },
+    [OP_OR] = { "or", 2, false, INFIX("||"), 1, true, false, e_or, d_none, "a || b" },
+    [OP_NOT] = { "not", 1, false, "(!%s)", "(!%s)", "(!%s)", 1, true, false, e_not, d_none, "!a" },
 };
 
 int op_find(const char *name)
@@ -375,39 +392,45 @@ int op_find(const char *name)
 
 /* ---- the C helpers */
 
-typedef struct Helper { Op op; Op uses; const char *text; } Helper;   /* uses: another helper it calls, or its own op */
+typedef struct Helper {
+    Op op;
+    Op uses;
+    const char *text;
+} Helper; /* uses: another helper it calls, or its own op */
 
 static const Helper helpers[] = {
-    {OP_MAX, OP_MAX,
-     "/* The larger one; NaN if one of them is. */\n"
-     "static inline real max_of(real a, real b) { return a > b || a != a ? a : b; }\n"},
-    {OP_MIN, OP_MIN,
-     "/* The smaller one; NaN if one of them is. */\n"
-     "static inline real min_of(real a, real b) { return a < b || a != a ? a : b; }\n"},
-    {OP_SIGN, OP_SIGN, "static inline real sign(real x) { return x > 0 ? 1 : x < 0 ? -1 : x; }\n"},
-    {OP_SIGMOID, OP_SIGMOID,
-     "/* 1/(1 + e^-x), written so that e^|x| is never computed: it would overflow. */\n"
-     "static inline real sigmoid(real x)\n{\n    real e = exp(-fabs(x));\n    return (x >= 0 ? 1 : e) / (1 + e);\n}\n"},
-    {OP_LOGSIGMOID, OP_LOGSIGMOID,
-     "static inline real logsigmoid(real x) { return (x >= 0 ? 0 : x) - log1p(exp(-fabs(x))); }\n"},
-    {OP_SILU, OP_SIGMOID, "static inline real silu(real x) { return x * sigmoid(x); }\n"},
-    {OP_RELU, OP_RELU, "static inline real relu(real x) { return x <= 0 ? 0 : x; }\n"},
-    {OP_GELU, OP_GELU,
-     "/* x Phi(x); erfc keeps the tail that 1 + erf would cancel. */\n"
-     "static inline real gelu(real x) { return (real)0.5 * x * erfc((real)-0.70710678118654752440 * x); }\n"},
-    {OP_GELU_TANH, OP_SIGMOID,
-     "/* x/2 (1 + tanh u) as x sigmoid(2u), which does not cancel where x < 0. */\n"
-     "static inline real gelu_tanh(real x)\n{\n"
-     "    return x * sigmoid((real)1.59576912160573071176 * x * (1 + (real)0.044715 * x * x));\n}\n"},
-    {OP_SOFTPLUS, OP_SOFTPLUS,
-     "/* log(1 + e^x) without overflow. */\n"
-     "static inline real softplus(real x) { return (x <= 0 ? 0 : x) + log1p(exp(-fabs(x))); }\n"},
-    {OP_SOFTSIGN, OP_SOFTSIGN, "static inline real softsign(real x) { return x / (1 + fabs(x)); }\n"},
-    {OP_ELU, OP_ELU, "static inline real elu(real x) { return x > 0 ? x : expm1(x); }\n"},
-    {OP_CLAMP, OP_CLAMP,
-     "static inline real clamp(real x, real lo, real hi)\n{\n"
-     "    real raised = x > lo || x != x ? x : lo;\n"
-     "    return raised < hi || raised != raised ? raised : hi;\n}\n"},
+    { OP_MAX, OP_MAX,
+      "/* The larger one; NaN if one of them is. */\n"
+      "static inline real max_of(real a, real b) { return a > b || a != a ? a : b; }\n" },
+    { OP_MIN, OP_MIN,
+      "/* The smaller one; NaN if one of them is. */\n"
+      "static inline real min_of(real a, real b) { return a < b || a != a ? a : b; }\n" },
+    { OP_SIGN, OP_SIGN, "static inline real sign(real x) { return x > 0 ? 1 : x < 0 ? -1 : x; }\n" },
+    { OP_SIGMOID, OP_SIGMOID,
+      "/* 1/(1 + e^-x), written so that e^|x| is never computed: it would overflow. */\n"
+      "static inline real sigmoid(real x)\n{\n    real e = exp(-fabs(x));\n    return (x >= 0 ? 1 : e) / (1 "
+      "+ e);\n}\n" },
+    { OP_LOGSIGMOID, OP_LOGSIGMOID,
+      "static inline real logsigmoid(real x) { return (x >= 0 ? 0 : x) - log1p(exp(-fabs(x))); }\n" },
+    { OP_SILU, OP_SIGMOID, "static inline real silu(real x) { return x * sigmoid(x); }\n" },
+    { OP_RELU, OP_RELU, "static inline real relu(real x) { return x <= 0 ? 0 : x; }\n" },
+    { OP_GELU, OP_GELU,
+      "/* x Phi(x); erfc keeps the tail that 1 + erf would cancel. */\n"
+      "static inline real gelu(real x) { return (real)0.5 * x * erfc((real)-0.70710678118654752440 * x); "
+      "}\n" },
+    { OP_GELU_TANH, OP_SIGMOID,
+      "/* x/2 (1 + tanh u) as x sigmoid(2u), which does not cancel where x < 0. */\n"
+      "static inline real gelu_tanh(real x)\n{\n"
+      "    return x * sigmoid((real)1.59576912160573071176 * x * (1 + (real)0.044715 * x * x));\n}\n" },
+    { OP_SOFTPLUS, OP_SOFTPLUS,
+      "/* log(1 + e^x) without overflow. */\n"
+      "static inline real softplus(real x) { return (x <= 0 ? 0 : x) + log1p(exp(-fabs(x))); }\n" },
+    { OP_SOFTSIGN, OP_SOFTSIGN, "static inline real softsign(real x) { return x / (1 + fabs(x)); }\n" },
+    { OP_ELU, OP_ELU, "static inline real elu(real x) { return x > 0 ? x : expm1(x); }\n" },
+    { OP_CLAMP, OP_CLAMP,
+      "static inline real clamp(real x, real lo, real hi)\n{\n"
+      "    real raised = x > lo || x != x ? x : lo;\n"
+      "    return raised < hi || raised != raised ? raised : hi;\n}\n" },
 };
 
 void ops_prelude(Buf *out, const bool *used)
@@ -437,7 +460,8 @@ static void print_rows(const char *title, bool in_language)
 static const CommandHelp help = {
     .name = "ops",
     .arguments = "",
-    .summary = "print every function that a spec may call: what it means, its derivative, and what happens at kinks",
+    .summary =
+        "print every function that a spec may call: what it means, its derivative, and what happens at kinks",
     .examples = "  cellc ops | grep softplus\n",
 };
 

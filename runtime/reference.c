@@ -1,6 +1,6 @@
-/* Runs a generated reference on arguments in storage types. In: the arguments of a checked call. Out: the same,
- * written. Guaranteed: bf16 and f16 tensors are widened exactly and rounded once, to nearest even; other types
- * are passed as they are. */
+/* Runs a generated reference on arguments in storage types. In: the arguments of a checked call. Out: the
+ * same, written. Guaranteed: bf16 and f16 tensors are widened exactly and rounded once, to nearest even;
+ * other types are passed as they are. */
 #include "reference.h"
 
 #include <stdlib.h>
@@ -32,8 +32,8 @@ static void narrow(uint16_t *to, const float *from, int64_t n, int dtype) {
         to[i] = dtype == CELL_BF16 ? cell_f32_to_bf16(from[i]) : cell_f32_to_f16(from[i]);
 }
 
-static cell_status copy_in(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes, void *from, int flags,
-                           void **to, int64_t *elements) {
+static cell_status copy_in(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes, void *from,
+                           int flags, void **to, int64_t *elements) {
     cell_status status = cell_arg_elements(desc, arg, sizes, elements);
     if (status != CELL_OK)
         return status;
@@ -45,8 +45,8 @@ static cell_status copy_in(const cell_desc *desc, const cell_arg *arg, const int
     return CELL_OK;
 }
 
-cell_status cell_reference_run(const cell_desc *desc, int backward, cell_reference_fn fn, const int64_t *sizes,
-                               void *const *args, void *reserve, int flags) {
+cell_status cell_reference_run(const cell_desc *desc, int backward, cell_reference_fn fn,
+                               const int64_t *sizes, void *const *args, void *reserve, int flags) {
     const cell_arg *list = backward ? desc->backward_args : desc->forward_args;
     int n = backward ? desc->n_backward_args : desc->n_forward_args, halves = 0;
     for (int i = 0; i < n; i++)

@@ -1,6 +1,7 @@
-/* A library that cellc built for bf16, used as a program uses it: what it writes is bit for bit what its plain C reference
- * gives on the widened tensors, rounded once. Then: step by step is forward, adding gradients adds, a gradient that is not
- * wanted is left alone, states may be updated in place, empty calls write nothing but states, wrong calls say what is wrong. */
+/* A library that cellc built for bf16, used as a program uses it: what it writes is bit for bit what its
+ * plain C reference gives on the widened tensors, rounded once. Then: step by step is forward, adding
+ * gradients adds, a gradient that is not wanted is left alone, states may be updated in place, empty calls
+ * write nothing but states, wrong calls say what is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,16 +49,28 @@ static int rounded_equal(const uint16_t *got, const float *want, int n)
     return 1;
 }
 
-typedef struct Model { Array x, wi, wh, bi, bh, dy; float h[B * H], h_final[B * H], y[B * T * H]; void *reserve; size_t bytes; } Model;
+typedef struct Model {
+    Array x, wi, wh, bi, bh, dy;
+    float h[B * H], h_final[B * H], y[B * T * H];
+    void *reserve;
+    size_t bytes;
+} Model;
 
 static const gru_sizes sizes = { .B = B, .T = T, .D = D, .H = H };
 static const int64_t raw_sizes[] = { B, T, D, H, 0 };
 
 static gru_forward_args forward_args(Model *m, uint16_t *y, float *h_final, void *reserve)
 {
-    return (gru_forward_args) { .x = m->x.half, .weight_ih = m->wi.half, .weight_hh = m->wh.half, .bias_ih = m->bi.half,
-                                .bias_hh = m->bh.half, .h = m->h, .y = y, .h_final = h_final, .reserve = reserve,
-                                .reserve_bytes = reserve ? m->bytes : 0 };
+    return (gru_forward_args){ .x = m->x.half,
+                               .weight_ih = m->wi.half,
+                               .weight_hh = m->wh.half,
+                               .bias_ih = m->bi.half,
+                               .bias_hh = m->bh.half,
+                               .h = m->h,
+                               .y = y,
+                               .h_final = h_final,
+                               .reserve = reserve,
+                               .reserve_bytes = reserve ? m->bytes : 0 };
 }
 
 static void test_forward(cell_context *ctx, Model *m)
@@ -67,13 +80,16 @@ static void test_forward(cell_context *ctx, Model *m)
     gru_forward_args a = forward_args(m, y, h, m->reserve), inference = forward_args(m, y, h, NULL);
     void *list[] = { m->x.wide, m->wi.wide, m->wh.wide, m->bi.wide, m->bh.wide, m->h, m->y, m->h_final };
     check(gru_ref_forward(raw_sizes, list, NULL, 0) == 0, "the reference runs");
-    check(gru_forward(ctx, &sizes, &inference) == CELL_OK && rounded_equal(y, m->y, B * T * H), "inference is the reference rounded");
+    check(gru_forward(ctx, &sizes, &inference) == CELL_OK && rounded_equal(y, m->y, B * T * H),
+          "inference is the reference rounded");
     memset(y, 0xff, sizeof y);
-    check(gru_forward(ctx, &sizes, &a) == CELL_OK && rounded_equal(y, m->y, B * T * H), "forward is the reference rounded");
+    check(gru_forward(ctx, &sizes, &a) == CELL_OK && rounded_equal(y, m->y, B * T * H),
+          "forward is the reference rounded");
     check(memcmp(h, m->h_final, sizeof h) == 0, "the final state is the reference's");
     memcpy(h, m->h, sizeof h);
     inference.h = h;
-    check(gru_forward(ctx, &sizes, &inference) == CELL_OK && memcmp(h, m->h_final, sizeof h) == 0, "a state is updated in place");
+    check(gru_forward(ctx, &sizes, &inference) == CELL_OK && memcmp(h, m->h_final, sizeof h) == 0,
+          "a state is updated in place");
 }
 
 static void test_steps(cell_context *ctx, Model *m)
@@ -102,24 +118,47 @@ static void test_backward(cell_context *ctx, Model *m)
     uint16_t y[B * T * H];
     gru_forward_args f = forward_args(m, y, h_final, m->reserve);
     void *fwd[] = { m->x.wide, m->wi.wide, m->wh.wide, m->bi.wide, m->bh.wide, m->h, m->y, m->h_final };
-    void *bwd[] = { m->x.wide, m->wi.wide, m->wh.wide, m->bi.wide, m->bh.wide, m->h, m->dy.wide, NULL, dx, dwi, dwh, dbi, dbh, dh };
-    gru_backward_args a = { .x = m->x.half, .weight_ih = m->wi.half, .weight_hh = m->wh.half, .bias_ih = m->bi.half,
-                            .bias_hh = m->bh.half, .h = m->h, .d_y = m->dy.half, .d_x = gx, .d_weight_ih = gwi,
-                            .d_bias_ih = gbi, .d_h = gh, .reserve = m->reserve, .reserve_bytes = m->bytes };
-    check(gru_ref_forward(raw_sizes, fwd, saved, 0) == 0 && gru_ref_backward(raw_sizes, bwd, saved, 0) == 0, "the reference runs back");
-    check(gru_forward(ctx, &sizes, &f) == CELL_OK && gru_backward(ctx, &sizes, &a) == CELL_OK, "backward runs");
-    check(rounded_equal(gx, dx, B * T * D) && rounded_equal(gwi, dwi, 3 * H * D) && rounded_equal(gbi, dbi, 3 * H) &&
-          memcmp(gh, dh, sizeof gh) == 0, "gradients are the reference's, rounded once");
+    void *bwd[] = { m->x.wide, m->wi.wide, m->wh.wide, m->bi.wide, m->bh.wide, m->h, m->dy.wide,
+                    NULL,      dx,         dwi,        dwh,        dbi,        dbh,  dh };
+    gru_backward_args a = { .x = m->x.half,
+                            .weight_ih = m->wi.half,
+                            .weight_hh = m->wh.half,
+                            .bias_ih = m->bi.half,
+                            .bias_hh = m->bh.half,
+                            .h = m->h,
+                            .d_y = m->dy.half,
+                            .d_x = gx,
+                            .d_weight_ih = gwi,
+                            .d_bias_ih = gbi,
+                            .d_h = gh,
+                            .reserve = m->reserve,
+                            .reserve_bytes = m->bytes };
+    check(gru_ref_forward(raw_sizes, fwd, saved, 0) == 0 && gru_ref_backward(raw_sizes, bwd, saved, 0) == 0,
+          "the reference runs back");
+    check(gru_forward(ctx, &sizes, &f) == CELL_OK && gru_backward(ctx, &sizes, &a) == CELL_OK,
+          "backward runs");
+    check(rounded_equal(gx, dx, B * T * D) && rounded_equal(gwi, dwi, 3 * H * D) &&
+              rounded_equal(gbi, dbi, 3 * H) && memcmp(gh, dh, sizeof gh) == 0,
+          "gradients are the reference's, rounded once");
     float twice[3 * H];
     for (int i = 0; i < 3 * H; i++)
         twice[i] = cell_bf16_to_f32(gbi[i]);
     bwd[8] = bwd[9] = bwd[10] = bwd[12] = bwd[13] = NULL;
     memcpy(dbi, twice, sizeof twice);
     check(gru_ref_backward(raw_sizes, bwd, saved, 1) == 0, "the reference adds");
-    a = (gru_backward_args) { .x = m->x.half, .weight_ih = m->wi.half, .weight_hh = m->wh.half, .bias_ih = m->bi.half,
-                              .bias_hh = m->bh.half, .h = m->h, .d_y = m->dy.half, .d_bias_ih = gbi, .reserve = m->reserve,
-                              .reserve_bytes = m->bytes, .flags = CELL_ACCUMULATE };
-    check(gru_backward(ctx, &sizes, &a) == CELL_OK && rounded_equal(gbi, dbi, 3 * H), "a single gradient is added to");
+    a = (gru_backward_args){ .x = m->x.half,
+                             .weight_ih = m->wi.half,
+                             .weight_hh = m->wh.half,
+                             .bias_ih = m->bi.half,
+                             .bias_hh = m->bh.half,
+                             .h = m->h,
+                             .d_y = m->dy.half,
+                             .d_bias_ih = gbi,
+                             .reserve = m->reserve,
+                             .reserve_bytes = m->bytes,
+                             .flags = CELL_ACCUMULATE };
+    check(gru_backward(ctx, &sizes, &a) == CELL_OK && rounded_equal(gbi, dbi, 3 * H),
+          "a single gradient is added to");
 }
 
 static void test_edges(cell_context *ctx, Model *m)
@@ -130,17 +169,21 @@ static void test_edges(cell_context *ctx, Model *m)
     gru_sizes none = sizes;
     none.T = 0;
     memset(y, 0xff, sizeof y);
-    check(gru_forward(ctx, &none, &a) == CELL_OK && memcmp(h, m->h, sizeof h) == 0 && y[0] == 0xffff, "no steps: the state passes");
+    check(gru_forward(ctx, &none, &a) == CELL_OK && memcmp(h, m->h, sizeof h) == 0 && y[0] == 0xffff,
+          "no steps: the state passes");
     none.B = 0;
     memset(h, 0xff, sizeof h);
-    check(gru_forward(ctx, &none, &a) == CELL_OK && ((unsigned char *)h)[0] == 0xff, "no sequences: nothing is written");
+    check(gru_forward(ctx, &none, &a) == CELL_OK && ((unsigned char *)h)[0] == 0xff,
+          "no sequences: nothing is written");
     check(gru_forward(ctx, NULL, &a) == CELL_NULL_POINTER, "no sizes: an error");
     check(gru_forward(ctx, &sizes, NULL) == CELL_NULL_POINTER, "no arguments: an error");
     none.B = -1;
-    check(gru_forward(ctx, &none, &a) == CELL_BAD_SIZE && strstr(cell_last_error(ctx), "B is -1"), "a negative size: an error");
+    check(gru_forward(ctx, &none, &a) == CELL_BAD_SIZE && strstr(cell_last_error(ctx), "B is -1"),
+          "a negative size: an error");
     check(gru_reserve_bytes(&none) == SIZE_MAX, "a negative size has no reserve");
     a.x = NULL;
-    check(gru_forward(ctx, &sizes, &a) == CELL_NULL_POINTER && strstr(cell_last_error(ctx), "x"), "no input: an error");
+    check(gru_forward(ctx, &sizes, &a) == CELL_NULL_POINTER && strstr(cell_last_error(ctx), "x"),
+          "no input: an error");
 }
 
 int main(void)

@@ -1,7 +1,7 @@
-/* The operator table against values that do not come from it. In: nothing. Out: one line per failure, then the count.
- * Values: every row's constant folder and its C spelling, compiled in double and in float, against the definition in long
- * double. Derivatives: every row's adjoint against fourth-order central differences of that definition. Then what limits and
- * kinks must be, exactly; and that a zero cotangent stays zero. */
+/* The operator table against values that do not come from it. In: nothing. Out: one line per failure, then
+ * the count. Values: every row's constant folder and its C spelling, compiled in double and in float, against
+ * the definition in long double. Derivatives: every row's adjoint against fourth-order central differences of
+ * that definition. Then what limits and kinks must be, exactly; and that a zero cotangent stays zero. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -102,7 +102,8 @@ static bool in_domain(Op op, const Real *x)
     }
 }
 
-static const double points[] = { -30, -7.25, -2.5, -1.125, -0.375, -0.03125, 0.015625, 0.25, 0.75, 1.5, 2, 3, 6.5, 20 };
+static const double points[] = { -30,  -7.25, -2.5, -1.125, -0.375, -0.03125, 0.015625,
+                                 0.25, 0.75,  1.5,  2,      3,      6.5,      20 };
 enum { N_POINTS = sizeof points / sizeof *points };
 
 /* Some triples of points for an operator: all of them for one argument, a spread for more. */
@@ -128,7 +129,9 @@ static double relative(Real got, Real want)
 /* How a rounded argument is magnified: the tail of the normal distribution falls as e^(-x^2/2). */
 static double conditioning(Op op, const Real *x)
 {
-    return op == OP_GELU || op == OP_GELU_TANH ? (double)(1 + x[0] * x[0]) * (op == OP_GELU ? 1 : 1 + fabs((double)x[0])) : 1;
+    return op == OP_GELU || op == OP_GELU_TANH
+               ? (double)(1 + x[0] * x[0]) * (op == OP_GELU ? 1 : 1 + fabs((double)x[0]))
+               : 1;
 }
 
 static void test_eval(void)
@@ -140,7 +143,8 @@ static void test_eval(void)
                 continue;
             double args[3] = { (double)x[0], (double)x[1], (double)x[2] };
             double error = relative(op_table[op].eval(args), define(op, x));
-            check(error < 4e-15 * conditioning(op, x), "%s folds (%g, %g, %g) with error %g", op_table[op].name, args[0], args[1], args[2], error);
+            check(error < 4e-15 * conditioning(op, x), "%s folds (%g, %g, %g) with error %g",
+                  op_table[op].name, args[0], args[1], args[2], error);
         }
 }
 
@@ -158,7 +162,8 @@ static void test_rows(void)
         const OpRow *row = &op_table[op];
         check(op_find(row->name) == op, "%s is not found by its name", row->name);
         check(placeholders(row->c64) == row->arity && placeholders(row->c32) == row->arity &&
-              placeholders(row->cuda) == row->arity, "%s: a spelling does not take %d arguments", row->name, row->arity);
+                  placeholders(row->cuda) == row->arity,
+              "%s: a spelling does not take %d arguments", row->name, row->arity);
         check(row->doc && *row->doc && row->cost >= 0, "%s has no documentation or cost", row->name);
     }
     check(op_find("no such operator") == -1, "op_find finds what is not there");
@@ -182,7 +187,8 @@ static void test_device_names(void)
         size_t n = strcspn(name, "(");
         snprintf(call, sizeof call, " %.*s(", (int)n, name);
         snprintf(defined, sizeof defined, "CELL_DEFINE_MATH1(%.*s,", (int)n - 5, name + 5);
-        check(strstr(text, call) || strstr(text, defined), "%s: the device header has no%s", op_table[op].name, call);
+        check(strstr(text, call) || strstr(text, defined), "%s: the device header has no%s",
+              op_table[op].name, call);
     }
 }
 
@@ -215,8 +221,8 @@ static void *compile(Compiler *c, const char *dir, bool is_float)
     FILE *f = fopen(source, "w");
     if (!f)
         return NULL;
-    fprintf(f, "#include <math.h>\n#include <tgmath.h>\n#undef I\ntypedef %s real;\n%.*s", is_float ? "float" : "double",
-            (int)prelude.len, prelude.data);
+    fprintf(f, "#include <math.h>\n#include <tgmath.h>\n#undef I\ntypedef %s real;\n%.*s",
+            is_float ? "float" : "double", (int)prelude.len, prelude.data);
     for (int op = 0; op < OP_COUNT; op++) {
         fprintf(f, "double op_%s(double x, double y, double z)\n{\n    real a = x, b = y, c = z;\n"
                    "    (void)a, (void)b, (void)c;\n    return ", op_table[op].name);
@@ -224,7 +230,8 @@ static void *compile(Compiler *c, const char *dir, bool is_float)
         fprintf(f, ";\n}\n");
     }
     fclose(f);
-    snprintf(command, sizeof command, "%s -std=c11 -O1 -Wall -Wextra -Werror -Wno-conversion -fPIC -shared -o %s %s -lm",
+    snprintf(command, sizeof command,
+             "%s -std=c11 -O1 -Wall -Wextra -Werror -Wno-conversion -fPIC -shared -o %s %s -lm",
              cc && *cc ? cc : "cc", object, source);
     void *library = system(command) == 0 ? dlopen(object, RTLD_NOW) : NULL;
     unlink(source);
@@ -249,11 +256,14 @@ static void test_spelling(void *library, bool is_float)
     for (int op = 0; op < OP_COUNT; op++)
         for (int k = 0; k < N_DRAWS; k++) {
             Real x[3];
-            if (!draw(op, k, x) || (is_float && fabsl(define(op, x)) > 1e37L) || (is_float && fabsl(define(op, x)) < 1e-37L))
+            if (!draw(op, k, x) || (is_float && fabsl(define(op, x)) > 1e37L) ||
+                (is_float && fabsl(define(op, x)) < 1e-37L))
                 continue;
             double got = spelled(library, op)((double)x[0], (double)x[1], (double)x[2]);
-            check(relative(got, define(op, x)) < tolerance * conditioning(op, x), "%s in %s at (%g, %g, %g): %.17g, wanted %.17Lg", op_table[op].name,
-                  is_float ? "float" : "double", (double)x[0], (double)x[1], (double)x[2], got, define(op, x));
+            check(relative(got, define(op, x)) < tolerance * conditioning(op, x),
+                  "%s in %s at (%g, %g, %g): %.17g, wanted %.17Lg", op_table[op].name,
+                  is_float ? "float" : "double", (double)x[0], (double)x[1], (double)x[2], got,
+                  define(op, x));
         }
 }
 
@@ -262,24 +272,64 @@ static void test_spelling(void *library, bool is_float)
 typedef struct Limit { Op op; double x[2], want; } Limit;
 
 static const Limit limits[] = {
-    { OP_SIGMOID, { 1000, 0 }, 1 }, { OP_SIGMOID, { -1000, 0 }, 0 }, { OP_SIGMOID, { 0, 0 }, 0.5 },
-    { OP_SIGMOID, { INFINITY, 0 }, 1 }, { OP_SIGMOID, { -INFINITY, 0 }, 0 }, { OP_SIGMOID, { NAN, 0 }, NAN },
-    { OP_SOFTPLUS, { 1000, 0 }, 1000 }, { OP_SOFTPLUS, { -1000, 0 }, 0 }, { OP_SOFTPLUS, { INFINITY, 0 }, INFINITY },
-    { OP_SOFTPLUS, { -INFINITY, 0 }, 0 }, { OP_SOFTPLUS, { NAN, 0 }, NAN },
-    { OP_LOGSIGMOID, { -1000, 0 }, -1000 }, { OP_LOGSIGMOID, { 1000, 0 }, 0 }, { OP_LOGSIGMOID, { NAN, 0 }, NAN },
-    { OP_LOGSIGMOID, { -INFINITY, 0 }, -INFINITY }, { OP_LOGSIGMOID, { INFINITY, 0 }, 0 },
-    { OP_TANH, { 1000, 0 }, 1 }, { OP_TANH, { -1000, 0 }, -1 }, { OP_TANH, { -0.0, 0 }, -0.0 }, { OP_TANH, { NAN, 0 }, NAN },
-    { OP_SILU, { 1000, 0 }, 1000 }, { OP_SILU, { -1000, 0 }, -0.0 }, { OP_SILU, { NAN, 0 }, NAN },
-    { OP_GELU, { 1000, 0 }, 1000 }, { OP_GELU, { -1000, 0 }, -0.0 }, { OP_GELU_TANH, { 1000, 0 }, 1000 },
-    { OP_GELU_TANH, { -1000, 0 }, -0.0 }, { OP_RELU, { -0.0, 0 }, 0 }, { OP_RELU, { NAN, 0 }, NAN },
-    { OP_RELU, { INFINITY, 0 }, INFINITY }, { OP_RELU, { -INFINITY, 0 }, 0 }, { OP_ELU, { -1000, 0 }, -1 },
-    { OP_ELU, { 1000, 0 }, 1000 }, { OP_ELU, { NAN, 0 }, NAN }, { OP_SOFTSIGN, { 1000, 0 }, 1000.0 / 1001 },
-    { OP_MAX, { NAN, 1 }, NAN }, { OP_MAX, { 1, NAN }, NAN }, { OP_MIN, { NAN, 1 }, NAN }, { OP_MIN, { 1, NAN }, NAN },
-    { OP_MAX, { -INFINITY, 2 }, 2 }, { OP_MIN, { INFINITY, 2 }, 2 }, { OP_SIGN, { 0, 0 }, 0 }, { OP_SIGN, { -0.0, 0 }, -0.0 },
-    { OP_SIGN, { NAN, 0 }, NAN }, { OP_SIGN, { -INFINITY, 0 }, -1 }, { OP_ABS, { -0.0, 0 }, 0 }, { OP_SQRT, { 0, 0 }, 0 },
-    { OP_RSQRT, { 0, 0 }, INFINITY }, { OP_LOG, { 0, 0 }, -INFINITY }, { OP_LOG1P, { -1, 0 }, -INFINITY },
-    { OP_EXP, { 1000, 0 }, INFINITY }, { OP_EXP, { -1000, 0 }, 0 }, { OP_EXPM1, { -1000, 0 }, -1 }, { OP_POW, { 0, 0 }, 1 },
-    { OP_POW, { -2, 3 }, -8 }, { OP_POW, { 0, 2 }, 0 }, { OP_ATAN2, { 0, 0 }, 0 }, { OP_ERF, { 1000, 0 }, 1 },
+    { OP_SIGMOID, { 1000, 0 }, 1 },
+    { OP_SIGMOID, { -1000, 0 }, 0 },
+    { OP_SIGMOID, { 0, 0 }, 0.5 },
+    { OP_SIGMOID, { INFINITY, 0 }, 1 },
+    { OP_SIGMOID, { -INFINITY, 0 }, 0 },
+    { OP_SIGMOID, { NAN, 0 }, NAN },
+    { OP_SOFTPLUS, { 1000, 0 }, 1000 },
+    { OP_SOFTPLUS, { -1000, 0 }, 0 },
+    { OP_SOFTPLUS, { INFINITY, 0 }, INFINITY },
+    { OP_SOFTPLUS, { -INFINITY, 0 }, 0 },
+    { OP_SOFTPLUS, { NAN, 0 }, NAN },
+    { OP_LOGSIGMOID, { -1000, 0 }, -1000 },
+    { OP_LOGSIGMOID, { 1000, 0 }, 0 },
+    { OP_LOGSIGMOID, { NAN, 0 }, NAN },
+    { OP_LOGSIGMOID, { -INFINITY, 0 }, -INFINITY },
+    { OP_LOGSIGMOID, { INFINITY, 0 }, 0 },
+    { OP_TANH, { 1000, 0 }, 1 },
+    { OP_TANH, { -1000, 0 }, -1 },
+    { OP_TANH, { -0.0, 0 }, -0.0 },
+    { OP_TANH, { NAN, 0 }, NAN },
+    { OP_SILU, { 1000, 0 }, 1000 },
+    { OP_SILU, { -1000, 0 }, -0.0 },
+    { OP_SILU, { NAN, 0 }, NAN },
+    { OP_GELU, { 1000, 0 }, 1000 },
+    { OP_GELU, { -1000, 0 }, -0.0 },
+    { OP_GELU_TANH, { 1000, 0 }, 1000 },
+    { OP_GELU_TANH, { -1000, 0 }, -0.0 },
+    { OP_RELU, { -0.0, 0 }, 0 },
+    { OP_RELU, { NAN, 0 }, NAN },
+    { OP_RELU, { INFINITY, 0 }, INFINITY },
+    { OP_RELU, { -INFINITY, 0 }, 0 },
+    { OP_ELU, { -1000, 0 }, -1 },
+    { OP_ELU, { 1000, 0 }, 1000 },
+    { OP_ELU, { NAN, 0 }, NAN },
+    { OP_SOFTSIGN, { 1000, 0 }, 1000.0 / 1001 },
+    { OP_MAX, { NAN, 1 }, NAN },
+    { OP_MAX, { 1, NAN }, NAN },
+    { OP_MIN, { NAN, 1 }, NAN },
+    { OP_MIN, { 1, NAN }, NAN },
+    { OP_MAX, { -INFINITY, 2 }, 2 },
+    { OP_MIN, { INFINITY, 2 }, 2 },
+    { OP_SIGN, { 0, 0 }, 0 },
+    { OP_SIGN, { -0.0, 0 }, -0.0 },
+    { OP_SIGN, { NAN, 0 }, NAN },
+    { OP_SIGN, { -INFINITY, 0 }, -1 },
+    { OP_ABS, { -0.0, 0 }, 0 },
+    { OP_SQRT, { 0, 0 }, 0 },
+    { OP_RSQRT, { 0, 0 }, INFINITY },
+    { OP_LOG, { 0, 0 }, -INFINITY },
+    { OP_LOG1P, { -1, 0 }, -INFINITY },
+    { OP_EXP, { 1000, 0 }, INFINITY },
+    { OP_EXP, { -1000, 0 }, 0 },
+    { OP_EXPM1, { -1000, 0 }, -1 },
+    { OP_POW, { 0, 0 }, 1 },
+    { OP_POW, { -2, 3 }, -8 },
+    { OP_POW, { 0, 2 }, 0 },
+    { OP_ATAN2, { 0, 0 }, 0 },
+    { OP_ERF, { 1000, 0 }, 1 },
     { OP_DIV, { 1, 0 }, INFINITY },
 };
 
@@ -294,17 +344,24 @@ static void test_limits(void *in_double, void *in_float)
         const Limit *l = &limits[i];
         const double args[3] = { l->x[0], l->x[1], 0 };
         double folded = op_table[l->op].eval(args), want = l->want;
-        double a = spelled(in_double, l->op)(args[0], args[1], 0), b = spelled(in_float, l->op)(args[0], args[1], 0);
+        double a = spelled(in_double, l->op)(args[0], args[1], 0),
+               b = spelled(in_float, l->op)(args[0], args[1], 0);
         const char *name = op_table[l->op].name;
-        check(identical(folded, want), "%s folds (%g, %g) to %g, wanted %g", name, args[0], args[1], folded, want);
+        check(identical(folded, want), "%s folds (%g, %g) to %g, wanted %g", name, args[0], args[1], folded,
+              want);
         check(identical(a, want), "%s in double at (%g, %g): %g, wanted %g", name, args[0], args[1], a, want);
-        check(identical(b, (double)(float)want), "%s in float at (%g, %g): %g, wanted %g", name, args[0], args[1], b, want);
+        check(identical(b, (double)(float)want), "%s in float at (%g, %g): %g, wanted %g", name, args[0],
+              args[1], b, want);
     }
 }
 
 /* ---- derivatives: adjoints are evaluated as IR */
 
-typedef struct Point { Module *m; NodeId x[3], g; double value[4]; } Point;    /* tensors 0..2: arguments, 3: cotangent */
+typedef struct Point {
+    Module *m;
+    NodeId x[3], g;
+    double value[4];
+} Point; /* tensors 0..2: arguments, 3: cotangent */
 
 static double run(const Point *p, NodeId id)
 {
@@ -338,7 +395,8 @@ static Point point_new(Compiler *c)
     return p;
 }
 
-/* The gradient of argument k; NAN and *none when the row has none. A constant exponent is tried with the constant in place. */
+/* The gradient of argument k; NAN and *none when the row has none. A constant exponent is tried with the
+ * constant in place. */
 static double gradient(Point *p, Op op, int k, bool constant, bool *none)
 {
     NodeId x[3] = { p->x[0], p->x[1], p->x[2] };
@@ -376,12 +434,13 @@ static void test_derivative(Point *p, Op op, const Real *x, int k, bool constant
     Real want = 1.75L * difference(op, x, k);
     Real scale = fabsl(want) > 1e-3L ? fabsl(want) : 1e-3L;
     if (none) {
-        check(flat(op) || (op == OP_SELECT && k == 0) || (constant && x[1] == 0), "%s has no gradient of argument %d",
-              op_table[op].name, k);
+        check(flat(op) || (op == OP_SELECT && k == 0) || (constant && x[1] == 0),
+              "%s has no gradient of argument %d", op_table[op].name, k);
         return;
     }
-    check(fabsl(got - want) < 2e-11L * scale, "d %s / d argument %d%s at (%Lg, %Lg, %Lg): %.15g, wanted %.15Lg",
-          op_table[op].name, k, constant ? " (constant exponent)" : "", x[0], x[1], x[2], got, want);
+    check(fabsl(got - want) < 2e-11L * scale,
+          "d %s / d argument %d%s at (%Lg, %Lg, %Lg): %.15g, wanted %.15Lg", op_table[op].name, k,
+          constant ? " (constant exponent)" : "", x[0], x[1], x[2], got, want);
 }
 
 static void test_derivatives(Point *p)
@@ -408,30 +467,66 @@ static void test_derivatives(Point *p)
 typedef struct Kink { Op op; double x[3]; int k; double g; bool constant; double want; } Kink;
 
 static const Kink kinks[] = {
-    { OP_RELU, { 0 }, 0, 3, false, 0 }, { OP_RELU, { -0.0 }, 0, 3, false, 0 }, { OP_ABS, { 0 }, 0, 3, false, 0 },
-    { OP_CLAMP, { 1, 1, 2 }, 0, 3, false, 3 }, { OP_CLAMP, { 2, 1, 2 }, 0, 3, false, 3 },
-    { OP_CLAMP, { 1, 1, 2 }, 1, 3, false, 0 }, { OP_CLAMP, { 2, 1, 2 }, 2, 3, false, 0 },
-    { OP_CLAMP, { 0, 1, 2 }, 1, 3, false, 3 }, { OP_CLAMP, { 5, 1, 2 }, 2, 3, false, 3 },
-    { OP_CLAMP, { 5, 2, 1 }, 2, 3, false, 3 }, { OP_CLAMP, { 5, 2, 1 }, 1, 3, false, 0 },
-    { OP_MAX, { 2, 2 }, 0, 3, false, 1.5 }, { OP_MAX, { 2, 2 }, 1, 3, false, 1.5 }, { OP_MIN, { 2, 2 }, 0, 3, false, 1.5 },
-    { OP_MIN, { 2, 2 }, 1, 3, false, 1.5 }, { OP_MAX, { 3, 2 }, 1, 3, false, 0 }, { OP_MIN, { 3, 2 }, 0, 3, false, 0 },
-    { OP_SQRT, { 0 }, 0, 3, false, 0 }, { OP_ELU, { 0 }, 0, 3, false, 3 }, { OP_ATAN2, { 0, 0 }, 0, 3, false, 0 },
-    { OP_ATAN2, { 0, 0 }, 1, 3, false, 0 }, { OP_POW, { 0, 2 }, 0, 3, true, 0 }, { OP_POW, { 0, 2 }, 0, 3, false, 0 },
-    { OP_POW, { 0, 1 }, 0, 3, true, 3 }, { OP_POW, { -2, 3 }, 0, 1, true, 12 }, { OP_POW, { -2, 3 }, 0, 1, false, 12 },
-    { OP_POW, { 0, 2 }, 1, 3, false, 0 }, { OP_POW, { 0, 0 }, 0, 3, false, 0 }, { OP_POW, { 0, 0 }, 1, 3, false, 0 },
+    { OP_RELU, { 0 }, 0, 3, false, 0 },
+    { OP_RELU, { -0.0 }, 0, 3, false, 0 },
+    { OP_ABS, { 0 }, 0, 3, false, 0 },
+    { OP_CLAMP, { 1, 1, 2 }, 0, 3, false, 3 },
+    { OP_CLAMP, { 2, 1, 2 }, 0, 3, false, 3 },
+    { OP_CLAMP, { 1, 1, 2 }, 1, 3, false, 0 },
+    { OP_CLAMP, { 2, 1, 2 }, 2, 3, false, 0 },
+    { OP_CLAMP, { 0, 1, 2 }, 1, 3, false, 3 },
+    { OP_CLAMP, { 5, 1, 2 }, 2, 3, false, 3 },
+    { OP_CLAMP, { 5, 2, 1 }, 2, 3, false, 3 },
+    { OP_CLAMP, { 5, 2, 1 }, 1, 3, false, 0 },
+    { OP_MAX, { 2, 2 }, 0, 3, false, 1.5 },
+    { OP_MAX, { 2, 2 }, 1, 3, false, 1.5 },
+    { OP_MIN, { 2, 2 }, 0, 3, false, 1.5 },
+    { OP_MIN, { 2, 2 }, 1, 3, false, 1.5 },
+    { OP_MAX, { 3, 2 }, 1, 3, false, 0 },
+    { OP_MIN, { 3, 2 }, 0, 3, false, 0 },
+    { OP_SQRT, { 0 }, 0, 3, false, 0 },
+    { OP_ELU, { 0 }, 0, 3, false, 3 },
+    { OP_ATAN2, { 0, 0 }, 0, 3, false, 0 },
+    { OP_ATAN2, { 0, 0 }, 1, 3, false, 0 },
+    { OP_POW, { 0, 2 }, 0, 3, true, 0 },
+    { OP_POW, { 0, 2 }, 0, 3, false, 0 },
+    { OP_POW, { 0, 1 }, 0, 3, true, 3 },
+    { OP_POW, { -2, 3 }, 0, 1, true, 12 },
+    { OP_POW, { -2, 3 }, 0, 1, false, 12 },
+    { OP_POW, { 0, 2 }, 1, 3, false, 0 },
+    { OP_POW, { 0, 0 }, 0, 3, false, 0 },
+    { OP_POW, { 0, 0 }, 1, 3, false, 0 },
     /* a zero cotangent stays zero */
-    { OP_EXP, { 1000 }, 0, 0, false, 0 }, { OP_EXPM1, { 1000 }, 0, 0, false, 0 }, { OP_LOG, { 0 }, 0, 0, false, 0 },
-    { OP_LOG1P, { -1 }, 0, 0, false, 0 }, { OP_SQRT, { 0 }, 0, 0, false, 0 }, { OP_RSQRT, { 0 }, 0, 0, false, 0 },
-    { OP_DIV, { 1, 0 }, 0, 0, false, 0 }, { OP_DIV, { 1, 0 }, 1, 0, false, 0 }, { OP_DIV, { 0, 0 }, 1, 0, false, 0 },
-    { OP_POW, { 0, 0.5 }, 0, 0, true, 0 }, { OP_POW, { 0, 0.5 }, 0, 0, false, 0 }, { OP_POW, { 0, -1 }, 0, 0, true, 0 },
+    { OP_EXP, { 1000 }, 0, 0, false, 0 },
+    { OP_EXPM1, { 1000 }, 0, 0, false, 0 },
+    { OP_LOG, { 0 }, 0, 0, false, 0 },
+    { OP_LOG1P, { -1 }, 0, 0, false, 0 },
+    { OP_SQRT, { 0 }, 0, 0, false, 0 },
+    { OP_RSQRT, { 0 }, 0, 0, false, 0 },
+    { OP_DIV, { 1, 0 }, 0, 0, false, 0 },
+    { OP_DIV, { 1, 0 }, 1, 0, false, 0 },
+    { OP_DIV, { 0, 0 }, 1, 0, false, 0 },
+    { OP_POW, { 0, 0.5 }, 0, 0, true, 0 },
+    { OP_POW, { 0, 0.5 }, 0, 0, false, 0 },
+    { OP_POW, { 0, -1 }, 0, 0, true, 0 },
     { OP_POW, { 0, -1 }, 1, 0, false, 0 },
     /* saturation: no overflow on the way */
-    { OP_SIGMOID, { 1000 }, 0, 3, false, 0 }, { OP_SIGMOID, { -1000 }, 0, 3, false, 0 }, { OP_TANH, { 1000 }, 0, 3, false, 0 },
-    { OP_TANH, { -1000 }, 0, 3, false, 0 }, { OP_SOFTPLUS, { 1000 }, 0, 3, false, 3 }, { OP_SOFTPLUS, { -1000 }, 0, 3, false, 0 },
-    { OP_LOGSIGMOID, { -1000 }, 0, 3, false, 3 }, { OP_LOGSIGMOID, { 1000 }, 0, 3, false, 0 },
-    { OP_SILU, { 1000 }, 0, 3, false, 3 }, { OP_SILU, { -1000 }, 0, 3, false, 0 }, { OP_GELU, { 1000 }, 0, 3, false, 3 },
-    { OP_GELU, { -1000 }, 0, 3, false, 0 }, { OP_GELU_TANH, { 1000 }, 0, 3, false, 3 },
-    { OP_GELU_TANH, { -1000 }, 0, 3, false, 0 }, { OP_ELU, { 1000 }, 0, 3, false, 3 }, { OP_ELU, { -1000 }, 0, 3, false, 0 },
+    { OP_SIGMOID, { 1000 }, 0, 3, false, 0 },
+    { OP_SIGMOID, { -1000 }, 0, 3, false, 0 },
+    { OP_TANH, { 1000 }, 0, 3, false, 0 },
+    { OP_TANH, { -1000 }, 0, 3, false, 0 },
+    { OP_SOFTPLUS, { 1000 }, 0, 3, false, 3 },
+    { OP_SOFTPLUS, { -1000 }, 0, 3, false, 0 },
+    { OP_LOGSIGMOID, { -1000 }, 0, 3, false, 3 },
+    { OP_LOGSIGMOID, { 1000 }, 0, 3, false, 0 },
+    { OP_SILU, { 1000 }, 0, 3, false, 3 },
+    { OP_SILU, { -1000 }, 0, 3, false, 0 },
+    { OP_GELU, { 1000 }, 0, 3, false, 3 },
+    { OP_GELU, { -1000 }, 0, 3, false, 0 },
+    { OP_GELU_TANH, { 1000 }, 0, 3, false, 3 },
+    { OP_GELU_TANH, { -1000 }, 0, 3, false, 0 },
+    { OP_ELU, { 1000 }, 0, 3, false, 3 },
+    { OP_ELU, { -1000 }, 0, 3, false, 0 },
     { OP_ERF, { 1000 }, 0, 3, false, 0 },
 };
 
@@ -455,7 +550,8 @@ int main(void)
     test_rows();
     test_device_names();
     test_eval();
-    void *in_double = mkdtemp(dir) ? compile(c, dir, false) : NULL, *in_float = in_double ? compile(c, dir, true) : NULL;
+    void *in_double = mkdtemp(dir) ? compile(c, dir, false) : NULL,
+         *in_float = in_double ? compile(c, dir, true) : NULL;
     check(in_double && in_float, "the C spellings do not compile");
     if (in_double && in_float) {
         test_spelling(in_double, false);
