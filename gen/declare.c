@@ -8,8 +8,6 @@
 
 #include "bind.h"
 
-#define MAX_ELEMENTS ((double)((int64_t)1 << 48))
-
 static Setting *find_setting(Setting *settings, int n, const char *name)
 {
     Setting *found = NULL;
@@ -145,9 +143,17 @@ static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
     return false;
 }
 
-void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain)
+/* Does the product of what is known of the extents stay below 2^48 elements? */
+bool fits(const Poly *const *axes, int rank)
 {
     double elements = 1;
+    for (int i = 0; i < rank; i++)
+        elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
+    return elements <= (double)((int64_t)1 << 48);
+}
+
+void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain)
+{
     if (s->axes.len > MAX_AXES_OF_VALUE) {
         FLAT_ERROR(f, chain, s->span, "'%s' has %d axes; at most %d are possible", s->name, s->axes.len,
                    MAX_AXES_OF_VALUE);
@@ -166,9 +172,8 @@ void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const C
             continue;
         }
         d->failed |= !require_positive(f, axes[i], spans[i], chain);
-        elements *= axes[i]->is_const ? (double)axes[i]->value : 1;
     }
-    if (elements > MAX_ELEMENTS) {
+    if (!d->failed && !fits(axes, d->rank)) {
         FLAT_ERROR(f, chain, s->span, "'%s' has more than 2^48 elements", s->name);
         d->failed = true;
     }

@@ -145,6 +145,12 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
     }
     if (!t && s->primed && f->lost)
         return;
+    if (!t && s->primed && scope->owner && (outer = scope_find(scope, s->name)) && outer->next) {
+        FLAT_ERROR(f, chain, s->name_span, "a fn cannot give the next value of '%s'", s->name);
+        FLAT_NOTE(f, outer->span, "'%s' is declared here", s->name);
+        outer->next->failed = true;
+        return;
+    }
     if (!t && s->primed) {
         const char *near = suggest_value(f, scope, s->name);
         FLAT_ERROR(f, chain, s->name_span,
@@ -525,8 +531,8 @@ Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
     expand_body(f, &cell->body, f->scope, NULL, &f->symbols);
     check_settings(f, c->dims.data, c->dims.len, true);
     check_settings(f, c->sets.data, c->sets.len, false);
-    missing_values(f);
     bind_symbols(f, &f->symbols, NULL);
+    missing_values(f);
     warn_unused(f);
     return f;
 }

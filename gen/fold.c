@@ -97,12 +97,12 @@ static bool fold_compare(Flat *f, const Expr *e, const Scope *scope, const CallS
             *out = number((a.name == b.name) == (e->op == O_EQ), true);
         return ok;
     }
-    if (!fold_constant(f, e->a, scope, chain, &a) || !fold_constant(f, e->b, scope, chain, &b))
-        return false;
-    if (a.is_name || b.is_name) {
-        FLAT_ERROR(f, chain, e->span, "an option can only be compared with == or != and one of its choices");
+    if (l || r) {
+        FLAT_ERROR(f, chain, e->span, "option '%s' can only be compared by == or !=", l ? l->name : r->name);
         return false;
     }
+    if (!fold_constant(f, e->a, scope, chain, &a) || !fold_constant(f, e->b, scope, chain, &b))
+        return false;
     double x = a.num, y = b.num;
     bool v = e->op == O_LT   ? x < y
              : e->op == O_LE ? x <= y

@@ -397,6 +397,11 @@ static void infer_symbol(Walk *w, Symbol *s)
         return;
     if (!s->declared)
         shape_from_left_side(w, s);
+    if (!fits(s->axes, s->rank)) {
+        FLAT_ERROR(w->f, s->chain, s->span, "%s has more than 2^48 elements", shown(w->f, s));
+        s->failed = true;
+        return;
+    }
     s->failed = !covers(w->f, s);
 }
 

@@ -385,7 +385,8 @@ static void check_symbol(Walk *w, Symbol *s)
                        shown(w->f, s), eq->value->type == TY_BOOL ? "condition" : "number");
             eq->failed = true;
         }
-        s->type = eq->value->type;
+        if (k == 0)
+            s->type = eq->value->type;
         if (s->declared)
             need_number(w, eq->value, shown(w->f, s));
         s->failed |= eq->failed;
