@@ -158,7 +158,7 @@ static void introduce(const Model *m, const Text *text, const Settings *s)
 int main(int argc, char **argv)
 {
     Settings s = {
-        .sizes = { .D = 64, .N = model_state_side(), .B = 16, .T = 48, .layers = 1 },
+        .sizes = { .D = 128, .N = model_state_side(), .B = 16, .T = 48, .layers = 1 },
         .seconds = 30, .rate = 1e-2, .seed = 1,
         .path = "examples/bytelm/opticks.txt", .prompt = "The Rays of Light ",
     };
