@@ -1,7 +1,8 @@
-/* flat.h: what expand.c, bind.c, resolve.c and lower.c share: the flat cell. Nothing in it is conditional:
- * options are chosen, `repeat` is unrolled, every call of a `fn` has its own copy of the body. Names are
- * bound to Symbols and indices; resolve adds extents, types and index maps; lower turns it into IR. All of it
- * lives in the arena. */
+/* flat.h: the flat cell, which expand.c makes (with names.c, declare.c, fold.c and bind.c), resolve.c
+ * annotates (with ranges.c and prove.c) and lower.c reads. Nothing in it is conditional: options are chosen,
+ * `repeat` is unrolled, every call of a `fn` has its own copy of the body. Names are bound to Symbols and
+ * indices; resolve adds extents, types and index maps; lower turns it into IR. All of it lives in the arena.
+ */
 #ifndef CELLC_FLAT_H
 #define CELLC_FLAT_H
 

@@ -97,7 +97,8 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
         FLAT_ERROR(f, chain, span, "'%s' is %s, but a constant is needed here", name,
                    kind_name(data_kind(m->stmt->kind)));
     else if (m && in_cell && m->stmt->kind >= S_DIM && m->stmt->kind <= S_OPTION)
-        FLAT_ERROR(f, chain, span, "'%s' is declared later: constants and dims use what stands above them", name);
+        FLAT_ERROR(f, chain, span, "'%s' is declared later: constants and dims use what stands above them",
+                   name);
     else if (near)
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
     else

@@ -7,7 +7,10 @@ cellc=${CELLC:-$PWD/${BUILD:-build}/cellc}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 awk -v dir="$work" '
-    /^```cell(-error)?$/ { kind = $0 == "```cell" ? "good" : "bad"; file = sprintf("%s/%s_%d.cell", dir, kind, NR); next }
+    /^```cell(-error)?$/ {
+        file = sprintf("%s/%s_%d.cell", dir, $0 == "```cell" ? "good" : "bad", NR)
+        next
+    }
     /^```/ { file = "" }
     file { print > file }' docs/language.md
 passed=0 failed=0
@@ -20,7 +23,8 @@ for f in "$work"/*.cell; do
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "docs/language.md, the block after line $(basename "$f" .cell | tr -dc 0-9): exit code $rc, wanted $want"
+        line=$(basename "$f" .cell | tr -dc 0-9)
+        echo "docs/language.md, the block after line $line: exit code $rc, wanted $want"
         sed 's/^/    /' "$f.out" | head -20
     fi
 done

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks what each construct of the language means: every cell here goes through `cellc check`, which compares the compiled
-# reference and its gradients with the evaluator, which shares nothing with the compiler.
+# Checks what each construct of the language means: every cell here goes through `cellc check`, which compares
+# the compiled reference and its gradients with the evaluator, which shares nothing with the compiler.
 set -u
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks what --dim and --set do: values that are taken, and the exact text when one is wrong. Each case is the arguments
-# after `cellc explain specs/e79.cell` and the first line of what is said, or "ok".
+# Checks what --dim and --set do: values that are taken, and the exact text when one is wrong. Each case is what
+# `cellc explain` says first, or "ok", and its arguments.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-$PWD/${BUILD:-build}/cellc}
@@ -22,14 +22,17 @@ e79=specs/e79.cell
 try ok $e79 --set bias=input --dim N=32
 try ok $e79 --dim D=48
 try ok specs/e88.cell --set eps=1e-5
-try "cellc: error: --set bias=inputt: option 'bias' has no such choice; did you mean 'input'?" $e79 --set bias=inputt
+try "cellc: error: --set bias=inputt: option 'bias' has no such choice; did you mean 'input'?" \
+    $e79 --set bias=inputt
 try "cellc: error: --set bias=2: option 'bias' has no such choice" $e79 --set bias=2
-try "cellc: error: --set bais=input: cell 'e79' has no option or constant 'bais'; did you mean 'bias'?" $e79 --set bais=input
+try "cellc: error: --set bais=input: cell 'e79' has no option or constant 'bais'; did you mean 'bias'?" \
+    $e79 --set bais=input
 try "cellc: error: --dim NN=3: cell 'e79' has no dim 'NN'" $e79 --dim NN=3
 try "cellc: error: --dim K=3: cell 'e79' has no dim 'K'" $e79 --dim K=3
 try "cellc: error: --dim N=0: a dim is a whole number from 1 to 268435456" $e79 --dim N=0
 try "cellc: error: --dim N=8x: a dim is a whole number from 1 to 268435456" $e79 --dim N=8x
-try "cellc: error: --dim N=99999999999999999999: a dim is a whole number from 1 to 268435456" $e79 --dim N=99999999999999999999
+try "cellc: error: --dim N=99999999999999999999: a dim is a whole number from 1 to 268435456" \
+    $e79 --dim N=99999999999999999999
 try "cellc: error: --set eps=small: constant 'eps' needs a number" specs/e88.cell --set eps=small
 try "cellc: error: --set eps=nan: constant 'eps' needs a number" specs/e88.cell --set eps=nan
 echo "$passed passed, $failed failed"
