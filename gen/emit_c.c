@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "emit_step.h"
+#include "mutate.h"
 
 static const char *const helper_text =
     "/* Memory of one call. What could not be had is noted, and the call fails before anything is written. "
@@ -504,8 +505,8 @@ static void print_backward_start(CFile *f, Buf *out, const CallArgs *args)
             continue;
         int k = call_arg_find(args, t, ROLE_D_FINAL);
         const char *name = f->m->tensors.data[t].name;
-        buf_line(out, "fill(%s_adjoint[T %% 2], args[%d] ? (const real *)args[%d] + b * %s : NULL, %s);",
-                 name, k, k, elements(f, t, C_UNARY), elements(f, t, 0));
+        buf_line(out, "fill(%s_adjoint[T %% 2], args[%d] ? (const real *)args[%d] + %s * %s : NULL, %s);",
+                 name, k, k, mutate("first-sequence") ? "0" : "b", elements(f, t, C_UNARY), elements(f, t, 0));
     }
 }
 
@@ -516,7 +517,8 @@ static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const char *name = m->tensors.data[t].name;
         if (is_kind(f, t, T_STATE)) {
-            buf_line(out, "s.%s = at_step(&%s, b, t);", member(f, f->g.tensor_member[t]), store_name(f, t));
+            buf_line(out, "s.%s = at_step(&%s, b, t%s);", member(f, f->g.tensor_member[t]), store_name(f, t),
+                     mutate("late-state") ? " + 1" : "");
             buf_line(out, "s.%s = at_step(&%s, b, t + 1);", member(f, f->next[t]), store_name(f, t));
             buf_line(out, "s.%s = %s_adjoint[(t + 1) %% 2];",
                      member(f, f->g.tensor_member[cotangent(f, t, T_DNEXT)]), name);

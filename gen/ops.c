@@ -11,6 +11,7 @@
 #include "cellc.h"
 #include "commands.h"
 #include "emit.h"
+#include "mutate.h"
 #include "options.h"
 
 /* ---- building blocks of adjoints */
@@ -97,7 +98,7 @@ static bool never_zero(const Module *m, NodeId id, int depth)
 ADJOINT(d_none) { UNUSED; return -1; }
 ADJOINT(d_neg) { UNUSED; return neg(m, g); }
 ADJOINT(d_add) { UNUSED; return g; }
-ADJOINT(d_sub) { UNUSED; return k == 0 ? g : neg(m, g); }
+ADJOINT(d_sub) { UNUSED; return k == 0 || mutate("wrong-sign") ? g : neg(m, g); }
 ADJOINT(d_mul) { UNUSED; return mul(m, g, x[1 - k]); }
 
 ADJOINT(d_div)
@@ -161,7 +162,7 @@ ADJOINT(d_expm1) { UNUSED; return unless_zero(m, g, mul(m, g, fun(m, OP_EXP, x[0
 ADJOINT(d_sqrt)
 {
     UNUSED;
-    NodeId slope = quo(m, mul(m, g, num(m, 0.5)), y);
+    NodeId slope = quo(m, mul(m, g, num(m, mutate("wrong-factor") ? 1 : 0.5)), y);
     return never_zero(m, x[0], 8) ? slope : node_select(m, is_zero(m, y), num(m, 0), slope);
 }
 
@@ -176,7 +177,7 @@ ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
 ADJOINT(d_sin) { UNUSED; return mul(m, g, fun(m, OP_COS, x[0])); }
 ADJOINT(d_cos) { UNUSED; return neg(m, mul(m, g, fun(m, OP_SIN, x[0]))); }
 ADJOINT(d_tanh) { UNUSED; return mul(m, g, sub(m, num(m, 1), mul(m, y, y))); }
-ADJOINT(d_sigmoid) { UNUSED; return mul(m, g, mul(m, y, sub(m, num(m, 1), y))); }
+ADJOINT(d_sigmoid) { UNUSED; return mul(m, g, mutate("wrong-row") ? y : mul(m, y, sub(m, num(m, 1), y))); }
 ADJOINT(d_logsigmoid) { UNUSED; return mul(m, g, fun(m, OP_SIGMOID, neg(m, x[0]))); }
 ADJOINT(d_softplus) { UNUSED; return mul(m, g, fun(m, OP_SIGMOID, x[0])); }
 ADJOINT(d_relu) { UNUSED; return node_select(m, positive(m, x[0]), g, num(m, 0)); }
