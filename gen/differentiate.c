@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cellc.h"
+#include "mutate.h"
 
 typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
 typedef Vec(Part) PartVec;
@@ -56,7 +57,8 @@ static void add_part(Module *m, PartVec *parts, NodeId cond, NodeId value)
 {
     for (int i = 0; i < parts->len; i++)
         if (parts->data[i].cond == cond) {
-            parts->data[i].value = node_map2(m, OP_ADD, parts->data[i].value, value);
+            if (!mutate("drop-term"))
+                parts->data[i].value = node_map2(m, OP_ADD, parts->data[i].value, value);
             return;
         }
     Part p = { cond, value };
@@ -337,8 +339,10 @@ static NodeId as_piece(Diff *d, NodeId value)
     return node_array(d->m, value, v.axes, v.naxes, NULL, d->m->at);
 }
 
-/* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond guards value. */
-static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes, int n)
+/* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond guards value.
+ * A param's is no array before it is summed over batch and time. */
+static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes, int n,
+                      bool per_step)
 {
     Module *m = d->m;
     Solve s = { .d = d, .guard = -1 };
@@ -353,7 +357,7 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
                 m->indices.data[which].extent == m->indices.data[axes[k]].extent;
     }
     value = guarded(m, cond, value);
-    if (!plain)
+    if (!plain && per_step)
         value = as_piece(d, value);
     for (int k = 0; k < s.n; k++) {
         old[k] = s.from[k];
@@ -374,7 +378,7 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
             to[solved++] = s.to[k];
         }
     value = node_subst(m, value, from, to, solved);
-    if (s.guard >= 0)
+    if (s.guard >= 0 && !mutate("drop-guard"))
         value = guarded(m, node_subst(m, s.guard, from, to, solved), value);
     return sum_unsolved(&s, value);
 }
@@ -405,7 +409,9 @@ static void diff_load(Diff *d, const Node *n, Part p)
     if (t->kind > T_STATE || t->no_grad)
         return;
     IndexId *axes = tensor_axes(d, n->tensor, n);
-    Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank) };
+    if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1])
+        axes = (IndexId[]){ axes[1], axes[0] };
+    Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM) };
     vec_push(d->m->arena, &d->tensor[n->tensor], part);
 }
 
@@ -415,7 +421,7 @@ static void diff_view(Diff *d, const Node *n, Part p)
     int naxes = array->naxes;
     IndexId axes[64];
     memcpy(axes, array->axes, sizeof *axes * (size_t)naxes);
-    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes);
+    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes, true);
     contribute(d, n->args[0], -1, value);
 }
 
@@ -425,7 +431,7 @@ static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
     if (n->op == OP_SELECT) {
         NodeId not_taken = node_map1(m, OP_NOT, n->args[0]);
         for (int k = 1; k < 3; k++) {
-            NodeId cond = both(m, p.cond, k == 1 ? n->args[0] : not_taken);
+            NodeId cond = both(m, p.cond, (k == 1) != mutate("swap-branches") ? n->args[0] : not_taken);
             contribute(d, n->args[k], cond, times_broadcast(d, n, n->args[k], cond, p.value));
         }
         return;
@@ -458,7 +464,7 @@ static NodeId others(Diff *d, const Node *n)
         same = both(m, same, node_map2(m, OP_EQ, node_index(m, to[i]), node_index(m, ix_index(m, n->bound[i]))));
     }
     NodeId body = node_subst(m, n->args[0], n->bound, to, n->nbound);
-    return node_reduce(m, R_PROD, node_select(m, same, node_const(m, 1), body), fresh, n->nbound);
+    return node_reduce(m, R_PROD, node_select(m, same, node_const(m, mutate("prod-zero") ? 0 : 1), body), fresh, n->nbound);
 }
 
 static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
@@ -527,7 +533,7 @@ static void find_needs(Diff *d)
             const Tensor *t = &d->m->tensors.data[n->tensor];
             needs = t->kind <= T_STATE && !t->no_grad;
         }
-        if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP))
+        if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP && !mutate("through-stop")))
             needs = false;
         d->needs[id] = needs;
     }
@@ -563,7 +569,7 @@ static NodeId gradient(Diff *d, TensorId t, int nb)
     module_at(m, x.span, NULL);
     IndexId *axes = tensor_axes(d, t, NULL);
     NodeId v = -1;
-    for (int i = 0; i < d->tensor[t].len; i++) {
+    for (int i = 0; i < d->tensor[t].len - mutate("last-use"); i++) {
         NodeId part = node_reduce(m, R_SUM, d->tensor[t].data[i].value, bt, nb);
         v = v < 0 ? part : node_map2(m, OP_ADD, v, part);
     }

@@ -231,13 +231,12 @@ static const char *need_name(Print *e, const Group *g)
     return name;
 }
 
-static int kernel_number(Print *e, const char *name, int threads, int64_t smem)
+static int kernel_number(Print *e, const char *name, int threads, int64_t smem, bool dependent)
 {
-    buf_f(&e->table, "    { \"%s\", %s, %d, 0, 0, ", name, name, threads);
+    buf_f(&e->table, "    { .name = \"%s\", .symbol = %s, .threads = %d", name, name, threads);
     if (smem)
-        buf_f(&e->table, "%s },\n", poly_expr(e, poly_const(e->p->m, smem)));
-    else
-        buf_f(&e->table, "NULL },\n");
+        buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, smem)));
+    buf_f(&e->table, "%s },\n", dependent ? ", .dependent = 1" : "");
     vec_push(e->p->m->arena, &e->kernels, name);
     return e->kernels.len - 1;
 }
@@ -245,7 +244,7 @@ static int kernel_number(Print *e, const char *name, int threads, int64_t smem)
 static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs,
                             const char *gx, const char *gy)
 {
-    int kernel = kernel_number(e, name, threads, smem);
+    int kernel = kernel_number(e, name, threads, smem, g->phase == PHASE_DURING && g->kind != G_WALK);
     const char *need = need_name(e, g);
     int list = e->refs++;
     buf_f(e->host, "static const cell_ref refs_%d[] = { ", list);

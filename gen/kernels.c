@@ -454,6 +454,8 @@ static void open_kernel(Kernel *k, const char *name, int threads)
     buf_line(k->out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     buf_line(k->out, "{");
     k->out->indent++;
+    if (k->g && k->g->phase == PHASE_DURING)
+        buf_line(k->out, "cell_dependency_wait();");
     buf_line(k->out, "[[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];");
     for (int i = 0; i < m->dims.len; i++)
         buf_line(k->out, "[[maybe_unused]] const int64_t dim_%s = args.size[%d];", m->dims.data[i], 2 + i);
@@ -880,6 +882,7 @@ static void emit_row(Kernel *k)
 
 /* ---- COLUMN ---- */
 
+/* Adds the row's term to sum_ID[u]. */
 static void column_term(Kernel *k, NodeId id)
 {
     Node r = *at(k, at(k, id)->args[0]);
@@ -897,7 +900,7 @@ static void column_term(Kernel *k, NodeId id)
     }
     Named named = named_new(k);
     const char *v = body_text(k, r.args[0], &named);
-    buf_line(k->out, "sum_%d += %s;", id, v);
+    buf_line(k->out, "sum_%d[%s] += %s;", id, k->wide ? "u" : "0", v);
     forget(k, &named);
     if (n)
         close_block(k);
@@ -905,10 +908,78 @@ static void column_term(Kernel *k, NodeId id)
         k->index[inner[i]] = NULL;
 }
 
-static void emit_column_sums(Kernel *k)
+static void column_terms(Kernel *k)
+{
+    for (int i = 0; i < k->g->arrays.len; i++) {
+        bind_axes(k, k->g->arrays.data[i]);
+        comment(k, k->g->arrays.data[i]);
+        column_term(k, k->g->arrays.data[i]);
+    }
+}
+
+/* One chunk of rows for `width` neighbouring columns a thread: each part of the block sums every eighth row, then the parts
+ * are added in order. */
+static void column_chunk(Kernel *k, int width)
 {
     Group *g = k->g;
     NodeId first = g->arrays.data[0];
+    int parts = g->threads / COLUMN_WIDTH;
+    buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH * width - 1, COLUMN_WIDTH * width);
+    open_block(k, "for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0))");
+    buf_line(k->out, "const int64_t e = (block * %d + lane) * %d;", COLUMN_WIDTH, width);
+    for (int i = 0; i < g->arrays.len; i++)
+        buf_line(k->out, "%s sum_%d[%d] = {};", k->real, g->arrays.data[i], width);
+    open_block(k, "if (e < columns)");
+    if (width == 1) {
+        split_element(k, at(k, first)->axes, g->naxes, "e", "col");
+        keep_axes(k, first);
+    }
+    open_block(k, text(k, "for (int64_t row = begin + part; row < end; row += %d)", parts));
+    split_row(k, "row");
+    if (width == 1) {
+        column_terms(k);
+    } else {
+        Buf *out = k->out, inner = { .arena = out->arena, .indent = out->indent };
+        k->loads = (Buf){ .arena = out->arena, .indent = out->indent };
+        k->vectors.len = k->multiples.len = 0;
+        k->wide = width;
+        k->along = at(k, first)->axes[0];
+        k->index[k->along] = "i_column";
+        keep_axes(k, first);
+        k->out = &inner;
+        buf_line(k->out, "CELL_UNROLL");
+        open_block(k, text(k, "for (int u = 0; u < %d; u++)", width));
+        buf_line(k->out, "[[maybe_unused]] const int64_t i_column = e + u;");
+        column_terms(k);
+        close_block(k);
+        k->out = out;
+        k->wide = 0;
+        buf_f(out, "%s%s", k->loads.data ? k->loads.data : "", inner.data);
+    }
+    close_block(k);
+    close_block(k);
+    for (int i = 0; i < g->arrays.len; i++) {
+        open_block(k, text(k, "for (int u = 0; u < %d; u++)", width));
+        buf_line(k->out, "scratch[cell_thread()] = sum_%d[u];", g->arrays.data[i]);
+        buf_line(k->out, "cell_barrier();");
+        open_block(k, "if (part == 0 && e < columns)");
+        buf_line(k->out, "%s total = 0;", k->real);
+        open_block(k, text(k, "for (int w = 0; w < %d; w++)", parts));
+        buf_line(k->out, "const %s v = scratch[w * %d + lane];", k->real, COLUMN_WIDTH);
+        buf_line(k->out, "total += v;");
+        close_block(k);
+        buf_line(k->out, "%s[(%d * chunks + chunk) * columns + e + u] = total;",
+                 pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
+        close_block(k);
+        buf_line(k->out, "cell_barrier();");
+        close_block(k);
+    }
+    close_block(k);
+}
+
+static void emit_column_sums(Kernel *k)
+{
+    Group *g = k->g;
     open_kernel(k, g->kernel, g->threads);
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
@@ -916,38 +987,26 @@ static void emit_column_sums(Kernel *k)
     buf_line(k->out, "const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);");
     buf_line(k->out, "const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;");
     buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
-    buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH - 1, COLUMN_WIDTH);
-    open_block(k, "for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0))");
-    buf_line(k->out, "const int64_t column = block * %d + lane;", COLUMN_WIDTH);
-    for (int i = 0; i < g->arrays.len; i++)
-        buf_line(k->out, "%s sum_%d = 0;", k->real, g->arrays.data[i]);
-    open_block(k, "if (column < columns)");
-    split_element(k, at(k, first)->axes, g->naxes, "column", "col");
-    keep_axes(k, first);
-    open_block(k, text(k, "for (int64_t row = begin + part; row < end; row += %d)", g->threads / COLUMN_WIDTH));
-    split_row(k, "row");
-    for (int i = 0; i < g->arrays.len; i++) {
-        bind_axes(k, g->arrays.data[i]);
-        comment(k, g->arrays.data[i]);
-        column_term(k, g->arrays.data[i]);
-    }
-    close_block(k);
-    close_block(k);
-    for (int i = 0; i < g->arrays.len; i++) {
-        buf_line(k->out, "scratch[cell_thread()] = sum_%d;", g->arrays.data[i]);
-        buf_line(k->out, "cell_barrier();");
-        open_block(k, "if (part == 0 && column < columns)");
-        buf_line(k->out, "%s total = 0;", k->real);
-        open_block(k, text(k, "for (int w = 0; w < %d; w++)", g->threads / COLUMN_WIDTH));
-        buf_line(k->out, "const %s v = scratch[w * %d + lane];", k->real, COLUMN_WIDTH);
-        buf_line(k->out, "total += v;");
+    Buf *out = k->out, wide = { .arena = out->arena, .indent = out->indent + 1 };
+    k->out = &wide;
+    if (g->naxes == 1)
+        column_chunk(k, wide_of(k));
+    k->out = out;
+    if (g->naxes == 1 && k->vectors.len) {
+        Buf test = { .arena = out->arena };
+        buf_f(&test, "columns %% %d == 0", wide_of(k));
+        for (int i = 0; i < k->multiples.len; i++)
+            buf_f(&test, " && (%s) %% %d == 0", k->multiples.data[i], wide_of(k));
+        open_block(k, text(k, "if (%s)", test.data));
+        buf_f(out, "%s", wide.data);
+        k->out->indent--;
+        buf_line(k->out, "} else {");
+        k->out->indent++;
+        column_chunk(k, 1);
         close_block(k);
-        buf_line(k->out, "%s[(%d * chunks + chunk) * columns + column] = total;",
-                 pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
-        close_block(k);
-        buf_line(k->out, "cell_barrier();");
+    } else {
+        column_chunk(k, 1);
     }
-    close_block(k);
     close_kernel(k);
 }
 
@@ -987,7 +1046,8 @@ static Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     k.real = p->compute == DT_F64 ? "double" : "float";
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)(p->m->indices.len + 64));
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)(p->m->nodes.len + 64));
-    k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = leaf, .index = index_text, .known = known };
+    k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = leaf, .index = index_text, .known = known,
+                               .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };
     k.b = k.t = "0";
     return k;
 }

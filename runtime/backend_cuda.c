@@ -456,8 +456,12 @@ static cell_status cuda_prepare(void *self, const cell_kernel *kernel, size_t sm
     return status;
 }
 
-static int launch_attributes(const cell_kernel *kernel, cudaLaunchAttribute *attributes) {
+static int launch_attributes(const CudaDevice *cuda, const cell_kernel *kernel, cudaLaunchAttribute *attributes) {
     int count = 0;
+    if (kernel->dependent && cuda->capability >= 90) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
     if (kernel->cooperative) {
         attributes[count].id = cudaLaunchAttributeCooperative;
         attributes[count++].val.cooperative = 1;
@@ -482,7 +486,7 @@ static cudaLaunchConfig_t configuration(const CudaDevice *cuda, const cell_kerne
     config.dynamicSmemBytes = smem;
     config.stream = cuda->stream;
     config.attrs = attributes;
-    config.numAttrs = (unsigned)launch_attributes(kernel, attributes);
+    config.numAttrs = (unsigned)launch_attributes(cuda, kernel, attributes);
     return config;
 }
 

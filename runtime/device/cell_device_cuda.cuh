@@ -216,6 +216,15 @@ template <class T> __device__ __forceinline__ cell_smem<T> cell_carve(unsigned c
     return p;
 }
 
+// A kernel launched as dependent may start while the kernel before it ends; what that one wrote may be read behind this
+// call. Without such a launch it does nothing.
+__device__ __forceinline__ void cell_dependency_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Barriers.
 
 __device__ __forceinline__ void cell_barrier() { __syncthreads(); }

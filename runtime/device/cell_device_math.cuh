@@ -160,7 +160,13 @@ __device__ __forceinline__ float cell_coarse_sigmoid(float x)
     return cell_fma(0.5f, cell_detail_tanh_approx(0.5f * x), 0.5f);
 }
 
+// a / b to 2 ulp where |b| is in 2^-126 .. 2^126.
+__device__ __forceinline__ float cell_fast_div(float a, float b) { return a * cell_detail_rcp_approx(b); }
+__device__ __forceinline__ float cell_fast_silu(float x) { return x * cell_fast_sigmoid(x); }
+
 // A double kernel is never fast.
+__device__ __forceinline__ double cell_fast_div(double a, double b) { return a / b; }
+__device__ __forceinline__ double cell_fast_silu(double x) { return cell_silu(x); }
 __device__ __forceinline__ double cell_fast_tanh(double x) { return cell_tanh(x); }
 __device__ __forceinline__ double cell_fast_exp(double x) { return cell_exp(x); }
 __device__ __forceinline__ double cell_fast_sigmoid(double x) { return cell_sigmoid(x); }

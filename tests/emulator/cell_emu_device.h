@@ -249,6 +249,9 @@ template <int N, class C, class T> inline void cell_store_vec(cell_smem<T> p, co
 
 inline unsigned char *cell_shared() { return cell_emu_shared_base(); }
 
+// Launches follow one another here.
+inline void cell_dependency_wait() {}
+
 template <class T> constexpr int64_t cell_carve_bytes(int64_t count)
 {
     return (count * (int64_t)sizeof(T) + 15) / 16 * 16;
