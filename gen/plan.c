@@ -481,6 +481,24 @@ static bool fits_map(const Plan *p, const Program *pr, int group, NodeId array, 
            reads_own_row(p, pr, group, array, uses, g->naxes);
 }
 
+/* Elements of a row are printed again where another of its values reads them: is the text short, all in all? A chain of
+ * values that each read the one before twice would double in length with every link. */
+static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id, int *left)
+{
+    const Node *n = at(p, id);
+    Read r;
+    if (--*left < 0)
+        return false;
+    if (n->kind != N_MAP && plan_resolve(p, id, &r)) {
+        bool again = !r.is_tensor && pr->group[r.id] == group && !is_reduction(p, r.id);
+        return !again || short_in_row(p, pr, group, at(p, r.id)->args[0], left);
+    }
+    for (int i = 0; i < n->nargs; i++)
+        if (!short_in_row(p, pr, group, n->args[i], left))
+            return false;
+    return true;
+}
+
 /* Into a row kernel: a reduction to the row's index, or what is pointwise over a row (one more axis at most). */
 static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
@@ -490,7 +508,9 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
         return false;
     if (is_reduction(p, array) ? a->naxes != g->naxes : a->naxes > g->naxes + 1)
         return false;
-    if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes))
+    int left = 300;
+    if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes) ||
+        !short_in_row(p, pr, group, a->args[0], &left))
         return false;
     /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own element. */
     const Node *body = at(p, a->args[0]);
@@ -611,6 +631,24 @@ static bool cheap_sum(const Plan *p, NodeId id, int depth)
            cheap_sum(p, n->args[1], depth - 1);
 }
 
+/* Is a value's text short, with all that would be printed in its place? A chain of values that each read the one before
+ * twice would double in length with every link. */
+static bool short_text(const Plan *p, const Program *pr, NodeId id, int *left)
+{
+    const Node *n = at(p, id);
+    Read r;
+    if (--*left < 0)
+        return false;
+    if (n->kind != N_MAP && plan_resolve(p, id, &r)) {
+        bool in_place = !r.is_tensor && pr->phase[r.id] == PHASE_PARAM && !is_reduction(p, r.id);
+        return !in_place || short_text(p, pr, at(p, r.id)->args[0], left);
+    }
+    for (int i = 0; i < n->nargs; i++)
+        if (!short_text(p, pr, n->args[i], left))
+            return false;
+    return true;
+}
+
 /* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. So are short sums
  * around products (a gate's stacked pre-activations), of which each reader takes a slice. */
 static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
@@ -620,7 +658,9 @@ static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
     if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !is_reduction(p, id) && !p->is_cat[id] &&
         cheap_sum(p, at(p, id)->args[0], 4))
         return true;
-    return p->is_alias[id] || (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id));
+    int left = 64;
+    return p->is_alias[id] ||
+           (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id) && short_text(p, pr, at(p, id)->args[0], &left));
 }
 
 /* Arrays that a product reads or writes keep rows of their own. */
