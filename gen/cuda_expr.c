@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "mutate.h"
 #include "plan.h"
 
 static const char *text_f(ExprPrinter *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -127,7 +128,7 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     for (int i = 0; i < n->nargs; i++)
         args[i] = as_real(p, x[i]);
     const char *fast = p->fast ? fast_name(op) : NULL;
-    return text_f(p, "%s", fill(p, fast ? fast : op_table[op].cuda, args));
+    return text_f(p, "%s", fill(p, fast ? fast : op_table[op == OP_SIGMOID && mutate("wrong-spelling") ? OP_TANH : op].cuda, args));
 }
 
 const char *expr_text(ExprPrinter *p, NodeId id)

@@ -409,8 +409,9 @@ static void diff_load(Diff *d, const Node *n, Part p)
     if (t->kind > T_STATE || t->no_grad)
         return;
     IndexId *axes = tensor_axes(d, n->tensor, n);
+    IndexId swapped[] = { axes[t->rank > 1], axes[0] };
     if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1])
-        axes = (IndexId[]){ axes[1], axes[0] };
+        axes = swapped;
     Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM) };
     vec_push(d->m->arena, &d->tensor[n->tensor], part);
 }

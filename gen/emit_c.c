@@ -506,7 +506,8 @@ static void print_backward_start(CFile *f, Buf *out, const CallArgs *args)
         int k = call_arg_find(args, t, ROLE_D_FINAL);
         const char *name = f->m->tensors.data[t].name;
         buf_line(out, "fill(%s_adjoint[T %% 2], args[%d] ? (const real *)args[%d] + %s * %s : NULL, %s);",
-                 name, k, k, mutate("first-sequence") ? "0" : "b", elements(f, t, C_UNARY), elements(f, t, 0));
+                 name, k, k, mutate("first-sequence") ? "0" : "b", elements(f, t, C_UNARY),
+                 elements(f, t, 0));
     }
 }
 

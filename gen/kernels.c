@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "emit.h"
+#include "mutate.h"
 #include "plan.h"
 #include "reads.h"
 
@@ -213,8 +214,8 @@ static const char *load_state(Kernel *k, const Read *r)
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r)), *size = poly_text(&k->printer, n);
-    return text(k, "cell_load<%s>(%s > 0 ? %s + (%s * dim_T + %s - 1) * %s + %s : %s + %s * %s + %s)", k->real, k->t,
-                pointer(k, REF_NODE, next, st->dtype), k->b, k->t, size, e,
+    return text(k, "cell_load<%s>(%s > 0 ? %s + (%s * dim_T + %s - %d) * %s + %s : %s + %s * %s + %s)", k->real,
+                k->t, pointer(k, REF_NODE, next, st->dtype), k->b, k->t, !mutate("late-load"), size, e,
                 pointer(k, REF_INITIAL, r->id, k->p->compute), k->b, size, e);
 }
 
@@ -228,8 +229,8 @@ static const char *load_tensor(Kernel *k, const Read *r)
     switch (x->kind) {
     case T_STATE: return load_state(k, r);
     case T_DNEXT:
-        return text(k, "cell_load<%s>(%s + (((%s + 1) & 1) * dim_B + %s) * %s + %s)", k->real,
-                    pointer(k, REF_CARRY, x->of, k->p->compute), k->t, k->b, size, e);
+        return text(k, "cell_load<%s>(%s + (((%s + %d) & 1) * dim_B + %s) * %s + %s)", k->real,
+                    pointer(k, REF_CARRY, x->of, k->p->compute), k->t, !mutate("stale-adjoint"), k->b, size, e);
     case T_DINIT:
         return text(k, "(args.ptr[%d] ? (%s)0 : cell_load<%s>(%s + %s * %s + %s))",
                     ref_number(k, REF_TENSOR, x->of), k->real, k->real, pointer(k, REF_CARRY, x->of, k->p->compute),
@@ -961,7 +962,7 @@ static void column_chunk(Kernel *k, int width)
     for (int i = 0; i < g->arrays.len; i++) {
         open_block(k, text(k, "for (int u = 0; u < %d; u++)", width));
         buf_line(k->out, "scratch[cell_thread()] = sum_%d[u];", g->arrays.data[i]);
-        buf_line(k->out, "cell_barrier();");
+        buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
         open_block(k, "if (part == 0 && e < columns)");
         buf_line(k->out, "%s total = 0;", k->real);
         open_block(k, text(k, "for (int w = 0; w < %d; w++)", parts));
@@ -985,7 +986,8 @@ static void emit_column_sums(Kernel *k)
     buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
     buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
     buf_line(k->out, "const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);");
-    buf_line(k->out, "const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;");
+    buf_line(k->out, "const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks%s;",
+             mutate("lost-tail") ? " - (chunk + 1 == chunks)" : "");
     buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
     Buf *out = k->out, wide = { .arena = out->arena, .indent = out->indent + 1 };
     k->out = &wide;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan.h"
+#include "mutate.h"
 #include "emit.h"
 #include "reads.h"
 #include "rewrite.h"
@@ -774,7 +775,7 @@ static void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inf
         return;
     }
     st->batched = dep & DEP_BATCH;
-    st->timed = dep & DEP_TIME;
+    st->timed = (dep & DEP_TIME) && !mutate("wrong-hoist");
     st->dtype = type_of_array(p, id);
     if (st->home != HOME_NONE)
         return;                       /* a piece: its whole gets the buffer */

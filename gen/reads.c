@@ -3,6 +3,7 @@
  * (the adjoint of a stacked product), and contractions that one GEMM computes, with strides. Decides nothing, changes nothing. */
 #include <string.h>
 
+#include "mutate.h"
 #include "reads.h"
 
 static const Node *at(const Module *m, NodeId id)
@@ -275,6 +276,8 @@ bool match_gemm(Module *m, const Contraction *c, Gemm *g)
     g->a.read = c->a;
     g->b.read = c->b;
     g->c.read = c->c;
+    if (mutate("wrong-transpose"))
+        g->b = (GemmSide){ c->b, g->b.col, g->b.row, g->b.batch, g->b.offset };
     return unit_stride(m, &g->a.row, &g->a.col, g->m, g->k) && unit_stride(m, &g->b.row, &g->b.col, g->k, g->n) &&
            unit_stride(m, &g->c.row, &g->c.col, g->m, g->n);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mutate.h"
 #include "rewrite.h"
 
 static const Node *at(const Module *m, NodeId id)
@@ -286,7 +287,7 @@ static void stack(Module *m, const SliceVec *all, int first, NodeId *replaced)
                           intern_f(m->c, "%s_x", t->name), reduce.span);
     for (int i = 0; i < all->len; i++)
         if (same_stack(m, s, &all->data[i])) {
-            const IxExpr *e = at(m, all->data[i].param)->map[0];
+            const IxExpr *e = at(m, all->data[mutate("wrong-slice") ? first : i].param)->map[0];
             replaced[all->data[i].reduce] = node_view(m, u, &e, 1);
         }
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tile.h"
+#include "mutate.h"
 
 enum { SMEM_LIMIT = 227 * 1024 };
 
@@ -457,8 +458,10 @@ static void print_item_head(Tile *t, Buf *out)
             const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "(r * %d + c)", t->lay.rc)
                                 : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
             each_element(t, s, out, tile_text(t, "cell_cp_async<%d>(%s + (%s * %d + cell_thread()), %s + "
-                                              "((b * chunks + chunk) * (%s) + %s));", t->real_bytes, s->start, which, threads,
-                                              pointer(t, REF_CHECKPOINT, s->tensor), state_size(t, s), state_place(t, s)));
+                                              "((b * chunks + chunk%s) * (%s) + %s));", t->real_bytes, s->start, which, threads,
+                                              pointer(t, REF_CHECKPOINT, s->tensor),
+                                              mutate("wrong-checkpoint") ? " - (chunk > 0)" : "", state_size(t, s),
+                                              state_place(t, s)));
         }
     tile_chunk_fetches(t, out);
     out->indent--;

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "mutate.h"
 #include "tile.h"
 
 static Node node(const Step *s, NodeId id)
@@ -975,7 +976,7 @@ static void print_level(Step *s, int *warp, Buf *out)
     for (int k = 0; k < s->outs.len && !t->refused; k++)
         if (tile_level(s, s->outs.data[k]) == s->now)
             print_out(s, k, warp, out);
-    if (barrier) {
+    if (barrier && !mutate("missing-exchange")) {
         buf_line(out, "cell_barrier();");
         s->barriers++;
     }
