@@ -181,6 +181,24 @@ done < <(sed -n '/^```/,/^```/p' README.md | grep '^build/cellc' | grep -v 'chec
 awk '/^cell tiny_gru/, /^}/' README.md >"$dir/tiny.cell"
 expect 0 "cell tiny_gru" "$cellc" explain "$dir/tiny.cell"
 
+# The program that README.md shows compiles against the header of the cell that it builds.
+sed -n '/^```c$/,/^```$/p' README.md | grep -v '^```' >"$dir/shown"
+{
+    echo '#include <err.h>'
+    grep '^#' "$dir/shown"
+    echo 'void call(const float *x, const float *w, const float *wbs, const float *wbm, float *y)'
+    echo '{'
+    grep -v '^#' "$dir/shown"
+    echo '}'
+} >"$dir/shown.c"
+holds "README's program compiles" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$dir/generated" -Iruntime "$dir/shown.c"
+
+# The mistake that README.md shows, as it is reported.
+printf '%s\n' 'cell a {' '    dim D;' '    input  x[D];' '    param  W_x[D, D] ~ xavier;' '    state  h[D];' '    output y[D];' \
+    '    y[i] = h[i];' '' "    h'[i] = tanh(sum[j] Wx[i,j] * x[j] + h[i]);" '}' >"$dir/my.cell"
+(cd "$dir" && "$cellc" check my.cell) >"$dir/said" 2>&1
+holds "README shows what is said" diff "$dir/said" <(sed -n '/^my.cell:/,/^```/p' README.md | grep -v '^```')
+
 # The examples of --help, those that name a spec of ours and do not write.
 for c in explain emit; do
     while read -r line; do
