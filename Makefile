@@ -58,7 +58,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-random demo bench install clean lib
+.PHONY: all help deps runtime check check-random demo bench install clean lib generated
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -145,6 +145,10 @@ demo: all ## compile e79, explain it, check its gradients, train a byte-level la
 CELLS ?= e79:N=32,bias=input e79:N=64 e88
 lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so, for CUDA_ARCHS="80 90" where there is nvcc
 	$(BUILD)/cellc build $(CELLS) --name cells --archs "$(CUDA_ARCHS)" -o $(BUILD)/lib
+
+generated: all ## write generated/ again, what is kept in git of e79 and lstm
+	$(BUILD)/cellc emit specs/e79.cell -o generated
+	$(BUILD)/cellc emit specs/lstm.cell -o generated
 
 # ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
 
