@@ -1096,9 +1096,6 @@ static void add_walk(Plan *p, const Phasing *s)
     Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w, .always = true };
     vec_push(p->m->arena, &pr->groups, g);
     tile_walk(w);
-    if (w->refused)
-        bug(p->m->c, "plan", "tile took the cell, but not its %s walk: %s", s->g->dir == FORWARD ? "forward" : "backward",
-            w->refused);
 }
 
 static bool has_state(const Module *m)
