@@ -428,9 +428,10 @@ static void print_direction(Print *e, Direction dir, StateKernels *states, int n
     for (int i = 0; i < e->p->buffers.len; i++)
         e->buffer[i] = -1;
     print_phase(e, PHASE_PARAM);
+    print_phase(e, PHASE_BEFORE);
+    /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
     if (dir == FORWARD && !walks)
         print_states(e, states, n_states, STATE_INIT);
-    print_phase(e, PHASE_BEFORE);
     if (dir == BACKWARD && !walks)
         print_states(e, states, n_states, STATE_SEED);
     if (walks)

@@ -29,6 +29,7 @@ typedef struct Kernel {
     bool at_first;                /* print the loop's index as that of the first neighbour */
     Buf loads, stores;
     Vec(const char *) multiples, vectors;
+    Vec(const char *) prefetches; /* addresses of the next step */
     int locals;                   /* numbers them: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     ExprPrinter printer;
@@ -190,6 +191,39 @@ static const char *place_text(Kernel *k, const char *row, const Poly *pitch, con
     return text(k, "%s * (%s) + %s", row, poly_text(&k->printer, pitch), within);
 }
 
+/* Values of all steps that were there before the walk: inputs, and what other phases or forward computed. */
+static bool known_before(const Kernel *k, const Read *r)
+{
+    if (r->is_tensor)
+        return true;
+    return k->pr->phase[r->id] == PHASE_BEFORE || k->pr->phase[r->id] == PHASE_NONE;
+}
+
+/* Asks for the next step's element: it comes from memory while this step and the product behind it run. */
+static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Poly *pitch, const IxExpr *lin)
+{
+    const char *t = k->t;
+    k->t = k->pr->dir == FORWARD ? text(k, "(%s + 1)", t) : text(k, "(%s - 1)", t);
+    const char *where = text(k, "%s + %s", p, place_text(k, row_text(k, st->batched, st->timed), pitch,
+                                                         ix_text(&k->printer, lin)));
+    k->t = t;
+    for (int i = 0; i < k->prefetches.len; i++)
+        if (strcmp(k->prefetches.data[i], where) == 0)
+            return;
+    vec_push(k->p->m->arena, &k->prefetches, where);
+}
+
+static void print_prefetches(Kernel *k)
+{
+    if (k->prefetches.len == 0)
+        return;
+    buf_line(k->out, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T) {" : "if (%s > 0) {", k->t);
+    for (int i = 0; i < k->prefetches.len; i++)
+        buf_line(k->out, "    cell_prefetch(%s);", k->prefetches.data[i]);
+    buf_line(k->out, "}");
+    k->prefetches.len = 0;
+}
+
 /* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
 static const char *load_storage(Kernel *k, const Read *r, const Storage *st, const char *p, bool optional)
 {
@@ -200,6 +234,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         return wide_read(k, text(k, "%s + %s", p, place_text(k, row, pitch, at_first(k, lin))), optional ? p : NULL);
     const char *s = text(k, "cell_load_ro<%s>(%s + %s)", k->real, p,
                          place_text(k, row, pitch, ix_text(&k->printer, lin)));
+    if (k->one_step && st->timed && k->depth == 0 && known_before(k, r))
+        prefetch_next(k, st, p, pitch, lin);
     return optional ? text(k, "(%s ? %s : (%s)0)", p, s, k->real) : s;
 }
 
@@ -666,6 +702,7 @@ static void map_body(Kernel *k, void *data)
     for (int i = 0; i < g->arrays.len; i++)
         map_array(k, g->arrays.data[i], &kept);
     forget(k, &kept);
+    print_prefetches(k);
 }
 
 /* Few elements a row: rows and elements are one range. */
@@ -877,6 +914,7 @@ static void emit_row(Kernel *k)
         }
     }
     forget(k, &kept);
+    k->prefetches.len = 0;            /* rows re-read from the cache */
     close_block(k);
     close_kernel(k);
 }

@@ -724,8 +724,8 @@ static void make_groups(Plan *p, const Phasing *s)
         for (NodeId id = 0; id < p->n_nodes; id++) {
             if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
                 continue;
-            if (copies_state(p, id))
-                continue;
+            if (copies_state(p, id) || root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_INIT)
+                continue;             /* written along with the states */
             if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
                 continue;
             Uses uses = s->uses[id];

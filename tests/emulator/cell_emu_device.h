@@ -252,6 +252,9 @@ inline unsigned char *cell_shared() { return cell_emu_shared_base(); }
 // Launches follow one another here.
 inline void cell_dependency_wait() {}
 
+// Reads the byte, so that an address outside its buffer is found.
+inline void cell_prefetch(const void *p) { (void)*(const volatile unsigned char *)p; }
+
 template <class T> constexpr int64_t cell_carve_bytes(int64_t count)
 {
     return (count * (int64_t)sizeof(T) + 15) / 16 * 16;
