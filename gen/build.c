@@ -22,9 +22,9 @@ static const CommandHelp build_help = {
         "several settings, give one library of that many instances; NAME.h of the library has a function that\n"
         "finds one. A SPEC without a dot or slash is a cell that comes with cellc. CC names the C compiler.",
     .examples = "  cellc build specs/e79.cell\n"
-                "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o generated\n"
-                "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o generated\n"
-                "  cc -Igenerated -Iruntime main.c -Lgenerated -le79 -o main\n",
+                "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
+                "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
+                "  cc -Iout -Iruntime main.c -Lout -le79 -o main\n",
     .compiles = true,
 };
 

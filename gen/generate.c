@@ -49,7 +49,7 @@ static const CommandHelp help = {
              "  ir        the IR with the adjoint, as the reference has it",
     .examples = "  cellc emit specs/e79.cell                      the reference C\n"
                 "  cellc emit specs/e79.cell --kind header\n"
-                "  cellc emit specs/e79.cell -o generated         every file\n"
+                "  cellc emit specs/e79.cell -o out         every file\n"
                 "  cellc emit specs/e79.cell --dump-after differentiate\n",
     .compiles = true,
 };

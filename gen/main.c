@@ -45,7 +45,7 @@ static void print_commands(FILE *out)
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
     fprintf(out, "\nexamples:\n"
-                 "  cellc build specs/e79.cell --dim N=32 --set bias=input -o generated\n"
+                 "  cellc build specs/e79.cell --dim N=32 --set bias=input -o out\n"
                  "  cellc check specs/e79.cell\n"
                  "  cellc COMMAND --help\n");
 }

@@ -175,7 +175,7 @@ holds "and finds each" "$dir/two"
 # The commands of README.md: those lines of its code blocks that start with build/cellc.
 while read -r line; do
     line=${line%%#*}
-    line=${line//-o generated/-o $dir/generated}
+    line=${line//-o out/-o $dir/generated}
     holds "README: $line" bash -c "${line//build\/cellc/$cellc}"
 done < <(sed -n '/^```/,/^```/p' README.md | grep '^build/cellc' | grep -v 'check specs/e79.cell')
 awk '/^cell tiny_gru/, /^}/' README.md >"$dir/tiny.cell"
@@ -203,7 +203,7 @@ holds "README shows what is said" diff "$dir/said" <(sed -n '/^my.cell:/,/^```/p
 for c in explain emit; do
     while read -r line; do
         line=${line%%   *}
-        line=${line//-o generated/-o $dir/generated}
+        line=${line//-o out/-o $dir/generated}
         holds "help of $c: $line" bash -c "${line/#cellc/$cellc}"
     done < <("$cellc" "$c" --help | sed -n '/^examples:/,$p' | grep '^  cellc' | sed 's/^  //')
 done
