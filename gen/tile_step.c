@@ -684,7 +684,16 @@ static void finish_red(Step *s, Red *r, Buf *out)
 
 /* ---- stores ---- */
 
-typedef struct Out { NodeId array, original; int ref; Role role[TILE_MAX_AXES]; int inner; bool row, col; } Out;
+/* A value that the step stores. inner: axes on the chip; row, col: at the elements that their owners hold. */
+typedef struct Out {
+    NodeId array, original;
+    int ref;
+    Role role[TILE_MAX_AXES];
+    int flat[TILE_MAX_AXES];      /* the parallel axis that the axis holds as well, -1: none */
+    const Poly *extent[TILE_MAX_AXES];       /* of what is on the chip */
+    int inner;
+    bool row, col;
+} Out;
 
 static bool reads_exchange(Step *s, NodeId id, int depth)
 {
@@ -729,46 +738,84 @@ static bool reads_registers(Step *s, NodeId id, int depth)
     return false;
 }
 
+/* An axis as long as a parallel axis times a number holds both, the parallel index outermost. */
+static void split_axis(Tile *t, Out *o, int i, const Poly *e)
+{
+    o->flat[i] = -1;
+    o->extent[i] = e;
+    for (int p = 0; p < t->npar && !e->is_const; p++)
+        if (e == t->par_extent[p]) {
+            o->role[i] = ROLE_PAR + p;
+            return;
+        }
+    for (int p = 0; p < t->npar && !e->is_const; p++) {
+        const Poly *x = t->par_extent[p], *n = poly_const(t->m, x->nterms ? e->terms[0].coef / x->terms[0].coef : 0);
+        if (poly_mul(t->m, x, n) == e) {
+            o->flat[i] = p;
+            o->extent[i] = n;
+            return;
+        }
+    }
+    if (!e->is_const)
+        tile_refuse(t, "a value of each step has an axis of run-time size: bind it with --dim");
+}
+
+/* The axis's index where the chip's is x. */
+static const IxExpr *axis_index(Tile *t, const Out *o, int i, IndexId x)
+{
+    const IxExpr *e = ix_index(t->m, o->role[i] >= ROLE_PAR ? t->par[o->role[i] - ROLE_PAR] : x);
+    return o->flat[i] < 0 ? e : ix_add(t->m, ix_scale(t->m, ix_index(t->m, t->par[o->flat[i]]), o->extent[i]), e);
+}
+
+static void out_roles(Step *s, Out *o, int naxes)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    IndexId fresh[TILE_MAX_AXES];
+    for (int i = 0; i < naxes; i++) {
+        fresh[i] = module_index(t->m, "o", o->extent[i]);
+        map[i] = axis_index(t, o, i, fresh[i]);
+    }
+    NodeId body = body_at(s, o->array, map);
+    Node b = node(s, body);
+    Roles r = tile_roles(s, body);
+    for (int i = 0; i < naxes; i++)
+        for (int k = 0; k < b.naxes && o->role[i] < ROLE_PAR; k++)
+            if (b.axes[k] == fresh[i])
+                o->role[i] = r.role[k];
+}
+
 static Out describe_out(Step *s, int k)
 {
     Tile *t = s->t;
     Out o = { .array = s->outs.data[k], .original = t->w->outs.data[k] };
     Node a = node(s, o.array);
     o.ref = tile_ref(t, REF_NODE, o.original);
-    IndexId used[2];
-    const IxExpr *fresh[TILE_MAX_AXES];
+    int used[2] = { 0, 0 };
     for (int i = 0; i < a.naxes; i++)
-        fresh[i] = ix_index(t->m, module_index(t->m, "o", t->m->indices.data[a.axes[i]].extent));
-    NodeId view = node_view(t->m, o.array, fresh, a.naxes);
-    Roles r = tile_roles(s, view);
+        split_axis(t, &o, i, t->m->indices.data[a.axes[i]].extent);
+    if (t->refused)
+        return o;
+    out_roles(s, &o, a.naxes);
     for (int i = 0; i < a.naxes; i++) {
-        const Poly *e = t->m->indices.data[a.axes[i]].extent;
-        o.role[i] = a.naxes == node(s, view).naxes ? r.role[i] : ROLE_NONE;
-        for (int p = 0; o.role[i] < ROLE_PAR && p < t->npar && !e->is_const; p++)
-            if (e == t->par_extent[p])
-                o.role[i] = ROLE_PAR + p;
         if (o.role[i] >= ROLE_PAR)
             continue;
-        if (!e->is_const)
-            tile_refuse(t, "a value of each step (`%s`) has an axis of run-time size: bind it with --dim",
-                        a.name ? a.name : "?");
         if (o.inner < 2)
             used[o.inner] = i;
         o.inner++;
     }
-    if (o.inner > 2 || t->refused) {
+    if (o.inner > 2) {
         tile_refuse(t, "a value of each step has %d axes on the chip", o.inner);
         return o;
     }
     for (int i = 0; i < o.inner; i++) {
-        int64_t e = t->m->indices.data[a.axes[used[i]]].extent->value;
+        int64_t e = o.extent[used[i]]->value;
         o.row |= o.role[used[i]] == ROLE_ROW && e == t->rows;
         o.col |= o.role[used[i]] == ROLE_COL && e == t->cols;
     }
     if (o.inner == 2 && !(o.row && o.col)) {
         /* An outer product of vectors: any element at any thread would do; the state's layout serves. */
-        const Poly *e0 = t->m->indices.data[a.axes[used[0]]].extent, *e1 = t->m->indices.data[a.axes[used[1]]].extent;
-        if (e0->value != t->rows || e1->value != t->cols)
+        if (o.extent[used[0]]->value != t->rows || o.extent[used[1]]->value != t->cols)
             tile_refuse(t, "a matrix of each step (`%s`) has other sizes than the state", a.name ? a.name : "?");
         o.role[used[0]] = ROLE_ROW;
         o.role[used[1]] = ROLE_COL;
@@ -781,12 +828,8 @@ static NodeId out_value(Step *s, const Out *o, const IxExpr **map)
 {
     Tile *t = s->t;
     Node a = node(s, o->array);
-    for (int i = 0; i < a.naxes; i++) {
-        Role r = o->role[i];
-        IndexId x = r >= ROLE_PAR ? t->par[r - ROLE_PAR]
-                    : o->row && r == ROLE_ROW ? t->row : o->col && r == ROLE_COL ? t->col : t->any;
-        map[i] = ix_index(t->m, x);
-    }
+    for (int i = 0; i < a.naxes; i++)
+        map[i] = axis_index(t, o, i, o->row && o->role[i] == ROLE_ROW ? t->row : o->col && o->role[i] == ROLE_COL ? t->col : t->any);
     return node_view(t->m, o->array, map, a.naxes);
 }
 
@@ -829,7 +872,7 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     int64_t n = 1;
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
-            n = t->m->indices.data[node(s, o->array).axes[i]].extent->value;
+            n = o->extent[i]->value;
     Buf body = { .arena = t->arena, .indent = out->indent + (n > tile_threads(&t->lay) ? 2 : 1) }, *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
