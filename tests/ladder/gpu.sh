@@ -1,7 +1,7 @@
 #!/bin/bash
 # The ladder on a GPU. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or cellc), NVCC or
 # nvcc on the path, ONLY (a regular expression on names), JOBS (all cores), SANITIZE (0: without compute-sanitizer; tools,
-# default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances, default those in f32). Out: what failed, and the
+# default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances, default those in f32 and some in bf16). Out: what failed, and the
 # sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -60,7 +60,7 @@ if [[ $tools == 0 ]] || ! command -v compute-sanitizer >/dev/null; then
     echo "compute-sanitizer: $([[ $tools == 0 ]] && echo "left out, as asked" || echo "not found")"
 else
     start=$SECONDS
-    some=$(grep -E "${SANITIZE_ONLY:-_f32}" <<<"$names")
+    some=$(grep -E "${SANITIZE_ONLY:-_f32|(e79_tile|e88_tile|lstm_gemm)_bf16}" <<<"$names" | grep -v _large)
     for name in $some; do
         [[ -x $dir/$name/ladder.cuda ]] || continue
         for tool in $tools; do echo "$name $tool"; done
