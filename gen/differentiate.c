@@ -477,7 +477,7 @@ static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
     } else if (n->reduce != R_SUM) {
         NodeId hit = node_map2(m, OP_EQ, a, id), one = node_const(m, 1);
         NodeId ties = node_reduce(m, R_SUM, node_select(m, hit, one, zero(m)), n->bound, n->nbound);
-        g = node_select(m, hit, node_map2(m, OP_DIV, g, ties), zero(m));
+        g = node_select(m, hit, node_map2(m, OP_DIV, g, ties), mutate("max-everywhere") ? g : zero(m));
     }
     contribute(d, a, p.cond, times_broadcast(d, n, a, p.cond, g));
 }
@@ -534,7 +534,7 @@ static void find_needs(Diff *d)
             const Tensor *t = &d->m->tensors.data[n->tensor];
             needs = t->kind <= T_STATE && !t->no_grad;
         }
-        if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP && !mutate("through-stop")))
+        if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP))
             needs = false;
         d->needs[id] = needs;
     }
@@ -620,7 +620,7 @@ static void differentiate_init(Module *m, int tensors)
     Diff d = diff_begin(m, tensors);
     bool any = false;
     for (TensorId t = 0; t < tensors; t++)
-        if (m->tensors.data[t].kind == T_STATE && m->init.data[t] >= 0) {
+        if (m->tensors.data[t].kind == T_STATE && m->init.data[t] >= 0 && !mutate("no-initial")) {
             seed(&d, m->init.data[t], T_DINIT, t, "di_");
             any = true;
         }

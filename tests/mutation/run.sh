@@ -1,0 +1,153 @@
+#!/bin/bash
+# The checks, checked: a compiler with bugs planted in it (gen/mutate.h), one at a time. Those in what the kernels and the
+# reference share must be seen by `cellc check`, whose evaluator shares nothing with them; those in the planner and in the
+# kernels by the ladder on the emulator, against the reference. Without a bug the same checks must pass. In: BUILD, CC,
+# CXX, SAN; ONLY is a regular expression on the names of bugs. The last line is the sum.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+cd "$root" || exit 1
+build=${BUILD:-build}
+[[ $build == /* ]] || build=$root/$build
+export CC=${CC:-cc} CXX=${CXX:-$(command -v g++ || command -v clang++ || true)}
+work=$build/tests/mutation
+cellc=$build/cellc-mutated       # beside cellc: it finds the runtime as cellc does
+jobs=${JOBS:-2}
+mkdir -p "$work/common" "$work/objects"
+flags=
+[[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+
+# Bugs and the specs that show them: NAME SPEC OPTIONS.
+shared() {
+    cat <<'END'
+drop-term        specs/lstm.cell
+wrong-sign       specs/gru.cell
+wrong-row        specs/lstm.cell
+wrong-factor     specs/layernorm.cell
+transpose        specs/e79.cell --dim N=3 --set bias=none
+last-use         specs/lstm.cell
+drop-guard       tests/mutation/small.cell
+swap-branches    tests/mutation/small.cell
+max-everywhere   tests/mutation/small.cell
+prod-zero        tests/mutation/small.cell
+no-initial       tests/mutation/small.cell
+late-state       specs/gru.cell
+first-sequence   specs/gru.cell
+END
+}
+
+# The same with a schedule and the sizes B,T,dims... of tests/ladder.
+kernels() {
+    cat <<'END'
+wrong-hoist      specs/gru.cell --schedule steps | 2,3,5,3
+wrong-transpose  specs/gru.cell --schedule steps | 2,3,5,3
+wrong-slice      specs/linear_attention.cell --schedule steps --dim N=2 --dim V=3 | 2,3,2
+wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
+late-load        specs/gru.cell --schedule steps | 2,3,5,3
+stale-adjoint    specs/gru.cell --schedule steps | 2,3,5,3
+lost-tail        specs/layernorm.cell --schedule map | 3,5,7
+missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
+wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
+missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
+END
+}
+
+# ---- the compiler with the bugs in it
+
+build_compiler() {
+    local f o objects= stale=
+    for f in $(grep -l '"mutate.h"' gen/*.c); do
+        o=$work/objects/$(basename "$f" .c).o
+        objects+=" $o"
+        [[ $o -nt $f && -z $(find gen -name '*.h' -newer "$o") ]] && continue
+        stale+=" $f"
+    done
+    # shellcheck disable=SC2086
+    printf '%s\n' $stale | xargs -r -P "$jobs" -I '{}' bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -g -fPIC $flags \
+        -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" || return 1
+    # shellcheck disable=SC2086
+    $CC $flags -rdynamic -o "$cellc" "$build/gen/main.o" $objects "$build/libcellc.a" -lm -ldl
+}
+
+# ---- one bug, or none ("-"), and the line that says whether it was caught
+
+# `cellc check` must give a result, with failures exactly where a bug is.
+check_shared() {
+    local name=$1 last
+    shift
+    last=$(CELLC_MUTATE=$name "$cellc" check "$@" 2>&1 | tail -n 1)
+    if [[ ! $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+        echo "FAIL $name: cellc check $*: no result: $last"
+    elif [[ $name == - ]]; then
+        ((BASH_REMATCH[2] == 0)) && echo "ok   cellc check $*: $last" || echo "FAIL without a bug: cellc check $*: $last"
+    elif ((BASH_REMATCH[2])); then
+        echo "ok   $name: seen by cellc check $*: $last"
+    else
+        echo "FAIL $name: not seen by cellc check $*"
+    fi
+}
+
+# The kernels must build, run, and differ from the reference, or be stopped by the emulator, exactly where a bug is.
+check_kernels() {
+    local name=$1 line=$2 spec options sizes instance last
+    read -r spec options <<<"${line%% | *}"
+    sizes=${line##* | }
+    instance=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${name}_$spec$options")
+    rm -rf "${work:?}/$instance.one" && mkdir -p "$work/$instance.one"
+    # shellcheck disable=SC2086
+    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" $options --dtype f64 -o "$work/$instance.one/$instance" \
+        >"$work/$instance.one/emit.log" 2>&1; then
+        echo "FAIL $name: cellc emit $spec $options: $(head -n 1 "$work/$instance.one/emit.log")"
+        return
+    fi
+    echo "$instance $(basename "$spec" .cell) $sizes" >"$work/$instance.one/list"
+    last=$(LINES_PER_INSTANCE=1 LIMIT=60 bash tests/ladder/one.sh "$work/$instance.one" "$instance" "$work/common" | tail -n 1)
+    if [[ $last == *"does not build"* || ! $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
+        echo "FAIL $name: $spec $options: $last"
+    elif [[ $name == - ]]; then
+        ((BASH_REMATCH[2] == 0)) && echo "ok   $last" || echo "FAIL without a bug: $last"
+    elif ((BASH_REMATCH[2])); then
+        echo "ok   $name: seen by the ladder: ${last#*: }"
+    else
+        echo "FAIL $name: not seen by the ladder on $spec $options"
+    fi
+    rm -rf "${work:?}/$instance.one"
+}
+
+export -f check_shared check_kernels
+export work cellc
+
+# Each bug, and each of its specs once without.
+with_and_without() {
+    local lines=$1
+    grep -E "^[a-z-]*${ONLY:-}[a-z-]* " <<<"$lines"
+    grep -E "^[a-z-]*${ONLY:-}[a-z-]* " <<<"$lines" | sed -E 's/^[a-z-]+ +/- /' | sort -u
+}
+
+if ! build_compiler; then
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+with_and_without "$(shared)" |
+    xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_shared "$name" $rest' - '{}' >"$work/results"
+
+if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$work/probe" - 2>/dev/null; then
+    bash tests/emulator/build.sh lib "$work/common" || { echo "0 passed, 1 failed"; exit 1; }
+    touch "$work/common/stamp"
+    for part in ladder call identities large; do
+        $CC -std=c11 -D_GNU_SOURCE -O1 -g -Iruntime -c tests/ladder/$part.c -o "$work/common/$part.o" || exit 1
+    done
+    export BACKEND=emulated RUNTIME=$build/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    export LIBS
+    with_and_without "$(kernels)" |
+        xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_kernels "$name" "$rest"' - '{}' >>"$work/results"
+    skipped=
+else
+    echo "bugs in kernels: skipped, there is no C++ compiler with AddressSanitizer"
+    skipped=", $(kernels | wc -l) skipped"
+fi
+sort "$work/results"
+passed=$(grep -c '^ok' "$work/results") failed=$(grep -vc '^ok' "$work/results")
+echo "$passed passed, $failed failed$skipped"
+exit $((failed > 0 || passed == 0))
