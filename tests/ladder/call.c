@@ -1,6 +1,6 @@
-/* call.c: runs a call of an instance in memory that tells on it. In: argument values in double. Out: what the arguments hold
- * afterwards, as bytes. Guaranteed: outputs, workspace and reserve hold NaN before the call; behind every buffer lies a guard,
- * and a call that writes there, or into its inputs, is a failed check. */
+/* call.c: runs a call of an instance in memory that tells on it. In: argument values in double. Out: what the
+ * arguments hold afterwards, as bytes. Guaranteed: outputs, workspace and reserve hold NaN before the call;
+ * behind every buffer lies a guard, and a call that writes there, or into its inputs, is a failed check. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,7 +209,8 @@ static void execute(Case *c, const Call *call, void *const *p, const Guarded *wo
 {
     cell_memory memory = { workspace->bytes ? workspace->p : NULL, workspace->bytes, NULL, 0 };
     if (call->reserve && call->which != 's')
-        memory = (cell_memory){ memory.workspace, memory.workspace_bytes, call->reserve->p, call->reserve->bytes };
+        memory =
+            (cell_memory){ memory.workspace, memory.workspace_bytes, call->reserve->p, call->reserve->bytes };
     if (call->which == 'f')
         must(c, cell_run_forward(c->ctx, c->d, call->sizes, p, &memory, call->flags), "forward");
     else if (call->which == 'b')
@@ -240,7 +241,8 @@ Raw run_call(Case *c, const Call *call)
     execute(c, call, p, &workspace);
     for (int i = 0; i < n; i++) {
         bool shared = args[i].role == CELL_ROLE_FINAL && p[i] && p[i] != buffer[i].p;
-        void *now = guarded_read(c, shared ? &buffer[initial_of(args, n, i)] : &buffer[i], arg_name(c->d, &args[i]));
+        void *now =
+            guarded_read(c, shared ? &buffer[initial_of(args, n, i)] : &buffer[i], arg_name(c->d, &args[i]));
         bool overwritten = call->in_place && is_state(c->d, &args[i]);
         if (!written(c->d, &args[i]) && !overwritten && !unchanged(call, &args[i], i, now))
             verdict(c, false, "writes into its input", arg_name(c->d, &args[i]));

@@ -1,8 +1,8 @@
 #!/bin/bash
-# The ladder on a GPU. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or cellc), NVCC or
-# nvcc on the path, ONLY (a regular expression on names), JOBS (all cores), SANITIZE (0: without compute-sanitizer; tools,
-# default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances, default those in f32 and some in bf16). Out: what failed, and the
-# sum as the last line.
+# The ladder on a GPU. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or
+# cellc), NVCC or nvcc on the path, ONLY (a regular expression on names), JOBS (all cores), SANITIZE (0:
+# without compute-sanitizer; tools, default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances,
+# default those in f32 and some in bf16). Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -18,9 +18,10 @@ mkdir -p "$objects/runtime"
 start=$SECONDS
 
 for source in "$root"/runtime/*.c; do
-    echo "$CC -std=c11 -D_GNU_SOURCE -O2 -fPIC -DCELL_HAVE_CUDA -isystem $cuda/include -I$root/runtime -c $source" \
-        "-o $objects/runtime/$(basename "${source%.c}").o"
-done | xargs -P "$jobs" -I '{}' sh -c '{}' || { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
+    echo "$CC -std=c11 -D_GNU_SOURCE -O2 -fPIC -DCELL_HAVE_CUDA -isystem $cuda/include -I$root/runtime" \
+        "-c $source -o $objects/runtime/$(basename "${source%.c}").o"
+done | xargs -P "$jobs" -I '{}' sh -c '{}' ||
+    { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
 rm -f "$objects/libcell.a"
 ar rcs "$objects/libcell.a" "$objects"/runtime/*.o
 for part in ladder call identities large; do

@@ -1,6 +1,7 @@
-/* identities.c: runs of one case against each other. In: a case whose inputs and reference results are there. Out: verdicts.
- * Equal work must give equal bits: a second run, inference, some of the gradients, NULL for zeros, states in place. Work that
- * is cut differently (step by step, two pieces, accumulated gradients) must agree with the reference like the whole. */
+/* identities.c: runs of one case against each other. In: a case whose inputs and reference results are there.
+ * Out: verdicts. Equal work must give equal bits: a second run, inference, some of the gradients, NULL for
+ * zeros, states in place. Work that is cut differently (step by step, two pieces, accumulated gradients) must
+ * agree with the reference like the whole. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,13 +20,18 @@ static void same_bits(Case *c, const char *what, char which, const Raw *a, const
 
 static Raw forward(Case *c, Guarded *reserve, const bool *null, bool in_place)
 {
-    return run_call(c, &(Call){ .which = 'f', .sizes = c->sizes, .in = &c->f, .null = null, .in_place = in_place,
+    return run_call(c, &(Call){ .which = 'f',
+                                .sizes = c->sizes,
+                                .in = &c->f,
+                                .null = null,
+                                .in_place = in_place,
                                 .reserve = reserve });
 }
 
 static Raw backward(Case *c, Guarded *reserve, const Set *in, const bool *null)
 {
-    return run_call(c, &(Call){ .which = 'b', .sizes = c->sizes, .in = in, .null = null, .reserve = reserve });
+    return run_call(c,
+                    &(Call){ .which = 'b', .sizes = c->sizes, .in = in, .null = null, .reserve = reserve });
 }
 
 static void forward_variant(Case *c, const Raw *full, const char *what, const bool *null, bool in_place)
@@ -93,7 +99,11 @@ static void accumulated(Case *c, Guarded *reserve)
             want.v[i][k] = c->b.v[i][k] + start.v[i][k];
             moved.v[i][k] = c->bm.v[i][k] + start.v[i][k];
         }
-    Raw raw = run_call(c, &(Call){ .which = 'b', .sizes = c->sizes, .in = &c->b, .start = &start, .flags = CELL_ACCUMULATE,
+    Raw raw = run_call(c, &(Call){ .which = 'b',
+                                   .sizes = c->sizes,
+                                   .in = &c->b,
+                                   .start = &start,
+                                   .flags = CELL_ACCUMULATE,
                                    .reserve = reserve });
     Set got = values_of(d, d->backward_args, n, &raw);
     compare(c, "accumulated gradients", d->backward_args, n, &got, &want, &moved, &start);
@@ -110,7 +120,8 @@ static bool is_timed(const cell_desc *d, const cell_arg *a)
 }
 
 /* Copies steps [from, from + steps) of a timed argument between a tensor of all steps and a piece of it. */
-static void copy_piece(const Case *c, double *whole, double *piece, int64_t n_whole, int64_t from, int64_t steps, bool in)
+static void copy_piece(const Case *c, double *whole, double *piece, int64_t n_whole, int64_t from,
+                       int64_t steps, bool in)
 {
     int64_t B = c->sizes[0], T = c->sizes[1], row = B > 0 && T > 0 ? n_whole / (B * T) : 0;
     for (int64_t b = 0; b < B; b++) {
@@ -144,9 +155,10 @@ static int find_arg(const cell_arg *args, int n, int tensor, int role)
     return -1;
 }
 
-/* Arguments of one role become those of another: final states the next initial ones, their adjoints the other way. */
-static void carry(const cell_arg *from_args, int n_from, const Set *from, int from_role, const cell_arg *to_args, int n_to,
-                  Set *to, int to_role)
+/* Arguments of one role become those of another: final states the next initial ones, their adjoints the other
+ * way. */
+static void carry(const cell_arg *from_args, int n_from, const Set *from, int from_role,
+                  const cell_arg *to_args, int n_to, Set *to, int to_role)
 {
     for (int i = 0; i < n_to; i++) {
         int k = to_args[i].role == to_role ? find_arg(from_args, n_from, to_args[i].tensor, from_role) : -1;
@@ -177,8 +189,10 @@ static void sizes_of_piece(const Case *c, int64_t from, int64_t steps, int64_t *
     sizes[c->d->n_sizes - 1] += from;
 }
 
-/* Forward over a piece; its results go into `whole`, its final states into `state` (a forward set of one step). */
-static void forward_piece(Case *c, char which, int64_t from, int64_t steps, Guarded *reserve, Set *state, Set *whole)
+/* Forward over a piece; its results go into `whole`, its final states into `state` (a forward set of one
+ * step). */
+static void forward_piece(Case *c, char which, int64_t from, int64_t steps, Guarded *reserve, Set *state,
+                          Set *whole)
 {
     const cell_desc *d = c->d;
     int64_t sizes[CELL_MAX_SIZES];
@@ -208,8 +222,10 @@ static void step_by_step(Case *c)
     set_free(&whole);
 }
 
-/* Backward over a piece. Gradients of params add up over the pieces in `grads`, a backward set of the whole. */
-static void backward_piece(Case *c, int64_t from, int64_t steps, Guarded *reserve, const Set *initial, Set *adjoint, Set *grads)
+/* Backward over a piece. Gradients of params add up over the pieces in `grads`, a backward set of the whole.
+ */
+static void backward_piece(Case *c, int64_t from, int64_t steps, Guarded *reserve, const Set *initial,
+                           Set *adjoint, Set *grads)
 {
     const cell_desc *d = c->d;
     int64_t sizes[CELL_MAX_SIZES];
@@ -217,13 +233,19 @@ static void backward_piece(Case *c, int64_t from, int64_t steps, Guarded *reserv
     sizes_of_piece(c, from, steps, sizes);
     Set in = piece_of(c, 'b', sizes, &c->b, from), start = set_new(d, d->backward_args, n, sizes);
     if (initial)
-        carry(d->forward_args, d->n_forward_args, initial, CELL_ROLE_FINAL, d->backward_args, n, &in, CELL_ROLE_VALUE);
+        carry(d->forward_args, d->n_forward_args, initial, CELL_ROLE_FINAL, d->backward_args, n, &in,
+              CELL_ROLE_VALUE);
     if (adjoint->v[0])
         carry(d->backward_args, n, adjoint, CELL_ROLE_D_VALUE, d->backward_args, n, &in, CELL_ROLE_D_FINAL);
     for (int i = 0; i < n; i++)
-        if (d->backward_args[i].role == CELL_ROLE_D_VALUE && d->tensors[d->backward_args[i].tensor].kind == CELL_PARAM)
+        if (d->backward_args[i].role == CELL_ROLE_D_VALUE &&
+            d->tensors[d->backward_args[i].tensor].kind == CELL_PARAM)
             memcpy(start.v[i], grads->v[i], sizeof(double) * (size_t)start.n[i]);
-    Raw raw = run_call(c, &(Call){ .which = 'b', .sizes = sizes, .in = &in, .start = &start, .flags = CELL_ACCUMULATE,
+    Raw raw = run_call(c, &(Call){ .which = 'b',
+                                   .sizes = sizes,
+                                   .in = &in,
+                                   .start = &start,
+                                   .flags = CELL_ACCUMULATE,
                                    .reserve = reserve });
     Set got = values_of(d, d->backward_args, n, &raw);
     gather(c, 'b', sizes, &got, from, grads);
@@ -247,8 +269,8 @@ static void two_pieces(Case *c)
     forward_piece(c, 'f', 0, cut, &first, &state, &outs);
     Set middle = state;
     state = set_new(d, d->forward_args, d->n_forward_args, sizes);
-    carry(d->forward_args, d->n_forward_args, &middle, CELL_ROLE_FINAL, d->forward_args, d->n_forward_args, &state,
-          CELL_ROLE_FINAL);
+    carry(d->forward_args, d->n_forward_args, &middle, CELL_ROLE_FINAL, d->forward_args, d->n_forward_args,
+          &state, CELL_ROLE_FINAL);
     forward_piece(c, 'f', cut, T - cut, &second, &state, &outs);
     compare(c, "in two pieces", d->forward_args, d->n_forward_args, &outs, &c->f, &c->fm, NULL);
     backward_piece(c, cut, T - cut, &second, &middle, &adjoint, &grads);

@@ -1,15 +1,16 @@
-/* ladder.c: one generated instance against its reference. In: the instance's description (launch plans on the emulator or
- * the GPU) and its reference C compiled in double, both linked in under the names below (ld's --defsym); sizes on the
- * command line as B,T,dims..., or large:COPIES:1,T,dims... for a batch of copies of one sequence. Out: a line per check that failed, and `N passed, N failed,
- * N skipped`.
+/* ladder.c: one generated instance against its reference. In: the instance's description (launch plans on the
+ * emulator or the GPU) and its reference C compiled in double, both linked in under the names below (ld's
+ * --defsym); sizes on the command line as B,T,dims..., or large:COPIES:1,T,dims... for a batch of copies of
+ * one sequence. Out: a line per check that failed, and `N passed, N failed, N skipped`.
  *
- * The tolerance of a tensor is K * (d + u): u is the unit roundoff of the coarsest type that values pass through (the
- * storage type for inputs, outputs and operands of products), d is how much that tensor of the reference moves (RMS,
- * relative) when every input is moved by one unit roundoff with random sign, and K = 16 allows for the roundings in between:
- * they are as large as those of the inputs, with independent signs, and no path of these cells has more than about 256.
- * A gradient that is added to what is there has the roundings of both addends, which may cancel: they count with their sizes.
- * Where the limit is more than half of the tensor's size, roundings decide what comes out: such a tensor can fail, but when it does
- * not, it counts as skipped. A NaN never passes. */
+ * The tolerance of a tensor is K * (d + u): u is the unit roundoff of the coarsest type that values pass
+ * through (the storage type for inputs, outputs and operands of products), d is how much that tensor of the
+ * reference moves (RMS, relative) when every input is moved by one unit roundoff with random sign, and K = 16
+ * allows for the roundings in between: they are as large as those of the inputs, with independent signs, and
+ * no path of these cells has more than about 256. A gradient that is added to what is there has the roundings
+ * of both addends, which may cancel: they count with their sizes. Where the limit is more than half of the
+ * tensor's size, roundings decide what comes out: such a tensor can fail, but when it does not, it counts as
+ * skipped. A NaN never passes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,8 @@ static void print_place(const Case *c, const cell_arg *a, int64_t k)
 }
 
 /* The first step at which the tensor is off by more than the limit; -1 when it has no steps. */
-static int64_t first_step(const Case *c, const cell_arg *a, const double *got, const double *want, int64_t n, double limit)
+static int64_t first_step(const Case *c, const cell_arg *a, const double *got, const double *want, int64_t n,
+                          double limit)
 {
     int64_t B = c->sizes[0], T = c->sizes[1];
     if (!is_timed(c->d, a) || B * T == 0)
@@ -102,20 +104,20 @@ static int64_t first_step(const Case *c, const cell_arg *a, const double *got, c
     return -1;
 }
 
-static void report(const Case *c, const char *what, const cell_arg *a, const double *got, const double *want, int64_t n,
-                   double error, double size, double limit, bool ok)
+static void report(const Case *c, const char *what, const cell_arg *a, const double *got, const double *want,
+                   int64_t n, double error, double size, double limit, bool ok)
 {
     int64_t at = worst_of(got, want, n), step = first_step(c, a, got, want, n, limit);
-    printf("%s %s: %s: %s: rms error %.3g of rms %.3g, limit %.3g; worst %.9g, wanted %.9g,", ok ? "ok  " : "FAIL", c->label,
-           arg_name(c->d, a), what, error, size, limit, got[at], want[at]);
+    printf("%s %s: %s: %s: rms error %.3g of rms %.3g, limit %.3g; worst %.9g, wanted %.9g,",
+           ok ? "ok  " : "FAIL", c->label, arg_name(c->d, a), what, error, size, limit, got[at], want[at]);
     print_place(c, a, at);
     if (!ok && step >= 0)
         printf("; first wrong at step %lld", (long long)step);
     printf("\n");
 }
 
-void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want, const Set *moved,
-             const Set *addend)
+void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want,
+             const Set *moved, const Set *addend)
 {
     for (int i = 0; i < n; i++) {
         if (!written(c->d, &args[i]) || got->n[i] == 0)
@@ -190,8 +192,8 @@ Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool 
     Case c = { .ctx = ctx, .d = d, .null_states = null_states };
     memcpy(c.sizes, sizes, sizeof c.sizes);
     for (int i = 0; i < d->n_sizes; i++)
-        snprintf(c.label + strlen(c.label), sizeof c.label - strlen(c.label), "%s%s=%lld", i ? " " : "", d->size_names[i],
-                 (long long)sizes[i]);
+        snprintf(c.label + strlen(c.label), sizeof c.label - strlen(c.label), "%s%s=%lld", i ? " " : "",
+                 d->size_names[i], (long long)sizes[i]);
     for (int i = 0; i < d->n_tensors; i++)
         c.u = unit(d->tensors[i].dtype) > c.u ? unit(d->tensors[i].dtype) : c.u;
     c.f = set_new(d, d->forward_args, d->n_forward_args, sizes);
@@ -220,7 +222,9 @@ static void check_against_reference(Case *c, const char *what)
     for (int back = 0; back < 2; back++) {
         int n;
         const cell_arg *args = call_args(d, back ? 'b' : 'f', &n);
-        Raw raw = run_call(c, &(Call){ .which = back ? 'b' : 'f', .sizes = c->sizes, .in = back ? &c->b : &c->f,
+        Raw raw = run_call(c, &(Call){ .which = back ? 'b' : 'f',
+                                       .sizes = c->sizes,
+                                       .in = back ? &c->b : &c->f,
                                        .reserve = &reserve });
         Set got = values_of(d, args, n, &raw);
         compare(c, what, args, n, &got, back ? &c->b : &c->f, back ? &c->bm : &c->fm, NULL);
@@ -256,8 +260,8 @@ int main(int argc, char **argv)
     char message[512];
     const char *backend = getenv("CELL_BACKEND");
     bool cuda = backend && strcmp(backend, "cuda") == 0;
-    cell_status st =
-        cell_context_create(&ctx, cuda ? CELL_BACKEND_CUDA : CELL_BACKEND_EMULATED, 0, message, sizeof message);
+    cell_status st = cell_context_create(&ctx, cuda ? CELL_BACKEND_CUDA : CELL_BACKEND_EMULATED, 0, message,
+                                         sizeof message);
     if (st != CELL_OK) {
         fprintf(stderr, "no context: %s\n", message);
         return 1;
@@ -275,6 +279,7 @@ int main(int argc, char **argv)
             run_sizes(ctx, d, sizes, i == 2 || argc == 2);
     }
     cell_context_destroy(ctx);
-    printf("%s on %s: %d passed, %d failed, %d skipped\n", d->key, cuda ? "cuda" : "emulated", passed, failed, skipped);
+    printf("%s on %s: %d passed, %d failed, %d skipped\n", d->key, cuda ? "cuda" : "emulated", passed, failed,
+           skipped);
     return failed > 0;
 }

@@ -1,6 +1,7 @@
-/* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and what the reference
- * makes of them in double; call.c runs its plans in poisoned and guarded memory; ladder.c compares with the reference;
- * identities.c compares runs with each other, large.c a large batch with one sequence. */
+/* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and
+ * what the reference makes of them in double; call.c runs its plans in poisoned and guarded memory; ladder.c
+ * compares with the reference; identities.c compares runs with each other, large.c a large batch with one
+ * sequence. */
 #ifndef LADDER_H
 #define LADDER_H
 
@@ -12,34 +13,43 @@
 enum { MAX_ARGS = 128 };
 
 /* Values of a call's arguments in double, in the order of the call's list. */
-typedef struct Set { double *v[MAX_ARGS]; int64_t n[MAX_ARGS]; } Set;
+typedef struct Set {
+    double *v[MAX_ARGS];
+    int64_t n[MAX_ARGS];
+} Set;
 
 /* The same as bytes in storage types, as a run left them; NULL where the argument was NULL. */
-typedef struct Raw { void *p[MAX_ARGS]; size_t bytes[MAX_ARGS]; } Raw;
+typedef struct Raw {
+    void *p[MAX_ARGS];
+    size_t bytes[MAX_ARGS];
+} Raw;
 
 typedef struct Case {
     cell_context *ctx;
     const cell_desc *d;
     int64_t sizes[CELL_MAX_SIZES];
     char label[256];
-    double u;                     /* unit roundoff of the coarsest type of the instance */
-    bool null_states;             /* initial states are NULL */
-    Set f, b;                     /* forward and backward: inputs, and the reference's results */
-    Set fm, bm;                   /* the same with every input moved by a unit roundoff */
+    double u;         /* unit roundoff of the coarsest type of the instance */
+    bool null_states; /* initial states are NULL */
+    Set f, b;         /* forward and backward: inputs, and the reference's results */
+    Set fm, bm;       /* the same with every input moved by a unit roundoff */
 } Case;
 
 /* Memory of the backend with a guard behind it. */
-typedef struct Guarded { void *p; size_t bytes; } Guarded;
+typedef struct Guarded {
+    void *p;
+    size_t bytes;
+} Guarded;
 
 typedef struct Call {
-    char which;                   /* 'f', 'b', 's' */
+    char which; /* 'f', 'b', 's' */
     const int64_t *sizes;
-    const Set *in;                /* its read arguments */
-    const Set *start;             /* what written arguments hold before; NULL: NaN */
-    const bool *null;             /* arguments to leave out; NULL: none */
-    bool in_place;                /* final states go where the initial ones are */
+    const Set *in;    /* its read arguments */
+    const Set *start; /* what written arguments hold before; NULL: NaN */
+    const bool *null; /* arguments to leave out; NULL: none */
+    bool in_place;    /* final states go where the initial ones are */
     int flags;
-    Guarded *reserve;             /* NULL: none */
+    Guarded *reserve; /* NULL: none */
 } Call;
 
 const cell_arg *call_args(const cell_desc *d, char which, int *n);
@@ -66,9 +76,10 @@ Set set_new(const cell_desc *d, const cell_arg *args, int n, const int64_t *size
 /* Counts one check, and reports it when it failed. */
 void verdict(Case *c, bool ok, const char *what, const char *tensor);
 const char *arg_name(const cell_desc *d, const cell_arg *a);
-/* Compares what a run wrote with want, under the tolerance of ladder.c; addend (or NULL) is what want was added to. */
-void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want, const Set *moved,
-             const Set *addend);
+/* Compares what a run wrote with want, under the tolerance of ladder.c; addend (or NULL) is what want was
+ * added to. */
+void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want,
+             const Set *moved, const Set *addend);
 /* What the reference makes of the case's inputs, and of moved ones: fills all four sets. */
 void reference_results(Case *c);
 Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states);

@@ -1,14 +1,19 @@
-/* large.c: tensors of more than 2^31 elements. In: sizes of one sequence, and a number of copies. Out: verdicts: a batch of
- * that many copies of the sequence gives, at its first, middle and last ones, the bits that the sequence alone gives. Gradients
- * of params, sums over all copies, are not compared; cells with products over all rows may differ in a product's order of
- * summation and are not for this test. */
+/* large.c: tensors of more than 2^31 elements. In: sizes of one sequence, and a number of copies. Out:
+ * verdicts: a batch of that many copies of the sequence gives, at its first, middle and last ones, the bits
+ * that the sequence alone gives. Gradients of params, sums over all copies, are not compared; cells with
+ * products over all rows may differ in a product's order of summation and are not for this test. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ladder.h"
 
-typedef struct Large { Case *one; int64_t sizes[CELL_MAX_SIZES], copies; void *reserve; size_t reserve_bytes; } Large;
+typedef struct Large {
+    Case *one;
+    int64_t sizes[CELL_MAX_SIZES], copies;
+    void *reserve;
+    size_t reserve_bytes;
+} Large;
 
 static bool is_batched(const cell_desc *d, const cell_arg *a)
 {
@@ -24,7 +29,8 @@ static void must(const Large *l, cell_status status, const char *what)
     exit(1);
 }
 
-/* Memory that holds `copies` copies of what a run of one sequence had in an argument; NaN where it was written. */
+/* Memory that holds `copies` copies of what a run of one sequence had in an argument; NaN where it was
+ * written. */
 static void *copies_of(const Large *l, const cell_arg *a, const void *one, size_t bytes)
 {
     cell_context *ctx = l->one->ctx;
@@ -52,7 +58,8 @@ static void compare_copies(Large *l, const cell_arg *a, const void *p, const voi
         same &= memcmp(host, one, bytes) == 0;
     }
     free(host);
-    verdict(l->one, same, "a copy in a large batch has other bits than the sequence alone", arg_name(l->one->d, a));
+    verdict(l->one, same, "a copy in a large batch has other bits than the sequence alone",
+            arg_name(l->one->d, a));
 }
 
 static void run_large(Large *l, char which, const Raw *one)
@@ -64,8 +71,10 @@ static void run_large(Large *l, char which, const Raw *one)
     cell_memory memory = { NULL, 0, l->reserve, l->reserve_bytes };
     for (int i = 0; i < n; i++)
         p[i] = copies_of(l, &args[i], one->p[i], one->bytes[i]);
-    must(l, which == 'f' ? cell_run_forward(c->ctx, c->d, l->sizes, p, &memory, 0)
-                         : cell_run_backward(c->ctx, c->d, l->sizes, p, &memory, 0), which == 'f' ? "forward" : "backward");
+    must(l,
+         which == 'f' ? cell_run_forward(c->ctx, c->d, l->sizes, p, &memory, 0)
+                      : cell_run_backward(c->ctx, c->d, l->sizes, p, &memory, 0),
+         which == 'f' ? "forward" : "backward");
     must(l, cell_synchronize(c->ctx), "synchronize");
     for (int i = 0; i < n; i++) {
         if (written(c->d, &args[i]) && is_batched(c->d, &args[i]))

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Lists the instances that the ladder tests. In: FULL (every type with every schedule, and sizes that fill warps; else every
-# schedule in f32 and one other type in turn), LARGE (also batches above 65,535 and tensors of more than 2^31 elements, which
-# want a GPU of 80 GB). Out: a line per instance, `NAME SPEC OPTIONS | SIZES...`, where OPTIONS are
-# those of `cellc emit` and each of SIZES is B,T and the run-time dims: each dim different, T from one step to past a
-# checkpoint or two.
+# Lists the instances that the ladder tests. In: FULL (every type with every schedule, and sizes that fill
+# warps; else every schedule in f32 and one other type in turn), LARGE (also batches above 65,535 and tensors
+# of more than 2^31 elements, which want a GPU of 80 GB). Out: a line per instance, `NAME SPEC OPTIONS |
+# SIZES...`, where OPTIONS are those of `cellc emit` and each of SIZES is B,T and the run-time dims: each dim
+# different, T from one step to past a checkpoint or two.
 set -u
 full=${FULL:-}
 turn=0
@@ -24,7 +24,8 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     shift 3
     for schedule in $schedules; do
         for type in $(types); do
-            name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_${type}$(printf '_%s' "$@" | sed 's/_--[a-z]*_/_/g; s/_$//')${SUFFIX:-}")
+            name=$(printf '_%s' "$@" | sed 's/_--[a-z]*_/_/g; s/_$//')
+            name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
             echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
         done
         turn=$((turn + 1))

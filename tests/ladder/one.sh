@@ -1,8 +1,8 @@
 #!/bin/bash
-# Builds one prepared instance and runs it over its sizes. In: DIR of prepare.sh, NAME, OBJECTS (the directory with
-# ladder.o and what else every program is linked with), and in the environment BACKEND (emulated or cuda), RUNTIME
-# (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the program's, and the same
-# line here with the instance's name before it.
+# Builds one prepared instance and runs it over its sizes. In: DIR of prepare.sh, NAME, OBJECTS (the directory
+# with ladder.o and what else every program is linked with), and in the environment BACKEND (emulated or
+# cuda), RUNTIME (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the
+# program's, and the same line here with the instance's name before it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -20,8 +20,9 @@ compile() { # target, source, command...
 
 kernels() {
     if [[ $BACKEND == cuda ]]; then
-        compile "$dir/kernels.$BACKEND.o" "$dir/$cell.cu" "$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" -Xcompiler -fPIC \
-            -I"$root/runtime" -I"$root/runtime/device" -c "$dir/$cell.cu" -o "$dir/kernels.$BACKEND.o"
+        compile "$dir/kernels.$BACKEND.o" "$dir/$cell.cu" "$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" \
+            -Xcompiler -fPIC -I"$root/runtime" -I"$root/runtime/device" -c "$dir/$cell.cu" \
+            -o "$dir/kernels.$BACKEND.o"
     else
         bash "$root/tests/emulator/build.sh" cu "$dir/$cell.cu" "$dir/kernels.$BACKEND.o" >>"$log" 2>&1
     fi
@@ -30,17 +31,17 @@ kernels() {
 build() {
     local symbols= part sanitize=
     kernels || return 1
-    compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O1 -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" -o "$dir/host.o" ||
-        return 1
-    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O2 -fPIC -DCELL_REAL=double -I"$root/runtime" -I"$dir" \
-        -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
+    compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O1 -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
+        -o "$dir/host.o" || return 1
+    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O2 -fPIC -DCELL_REAL=double \
+        -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
     [[ $BACKEND == emulated ]] && sanitize=-fsanitize=address,undefined
     # shellcheck disable=SC2086
-    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference}.o "$objects"/*.o $symbols "$RUNTIME" $LIBS -lpthread -lm \
-        -o "$dir/ladder.$BACKEND" >>"$log" 2>&1
+    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference}.o "$objects"/*.o $symbols "$RUNTIME" $LIBS \
+        -lpthread -lm -o "$dir/ladder.$BACKEND" >>"$log" 2>&1
 }
 
 : >"$log"

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The ladder: every schedule of every spec in f32 and another type in turn (FULL=1: all types, and more sizes) against the
-# reference in double, on the emulator under AddressSanitizer, and, where there are a GPU and nvcc, on the GPU. In: BUILD,
-# CELLC, CC, CXX, NVCC; ONLY is a regular expression on the names of instances. Out: what failed, and the sum as the last line.
+# The ladder: every schedule of every spec in f32 and another type in turn (FULL=1: all types, and more sizes)
+# against the reference in double, on the emulator under AddressSanitizer, and, where there are a GPU and
+# nvcc, on the GPU. In: BUILD, CELLC, CC, CXX, NVCC; ONLY is a regular expression on the names of instances.
+# Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -13,7 +14,8 @@ export CXX=${CXX:-$(command -v g++ || command -v clang++ || true)} CC=${CC:-cc}
 out=$build/tests/ladder
 mkdir -p "$out/common"
 
-if ! echo 'int main() { return 0; }' | ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null; then
+if ! echo 'int main() { return 0; }' |
+    ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null; then
     echo "ladder: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
@@ -32,7 +34,8 @@ done
 export BACKEND=emulated RUNTIME=$build/libcell.a
 LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
 export LIBS
-cut -d ' ' -f 1 "$out/list" | xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$here/one.sh" "$out" '{}' "$out/common" >"$out/results"
+cut -d ' ' -f 1 "$out/list" |
+    xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$here/one.sh" "$out" '{}' "$out/common" >"$out/results"
 grep -v ', 0 failed, ' "$out/results"
 read -r passed failed skipped < <(awk -v failed="$unprepared" -f "$here/sum.awk" "$out/results")
 if [[ -n ${NVCC:-} ]] && nvidia-smi -L >/dev/null 2>&1; then
