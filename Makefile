@@ -169,7 +169,8 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	    -Wl,--start-group $(BUILD)/libcellc.a $(BUILD)/libcell.a -Wl,--end-group $(RT_LIBS) -ldl -lpthread
 
 # TESTS=driver runs those that have "driver" in their path.
-CHECKS := $(foreach t,$(TEST_PROGRAMS) $(TEST_SCRIPTS),$(if $(findstring $(TESTS),$(t)),$(t)))
+ALL_CHECKS := $(TEST_PROGRAMS) $(TEST_SCRIPTS)
+CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(findstring $(TESTS),$(t)),$(t))),$(ALL_CHECKS))
 
 check: all $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" tests/run.sh $(CHECKS)
