@@ -29,7 +29,7 @@ typedef struct Kernel {
     bool at_first;                /* print the loop's index as that of the first neighbour */
     Buf loads, stores;
     Vec(const char *) multiples, vectors;
-    Vec(const char *) prefetches; /* addresses of the next step */
+    Vec(const char *) prefetches; /* statements, for the next step */
     int locals;                   /* numbers them: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     ExprPrinter printer;
@@ -200,13 +200,15 @@ static bool known_before(const Kernel *k, const Read *r)
 }
 
 /* Asks for the next step's element: it comes from memory while this step and the product behind it run. */
-static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Poly *pitch, const IxExpr *lin)
+static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Poly *pitch, const IxExpr *lin,
+                          bool optional)
 {
     const char *t = k->t;
     k->t = k->pr->dir == FORWARD ? text(k, "(%s + 1)", t) : text(k, "(%s - 1)", t);
     const char *where = text(k, "%s + %s", p, place_text(k, row_text(k, st->batched, st->timed), pitch,
                                                          ix_text(&k->printer, lin)));
     k->t = t;
+    where = text(k, optional ? "if (%s) cell_prefetch(%s);" : "%.0scell_prefetch(%s);", p, where);
     for (int i = 0; i < k->prefetches.len; i++)
         if (strcmp(k->prefetches.data[i], where) == 0)
             return;
@@ -219,7 +221,7 @@ static void print_prefetches(Kernel *k)
         return;
     buf_line(k->out, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T) {" : "if (%s > 0) {", k->t);
     for (int i = 0; i < k->prefetches.len; i++)
-        buf_line(k->out, "    cell_prefetch(%s);", k->prefetches.data[i]);
+        buf_line(k->out, "    %s", k->prefetches.data[i]);
     buf_line(k->out, "}");
     k->prefetches.len = 0;
 }
@@ -235,7 +237,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const char *s = text(k, "cell_load_ro<%s>(%s + %s)", k->real, p,
                          place_text(k, row, pitch, ix_text(&k->printer, lin)));
     if (k->one_step && st->timed && k->depth == 0 && known_before(k, r))
-        prefetch_next(k, st, p, pitch, lin);
+        prefetch_next(k, st, p, pitch, lin, optional);
     return optional ? text(k, "(%s ? %s : (%s)0)", p, s, k->real) : s;
 }
 
