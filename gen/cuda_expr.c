@@ -124,6 +124,9 @@ static const char *map_text(ExprPrinter *p, const Node *n)
         const char *a = raw ? expr_text(p, x[0]) : as_real(p, x[0]);
         return text_f(p, "(%s %s %s)", a, compare[op], raw ? expr_text(p, x[1]) : as_real(p, x[1]));
     }
+    const char *inverse = p->fast && op == OP_DIV && p->reciprocal ? p->reciprocal(p, x[1]) : NULL;
+    if (inverse)
+        return text_f(p, "(%s * %s)", as_real(p, x[0]), inverse);
     const char *args[4];
     for (int i = 0; i < n->nargs; i++)
         args[i] = as_real(p, x[i]);

@@ -241,10 +241,17 @@ static int kernel_number(Print *e, const char *name, int threads, int64_t smem, 
     return e->kernels.len - 1;
 }
 
+/* Launching a step's kernel while the product before it ends pays where that product ends slowly: with the long contractions
+ * of backward (measured on an H200: LSTM 1024 gains 7 percent of its backward, forward loses 2). */
+static bool starts_early(const Print *e, const Group *g)
+{
+    return e->pr->dir == BACKWARD && g->phase == PHASE_DURING && g->kind != G_WALK;
+}
+
 static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs,
                             const char *gx, const char *gy)
 {
-    int kernel = kernel_number(e, name, threads, smem, g->phase == PHASE_DURING && g->kind != G_WALK);
+    int kernel = kernel_number(e, name, threads, smem, starts_early(e, g));
     const char *need = need_name(e, g);
     int list = e->refs++;
     buf_f(e->host, "static const cell_ref refs_%d[] = { ", list);
@@ -292,8 +299,8 @@ static void print_group_kernel(Print *e, Group *g)
         postfix_chunks(e, group_rows(e, g), &chunks);
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, elements, COLUMN_WIDTH),
                         expr_name(e, &chunks));
-        print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads, 0, &g->refs_2,
-                        blocks_expr(e, elements, g->threads), "NULL");
+        print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads, g->smem, &g->refs_2,
+                        blocks_expr(e, elements, COLUMN_WIDTH), "NULL");
     } else if (g->kind == G_WALK) {
         const Walk *w = g->walk;
         const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), w->blocks);

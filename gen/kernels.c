@@ -29,6 +29,9 @@ typedef struct Kernel {
     bool at_first;                /* print the loop's index as that of the first neighbour */
     Buf loads, stores;
     Vec(const char *) multiples, vectors;
+    Vec(NodeId) hoisted;          /* values computed before the neighbours: 2*id, and 2*id + 1 for a reciprocal */
+    NodeId hoisting;
+    Vec(const char *) given;      /* optional pointers that wide reads take for given */
     Vec(const char *) prefetches; /* statements, for the next step */
     int locals;                   /* numbers them: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
@@ -155,10 +158,13 @@ static const char *wide_read(Kernel *k, const char *where, const char *condition
     if (number < 0) {
         number = k->vectors.len;
         vec_push(k->p->m->arena, &k->vectors, where);
-        buf_line(&k->loads, "%s l%d[%d]%s;", k->real, number, k->wide, condition ? " = {}" : "");
-        if (condition)
-            buf_line(&k->loads, "if (%s)", condition);
-        buf_line(&k->loads, "%scell_load_vec_ro<%d>(l%d, %s);", condition ? "    " : "", k->wide, number, where);
+        buf_line(&k->loads, "%s l%d[%d];", k->real, number, k->wide);
+        buf_line(&k->loads, "cell_load_vec_ro<%d>(l%d, %s);", k->wide, number, where);
+        bool known = !condition;
+        for (int i = 0; i < k->given.len && !known; i++)
+            known = strcmp(k->given.data[i], condition) == 0;
+        if (!known)
+            vec_push(k->p->m->arena, &k->given, condition);
     }
     return text(k, "l%d[u]", number);
 }
@@ -302,10 +308,47 @@ static const char *leaf(ExprPrinter *e, NodeId id)
     bug(k->p->m->c, "kernels", "a reduction inside an expression");
 }
 
+/* In a wide loop: a value that is the same for all neighbours is computed once, before them. */
+static bool same_for_all(const Kernel *k, const Node *n)
+{
+    for (int i = 0; i < n->naxes; i++)
+        if (runs_along(k, n->axes[i]))
+            return false;
+    return k->wide && k->depth == 0 && n->type == TY_REAL;
+}
+
+static const char *hoist(Kernel *k, NodeId id, bool inverse)
+{
+    for (int i = 0; i < k->hoisted.len; i++)
+        if (k->hoisted.data[i] == 2 * id + inverse)
+            return text(k, "%s%d", inverse ? "inv" : "h", id);
+    k->hoisting = id;
+    const char *s = expr_text(&k->printer, id);
+    k->hoisting = -1;
+    NodeId key = 2 * id + inverse;
+    vec_push(k->p->m->arena, &k->hoisted, key);
+    if (inverse)
+        buf_line(&k->loads, "const %s inv%d = cell_fast_div(1.0f, %s);", k->real, id, s);
+    else
+        buf_line(&k->loads, "const %s h%d = %s;", k->real, id, s);
+    return text(k, "%s%d", inverse ? "inv" : "h", id);
+}
+
 static const char *known(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
-    return k->depth == 0 && at(k, id)->kind == N_MAP ? k->value[id] : NULL;
+    const Node *n = at(k, id);
+    if (k->depth || n->kind != N_MAP)
+        return NULL;
+    if (k->value[id])
+        return k->value[id];
+    return id != k->hoisting && same_for_all(k, n) ? hoist(k, id, false) : NULL;
+}
+
+static const char *reciprocal(ExprPrinter *e, NodeId id)
+{
+    Kernel *k = e->data;
+    return same_for_all(k, at(k, id)) ? hoist(k, id, true) : NULL;
 }
 
 static const char *index_text(ExprPrinter *e, IndexId i)
@@ -361,7 +404,7 @@ static void name_shared(Kernel *k, NodeId id, const int *uses, bool *seen, Named
         return;
     for (int i = 0; i < n.nargs; i++)
         name_shared(k, n.args[i], uses, seen, named);
-    if (uses[id] < 2 || n.type != TY_REAL || k->value[id])
+    if (uses[id] < 2 || n.type != TY_REAL || k->value[id] || same_for_all(k, &n))
         return;
     const char *name = text(k, "v%d_%d", id, k->locals++);
     buf_line(k->out, "const %s %s = %s;", k->real, name, expr_text(&k->printer, id));
@@ -493,7 +536,7 @@ static void open_kernel(Kernel *k, const char *name, int threads)
     buf_line(k->out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     buf_line(k->out, "{");
     k->out->indent++;
-    if (k->g && k->g->phase == PHASE_DURING)
+    if (k->g && k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD)
         buf_line(k->out, "cell_dependency_wait();");
     buf_line(k->out, "[[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];");
     for (int i = 0; i < m->dims.len; i++)
@@ -621,7 +664,8 @@ static void by_vectors(Kernel *k, const Loop *l, Buf *inner)
     k->out = inner;
     k->loads = loads;
     k->stores = stores;
-    k->vectors.len = k->multiples.len = 0;
+    k->vectors.len = k->multiples.len = k->given.len = k->hoisted.len = 0;
+    k->hoisting = -1;
     k->wide = wide;
     k->along = l->along;
     buf_line(k->out, "CELL_UNROLL");
@@ -655,6 +699,8 @@ static void run_loop(Kernel *k, const Loop *l)
     for (int i = 0; i < k->multiples.len; i++)
         if (strcmp(k->multiples.data[i], l->extent) != 0)
             buf_f(&test, " && (%s) %% %d == 0", k->multiples.data[i], wide_of(k));
+    for (int i = 0; i < k->given.len; i++)
+        buf_f(&test, " && %s", k->given.data[i]);
     if (k->pr->dir == BACKWARD && k->stores.data)
         buf_f(&test, " && !(args.flags & CELL_KERNEL_ACCUMULATE)");
     open_block(k, text(k, "if (%s)", test.data));
@@ -982,7 +1028,8 @@ static void column_chunk(Kernel *k, int width)
     } else {
         Buf *out = k->out, inner = { .arena = out->arena, .indent = out->indent };
         k->loads = (Buf){ .arena = out->arena, .indent = out->indent };
-        k->vectors.len = k->multiples.len = 0;
+        k->vectors.len = k->multiples.len = k->given.len = k->hoisted.len = 0;
+    k->hoisting = -1;
         k->wide = width;
         k->along = at(k, first)->axes[0];
         k->index[k->along] = "i_column";
@@ -1039,6 +1086,8 @@ static void emit_column_sums(Kernel *k)
         buf_f(&test, "columns %% %d == 0", wide_of(k));
         for (int i = 0; i < k->multiples.len; i++)
             buf_f(&test, " && (%s) %% %d == 0", k->multiples.data[i], wide_of(k));
+        for (int i = 0; i < k->given.len; i++)
+            buf_f(&test, " && %s", k->given.data[i]);
         open_block(k, text(k, "if (%s)", test.data));
         buf_f(out, "%s", wide.data);
         k->out->indent--;
@@ -1052,17 +1101,24 @@ static void emit_column_sums(Kernel *k)
     close_kernel(k);
 }
 
+/* Second stage: each part of the block adds a run of chunks, then the parts are added in order. */
 static void emit_column_totals(Kernel *k)
 {
     Group *g = k->g;
     NodeId first = g->arrays.data[0];
+    int parts = g->threads / COLUMN_WIDTH;
     k->refs = &g->refs_2;
     open_kernel(k, intern_f(k->p->m->c, "%s_2", g->kernel), g->threads);
+    buf_line(k->out, "auto cursor = cell_shared();");
+    buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
     buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
     buf_line(k->out, "const int64_t wanted = (rows + %d) / %d;", COLUMN_ROWS - 1, COLUMN_ROWS);
     buf_line(k->out, "const int64_t chunks = wanted < 1 ? 1 : wanted > %d ? %d : wanted;", COLUMN_CHUNKS, COLUMN_CHUNKS);
-    open_block(k, text(k, "for (int64_t column = cell_block_index(0) * %d + cell_thread(); column < columns; column += "
-                          "cell_block_count(0) * %d)", g->threads, g->threads));
+    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
+    buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts, parts);
+    buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH - 1, COLUMN_WIDTH);
+    open_block(k, "for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0))");
+    buf_line(k->out, "const int64_t column = block * %d + lane;", COLUMN_WIDTH);
     split_element(k, at(k, first)->axes, g->naxes, "column", "col");
     keep_axes(k, first);
     k->b = k->t = "0";
@@ -1070,11 +1126,22 @@ static void emit_column_totals(Kernel *k)
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
         bind_axes(k, id);
-        buf_line(k->out, "%s sum_%d = 0;", k->real, id);
-        buf_line(k->out, "for (int64_t chunk = 0; chunk < chunks; chunk++)");
-        buf_line(k->out, "    sum_%d += %s[(%d * chunks + chunk) * columns + column];", id,
+        buf_line(k->out, "%s part_%d = 0;", k->real, id);
+        buf_line(k->out, "CELL_UNROLL_BY(8)");
+        buf_line(k->out, "for (int64_t chunk = begin; chunk < end && column < columns; chunk++)");
+        buf_line(k->out, "    part_%d += cell_load_ro<%s>(%s + (%d * chunks + chunk) * columns + column);", id, k->real,
                  pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
+        buf_line(k->out, "scratch[cell_thread()] = part_%d;", id);
+        buf_line(k->out, "cell_barrier();");
+        open_block(k, "if (part == 0 && column < columns)");
+        buf_line(k->out, "%s sum_%d = 0;", k->real, id);
+        open_block(k, text(k, "for (int w = 0; w < %d; w++)", parts));
+        buf_line(k->out, "const %s v = scratch[w * %d + lane];", k->real, COLUMN_WIDTH);
+        buf_line(k->out, "sum_%d += v;", id);
+        close_block(k);
         store_array(k, id, text(k, "sum_%d", id));
+        close_block(k);
+        buf_line(k->out, "cell_barrier();");
     }
     close_block(k);
     close_kernel(k);
@@ -1089,6 +1156,7 @@ static Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)(p->m->indices.len + 64));
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)(p->m->nodes.len + 64));
     k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = leaf, .index = index_text, .known = known,
+                               .reciprocal = reciprocal,
                                .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };
     k.b = k.t = "0";
     return k;

@@ -582,10 +582,9 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     return g;
 }
 
-/* The earliest group of this phase that may hold the array: behind everything it reads, and fitting. */
-static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses)
+/* The earliest group of this phase, from `first` on, that may hold the array: behind everything it reads, and fitting. */
+static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses, int first)
 {
-    int first = 0;
     for (int i = 0; i < uses->len; i++) {
         const Read *r = &uses->data[i].read;
         if (r->is_tensor)
@@ -713,6 +712,24 @@ static bool copies_state(const Plan *p, NodeId id)
     return p->rounded[id] && body->kind == N_LOAD && p->m->tensors.data[body->tensor].kind == T_STATE;
 }
 
+static void place_with_uses(Plan *p, Program *pr, const Phasing *s, NodeId id, int first)
+{
+    Uses uses = s->uses[id];
+    /* Through what is printed inline and through pieces laid together. */
+    for (int i = 0; i < uses.len; i++) {
+        NodeId r = uses.data[i].read.id;
+        if (uses.data[i].read.is_tensor || pr->group[r] >= 0 || !s->needed[r])
+            continue;
+        if (p->is_cat[r] || printed_inline(p, pr, r))
+            for (int j = 0; j < s->uses[r].len; j++) {
+                Use u = s->uses[r].data[j];
+                u.plain = false;
+                vec_push(p->m->arena, &uses, u);
+            }
+    }
+    place_array(p, pr, id, &uses, first);
+}
+
 static void make_groups(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
@@ -720,29 +737,22 @@ static void make_groups(Plan *p, const Phasing *s)
     pr->group = per(p, sizeof *pr->group, p->n_nodes);
     for (NodeId id = 0; id <= p->n_nodes; id++)
         pr->group[id] = -1;
-    for (int k = 0; k < 4; k++)
-        for (NodeId id = 0; id < p->n_nodes; id++) {
-            if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
-                continue;
-            if (copies_state(p, id) || root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_INIT)
-                continue;             /* written along with the states */
-            if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
-                continue;
-            Uses uses = s->uses[id];
-            /* Through what is printed inline and through pieces laid together. */
-            for (int i = 0; i < uses.len; i++) {
-                NodeId r = uses.data[i].read.id;
-                if (uses.data[i].read.is_tensor || pr->group[r] >= 0 || !s->needed[r])
+    /* What params get through initial values is added to their gradients: behind all that gives those. */
+    for (int last = 0; last < 2; last++) {
+        int first = last ? pr->groups.len : 0;
+        for (int k = 0; k < 4; k++)
+            for (NodeId id = 0; id < p->n_nodes; id++) {
+                RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+                if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
                     continue;
-                if (p->is_cat[r] || printed_inline(p, pr, r))
-                    for (int j = 0; j < s->uses[r].len; j++) {
-                        Use u = s->uses[r].data[j];
-                        u.plain = false;
-                        vec_push(p->m->arena, &uses, u);
-                    }
+                if (copies_state(p, id) || (root == ROOT_INIT && pr->dir == FORWARD))
+                    continue;         /* written along with the states */
+                if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
+                    continue;
+                if ((root == ROOT_DPARAM_INIT) == (last == 1))
+                    place_with_uses(p, pr, s, id, first);
             }
-            place_array(p, pr, id, &uses);
-        }
+    }
 }
 
 /* ---- where values lie ---- */
@@ -1058,6 +1068,8 @@ static void finish_groups(Plan *p, Program *pr)
         }
         if (g->kind == G_ROW) {
             g->lanes = row_lanes(p, g);
+            if (g->lanes > 32)        /* measured: LayerNorm of 4096 in bf16, 75 us with 256 threads a row, 45 with 128 */
+                g->lanes = g->threads = 128;
             g->smem = g->lanes == 32 ? 0 : 32 * real;
         }
         if (g->kind != G_COLUMN)

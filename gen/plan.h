@@ -196,6 +196,7 @@ struct ExprPrinter {
     const char *(*leaf)(ExprPrinter *, NodeId);
     const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
     const char *(*known)(ExprPrinter *, NodeId);                   /* a local that holds the node, or NULL; may be NULL */
+    const char *(*reciprocal)(ExprPrinter *, NodeId);              /* fast: text of 1/node kept outside a loop, or NULL; may be NULL */
     void *data;
 };
 const char *expr_text(ExprPrinter *p, NodeId n);

@@ -9,6 +9,8 @@
 
 #define CELL_FULL_MASK 0xffffffffu
 #define CELL_UNROLL _Pragma("unroll")
+#define CELL_DETAIL_PRAGMA(text) _Pragma(#text)
+#define CELL_UNROLL_BY(n) CELL_DETAIL_PRAGMA(unroll n)
 
 // Storage only: arithmetic is in cell_compute<T>::type.
 struct cell_bf16 {

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #define CELL_UNROLL
+#define CELL_UNROLL_BY(n)
 #define __global__
 #define __device__
 #define __host__
