@@ -36,6 +36,9 @@ static bool is_read(const Node *n)
 bool alias_candidate(const Module *m, NodeId array)
 {
     const Node *body = at(m, at(m, array)->args[0]);
+    /* What is carried lies in memory for one step only: whoever reads it later needs an array of its own. */
+    if (body->kind == N_LOAD && m->tensors.data[body->tensor].kind == T_DNEXT)
+        return false;
     return is_read(body) || body->kind == N_CONST || body->kind == N_SIZE;
 }
 
