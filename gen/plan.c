@@ -785,7 +785,9 @@ static void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inf
         return;
     }
     st->batched = dep & DEP_BATCH;
-    st->timed = (dep & DEP_TIME) && !mutate("wrong-hoist");
+    st->timed = dep & DEP_TIME;
+    if (mutate("wrong-hoist") && pr->phase[id] == PHASE_BEFORE && !is_reduction(p, id))
+        st->timed = false;
     st->dtype = type_of_array(p, id);
     if (st->home != HOME_NONE)
         return;                       /* a piece: its whole gets the buffer */

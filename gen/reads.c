@@ -279,7 +279,7 @@ bool match_gemm(Module *m, const Contraction *c, Gemm *g)
     g->a.read = c->a;
     g->b.read = c->b;
     g->c.read = c->c;
-    if (mutate("wrong-transpose"))
+    if (mutate("wrong-transpose") && g->n == g->k)
         g->b = (GemmSide){ c->b, g->b.col, g->b.row, g->b.batch, g->b.offset };
     return unit_stride(m, &g->a.row, &g->a.col, g->m, g->k) && unit_stride(m, &g->b.row, &g->b.col, g->k, g->n) &&
            unit_stride(m, &g->c.row, &g->c.col, g->m, g->n);

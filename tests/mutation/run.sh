@@ -39,9 +39,9 @@ END
 # The same with a schedule and the sizes B,T,dims... of tests/ladder.
 kernels() {
     cat <<'END'
-wrong-hoist      specs/gru.cell --schedule steps | 2,3,5,3
-wrong-transpose  specs/gru.cell --schedule steps | 2,3,5,3
-wrong-slice      specs/linear_attention.cell --schedule steps --dim N=2 --dim V=3 | 2,3,2
+wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
+wrong-transpose  specs/e0.cell --schedule steps | 2,3,5
+wrong-slice      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
 wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
 late-load        specs/gru.cell --schedule steps | 2,3,5,3
 stale-adjoint    specs/gru.cell --schedule steps | 2,3,5,3
