@@ -1,0 +1,108 @@
+#!/bin/bash
+# Tests schedule tile beyond the shipped cells. In: BUILD, CELLC, CC, CXX, NVCC. Out: cells of this directory and larger
+# sizes of shipped ones (several warps a state) against the reference on the emulator, by the ladder's program; cells that
+# must be refused, with the reason; and, where nvcc is there, that no walk kernel spills a register. The sum is the last line.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+ladder=$root/tests/ladder
+build=${BUILD:-build}
+[[ $build == /* ]] || build=$root/$build
+export CELLC=${CELLC:-$build/cellc}
+[[ $CELLC == /* ]] || export CELLC=$root/$CELLC
+export CXX=${CXX:-$(command -v g++ || command -v clang++ || true)} CC=${CC:-cc}
+out=$build/tests/tile
+mkdir -p "$out/common"
+passed=0 failed=0
+
+check() { # name, command...: the command succeeds
+    local name=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $name"
+    fi
+}
+
+# NAME SPEC OPTIONS | SIZES as in the ladder's list.
+instances() {
+    cat <<END
+mlstm $here/mlstm.cell --dtype f32 | 2,5,2 1,17,3
+vecnorm $here/vecnorm.cell --dtype f32 | 2,5 1,33
+mixed $here/mixed.cell --dtype f32 | 2,5,2 1,17,1
+cross $here/cross.cell --dtype f64 | 2,5 1,17
+two $here/two.cell --dtype f32 | 2,9 1,17
+e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
+e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
+e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
+delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2
+e75_20 $root/specs/e75.cell --dim N=20 --dtype f16 | 1,9,5,2
+END
+}
+
+prepare() {
+    local line name spec options
+    : >"$out/list"
+    while read -r line; do
+        read -r name spec options <<<"${line%% | *}"
+        # shellcheck disable=SC2086
+        check "$name: emit" "$CELLC" emit "$spec" --schedule tile $options -o "$out/$name" >"$out/$name.log" 2>&1 &&
+            echo "$name $(basename "$spec" .cell) ${line##* | }" >>"$out/list"
+        grep '^FAIL' "$out/$name.log"
+    done < <(instances)
+}
+
+emulate() {
+    bash "$root/tests/emulator/build.sh" lib "$out/common" || return 1
+    touch "$out/common/stamp"
+    for part in ladder call identities large; do
+        $CC -std=c11 -D_GNU_SOURCE -O1 -g -I"$root/runtime" -c "$ladder/$part.c" -o "$out/common/$part.o" || return 1
+    done
+    export BACKEND=emulated RUNTIME=$build/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    export LIBS
+    cut -d ' ' -f 1 "$out/list" |
+        xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$ladder/one.sh" "$out" '{}' "$out/common" >"$out/results"
+    grep -v ', 0 failed, ' "$out/results"
+    local p f _
+    read -r p f _ < <(awk -f "$ladder/sum.awk" "$out/results")
+    passed=$((passed + p)) failed=$((failed + f))
+}
+
+refused() { # what the message must hold, then cellc's arguments
+    local want=$1
+    shift
+    ! "$CELLC" emit --kind cuda --schedule tile "$@" >/dev/null 2>"$out/refused" && grep -q -- "$want" "$out/refused"
+}
+
+no_spill() { # cellc's arguments
+    "$CELLC" emit --kind cuda --schedule tile "$@" >"$out/spill.cu" &&
+        "$NVCC" -std=c++17 -arch=sm_90 -I"$root/runtime" -I"$root/runtime/device" -Xptxas -v -cubin -o "$out/spill.cubin" \
+            "$out/spill.cu" 2>"$out/spill.log" || return 1
+    awk '/Compiling entry function/ { walk = /_walk/ } walk && /spill stores/ { n++; if (!/ 0 bytes spill stores, 0 bytes spill/) bad = 1 }
+         END { exit bad || n != 2 }' "$out/spill.log"
+}
+
+prepare
+if echo 'int main() { return 0; }' |
+    ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null; then
+    emulate || failed=$((failed + 1))
+else
+    echo "tile: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
+fi
+check "e79 N=256 is refused" refused "lower --dim" "$root/specs/e79.cell" --dim N=256
+check "lstm is refused" refused "bind" "$root/specs/lstm.cell"
+check "lstm with bound sizes is refused" refused "sum inside the step" "$root/specs/lstm.cell" --dim H=32 --dim D=16
+if [[ -n ${NVCC:-} ]]; then
+    check "e79 N=32 does not spill" no_spill "$root/specs/e79.cell" --dim N=32 --set bias=input --dtype bf16
+    check "e79 N=64 does not spill" no_spill "$root/specs/e79.cell" --dim N=64 --set bias=input --dtype bf16
+    check "e88 does not spill" no_spill "$root/specs/e88.cell" --dtype bf16
+    check "delta does not spill" no_spill "$root/specs/delta.cell" --dtype bf16
+    check "gated_delta does not spill" no_spill "$root/specs/gated_delta.cell" --dtype bf16
+else
+    echo "tile: register spills were not looked at, there is no nvcc"
+fi
+echo "$passed passed, $failed failed"
+exit $((failed > 0))
