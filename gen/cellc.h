@@ -1,7 +1,7 @@
-/* cellc.h: the one header of the compiler. What every pass shares stands here: memory, sources and diagnostics, the AST
- * (parse, expand, eval), sizes and index expressions, the IR, and the prototypes of all passes, grouped by file.
- * Everything is allocated in the compilation's arena and freed at once with it; strings are interned, so that equal
- * names are equal pointers. */
+/* cellc.h: the one header of the compiler. What every pass shares stands here: memory, sources and
+ * diagnostics, the AST (parse, expand, eval), sizes and index expressions, the IR, and the prototypes of all
+ * passes, grouped by file. Everything is allocated in the compilation's arena and freed at once with it;
+ * strings are interned, so that equal names are equal pointers. */
 #ifndef CELLC_H
 #define CELLC_H
 
@@ -190,16 +190,18 @@ struct Compiler {
 Compiler *compiler_new(void);
 void compiler_free(Compiler *c);
 
-/* ---------------------------------------------------------------- size.c: sizes and index expressions, interned */
+/* ---------------------------------------------------------------- size.c: sizes and index expressions,
+ * interned */
 
-/* An integer polynomial over the cell's run-time dims (bound dims are numbers already), with exact quotients as atoms.
- * Interned per module: equal polynomials are equal pointers. */
+/* An integer polynomial over the cell's run-time dims (bound dims are numbers already), with exact quotients
+ * as atoms. Interned per module: equal polynomials are equal pointers. */
 typedef struct Poly Poly;
 typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;   /* atoms sorted, repeated for powers */
 struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
 typedef struct Quotient { const Poly *num, *den; } Quotient;
 /* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
-/* The last two dims are the batch size and the number of steps; they stand in memory layouts only, never in a spec. */
+/* The last two dims are the batch size and the number of steps; they stand in memory layouts only, never in a
+ * spec. */
 enum { MAX_DIMS = 32, ATOM_B = 30, ATOM_T = 31 };
 
 const Poly *poly_const(Module *m, int64_t v);
@@ -237,7 +239,8 @@ const IxExpr *ix_mod(Module *m, const IxExpr *a, const Poly *by);
 const IxExpr *ix_subst(Module *m, const IxExpr *a, const IndexId *from, const IxExpr *const *to, int n);
 bool ix_uses(const IxExpr *a, IndexId i);
 bool ix_is_index(const IxExpr *a, IndexId *which);                /* a plain index */
-/* Bounds over all values of its indices: *lo and *hi are set when they follow from the extents; false if not known. */
+/* Bounds over all values of its indices: *lo and *hi are set when they follow from the extents; false if not
+ * known. */
 bool ix_range(Module *m, const IxExpr *a, const Poly **lo, const Poly **hi);
 void ix_print(const Module *m, const IxExpr *a, Buf *out);
 
@@ -283,7 +286,8 @@ typedef enum {
 
 typedef enum { TY_REAL, TY_INT, TY_BOOL } NodeType;
 
-/* Rows of the operator table (ops.c). Comparison and logic give TY_BOOL; OP_SELECT evaluates only the branch it takes. */
+/* Rows of the operator table (ops.c). Comparison and logic give TY_BOOL; OP_SELECT evaluates only the branch
+ * it takes. */
 typedef enum {
     OP_NEG, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_POW, OP_MAX, OP_MIN, OP_ATAN2,
     OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_SIN, OP_COS, OP_TANH, OP_SIGMOID,
@@ -355,8 +359,8 @@ Module *module_new(Compiler *c, const char *name);
 IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
 TensorId module_tensor(Module *m, Tensor t);
 
-/* Builders: hash-consed (equal nodes are one), types, axes and dep computed. Span and name of the first one made win;
- * node_named gives a name by making a fresh node only when another name is already there. */
+/* Builders: hash-consed (equal nodes are one), types, axes and dep computed. Span and name of the first one
+ * made win; node_named gives a name by making a fresh node only when another name is already there. */
 NodeId node_const(Module *m, double v);
 NodeId node_bool(Module *m, bool v);
 NodeId node_size(Module *m, const Poly *p);
@@ -368,10 +372,11 @@ NodeId node_map1(Module *m, Op op, NodeId a);
 NodeId node_map2(Module *m, Op op, NodeId a, NodeId b);
 NodeId node_select(Module *m, NodeId cond, NodeId a, NodeId b);
 NodeId node_reduce(Module *m, ReduceOp r, NodeId a, const IndexId *bound, int n);
-/* An N_ARRAY: the value as an array over exactly these axes in this order (broadcasting where it does not vary). Every
- * equation of the spec makes one: `kn[i] = ...` has the axis i even when its right side does not vary. An array is closed:
- * its axes are its own, a use reads it through node_view, or directly where the map would be the identity. An index id
- * may be shared by many equations (lower makes one id per name and extent); a REDUCE may bind an id that is free elsewhere. */
+/* An N_ARRAY: the value as an array over exactly these axes in this order (broadcasting where it does not
+ * vary). Every equation of the spec makes one: `kn[i] = ...` has the axis i even when its right side does not
+ * vary. An array is closed: its axes are its own, a use reads it through node_view, or directly where the map
+ * would be the identity. An index id may be shared by many equations (lower makes one id per name and
+ * extent); a REDUCE may bind an id that is free elsewhere. */
 NodeId node_array(Module *m, NodeId a, const IndexId *axes, int n, const char *name, Span span);
 /* The expression with indices replaced (in maps and N_INDEX), bound ones renamed where they would capture. */
 NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n);
@@ -394,8 +399,8 @@ typedef struct OpRow {
     bool cheap;                   /* recompute rather than save */
     bool needs_output;            /* its derivative is written with the output, not the input */
     double (*eval)(const double *args);   /* constant folding */
-    /* Adjoint of argument k: an IR node built from the table's own operators. x: arguments, y: the result's node,
-     * g: cotangent. Returns -1 when there is no gradient. */
+    /* Adjoint of argument k: an IR node built from the table's own operators. x: arguments, y: the result's
+     * node, g: cotangent. Returns -1 when there is no gradient. */
     NodeId (*adjoint)(Module *m, int k, const NodeId *x, NodeId y, NodeId g);
     const char *doc;              /* definition, derivative and what happens at kinks, one line */
 } OpRow;
@@ -411,7 +416,8 @@ Ast *parse_source(Compiler *c, int file);
 /* fmt.c: AST (with the comments of its source) -> canonical text. */
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);
 
-/* expand.c: imports, options, when, fn, repeat -> a flat cell: declarations and equations only, nothing conditional. */
+/* expand.c: imports, options, when, fn, repeat -> a flat cell: declarations and equations only, nothing
+ * conditional. */
 typedef struct FlatStmt FlatStmt;
 typedef struct Flat Flat;         /* expand's result, private to expand.c, resolve.c and lower.c (flat.h) */
 Flat *expand(Compiler *c, const Ast *ast, const char *cell_name);
@@ -422,7 +428,8 @@ Module *lower(Compiler *c, Flat *flat);
 /* The three in a row, with verification; NULL when there are errors. */
 Module *front_end(Compiler *c, const char *path);
 
-/* simplify.c: folding, dead code, stacked projections of one input become one product. Same values up to rounding order of nothing. */
+/* simplify.c: folding, dead code, stacked projections of one input become one product. Same values up to
+ * rounding order of nothing. */
 void simplify(Module *m);
 /* differentiate.c: adds the adjoint graph and its roots. */
 void differentiate(Module *m);

@@ -1,6 +1,6 @@
-/* cuda.c: the fast path of one instance. In: a spec and the settings of its compilation, whose reference was compiled before;
- * out: the plan, and the two texts of the CUDA side (kernels, and the host file with the launch plans). What the reference's
- * compilation has said already is not said again. */
+/* cuda.c: the fast path of one instance. In: a spec and the settings of its compilation, whose reference was
+ * compiled before; out: the plan, and the two texts of the CUDA side (kernels, and the host file with the
+ * launch plans). What the reference's compilation has said already is not said again. */
 #include "commands.h"
 #include "plan.h"
 

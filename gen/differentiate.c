@@ -1,11 +1,12 @@
-/* differentiate.c: reverse mode on the IR. In comes a module whose roots are outputs and next states; out go, in the same
- * module, the adjoint graph and the roots dinput, dparam, dprev and dparam_init. In index notation the adjoint of a
- * contraction is a contraction, of broadcasting a sum, and of an index map its inverse: where the map can be solved for the
- * indices (offsets, mixed radix, wraps, diagonals, constants) the adjoint is a guarded read, elsewhere a guarded sum. It is
- * guaranteed that no adjoint reads a value under a weaker guard than the spec did.
+/* differentiate.c: reverse mode on the IR. In comes a module whose roots are outputs and next states; out go,
+ * in the same module, the adjoint graph and the roots dinput, dparam, dprev and dparam_init. In index
+ * notation the adjoint of a contraction is a contraction, of broadcasting a sum, and of an index map its
+ * inverse: where the map can be solved for the indices (offsets, mixed radix, wraps, diagonals, constants)
+ * the adjoint is a guarded read, elsewhere a guarded sum. It is guaranteed that no adjoint reads a value
+ * under a weaker guard than the spec did.
  *
- * The cotangent of a node is a list of (guard, value) pairs, so that a rule's factors stay under the guard of the branch
- * that they come from; the list becomes one value where it reaches an array. */
+ * The cotangent of a node is a list of (guard, value) pairs, so that a rule's factors stay under the guard of
+ * the branch that they come from; the list becomes one value where it reaches an array. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +94,8 @@ static void split_guard(Diff *d, NodeId cond, const IndexId *over, int n, NodeId
     *to = both(d->m, *to, cond);
 }
 
-/* Sums value (under cond) over the indices that are in either but not in keep; what is left of the guard goes to *cond. */
+/* Sums value (under cond) over the indices that are in either but not in keep; what is left of the guard goes
+ * to *cond. */
 static NodeId sum_extra(Diff *d, NodeId *cond, NodeId value, const IndexId *keep, int nkeep)
 {
     IndexId over[64];
@@ -130,8 +132,9 @@ static void contribute(Diff *d, NodeId to, NodeId cond, NodeId value)
     add_part(d->m, &d->adj[to], cond, value);
 }
 
-/* What comes back from a node that varies over an index stands for one value per place of it, also where the cotangent is
- * the same at all of them: the sum over such an index, which the argument does not have, is a multiplication. */
+/* What comes back from a node that varies over an index stands for one value per place of it, also where the
+ * cotangent is the same at all of them: the sum over such an index, which the argument does not have, is a
+ * multiplication. */
 static NodeId times_broadcast(Diff *d, const Node *from, NodeId to, NodeId cond, NodeId value)
 {
     Module *m = d->m;
@@ -313,7 +316,8 @@ static void collect_indices(const IxExpr *e, Solve *s)
     }
 }
 
-/* What remains unsolved is summed: over an index of the map that neither the value nor the guard uses, by its extent. */
+/* What remains unsolved is summed: over an index of the map that neither the value nor the guard uses, by its
+ * extent. */
 static NodeId sum_unsolved(Solve *s, NodeId value)
 {
     Module *m = s->d->m;
@@ -339,8 +343,8 @@ static NodeId as_piece(Diff *d, NodeId value)
     return node_array(d->m, value, v.axes, v.naxes, NULL, d->m->at);
 }
 
-/* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond guards value.
- * A param's is no array before it is summed over batch and time. */
+/* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond
+ * guards value. A param's is no array before it is summed over batch and time. */
 static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes, int n,
                       bool per_step)
 {
@@ -385,7 +389,8 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
 
 /* ---- one rule per kind of node ---- */
 
-/* The indices of a tensor's gradient: those of its first plain use, so that names stay the user's, else fresh ones. */
+/* The indices of a tensor's gradient: those of its first plain use, so that names stay the user's, else fresh
+ * ones. */
 static IndexId *tensor_axes(Diff *d, TensorId t, const Node *use)
 {
     Module *m = d->m;
@@ -560,8 +565,8 @@ static void sweep(Diff *d)
             diff_node(d, id);
 }
 
-/* The gradient root of a tensor: the sum over its uses, each reduced over nb of (batch, time), so that a product of two step
- * vectors stays one contraction. */
+/* The gradient root of a tensor: the sum over its uses, each reduced over nb of (batch, time), so that a
+ * product of two step vectors stays one contraction. */
 static NodeId gradient(Diff *d, TensorId t, int nb)
 {
     static const IndexId bt[2] = { IX_BATCH, IX_TIME };

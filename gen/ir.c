@@ -1,6 +1,6 @@
-/* ir.c: the IR: builders, substitution and the verifier. Passes make nodes only through the builders here, which hash-cons
- * (structurally equal nodes are one node), compute axes, type and dependences, and keep arguments before their uses. The
- * verifier recomputes all of it and names the pass that broke it. */
+/* ir.c: the IR: builders, substitution and the verifier. Passes make nodes only through the builders here,
+ * which hash-cons (structurally equal nodes are one node), compute axes, type and dependences, and keep
+ * arguments before their uses. The verifier recomputes all of it and names the pass that broke it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -312,8 +312,8 @@ static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId
     return guard;
 }
 
-/* Every read is total: where its range is not proved, it is 0 outside. The spec's own guards make that unreachable, but
- * adjoints may carry a read out from under them. */
+/* Every read is total: where its range is not proved, it is 0 outside. The spec's own guards make that
+ * unreachable, but adjoints may carry a read out from under them. */
 static NodeId total_read(Module *m, NodeId guard, NodeId read)
 {
     return guard < 0 ? read : node_select(m, guard, read, node_const(m, 0));

@@ -1,5 +1,5 @@
-/* mutate.h: bugs planted on purpose, for tests/mutation: a compiler built with -DCELLC_MUTATE has the one that
- * the environment variable CELLC_MUTATE names. In every other build there is nothing of it. */
+/* mutate.h: bugs planted on purpose, for tests/mutation: a compiler built with -DCELLC_MUTATE has the one
+ * that the environment variable CELLC_MUTATE names. In every other build there is nothing of it. */
 #ifndef CELLC_MUTATE_H
 #define CELLC_MUTATE_H
 

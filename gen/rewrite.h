@@ -1,5 +1,6 @@
-/* rewrite.h: rebuilding a module's graph from its roots (simplify.c). A pass gives a hook; every node below a root is rebuilt
- * once, arguments first, and the hook returns what stands in its place. Old nodes stay behind, unreachable. */
+/* rewrite.h: rebuilding a module's graph from its roots (simplify.c). A pass gives a hook; every node below a
+ * root is rebuilt once, arguments first, and the hook returns what stands in its place. Old nodes stay
+ * behind, unreachable. */
 #ifndef CELLC_REWRITE_H
 #define CELLC_REWRITE_H
 

@@ -1,6 +1,6 @@
-/* size.c: integer polynomials over run-time dims and index expressions over them. What comes in are sums, products and
- * quotients; what goes out is interned in the module: equal values are equal pointers, so that passes compare sizes and
- * index maps by address. Bounds are proved with every dim >= 1, never guessed. */
+/* size.c: integer polynomials over run-time dims and index expressions over them. What comes in are sums,
+ * products and quotients; what goes out is interned in the module: equal values are equal pointers, so that
+ * passes compare sizes and index maps by address. Bounds are proved with every dim >= 1, never guessed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,8 +208,9 @@ const Poly *poly_div(Module *m, const Poly *a, const Poly *b)
     return poly_atom(m, MAX_DIMS + m->quotients.len - 1);
 }
 
-/* With every dim written as 1 + d', d' >= 0, a polynomial is >= 0 when no coefficient in the d' is negative. An atom that is
- * a quotient counts as >= 1 too: an extent is positive where it is used. Terms are expanded over subsets of their atoms. */
+/* With every dim written as 1 + d', d' >= 0, a polynomial is >= 0 when no coefficient in the d' is negative.
+ * An atom that is a quotient counts as >= 1 too: an extent is positive where it is used. Terms are expanded
+ * over subsets of their atoms. */
 typedef struct { const int *atoms; int n; int64_t coef; } Mono;
 
 static bool mono_equal(const Mono *a, const int *atoms, int n)
@@ -587,8 +588,8 @@ static bool atom_range(Module *m, const IxTerm *t, const Poly **lo, const Poly *
     const Poly *alo, *ahi;
     if (!ix_range(m, t->arg, &alo, &ahi) || !poly_nonneg(alo))
         return false;
-    /* floor(x / by) <= q for x <= ahi when ahi < (q + 1)*by; the exact quotient of ahi + 1, less one, is such a q
-     * where the quotient is known to be exact (user-written quotients are checked at the call). */
+    /* floor(x / by) <= q for x <= ahi when ahi < (q + 1)*by; the exact quotient of ahi + 1, less one, is such
+     * a q where the quotient is known to be exact (user-written quotients are checked at the call). */
     if (ahi->is_const && t->by->is_const) {
         *hi = poly_const(m, ahi->value / t->by->value);
         return true;

@@ -1,10 +1,11 @@
-/* tile.h: what the parts of schedule `tile` share. tile.c decides and assembles a walk kernel, tile_norm.c brings a step's
- * values into canonical indices, tile_fetch.c moves the step's vectors into shared memory, tile_step.c prints one step,
- * tile_layout.c picks the layout of a state over threads.
+/* tile.h: what the parts of schedule `tile` share. tile.c decides and assembles a walk kernel, tile_norm.c
+ * brings a step's values into canonical indices, tile_fetch.c moves the step's vectors into shared memory,
+ * tile_step.c prints one step, tile_layout.c picks the layout of a state over threads.
  *
- * The chip holds one space of R rows and C columns: a state matrix lies in it, a vector along one side. Every index of a
- * step's expressions becomes the canonical index `row` or `col` (an element that the thread owns), one of `par` (fixed for
- * the block), or `any` (an element that another thread may own: it is read from shared memory). */
+ * The chip holds one space of R rows and C columns: a state matrix lies in it, a vector along one side. Every
+ * index of a step's expressions becomes the canonical index `row` or `col` (an element that the thread owns),
+ * one of `par` (fixed for the block), or `any` (an element that another thread may own: it is read from
+ * shared memory). */
 #ifndef CELLC_TILE_H
 #define CELLC_TILE_H
 
@@ -17,7 +18,8 @@ typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;   /* 
 /* Roles of a node's axes. strong: it follows from a read of a matrix that lies in registers. */
 typedef struct Roles { bool done; uint8_t role[TILE_MAX_AXES]; bool strong[TILE_MAX_AXES]; } Roles;
 
-/* Rows over wr warps x lr lanes x rr registers, columns likewise; a thread's rows and columns are consecutive. */
+/* Rows over wr warps x lr lanes x rr registers, columns likewise; a thread's rows and columns are
+ * consecutive. */
 typedef struct TileLayout { int wr, lr, rr, wc, lc, rc; } TileLayout;
 
 typedef struct StateInfo {
@@ -128,8 +130,9 @@ StateInfo *tile_state(Tile *t, TensorId tensor);                  /* T_STATE, or
 bool tile_stored(const Step *s, NodeId array);                    /* read from memory in this step */
 ExprPrinter tile_printer(Step *s);
 
-/* tile_norm.c: the step's roots in normal form: reductions over canonical indices, each an array of its own, equal ones
- * one; factors that do not vary pulled out of sums; parts that equal a stored array replaced by it. */
+/* tile_norm.c: the step's roots in normal form: reductions over canonical indices, each an array of its own,
+ * equal ones one; factors that do not vary pulled out of sums; parts that equal a stored array replaced by
+ * it. */
 void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts);
 void tile_find_saved(Step *s, bool *saved);                       /* stored forward arrays that backward reads first */
 Roles tile_roles(Step *s, NodeId id);
@@ -144,7 +147,8 @@ void tile_split_sums(Tile *t);
 
 /* tile_fetch.c */
 const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map);   /* one element, converted */
-/* The fetch and the first element's index when the read is of consecutive elements along `along`; NULL when it is not. */
+/* The fetch and the first element's index when the read is of consecutive elements along `along`; NULL when
+ * it is not. */
 const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *map, IndexId along, int width,
                             const char **first);
 void tile_carve_fetches(Tile *t, Buf *out);                       /* shared memory, in the kernel's head */

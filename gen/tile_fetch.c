@@ -1,7 +1,8 @@
-/* tile_fetch.c: the step's vectors on their way from global into shared memory. In come reads of stored arrays, inputs, params
- * and cotangents; out go the text of one element, and the copies: what has a value per step comes in chunks of K steps, twice
- * buffered and asynchronous, the rest once per work item. Guaranteed: a copy is as wide as the sizes prove it aligned
- * (arguments are aligned to 16 bytes, buffers to 256), and a window never leaves its row. */
+/* tile_fetch.c: the step's vectors on their way from global into shared memory. In come reads of stored
+ * arrays, inputs, params and cotangents; out go the text of one element, and the copies: what has a value per
+ * step comes in chunks of K steps, twice buffered and asynchronous, the rest once per work item. Guaranteed:
+ * a copy is as wide as the sizes prove it aligned (arguments are aligned to 16 bytes, buffers to 256), and a
+ * window never leaves its row. */
 #include <inttypes.h>
 
 #include "tile.h"

@@ -1,7 +1,7 @@
-/* tile_layout.c: how a state lies over threads, and how many steps lie between checkpoints. In come the step's counts (levels,
- * reductions, vectors kept) from a dry run of the printer; out go the layout with the least estimated cycles per step among
- * those that fit in registers, and the interval from the shared memory that a segment's states take. Nothing here depends on
- * batch, time or the number of multiprocessors. */
+/* tile_layout.c: how a state lies over threads, and how many steps lie between checkpoints. In come the
+ * step's counts (levels, reductions, vectors kept) from a dry run of the printer; out go the layout with the
+ * least estimated cycles per step among those that fit in registers, and the interval from the shared memory
+ * that a segment's states take. Nothing here depends on batch, time or the number of multiprocessors. */
 #include "tile.h"
 
 enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48 };
@@ -112,7 +112,8 @@ static double cycles(const Tile *t, const TileLayout *l)
         if (steps[i])
             step_cost(t, steps[i], l, &slots, &wait);
     int warps = l->wr * l->wc, per_scheduler = (warps + 3) / 4;
-    /* A lone warp issues about every second cycle; several on one scheduler fill each other's gaps, as do several blocks. */
+    /* A lone warp issues about every second cycle; several on one scheduler fill each other's gaps, as do
+     * several blocks. */
     double alone = 1.9 * slots, shared = 1.15 * slots * per_scheduler;
     double latency = wait + (alone > shared ? alone : shared);
     return latency + 0.35 * slots * warps;
@@ -120,7 +121,8 @@ static double cycles(const Tile *t, const TileLayout *l)
 
 static int64_t state_bytes(const Tile *t);
 
-/* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the vectors. */
+/* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the
+ * vectors. */
 static int64_t smem_bytes(Tile *t, const TileLayout *l)
 {
     TileLayout before = t->lay;

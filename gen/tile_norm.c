@@ -1,7 +1,8 @@
-/* tile_norm.c: a step's values in normal form. In come the step's roots in the spec's own indices; out go equal ones in which
- * every reduction is an array of its own over canonical indices (row, col, par), so that equal reductions are one node,
- * factors that do not vary stand outside their sum, and what equals a stored array is read from it. Guaranteed: a reduction
- * left in the graph binds row, col or both, and each of its free axes is row, col or parallel. */
+/* tile_norm.c: a step's values in normal form. In come the step's roots in the spec's own indices; out go
+ * equal ones in which every reduction is an array of its own over canonical indices (row, col, par), so that
+ * equal reductions are one node, factors that do not vary stand outside their sum, and what equals a stored
+ * array is read from it. Guaranteed: a reduction left in the graph binds row, col or both, and each of its
+ * free axes is row, col or parallel. */
 #include <string.h>
 
 #include "tile.h"
@@ -187,7 +188,8 @@ int tile_level(Step *s, NodeId id)
 
 /* ---- what equals a stored array is read from it ---- */
 
-/* One canonical index per position and extent, so that expressions equal up to the names of their indices become equal. */
+/* One canonical index per position and extent, so that expressions equal up to the names of their indices
+ * become equal. */
 typedef struct Standard { int position; const Poly *extent; IndexId index; } Standard;
 typedef struct Alias { NodeId body, array, original; } Alias;
 typedef struct Norm {
@@ -317,7 +319,8 @@ static Role other_side(Role r)
     return r == ROLE_ROW ? ROLE_COL : ROLE_ROW;
 }
 
-/* Gives each index of a reduction's body its role: what registers demand first, then what the vectors suggest, then extents. */
+/* Gives each index of a reduction's body its role: what registers demand first, then what the vectors
+ * suggest, then extents. */
 static bool assign_roles(Step *s, NodeId body, Role *out)
 {
     Roles r = tile_roles(s, body);

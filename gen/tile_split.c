@@ -1,6 +1,7 @@
-/* tile_split.c: sums over a parallel axis leave the walk. In comes a simplified module; out goes the same one in which a sum
- * of matrix values over a parallel axis (the gradient of a param that all heads share) is done in two: over what lies on the
- * chip, step by step for each head, and over the heads behind the walk. Sums of vectors stay whole: they are products. */
+/* tile_split.c: sums over a parallel axis leave the walk. In comes a simplified module; out goes the same one
+ * in which a sum of matrix values over a parallel axis (the gradient of a param that all heads share) is done
+ * in two: over what lies on the chip, step by step for each head, and over the heads behind the walk. Sums of
+ * vectors stay whole: they are products. */
 #include "rewrite.h"
 #include "tile.h"
 
