@@ -1,6 +1,6 @@
 #!/bin/bash
 # Random cells against the evaluator: N of them (100) from SEED (1), in two processes. A cell that fails is made smaller
-# and kept in tests/random/failed; those that are there are checked first.
+# and kept in tests/random/failed; those that are there are checked first. KERNELS of them (4) go through the kernels too.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}
@@ -37,5 +37,14 @@ for log in "$work"/*; do
         failed=$((failed + 1))
     fi
 done
+kernels=$(N=${KERNELS:-4} SEED=$seed bash tests/random/kernels.sh)
+if [[ $(tail -n 1 <<<"$kernels") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
+    passed=$((passed + BASH_REMATCH[1]))
+    failed=$((failed + BASH_REMATCH[2]))
+    head -n -1 <<<"$kernels"
+else
+    echo "$kernels"
+    failed=$((failed + 1))
+fi
 echo "$passed passed, $failed failed"
 exit $((failed > 0))
