@@ -140,6 +140,12 @@ demo: all ## compile e79, explain it, check its gradients, train a byte-level la
 	    -L$(DEMO) -Wl,-rpath,'$$ORIGIN' -le79 -lm -lpthread
 	OPENBLAS_NUM_THREADS=1 $(DEMO)/bytelm -s $(DEMO_SECONDS) examples/bytelm/opticks.txt
 
+# ---- benchmarks: need a GPU and nvcc, and say so
+
+bench: all ## measure on the GPU: a table, and JSON in build/bench/results.json (ONLY=regex on the workloads' names)
+	@CELLC=$(BUILD)/cellc ONLY="$(ONLY)" bash bench/prepare.sh $(BUILD)/bench
+	@NVCC="$(NVCC)" ONLY="$(ONLY)" bash bench/run.sh $(BUILD)/bench
+
 # ---- one library of several instances
 
 CELLS ?= e79:N=32,bias=input e79:N=64 e88

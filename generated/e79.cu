@@ -1,6 +1,16 @@
 // e79: CUDA kernels, written by cellc
 #include "cell_device.cuh"
 
+// Chunks of rows whose sums are added in order; the launch plan has the same expression.
+static __device__ __forceinline__ int64_t column_chunks(int64_t rows, int64_t columns)
+{
+    const int64_t spans = columns > 256 ? (columns + 255) / 256 : 1;
+    int64_t chunks = (rows + 63) / 64;
+    chunks = chunks > 256 ? 256 : chunks;
+    chunks = chunks > 512 / spans ? 512 / spans : chunks;
+    return chunks > 1 ? chunks : 1;
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
 {
@@ -40,12 +50,14 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + e);
+                const float h164 = cell_sqrt(a163);
+                const float h165 = (h164 + 1e-06f);
                 float s167[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
                     // kn, e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                    const float a167 = (l0[u] / (cell_sqrt(a163) + 1e-06f));
+                    const float a167 = (l0[u] / h165);
                     s167[u] = a167;
                 }
                 cell_store_vec<4>(((float *)args.ptr[2]) + row * (64) + e, s167);
@@ -85,12 +97,14 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + (192 + e));
+                const float h192 = cell_sqrt(a191);
+                const float h193 = (h192 + 1e-06f);
                 float s195[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
                     // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                    const float a195 = (l0[u] / (cell_sqrt(a191) + 1e-06f));
+                    const float a195 = (l0[u] / h193);
                     s195[u] = a195;
                 }
                 cell_store_vec<4>(((float *)args.ptr[4]) + row * (64) + e, s195);
@@ -637,21 +651,48 @@ e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t t0 = args.size[3];
+    auto cursor = cell_shared();
+    cell_smem<float> scratch = cell_carve<float>(cursor, 256);
     const int64_t rows = dim_B * dim_T, columns = 64;
-    const int64_t wanted = (rows + 63) / 64;
-    const int64_t chunks = wanted < 1 ? 1 : wanted > 256 ? 256 : wanted;
-    for (int64_t column = cell_block_index(0) * 256 + cell_thread(); column < columns; column += cell_block_count(0) * 256) {
+    const int64_t chunks = column_chunks(rows, columns);
+    const int lane = cell_thread() % 32, part = cell_thread() / 32;
+    const int64_t begin = chunks * part / 8, end = chunks * (part + 1) / 8;
+    const int64_t blocks = (columns + 31) / 32;
+    for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0)) {
+        const int64_t column = block * 32 + lane;
         [[maybe_unused]] const int64_t col_i = column;
-        float sum_478 = 0;
-        for (int64_t chunk = 0; chunk < chunks; chunk++)
-            sum_478 += ((float *)args.ptr[0])[(0 * chunks + chunk) * columns + column];
-        if (((float *)args.ptr[1]))
-            cell_store(((float *)args.ptr[1]) + col_i, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1]) + col_i) + sum_478 : sum_478);
-        float sum_480 = 0;
-        for (int64_t chunk = 0; chunk < chunks; chunk++)
-            sum_480 += ((float *)args.ptr[0])[(1 * chunks + chunk) * columns + column];
-        if (((float *)args.ptr[2]))
-            cell_store(((float *)args.ptr[2]) + col_i, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2]) + col_i) + sum_480 : sum_480);
+        float part_478 = 0;
+        CELL_UNROLL_BY(8)
+        for (int64_t chunk = begin; chunk < end && column < columns; chunk++)
+            part_478 += cell_load_ro<float>(((float *)args.ptr[0]) + (0 * chunks + chunk) * columns + column);
+        scratch[cell_thread()] = part_478;
+        cell_barrier();
+        if (part == 0 && column < columns) {
+            float sum_478 = 0;
+            for (int w = 0; w < 8; w++) {
+                const float v = scratch[w * 32 + lane];
+                sum_478 += v;
+            }
+            if (((float *)args.ptr[1]))
+                cell_store(((float *)args.ptr[1]) + col_i, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1]) + col_i) + sum_478 : sum_478);
+        }
+        cell_barrier();
+        float part_480 = 0;
+        CELL_UNROLL_BY(8)
+        for (int64_t chunk = begin; chunk < end && column < columns; chunk++)
+            part_480 += cell_load_ro<float>(((float *)args.ptr[0]) + (1 * chunks + chunk) * columns + column);
+        scratch[cell_thread()] = part_480;
+        cell_barrier();
+        if (part == 0 && column < columns) {
+            float sum_480 = 0;
+            for (int w = 0; w < 8; w++) {
+                const float v = scratch[w * 32 + lane];
+                sum_480 += v;
+            }
+            if (((float *)args.ptr[2]))
+                cell_store(((float *)args.ptr[2]) + col_i, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2]) + col_i) + sum_480 : sum_480);
+        }
+        cell_barrier();
     }
 }
 
@@ -673,12 +714,14 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (64) + e);
+                const float h192 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
+                const float h193 = (h192 + 1e-06f);
                 float l1[4];
                 cell_load_vec_ro<4>(l1, ((float *)args.ptr[2]) + row * (64) + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
-                    a493 = a493 + ((-((l0[u] / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f)) * l1[u])));
+                    a493 = a493 + ((-((l0[u] / h193) * l1[u])));
                 }
             }
         } else {
@@ -697,13 +740,15 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[3]) + row * (256) + (192 + e));
                 float l1[4];
                 cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (64) + e);
+                const float h192 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
+                const float h193 = (h192 + 1e-06f);
                 float s501[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
                     // d_m, e79.cell:16: m[i:N] = sum[d] W_kvqm[3*N + i, d] * x[d];
                     const float v498_1 = (a497 * l0[u]);
-                    const float a501 = ((l1[u] / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f)) + (v498_1 + v498_1));
+                    const float a501 = ((l1[u] / h193) + (v498_1 + v498_1));
                     s501[u] = a501;
                 }
                 cell_store_vec<4>(((float *)args.ptr[4]) + row * (64) + e, s501);
@@ -723,12 +768,14 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[5]) + row * (64) + e);
+                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0));
+                const float h165 = (h164 + 1e-06f);
                 float l1[4];
                 cell_load_vec_ro<4>(l1, ((float *)args.ptr[7]) + row * (64) + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
-                    a531 = a531 + ((-((l0[u] / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f)) * l1[u])));
+                    a531 = a531 + ((-((l0[u] / h165) * l1[u])));
                 }
             }
         } else {
@@ -747,13 +794,15 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[3]) + row * (256) + e);
                 float l1[4];
                 cell_load_vec_ro<4>(l1, ((float *)args.ptr[5]) + row * (64) + e);
+                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0));
+                const float h165 = (h164 + 1e-06f);
                 float s539[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
                     // d_k, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
                     const float v536_4 = (a535 * l0[u]);
-                    const float a539 = ((l1[u] / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f)) + (v536_4 + v536_4));
+                    const float a539 = ((l1[u] / h165) + (v536_4 + v536_4));
                     s539[u] = a539;
                 }
                 cell_store_vec<4>(((float *)args.ptr[8]) + row * (64) + e, s539);

@@ -30,14 +30,14 @@ static const cell_buffer reserve_buffers[] = {
     { "h_next", CELL_FROM_RESERVE, CELL_F32, 8, x1 },
 };
 
-static const int64_t x2[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_0[] = { { 5, NULL }, { 10, NULL }, { 11, NULL }, { 8, NULL }, };
-static const cell_ref refs_1[] = { { 6, NULL }, { 12, NULL }, { 9, NULL }, };
-static const int64_t x3[] = { CELL_X_PUSH, 0, CELL_X_END };
-static const int64_t x4[] = { CELL_X_SIZE, 2, CELL_X_END };
-static const int64_t x5[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x6[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
-static const int64_t x7[] = { CELL_X_PUSH, 1, CELL_X_END };
+static const int64_t x2[] = { CELL_X_PUSH, 0, CELL_X_END };
+static const int64_t x3[] = { CELL_X_SIZE, 2, CELL_X_END };
+static const int64_t x4[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x5[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
+static const int64_t x6[] = { CELL_X_PUSH, 1, CELL_X_END };
+static const int64_t x7[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_0[] = { { 5, NULL }, { 11, NULL }, { 12, NULL }, { 8, NULL }, };
+static const cell_ref refs_1[] = { { 6, NULL }, { 13, NULL }, { 9, NULL }, };
 static const int64_t x8[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
 static const int64_t x9[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
 static const int64_t x10[] = { CELL_X_SIZE, 3, CELL_X_END };
@@ -45,7 +45,7 @@ static const int64_t x11[] = { CELL_X_SIZE, 0, CELL_X_END };
 static const int64_t x12[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 static const int64_t x13[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 static const int64_t x14[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_2[] = { { 13, NULL }, { 3, NULL }, { 14, NULL }, { 4, NULL }, { 15, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL }, { 12, NULL }, { 19, NULL }, { 9, NULL }, { 11, NULL }, { 8, NULL }, { 20, NULL }, { 7, NULL }, };
+static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 14, NULL }, { 4, NULL }, { 15, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL }, { 13, NULL }, { 19, NULL }, { 9, NULL }, { 12, NULL }, { 8, NULL }, { 20, NULL }, { 7, NULL }, };
 static const int64_t x15[] = { CELL_X_SIZE, 1, CELL_X_END };
 static const int64_t x16[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 
@@ -60,10 +60,10 @@ static const cell_buffer forward_buffers[] = {
     { "y", CELL_FROM_ARG, CELL_F32, 7, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 8, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 9, NULL },
+    { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x16 },
     { "h0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 0, x0 },
     { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x1 },
     { "c0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 1, x0 },
-    { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x16 },
     { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x16 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
@@ -74,23 +74,23 @@ static const cell_buffer forward_buffers[] = {
 };
 
 static const cell_op forward_ops[] = {
-    { .name = "lstm_init_5", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 0, .n_refs = 4, .grid = { x2, NULL, NULL }, .refs = refs_0 } },
-    { .name = "lstm_init_6", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 1, .n_refs = 3, .grid = { x2, NULL, NULL }, .refs = refs_1 } },
     { .name = "lstm_fwd_before_0", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x6, .n = x5, .k = x4, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 1, x3 }, x4, x7, NULL },
-          .b = { { 0, x3 }, x7, x4, NULL },
-          .c = { { 13, x3 }, x7, x6, NULL },
+      .u.gemm = { .m = x5, .n = x4, .k = x3, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 1, x2 }, x3, x6, NULL },
+          .b = { { 0, x2 }, x6, x3, NULL },
+          .c = { { 10, x2 }, x6, x5, NULL },
       } },
+    { .name = "lstm_init_5", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 0, .n_refs = 4, .grid = { x7, NULL, NULL }, .refs = refs_0 } },
+    { .name = "lstm_init_6", .kind = CELL_OP_KERNEL, .need = NULL,
+      .u.kernel = { .kernel = 1, .n_refs = 3, .grid = { x7, NULL, NULL }, .refs = refs_1 } },
     { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
-      .u.loop = { .from = x3, .to = x15, .step = 1, .n_ops = 2 } },
+      .u.loop = { .from = x2, .to = x15, .step = 1, .n_ops = 2 } },
     { .name = "lstm_fwd_step_1", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x6, .n = x11, .k = x10, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 2, x3 }, x10, x7, NULL },
-          .b = { { 11, x8 }, x7, x12, NULL },
-          .c = { { 14, x9 }, x7, x13, NULL },
+      .u.gemm = { .m = x5, .n = x11, .k = x10, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 2, x2 }, x10, x6, NULL },
+          .b = { { 12, x8 }, x6, x12, NULL },
+          .c = { { 14, x9 }, x6, x13, NULL },
       } },
     { .name = "lstm_fwd_step_2", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 2, .n_refs = 15, .grid = { x14, x11, NULL }, .refs = refs_2 } },
@@ -107,20 +107,19 @@ static const int64_t x19[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL
 static const int16_t need_1_5[] = { 10, -1 };
 static const int16_t need_1_6[] = { 11, -1 };
 static const int16_t need_1_7[] = { 12, -1 };
-static const int64_t x20[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_END };
+static const int64_t x20[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV, CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_END };
 static const int64_t x21[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
 static const int64_t x22[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_8[] = { 13, 14, -1 };
 static const cell_ref refs_6[] = { { 23, NULL }, { 27, NULL }, };
-static const int64_t x23[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_9[] = { 13, 14, -1 };
 static const cell_ref refs_7[] = { { 27, NULL }, { 13, NULL }, { 14, NULL }, };
 static const int16_t need_1_10[] = { 15, -1 };
 static const cell_ref refs_8[] = { { 15, NULL }, { 17, NULL }, };
 static const int16_t need_1_11[] = { 16, -1 };
 static const cell_ref refs_9[] = { { 16, NULL }, { 18, NULL }, };
-static const int64_t x24[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_END };
-static const int64_t x25[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 32, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
+static const int64_t x23[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_END };
+static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV, CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, 32, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer backward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -140,8 +139,8 @@ static const cell_buffer backward_buffers[] = {
     { "bias_hh", CELL_FROM_ARG, CELL_F32, 14, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 15, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 16, NULL },
-    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x24 },
-    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x24 },
+    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x23 },
+    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x23 },
     { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x1 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
@@ -150,50 +149,50 @@ static const cell_buffer backward_buffers[] = {
     { "c0", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
     { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
-    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x25 },
+    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x24 },
 };
 
 static const cell_op backward_ops[] = {
     { .name = "lstm_seed_5", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 3, .n_refs = 2, .grid = { x2, NULL, NULL }, .refs = refs_3 } },
+      .u.kernel = { .kernel = 3, .n_refs = 2, .grid = { x7, NULL, NULL }, .refs = refs_3 } },
     { .name = "lstm_seed_6", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 4, .n_refs = 2, .grid = { x2, NULL, NULL }, .refs = refs_4 } },
+      .u.kernel = { .kernel = 4, .n_refs = 2, .grid = { x7, NULL, NULL }, .refs = refs_4 } },
     { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
       .u.loop = { .from = x19, .to = x18, .step = -1, .n_ops = 2 } },
     { .name = "lstm_bwd_step_0", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 5, .n_refs = 13, .grid = { x14, x11, NULL }, .refs = refs_5 } },
     { .name = "d_h", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x11, .n = x10, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 23, x9 }, x13, x7, NULL },
-          .b = { { 2, x3 }, x10, x7, NULL },
-          .c = { { 17, x17 }, x10, x7, NULL },
+      .u.gemm = { .m = x11, .n = x10, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 23, x9 }, x13, x6, NULL },
+          .b = { { 2, x2 }, x10, x6, NULL },
+          .c = { { 17, x17 }, x10, x6, NULL },
       } },
     { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_5,
-      .u.gemm = { .m = x5, .n = x4, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 23, x3 }, x6, x7, NULL },
-          .b = { { 1, x3 }, x4, x7, NULL },
-          .c = { { 10, x3 }, x4, x7, NULL },
+      .u.gemm = { .m = x4, .n = x3, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 23, x2 }, x5, x6, NULL },
+          .b = { { 1, x2 }, x3, x6, NULL },
+          .c = { { 10, x2 }, x3, x6, NULL },
       } },
     { .name = "d_weight_ih", .kind = CELL_OP_GEMM, .need = need_1_6,
-      .u.gemm = { .m = x6, .n = x4, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 23, x3 }, x7, x6, NULL },
-          .b = { { 0, x3 }, x4, x7, NULL },
-          .c = { { 11, x3 }, x4, x7, NULL },
+      .u.gemm = { .m = x5, .n = x3, .k = x4, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 23, x2 }, x6, x5, NULL },
+          .b = { { 0, x2 }, x3, x6, NULL },
+          .c = { { 11, x2 }, x3, x6, NULL },
       } },
     { .name = "d_weight_hh", .kind = CELL_OP_GEMM, .need = need_1_7,
-      .u.gemm = { .m = x6, .n = x10, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 23, x3 }, x7, x6, NULL },
-          .b = { { 26, x3 }, x10, x7, NULL },
-          .c = { { 12, x3 }, x10, x7, NULL },
+      .u.gemm = { .m = x5, .n = x10, .k = x4, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 23, x2 }, x6, x5, NULL },
+          .b = { { 26, x2 }, x10, x6, NULL },
+          .c = { { 12, x2 }, x10, x6, NULL },
       } },
     { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_8,
       .u.kernel = { .kernel = 6, .n_refs = 2, .grid = { x21, x20, NULL }, .refs = refs_6 } },
     { .name = "lstm_bwd_after_5_2", .kind = CELL_OP_KERNEL, .need = need_1_9,
-      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x23, NULL, NULL }, .refs = refs_7 } },
+      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x21, NULL, NULL }, .refs = refs_7 } },
     { .name = "lstm_result_5", .kind = CELL_OP_KERNEL, .need = need_1_10,
-      .u.kernel = { .kernel = 8, .n_refs = 2, .grid = { x2, NULL, NULL }, .refs = refs_8 } },
+      .u.kernel = { .kernel = 8, .n_refs = 2, .grid = { x7, NULL, NULL }, .refs = refs_8 } },
     { .name = "lstm_result_6", .kind = CELL_OP_KERNEL, .need = need_1_11,
-      .u.kernel = { .kernel = 9, .n_refs = 2, .grid = { x2, NULL, NULL }, .refs = refs_9 } },
+      .u.kernel = { .kernel = 9, .n_refs = 2, .grid = { x7, NULL, NULL }, .refs = refs_9 } },
 };
 
 static const cell_plan backward_plan = { backward_buffers, backward_ops, 28, 12 };
@@ -201,12 +200,12 @@ static const cell_plan backward_plan = { backward_buffers, backward_ops, 28, 12 
 static const cell_kernel kernel_table[] = {
     { .name = "lstm_init_5", .symbol = lstm_init_5, .threads = 256 },
     { .name = "lstm_init_6", .symbol = lstm_init_6, .threads = 256 },
-    { .name = "lstm_fwd_step_2", .symbol = lstm_fwd_step_2, .threads = 128, .dependent = 1 },
+    { .name = "lstm_fwd_step_2", .symbol = lstm_fwd_step_2, .threads = 128 },
     { .name = "lstm_seed_5", .symbol = lstm_seed_5, .threads = 256 },
     { .name = "lstm_seed_6", .symbol = lstm_seed_6, .threads = 256 },
     { .name = "lstm_bwd_step_0", .symbol = lstm_bwd_step_0, .threads = 128, .dependent = 1 },
     { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x22 },
-    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256 },
+    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256, .smem = x22 },
     { .name = "lstm_result_5", .symbol = lstm_result_5, .threads = 256 },
     { .name = "lstm_result_6", .symbol = lstm_result_6, .threads = 256 },
 };

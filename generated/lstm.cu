@@ -1,10 +1,19 @@
 // lstm: CUDA kernels, written by cellc
 #include "cell_device.cuh"
 
+// Chunks of rows whose sums are added in order; the launch plan has the same expression.
+static __device__ __forceinline__ int64_t column_chunks(int64_t rows, int64_t columns)
+{
+    const int64_t spans = columns > 256 ? (columns + 255) / 256 : 1;
+    int64_t chunks = (rows + 63) / 64;
+    chunks = chunks > 256 ? 256 : chunks;
+    chunks = chunks > 512 / spans ? 512 / spans : chunks;
+    return chunks > 1 ? chunks : 1;
+}
+
 extern "C" __global__ void __launch_bounds__(128)
 lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
 {
-    cell_dependency_wait();
     [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t dim_H = args.size[3];
@@ -90,6 +99,14 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
             // d_c, lstm.cell:11: c
             const float a279 = (a215 * cell_load_ro<float>(((float *)args.ptr[10]) + (b * dim_T + t) * (dim_H) + i_a));
             cell_store(((float *)args.ptr[3]) + ((t & 1) * dim_B + b) * dim_H + i_a, a279);
+            if (t > 0) {
+                if (((float *)args.ptr[1])) cell_prefetch(((float *)args.ptr[1]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+                cell_prefetch(((float *)args.ptr[2]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+                cell_prefetch(((float *)args.ptr[4]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+                cell_prefetch(((float *)args.ptr[5]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+                cell_prefetch(((float *)args.ptr[6]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+                cell_prefetch(((float *)args.ptr[10]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+            }
         }
     }
 }
@@ -208,21 +225,48 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
+    auto cursor = cell_shared();
+    cell_smem<float> scratch = cell_carve<float>(cursor, 256);
     const int64_t rows = dim_B * dim_T, columns = 4*dim_H;
-    const int64_t wanted = (rows + 63) / 64;
-    const int64_t chunks = wanted < 1 ? 1 : wanted > 256 ? 256 : wanted;
-    for (int64_t column = cell_block_index(0) * 256 + cell_thread(); column < columns; column += cell_block_count(0) * 256) {
+    const int64_t chunks = column_chunks(rows, columns);
+    const int lane = cell_thread() % 32, part = cell_thread() / 32;
+    const int64_t begin = chunks * part / 8, end = chunks * (part + 1) / 8;
+    const int64_t blocks = (columns + 31) / 32;
+    for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0)) {
+        const int64_t column = block * 32 + lane;
         [[maybe_unused]] const int64_t col_r = column;
-        float sum_271 = 0;
-        for (int64_t chunk = 0; chunk < chunks; chunk++)
-            sum_271 += ((float *)args.ptr[0])[(0 * chunks + chunk) * columns + column];
-        if (((float *)args.ptr[1]))
-            cell_store(((float *)args.ptr[1]) + col_r, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1]) + col_r) + sum_271 : sum_271);
-        float sum_272 = 0;
-        for (int64_t chunk = 0; chunk < chunks; chunk++)
-            sum_272 += ((float *)args.ptr[0])[(1 * chunks + chunk) * columns + column];
-        if (((float *)args.ptr[2]))
-            cell_store(((float *)args.ptr[2]) + col_r, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2]) + col_r) + sum_272 : sum_272);
+        float part_271 = 0;
+        CELL_UNROLL_BY(8)
+        for (int64_t chunk = begin; chunk < end && column < columns; chunk++)
+            part_271 += cell_load_ro<float>(((float *)args.ptr[0]) + (0 * chunks + chunk) * columns + column);
+        scratch[cell_thread()] = part_271;
+        cell_barrier();
+        if (part == 0 && column < columns) {
+            float sum_271 = 0;
+            for (int w = 0; w < 8; w++) {
+                const float v = scratch[w * 32 + lane];
+                sum_271 += v;
+            }
+            if (((float *)args.ptr[1]))
+                cell_store(((float *)args.ptr[1]) + col_r, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1]) + col_r) + sum_271 : sum_271);
+        }
+        cell_barrier();
+        float part_272 = 0;
+        CELL_UNROLL_BY(8)
+        for (int64_t chunk = begin; chunk < end && column < columns; chunk++)
+            part_272 += cell_load_ro<float>(((float *)args.ptr[0]) + (1 * chunks + chunk) * columns + column);
+        scratch[cell_thread()] = part_272;
+        cell_barrier();
+        if (part == 0 && column < columns) {
+            float sum_272 = 0;
+            for (int w = 0; w < 8; w++) {
+                const float v = scratch[w * 32 + lane];
+                sum_272 += v;
+            }
+            if (((float *)args.ptr[2]))
+                cell_store(((float *)args.ptr[2]) + col_r, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2]) + col_r) + sum_272 : sum_272);
+        }
+        cell_barrier();
     }
 }
 
