@@ -1,8 +1,9 @@
 #!/bin/bash
-# The checks, checked: a compiler with bugs planted in it (gen/mutate.h), one at a time. Those in what the kernels and the
-# reference share must be seen by `cellc check`, whose evaluator shares nothing with them; those in the planner and in the
-# kernels by the ladder on the emulator, against the reference. Without a bug the same checks must pass. In: BUILD, CC,
-# CXX, SAN; ONLY is a regular expression on the names of bugs. The last line is the sum.
+# The checks, checked: a compiler with bugs planted in it (gen/mutate.h), one at a time. Those in what the
+# kernels and the reference share must be seen by `cellc check`, whose evaluator shares nothing with them; those
+# in the planner and in the kernels by the ladder on the emulator, against the reference. Without a bug the same
+# checks must pass. In: BUILD, CC, CXX, SAN; ONLY is a regular expression on the names of bugs. The last line is
+# the sum.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -63,8 +64,9 @@ build_compiler() {
         stale+=" $f"
     done
     # shellcheck disable=SC2086
-    printf '%s\n' $stale | xargs -r -P "$jobs" -I '{}' bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -g -fPIC $flags \
-        -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" || return 1
+    printf '%s\n' $stale | xargs -r -P "$jobs" -I '{}' bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror \
+        -O1 -g -fPIC $flags -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" ||
+        return 1
     # shellcheck disable=SC2086
     $CC $flags -rdynamic -o "$cellc" "$build/gen/main.o" $objects "$build/libcellc.a" -lm -ldl
 }
@@ -79,7 +81,8 @@ check_shared() {
     if [[ ! $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
         echo "FAIL $name: cellc check $*: no result: $last"
     elif [[ $name == - ]]; then
-        ((BASH_REMATCH[2] == 0)) && echo "ok   cellc check $*: $last" || echo "FAIL without a bug: cellc check $*: $last"
+        ((BASH_REMATCH[2] == 0)) && echo "ok   cellc check $*: $last" ||
+            echo "FAIL without a bug: cellc check $*: $last"
     elif ((BASH_REMATCH[2])); then
         echo "ok   $name: seen by cellc check $*: $last"
     else
@@ -87,21 +90,21 @@ check_shared() {
     fi
 }
 
-# The kernels must build, run, and differ from the reference, or be stopped by the emulator, exactly where a bug is.
+# The kernels must build, run, and differ from the reference or be stopped by the emulator exactly where a bug is.
 check_kernels() {
-    local name=$1 line=$2 spec options sizes instance last
+    local name=$1 line=$2 spec options sizes instance dir last
     read -r spec options <<<"${line%% | *}"
     sizes=${line##* | }
     instance=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${name}_$spec$options")
-    rm -rf "${work:?}/$instance.one" && mkdir -p "$work/$instance.one"
+    dir=${work:?}/$instance.one
+    rm -rf "$dir" && mkdir -p "$dir"
     # shellcheck disable=SC2086
-    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" $options --dtype f64 -o "$work/$instance.one/$instance" \
-        >"$work/$instance.one/emit.log" 2>&1; then
-        echo "FAIL $name: cellc emit $spec $options: $(head -n 1 "$work/$instance.one/emit.log")"
+    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" $options --dtype f64 -o "$dir/$instance" >"$dir/log" 2>&1; then
+        echo "FAIL $name: cellc emit $spec $options: $(head -n 1 "$dir/log")"
         return
     fi
-    echo "$instance $(basename "$spec" .cell) $sizes" >"$work/$instance.one/list"
-    last=$(LINES_PER_INSTANCE=1 LIMIT=60 bash tests/ladder/one.sh "$work/$instance.one" "$instance" "$work/common" | tail -n 1)
+    echo "$instance $(basename "$spec" .cell) $sizes" >"$dir/list"
+    last=$(LINES_PER_INSTANCE=1 LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$work/common" | tail -n 1)
     if [[ $last == *"does not build"* || ! $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
         echo "FAIL $name: $spec $options: $last"
     elif [[ $name == - ]]; then
@@ -111,7 +114,7 @@ check_kernels() {
     else
         echo "FAIL $name: not seen by the ladder on $spec $options"
     fi
-    rm -rf "${work:?}/$instance.one"
+    rm -rf "$dir"
 }
 
 export -f check_shared check_kernels
@@ -129,19 +132,23 @@ if ! build_compiler; then
     exit 1
 fi
 with_and_without "$(shared)" |
-    xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_shared "$name" $rest' - '{}' >"$work/results"
+    xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_shared "$name" $rest' - '{}' \
+        >"$work/results"
 
-if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$work/probe" - 2>/dev/null; then
+sanitize="-fsanitize=address,undefined"
+if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/probe" - 2>/dev/null; then
     bash tests/emulator/build.sh lib "$work/common" || { echo "0 passed, 1 failed"; exit 1; }
     touch "$work/common/stamp"
     for part in ladder call identities large; do
-        $CC -std=c11 -D_GNU_SOURCE -O1 -g -Iruntime -c tests/ladder/$part.c -o "$work/common/$part.o" || exit 1
+        $CC -std=c11 -D_GNU_SOURCE -O1 -g -Iruntime -c tests/ladder/$part.c -o "$work/common/$part.o" ||
+            { echo "0 passed, 1 failed"; exit 1; }
     done
     export BACKEND=emulated RUNTIME=$build/libcell.a
     LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
-        xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_kernels "$name" "$rest"' - '{}' >>"$work/results"
+        xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_kernels "$name" "$rest"' - '{}' \
+            >>"$work/results"
     skipped=
 else
     echo "bugs in kernels: skipped, there is no C++ compiler with AddressSanitizer"
