@@ -1,7 +1,7 @@
 #!/bin/bash
-# What `cellc explain` says: of some cells exactly the text beside this (BLESS=1 writes it anew: read it before
-# it is committed), of every spec in every type and schedule that takes it something without an internal failure,
-# in lines of at most 110 characters, the same on every run.
+# What `cellc explain` says: of some cells exactly the text beside this (BLESS=1 writes it anew: read it
+# before it is committed), of every spec in every type and schedule that takes it something without an
+# internal failure, in lines of at most 110 characters, the same on every run.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}

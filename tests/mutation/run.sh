@@ -1,9 +1,9 @@
 #!/bin/bash
 # The checks, checked: a compiler with bugs planted in it (gen/mutate.h), one at a time. Those in what the
-# kernels and the reference share must be seen by `cellc check`, whose evaluator shares nothing with them; those
-# in the planner and in the kernels by the ladder on the emulator, against the reference. Without a bug the same
-# checks must pass. In: BUILD, CC, CXX, SAN; ONLY is a regular expression on the names of bugs. The last line is
-# the sum.
+# kernels and the reference share must be seen by `cellc check`, whose evaluator shares nothing with them;
+# those in the planner and in the kernels by the ladder on the emulator, against the reference. Without a
+# bug the same checks must pass. In: BUILD, CC, CXX, SAN; ONLY is a regular expression on the names of bugs.
+# The last line is the sum.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -64,8 +64,8 @@ build_compiler() {
         stale+=" $f"
     done
     # shellcheck disable=SC2086
-    printf '%s\n' $stale | xargs -r -P "$jobs" -I '{}' bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror \
-        -O1 -g -fPIC $flags -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" ||
+    printf '%s\n' $stale | xargs -r -P "$jobs" -I '{}' bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra \
+        -Werror -O1 -g -fPIC $flags -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" ||
         return 1
     # shellcheck disable=SC2086
     $CC $flags -rdynamic -o "$cellc" "$build/gen/main.o" $objects "$build/libcellc.a" -lm -ldl
@@ -90,7 +90,7 @@ check_shared() {
     fi
 }
 
-# The kernels must build, run, and differ from the reference or be stopped by the emulator exactly where a bug is.
+# The kernels must build, run, and differ from the reference or be stopped by the emulator: exactly with a bug.
 check_kernels() {
     local name=$1 line=$2 spec options sizes instance dir last
     read -r spec options <<<"${line%% | *}"
@@ -99,12 +99,13 @@ check_kernels() {
     dir=${work:?}/$instance.one
     rm -rf "$dir" && mkdir -p "$dir"
     # shellcheck disable=SC2086
-    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" $options --dtype f64 -o "$dir/$instance" >"$dir/log" 2>&1; then
+    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" $options --dtype f64 -o "$dir/$instance" \
+        >"$dir/log" 2>&1; then
         echo "FAIL $name: cellc emit $spec $options: $(head -n 1 "$dir/log")"
         return
     fi
     echo "$instance $(basename "$spec" .cell) $sizes" >"$dir/list"
-    last=$(LINES_PER_INSTANCE=1 LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$work/common" | tail -n 1)
+    last=$(LIMIT=60 bash tests/ladder/one.sh "$dir" "$instance" "$work/common" | tail -n 1)
     if [[ $last == *"does not build"* || ! $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
         echo "FAIL $name: $spec $options: $last"
     elif [[ $name == - ]]; then
@@ -147,8 +148,8 @@ if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/pr
     LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
-        xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_kernels "$name" "$rest"' - '{}' \
-            >>"$work/results"
+        xargs -P "$jobs" -d '\n' -I '{}' \
+            bash -c 'read -r name rest <<<"$1"; check_kernels "$name" "$rest"' - '{}' >>"$work/results"
     skipped=
 else
     echo "bugs in kernels: skipped, there is no C++ compiler with AddressSanitizer"
