@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Times PyTorch's own operators (cuDNN among them) on the workloads of workloads.txt, in the way of bench.c: caches cold,
+median of 30, as called and as replays of a CUDA graph. Prints one JSON object a line. Needs a GPU and PyTorch."""
+import json
+import statistics
+import torch
+
+FLUSH = None
+
+
+def timed(call):
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times = []
+    for _ in range(30):
+        FLUSH.zero_()
+        begin.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times)
+
+
+def both(name, forward, inputs):
+    grads = {}
+
+    def run(backward):
+        out = forward()
+        if backward:
+            if "dy" not in grads:
+                grads["dy"] = torch.randn_like(out)
+            torch.autograd.grad(out, inputs, grads["dy"])
+
+    row = {"workload": name}
+    for backward in (False, True):
+        label = "fwd_bwd" if backward else "fwd"
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(5):
+                run(backward)
+        torch.cuda.current_stream().wait_stream(stream)
+        row[label + "_ms"] = round(timed(lambda: run(backward)), 4)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run(backward)
+        row[label + "_graph_ms"] = round(timed(graph.replay), 4)
+    print(json.dumps(row), flush=True)
+
+
+def main():
+    global FLUSH
+    FLUSH = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
+    torch.manual_seed(1)
+    kind = dict(device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(16, 512, 1024, requires_grad=True, **kind)
+    for name, make in (("lstm_1024", torch.nn.LSTM), ("gru_1024", torch.nn.GRU)):
+        net = make(1024, 1024, batch_first=True).to(**kind)
+        both(name + " (cuDNN)", lambda: net(x)[0], [x, *net.parameters()])
+    u = torch.randn(8192, 4096, requires_grad=True, **kind)
+    g = torch.randn(8192, 4096, requires_grad=True, **kind)
+    norm = torch.nn.LayerNorm(4096).to(**kind)
+    both("layernorm (PyTorch)", lambda: norm(u), [u, *norm.parameters()])
+    both("swiglu (PyTorch)", lambda: torch.nn.functional.silu(g) * u, [u, g])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+#!/bin/bash
+# Generates the sources of every workload into DIR, for bench/run.sh there or on another machine. CELLC: the compiler.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+dir=${1:?usage: prepare.sh DIR}
+mkdir -p "$dir"
+grep -v '^#' "$here/workloads.txt" | while IFS='|' read -r name spec _; do
+    read -r name <<<"$name"
+    [[ $name =~ ${ONLY:-.} ]] || continue
+    read -r cell options <<<"$spec"
+    # shellcheck disable=SC2086
+    "${CELLC:-$root/build/cellc}" emit "$root/specs/$cell.cell" $options -o "$dir/$name" >/dev/null
+done

@@ -1,0 +1,54 @@
+#!/bin/bash
+# Builds what prepare.sh generated in DIR with nvcc, times every workload on the GPU, one after the other, and writes a table
+# to standard output and JSON lines to DIR/results.json. ARCH: compute capability (native). ONLY: regular expression on names.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+dir=$(cd "${1:?usage: run.sh DIR}" && pwd)
+nvcc=${NVCC:-$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null | tail -n 1)}
+[[ -n $nvcc ]] || { echo "bench: no nvcc" >&2; exit 1; }
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || { echo "bench: no GPU" >&2; exit 1; }
+cuda=$(dirname "$(dirname "$nvcc")")
+flags="-std=c11 -D_GNU_SOURCE -O2 -I$root/runtime -isystem $cuda/include"
+mkdir -p "$dir/runtime"
+for source in "$root"/runtime/*.c; do
+    gcc $flags -DCELL_HAVE_CUDA -c "$source" -o "$dir/runtime/$(basename "$source" .c).o" || exit 1
+done
+
+build() {
+    local name=$1 cell=$2
+    cd "$dir/$name" || return 1
+    gcc $flags -I. -c "$cell.c" -o host.o && gcc $flags -I. -c "${cell}_ref.c" -o ref.o &&
+        "$nvcc" -std=c++17 -O3 -arch="${ARCH:-native}" -I"$root/runtime" -I"$root/runtime/device" -Xptxas -v -c "$cell.cu" \
+            -o kernels.o 2>ptxas.log &&
+        gcc $flags -DINSTANCE="${cell}_instance" -c "$root/bench/bench.c" -o bench.o &&
+        gcc -o bench host.o ref.o kernels.o bench.o "$dir"/runtime/*.o -L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" -lcublas \
+            -lcudart -lstdc++ -lm -lpthread -ldl
+}
+
+workloads() { grep -v '^#' "$here/workloads.txt" | grep -E "${ONLY:-.}"; }
+while IFS='|' read -r name spec _; do
+    read -r name <<<"$name"
+    read -r cell _ <<<"$spec"
+    (build "$name" "$cell" >"$dir/$name.log" 2>&1 || { echo "$name does not build:"; tail -n 3 "$dir/$name.log"; }) &
+    while (($(jobs -r | wc -l) >= $(nproc))); do sleep 0.1; done
+done < <(workloads)
+wait
+: >"$dir/results.json"
+row='%-24s %8s %8s %9s %9s %7s %6s %7s %7s  %s\n'
+# shellcheck disable=SC2059
+printf "$row" workload fwd f+b "fwd graph" "f+b graph" floor gap peer faster "the peer"
+field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" <<<"$line"; }
+while IFS='|' read -r name _ sizes floor peer what; do
+    read -r name <<<"$name"
+    read -r sizes <<<"$sizes"
+    [[ -x $dir/$name/bench ]] || continue
+    line=$(timeout 120 "$dir/$name/bench" "$name" "$sizes") || { echo "$name failed"; continue; }
+    echo "$line" >>"$dir/results.json"
+    graph=$(field fwd_bwd_graph_ms)
+    gap=$(awk "BEGIN { printf \"%.1f\", $graph / $floor }")
+    faster=$([[ $peer =~ [0-9] ]] && awk "BEGIN { printf \"%.1fx\", $peer / $graph }" || echo -)
+    # shellcheck disable=SC2059,SC2086
+    printf "$row" "$name" "$(field fwd_ms)" "$(field fwd_bwd_ms)" "$(field fwd_graph_ms)" "$graph" $floor "$gap" $peer \
+        "$faster" "$what"
+done < <(workloads)
