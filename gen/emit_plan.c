@@ -123,12 +123,15 @@ static int buffer_number(Print *e, int slot)
     return e->buffer[slot];
 }
 
-/* min(256, max(1, ceil(rows / 64))): the chunks of a column sum. */
-static void postfix_chunks(Print *e, const Poly *rows, Buf *out)
+/* The chunks of a column sum, as plan.h has them. */
+static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, Buf *out)
 {
     postfix_poly(e, rows, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, %d, CELL_X_MIN, ", COLUMN_ROWS,
-          COLUMN_CHUNKS);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", COLUMN_ROWS, COLUMN_CHUNKS,
+          COLUMN_BLOCKS);
+    postfix_poly(e, columns, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, "
+               "CELL_X_MAX, ", COLUMN_SPAN);
 }
 
 static const char *buffer_bytes(Print *e, int slot)
@@ -137,8 +140,8 @@ static const char *buffer_bytes(Print *e, int slot)
     const Buffer *b = &e->p->buffers.data[slot];
     Buf x = program_new(e);
     if (b->columns) {
-        postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), &x);
-        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, dtype_bytes(b->dtype))), &x);
+        postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, &x);
+        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
         buf_f(&x, "CELL_X_MUL, ");
         return expr_name(e, &x);
     }
@@ -296,7 +299,7 @@ static void print_group_kernel(Print *e, Group *g)
                         "NULL");
     } else if (g->kind == G_COLUMN) {
         Buf chunks = program_new(e);
-        postfix_chunks(e, group_rows(e, g), &chunks);
+        postfix_chunks(e, group_rows(e, g), elements, &chunks);
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, elements, COLUMN_WIDTH),
                         expr_name(e, &chunks));
         print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads, g->smem, &g->refs_2,
@@ -494,6 +497,12 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     StateKernels *states = arena_alloc(m->arena, sizeof *states * (size_t)(m->tensors.len + 1));
     int n_states = state_kernels(p, states);
     buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
+    bool columns = false;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            columns |= p->program[d].groups.data[i].kind == G_COLUMN;
+    if (columns)
+        emit_column_chunks(cuda);
     for (int d = 0; d < 2; d++)
         emit_kernels(p, &p->program[d], cuda);
     for (int i = 0; i < n_states; i++)

@@ -1112,8 +1112,7 @@ static void emit_column_totals(Kernel *k)
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
     buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
-    buf_line(k->out, "const int64_t wanted = (rows + %d) / %d;", COLUMN_ROWS - 1, COLUMN_ROWS);
-    buf_line(k->out, "const int64_t chunks = wanted < 1 ? 1 : wanted > %d ? %d : wanted;", COLUMN_CHUNKS, COLUMN_CHUNKS);
+    buf_line(k->out, "const int64_t chunks = column_chunks(rows, columns);");
     buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
     buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts, parts);
     buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH - 1, COLUMN_WIDTH);
@@ -1224,6 +1223,21 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
 {
     emit_state_init(p, s, out);
     emit_state_adjoint(p, s, out);
+}
+
+/* The number of chunks of a column sum, as the launch plan has it. */
+void emit_column_chunks(Buf *out)
+{
+    buf_line(out, "// Chunks of rows whose sums are added in order; the launch plan has the same expression.");
+    buf_line(out, "static __device__ __forceinline__ int64_t column_chunks(int64_t rows, int64_t columns)");
+    buf_line(out, "{");
+    buf_line(out, "    const int64_t spans = columns > %d ? (columns + %d) / %d : 1;", COLUMN_SPAN, COLUMN_SPAN - 1, COLUMN_SPAN);
+    buf_line(out, "    int64_t chunks = (rows + %d) / %d;", COLUMN_ROWS - 1, COLUMN_ROWS);
+    buf_line(out, "    chunks = chunks > %d ? %d : chunks;", COLUMN_CHUNKS, COLUMN_CHUNKS);
+    buf_line(out, "    chunks = chunks > %d / spans ? %d / spans : chunks;", COLUMN_BLOCKS, COLUMN_BLOCKS);
+    buf_line(out, "    return chunks > 1 ? chunks : 1;");
+    buf_line(out, "}");
+    buf_f(out, "\n");
 }
 
 void emit_kernels(Plan *p, Program *pr, Buf *out)

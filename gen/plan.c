@@ -162,7 +162,8 @@ static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
 
 static NodeId rounded_copy(Rounding *st, const Read *r);
 
-/* Pieces laid together are rounded piece by piece, so that each producer writes its own in the storage type. */
+/* Pieces laid together are rounded piece by piece, so that each producer writes its own in the storage type; a piece of two
+ * such arrays is written into both. */
 static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n)
 {
     Module *m = st->p->m;
@@ -170,8 +171,12 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
     NodeId sum = -1;
     for (int i = 0; i < n; i++) {
         const Node *v = at(st->p, pieces[i].read);
-        Read whole = { .id = pieces[i].array, .nmap = at(st->p, pieces[i].array)->naxes };
-        NodeId copy = rounded_copy(st, &whole);
+        Node piece = *at(st->p, pieces[i].array);
+        Read whole = { .id = pieces[i].array, .nmap = piece.naxes };
+        NodeId copy = node_array(m, whole.id, piece.axes, piece.naxes,
+                                 intern_f(m->c, "%s.%s.%d", a.name ? a.name : "v", dtype_name(st->p->dtype), i), piece.span);
+        vec_push(m->arena, &st->copies, copy);
+        vec_push(m->arena, &st->of, -1);
         const IxExpr *map[64];
         v = at(st->p, pieces[i].read);
         for (int k = 0; k < whole.nmap; k++)
@@ -267,6 +272,7 @@ static void find_aliases(Plan *p, const Rounding *st)
     p->is_alias = arena_alloc(p->m->arena, (size_t)n + 1);
     p->rounded = arena_alloc(p->m->arena, (size_t)n + 1);
     p->is_cat = arena_alloc(p->m->arena, (size_t)n + 1);
+    p->in_place = arena_alloc(p->m->arena, (size_t)n + 1);
     for (int i = 0; st && i < st->copies.len; i++)
         p->rounded[st->copies.data[i]] = true;
     for (NodeId id = 0; id < n; id++)
@@ -659,7 +665,7 @@ static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
         cheap_sum(p, at(p, id)->args[0], 4))
         return true;
     int left = 64;
-    return p->is_alias[id] ||
+    return p->is_alias[id] || p->in_place[id] ||
            (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id) && short_text(p, pr, at(p, id)->args[0], &left));
 }
 
@@ -692,8 +698,11 @@ static void mark_cats(Plan *p, const Phasing *s)
         for (int i = 0; i < n && ok; i++)
             ok = !product[pieces[i].array] && !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
-        if (!ok)
+        if (!ok) {
+            /* Pieces that lie elsewhere: whoever reads the whole reads them where they are. */
+            p->in_place[id] = n > 1 && s->g->dir == BACKWARD && !p->rounded[id] && !product[id];
             continue;
+        }
         p->is_cat[id] = true;
         for (int i = 0; i < n; i++) {
             Storage *st = &p->program[s->g->dir].node[pieces[i].array];
@@ -1078,10 +1087,8 @@ static void finish_groups(Plan *p, Program *pr)
             continue;
         g->smem = g->threads * real;
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
-        const Poly *columns = poly_const(p->m, g->arrays.len);
-        for (int k = 0; k < g->naxes; k++)
-            columns = poly_mul(p->m, columns, g->axes[k]);
-        p->buffers.data[g->partial].columns = columns;
+        p->buffers.data[g->partial].columns = elements;
+        p->buffers.data[g->partial].arrays = g->arrays.len;
     }
 }
 

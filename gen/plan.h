@@ -121,7 +121,8 @@ typedef struct Buffer {
     const char *name;
     Dtype dtype;
     const Poly *elements;         /* NULL: chunks * columns of a COLUMN group (partial sums) */
-    const Poly *columns;
+    const Poly *columns;          /* of one array */
+    int arrays;
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
@@ -150,6 +151,7 @@ typedef struct Plan {
     Program program[2];           /* FORWARD, BACKWARD */
     bool *is_alias;               /* per node: an array that is printed where it is used */
     bool *rounded;                /* per node: a copy of another array in the storage type, for tensor cores */
+    bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed where it is used */
     bool *is_cat;                 /* per node: an array whose pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
@@ -171,10 +173,12 @@ RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 /* The smaller kernels of schedule steps, one per state: the initial state, the seed of the adjoint, its result. */
 typedef struct StateKernels { TensorId state; const char *name[3]; RefVec refs[3]; } StateKernels;
 enum { STATE_INIT, STATE_SEED, STATE_RESULT };
-/* Rows (batch and time) of a COLUMN group's chunk count: min(256, max(1, ceil(rows / 64))). */
-enum { COLUMN_CHUNKS = 256, COLUMN_ROWS = 64, COLUMN_WIDTH = 32 };
+/* Chunks of rows (batch and time) of a COLUMN group: at least 64 rows each, at most 256 chunks, and no more than 512 blocks
+ * of 256 columns: max(1, min(ceil(rows / 64), 256, floor(512 / ceil(columns / 256)))). */
+enum { COLUMN_CHUNKS = 256, COLUMN_ROWS = 64, COLUMN_WIDTH = 32, COLUMN_BLOCKS = 512, COLUMN_SPAN = 256 };
 
 /* kernels.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
+void emit_column_chunks(Buf *out);                                 /* a helper that COLUMN kernels call */
 void emit_kernels(Plan *p, Program *g, Buf *out);
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */

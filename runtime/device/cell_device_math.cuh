@@ -164,7 +164,11 @@ __device__ __forceinline__ float cell_coarse_sigmoid(float x)
 __device__ __forceinline__ float cell_fast_div(float a, float b) { return a * cell_detail_rcp_approx(b); }
 __device__ __forceinline__ float cell_fast_silu(float x) { return x * cell_fast_sigmoid(x); }
 
+// sqrt to 2^-22 relative.
+__device__ __forceinline__ float cell_fast_sqrt(float x) { return cell_detail_sqrt_approx(x); }
+
 // A double kernel is never fast.
+__device__ __forceinline__ double cell_fast_sqrt(double x) { return cell_sqrt(x); }
 __device__ __forceinline__ double cell_fast_div(double a, double b) { return a / b; }
 __device__ __forceinline__ double cell_fast_silu(double x) { return cell_silu(x); }
 __device__ __forceinline__ double cell_fast_tanh(double x) { return cell_tanh(x); }

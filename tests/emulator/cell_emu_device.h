@@ -405,6 +405,11 @@ inline float cell_detail_ex2_approx(float x)
     const float r = exp2f(x);
     return r < 0x1p-126f ? 0.0f : cell_emu_approximate(r, x, 0x1p-22f);
 }
+inline float cell_detail_sqrt_approx(float x)
+{
+    return sqrtf(x);
+}
+
 inline float cell_detail_rcp_approx(float x)
 {
     const float r = 1.0f / x;
