@@ -16,20 +16,20 @@
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
-void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL (exits 70) */
+void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL */
 void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes);
 
 /* A growable array: struct { T *data; int len, cap; }. */
 #define Vec(T) struct { T *data; int len, cap; }
-#define vec_push(arena, v, x)                                                                                          \
-    do {                                                                                                               \
-        if ((v)->len == (v)->cap) {                                                                                    \
-            int cap_ = (v)->cap ? 2 * (v)->cap : 8;                                                                    \
-            (v)->data = arena_grow((arena), (v)->data, sizeof *(v)->data * (size_t)(v)->cap,                            \
-                                   sizeof *(v)->data * (size_t)cap_);                                                  \
-            (v)->cap = cap_;                                                                                           \
-        }                                                                                                              \
-        (v)->data[(v)->len++] = (x);                                                                                   \
+#define vec_push(arena, v, x)                                                                                \
+    do {                                                                                                     \
+        if ((v)->len == (v)->cap) {                                                                          \
+            int cap_ = (v)->cap ? 2 * (v)->cap : 8;                                                          \
+            (v)->data = arena_grow((arena), (v)->data, sizeof *(v)->data * (size_t)(v)->cap,                 \
+                                   sizeof *(v)->data * (size_t)cap_);                                        \
+            (v)->cap = cap_;                                                                                 \
+        }                                                                                                    \
+        (v)->data[(v)->len++] = (x);                                                                         \
     } while (0)
 
 typedef struct Compiler Compiler;
@@ -40,11 +40,13 @@ const char *intern_f(Compiler *c, const char *fmt, ...) __attribute__((format(pr
 /* A growing text buffer; emitters print into it. */
 typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; } Buf;
 void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
-void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* indent, append, newline */
+/* indent, append, newline */
+void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---------------------------------------------------------------- diag.c: sources and diagnostics */
 
-typedef struct Span { int32_t file; uint32_t lo, hi; } Span;      /* byte offsets [lo, hi) in sources[file]; file -1: none */
+/* Byte offsets [lo, hi) in sources[file]; file -1: none. */
+typedef struct Span { int32_t file; uint32_t lo, hi; } Span;
 
 typedef struct Source {
     const char *path;             /* as the user wrote it */
@@ -57,19 +59,24 @@ typedef struct Source {
 /* A chain of fn expansions, innermost first; printed as notes "in the expansion of ...". */
 typedef struct CallSite { Span span; const char *fn; const struct CallSite *outer; } CallSite;
 
-typedef enum { DIAG_ERROR, DIAG_WARNING, DIAG_PERF, DIAG_NOTE } DiagLevel;  /* DIAG_PERF prints "performance warning" */
+/* DIAG_PERF prints "performance warning" */
+typedef enum { DIAG_ERROR, DIAG_WARNING, DIAG_PERF, DIAG_NOTE } DiagLevel;
 
-typedef struct Diag { DiagLevel level; Span span; const char *text; const CallSite *chain; } Diag; /* a note belongs to the diag before it */
+/* A note belongs to the diag before it. */
+typedef struct Diag { DiagLevel level; Span span; const char *text; const CallSite *chain; } Diag;
 
-int source_add(Compiler *c, const char *path, const char *text, size_t len);      /* -> file number; text is copied */
-int source_load(Compiler *c, const char *path);                                   /* -> file number or -1 with a diag */
+/* -> file number; text is copied */
+int source_add(Compiler *c, const char *path, const char *text, size_t len);
+int source_load(Compiler *c, const char *path);                         /* -> file number or -1 with a diag */
 void source_position(const Source *s, uint32_t offset, int *line, int *column);   /* both from 1 */
-void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
 /* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
 const char *suggest(const char *name, const char *const *names, int n);
-void diag_print(Compiler *c, FILE *out);                          /* all, in source order, each with line and caret range */
-void bug(Compiler *c, const char *pass, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn)); /* exit 70 */
+void diag_print(Compiler *c, FILE *out);                          /* all, in source order, with carets */
+/* exits with 70 */
+void bug(Compiler *c, const char *pass, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));
 
 /* ---------------------------------------------------------------- ast: what parse gives */
 
@@ -196,7 +203,8 @@ void compiler_free(Compiler *c);
 /* An integer polynomial over the cell's run-time dims (bound dims are numbers already), with exact quotients
  * as atoms. Interned per module: equal polynomials are equal pointers. */
 typedef struct Poly Poly;
-typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;   /* atoms sorted, repeated for powers */
+/* atoms: sorted, repeated for powers */
+typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;
 struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
 typedef struct Quotient { const Poly *num, *den; } Quotient;
 /* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
@@ -209,14 +217,15 @@ const Poly *poly_dim(Module *m, int dim);
 const Poly *poly_add(Module *m, const Poly *a, const Poly *b);
 const Poly *poly_sub(Module *m, const Poly *a, const Poly *b);
 const Poly *poly_mul(Module *m, const Poly *a, const Poly *b);
-const Poly *poly_div(Module *m, const Poly *a, const Poly *b);    /* exact quotient; a numeric inexact one gives NULL */
+const Poly *poly_div(Module *m, const Poly *a, const Poly *b);    /* exact; NULL when it cannot be */
 bool poly_nonneg(const Poly *p);                                  /* proved >= 0 for all dims >= 1 */
 int64_t poly_eval(const Module *m, const Poly *p, const int64_t *dims);
-void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user would write it: 4*N, 2*H*N + H*V */
-void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix); /* a C expression over prefix##dim names */
+void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user would write it: 2*H*N + H*V */
+void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix);   /* in C */
 
 typedef int32_t IndexId;
-enum { IX_BATCH = 0, IX_TIME = 1, IX_FIRST = 2 };                 /* index ids; the first two stand only in reductions and N_INDEX */
+/* Index ids; the first two stand only in reductions and N_INDEX. */
+enum { IX_BATCH = 0, IX_TIME = 1, IX_FIRST = 2 };
 
 typedef struct IxExpr IxExpr;
 typedef enum { IA_INDEX, IA_DIV, IA_MOD } IxAtomKind;
@@ -257,7 +266,7 @@ typedef enum {
     T_OUTPUT,                     /* never loaded */
     T_DOUT,                       /* cotangent of an output, [B,T,axes]; of = that output */
     T_DNEXT,                      /* adjoint of a state's next value, [B,axes]; of = that state */
-    T_DINIT                       /* adjoint of the initial state, [B,axes]; of = that state; used by dparam_init only */
+    T_DINIT                       /* of the initial state, likewise; used by dparam_init only */
 } TensorKind;
 
 typedef struct Tensor {
@@ -268,7 +277,7 @@ typedef struct Tensor {
     Dtype dtype;                  /* storage; a state: the compute type */
     int rank;
     const Poly **axes;
-    const char *init;             /* param: "xavier", "const", "normal", "uniform", "zeros", "ones", "orthogonal", "eye"; else NULL */
+    const char *init;             /* param: its initialiser, "xavier", "const", ...; else NULL */
     double init_arg[2];
     Span span;
 } Tensor;
@@ -278,7 +287,7 @@ typedef enum {
     N_SIZE,     /* size, as a number */
     N_INDEX,    /* ix, as a number; IX_TIME stands for the step's number t */
     N_LOAD,     /* tensor[map] */
-    N_ARRAY,    /* args[0] as an array over exactly these axes: a value of the spec, a root, or what a pass wants kept */
+    N_ARRAY,    /* args[0] as an array over exactly these axes: a value of the spec, or what is kept */
     N_VIEW,     /* an N_ARRAY read at map: one index expression per axis of the array, in its order */
     N_MAP,      /* op(args), pointwise */
     N_REDUCE    /* reduction of args[0] over bound */
@@ -290,8 +299,9 @@ typedef enum { TY_REAL, TY_INT, TY_BOOL } NodeType;
  * it takes. */
 typedef enum {
     OP_NEG, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_POW, OP_MAX, OP_MIN, OP_ATAN2,
-    OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_SIN, OP_COS, OP_TANH, OP_SIGMOID,
-    OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU, OP_ERF, OP_CLAMP,
+    OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_SIN, OP_COS, OP_TANH,
+    OP_SIGMOID, OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU,
+    OP_ERF, OP_CLAMP,
     OP_STOP, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
     OP_COUNT
 } Op;
@@ -310,7 +320,7 @@ typedef struct Node {
     int nargs;
     NodeId *args;                 /* MAP; REDUCE, ARRAY: args[0]; VIEW: args[0] is the N_ARRAY it reads */
     TensorId tensor;              /* LOAD */
-    int nmap;                     /* LOAD: one per tensor axis; VIEW: one per axis of the source, in its order */
+    int nmap;                     /* LOAD, VIEW: one per axis of what is read, in its order */
     const IxExpr **map;
     int shift;                    /* LOAD, VIEW: steps back in time (0 here; earlier steps come later) */
     int nbound;                   /* REDUCE: bound indices; IX_BATCH and IX_TIME may be among them */
@@ -318,7 +328,7 @@ typedef struct Node {
     double value;                 /* CONST */
     const Poly *size;             /* SIZE */
     const IxExpr *ix;             /* INDEX */
-    const char *name;             /* the user's name when this is a value of the spec; "d_sr" for its adjoint; else NULL */
+    const char *name;             /* of a value of the spec; "d_sr" for its adjoint; else NULL */
     Span span;                    /* where it comes from */
     const CallSite *chain;
 } Node;
@@ -329,14 +339,14 @@ struct Module {
     Compiler *c;
     Arena *arena;
     const char *name;             /* of the cell, and what generated C names begin with */
-    const char *cell;             /* of the cell, when name was made longer to tell instances apart; else NULL */
+    const char *cell;             /* of the cell, when name was made longer; else NULL */
     Span span;
     Vec(const char *) dims;       /* run-time dims, in order of declaration */
     Vec(Setting) bound;           /* dims that are bound: name, value */
     Vec(Setting) options;         /* option values in force */
     Vec(Quotient) quotients;      /* each must be exact: checked at the call */
     Vec(Index) indices;
-    Vec(Tensor) tensors;          /* in order of declaration; T_DOUT, T_DNEXT, T_DINIT are added by differentiate */
+    Vec(Tensor) tensors;          /* in order of declaration; then what differentiate adds */
     Vec(Node) nodes;              /* arguments stand before their uses */
     Vec(Check) checks;
     /* Roots, one slot per tensor (-1: none). The axes of a root are the tensor's axes, in order. */
@@ -366,7 +376,8 @@ NodeId node_bool(Module *m, bool v);
 NodeId node_size(Module *m, const Poly *p);
 NodeId node_index(Module *m, const IxExpr *ix);
 NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n);
-NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n);   /* an identity map gives the array itself */
+/* An identity map gives the array itself. */
+NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n);
 NodeId node_map(Module *m, Op op, const NodeId *args, int n);
 NodeId node_map1(Module *m, Op op, NodeId a);
 NodeId node_map2(Module *m, Op op, NodeId a, NodeId b);
@@ -393,7 +404,7 @@ typedef struct OpRow {
     const char *name;             /* in specs and dumps */
     int arity;
     bool in_language;             /* callable by name in a spec */
-    const char *c64, *c32;        /* C spelling in double and float: a format over %s arguments, e.g. "tanh(%s)" */
+    const char *c64, *c32;        /* C in double and float: formats over %s, as "tanh(%s)" */
     const char *cuda;             /* device spelling (runtime/device), the same format; type-generic */
     int cost;                     /* issue slots per element, roughly */
     bool cheap;                   /* recompute rather than save */

@@ -23,7 +23,7 @@ typedef struct Diff {
     PartVec *tensor;              /* per tensor: parts over its axes */
     IndexId **axes;               /* per tensor: the indices of its gradient */
     bool *needs;                  /* per node: something to differentiate is below */
-    NodeId *array;                /* per node: the array that it is the whole value of, else the node itself */
+    NodeId *array;                /* per node: the array that it is all of, else itself */
 } Diff;
 
 static const Node *at(const Diff *d, NodeId id)
@@ -206,7 +206,8 @@ static bool solve_radix(Solve *s, const IxExpr *e, IndexId axis)
     while (n < e->nterms) {
         int found = -1;
         for (int i = 0; i < e->nterms && found < 0; i++)
-            if (e->terms[i].kind == IA_INDEX && e->terms[i].coef == radix && unknown_at(s, e->terms[i].index) >= 0)
+            if (e->terms[i].kind == IA_INDEX && e->terms[i].coef == radix &&
+                unknown_at(s, e->terms[i].index) >= 0)
                 found = i;
         for (int i = 0; i < n; i++)
             if (found == order[i])
@@ -345,8 +346,8 @@ static NodeId as_piece(Diff *d, NodeId value)
 
 /* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond
  * guards value. A param's is no array before it is summed over batch and time. */
-static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes, int n,
-                      bool per_step)
+static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes,
+                      int n, bool per_step)
 {
     Module *m = d->m;
     Solve s = { .d = d, .guard = -1 };
@@ -400,7 +401,8 @@ static IndexId *tensor_axes(Diff *d, TensorId t, const Node *use)
     d->axes[t] = arena_alloc(m->arena, sizeof(IndexId) * (size_t)(x->rank + 1));
     for (int k = 0; k < x->rank; k++) {
         IndexId i = -1;
-        bool plain = use && ix_is_index(use->map[k], &i) && i >= IX_FIRST && m->indices.data[i].extent == x->axes[k];
+        bool plain = use && ix_is_index(use->map[k], &i) && i >= IX_FIRST &&
+                     m->indices.data[i].extent == x->axes[k];
         for (int j = 0; j < k && plain; j++)
             plain = d->axes[t][j] != i;
         d->axes[t][k] = plain ? i : module_index(m, intern_f(m->c, "r%d", k), x->axes[k]);
@@ -467,10 +469,12 @@ static NodeId others(Diff *d, const Node *n)
         Index old = m->indices.data[n->bound[i]];
         fresh[i] = module_index(m, old.name, old.extent);
         to[i] = ix_index(m, fresh[i]);
-        same = both(m, same, node_map2(m, OP_EQ, node_index(m, to[i]), node_index(m, ix_index(m, n->bound[i]))));
+        same = both(m, same, node_map2(m, OP_EQ, node_index(m, to[i]),
+                                       node_index(m, ix_index(m, n->bound[i]))));
     }
     NodeId body = node_subst(m, n->args[0], n->bound, to, n->nbound);
-    return node_reduce(m, R_PROD, node_select(m, same, node_const(m, mutate("prod-zero") ? 0 : 1), body), fresh, n->nbound);
+    return node_reduce(m, R_PROD, node_select(m, same, node_const(m, mutate("prod-zero") ? 0 : 1), body),
+                       fresh, n->nbound);
 }
 
 static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)

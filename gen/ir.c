@@ -34,12 +34,13 @@ static void cons_reserve(Module *m)
 }
 
 /* The one value equal to key: found, or made. Shared by size.c (kinds 1, 2). */
-void *module_cons(Module *m, int kind, uint64_t hash, const void *key, bool (*same)(const void *, const void *),
-                  void *(*make)(Module *, const void *))
+void *module_cons(Module *m, int kind, uint64_t hash, const void *key,
+                  bool (*same)(const void *, const void *), void *(*make)(Module *, const void *))
 {
     struct ConsTable *t = m->cons;
     hash ^= (uint64_t)kind * 0x9e3779b97f4a7c15ull;
-    for (size_t at = t->cap ? hash & (t->cap - 1) : 0; t->cap && t->entries[at].value; at = (at + 1) & (t->cap - 1))
+    for (size_t at = t->cap ? hash & (t->cap - 1) : 0; t->cap && t->entries[at].value;
+         at = (at + 1) & (t->cap - 1))
         if (t->entries[at].hash == hash && t->entries[at].kind == kind && same(t->entries[at].value, key))
             return t->entries[at].value;
     void *value = make(m, key);
@@ -113,7 +114,8 @@ static bool node_same_content(const Node *a, const Node *b)
         a->tensor != b->tensor || a->nmap != b->nmap || a->shift != b->shift || a->nbound != b->nbound ||
         a->size != b->size || a->ix != b->ix || memcmp(&a->value, &b->value, sizeof a->value) != 0)
         return false;
-    if (a->kind == N_ARRAY && (a->name != b->name || a->naxes != b->naxes || !same_ids(a->axes, b->axes, a->naxes)))
+    if (a->kind == N_ARRAY && (a->name != b->name || a->naxes != b->naxes ||
+                               !same_ids(a->axes, b->axes, a->naxes)))
         return false;
     for (int i = 0; i < a->nmap; i++)
         if (a->map[i] != b->map[i])
@@ -258,7 +260,9 @@ static void node_derive(Module *m, Node *n, Axes *axes)
         }
         axes->n = kept;
         for (int k = 0; k < n->nbound; k++)
-            n->dep &= n->bound[k] == IX_BATCH ? ~(unsigned)DEP_BATCH : n->bound[k] == IX_TIME ? ~(unsigned)DEP_TIME : ~0u;
+            n->dep &= n->bound[k] == IX_BATCH  ? ~(unsigned)DEP_BATCH
+                      : n->bound[k] == IX_TIME ? ~(unsigned)DEP_TIME
+                                               : ~0u;
         break;
     }
     }
@@ -286,7 +290,7 @@ NodeId node_size(Module *m, const Poly *p)
 NodeId node_index(Module *m, const IxExpr *ix)
 {
     if (ix->nterms == 0)
-        return node_size(m, ix->offset);          /* one form for a constant, so that equal guards are one node */
+        return node_size(m, ix->offset);          /* one form, so that equal guards are one node */
     return node_build(m, (Node){ .kind = N_INDEX, .ix = ix });
 }
 
@@ -504,10 +508,10 @@ NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const 
 
 typedef struct Verify { const Module *m; const char *pass; } Verify;
 
-#define REQUIRE(v, cond, ...)                                                                                          \
-    do {                                                                                                               \
-        if (!(cond))                                                                                                   \
-            bug((v)->m->c, (v)->pass, __VA_ARGS__);                                                                    \
+#define REQUIRE(v, cond, ...)                                                                                \
+    do {                                                                                                     \
+        if (!(cond))                                                                                         \
+            bug((v)->m->c, (v)->pass, __VA_ARGS__);                                                          \
     } while (0)
 
 static void verify_shape(const Verify *v, NodeId id, const Node *n)
@@ -571,7 +575,8 @@ static void verify_root(const Verify *v, NodeId id, const Tensor *t, const char 
     REQUIRE(v, n->kind == N_ARRAY, "%s of %s is not an array", what, t->name);
     REQUIRE(v, n->naxes == t->rank, "%s of %s has %d axes, the tensor %d", what, t->name, n->naxes, t->rank);
     for (int i = 0; i < t->rank; i++)
-        REQUIRE(v, v->m->indices.data[n->axes[i]].extent == t->axes[i], "%s of %s: extent of axis %d", what, t->name, i);
+        REQUIRE(v, v->m->indices.data[n->axes[i]].extent == t->axes[i], "%s of %s: extent of axis %d", what,
+                t->name, i);
 }
 
 void ir_verify(const Module *m, const char *pass)

@@ -330,7 +330,8 @@ static void stack_projections(Module *m)
     for (int i = 0; i < slices.len; i++)
         if (replaced[slices.data[i].reduce] < 0)
             stack(m, &slices, i, replaced);
-    Rewrite r = { .m = m, .hook = hook_replace, .replaced = arena_alloc(m->arena, sizeof *replaced * (size_t)m->nodes.len) };
+    Rewrite r = { .m = m, .hook = hook_replace };
+    r.replaced = arena_alloc(m->arena, sizeof *replaced * (size_t)m->nodes.len);
     memset(r.replaced, 0xff, sizeof *replaced * (size_t)m->nodes.len);
     memcpy(r.replaced, replaced, sizeof *replaced * (size_t)n);
     rewrite_roots(&r);

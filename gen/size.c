@@ -330,7 +330,8 @@ void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix)
 
 static bool term_same_atom(const IxTerm *a, const IxTerm *b)
 {
-    return a->kind == b->kind && (a->kind == IA_INDEX ? a->index == b->index : a->arg == b->arg && a->by == b->by);
+    return a->kind == b->kind &&
+           (a->kind == IA_INDEX ? a->index == b->index : a->arg == b->arg && a->by == b->by);
 }
 
 static bool ix_same(const void *a, const void *b)
@@ -502,7 +503,8 @@ static void ix_split(Module *m, const IxExpr *a, const Poly *by, const IxExpr **
 static bool within(Module *m, const IxExpr *e, const Poly *by)
 {
     const Poly *lo, *hi;
-    return ix_range(m, e, &lo, &hi) && poly_nonneg(lo) && poly_nonneg(poly_sub(m, poly_sub(m, by, hi), poly_const(m, 1)));
+    return ix_range(m, e, &lo, &hi) && poly_nonneg(lo) &&
+           poly_nonneg(poly_sub(m, poly_sub(m, by, hi), poly_const(m, 1)));
 }
 
 static const IxExpr *ix_atom(Module *m, IxAtomKind kind, const IxExpr *arg, const Poly *by)

@@ -13,7 +13,8 @@
 
 enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16 };
 
-typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;   /* ROLE_PAR + k: the k-th parallel axis */
+/* ROLE_PAR + k: the k-th parallel axis */
+typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
 
 /* Roles of a node's axes. strong: it follows from a read of a matrix that lies in registers. */
 typedef struct Roles { bool done; uint8_t role[TILE_MAX_AXES]; bool strong[TILE_MAX_AXES]; } Roles;
@@ -40,7 +41,7 @@ typedef struct Red {
     bool vary_row, vary_col;      /* what its body varies over */
     bool crossed;                 /* read at an index that the reader does not own; found while printing */
     const char *name;             /* of the value that it is part of */
-    const char *var, *own;        /* its variable in the step; the warp's part of it, where several warps add up */
+    const char *var, *own;        /* its variable in the step; the warp's part of it, if several add up */
     int64_t at;                   /* place in the exchange buffer */
 } Red;
 
@@ -126,7 +127,7 @@ int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one stat
 int tile_threads(const TileLayout *l);
 /* Text of the element number of a value over axes at indices map, row-major. */
 const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n);
-StateInfo *tile_state(Tile *t, TensorId tensor);                  /* T_STATE, or the state of a T_DNEXT; NULL */
+StateInfo *tile_state(Tile *t, TensorId tensor);                  /* of a T_STATE or a T_DNEXT; NULL */
 bool tile_stored(const Step *s, NodeId array);                    /* read from memory in this step */
 ExprPrinter tile_printer(Step *s);
 
@@ -134,25 +135,27 @@ ExprPrinter tile_printer(Step *s);
  * equal ones one; factors that do not vary pulled out of sums; parts that equal a stored array replaced by
  * it. */
 void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts);
-void tile_find_saved(Step *s, bool *saved);                       /* stored forward arrays that backward reads first */
+void tile_find_saved(Step *s, bool *saved);                       /* what backward reads first */
 Roles tile_roles(Step *s, NodeId id);
 int tile_level(Step *s, NodeId id);
 Red *tile_red(Step *s, NodeId array);                             /* NULL: not a reduction's array */
 /* The array and the index of each axis that an ARRAY or VIEW node reads. */
 NodeId tile_read(const Step *s, NodeId id, const IxExpr **map);
-bool tile_whole(const Step *s, NodeId id, int *state);            /* an array that is a state's next value, held in registers */
+/* An array that is a state's next value, held in registers. */
+bool tile_whole(const Step *s, NodeId id, int *state);
 
 /* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
 void tile_split_sums(Tile *t);
 
 /* tile_fetch.c */
-const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map);   /* one element, converted */
+/* One element, converted. */
+const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map);
 /* The fetch and the first element's index when the read is of consecutive elements along `along`; NULL when
  * it is not. */
 const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *map, IndexId along, int width,
                             const char **first);
 void tile_carve_fetches(Tile *t, Buf *out);                       /* shared memory, in the kernel's head */
-void tile_item_fetches(Tile *t, Buf *out);                        /* pointers of one work item, values of no step */
+void tile_item_fetches(Tile *t, Buf *out);                        /* pointers, and what has no step */
 void tile_chunk_fetches(Tile *t, Buf *out);                       /* the body of fetch(chunk) */
 int64_t tile_fetch_bytes(const Tile *t, int K);
 
@@ -162,8 +165,8 @@ const char *tile_row_text(const Tile *t);
 const char *tile_col_text(const Tile *t);
 void tile_open(Tile *t, Buf *b, bool rows, bool cols);            /* loops over the thread's elements */
 void tile_close(Buf *b, bool rows, bool cols);
-const char *tile_owned(Tile *t, bool rows, bool cols);            /* is this element within bounds; NULL: always */
-const char *tile_owner(Tile *t, bool rows, bool cols);            /* is this thread the one that stores it; NULL: each */
+const char *tile_owned(Tile *t, bool rows, bool cols);            /* is it within bounds; NULL: always */
+const char *tile_owner(Tile *t, bool rows, bool cols);            /* does this thread store it; NULL: each */
 
 /* tile_layout.c */
 void tile_choose_layout(Tile *t);

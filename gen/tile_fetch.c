@@ -157,8 +157,8 @@ static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map,
             base = ix_const(m, poly_const(m, 0));
             inside[k] = map[k];
             f.window[k] = f.extent[k]->value;
-        } else if (!split(t, map[k], &base, &inside[k]) || !ix_range(m, inside[k], &lo, &hi) || !hi->is_const ||
-                   !poly_nonneg(lo)) {
+        } else if (!split(t, map[k], &base, &inside[k]) || !ix_range(m, inside[k], &lo, &hi) ||
+                   !hi->is_const || !poly_nonneg(lo)) {
             tile_refuse(t, "an axis of `%s` is as long as a run-time size: bind that size with --dim",
                         is_node ? m->nodes.data[id].name : m->tensors.data[id].name);
             return NULL;
@@ -289,20 +289,21 @@ void tile_item_fetches(Tile *t, Buf *out)
         const char *type = tile_ctype(t, f->st.dtype), *start = ix_text(&p, window_start(t, f));
         const char *pitch = poly_text(&p, pitch_of(t, f));
         if (f->st.batched)
-            start = f->timed ? tile_text(t, "b * T * (%s) + %s", pitch, start) : tile_text(t, "b * (%s) + %s", pitch, start);
+            start = tile_text(t, f->timed ? "b * T * (%s) + %s" : "b * (%s) + %s", pitch, start);
         if (f->may_be_null)
-            buf_line(out, "const %s *%s_g = args.ptr[%d] ? (const %s *)args.ptr[%d] + (%s) : nullptr;", type, f->name,
-                     f->ref, type, f->ref, start);
+            buf_line(out, "const %s *%s_g = args.ptr[%d] ? (const %s *)args.ptr[%d] + (%s) : nullptr;", type,
+                     f->name, f->ref, type, f->ref, start);
         else
-            buf_line(out, "const %s *%s_g = (const %s *)args.ptr[%d] + (%s);", type, f->name, type, f->ref, start);
+            buf_line(out, "const %s *%s_g = (const %s *)args.ptr[%d] + (%s);", type, f->name, type, f->ref,
+                     start);
         if (f->timed)
             continue;
         const char *from = f->contiguous ? "x" : strided(t, f);
         buf_line(out, "for (int x = cell_thread(); x < %" PRId64 "; x += %d)", f->row, tile_threads(&t->lay));
         const char *value = tile_text(t, "%s_g[%s]", f->name, from);
         if (f->may_be_null)
-            value = tile_text(t, "cell_convert<%s>(%s_g ? cell_load<%s>(%s_g + %s) : 0)", type, f->name, t->real, f->name,
-                              from);
+            value = tile_text(t, "cell_convert<%s>(%s_g ? cell_load<%s>(%s_g + %s) : 0)", type, f->name,
+                              t->real, f->name, from);
         buf_line(out, "    %s[x] = %s;", f->name, value);
     }
 }
@@ -319,21 +320,23 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     if (alone)
         buf_line(out, "if (warp == %d)", warp);
     out->indent += alone;
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()", pieces,
-             alone ? 32 : threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()",
+             pieces, alone ? 32 : threads);
     out->indent++;
-    const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64 : "p %% %" PRId64 " * %" PRId64,
-                              pieces, per_copy);
+    const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64
+                              : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
     buf_line(out, "const int s = p / %" PRId64 ", x = %s;", pieces, x);
-    const char *from = tile_text(t, "%s_g + (t0 + s) * (%s) + %s", f->name, pitch, f->contiguous ? "x" : strided(t, f));
+    const char *from = tile_text(t, "%s_g + (t0 + s) * (%s) + %s", f->name, pitch,
+                                 f->contiguous ? "x" : strided(t, f));
     const char *to = tile_text(t, "%s + ((half + s) * %" PRId64 " + x)", f->name, f->padded);
     if (f->piece && f->may_be_null)
-        buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to, f->name, from,
-                 f->name);
+        buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to,
+                 f->name, from, f->name);
     else if (f->piece)
         buf_line(out, "cell_cp_async<%d>(%s, %s);", f->piece, to, from);
     else if (f->may_be_null)
-        buf_line(out, "cell_store(%s, cell_convert<%s>(%s_g ? cell_load<%s>(%s) : 0));", to, type, f->name, t->real, from);
+        buf_line(out, "cell_store(%s, cell_convert<%s>(%s_g ? cell_load<%s>(%s) : 0));", to, type, f->name,
+                 t->real, from);
     else
         buf_line(out, "cell_store(%s, *(%s));", to, from);
     out->indent--;

@@ -35,7 +35,8 @@ static int matrices(const Tile *t)
 /* Registers of the state arrays alone, and with a step's vectors. */
 static int array_registers(const Tile *t, const Step *s, const TileLayout *l)
 {
-    int arrays = s->kind == STEP_ADJOINT ? 3 * matrices(t) + matrices(t) / 2 : matrices(t) + (matrices(t) + 1) / 2;
+    int arrays = s->kind == STEP_ADJOINT ? 3 * matrices(t) + matrices(t) / 2
+                 : matrices(t) + (matrices(t) + 1) / 2;
     return OVERHEAD + t->real_bytes / 4 * arrays * l->rr * l->rc;
 }
 
@@ -50,7 +51,8 @@ static int step_registers(const Tile *t, const Step *s, const TileLayout *l)
     return array_registers(t, s, l) + t->real_bytes / 4 * (rows * l->rr + cols * l->rc + s->ones_kept) / 2;
 }
 
-static int most_registers(const Tile *t, const TileLayout *l, int (*of)(const Tile *, const Step *, const TileLayout *))
+static int most_registers(const Tile *t, const TileLayout *l,
+                          int (*of)(const Tile *, const Step *, const TileLayout *))
 {
     const Step *steps[] = { t->forward, t->adjoint };
     int most = 0;
@@ -88,7 +90,8 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
         int lanes = (r->over_row ? l->lr : 1) * (r->over_col ? l->lc : 1);
         int warps = (r->over_row ? l->wr : 1) * (r->over_col ? l->wc : 1);
         bool scatter = warps > 1 && lanes > 1 && (n % lanes == 0 || n < lanes);
-        double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0) : n * log2_of(lanes);
+        double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0)
+                          : n * log2_of(lanes);
         *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
         if (warps > 1 || r->crossed) {
             *slots += 6 + warps * n * 0.75;
@@ -143,7 +146,8 @@ static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
     if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
         return;
     int over = tile_registers(t, &l) - limit;
-    double padding = (double)(l.rr * l.lr * l.wr) * (l.rc * l.lc * l.wc) / ((double)t->rows * (double)t->cols);
+    double owned = (double)(l.rr * l.lr * l.wr) * (l.rc * l.lc * l.wc);
+    double padding = owned / ((double)t->rows * (double)t->cols);
     /* Vectors can be read again; each register too many costs a few slots. */
     double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1) + (over > 0 ? 0.03 * over : 0));
     if (cost < *best) {
@@ -164,7 +168,8 @@ void tile_choose_layout(Tile *t)
                 consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr }, &best, &chosen);
             }
     if (!chosen.wr)
-        tile_refuse(t, "its states do not fit on an SM: %lld bytes before and after a step, with their adjoints %lld; lower --dim",
+        tile_refuse(t, "its states do not fit on an SM: %lld bytes before and after a step, with their "
+                       "adjoints %lld; lower --dim",
                     (long long)(2 * state_bytes(t)), (long long)(3 * state_bytes(t)));
     else
         t->lay = chosen;
@@ -189,7 +194,7 @@ static int64_t state_bytes(const Tile *t)
 /* Of the states alone, so that both directions agree: small states leave room for several blocks on an SM. */
 void tile_choose_interval(Tile *t)
 {
-    int64_t bytes = state_bytes(t), room = bytes <= 4096 ? 32 * 1024 : bytes <= 16384 ? 64 * 1024 : 128 * 1024;
+    int64_t bytes = state_bytes(t), kb = bytes <= 4096 ? 32 : bytes <= 16384 ? 64 : 128, room = kb * 1024;
     int64_t K = room / bytes;
     t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
 }

@@ -281,7 +281,8 @@ static int split_factors(Step *s, NodeId id, const Node *r, NodeVec *inside, Nod
 {
     Node n = node(s, id);
     if (n.kind == N_MAP && n.op == OP_MUL)
-        return split_factors(s, n.args[0], r, inside, outside) * split_factors(s, n.args[1], r, inside, outside);
+        return split_factors(s, n.args[0], r, inside, outside) *
+               split_factors(s, n.args[1], r, inside, outside);
     if (n.kind == N_MAP && n.op == OP_NEG)
         return -split_factors(s, n.args[0], r, inside, outside);
     vec_push(s->t->arena, varies(s, id, r->bound, r->nbound) ? inside : outside, id);
@@ -302,7 +303,8 @@ static bool fits(const Step *s, IndexId i, Role role)
     const Tile *t = s->t;
     if (role == ROLE_ROW || role == ROLE_COL)
         return e->is_const && e->value == (role == ROLE_ROW ? t->rows : t->cols);
-    return (int)role >= ROLE_PAR && (int)role < (int)ROLE_PAR + t->npar && e == t->par_extent[(int)role - ROLE_PAR];
+    return (int)role >= ROLE_PAR && (int)role < (int)ROLE_PAR + t->npar &&
+           e == t->par_extent[(int)role - ROLE_PAR];
 }
 
 static bool take(const Step *s, IndexId i, Role role, Role *out, bool *taken)
@@ -329,17 +331,20 @@ static bool assign_roles(Step *s, NodeId body, Role *out)
     memset(out, 0, sizeof *out * TILE_MAX_AXES);
     for (int k = 0; k < n.naxes; k++)
         if (r.strong[k] && !take(s, n.axes[k], r.role[k], &out[k], taken)) {
-            tile_refuse(s->t, "it reads a state matrix across its axes (index `%s`)", s->t->m->indices.data[n.axes[k]].name);
+            tile_refuse(s->t, "it reads a state matrix across its axes (index `%s`)",
+                        s->t->m->indices.data[n.axes[k]].name);
             return false;
         }
     for (int k = 0; k < n.naxes; k++)
-        if (!out[k] && (r.role[k] == ROLE_ROW || r.role[k] == ROLE_COL) && !take(s, n.axes[k], r.role[k], &out[k], taken))
+        if (!out[k] && (r.role[k] == ROLE_ROW || r.role[k] == ROLE_COL) &&
+            !take(s, n.axes[k], r.role[k], &out[k], taken))
             take(s, n.axes[k], other_side(r.role[k]), &out[k], taken);
     for (int k = 0; k < n.naxes; k++) {
         bool found = out[k] != ROLE_NONE;
         for (int p = 0; !found && p < s->t->npar && !extent(s, n.axes[k])->is_const; p++)
             found = take(s, n.axes[k], ROLE_PAR + p, &out[k], taken);
-        found = found || take(s, n.axes[k], ROLE_COL, &out[k], taken) || take(s, n.axes[k], ROLE_ROW, &out[k], taken);
+        found = found || take(s, n.axes[k], ROLE_COL, &out[k], taken) ||
+                take(s, n.axes[k], ROLE_ROW, &out[k], taken);
         if (!found) {
             tile_refuse(s->t, "a sum inside the step runs over an index (`%s`) that is no axis of the state",
                         s->t->m->indices.data[n.axes[k]].name);
@@ -373,7 +378,8 @@ static NodeId canonical_reduction(Norm *x, const Node *r, NodeId inner)
         for (int i = 0; i < r->nbound; i++)
             is_bound |= r->bound[i] == n.axes[k];
         if (is_bound && role[k] >= ROLE_PAR) {
-            tile_refuse(s->t, "the step sums over its parallel axis `%s`", s->t->par_name[role[k] - ROLE_PAR]);
+            tile_refuse(s->t, "the step sums over its parallel axis `%s`",
+                        s->t->par_name[role[k] - ROLE_PAR]);
             return -1;
         }
         if (is_bound)
@@ -486,7 +492,8 @@ static NodeId norm(Norm *x, NodeId id)
 static bool saveable(const Tile *t, NodeId id)
 {
     Node n = t->m->nodes.data[id];
-    return id < t->m->forward_nodes && n.kind == N_ARRAY && (n.dep & DEP_STATE) && tile_stored(t->adjoint, id);
+    return id < t->m->forward_nodes && n.kind == N_ARRAY && (n.dep & DEP_STATE) &&
+           tile_stored(t->adjoint, id);
 }
 
 static void mark_saved(Norm *x, NodeId id, bool *seen, bool *saved)

@@ -26,7 +26,8 @@ static bool reads_matrix(const Tile *t, NodeId id)
 {
     const Node *n = &t->m->nodes.data[id];
     if (n->kind == N_LOAD || n->kind == N_ARRAY || n->kind == N_VIEW)
-        return n->nmap + (n->kind == N_ARRAY ? n->naxes : 0) >= t->npar + 2 && (n->dep & (DEP_STATE | DEP_COTANGENT)) &&
+        return n->nmap + (n->kind == N_ARRAY ? n->naxes : 0) >= t->npar + 2 &&
+               (n->dep & (DEP_STATE | DEP_COTANGENT)) &&
                (n->kind != N_LOAD || t->m->tensors.data[n->tensor].kind != T_DOUT);
     for (int i = 0; i < n->nargs; i++)
         if (reads_matrix(t, n->args[i]))
@@ -40,8 +41,8 @@ static NodeId split_sum(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     Module *m = r->m;
     Node n = m->nodes.data[rebuilt];
     (void)old;
-    if (!whole || n.kind != N_REDUCE || n.reduce != R_SUM || n.nbound > TILE_MAX_AXES || n.naxes > TILE_MAX_AXES ||
-        !reads_matrix(t, n.args[0]))
+    if (!whole || n.kind != N_REDUCE || n.reduce != R_SUM || n.nbound > TILE_MAX_AXES ||
+        n.naxes > TILE_MAX_AXES || !reads_matrix(t, n.args[0]))
         return rebuilt;
     IndexId outer[TILE_MAX_AXES], inner[TILE_MAX_AXES], axes[2 * TILE_MAX_AXES];
     int nouter = 0, ninner = 0;
