@@ -1,9 +1,9 @@
-# Builds the compiler (build/cellc), the runtime (build/libcell.a, .so) and everything around them. In: gcc or clang,
-# make, flex, bison; nvcc and a CBLAS are used where they are found, and what is missing is said once, when
-# build/config.mk is written. Out: everything under $(BUILD) only.
+# Builds the compiler (build/cellc), the runtime (build/libcell.a, .so) and everything around them. In: gcc or
+# clang, make, flex, bison; nvcc and a CBLAS are used where they are found, and what is missing is said once,
+# when build/config.mk is written. Out: everything under $(BUILD) only.
 
-# Variables a user may set: SAN=1 builds with AddressSanitizer and UBSan in build-san/; NOCUDA=1 ignores a CUDA
-# toolkit; WERROR= keeps warnings from being errors; PREFIX is where `make install` goes.
+# Variables a user may set: SAN=1 builds with AddressSanitizer and UBSan in build-san/; NOCUDA=1 ignores a
+# CUDA toolkit; WERROR= keeps warnings from being errors; PREFIX is where `make install` goes.
 SAN ?=
 BUILD := $(if $(SAN),build-san,build)
 WERROR ?= -Werror
@@ -13,6 +13,11 @@ FLEX ?= flex
 BISON ?= bison
 
 comma := ,
+# As many jobs as there are cores, unless make was told.
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+endif
+
 WARN := -Wall -Wextra $(WERROR)
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 CFLAGS ?= -g -O2
