@@ -1,7 +1,8 @@
 #!/bin/bash
-# Runs test programs and scripts (the arguments), two at a time, and sums what they report. Each ends with a line
-# "N passed, N failed[, N skipped]"; one that ends without it, or with an exit code that contradicts it, counts as one
-# failure. The output of those that fail is shown. The last line is the sum; the exit code is 1 when anything failed.
+# Runs test programs and scripts (the arguments), two at a time, and sums what they report. Each ends with a
+# line "N passed, N failed[, N skipped]"; one that ends without it, or with an exit code that contradicts it,
+# counts as one failure. The output of those that fail is shown. The last line is the sum; the exit code is 1
+# when anything failed.
 set -u
 jobs=${JOBS:-2}
 out=$(mktemp -d)

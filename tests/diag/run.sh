@@ -1,6 +1,7 @@
 #!/bin/bash
-# Compares what `cellc explain NAME.cell` says on stderr with NAME.err, for every NAME here. sem_* is about meaning, the
-# rest about form. `run.sh --bless` writes the .err files anew: read each as a user would. `run.sh NAME...` does these only.
+# Compares what `cellc explain NAME.cell` says on stderr with NAME.err, for every NAME here. sem_* is about
+# meaning, the rest about form. `run.sh --bless` writes the .err files anew: read each as a user would.
+# `run.sh NAME...` does these only.
 set -u
 cd "$(dirname "$0")"
 root=$(cd ../.. && pwd)

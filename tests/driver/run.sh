@@ -1,6 +1,7 @@
 #!/bin/bash
-# Tests what a user meets first: commands, options, exit codes, messages, the files that build writes and a program that
-# links against them, and that every command shown in README.md and in --help runs. Ends with "N passed, N failed".
+# Tests what a user meets first: commands, options, exit codes, messages, the files that build writes and a
+# program that links against them, and that every command shown in README.md and in --help runs. Ends with "N
+# passed, N failed".
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-$PWD/build/cellc}
@@ -99,7 +100,8 @@ for s in specs/*.cell; do
     start=$(date +%s%N)
     "$cellc" emit --kind manifest "$s" >/dev/null 2>&1
     took=$((($(date +%s%N) - start) / 1000000))
-    # The promise is 50 ms; four times that keeps a busy machine from failing it. With sanitizers it does not count.
+    # The promise is 50 ms; four times that keeps a busy machine from failing it. With sanitizers it does not
+    # count.
     holds "$s compiles in $took ms" test $took -lt $([[ -n ${SAN:-} ]] && echo 5000 || echo 200)
 done
 

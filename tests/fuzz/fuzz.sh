@@ -1,7 +1,8 @@
 #!/bin/bash
-# Fuzzes the front end: `tests/fuzz/fuzz.sh [SECONDS]` (default 3600) with clang's libFuzzer under AddressSanitizer and
-# UBSan. New inputs go to build-fuzz/corpus; a crash leaves its input in build-fuzz. `fuzz.sh --merge` adds to
-# tests/fuzz/corpus those of at most 600 bytes that cover something new. FUZZ_FLAGS=-DFUZZ_SYNTAX_ONLY stops behind the parser and fmt.
+# Fuzzes the front end: `tests/fuzz/fuzz.sh [SECONDS]` (default 3600) with clang's libFuzzer under
+# AddressSanitizer and UBSan. New inputs go to build-fuzz/corpus; a crash leaves its input in build-fuzz.
+# `fuzz.sh --merge` adds to tests/fuzz/corpus those of at most 600 bytes that cover something new.
+# FUZZ_FLAGS=-DFUZZ_SYNTAX_ONLY stops behind the parser and fmt.
 set -eu
 cd "$(dirname "$0")/../.."
 out=build-fuzz

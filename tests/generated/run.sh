@@ -1,6 +1,6 @@
 #!/bin/bash
-# The files in generated/ are kept so that people can see what cellc writes; this writes them again and compares. After a
-# change of what is generated: make generated, read the difference, commit it.
+# The files in generated/ are kept so that people can see what cellc writes; this writes them again and
+# compares. After a change of what is generated: make generated, read the difference, commit it.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-${BUILD:-build}/cellc}

@@ -90,7 +90,8 @@ check_shared() {
     fi
 }
 
-# The kernels must build, run, and differ from the reference or be stopped by the emulator: exactly with a bug.
+# The kernels must build, run, and differ from the reference or be stopped by the emulator: exactly with a
+# bug.
 check_kernels() {
     local name=$1 line=$2 spec options sizes instance dir last
     read -r spec options <<<"${line%% | *}"

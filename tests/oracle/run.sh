@@ -1,6 +1,6 @@
 #!/bin/bash
-# The generated reference against the evaluator: every spec in all its variants at several sizes, then the specs against
-# the vectors that were made elsewhere.
+# The generated reference against the evaluator: every spec in all its variants at several sizes, then the
+# specs against the vectors that were made elsewhere.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}
@@ -47,8 +47,8 @@ lstm lstm
 mingru mingru
 END
 
-# The equations in each file's own header, as a spec: every line that is indented by three spaces ends in ';'. One header
-# has an index r and a value r.
+# The equations in each file's own header, as a spec: every line that is indented by three spaces ends in ';'.
+# One header has an index r and a value r.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for vector in tests/vectors/*.vec; do

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Random cells through the kernels: each is compiled with the schedule that the planner takes and with `steps`, in double,
-# and run on the emulator against its reference, over the sizes and identities of tests/ladder. In: N cells (6) from SEED
-# (1), BUILD, CELLC. Out: what failed, and the sum as the last line.
+# Random cells through the kernels: each is compiled with the schedule that the planner takes and with
+# `steps`, in double, and run on the emulator against its reference, over the sizes and identities of
+# tests/ladder. In: N cells (6) from SEED (1), BUILD, CELLC. Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)

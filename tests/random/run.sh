@@ -1,6 +1,7 @@
 #!/bin/bash
-# Random cells against the evaluator: N of them (100) from SEED (1), in two processes. A cell that fails is made smaller
-# and kept in tests/random/failed; those that are there are checked first. KERNELS of them (4) go through the kernels too.
+# Random cells against the evaluator: N of them (100) from SEED (1), in two processes. A cell that fails is
+# made smaller and kept in tests/random/failed; those that are there are checked first. KERNELS of them (4) go
+# through the kernels too.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-build/cellc}

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checks what --dim and --set do: values that are taken, and the exact text when one is wrong. Each case is what
-# `cellc explain` says first, or "ok", and its arguments.
+# Checks what --dim and --set do: values that are taken, and the exact text when one is wrong. Each case is
+# what `cellc explain` says first, or "ok", and its arguments.
 set -u
 cd "$(dirname "$0")/../.."
 cellc=${CELLC:-$PWD/${BUILD:-build}/cellc}

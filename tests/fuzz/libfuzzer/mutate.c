@@ -1,6 +1,6 @@
-/* mutate.c: the fuzzer's mutator. In: a spec, or what earlier mutations made of one. Out: half of the time bytes changed by
- * libFuzzer, else whole tokens deleted, doubled, exchanged, or replaced by another token of the same text or of a list,
- * so that many results still parse and reach the passes behind the parser. */
+/* mutate.c: the fuzzer's mutator. In: a spec, or what earlier mutations made of one. Out: half of the time
+ * bytes changed by libFuzzer, else whole tokens deleted, doubled, exchanged, or replaced by another token of
+ * the same text or of a list, so that many results still parse and reach the passes behind the parser. */
 #include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
