@@ -46,7 +46,7 @@ sanitize_one() {
     log=$dir/$name/log.$tool
     sizes=$(grep -E "^$name " "$dir/list" | awk '{ print $4, $5, $8 }')
     # shellcheck disable=SC2086
-    if LADDER_QUICK=1 timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 100 \
+    if CELL_BACKEND=cuda LADDER_QUICK=1 timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 100 \
         "$dir/$name/ladder.cuda" $sizes >"$log" 2>&1; then
         echo "ok $tool $name"
     else
