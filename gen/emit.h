@@ -36,7 +36,7 @@ enum {
  * place. */
 const char *source_place(const Module *m, Span span, bool text);
 
-/* Appends text to out with lines beyond 110 columns broken at spaces. */
+/* Appends C, C++ or CUDA text to out with lines beyond 110 columns broken at spaces outside of strings. */
 void buf_wrapped(Buf *out, const Buf *text);
 
 /* One argument of a generated call. Forward takes inputs, params, initial states, outputs, final states;

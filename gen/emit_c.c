@@ -46,8 +46,8 @@ static const char *const helper_text =
     "\n";
 
 static const char *const store_text =
-    "/* A state: of all sequences at all steps (0: the initial one) if kept for backward, else two that "
-    "alternate. */\n"
+    "/* A state: of all sequences at all steps (0: the initial one) if kept for backward, else two that\n"
+    " * alternate. */\n"
     "typedef struct Store { real *data; int64_t elements, T; int kept; } Store;\n"
     "\n"
     "static inline real *at_step(const Store *s, int64_t b, int64_t t)\n"

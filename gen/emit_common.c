@@ -224,12 +224,24 @@ static int break_cost(const char *line, size_t at, int depth)
     return cost + 64;
 }
 
+/* Behind the string that begins at line[at]. */
+static size_t string_end(const char *line, size_t at, size_t len)
+{
+    for (at++; at < len && line[at] != '"'; at++)
+        at += line[at] == '\\';
+    return at + 1;
+}
+
 /* The best blank to break at in the second half of the room, else the last one; 0: there is none. */
 static size_t break_point(const char *line, size_t indent, size_t room)
 {
     size_t best = 0, last = 0;
     int depth = 0, best_cost = 0;
     for (size_t i = indent; i < room; i++) {
+        if (line[i] == '"') {
+            i = string_end(line, i, room) - 1;
+            continue;
+        }
         if (line[i] == '(' || line[i] == '{' || line[i] == '[')
             depth++;
         if (line[i] == ')' || line[i] == '}' || line[i] == ']')
@@ -246,11 +258,9 @@ static size_t break_point(const char *line, size_t indent, size_t room)
     return best ? best : last;
 }
 
-static void wrap_line(Buf *out, const char *line, size_t len)
+static void wrap_code(Buf *out, const char *line, size_t len, size_t indent)
 {
-    size_t indent = 0, shift = 0;
-    while (indent < len && line[indent] == ' ')
-        indent++;
+    size_t shift = 0;
     while (len + shift > COLUMNS && COLUMNS > shift) {
         size_t at = break_point(line, shift ? 0 : indent, COLUMNS - shift < len ? COLUMNS - shift : len);
         if (at == 0)
@@ -261,6 +271,57 @@ static void wrap_line(Buf *out, const char *line, size_t len)
         shift = indent + 8;
     }
     buf_f(out, "%*s%.*s\n", (int)shift, "", (int)len, line);
+}
+
+/* The words of a comment, without its slashes, on lines of their own. */
+static void wrap_comment(Buf *out, const char *words, size_t len, size_t indent)
+{
+    size_t room = COLUMNS > indent + 40 ? COLUMNS - indent - 3 : 40;
+    while (len > 0) {
+        size_t at = len;
+        if (len > room)
+            for (at = room; at > 0 && words[at] != ' ';)
+                at--;
+        at = at ? at : len;
+        buf_f(out, "%*s// %.*s\n", (int)indent, "", (int)at, words);
+        at += at < len;
+        words += at;
+        len -= at;
+    }
+}
+
+/* Where a comment of slashes begins; len: nowhere. */
+static size_t comment_start(const char *line, size_t len)
+{
+    for (size_t i = 0; i + 1 < len; i++)
+        if (line[i] == '"')
+            i = string_end(line, i, len) - 1;
+        else if (line[i] == '/' && line[i + 1] == '/')
+            return i;
+    return len;
+}
+
+/* Lines of the preprocessor stay as they are; a comment that does not fit behind its statement goes before it. */
+static void wrap_line(Buf *out, const char *line, size_t len)
+{
+    size_t indent = 0, comment = comment_start(line, len);
+    while (indent < len && line[indent] == ' ')
+        indent++;
+    if (len <= COLUMNS || line[indent] == '#') {
+        buf_f(out, "%.*s\n", (int)len, line);
+        return;
+    }
+    if (comment < len) {
+        size_t words = comment + 2;
+        while (words < len && line[words] == ' ')
+            words++;
+        wrap_comment(out, line + words, len - words, indent);
+        while (comment > indent && line[comment - 1] == ' ')
+            comment--;
+        len = comment;
+    }
+    if (len > indent)
+        wrap_code(out, line, len, indent);
 }
 
 void buf_wrapped(Buf *out, const Buf *text)

@@ -14,14 +14,16 @@
 /* The device's side: the kernels, or the tables and functions that run them. */
 static void emit_kernels_of(Plan *p, Buf *out)
 {
-    Buf host = { .arena = out->arena };
-    emit_cuda(p, out, &host);
+    Buf host = { .arena = out->arena }, cuda = { .arena = out->arena };
+    emit_cuda(p, &cuda, &host);
+    buf_wrapped(out, &cuda);
 }
 
 static void emit_plan_of(Plan *p, Buf *out)
 {
-    Buf cuda = { .arena = out->arena };
-    emit_cuda(p, &cuda, out);
+    Buf cuda = { .arena = out->arena }, host = { .arena = out->arena };
+    emit_cuda(p, &cuda, &host);
+    buf_wrapped(out, &host);
 }
 
 const Emitter emitters[] = {
