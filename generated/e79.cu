@@ -19,7 +19,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t t0 = args.size[3];
     const int64_t rows = dim_B * dim_T, elements = 1;
     const int lane = cell_thread() % 32;
-    for (int64_t n = cell_block_index(0) * 8 + cell_thread() / 32; n < rows * elements; n += cell_block_count(0) * 8) {
+    for (int64_t n = cell_block_index(0) * 8 + cell_thread() / 32; n < rows * elements;
+            n += cell_block_count(0) * 8) {
         const int64_t row = n / elements;
         [[maybe_unused]] const int64_t r = n - row * elements;
         [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
@@ -38,7 +39,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_j = e;
-                a163 = a163 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j) * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)));
+                a163 = a163 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)
+                        * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)));
             }
         }
         a163 = cell_warp_sum(a163);
@@ -66,7 +68,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
                 // kn, e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                const float a167 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_i) / (cell_sqrt(a163) + 1e-06f));
+                const float a167 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_i)
+                        / (cell_sqrt(a163) + 1e-06f));
                 cell_store(((float *)args.ptr[2]) + row * (64) + i_i, a167);
             }
         }
@@ -85,7 +88,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_j = e;
-                a191 = a191 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j)) * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))));
+                a191 = a191 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))
+                        * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))));
             }
         }
         a191 = cell_warp_sum(a191);
@@ -113,7 +117,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
                 // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                const float a195 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_i)) / (cell_sqrt(a191) + 1e-06f));
+                const float a195 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_i))
+                        / (cell_sqrt(a191) + 1e-06f));
                 cell_store(((float *)args.ptr[4]) + row * (64) + i_i, a195);
             }
         }
@@ -175,7 +180,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
         for (int r = 0; r < 2; r++) {
             CELL_UNROLL
             for (int c = 0; c < 8; c++) {
-                S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096) + (64 * (row0 + r) + (col0 + c))] : 0;
+                S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096)
+                        + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
         float M[2][8];
@@ -183,7 +189,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
         for (int r = 0; r < 2; r++) {
             CELL_UNROLL
             for (int c = 0; c < 8; c++) {
-                M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096) + (64 * (row0 + r) + (col0 + c))] : 0;
+                M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096)
+                        + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
         if (chunks > 0)
@@ -200,7 +207,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 8; c++) {
-                        ((float *)args.ptr[2])[(b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))] = S[r][c];
+                        ((float *)args.ptr[2])[(b * chunks + chunk) * (4096)
+                                + (64 * (row0 + r) + (col0 + c))] = S[r][c];
                     }
                 }
             }
@@ -209,7 +217,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 8; c++) {
-                        ((float *)args.ptr[3])[(b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))] = M[r][c];
+                        ((float *)args.ptr[3])[(b * chunks + chunk) * (4096)
+                                + (64 * (row0 + r) + (col0 + c))] = M[r][c];
                     }
                 }
             }
@@ -248,7 +257,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 if (lane / 2 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 256 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i] = own_sum_sc[i];
+                        ex[flip + 256 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i]
+                                = own_sum_sc[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_ds);
                 CELL_UNROLL
@@ -339,7 +349,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 8; c++) {
-                        S_next[r][c] = (((sr_r[r] * S[r][c]) * sc_c[c]) + (ds_r[r] * kn_c[c]));  // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
+                        // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
+                        S_next[r][c] = (((sr_r[r] * S[r][c]) * sc_c[c]) + (ds_r[r] * kn_c[c]));
                         own_sum_mr[r] += (S_next[r][c] * mn_c[c]);
                         own_sum_mc[c] += (S_next[r][c] * mn_r[r]);
                         own_sum_r[r] += (S_next[r][c] * W_kvqm_x_c[c]);
@@ -353,7 +364,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 if (lane / 2 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i] = own_sum_mc[i];
+                        ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i]
+                                = own_sum_mc[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_r);
                 CELL_UNROLL
@@ -362,26 +374,31 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 if (args.ptr[8] && cell_thread() < 64) {
                     const int x = cell_thread();
                     const float b_s_gate = cell_load<float>(b_s_gate_s + x);
-                    const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x] + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
+                    const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
+                            + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
                     cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x), sr);
                 }
                 if (args.ptr[9] && (cell_thread() + 192) % 256 < 64) {
                     const int x = (cell_thread() + 192) % 256;
                     const float b_s_gate_2 = cell_load<float>(b_s_gate_s + x);
-                    const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) + b_s_gate_2));
+                    const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x])
+                            + b_s_gate_2));
                     cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), sc);
                 }
                 if (args.ptr[10] && (cell_thread() + 128) % 256 < 64) {
                     const int x = (cell_thread() + 128) % 256;
                     const float W_kvqm_x = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
-                    const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x] + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
+                    const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
+                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
                     cell_store((float *)args.ptr[10] + ((b * T + t) * (64) + x), ds);
                 }
                 if (args.ptr[11] && (cell_thread() + 64) % 256 < 64) {
                     const int x = (cell_thread() + 64) % 256;
                     const float W_kvqm_x_2 = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
-                    const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x] + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x] + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
+                    const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
+                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
+                    const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
+                            + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
                     cell_store((float *)args.ptr[11] + ((b * T + t) * (64) + x), dm);
                 }
                 cell_barrier();
@@ -456,28 +473,36 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 8; c++) {
-                        M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));  // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
+                        // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
+                        M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));
                     }
                 }
                 if (args.ptr[13] && cell_thread() < 64) {
                     const int x = cell_thread();
                     const float b_m_gate = cell_load<float>(b_m_gate_s + x);
-                    const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x] + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
+                    const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
+                            + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
                     cell_store((float *)args.ptr[13] + ((b * T + t) * (64) + x), mr);
                 }
                 if (args.ptr[14] && (cell_thread() + 192) % 256 < 64) {
                     const int x = (cell_thread() + 192) % 256;
                     const float b_m_gate_2 = cell_load<float>(b_m_gate_s + x);
-                    const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x]) + b_m_gate_2));
+                    const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
+                            + b_m_gate_2));
                     cell_store((float *)args.ptr[14] + ((b * T + t) * (64) + x), mc);
                 }
                 if (args.ptr[15] && (cell_thread() + 128) % 256 < 64) {
                     const int x = (cell_thread() + 128) % 256;
-                    cell_store((float *)args.ptr[15] + ((b * T + t) * (64) + x), ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x] + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
+                    cell_store((float *)args.ptr[15] + ((b * T + t) * (64) + x),
+                            ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
                 }
                 if (args.ptr[16] && (cell_thread() + 64) % 256 < 64) {
                     const int x = (cell_thread() + 64) % 256;
-                    const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x] + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]) * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x] + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
+                    const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])
+                            * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
                     cell_store((float *)args.ptr[16] + ((b * T + t) * (64) + x), y);
                 }
                 CELL_UNROLL
@@ -525,14 +550,21 @@ e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t t0 = args.size[3];
     const int64_t rows = dim_B * dim_T, elements = 64;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < rows * elements; n += cell_block_count(0) * 256) {
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < rows * elements;
+            n += cell_block_count(0) * 256) {
         const int64_t row = n / elements;
         [[maybe_unused]] const int64_t e = n - row * elements;
         [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
         [[maybe_unused]] const int64_t i_i = e;
         // d_r, e79.cell:43: r[i] = sum[j] S'[i,j] * q[j];
         const float v231_0 = cell_sigmoid(cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i));
-        const float a239 = (((((float *)args.ptr[1]) ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + i_i) : (float)0) * cell_silu(cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i))) + (((((float *)args.ptr[1]) ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + i_i) : (float)0) * cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)) * (v231_0 * (1.0f + (cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i) * (1.0f - v231_0))))));
+        const float a239 = (((((float *)args.ptr[1]) ? cell_load_ro<float>(((float *)args.ptr[1])
+                + row * (64) + i_i) : (float)0) * cell_silu(cell_load_ro<float>(((float *)args.ptr[0])
+                + row * (64) + i_i))) + (((((float *)args.ptr[1])
+                ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + i_i) : (float)0)
+                * cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i))
+                * (v231_0 * (1.0f + (cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
+                * (1.0f - v231_0))))));
         cell_store(((float *)args.ptr[2]) + row * (64) + i_i, a239);
     }
 }
@@ -674,7 +706,9 @@ e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
                 sum_478 += v;
             }
             if (((float *)args.ptr[1]))
-                cell_store(((float *)args.ptr[1]) + col_i, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1]) + col_i) + sum_478 : sum_478);
+                cell_store(((float *)args.ptr[1]) + col_i,
+                        args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1])
+                        + col_i) + sum_478 : sum_478);
         }
         cell_barrier();
         float part_480 = 0;
@@ -690,7 +724,9 @@ e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
                 sum_480 += v;
             }
             if (((float *)args.ptr[2]))
-                cell_store(((float *)args.ptr[2]) + col_i, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2]) + col_i) + sum_480 : sum_480);
+                cell_store(((float *)args.ptr[2]) + col_i,
+                        args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2])
+                        + col_i) + sum_480 : sum_480);
         }
         cell_barrier();
     }
@@ -704,7 +740,8 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t t0 = args.size[3];
     const int64_t rows = dim_B * dim_T, elements = 1;
     const int lane = cell_thread() % 32;
-    for (int64_t n = cell_block_index(0) * 8 + cell_thread() / 32; n < rows * elements; n += cell_block_count(0) * 8) {
+    for (int64_t n = cell_block_index(0) * 8 + cell_thread() / 32; n < rows * elements;
+            n += cell_block_count(0) * 8) {
         const int64_t row = n / elements;
         [[maybe_unused]] const int64_t r = n - row * elements;
         [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
@@ -727,7 +764,9 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
-                a493 = a493 + ((-((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i) / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f)) * cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + i_i))));
+                a493 = a493 + ((-((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
+                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f))
+                        * cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + i_i))));
             }
         }
         a493 = cell_warp_sum(a493);
@@ -757,8 +796,11 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
                 // d_m, e79.cell:16: m[i:N] = sum[d] W_kvqm[3*N + i, d] * x[d];
-                const float v498_2 = (a497 * cell_load_ro<float>(((float *)args.ptr[3]) + row * (256) + (192 + i_i)));
-                const float a501 = ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i) / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f)) + (v498_2 + v498_2));
+                const float v498_2 = (a497 * cell_load_ro<float>(((float *)args.ptr[3]) + row * (256)
+                        + (192 + i_i)));
+                const float a501 = ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
+                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f))
+                        + (v498_2 + v498_2));
                 cell_store(((float *)args.ptr[4]) + row * (64) + i_i, a501);
             }
         }
@@ -781,7 +823,9 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
-                a531 = a531 + ((-((cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i) / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f)) * cell_load_ro<float>(((float *)args.ptr[7]) + row * (64) + i_i))));
+                a531 = a531 + ((-((cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i)
+                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f))
+                        * cell_load_ro<float>(((float *)args.ptr[7]) + row * (64) + i_i))));
             }
         }
         a531 = cell_warp_sum(a531);
@@ -812,7 +856,9 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                 [[maybe_unused]] const int64_t i_i = e;
                 // d_k, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
                 const float v536_5 = (a535 * cell_load_ro<float>(((float *)args.ptr[3]) + row * (256) + i_i));
-                const float a539 = ((cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i) / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f)) + (v536_5 + v536_5));
+                const float a539 = ((cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i)
+                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f))
+                        + (v536_5 + v536_5));
                 cell_store(((float *)args.ptr[8]) + row * (64) + i_i, a539);
             }
         }
@@ -829,7 +875,8 @@ e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
     for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
         [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
         if (elements % 4 == 0 && !(args.flags & CELL_KERNEL_ACCUMULATE)) {
-            for (int64_t e = (cell_block_index(0) * 256 + cell_thread()) * 4; e < elements; e += (cell_block_count(0) * 256) * 4) {
+            for (int64_t e = (cell_block_index(0) * 256 + cell_thread()) * 4; e < elements;
+                    e += (cell_block_count(0) * 256) * 4) {
                 float l0[4];
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (64) + (-128 + e));
                 float l1[4];
@@ -843,16 +890,39 @@ e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_r = e + u;
                     // d_W_kvqm_x, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                    const float a1310 = (((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? l0[u] : 0.0f) : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? l1[u] : 0.0f) : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? l2[u] : 0.0f) : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64) ? ((i_r < (int64_t)64) ? l3[u] : 0.0f) : 0.0f) : 0.0f));
+                    const float a1310 = (((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                            ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                            ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? l0[u] : 0.0f)
+                            : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r))
+                            ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? l1[u] : 0.0f)
+                            : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
+                            ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
+                            ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? l2[u] : 0.0f)
+                            : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
+                            ? ((i_r < (int64_t)64) ? l3[u] : 0.0f) : 0.0f) : 0.0f));
                     s1310[u] = a1310;
                 }
                 cell_store_vec<4>(((float *)args.ptr[4]) + row * (256) + e, s1310);
             }
         } else {
-            for (int64_t e = cell_block_index(0) * 256 + cell_thread(); e < elements; e += cell_block_count(0) * 256) {
+            for (int64_t e = cell_block_index(0) * 256 + cell_thread(); e < elements;
+                    e += cell_block_count(0) * 256) {
                 [[maybe_unused]] const int64_t i_r = e;
                 // d_W_kvqm_x, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                const float a1310 = (((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + (-128 + i_r)) : 0.0f) : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + (-192 + i_r)) : 0.0f) : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + (-64 + i_r)) : 0.0f) : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64) ? ((i_r < (int64_t)64) ? cell_load_ro<float>(((float *)args.ptr[3]) + row * (64) + i_r) : 0.0f) : 0.0f) : 0.0f));
+                const float a1310 = (((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                        ? cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + (-128 + i_r)) : 0.0f)
+                        : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r))
+                        ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r))
+                        ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + (-192 + i_r)) : 0.0f)
+                        : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
+                        ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
+                        ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
+                        ? cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + (-64 + i_r)) : 0.0f)
+                        : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
+                        ? ((i_r < (int64_t)64) ? cell_load_ro<float>(((float *)args.ptr[3]) + row * (64)
+                        + i_r) : 0.0f) : 0.0f) : 0.0f));
                 cell_store(((float *)args.ptr[4]) + row * (256) + i_r, a1310);
             }
         }
@@ -907,14 +977,18 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    cell_cp_async<4>(S_start + ((r * 4 + c) * 256 + cell_thread()), ((float *)args.ptr[20]) + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))));
+                    cell_cp_async<4>(S_start + ((r * 4 + c) * 256 + cell_thread()),
+                            ((float *)args.ptr[20]) + ((b * chunks + chunk) * (4096)
+                            + (64 * (row0 + r) + (col0 + c))));
                 }
             }
             CELL_UNROLL
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    cell_cp_async<4>(M_start + ((r * 4 + c) * 256 + cell_thread()), ((float *)args.ptr[21]) + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))));
+                    cell_cp_async<4>(M_start + ((r * 4 + c) * 256 + cell_thread()),
+                            ((float *)args.ptr[21]) + ((b * chunks + chunk) * (4096)
+                            + (64 * (row0 + r) + (col0 + c))));
                 }
             }
             if (warp == 0)
@@ -973,7 +1047,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         for (int r = 0; r < 4; r++) {
             CELL_UNROLL
             for (int c = 0; c < 4; c++) {
-                d_S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096) + (64 * (row0 + r) + (col0 + c))] : 0;
+                d_S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096)
+                        + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
         float d_M[4][4];
@@ -981,7 +1056,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         for (int r = 0; r < 4; r++) {
             CELL_UNROLL
             for (int c = 0; c < 4; c++) {
-                d_M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096) + (64 * (row0 + r) + (col0 + c))] : 0;
+                d_M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096)
+                        + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
         if (chunks > 0)
@@ -1051,8 +1127,10 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 4; c++) {
-                        S_next[r][c] = (((sr_r[r] * S[r][c]) * sc_c[c]) + (ds_r[r] * kn_c[c]));  // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
-                        M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));  // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
+                        // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
+                        S_next[r][c] = (((sr_r[r] * S[r][c]) * sc_c[c]) + (ds_r[r] * kn_c[c]));
+                        // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
+                        M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));
                     }
                 }
                 CELL_UNROLL
@@ -1141,23 +1219,27 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 256 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_mc[i];
+                        ex[flip + 256 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_mc[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_mr);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i] = own_sum_d_mr[i];
+                    ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_mr[i];
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_q);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 640 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_q[i];
+                        ex[flip + 640 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_q[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_2);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 768 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_mn_2[i];
+                        ex[flip + 768 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_mn_2[i];
                 }
                 cell_barrier();
                 float W_kvqm_x_c[4];
@@ -1246,7 +1328,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 4; c++) {
-                        const float d_S_next = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c])) + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                        const float d_S_next = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
+                                + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
                         own_sum_d_ds[r] += (d_S_next * kn_c_2[c]);
                         own_sum_d_sc[c] += ((d_S_next * sr_r_2[r]) * S[r][c]);
                         own_sum_d_sr[r] += ((d_S_next * sc_c_2[c]) * S[r][c]);
@@ -1259,48 +1342,58 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_ds);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 896 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i] = own_sum_d_ds[i];
+                    ex[flip + 896 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_ds[i];
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_sc);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_sc[i];
+                        ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_sc[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_sr);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i] = own_sum_d_sr[i];
+                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_sr[i];
                 cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_mn);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 1536 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i] = own_sum_d_mn[i];
+                    ex[flip + 1536 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_mn[i];
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_3);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1792 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_mn_3[i];
+                        ex[flip + 1792 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_mn_3[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_4);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1920 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_mn_4[i];
+                        ex[flip + 1920 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_mn_4[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_2);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 2048 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_kn_2[i];
+                        ex[flip + 2048 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_kn_2[i];
                 }
                 if (args.ptr[12] && cell_thread() < 64) {
                     const int x = cell_thread();
-                    cell_store((float *)args.ptr[12] + ((b * T + t) * (64) + x), ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]));
+                    cell_store((float *)args.ptr[12] + ((b * T + t) * (64) + x),
+                            ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]));
                 }
                 if (args.ptr[13] && (cell_thread() + 192) % 256 < 64) {
                     const int x = (cell_thread() + 192) % 256;
                     const float mr = cell_load<float>(mr_s + (slot * 64 + x));
                     const float mc = cell_load<float>(mc_s + (slot * 64 + x));
-                    const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x] + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]) * (mr * (1.0f - mr))) + (((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
+                    const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
+                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]) * (mr * (1.0f - mr)))
+                            + (((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
                     cell_store((float *)args.ptr[13] + ((b * T + t) * (64) + x), d_bm);
                 }
                 cell_barrier();
@@ -1381,9 +1474,15 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 4; c++) {
-                        const float d_S_next_2 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c])) + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
-                        d_S_prev[r][c] = ((value_r_3[r] * kn_c_2[c]) + ((d_S_next_2 * sc_c_2[c]) * sr_r_2[r]));  // adjoint of S
-                        d_M_prev[r][c] = ((((value_r_2[r] * mn_c_2[c]) + ((d_M[r][c] * mc_c_2[c]) * mr_r_2[r])) + (value_c_2[c] * kn_r[r])) + (value_r_4[r] * kn_c_2[c]));  // adjoint of M
+                        const float d_S_next_2 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
+                                + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                        // adjoint of S
+                        d_S_prev[r][c] = ((value_r_3[r] * kn_c_2[c])
+                                + ((d_S_next_2 * sc_c_2[c]) * sr_r_2[r]));
+                        // adjoint of M
+                        d_M_prev[r][c] = ((((value_r_2[r] * mn_c_2[c])
+                                + ((d_M[r][c] * mc_c_2[c]) * mr_r_2[r])) + (value_c_2[c] * kn_r[r]))
+                                + (value_r_4[r] * kn_c_2[c]));
                         own_sum_d_kn[r] += (value_c_2[c] * M[r][c]);
                         own_sum_d_kn_3[c] += (value_r_3[r] * S[r][c]);
                         own_sum_d_kn_4[c] += (value_r_4[r] * M[r][c]);
@@ -1392,40 +1491,57 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_kn);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 2176 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i] = own_sum_d_kn[i];
+                    ex[flip + 2176 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_kn[i];
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_3);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 2432 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_kn_3[i];
+                        ex[flip + 2432 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_kn_3[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_4);
                 if (lane / 4 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 2560 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i] = own_sum_d_kn_4[i];
+                        ex[flip + 2560 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_kn_4[i];
                 }
                 if (args.ptr[14] && (cell_thread() + 128) % 256 < 64) {
                     const int x = (cell_thread() + 128) % 256;
                     const float sr = cell_load<float>(sr_s + (slot * 64 + x));
                     const float sc = cell_load<float>(sc_s + (slot * 64 + x));
-                    const float d_bs = ((((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x] + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]) * (sr * (1.0f - sr))) + (((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x]) * (sc * (1.0f - sc))));
+                    const float d_bs = ((((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]) * (sr * (1.0f - sr)))
+                            + (((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
+                            * (sc * (1.0f - sc))));
                     cell_store((float *)args.ptr[14] + ((b * T + t) * (64) + x), d_bs);
                 }
                 if (args.ptr[15] && (cell_thread() + 64) % 256 < 64) {
                     const int x = (cell_thread() + 64) % 256;
-                    const float d_mn = (((float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x] + (float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x]) + ((((float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]) + ((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x])) + ((float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])));
+                    const float d_mn = (((float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x]
+                            + (float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x])
+                            + ((((float)ex[flip + 768 + x] + (float)ex[flip + 832 + x])
+                            + ((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]))
+                            + ((float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])));
                     cell_store((float *)args.ptr[15] + ((b * T + t) * (64) + x), d_mn);
                 }
                 if (args.ptr[16] && cell_thread() < 64) {
                     const int x = cell_thread();
-                    const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x] + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + ((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x] + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]));
+                    const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
+                            + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x])
+                            + ((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
+                            + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]));
                     cell_store((float *)args.ptr[16] + ((b * T + t) * (64) + x), d_ds);
                 }
                 cell_barrier();
                 if (args.ptr[17] && (cell_thread() + 192) % 256 < 64) {
                     const int x = (cell_thread() + 192) % 256;
-                    const float d_kn = (((float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x] + (float)ex[flip + 2304 + x] + (float)ex[flip + 2368 + x]) + ((((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x]) + ((float)ex[flip + 2432 + x] + (float)ex[flip + 2496 + x])) + ((float)ex[flip + 2560 + x] + (float)ex[flip + 2624 + x])));
+                    const float d_kn = (((float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x]
+                            + (float)ex[flip + 2304 + x] + (float)ex[flip + 2368 + x])
+                            + ((((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x])
+                            + ((float)ex[flip + 2432 + x] + (float)ex[flip + 2496 + x]))
+                            + ((float)ex[flip + 2560 + x] + (float)ex[flip + 2624 + x])));
                     cell_store((float *)args.ptr[17] + ((b * T + t) * (64) + x), d_kn);
                 }
                 CELL_UNROLL
@@ -1463,7 +1579,9 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    ((float *)args.ptr[18])[b * (4096) + (64 * (row0 + r) + (col0 + c))] = args.flags & CELL_KERNEL_ACCUMULATE ? ((float *)args.ptr[18])[b * (4096) + (64 * (row0 + r) + (col0 + c))] + d_S[r][c] : d_S[r][c];
+                    ((float *)args.ptr[18])[b * (4096) + (64 * (row0 + r) + (col0 + c))] = args.flags
+                            & CELL_KERNEL_ACCUMULATE ? ((float *)args.ptr[18])[b * (4096)
+                            + (64 * (row0 + r) + (col0 + c))] + d_S[r][c] : d_S[r][c];
                 }
             }
         }
@@ -1472,7 +1590,9 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    ((float *)args.ptr[19])[b * (4096) + (64 * (row0 + r) + (col0 + c))] = args.flags & CELL_KERNEL_ACCUMULATE ? ((float *)args.ptr[19])[b * (4096) + (64 * (row0 + r) + (col0 + c))] + d_M[r][c] : d_M[r][c];
+                    ((float *)args.ptr[19])[b * (4096) + (64 * (row0 + r) + (col0 + c))] = args.flags
+                            & CELL_KERNEL_ACCUMULATE ? ((float *)args.ptr[19])[b * (4096)
+                            + (64 * (row0 + r) + (col0 + c))] + d_M[r][c] : d_M[r][c];
                 }
             }
         }

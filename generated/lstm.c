@@ -15,8 +15,10 @@ extern void lstm_bwd_after_5_2(cell_kernel_args args);
 extern void lstm_result_5(cell_kernel_args args);
 extern void lstm_result_6(cell_kernel_args args);
 
-static const int64_t x0[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_END };
-static const int64_t x1[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x0[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_END };
+static const int64_t x1[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer reserve_buffers[] = {
     { "h0", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
@@ -35,19 +37,26 @@ static const int64_t x3[] = { CELL_X_SIZE, 2, CELL_X_END };
 static const int64_t x4[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 static const int64_t x5[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_END };
 static const int64_t x6[] = { CELL_X_PUSH, 1, CELL_X_END };
-static const int64_t x7[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x7[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV,
+        CELL_X_END };
 static const cell_ref refs_0[] = { { 5, NULL }, { 11, NULL }, { 12, NULL }, { 8, NULL }, };
 static const cell_ref refs_1[] = { { 6, NULL }, { 13, NULL }, { 9, NULL }, };
-static const int64_t x8[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x9[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x8[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x9[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
 static const int64_t x10[] = { CELL_X_SIZE, 3, CELL_X_END };
 static const int64_t x11[] = { CELL_X_SIZE, 0, CELL_X_END };
 static const int64_t x12[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x13[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x13[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_END };
 static const int64_t x14[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 14, NULL }, { 4, NULL }, { 15, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL }, { 13, NULL }, { 19, NULL }, { 9, NULL }, { 12, NULL }, { 8, NULL }, { 20, NULL }, { 7, NULL }, };
+static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 14, NULL }, { 4, NULL }, { 15, NULL },
+        { 16, NULL }, { 17, NULL }, { 18, NULL }, { 13, NULL }, { 19, NULL }, { 9, NULL }, { 12, NULL },
+        { 8, NULL }, { 20, NULL }, { 7, NULL }, };
 static const int64_t x15[] = { CELL_X_SIZE, 1, CELL_X_END };
-static const int64_t x16[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x16[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer forward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -100,15 +109,22 @@ static const cell_plan forward_plan = { forward_buffers, forward_ops, 21, 6 };
 
 static const cell_ref refs_3[] = { { 8, NULL }, { 17, NULL }, };
 static const cell_ref refs_4[] = { { 9, NULL }, { 18, NULL }, };
-static const cell_ref refs_5[] = { { 17, NULL }, { 7, NULL }, { 19, NULL }, { 18, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 23, NULL }, { 23, NULL }, };
-static const int64_t x17[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const cell_ref refs_5[] = { { 17, NULL }, { 7, NULL }, { 19, NULL }, { 18, NULL }, { 20, NULL },
+        { 21, NULL }, { 22, NULL }, { 23, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 23, NULL },
+        { 23, NULL }, };
+static const int64_t x17[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
+        CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
 static const int64_t x18[] = { CELL_X_PUSH, -1, CELL_X_END };
 static const int64_t x19[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
 static const int16_t need_1_5[] = { 10, -1 };
 static const int16_t need_1_6[] = { 11, -1 };
 static const int16_t need_1_7[] = { 12, -1 };
-static const int64_t x20[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV, CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_END };
-static const int64_t x21[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x20[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+        CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
+        CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1,
+        CELL_X_MAX, CELL_X_END };
+static const int64_t x21[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
+        CELL_X_END };
 static const int64_t x22[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_8[] = { 13, 14, -1 };
 static const cell_ref refs_6[] = { { 23, NULL }, { 27, NULL }, };
@@ -118,8 +134,12 @@ static const int16_t need_1_10[] = { 15, -1 };
 static const cell_ref refs_8[] = { { 15, NULL }, { 17, NULL }, };
 static const int16_t need_1_11[] = { 16, -1 };
 static const cell_ref refs_9[] = { { 16, NULL }, { 18, NULL }, };
-static const int64_t x23[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_END };
-static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV, CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, 32, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
+static const int64_t x23[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_END };
+static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+        CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
+        CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1,
+        CELL_X_MAX, CELL_X_PUSH, 32, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer backward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },

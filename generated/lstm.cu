@@ -21,26 +21,44 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
     const int64_t rows = dim_B, elements = dim_H;
     for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
         [[maybe_unused]] const int64_t b = row, t = args.t;
-        for (int64_t e = cell_block_index(0) * 128 + cell_thread(); e < elements; e += cell_block_count(0) * 128) {
+        for (int64_t e = cell_block_index(0) * 128 + cell_thread(); e < elements;
+                e += cell_block_count(0) * 128) {
             [[maybe_unused]] const int64_t i_a = e;
             // o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-            const float a195 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0]) + (b * dim_T + t) * (4*dim_H) + (3*dim_H + i_a)) + cell_load_ro<float>(((float *)args.ptr[1]) + (3*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H) + (3*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (3*dim_H + i_a))));
+            const float a195 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0])
+                    + (b * dim_T + t) * (4*dim_H) + (3*dim_H + i_a))
+                    + cell_load_ro<float>(((float *)args.ptr[1]) + (3*dim_H + i_a)))
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H)
+                    + (3*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (3*dim_H + i_a))));
             if (((float *)args.ptr[4]))
                 cell_store(((float *)args.ptr[4]) + (b * dim_T + t) * (dim_H) + i_a, a195);
             // f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-            const float a199 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0]) + (b * dim_T + t) * (4*dim_H) + (dim_H + i_a)) + cell_load_ro<float>(((float *)args.ptr[1]) + (dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H) + (dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (dim_H + i_a))));
+            const float a199 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0])
+                    + (b * dim_T + t) * (4*dim_H) + (dim_H + i_a))
+                    + cell_load_ro<float>(((float *)args.ptr[1]) + (dim_H + i_a)))
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H)
+                    + (dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (dim_H + i_a))));
             if (((float *)args.ptr[5]))
                 cell_store(((float *)args.ptr[5]) + (b * dim_T + t) * (dim_H) + i_a, a199);
             // i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
-            const float a203 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0]) + (b * dim_T + t) * (4*dim_H) + i_a) + cell_load_ro<float>(((float *)args.ptr[1]) + i_a)) + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H) + i_a)) + cell_load_ro<float>(((float *)args.ptr[3]) + i_a)));
+            const float a203 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0])
+                    + (b * dim_T + t) * (4*dim_H) + i_a) + cell_load_ro<float>(((float *)args.ptr[1]) + i_a))
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H) + i_a))
+                    + cell_load_ro<float>(((float *)args.ptr[3]) + i_a)));
             if (((float *)args.ptr[6]))
                 cell_store(((float *)args.ptr[6]) + (b * dim_T + t) * (dim_H) + i_a, a203);
             // g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-            const float a206 = cell_tanh((((cell_load_ro<float>(((float *)args.ptr[0]) + (b * dim_T + t) * (4*dim_H) + (2*dim_H + i_a)) + cell_load_ro<float>(((float *)args.ptr[1]) + (2*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H) + (2*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (2*dim_H + i_a))));
+            const float a206 = cell_tanh((((cell_load_ro<float>(((float *)args.ptr[0])
+                    + (b * dim_T + t) * (4*dim_H) + (2*dim_H + i_a))
+                    + cell_load_ro<float>(((float *)args.ptr[1]) + (2*dim_H + i_a)))
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H)
+                    + (2*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (2*dim_H + i_a))));
             if (((float *)args.ptr[7]))
                 cell_store(((float *)args.ptr[7]) + (b * dim_T + t) * (dim_H) + i_a, a206);
             // c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
-            const float a209 = ((a199 * cell_load<float>(t > 0 ? ((float *)args.ptr[9]) + (b * dim_T + t - 1) * dim_H + i_a : ((float *)args.ptr[8]) + b * dim_H + i_a)) + (a203 * a206));
+            const float a209 = ((a199 * cell_load<float>(t > 0
+                    ? ((float *)args.ptr[9]) + (b * dim_T + t - 1) * dim_H + i_a
+                    : ((float *)args.ptr[8]) + b * dim_H + i_a)) + (a203 * a206));
             if (((float *)args.ptr[10]) && t + 1 == dim_T)
                 cell_store(((float *)args.ptr[10]) + b * dim_H + i_a, a209);
             cell_store(((float *)args.ptr[9]) + (b * dim_T + t) * (dim_H) + i_a, a209);
@@ -69,38 +87,59 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
     const int64_t rows = dim_B, elements = dim_H;
     for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
         [[maybe_unused]] const int64_t b = row, t = args.t;
-        for (int64_t e = cell_block_index(0) * 128 + cell_thread(); e < elements; e += cell_block_count(0) * 128) {
+        for (int64_t e = cell_block_index(0) * 128 + cell_thread(); e < elements;
+                e += cell_block_count(0) * 128) {
             [[maybe_unused]] const int64_t i_a = e;
             // d_h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
-            const float a66 = (cell_load<float>(((float *)args.ptr[0]) + (((t + 1) & 1) * dim_B + b) * dim_H + i_a) + (((float *)args.ptr[1]) ? cell_load_ro<float>(((float *)args.ptr[1]) + (b * dim_T + t) * (dim_H) + i_a) : (float)0));
+            const float a66 = (cell_load<float>(((float *)args.ptr[0]) + (((t + 1) & 1) * dim_B + b) * dim_H
+                    + i_a) + (((float *)args.ptr[1]) ? cell_load_ro<float>(((float *)args.ptr[1])
+                    + (b * dim_T + t) * (dim_H) + i_a) : (float)0));
             // d_c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
-            const float v210_0 = cell_tanh(cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (dim_H) + i_a));
-            const float a215 = (cell_load<float>(((float *)args.ptr[3]) + (((t + 1) & 1) * dim_B + b) * dim_H + i_a) + ((a66 * cell_load_ro<float>(((float *)args.ptr[4]) + (b * dim_T + t) * (dim_H) + i_a)) * (1.0f - (v210_0 * v210_0))));
+            const float v210_0 = cell_tanh(cell_load_ro<float>(((float *)args.ptr[2])
+                    + (b * dim_T + t) * (dim_H) + i_a));
+            const float a215 = (cell_load<float>(((float *)args.ptr[3]) + (((t + 1) & 1) * dim_B + b) * dim_H
+                    + i_a) + ((a66 * cell_load_ro<float>(((float *)args.ptr[4]) + (b * dim_T + t) * (dim_H)
+                    + i_a)) * (1.0f - (v210_0 * v210_0))));
             // d_g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-            const float a217 = (a215 * cell_load_ro<float>(((float *)args.ptr[5]) + (b * dim_T + t) * (dim_H) + i_a));
+            const float a217 = (a215 * cell_load_ro<float>(((float *)args.ptr[5]) + (b * dim_T + t) * (dim_H)
+                    + i_a));
             // part of lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-            const float a221 = (a217 * (1.0f - (cell_load_ro<float>(((float *)args.ptr[6]) + (b * dim_T + t) * (dim_H) + i_a) * cell_load_ro<float>(((float *)args.ptr[6]) + (b * dim_T + t) * (dim_H) + i_a))));
+            const float a221 = (a217 * (1.0f - (cell_load_ro<float>(((float *)args.ptr[6])
+                    + (b * dim_T + t) * (dim_H) + i_a) * cell_load_ro<float>(((float *)args.ptr[6])
+                    + (b * dim_T + t) * (dim_H) + i_a))));
             cell_store(((float *)args.ptr[7]) + (b * dim_T + t) * (4*dim_H) + (2*dim_H + i_a), a221);
             // d_i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
-            const float a226 = (a215 * cell_load_ro<float>(((float *)args.ptr[6]) + (b * dim_T + t) * (dim_H) + i_a));
+            const float a226 = (a215 * cell_load_ro<float>(((float *)args.ptr[6]) + (b * dim_T + t) * (dim_H)
+                    + i_a));
             // part of lstm.cell:15: i[a:H] = sigmoid(p[a]);
-            const float a230 = (a226 * (cell_load_ro<float>(((float *)args.ptr[5]) + (b * dim_T + t) * (dim_H) + i_a) * (1.0f - cell_load_ro<float>(((float *)args.ptr[5]) + (b * dim_T + t) * (dim_H) + i_a))));
+            const float a230 = (a226 * (cell_load_ro<float>(((float *)args.ptr[5])
+                    + (b * dim_T + t) * (dim_H) + i_a) * (1.0f - cell_load_ro<float>(((float *)args.ptr[5])
+                    + (b * dim_T + t) * (dim_H) + i_a))));
             cell_store(((float *)args.ptr[8]) + (b * dim_T + t) * (4*dim_H) + i_a, a230);
             // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-            const float a236 = (a215 * cell_load<float>(t > 0 ? ((float *)args.ptr[2]) + (b * dim_T + t - 1) * dim_H + i_a : ((float *)args.ptr[9]) + b * dim_H + i_a));
+            const float a236 = (a215 * cell_load<float>(t > 0
+                    ? ((float *)args.ptr[2]) + (b * dim_T + t - 1) * dim_H + i_a
+                    : ((float *)args.ptr[9]) + b * dim_H + i_a));
             // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-            const float a240 = (a236 * (cell_load_ro<float>(((float *)args.ptr[10]) + (b * dim_T + t) * (dim_H) + i_a) * (1.0f - cell_load_ro<float>(((float *)args.ptr[10]) + (b * dim_T + t) * (dim_H) + i_a))));
+            const float a240 = (a236 * (cell_load_ro<float>(((float *)args.ptr[10])
+                    + (b * dim_T + t) * (dim_H) + i_a) * (1.0f - cell_load_ro<float>(((float *)args.ptr[10])
+                    + (b * dim_T + t) * (dim_H) + i_a))));
             cell_store(((float *)args.ptr[11]) + (b * dim_T + t) * (4*dim_H) + (dim_H + i_a), a240);
             // d_o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-            const float a246 = (a66 * cell_tanh(cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (dim_H) + i_a)));
+            const float a246 = (a66 * cell_tanh(cell_load_ro<float>(((float *)args.ptr[2])
+                    + (b * dim_T + t) * (dim_H) + i_a)));
             // part of lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-            const float a250 = (a246 * (cell_load_ro<float>(((float *)args.ptr[4]) + (b * dim_T + t) * (dim_H) + i_a) * (1.0f - cell_load_ro<float>(((float *)args.ptr[4]) + (b * dim_T + t) * (dim_H) + i_a))));
+            const float a250 = (a246 * (cell_load_ro<float>(((float *)args.ptr[4])
+                    + (b * dim_T + t) * (dim_H) + i_a) * (1.0f - cell_load_ro<float>(((float *)args.ptr[4])
+                    + (b * dim_T + t) * (dim_H) + i_a))));
             cell_store(((float *)args.ptr[12]) + (b * dim_T + t) * (4*dim_H) + (3*dim_H + i_a), a250);
             // d_c, lstm.cell:11: c
-            const float a279 = (a215 * cell_load_ro<float>(((float *)args.ptr[10]) + (b * dim_T + t) * (dim_H) + i_a));
+            const float a279 = (a215 * cell_load_ro<float>(((float *)args.ptr[10])
+                    + (b * dim_T + t) * (dim_H) + i_a));
             cell_store(((float *)args.ptr[3]) + ((t & 1) * dim_B + b) * dim_H + i_a, a279);
             if (t > 0) {
-                if (((float *)args.ptr[1])) cell_prefetch(((float *)args.ptr[1]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
+                if (((float *)args.ptr[1])) cell_prefetch(((float *)args.ptr[1])
+                        + (b * dim_T + (t - 1)) * (dim_H) + i_a);
                 cell_prefetch(((float *)args.ptr[2]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
                 cell_prefetch(((float *)args.ptr[4]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
                 cell_prefetch(((float *)args.ptr[5]) + (b * dim_T + (t - 1)) * (dim_H) + i_a);
@@ -248,7 +287,9 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
                 sum_271 += v;
             }
             if (((float *)args.ptr[1]))
-                cell_store(((float *)args.ptr[1]) + col_r, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1]) + col_r) + sum_271 : sum_271);
+                cell_store(((float *)args.ptr[1]) + col_r,
+                        args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1])
+                        + col_r) + sum_271 : sum_271);
         }
         cell_barrier();
         float part_272 = 0;
@@ -264,7 +305,9 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
                 sum_272 += v;
             }
             if (((float *)args.ptr[2]))
-                cell_store(((float *)args.ptr[2]) + col_r, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2]) + col_r) + sum_272 : sum_272);
+                cell_store(((float *)args.ptr[2]) + col_r,
+                        args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2])
+                        + col_r) + sum_272 : sum_272);
         }
         cell_barrier();
     }
@@ -278,7 +321,8 @@ lstm_init_5(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
     const int64_t elements = dim_H;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += cell_block_count(0) * 256) {
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
+            n += cell_block_count(0) * 256) {
         [[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;
         const float value = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[n] : (float)0;
         ((float *)args.ptr[1])[n] = value;
@@ -297,8 +341,10 @@ lstm_seed_5(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
     const int64_t elements = dim_H;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += cell_block_count(0) * 256) {
-        ((float *)args.ptr[1])[(dim_T & 1) * dim_B * elements + n] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[n] : (float)0;
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
+            n += cell_block_count(0) * 256) {
+        ((float *)args.ptr[1])[(dim_T & 1) * dim_B * elements + n] = ((float *)args.ptr[0])
+                ? ((float *)args.ptr[0])[n] : (float)0;
     }
 }
 
@@ -310,9 +356,11 @@ lstm_result_5(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
     const int64_t elements = dim_H;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += cell_block_count(0) * 256) {
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
+            n += cell_block_count(0) * 256) {
         if (((float *)args.ptr[0]))
-            ((float *)args.ptr[0])[n] = args.flags & CELL_KERNEL_ACCUMULATE ? ((float *)args.ptr[0])[n] + ((float *)args.ptr[1])[n] : ((float *)args.ptr[1])[n];
+            ((float *)args.ptr[0])[n] = args.flags & CELL_KERNEL_ACCUMULATE
+                    ? ((float *)args.ptr[0])[n] + ((float *)args.ptr[1])[n] : ((float *)args.ptr[1])[n];
     }
 }
 
@@ -324,7 +372,8 @@ lstm_init_6(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
     const int64_t elements = dim_H;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += cell_block_count(0) * 256) {
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
+            n += cell_block_count(0) * 256) {
         [[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;
         const float value = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[n] : (float)0;
         ((float *)args.ptr[1])[n] = value;
@@ -341,8 +390,10 @@ lstm_seed_6(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
     const int64_t elements = dim_H;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += cell_block_count(0) * 256) {
-        ((float *)args.ptr[1])[(dim_T & 1) * dim_B * elements + n] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[n] : (float)0;
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
+            n += cell_block_count(0) * 256) {
+        ((float *)args.ptr[1])[(dim_T & 1) * dim_B * elements + n] = ((float *)args.ptr[0])
+                ? ((float *)args.ptr[0])[n] : (float)0;
     }
 }
 
@@ -354,9 +405,11 @@ lstm_result_6(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
     const int64_t elements = dim_H;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements; n += cell_block_count(0) * 256) {
+    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
+            n += cell_block_count(0) * 256) {
         if (((float *)args.ptr[0]))
-            ((float *)args.ptr[0])[n] = args.flags & CELL_KERNEL_ACCUMULATE ? ((float *)args.ptr[0])[n] + ((float *)args.ptr[1])[n] : ((float *)args.ptr[1])[n];
+            ((float *)args.ptr[0])[n] = args.flags & CELL_KERNEL_ACCUMULATE
+                    ? ((float *)args.ptr[0])[n] + ((float *)args.ptr[1])[n] : ((float *)args.ptr[1])[n];
     }
 }
 

@@ -102,8 +102,8 @@ static int release(Heap *heap, int status)
 /* a * b, or INT64_MAX where that overflows */
 static inline int64_t times(int64_t a, int64_t b) { return a > 0 && b > INT64_MAX / a ? INT64_MAX : a * b; }
 
-/* A state: of all sequences at all steps (0: the initial one) if kept for backward,
-        else two that alternate. */
+/* A state: of all sequences at all steps (0: the initial one) if kept for backward, else two that
+ * alternate. */
 typedef struct Store { real *data; int64_t elements, T; int kept; } Store;
 
 static inline real *at_step(const Store *s, int64_t b, int64_t t)
