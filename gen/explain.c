@@ -62,7 +62,11 @@ static const char *value_name(const Explain *e, NodeId id)
     if (at(e, id)->name)
         return at(e, id)->name;
     NodeId part = e->part_of[id];
-    return part < 0 ? intern_f(e->c, "v%d", id) : intern_f(e->c, "v%d in %s", id, at(e, part)->name);
+    if (part < 0)
+        return intern_f(e->c, "v%d", id);
+    /* Without the type of a copy and the number of a piece: "v362 in d_p", not "v362 in d_p.bf16.0". */
+    const char *name = at(e, part)->name;
+    return intern_f(e->c, "v%d in %.*s", id, (int)strcspn(name, "."), name);
 }
 
 static const char *line_words(const Explain *e, NodeId id)
@@ -435,7 +439,9 @@ static void put_direction(const Explain *e, Direction d)
 
 static const Poly *buffer_bytes(const Explain *e, const Buffer *b)
 {
-    const Poly *elements = b->elements ? b->elements : b->columns;
+    const Poly *elements = b->elements;
+    if (!elements)
+        elements = poly_mul(e->m, b->columns, poly_const(e->m, b->arrays));
     return poly_mul(e->m, elements, poly_const(e->m, dtype_bytes(b->dtype)));
 }
 
