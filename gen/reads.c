@@ -1,6 +1,7 @@
-/* reads.c: what an array's expression reads, for the planner. In comes a normalised module; out come, for one expression, its
- * reads resolved through aliases (arrays that are a plain read of another value), the pieces of arrays that are laid together
- * (the adjoint of a stacked product), and contractions that one GEMM computes, with strides. Decides nothing, changes nothing. */
+/* reads.c: what an array's expression reads, for the planner. In comes a normalised module; out come, for one
+ * expression, its reads resolved through aliases (arrays that are a plain read of another value), the pieces
+ * of arrays that are laid together (the adjoint of a stacked product), and contractions that one GEMM
+ * computes, with strides. Decides nothing, changes nothing. */
 #include <string.h>
 
 #include "mutate.h"
@@ -101,7 +102,8 @@ static int add_pieces(Module *m, NodeId id, const IxExpr *whole, Piece *out, int
         NodeId a = t->args[0], b = t->args[1];
         return add_pieces(m, b, whole, out, add_pieces(m, a, whole, out, n, max), max);
     }
-    if (t->kind != N_MAP || t->op != OP_SELECT || at(m, t->args[2])->kind != N_CONST || at(m, t->args[2])->value != 0)
+    if (t->kind != N_MAP || t->op != OP_SELECT || at(m, t->args[2])->kind != N_CONST ||
+        at(m, t->args[2])->value != 0)
         return -1;
     NodeId value = t->args[1];
     const Node *v = at(m, value);
@@ -166,7 +168,9 @@ static Dim *dim_of(Dims *dims, IndexId i, const Poly *extent)
 
 static const Poly *extent_of(Module *m, IndexId i)
 {
-    return i == IX_BATCH ? poly_dim(m, ATOM_B) : i == IX_TIME ? poly_dim(m, ATOM_T) : m->indices.data[i].extent;
+    if (i == IX_BATCH || i == IX_TIME)
+        return poly_dim(m, i == IX_BATCH ? ATOM_B : ATOM_T);
+    return m->indices.data[i].extent;
 }
 
 static bool add_stride(Module *m, Dims *dims, int side, IndexId i, const Poly *stride)
@@ -179,7 +183,8 @@ static bool add_stride(Module *m, Dims *dims, int side, IndexId i, const Poly *s
 }
 
 /* Strides of one operand: its own indices, and batch and time as its storage has them. */
-static bool add_operand(Module *m, Dims *dims, int side, const Read *r, const Layout *lay, const Poly **offset)
+static bool add_operand(Module *m, Dims *dims, int side, const Read *r, const Layout *lay,
+                        const Poly **offset)
 {
     const IxExpr *lin = read_linear(m, r);
     *offset = lin->offset;
@@ -196,9 +201,10 @@ static bool add_operand(Module *m, Dims *dims, int side, const Read *r, const La
     return !lay->batched || add_stride(m, dims, side, IX_BATCH, row);
 }
 
-/* Indices of one class as one index: an order in which each steps over the next, in both operands that have it. */
-static bool collapse(Module *m, const Dim *const *d, int n, int s1, int s2, const Poly **extent, const Poly **st1,
-                     const Poly **st2)
+/* Indices of one class as one index: an order in which each steps over the next, in both operands that have
+ * it. */
+static bool collapse(Module *m, const Dim *const *d, int n, int s1, int s2, const Poly **extent,
+                     const Poly **st1, const Poly **st2)
 {
     bool used[16] = { false };
     *extent = poly_const(m, 1);
@@ -281,6 +287,7 @@ bool match_gemm(Module *m, const Contraction *c, Gemm *g)
     g->c.read = c->c;
     if (mutate("wrong-transpose") && g->n == g->k)
         g->b = (GemmSide){ c->b, g->b.col, g->b.row, g->b.batch, g->b.offset };
-    return unit_stride(m, &g->a.row, &g->a.col, g->m, g->k) && unit_stride(m, &g->b.row, &g->b.col, g->k, g->n) &&
+    return unit_stride(m, &g->a.row, &g->a.col, g->m, g->k) &&
+           unit_stride(m, &g->b.row, &g->b.col, g->k, g->n) &&
            unit_stride(m, &g->c.row, &g->c.col, g->m, g->n);
 }

@@ -1,8 +1,9 @@
-/* tile.c: schedule `tile`: one kernel per direction that walks all steps with the states on one SM. In comes a planned Walk
- * (what lies in memory, what must be written at each step); out go the kernel's text, its pointers, threads, shared memory and
- * checkpoint interval, or the reason why the cell cannot be walked so. One block takes one (batch element, parallel index) at a
- * time. Forward keeps a checkpoint every K steps; backward takes the segments from the last to the first, replays each one once
- * from its checkpoint into shared memory (its reductions were saved: no exchange), and walks it back. */
+/* tile.c: schedule `tile`: one kernel per direction that walks all steps with the states on one SM. In comes
+ * a planned Walk (what lies in memory, what must be written at each step); out go the kernel's text, its
+ * pointers, threads, shared memory and checkpoint interval, or the reason why the cell cannot be walked so.
+ * One block takes one (batch element, parallel index) at a time. Forward keeps a checkpoint every K steps;
+ * backward takes the segments from the last to the first, replays each one once from its checkpoint into
+ * shared memory (its reductions were saved: no exchange), and walks it back. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,14 +42,16 @@ void tile_refuse(Tile *t, const char *fmt, ...)
 static bool taken(const Tile *t, const char *name)
 {
     static const char *const reserved[] = {
-        "args", "B", "T", "b", "t", "r", "c", "i", "x", "p", "s", "w", "ex", "flip", "slot", "half", "lane", "warp", "row0", "col0",
-        "lane_row", "lane_col", "warp_row", "warp_col", "last_row", "last_col", "steps", "chunk", "chunks", "t0", "time0", "item",
-        "blocks", "cursor", "fetch", "float", "double", "int", "for", "if", "else", "do", "while", "case", "new", "delete",
-        "this", "class", "template", "auto", "const", "long", "short", "char", "bool", "and", "or", "not", "xor", "true", "false",
-        "return", "switch", "default", "break", "continue", "goto", "void", "signed", "unsigned", "static", "extern", "inline",
-        "operator", "public", "private", "protected", "friend", "typename", "union", "struct", "enum", "using", "namespace", "try",
-        "catch", "throw", "typedef", "register", "volatile", "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf",
-        "max", "min", "abs", "floor", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+        "args", "B", "T", "b", "t", "r", "c", "i", "x", "p", "s", "w", "ex", "flip", "slot", "half", "lane",
+        "warp", "row0", "col0", "lane_row", "lane_col", "warp_row", "warp_col", "last_row", "last_col",
+        "steps", "chunk", "chunks", "t0", "time0", "item", "blocks", "cursor", "fetch", "float", "double",
+        "int", "for", "if", "else", "do", "while", "case", "new", "delete", "this", "class", "template",
+        "auto", "const", "long", "short", "char", "bool", "and", "or", "not", "xor", "true", "false",
+        "return", "switch", "default", "break", "continue", "goto", "void", "signed", "unsigned", "static",
+        "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
+        "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
+        "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
+        "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
     };
     for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
         if (strcmp(reserved[k], name) == 0)
@@ -191,7 +194,8 @@ static void find_sides(Tile *t, int64_t *rows, int64_t *cols)
         *cols = x->axes[t->npar]->value;
     }
     if (!*rows && !*cols)
-        tile_refuse(t, "its states have no axis of bound size to keep on the chip: every axis is parallel; bind a size with --dim");
+        tile_refuse(t, "its states have no axis of bound size to keep on the chip: every axis is parallel; "
+                       "bind a size with --dim");
     *rows = *rows ? *rows : 1;
 }
 
@@ -329,7 +333,8 @@ static void copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, co
 /* Writes the state where `where` (an element address) says, by the threads that own it. */
 static void store_state(Tile *t, const StateInfo *s, Buf *out, const char *condition, const char *statement)
 {
-    const char *owner = tile_owner(t, has_rows(s), has_cols(s)), *inside = tile_owned(t, has_rows(s), has_cols(s));
+    const char *owner = tile_owner(t, has_rows(s), has_cols(s));
+    const char *inside = tile_owned(t, has_rows(s), has_cols(s));
     buf_line(out, "if (%s%s%s) {", condition, owner ? " && " : "", owner ? owner : "");
     out->indent++;
     each_element(t, s, out, inside ? tile_text(t, "if (%s) %s", inside, statement) : statement);
@@ -350,7 +355,8 @@ static const char *initial_value(Tile *t, const StateInfo *s)
         map[t->npar + k] = ix_index(t->m, s->role[k] == ROLE_ROW ? t->row : t->col);
     ExprPrinter p = tile_printer(any_step(t));
     t->initial = true;
-    const char *text = expr_text(&p, node_subst(t->m, n.kind == N_ARRAY ? n.args[0] : init, n.axes, map, n.naxes));
+    NodeId body = n.kind == N_ARRAY ? n.args[0] : init;
+    const char *text = expr_text(&p, node_subst(t->m, body, n.axes, map, n.naxes));
     t->initial = false;
     return text;
 }
@@ -384,12 +390,12 @@ static void print_head(Tile *t, Buf *out)
         buf_line(out, "const int64_t dim_%s = args.size[%d];", m->dims.data[k], k + 2);
     buf_line(out, "const int64_t time0 = args.size[%d];", m->dims.len + 2);
     buf_line(out, "const int lane = cell_lane(), warp = cell_warp();");
-    buf_line(out, "const int lane_row = lane / %d, lane_col = lane %% %d, warp_row = warp / %d, warp_col = warp %% %d;", l->lc,
-             l->lc, l->wc, l->wc);
-    buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.", t->rows, t->cols,
-             l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
-    buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;", l->lr, l->rr,
-             l->lc, l->rc);
+    buf_line(out, "const int lane_row = lane / %d, lane_col = lane %% %d;", l->lc, l->lc);
+    buf_line(out, "const int warp_row = warp / %d, warp_col = warp %% %d;", l->wc, l->wc);
+    buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.",
+             t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
+    buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;",
+             l->lr, l->rr, l->lc, l->rc);
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
 }
 
@@ -445,12 +451,13 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t b = %s;", rest);
     buf_line(out, "const int64_t chunks = (T + %d) / %d;", t->K - 1, t->K);
     tile_item_fetches(t, out);
-    buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into one half of their buffers.", t->K, t->K,
-             t->K);
+    buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into half a buffer.",
+             t->K, t->K, t->K);
     buf_line(out, "auto fetch = [&](int64_t chunk) {");
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K, t->K, t->K);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K,
+             t->K, t->K);
     if (t->adjoint)
         for (int k = 0; k < t->states.len; k++) {
             const StateInfo *s = &t->states.data[k];
@@ -458,9 +465,11 @@ static void print_item_head(Tile *t, Buf *out)
             const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "(r * %d + c)", t->lay.rc)
                                 : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
             each_element(t, s, out, tile_text(t, "cell_cp_async<%d>(%s + (%s * %d + cell_thread()), %s + "
-                                              "((b * chunks + chunk%s) * (%s) + %s));", t->real_bytes, s->start, which, threads,
+                                              "((b * chunks + chunk%s) * (%s) + %s));",
+                                              t->real_bytes, s->start, which, threads,
                                               pointer(t, REF_CHECKPOINT, s->tensor),
-                                              mutate("wrong-checkpoint") ? " - (chunk > 0)" : "", state_size(t, s),
+                                              mutate("wrong-checkpoint") ? " - (chunk > 0)" : "",
+                                              state_size(t, s),
                                               state_place(t, s)));
         }
     tile_chunk_fetches(t, out);
@@ -484,7 +493,8 @@ static void print_forward(Tile *t, Buf *out)
         const StateInfo *s = &t->states.data[k];
         const char *initial = pointer(t, REF_TENSOR, s->tensor);
         buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
-        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name), initial, initial,
+        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name),
+                                          initial, initial,
                                           state_size(t, s), state_place(t, s), initial_value(t, s)));
     }
     buf_line(out, "if (chunks > 0)");
@@ -492,7 +502,8 @@ static void print_forward(Tile *t, Buf *out)
     buf_line(out, "for (int64_t chunk = 0; chunk < chunks; chunk++) {");
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K, t->K, t->K);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K,
+             t->K, t->K);
     buf_line(out, "cell_cp_async_wait<0>();");
     buf_line(out, "cell_barrier();");
     buf_line(out, "if (chunk + 1 < chunks)");
@@ -500,8 +511,8 @@ static void print_forward(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_CHECKPOINT, s->tensor);
-        store_state(t, s, out, to, tile_text(t, "%s[(b * chunks + chunk) * (%s) + %s] = %s;", to, state_size(t, s),
-                                             state_place(t, s), state_var(t, s, s->name)));
+        store_state(t, s, out, to, tile_text(t, "%s[(b * chunks + chunk) * (%s) + %s] = %s;", to,
+                                             state_size(t, s), state_place(t, s), state_var(t, s, s->name)));
     }
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
@@ -519,8 +530,8 @@ static void print_forward(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_FINAL, s->tensor);
-        store_state(t, s, out, to, tile_text(t, "%s[b * (%s) + %s] = %s;", to, state_size(t, s), state_place(t, s),
-                                             state_var(t, s, s->name)));
+        store_state(t, s, out, to, tile_text(t, "%s[b * (%s) + %s] = %s;", to, state_size(t, s),
+                                             state_place(t, s), state_var(t, s, s->name)));
     }
 }
 
@@ -540,7 +551,8 @@ static void print_replay(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
-        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name), kept_place(t, s, s->start, NULL)));
+        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name),
+                                          kept_place(t, s, s->start, NULL)));
     }
     buf_line(out, "cell_barrier();");
     buf_line(out, "if (chunk > 0)");
@@ -554,7 +566,8 @@ static void print_replay(Tile *t, Buf *out)
     buf_line(out, "(void)t;");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
-        each_element(t, s, out, tile_text(t, "%s = %s;", kept_place(t, s, s->kept, "s"), state_var(t, s, s->name)));
+        each_element(t, s, out, tile_text(t, "%s = %s;", kept_place(t, s, s->kept, "s"),
+                                          state_var(t, s, s->name)));
     }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++)
@@ -578,7 +591,8 @@ static void print_back(Tile *t, Buf *out)
     print_exchange_half(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
-        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name), kept_place(t, s, s->kept, "s")));
+        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name),
+                                          kept_place(t, s, s->kept, "s")));
     }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
@@ -605,15 +619,16 @@ static void print_backward(Tile *t, Buf *out)
         const StateInfo *s = &t->states.data[k];
         const char *from = pointer(t, REF_DFINAL, s->tensor);
         buf_line(out, "%s %s;", t->real, state_decl(t, s, s->adj));
-        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", state_var(t, s, s->adj), from, from,
-                                          state_size(t, s), state_place(t, s)));
+        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", state_var(t, s, s->adj),
+                                          from, from, state_size(t, s), state_place(t, s)));
     }
     buf_line(out, "if (chunks > 0)");
     buf_line(out, "    fetch(chunks - 1);");
     buf_line(out, "for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {");
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K, t->K, t->K);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K,
+             t->K, t->K);
     buf_line(out, "cell_cp_async_wait<0>();");
     print_replay(t, out);
     print_back(t, out);
@@ -625,16 +640,17 @@ static void print_backward(Tile *t, Buf *out)
         const char *at = tile_text(t, "%s[b * (%s) + %s]", to, state_size(t, s), state_place(t, s));
         if (learned(t, s)) {
             const char *carry = pointer(t, REF_CARRY, s->tensor);
-            store_state(t, s, out, carry, tile_text(t, "%s[b * (%s) + %s] = %s;", carry, state_size(t, s), state_place(t, s),
-                                                    state_var(t, s, s->adj)));
+            store_state(t, s, out, carry, tile_text(t, "%s[b * (%s) + %s] = %s;", carry, state_size(t, s),
+                                                    state_place(t, s), state_var(t, s, s->adj)));
         }
-        store_state(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;", at, at,
+        store_state(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;",
+                                             at, at,
                                          state_var(t, s, s->adj), state_var(t, s, s->adj)));
     }
 }
 
-/* The whole kernel. Printed more than once: what the printer finds out (which results cross threads, which vectors are
- * fetched) feeds the next time. */
+/* The whole kernel. Printed more than once: what the printer finds out (which results cross threads, which
+ * vectors are fetched) feeds the next time. */
 static void print_kernel(Tile *t)
 {
     Walk *w = t->w;
@@ -644,7 +660,8 @@ static void print_kernel(Tile *t)
     for (int k = 0; k < t->npar; k++)
         t->par_name[k] = tile_unique(t, tile_text(t, "par%d", k));
     name_states(t);
-    Buf item = { .arena = t->arena, .indent = 1 }, body = { .arena = t->arena, .indent = 2 }, head = { .arena = t->arena };
+    Buf head = { .arena = t->arena }, item = { .arena = t->arena, .indent = 1 };
+    Buf body = { .arena = t->arena, .indent = 2 };
     (w->dir == FORWARD ? print_forward : print_backward)(t, &body);
     if (t->refused)
         return;
@@ -670,12 +687,15 @@ static void explain(Tile *t)
     Walk *w = t->w;
     const TileLayout *l = &t->lay;
     Step *s = w->dir == FORWARD ? t->forward : t->adjoint;
-    buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, %d x %d lanes, %d x %d warps\n",
+    buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, "
+          "%d x %d lanes, %d x %d warps\n",
           w->kernel, w->threads / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
-    buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64 " bytes of shared memory\n",
+    buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
+          " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
-          w->dir == FORWARD ? "vectors are fetched that far ahead" : "so many states fit in shared memory for the replay");
+          w->dir == FORWARD ? "vectors are fetched that far ahead"
+                            : "so many states fit in shared memory for the replay");
 }
 
 static void set_blocks(Tile *t)
@@ -692,8 +712,8 @@ static void set_blocks(Tile *t)
 static void check_room(Tile *t)
 {
     if (t->w->smem > SMEM_LIMIT)
-        tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim", t->w->smem,
-                    SMEM_LIMIT);
+        tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim",
+                    t->w->smem, SMEM_LIMIT);
 }
 
 void tile_walk(Walk *w)
@@ -731,7 +751,8 @@ static bool carried(const Module *m, NodeId id, const bool *saved, int8_t *memo)
         return memo[id] == 1;
     memo[id] = 2;
     const Node *n = &m->nodes.data[id];
-    bool yes = n->kind == N_LOAD && (m->tensors.data[n->tensor].kind == T_STATE || m->tensors.data[n->tensor].kind == T_DNEXT);
+    bool yes = n->kind == N_LOAD && (m->tensors.data[n->tensor].kind == T_STATE ||
+                                     m->tensors.data[n->tensor].kind == T_DNEXT);
     if (!(saved && saved[id]))
         for (int i = 0; i < n->nargs; i++)
             yes |= carried(m, n->args[i], saved, memo);
@@ -739,7 +760,8 @@ static bool carried(const Module *m, NodeId id, const bool *saved, int8_t *memo)
     return yes;
 }
 
-/* A walk as the plan would make it, as far as the states are concerned: all that is not carried lies in memory. */
+/* A walk as the plan would make it, as far as the states are concerned: all that is not carried lies in
+ * memory. */
 static Walk assume(Module *m, Direction dir, Dtype storage, const bool *saved)
 {
     int n = m->nodes.len;
@@ -750,10 +772,12 @@ static Walk assume(Module *m, Direction dir, Dtype storage, const bool *saved)
     w.cuda.arena = w.reasons.arena = m->arena;
     for (NodeId id = 0; id < n; id++)
         if (m->nodes.data[id].kind == N_ARRAY && (!carried(m, id, saved, memo) || (saved && saved[id])))
-            of_node[id] = (Storage){ .home = HOME_WORKSPACE, .batched = true, .timed = true, .dtype = DT_F32 };
+            of_node[id] = (Storage){ .home = HOME_WORKSPACE, .batched = true, .timed = true,
+                                     .dtype = DT_F32 };
     for (TensorId k = 0; k < m->tensors.len; k++) {
         bool param = m->tensors.data[k].kind == T_PARAM;
-        of_tensor[k] = (Storage){ .home = HOME_ARG, .batched = !param, .timed = !param, .dtype = m->tensors.data[k].dtype };
+        of_tensor[k] = (Storage){ .home = HOME_ARG, .batched = !param, .timed = !param,
+                                  .dtype = m->tensors.data[k].dtype };
     }
     w.of_node = of_node;
     w.of_tensor = of_tensor;

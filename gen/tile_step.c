@@ -1,8 +1,9 @@
-/* tile_step.c: one step of the walk as statements. In come normalised roots and a layout; out goes the step's text, level by
- * level: what the level needs of vectors, one loop over the thread's elements that computes states and partial results of all
- * reductions that are ready, their exchange between lanes and warps, stores, and at most one barrier. A matrix value lives
- * only inside the loop; a vector is kept for the rows or columns that the thread owns, or read at any index from the exchange
- * buffer. Guaranteed: every reduction has one fixed order. */
+/* tile_step.c: one step of the walk as statements. In come normalised roots and a layout; out goes the step's
+ * text, level by level: what the level needs of vectors, one loop over the thread's elements that computes
+ * states and partial results of all reductions that are ready, their exchange between lanes and warps,
+ * stores, and at most one barrier. A matrix value lives only inside the loop; a vector is kept for the rows
+ * or columns that the thread owns, or read at any index from the exchange buffer. Guaranteed: every reduction
+ * has one fixed order. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static bool cols_exact(const Tile *t)
     return t->cols == t->lay.wc * t->lay.lc * t->lay.rc;
 }
 
-/* Elements beyond the edge are copies of the edge's: they compute what it does and are left out of sums and stores. */
+/* Elements beyond the edge are copies of the edge's: they compute what it does and are left out of sums and
+ * stores. */
 const char *tile_row_text(const Tile *t)
 {
     return rows_exact(t) ? "(row0 + r)" : "cell_min(row0 + r, last_row)";
@@ -179,7 +181,9 @@ static bool red_cols(const Red *r)
 /* Elements that one warp's partial result takes in the exchange buffer. */
 static int red_pitch(const Tile *t, const Red *r)
 {
-    int n = red_rows(r) ? t->lay.wr * t->lay.lr * t->lay.rr : red_cols(r) ? t->lay.wc * t->lay.lc * t->lay.rc : 1;
+    int n = red_rows(r)   ? t->lay.wr * t->lay.lr * t->lay.rr
+            : red_cols(r) ? t->lay.wc * t->lay.lc * t->lay.rc
+                          : 1;
     return n > 1 ? (n + 3) / 4 * 4 : 1;
 }
 
@@ -207,7 +211,8 @@ static const char *red_exchanged(Step *s, const Red *r, const char *at)
     Tile *t = s->t;
     const char *all = NULL;
     for (int w = 0; w < red_warps(t, r); w++) {
-        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real, r->at + (int64_t)w * red_pitch(t, r), at);
+        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real,
+                                    r->at + (int64_t)w * red_pitch(t, r), at);
         all = all ? red_combine(t, r->op, all, one) : one;
     }
     return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
@@ -377,7 +382,9 @@ static bool is_fetch(Step *s, NodeId id)
 static const char *value_name(Step *s, NodeId id)
 {
     Node n = node(s, id);
-    const char *name = n.kind == N_LOAD ? s->t->m->tensors.data[n.tensor].name : node(s, n.kind == N_VIEW ? n.args[0] : id).name;
+    const char *name = n.kind == N_LOAD   ? s->t->m->tensors.data[n.tensor].name
+                       : n.kind == N_VIEW ? node(s, n.args[0]).name
+                                          : n.name;
     return name ? name : "value";
 }
 
@@ -521,7 +528,8 @@ static const char *index_text(ExprPrinter *p, IndexId i)
 
 ExprPrinter tile_printer(Step *s)
 {
-    return (ExprPrinter){ .m = s->t->m, .real = s->t->real, .fast = s->t->fast, .leaf = leaf, .index = index_text, .data = s };
+    return (ExprPrinter){ .m = s->t->m, .real = s->t->real, .fast = s->t->fast, .leaf = leaf,
+                          .index = index_text, .data = s };
 }
 
 /* ---- states ---- */
@@ -749,7 +757,8 @@ static void split_axis(Tile *t, Out *o, int i, const Poly *e)
             return;
         }
     for (int p = 0; p < t->npar && !e->is_const; p++) {
-        const Poly *x = t->par_extent[p], *n = poly_const(t->m, x->nterms ? e->terms[0].coef / x->terms[0].coef : 0);
+        const Poly *x = t->par_extent[p];
+        const Poly *n = poly_const(t->m, x->nterms ? e->terms[0].coef / x->terms[0].coef : 0);
         if (poly_mul(t->m, x, n) == e) {
             o->flat[i] = p;
             o->extent[i] = n;
@@ -764,7 +773,9 @@ static void split_axis(Tile *t, Out *o, int i, const Poly *e)
 static const IxExpr *axis_index(Tile *t, const Out *o, int i, IndexId x)
 {
     const IxExpr *e = ix_index(t->m, o->role[i] >= ROLE_PAR ? t->par[o->role[i] - ROLE_PAR] : x);
-    return o->flat[i] < 0 ? e : ix_add(t->m, ix_scale(t->m, ix_index(t->m, t->par[o->flat[i]]), o->extent[i]), e);
+    if (o->flat[i] < 0)
+        return e;
+    return ix_add(t->m, ix_scale(t->m, ix_index(t->m, t->par[o->flat[i]]), o->extent[i]), e);
 }
 
 static void out_roles(Step *s, Out *o, int naxes)
@@ -816,7 +827,8 @@ static Out describe_out(Step *s, int k)
     if (o.inner == 2 && !(o.row && o.col)) {
         /* An outer product of vectors: any element at any thread would do; the state's layout serves. */
         if (o.extent[used[0]]->value != t->rows || o.extent[used[1]]->value != t->cols)
-            tile_refuse(t, "a matrix of each step (`%s`) has other sizes than the state", a.name ? a.name : "?");
+            tile_refuse(t, "a matrix of each step (`%s`) has other sizes than the state",
+                        a.name ? a.name : "?");
         o.role[used[0]] = ROLE_ROW;
         o.role[used[1]] = ROLE_COL;
         o.row = o.col = true;
@@ -829,7 +841,9 @@ static NodeId out_value(Step *s, const Out *o, const IxExpr **map)
     Tile *t = s->t;
     Node a = node(s, o->array);
     for (int i = 0; i < a.naxes; i++)
-        map[i] = axis_index(t, o, i, o->row && o->role[i] == ROLE_ROW ? t->row : o->col && o->role[i] == ROLE_COL ? t->col : t->any);
+        map[i] = axis_index(t, o, i, o->row && o->role[i] == ROLE_ROW   ? t->row
+                                     : o->col && o->role[i] == ROLE_COL ? t->col
+                                                                        : t->any);
     return node_view(t->m, o->array, map, a.naxes);
 }
 
@@ -851,7 +865,8 @@ static void store_out(Step *s, const Out *o, const IxExpr *const *map, const cha
     const char *at = tile_text(t, "(%s *)args.ptr[%d] + ((b * T + t) * (%s) + %s)", type, o->ref,
                                poly_text(&p, st->pitch ? st->pitch : pitch), ix_text(&p, e));
     if (st->home == HOME_ARG && t->w->dir == BACKWARD)
-        value = tile_text(t, "(args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) : 0) + (%s)", t->real, at, value);
+        value = tile_text(t, "(args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) : 0) + (%s)", t->real,
+                          at, value);
     buf_line(out, "cell_store(%s, %s);", at, value);
 }
 
@@ -873,7 +888,8 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
             n = o->extent[i]->value;
-    Buf body = { .arena = t->arena, .indent = out->indent + (n > tile_threads(&t->lay) ? 2 : 1) }, *outer = s->body;
+    Buf body = { .arena = t->arena, .indent = out->indent + (n > tile_threads(&t->lay) ? 2 : 1) };
+    Buf *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
     t->any = any_index(t, n);
@@ -885,7 +901,8 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     store_out(s, o, map, text, &body);
     s->body = outer;
     int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
-    const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads) : "cell_thread()";
+    const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads)
+                                       : "cell_thread()";
     bool once = n <= threads;
     buf_line(out, "if (args.ptr[%d]%s) {", o->ref, once ? tile_text(t, " && %s < %" PRId64, start, n) : "");
     out->indent++;
@@ -935,7 +952,8 @@ static void print_out(Step *s, int k, int *warp, Buf *out)
     Out o = describe_out(s, k);
     if (t->refused)
         return;
-    Buf pre = { .arena = t->arena, .indent = out->indent }, text = { .arena = t->arena, .indent = out->indent };
+    Buf pre = { .arena = t->arena, .indent = out->indent };
+    Buf text = { .arena = t->arena, .indent = out->indent };
     s->pre = &pre;
     bool own = o.inner != 1 || o.row || o.col;
     if (own && o.inner == 1 && !reads_registers(s, o.array, 0) && reads_exchange(s, o.array, 0))
@@ -965,7 +983,8 @@ static double slots_of(const char *text)
     return n;
 }
 
-/* One loop nest over the thread's elements: the reductions whose bodies vary so, and (in the full one) states. */
+/* One loop nest over the thread's elements: the reductions whose bodies vary so, and (in the full one)
+ * states. */
 static void print_loop(Step *s, bool rows, bool cols, Buf *out)
 {
     Tile *t = s->t;
@@ -993,7 +1012,8 @@ static void print_loop(Step *s, bool rows, bool cols, Buf *out)
 static void print_level(Step *s, int *warp, Buf *out)
 {
     Tile *t = s->t;
-    Buf pre = { .arena = t->arena, .indent = out->indent }, loops = { .arena = t->arena, .indent = out->indent };
+    Buf pre = { .arena = t->arena, .indent = out->indent };
+    Buf loops = { .arena = t->arena, .indent = out->indent };
     Buf after = { .arena = t->arena, .indent = out->indent };
     s->pre = &pre;
     for (int k = 0; k < s->next.len; k++)
@@ -1015,7 +1035,8 @@ static void print_level(Step *s, int *warp, Buf *out)
         }
         finish_red(s, r, &after);
     }
-    buf_f(out, "%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "", after.data ? after.data : "");
+    buf_f(out, "%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
+          after.data ? after.data : "");
     for (int k = 0; k < s->outs.len && !t->refused; k++)
         if (tile_level(s, s->outs.data[k]) == s->now)
             print_out(s, k, warp, out);
@@ -1043,7 +1064,8 @@ void tile_print_step(Step *s, Buf *out)
     }
     for (int k = 0; k < s->next.len; k++)
         if (t->states.data[k].rank == 2)
-            buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr, t->lay.rc);
+            buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
+                     t->lay.rc);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, out);
 }

@@ -456,7 +456,8 @@ static cell_status cuda_prepare(void *self, const cell_kernel *kernel, size_t sm
     return status;
 }
 
-static int launch_attributes(const CudaDevice *cuda, const cell_kernel *kernel, cudaLaunchAttribute *attributes) {
+static int launch_attributes(const CudaDevice *cuda, const cell_kernel *kernel,
+                             cudaLaunchAttribute *attributes) {
     int count = 0;
     if (kernel->dependent && cuda->capability >= 90) {
         attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;

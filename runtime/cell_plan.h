@@ -142,8 +142,8 @@ typedef struct cell_operand {
 /* CELL_BETA_ACCUMULATE: 1 if the call accumulates, else 0. */
 typedef enum cell_beta { CELL_BETA_ZERO, CELL_BETA_ONE, CELL_BETA_ACCUMULATE } cell_beta;
 
-/* C[m,n] = alpha A[m,k] B[k,n] + beta C; dtypes are those of the buffers, as in cell_gemm. An operand A or B that is an
- * optional argument which the caller left out counts as zeros. */
+/* C[m,n] = alpha A[m,k] B[k,n] + beta C; dtypes are those of the buffers, as in cell_gemm. An operand A or B
+ * that is an optional argument which the caller left out counts as zeros. */
 typedef struct cell_gemm_op {
     cell_expr m, n, k, batch;
     double alpha;
@@ -205,7 +205,7 @@ typedef struct cell_kernel {
     int32_t cluster;     /* blocks per cluster along x; 0 or 1: none */
     int32_t cooperative; /* all blocks must be resident: the grid is checked against the device */
     cell_expr smem;      /* dynamic shared memory in bytes, NULL 0; a function of sizes only */
-    int32_t dependent;   /* starts with cell_dependency_wait(): may be launched while the kernel before it ends */
+    int32_t dependent;   /* calls cell_dependency_wait(): may be launched while the kernel before ends */
 } cell_kernel;
 
 /* A condition on the sizes that the compiler could not prove: value >= 0, else the call fails. */

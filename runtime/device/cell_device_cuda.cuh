@@ -219,10 +219,13 @@ template <class T> __device__ __forceinline__ cell_smem<T> cell_carve(unsigned c
 }
 
 // Asks for the cache line at p without waiting for it; p may be any address that the kernel may read.
-__device__ __forceinline__ void cell_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+__device__ __forceinline__ void cell_prefetch(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
 
-// A kernel launched as dependent may start while the kernel before it ends; what that one wrote may be read behind this
-// call. Without such a launch it does nothing.
+// A kernel launched as dependent may start while the kernel before it ends; what that one wrote may be read
+// behind this call. Without such a launch it does nothing.
 __device__ __forceinline__ void cell_dependency_wait()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
