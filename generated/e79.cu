@@ -132,7 +132,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const int64_t time0 = args.size[3];
     const int lane = cell_lane(), warp = cell_warp();
-    const int lane_row = lane / 2, lane_col = lane % 2, warp_row = warp / 4, warp_col = warp % 4;
+    const int lane_row = lane / 2, lane_col = lane % 2;
+    const int warp_row = warp / 4, warp_col = warp % 4;
     // Of 64 x 64: 2 x 8 elements a thread, 16 x 2 lanes, 2 x 4 warps.
     const int row0 = (warp_row * 16 + lane_row) * 2, col0 = (warp_col * 2 + lane_col) * 8;
     const int last_row = 63, last_col = 63;
@@ -155,7 +156,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
         const float *b_m_gate_s_g = (const float *)args.ptr[12] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_m_gate_s[x] = b_m_gate_s_g[x];
-        // The vectors of steps [4 chunk, 4 chunk + 4) on their way into one half of their buffers.
+        // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
         auto fetch = [&](int64_t chunk) {
             const int64_t t0 = chunk * 4;
             const int steps = T - t0 < 4 ? (int)(T - t0) : 4, half = (int)(chunk & 1) * 4;
@@ -936,7 +937,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const int64_t time0 = args.size[3];
     const int lane = cell_lane(), warp = cell_warp();
-    const int lane_row = lane / 4, lane_col = lane % 4, warp_row = warp / 4, warp_col = warp % 4;
+    const int lane_row = lane / 4, lane_col = lane % 4;
+    const int warp_row = warp / 4, warp_col = warp % 4;
     // Of 64 x 64: 4 x 4 elements a thread, 8 x 4 lanes, 2 x 4 warps.
     const int row0 = (warp_row * 8 + lane_row) * 4, col0 = (warp_col * 4 + lane_col) * 4;
     const int last_row = 63, last_col = 63;
@@ -969,7 +971,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         const float *mn_s_g = (const float *)args.ptr[9] + (b * T * (64) + 0);
         const float *d_r_s_g = (const float *)args.ptr[10] + (b * T * (64) + 0);
         const float *W_kvqm_x_s_g = (const float *)args.ptr[11] + (b * T * (256) + 0);
-        // The vectors of steps [4 chunk, 4 chunk + 4) on their way into one half of their buffers.
+        // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
         auto fetch = [&](int64_t chunk) {
             const int64_t t0 = chunk * 4;
             const int steps = T - t0 < 4 ? (int)(T - t0) : 4, half = (int)(chunk & 1) * 4;
