@@ -4,13 +4,16 @@
  * reserve; backward walks back over those, recomputes the step's values and adds gradients in the order of b,
  * then of t downwards; work for gradients that nobody wants is not done.
  *
- * Entry points of the generated file (sizes: B, T, run-time dims, t0; args as emit.h orders them; all tensors
- * row-major in the type `real`, integer inputs int32_t; -DCELL_REAL=float or double chooses real, whose size
- * NAME_ref_real_bytes tells): size_t NAME_ref_reserve_bytes(const int64_t *sizes); int NAME_ref_forward
- * (const int64_t *sizes, void *const *args, void *reserve, int flags); int NAME_ref_backward(const int64_t
- * *sizes, void *const *args, void *reserve, int flags); int NAME_ref_step    (const int64_t *sizes, void
- * *const *args, void *reserve, int flags); They return 0, or the status CELL_OUT_OF_MEMORY of runtime/cell.h.
- * flags: 1 adds to the gradients. */
+ * Entry points of the generated file:
+ *
+ *     size_t NAME_ref_reserve_bytes(const int64_t *sizes);
+ *     int NAME_ref_forward (const int64_t *sizes, void *const *args, void *reserve, int flags);
+ *     int NAME_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+ *     int NAME_ref_step    (const int64_t *sizes, void *const *args, void *reserve, int flags);
+ *
+ * sizes: B, T, run-time dims, t0. args: as emit.h orders them; all tensors are row-major in the type `real`,
+ * which -DCELL_REAL=float or double chooses and NAME_ref_real_bytes tells the size of. They return 0, or the
+ * status CELL_OUT_OF_MEMORY of runtime/cell.h. flags: 1 adds to the gradients. */
 #include <stdlib.h>
 #include <string.h>
 

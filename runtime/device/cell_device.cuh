@@ -10,8 +10,7 @@
 //  - A kernel is `extern "C" __global__ void __launch_bounds__(threads) k(const __grid_constant__
 //    cell_kernel_args args)`.
 //  - Blocks are one-dimensional, a multiple of 32 threads. Warp and block primitives are called by all
-//  threads
-//    of the warp or block, convergently; a kernel with barriers has no early return.
+//    threads of the warp or block, convergently; a kernel with barriers has no early return.
 //  - Shared memory is dynamic: `auto cursor = cell_shared();`, then for each array `cell_smem<float> a =
 //    cell_carve<float>(cursor, n);`. The launch asks for the sum of `cell_carve_bytes<T>(n)`. Elements are
 //    read as `float v = a[i];` and written as `a[i] = v;`. (`auto v = a[i]` is a reference on the emulator:
@@ -39,8 +38,10 @@
 //             cell_stride_reduce_all<Op, S, G>(v[R])  cell_block_sum(v, smem), and max, min, prod
 //             cell_reduce_scatter<S, G>(v[R]) cell_scatter_first<S, G, R>() cell_scatter_count(G, R)
 //             cell_all_gather<S, G>(out[R], in)
+//             cell_reduce_scatter_op<Op, S, G>(v[R])
 //  copies     cell_cp_async<bytes>(smem, gmem) cell_cp_async_zfill<bytes>(smem, gmem, valid)
-//             cell_cp_async_commit() cell_cp_async_wait<N>()
+//             cell_cp_async_commit() cell_cp_async_wait<N>() cell_prefetch(p)
+//  launches   cell_dependency_wait()
 //  math       cell_exp ... cell_relu, cell_fast_tanh cell_fast_exp cell_fast_sigmoid cell_coarse_sigmoid
 //             cell_fma cell_clamp cell_floordiv cell_floormod  CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
