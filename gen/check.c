@@ -20,7 +20,8 @@ static const CommandHelp check_help = {
     .summary = "prove generated code against the evaluator, which shares nothing with it",
     .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final\n"
              "states must agree with it to 1e-12; every gradient must pass the dot-product test\n"
-             "<u, J v> = <J'u, v> to 1e-9. Each value of each option is taken at least once.",
+             "<u, J v> = <J'u, v> to 1e-9. Each value of each option is taken at least once. What is\n"
+             "checked is the reference, compiled in double.",
     .examples = "  cellc check specs/e79.cell\n"
                 "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",
@@ -403,6 +404,9 @@ int cmd_check(int argc, char **argv)
     };
     int n, rc = options_parse(&check_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
+        if (c->dtype != DT_F32 || c->schedule != SCHED_AUTO)
+            fprintf(stderr, "cellc check: --dtype and --schedule change nothing here: what is checked is "
+                            "the reference, in double\n");
         k.path = operands[0];
         rc = read_vectors(&k, vectors) ? check_spec(&k, c) : 1;
     }
