@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds a library with cellc for bf16 and runs library.c on it; checks that all that is generated for every
-# spec compiles without a warning as C, that headers do as C++, and that manifests are JSON.
+# spec compiles without a warning as C and has lines of at most 110 columns, that headers do as C++, and that
+# manifests are JSON.
 set -u
 cellc=${CELLC:-$PWD/${BUILD:-build}/cellc}
 cc=${CC:-cc}
@@ -23,6 +24,10 @@ check() {
     fi
 }
 
+no_long_lines() { # files
+    awk 'length > 110 { print FILENAME ":" FNR ": " $0; long = 1 } END { exit long }' "$@"
+}
+
 for spec in specs/*.cell; do
     name=$(basename "$spec" .cell)
     grep -q '^ *cell ' "$spec" || continue
@@ -32,6 +37,7 @@ for spec in specs/*.cell; do
         for file in "$out"/*.c; do
             check "$name $dtype: $(basename "$file")" "$cc" -std=c11 $strict -I"$out" -c "$file" -o "$dir/x.o"
         done
+        check "$name $dtype: columns" no_long_lines "$out"/*.c "$out"/*.cu "$out"/*.h
     done
     if command -v g++ >/dev/null; then
         check "$name: header as C++" g++ -x c++ -std=c++11 $strict -fsyntax-only "$out/$name.h"
