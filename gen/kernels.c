@@ -532,7 +532,10 @@ static void open_kernel(Kernel *k, const char *name, int threads)
 {
     Module *m = k->p->m;
     k->printer.data = k;
-    buf_line(k->out, "extern \"C\" __global__ void __launch_bounds__(%d)", threads);
+    if (k->g && k->g->resident)
+        buf_line(k->out, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", threads, k->g->resident);
+    else
+        buf_line(k->out, "extern \"C\" __global__ void __launch_bounds__(%d)", threads);
     buf_line(k->out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     buf_line(k->out, "{");
     k->out->indent++;
@@ -828,52 +831,9 @@ static const char *reduce_join(Kernel *k, ReduceOp r, const char *a, const char 
     }
 }
 
-static void row_term(Kernel *k, void *data)
+/* A row's value is known from here on; one thread stores it. */
+static void keep_scalar(Kernel *k, NodeId id, Named *kept)
 {
-    NodeId id = *(NodeId *)data;
-    Node r = *at(k, at(k, id)->args[0]);
-    Named named = named_new(k);
-    const char *v = body_text(k, r.args[0], &named);
-    buf_line(k->out, "a%d = %s;", id, reduce_join(k, r.reduce, text(k, "a%d", id), v));
-    forget(k, &named);
-}
-
-static void row_reduction(Kernel *k, NodeId id)
-{
-    Node a = *at(k, id), r = *at(k, a.args[0]);
-    const Poly *extents[64];
-    for (int i = 0; i < r.nbound; i++)
-        extents[i] = k->p->m->indices.data[r.bound[i]].extent;
-    const char *size = product_text(k, extents, r.nbound);
-    buf_line(k->out, "%s a%d = %s;", k->real, id, reduce_start(k, r.reduce));
-    if (r.nbound == 1) {
-        Loop l = { r.bound[0], size, "lane", text(k, "%d", k->g->lanes), row_term, &id };
-        run_loop(k, &l);
-    } else {
-        open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", size, k->g->lanes));
-        split_element(k, r.bound, r.nbound, "e", "i");
-        row_term(k, &id);
-        close_block(k);
-    }
-    for (int i = 0; i < r.nbound; i++)
-        k->index[r.bound[i]] = NULL;
-    if (k->g->lanes == 32)
-        buf_line(k->out, "a%d = cell_warp_%s(a%d);", id, reduce_name(r.reduce), id);
-    else
-        buf_line(k->out, "a%d = cell_block_%s(a%d, scratch);", id, reduce_name(r.reduce), id);
-}
-
-static void row_scalar(Kernel *k, NodeId id, Named *kept)
-{
-    comment(k, id);
-    if (at(k, at(k, id)->args[0])->kind == N_REDUCE) {
-        row_reduction(k, id);
-    } else {
-        Named named = named_new(k);
-        const char *v = body_text(k, at(k, id)->args[0], &named);
-        buf_line(k->out, "const %s a%d = %s;", k->real, id, v);
-        forget(k, &named);
-    }
     k->value[id] = text(k, "a%d", id);
     kept->ids[kept->n++] = id;
     if (!is_stored(k, id))
@@ -883,7 +843,91 @@ static void row_scalar(Kernel *k, NodeId id, Named *kept)
     close_block(k);
 }
 
+/* Same depth (see order_row), so neither reads the other; same length. */
+static bool shares_loop(const Kernel *k, int first, int other)
+{
+    const Group *g = k->g;
+    NodeId a = g->arrays.data[first], b = g->arrays.data[other];
+    const Node *r = at(k, at(k, a)->args[0]), *s = at(k, at(k, b)->args[0]);
+    return at(k, b)->naxes == g->naxes && s->kind == N_REDUCE && s->nbound == 1 && g->depth[first] == g->depth[other] &&
+           k->p->m->indices.data[r->bound[0]].extent == k->p->m->indices.data[s->bound[0]].extent;
+}
+
 typedef struct ArrayRange { int begin, end; } ArrayRange;
+
+static Node reduction_of(const Kernel *k, NodeId id)
+{
+    return *at(k, at(k, id)->args[0]);
+}
+
+static void row_terms(Kernel *k, void *data)
+{
+    const ArrayRange *range = data;
+    IndexId along = reduction_of(k, k->g->arrays.data[range->begin]).bound[0];
+    const char *here = k->index[along];
+    for (int i = range->begin; i < range->end; i++) {
+        NodeId id = k->g->arrays.data[i];
+        Node r = reduction_of(k, id);
+        bind_axes(k, id);
+        if (r.nbound == 1)
+            k->index[r.bound[0]] = here;
+        comment(k, id);
+        Named named = named_new(k);
+        const char *v = body_text(k, r.args[0], &named);
+        buf_line(k->out, "a%d = %s;", id, reduce_join(k, r.reduce, text(k, "a%d", id), v));
+        forget(k, &named);
+    }
+}
+
+/* Reductions along the same axis that do not wait for one another share a loop. */
+static int row_reductions(Kernel *k, int begin, Named *kept)
+{
+    Group *g = k->g;
+    Node first = reduction_of(k, g->arrays.data[begin]);
+    const Poly *extents[64];
+    int end = begin + 1;
+    for (int i = 0; i < first.nbound; i++)
+        extents[i] = k->p->m->indices.data[first.bound[i]].extent;
+    while (first.nbound == 1 && end < g->arrays.len && shares_loop(k, begin, end))
+        end++;
+    ArrayRange range = { begin, end };
+    const char *size = product_text(k, extents, first.nbound);
+    for (int i = begin; i < end; i++)
+        buf_line(k->out, "%s a%d = %s;", k->real, g->arrays.data[i],
+                 reduce_start(k, reduction_of(k, g->arrays.data[i]).reduce));
+    if (first.nbound == 1) {
+        Loop l = { first.bound[0], size, "lane", text(k, "%d", g->lanes), row_terms, &range };
+        run_loop(k, &l);
+    } else {
+        open_block(k, text(k, "for (int64_t e = lane; e < %s; e += %d)", size, g->lanes));
+        split_element(k, first.bound, first.nbound, "e", "i");
+        row_terms(k, &range);
+        close_block(k);
+    }
+    for (int i = begin; i < end; i++) {
+        NodeId id = g->arrays.data[i];
+        Node r = reduction_of(k, id);
+        for (int j = 0; j < r.nbound; j++)
+            k->index[r.bound[j]] = NULL;
+        buf_line(k->out, g->lanes == 32 ? "a%d = cell_warp_%s(a%d);" : "a%d = cell_block_%s(a%d, scratch);", id,
+                 reduce_name(r.reduce), id);
+    }
+    for (int i = begin; i < end; i++) {
+        bind_axes(k, g->arrays.data[i]);
+        keep_scalar(k, g->arrays.data[i], kept);
+    }
+    return end;
+}
+
+static void row_scalar(Kernel *k, NodeId id, Named *kept)
+{
+    comment(k, id);
+    Named named = named_new(k);
+    const char *v = body_text(k, at(k, id)->args[0], &named);
+    buf_line(k->out, "const %s a%d = %s;", k->real, id, v);
+    forget(k, &named);
+    keep_scalar(k, id, kept);
+}
 
 static void row_elements(Kernel *k, void *data)
 {
@@ -954,7 +998,9 @@ static void emit_row(Kernel *k)
     for (int i = 0; i < g->arrays.len;) {
         NodeId id = g->arrays.data[i];
         bind_axes(k, id);
-        if (at(k, id)->naxes == g->naxes) {
+        if (at(k, id)->naxes == g->naxes && at(k, at(k, id)->args[0])->kind == N_REDUCE) {
+            i = row_reductions(k, i, &kept);
+        } else if (at(k, id)->naxes == g->naxes) {
             row_scalar(k, id, &kept);
             i++;
         } else {

@@ -1065,6 +1065,36 @@ static int row_lanes(const Plan *p, const Group *g)
     return 32;
 }
 
+/* Orders a row kernel by the depth of its reductions, so that those that wait for the same come together. */
+static void order_row(Plan *p, const Program *pr, Group *g, int number)
+{
+    int n = g->arrays.len;
+    int *depth = per(p, sizeof *depth, n), *of = per(p, sizeof *of, p->n_nodes);
+    for (int i = 0; i < n; i++) {
+        Uses uses = uses_of(p, g->arrays.data[i]);
+        for (int j = 0; j < uses.len; j++) {
+            const Read *r = &uses.data[j].read;
+            if (!r->is_tensor && pr->group[r->id] == number && of[r->id] > depth[i])
+                depth[i] = of[r->id];
+        }
+        depth[i] += is_reduction(p, g->arrays.data[i]);
+        of[g->arrays.data[i]] = depth[i];
+    }
+    /* Stable: reductions of a depth first, then what is pointwise at that depth. */
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0; j--) {
+            NodeId a = g->arrays.data[j - 1], b = g->arrays.data[j];
+            int ka = 2 * depth[j - 1] + !is_reduction(p, a), kb = 2 * depth[j] + !is_reduction(p, b), d = depth[j];
+            if (ka <= kb)
+                break;
+            g->arrays.data[j - 1] = b;
+            g->arrays.data[j] = a;
+            depth[j] = depth[j - 1];
+            depth[j - 1] = d;
+        }
+    g->depth = depth;
+}
+
 static void finish_groups(Plan *p, Program *pr)
 {
     int64_t real = p->compute == DT_F64 ? 8 : 4;
@@ -1078,14 +1108,18 @@ static void finish_groups(Plan *p, Program *pr)
             g->threads = g->phase == PHASE_DURING ? 128 : 256;
         }
         if (g->kind == G_ROW) {
+            order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
             if (g->lanes > 32)        /* measured: LayerNorm of 4096 in bf16, 75 us with 256 threads a row, 45 with 128 */
                 g->lanes = g->threads = 128;
+            if (g->lanes > 32 && real == 4 && g->arrays.len <= 12)
+                g->resident = 12;     /* short of warps in flight, not of registers: 40 hold these loops */
             g->smem = g->lanes == 32 ? 0 : 32 * real;
         }
         if (g->kind != G_COLUMN)
             continue;
         g->smem = g->threads * real;
+        g->resident = real == 4 && g->arrays.len <= 2 ? 4 : 0;
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
         p->buffers.data[g->partial].columns = elements;
         p->buffers.data[g->partial].arrays = g->arrays.len;

@@ -103,7 +103,9 @@ typedef struct Group {
     const Poly **axes;
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
+    int resident;                 /* blocks that a multiprocessor should hold at once (bounds registers); 0: any */
     int lanes;                    /* ROW: threads per row, 32 or a whole block */
+    int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int partial;                  /* COLUMN: buffer of the partial sums */

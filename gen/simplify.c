@@ -337,6 +337,73 @@ static void stack_projections(Module *m)
     rewrite_roots(&r);
 }
 
+/* ---- sums that wait for a sum ---- */
+
+typedef struct Term { NodeId value, factor; bool negative; } Term;   /* factor -1: none was pulled out */
+
+static bool holds_array(const Module *m, NodeId id)
+{
+    const Node *n = at(m, id);
+    bool found = n->kind == N_ARRAY;
+    for (int i = 0; i < n->nargs && !found; i++)
+        found = holds_array(m, n->args[i]);
+    return found;
+}
+
+static int add_terms(const Module *m, NodeId id, bool negative, Term *out, int n, int max)
+{
+    const Node *t = at(m, id);
+    if (n < 0 || n == max)
+        return -1;
+    if (t->kind == N_MAP && t->op == OP_NEG)
+        return add_terms(m, t->args[0], !negative, out, n, max);
+    if (t->kind == N_MAP && (t->op == OP_ADD || t->op == OP_SUB)) {
+        n = add_terms(m, t->args[0], negative, out, n, max);
+        return add_terms(m, t->args[1], negative != (t->op == OP_SUB), out, n, max);
+    }
+    out[n] = (Term){ id, -1, negative };
+    for (int k = 0; k < 2 && t->kind == N_MAP && t->op == OP_MUL; k++) {
+        const Node *s = at(m, t->args[k]);
+        if (s->naxes == 0 && (s->dep & DEP_COTANGENT) && holds_array(m, t->args[k]))
+            out[n] = (Term){ t->args[1 - k], t->args[k], negative };
+    }
+    return n + 1;
+}
+
+/* The adjoint of a row's norm sums terms that hold an earlier sum of the row as a factor: sum (a + s*b) = sum a + s * sum b,
+ * so that both sums are one pass over the row. Sums to single numbers only: nowhere else does it save a pass. */
+static NodeId split_sum(Module *m, NodeId id)
+{
+    enum { MAX = 16 };
+    Node r = *at(m, id);
+    Term t[MAX];
+    bool pulled = false;
+    if (r.reduce != R_SUM || r.naxes || r.nbound != 1 || r.bound[0] < IX_FIRST || !(r.dep & DEP_COTANGENT))
+        return id;
+    int n = add_terms(m, r.args[0], false, t, 0, MAX);
+    for (int i = 0; i < n; i++)
+        pulled |= t[i].factor >= 0;
+    if (n < 2 || !pulled)
+        return id;
+    NodeId rest = -1, out = -1;
+    for (int i = 0; i < n; i++)
+        if (t[i].factor < 0) {
+            NodeId v = t[i].negative ? node_map1(m, OP_NEG, t[i].value) : t[i].value;
+            rest = rest < 0 ? v : node_map2(m, OP_ADD, rest, v);
+        }
+    if (rest >= 0)
+        out = node_array(m, node_reduce(m, R_SUM, rest, r.bound, 1), NULL, 0, NULL, r.span);
+    for (int i = 0; i < n; i++) {
+        if (t[i].factor < 0)
+            continue;
+        NodeId sum = node_array(m, node_reduce(m, R_SUM, t[i].value, r.bound, 1), NULL, 0, NULL, r.span);
+        NodeId v = node_map2(m, OP_MUL, t[i].factor, sum);
+        v = t[i].negative ? node_map1(m, OP_NEG, v) : v;
+        out = out < 0 ? v : node_map2(m, OP_ADD, out, v);
+    }
+    return out;
+}
+
 /* ---- reductions become arrays ---- */
 
 static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
@@ -344,6 +411,8 @@ static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole
     Module *m = r->m;
     (void)old;
     rebuilt = fold(m, rebuilt);
+    if (at(m, rebuilt)->kind == N_REDUCE)
+        rebuilt = split_sum(m, rebuilt);
     Node n = *at(m, rebuilt);
     if (n.kind != N_REDUCE || whole)
         return rebuilt;

@@ -50,7 +50,7 @@ static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X
 static const cell_ref refs_0[] = { { 9, NULL }, { 10, NULL }, { 11, NULL }, { 12, NULL }, { 13, NULL }, };
 static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_END };
 static const int64_t x11[] = { CELL_X_PUSH, 25088, CELL_X_END };
-static const cell_ref refs_1[] = { { 4, NULL }, { 5, NULL }, { 14, NULL }, { 15, NULL }, { 11, NULL },
+static const cell_ref refs_1[] = { { 4, NULL }, { 5, NULL }, { 14, NULL }, { 15, NULL }, { 12, NULL },
         { 13, NULL }, { 2, NULL }, { 9, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL },
         { 3, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 6, NULL }, { 7, NULL }, { 8, NULL }, };
 
@@ -66,8 +66,8 @@ static const cell_buffer forward_buffers[] = {
     { "M", CELL_FROM_ARG, CELL_F32, 8, NULL },
     { "W_kvqm_x", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x1 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
-    { "kn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 4, x3 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
+    { "kn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 4, x3 },
     { "mn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 9, x3 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
@@ -113,11 +113,11 @@ static const cell_ref refs_4[] = { { 28, NULL }, { 27, NULL }, { 34, NULL }, };
 static const int16_t need_1_3[] = { 11, 12, -1 };
 static const cell_ref refs_5[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
-static const cell_ref refs_6[] = { { 29, NULL }, { 35, NULL }, { 24, NULL }, { 25, NULL }, { 36, NULL },
-        { 31, NULL }, { 37, NULL }, { 20, NULL }, { 38, NULL }, };
+static const cell_ref refs_6[] = { { 29, NULL }, { 35, NULL }, { 24, NULL }, { 31, NULL }, { 36, NULL },
+        { 20, NULL }, { 25, NULL }, { 37, NULL }, { 38, NULL }, };
 static const int64_t x17[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
-static const cell_ref refs_7[] = { { 26, NULL }, { 36, NULL }, { 30, NULL }, { 38, NULL }, { 39, NULL }, };
+static const cell_ref refs_7[] = { { 26, NULL }, { 37, NULL }, { 30, NULL }, { 38, NULL }, { 39, NULL }, };
 static const int16_t need_1_6[] = { 9, -1 };
 static const int16_t need_1_7[] = { 10, -1 };
 static const int64_t x18[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
@@ -162,8 +162,8 @@ static const cell_buffer backward_buffers[] = {
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x18 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
-    { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
+    { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_k", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_F32, 0, x1 },
 };

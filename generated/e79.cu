@@ -24,29 +24,43 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         const int64_t row = n / elements;
         [[maybe_unused]] const int64_t r = n - row * elements;
         [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-        // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
         float a163 = 0;
+        float a191 = 0;
         if (64 % 4 == 0) {
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
                 cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + e);
+                float l1[4];
+                cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (256) + (192 + e));
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_j = e + u;
+                    // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
                     a163 = a163 + ((l0[u] * l0[u]));
+                    // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
+                    a191 = a191 + ((l1[u] * l1[u]));
                 }
             }
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_j = e;
+                // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
                 a163 = a163 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)
                         * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)));
+                // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
+                a191 = a191 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))
+                        * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))));
             }
         }
         a163 = cell_warp_sum(a163);
+        a191 = cell_warp_sum(a191);
         if (lane == 0) {
             if (((float *)args.ptr[1]))
                 cell_store(((float *)args.ptr[1]) + row * (1) + 0, a163);
+        }
+        if (lane == 0) {
+            if (((float *)args.ptr[2]))
+                cell_store(((float *)args.ptr[2]) + row * (1) + 0, a191);
         }
         if (64 % 4 == 0) {
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
@@ -55,14 +69,23 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
                 const float h164 = cell_sqrt(a163);
                 const float h165 = (h164 + 1e-06f);
                 float s167[4];
+                float l1[4];
+                cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (256) + (192 + e));
+                const float h192 = cell_sqrt(a191);
+                const float h193 = (h192 + 1e-06f);
+                float s195[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
                     // kn, e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
                     const float a167 = (l0[u] / h165);
                     s167[u] = a167;
+                    // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
+                    const float a195 = (l1[u] / h193);
+                    s195[u] = a195;
                 }
-                cell_store_vec<4>(((float *)args.ptr[2]) + row * (64) + e, s167);
+                cell_store_vec<4>(((float *)args.ptr[3]) + row * (64) + e, s167);
+                cell_store_vec<4>(((float *)args.ptr[4]) + row * (64) + e, s195);
             }
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
@@ -70,52 +93,7 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
                 // kn, e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
                 const float a167 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_i)
                         / (cell_sqrt(a163) + 1e-06f));
-                cell_store(((float *)args.ptr[2]) + row * (64) + i_i, a167);
-            }
-        }
-        // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-        float a191 = 0;
-        if (64 % 4 == 0) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + (192 + e));
-                CELL_UNROLL
-                for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_j = e + u;
-                    a191 = a191 + ((l0[u] * l0[u]));
-                }
-            }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_j = e;
-                a191 = a191 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))
-                        * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))));
-            }
-        }
-        a191 = cell_warp_sum(a191);
-        if (lane == 0) {
-            if (((float *)args.ptr[3]))
-                cell_store(((float *)args.ptr[3]) + row * (1) + 0, a191);
-        }
-        if (64 % 4 == 0) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + (192 + e));
-                const float h192 = cell_sqrt(a191);
-                const float h193 = (h192 + 1e-06f);
-                float s195[4];
-                CELL_UNROLL
-                for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_i = e + u;
-                    // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                    const float a195 = (l0[u] / h193);
-                    s195[u] = a195;
-                }
-                cell_store_vec<4>(((float *)args.ptr[4]) + row * (64) + e, s195);
-            }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_i = e;
+                cell_store(((float *)args.ptr[3]) + row * (64) + i_i, a167);
                 // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
                 const float a195 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_i))
                         / (cell_sqrt(a191) + 1e-06f));
@@ -570,7 +548,7 @@ e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
 {
     [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
@@ -678,7 +656,7 @@ e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
 {
     [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
@@ -746,8 +724,8 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const int64_t row = n / elements;
         [[maybe_unused]] const int64_t r = n - row * elements;
         [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-        // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
         float a493 = 0;
+        float a531 = 0;
         if (64 % 4 == 0) {
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
@@ -756,28 +734,43 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                 const float h193 = (h192 + 1e-06f);
                 float l1[4];
                 cell_load_vec_ro<4>(l1, ((float *)args.ptr[2]) + row * (64) + e);
+                float l2[4];
+                cell_load_vec_ro<4>(l2, ((float *)args.ptr[3]) + row * (64) + e);
+                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0));
+                const float h165 = (h164 + 1e-06f);
+                float l3[4];
+                cell_load_vec_ro<4>(l3, ((float *)args.ptr[5]) + row * (64) + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     [[maybe_unused]] const int64_t i_i = e + u;
+                    // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
                     a493 = a493 + ((-((l0[u] / h193) * l1[u])));
+                    // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
+                    a531 = a531 + ((-((l2[u] / h165) * l3[u])));
                 }
             }
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
+                // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
                 a493 = a493 + ((-((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
                         / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f))
                         * cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + i_i))));
+                // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
+                a531 = a531 + ((-((cell_load_ro<float>(((float *)args.ptr[3]) + row * (64) + i_i)
+                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0)) + 1e-06f))
+                        * cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i))));
             }
         }
         a493 = cell_warp_sum(a493);
+        a531 = cell_warp_sum(a531);
         // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
         const float v192_0 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
         const float a497 = ((v192_0 == 0.0f) ? 0.0f : ((a493 * 0.5f) / v192_0));
         if (64 % 4 == 0 && !(args.flags & CELL_KERNEL_ACCUMULATE)) {
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[3]) + row * (256) + (192 + e));
+                cell_load_vec_ro<4>(l0, ((float *)args.ptr[6]) + row * (256) + (192 + e));
                 float l1[4];
                 cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (64) + e);
                 const float h192 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
@@ -791,55 +784,30 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                     const float a501 = ((l1[u] / h193) + (v498_1 + v498_1));
                     s501[u] = a501;
                 }
-                cell_store_vec<4>(((float *)args.ptr[4]) + row * (64) + e, s501);
+                cell_store_vec<4>(((float *)args.ptr[7]) + row * (64) + e, s501);
             }
         } else {
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
                 // d_m, e79.cell:16: m[i:N] = sum[d] W_kvqm[3*N + i, d] * x[d];
-                const float v498_2 = (a497 * cell_load_ro<float>(((float *)args.ptr[3]) + row * (256)
+                const float v498_2 = (a497 * cell_load_ro<float>(((float *)args.ptr[6]) + row * (256)
                         + (192 + i_i)));
                 const float a501 = ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
                         / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f))
                         + (v498_2 + v498_2));
-                cell_store(((float *)args.ptr[4]) + row * (64) + i_i, a501);
+                cell_store(((float *)args.ptr[7]) + row * (64) + i_i, a501);
             }
         }
         // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-        float a531 = 0;
-        if (64 % 4 == 0) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[5]) + row * (64) + e);
-                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0));
-                const float h165 = (h164 + 1e-06f);
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[7]) + row * (64) + e);
-                CELL_UNROLL
-                for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_i = e + u;
-                    a531 = a531 + ((-((l0[u] / h165) * l1[u])));
-                }
-            }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_i = e;
-                a531 = a531 + ((-((cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i)
-                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f))
-                        * cell_load_ro<float>(((float *)args.ptr[7]) + row * (64) + i_i))));
-            }
-        }
-        a531 = cell_warp_sum(a531);
-        // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-        const float v164_3 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0));
+        const float v164_3 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0));
         const float a535 = ((v164_3 == 0.0f) ? 0.0f : ((a531 * 0.5f) / v164_3));
         if (64 % 4 == 0 && !(args.flags & CELL_KERNEL_ACCUMULATE)) {
             for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
                 float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[3]) + row * (256) + e);
+                cell_load_vec_ro<4>(l0, ((float *)args.ptr[6]) + row * (256) + e);
                 float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[5]) + row * (64) + e);
-                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0));
+                cell_load_vec_ro<4>(l1, ((float *)args.ptr[3]) + row * (64) + e);
+                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0));
                 const float h165 = (h164 + 1e-06f);
                 float s539[4];
                 CELL_UNROLL
@@ -856,9 +824,9 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             for (int64_t e = lane; e < 64; e += 32) {
                 [[maybe_unused]] const int64_t i_i = e;
                 // d_k, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                const float v536_5 = (a535 * cell_load_ro<float>(((float *)args.ptr[3]) + row * (256) + i_i));
-                const float a539 = ((cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i)
-                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[6]) + row * (1) + 0)) + 1e-06f))
+                const float v536_5 = (a535 * cell_load_ro<float>(((float *)args.ptr[6]) + row * (256) + i_i));
+                const float a539 = ((cell_load_ro<float>(((float *)args.ptr[3]) + row * (64) + i_i)
+                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0)) + 1e-06f))
                         + (v536_5 + v536_5));
                 cell_store(((float *)args.ptr[8]) + row * (64) + i_i, a539);
             }

@@ -150,7 +150,7 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
 {
     [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
@@ -257,7 +257,7 @@ lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
 {
     [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
