@@ -218,19 +218,20 @@ static const char *red_exchanged(Step *s, const Red *r, const char *at)
     return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
 }
 
-/* The index at which the read takes the reduction's own axis. NULL: it has none. */
+/* The index at which the read takes the reduction's own axis, wherever that stands among the others, which
+ * must be the block's. NULL: it has none. */
 static const IxExpr *red_index(Step *s, const Red *r, const IxExpr *const *map)
 {
     Node a = node(s, r->array);
+    const IxExpr *own = NULL;
     for (int k = 0; k < a.naxes; k++) {
         if (a.axes[k] == s->t->row || a.axes[k] == s->t->col)
-            return map[k];
-        IndexId i;
-        if (!ix_is_index(map[k], &i) || i != a.axes[k])
-            tile_refuse(s->t, "a value of another block along the parallel axis `%s` is read",
-                        s->t->m->indices.data[a.axes[k]].name);
+            own = map[k];
+        else if (!is_canonical(map[k], a.axes[k]))
+            tile_refuse(s->t, "a step reads %s%s%s at another place along an axis that blocks share out",
+                        a.name ? "`" : "a value", a.name ? a.name : "", a.name ? "`" : "");
     }
-    return NULL;
+    return own;
 }
 
 static bool red_natural(Step *s, const Red *r, const IxExpr *at)

@@ -93,6 +93,7 @@ else
     echo "tile: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
 fi
 check "e79 N=256 is refused" refused "lower --dim" "$root/specs/e79.cell" --dim N=256
+check "a value of another block is refused" refused "at another place along an axis" "$here/across.cell"
 check "lstm is refused" refused "bind" "$root/specs/lstm.cell"
 check "lstm with bound sizes is refused" refused "sum inside the step" "$root/specs/lstm.cell" --dim H=32 --dim D=16
 if [[ -n ${NVCC:-} ]]; then
