@@ -1,5 +1,6 @@
-/* cuda_expr.c: prints one scalar expression of the IR as CUDA. In come a node and a printer that knows the current indices
- * and how values are read; out goes text. Pointwise operators are spelled as the operator table says; nothing is decided. */
+/* cuda_expr.c: prints one scalar expression of the IR as CUDA. In come a node and a printer that knows the
+ * current indices and how values are read; out goes text. Pointwise operators are spelled as the operator
+ * table says; nothing is decided. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -35,8 +36,8 @@ static const char *ix_term_text(ExprPrinter *p, const IxTerm *t)
     if (t->kind == IA_INDEX)
         atom = p->index(p, t->index);
     else
-        atom = text_f(p, "%s(%s, %s)", t->kind == IA_DIV ? "cell_floordiv" : "cell_floormod", ix_text(p, t->arg),
-                      poly_text(p, t->by));
+        atom = text_f(p, "%s(%s, %s)", t->kind == IA_DIV ? "cell_floordiv" : "cell_floormod",
+                      ix_text(p, t->arg), poly_text(p, t->by));
     if (t->coef->is_const && t->coef->value == 1)
         return atom;
     return text_f(p, "%s * %s", poly_text(p, t->coef), atom);
@@ -53,7 +54,8 @@ const char *ix_text(ExprPrinter *p, const IxExpr *e)
         return poly_text(p, e->offset);
     if (e->offset->nterms)
         sum = text_f(p, "%s + %s", poly_text(p, e->offset), sum);
-    bool atom = e->nterms == 1 && !e->offset->nterms && e->terms[0].coef->is_const && e->terms[0].coef->value == 1;
+    bool atom = e->nterms == 1 && !e->offset->nterms && e->terms[0].coef->is_const &&
+                e->terms[0].coef->value == 1;
     return atom ? sum : text_f(p, "(%s)", sum);
 }
 
@@ -132,7 +134,9 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     for (int i = 0; i < n->nargs; i++)
         args[i] = as_real(p, x[i]);
     const char *fast = p->fast ? fast_name(op) : NULL;
-    return text_f(p, "%s", fill(p, fast ? fast : op_table[op == OP_SIGMOID && mutate("wrong-spelling") ? OP_TANH : op].cuda, args));
+    if (op == OP_SIGMOID && mutate("wrong-spelling"))
+        op = OP_TANH;
+    return text_f(p, "%s", fill(p, fast ? fast : op_table[op].cuda, args));
 }
 
 const char *expr_text(ExprPrinter *p, NodeId id)

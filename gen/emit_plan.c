@@ -1,6 +1,6 @@
-/* emit_plan.c: the launch plans of a planned cell as static C data, with the kernel table and the reserve, and the .cu that
- * holds the kernels. In comes a plan whose every decision is made; out go two texts. The host text ends with the C interface
- * over these tables (emit_host.c). */
+/* emit_plan.c: the launch plans of a planned cell as static C data, with the kernel table and the reserve,
+ * and the .cu that holds the kernels. In comes a plan whose every decision is made; out go two texts. The
+ * host text ends with the C interface over these tables (emit_host.c). */
 #include <string.h>
 
 #include "emit.h"
@@ -127,10 +127,11 @@ static int buffer_number(Print *e, int slot)
 static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, Buf *out)
 {
     postfix_poly(e, rows, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", COLUMN_ROWS, COLUMN_CHUNKS,
-          COLUMN_BLOCKS);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", COLUMN_ROWS,
+          COLUMN_CHUNKS, COLUMN_BLOCKS);
     postfix_poly(e, columns, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, "
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, "
+               "CELL_X_PUSH, 1, "
                "CELL_X_MAX, ", COLUMN_SPAN);
 }
 
@@ -244,15 +245,16 @@ static int kernel_number(Print *e, const char *name, int threads, int64_t smem, 
     return e->kernels.len - 1;
 }
 
-/* Launching a step's kernel while the product before it ends pays where that product ends slowly: with the long contractions
- * of backward (measured on an H200: LSTM 1024 gains 7 percent of its backward, forward loses 2). */
+/* Launching a step's kernel while the product before it ends pays where that product ends slowly: with the
+ * long contractions of backward (measured on an H200: LSTM 1024 gains 7 percent of its backward, forward
+ * loses 2). */
 static bool starts_early(const Print *e, const Group *g)
 {
     return e->pr->dir == BACKWARD && g->phase == PHASE_DURING && g->kind != G_WALK;
 }
 
-static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs,
-                            const char *gx, const char *gy)
+static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
+                            const RefVec *refs, const char *gx, const char *gy)
 {
     int kernel = kernel_number(e, name, threads, smem, starts_early(e, g));
     const char *need = need_name(e, g);
@@ -290,18 +292,19 @@ static void print_group_kernel(Print *e, Group *g)
     if (g->kind == G_MAP && !g->flat) {
         int wide = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
         bool few = g->phase == PHASE_DURING || g->naxes != 1;
-        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, elements, g->threads * (few ? 1 : wide)),
+        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs,
+                        blocks_expr(e, elements, g->threads * (few ? 1 : wide)),
                         poly_expr(e, group_rows(e, g)));
     } else if (g->kind == G_MAP) {
         print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");
     } else if (g->kind == G_ROW) {
-        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, work, g->threads / g->lanes),
-                        "NULL");
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
+                        blocks_expr(e, work, g->threads / g->lanes), "NULL");
     } else if (g->kind == G_COLUMN) {
         Buf chunks = program_new(e);
         postfix_chunks(e, group_rows(e, g), elements, &chunks);
-        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks_expr(e, elements, COLUMN_WIDTH),
-                        expr_name(e, &chunks));
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
+                        blocks_expr(e, elements, COLUMN_WIDTH), expr_name(e, &chunks));
         print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads, g->smem, &g->refs_2,
                         blocks_expr(e, elements, COLUMN_WIDTH), "NULL");
     } else if (g->kind == G_WALK) {
@@ -339,7 +342,8 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
         return (Side){ buffer_number(e, e->pr->carry[of]), expr_name(e, &x) };
     }
     if (one_step && st->timed) {
-        const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id) : array_elements(m, s->read.id);
+        const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id)
+                                              : array_elements(m, s->read.id);
         buf_f(&x, "CELL_X_LOOPVAR, 0, ");
         postfix_poly(e, st->pitch ? st->pitch : pitch, &x);
         buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
@@ -349,22 +353,25 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
 
 static void print_operand(Print *e, const char *name, const GemmSide *s, Side at)
 {
-    buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, %s },\n", name, at.buffer, at.offset, poly_expr(e, s->row),
-          poly_expr(e, s->col), poly_expr(e, s->batch));
+    buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, %s },\n", name, at.buffer, at.offset,
+          poly_expr(e, s->row), poly_expr(e, s->col), poly_expr(e, s->batch));
 }
 
 static void print_gemm(Print *e, Group *g)
 {
     bool one_step = g->phase == PHASE_DURING;
-    Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step), c = side_of(e, &g->gemm.c, one_step);
+    Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step);
+    Side c = side_of(e, &g->gemm.c, one_step);
+    const char *value = e->p->m->nodes.data[g->arrays.data[0]].name;
     const Storage *out = read_storage(e, &g->gemm.c.read);
     bool adds = out->home == HOME_ARG && e->pr->dir == BACKWARD;
     const char *need = need_name(e, g);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_GEMM, .need = %s,\n"
           "      .u.gemm = { .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .beta = %s,\n",
-          e->p->m->nodes.data[g->arrays.data[0]].name ? e->p->m->nodes.data[g->arrays.data[0]].name : g->kernel, need,
-          poly_expr(e, g->gemm.m), poly_expr(e, g->gemm.n), poly_expr(e, g->gemm.k), poly_expr(e, g->gemm.batch),
+          value ? value : g->kernel, need,
+          poly_expr(e, g->gemm.m), poly_expr(e, g->gemm.n), poly_expr(e, g->gemm.k),
+          poly_expr(e, g->gemm.batch),
           adds ? "CELL_BETA_ACCUMULATE" : "CELL_BETA_ZERO");
     print_operand(e, "a", &g->gemm.a, a);
     print_operand(e, "b", &g->gemm.b, b);
@@ -399,7 +406,8 @@ static void print_states(Print *e, StateKernels *states, int n, int which)
             int arg = arg_of(e, states[i].state, ROLE_D_VALUE);
             vec_push(m->arena, &own.need, arg);
         }
-        print_kernel_op(e, &own, states[i].name[which], 256, 0, &states[i].refs[which], blocks_expr(e, work, 256), "NULL");
+        print_kernel_op(e, &own, states[i].name[which], 256, 0, &states[i].refs[which],
+                        blocks_expr(e, work, 256), "NULL");
     }
 }
 
@@ -468,8 +476,8 @@ static void print_reserve(Print *e, int *count)
         const Buffer *b = &e->p->buffers.data[i];
         e->reserve[i] = b->reserve ? n++ : -1;
         if (b->reserve)
-            buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, dtype_enum(b->dtype), e->reserve[i],
-                  buffer_bytes(e, i));
+            buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, dtype_enum(b->dtype),
+                  e->reserve[i], buffer_bytes(e, i));
     }
     if (n)
         buf_f(e->host, "\nstatic const cell_buffer reserve_buffers[] = {\n%s};\n\n", rows.data);
@@ -524,6 +532,7 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     buf_f(host, "\n%s", tables.data);
     buf_f(host, "static const cell_kernel kernel_table[] = {\n%s};\n\n", e.table.data ? e.table.data : "");
     HostPlan hp = { .forward = "forward_plan", .backward = "backward_plan", .kernels = "kernel_table",
-                    .reserve = n_reserve ? "reserve_buffers" : NULL, .n_kernels = e.kernels.len, .n_reserve = n_reserve };
+                    .reserve = n_reserve ? "reserve_buffers" : NULL, .n_kernels = e.kernels.len,
+                    .n_reserve = n_reserve };
     emit_host_plan(m, &hp, host);
 }

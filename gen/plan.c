@@ -1,7 +1,8 @@
-/* plan.c: the fast path's decisions. In comes a normalised module with its adjoint; out goes, for each direction, when every
- * array is computed (once, before, during or after the walk over time), by which kernel or product, where it lies and what
- * backward finds saved. It is guaranteed that every array is computed before it is read and that nothing is left for the
- * emitters to decide. The reasons are written down for `cellc explain`. */
+/* plan.c: the fast path's decisions. In comes a normalised module with its adjoint; out goes, for each
+ * direction, when every array is computed (once, before, during or after the walk over time), by which kernel
+ * or product, where it lies and what backward finds saved. It is guaranteed that every array is computed
+ * before it is read and that nothing is left for the emitters to decide. The reasons are written down for
+ * `cellc explain`. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +78,8 @@ RootKind root_kind(const Module *m, NodeId id, TensorId *of)
     return ROOT_NONE;
 }
 
-/* Whether an array is kept per sequence and per step. A root is kept as its tensor is, even where it does not vary. */
+/* Whether an array is kept per sequence and per step. A root is kept as its tensor is, even where it does not
+ * vary. */
 static unsigned rows_dep(const Plan *p, NodeId id)
 {
     TensorId of;
@@ -100,7 +102,8 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
     } else {
         TensorId of;
         l.batched = dep & DEP_BATCH;
-        l.timed = (dep & DEP_TIME) && root_kind(m, r->id, &of) != ROOT_DPREV;    /* carried by parity of the step */
+        /* ROOT_DPREV is carried by parity of the step. */
+        l.timed = (dep & DEP_TIME) && root_kind(m, r->id, &of) != ROOT_DPREV;
     }
     return l;
 }
@@ -119,7 +122,8 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     if (!plan_resolve(p, factor[0], &c.a) || !plan_resolve(p, factor[1], &c.b))
         return false;
     int naxes = at(p, array)->naxes;
-    c.c = (Read){ .id = array, .nmap = naxes, .map = arena_alloc(p->m->arena, sizeof *c.c.map * (size_t)(naxes + 1)) };
+    c.c = (Read){ .id = array, .nmap = naxes };
+    c.c.map = arena_alloc(p->m->arena, sizeof *c.c.map * (size_t)(naxes + 1));
     for (int i = 0; i < naxes; i++)
         c.c.map[i] = ix_index(p->m, at(p, array)->axes[i]);
     c.lay_a = layout_of(p, &c.a, true);
@@ -130,7 +134,8 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     bool sums_steps = false;
     for (int i = 0; i < at(p, at(p, array)->args[0])->nbound; i++)
         sums_steps |= at(p, at(p, array)->args[0])->bound[i] < IX_FIRST;
-    /* A product pays when one side is the same for all rows; small products per sequence are row reductions. */
+    /* A product pays when one side is the same for all rows; small products per sequence are row
+     * reductions. */
     return sums_steps || !c.lay_a.batched || !c.lay_b.batched;
 }
 
@@ -162,8 +167,8 @@ static NodeId identity_read(Plan *p, const Read *r, IndexId *axes)
 
 static NodeId rounded_copy(Rounding *st, const Read *r);
 
-/* Pieces laid together are rounded piece by piece, so that each producer writes its own in the storage type; a piece of two
- * such arrays is written into both. */
+/* Pieces laid together are rounded piece by piece, so that each producer writes its own in the storage type;
+ * a piece of two such arrays is written into both. */
 static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n)
 {
     Module *m = st->p->m;
@@ -174,7 +179,9 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         Node piece = *at(st->p, pieces[i].array);
         Read whole = { .id = pieces[i].array, .nmap = piece.naxes };
         NodeId copy = node_array(m, whole.id, piece.axes, piece.naxes,
-                                 intern_f(m->c, "%s.%s.%d", a.name ? a.name : "v", dtype_name(st->p->dtype), i), piece.span);
+                                 intern_f(m->c, "%s.%s.%d", a.name ? a.name : "v",
+                                          dtype_name(st->p->dtype), i),
+                                 piece.span);
         vec_push(m->arena, &st->copies, copy);
         vec_push(m->arena, &st->of, -1);
         const IxExpr *map[64];
@@ -195,8 +202,8 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         NodeId part = node_select(m, guard, node_view(m, copy, map, whole.nmap), node_const(m, 0));
         sum = sum < 0 ? part : node_map2(m, OP_ADD, sum, part);
     }
-    return node_array(m, sum, a.axes, a.naxes, intern_f(m->c, "%s.%s", a.name ? a.name : "v", dtype_name(st->p->dtype)),
-                      a.span);
+    const char *name = intern_f(m->c, "%s.%s", a.name ? a.name : "v", dtype_name(st->p->dtype));
+    return node_array(m, sum, a.axes, a.naxes, name, a.span);
 }
 
 static NodeId rounded_copy(Rounding *st, const Read *r)
@@ -224,8 +231,9 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
     return copy;
 }
 
-/* Arguments lie in the storage type already; a state and every intermediate is rounded for the tensor cores when the type
- * says so. A state that a product reads is copied in any type: the product wants the states before each step side by side. */
+/* Arguments lie in the storage type already; a state and every intermediate is rounded for the tensor cores
+ * when the type says so. A state that a product reads is copied in any type: the product wants the states
+ * before each step side by side. */
 static bool wants_copy(const Plan *p, const Read *r)
 {
     if (!r->is_tensor)
@@ -260,7 +268,8 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     }
     if (!changed)
         return rebuilt;
-    NodeId body = node_reduce(m, R_SUM, node_map2(m, OP_MUL, factor[0], factor[1]), reduce.bound, reduce.nbound);
+    NodeId body = node_reduce(m, R_SUM, node_map2(m, OP_MUL, factor[0], factor[1]), reduce.bound,
+                              reduce.nbound);
     return node_array(m, body, array.axes, array.naxes, array.name, array.span);
 }
 
@@ -349,7 +358,8 @@ static bool sums_batch(const Plan *p, NodeId array)
     return false;
 }
 
-/* A value of the walk as large as a matrix state: reading it outside the walk would mean storing it at every step. */
+/* A value of the walk as large as a matrix state: reading it outside the walk would mean storing it at every
+ * step. */
 static bool reads_matrix(const Phasing *s, const Use *u)
 {
     const Plan *p = s->p;
@@ -488,8 +498,8 @@ static bool fits_map(const Plan *p, const Program *pr, int group, NodeId array, 
            reads_own_row(p, pr, group, array, uses, g->naxes);
 }
 
-/* Elements of a row are printed again where another of its values reads them: is the text short, all in all? A chain of
- * values that each read the one before twice would double in length with every link. */
+/* Elements of a row are printed again where another of its values reads them: is the text short, all in all?
+ * A chain of values that each read the one before twice would double in length with every link. */
 static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id, int *left)
 {
     const Node *n = at(p, id);
@@ -506,7 +516,8 @@ static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id,
     return true;
 }
 
-/* Into a row kernel: a reduction to the row's index, or what is pointwise over a row (one more axis at most). */
+/* Into a row kernel: a reduction to the row's index, or what is pointwise over a row (one more axis at
+ * most). */
 static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
     const Group *g = &pr->groups.data[group];
@@ -519,7 +530,8 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
     if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes) ||
         !short_in_row(p, pr, group, a->args[0], &left))
         return false;
-    /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own element. */
+    /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own
+     * element. */
     const Node *body = at(p, a->args[0]);
     for (int i = 0; i < uses->len; i++) {
         const Read *r = &uses->data[i].read;
@@ -539,7 +551,8 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
 static bool fits_column(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
     const Group *g = &pr->groups.data[group];
-    const Node *a = at(p, array), *first = at(p, at(p, g->arrays.data[0])->args[0]), *body = at(p, a->args[0]);
+    const Node *a = at(p, array), *body = at(p, a->args[0]);
+    const Node *first = at(p, at(p, g->arrays.data[0])->args[0]);
     if (!sums_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) || body->nbound != first->nbound)
         return false;
     for (int i = 0; i < body->nbound; i++)
@@ -588,7 +601,8 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     return g;
 }
 
-/* The earliest group of this phase, from `first` on, that may hold the array: behind everything it reads, and fitting. */
+/* The earliest group of this phase, from `first` on, that may hold the array: behind everything it reads, and
+ * fitting. */
 static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses, int first)
 {
     for (int i = 0; i < uses->len; i++) {
@@ -637,8 +651,8 @@ static bool cheap_sum(const Plan *p, NodeId id, int depth)
            cheap_sum(p, n->args[1], depth - 1);
 }
 
-/* Is a value's text short, with all that would be printed in its place? A chain of values that each read the one before
- * twice would double in length with every link. */
+/* Is a value's text short, with all that would be printed in its place? A chain of values that each read the
+ * one before twice would double in length with every link. */
 static bool short_text(const Plan *p, const Program *pr, NodeId id, int *left)
 {
     const Node *n = at(p, id);
@@ -655,8 +669,8 @@ static bool short_text(const Plan *p, const Program *pr, NodeId id, int *left)
     return true;
 }
 
-/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. So are short sums
- * around products (a gate's stacked pre-activations), of which each reader takes a slice. */
+/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. So are
+ * short sums around products (a gate's stacked pre-activations), of which each reader takes a slice. */
 static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
     if (is_root(p->m, id) || p->rounded[id])
@@ -666,7 +680,8 @@ static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
         return true;
     int left = 64;
     return p->is_alias[id] || p->in_place[id] ||
-           (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id) && short_text(p, pr, at(p, id)->args[0], &left));
+           (pr->phase[id] == PHASE_PARAM && !is_reduction(p, id) &&
+            short_text(p, pr, at(p, id)->args[0], &left));
 }
 
 /* Arrays that a product reads or writes keep rows of their own. */
@@ -696,7 +711,8 @@ static void mark_cats(Plan *p, const Phasing *s)
         int n = cat_pieces(p->m, id, pieces, 32);
         bool ok = n > 1;
         for (int i = 0; i < n && ok; i++)
-            ok = !product[pieces[i].array] && !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
+            ok = !product[pieces[i].array] && !p->is_alias[pieces[i].array] &&
+                 !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok) {
             /* Pieces that lie elsewhere: whoever reads the whole reads them where they are. */
@@ -766,9 +782,11 @@ static void make_groups(Plan *p, const Phasing *s)
 
 /* ---- where values lie ---- */
 
-static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference)
+static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve,
+                      bool inference)
 {
-    Buffer b = { .name = name, .dtype = dtype, .elements = elements, .reserve = reserve, .inference = inference };
+    Buffer b = { .name = name, .dtype = dtype, .elements = elements, .reserve = reserve,
+                 .inference = inference };
     vec_push(p->m->arena, &p->buffers, b);
     return p->buffers.len - 1;
 }
@@ -841,8 +859,9 @@ static void finish_cats(Plan *p, Program *pr)
         unsigned dep = at(p, id)->dep;
         give_storage(p, pr, whole, false, true);
         const Storage *w = &pr->node[whole];
-        *st = (Storage){ .home = w->home, .slot = w->slot, .batched = dep & DEP_BATCH, .timed = dep & DEP_TIME,
-                         .dtype = type_of_array(p, id), .pitch = st->pitch, .alias_offset = st->alias_offset };
+        *st = (Storage){ .home = w->home, .slot = w->slot, .batched = dep & DEP_BATCH,
+                         .timed = dep & DEP_TIME, .dtype = type_of_array(p, id), .pitch = st->pitch,
+                         .alias_offset = st->alias_offset };
         p->buffers.data[w->slot].dtype = st->dtype;
         pr->node[whole].dtype = st->dtype;
     }
@@ -879,10 +898,12 @@ static void carry_storage(Plan *p)
         Program *f = &p->program[FORWARD], *bw = &p->program[BACKWARD];
         if (p->schedule == SCHED_TILE) {
             f->checkpoint[t] = bw->checkpoint[t] =
-                add_buffer(p, intern_f(m->c, "%s checkpoints", name), p->compute, poly_mul(m, b, n), true, false);
+                add_buffer(p, intern_f(m->c, "%s checkpoints", name), p->compute, poly_mul(m, b, n), true,
+                           false);
             p->buffers.data[f->checkpoint[t]].per_steps = p->interval;
             if (uses_dinit(p, t))
-                bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s0", name), p->compute, poly_mul(m, b, n), false, true);
+                bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s0", name), p->compute, poly_mul(m, b, n),
+                                          false, true);
             continue;
         }
         f->initial[t] = bw->initial[t] =
@@ -923,8 +944,8 @@ static void tensor_storage(Plan *p, Program *pr)
             arg = call_arg_find(&args, x->of, ROLE_D_OUT);
         if (arg < 0)
             continue;
-        *st = (Storage){ .home = HOME_ARG, .arg = arg, .batched = x->kind != T_PARAM, .timed = x->kind != T_PARAM,
-                         .dtype = x->dtype };
+        *st = (Storage){ .home = HOME_ARG, .arg = arg, .batched = x->kind != T_PARAM,
+                         .timed = x->kind != T_PARAM, .dtype = x->dtype };
     }
 }
 
@@ -966,7 +987,8 @@ static void find_needs(Plan *p, const Phasing *s)
             free(seen);
         }
     }
-    /* The walk carries adjoints for whoever reads its results: its step is one piece, with all that it reads. */
+    /* The walk carries adjoints for whoever reads its results: its step is one piece, with all that it
+     * reads. */
     Program *pr = &p->program[BACKWARD];
     bool *seen = calloc((size_t)p->n_nodes + 1, 1);
     if (!seen)
@@ -1033,15 +1055,16 @@ static void root_storage(Plan *p, Program *pr)
     for (NodeId id = 0; id < p->n_nodes; id++) {
         TensorId of;
         RootKind k = at(p, id)->kind == N_ARRAY ? root_kind(m, id, &of) : ROOT_NONE;
-        bool forward = k == ROOT_OUTPUT, backward = k == ROOT_DINPUT || k == ROOT_DPARAM || k == ROOT_DPARAM_INIT;
+        bool forward = k == ROOT_OUTPUT, backward = k == ROOT_DINPUT || k == ROOT_DPARAM ||
+                       k == ROOT_DPARAM_INIT;
         if (!(pr->dir == FORWARD ? forward : backward))
             continue;
         int arg = call_arg_find(&args, of, ROLE_VALUE);
         if (backward)
             arg = call_arg_find(&args, of, ROLE_D_VALUE);
         unsigned dep = rows_dep(p, id);
-        pr->node[id] = (Storage){ .home = HOME_ARG, .arg = arg, .batched = dep & DEP_BATCH, .timed = dep & DEP_TIME,
-                                  .dtype = m->tensors.data[of].dtype };
+        pr->node[id] = (Storage){ .home = HOME_ARG, .arg = arg, .batched = dep & DEP_BATCH,
+                                  .timed = dep & DEP_TIME, .dtype = m->tensors.data[of].dtype };
     }
 }
 
@@ -1084,7 +1107,8 @@ static void order_row(Plan *p, const Program *pr, Group *g, int number)
     for (int i = 1; i < n; i++)
         for (int j = i; j > 0; j--) {
             NodeId a = g->arrays.data[j - 1], b = g->arrays.data[j];
-            int ka = 2 * depth[j - 1] + !is_reduction(p, a), kb = 2 * depth[j] + !is_reduction(p, b), d = depth[j];
+            int ka = 2 * depth[j - 1] + !is_reduction(p, a), kb = 2 * depth[j] + !is_reduction(p, b);
+            int d = depth[j];
             if (ka <= kb)
                 break;
             g->arrays.data[j - 1] = b;
@@ -1110,7 +1134,7 @@ static void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
-            if (g->lanes > 32)        /* measured: LayerNorm of 4096 in bf16, 75 us with 256 threads a row, 45 with 128 */
+            if (g->lanes > 32)        /* measured: LayerNorm 4096, bf16: 75 us with 256 threads, 45 with 128 */
                 g->lanes = g->threads = 128;
             if (g->lanes > 32 && real == 4 && g->arrays.len <= 12)
                 g->resident = 12;     /* short of warps in flight, not of registers: 40 hold these loops */
@@ -1141,12 +1165,13 @@ static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node, .of_tensor = pr->tensor,
-                 .interval = p->interval };
+    *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
+                 .of_tensor = pr->tensor, .interval = p->interval };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd");
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && pr->node[id].home != HOME_NONE)
+        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] &&
+            pr->node[id].home != HOME_NONE)
             vec_push(p->m->arena, &w->outs, id);
     Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w, .always = true };
     vec_push(p->m->arena, &pr->groups, g);
@@ -1161,7 +1186,8 @@ static bool has_state(const Module *m)
     return false;
 }
 
-/* Forward arrays that backward may find in memory: with steps all of them, with tile all but the walk's matrices. */
+/* Forward arrays that backward may find in memory: with steps all of them, with tile all but the walk's
+ * matrices. */
 static bool *stored_arrays(Plan *p, const Phasing *forward)
 {
     Program *f = &p->program[FORWARD];
@@ -1220,7 +1246,8 @@ static void plan_directions(Plan *p)
     }
 }
 
-/* What the cell can take: no state is map; a state that fits on an SM is tile; else steps, or gemm when a step multiplies. */
+/* What the cell can take: no state is map; a state that fits on an SM is tile; else steps, or gemm when a
+ * step multiplies. */
 static Schedule choose(Plan *p, Schedule wanted)
 {
     Module *m = p->m;
@@ -1296,13 +1323,15 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
         return without_tile(p, wanted);
     bool products = multiplies_each_step(&p->program[FORWARD]);
     if (wanted == SCHED_GEMM && !products) {
-        diag(m->c, DIAG_ERROR, m->span, "--schedule gemm needs a product with a param in every step; %s has none", m->name);
+        diag(m->c, DIAG_ERROR, m->span,
+             "--schedule gemm needs a product with a param in every step; %s has none", m->name);
         return NULL;
     }
     if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)
         p->schedule = SCHED_GEMM;
     if (p->schedule == SCHED_STEPS && wanted == SCHED_AUTO)
-        diag(m->c, DIAG_PERF, m->span, "cell %s walks with a kernel per step and value (schedule steps)", m->name);
+        diag(m->c, DIAG_PERF, m->span, "cell %s walks with a kernel per step and value (schedule steps)",
+             m->name);
     ir_verify(m, "plan");
     return p;
 }

@@ -1,5 +1,5 @@
-/* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where it
- * lives and what is saved, tile.c how a walk kernel does its step; kernels.c and emit_plan.c print. */
+/* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where
+ * it lives and what is saved, tile.c how a walk kernel does its step; kernels.c and emit_plan.c print. */
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
 
@@ -25,15 +25,17 @@ typedef struct Storage {
     int slot;                     /* HOME_WORKSPACE, HOME_RESERVE: index of the buffer */
     bool batched, timed;
     Dtype dtype;
-    /* An alias: element e of this value is element alias_offset + e of another array's rows (a slice of a stacked value).
-     * pitch is the element count of one (batch, step) row; NULL: the product of the axes. */
+    /* An alias: element e of this value is element alias_offset + e of another array's rows (a slice of a
+     * stacked value). pitch is the element count of one (batch, step) row; NULL: the product of the axes. */
     const Poly *pitch, *alias_offset;
 } Storage;
 
-/* A reference that a kernel takes as args.ptr[k]: a value of the IR, a tensor, or a role of a tensor in the call. */
+/* A reference that a kernel takes as args.ptr[k]: a value of the IR, a tensor, or a role of a tensor in the
+ * call. */
 typedef enum {
     REF_NODE,                     /* N_ARRAY with storage */
-    REF_TENSOR,                   /* input or param; T_STATE: the initial state (may be NULL: zero or m->init); T_DOUT: cotangent (may be NULL) */
+    REF_TENSOR,                   /* input or param; T_STATE: the initial state (may be NULL: zero or
+                                   * m->init); T_DOUT: cotangent (may be NULL) */
     REF_FINAL,                    /* T_STATE: final state (may be NULL) */
     REF_DFINAL,                   /* T_STATE: cotangent of the final state (may be NULL: zero) */
     REF_DINIT,                    /* T_STATE: gradient of the initial state (may be NULL: not wanted) */
@@ -48,31 +50,35 @@ typedef enum {
 typedef struct Ref { RefKind kind; int id; } Ref;
 typedef Vec(Ref) RefVec;
 
-/* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the second. */
+/* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the
+ * second. */
 typedef struct Walk {
     Module *m;
     Direction dir;
     Dtype storage;                /* --dtype; compute is f32, f64 for f64 */
     int n_nodes;                  /* of_node covers these */
     const Storage *of_node;       /* per node: where an N_ARRAY lies, HOME_NONE if the walk must compute it */
-    const Storage *of_tensor;     /* per tensor: inputs, params, T_DOUT (a T_STATE or T_DNEXT is what the walk carries) */
+    const Storage *of_tensor;     /* per tensor: inputs, params, T_DOUT (a T_STATE or T_DNEXT is what the walk
+                                   * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
-    /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of step t into the
-     * T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have storage in the reserve. */
+    /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
+     * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
+     * storage in the reserve. */
 
     const char *kernel;           /* name of the kernel */
     RefVec refs;                  /* its pointers, in the order of args.ptr */
     Vec(IndexId) parallel;        /* axes spread over blocks beside the batch */
-    const Poly *blocks;           /* blocks per batch element: product of the parallel extents (over their chunks) */
+    const Poly *blocks;           /* blocks per batch element: product of the parallel extents */
     int threads;
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */
-    const char *refused;          /* why the schedule cannot take this cell, in the user's words; NULL when it can */
+    const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */
 } Walk;
 
-/* ---- everything around the walk: kernels over all steps, products, and (schedules steps, gemm) one step's kernels */
+/* ---- everything around the walk: kernels over all steps, products, and (schedules steps, gemm) one step's
+ * kernels */
 
 /* A value or tensor read through resolved aliases: element sum(map[k] * stride[k]) of base. */
 typedef struct Read {
@@ -82,13 +88,15 @@ typedef struct Read {
     const IxExpr **map;
 } Read;
 
-/* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first element. */
+/* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first
+ * element. */
 typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } GemmSide;
 typedef struct Gemm { const Poly *m, *n, *k, *batch; GemmSide a, b, c; } Gemm;
 
 typedef enum {
     G_MAP,                        /* one thread per element: pointwise arrays over the same axes */
-    G_ROW,                        /* one warp or block per row: reductions along rows and what is pointwise around them */
+    G_ROW,                        /* one warp or block per row: reductions along rows and what is pointwise
+                                   * around them */
     G_COLUMN,                     /* sums over batch and time, in two stages of fixed order */
     G_GEMM,
     G_WALK
@@ -99,13 +107,14 @@ typedef struct Group {
     Phase phase;
     const char *kernel;           /* name; COLUMN has a second one, kernel_2 */
     Vec(NodeId) arrays;           /* in order of evaluation */
-    int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of the result */
+    int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of sums */
     const Poly **axes;
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
-    int resident;                 /* blocks that a multiprocessor should hold at once (bounds registers); 0: any */
+    int resident;                 /* blocks that an SM should hold at once (bounds registers); or 0 */
     int lanes;                    /* ROW: threads per row, 32 or a whole block */
-    int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one behind another */
+    int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one
+                                   * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int partial;                  /* COLUMN: buffer of the partial sums */
@@ -140,7 +149,8 @@ typedef struct Program {
     GroupVec groups;
     int *initial;                 /* per T_STATE: buffer of the initial state [B,axes] (steps), -1 */
     int *carry;                   /* per T_STATE: buffer of the adjoint [2,B,axes] (steps, BACKWARD), -1 */
-    int *before;                  /* per T_STATE: buffer of the states before each step [B,T,axes], a product's operand; -1 */
+    int *before;                  /* per T_STATE: buffer of the states before each step [B,T,axes], a
+                                   * product's operand; -1 */
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
 } Program;
 
@@ -152,31 +162,34 @@ typedef struct Plan {
     BufferVec buffers;            /* of both directions; Storage.slot counts through it */
     Program program[2];           /* FORWARD, BACKWARD */
     bool *is_alias;               /* per node: an array that is printed where it is used */
-    bool *rounded;                /* per node: a copy of another array in the storage type, for tensor cores */
-    bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed where it is used */
-    bool *is_cat;                 /* per node: an array whose pieces lie in its storage; nothing computes it */
+    bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
+    bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
+    bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
     Buf reasons;                  /* lines for cellc explain */
 } Plan;
 
-/* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated, simplified. */
+/* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated,
+ * simplified. */
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
-bool plan_resolve(const Plan *p, NodeId read, Read *out);          /* through aliases; false when it is no plain read */
+bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */
 const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);
 
 /* Whether an array is a root, and which (plan.c). */
-typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV, ROOT_DPARAM_INIT } RootKind;
+typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV,
+               ROOT_DPARAM_INIT } RootKind;
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
-/* The smaller kernels of schedule steps, one per state: the initial state, the seed of the adjoint, its result. */
+/* The smaller kernels of schedule steps, one per state: the initial state, the seed of the adjoint, its
+ * result. */
 typedef struct StateKernels { TensorId state; const char *name[3]; RefVec refs[3]; } StateKernels;
 enum { STATE_INIT, STATE_SEED, STATE_RESULT };
-/* Chunks of rows (batch and time) of a COLUMN group: at least 64 rows each, at most 256 chunks, and no more than 512 blocks
- * of 256 columns: max(1, min(ceil(rows / 64), 256, floor(512 / ceil(columns / 256)))). */
+/* Chunks of rows (batch and time) of a COLUMN group: at least 64 rows each, at most 256 chunks, and no more
+ * than 512 blocks of 256 columns: max(1, min(ceil(rows / 64), 256, floor(512 / ceil(columns / 256)))). */
 enum { COLUMN_CHUNKS = 256, COLUMN_ROWS = 64, COLUMN_WIDTH = 32, COLUMN_BLOCKS = 512, COLUMN_SPAN = 256 };
 
 /* kernels.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
@@ -188,12 +201,13 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
 /* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
 const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can */
-void tile_saved(Module *m, bool *saved);                           /* marks forward arrays (per node) to save */
+void tile_saved(Module *m, bool *saved);                          /* marks arrays (per node) to save */
 int tile_interval(Module *m, Dtype storage);                       /* K, from shared memory */
 void tile_walk(Walk *w);                                           /* decides and prints the kernel */
 
-/* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the text of an index,
- * and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the arena. */
+/* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the
+ * text of an index, and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the
+ * arena. */
 typedef struct ExprPrinter ExprPrinter;
 struct ExprPrinter {
     Module *m;
@@ -201,8 +215,9 @@ struct ExprPrinter {
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
     const char *(*leaf)(ExprPrinter *, NodeId);
     const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
-    const char *(*known)(ExprPrinter *, NodeId);                   /* a local that holds the node, or NULL; may be NULL */
-    const char *(*reciprocal)(ExprPrinter *, NodeId);              /* fast: text of 1/node kept outside a loop, or NULL; may be NULL */
+    /* May be NULL, and give NULL: a local that holds the node; fast: 1/node, kept outside a loop. */
+    const char *(*known)(ExprPrinter *, NodeId);
+    const char *(*reciprocal)(ExprPrinter *, NodeId);
     void *data;
 };
 const char *expr_text(ExprPrinter *p, NodeId n);

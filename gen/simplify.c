@@ -370,8 +370,9 @@ static int add_terms(const Module *m, NodeId id, bool negative, Term *out, int n
     return n + 1;
 }
 
-/* The adjoint of a row's norm sums terms that hold an earlier sum of the row as a factor: sum (a + s*b) = sum a + s * sum b,
- * so that both sums are one pass over the row. Sums to single numbers only: nowhere else does it save a pass. */
+/* The adjoint of a row's norm sums terms that hold an earlier sum of the row as a factor: sum (a + s*b) = sum
+ * a + s * sum b, so that both sums are one pass over the row. Sums to single numbers only: nowhere else does
+ * it save a pass. */
 static NodeId split_sum(Module *m, NodeId id)
 {
     enum { MAX = 16 };
