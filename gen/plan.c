@@ -131,6 +131,9 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     c.lay_c = layout_of(p, &c.c, true);
     if (!match_gemm(p->m, &c, g))
         return false;
+    bool one_number = g->m->is_const && g->m->value == 1 && g->n->is_const && g->n->value == 1;
+    if (one_number && g->batch)
+        return false;                 /* a dot product each: a sum of columns or rows does it in one pass */
     bool sums_steps = false;
     for (int i = 0; i < at(p, at(p, array)->args[0])->nbound; i++)
         sums_steps |= at(p, at(p, array)->args[0])->bound[i] < IX_FIRST;

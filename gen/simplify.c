@@ -341,15 +341,6 @@ static void stack_projections(Module *m)
 
 typedef struct Term { NodeId value, factor; bool negative; } Term;   /* factor -1: none was pulled out */
 
-static bool holds_array(const Module *m, NodeId id)
-{
-    const Node *n = at(m, id);
-    bool found = n->kind == N_ARRAY;
-    for (int i = 0; i < n->nargs && !found; i++)
-        found = holds_array(m, n->args[i]);
-    return found;
-}
-
 static int add_terms(const Module *m, NodeId id, bool negative, Term *out, int n, int max)
 {
     const Node *t = at(m, id);
@@ -364,7 +355,7 @@ static int add_terms(const Module *m, NodeId id, bool negative, Term *out, int n
     out[n] = (Term){ id, -1, negative };
     for (int k = 0; k < 2 && t->kind == N_MAP && t->op == OP_MUL; k++) {
         const Node *s = at(m, t->args[k]);
-        if (s->naxes == 0 && (s->dep & DEP_COTANGENT) && holds_array(m, t->args[k]))
+        if (s->naxes == 0 && (s->dep & DEP_COTANGENT))
             out[n] = (Term){ t->args[1 - k], t->args[k], negative };
     }
     return n + 1;

@@ -712,8 +712,8 @@ static void set_blocks(Tile *t)
 static void check_room(Tile *t)
 {
     if (t->w->smem > SMEM_LIMIT)
-        tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim",
-                    t->w->smem, SMEM_LIMIT);
+        tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim %s",
+                    t->w->smem, SMEM_LIMIT, tile_bound_dims(t));
 }
 
 void tile_walk(Walk *w)

@@ -120,6 +120,7 @@ typedef struct Tile {
 /* tile.c */
 const char *tile_text(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
 int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
 const char *tile_ctype(Tile *t, Dtype d);

@@ -156,6 +156,14 @@ static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
     }
 }
 
+const char *tile_bound_dims(const Tile *t)
+{
+    const char *text = "";
+    for (int i = 0; i < t->m->bound.len; i++)
+        text = intern_f(t->m->c, "%s%s%s", text, i ? " or " : "", t->m->bound.data[i].name);
+    return text;
+}
+
 void tile_choose_layout(Tile *t)
 {
     double best = 1e30;
@@ -169,8 +177,8 @@ void tile_choose_layout(Tile *t)
             }
     if (!chosen.wr)
         tile_refuse(t, "its states do not fit on an SM: %lld bytes before and after a step, with their "
-                       "adjoints %lld; lower --dim",
-                    (long long)(2 * state_bytes(t)), (long long)(3 * state_bytes(t)));
+                       "adjoints %lld; lower --dim %s",
+                    (long long)(2 * state_bytes(t)), (long long)(3 * state_bytes(t)), tile_bound_dims(t));
     else
         t->lay = chosen;
 }
