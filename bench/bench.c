@@ -1,7 +1,8 @@
-/* bench.c: times one generated instance on the GPU. In: the instance's description, linked in; sizes as B,T,dims... on the
- * command line. Out: one JSON object a line: medians of forward and of forward plus backward with all gradients, as called
- * and as replays of a CUDA graph of the whole call, caches cold (a 256 MB buffer is written before each); the bytes that the
- * arguments hold, the flops of the products, and the memory that training needs. Inputs are random, never zero. */
+/* bench.c: times one generated instance on the GPU. In: the instance's description, linked in; sizes as
+ * B,T,dims... on the command line. Out: one JSON object a line: medians of forward and of forward plus
+ * backward with all gradients, as called and as replays of a CUDA graph of the whole call, caches cold (a
+ * 256 MB buffer is written before each); the bytes that the arguments hold, the flops of the products, and
+ * the memory that training needs. Inputs are random, never zero. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdbool.h>
@@ -184,13 +185,16 @@ static void bench(const cell_desc *d, const char *label, const int64_t *sizes)
     cuda(cudaMalloc(&c.memory.workspace, workspace + 256), "workspace");
     c.memory.workspace_bytes = workspace;
     cuda(cudaMalloc(&c.flush, 256u << 20), "flush");
-    float f = median(&c, false, false), fb = median(&c, true, false), fg = median(&c, false, true), fbg = median(&c, true, true);
+    float f = median(&c, false, false), fb = median(&c, true, false), fg = median(&c, false, true),
+        fbg = median(&c, true, true);
     printf("{\"workload\": \"%s\", \"instance\": \"%s\", \"sizes\": [", label, d->key);
     for (int i = 0; i < d->n_sizes; i++)
         printf("%s%lld", i ? ", " : "", (long long)sizes[i]);
     printf("], \"fwd_ms\": %.4f, \"fwd_bwd_ms\": %.4f, \"fwd_graph_ms\": %.4f, \"fwd_bwd_graph_ms\": %.4f, "
            "\"fwd_bytes\": %lld, \"bwd_bytes\": %lld, \"gemm_flops\": %.4g, \"reserve_bytes\": %zu, \"workspace_bytes\": %zu}\n",
-           f, fb, fg, fbg, (long long)fwd_bytes, (long long)bwd_bytes, flops(d, d->forward, sizes) + flops(d, d->backward, sizes),
+           f, fb, fg, fbg, (long long)fwd_bytes, (long long)bwd_bytes, flops(d, d->forward,
+                                                                             sizes) + flops(d, d->backward,
+                                                                                            sizes),
            c.memory.reserve_bytes, workspace);
     fflush(stdout);
 }

@@ -1,6 +1,7 @@
-/* kernels.c: CUDA text of the kernels around the walk, and of a step's kernels where steps walk. In comes a planned program;
- * out goes one kernel per MAP, ROW and COLUMN group, with the list of pointers that it takes. Nothing is decided here: what
- * a kernel computes, over which rows, and where each value lies stands in the plan. */
+/* kernels.c: CUDA text of the kernels around the walk, and of a step's kernels where steps walk. In comes a
+ * planned program; out goes one kernel per MAP, ROW and COLUMN group, with the list of pointers that it
+ * takes. Nothing is decided here: what a kernel computes, over which rows, and where each value lies stands
+ * in the plan. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,15 +22,18 @@ typedef struct Kernel {
     const char *b, *t;            /* text of the batch element and the step */
     const char *row;              /* text of b*T + t where rows run over both, else NULL */
     bool one_step;                /* t comes from outside */
-    const char *own[64];          /* texts of the group's axes, by position: ids are shared and rebound in between */
-    /* Wide loops: a thread takes `wide` neighbours along one index; reads and writes that are contiguous there go as vectors
-     * before and after the loop over the neighbours, if all of `multiples` are multiples of `wide` at run time. */
+    /* texts of the group's axes, by position: ids are shared and rebound in between */
+    const char *own[64];
+    /* Wide loops: a thread takes `wide` neighbours along one index; reads and writes that are contiguous
+     * there go as vectors before and after the loop over the neighbours, if all of `multiples` are
+     * multiples of `wide` at run time. */
     int wide;                     /* 0: one element at a time */
     IndexId along;
     bool at_first;                /* print the loop's index as that of the first neighbour */
     Buf loads, stores;
     Vec(const char *) multiples, vectors;
-    Vec(NodeId) hoisted;          /* values computed before the neighbours: 2*id, and 2*id + 1 for a reciprocal */
+    /* values computed before the neighbours: 2*id, and 2*id + 1 for a reciprocal */
+    Vec(NodeId) hoisted;
     NodeId hoisting;
     Vec(const char *) given;      /* optional pointers that wide reads take for given */
     Vec(const char *) prefetches; /* statements, for the next step */
@@ -104,8 +108,8 @@ static bool uses_along(const Kernel *k, const IxExpr *e)
     return false;
 }
 
-/* The coefficient of the wide loop's index in an address: 0, 1, or something else (-1). What else the address is made of
- * must be a multiple of the width. */
+/* The coefficient of the wide loop's index in an address: 0, 1, or something else (-1). What else the
+ * address is made of must be a multiple of the width. */
 static int wide_stride(Kernel *k, const IxExpr *lin, const Poly *pitch)
 {
     int stride = 0;
@@ -239,7 +243,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
     const char *row = row_text(k, st->batched, st->timed);
     if (wide_stride(k, lin, pitch) == 1)
-        return wide_read(k, text(k, "%s + %s", p, place_text(k, row, pitch, at_first(k, lin))), optional ? p : NULL);
+        return wide_read(k, text(k, "%s + %s", p, place_text(k, row, pitch, at_first(k, lin))),
+                         optional ? p : NULL);
     const char *s = text(k, "cell_load_ro<%s>(%s + %s)", k->real, p,
                          place_text(k, row, pitch, ix_text(&k->printer, lin)));
     if (k->one_step && st->timed && k->depth == 0 && known_before(k, r))
@@ -258,7 +263,8 @@ static const char *load_state(Kernel *k, const Read *r)
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r)), *size = poly_text(&k->printer, n);
-    return text(k, "cell_load<%s>(%s > 0 ? %s + (%s * dim_T + %s - %d) * %s + %s : %s + %s * %s + %s)", k->real,
+    return text(k, "cell_load<%s>(%s > 0 ? %s + (%s * dim_T + %s - %d) * %s + %s : %s + %s * %s + %s)",
+                k->real,
                 k->t, pointer(k, REF_NODE, next, st->dtype), k->b, k->t, !mutate("late-load"), size, e,
                 pointer(k, REF_INITIAL, r->id, k->p->compute), k->b, size, e);
 }
@@ -274,17 +280,20 @@ static const char *load_tensor(Kernel *k, const Read *r)
     case T_STATE: return load_state(k, r);
     case T_DNEXT:
         return text(k, "cell_load<%s>(%s + (((%s + %d) & 1) * dim_B + %s) * %s + %s)", k->real,
-                    pointer(k, REF_CARRY, x->of, k->p->compute), k->t, !mutate("stale-adjoint"), k->b, size, e);
+                    pointer(k, REF_CARRY, x->of, k->p->compute), k->t, !mutate("stale-adjoint"), k->b, size,
+                        e);
     case T_DINIT:
         return text(k, "(args.ptr[%d] ? (%s)0 : cell_load<%s>(%s + %s * %s + %s))",
-                    ref_number(k, REF_TENSOR, x->of), k->real, k->real, pointer(k, REF_CARRY, x->of, k->p->compute),
+                    ref_number(k, REF_TENSOR, x->of), k->real, k->real,
+                    pointer(k, REF_CARRY, x->of, k->p->compute),
                     k->b, size, e);
     case T_DOUT: return load_storage(k, r, st, pointer(k, REF_TENSOR, r->id, st->dtype), true);
     default: return load_storage(k, r, st, pointer(k, REF_TENSOR, r->id, st->dtype), false);
     }
 }
 
-/* A value of this very kernel at the reader's own indices is in a local, or is printed again where it is used. */
+/* A value of this very kernel at the reader's own indices is in a local, or is printed again where it is
+ * used. */
 static const char *load_array(Kernel *k, const Read *r)
 {
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
@@ -485,7 +494,8 @@ static void store_array(Kernel *k, NodeId id, const char *value)
     self.map = map;
     if (root == ROOT_DPREV) {
         buf_line(k->out, "cell_store(%s + ((%s & 1) * dim_B + %s) * %s + %s, %s);",
-                 pointer(k, REF_CARRY, of, k->p->compute), k->t, k->b, poly_text(&k->printer, tensor_elements(m, of)),
+                 pointer(k, REF_CARRY, of, k->p->compute), k->t, k->b,
+                 poly_text(&k->printer, tensor_elements(m, of)),
                  ix_text(&k->printer, read_linear(m, &self)), value);
         return;
     }
@@ -501,7 +511,8 @@ static void store_array(Kernel *k, NodeId id, const char *value)
         buf_line(k->out, "s%d[u] = %s;", id, value);
         if (may_be_null(k, st))
             buf_line(&k->stores, "if (%s)", p);
-        buf_line(&k->stores, "%scell_store_vec<%d>(%s + %s, s%d);", may_be_null(k, st) ? "    " : "", k->wide, p,
+        buf_line(&k->stores, "%scell_store_vec<%d>(%s + %s, s%d);", may_be_null(k, st) ? "    " : "",
+                 k->wide, p,
                  place_text(k, row, pitch, at_first(k, lin)), id);
         return;
     }
@@ -513,7 +524,8 @@ static void store_array(Kernel *k, NodeId id, const char *value)
     if (root == ROOT_DPARAM_INIT)
         buf_line(k->out, "%scell_store(%s, cell_load<%s>(%s) + %s);", pad, where, k->real, where, value);
     else if (adds)
-        buf_line(k->out, "%scell_store(%s, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) + %s : %s);", pad,
+        buf_line(k->out,
+                 "%scell_store(%s, args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) + %s : %s);", pad,
                  where, k->real, where, value, value);
     else
         buf_line(k->out, "%scell_store(%s, %s);", pad, where, value);
@@ -590,8 +602,8 @@ static const char *rows_text(Kernel *k)
     return timed ? "dim_T" : "1";
 }
 
-/* Names the axes after the user's indices, as digits of the element number e. The prefix keeps a loop's own indices apart
- * from those of the rows around it, which may have the same names. */
+/* Names the axes after the user's indices, as digits of the element number e. The prefix keeps a loop's own
+ * indices apart from those of the rows around it, which may have the same names. */
 static void split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix)
 {
     Module *m = k->p->m;
@@ -656,12 +668,14 @@ static void one_by_one(Kernel *k, const Loop *l)
     close_block(k);
 }
 
-/* The body printed for a vector of neighbours: what it reads and writes contiguously is collected around it. */
+/* The body printed for a vector of neighbours: what it reads and writes contiguously is collected around
+ * it. */
 static void by_vectors(Kernel *k, const Loop *l, Buf *inner)
 {
     int wide = wide_of(k);
     const char *name = text(k, "i_%s", k->p->m->indices.data[l->along].name);
-    open_block(k, text(k, "for (int64_t e = (%s) * %d; e < %s; e += (%s) * %d)", l->first, wide, l->extent, l->step, wide));
+    open_block(k, text(k, "for (int64_t e = (%s) * %d; e < %s; e += (%s) * %d)", l->first, wide, l->extent,
+                       l->step, wide));
     Buf *out = k->out, loads = { .arena = out->arena, .indent = out->indent }, stores = loads;
     *inner = (Buf){ .arena = out->arena, .indent = out->indent };
     k->out = inner;
@@ -679,7 +693,8 @@ static void by_vectors(Kernel *k, const Loop *l, Buf *inner)
     close_block(k);
     k->wide = 0;
     k->out = out;
-    buf_f(out, "%s%s%s", k->loads.data ? k->loads.data : "", inner->data, k->stores.data ? k->stores.data : "");
+    buf_f(out, "%s%s%s", k->loads.data ? k->loads.data : "", inner->data,
+          k->stores.data ? k->stores.data : "");
     close_block(k);
 }
 
@@ -760,7 +775,8 @@ static void map_body(Kernel *k, void *data)
 static void emit_flat_map(Kernel *k)
 {
     Group *g = k->g;
-    open_block(k, text(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < rows * elements; n += "
+    open_block(k, text(k,
+                       "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < rows * elements; n += "
                           "cell_block_count(0) * %d)", g->threads, g->threads));
     buf_line(k->out, "const int64_t row = n / elements;");
     buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
@@ -775,7 +791,8 @@ static void emit_map(Kernel *k)
     Group *g = k->g;
     NodeId first = g->arrays.data[0];
     open_kernel(k, g->kernel, g->threads);
-    buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k),
+             product_text(k, g->axes, g->naxes));
     if (g->flat) {
         emit_flat_map(k);
         close_kernel(k);
@@ -849,7 +866,8 @@ static bool shares_loop(const Kernel *k, int first, int other)
     const Group *g = k->g;
     NodeId a = g->arrays.data[first], b = g->arrays.data[other];
     const Node *r = at(k, at(k, a)->args[0]), *s = at(k, at(k, b)->args[0]);
-    return at(k, b)->naxes == g->naxes && s->kind == N_REDUCE && s->nbound == 1 && g->depth[first] == g->depth[other] &&
+    return at(k, b)->naxes == g->naxes && s->kind == N_REDUCE && s->nbound == 1 &&
+        g->depth[first] == g->depth[other] &&
            k->p->m->indices.data[r->bound[0]].extent == k->p->m->indices.data[s->bound[0]].extent;
 }
 
@@ -909,7 +927,8 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
         Node r = reduction_of(k, id);
         for (int j = 0; j < r.nbound; j++)
             k->index[r.bound[j]] = NULL;
-        buf_line(k->out, g->lanes == 32 ? "a%d = cell_warp_%s(a%d);" : "a%d = cell_block_%s(a%d, scratch);", id,
+        buf_line(k->out, g->lanes == 32 ? "a%d = cell_warp_%s(a%d);" : "a%d = cell_block_%s(a%d, scratch);",
+                 id,
                  reduce_name(r.reduce), id);
     }
     for (int i = begin; i < end; i++) {
@@ -954,7 +973,8 @@ static void row_elements(Kernel *k, void *data)
     forget(k, &kept);
 }
 
-/* What is pointwise along the row: one loop for neighbours of the same extent; what nobody else reads is not printed. */
+/* What is pointwise along the row: one loop for neighbours of the same extent; what nobody else reads is
+ * not printed. */
 static int row_vectors(Kernel *k, int i)
 {
     Group *g = k->g;
@@ -985,9 +1005,11 @@ static void emit_row(Kernel *k)
         buf_line(k->out, "auto cursor = cell_shared();");
         buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, 32);", k->real, k->real);
     }
-    buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t rows = %s, elements = %s;", rows_text(k),
+             product_text(k, g->axes, g->naxes));
     buf_line(k->out, "const int lane = cell_thread() %% %d;", g->lanes);
-    open_block(k, text(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread() / %d; n < rows * elements; n += "
+    open_block(k, text(k,
+                       "for (int64_t n = cell_block_index(0) * %d + cell_thread() / %d; n < rows * elements; n += "
                           "cell_block_count(0) * %d)", per_block, g->lanes, per_block));
     buf_line(k->out, "const int64_t row = n / elements;");
     buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");
@@ -1050,14 +1072,15 @@ static void column_terms(Kernel *k)
     }
 }
 
-/* One chunk of rows for `width` neighbouring columns a thread: each part of the block sums every eighth row, then the parts
- * are added in order. */
+/* One chunk of rows for `width` neighbouring columns a thread: each part of the block sums every eighth
+ * row, then the parts are added in order. */
 static void column_chunk(Kernel *k, int width)
 {
     Group *g = k->g;
     NodeId first = g->arrays.data[0];
     int parts = g->threads / COLUMN_WIDTH;
-    buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH * width - 1, COLUMN_WIDTH * width);
+    buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH * width - 1,
+             COLUMN_WIDTH * width);
     open_block(k, "for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0))");
     buf_line(k->out, "const int64_t e = (block * %d + lane) * %d;", COLUMN_WIDTH, width);
     for (int i = 0; i < g->arrays.len; i++)
@@ -1117,11 +1140,13 @@ static void emit_column_sums(Kernel *k)
     open_kernel(k, g->kernel, g->threads);
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
-    buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k),
+             product_text(k, g->axes, g->naxes));
     buf_line(k->out, "const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);");
     buf_line(k->out, "const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks%s;",
              mutate("lost-tail") ? " - (chunk + 1 == chunks)" : "");
-    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
+    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
+             COLUMN_WIDTH);
     Buf *out = k->out, wide = { .arena = out->arena, .indent = out->indent + 1 };
     k->out = &wide;
     if (g->naxes == 1)
@@ -1157,10 +1182,13 @@ static void emit_column_totals(Kernel *k)
     open_kernel(k, intern_f(k->p->m->c, "%s_2", g->kernel), g->threads);
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
-    buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k), product_text(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t rows = %s, columns = %s;", rows_text(k),
+             product_text(k, g->axes, g->naxes));
     buf_line(k->out, "const int64_t chunks = column_chunks(rows, columns);");
-    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH, COLUMN_WIDTH);
-    buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts, parts);
+    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
+             COLUMN_WIDTH);
+    buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts,
+             parts);
     buf_line(k->out, "const int64_t blocks = (columns + %d) / %d;", COLUMN_WIDTH - 1, COLUMN_WIDTH);
     open_block(k, "for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0))");
     buf_line(k->out, "const int64_t column = block * %d + lane;", COLUMN_WIDTH);
@@ -1174,7 +1202,8 @@ static void emit_column_totals(Kernel *k)
         buf_line(k->out, "%s part_%d = 0;", k->real, id);
         buf_line(k->out, "CELL_UNROLL_BY(8)");
         buf_line(k->out, "for (int64_t chunk = begin; chunk < end && column < columns; chunk++)");
-        buf_line(k->out, "    part_%d += cell_load_ro<%s>(%s + (%d * chunks + chunk) * columns + column);", id, k->real,
+        buf_line(k->out, "    part_%d += cell_load_ro<%s>(%s + (%d * chunks + chunk) * columns + column);",
+                 id, k->real,
                  pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
         buf_line(k->out, "scratch[cell_thread()] = part_%d;", id);
         buf_line(k->out, "cell_barrier();");
@@ -1259,7 +1288,8 @@ static void emit_state_adjoint(Plan *p, StateKernels *s, Buf *out)
     const char *result = pointer(&k, REF_DINIT, s->state, p->compute);
     const char *carried = pointer(&k, REF_CARRY, s->state, p->compute);
     buf_line(out, "if (%s)", result);
-    buf_line(out, "    %s[n] = args.flags & CELL_KERNEL_ACCUMULATE ? %s[n] + %s[n] : %s[n];", result, result, carried,
+    buf_line(out, "    %s[n] = args.flags & CELL_KERNEL_ACCUMULATE ? %s[n] + %s[n] : %s[n];", result,
+             result, carried,
              carried);
     close_block(&k);
     close_kernel(&k);
@@ -1277,7 +1307,8 @@ void emit_column_chunks(Buf *out)
     buf_line(out, "// Chunks of rows whose sums are added in order; the launch plan has the same expression.");
     buf_line(out, "static __device__ __forceinline__ int64_t column_chunks(int64_t rows, int64_t columns)");
     buf_line(out, "{");
-    buf_line(out, "    const int64_t spans = columns > %d ? (columns + %d) / %d : 1;", COLUMN_SPAN, COLUMN_SPAN - 1, COLUMN_SPAN);
+    buf_line(out, "    const int64_t spans = columns > %d ? (columns + %d) / %d : 1;", COLUMN_SPAN,
+             COLUMN_SPAN - 1, COLUMN_SPAN);
     buf_line(out, "    int64_t chunks = (rows + %d) / %d;", COLUMN_ROWS - 1, COLUMN_ROWS);
     buf_line(out, "    chunks = chunks > %d ? %d : chunks;", COLUMN_CHUNKS, COLUMN_CHUNKS);
     buf_line(out, "    chunks = chunks > %d / spans ? %d / spans : chunks;", COLUMN_BLOCKS, COLUMN_BLOCKS);

@@ -1137,7 +1137,8 @@ static void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
-            if (g->lanes > 32)        /* measured: LayerNorm 4096, bf16: 75 us with 256 threads, 45 with 128 */
+            if (g->lanes > 32)        /* measured: LayerNorm 4096, bf16: 75 us with 256 threads,
+                45 with 128 */
                 g->lanes = g->threads = 128;
             if (g->lanes > 32 && real == 4 && g->arrays.len <= 12)
                 g->resident = 12;     /* short of warps in flight, not of registers: 40 hold these loops */

@@ -10,7 +10,8 @@ bool alias_candidate(const Module *m, NodeId array);
 /* Element number within a row of the value's storage: sum of map * stride. */
 const IxExpr *read_linear(Module *m, const Read *r);
 
-/* One term of an array that lays others together: elements [offset, offset + elements of `array`) are that array's. */
+/* One term of an array that lays others together: elements [offset, offset + elements of `array`) are that
+ * array's. */
 typedef struct Piece { NodeId array, read; const Poly *offset; } Piece;
 /* The pieces of `array` when they tile it exactly and each is another array; else 0. */
 int cat_pieces(Module *m, NodeId array, Piece *out, int max);

@@ -18,7 +18,8 @@ static void same_bits(Case *c, const char *what, char which, const Raw *a, const
                     arg_name(c->d, &args[i]));
 }
 
-/* The same numbers: -0 and +0 are one, since a product left out gives +0 where zeros times a negative give -0. */
+/* The same numbers: -0 and +0 are one, since a product left out gives +0 where zeros times a negative give
+ * -0. */
 static bool same_numbers(const unsigned char *a, const unsigned char *b, size_t bytes, size_t each)
 {
     for (size_t i = 0; i < bytes; i += each) {
@@ -43,7 +44,8 @@ static void same_values(Case *c, const char *what, char which, const Raw *a, con
     for (int i = 0; i < n; i++)
         if (written(c->d, &args[i]) && a->p[i] && b->p[i])
             verdict(c, a->bytes[i] == b->bytes[i] &&
-                           same_numbers(a->p[i], b->p[i], a->bytes[i], cell_dtype_bytes((cell_dtype)args[i].dtype)),
+                           same_numbers(a->p[i], b->p[i], a->bytes[i],
+                                        cell_dtype_bytes((cell_dtype)args[i].dtype)),
                     what, arg_name(c->d, &args[i]));
 }
 

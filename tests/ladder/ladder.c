@@ -5,12 +5,12 @@
  *
  * The tolerance of a tensor is K * (d + u): u is the unit roundoff of the coarsest type that values pass
  * through (the storage type for inputs, outputs and operands of products), d is how much that tensor of the
- * reference moves (RMS, relative) when every input is moved by one unit roundoff with random sign (the largest
- * of four draws: in a tensor of a few elements one draw may cancel), and K = 16
- * allows for the roundings in between: they are as large as those of the inputs, with independent signs, and
- * no path of these cells has more than about 256. A gradient that is added to what is there has the roundings
- * of both addends, which may cancel: they count with their sizes. Where the limit is more than half of the
- * tensor's size, roundings decide what comes out: such a tensor can fail, but when it does not, it counts as
+ * reference moves (RMS, relative) when every input is moved by one unit roundoff with random sign (the
+ * largest of four draws: in a tensor of a few elements one draw may cancel), and K = 16 allows for the
+ * roundings in between: they are as large as those of the inputs, with independent signs, and no path of
+ * these cells has more than about 256. A gradient that is added to what is there has the roundings of both
+ * addends, which may cancel: they count with their sizes. Where the limit is more than half of the tensor's
+ * size, roundings decide what comes out: such a tensor can fail, but when it does not, it counts as
  * skipped. A NaN never passes. */
 #include <math.h>
 #include <stdio.h>
@@ -179,7 +179,8 @@ static void run_reference(const Case *c, Set *f, Set *b)
 }
 
 /* Keeps, for each written tensor, the draw that moved it most. */
-static void keep_larger(const cell_desc *d, const cell_arg *args, int n, const Set *at, Set *kept, const Set *draw)
+static void keep_larger(const cell_desc *d, const cell_arg *args, int n, const Set *at, Set *kept,
+                        const Set *draw)
 {
     for (int i = 0; i < n; i++)
         if (written(d, &args[i]) && rms(draw->v[i], at->v[i], at->n[i]) > rms(kept->v[i], at->v[i], at->n[i]))
