@@ -146,6 +146,22 @@ static int compile_instance(Build *b, Instance *in)
     return ok ? -1 : 1;
 }
 
+/* The name goes into that of the library's file and, of several instances, into those of C functions. */
+static int check_library_name(const Build *b, int instances)
+{
+    static const char c_name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_",
+                      file_name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    const char *name = b->library, *rest = name ? name + strspn(name, c_name) : NULL;
+    if (!name)
+        return -1;
+    if (instances > 1 && (*rest || strspn(name, "0123456789") || !*name))
+        return usage_error(&build_help, "--name %s: functions are called after it, so it must be a name in C",
+                           name);
+    if (!*name || name[strspn(name, file_name)] || *name == '-')
+        return usage_error(&build_help, "--name takes letters, digits, _, - and ., not '%s'", name);
+    return -1;
+}
+
 static int read_instances(Build *b, const char *const *operands, int n)
 {
     b->instance = arena_alloc(b->c->arena, sizeof *b->instance * (size_t)n);
@@ -161,6 +177,9 @@ static int read_instances(Build *b, const char *const *operands, int n)
                 return usage_error(&build_help, "%s and %s are the same instance", operands[i],
                                    operands[b->n - 1]);
     }
+    int named = check_library_name(b, n);
+    if (named >= 0)
+        return named;
     if (n > 1 && !b->library)
         return usage_error(&build_help, "several instances need --name for the library");
     for (int i = 0; n > 1 && i < n; i++)

@@ -270,6 +270,22 @@ static void check_variant(CheckRun *k, const Variant *v)
     }
 }
 
+/* A dim of the command line that the file has another size for would be compiled with one and run with the
+ * other. */
+static bool sizes_agree(const CheckRun *k)
+{
+    for (int i = 0; i < k->user->dims.len; i++) {
+        const Setting *d = &k->user->dims.data[i];
+        int64_t in_file;
+        if (vec_size(k->vectors, d->name, &in_file) && strtoll(d->value, NULL, 10) != in_file) {
+            fprintf(stderr, "cellc check: --dim %s=%s: the vectors have %s=%lld\n", d->name, d->value,
+                    d->name, (long long)in_file);
+            return false;
+        }
+    }
+    return true;
+}
+
 static void check_file(CheckRun *k)
 {
     EvalSize sizes[MAX_CHOSEN], bound[MAX_CHOSEN];
@@ -343,7 +359,7 @@ static int check_spec(CheckRun *k, Compiler *c)
         return 1;
     }
     k->dir = dir;
-    bool ok = read_outline(k, c);
+    bool ok = read_outline(k, c) && (!k->vectors || sizes_agree(k));
     if (ok && k->vectors) {
         check_file(k);
     } else if (ok) {
