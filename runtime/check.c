@@ -77,7 +77,7 @@ cell_status cell_check_sizes(cell_context *ctx, const cell_desc *desc, const int
     if (status == CELL_OK)
         status = check_desc(desc, err);
     if (status == CELL_OK && !sizes)
-        status = cell_fail(err, CELL_NULL_POINTER, "%s: the sizes are null", desc->key);
+        status = cell_fail(err, CELL_NULL_POINTER, "%s: the sizes are null, or the arguments are", desc->key);
     for (int i = 0; status == CELL_OK && i < desc->n_sizes; i++)
         status = check_size(desc, i, sizes[i], err);
     for (int i = 0; status == CELL_OK && i < desc->n_checks; i++)
