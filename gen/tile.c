@@ -675,9 +675,13 @@ static void print_kernel(Tile *t)
     print_head(t, &head);
     print_carves(t, &head);
     /* Where only one block fits on an SM, the registers are all its own. */
-    const char *alone = 2 * w->smem > SMEM_LIMIT ? ", 1" : "";
+    /* Said or not, ptxas aims at some number of resident blocks; unsaid, it spills for more of them than a
+     * walk needs. 512 threads leave each 128 registers. */
+    int resident = w->threads >= 512 ? 1 : 512 / w->threads;
+    while (resident > 1 && resident * w->smem > SMEM_LIMIT)
+        resident--;
     w->cuda = (Buf){ .arena = t->arena };
-    buf_line(&w->cuda, "extern \"C\" __global__ void __launch_bounds__(%d%s)", w->threads, alone);
+    buf_line(&w->cuda, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", w->threads, resident);
     buf_line(&w->cuda, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
     buf_f(&w->cuda, "{\n%s%s}\n\n", head.data, item.data);
 }

@@ -103,7 +103,7 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
 {
     const int64_t B = args.size[0], T = args.size[1];
