@@ -97,8 +97,13 @@ check "a value of another block is refused" refused "at another place along an a
 check "lstm is refused" refused "bind" "$root/specs/lstm.cell"
 check "lstm with bound sizes is refused" refused "sum inside the step" "$root/specs/lstm.cell" --dim H=32 --dim D=16
 if [[ -n ${NVCC:-} ]]; then
-    check "e79 N=32 does not spill" no_spill "$root/specs/e79.cell" --dim N=32 --set bias=input --dtype bf16
-    check "e79 N=64 does not spill" no_spill "$root/specs/e79.cell" --dim N=64 --set bias=input --dtype bf16
+    for bias in fixed none input; do
+        for n in 32 64; do
+            check "e79 N=$n, bias=$bias does not spill" no_spill "$root/specs/e79.cell" --dim N=$n --set bias=$bias \
+                --dtype bf16
+        done
+    done
+    check "e75 does not spill" no_spill "$root/specs/e75.cell" --dtype bf16
     check "e88 does not spill" no_spill "$root/specs/e88.cell" --dtype bf16
     check "delta does not spill" no_spill "$root/specs/delta.cell" --dtype bf16
     check "gated_delta does not spill" no_spill "$root/specs/gated_delta.cell" --dtype bf16
