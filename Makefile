@@ -155,7 +155,7 @@ bench: all ## measure on the GPU: a table, and JSON in build/bench/results.json 
 
 CELLS ?= e79:N=32,bias=input e79:N=64 e88
 lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so, for CUDA_ARCHS="80 90" where there is nvcc
-	$(BUILD)/cellc build $(CELLS) --name cells --archs "$(CUDA_ARCHS)" -o $(BUILD)/lib
+	$(BUILD)/cellc build $(CELLS) --name cells --archs "$(CUDA_ARCHS)" $(if $(JOBS),--jobs $(JOBS)) -o $(BUILD)/lib
 
 generated: all ## write generated/ again, what is kept in git of e79 and lstm
 	$(BUILD)/cellc emit specs/e79.cell -o generated

@@ -12,6 +12,8 @@
 #include "options.h"
 #include "process.h"
 
+enum { MAX_JOBS = 1024 };
+
 static const CommandHelp build_help = {
     .name = "build",
     .arguments = "SPEC[:NAME=VALUE,...]...",
@@ -34,8 +36,6 @@ typedef struct Instance {
     const char *spec;             /* path */
     const char *suffix;           /* of its C names and files, behind the cell's name; or NULL */
     Generated g;
-    const char *objects[4];
-    int n_objects;
 } Instance;
 
 typedef struct Build {
@@ -46,7 +46,10 @@ typedef struct Build {
     const char *include, *lib;    /* of the runtime */
     const char *nvcc;             /* NULL: without kernels */
     const char *archs;            /* "80 90", or "native" */
+    int64_t jobs;                 /* compilers at once */
     bool verbose;
+    Vec(Job) job;                 /* what is compiled, */
+    Vec(const char *) object;     /* and to what */
     Instance *instance;
     int n;
 } Build;
@@ -188,8 +191,15 @@ static int read_instances(Build *b, const char *const *operands, int n)
     return -1;
 }
 
-/* DIR/STEM.c to an object; its path, or NULL. */
-static const char *compile_c(Build *b, const char *stem)
+static void add_job(Build *b, const Words *w, const char *object)
+{
+    Job job = { .words = *w, .log = intern_f(b->c, "%s.log", object) };
+    vec_push(b->c->arena, &b->job, job);
+    vec_push(b->c->arena, &b->object, object);
+}
+
+/* DIR/STEM.c to an object. */
+static void compile_c(Build *b, const char *stem)
 {
     Compiler *c = b->c;
     Words w = { 0 };
@@ -203,7 +213,7 @@ static const char *compile_c(Build *b, const char *stem)
     words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
     words_add(&w, "-o");
     words_add(&w, object);
-    return run_words(&w, b->verbose) == 0 ? object : NULL;
+    add_job(b, &w, object);
 }
 
 /* -gencode for every architecture of a list such as "80 90": machine code, and for the last one PTX, which
@@ -227,14 +237,17 @@ static void add_architectures(Compiler *c, Words *w, const char *list)
     }
 }
 
-/* DIR/STEM.cu to an object; its path, or NULL. */
-static const char *compile_cu(Build *b, const char *stem)
+/* DIR/STEM.cu to an object. nvcc compiles for several architectures at once when there are more jobs than
+ * instances. */
+static void compile_cu(Build *b, const char *stem)
 {
     Compiler *c = b->c;
     Words w = { 0 };
     const char *object = intern_f(c, "%s/%s_cuda.o", b->objects, stem);
+    int threads = (int)(b->jobs / b->n);
     words_add(&w, b->nvcc);
-    words_split(c, &w, "-std=c++17 -O3 -Xcompiler -fPIC --threads 0");
+    words_split(c, &w, "-std=c++17 -O3 -Xcompiler -fPIC");
+    words_split(c, &w, intern_f(c, "--threads %d", threads > 1 ? threads : 1));
     /* Kernels begin with all of their sizes, whether or not they read them. */
     words_split(c, &w, "-diag-suppress 177,550");
     add_architectures(c, &w, b->archs);
@@ -245,27 +258,24 @@ static const char *compile_cu(Build *b, const char *stem)
     words_add(&w, intern_f(c, "%s/%s.cu", b->dir, stem));
     words_add(&w, "-o");
     words_add(&w, object);
-    return run_words(&w, b->verbose) == 0 ? object : NULL;
+    add_job(b, &w, object);
 }
 
-static bool compile_sources(Build *b, Instance *in)
+/* The kernels first: they take longest. */
+static void compile_sources(Build *b, const char *suffix)
 {
-    for (const Emitter *e = emitters; e->kind; e++) {
-        const char *dot, *stem, *object;
-        if (!generate_takes(&in->g, e) || !(dot = strrchr(e->suffix, '.')))
-            continue;
-        stem = intern_f(b->c, "%s%.*s", in->g.m->name, (int)(dot - e->suffix), e->suffix);
-        if (strcmp(dot, ".c") == 0)
-            object = compile_c(b, stem);
-        else if (strcmp(dot, ".cu") == 0)
-            object = compile_cu(b, stem);
-        else
-            continue;
-        if (!object)
-            return false;
-        in->objects[in->n_objects++] = object;
-    }
-    return true;
+    for (int i = 0; i < b->n; i++)
+        for (const Emitter *e = emitters; e->kind; e++) {
+            const char *name = b->instance[i].g.m->name, *dot;
+            if (!generate_takes(&b->instance[i].g, e) || !(dot = strrchr(e->suffix, '.')) ||
+                strcmp(dot, suffix) != 0)
+                continue;
+            const char *stem = intern_f(b->c, "%s%.*s", name, (int)(dot - e->suffix), e->suffix);
+            if (strcmp(suffix, ".cu") == 0)
+                compile_cu(b, stem);
+            else
+                compile_c(b, stem);
+        }
 }
 
 /* The list of instances that dispatch looks through: NAME.h and NAME.c. */
@@ -302,7 +312,7 @@ static bool write_list(Build *b)
 }
 
 /* The library holds all of libcell, so that a program links against nothing else. */
-static bool link_library(Build *b, const char *list)
+static bool link_library(Build *b)
 {
     Compiler *c = b->c;
     Words w = { 0 };
@@ -311,11 +321,8 @@ static bool link_library(Build *b, const char *list)
     words_split(c, &w, getenv("CFLAGS"));
     words_split(c, &w, "-shared -Wl,-z,defs -o");
     words_add(&w, path);
-    for (int i = 0; i < b->n; i++)
-        for (int k = 0; k < b->instance[i].n_objects; k++)
-            words_add(&w, b->instance[i].objects[k]);
-    if (list)
-        words_add(&w, list);
+    for (int i = 0; i < b->object.len; i++)
+        words_add(&w, b->object.data[i]);
     words_add(&w, "-Wl,--whole-archive");
     words_add(&w, intern_f(c, "%s/libcell.a", b->lib));
     words_add(&w, "-Wl,--no-whole-archive");
@@ -342,18 +349,15 @@ static bool find_runtime(Build *b)
 
 static bool compile_all(Build *b)
 {
-    const char *list = NULL;
-    for (int i = 0; i < b->n; i++)
-        if (!compile_sources(b, &b->instance[i]))
-            return false;
-    if (b->n > 1 && (!write_list(b) || !(list = compile_c(b, b->library))))
+    if (b->n > 1 && !write_list(b))
         return false;
+    compile_sources(b, ".cu");
+    compile_sources(b, ".c");
+    if (b->n > 1)
+        compile_c(b, b->library);
     if (!b->library)
         b->library = b->instance[0].g.m->name;
-    bool ok = link_library(b, list);
-    if (list)
-        unlink(list);
-    return ok;
+    return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) && link_library(b);
 }
 
 static int build_instances(Build *b)
@@ -370,9 +374,8 @@ static int build_instances(Build *b)
     }
     b->objects = objects;
     bool ok = compile_all(b);
-    for (int i = 0; i < b->n; i++)
-        for (int k = 0; k < b->instance[i].n_objects; k++)
-            unlink(b->instance[i].objects[k]);
+    for (int i = 0; i < b->object.len; i++)
+        unlink(b->object.data[i]);
     rmdir(objects);
     if (!ok)
         fprintf(stderr, "cellc build: the generated files in %s were not compiled\n", b->dir);
@@ -400,6 +403,7 @@ int cmd_build(int argc, char **argv)
         { "-o", "DIR", OPT_STRING, &b.dir, "where the files go (generated)" },
         { "--name", "NAME", OPT_STRING, &b.library, "name of the library (the cell's)" },
         { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
+        { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -407,6 +411,7 @@ int cmd_build(int argc, char **argv)
     int n, rc = options_parse(&build_help, b.c, argc, argv, table, operands, &n);
     if (rc < 0) {
         b.archs = b.archs && *b.archs ? b.archs : "80 86 89 90";
+        b.jobs = b.jobs < 1 ? processors() : b.jobs < MAX_JOBS ? b.jobs : MAX_JOBS;
         rc = find_runtime(&b) ? -1 : 1;
     }
     if (rc < 0) {

@@ -15,4 +15,19 @@ void words_split(Compiler *c, Words *w, const char *text);
  * first, to standard error. */
 int run_words(const Words *w, bool show);
 
+/* A command of a list that may run side by side with the others. */
+typedef struct Job {
+    Words words;
+    const char *log;              /* the file that its output goes to, before it is printed; removed then */
+    int pid, status;              /* while it runs, afterwards */
+    bool started, done;
+} Job;
+
+/* Runs the commands, `at_once` at a time. What they say is printed to standard error in the order of the list,
+ * whole, so that what one sees does not depend on timing. After a failure nothing new is started, and what
+ * stands behind the first that failed stays unsaid. True when all succeeded. */
+bool run_jobs(Job *job, int n, int at_once, bool show);
+/* Processors that this process may use. */
+int processors(void);
+
 #endif

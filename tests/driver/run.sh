@@ -174,6 +174,45 @@ holds "a program links against both" ${CC:-cc} ${SAN:+-fsanitize=address,undefin
     -L"$out" -Wl,-rpath,"$out" -ltwo -lm
 holds "and finds each" "$dir/two"
 
+# Compilers run side by side, and what they say does not mix. This one waits until as many as asked for are at
+# work, speaks in two parts, and cannot compile the files whose names match.
+cat >"$dir/slow_cc" <<'SH'
+#!/bin/bash
+for word; do
+    [[ $word == *.c ]] && file=${word##*/}
+    [[ $word == -shared ]] && exec cc "$@"
+done
+echo "begin $file" >&2
+touch "$MEET/$file"
+for ((i = 0; i < 300; i++)); do
+    [[ $(ls "$MEET" | wc -l) -ge $AT_ONCE ]] && break
+    sleep 0.05
+done
+[[ $i -lt 300 ]] || { echo "alone" >&2 && exit 1; }
+sleep 0.0$((RANDOM % 10))
+echo "end $file" >&2
+[[ $file == ${BROKEN:-none} ]] && { echo "$file: cannot" >&2 && exit 1; }
+exec cc "$@"
+SH
+chmod +x "$dir/slow_cc"
+mkdir "$dir/meet"
+build_slowly() { # AT_ONCE JOBS, output into the file
+    rm -f "$dir"/meet/*
+    CC=$dir/slow_cc MEET=$dir/meet AT_ONCE=$1 "$cellc" build --no-cuda --jobs "$2" swiglu:dtype=f64 swiglu mingru --name three \
+        -o "$out"
+}
+build_slowly 3 3 >"$dir/jobs3" 2>&1
+holds "three compilers run at once" grep -q libthree.so "$dir/jobs3"
+build_slowly 1 1 >"$dir/jobs1" 2>&1
+holds "they say the same as one" cmp "$dir/jobs1" "$dir/jobs3"
+export BROKEN='*_ref.c'
+build_slowly 2 4 >"$dir/jobs4" 2>&1
+build_slowly 1 1 >"$dir/jobs1" 2>&1
+unset BROKEN
+holds "the first failure ends it" test "$(grep -c cannot "$dir/jobs1")" = 1
+holds "and is the same one" cmp "$dir/jobs1" "$dir/jobs4"
+expect 2 "--jobs takes" "$cellc" build --no-cuda --jobs many swiglu -o "$out"
+
 # The commands of README.md: those lines of its code blocks that start with build/cellc.
 while read -r line; do
     line=${line%%#*}
