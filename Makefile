@@ -179,9 +179,9 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	$(CC) $(ALL_CFLAGS) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< $(HELPERS) \
 	    -Wl,--start-group $(BUILD)/libcellc.a $(BUILD)/libcell.a -Wl,--end-group $(RT_LIBS) -ldl -lpthread
 
-# TESTS=driver runs those that have "driver" in their path.
+# TESTS="driver diag" runs those that have "driver" or "diag" in their path.
 ALL_CHECKS := $(TEST_PROGRAMS) $(TEST_SCRIPTS)
-CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(findstring $(TESTS),$(t)),$(t))),$(ALL_CHECKS))
+CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(strip $(foreach w,$(TESTS),$(findstring $(w),$(t)))),$(t))),$(ALL_CHECKS))
 
 check: all $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" tests/run.sh $(CHECKS)
