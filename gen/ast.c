@@ -116,12 +116,14 @@ Expr *expr_ref(Parser *p, Token name, bool primed, const ExprVec *args, Expr *ti
     return finish(p, e);
 }
 
-Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held, const ExprVec *index,
-                Span span)
+Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held, Token member,
+                const ExprVec *index, Span span)
 {
     Expr *e = expr_new(p, X_CALL, span);
     e->name = name.text;
     e->name_span = name.span;
+    e->member = member.text;
+    e->member_span = member.span;
     if (args)
         e->args = *args;
     if (held)
@@ -394,8 +396,8 @@ static bool same_expr(const Expr *a, const Expr *b, bool parens)
 {
     if (!a || !b)
         return a == b;
-    return a->kind == b->kind && a->name == b->name && a->primed == b->primed && a->brackets == b->brackets &&
-           a->is_int == b->is_int && (!parens || !a->parens == !b->parens) && a->num == b->num &&
+    return a->kind == b->kind && a->name == b->name && a->member == b->member && a->primed == b->primed &&
+           a->brackets == b->brackets && a->is_int == b->is_int && (!parens || !a->parens == !b->parens) && a->num == b->num &&
            a->op == b->op && a->reduce == b->reduce && same_binders(&a->binders, &b->binders, parens) &&
            same_exprs(&a->args, &b->args, parens) && same_exprs(&a->index, &b->index, parens) &&
            same_expr(a->time, b->time, parens) && same_exprs(&a->held, &b->held, parens) &&

@@ -271,6 +271,10 @@ static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
                    arity == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
         return bad(b, e);
     }
+    if (e->member) {
+        BIND_ERROR(b, e->member_span, "'%s' gives a number: only a fn of yours has results to pick", e->name);
+        return bad(b, e);
+    }
     if (e->brackets) {
         BIND_ERROR(b, e->span, "'%s' gives a number, which has no axes to index", e->name);
         return bad(b, e);
@@ -372,7 +376,57 @@ static bool call_is_legal(Binding *b, const Expr *e, const Stmt *fn)
         FLAT_NOTE(b->f, fn->name_span, "fn '%s' is defined here", fn->name);
         return false;
     }
+    if (e->member && !fn->has_body) {
+        BIND_ERROR(b, e->member_span, "fn '%s' has one result: '.%s' picks one of several", fn->name, e->member);
+        FLAT_NOTE(b->f, fn->name_span, "fn '%s' is defined here", fn->name);
+        return false;
+    }
     return true;
+}
+
+/* A name that a use may pick with '.': a definition of the block, or what a repeat in it carried out. */
+static bool is_member(const Instance *inst, const Symbol *s)
+{
+    return s && s->owner == inst && s->kind == SYM_DEF;
+}
+
+/* The definition of the block that is nearest to `name`, else the first one; NULL when there is none. */
+static const char *some_member(Flat *f, const Instance *inst, const char *name, bool *near)
+{
+    Vec(const char *) names = { 0 };
+    for (int i = 0; i < inst->locals.len; i++)
+        if (!inst->locals.data[i]->next)
+            vec_push(f->c->arena, &names, inst->locals.data[i]->name);
+    const char *found = suggest(name, names.data, names.len);
+    *near = found != NULL;
+    return found ? found : names.len ? names.data[0] : NULL;
+}
+
+/* The result of a block: the definition that has its name, or the one that the use picks. */
+static Symbol *result_of_block(Binding *b, const Expr *e, const Stmt *fn, const Scope *scope,
+                               const Instance *inst)
+{
+    Symbol *own = map_get(&scope->names, fn->name);
+    Symbol *picked = e->member ? map_get(&scope->names, e->member) : own;
+    bool near;
+    const char *other = some_member(b->f, inst, e->member ? e->member : fn->name, &near);
+    if (is_member(inst, picked) && (picked == own || !is_member(inst, own)))
+        return picked;
+    if (is_member(inst, own))
+        BIND_ERROR(b, e->member_span, "fn '%s' has one result, '%s': what else its block defines is its own",
+                   fn->name, fn->name);
+    else if (!other)
+        BIND_ERROR(b, e->span, "the body of fn '%s' defines nothing, so it has no result", fn->name);
+    else if (!e->member)
+        BIND_ERROR(b, e->span,
+                   "fn '%s' does not define '%s', so a use picks one of its definitions: '%s(...).%s'",
+                   fn->name, fn->name, fn->name, other);
+    else
+        BIND_ERROR(b, e->member_span,
+                   near ? "fn '%s' has no result '%s'; did you mean '%s'?" : "fn '%s' has no result '%s'",
+                   fn->name, e->member, other);
+    FLAT_NOTE(b->f, fn->name_span, "fn '%s' is defined here", fn->name);
+    return NULL;
 }
 
 static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *inst)
@@ -386,7 +440,8 @@ static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *ins
         map_put(f->c->arena, &scope->names, inst->params[k]->name, inst->params[k]);
     if (def->fn->has_body) {
         expand_body(f, &def->fn->body, scope, inst->site, &inst->locals);
-        inst->result = map_get(&scope->names, def->fn->name);
+        if (f->c->errors == errors)
+            inst->result = result_of_block(b, e, def->fn, scope, inst);
     } else {
         Symbol *r = new_symbol(f, SYM_DEF, def->fn->name, def->fn->name_span, inst);
         Equation *eq = arena_alloc(f->c->arena, sizeof *eq);
@@ -399,11 +454,6 @@ static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *ins
         vec_push(f->c->arena, &r->equations, eq);
         vec_push(f->c->arena, &inst->locals, r);
         inst->result = r;
-    }
-    if (!inst->result && f->c->errors == errors) {
-        BIND_ERROR(b, e->span, "the body of fn '%s' never defines '%s', which is its result", e->name,
-                   e->name);
-        FLAT_NOTE(f, def->fn->name_span, "fn '%s' is defined here", e->name);
     }
     if (inst->result && def->fn->has_body && def->fn->lhs.len && def->fn->lhs.len != inst->result->rank) {
         BIND_ERROR(b, inst->result->span,
@@ -425,6 +475,7 @@ static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def)
     *site = (CallSite){ e->span, def->fn->name, b->chain };
     inst->fn = def->fn;
     inst->site = site;
+    inst->picked = e->member && e->member != def->fn->name;
     inst->nparams = e->args.len;
     inst->params = arena_alloc(f->c->arena, sizeof *inst->params * (size_t)(e->args.len + 1));
     bool ok = true;
@@ -450,6 +501,11 @@ static FExpr *bind_call(Binding *b, const Expr *e)
 {
     const FnDef *def = map_get(&b->f->fns, e->name);
     int op = op_find(e->name);
+    if (e->held.len && !is_named(b, e->name, "grad")) {
+        BIND_ERROR(b, e->held.data[0]->span, "'%s' holds nothing: only grad takes arguments behind a ';'",
+                   e->name);
+        return bad(b, e);
+    }
     if (def)
         return bind_fn(b, e, def);
     if (is_named(b, e->name, "grad") || is_named(b, e->name, "ste")) {

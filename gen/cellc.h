@@ -88,7 +88,7 @@ typedef Vec(Stmt *) StmtVec;
 typedef enum {
     X_NUM,      /* 1, 2.5e-3, inf: num; is_int when written as an integer */
     X_REF,      /* name ['] [ [ args ] ] with an optional time argument: x, S'[i,j], x[d; t-w] */
-    X_CALL,     /* name ( args ) [ [ index args ] ]: sqrt(x), l2norm(k)[i] */
+    X_CALL,     /* name ( args ) [ . member ] [ [ index args ] ]: sqrt(x), l2norm(k)[i], gates(p).i[u] */
     X_UNARY,    /* op a */
     X_BINARY,   /* a op b */
     X_COND,     /* a ? b : c */
@@ -117,6 +117,8 @@ struct Expr {
     Span span;
     const char *name;             /* REF, CALL */
     Span name_span;
+    const char *member;           /* CALL: which of several results, or NULL */
+    Span member_span;
     bool primed;                  /* REF: S' */
     bool brackets;                /* REF, CALL: written with [ ] */
     bool is_int;                  /* NUM */

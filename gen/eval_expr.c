@@ -326,6 +326,8 @@ static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
     int n = x->args.len;
     if (ev_fn_named(s, x->name, &home))
         return ev_compile_user_call(p, s, x);
+    if (x->member)
+        return ev_failed(p, x, "only a fn has results to pick");
     for (size_t i = 0; n == 1 && i < sizeof functions1 / sizeof *functions1; i++)
         if (strcmp(functions1[i].name, x->name) == 0) {
             Code *c = ev_code_new(p, C_CALL1, x->span);

@@ -38,12 +38,14 @@ Stmt *ev_fn_named(Scope *s, const char *name, Scope **home)
 }
 
 
+/* The result is the definition that has the name of the fn, or the one that the call picks. */
 static void instance_body(EvalProgram *p, Instance *in)
 {
     const Stmt *fn = in->fn;
     if (fn->has_body) {
+        const char *name = in->call->member ? in->call->member : fn->name;
         ev_add_equations(p, in->scope, &fn->body);
-        Symbol *y = ev_find_here(in->scope, NS_VALUE, fn->name);
+        Symbol *y = ev_find_here(in->scope, NS_VALUE, name);
         in->result = y && y->kind == SY_VALUE ? y->now : NULL;
     } else {
         in->result = ev_add_definition(p, in->scope, fn);

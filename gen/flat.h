@@ -165,6 +165,7 @@ struct Instance {
     int nparams;
     SymbolVec locals; /* in order of evaluation after binding */
     Symbol *result;
+    bool picked; /* the result is one of several */
     bool walked;
     bool lowered;
 };
@@ -209,6 +210,7 @@ struct Flat {
     Vec(const char *) fn_names;
     NameMap files; /* imported paths -> Stmt */
     NameMap ir_names;
+    NameMap arrays; /* "value axes..." -> the NodeId of its first array */
     SymbolVec
         symbols; /* values of the cell itself, in order of declaration; after expand in order of evaluation */
     Vec(const Ast *) asts;

@@ -342,6 +342,8 @@ static void put_call(Fmt *f, Buf *b, const Expr *e)
     }
     f->nesting--;
     buf_f(b, ")");
+    if (e->member)
+        buf_f(b, ".%s", e->member);
     if (e->brackets)
         put_index(f, b, &e->index, NULL);
 }

@@ -86,8 +86,12 @@ static NodeId lower_read(Flat *f, FExpr *x)
 {
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
         return x->sym->node;
-    if (x->kind == F_CALL)
+    if (x->kind == F_CALL) {
+        Span span = f->m->at;
+        const CallSite *chain = f->m->at_chain;
         lower_instance(f, x->inst);
+        module_at(f->m, span, chain);
+    }
     const Symbol *s = x->source;
     if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
         return node_load(f->m, s->tensor, x->map, x->nmap);
@@ -226,11 +230,39 @@ static const char *ir_name_of(Flat *f, const Symbol *s)
     return unique_ir_name(f, s->name);
 }
 
+static const char *array_key(Flat *f, const Symbol *s, NodeId v)
+{
+    Buf b = { .arena = f->c->arena };
+    buf_f(&b, "%d", v);
+    for (int i = 0; i < s->nids; i++)
+        buf_f(&b, " %d", s->ids[i]);
+    return intern(f->c, b.data);
+}
+
+/* The array of a definition. One inside a fn is the array that has the same value already, if there is one: two
+ * uses of a fn with the same arguments, such as two results of one block, are computed once. */
+static NodeId array_of(Flat *f, Symbol *s, NodeId v, Span span)
+{
+    const char *key = array_key(f, s, v);
+    NodeId *same = map_get(&f->arrays, key);
+    if (same && s->owner)
+        return *same;
+    if (!s->ir_name)
+        s->ir_name = ir_name_of(f, s);
+    NodeId made = node_array(f->m, v, s->ids, s->nids, s->ir_name, span);
+    if (!same) {
+        same = arena_alloc(f->c->arena, sizeof *same);
+        *same = made;
+        map_put(f->c->arena, &f->arrays, key, same);
+    }
+    return made;
+}
+
 static void define(Flat *f, Symbol *s)
 {
     Module *m = f->m;
     const Equation *first = s->equations.data[0];
-    bool result = s->owner && s->owner->result == s;
+    bool result = s->owner && s->owner->result == s && !s->owner->picked;
     s->ids = arena_alloc(m->arena, sizeof *s->ids * 64);
     s->nids = s->rank;
     for (int i = 0; i < s->rank; i++)
@@ -238,13 +270,11 @@ static void define(Flat *f, Symbol *s)
                                   : module_index(m, intern_f(f->c, "at%d", i), s->axes[i]);
     NodeId v = lower_parts(f, s, s->ids);
     s->node = v;
-    if (!s->ir_name)
-        s->ir_name = ir_name_of(f, s);
     if (result || first->value->guarded)
         return;
     all_axes(f, s, v);
     module_at(m, first->stmt->span, first->chain);
-    s->node = node_array(m, v, s->ids, s->nids, s->ir_name, first->stmt->span);
+    s->node = array_of(f, s, v, first->stmt->span);
 }
 
 /* ---- the cell ---- */

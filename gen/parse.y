@@ -67,6 +67,7 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
 %type <decls> decls
 %type <decl> decl
 %type <tokens> choices params names
+%type <token> member
 %type <flag> prime
 %type <op> mulop compareop
 
@@ -350,11 +351,16 @@ primary:
   | NAME prime '[' args ']'             { $$ = expr_ref(p, $1, $2, $4, NULL, @$); }
   | NAME prime '[' args SEP expr ']'    { $$ = expr_ref(p, $1, $2, $4, $6, @$); }
   | NAME prime '[' SEP expr ']'         { $$ = expr_ref(p, $1, $2, NULL, $5, @$); $$->brackets = true; }
-  | NAME '(' ')' index                  { $$ = expr_call(p, $1, NULL, NULL, $4, @$); }
-  | NAME '(' args ')' index             { $$ = expr_call(p, $1, $3, NULL, $5, @$); }
-  | NAME '(' args SEP args ')' index    { $$ = expr_call(p, $1, $3, $5, $7, @$); }
+  | NAME '(' ')' member index           { $$ = expr_call(p, $1, NULL, NULL, $4, $5, @$); }
+  | NAME '(' args ')' member index      { $$ = expr_call(p, $1, $3, NULL, $5, $6, @$); }
+  | NAME '(' args SEP args ')' index    { $$ = expr_call(p, $1, $3, $5, (Token){.text = NULL}, $7, @$); }
   | '(' expr ')'                        { $$ = $2; $$->parens++; }
   | SOFTMAX '[' binders ']' primary     { $$ = expr_reduce(p, $1, $3, $5, @$); }
+;
+
+member:
+    %empty                              { $$ = (Token){.text = NULL}; }
+  | '.' NAME                            { $$ = $2; }
 ;
 
 index:

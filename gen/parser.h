@@ -108,8 +108,8 @@ Expr *expr_binary(Parser *p, AstOp op, Expr *a, Expr *b, Span span);
 Expr *expr_compare(Parser *p, AstOp op, Expr *a, Expr *b, Span span);
 Expr *expr_cond(Parser *p, Expr *a, Expr *b, Expr *c, Span span);
 Expr *expr_ref(Parser *p, Token name, bool primed, const ExprVec *args, Expr *time, Span span);
-Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held, const ExprVec *index,
-                Span span);
+Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held, Token member,
+                const ExprVec *index, Span span);
 Expr *expr_reduce(Parser *p, Token reduce, const BinderVec *binders, Expr *body, Span span);
 
 Binder binder_of(Parser *p, Expr *e);

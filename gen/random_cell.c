@@ -33,7 +33,7 @@ typedef struct Maker {
     Bound bound[MAX_BOUND];       /* indices in scope */
     int nbound;
     int depth;                    /* reductions around */
-    bool uses_fn[4];
+    bool uses_fn[5];
 } Maker;
 
 /* An expression's text and what its magnitude may be. */
@@ -297,7 +297,7 @@ static Term softmax(Maker *m, int budget)
 /* A use of one of the fns that are printed with the cell. */
 static Term call(Maker *m, int budget)
 {
-    int which = below(m, 4);
+    int which = below(m, 5);
     if (which == 0) {
         Term a = expression(m, budget / 2), b = expression(m, budget / 2);
         m->uses_fn[0] = true;
@@ -308,14 +308,15 @@ static Term call(Maker *m, int budget)
         if (v->rank == 0 || v->rank > 2)
             continue;
         int open = below(m, v->rank);
-        static const char *const names[] = {"", "normal", "centre", "share"};
+        static const char *const names[] = {"", "normal", "centre", "share", "parts"};
+        const char *pick = which < 4 ? "" : chance(m, 50) ? ".near" : ".far";
         const char *at = index_text(m, v->axis[open]);
         m->uses_fn[which] = true;
         if (v->rank == 1)
-            return (Term){TEXT(m, "%s(%s)[%s]", names[which], v->name, at), 1.5};
+            return (Term){TEXT(m, "%s(%s)%s[%s]", names[which], v->name, pick, at), 1.5};
         const char *other = index_text(m, v->axis[1 - open]);
-        return (Term){open ? TEXT(m, "%s(%s[%s, :])[%s]", names[which], v->name, other, at)
-                           : TEXT(m, "%s(%s[:, %s])[%s]", names[which], v->name, other, at), 1.5};
+        return (Term){open ? TEXT(m, "%s(%s[%s, :])%s[%s]", names[which], v->name, other, pick, at)
+                           : TEXT(m, "%s(%s[:, %s])%s[%s]", names[which], v->name, other, pick, at), 1.5};
     }
     return leaf(m);
 }
@@ -546,8 +547,9 @@ static void print_fns(Maker *m, Buf *to)
         "fn normal(u)[i] = u[i] / (sqrt(sum[j] u[j]^2) + 0.1);",
         "fn centre(u)[i] { c = mean[j] u[j]; centre[i] = tanh(u[i] - c); }",
         "fn share(u)[i] = softmax[i] u[i];",
+        "fn parts(u) { near[i] = tanh(u[i] - mean[j] u[j]); far[i] = sigmoid(u[i]) * near[i]; }",
     };
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (m->uses_fn[i])
             buf_line(to, "%s", text[i]);
 }

@@ -61,9 +61,11 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
         WALK_ERROR(w, x, x->span, "%s has no axes, but %d ind%s given", name, x->nargs,
                    x->nargs == 1 ? "ex is" : "ices are");
     else if (!x->brackets)
-        WALK_ERROR(w, x, x->span, "%s has %d ax%s and stands here without indices: write %s%s[...]", name,
-                   s->rank, s->rank == 1 ? "is" : "es", s->name,
-                   x->kind == F_CALL     ? "(...)"
+        WALK_ERROR(w, x, x->span, "%s has %d ax%s and stands here without indices: write %s%s%s[...]", name,
+                   s->rank, s->rank == 1 ? "is" : "es",
+                   x->kind == F_CALL && x->inst->picked ? intern_f(f->c, "%s(...).", x->inst->fn->name) : "",
+                   s->name,
+                   x->kind == F_CALL     ? x->inst->picked ? "" : "(...)"
                    : s->kind == SYM_NEXT ? "'"
                                          : "");
     else

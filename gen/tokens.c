@@ -517,7 +517,7 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
                  before == '\'' ? "a value has one prime at most"
                                 : "a prime stands right behind the name of a state, as in S'[i,j]");
     else if (t->code == '.')
-        error_at(p, t->span, "a '.' belongs to a number");
+        error_at(p, t->span, "a '.' belongs to a number, or picks a result of a call, as in gates(x).f");
     else if (p->stmt_code == OPTION && t->code == ',')
         error_at(p, t->span, "the choices of an option are separated by '|'");
     else if (p->stmt_code == REPEAT && t->code == '{' && before == NAME && !e->block)
@@ -553,7 +553,7 @@ static const char *continuations(Parser *p, const Expected *e)
     if (e->operators)
         list[n++] = "an operator";
     for (int i = 0; i < e->ntokens; i++)
-        if (!strchr(e->operators ? "[(" : e->comma ? ":~=[" : "", e->tokens[i][1]))
+        if (!strchr(e->operators ? "[(." : e->comma ? ":~=[" : "", e->tokens[i][1]))
             list[n++] = e->tokens[i];
     if (e->end)
         list[n++] = "';'";
