@@ -209,11 +209,12 @@ static void print_prototypes(const Module *m, Buf *out)
 {
     const char *n = m->name;
     buf_f(out,
-          "/* Bytes of workspace of any call, and of what forward saves for backward; SIZE_MAX for wrong "
-          "sizes. */\n"
-          "size_t %s_workspace_bytes(const %s_sizes *sizes);\nsize_t %s_reserve_bytes(const %s_sizes "
-          "*sizes);\n\n",
-          n, n, n, n);
+          "/* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what "
+          "forward\n"
+          " * saves for backward; SIZE_MAX for wrong sizes. */\n"
+          "size_t %s_workspace_bytes(const %s_sizes *sizes);\nsize_t %s_inference_bytes(const %s_sizes "
+          "*sizes);\nsize_t %s_reserve_bytes(const %s_sizes *sizes);\n\n",
+          n, n, n, n, n, n);
     buf_f(out,
           "/* Asynchronous on the context's stream where the backend is. Everything is checked before "
           "anything is\n"

@@ -322,6 +322,7 @@ static void print_entries(Host *h)
     const Module *m = h->m;
     ApiMembers fwd = api_forward(m), bwd = api_backward(m);
     print_bytes(h, "workspace");
+    print_bytes(h, "inference");
     print_bytes(h, "reserve");
     print_entry(h, "forward", &fwd, true);
     if (m->has_grad)

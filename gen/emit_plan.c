@@ -20,6 +20,7 @@ typedef struct Print {
     Vec(const char *) kernels;
     Buf table;                    /* rows of the kernel table */
     int refs;
+    const char *rows;             /* what stands for T in strides of the operand at hand; NULL: T */
 } Print;
 
 /* ---- size expressions ---- */
@@ -29,7 +30,9 @@ static void postfix_poly(Print *e, const Poly *p, Buf *out);
 static void postfix_atom(Print *e, int atom, Buf *out)
 {
     const Module *m = e->p->m;
-    if (atom == ATOM_B || atom == ATOM_T) {
+    if (atom == ATOM_T && e->rows) {
+        buf_f(out, "%s", e->rows);
+    } else if (atom == ATOM_B || atom == ATOM_T) {
         buf_f(out, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
     } else if (atom < MAX_DIMS) {
         buf_f(out, "CELL_X_SIZE, %d, ", 2 + atom);
@@ -135,7 +138,8 @@ static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, Buf 
                "CELL_X_MAX, ", COLUMN_SPAN);
 }
 
-static const char *buffer_bytes(Print *e, int slot)
+/* Bytes of a buffer of the plan, or of the reserve, where it has all of its rows. */
+static const char *buffer_bytes(Print *e, int slot, bool in_reserve)
 {
     Module *m = e->p->m;
     const Buffer *b = &e->p->buffers.data[slot];
@@ -146,7 +150,9 @@ static const char *buffer_bytes(Print *e, int slot)
         buf_f(&x, "CELL_X_MUL, ");
         return expr_name(e, &x);
     }
+    e->rows = b->ring && !in_reserve ? intern_f(m->c, "CELL_X_PUSH, %d, ", b->ring) : NULL;
     postfix_poly(e, poly_mul(m, b->elements, poly_const(m, dtype_bytes(b->dtype))), &x);
+    e->rows = NULL;
     if (b->per_steps)
         buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", b->per_steps);
     return expr_name(e, &x);
@@ -211,7 +217,8 @@ static void print_buffers(Print *e, const char *dir)
                      : b->inference         ? "CELL_FROM_RESERVE_OR_WORKSPACE"
                                             : "CELL_FROM_RESERVE";
         buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", b->name, origin, dtype_enum(b->dtype),
-              b->reserve ? e->reserve[e->used.data[i]] : 0, buffer_bytes(e, e->used.data[i]));
+              b->reserve ? e->reserve[e->used.data[i]] : 0,
+              buffer_bytes(e, e->used.data[i], false));
     }
     buf_f(e->host, "\nstatic const cell_buffer %s_buffers[] = {\n%s};\n", dir, rows.data);
 }
@@ -326,6 +333,26 @@ static const Storage *read_storage(Print *e, const Read *r)
     return st->home == HOME_NONE ? &e->p->program[FORWARD].node[r->id] : st;
 }
 
+/* The buffer that keeps the operand for a few steps only, or NULL. */
+static const Buffer *ring_of(Print *e, const Storage *st)
+{
+    bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+    const Buffer *b = kept && e->pr->dir == FORWARD ? &e->p->buffers.data[st->slot] : NULL;
+    return b && b->ring ? b : NULL;
+}
+
+/* The row of this step. */
+static void postfix_step(Print *e, const Storage *st, Buf *out)
+{
+    const Buffer *ring = ring_of(e, st);
+    if (!ring)
+        buf_f(out, "CELL_X_LOOPVAR, 0, ");
+    else if (ring->reserve)
+        buf_f(out, "CELL_X_ROW, %d, ", ring->ring);
+    else
+        buf_f(out, "CELL_X_LOOPVAR, 0, CELL_X_PUSH, %d, CELL_X_MOD, ", ring->ring);
+}
+
 /* The first element: where the read starts, the piece within its whole, and the step. */
 static Side side_of(Print *e, const GemmSide *s, bool one_step)
 {
@@ -344,7 +371,7 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
     if (one_step && st->timed) {
         const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id)
                                               : array_elements(m, s->read.id);
-        buf_f(&x, "CELL_X_LOOPVAR, 0, ");
+        postfix_step(e, st, &x);
         postfix_poly(e, st->pitch ? st->pitch : pitch, &x);
         buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
     }
@@ -353,8 +380,12 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
 
 static void print_operand(Print *e, const char *name, const GemmSide *s, Side at)
 {
+    const Buffer *ring = ring_of(e, read_storage(e, &s->read));
+    if (ring)
+        e->rows = intern_f(e->p->m->c, "%s, %d, ", ring->reserve ? "CELL_X_ROWS" : "CELL_X_PUSH", ring->ring);
     buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, %s },\n", name, at.buffer, at.offset,
           poly_expr(e, s->row), poly_expr(e, s->col), poly_expr(e, s->batch));
+    e->rows = NULL;
 }
 
 static void print_gemm(Print *e, Group *g)
@@ -477,7 +508,7 @@ static void print_reserve(Print *e, int *count)
         e->reserve[i] = b->reserve ? n++ : -1;
         if (b->reserve)
             buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, dtype_enum(b->dtype),
-                  e->reserve[i], buffer_bytes(e, i));
+                  e->reserve[i], buffer_bytes(e, i, true));
     }
     if (n)
         buf_f(e->host, "\nstatic const cell_buffer reserve_buffers[] = {\n%s};\n\n", rows.data);

@@ -453,16 +453,100 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }
 
+static bool slot_in_forward(const Explain *e, int slot)
+{
+    const Program *g = &e->p->program[FORWARD];
+    for (NodeId id = 0; id < e->p->n_nodes; id++)
+        if (g->node[id].home >= HOME_WORKSPACE && g->node[id].slot == slot)
+            return true;
+    for (TensorId t = 0; t < e->m->tensors.len; t++)
+        if (g->initial[t] == slot || g->before[t] == slot)
+            return true;
+    for (int i = 0; i < g->groups.len; i++)
+        if (g->groups.data[i].kind == G_COLUMN && g->groups.data[i].partial == slot)
+            return true;
+    return false;
+}
+
+/* What a forward call without a reserve needs of a buffer; NULL: nothing of a size that does not depend on
+ * chunks. */
+static const Poly *inference_bytes(const Explain *e, int slot)
+{
+    const Buffer *b = &e->p->buffers.data[slot];
+    if (!slot_in_forward(e, slot) || (b->reserve && !b->inference) || !b->elements)
+        return NULL;
+    const Poly *bytes = buffer_bytes(e, b);
+    if (!b->ring)
+        return bytes;
+    return poly_mul(e->m, poly_div(e->m, bytes, poly_dim(e->m, ATOM_T)), poly_const(e->m, b->ring));
+}
+
+static bool has_factor(const Poly *p, int atom)
+{
+    for (int i = 0; i < p->nterms; i++) {
+        bool here = false;
+        for (int k = 0; k < p->terms[i].natoms; k++)
+            here |= p->terms[i].atoms[k] == atom;
+        if (!here)
+            return false;
+    }
+    return p->nterms > 0;
+}
+
+/* Of a buffer with a row for each sequence and step, the bytes of one; else 0. */
+static const Poly *row_bytes(const Explain *e, const Buffer *b)
+{
+    const Poly *rows = poly_mul(e->m, poly_dim(e->m, ATOM_B), poly_dim(e->m, ATOM_T));
+    bool by_row = b->elements && has_factor(b->elements, ATOM_B) && has_factor(b->elements, ATOM_T);
+    return by_row ? poly_div(e->m, buffer_bytes(e, b), rows) : poly_const(e->m, 0);
+}
+
+static bool holds_states(const Explain *e, int slot)
+{
+    const Program *g = &e->p->program[FORWARD];
+    for (TensorId t = 0; t < e->m->tensors.len; t++) {
+        NodeId next = e->m->next.data[t];
+        if (g->before[t] == slot || (next >= 0 && g->node[next].home >= HOME_WORKSPACE &&
+                                     g->node[next].slot == slot))
+            return true;
+    }
+    return false;
+}
+
+static void put_saved(const Explain *e)
+{
+    const Poly *all = poly_const(e->m, 0), *states = all;
+    for (int i = 0; i < e->p->buffers.len; i++) {
+        const Buffer *b = &e->p->buffers.data[i];
+        if (!b->reserve)
+            continue;
+        all = poly_add(e->m, all, row_bytes(e, b));
+        if (holds_states(e, i))
+            states = poly_add(e->m, states, row_bytes(e, b));
+    }
+    const char *how = "";
+    if (e->p->schedule == SCHED_TILE)
+        how = intern_f(e->c, ", beside the checkpoints: backward replays the states of %d steps at a time",
+                       e->p->interval);
+    else if (e->p->schedule != SCHED_MAP)
+        how = intern_f(e->c, ", of which %s are every step's states: backward replays nothing",
+                       size_words(e, states));
+    put_paragraph(intern_f(e->c, "saved for backward: %s bytes per sequence and step%s", size_words(e, all), how),
+                  2, e->out);
+}
+
 static void put_buffers(const Explain *e)
 {
     Table t = { 0 };
-    const Poly *total[2] = { poly_const(e->m, 0), poly_const(e->m, 0) };
+    const Poly *total[2] = { poly_const(e->m, 0), poly_const(e->m, 0) }, *infer = total[0];
     bool some = false;
-    table_row(e->c, &t, "buffer", "", "type", "bytes", NULL);
+    table_row(e->c, &t, "buffer", "", "type", "bytes", "inference", NULL);
     for (int i = 0; i < e->p->buffers.len; i++) {
         const Buffer *b = &e->p->buffers.data[i];
+        const Poly *alone = inference_bytes(e, i);
         table_row(e->c, &t, b->reserve ? "reserve" : "workspace", b->name, dtype_names[b->dtype],
-                  buffer_words(e, b), NULL);
+                  buffer_words(e, b), alone ? size_words(e, alone) : "-", NULL);
+        infer = alone ? poly_add(e->m, infer, alone) : infer;
         if (b->elements && !b->per_steps)
             total[b->reserve] = poly_add(e->m, total[b->reserve], buffer_bytes(e, b));
         else
@@ -475,8 +559,11 @@ static void put_buffers(const Explain *e)
     }
     table_print(&t, e->out);
     const char *beside = some ? ", beside checkpoints and partial sums" : "";
-    put_paragraph(intern_f(e->c, "in all: reserve %s bytes, workspace %s bytes%s", size_words(e, total[1]),
-                           size_words(e, total[0]), beside), 2, e->out);
+    put_paragraph(intern_f(e->c, "in all: reserve %s bytes, workspace %s bytes%s; inference, with no reserve: "
+                                 "workspace %s bytes",
+                           size_words(e, total[1]), size_words(e, total[0]), beside, size_words(e, infer)), 2,
+                  e->out);
+    put_saved(e);
 }
 
 static void put_checks(const Explain *e)

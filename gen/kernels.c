@@ -173,13 +173,24 @@ static const char *wide_read(Kernel *k, const char *where, const char *condition
     return text(k, "l%d[u]", number);
 }
 
-static const char *row_text(Kernel *k, bool batched, bool timed)
+/* A row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
+static const char *buffer_row(Kernel *k, const Buffer *buffer, const char *b, const char *t)
 {
-    if (batched && timed && k->row)
+    int ring = buffer && k->pr->dir == FORWARD ? buffer->ring : 0;
+    if (ring == 0)
+        return text(k, "(%s * dim_T + %s)", b, t);
+    const char *kept = ring == 1 ? b : text(k, "%s * %d + %s %% %d", b, ring, t, ring);
+    return buffer->reserve ? text(k, "(all ? %s * dim_T + %s : %s)", b, t, kept) : text(k, "(%s)", kept);
+}
+
+static const char *row_text(Kernel *k, const Storage *st)
+{
+    bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+    if (st->batched && st->timed && k->row)
         return k->row;
-    if (batched && timed)
-        return text(k, "(%s * dim_T + %s)", k->b, k->t);
-    return batched ? k->b : timed ? k->t : "0";
+    if (st->timed)
+        return buffer_row(k, kept ? &k->p->buffers.data[st->slot] : NULL, st->batched ? k->b : "0", k->t);
+    return st->batched ? k->b : "0";
 }
 
 static const Poly *elements_of(Kernel *k, const Read *r)
@@ -215,7 +226,7 @@ static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Pol
 {
     const char *t = k->t;
     k->t = k->pr->dir == FORWARD ? text(k, "(%s + 1)", t) : text(k, "(%s - 1)", t);
-    const char *where = text(k, "%s + %s", p, place_text(k, row_text(k, st->batched, st->timed), pitch,
+    const char *where = text(k, "%s + %s", p, place_text(k, row_text(k, st), pitch,
                                                          ix_text(&k->printer, lin)));
     k->t = t;
     where = text(k, optional ? "if (%s) cell_prefetch(%s);" : "%.0scell_prefetch(%s);", p, where);
@@ -241,7 +252,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
 {
     const IxExpr *lin = storage_linear(k, r, st);
     const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
-    const char *row = row_text(k, st->batched, st->timed);
+    const char *row = row_text(k, st);
     if (wide_stride(k, lin, pitch) == 1)
         return wide_read(k, text(k, "%s + %s", p, place_text(k, row, pitch, at_first(k, lin))),
                          optional ? p : NULL);
@@ -263,9 +274,11 @@ static const char *load_state(Kernel *k, const Read *r)
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r)), *size = poly_text(&k->printer, n);
-    return text(k, "cell_load<%s>(%s > 0 ? %s + (%s * dim_T + %s - %d) * %s + %s : %s + %s * %s + %s)",
+    const char *row = buffer_row(k, &k->p->buffers.data[st->slot], k->b,
+                                 mutate("late-load") ? k->t : text(k, "(%s - 1)", k->t));
+    return text(k, "cell_load<%s>(%s > 0 ? %s + %s * %s + %s : %s + %s * %s + %s)",
                 k->real,
-                k->t, pointer(k, REF_NODE, next, st->dtype), k->b, k->t, !mutate("late-load"), size, e,
+                k->t, pointer(k, REF_NODE, next, st->dtype), row, size, e,
                 pointer(k, REF_INITIAL, r->id, k->p->compute), k->b, size, e);
 }
 
@@ -473,8 +486,8 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (before >= 0) {
         Dtype type = k->p->buffers.data[before].dtype;
         buf_line(k->out, "if (%s + 1 < dim_T)", k->t);
-        buf_line(k->out, "    cell_store(%s + (%s * dim_T + %s + 1) * %s + %s, %s);",
-                 pointer(k, REF_BEFORE, s, type), k->b, k->t, size, e, value);
+        buf_line(k->out, "    cell_store(%s + %s * %s + %s, %s);", pointer(k, REF_BEFORE, s, type),
+                 buffer_row(k, &k->p->buffers.data[before], k->b, text(k, "(%s + 1)", k->t)), size, e, value);
     }
     const char *final = pointer(k, REF_FINAL, s, k->p->compute);
     buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
@@ -503,7 +516,7 @@ static void store_array(Kernel *k, NodeId id, const char *value)
         store_next(k, id, of, value);
     if (st->home == HOME_NONE)
         return;
-    const char *p = pointer(k, REF_NODE, id, st->dtype), *row = row_text(k, st->batched, st->timed);
+    const char *p = pointer(k, REF_NODE, id, st->dtype), *row = row_text(k, st);
     const IxExpr *lin = storage_linear(k, &self, st);
     const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
     if (root != ROOT_DPARAM_INIT && wide_stride(k, lin, pitch) == 1) {
@@ -557,6 +570,11 @@ static void open_kernel(Kernel *k, const char *name, int threads)
     for (int i = 0; i < m->dims.len; i++)
         buf_line(k->out, "[[maybe_unused]] const int64_t dim_%s = args.size[%d];", m->dims.data[i], 2 + i);
     buf_line(k->out, "[[maybe_unused]] const int64_t t0 = args.size[%d];", 2 + m->dims.len);
+    bool rings = false;
+    for (int i = 0; i < k->p->buffers.len; i++)
+        rings |= k->p->buffers.data[i].ring && k->p->buffers.data[i].reserve;
+    if (rings && k->pr->dir == FORWARD && (!k->g || k->g->phase == PHASE_DURING))
+        buf_line(k->out, "[[maybe_unused]] const bool all = args.flags & CELL_KERNEL_SAVE;   // steps are kept");
 }
 
 static void close_kernel(Kernel *k)
@@ -1264,8 +1282,9 @@ static void emit_state_init(Plan *p, StateKernels *s, Buf *out)
     int before = p->program[FORWARD].before[s->state];
     if (before >= 0) {
         buf_line(out, "if (dim_T > 0)");
-        buf_line(out, "    cell_store(%s + b * dim_T * elements + e, value);",
-                 pointer(&k, REF_BEFORE, s->state, p->buffers.data[before].dtype));
+        buf_line(out, "    cell_store(%s + %s * elements + e, value);",
+                 pointer(&k, REF_BEFORE, s->state, p->buffers.data[before].dtype),
+                 buffer_row(&k, &p->buffers.data[before], "b", "0"));
     }
     const char *final = pointer(&k, REF_FINAL, s->state, p->compute);
     buf_line(out, "if (dim_T == 0 && %s)", final);

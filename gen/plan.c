@@ -1216,6 +1216,57 @@ static void next_storage(Plan *p, int direction)
             give_storage(p, &p->program[FORWARD], p->m->next.data[t], true, true);
 }
 
+static void end_ring(Plan *p, const Storage *st)
+{
+    if ((st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && st->slot >= 0)
+        p->buffers.data[st->slot].ring = 0;
+}
+
+/* What is read or written beside the steps needs all of its rows. */
+static void end_rings(Plan *p, const Phasing *s)
+{
+    Module *m = p->m;
+    Program *pr = &p->program[FORWARD];
+    bool *beside = per(p, 1, p->n_nodes);
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+        beside[id] |= pr->phase[id] != PHASE_DURING;
+        if (!s->needed[id] || !beside[id])
+            continue;
+        end_ring(p, &pr->node[id]);
+        for (int i = 0; i < s->uses[id].len; i++) {
+            const Read *r = &s->uses[id].data[i].read;
+            if (!r->is_tensor && pr->node[r->id].home == HOME_NONE)
+                beside[r->id] = true;                     /* it is printed there */
+            else if (!r->is_tensor)
+                end_ring(p, &pr->node[r->id]);
+            else if (m->tensors.data[r->id].kind == T_STATE && m->next.data[r->id] >= 0)
+                end_ring(p, &pr->node[m->next.data[r->id]]);
+        }
+    }
+}
+
+/* With steps, forward itself reads a state from the step before, and any other value of a step in that step
+ * only. So they are kept for two steps, or one, except in the reserve: inference takes no memory for them that
+ * grows with T. */
+static void find_rings(Plan *p, const Phasing *s)
+{
+    Program *pr = &p->program[FORWARD];
+    if (p->schedule == SCHED_TILE)
+        return;
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        const Storage *st = &pr->node[id];
+        bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+        if (!s->needed[id] || !kept || st->slot < 0 || !st->timed || pr->phase[id] != PHASE_DURING)
+            continue;
+        Buffer *b = &p->buffers.data[st->slot];
+        bool state = root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NEXT || copies_state(p, id);
+        int steps = state ? 2 : 1;
+        if (!b->reserve || b->inference)
+            b->ring = steps > b->ring ? steps : b->ring;
+    }
+    end_rings(p, s);
+}
+
 static void plan_directions(Plan *p)
 {
     Phasing f = phasing(p, FORWARD, NULL);
@@ -1242,6 +1293,7 @@ static void plan_directions(Plan *p)
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (wanted[id])
             p->program[BACKWARD].node[id] = p->program[FORWARD].node[id];
+    find_rings(p, &f);
     for (int d = 0; d < 2 && p->schedule == SCHED_TILE; d++)
         add_walk(p, both[d]);
     for (int d = 0; d < 2; d++) {

@@ -137,6 +137,8 @@ typedef struct Buffer {
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
+    int ring;                     /* only the steps themselves read it: kept for so many steps, unless it is
+                                   * saved; 0: for all */
 } Buffer;
 typedef Vec(Buffer) BufferVec;
 

@@ -321,6 +321,15 @@ size_t e79_workspace_bytes(const e79_sizes *sizes)
     return cell_workspace_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;
 }
 
+size_t e79_inference_bytes(const e79_sizes *sizes)
+{
+    size_t bytes;
+    if (!sizes)
+        return SIZE_MAX;
+    const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->t0 };
+    return cell_inference_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;
+}
+
 size_t e79_reserve_bytes(const e79_sizes *sizes)
 {
     size_t bytes;

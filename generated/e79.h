@@ -75,8 +75,10 @@ typedef struct e79_backward_args {
     int flags; /* CELL_ACCUMULATE: gradients are added to what their buffers hold */
 } e79_backward_args;
 
-/* Bytes of workspace of any call, and of what forward saves for backward; SIZE_MAX for wrong sizes. */
+/* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what forward
+ * saves for backward; SIZE_MAX for wrong sizes. */
 size_t e79_workspace_bytes(const e79_sizes *sizes);
+size_t e79_inference_bytes(const e79_sizes *sizes);
 size_t e79_reserve_bytes(const e79_sizes *sizes);
 
 /* Asynchronous on the context's stream where the backend is. Everything is checked before anything is

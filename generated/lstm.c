@@ -41,14 +41,14 @@ static const int64_t x7[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X
         CELL_X_END };
 static const cell_ref refs_0[] = { { 5, NULL }, { 11, NULL }, { 12, NULL }, { 8, NULL }, };
 static const cell_ref refs_1[] = { { 6, NULL }, { 13, NULL }, { 9, NULL }, };
-static const int64_t x8[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x8[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x9[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
-        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x9[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
+        CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
 static const int64_t x10[] = { CELL_X_SIZE, 3, CELL_X_END };
 static const int64_t x11[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x12[] = { CELL_X_SIZE, 3, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x13[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x12[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x13[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
         CELL_X_END };
 static const int64_t x14[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
 static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 14, NULL }, { 4, NULL }, { 15, NULL },
@@ -57,6 +57,10 @@ static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 14, NULL }, { 4,
 static const int64_t x15[] = { CELL_X_SIZE, 1, CELL_X_END };
 static const int64_t x16[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x17[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x18[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer forward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -71,15 +75,15 @@ static const cell_buffer forward_buffers[] = {
     { "c", CELL_FROM_ARG, CELL_F32, 9, NULL },
     { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x16 },
     { "h0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 0, x0 },
-    { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x1 },
+    { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x17 },
     { "c0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 1, x0 },
-    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x16 },
+    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x18 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
-    { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x1 },
-    { "h_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 8, x1 },
+    { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x17 },
+    { "h_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 8, x17 },
 };
 
 static const cell_op forward_ops[] = {
@@ -112,20 +116,24 @@ static const cell_ref refs_4[] = { { 9, NULL }, { 18, NULL }, };
 static const cell_ref refs_5[] = { { 17, NULL }, { 7, NULL }, { 19, NULL }, { 18, NULL }, { 20, NULL },
         { 21, NULL }, { 22, NULL }, { 23, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 23, NULL },
         { 23, NULL }, };
-static const int64_t x17[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
+static const int64_t x19[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x20[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
         CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x18[] = { CELL_X_PUSH, -1, CELL_X_END };
-static const int64_t x19[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
+static const int64_t x21[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_END };
+static const int64_t x22[] = { CELL_X_PUSH, -1, CELL_X_END };
+static const int64_t x23[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
 static const int16_t need_1_5[] = { 10, -1 };
 static const int16_t need_1_6[] = { 11, -1 };
 static const int16_t need_1_7[] = { 12, -1 };
-static const int64_t x20[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_END };
-static const int64_t x21[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
+static const int64_t x25[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
         CELL_X_END };
-static const int64_t x22[] = { CELL_X_PUSH, 1024, CELL_X_END };
+static const int64_t x26[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_8[] = { 13, 14, -1 };
 static const cell_ref refs_6[] = { { 23, NULL }, { 27, NULL }, };
 static const int16_t need_1_9[] = { 13, 14, -1 };
@@ -134,9 +142,9 @@ static const int16_t need_1_10[] = { 15, -1 };
 static const cell_ref refs_8[] = { { 15, NULL }, { 17, NULL }, };
 static const int16_t need_1_11[] = { 16, -1 };
 static const cell_ref refs_9[] = { { 16, NULL }, { 18, NULL }, };
-static const int64_t x23[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x27[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x28[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_PUSH, 32, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
@@ -159,17 +167,17 @@ static const cell_buffer backward_buffers[] = {
     { "bias_hh", CELL_FROM_ARG, CELL_F32, 14, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 15, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 16, NULL },
-    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x23 },
-    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x23 },
-    { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x1 },
+    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x27 },
+    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x27 },
+    { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x17 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
     { "d_p", CELL_FROM_WORKSPACE, CELL_F32, 0, x16 },
     { "c0", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
-    { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
-    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x24 },
+    { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x17 },
+    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x28 },
 };
 
 static const cell_op backward_ops[] = {
@@ -178,14 +186,14 @@ static const cell_op backward_ops[] = {
     { .name = "lstm_seed_6", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 4, .n_refs = 2, .grid = { x7, NULL, NULL }, .refs = refs_4 } },
     { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
-      .u.loop = { .from = x19, .to = x18, .step = -1, .n_ops = 2 } },
+      .u.loop = { .from = x23, .to = x22, .step = -1, .n_ops = 2 } },
     { .name = "lstm_bwd_step_0", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 5, .n_refs = 13, .grid = { x14, x11, NULL }, .refs = refs_5 } },
     { .name = "d_h", .kind = CELL_OP_GEMM, .need = NULL,
       .u.gemm = { .m = x11, .n = x10, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 23, x9 }, x13, x6, NULL },
+          .a = { { 23, x19 }, x21, x6, NULL },
           .b = { { 2, x2 }, x10, x6, NULL },
-          .c = { { 17, x17 }, x10, x6, NULL },
+          .c = { { 17, x20 }, x10, x6, NULL },
       } },
     { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_5,
       .u.gemm = { .m = x4, .n = x3, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
@@ -206,9 +214,9 @@ static const cell_op backward_ops[] = {
           .c = { { 12, x2 }, x10, x6, NULL },
       } },
     { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_8,
-      .u.kernel = { .kernel = 6, .n_refs = 2, .grid = { x21, x20, NULL }, .refs = refs_6 } },
+      .u.kernel = { .kernel = 6, .n_refs = 2, .grid = { x25, x24, NULL }, .refs = refs_6 } },
     { .name = "lstm_bwd_after_5_2", .kind = CELL_OP_KERNEL, .need = need_1_9,
-      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x21, NULL, NULL }, .refs = refs_7 } },
+      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x25, NULL, NULL }, .refs = refs_7 } },
     { .name = "lstm_result_5", .kind = CELL_OP_KERNEL, .need = need_1_10,
       .u.kernel = { .kernel = 8, .n_refs = 2, .grid = { x7, NULL, NULL }, .refs = refs_8 } },
     { .name = "lstm_result_6", .kind = CELL_OP_KERNEL, .need = need_1_11,
@@ -224,8 +232,8 @@ static const cell_kernel kernel_table[] = {
     { .name = "lstm_seed_5", .symbol = lstm_seed_5, .threads = 256 },
     { .name = "lstm_seed_6", .symbol = lstm_seed_6, .threads = 256 },
     { .name = "lstm_bwd_step_0", .symbol = lstm_bwd_step_0, .threads = 128, .dependent = 1 },
-    { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x22 },
-    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256, .smem = x22 },
+    { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x26 },
+    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256, .smem = x26 },
     { .name = "lstm_result_5", .symbol = lstm_result_5, .threads = 256 },
     { .name = "lstm_result_6", .symbol = lstm_result_6, .threads = 256 },
 };
@@ -344,6 +352,15 @@ size_t lstm_workspace_bytes(const lstm_sizes *sizes)
         return SIZE_MAX;
     const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->H, sizes->t0 };
     return cell_workspace_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;
+}
+
+size_t lstm_inference_bytes(const lstm_sizes *sizes)
+{
+    size_t bytes;
+    if (!sizes)
+        return SIZE_MAX;
+    const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->H, sizes->t0 };
+    return cell_inference_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;
 }
 
 size_t lstm_reserve_bytes(const lstm_sizes *sizes)

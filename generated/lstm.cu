@@ -18,6 +18,7 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
+    [[maybe_unused]] const bool all = args.flags & CELL_KERNEL_SAVE;   // steps are kept
     const int64_t rows = dim_B, elements = dim_H;
     for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
         [[maybe_unused]] const int64_t b = row, t = args.t;
@@ -28,22 +29,22 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
             const float a195 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0])
                     + (b * dim_T + t) * (4*dim_H) + (3*dim_H + i_a))
                     + cell_load_ro<float>(((float *)args.ptr[1]) + (3*dim_H + i_a)))
-                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H)
-                    + (3*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (3*dim_H + i_a))));
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b) * (4*dim_H) + (3*dim_H + i_a)))
+                    + cell_load_ro<float>(((float *)args.ptr[3]) + (3*dim_H + i_a))));
             if (((float *)args.ptr[4]))
                 cell_store(((float *)args.ptr[4]) + (b * dim_T + t) * (dim_H) + i_a, a195);
             // f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
             const float a199 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0])
                     + (b * dim_T + t) * (4*dim_H) + (dim_H + i_a))
                     + cell_load_ro<float>(((float *)args.ptr[1]) + (dim_H + i_a)))
-                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H)
-                    + (dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (dim_H + i_a))));
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b) * (4*dim_H) + (dim_H + i_a)))
+                    + cell_load_ro<float>(((float *)args.ptr[3]) + (dim_H + i_a))));
             if (((float *)args.ptr[5]))
                 cell_store(((float *)args.ptr[5]) + (b * dim_T + t) * (dim_H) + i_a, a199);
             // i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
             const float a203 = cell_sigmoid((((cell_load_ro<float>(((float *)args.ptr[0])
                     + (b * dim_T + t) * (4*dim_H) + i_a) + cell_load_ro<float>(((float *)args.ptr[1]) + i_a))
-                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H) + i_a))
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b) * (4*dim_H) + i_a))
                     + cell_load_ro<float>(((float *)args.ptr[3]) + i_a)));
             if (((float *)args.ptr[6]))
                 cell_store(((float *)args.ptr[6]) + (b * dim_T + t) * (dim_H) + i_a, a203);
@@ -51,24 +52,25 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
             const float a206 = cell_tanh((((cell_load_ro<float>(((float *)args.ptr[0])
                     + (b * dim_T + t) * (4*dim_H) + (2*dim_H + i_a))
                     + cell_load_ro<float>(((float *)args.ptr[1]) + (2*dim_H + i_a)))
-                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b * dim_T + t) * (4*dim_H)
-                    + (2*dim_H + i_a))) + cell_load_ro<float>(((float *)args.ptr[3]) + (2*dim_H + i_a))));
+                    + cell_load_ro<float>(((float *)args.ptr[2]) + (b) * (4*dim_H) + (2*dim_H + i_a)))
+                    + cell_load_ro<float>(((float *)args.ptr[3]) + (2*dim_H + i_a))));
             if (((float *)args.ptr[7]))
                 cell_store(((float *)args.ptr[7]) + (b * dim_T + t) * (dim_H) + i_a, a206);
             // c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
             const float a209 = ((a199 * cell_load<float>(t > 0
-                    ? ((float *)args.ptr[9]) + (b * dim_T + t - 1) * dim_H + i_a
-                    : ((float *)args.ptr[8]) + b * dim_H + i_a)) + (a203 * a206));
+                    ? ((float *)args.ptr[9]) + (all ? b * dim_T + (t - 1) : b * 2 + (t - 1) % 2) * dim_H
+                    + i_a : ((float *)args.ptr[8]) + b * dim_H + i_a)) + (a203 * a206));
             if (((float *)args.ptr[10]) && t + 1 == dim_T)
                 cell_store(((float *)args.ptr[10]) + b * dim_H + i_a, a209);
-            cell_store(((float *)args.ptr[9]) + (b * dim_T + t) * (dim_H) + i_a, a209);
+            cell_store(((float *)args.ptr[9]) + (all ? b * dim_T + t : b * 2 + t % 2) * (dim_H) + i_a, a209);
             // h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
             const float a274 = (a195 * cell_tanh(a209));
             if (t + 1 < dim_T)
-                cell_store(((float *)args.ptr[11]) + (b * dim_T + t + 1) * dim_H + i_a, a274);
+                cell_store(((float *)args.ptr[11]) + (all ? b * dim_T + (t + 1) : b * 2 + (t + 1) % 2)
+                        * dim_H + i_a, a274);
             if (((float *)args.ptr[12]) && t + 1 == dim_T)
                 cell_store(((float *)args.ptr[12]) + b * dim_H + i_a, a274);
-            cell_store(((float *)args.ptr[13]) + (b * dim_T + t) * (dim_H) + i_a, a274);
+            cell_store(((float *)args.ptr[13]) + (all ? b * dim_T + t : b * 2 + t % 2) * (dim_H) + i_a, a274);
             // y, lstm.cell:22: y[a] = h'[a];
             const float a280 = a274;
             cell_store(((float *)args.ptr[14]) + (b * dim_T + t) * (dim_H) + i_a, a280);
@@ -118,7 +120,7 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
             cell_store(((float *)args.ptr[8]) + (b * dim_T + t) * (4*dim_H) + i_a, a230);
             // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
             const float a236 = (a215 * cell_load<float>(t > 0
-                    ? ((float *)args.ptr[2]) + (b * dim_T + t - 1) * dim_H + i_a
+                    ? ((float *)args.ptr[2]) + (b * dim_T + (t - 1)) * dim_H + i_a
                     : ((float *)args.ptr[9]) + b * dim_H + i_a));
             // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
             const float a240 = (a236 * (cell_load_ro<float>(((float *)args.ptr[10])
@@ -320,6 +322,7 @@ lstm_init_5(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
+    [[maybe_unused]] const bool all = args.flags & CELL_KERNEL_SAVE;   // steps are kept
     const int64_t elements = dim_H;
     for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
             n += cell_block_count(0) * 256) {
@@ -327,7 +330,7 @@ lstm_init_5(const __grid_constant__ cell_kernel_args args)
         const float value = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[n] : (float)0;
         ((float *)args.ptr[1])[n] = value;
         if (dim_T > 0)
-            cell_store(((float *)args.ptr[2]) + b * dim_T * elements + e, value);
+            cell_store(((float *)args.ptr[2]) + (all ? b * dim_T + 0 : b * 2 + 0 % 2) * elements + e, value);
         if (dim_T == 0 && ((float *)args.ptr[3]))
             ((float *)args.ptr[3])[n] = value;
     }
@@ -371,6 +374,7 @@ lstm_init_6(const __grid_constant__ cell_kernel_args args)
     [[maybe_unused]] const int64_t dim_D = args.size[2];
     [[maybe_unused]] const int64_t dim_H = args.size[3];
     [[maybe_unused]] const int64_t t0 = args.size[4];
+    [[maybe_unused]] const bool all = args.flags & CELL_KERNEL_SAVE;   // steps are kept
     const int64_t elements = dim_H;
     for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < dim_B * elements;
             n += cell_block_count(0) * 256) {

@@ -80,8 +80,10 @@ typedef struct lstm_backward_args {
     int flags; /* CELL_ACCUMULATE: gradients are added to what their buffers hold */
 } lstm_backward_args;
 
-/* Bytes of workspace of any call, and of what forward saves for backward; SIZE_MAX for wrong sizes. */
+/* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what forward
+ * saves for backward; SIZE_MAX for wrong sizes. */
 size_t lstm_workspace_bytes(const lstm_sizes *sizes);
+size_t lstm_inference_bytes(const lstm_sizes *sizes);
 size_t lstm_reserve_bytes(const lstm_sizes *sizes);
 
 /* Asynchronous on the context's stream where the backend is. Everything is checked before anything is

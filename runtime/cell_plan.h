@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 1
+#define CELL_PLAN_VERSION 2
 #define CELL_ALIGNMENT    256 /* of every buffer in workspace and reserve, bytes */
 #define CELL_MAX_LOOPS    4   /* nesting of LOOP operations */
 #define CELL_MAX_ARGS     256
@@ -39,6 +39,8 @@ enum {
     CELL_X_LOOPVAR,  /* operand: 0 is the outermost open loop */
     CELL_X_ATTR,     /* operand: CELL_ATTR_* */
     CELL_X_RESIDENT, /* operand: kernel index; blocks of it that the whole device holds at once */
+    CELL_X_ROWS,     /* operand: n; rows of a value that is kept for n steps: T where the call saves, else n */
+    CELL_X_ROW,      /* operand: n; the row of the outermost loop's step among them: t, or t mod n */
     CELL_X_ADD,
     CELL_X_SUB,
     CELL_X_MUL,
@@ -248,6 +250,9 @@ typedef struct cell_desc {
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),
  * on the context's backend, or with ctx NULL on any. 0 is a valid answer; wrong sizes give CELL_BAD_SIZE. */
 cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes);
+/* Of them, those that inference needs: a forward call without a reserve. With T = 1: a step. */
+cell_status cell_inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t *bytes);
 /* Bytes that forward saves for backward, likewise. */
 cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes);

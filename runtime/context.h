@@ -42,6 +42,7 @@ typedef struct cell_scope {
     int n_sizes;
     const int64_t *loop; /* values of the open loops, outermost first */
     int n_loops;
+    int saving;            /* the call fills or reads a reserve */
     cell_context *ctx;     /* NULL: attributes are upper bounds */
     const cell_desc *desc; /* for CELL_X_RESIDENT; may be NULL */
 } cell_scope;

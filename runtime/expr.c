@@ -63,6 +63,14 @@ static cell_status leaf(const cell_scope *scope, int64_t code, int64_t operand, 
     case CELL_X_ATTR:
         *value = attribute(scope, operand);
         return CELL_OK;
+    case CELL_X_ROWS:
+        *value = scope->saving ? scope->sizes[CELL_SIZE_T] : operand;
+        return CELL_OK;
+    case CELL_X_ROW:
+        if (scope->n_loops < 1 || operand < 1)
+            return malformed(err, "a row outside of loops");
+        *value = scope->saving ? scope->loop[0] : scope->loop[0] % operand;
+        return CELL_OK;
     default:
         return resident(scope, operand, value, err);
     }
@@ -147,7 +155,7 @@ cell_status cell_eval_in(const cell_scope *scope, cell_expr expr, int64_t absent
         return CELL_OK;
     Stack stack = {.depth = 0};
     while (*expr != CELL_X_END) {
-        int is_leaf = *expr >= CELL_X_PUSH && *expr <= CELL_X_RESIDENT;
+        int is_leaf = *expr >= CELL_X_PUSH && *expr <= CELL_X_ROW;
         cell_status status = is_leaf ? push(scope, &stack, expr, err) : apply(&stack, *expr, err);
         if (status != CELL_OK)
             return status;

@@ -12,6 +12,7 @@ cell_status cell_run_eval(const cell_run *run, cell_expr expr, int64_t absent, i
                         .n_sizes = run->desc->n_sizes,
                         .loop = run->loop,
                         .n_loops = run->n_loops,
+                        .saving = run->saving,
                         .ctx = run->ctx,
                         .desc = run->desc};
     return cell_eval_in(&scope, expr, absent, value, run->err);

@@ -72,6 +72,16 @@ cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const
     return status;
 }
 
+cell_status cell_inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes) {
+    if (!bytes)
+        return cell_fail(message_of(ctx), CELL_NULL_POINTER, "the place for the size is null");
+    *bytes = 0;
+    cell_error *err = message_of(ctx);
+    cell_status status = cell_check_sizes(ctx, desc, sizes, err);
+    return status == CELL_OK ? plan_workspace(ctx, desc, desc->forward, sizes, bytes, err) : status;
+}
+
 static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t *bytes, cell_error *err) {
     *bytes = 0;
@@ -294,6 +304,7 @@ size_t cell_plan_text(const cell_desc *desc, char which, const int64_t *sizes, c
                         .plan = direction.plan,
                         .sizes = sizes,
                         .n_args = direction.n_list,
+                        .saving = direction.takes_reserve,
                         .memory = &no_memory,
                         .text = &text,
                         .err = &err};

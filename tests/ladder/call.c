@@ -228,7 +228,9 @@ Raw run_call(Case *c, const Call *call)
     void *p[MAX_ARGS];
     size_t bytes;
     Raw out = { 0 };
-    must(c, cell_workspace_bytes(c->ctx, c->d, call->sizes, &bytes), "ask for the size of the workspace");
+    bool saves = call->which == 'b' || (call->which == 'f' && call->reserve);
+    must(c, (saves ? cell_workspace_bytes : cell_inference_bytes)(c->ctx, c->d, call->sizes, &bytes),
+         "ask for the size of the workspace");
     Guarded workspace = guarded_new(c, NULL, bytes);
     for (int i = 0; i < n; i++) {
         bool null = (call->null && call->null[i]) || (c->null_states && is_state(c->d, &args[i]));
