@@ -273,6 +273,17 @@ static cell_status cuda_transfer(void *self, void *to, const void *from, size_t 
     return status == CELL_OK ? cuda_sync(self, err) : status;
 }
 
+/* From pageable memory: staged before the call returns. A graph would read the memory when it is replayed. */
+static cell_status cuda_put(void *self, void *to, const void *from, size_t bytes, cell_error *err) {
+    CudaDevice *cuda = self;
+    cell_status status = use(cuda, err);
+    if (status != CELL_OK)
+        return status;
+    if (capturing(cuda->stream))
+        return check(cudaMemsetAsync(to, 0, bytes, cuda->stream), "cannot fill", err);
+    return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, cuda->stream), "cannot copy", err);
+}
+
 static cell_status cuda_fill(void *self, void *to, int byte, size_t bytes, cell_error *err) {
     CudaDevice *cuda = self;
     cell_status status = use(cuda, err);
@@ -639,6 +650,7 @@ const cell_backend *cell_cuda_backend(void) {
         .free = cuda_free,
         .copy = cuda_copy,
         .transfer = cuda_transfer,
+        .put = cuda_put,
         .fill = cuda_fill,
         .gemm = cuda_gemm,
         .launch = cuda_launch,

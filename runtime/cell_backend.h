@@ -59,6 +59,9 @@ typedef struct cell_backend {
     /* copy: backend memory, in stream order. transfer: any memory, and waits. */
     cell_status (*copy)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     cell_status (*transfer)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
+    /* A few bytes of host memory, which the caller may change at once, in stream order; zeros where the stream is
+     * being captured. NULL: not possible. */
+    cell_status (*put)(void *self, void *to, const void *from, size_t bytes, cell_error *err);
     cell_status (*fill)(void *self, void *to, int byte, size_t bytes, cell_error *err);
     cell_status (*gemm)(void *self, const cell_gemm_call *call, cell_error *err);
     cell_status (*launch)(void *self, const cell_launch *launch, cell_error *err); /* NULL: runs no plans */

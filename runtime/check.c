@@ -49,7 +49,7 @@ static cell_status check_size(const cell_desc *desc, int i, int64_t value, cell_
                      desc->size_names[i], (long long)value, (long long)least);
 }
 
-static void list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes) {
+void cell_list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes) {
     size_t used = 0;
     text[0] = 0;
     for (int i = 0; i < desc->n_sizes && used < bytes; i++) {
@@ -67,7 +67,7 @@ static cell_status check_condition(const cell_desc *desc, const cell_check *chec
     if (status != CELL_OK || value >= 0)
         return status;
     char text[256];
-    list_sizes(desc, sizes, text, sizeof text);
+    cell_list_sizes(desc, sizes, text, sizeof text);
     return cell_fail(err, CELL_BAD_SIZE, "%s: %s (%s)", desc->key, check->message, text);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Its address tells apart two copies of the runtime in one process: kernels are registered with the copy they
  * were linked with. */
@@ -52,11 +53,20 @@ cell_status cell_fail(cell_error *err, cell_status status, const char *format, .
     return status;
 }
 
+/* Host memory is copied by a fork; a device's state is not. */
+static int is_inherited(const cell_context *ctx) {
+    return !ctx->backend->host_memory && ctx->process != (int64_t)getpid();
+}
+
 cell_status cell_context_check(cell_context *ctx) {
     if (!ctx)
         return CELL_NULL_POINTER;
     if (ctx->owner != &owner_mark)
         return CELL_BAD_ARGUMENT; /* its layout may differ, so no message can be left in it */
+    if (is_inherited(ctx))
+        return cell_fail(&ctx->error, CELL_UNSUPPORTED,
+                         "the context was created before a fork, and a device does not follow into the child: "
+                         "create one there, in a process whose parent has not used the device");
     return CELL_OK;
 }
 
@@ -80,6 +90,7 @@ static cell_status create_on(cell_context **out, const cell_backend *backend, in
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a context");
     ctx->owner = &owner_mark;
     ctx->backend = backend;
+    ctx->process = (int64_t)getpid();
     ctx->verbose = verbosity();
     cell_status status = backend->create(&ctx->self, device, err);
     if (status != CELL_OK) {
@@ -176,8 +187,14 @@ void cell_graphs_clear(cell_context *ctx) {
 }
 
 void cell_context_destroy(cell_context *ctx) {
-    if (cell_context_check(ctx) != CELL_OK)
+    if (!ctx || ctx->owner != &owner_mark)
         return;
+    if (is_inherited(ctx)) { /* what the device holds is the parent's */
+        for (int i = 0; i < CELL_GRAPH_CACHE; i++)
+            free(ctx->graphs[i].key);
+        free(ctx);
+        return;
+    }
     ctx->backend->sync(ctx->self, NULL);
     cell_graphs_clear(ctx);
     if (ctx->workspace)

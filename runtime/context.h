@@ -15,15 +15,36 @@ typedef struct cell_graph_entry {
     uint64_t used; /* clock of the last use, for replacement */
 } cell_graph_entry;
 
+#define CELL_KNOWN_RESERVES 16
+
+/* At the front of every reserve: which forward call filled it. All bytes count. */
+typedef struct cell_mark {
+    char magic[8];
+    uint64_t hash;                 /* of the instance and the version of its plan */
+    int64_t sizes[CELL_MAX_SIZES]; /* zeros behind the cell's own */
+    int32_t n_sizes, reference;    /* reference: that backend's layout */
+    char key[288];                 /* of the instance, cut */
+} cell_mark;
+enum { CELL_MARK_BYTES = 512 };
+typedef char cell_mark_fits[sizeof(cell_mark) <= CELL_MARK_BYTES && CELL_MARK_BYTES % CELL_ALIGNMENT == 0 ? 1 : -1];
+
+typedef struct cell_known_reserve {
+    const void *at; /* NULL: free */
+    cell_mark mark;
+    uint64_t used;
+} cell_known_reserve;
+
 struct cell_context {
     const void *owner; /* which copy of the runtime made it, see cell_context_check */
     const cell_backend *backend;
     void *self; /* the backend's */
+    int64_t process; /* that created it */
     cell_error error;
     void *stream;    /* as the caller gave it */
     void *workspace; /* for calls that bring none; grows, never shrinks */
     size_t workspace_bytes;
     cell_graph_entry graphs[CELL_GRAPH_CACHE];
+    cell_known_reserve reserves[CELL_KNOWN_RESERVES];
     uint64_t clock;
     int verbose;      /* CELL_VERBOSE: 1 says what is unusual, 2 waits for and times every operation */
     int graph_warned; /* a failed capture was reported */
@@ -65,6 +86,16 @@ cell_status cell_check_sizes(cell_context *ctx, const cell_desc *desc, const int
 cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell_arg *list, int n_list,
                             const int64_t *sizes, void *const *args, const cell_memory *memory,
                             const size_t need[2], cell_error *err);
+
+/* "B=2 T=5 D=8 t0=0" */
+void cell_list_sizes(const cell_desc *desc, const int64_t *sizes, char *text, size_t bytes);
+
+/* After forward: marks the reserve as filled by this call, or, if that failed, by none. */
+cell_status cell_reserve_mark(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, void *reserve,
+                              int filled);
+/* Before backward: is the reserve that of a forward call at these sizes, as far as can be known? */
+cell_status cell_reserve_check(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                               const void *reserve);
 
 /* Checks dtypes, sizes, strides and pointers of a product. */
 cell_status cell_gemm_check(const cell_gemm_call *call, cell_error *err);

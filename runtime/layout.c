@@ -1,6 +1,6 @@
 /* Where a plan's buffers are. In: the plan, sizes, and for a run the caller's arguments and memory. Out: byte
  * counts, and a pointer for every buffer. Guaranteed: buffers in workspace and reserve lie in the plan's
- * order at multiples of CELL_ALIGNMENT, the same for forward and backward; a buffer that may be in an
+ * order at multiples of CELL_ALIGNMENT, the same for forward and backward; a reserve begins with its mark; a buffer that may be in an
  * argument or the reserve has room in the workspace all the same, so that the size asked for does not depend
  * on which optional arguments a call gives. */
 #include "run.h"
@@ -48,7 +48,7 @@ cell_status cell_layout_workspace(cell_run *run, size_t *bytes) {
 cell_status cell_layout_reserve(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                 int64_t *offsets, size_t *bytes, cell_error *err) {
     cell_scope scope = {.sizes = sizes, .n_sizes = desc->n_sizes, .ctx = ctx, .desc = desc};
-    int64_t total = 0;
+    int64_t total = CELL_MARK_BYTES;
     if (desc->n_reserve > CELL_MAX_BUFFERS)
         return cell_fail(err, CELL_UNSUPPORTED, "%s: a reserve of %d buffers; at most %d", desc->key,
                          desc->n_reserve, CELL_MAX_BUFFERS);
@@ -62,7 +62,7 @@ cell_status cell_layout_reserve(cell_context *ctx, const cell_desc *desc, const 
         if (status != CELL_OK)
             return status;
     }
-    *bytes = (size_t)total;
+    *bytes = total == CELL_MARK_BYTES ? 0 : (size_t)total; /* nothing to save, nothing to mark */
     return CELL_OK;
 }
 

@@ -90,6 +90,8 @@ static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const
         status = cell_layout_reserve(ctx, desc, sizes, NULL, bytes, err);
     if (status == CELL_OK && desc->ref_reserve_bytes && (!ctx || is_reference(ctx))) {
         size_t reference = desc->ref_reserve_bytes(sizes);
+        if (reference)
+            reference = reference <= SIZE_MAX - CELL_MARK_BYTES ? reference + CELL_MARK_BYTES : SIZE_MAX;
         *bytes = reference > *bytes ? reference : *bytes;
     }
     return status;
@@ -158,9 +160,11 @@ static cell_status check_call(cell_context *ctx, const cell_desc *desc, const Di
     if (status == CELL_OK && !memory->workspace && memory->workspace_bytes)
         status = cell_fail(err, CELL_NULL_POINTER, "%s: the workspace is null, but said to have %zu bytes",
                            desc->key, memory->workspace_bytes);
-    return status == CELL_OK ? cell_check_args(ctx, desc, direction->list, direction->n_list, sizes, args,
-                                               memory, need, err)
-                             : status;
+    if (status == CELL_OK)
+        status = cell_check_args(ctx, desc, direction->list, direction->n_list, sizes, args, memory, need, err);
+    if (status == CELL_OK && direction->needs_reserve && need[1] > 0)
+        status = cell_reserve_check(ctx, desc, sizes, memory->reserve);
+    return status;
 }
 
 static cell_status run_plan(cell_context *ctx, const cell_desc *desc, const Direction *direction,
@@ -193,6 +197,17 @@ static cell_status run_plan(cell_context *ctx, const cell_desc *desc, const Dire
     return status == CELL_OK ? cell_run_ops(&run, 0, run.plan->n_ops) : status;
 }
 
+static cell_status run_reference(cell_context *ctx, const cell_desc *desc, const Direction *direction,
+                                 const int64_t *sizes, void *const *args, const cell_memory *memory,
+                                 int flags) {
+    char *reserve = memory->reserve;
+    cell_status status = direction->reference(sizes, args, reserve ? reserve + CELL_MARK_BYTES : NULL, flags);
+    if (status != CELL_OK)
+        cell_fail(&ctx->error, status, "%s: reference %s: %s", desc->key, direction->name,
+                  cell_status_string(status));
+    return status;
+}
+
 static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char which, const int64_t *sizes,
                                  void *const *args, const cell_memory *memory, int flags) {
     size_t need[2];
@@ -207,13 +222,14 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
     status = check_call(ctx, desc, &direction, sizes, args, memory, flags, need);
     if (status != CELL_OK)
         return status;
-    if (!is_reference(ctx))
-        return run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0]);
-    status = direction.reference(sizes, args, memory->reserve, flags);
-    if (status != CELL_OK)
-        cell_fail(&ctx->error, status, "%s: reference %s: %s", desc->key, direction.name,
-                  cell_status_string(status));
-    return status;
+    if (is_reference(ctx))
+        status = run_reference(ctx, desc, &direction, sizes, args, memory, flags);
+    else
+        status = run_plan(ctx, desc, &direction, sizes, args, memory, flags, need[0]);
+    if (which != 'f' || !memory->reserve || need[1] == 0)
+        return status;
+    cell_status marked = cell_reserve_mark(ctx, desc, sizes, memory->reserve, status == CELL_OK);
+    return status == CELL_OK ? marked : status;
 }
 
 cell_status cell_run_forward(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,

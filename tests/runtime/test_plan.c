@@ -237,7 +237,7 @@ static void backward_refusals(cell_context *ctx, Call *call) {
     cell_memory good = memory_of(call, 1), none = memory_of(call, 0);
     void *args[] = {call->x, call->w, call->h0, call->dy, call->dht, call->dx, call->dw, call->dh0}, *bad[8];
     refuse(ctx, call, 'b', s, args, &none, 0, CELL_NULL_POINTER,
-           "backward's reserve is null; wanted the 256 bytes");
+           "backward's reserve is null; wanted the 768 bytes");
     refuse(ctx, call, 'b', s, args, &good, 2, CELL_BAD_ARGUMENT,
            "backward with flags 2; wanted 0 or CELL_ACCUMULATE");
     refuse(ctx, call, 'b', s, WITH(6, (char *)call->dw + 8), &good, 0, CELL_MISALIGNED,
@@ -257,6 +257,56 @@ static void refusals(cell_context *ctx, Call *call) {
     cell_desc old = toy_desc;
     old.plan_version = 0;
     EXPECT(cell_run_forward(ctx, &old, call->sizes, NULL, NULL, 0) == CELL_UNSUPPORTED, "an old plan");
+}
+
+static int marks_read;
+
+static cell_status count_transfer(void *self, void *to, const void *from, size_t bytes, cell_error *err) {
+    marks_read++;
+    return cell_host_copy(self, to, from, bytes, err);
+}
+
+static cell_status far_put(void *self, void *to, const void *from, size_t bytes, cell_error *err) {
+    return cell_host_copy(self, to, from, bytes, err);
+}
+
+static cell_status reserve_call(cell_context *ctx, Call *call, char which, int64_t t) {
+    int64_t sizes[] = {2, t, 4, 0};
+    void *f[] = {call->x, call->w, call->h0, call->y, call->ht};
+    void *b[] = {call->x, call->w, call->h0, call->dy, call->dht, call->dx, call->dw, call->dh0};
+    cell_memory memory = {NULL, 0, call->reserve, sizeof call->reserve};
+    return (which == 'f' ? cell_run_forward : cell_run_backward)(ctx, &toy_desc, sizes, which == 'f' ? f : b,
+                                                                 &memory, 0);
+}
+
+/* On a device a mark is read, which waits, only where the context filled the reserve otherwise; what it cannot
+ * know it takes on trust. */
+static void device_reserves(Call *call) {
+    cell_backend far = *toy_backend();
+    cell_context *one, *two;
+    static char kept[1 << 16];
+    far.host_memory = 0;
+    far.put = far_put;
+    far.transfer = count_transfer;
+    set_up(call, 2, 3, 4);
+    EXPECT(cell_context_create_with(&one, &far, 0, NULL, 0) == CELL_OK, "context");
+    EXPECT(cell_context_create_with(&two, &far, 0, NULL, 0) == CELL_OK, "context");
+    EXPECT(reserve_call(one, call, 'f', 3) == CELL_OK, "%s", cell_last_error(one));
+    EXPECT(reserve_call(one, call, 'b', 3) == CELL_OK, "%s", cell_last_error(one));
+    EXPECT(reserve_call(two, call, 'b', 3) == CELL_OK && marks_read == 0, "%s", cell_last_error(two));
+    memcpy(kept, call->reserve, sizeof kept);
+    EXPECT(reserve_call(one, call, 'f', 2) == CELL_OK && marks_read == 0, "%s", cell_last_error(one));
+    EXPECT(reserve_call(one, call, 'b', 3) == CELL_BAD_ARGUMENT && marks_read == 1, "%d", marks_read);
+    EXPECT(strstr(cell_last_error(one), "with B=2 T=2 D=4 t0=0; wanted that of") != NULL, "%s",
+           cell_last_error(one));
+    memcpy(call->reserve, kept, sizeof kept); /* brought back by the caller */
+    EXPECT(reserve_call(one, call, 'b', 3) == CELL_OK && marks_read == 2, "%s", cell_last_error(one));
+    EXPECT(reserve_call(two, call, 'f', 2) == CELL_OK, "%s", cell_last_error(two));
+    EXPECT(reserve_call(two, call, 'b', 2) == CELL_OK && marks_read == 2, "%s", cell_last_error(two));
+    EXPECT(reserve_call(one, call, 'f', 3) == CELL_OK, "%s", cell_last_error(one));
+    EXPECT(reserve_call(two, call, 'b', 3) == CELL_OK && marks_read == 3, "%s", cell_last_error(two));
+    cell_context_destroy(one);
+    cell_context_destroy(two);
 }
 
 static const int64_t beyond[] = {LOOP_T, CELL_X_PUSH, 2, CELL_X_ADD, BD, CELL_X_MUL, CELL_X_END};
@@ -413,6 +463,7 @@ int main(void) {
     steps(reference, &call);
     graphs(&call);
     refusals(toy, &call);
+    device_reserves(&call);
     wrong_plans(&call);
     expressions();
     instances(toy);
