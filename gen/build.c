@@ -13,16 +13,19 @@
 #include "process.h"
 
 enum { MAX_JOBS = 1024 };
+static const char default_dir[] = "generated";
 
 static const CommandHelp build_help = {
     .name = "build",
     .arguments = "SPEC[:NAME=VALUE,...]...",
     .summary = "compile a spec to a library with a C header and a manifest",
     .about =
-        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so. The library holds\n"
-        "the runtime as well, so that it is all a program needs to link against. Several specs, or one with\n"
-        "several settings, give one library of that many instances; NAME.h of the library has a function that\n"
-        "finds one. A SPEC without a dot or slash is a cell that comes with cellc. CC names the C compiler.",
+        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so to the directory of -o,\n"
+        "or else to ./generated, and prints their paths. NAME is the cell's. The library holds the runtime as\n"
+        "well, so that it is all a program needs to link against. Several specs, or one with several settings,\n"
+        "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
+        "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
+        "a cell that comes with cellc. CC names the C compiler.",
     .examples = "  cellc build specs/e79.cell\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
@@ -58,14 +61,6 @@ static const char *c_compiler(void)
 {
     const char *cc = getenv("CC");
     return cc && *cc ? cc : "cc";
-}
-
-/* A name without a dot or slash is a cell that comes with cellc. */
-static const char *spec_path(Compiler *c, const char *name)
-{
-    if (strpbrk(name, "./") || !c->import_dir)
-        return name;
-    return intern_f(c, "%s/%s.cell", c->import_dir, name);
 }
 
 static bool declares_dim(const Ast *ast, const char *name)
@@ -115,14 +110,15 @@ static const char *identifier(Compiler *c, const char *text)
     return intern_n(c, copy, n);
 }
 
-/* Reads an operand SPEC[:NAME=VALUE,...]; -1 to go on. */
-static int read_operand(Build *b, Instance *in, const char *operand)
+/* Reads an operand SPEC[:NAME=VALUE,...]; -1 to go on. What it binds goes into the names of C functions and files
+ * where there are several instances; a library of one is called as the cell, however it was bound. */
+static int read_operand(Build *b, Instance *in, const char *operand, bool several)
 {
     Compiler *c = in->c = compiler_new();
     const char *colon = strchr(operand, ':');
     compiler_inherit(c, b->c);
-    in->spec = spec_path(c, colon ? intern_n(c, operand, (size_t)(colon - operand)) : operand);
-    if (!colon)
+    in->spec = home_spec(c, colon ? intern_n(c, operand, (size_t)(colon - operand)) : operand);
+    if (!colon || !in->spec)
         return -1;
     int file = source_load(c, in->spec);
     Ast *ast = file < 0 ? NULL : parse_source(c, file);
@@ -138,7 +134,7 @@ static int read_operand(Build *b, Instance *in, const char *operand)
         c->diags.len = 0;
         c->errors = 0;
     }
-    in->suffix = colon[1] ? identifier(c, colon + 1) : NULL;
+    in->suffix = colon[1] && several ? identifier(c, colon + 1) : NULL;
     return -1;
 }
 
@@ -170,7 +166,7 @@ static int read_instances(Build *b, const char *const *operands, int n)
     b->instance = arena_alloc(b->c->arena, sizeof *b->instance * (size_t)n);
     for (b->n = 0; b->n < n;) {
         Instance *in = &b->instance[b->n++];
-        int rc = read_operand(b, in, operands[b->n - 1]);
+        int rc = read_operand(b, in, operands[b->n - 1], n > 1);
         if (rc < 0)
             rc = compile_instance(b, in);
         if (rc >= 0)
@@ -379,7 +375,59 @@ static int build_instances(Build *b)
     rmdir(objects);
     if (!ok)
         fprintf(stderr, "cellc build: the generated files in %s were not compiled\n", b->dir);
+    else if (b->dir == default_dir)
+        fprintf(stderr, "cellc build: the files are in ./%s; -o chooses another directory\n", b->dir);
     return !ok;
+}
+
+/* What a word of --archs may be: native, or digits with a letter behind them at most, as in 90a. */
+static bool is_architecture(const char *word)
+{
+    size_t digits = strspn(word, "0123456789");
+    const char *rest = word + digits;
+    return strcmp(word, "native") == 0 || (digits && (!*rest || (strchr("af", *rest) && !rest[1])));
+}
+
+/* The architectures that nvcc compiles for, "75, 80, ..."; "" when it does not say. */
+static const char *nvcc_architectures(Build *b, Words *known)
+{
+    Words w = { 0 };
+    Buf list = { .arena = b->c->arena };
+    words_add(&w, b->nvcc);
+    words_add(&w, "--list-gpu-arch");
+    Words lines = { 0 };
+    words_split(b->c, &lines, words_output(b->c, &w));
+    for (int i = 0; i < lines.n; i++) {
+        const char *number = lines.items[i] + strcspn(lines.items[i], "0123456789");
+        if (strncmp(lines.items[i], "compute_", 8) != 0)
+            continue;
+        words_add(known, number);
+        buf_f(&list, "%s%s", list.len ? ", " : "", number);
+    }
+    return list.len ? list.data : "";
+}
+
+/* -1 to go on. nvcc is asked, so that the message is ours and comes before anything is written. */
+static int check_architectures(Build *b)
+{
+    Words wanted = { 0 }, known = { 0 };
+    words_split(b->c, &wanted, b->archs);
+    for (int i = 0; i < wanted.n; i++)
+        if (!is_architecture(wanted.items[i]))
+            return usage_error(&build_help, "--archs takes native, or numbers such as \"80 90\", not '%s'",
+                               wanted.items[i]);
+    if (!wanted.n)
+        return usage_error(&build_help, "--archs names no architecture");
+    const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
+    for (int i = 0; known.n && i < wanted.n; i++) {
+        size_t digits = strspn(wanted.items[i], "0123456789");
+        bool found = !digits;
+        for (int k = 0; k < known.n; k++)
+            found |= strlen(known.items[k]) == digits && memcmp(known.items[k], wanted.items[i], digits) == 0;
+        if (!found)
+            return usage_error(&build_help, "--archs %s: this nvcc compiles for %s", wanted.items[i], list);
+    }
+    return -1;
 }
 
 /* nvcc as the runtime's build found it: kernels need a runtime that can launch them. */
@@ -390,18 +438,21 @@ static const char *find_nvcc(Build *b, bool unwanted)
         return NULL;
     if (nvcc && *nvcc && access(nvcc, X_OK) == 0)
         return nvcc;
-    fprintf(stderr, "cellc build: no nvcc, so the library has the reference only\n");
+    if (nvcc && *nvcc)
+        fprintf(stderr, "cellc build: no nvcc at %s any more, so the library has the reference only\n", nvcc);
+    else
+        fprintf(stderr, "cellc build: no nvcc when cellc was built, so the library has the reference only\n");
     return NULL;
 }
 
 int cmd_build(int argc, char **argv)
 {
-    Build b = { .c = compiler_new(), .dir = "generated", .archs = getenv("CUDA_ARCHS") };
+    Build b = { .c = compiler_new(), .dir = default_dir, .archs = getenv("CUDA_ARCHS") };
     bool no_cuda = false;
     const char *operands[argc + 1];
     const OptionSpec table[] = {
-        { "-o", "DIR", OPT_STRING, &b.dir, "where the files go (generated)" },
-        { "--name", "NAME", OPT_STRING, &b.library, "name of the library (the cell's)" },
+        { "-o", "DIR", OPT_STRING, &b.dir, "where the files go, made if it is not there (./generated)" },
+        { "--name", "NAME", OPT_STRING, &b.library, "name of the library's file (the cell's)" },
         { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
         { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
@@ -416,8 +467,10 @@ int cmd_build(int argc, char **argv)
     }
     if (rc < 0) {
         b.nvcc = find_nvcc(&b, no_cuda);
-        rc = read_instances(&b, operands, n);
+        rc = check_architectures(&b);
     }
+    if (rc < 0)
+        rc = read_instances(&b, operands, n);
     if (rc < 0)
         rc = build_instances(&b);
     for (int i = 0; i < b.n; i++)

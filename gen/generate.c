@@ -166,6 +166,9 @@ int cmd_emit(int argc, char **argv)
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
         rc = usage_error(&help, "there is no kind '%s'", kind);
+    if (rc < 0 && c->schedule != SCHED_AUTO && (dir ? no_cuda : !e->emit_device))
+        rc = usage_error(&help, "--schedule concerns kernels only, and %s has none; --kind cuda shows them",
+                         dir ? "a library with --no-cuda" : intern_f(c, "--kind %s", kind));
     if (rc < 0)
         rc = emit_spec(c, operands[0], e, dir, !no_cuda);
     compiler_free(c);

@@ -1,5 +1,6 @@
 /* home.c: finds what cellc ships, from the place of the program itself: a built source tree
  * (ROOT/build/cellc) or an install prefix (PREFIX/bin/cellc). CELLC_HOME overrides both. */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +22,12 @@ static bool is_there(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
 }
 
 /* The directory that the program's file is in, or NULL. */
@@ -58,6 +65,56 @@ const char *home_dir(Compiler *c, HomePart part)
     if ((dir = try_dir(c, root, place->in_tree, place->proof)))
         return dir;
     return try_dir(c, root, place->installed, place->proof);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The cells in a directory, sorted; std.cell has functions only. */
+static int shipped_cells(Compiler *c, const char *dir, const char **names, int room)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && n < room && (e = readdir(d));) {
+        size_t len = strlen(e->d_name), end = sizeof ".cell" - 1;
+        if (len > end && strcmp(e->d_name + len - end, ".cell") == 0 && strcmp(e->d_name, "std.cell") != 0)
+            names[n++] = intern_n(c, e->d_name, len - end);
+    }
+    if (d)
+        closedir(d);
+    qsort(names, (size_t)n, sizeof *names, by_name);
+    return n;
+}
+
+static void no_such_cell(Compiler *c, const char *name, const char *dir)
+{
+    enum { MAX_CELLS = 200 };
+    const char *names[MAX_CELLS] = { NULL };
+    int n = dir ? shipped_cells(c, dir, names, MAX_CELLS) : 0;
+    const char *near = suggest(name, names, n);
+    Buf list = { .arena = c->arena };
+    for (int i = 0; i < n; i++)
+        buf_f(&list, "%s%s", i ? ", " : "", names[i]);
+    diag(c, DIAG_ERROR, (Span){ .file = -1 },
+         near ? "there is no file '%s', and no cell of that name comes with cellc; did you mean '%s'?"
+              : "there is no file '%s', and no cell of that name comes with cellc",
+         name, near);
+    if (n && !near)
+        diag(c, DIAG_NOTE, (Span){ .file = -1 }, "those that do are %s", list.data);
+}
+
+const char *home_spec(Compiler *c, const char *name)
+{
+    const char *dir = home_dir(c, HOME_SPECS);
+    if (strpbrk(name, "./") || is_file(name))
+        return name;
+    const char *path = dir ? intern_f(c, "%s/%s.cell", dir, name) : NULL;
+    if (path && is_there(path))
+        return path;
+    no_such_cell(c, name, dir);
+    return NULL;
 }
 
 const char *home_flags(Compiler *c, const char *key)

@@ -14,6 +14,10 @@ typedef enum {
  * CELLC_HOME (a source tree that was built, or an install prefix) points. */
 const char *home_dir(Compiler *c, HomePart part);
 
+/* The path of a spec as a user names it: a file, or by a word alone a cell that comes with cellc. NULL with a
+ * diagnostic when there is neither. */
+const char *home_spec(Compiler *c, const char *name);
+
 /* The build's flags (libcell.flags): the line that starts with `key`, without it; NULL when there is none. */
 const char *home_flags(Compiler *c, const char *key);
 

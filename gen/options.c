@@ -264,6 +264,11 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
     if (c && !c->import_dir)
         c->import_dir = home_dir(c, HOME_SPECS);
     int rc = check_operands(help, operands, *n);
+    if (rc < 0 && help->compiles && *n == 1 && !strchr(operands[0], ':') &&
+        !(operands[0] = home_spec(c, operands[0]))) {
+        diag_print(c, stderr);
+        return 1;
+    }
     /* The same for every command that compiles. */
     return rc < 0 && c && c->dump_after ? dump_spec(c, operands[0]) : rc;
 }

@@ -1302,12 +1302,12 @@ static void plan_directions(Plan *p)
     }
 }
 
-/* What the cell can take: no state is map; a state that fits on an SM is tile; else steps, or gemm when a
- * step multiplies. */
+/* What the cell can take: no state is map; a state that fits on an SM is tile, unless that was tried and
+ * refused; else steps, or gemm when a step multiplies. */
 static Schedule choose(Plan *p, Schedule wanted)
 {
     Module *m = p->m;
-    const char *refused = NULL;
+    const char *refused = p->not_tile;
     if (!has_state(m)) {
         if (wanted != SCHED_AUTO && wanted != SCHED_MAP)
             diag(m->c, DIAG_ERROR, m->span, "cell %s has no state: only --schedule map can take it", m->name);
@@ -1315,12 +1315,13 @@ static Schedule choose(Plan *p, Schedule wanted)
     }
     if (wanted == SCHED_MAP)
         diag(m->c, DIAG_ERROR, m->span, "--schedule map takes cells without a state; %s has one", m->name);
-    if (wanted == SCHED_AUTO || wanted == SCHED_TILE)
+    if (!refused && (wanted == SCHED_AUTO || wanted == SCHED_TILE))
         refused = tile_refuses(m, p->dtype);
     if (wanted == SCHED_TILE && refused)
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, refused);
     if (wanted != SCHED_AUTO)
         return wanted;
+    p->not_tile = refused;
     if (refused)
         buf_f(&p->reasons, "not tile: %s\n", refused);
     return refused ? SCHED_STEPS : SCHED_TILE;
@@ -1345,6 +1346,8 @@ static const char *walk_refused(const Plan *p)
     return NULL;
 }
 
+static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile);
+
 /* What a walk must write for others is known only now: it may be what the walk cannot give. */
 static Plan *without_tile(Plan *p, Schedule wanted)
 {
@@ -1354,16 +1357,13 @@ static Plan *without_tile(Plan *p, Schedule wanted)
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, why);
         return NULL;
     }
-    Plan *steps = plan_make(m, p->dtype, SCHED_STEPS);
-    if (steps)
-        buf_f(&steps->reasons, "not tile: %s\n", why);
-    return steps;
+    return make(m, p->dtype, SCHED_AUTO, why);
 }
 
-Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
+static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
-    *p = (Plan){ .m = m, .dtype = dtype, .compute = dtype == DT_F64 ? DT_F64 : DT_F32 };
+    *p = (Plan){ .m = m, .dtype = dtype, .compute = dtype == DT_F64 ? DT_F64 : DT_F32, .not_tile = not_tile };
     p->reasons.arena = m->arena;
     p->schedule = choose(p, wanted);
     if (m->c->errors)
@@ -1386,8 +1386,14 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
     if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)
         p->schedule = SCHED_GEMM;
     if (p->schedule == SCHED_STEPS && wanted == SCHED_AUTO)
-        diag(m->c, DIAG_PERF, m->span, "cell %s walks with a kernel per step and value (schedule steps)",
-             m->name);
+        diag(m->c, DIAG_PERF, m->span,
+             "cell %s walks with a kernel per step and value (schedule steps), not tile: %s", m->name,
+             p->not_tile);
     ir_verify(m, "plan");
     return p;
+}
+
+Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
+{
+    return make(m, dtype, wanted, NULL);
 }

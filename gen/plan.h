@@ -169,6 +169,7 @@ typedef struct Plan {
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
+    const char *not_tile;         /* why not, where tile was thought of */
     Buf reasons;                  /* lines for cellc explain */
 } Plan;
 

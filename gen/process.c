@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ void words_add(Words *w, const char *word)
 void words_split(Compiler *c, Words *w, const char *text)
 {
     while (text && *text) {
-        size_t n = strcspn(text, " \t");
+        size_t n = strcspn(text, " \t\n");
         if (n)
             words_add(w, intern_n(c, text, n));
         text += n + (text[n] != 0);
@@ -87,6 +88,26 @@ int run_words(const Words *w, bool show)
         if (errno != EINTR)
             return 127;
     return exit_code(status);
+}
+
+const char *words_output(Compiler *c, const Words *w)
+{
+    const char *tmp = getenv("TMPDIR");
+    char path[4096], text[4096];
+    snprintf(path, sizeof path, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    int file = w->full ? -1 : mkstemp(path), status = -1;
+    if (file < 0)
+        return NULL;
+    pid_t pid = start_words(w, path);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            pid = -1;
+    Buf out = { .arena = c->arena };
+    for (ssize_t n; pid > 0 && (n = read(file, text, sizeof text)) > 0;)
+        buf_f(&out, "%.*s", (int)n, text);
+    close(file);
+    unlink(path);
+    return pid > 0 && exit_code(status) == 0 ? out.data : NULL;
 }
 
 /* ---- many commands ---- */

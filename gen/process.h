@@ -15,6 +15,9 @@ void words_split(Compiler *c, Words *w, const char *text);
  * first, to standard error. */
 int run_words(const Words *w, bool show);
 
+/* What the command prints to both its outputs, in c's arena; NULL when it could not be run or failed. */
+const char *words_output(Compiler *c, const Words *w);
+
 /* A command of a list that may run side by side with the others. */
 typedef struct Job {
     Words words;

@@ -271,8 +271,12 @@ int64_t poly_eval(const Module *m, const Poly *p, const int64_t *dims)
     return (int64_t)sum;
 }
 
+/* What a polynomial stands in, which says when it needs parentheses: nothing, a quotient's numerator (a sum),
+ * its denominator (whatever is not one factor). */
+typedef enum { IN_NOTHING, IN_NUMERATOR, IN_DENOMINATOR } PolyPlace;
+
 /* c_prefix NULL: as a user writes it; else a C expression with names prefixed. */
-static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, bool paren);
+static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, PolyPlace place);
 
 static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix)
 {
@@ -282,19 +286,21 @@ static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix
         return;
     }
     buf_f(out, "(");
-    print_poly(m, m->quotients.data[atom - MAX_DIMS].num, out, c_prefix, true);
+    print_poly(m, m->quotients.data[atom - MAX_DIMS].num, out, c_prefix, IN_NUMERATOR);
     buf_f(out, c_prefix ? " / " : "/");
-    print_poly(m, m->quotients.data[atom - MAX_DIMS].den, out, c_prefix, true);
+    print_poly(m, m->quotients.data[atom - MAX_DIMS].den, out, c_prefix, IN_DENOMINATOR);
     buf_f(out, ")");
 }
 
-static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, bool paren)
+static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, PolyPlace place)
 {
     if (p->nterms == 0) {
         buf_f(out, "0");
         return;
     }
-    paren = paren && p->nterms > 1;
+    const PolyTerm *first = &p->terms[0];
+    bool product = first->natoms > 1 || (first->natoms == 1 && first->coef != 1);
+    bool paren = (place != IN_NOTHING && p->nterms > 1) || (place == IN_DENOMINATOR && product);
     if (paren)
         buf_f(out, "(");
     for (int i = 0; i < p->nterms; i++) {
@@ -318,12 +324,12 @@ static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_p
 
 void poly_print(const Module *m, const Poly *p, Buf *out)
 {
-    print_poly(m, p, out, NULL, false);
+    print_poly(m, p, out, NULL, IN_NOTHING);
 }
 
 void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix)
 {
-    print_poly(m, p, out, prefix, true);
+    print_poly(m, p, out, prefix, IN_NOTHING);
 }
 
 /* ---- index expressions ---- */

@@ -77,6 +77,30 @@ expect 2 "--write takes no value" "$cellc" fmt --write=yes $spec
 expect 1 "no_such_file.cell" "$cellc" explain no_such_file.cell
 expect 1 "no_such_file.cell" "$cellc" build no_such_file.cell -o "$dir/none"
 expect 1 "" test -e "$dir/none"
+# A word is a cell that comes with cellc, in every command, whatever directory has its name.
+for c in emit explain run build; do
+    expect 1 "no cell of that name comes with cellc; did you mean 'lstm'?" "$cellc" $c lstmm
+    expect 1 "those that do are delta, e0, e1" "$cellc" $c nosuch
+done
+expect 1 "did you mean 'lstm'?" "$cellc" build lstmm:H=3
+mkdir "$dir/e1"
+(cd "$dir" && expect 0 "cell e1" "$cellc" explain e1; echo "$passed $failed" >"$dir/counts")
+read -r passed failed <"$dir/counts"
+expect 0 "not tile: its states do not fit on an SM" "$cellc" explain --dim N=96 e79
+# A schedule is of kernels, and what has none does not take it silently.
+for kind in c header host manifest ir; do
+    expect 2 "--schedule concerns kernels only, and --kind $kind has none" "$cellc" emit --schedule steps --kind $kind $spec
+done
+expect 2 "a library with --no-cuda has none" "$cellc" emit --schedule steps --no-cuda -o "$dir/none" $spec
+expect 0 "cell_load" "$cellc" emit --schedule steps --kind cuda $spec
+# Architectures are judged before nvcc sees them.
+expect 2 "--archs takes native, or numbers such as \"80 90\", not 'foo'" "$cellc" build --archs "75 foo" $spec -o "$dir/none"
+expect 2 "not '9-0'" "$cellc" build --no-cuda --archs 9-0 $spec -o "$dir/none"
+expect 2 "--archs names no architecture" "$cellc" build --archs " " $spec -o "$dir/none"
+if [[ -n $(sed -n 's/^nvcc //p' "$(dirname "$cellc")/libcell.flags") ]]; then
+    expect 2 "--archs 71: this nvcc compiles for" "$cellc" build --archs "90 71" $spec -o "$dir/none"
+fi
+expect 1 "" test -e "$dir/none"
 expect 1 "error" "$cellc" explain --dim Q=3 $spec
 expect 1 "error" "$cellc" explain --set bias=inptu $spec
 expect 1 "error" "$cellc" explain --dim N=0 $spec
@@ -150,6 +174,25 @@ holds "a program links against the library" ${CC:-cc} ${SAN:+-fsanitize=address,
     -Wl,-rpath,"$out" -lswiglu -lm
 holds "and gets the right values" "$dir/use"
 expect 1 "" env CC=no_such_compiler "$cellc" build specs/swiglu.cell -o "$out"
+
+# One instance is called as its cell, however it was bound; without -o the files go to ./generated, and that is said.
+mkdir "$dir/here"
+(cd "$dir/here" && expect 0 "the files are in ./generated" "$cellc" build --no-cuda mingru:dtype=f64 &&
+    echo "$passed $failed" >"$dir/counts")
+read -r passed failed <"$dir/counts"
+for f in mingru.h mingru_ref.c mingru.c mingru.json libmingru.so; do
+    holds "build writes generated/$f" test -s "$dir/here/generated/$f"
+done
+# A runtime whose nvcc is gone makes the reference, and says why.
+mkdir -p "$dir/home/build"
+for part in runtime specs; do ln -s "$PWD/$part" "$dir/home/$part"; done
+ln -s "$(cd "$(dirname "$cellc")" && pwd)/libcell.a" "$dir/home/build/libcell.a"
+sed 's|^nvcc .*|nvcc /no/such/nvcc|' "$(dirname "$cellc")/libcell.flags" >"$dir/home/build/libcell.flags"
+expect 0 "no nvcc at /no/such/nvcc any more, so the library has the reference only" env CELLC_HOME="$dir/home" "$cellc" \
+    build swiglu -o "$dir/home/out"
+sed -i 's|^nvcc .*|nvcc |' "$dir/home/build/libcell.flags"
+expect 0 "no nvcc when cellc was built" env CELLC_HOME="$dir/home" "$cellc" build swiglu -o "$dir/home/out"
+expect 1 "" test -e "$dir/home/out/swiglu.cu"
 
 # Several instances in one library, chosen when the program runs.
 expect 2 "several instances need --name" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu -o "$out"
