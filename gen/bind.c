@@ -497,6 +497,83 @@ static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def)
     return x;
 }
 
+/* ---- inner gradients ---- */
+
+/* In grad(o[i], W[r,j]; g[i]) the indices of o that are bound nowhere else are bound by the grad. `hidden` are
+ * those of reductions inside, and `bracket` says that e stands in brackets. */
+static void find_held_indices(Binding *b, const Expr *e, const FIndex *hidden, bool bracket, FExpr *x)
+{
+    if (!e)
+        return;
+    FIndex own[MAX_AXES_OF_VALUE];
+    for (int i = 0; e->kind == X_REDUCE && i < e->binders.len && i < MAX_AXES_OF_VALUE; i++) {
+        own[i] = (FIndex){ .name = e->binders.data[i].name, .outer = hidden };
+        hidden = &own[i];
+    }
+    if (bracket && e->kind == X_REF && !e->brackets && !e->primed) {
+        bool known = find_index(b, e->name) || scope_find(b->scope, e->name) || is_reserved(b->f, e->name);
+        for (const FIndex *i = hidden; i; i = i->outer)
+            known |= i->name == e->name;
+        if (!known && x->nbound < MAX_AXES_OF_VALUE)
+            x->bound[x->nbound++] = push_index(b, e->name, e->span);
+    }
+    for (int i = 0; i < e->args.len; i++)
+        find_held_indices(b, e->args.data[i], hidden, e->kind == X_REF, x);
+    for (int i = 0; i < e->index.len; i++)
+        find_held_indices(b, e->index.data[i], hidden, true, x);
+    find_held_indices(b, e->a, hidden, bracket, x);
+    find_held_indices(b, e->b, hidden, bracket, x);
+    find_held_indices(b, e->c, hidden, bracket, x);
+}
+
+/* What a grad is taken with respect to. */
+static FExpr *bind_variable(Binding *b, const Expr *e)
+{
+    if (e->kind != X_REF || e->time) {
+        BIND_ERROR(b, e->span, e->kind == X_REF
+                                   ? "'grad' is taken with respect to a value of this step"
+                                   : "'grad' is taken with respect to a value by its name, such as W[r,j], not "
+                                     "to an expression");
+        return bad(b, e);
+    }
+    FExpr *x = bind_ref(b, e);
+    if (x->kind != F_VALUE && x->kind != F_ERROR) {
+        Symbol *s = scope_find(b->scope, e->name);
+        BIND_ERROR(b, e->span,
+                   "'%s' is %s: 'grad' is taken with respect to an input, a param, a state, its next value or "
+                   "a definition", e->name, x->kind == F_INDEX || !s ? "an index" : kind_name(s->kind));
+        return bad(b, e);
+    }
+    if (x->kind == F_VALUE)
+        x->sym->is_variable = true;
+    return x;
+}
+
+static FExpr *bind_grad(Binding *b, const Expr *e)
+{
+    if (e->args.len != 2 || e->held.len > 1 || e->brackets || e->member) {
+        BIND_ERROR(b, e->span, e->brackets || e->member ? "'grad' gives a number: its indices stand at what it is taken with "
+                                             "respect to, as in grad(loss, W[r,j])"
+                                           : "'grad' is written grad(loss, W[r,j]) or, with one value held, "
+                                             "grad(o[i], W[r,j]; g[i])");
+        return bad(b, e);
+    }
+    FIndex *before = b->inner;
+    bool in_index = b->in_index;
+    FExpr *x = new_expr(b, F_GRAD, e, 2 + e->held.len);
+    b->in_index = false;
+    x->args[1] = bind_variable(b, e->args.data[1]);
+    x->bound = arena_alloc(b->f->c->arena, sizeof *x->bound * MAX_AXES_OF_VALUE);
+    if (e->held.len)
+        find_held_indices(b, e->args.data[0], NULL, false, x);
+    x->args[0] = bind(b, e->args.data[0]);
+    if (e->held.len)
+        x->args[2] = bind(b, e->held.data[0]);
+    b->inner = before;
+    b->in_index = in_index;
+    return x;
+}
+
 static FExpr *bind_call(Binding *b, const Expr *e)
 {
     const FnDef *def = map_get(&b->f->fns, e->name);
@@ -508,7 +585,9 @@ static FExpr *bind_call(Binding *b, const Expr *e)
     }
     if (def)
         return bind_fn(b, e, def);
-    if (is_named(b, e->name, "grad") || is_named(b, e->name, "ste")) {
+    if (is_named(b, e->name, "grad"))
+        return bind_grad(b, e);
+    if (is_named(b, e->name, "ste")) {
         BIND_ERROR(b, e->name_span, "'%s' is not supported yet", e->name);
         return bad(b, e);
     }

@@ -28,6 +28,11 @@ typedef struct Binding {
  * cycle is diagnosed. */
 void bind_symbols(Flat *f, SymbolVec *symbols, const Binding *outer);
 
+/* lower.c: is there a reduction in the expression, outside of arrays? Also true when it is too large to see. */
+bool has_reduction(const Module *m, NodeId id, int *budget);
+/* inner_grad.c: the gradient that an F_GRAD asks for, of a value under a cotangent (held -1: 1). */
+NodeId inner_grad(Flat *f, const FExpr *x, NodeId of, NodeId held);
+
 /* Extents are at least 1: an error (and false) where that cannot be, a check at the call where it is not
  * certain. */
 bool require_positive(Flat *f, const Poly *extent, Span span, const CallSite *chain);

@@ -362,6 +362,7 @@ struct Module {
     Vec(NodeId) dprev;            /* T_STATE: adjoint of the state before the step */
     Vec(NodeId) dparam_init;      /* T_PARAM: what comes through learned initial states, reduced over batch */
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
+    bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
     Span at;                      /* module_at */
     const CallSite *at_chain;

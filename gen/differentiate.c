@@ -1,5 +1,6 @@
 /* differentiate.c: reverse mode on the IR. In comes a module whose roots are outputs and next states; out go,
- * in the same module, the adjoint graph and the roots dinput, dparam, dprev and dparam_init. In index
+ * in the same module, the adjoint graph and the roots dinput, dparam, dprev and dparam_init. The same sweep from
+ * one value to one tensor or array gives the inner gradients of a spec (diff.h), which are plain IR. In index
  * notation the adjoint of a contraction is a contraction, of broadcasting a sum, and of an index map its
  * inverse: where the map can be solved for the indices (offsets, mixed radix, wraps, diagonals, constants)
  * the adjoint is a guarded read, elsewhere a guarded sum. It is guaranteed that no adjoint reads a value
@@ -10,21 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cellc.h"
+#include "diff.h"
 #include "mutate.h"
 
 typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
 typedef Vec(Part) PartVec;
 
-typedef struct Diff {
+struct Diff {
     Module *m;
-    int n;                        /* nodes that existed before */
+    int n;                        /* nodes that are differentiated: those that existed before */
     PartVec *adj;                 /* per node */
     PartVec *tensor;              /* per tensor: parts over its axes */
     IndexId **axes;               /* per tensor: the indices of its gradient */
     bool *needs;                  /* per node: something to differentiate is below */
     NodeId *array;                /* per node: the array that it is all of, else itself */
-} Diff;
+    const DiffInner *inner;       /* of an inner gradient; else NULL */
+};
 
 static const Node *at(const Diff *d, NodeId id)
 {
@@ -413,8 +415,6 @@ static IndexId *tensor_axes(Diff *d, TensorId t, const Node *use)
 static void diff_load(Diff *d, const Node *n, Part p)
 {
     const Tensor *t = &d->m->tensors.data[n->tensor];
-    if (t->kind > T_STATE || t->no_grad)
-        return;
     IndexId *axes = tensor_axes(d, n->tensor, n);
     IndexId swapped[] = { axes[t->rank > 1], axes[0] };
     if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1])
@@ -491,9 +491,26 @@ static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
     contribute(d, a, p.cond, times_broadcast(d, n, a, p.cond, g));
 }
 
-static const char *adjoint_name(Module *m, const char *name)
+static const char *adjoint_name(Diff *d, NodeId array)
 {
-    return name ? intern_f(m->c, "d_%s", name) : NULL;
+    const char *name = at(d, array)->name;
+    if (d->inner)
+        return d->inner->name_of(d->inner->naming, array);
+    return name ? intern_f(d->m->c, "d_%s", name) : NULL;
+}
+
+/* A constant, such as the 1 that an inner gradient starts from, needs no array. */
+static void diff_array(Diff *d, NodeId id, const Node *n)
+{
+    Module *m = d->m;
+    if (d->inner && id == d->inner->array)
+        return;
+    NodeId g = total(m, &d->adj[id]);
+    if (at(d, g)->kind == N_CONST)
+        g = times_broadcast(d, n, n->args[0], -1, g);
+    else
+        g = node_array(m, g, n->axes, n->naxes, adjoint_name(d, id), n->span);
+    contribute(d, n->args[0], -1, g);
 }
 
 static void diff_node(Diff *d, NodeId id)
@@ -502,8 +519,7 @@ static void diff_node(Diff *d, NodeId id)
     Node n = *at(d, id);
     module_at(m, n.span, n.chain);
     if (n.kind == N_ARRAY) {
-        NodeId g = node_array(m, total(m, &d->adj[id]), n.axes, n.naxes, adjoint_name(m, n.name), n.span);
-        contribute(d, n.args[0], -1, g);
+        diff_array(d, id, &n);
         return;
     }
     for (int i = 0; i < d->adj[id].len; i++) {
@@ -532,17 +548,22 @@ static void find_arrays(Diff *d)
     }
 }
 
+static bool is_variable(const Diff *d, NodeId id)
+{
+    const Node *n = at(d, id);
+    if (d->inner)
+        return id == d->inner->array || (n->kind == N_LOAD && n->tensor == d->inner->tensor);
+    const Tensor *t = n->kind == N_LOAD ? &d->m->tensors.data[n->tensor] : NULL;
+    return t && t->kind <= T_STATE && !t->no_grad;
+}
+
 static void find_needs(Diff *d)
 {
     for (NodeId id = 0; id < d->n; id++) {
         const Node *n = at(d, id);
-        bool needs = false;
+        bool needs = is_variable(d, id);
         for (int i = 0; i < n->nargs; i++)
             needs |= d->needs[n->args[i]];
-        if (n->kind == N_LOAD) {
-            const Tensor *t = &d->m->tensors.data[n->tensor];
-            needs = t->kind <= T_STATE && !t->no_grad;
-        }
         if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP))
             needs = false;
         d->needs[id] = needs;
@@ -588,9 +609,9 @@ static NodeId gradient(Diff *d, TensorId t, int nb)
     return node_array(m, v, axes, x.rank, intern_f(m->c, "d_%s", x.name), x.span);
 }
 
-static Diff diff_begin(Module *m, int tensors)
+static Diff diff_begin(Module *m, int tensors, const DiffInner *inner)
 {
-    Diff d = { .m = m, .n = m->nodes.len };
+    Diff d = { .m = m, .n = inner ? inner->of + 1 : m->nodes.len, .inner = inner };
     d.adj = arena_alloc(m->arena, sizeof *d.adj * (size_t)(d.n + 1));
     d.needs = arena_alloc(m->arena, sizeof *d.needs * (size_t)(d.n + 1));
     d.tensor = arena_alloc(m->arena, sizeof *d.tensor * (size_t)(tensors + 1));
@@ -603,7 +624,7 @@ static Diff diff_begin(Module *m, int tensors)
 
 static void differentiate_step(Module *m, int tensors)
 {
-    Diff d = diff_begin(m, tensors);
+    Diff d = diff_begin(m, tensors, NULL);
     for (TensorId t = 0; t < tensors; t++) {
         if (m->tensors.data[t].kind == T_OUTPUT)
             seed(&d, m->output.data[t], T_DOUT, t, "d_");
@@ -626,7 +647,7 @@ static void differentiate_step(Module *m, int tensors)
 
 static void differentiate_init(Module *m, int tensors)
 {
-    Diff d = diff_begin(m, tensors);
+    Diff d = diff_begin(m, tensors, NULL);
     bool any = false;
     for (TensorId t = 0; t < tensors; t++)
         if (m->tensors.data[t].kind == T_STATE && m->init.data[t] >= 0 && !mutate("no-initial")) {
@@ -639,6 +660,44 @@ static void differentiate_init(Module *m, int tensors)
     for (TensorId t = 0; t < tensors; t++)
         if (m->tensors.data[t].kind == T_PARAM && d.tensor[t].len)
             m->dparam_init.data[t] = gradient(&d, t, 1);
+}
+
+/* ---- inner gradients ---- */
+
+Diff *diff_inner(Module *m, const DiffInner *inner)
+{
+    Diff *d = arena_alloc(m->arena, sizeof *d);
+    *d = diff_begin(m, m->tensors.len, inner);
+    return d;
+}
+
+bool diff_reaches(const Diff *d, NodeId id)
+{
+    return d->needs[id];
+}
+
+NodeId diff_inner_value(Diff *d, NodeId seed, const IndexId **axes)
+{
+    Module *m = d->m;
+    Span span = m->at;
+    const CallSite *chain = m->at_chain;
+    const DiffInner *inner = d->inner;
+    NodeId value = -1;
+    m->inner = true;
+    contribute(d, inner->of, -1, seed);
+    sweep(d);
+    module_at(m, span, chain);
+    if (inner->array >= 0) {
+        *axes = at(d, inner->array)->axes;
+        value = total(m, &d->adj[inner->array]);
+    } else {
+        const PartVec *uses = &d->tensor[inner->tensor];
+        *axes = tensor_axes(d, inner->tensor, NULL);
+        for (int i = 0; i < uses->len; i++)
+            value = i ? node_map2(m, OP_ADD, value, uses->data[i].value) : uses->data[i].value;
+    }
+    m->inner = false;
+    return value < 0 ? zero(m) : value;
 }
 
 void differentiate(Module *m)

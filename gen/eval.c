@@ -28,8 +28,8 @@ Array *ev_add_definition(EvalProgram *p, Scope *s, const Stmt *e)
     return a;
 }
 
-/* Free names of an initial value stand for its axes, in the order in which they first appear. */
-static void free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
+/* Free names of an initial value stand for its axes, those of what a grad holds are summed over. */
+void ev_free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
 {
     if (!x)
         return;
@@ -43,12 +43,14 @@ static void free_names(Scope *s, const Expr *x, int max, const char **names, int
     }
     int bound = *n;
     for (int i = 0; i < x->args.len; i++)
-        free_names(s, x->args.data[i], max, names, n);
+        ev_free_names(s, x->args.data[i], max, names, n);
     for (int i = 0; i < x->index.len; i++)
-        free_names(s, x->index.data[i], max, names, n);
-    free_names(s, x->a, max, names, n);
-    free_names(s, x->b, max, names, n);
-    free_names(s, x->c, max, names, n);
+        ev_free_names(s, x->index.data[i], max, names, n);
+    for (int i = 0; i < x->held.len; i++)
+        ev_free_names(s, x->held.data[i], max, names, n);
+    ev_free_names(s, x->a, max, names, n);
+    ev_free_names(s, x->b, max, names, n);
+    ev_free_names(s, x->c, max, names, n);
     for (int i = 0; x->kind == X_REDUCE && i < x->binders.len; i++)
         for (int k = bound; k < *n; k++)
             if (names[k] == x->binders.data[i].name) {
@@ -75,7 +77,7 @@ static void compile_initial(EvalProgram *p, Array *a, Equation *q)
 {
     const char *names[EVAL_MAX_RANK];
     int n = 0;
-    free_names(a->scope, q->stmt->init, EVAL_MAX_RANK, names, &n);
+    ev_free_names(a->scope, q->stmt->init, EVAL_MAX_RANK, names, &n);
     Scope *inside = ev_scope_inside(p, a->scope);
     q->reg = arena_alloc(p->arena, sizeof *q->reg * (size_t)(a->rank + 1));
     for (int i = 0; i < a->rank; i++)
@@ -395,7 +397,7 @@ Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *si
     Eval *e = arena_alloc(c->arena, sizeof *e);
     EvalProgram *p = arena_alloc(c->arena, sizeof *p);
     e->c = p->c = c;
-    p->arena = c->arena;
+    p->arena = p->nest.arena = c->arena;
     e->program = p;
     p->e = e;
     const Stmt *st = find_cell(ast, cell);

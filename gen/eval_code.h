@@ -4,7 +4,7 @@
 #define CELLC_EVAL_CODE_H
 
 #include "eval.h"
-#include "eval_dual.h"
+#include "eval_nest.h"
 
 typedef struct Code Code;
 typedef struct Array Array;
@@ -53,7 +53,7 @@ struct Array {
 struct Instance {
     const Expr *call;
     const Stmt *fn;
-    struct Scope *scope;
+    struct Scope *scope, *caller; /* of the body; where the call stands */
     Frame frame;
     int nargs;
     Array **args;
@@ -86,25 +86,28 @@ typedef enum {
     C_COND,
     C_REDUCE,
     C_SOFTMAX,
-    C_INSTANCE
+    C_INSTANCE,
+    C_GRAD
 } CodeKind;
 
 struct Code {
     CodeKind kind;
     Span span;
     double num;                   /* CONST */
-    Array *array;                 /* LOAD, INSTANCE: what is read */
+    Array *array;                 /* LOAD, INSTANCE: what is read; GRAD: the variable */
     Ix **index;                   /* per axis of it; INDEX: index[0] */
-    Dual (*call1)(Dual);
-    Dual (*call2)(Dual, Dual);
+    const Function1 *call1;
+    const Function2 *call2;
     Dual (*call3)(Dual, Dual, Dual);
     AstOp op;                     /* COMPARE */
     ReduceOp reduce;
-    int nbound;                   /* REDUCE, SOFTMAX */
+    int nbound;                   /* REDUCE, SOFTMAX, GRAD */
     int *bound;
     int64_t *extent;
-    Code *a, *b, *c;
+    Code *a, *b, *c;              /* GRAD: a is differentiated, b is held or NULL */
     Instance *instance;
+    Instance **around;            /* GRAD: the calls it stands in, outermost first */
+    int naround;
     Memo memo; /* REDUCE: of kept; SOFTMAX: of kept (the total) and top; INSTANCE: of its arguments */
     Dual kept;
     double top;
@@ -123,6 +126,7 @@ typedef struct EvalProgram {
     int64_t *regs;
     int nregs, cap_regs;
     int depth;
+    Nest nest;
     int64_t t, steps;
     Vec(TensorSlot) inputs, params, outputs, watches;
     Vec(StateSlot) states;
@@ -136,5 +140,16 @@ typedef struct EvalProgram {
 /* eval_run.c: the value of a tree with the registers as they are. */
 Dual eval_code(EvalProgram *p, Code *x);
 void eval_fail(EvalProgram *p, Span span, const char *text);
+void eval_compute(EvalProgram *p, Array *a);
+void eval_run_equations(EvalProgram *p, Array *a);
+/* The place of an element in x's array, by its index expressions; -1 with an error when it is outside. */
+int64_t eval_place(EvalProgram *p, const Code *x);
+/* The next point of a box of registers, last axis first; false after the last one, with all back at 0. */
+bool eval_advance(EvalProgram *p, int n, const int *reg, const int64_t *extent);
+/* Puts the registers at the first point; false when there is none. */
+bool eval_start(EvalProgram *p, int n, const int *reg, const int64_t *extent);
+
+/* eval_grad.c */
+Dual eval_grad(EvalProgram *p, Code *x);
 
 #endif

@@ -10,11 +10,13 @@
 
 enum { DUAL_K = 4 };
 
-typedef struct Dual { double v, d[DUAL_K]; } Dual;
+/* The functions here take plain numbers, without levels of inner gradients (eval_nest.h): tail is NULL. */
+typedef struct Tail Tail;
+typedef struct Dual { double v, d[DUAL_K]; const Tail *tail; } Dual;
 
 static inline Dual dual_of(double v)
 {
-    Dual r = {v, {0}};
+    Dual r = {v, {0}, 0};
     return r;
 }
 
@@ -26,7 +28,7 @@ static inline double slope_times(double slope, double direction)
 
 static inline Dual dual_chain(Dual a, double v, double slope)
 {
-    Dual r = {v, {0}};
+    Dual r = {v, {0}, 0};
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope, a.d[k]);
     return r;
@@ -34,7 +36,7 @@ static inline Dual dual_chain(Dual a, double v, double slope)
 
 static inline Dual dual_chain2(Dual a, Dual b, double v, double slope_a, double slope_b)
 {
-    Dual r = {v, {0}};
+    Dual r = {v, {0}, 0};
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope_a, a.d[k]) + slope_times(slope_b, b.d[k]);
     return r;

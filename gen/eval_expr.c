@@ -6,18 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-static const struct { const char *name; Dual (*f)(Dual); } functions1[] = {
-    {"exp", dual_exp}, {"log", dual_log}, {"log1p", dual_log1p}, {"expm1", dual_expm1}, {"sqrt", dual_sqrt},
-    {"rsqrt", dual_rsqrt}, {"abs", dual_abs}, {"sign", dual_sign}, {"sin", dual_sin}, {"cos", dual_cos},
-    {"tanh", dual_tanh}, {"sigmoid", dual_sigmoid}, {"logsigmoid", dual_logsigmoid}, {"silu", dual_silu},
-    {"relu", dual_relu}, {"gelu", dual_gelu}, {"gelu_tanh", dual_gelu_tanh}, {"softplus", dual_softplus},
-    {"softsign", dual_softsign}, {"elu", dual_elu}, {"erf", dual_erf}, {"stop", dual_stop},
-};
-static const struct { const char *name; Dual (*f)(Dual, Dual); } functions2[] = {
-    {"pow", dual_pow}, {"max", dual_max}, {"min", dual_min}, {"atan2", dual_atan2}, {"div", dual_idiv},
-    {"mod", dual_imod}, {"ste", dual_ste},
-};
-
 Code *ev_code_new(EvalProgram *p, CodeKind kind, Span span)
 {
     Code *x = arena_alloc(p->arena, sizeof *x);
@@ -165,6 +153,8 @@ void ev_registers_of(EvalProgram *p, const Code *x, Registers *v)
         ev_registers_of(p, x->a, v);
         ev_registers_of(p, x->b, v);
         ev_registers_of(p, x->c, v);
+        if (x->kind == C_GRAD)
+            ev_remove_bound(v, x->nbound, x->bound);
     }
     int n = x->kind == C_INDEX ? 1 : x->array ? x->array->rank : 0;
     for (int i = 0; i < n; i++)
@@ -225,10 +215,10 @@ static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
     }
 }
 
-static Code *code2(EvalProgram *p, Span span, Dual (*f)(Dual, Dual), Code *a, Code *b)
+static Code *code2(EvalProgram *p, Span span, const char *f, Code *a, Code *b)
 {
     Code *c = ev_code_new(p, C_CALL2, span);
-    c->call2 = f;
+    c->call2 = nest_function2(f);
     c->a = a;
     c->b = b;
     return c;
@@ -238,12 +228,12 @@ static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x)
 {
     Code *a = ev_compile_expr(p, s, x->a), *b = ev_compile_expr(p, s, x->b), *c;
     switch (x->op) {
-    case O_ADD: return code2(p, x->span, dual_add, a, b);
-    case O_SUB: return code2(p, x->span, dual_sub, a, b);
-    case O_MUL: return code2(p, x->span, dual_mul, a, b);
-    case O_DIV: return code2(p, x->span, dual_div, a, b);
-    case O_MOD: return code2(p, x->span, dual_imod, a, b);
-    case O_POW: return code2(p, x->span, dual_pow, a, b);
+    case O_ADD: return code2(p, x->span, "+", a, b);
+    case O_SUB: return code2(p, x->span, "-", a, b);
+    case O_MUL: return code2(p, x->span, "*", a, b);
+    case O_DIV: return code2(p, x->span, "/", a, b);
+    case O_MOD: return code2(p, x->span, "mod", a, b);
+    case O_POW: return code2(p, x->span, "pow", a, b);
     case O_AND: c = ev_code_new(p, C_AND, x->span); break;
     case O_OR: c = ev_code_new(p, C_OR, x->span); break;
     default: c = ev_code_new(p, C_COMPARE, x->span); break;
@@ -257,7 +247,7 @@ static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x)
 static Code *compile_unary(EvalProgram *p, Scope *s, const Expr *x)
 {
     Code *c = ev_code_new(p, x->op == O_NOT ? C_NOT : C_CALL1, x->span);
-    c->call1 = dual_neg;
+    c->call1 = nest_function1("-");
     c->a = ev_compile_expr(p, s, x->a);
     return c;
 }
@@ -328,18 +318,18 @@ static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
         return ev_compile_user_call(p, s, x);
     if (x->member)
         return ev_failed(p, x, "only a fn has results to pick");
-    for (size_t i = 0; n == 1 && i < sizeof functions1 / sizeof *functions1; i++)
-        if (strcmp(functions1[i].name, x->name) == 0) {
-            Code *c = ev_code_new(p, C_CALL1, x->span);
-            c->call1 = functions1[i].f;
-            c->a = ev_compile_expr(p, s, x->args.data[0]);
-            return c;
-        }
-    for (size_t i = 0; n == 2 && i < sizeof functions2 / sizeof *functions2; i++)
-        if (strcmp(functions2[i].name, x->name) == 0) {
-            Code *a = ev_compile_expr(p, s, x->args.data[0]);
-            return code2(p, x->span, functions2[i].f, a, ev_compile_expr(p, s, x->args.data[1]));
-        }
+    if (strcmp(x->name, "grad") == 0)
+        return ev_compile_grad(p, s, x);
+    if (n == 1 && nest_function1(x->name)) {
+        Code *c = ev_code_new(p, C_CALL1, x->span);
+        c->call1 = nest_function1(x->name);
+        c->a = ev_compile_expr(p, s, x->args.data[0]);
+        return c;
+    }
+    if (n == 2 && nest_function2(x->name)) {
+        Code *a = ev_compile_expr(p, s, x->args.data[0]);
+        return code2(p, x->span, x->name, a, ev_compile_expr(p, s, x->args.data[1]));
+    }
     if (n == 3 && strcmp(x->name, "clamp") == 0) {
         Code *c = ev_code_new(p, C_CALL3, x->span);
         c->call3 = dual_clamp;

@@ -75,6 +75,8 @@ Instance *ev_instance_of(EvalProgram *p, Scope *s, const Expr *call)
     in->frame.tick = 0;
     in->scope = ev_scope_new(p, home, &in->frame);
     in->scope->nest = s->nest + 1;
+    in->scope->instance = in;
+    in->caller = s;
     in->nargs = call->args.len;
     in->args = arena_alloc(p->arena, sizeof *in->args * (size_t)(in->nargs + 1));
     p->nodes++;

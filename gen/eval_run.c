@@ -67,8 +67,7 @@ static void memo_set(EvalProgram *p, Memo *m)
         m->value[i] = p->regs[m->reg[i]];
 }
 
-/* The next point of a box, last axis first; false after the last one, with all registers back at 0. */
-static bool advance(EvalProgram *p, int n, const int *reg, const int64_t *extent)
+bool eval_advance(EvalProgram *p, int n, const int *reg, const int64_t *extent)
 {
     for (int i = n - 1; i >= 0; i--) {
         if (reg[i] < 0)
@@ -80,8 +79,7 @@ static bool advance(EvalProgram *p, int n, const int *reg, const int64_t *extent
     return false;
 }
 
-/* Puts the registers at the first point; false when there is none. */
-static bool start(EvalProgram *p, int n, const int *reg, const int64_t *extent)
+bool eval_start(EvalProgram *p, int n, const int *reg, const int64_t *extent)
 {
     bool any = true;
     for (int i = 0; i < n; i++) {
@@ -95,17 +93,17 @@ static bool start(EvalProgram *p, int n, const int *reg, const int64_t *extent)
 
 static void run_equation(EvalProgram *p, Array *a, const Equation *q)
 {
-    if (!start(p, q->rank, q->reg, a->shape))
+    if (!eval_start(p, q->rank, q->reg, a->shape))
         return;
     do {
         int64_t at = 0;
         for (int i = 0; i < q->rank; i++)
             at += a->stride[i] * (q->reg[i] < 0 ? q->fixed[i] : p->regs[q->reg[i]]);
         a->data[at] = eval_code(p, q->value);
-    } while (!p->error && advance(p, q->rank, q->reg, a->shape));
+    } while (!p->error && eval_advance(p, q->rank, q->reg, a->shape));
 }
 
-static void run_equations(EvalProgram *p, Array *a)
+void eval_run_equations(EvalProgram *p, Array *a)
 {
     for (int i = 0; i < a->equations.len && !p->error; i++)
         run_equation(p, a, &a->equations.data[i]);
@@ -116,7 +114,7 @@ static void copy_array(Array *to, const Array *from)
     memcpy(to->data, from->data, sizeof *to->data * (size_t)to->count);
 }
 
-static void compute(EvalProgram *p, Array *a)
+void eval_compute(EvalProgram *p, Array *a)
 {
     if (a->is_data || a->stamp == a->frame->tick || p->error)
         return;
@@ -130,27 +128,33 @@ static void compute(EvalProgram *p, Array *a)
     }
     a->busy = true;
     p->depth++;
-    run_equations(p, a);
+    eval_run_equations(p, a);
     p->depth--;
     a->busy = false;
     a->stamp = a->frame->tick;
 }
 
-static Dual load(EvalProgram *p, Code *x)
+int64_t eval_place(EvalProgram *p, const Code *x)
 {
-    Array *a = x->array;
-    compute(p, a);
+    const Array *a = x->array;
     int64_t at = 0;
     for (int i = 0; i < a->rank; i++) {
         const Ix *ix = x->index[i];
         int64_t k = ix->op == I_REG ? p->regs[ix->reg] : ix_value(p, ix, x->span);
         if (k < 0 || k >= a->shape[i]) {
             eval_fail(p, x->span, "an index is out of range");
-            return dual_of(NAN);
+            return -1;
         }
         at += k * a->stride[i];
     }
-    return p->error ? dual_of(NAN) : a->data[at];
+    return p->error ? -1 : at;
+}
+
+static Dual load(EvalProgram *p, Code *x)
+{
+    eval_compute(p, x->array);
+    int64_t at = eval_place(p, x);
+    return at < 0 ? dual_of(NAN) : x->array->data[at];
 }
 
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
@@ -159,7 +163,7 @@ static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
     Dual best = dual_of(-sign * INFINITY);
     double ties = 0;
     bool bad = false;
-    if (start(p, x->nbound, x->bound, x->extent)) {
+    if (eval_start(p, x->nbound, x->bound, x->extent)) {
         do {
             Dual v = eval_code(p, x->a);
             bad = bad || isnan(v.v);
@@ -167,12 +171,18 @@ static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
                 best = v;
                 ties = 1;
             } else if (v.v == best.v) {
-                best = dual_chain2(best, v, v.v, 1, 1);
+                best = nest_add(&p->nest, best, v);
+                best.v = v.v;
                 ties++;
             }
-        } while (!p->error && advance(p, x->nbound, x->bound, x->extent));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
     }
-    return bad ? dual_of(NAN) : dual_chain(best, best.v, ties > 0 ? 1 / ties : 0);
+    if (bad)
+        return dual_of(NAN);
+    double value = best.v;
+    best = nest_mul(&p->nest, best, dual_of(ties > 0 ? 1 / ties : 0));
+    best.v = value;
+    return best;
 }
 
 static Dual reduce_plain(EvalProgram *p, Code *x)
@@ -180,14 +190,14 @@ static Dual reduce_plain(EvalProgram *p, Code *x)
     bool product = x->reduce == R_PROD;
     Dual total = dual_of(product);
     double n = 0;
-    if (start(p, x->nbound, x->bound, x->extent)) {
+    if (eval_start(p, x->nbound, x->bound, x->extent)) {
         do {
             Dual v = eval_code(p, x->a);
-            total = product ? dual_mul(total, v) : dual_add(total, v);
+            total = product ? nest_mul(&p->nest, total, v) : nest_add(&p->nest, total, v);
             n++;
-        } while (!p->error && advance(p, x->nbound, x->bound, x->extent));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
     }
-    return x->reduce == R_MEAN ? dual_div(total, dual_of(n)) : total;
+    return x->reduce == R_MEAN ? nest_div(&p->nest, total, dual_of(n)) : total;
 }
 
 static Dual reduce(EvalProgram *p, Code *x)
@@ -213,14 +223,14 @@ static void softmax_total(EvalProgram *p, Code *x)
         here[i] = p->regs[x->bound[i]];
     Dual total = dual_of(0);
     x->top = -INFINITY;
-    for (int pass = 0; pass < 2 && start(p, x->nbound, x->bound, x->extent); pass++) {
+    for (int pass = 0; pass < 2 && eval_start(p, x->nbound, x->bound, x->extent); pass++) {
         do {
             Dual v = eval_code(p, x->a);
             if (pass == 0)
                 x->top = v.v > x->top ? v.v : x->top;
             else
-                total = dual_add(total, dual_exp(dual_sub(v, dual_of(x->top))));
-        } while (!p->error && advance(p, x->nbound, x->bound, x->extent));
+                total = nest_add(&p->nest, total, nest_exp(&p->nest, nest_sub(&p->nest, v, dual_of(x->top))));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
     }
     for (int i = 0; i < x->nbound; i++)
         p->regs[x->bound[i]] = here[i];
@@ -235,7 +245,8 @@ static Dual softmax(EvalProgram *p, Code *x)
     }
     double top = x->top;
     Dual total = x->kept;         /* the operand may hold a softmax of its own, never this one */
-    return dual_div(dual_exp(dual_sub(eval_code(p, x->a), dual_of(top))), total);
+    Nest *n = &p->nest;
+    return nest_div(n, nest_exp(n, nest_sub(n, eval_code(p, x->a), dual_of(top))), total);
 }
 
 static Dual call_instance(EvalProgram *p, Code *x)
@@ -243,7 +254,7 @@ static Dual call_instance(EvalProgram *p, Code *x)
     Instance *in = x->instance;
     if (!memo_holds(p, &x->memo)) {
         for (int k = 0; k < in->nargs; k++)
-            run_equations(p, in->args[k]);
+            eval_run_equations(p, in->args[k]);
         in->frame.tick = ++p->ticks;
         memo_set(p, &x->memo);
     }
@@ -270,10 +281,10 @@ Dual eval_code(EvalProgram *p, Code *x)
     case C_STEP: return dual_of((double)p->t);
     case C_STEPS: return dual_of((double)p->steps);
     case C_LOAD: return load(p, x);
-    case C_CALL1: return x->call1(eval_code(p, x->a));
+    case C_CALL1: return nest_call1(&p->nest, x->call1, eval_code(p, x->a));
     case C_CALL2: {
         Dual a = eval_code(p, x->a);
-        return x->call2(a, eval_code(p, x->b));
+        return nest_call2(&p->nest, x->call2, a, eval_code(p, x->b));
     }
     case C_CALL3: {
         Dual a = eval_code(p, x->a), b = eval_code(p, x->b);
@@ -290,6 +301,7 @@ Dual eval_code(EvalProgram *p, Code *x)
     case C_REDUCE: return reduce(p, x);
     case C_SOFTMAX: return softmax(p, x);
     case C_INSTANCE: return call_instance(p, x);
+    case C_GRAD: return eval_grad(p, x);
     }
     return dual_of(NAN);
 }
@@ -298,7 +310,7 @@ Dual eval_code(EvalProgram *p, Code *x)
 static void read_bound(Array *a, const EvalTensor *t, int64_t from)
 {
     for (int64_t i = 0; i < a->count; i++) {
-        a->data[i].v = t->value[from + i];
+        a->data[i] = dual_of(t->value[from + i]);
         for (int k = 0; k < DUAL_K; k++)
             a->data[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
     }
@@ -329,7 +341,7 @@ static void start_state(EvalProgram *p, const StateSlot *s, int64_t b)
     if (t->value)
         read_bound(s->now, t, b * s->now->count);
     else if (s->init)
-        run_equations(p, s->init), copy_array(s->now, s->init);
+        eval_run_equations(p, s->init), copy_array(s->now, s->init);
     else
         memset(s->now->data, 0, sizeof *s->now->data * (size_t)s->now->count);
 }
@@ -342,17 +354,17 @@ static void run_step(EvalProgram *p, int64_t row)
         read_bound(p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor],
                    row * p->inputs.data[i].array->count);
     for (int i = 0; i < p->states.len; i++)
-        compute(p, p->states.data[i].next);
+        eval_compute(p, p->states.data[i].next);
     for (int i = 0; i < p->outputs.len; i++) {
         Array *a = p->outputs.data[i].array;
-        compute(p, a);
+        eval_compute(p, a);
         write_bound(a, &tensors[p->outputs.data[i].tensor], row * a->count);
     }
     for (int i = 0; i < p->watches.len; i++) {
         Array *a = p->watches.data[i].array;
         if (!wanted(&tensors[p->watches.data[i].tensor]))
             continue;
-        compute(p, a);
+        eval_compute(p, a);
         write_bound(a, &tensors[p->watches.data[i].tensor], row * a->count);
     }
     for (int i = 0; i < p->states.len; i++)

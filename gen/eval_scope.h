@@ -40,6 +40,7 @@ typedef struct Scope {
     Vec(Array *) arrays;          /* of a unit: those with equations */
     Vec(struct Scope *) inner;    /* of a unit: the iterations of its repeats */
     int nest;                     /* fn calls that led here */
+    Instance *instance;           /* of the body of a fn: the call */
 } Scope;
 
 /* Indices, functions and everything else have name spaces of their own. */
@@ -95,7 +96,12 @@ Stmt *ev_fn_named(Scope *s, const char *name, Scope **home);
 Instance *ev_instance_of(EvalProgram *p, Scope *s, const Expr *call);
 Code *ev_compile_user_call(EvalProgram *p, Scope *s, const Expr *x);
 
+/* eval_grad.c: inner gradients */
+Code *ev_compile_grad(EvalProgram *p, Scope *s, const Expr *x);
+
 /* eval.c: statements */
+/* The names in x that stand for nothing yet, in the order in which they first appear: at most max. */
+void ev_free_names(Scope *s, const Expr *x, int max, const char **names, int *n);
 /* The array that an equation defines: a next value, an output, or a definition made by its first equation. */
 Array *ev_add_definition(EvalProgram *p, Scope *s, const Stmt *e);
 void ev_add_equations(EvalProgram *p, Scope *s, const StmtVec *body);

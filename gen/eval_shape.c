@@ -98,6 +98,8 @@ static int64_t extent_in(EvalProgram *p, Scope *s, const Expr *x, const char *in
         n = in ? extent_among(p, in->result, &x->index, index) : -1;
         if (n < 0)
             n = extent_in_all(p, s, &x->args, index);
+        if (n < 0)
+            n = extent_in_all(p, s, &x->held, index);
         return n >= 0 ? n : extent_in_all(p, s, &x->index, index);
     }
     case X_REDUCE:

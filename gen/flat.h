@@ -56,6 +56,7 @@ struct Symbol {
     const Stmt *decl;
     Instance *owner; /* the call it is local to, or NULL */
     bool used, failed;
+    bool is_variable;    /* a grad is taken with respect to it: it is an array, whatever it is bound to */
     Constant value;         /* CONST, OPTION, NUMBER */
     const Poly *size;       /* DIM */
     int rank;               /* -1: not known before resolve (array arguments) */
@@ -79,6 +80,7 @@ struct Symbol {
     /* lower */
     bool needed;
     NodeId node;
+    bool is_array; /* node is an array of its own, else an expression */
     IndexId *ids; /* its own axes, then those of the call it belongs to */
     int nids;
 };
@@ -107,7 +109,8 @@ typedef enum {
     F_IDIV,
     F_IMOD, /* integer floor division and remainder */
     F_REDUCE,
-    F_SOFTMAX
+    F_SOFTMAX,
+    F_GRAD /* args: what is differentiated, the variable (a VALUE), what is held, if anything */
 } FKind;
 
 struct FExpr {
@@ -127,7 +130,7 @@ struct FExpr {
     int nargs;
     FExpr **args;
     int nbound;
-    FIndex **bound; /* REDUCE: its own; SOFTMAX: those in scope */
+    FIndex **bound; /* REDUCE: its own; SOFTMAX: those in scope; GRAD: those that a held value is summed over */
     /* By resolve: */
     NodeType type;
     const IxExpr *ix;   /* the value as an index expression, when it is one */
@@ -166,6 +169,7 @@ struct Instance {
     SymbolVec locals; /* in order of evaluation after binding */
     Symbol *result;
     bool picked; /* the result is one of several */
+    const char *key; /* by lower: what it is bound to */
     bool walked;
     bool lowered;
 };
@@ -217,6 +221,8 @@ struct Flat {
     int nodes;
     bool too_large;
     NameMap index_ids; /* "name" -> list of ids, see resolve */
+    NameMap param_ids; /* "axis extent" -> IndexId of an axis of a parameter */
+    NameMap gradients; /* what an inner gradient is of -> its name, see inner_grad.c */
     NameMap mentions;  /* -> Mention: what the cell's text defines anywhere, also where it is dropped */
     bool lost;         /* a when or repeat could not be expanded: its names are missing for that reason */
 };

@@ -32,7 +32,7 @@ static NodeId lower_index(Flat *f, const IxExpr *ix)
 static NodeId read_definition(Flat *f, const Symbol *s, const IxExpr *const *map)
 {
     Module *m = f->m;
-    if (m->nodes.data[s->node].kind != N_ARRAY)
+    if (!s->is_array)
         return node_subst(m, s->node, s->ids, map, s->rank);
     const IxExpr **full = arena_alloc(m->arena, sizeof *full * (size_t)(s->nids + 1));
     for (int i = 0; i < s->nids; i++)
@@ -40,7 +40,20 @@ static NodeId read_definition(Flat *f, const Symbol *s, const IxExpr *const *map
     return node_view(m, s->node, full, s->nids);
 }
 
-static bool has_reduction(const Module *m, NodeId id, int *budget)
+/* An array's axes are its own and then those of the call around it that its value varies over. */
+static void all_axes(Flat *f, Symbol *s, NodeId v)
+{
+    const Node *n = &f->m->nodes.data[v];
+    for (int i = 0; i < n->naxes; i++) {
+        bool own = false;
+        for (int k = 0; k < s->nids; k++)
+            own |= s->ids[k] == n->axes[i];
+        if (!own)
+            s->ids[s->nids++] = n->axes[i];
+    }
+}
+
+bool has_reduction(const Module *m, NodeId id, int *budget)
 {
     const Node *n = &m->nodes.data[id];
     if (n->kind == N_REDUCE)
@@ -65,18 +78,144 @@ static NodeId kept(Flat *f, NodeId v, bool guarded, const char *name, Span span)
     return node_array(m, v, axes, n, name, span);
 }
 
+static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map)
+{
+    if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
+        return node_load(f->m, s->tensor, map, s->rank);
+    return read_definition(f, s, map);
+}
+
+/* The array behind a parameter that is bound to an array; the map becomes that of the array. */
+static const Symbol *pass_through(const Symbol *s, const IxExpr **map)
+{
+    const IxExpr *open[MAX_AXES_OF_VALUE];
+    while (s->kind == SYM_ARRAY_ARG && !s->is_variable) {
+        int n = 0;
+        memcpy(open, map, sizeof *map * (size_t)s->rank);
+        for (int i = 0; i < s->base->rank; i++)
+            map[i] = s->fixed && s->fixed[i] ? s->fixed_ix[i] : open[n++];
+        s = s->base;
+    }
+    return s;
+}
+
+static const char *ir_name_of(Flat *f, const Symbol *s)
+{
+    if (s->kind == SYM_OUTPUT)
+        return s->name;
+    if (s->kind == SYM_NEXT || s->kind == SYM_INIT)
+        return unique_ir_name(f, intern_f(f->c, "%s_%s", s->name, s->kind == SYM_NEXT ? "next" : "init"));
+    if (s->owner)
+        return unique_ir_name(f, intern_f(f->c, "%s_%s", s->owner->fn->name, s->name));
+    return unique_ir_name(f, s->name);
+}
+
+/* The variable of a grad is none but itself: only in another call that is bound to the same is it the same. */
+static const char *array_key(Flat *f, const Symbol *s, NodeId v)
+{
+    Buf b = { .arena = f->c->arena };
+    if (s->is_variable)
+        buf_f(&b, "%s %s ", s->owner ? s->owner->key : "", s->ir_name ? s->ir_name : s->name);
+    buf_f(&b, "%d", v);
+    for (int i = 0; i < s->nids; i++)
+        buf_f(&b, " %d", s->ids[i]);
+    return intern(f->c, b.data);
+}
+
+/* The array of a definition. One inside a fn is the array that has the same value already, if there is one: two
+ * uses of a fn with the same arguments, such as two results of one block, are computed once. */
+static NodeId array_of(Flat *f, Symbol *s, NodeId v, Span span)
+{
+    const char *key = array_key(f, s, v);
+    NodeId *same = map_get(&f->arrays, key);
+    if (same && s->owner)
+        return *same;
+    if (!s->ir_name)
+        s->ir_name = ir_name_of(f, s);
+    NodeId made = node_array(f->m, v, s->ids, s->nids, s->ir_name, span);
+    if (!same) {
+        same = arena_alloc(f->c->arena, sizeof *same);
+        *same = made;
+        map_put(f->c->arena, &f->arrays, key, same);
+    }
+    return made;
+}
+
+/* One id for the axis of a parameter of that number and extent. */
+static IndexId param_axis(Flat *f, int axis, const Poly *extent)
+{
+    const char *key = intern_f(f->c, "at%d %p", axis, (const void *)extent);
+    IndexId *id = map_get(&f->param_ids, key);
+    if (!id) {
+        id = arena_alloc(f->c->arena, sizeof *id);
+        *id = module_index(f->m, intern_f(f->c, "at%d", axis), extent);
+        map_put(f->c->arena, &f->param_ids, key, id);
+    }
+    return *id;
+}
+
+/* What a parameter is bound to that a grad is taken with respect to. */
+static NodeId bound_value(Flat *f, Symbol *p)
+{
+    const IxExpr *map[MAX_AXES_OF_VALUE];
+    Symbol bound = *p;
+    bound.is_variable = false;
+    p->ids = arena_alloc(f->m->arena, sizeof *p->ids * 64);
+    p->nids = p->rank;
+    for (int i = 0; i < p->rank; i++) {
+        p->ids[i] = param_axis(f, i, p->axes[i]);
+        map[i] = ix_index(f->m, p->ids[i]);
+    }
+    if (p->kind == SYM_SCALAR_ARG)
+        return lower_expr(f, p->scalar);
+    const Symbol *base = pass_through(&bound, map);
+    return read_symbol(f, base, map);
+}
+
+/* What a call is bound to, as text: two calls of a fn with the same text are the same. */
+static void describe_param(Flat *f, const Symbol *p, Buf *b)
+{
+    const Symbol *base = p->kind == SYM_ARRAY_ARG && !p->is_variable ? p->base : p;
+    buf_f(b, " %d.%d", base->tensor, base->node);
+    if (base->kind == SYM_ARRAY_ARG && !base->is_variable)
+        describe_param(f, base, b);
+    for (int i = 0; base != p && i < p->nfixed; i++)
+        buf_f(b, ",%p", (const void *)(p->fixed[i] ? p->fixed_ix[i] : NULL));
+}
+
+static void lower_param(Flat *f, Symbol *p)
+{
+    int budget = 200;
+    if (p->is_variable) {
+        p->node = bound_value(f, p);
+    } else if (p->kind == SYM_SCALAR_ARG) {
+        p->node = lower_expr(f, p->scalar);
+        if (p->scalar->type != TY_BOOL && has_reduction(f->m, p->node, &budget))
+            p->node = kept(f, p->node, p->scalar->guarded, NULL, p->scalar->span);
+    }
+}
+
+/* A parameter that a grad is taken with respect to is a value of its own: what else reads the array that is
+ * passed does not count. */
 static void lower_instance(Flat *f, Instance *inst)
 {
+    Buf key = { .arena = f->c->arena };
+    buf_f(&key, "%p", (const void *)inst->fn);
     for (int k = 0; k < inst->nparams; k++) {
         Symbol *p = inst->params[k];
         if (p->via)
             lower_instance(f, p->via);
-        if (p->kind != SYM_SCALAR_ARG)
+        lower_param(f, p);
+        describe_param(f, p, &key);
+    }
+    inst->key = intern(f->c, key.data);
+    for (int k = 0; k < inst->nparams; k++) {
+        Symbol *p = inst->params[k];
+        if (!p->is_variable)
             continue;
-        int budget = 200;
-        p->node = lower_expr(f, p->scalar);
-        if (p->scalar->type != TY_BOOL && has_reduction(f->m, p->node, &budget))
-            p->node = kept(f, p->node, p->scalar->guarded, NULL, p->scalar->span);
+        all_axes(f, p, p->node);
+        p->node = array_of(f, p, p->node, p->span);
+        p->is_array = true;
     }
     for (int i = 0; i < inst->locals.len; i++)
         define(f, inst->locals.data[i]);
@@ -92,10 +231,7 @@ static NodeId lower_read(Flat *f, FExpr *x)
         lower_instance(f, x->inst);
         module_at(f->m, span, chain);
     }
-    const Symbol *s = x->source;
-    if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
-        return node_load(f->m, s->tensor, x->map, x->nmap);
-    return read_definition(f, s, x->map);
+    return read_symbol(f, x->source, x->map);
 }
 
 /* ---- operations ---- */
@@ -153,6 +289,10 @@ static NodeId lower_expr(Flat *f, FExpr *x)
     case F_CALL: return lower_read(f, x);
     case F_REDUCE: return lower_reduction(f, x);
     case F_SOFTMAX: return lower_softmax(f, x);
+    case F_GRAD: {
+        NodeId of = lower_expr(f, x->args[0]);
+        return inner_grad(f, x, of, x->nargs > 2 ? lower_expr(f, x->args[2]) : -1);
+    }
     case F_MAP: {
         NodeId args[4];
         for (int i = 0; i < x->nargs && i < 4; i++)
@@ -206,58 +346,6 @@ static NodeId lower_parts(Flat *f, const Symbol *s, const IndexId *ids)
     return v;
 }
 
-/* An array's axes are its own and then those of the call around it that its value varies over. */
-static void all_axes(Flat *f, Symbol *s, NodeId v)
-{
-    const Node *n = &f->m->nodes.data[v];
-    for (int i = 0; i < n->naxes; i++) {
-        bool own = false;
-        for (int k = 0; k < s->nids; k++)
-            own |= s->ids[k] == n->axes[i];
-        if (!own)
-            s->ids[s->nids++] = n->axes[i];
-    }
-}
-
-static const char *ir_name_of(Flat *f, const Symbol *s)
-{
-    if (s->kind == SYM_OUTPUT)
-        return s->name;
-    if (s->kind == SYM_NEXT || s->kind == SYM_INIT)
-        return unique_ir_name(f, intern_f(f->c, "%s_%s", s->name, s->kind == SYM_NEXT ? "next" : "init"));
-    if (s->owner)
-        return unique_ir_name(f, intern_f(f->c, "%s_%s", s->owner->fn->name, s->name));
-    return unique_ir_name(f, s->name);
-}
-
-static const char *array_key(Flat *f, const Symbol *s, NodeId v)
-{
-    Buf b = { .arena = f->c->arena };
-    buf_f(&b, "%d", v);
-    for (int i = 0; i < s->nids; i++)
-        buf_f(&b, " %d", s->ids[i]);
-    return intern(f->c, b.data);
-}
-
-/* The array of a definition. One inside a fn is the array that has the same value already, if there is one: two
- * uses of a fn with the same arguments, such as two results of one block, are computed once. */
-static NodeId array_of(Flat *f, Symbol *s, NodeId v, Span span)
-{
-    const char *key = array_key(f, s, v);
-    NodeId *same = map_get(&f->arrays, key);
-    if (same && s->owner)
-        return *same;
-    if (!s->ir_name)
-        s->ir_name = ir_name_of(f, s);
-    NodeId made = node_array(f->m, v, s->ids, s->nids, s->ir_name, span);
-    if (!same) {
-        same = arena_alloc(f->c->arena, sizeof *same);
-        *same = made;
-        map_put(f->c->arena, &f->arrays, key, same);
-    }
-    return made;
-}
-
 static void define(Flat *f, Symbol *s)
 {
     Module *m = f->m;
@@ -270,11 +358,12 @@ static void define(Flat *f, Symbol *s)
                                   : module_index(m, intern_f(f->c, "at%d", i), s->axes[i]);
     NodeId v = lower_parts(f, s, s->ids);
     s->node = v;
-    if (result || first->value->guarded)
+    if (!s->is_variable && (result || first->value->guarded))
         return;
     all_axes(f, s, v);
     module_at(m, first->stmt->span, first->chain);
     s->node = array_of(f, s, v, first->stmt->span);
+    s->is_array = true;
 }
 
 /* ---- the cell ---- */

@@ -20,16 +20,30 @@ static NodeId num(Module *m, double v) { return node_const(m, v); }
 static NodeId neg(Module *m, NodeId a) { return node_map1(m, OP_NEG, a); }
 static NodeId add(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_ADD, a, b); }
 static NodeId sub(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_SUB, a, b); }
-static NodeId mul(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_MUL, a, b); }
+static bool is_one(const Module *m, NodeId a)
+{
+    return m->nodes.data[a].kind == N_CONST && m->nodes.data[a].value == 1;
+}
+
+/* An inner gradient starts from 1. */
+static NodeId mul(Module *m, NodeId a, NodeId b) { return is_one(m, a) ? b : node_map2(m, OP_MUL, a, b); }
 static NodeId quo(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_DIV, a, b); }
 static NodeId fun(Module *m, Op op, NodeId a) { return node_map1(m, op, a); }
 static NodeId is_zero(Module *m, NodeId a) { return node_map2(m, OP_EQ, a, num(m, 0)); }
 static NodeId positive(Module *m, NodeId a) { return node_map2(m, OP_LT, num(m, 0), a); }
 
+/* Is the cotangent 0 where the slope is not finite? Where it is finite, a value that is differentiated again
+ * must stay a product with the cotangent: its derivative is the slope at 0 as well. */
+static NodeId is_void(Module *m, NodeId g, NodeId value)
+{
+    NodeId zero = is_zero(m, g);
+    return m->inner ? node_map2(m, OP_AND, zero, node_map2(m, OP_NE, value, value)) : zero;
+}
+
 /* `value`, or 0 where the cotangent is 0: for derivatives that may be infinite. */
 static NodeId unless_zero(Module *m, NodeId g, NodeId value)
 {
-    return node_select(m, is_zero(m, g), num(m, 0), value);
+    return is_one(m, g) ? value : node_select(m, is_void(m, g, value), num(m, 0), value);
 }
 
 static bool nonnegative(const Module *m, NodeId id, int depth);
@@ -131,7 +145,7 @@ ADJOINT(d_pow)
         flat = node_map2(m, OP_AND, is_zero(m, x[0]), node_map2(m, OP_LE, zero, x[1]));
         slope = mul(m, g, mul(m, y, fun(m, OP_LOG, x[0])));
     }
-    return node_select(m, node_map2(m, OP_OR, is_zero(m, g), flat), zero, slope);
+    return node_select(m, node_map2(m, OP_OR, is_void(m, g, slope), flat), zero, slope);
 }
 
 /* g for the larger (smaller) one, half each where they are equal. */

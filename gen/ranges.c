@@ -201,6 +201,12 @@ static void infer(Walk *w, FExpr *x)
             require_range(w, x->bound[i], x->chain);
         return;
     case F_SOFTMAX: infer(w, x->args[0]); return;
+    case F_GRAD:
+        for (int i = 0; i < x->nargs; i++)
+            infer(w, x->args[i]);
+        for (int i = 0; i < x->nbound; i++)
+            require_range(w, x->bound[i], x->chain);
+        return;
     }
 }
 

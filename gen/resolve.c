@@ -78,7 +78,8 @@ static void need_condition(Walk *w, const FExpr *x, const char *by)
 
 static bool reads_a_value(const FExpr *x)
 {
-    if ((x->kind == F_VALUE && x->sym->kind != SYM_SCALAR_ARG) || x->kind == F_CALL || x->kind == F_REDUCE)
+    if ((x->kind == F_VALUE && x->sym->kind != SYM_SCALAR_ARG) || x->kind == F_CALL || x->kind == F_REDUCE ||
+        x->kind == F_GRAD)
         return true;
     if (x->kind == F_VALUE)
         return reads_a_value(x->sym->scalar);
@@ -121,7 +122,7 @@ static const IxExpr **check_args(Walk *w, FExpr *x, const Symbol *array)
 static void follow(Walk *w, FExpr *x, const IxExpr **ix)
 {
     Symbol *s = x->sym;
-    while (s->kind == SYM_ARRAY_ARG) {
+    while (s->kind == SYM_ARRAY_ARG && !s->is_variable) {
         const Symbol *base = s->base;
         const IxExpr **full = arena_alloc(w->f->c->arena, sizeof *full * (size_t)(base->rank + 1));
         int open = 0;
@@ -172,6 +173,11 @@ static void check_read(Walk *w, FExpr *x)
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG) {
         x->type = x->sym->scalar->type;
         x->ix = x->sym->scalar->ix;
+        x->source = x->sym;
+        if (x->sym->is_variable && x->type != TY_BOOL) {
+            x->type = TY_REAL;
+            x->ix = NULL;
+        }
         return;
     }
     if (x->kind == F_CALL)
@@ -330,6 +336,23 @@ static void check_softmax(Walk *w, FExpr *x)
     x->type = TY_REAL;
 }
 
+static void check_grad(Walk *w, FExpr *x)
+{
+    for (int i = 0; i < x->nbound; i++)
+        give_id(w->f, x->bound[i]);
+    for (int i = 0; i < x->nargs; i++) {
+        check(w, x->args[i]);
+        need_number(w, x->args[i], "'grad'");
+    }
+    const Symbol *s = w->eq->failed ? NULL : x->args[1]->source;
+    if (s && s->tensor >= 0 && w->f->m->tensors.data[s->tensor].dtype == DT_I32) {
+        WALK_ERROR(w, x, x->args[1]->span, "%s is an integer, and nothing has a gradient with respect to it",
+                   shown(w->f, s));
+        w->eq->failed = true;
+    }
+    x->type = TY_REAL;
+}
+
 static void check(Walk *w, FExpr *x)
 {
     Module *m = w->f->m;
@@ -366,6 +389,7 @@ static void check(Walk *w, FExpr *x)
         x->type = TY_REAL;
         return;
     case F_SOFTMAX: check_softmax(w, x); return;
+    case F_GRAD: check_grad(w, x); return;
     }
 }
 

@@ -84,60 +84,133 @@ static void check_slope(Eval *e, const char *f, const double *x, int arity)
     }
 }
 
+static const double three[] = {1, 2, 4};
+
+/* Every function of the language, and where its values are smooth. */
+static const struct { const char *f; int arity; double lo, hi; } smooth[] = {
+    {"exp(x[0])", 1, -2, 2},
+    {"log(x[0])", 1, 0.2, 3},
+    {"log1p(x[0])", 1, -0.8, 3},
+    {"expm1(x[0])", 1, -2, 2},
+    {"sqrt(x[0])", 1, 0.1, 3},
+    {"rsqrt(x[0])", 1, 0.2, 3},
+    {"abs(x[0])", 1, -2, 2},
+    {"sign(x[0])", 1, -2, 2},
+    {"sin(x[0])", 1, -3, 3},
+    {"cos(x[0])", 1, -3, 3},
+    {"tanh(x[0])", 1, -2, 2},
+    {"sigmoid(x[0])", 1, -4, 4},
+    {"logsigmoid(x[0])", 1, -4, 4},
+    {"silu(x[0])", 1, -4, 4},
+    {"relu(x[0])", 1, -2, 2},
+    {"gelu(x[0])", 1, -3, 3},
+    {"gelu_tanh(x[0])", 1, -3, 3},
+    {"softplus(x[0])", 1, -4, 4},
+    {"softsign(x[0])", 1, -2, 2},
+    {"elu(x[0])", 1, -2, 2},
+    {"erf(x[0])", 1, -2, 2},
+    {"pow(x[0], x[1])", 2, 0.3, 2},
+    {"x[0]^3", 1, -2, 2},
+    {"x[0]^-2", 1, 0.5, 2},
+    {"max(x[0], x[1])", 2, -2, 2},
+    {"min(x[0], x[1])", 2, -2, 2},
+    {"atan2(x[0], x[1])", 2, -2, 2},
+    {"clamp(x[0], -0.5, 0.75)", 1, -2, 2},
+    {"x[0]/x[1]", 2, 0.5, 2},
+    {"x[0]*x[1] - x[1] + 2*x[0]", 2, -2, 2},
+    {"prod[i] x[i]", 3, -2, 2},
+    {"mean[i] x[i]^2", 3, -2, 2},
+    {"max[i] (x[i])", 3, -2, 2},
+    {"min[i] (x[i])", 3, -2, 2},
+    {"sum[i] sin(x[i])*x[i]", 3, -2, 2},
+    {"x[0] > 0 ? x[0]*x[1] : x[1]^2", 2, -2, 2},
+};
+
 static void check_functions(void)
 {
-    static const struct { const char *f; int arity; double lo, hi;
-    } rows[] = {
-        {"exp(x[0])", 1, -2, 2},
-        {"log(x[0])", 1, 0.2, 3},
-        {"log1p(x[0])", 1, -0.8, 3},
-        {"expm1(x[0])", 1, -2, 2},
-        {"sqrt(x[0])", 1, 0.1, 3},
-        {"rsqrt(x[0])", 1, 0.2, 3},
-        {"abs(x[0])", 1, -2, 2},
-        {"sign(x[0])", 1, -2, 2},
-        {"sin(x[0])", 1, -3, 3},
-        {"cos(x[0])", 1, -3, 3},
-        {"tanh(x[0])", 1, -2, 2},
-        {"sigmoid(x[0])", 1, -4, 4},
-        {"logsigmoid(x[0])", 1, -4, 4},
-        {"silu(x[0])", 1, -4, 4},
-        {"relu(x[0])", 1, -2, 2},
-        {"gelu(x[0])", 1, -3, 3},
-        {"gelu_tanh(x[0])", 1, -3, 3},
-        {"softplus(x[0])", 1, -4, 4},
-        {"softsign(x[0])", 1, -2, 2},
-        {"elu(x[0])", 1, -2, 2},
-        {"erf(x[0])", 1, -2, 2},
-        {"pow(x[0], x[1])", 2, 0.3, 2},
-        {"x[0]^3", 1, -2, 2},
-        {"x[0]^-2", 1, 0.5, 2},
-        {"max(x[0], x[1])", 2, -2, 2},
-        {"min(x[0], x[1])", 2, -2, 2},
-        {"atan2(x[0], x[1])", 2, -2, 2},
-        {"clamp(x[0], -0.5, 0.75)", 1, -2, 2},
-        {"x[0]/x[1]", 2, 0.5, 2},
-        {"x[0]*x[1] - x[1] + 2*x[0]", 2, -2, 2},
-        {"prod[i] x[i]", 3, -2, 2},
-        {"mean[i] x[i]^2", 3, -2, 2},
-        {"max[i] (x[i])", 3, -2, 2},
-        {"min[i] (x[i])", 3, -2, 2},
-        {"sum[i] sin(x[i])*x[i]", 3, -2, 2},
-        {"x[0] > 0 ? x[0]*x[1] : x[1]^2", 2, -2, 2},
-    };
     Random r = {11};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof smooth / sizeof *smooth; i++) {
         char text[256];
-        snprintf(text, sizeof text, "cell f { input x[3]; output y; y = %s; }", rows[i].f);
+        snprintf(text, sizeof text, "cell f { input x[3]; output y; y = %s; }", smooth[i].f);
         Cell k = open_cell(text, NULL, NULL);
         for (int n = 0; k.e && n < 8; n++) {
             double x[3];
             for (int j = 0; j < 3; j++)
-                x[j] = rows[i].lo + (rows[i].hi - rows[i].lo) * random_uniform(&r);
-            check_slope(k.e, rows[i].f, x, rows[i].arity);
+                x[j] = smooth[i].lo + (smooth[i].hi - smooth[i].lo) * random_uniform(&r);
+            check_slope(k.e, smooth[i].f, x, smooth[i].arity);
         }
         close_cell(k);
     }
+}
+
+/* Inner gradients: the first is the tangent of the function, and each one's own slope is that of its values. */
+static void check_nested(void)
+{
+    static const char *const forms[] = {"", "grad(", "grad(grad("}, *const ends[] = {"", ", x[%d])",
+                                                                                  ", x[%d]), x[%d])"};
+    Random r = {12};
+    for (size_t i = 0; i < sizeof smooth / sizeof *smooth; i++)
+        for (int depth = 1; depth < 3; depth++)
+            for (int k = 0; k < smooth[i].arity; k++) {
+                char end[64], text[512];
+                snprintf(end, sizeof end, ends[depth], k, 0);
+                snprintf(text, sizeof text, "cell f { input x[3]; output y, z; y = %s%s%s; z = %s; }",
+                         forms[depth], smooth[i].f, end, smooth[i].f);
+                Cell c = open_cell(text, NULL, NULL);
+                double x[3], dx[3] = {0}, y = 0, z = 0, slope = NAN;
+                for (int j = 0; j < 3; j++)
+                    x[j] = smooth[i].lo + (smooth[i].hi - smooth[i].lo) * random_uniform(&r);
+                dx[k] = 1;
+                if (c.e) {
+                    EvalTensor *f = eval_find(c.e, "z");
+                    check_slope(c.e, text, x, smooth[i].arity);
+                    f->out = &z;
+                    f->out_tangent[0] = &slope;
+                    report(run(c.e, x, dx, 1, &y, NULL), text, 0, 0);
+                    if (depth == 1)
+                        report(fabs(y - slope) <= 1e-14 * (1 + fabs(slope)), text, y, slope);
+                }
+                close_cell(c);
+            }
+}
+
+static void check_grad(void)
+{
+    check_values("grad", "cell f { input x[3]; output y[3]; l = x[0]*x[1]^2 + x[2]; y[i] = grad(l, x[i]); }", three,
+                 (double[]){4, 4, 1}, 3);
+    check_values("grad with respect to a definition",
+                 "cell f { input x[3]; output y[3]; a[i] = x[i]^2; l = a[0]*a[1] + x[0];\n"
+                 "y[i] = grad(l, a[i]); }", three, (double[]){4, 1, 0}, 3);
+    check_values("grad through shared definitions",
+                 "cell f { input x[3]; output y[3]; a = x[0]*x[1]; b = a*x[2]; l = a*b; y[i] = grad(l, x[i]); }",
+                 three, (double[]){32, 16, 4}, 3);
+    check_values("a value held",
+                 "cell f { input x[3]; output y[3]; o[i] = x[i]*x[0]; y[j] = grad(o[i], x[j]; x[i]); }", three,
+                 (double[]){22, 2, 4}, 3);
+    check_values("one place each",
+                 "cell f { input x[3]; output y[3]; o[i] = x[i]^3; y[i] = grad(o[i], x[i]); }", three,
+                 (double[]){3, 12, 48}, 3);
+    check_values("grad of grad",
+                 "cell f { input x[3]; output y[3]; l = x[0]^2*x[1]; g[i] = grad(l, x[i]); n = sum[i] g[i]^2;\n"
+                 "y[i] = grad(n, x[i]); }", three, (double[]){36, 16, 0}, 3);
+    check_values("an argument as the variable",
+                 "fn slope(u) = grad(u^3, u); fn curve(u) = grad(slope(u), u);\n"
+                 "cell f { input x[3]; output y[3]; y[i] = curve(x[i]) + slope(x[0]); }", three,
+                 (double[]){9, 15, 27}, 3);
+    check_values("only through the argument",
+                 "cell f { input x[3]; output y[3]; fn half(u)[i] = grad(sum[j] u[j]*x[j], u[i]);\n"
+                 "y[i] = half(x)[i]; }", three, three, 3);
+    check_values("through the arguments",
+                 "cell f { input x[3]; output y[3]; a[i] = x[i]^2; fn all(u)[i] = grad(sum[j] u[j]*x[j], x[i]);\n"
+                 "y[i] = all(a)[i]; }", three, (double[]){3, 12, 48}, 3);
+    check_values("what is stopped", "cell f { input x[3]; output y; y = grad(stop(x[0])*x[0]^2, x[0]); }", three,
+                 (double[]){2}, 1);
+    check_values("a next state",
+                 "cell f { input x[3]; state s = 2; output y; s' = s*x[1]; l = s'^2 + s; y = grad(l, s'); }", three,
+                 (double[]){8}, 1);
+    check_values("grad in a repeat",
+                 "cell f { input x[3]; output y; repeat n:2 { carry a = x[1]; l = a^2; a' = a - grad(l, a)/4; }\n"
+                 "y = grad(a^2, x[1]) + a; }", three, (double[]){0.75}, 1);
 }
 
 static void check_kinks(void)
@@ -183,7 +256,27 @@ static void check_kinks(void)
     }
 }
 
-static const double three[] = {1, 2, 4};
+/* Where the gradient itself is 0, its own slope must not be lost. */
+static void check_slope_at_zero(void)
+{
+    static const char *const texts[] = {
+        "a = x[0]*x[1]; y = grad(a/x[2], x[1]);",
+        "a = x[0]*x[1]; y = grad(expm1(a)*1, x[1]);",
+        "y = grad(x[0]*exp(x[1]), x[1])*exp(-x[1]);",
+        "y = grad(x[0]*log(x[1]), x[1])*x[1];",
+    };
+    double x[] = {0, 1, 2}, dx[] = {1, 0, 0}, want[] = {0.5, 1, 1, 1};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[256];
+        double y = NAN, dy = NAN;
+        snprintf(text, sizeof text, "cell f { input x[3]; output y; %s }", texts[i]);
+        Cell k = open_cell(text, NULL, NULL);
+        if (k.e)
+            run(k.e, x, dx, 1, &y, &dy);
+        report(y == 0 && fabs(dy - want[i]) < 1e-15, text, dy, want[i]);
+        close_cell(k);
+    }
+}
 
 static void check_indices(void)
 {
@@ -341,6 +434,9 @@ static void check_refused(void)
 int main(void)
 {
     check_functions();
+    check_nested();
+    check_grad();
+    check_slope_at_zero();
     check_kinks();
     check_indices();
     check_softmax();

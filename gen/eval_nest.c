@@ -1,0 +1,300 @@
+/* eval_nest.c: arithmetic on numbers with levels. In come plain numbers and such with levels; out goes the
+ * function's value with f(x + y e) = f(x) + f'(x) y e for each level, where f'(x) is evaluated on numbers of the
+ * levels below, so that derivatives of derivatives are exact. The slopes are written here for themselves: neither
+ * the compiler's operator table nor its adjoints are used. */
+#include "eval_nest.h"
+
+#include <string.h>
+
+enum { TAILS_PER_BLOCK = 1024 };
+
+static const Tail *new_tail(Nest *n, int level, Dual factor, const Tail *next)
+{
+    if (n->used == n->blocks.len * TAILS_PER_BLOCK) {
+        Tail *block = arena_alloc(n->arena, sizeof *block * TAILS_PER_BLOCK);
+        vec_push(n->arena, &n->blocks, block);
+    }
+    Tail *t = &n->blocks.data[n->used / TAILS_PER_BLOCK][n->used % TAILS_PER_BLOCK];
+    n->used++;
+    *t = (Tail){level, factor, next};
+    return t;
+}
+
+void nest_reset(Nest *n)
+{
+    n->used = 0;
+}
+
+static bool is_zero(Dual a)
+{
+    bool zero = a.v == 0 && !a.tail;
+    for (int k = 0; k < DUAL_K; k++)
+        zero = zero && a.d[k] == 0;
+    return zero;
+}
+
+static int top_level(Dual a)
+{
+    return a.tail ? a.tail->level : 0;
+}
+
+static Dual below(Dual a, int level)
+{
+    if (top_level(a) == level)
+        a.tail = a.tail->next;
+    return a;
+}
+
+static Dual with(Nest *n, Dual a, int level, Dual factor)
+{
+    if (!is_zero(factor))
+        a.tail = new_tail(n, level, factor, a.tail);
+    return a;
+}
+
+Dual nest_vary(Nest *n, Dual a, int level)
+{
+    return with(n, a, level, dual_of(1));
+}
+
+Dual nest_factor(Dual a, int level)
+{
+    return level && top_level(a) == level ? a.tail->factor : dual_of(0);
+}
+
+static Dual sum(Nest *n, Dual a, Dual b)
+{
+    int la = top_level(a), lb = top_level(b), level = la > lb ? la : lb;
+    if (level == 0)
+        return dual_add(a, b);
+    Dual r = sum(n, below(a, level), below(b, level));
+    return with(n, r, level, sum(n, nest_factor(a, level), nest_factor(b, level)));
+}
+
+/* A slope times a direction: where the direction is zero the product is, whatever the slope. */
+static Dual along(Nest *n, Dual slope, Dual direction)
+{
+    int ls = top_level(slope), ld = top_level(direction), level = ls > ld ? ls : ld;
+    if (is_zero(direction))
+        return dual_of(0);
+    if (level == 0) {
+        Dual r = dual_of(slope_times(slope.v, direction.v));
+        for (int k = 0; k < DUAL_K; k++)
+            r.d[k] = slope_times(slope.v, direction.d[k]) +
+                     (slope.d[k] == 0 ? 0 : slope_times(slope.d[k], direction.v));
+        return r;
+    }
+    Dual s = below(slope, level), d = below(direction, level);
+    Dual up = sum(n, along(n, nest_factor(slope, level), d), along(n, s, nest_factor(direction, level)));
+    return with(n, along(n, s, d), level, up);
+}
+
+Dual nest_call1(Nest *n, const Function1 *f, Dual a)
+{
+    int level = top_level(a);
+    if (level == 0)
+        return f->f(a);
+    Dual low = below(a, level), r = nest_call1(n, f, low);
+    return with(n, r, level, along(n, f->slope(n, low), nest_factor(a, level)));
+}
+
+Dual nest_call2(Nest *n, const Function2 *f, Dual a, Dual b)
+{
+    int la = top_level(a), lb = top_level(b), level = la > lb ? la : lb;
+    if (level == 0)
+        return f->f(a, b);
+    Dual x = below(a, level), y = below(b, level), r = nest_call2(n, f, x, y), factor = dual_of(0);
+    if (la == level)
+        factor = along(n, f->slope[0](n, x, y), nest_factor(a, level));
+    if (lb == level)
+        factor = sum(n, factor, along(n, f->slope[1](n, x, y), nest_factor(b, level)));
+    return with(n, r, level, factor);
+}
+
+/* ---- slopes ---- */
+
+/* Places in the tables of functions below, for what slopes are made of. */
+enum { EXP, LOG, SQRT, RSQRT, ABS, SIN, COS, SIGMOID, ERF };
+enum { ADD, SUB, MUL, DIV, POW };
+
+#define SLOPE1(name) static Dual name(Nest *n, Dual a)
+#define SLOPE2(name) static Dual name(Nest *n, Dual a, Dual b)
+#define UNUSED2 (void)n, (void)a, (void)b
+
+static const Function1 functions1[23];
+static const Function2 functions2[11];
+
+static Dual call(Nest *n, int f, Dual a)
+{
+    return nest_call1(n, &functions1[f], a);
+}
+
+static Dual scaled(Nest *n, double k, Dual a)
+{
+    return nest_mul(n, dual_of(k), a);
+}
+
+static Dual reciprocal(Nest *n, Dual a)
+{
+    return nest_div(n, dual_of(1), a);
+}
+
+static Dual sigmoid(Nest *n, Dual a)
+{
+    return call(n, SIGMOID, a);
+}
+
+static Dual sigmoid_of_minus(Nest *n, Dual a)
+{
+    return call(n, SIGMOID, scaled(n, -1, a));
+}
+
+SLOPE1(none) { (void)n, (void)a; return dual_of(0); }
+SLOPE1(minus_one) { (void)n, (void)a; return dual_of(-1); }
+SLOPE1(of_log1p) { return reciprocal(n, nest_add(n, dual_of(1), a)); }
+SLOPE1(of_sqrt) { return a.v == 0 ? dual_of(0) : nest_div(n, dual_of(0.5), call(n, SQRT, a)); }
+SLOPE1(of_rsqrt) { return scaled(n, -0.5, nest_div(n, call(n, RSQRT, a), a)); }
+SLOPE1(of_abs) { (void)n; return dual_of(sign_of(a.v)); }
+SLOPE1(of_sin) { return call(n, COS, a); }
+SLOPE1(of_cos) { return scaled(n, -1, call(n, SIN, a)); }
+SLOPE1(of_sigmoid) { return nest_mul(n, sigmoid(n, a), sigmoid_of_minus(n, a)); }
+SLOPE1(of_relu) { (void)n; return dual_of(a.v > 0); }
+SLOPE1(of_elu) { return a.v > 0 ? dual_of(1) : nest_exp(n, a); }
+
+/* 1/cosh^2 = 4 s(2a) s(-2a) with the logistic s */
+SLOPE1(of_tanh)
+{
+    return scaled(n, 4, of_sigmoid(n, scaled(n, 2, a)));
+}
+
+SLOPE1(of_silu)
+{
+    return a.v == -INFINITY ? dual_of(0) : nest_add(n, sigmoid(n, a), nest_mul(n, a, of_sigmoid(n, a)));
+}
+
+static Dual bell(Nest *n, double rate, Dual a)
+{
+    return nest_exp(n, scaled(n, -rate, nest_mul(n, a, a)));
+}
+
+SLOPE1(of_gelu)
+{
+    Dual phi = nest_add(n, dual_of(0.5), scaled(n, 0.5, call(n, ERF, scaled(n, 0.70710678118654752440, a))));
+    return nest_add(n, phi, scaled(n, 0.39894228040143267794, nest_mul(n, a, bell(n, 0.5, a))));
+}
+
+/* x s(u), u = 2 r (x + c x^3) */
+SLOPE1(of_gelu_tanh)
+{
+    const double twice_root = 1.59576912160573071176, cubic = 0.044715;
+    Dual square = nest_mul(n, a, a);
+    Dual u = scaled(n, twice_root, nest_mul(n, a, nest_add(n, dual_of(1), scaled(n, cubic, square))));
+    Dual du = scaled(n, twice_root, nest_add(n, dual_of(1), scaled(n, 3 * cubic, square)));
+    return nest_add(n, sigmoid(n, u), nest_mul(n, a, nest_mul(n, of_sigmoid(n, u), du)));
+}
+
+SLOPE1(of_softsign)
+{
+    Dual d = nest_add(n, dual_of(1), call(n, ABS, a));
+    return reciprocal(n, nest_mul(n, d, d));
+}
+
+SLOPE1(of_erf)
+{
+    return scaled(n, 1.12837916709551257390, bell(n, 1, a));
+}
+
+SLOPE2(one) { UNUSED2; return dual_of(1); }
+SLOPE2(opposite) { UNUSED2; return dual_of(-1); }
+SLOPE2(nothing) { UNUSED2; return dual_of(0); }
+SLOPE2(first) { UNUSED2; return a; }
+SLOPE2(second) { UNUSED2; return b; }
+SLOPE2(of_dividend) { (void)a; return reciprocal(n, b); }
+SLOPE2(of_divisor) { return scaled(n, -1, nest_div(n, nest_div(n, a, b), b)); }
+
+SLOPE2(of_base)
+{
+    if (b.v == 0)
+        return dual_of(0);
+    return nest_mul(n, b, nest_call2(n, &functions2[POW], a, nest_sub(n, b, dual_of(1))));
+}
+
+SLOPE2(of_exponent)
+{
+    if (!(a.v > 0))
+        return dual_of(0);
+    return nest_mul(n, nest_call2(n, &functions2[POW], a, b), call(n, LOG, a));
+}
+
+static double share(double a, double b) { return a > b ? 1 : a < b ? 0 : 0.5; }
+SLOPE2(of_max_first) { (void)n; return dual_of(share(a.v, b.v)); }
+SLOPE2(of_max_second) { (void)n; return dual_of(share(b.v, a.v)); }
+
+static Dual over_square(Nest *n, Dual x, Dual a, Dual b)
+{
+    Dual square = nest_add(n, nest_mul(n, a, a), nest_mul(n, b, b));
+    return square.v == 0 ? dual_of(0) : nest_div(n, x, square);
+}
+SLOPE2(of_atan2_first) { return over_square(n, b, a, b); }
+SLOPE2(of_atan2_second) { return over_square(n, scaled(n, -1, a), a, b); }
+
+static const Function1 functions1[23] = {
+    [EXP] = {"exp", dual_exp, nest_exp},
+    [LOG] = {"log", dual_log, reciprocal},
+    [SQRT] = {"sqrt", dual_sqrt, of_sqrt},
+    [RSQRT] = {"rsqrt", dual_rsqrt, of_rsqrt},
+    [ABS] = {"abs", dual_abs, of_abs},
+    [SIN] = {"sin", dual_sin, of_sin},
+    [COS] = {"cos", dual_cos, of_cos},
+    [SIGMOID] = {"sigmoid", dual_sigmoid, of_sigmoid},
+    [ERF] = {"erf", dual_erf, of_erf},
+    {"log1p", dual_log1p, of_log1p},
+    {"expm1", dual_expm1, nest_exp},
+    {"sign", dual_sign, none},
+    {"tanh", dual_tanh, of_tanh},
+    {"logsigmoid", dual_logsigmoid, sigmoid_of_minus},
+    {"silu", dual_silu, of_silu},
+    {"relu", dual_relu, of_relu},
+    {"gelu", dual_gelu, of_gelu},
+    {"gelu_tanh", dual_gelu_tanh, of_gelu_tanh},
+    {"softplus", dual_softplus, sigmoid},
+    {"softsign", dual_softsign, of_softsign},
+    {"elu", dual_elu, of_elu},
+    {"stop", dual_stop, none},
+    {"-", dual_neg, minus_one},
+};
+static const Function2 functions2[11] = {
+    [ADD] = {"+", dual_add, {one, one}},
+    [SUB] = {"-", dual_sub, {one, opposite}},
+    [MUL] = {"*", dual_mul, {second, first}},
+    [DIV] = {"/", dual_div, {of_dividend, of_divisor}},
+    [POW] = {"pow", dual_pow, {of_base, of_exponent}},
+    {"max", dual_max, {of_max_first, of_max_second}},
+    {"min", dual_min, {of_max_second, of_max_first}},
+    {"atan2", dual_atan2, {of_atan2_first, of_atan2_second}},
+    {"div", dual_idiv, {nothing, nothing}},
+    {"mod", dual_imod, {nothing, nothing}},
+    {"ste", dual_ste, {nothing, one}},
+};
+
+const Function1 *nest_function1(const char *name)
+{
+    for (size_t i = 0; i < sizeof functions1 / sizeof *functions1; i++)
+        if (strcmp(functions1[i].name, name) == 0)
+            return &functions1[i];
+    return NULL;
+}
+
+const Function2 *nest_function2(const char *name)
+{
+    for (size_t i = 0; i < sizeof functions2 / sizeof *functions2; i++)
+        if (strcmp(functions2[i].name, name) == 0)
+            return &functions2[i];
+    return NULL;
+}
+
+Dual nest_add(Nest *n, Dual a, Dual b) { return nest_call2(n, &functions2[ADD], a, b); }
+Dual nest_sub(Nest *n, Dual a, Dual b) { return nest_call2(n, &functions2[SUB], a, b); }
+Dual nest_mul(Nest *n, Dual a, Dual b) { return nest_call2(n, &functions2[MUL], a, b); }
+Dual nest_div(Nest *n, Dual a, Dual b) { return nest_call2(n, &functions2[DIV], a, b); }
+Dual nest_exp(Nest *n, Dual a) { return nest_call1(n, &functions1[EXP], a); }
