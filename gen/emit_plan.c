@@ -225,21 +225,44 @@ static void print_buffers(Print *e, const char *dir)
 
 /* ---- operations ---- */
 
+static const char *arguments(Print *e, const char *name, const Wanted *list)
+{
+    buf_f(e->host, "static const int16_t %s[] = { ", name);
+    for (int i = 0; i < list->len; i++)
+        buf_f(e->host, "%d, ", list->data[i]);
+    buf_f(e->host, "-1 };\n");
+    return name;
+}
+
 static const char *need_name(Print *e, const Group *g)
 {
     if (!g || g->always || g->need.len == 0)
         return "NULL";
-    const char *name = intern_f(e->p->m->c, "need_%d_%d", e->pr->dir, e->n_ops);
-    buf_f(e->host, "static const int16_t %s[] = { ", name);
-    for (int i = 0; i < g->need.len; i++) {
-        bool again = false;
-        for (int k = 0; k < i; k++)
-            again |= g->need.data[k] == g->need.data[i];
-        if (!again)
-            buf_f(e->host, "%d, ", g->need.data[i]);
+    return arguments(e, intern_f(e->p->m->c, "need_%d_%d", e->pr->dir, e->n_ops), &g->need);
+}
+
+/* What a walk writes for other kernels has a buffer even where those do not run: per pointer, who is to be
+ * asked. */
+static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
+{
+    Compiler *c = e->p->m->c;
+    Buf list = { .arena = e->p->m->arena };
+    bool any = false;
+    for (int i = 0; i < refs->len; i++) {
+        const char *name = "NULL";
+        for (int k = 0; k < g->walk->outs.len && refs->data[i].kind == REF_NODE; k++) {
+            NodeId out = g->walk->outs.data[k];
+            if (out == refs->data[i].id && e->pr->node[out].home != HOME_ARG)
+                name = arguments(e, intern_f(c, "wanted_%d_%d_%d", e->pr->dir, e->n_ops, i),
+                                 &g->walk->wanted[out]);
+        }
+        any |= strcmp(name, "NULL") != 0;
+        buf_f(&list, "%s, ", name);
     }
-    buf_f(e->host, "-1 };\n");
-    return name;
+    if (!any)
+        return "NULL";
+    buf_f(e->host, "static const int16_t *const wanted_%d_%d[] = { %s};\n", e->pr->dir, e->n_ops, list.data);
+    return intern_f(c, "wanted_%d_%d", e->pr->dir, e->n_ops);
 }
 
 static int kernel_number(Print *e, const char *name, int threads, int64_t smem, bool dependent)
@@ -265,6 +288,8 @@ static void print_kernel_op(Print *e, const Group *g, const char *name, int thre
 {
     int kernel = kernel_number(e, name, threads, smem, starts_early(e, g));
     const char *need = need_name(e, g);
+    bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
+    const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
     int list = e->refs++;
     buf_f(e->host, "static const cell_ref refs_%d[] = { ", list);
     for (int i = 0; i < refs->len; i++)
@@ -272,8 +297,8 @@ static void print_kernel_op(Print *e, const Group *g, const char *name, int thre
     buf_f(e->host, "%s};\n", refs->len ? "" : "{ 0, NULL } ");
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .need = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = refs_%d } },\n",
-          name, need, kernel, refs->len, gx, gy, list);
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = refs_%d%s } },\n",
+          name, need, kernel, refs->len, gx, gy, list, wanted);
     e->n_ops++;
 }
 

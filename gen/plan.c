@@ -954,6 +954,19 @@ static void tensor_storage(Plan *p, Program *pr)
 
 /* ---- which gradients an operation is for ---- */
 
+static void want(Plan *p, Wanted *w, int arg)
+{
+    int at = 0;
+    while (at < w->len && w->data[at] < arg)
+        at++;
+    if (at < w->len && w->data[at] == arg)
+        return;
+    vec_push(p->m->arena, w, arg);
+    for (int i = w->len - 1; i > at; i--)
+        w->data[i] = w->data[i - 1];
+    w->data[at] = arg;
+}
+
 static void need_root(Plan *p, const Phasing *s, NodeId id, int arg, bool *seen)
 {
     Program *pr = &p->program[s->g->dir];
@@ -965,41 +978,65 @@ static void need_root(Plan *p, const Phasing *s, NodeId id, int arg, bool *seen)
         if (arg < 0)
             g->always = true;
         else
-            vec_push(p->m->arena, &g->need, arg);
+            want(p, &g->need, arg);
     }
-    for (int i = 0; i < s->uses[id].len; i++)
-        if (!s->uses[id].data[i].read.is_tensor)
-            need_root(p, s, s->uses[id].data[i].read.id, arg, seen);
+    if (arg >= 0)
+        want(p, &pr->wanted[id], arg);
+    if (arg >= 0 && pr->phase[id] == PHASE_DURING)
+        want(p, &pr->walk, arg);
+    for (int i = 0; i < s->uses[id].len; i++) {
+        const Read *r = &s->uses[id].data[i].read;
+        if (!r->is_tensor)
+            need_root(p, s, r->id, arg, seen);
+        else if (arg >= 0 && p->m->tensors.data[r->id].kind == T_DINIT)
+            want(p, &pr->walk, arg);
+    }
 }
 
+static bool *nothing_seen(const Plan *p)
+{
+    bool *seen = calloc((size_t)p->n_nodes + 1, 1);
+    if (!seen)
+        bug(p->m->c, "plan", "out of memory");
+    return seen;
+}
+
+/* What the walk computes, with all that it reads: for the argument, or (-1) always. */
+static void need_walk(Plan *p, const Phasing *s, int arg, bool carried)
+{
+    bool *seen = nothing_seen(p);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (s->needed[id] && s->g->phase[id] == PHASE_DURING && (s->feeds[id] || !carried))
+            need_root(p, s, id, arg, seen);
+    free(seen);
+}
+
+/* The walk carries adjoints for whoever reads its results. In one kernel (tile) the rest of its step is each
+ * for its own; a loop of kernels (steps) is one piece. */
 static void find_needs(Plan *p, const Phasing *s)
 {
     Module *m = p->m;
     CallArgs args = backward_arguments(m);
+    Program *pr = &p->program[s->g->dir];
     if (s->g->dir == FORWARD)
         return;
+    pr->wanted = per(p, sizeof *pr->wanted, p->n_nodes);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t] };
         for (int k = 0; k < 3; k++) {
             if (roots[k] < 0)
                 continue;
-            bool *seen = calloc((size_t)p->n_nodes + 1, 1);
-            if (!seen)
-                bug(m->c, "plan", "out of memory");
+            bool *seen = nothing_seen(p);
             need_root(p, s, roots[k], call_arg_find(&args, t, ROLE_D_VALUE), seen);
             free(seen);
         }
+        if (m->dprev.data[t] >= 0)
+            want(p, &pr->walk, call_arg_find(&args, t, ROLE_D_VALUE));
     }
-    /* The walk carries adjoints for whoever reads its results: its step is one piece, with all that it
-     * reads. */
-    Program *pr = &p->program[BACKWARD];
-    bool *seen = calloc((size_t)p->n_nodes + 1, 1);
-    if (!seen)
-        bug(m->c, "plan", "out of memory");
-    for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && pr->phase[id] == PHASE_DURING)
-            need_root(p, s, id, -1, seen);
-    free(seen);
+    if (p->schedule != SCHED_TILE)
+        need_walk(p, s, -1, false);
+    for (int i = 0; i < pr->walk.len && p->schedule == SCHED_TILE; i++)
+        need_walk(p, s, pr->walk.data[i], true);
 }
 
 /* ---- roots ---- */
@@ -1170,14 +1207,15 @@ static void add_walk(Plan *p, const Phasing *s)
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
-                 .of_tensor = pr->tensor, .interval = p->interval };
+                 .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd");
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] &&
             pr->node[id].home != HOME_NONE)
             vec_push(p->m->arena, &w->outs, id);
-    Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w, .always = true };
+    Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w };
+    g.need = pr->walk;
     vec_push(p->m->arena, &pr->groups, g);
     tile_walk(w);
 }

@@ -50,6 +50,9 @@ typedef enum {
 typedef struct Ref { RefKind kind; int id; } Ref;
 typedef Vec(Ref) RefVec;
 
+/* Arguments of backward (gradients) that a value is for, each once, in ascending order. */
+typedef Vec(int) Wanted;
+
 /* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the
  * second. */
 typedef struct Walk {
@@ -61,6 +64,7 @@ typedef struct Walk {
     const Storage *of_tensor;     /* per tensor: inputs, params, T_DOUT (a T_STATE or T_DNEXT is what the walk
                                    * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
+    const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
     /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
      * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
      * storage in the reserve. */
@@ -121,7 +125,7 @@ typedef struct Group {
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
     Walk *walk;
-    Vec(int) need;                /* arguments (gradients) that this is for; empty: always */
+    Wanted need;                  /* arguments (gradients) that this is for; empty: always */
     bool always;
     RefVec refs;                  /* filled while the kernel is printed */
 } Group;
@@ -154,6 +158,8 @@ typedef struct Program {
     int *before;                  /* per T_STATE: buffer of the states before each step [B,T,axes], a
                                    * product's operand; -1 */
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
+    Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
+    Wanted walk;                  /* and the whole walk */
 } Program;
 
 typedef struct Plan {

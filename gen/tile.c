@@ -51,7 +51,7 @@ static bool taken(const Tile *t, const char *name)
         "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
         "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
         "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
-        "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+        "late", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
     };
     for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
         if (strcmp(reserved[k], name) == 0)
@@ -220,6 +220,72 @@ static void add_states(Tile *t)
     }
 }
 
+/* Outs for the same gradients are one class, so that one condition leaves them out. */
+static void find_classes(Tile *t)
+{
+    const Walk *w = t->w;
+    for (int k = 0; k < w->outs.len; k++) {
+        NodeId out = w->outs.data[k];
+        int c = 0;
+        if (!w->wanted || !w->wanted[out].len) {
+            c = -1;
+        } else {
+            Wanted args = w->wanted[out];
+            size_t bytes = sizeof *args.data * (size_t)args.len;
+            while (c < t->classes.len && (t->classes.data[c].args.len != args.len ||
+                                          memcmp(t->classes.data[c].args.data, args.data, bytes) != 0))
+                c++;
+            WantClass fresh = { args, tile_ref(t, REF_NODE, out), NULL };
+            if (c == t->classes.len)
+                vec_push(t->arena, &t->classes, fresh);
+        }
+        vec_push(t->arena, &t->class_of, c);
+    }
+}
+
+static bool subset(const Wanted *a, const Wanted *b)
+{
+    int k = 0;
+    for (int i = 0; i < a->len; i++) {
+        while (k < b->len && b->data[k] < a->data[i])
+            k++;
+        if (k == b->len || b->data[k] != a->data[i])
+            return false;
+    }
+    return true;
+}
+
+const char *tile_wanted(Tile *t, Wants w)
+{
+    const char *text = NULL;
+    for (int c = 0; c < t->classes.len && w != WANT_ALWAYS; c++) {
+        bool said = !(w >> c & 1);
+        for (int k = 0; k < t->classes.len && !said; k++)
+            said = k != c && (w >> k & 1) && subset(&t->classes.data[c].args, &t->classes.data[k].args);
+        if (!said)
+            text = text ? tile_text(t, "%s || %s", text, t->classes.data[c].name) : t->classes.data[c].name;
+    }
+    return text;
+}
+
+static void name_classes(Tile *t)
+{
+    for (int c = 0; c < t->classes.len; c++) {
+        WantClass *k = &t->classes.data[c];
+        const char *of = t->m->nodes.data[t->w->refs.data[k->ref].id].name;
+        k->name = tile_unique(t, tile_text(t, "want_%s", of ? of : "value"));
+    }
+}
+
+static void print_wants(Tile *t, Buf *out)
+{
+    if (t->classes.len)
+        buf_line(out, "// Which gradients are asked for: what only others need is left out.");
+    for (int c = 0; c < t->classes.len; c++)
+        buf_line(out, "const bool %s = args.ptr[%d] != nullptr;", t->classes.data[c].name,
+                 t->classes.data[c].ref);
+}
+
 static Tile *tile_new(Walk *w)
 {
     Module *m = w->m;
@@ -248,6 +314,7 @@ static Tile *tile_new(Walk *w)
         t->is_out[w->outs.data[k]] = true;
     for (int k = 0; k < t->states.len; k++)
         t->state_of_next[m->next.data[t->states.data[k].tensor]] = k + 1;
+    find_classes(t);
     tile_choose_interval(t);
     return t;
 }
@@ -583,11 +650,22 @@ static void print_replay(Tile *t, Buf *out)
 
 static void print_back(Tile *t, Buf *out)
 {
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 };
+    tile_print_step(t->adjoint, &step);
+    bool late = t->adjoint->late.data != NULL;
+    if (late) {
+        buf_line(out, "// What other warps finish for the caller only is written one step late.");
+        buf_line(out, "auto late = [&](int s) {");
+        out->indent++;
+        buf_line(out, "const int64_t t = t0 + s;");
+        print_exchange_half(t, out);
+        buf_f(out, "%s", t->adjoint->late.data);
+        out->indent--;
+        buf_line(out, "};");
+    }
     buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
-    Buf step = { .arena = t->arena, .indent = out->indent };
-    tile_print_step(t->adjoint, &step);
     print_exchange_half(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
@@ -602,6 +680,10 @@ static void print_back(Tile *t, Buf *out)
     }
     out->indent--;
     buf_line(out, "}");
+    if (late) {
+        buf_line(out, "cell_barrier();");
+        buf_line(out, "late(0);");
+    }
 }
 
 /* Is the adjoint of the initial state passed on to params? They read it from a buffer of its own. */
@@ -660,6 +742,7 @@ static void print_kernel(Tile *t)
     for (int k = 0; k < t->npar; k++)
         t->par_name[k] = tile_unique(t, tile_text(t, "par%d", k));
     name_states(t);
+    name_classes(t);
     Buf head = { .arena = t->arena }, item = { .arena = t->arena, .indent = 1 };
     Buf body = { .arena = t->arena, .indent = 2 };
     (w->dir == FORWARD ? print_forward : print_backward)(t, &body);
@@ -673,6 +756,7 @@ static void print_kernel(Tile *t)
     w->threads = tile_threads(&t->lay);
     head.indent = 1;
     print_head(t, &head);
+    print_wants(t, &head);
     print_carves(t, &head);
     /* Where only one block fits on an SM, the registers are all its own. */
     /* Said or not, ptxas aims at some number of resident blocks; unsaid, it spills for more of them than a

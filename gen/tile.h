@@ -32,10 +32,18 @@ typedef struct StateInfo {
     const char *kept, *start;     /* shared memory of backward: the segment's states, its first one */
 } StateInfo;
 
+/* Which classes of outs a value of the adjoint step is for, a bit each; what is carried is always computed. */
+typedef uint64_t Wants;
+#define WANT_ALWAYS UINT64_MAX
+
+/* Outs that are written for the same gradients. ref: a pointer that is NULL when none of those is asked for. */
+typedef struct WantClass { Wanted args; int ref; const char *name; } WantClass;
+
 /* A reduction: the array (over canonical axes) that is its result. */
 typedef struct Red {
     NodeId array, reduce;
     int level;
+    Wants wants;
     ReduceOp op;
     bool over_row, over_col;      /* bound */
     bool vary_row, vary_col;      /* what its body varies over */
@@ -56,6 +64,7 @@ typedef struct Fetch {
     int64_t window[TILE_MAX_AXES];
     int64_t row, padded;          /* elements; padded to 16 bytes */
     bool contiguous, timed, may_be_null;
+    Wants wants;                  /* of those who read it */
     const char *name;
     int ref;
     int piece;                    /* bytes of one asynchronous copy; 0: element by element */
@@ -78,13 +87,23 @@ typedef struct Step {
     Vec(Red) reds;
     Vec(NodeId) next;             /* normalised roots, one per state */
     Vec(NodeId) outs;
+    Wants *wants;                 /* per node, of values that the step computes or fetches; NULL: all always */
+    Wants *tensor_wants;          /* per tensor */
+    int nwants;
+    int depth;                    /* levels of what is carried: the rest of the step comes behind them */
     int levels, barriers;
     int64_t exchange;             /* elements of the exchange buffer, one half */
     /* while printing */
     VersionVec versions;          /* of the step */
     VersionVec locals;            /* of the open loop nest or block */
+    VersionVec inner_versions;    /* of the open block of what is not always wanted */
+    int *out_level;               /* per out: the level that prints it */
+    bool *out_late;               /* per out: written by the next step */
+    bool *read_now;               /* per reduction: an out of the same step reads it */
     bool *assigned;               /* per state: its next value is in registers */
     Buf *pre, *body;
+    Buf *inner;                   /* the open block's, NULL when none is open */
+    Buf late;                     /* stores of a step that the one after it does, behind its barrier */
     int now;                      /* level that is being printed */
     int rows_kept, cols_kept, ones_kept;     /* counts of versions */
     double elements;              /* cost of the loops per element */
@@ -100,6 +119,8 @@ typedef struct Tile {
     int old_nodes;                /* of_node covers these */
     bool *is_out;                 /* per original node */
     int *state_of_next;           /* per original node: 1 + the state whose next value it is, or 0 */
+    Vec(WantClass) classes;
+    Vec(int) class_of;            /* per out of the walk; -1: always written */
     int npar;
     const Poly *par_extent[TILE_MAX_PAR];
     IndexId par[TILE_MAX_PAR], row, col, any;
@@ -139,6 +160,8 @@ void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts);
 void tile_find_saved(Step *s, bool *saved);                       /* what backward reads first */
 Roles tile_roles(Step *s, NodeId id);
 int tile_level(Step *s, NodeId id);
+Wants tile_wants(const Step *s, NodeId array);                    /* who the value is for */
+const char *tile_wanted(Tile *t, Wants w);                        /* is one of them asked for; NULL: always */
 Red *tile_red(Step *s, NodeId array);                             /* NULL: not a reduction's array */
 /* The array and the index of each axis that an ARRAY or VIEW node reads. */
 NodeId tile_read(const Step *s, NodeId id, const IxExpr **map);

@@ -181,6 +181,8 @@ int tile_level(Step *s, NodeId id)
         int x = tile_level(s, n.args[a]);
         level = x > level ? x : level;
     }
+    if (n.kind == N_REDUCE && tile_wants(s, id) != WANT_ALWAYS && level < s->depth)
+        level = s->depth;             /* the chain of what is carried is not kept waiting */
     level += n.kind == N_REDUCE;
     s->level.data[id] = level;
     return level;
@@ -568,7 +570,7 @@ static void collect(Step *s, NodeId id, bool *seen)
     if (n.kind != N_ARRAY || node(s, n.args[0]).kind != N_REDUCE)
         return;
     Node r = node(s, n.args[0]), body = node(s, r.args[0]);
-    Red red = { .array = id, .reduce = n.args[0], .level = tile_level(s, n.args[0]), .op = r.reduce };
+    Red red = { .array = id, .reduce = n.args[0], .op = r.reduce };
     for (int k = 0; k < r.nbound; k++) {
         red.over_row |= r.bound[k] == s->t->row;
         red.over_col |= r.bound[k] == s->t->col;
@@ -579,6 +581,58 @@ static void collect(Step *s, NodeId id, bool *seen)
     }
     red.name = r.name ? r.name : "sum";
     vec_push(s->t->arena, &s->reds, red);
+}
+
+/* ---- who values are for ---- */
+
+Wants tile_wants(const Step *s, NodeId id)
+{
+    return s->wants && id < s->nwants ? s->wants[id] : WANT_ALWAYS;
+}
+
+static void add_wants(Step *s, NodeId id, Wants w)
+{
+    int state;
+    if ((s->wants[id] & w) == w)
+        return;
+    s->wants[id] |= w;
+    Node n = node(s, id);
+    if (n.kind == N_LOAD)
+        s->tensor_wants[n.tensor] |= w;
+    if (n.kind == N_ARRAY && (tile_stored(s, id) || tile_whole(s, id, &state)))
+        return;
+    for (int i = 0; i < n.nargs; i++)
+        add_wants(s, n.args[i], w);
+}
+
+/* Backward's outs are for gradients that may not be asked for. */
+static void find_wants(Step *s)
+{
+    Tile *t = s->t;
+    if (s->kind != STEP_ADJOINT)
+        return;
+    s->nwants = t->m->nodes.len;
+    s->wants = arena_alloc(t->arena, sizeof *s->wants * (size_t)(s->nwants + 1));
+    s->tensor_wants = arena_alloc(t->arena, sizeof *s->wants * (size_t)(t->m->tensors.len + 1));
+    for (int k = 0; k < s->next.len; k++)
+        add_wants(s, s->next.data[k], WANT_ALWAYS);
+    for (int k = 0; k < s->outs.len; k++) {
+        int c = t->class_of.data[k];
+        add_wants(s, s->outs.data[k], c < 0 ? WANT_ALWAYS : (Wants)1 << c);
+    }
+}
+
+static void find_levels(Step *s)
+{
+    for (int k = 0; k < s->reds.len; k++) {
+        Red *r = &s->reds.data[k];
+        r->wants = tile_wants(s, r->reduce);
+        int level = r->wants == WANT_ALWAYS ? tile_level(s, r->reduce) : 0;
+        s->depth = level > s->depth ? level : s->depth;
+    }
+    s->level.len = 0;
+    for (int k = 0; k < s->reds.len; k++)
+        s->reds.data[k].level = tile_level(s, s->reds.data[k].reduce);
 }
 
 void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts)
@@ -600,5 +654,7 @@ void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts)
         collect(s, s->next.data[k], seen);
     for (int k = 0; k < s->outs.len; k++)
         collect(s, s->outs.data[k], seen);
+    find_wants(s);
+    find_levels(s);
     module_at(m, m->span, NULL);
 }

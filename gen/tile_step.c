@@ -116,6 +116,13 @@ static const char *find(const VersionVec *v, NodeId read)
     return NULL;
 }
 
+/* The variable that holds the value, if one does. */
+static const char *held_version(const Step *s, NodeId read)
+{
+    const char *name = find(&s->versions, read);
+    return name || !s->inner ? name : find(&s->inner_versions, read);
+}
+
 static const char *element(Tile *t, const char *name, bool row, bool col)
 {
     return tile_text(t, "%s%s%s", name, row ? "[r]" : "", col ? "[c]" : "");
@@ -250,21 +257,41 @@ static void remember(Step *s, VersionVec *v, NodeId read, const char *name)
     vec_push(s->t->arena, v, x);
 }
 
+/* Is the value only for what the open block is for? Then it is the block's own. */
+static bool is_inner(const Step *s, NodeId read)
+{
+    Node n = node(s, read);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (!s->inner)
+        return false;
+    if (n.kind == N_LOAD)
+        return s->tensor_wants && s->tensor_wants[n.tensor] && s->tensor_wants[n.tensor] != WANT_ALWAYS;
+    return tile_wants(s, tile_read(s, read, map)) != WANT_ALWAYS;
+}
+
+static Buf *keep(Step *s, NodeId read, const char *name)
+{
+    bool inner = is_inner(s, read);
+    remember(s, inner ? &s->inner_versions : &s->versions, read, name);
+    return inner ? s->inner : s->pre;
+}
+
 /* `name` for the thread's rows or columns (or one scalar), each element from the text. */
-static void define(Step *s, const char *name, bool row, bool col, const char *text, const char *comment)
+static void define(Step *s, Buf *to, const char *name, bool row, bool col, const char *text,
+                   const char *comment)
 {
     Tile *t = s->t;
     s->rows_kept += row;
     s->cols_kept += col;
     s->ones_kept += !row && !col;
     if (!row && !col) {
-        buf_line(s->pre, "const %s %s = %s;%s", t->real, name, text, comment);
+        buf_line(to, "const %s %s = %s;%s", t->real, name, text, comment);
         return;
     }
-    buf_line(s->pre, "%s %s[%d];%s", t->real, name, row ? t->lay.rr : t->lay.rc, comment);
-    tile_open(t, s->pre, row, col);
-    buf_line(s->pre, "%s = %s;", element(t, name, row, col), text);
-    tile_close(s->pre, row, col);
+    buf_line(to, "%s %s[%d];%s", t->real, name, row ? t->lay.rr : t->lay.rc, comment);
+    tile_open(t, to, row, col);
+    buf_line(to, "%s = %s;", element(t, name, row, col), text);
+    tile_close(to, row, col);
 }
 
 static bool vector_width(int n)
@@ -272,29 +299,29 @@ static bool vector_width(int n)
     return n == 2 || n == 4 || n == 8 || n == 16;
 }
 
-static void define_exchanged(Step *s, const Red *r)
+static void define_exchanged(Step *s, Buf *to, const Red *r)
 {
     Tile *t = s->t;
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : col ? t->lay.rc : 1;
     const char *from = row ? "row0" : "col0";
     if ((!row && !col) || !vector_width(n)) {
-        define(s, r->var, row, col, red_exchanged(s, r, row ? "row0 + r" : col ? "col0 + c" : "0"), "");
+        define(s, to, r->var, row, col, red_exchanged(s, r, row ? "row0 + r" : col ? "col0 + c" : "0"), "");
         return;
     }
     s->rows_kept += row;
     s->cols_kept += col;
-    buf_line(s->pre, "%s %s[%d];", t->real, r->var, n);
-    buf_line(s->pre, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, r->var, r->at, from);
+    buf_line(to, "%s %s[%d];", t->real, r->var, n);
+    buf_line(to, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, r->var, r->at, from);
     for (int w = 1; w < red_warps(t, r); w++) {
         const char *part = tile_unique(t, "part");
-        buf_line(s->pre, "%s %s[%d];", t->real, part, n);
-        buf_line(s->pre, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, part,
+        buf_line(to, "%s %s[%d];", t->real, part, n);
+        buf_line(to, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, part,
                  r->at + (int64_t)w * red_pitch(t, r), from);
-        tile_open(t, s->pre, row, col);
+        tile_open(t, to, row, col);
         const char *own = element(t, r->var, row, col);
-        buf_line(s->pre, "%s = %s;", own, red_combine(t, r->op, own, element(t, part, row, col)));
-        tile_close(s->pre, row, col);
+        buf_line(to, "%s = %s;", own, red_combine(t, r->op, own, element(t, part, row, col)));
+        tile_close(to, row, col);
     }
 }
 
@@ -307,10 +334,8 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
         r->crossed = true;
         return red_exchanged(s, r, ix_text(&p, at));
     }
-    if (red_warps(t, r) > 1 && !find(&s->versions, id)) {
-        remember(s, &s->versions, id, r->var);
-        define_exchanged(s, r);
-    }
+    if (red_warps(t, r) > 1 && !held_version(s, id))
+        define_exchanged(s, keep(s, id, r->var), r);
     return element(t, r->var, red_rows(r), red_cols(r));
 }
 
@@ -396,7 +421,7 @@ static const char *value_origin(Step *s, NodeId id)
 }
 
 /* Consecutive elements of a fetched vector, read at once. */
-static bool define_run(Step *s, NodeId id, const char *name, bool row)
+static bool define_run(Step *s, Buf *to, NodeId id, const char *name, bool row)
 {
     Tile *t = s->t;
     Node n = node(s, id);
@@ -412,8 +437,8 @@ static bool define_run(Step *s, NodeId id, const char *name, bool row)
         return false;
     s->rows_kept += row;
     s->cols_kept += !row;
-    buf_line(s->pre, "%s %s[%d];", t->real, name, width);
-    buf_line(s->pre, "cell_load_vec<%d>(%s, %s%s));", width, name, first, row ? "row0" : "col0");
+    buf_line(to, "%s %s[%d];", t->real, name, width);
+    buf_line(to, "cell_load_vec<%d>(%s, %s%s));", width, name, first, row ? "row0" : "col0");
     return true;
 }
 
@@ -421,15 +446,15 @@ static bool define_run(Step *s, NodeId id, const char *name, bool row)
 static const char *version(Step *s, NodeId id, bool row, bool col)
 {
     Tile *t = s->t;
-    const char *known = find(&s->versions, id);
+    const char *known = held_version(s, id);
     if (known)
         return element(t, known, row, col);
     const IxExpr *map[TILE_MAX_AXES];
     if (is_fetch(s, id)) {
         const char *name = variable_name(s, value_name(s, id), row, col);
-        remember(s, &s->versions, id, name);
-        if (!(row || col) || !define_run(s, id, name, row))
-            define(s, name, row, col, fetch_text(s, id), "");
+        Buf *to = keep(s, id, name);
+        if (!(row || col) || !define_run(s, to, id, name, row))
+            define(s, to, name, row, col, fetch_text(s, id), "");
         return element(t, name, row, col);
     }
     NodeId array = tile_read(s, id, map), body = body_at(s, array, map);
@@ -439,8 +464,7 @@ static const char *version(Step *s, NodeId id, bool row, bool col)
     if (is_read(&b) || b.kind == N_CONST)
         return text;
     const char *name = variable_name(s, value_name(s, id), row, col);
-    remember(s, &s->versions, id, name);
-    define(s, name, row, col, text, value_origin(s, id));
+    define(s, keep(s, id, name), name, row, col, text, value_origin(s, id));
     return element(t, name, row, col);
 }
 
@@ -568,7 +592,7 @@ static void assign_state(Step *s, int k)
     if (st->rank == 2)
         buf_line(s->body, "%s[r][c] = %s;%s", name, text, comment);
     else
-        define(s, name, state_rows(st), state_cols(st), text, comment);
+        define(s, s->pre, name, state_rows(st), state_cols(st), text, comment);
 }
 
 /* ---- reductions ---- */
@@ -711,7 +735,7 @@ static bool reads_exchange(Step *s, NodeId id, int depth)
     if (depth > 40)
         return true;
     if (is_read(&n)) {
-        if (is_fetch(s, id) || find(&s->versions, id))
+        if (is_fetch(s, id) || held_version(s, id))
             return false;
         NodeId array = tile_read(s, id, map);
         Red *r = tile_red(s, array);
@@ -881,6 +905,28 @@ static IndexId any_index(Tile *t, int64_t n)
     return t->anys.data[t->anys.len - 1];
 }
 
+/* In a block of its class the out is asked for. */
+static const char *out_condition(const Step *s, const Out *o)
+{
+    return s->inner ? NULL : tile_text(s->t, "args.ptr[%d]", o->ref);
+}
+
+static void open_if(Buf *out, const char *condition)
+{
+    if (!condition)
+        return;
+    buf_line(out, "if (%s) {", condition);
+    out->indent++;
+}
+
+static void close_if(Buf *out, const char *condition)
+{
+    if (!condition)
+        return;
+    out->indent--;
+    buf_line(out, "}");
+}
+
 static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
 {
     Tile *t = s->t;
@@ -889,7 +935,8 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
             n = o->extent[i]->value;
-    Buf body = { .arena = t->arena, .indent = out->indent + (n > tile_threads(&t->lay) ? 2 : 1) };
+    bool once = n <= tile_threads(&t->lay), asked = once || out_condition(s, o);
+    Buf body = { .arena = t->arena, .indent = out->indent + !once + asked };
     Buf *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
@@ -904,9 +951,8 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
     const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads)
                                        : "cell_thread()";
-    bool once = n <= threads;
-    buf_line(out, "if (args.ptr[%d]%s) {", o->ref, once ? tile_text(t, " && %s < %" PRId64, start, n) : "");
-    out->indent++;
+    const char *who = both(t, out_condition(s, o), once ? tile_text(t, "%s < %" PRId64, start, n) : NULL);
+    open_if(out, who);
     if (once)
         buf_line(out, "const int x = %s;", start);
     else
@@ -914,8 +960,7 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     buf_f(out, "%s", body.data);
     if (!once)
         buf_line(out, "}");
-    out->indent--;
-    buf_line(out, "}");
+    close_if(out, who);
     *warp = (*warp + (int)((n + 31) / 32)) % (threads / 32);
 }
 
@@ -924,15 +969,15 @@ static void print_own_out(Step *s, Out *o, Buf *out)
     Tile *t = s->t;
     const IxExpr *map[TILE_MAX_AXES];
     NodeId value = out_value(s, o, map);
-    Buf body = { .arena = t->arena, .indent = out->indent + 1 + o->row + o->col }, *outer = s->body;
+    const char *who = both(t, out_condition(s, o), tile_owner(t, o->row, o->col));
+    Buf body = { .arena = t->arena, .indent = out->indent + (who != NULL) + o->row + o->col };
+    Buf *outer = s->body;
     ExprPrinter p = tile_printer(s);
     s->body = &body;
     s->locals.len = 0;
     const char *text = expr_text(&p, value), *inside = tile_owned(t, o->row, o->col);
     s->body = outer;
-    const char *who = both(t, tile_text(t, "args.ptr[%d]", o->ref), tile_owner(t, o->row, o->col));
-    buf_line(out, "if (%s) {", who);
-    out->indent++;
+    open_if(out, who);
     tile_open(t, out, o->row, o->col);
     if (body.data)
         buf_f(out, "%s", body.data);
@@ -943,8 +988,7 @@ static void print_own_out(Step *s, Out *o, Buf *out)
     store_out(s, o, map, text, out);
     out->indent -= inside != NULL;
     tile_close(out, o->row, o->col);
-    out->indent--;
-    buf_line(out, "}");
+    close_if(out, who);
 }
 
 static void print_out(Step *s, int k, int *warp, Buf *out)
@@ -955,7 +999,7 @@ static void print_out(Step *s, int k, int *warp, Buf *out)
         return;
     Buf pre = { .arena = t->arena, .indent = out->indent };
     Buf text = { .arena = t->arena, .indent = out->indent };
-    s->pre = &pre;
+    *(s->inner ? &s->inner : &s->pre) = &pre;
     bool own = o.inner != 1 || o.row || o.col;
     if (own && o.inner == 1 && !reads_registers(s, o.array, 0) && reads_exchange(s, o.array, 0))
         own = false;
@@ -986,18 +1030,18 @@ static double slots_of(const char *text)
 
 /* One loop nest over the thread's elements: the reductions whose bodies vary so, and (in the full one)
  * states. */
-static void print_loop(Step *s, bool rows, bool cols, Buf *out)
+static void print_loop(Step *s, bool rows, bool cols, Wants w, Buf *out)
 {
     Tile *t = s->t;
     Buf body = { .arena = t->arena, .indent = out->indent + rows + cols };
     s->body = &body;
     s->locals.len = 0;
-    for (int k = 0; k < s->next.len && rows && cols; k++)
+    for (int k = 0; k < s->next.len && rows && cols && w == WANT_ALWAYS; k++)
         if (t->states.data[k].rank == 2 && tile_level(s, s->next.data[k]) == s->now)
             assign_state(s, k);
     for (int i = 0; i < s->reds.len; i++) {
         Red *r = &s->reds.data[i];
-        if (r->level == s->now + 1 && r->vary_row == rows && r->vary_col == cols)
+        if (r->level == s->now + 1 && r->wants == w && r->vary_row == rows && r->vary_col == cols)
             accumulate(s, r);
     }
     s->body = NULL;
@@ -1010,40 +1054,207 @@ static void print_loop(Step *s, bool rows, bool cols, Buf *out)
     tile_close(out, rows, cols);
 }
 
+/* The level's reductions of one kind of wants: loops, then what their threads do together. */
+static void print_reds(Step *s, Wants w, Buf *loops, Buf *after)
+{
+    print_loop(s, true, true, w, loops);
+    print_loop(s, true, false, w, loops);
+    print_loop(s, false, true, w, loops);
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        if (r->level != s->now + 1 || r->wants != w)
+            continue;
+        declare_red(s, r, s->pre);
+        if (red_published(s->t, r)) {
+            r->at = (s->exchange + 3) / 4 * 4;
+            s->exchange = r->at + (int64_t)red_warps(s->t, r) * red_pitch(s->t, r);
+        }
+        finish_red(s, r, after);
+    }
+}
+
+static Wants out_wants(const Step *s, int k)
+{
+    int c = s->t->class_of.data[k];
+    return !s->wants || c < 0 ? WANT_ALWAYS : (Wants)1 << c;
+}
+
+/* What the level computes and stores for one combination of gradients, in a block that is left out when none
+ * of them is asked for. */
+static void print_wanted(Step *s, Wants w, int *warp, Buf *out)
+{
+    Tile *t = s->t;
+    const char *condition = tile_wanted(t, w);
+    int indent = out->indent + (condition != NULL);
+    Buf pre = { .arena = t->arena, .indent = indent }, loops = pre, after = pre, stores = pre;
+    s->inner = &pre;
+    s->inner_versions.len = 0;
+    print_reds(s, w, &loops, &after);
+    for (int k = 0; k < s->outs.len && !t->refused; k++)
+        if (out_wants(s, k) == w && s->out_level[k] == s->now && !s->out_late[k]) {
+            s->inner = &pre;
+            print_out(s, k, warp, &stores);
+        }
+    s->inner = NULL;
+    if (!loops.data && !stores.data)
+        return;
+    open_if(out, condition);
+    buf_f(out, "%s%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
+          after.data ? after.data : "", stores.data ? stores.data : "");
+    close_if(out, condition);
+}
+
+/* Blocks for more classes come first: those for fewer read what they give. */
+static bool comes_before(Wants a, Wants b)
+{
+    int n = 0;
+    for (int i = 0; i < 64; i++)
+        n += (int)(a >> i & 1) - (int)(b >> i & 1);
+    return n ? n > 0 : a < b;
+}
+
+static void consider(Wants w, Wants last, Wants *next)
+{
+    if (w != WANT_ALWAYS && comes_before(last, w) && (!*next || comes_before(w, *next)))
+        *next = w;
+}
+
+/* The wants of the level's next block after `last`; 0: there is none. */
+static Wants next_wants(const Step *s, Wants last)
+{
+    Wants next = 0;
+    for (int i = 0; i < s->reds.len; i++)
+        if (s->reds.data[i].level == s->now + 1)
+            consider(s->reds.data[i].wants, last, &next);
+    for (int k = 0; k < s->outs.len; k++)
+        if (s->out_level[k] == s->now && !s->out_late[k])
+            consider(out_wants(s, k), last, &next);
+    return next;
+}
+
+/* A barrier before the next level reads what the warps exchange in this one. */
+static void print_level_barrier(Step *s, Buf *out)
+{
+    Tile *t = s->t;
+    Wants w = 0;
+    for (int i = 0; i < s->reds.len; i++) {
+        const Red *r = &s->reds.data[i];
+        if (r->level == s->now + 1 && red_published(t, r) && (r->wants == WANT_ALWAYS || s->read_now[i]))
+            w |= r->wants;
+    }
+    if (!w || mutate("missing-exchange"))
+        return;
+    const char *condition = tile_wanted(t, w);
+    buf_line(out, condition ? "if (%s) cell_barrier();" : "cell_barrier();", condition);
+    s->barriers++;
+}
+
 static void print_level(Step *s, int *warp, Buf *out)
 {
     Tile *t = s->t;
-    Buf pre = { .arena = t->arena, .indent = out->indent };
-    Buf loops = { .arena = t->arena, .indent = out->indent };
-    Buf after = { .arena = t->arena, .indent = out->indent };
+    Buf pre = { .arena = t->arena, .indent = out->indent }, loops = pre, after = pre, blocks = pre;
     s->pre = &pre;
     for (int k = 0; k < s->next.len; k++)
         if (t->states.data[k].rank < 2 && tile_level(s, s->next.data[k]) == s->now)
             assign_state(s, k);
-    print_loop(s, true, true, &loops);
-    print_loop(s, true, false, &loops);
-    print_loop(s, false, true, &loops);
-    bool barrier = false;
-    for (int i = 0; i < s->reds.len; i++) {
-        Red *r = &s->reds.data[i];
-        if (r->level != s->now + 1)
-            continue;
-        declare_red(s, r, &pre);
-        if (red_published(t, r)) {
-            r->at = (s->exchange + 3) / 4 * 4;
-            s->exchange = r->at + (int64_t)red_warps(t, r) * red_pitch(t, r);
-            barrier = true;
-        }
-        finish_red(s, r, &after);
-    }
-    buf_f(out, "%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
-          after.data ? after.data : "");
+    print_reds(s, WANT_ALWAYS, &loops, &after);
+    for (Wants w = next_wants(s, WANT_ALWAYS); w; w = next_wants(s, w))
+        print_wanted(s, w, warp, &blocks);
+    buf_f(out, "%s%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
+          after.data ? after.data : "", blocks.data ? blocks.data : "");
     for (int k = 0; k < s->outs.len && !t->refused; k++)
-        if (tile_level(s, s->outs.data[k]) == s->now)
+        if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now)
             print_out(s, k, warp, out);
-    if (barrier && !mutate("missing-exchange")) {
-        buf_line(out, "cell_barrier();");
-        s->barriers++;
+    print_level_barrier(s, out);
+}
+
+/* ---- when outs are written ---- */
+
+static void mark_reds(Step *s, NodeId id, bool *seen, bool *marks)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (seen[id])
+        return;
+    seen[id] = true;
+    if (n.kind == N_ARRAY || n.kind == N_VIEW) {
+        NodeId array = tile_read(s, id, map);
+        Red *r = tile_red(s, array);
+        if (r)
+            marks[r - s->reds.data] = true;
+        if (!r && !tile_stored(s, array))
+            mark_reds(s, node(s, array).args[0], seen, marks);
+        return;
+    }
+    for (int i = 0; i < n.nargs; i++)
+        mark_reds(s, n.args[i], seen, marks);
+}
+
+/* Is there a barrier in every step, whatever is asked for? */
+static bool always_meets(const Step *s)
+{
+    for (int i = 0; i < s->reds.len; i++)
+        if (s->reds.data[i].wants == WANT_ALWAYS && red_published(s->t, &s->reds.data[i]))
+            return true;
+    return false;
+}
+
+/* An out stands at the level that has what it reads. One that reads the last level's exchange only is written
+ * by the next step, behind a barrier that is there anyway. */
+static void place_out(Step *s, int k)
+{
+    Tile *t = s->t;
+    bool *seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1);
+    bool *marks = arena_alloc(t->arena, (size_t)s->reds.len + 1), late = always_meets(s);
+    int level = s->depth;
+    mark_reds(s, s->outs.data[k], seen, marks);
+    for (int i = 0; i < s->reds.len; i++) {
+        const Red *r = &s->reds.data[i];
+        int at = r->level - !red_published(t, r);
+        level = marks[i] && at > level ? at : level;
+        late &= !marks[i] || (red_published(t, r) && r->level == s->levels && r->wants != WANT_ALWAYS);
+    }
+    s->out_level[k] = level;
+    s->out_late[k] = late && level == s->levels && level == s->depth + 1 && out_wants(s, k) != WANT_ALWAYS &&
+                     !reads_registers(s, s->outs.data[k], 0);
+    for (int i = 0; i < s->reds.len; i++)
+        s->read_now[i] |= marks[i] && !s->out_late[k];
+}
+
+static void place_outs(Step *s)
+{
+    Tile *t = s->t;
+    s->out_level = arena_alloc(t->arena, sizeof *s->out_level * (size_t)(s->outs.len + 1));
+    s->out_late = arena_alloc(t->arena, (size_t)s->outs.len + 1);
+    s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    for (int i = 0; i < s->reds.len; i++)
+        s->read_now[i] = s->reds.data[i].level < s->levels;
+    for (int k = 0; k < s->outs.len; k++) {
+        if (s->wants)
+            place_out(s, k);
+        else
+            s->out_level[k] = tile_level(s, s->outs.data[k]);
+    }
+}
+
+static void print_late(Step *s, int *warp)
+{
+    Tile *t = s->t;
+    s->late = (Buf){ .arena = t->arena, .indent = 5 };
+    for (int c = 0; c < t->classes.len; c++) {
+        Buf pre = { .arena = t->arena, .indent = s->late.indent + 1 }, stores = pre;
+        s->versions.len = s->inner_versions.len = 0;
+        for (int k = 0; k < s->outs.len && !t->refused; k++) {
+            s->pre = s->inner = &pre;
+            if (s->out_late[k] && out_wants(s, k) == (Wants)1 << c)
+                print_out(s, k, warp, &stores);
+        }
+        s->inner = NULL;
+        if (!stores.data)
+            continue;
+        open_if(&s->late, t->classes.data[c].name);
+        buf_f(&s->late, "%s%s", pre.data ? pre.data : "", stores.data);
+        close_if(&s->late, t->classes.data[c].name);
     }
 }
 
@@ -1067,6 +1278,13 @@ void tile_print_step(Step *s, Buf *out)
         if (t->states.data[k].rank == 2)
             buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
                      t->lay.rc);
+    if (s->outs.len)
+        place_outs(s);
+    else
+        s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, out);
+    print_late(s, &warp);
+    if (s->late.data)
+        buf_line(out, "if (s + 1 < steps) late(s + 1);");
 }

@@ -97,11 +97,22 @@ static const cell_plan forward_plan = { forward_buffers, forward_ops, 23, 3 };
 
 static const int64_t x12[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
+static const int16_t need_1_0[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const cell_ref refs_2[] = { { 15, NULL }, { 6, NULL }, { 16, NULL }, };
 static const int64_t x13[] = { CELL_X_PUSH, 211968, CELL_X_END };
-static const cell_ref refs_3[] = { { 7, NULL }, { 8, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL },
-        { 20, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 24, NULL }, { 16, NULL }, { 25, NULL },
-        { 26, NULL }, { 27, NULL }, { 28, NULL }, { 29, NULL }, { 30, NULL }, { 31, NULL }, { 13, NULL },
+static const int16_t need_1_1[] = { 9, 10, 11, 12, 13, 14, -1 };
+static const int16_t wanted_1_1_0[] = { 9, 10, -1 };
+static const int16_t wanted_1_1_1[] = { 12, -1 };
+static const int16_t wanted_1_1_2[] = { 11, -1 };
+static const int16_t wanted_1_1_3[] = { 9, 10, -1 };
+static const int16_t wanted_1_1_4[] = { 9, 10, 11, 12, 13, 14, -1 };
+static const int16_t wanted_1_1_5[] = { 9, 10, -1 };
+static const int16_t *const wanted_1_1[] = { wanted_1_1_0, wanted_1_1_1, wanted_1_1_2, wanted_1_1_3,
+        wanted_1_1_4, wanted_1_1_5, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL, };
+static const cell_ref refs_3[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL },
+        { 22, NULL }, { 7, NULL }, { 8, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 26, NULL },
+        { 27, NULL }, { 28, NULL }, { 29, NULL }, { 30, NULL }, { 16, NULL }, { 31, NULL }, { 13, NULL },
         { 14, NULL }, { 32, NULL }, { 33, NULL }, };
 static const int64_t x14[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
@@ -109,15 +120,15 @@ static const int64_t x14[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_
 static const int64_t x15[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
 static const int64_t x16[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
-static const cell_ref refs_4[] = { { 28, NULL }, { 27, NULL }, { 34, NULL }, };
+static const cell_ref refs_4[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
 static const int16_t need_1_3[] = { 11, 12, -1 };
 static const cell_ref refs_5[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
-static const cell_ref refs_6[] = { { 29, NULL }, { 35, NULL }, { 24, NULL }, { 31, NULL }, { 36, NULL },
-        { 20, NULL }, { 25, NULL }, { 37, NULL }, { 38, NULL }, };
+static const cell_ref refs_6[] = { { 20, NULL }, { 35, NULL }, { 30, NULL }, { 22, NULL }, { 36, NULL },
+        { 26, NULL }, { 31, NULL }, { 37, NULL }, { 38, NULL }, };
 static const int64_t x17[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
-static const cell_ref refs_7[] = { { 26, NULL }, { 37, NULL }, { 30, NULL }, { 38, NULL }, { 39, NULL }, };
+static const cell_ref refs_7[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
 static const int16_t need_1_6[] = { 9, -1 };
 static const int16_t need_1_7[] = { 10, -1 };
 static const int64_t x18[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
@@ -143,6 +154,12 @@ static const cell_buffer backward_buffers[] = {
     { "M", CELL_FROM_ARG, CELL_F32, 14, NULL },
     { "r", CELL_FROM_RESERVE, CELL_F32, 13, x3 },
     { "d_r", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_q", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_bm", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_bs", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_mn", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_ds", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
+    { "d_kn", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "sr", CELL_FROM_RESERVE, CELL_F32, 5, x3 },
     { "sc", CELL_FROM_RESERVE, CELL_F32, 6, x3 },
     { "ds", CELL_FROM_RESERVE, CELL_F32, 7, x3 },
@@ -152,12 +169,6 @@ static const cell_buffer backward_buffers[] = {
     { "dm", CELL_FROM_RESERVE, CELL_F32, 12, x3 },
     { "mn", CELL_FROM_RESERVE, CELL_F32, 9, x3 },
     { "W_kvqm_x", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
-    { "d_q", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_bm", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_bs", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_mn", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_ds", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
-    { "d_kn", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x18 },
@@ -169,10 +180,11 @@ static const cell_buffer backward_buffers[] = {
 };
 
 static const cell_op backward_ops[] = {
-    { .name = "e79_bwd_before_0", .kind = CELL_OP_KERNEL, .need = NULL,
+    { .name = "e79_bwd_before_0", .kind = CELL_OP_KERNEL, .need = need_1_0,
       .u.kernel = { .kernel = 2, .n_refs = 3, .grid = { x12, NULL, NULL }, .refs = refs_2 } },
-    { .name = "e79_bwd_walk", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 3, .n_refs = 22, .grid = { x10, NULL, NULL }, .refs = refs_3 } },
+    { .name = "e79_bwd_walk", .kind = CELL_OP_KERNEL, .need = need_1_1,
+      .u.kernel = { .kernel = 3, .n_refs = 22, .grid = { x10, NULL, NULL }, .refs = refs_3,
+              .wanted = wanted_1_1 } },
     { .name = "e79_bwd_after_1", .kind = CELL_OP_KERNEL, .need = need_1_2,
       .u.kernel = { .kernel = 4, .n_refs = 3, .grid = { x15, x14, NULL }, .refs = refs_4 } },
     { .name = "e79_bwd_after_1_2", .kind = CELL_OP_KERNEL, .need = need_1_3,

@@ -910,6 +910,11 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     // Of 64 x 64: 4 x 4 elements a thread, 8 x 4 lanes, 2 x 4 warps.
     const int row0 = (warp_row * 8 + lane_row) * 4, col0 = (warp_col * 4 + lane_col) * 4;
     const int last_row = 63, last_col = 63;
+    // Which gradients are asked for: what only others need is left out.
+    const bool want_d_q = args.ptr[0] != nullptr;
+    const bool want_d_bm = args.ptr[1] != nullptr;
+    const bool want_d_bs = args.ptr[2] != nullptr;
+    const bool want_d_ds = args.ptr[4] != nullptr;
     unsigned char *cursor = cell_shared();
     cell_smem<float> sr_s = cell_carve<float>(cursor, 512);
     cell_smem<float> sc_s = cell_carve<float>(cursor, 512);
@@ -929,16 +934,16 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
-        const float *sr_s_g = (const float *)args.ptr[2] + (b * T * (64) + 0);
-        const float *sc_s_g = (const float *)args.ptr[3] + (b * T * (64) + 0);
-        const float *ds_s_g = (const float *)args.ptr[4] + (b * T * (64) + 0);
-        const float *kn_s_g = (const float *)args.ptr[5] + (b * T * (64) + 0);
-        const float *mr_s_g = (const float *)args.ptr[6] + (b * T * (64) + 0);
-        const float *mc_s_g = (const float *)args.ptr[7] + (b * T * (64) + 0);
-        const float *dm_s_g = (const float *)args.ptr[8] + (b * T * (64) + 0);
-        const float *mn_s_g = (const float *)args.ptr[9] + (b * T * (64) + 0);
-        const float *d_r_s_g = (const float *)args.ptr[10] + (b * T * (64) + 0);
-        const float *W_kvqm_x_s_g = (const float *)args.ptr[11] + (b * T * (256) + 0);
+        const float *sr_s_g = (const float *)args.ptr[8] + (b * T * (64) + 0);
+        const float *sc_s_g = (const float *)args.ptr[9] + (b * T * (64) + 0);
+        const float *ds_s_g = (const float *)args.ptr[10] + (b * T * (64) + 0);
+        const float *kn_s_g = (const float *)args.ptr[11] + (b * T * (64) + 0);
+        const float *mr_s_g = (const float *)args.ptr[12] + (b * T * (64) + 0);
+        const float *mc_s_g = (const float *)args.ptr[13] + (b * T * (64) + 0);
+        const float *dm_s_g = (const float *)args.ptr[14] + (b * T * (64) + 0);
+        const float *mn_s_g = (const float *)args.ptr[15] + (b * T * (64) + 0);
+        const float *d_r_s_g = (const float *)args.ptr[16] + (b * T * (64) + 0);
+        const float *W_kvqm_x_s_g = (const float *)args.ptr[17] + (b * T * (256) + 0);
         // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
         auto fetch = [&](int64_t chunk) {
             const int64_t t0 = chunk * 4;
@@ -1017,7 +1022,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         for (int r = 0; r < 4; r++) {
             CELL_UNROLL
             for (int c = 0; c < 4; c++) {
-                d_S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096)
+                d_S[r][c] = ((float *)args.ptr[6]) ? ((float *)args.ptr[6])[b * (4096)
                         + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
@@ -1026,7 +1031,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         for (int r = 0; r < 4; r++) {
             CELL_UNROLL
             for (int c = 0; c < 4; c++) {
-                d_M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096)
+                d_M[r][c] = ((float *)args.ptr[7]) ? ((float *)args.ptr[7])[b * (4096)
                         + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
@@ -1134,6 +1139,38 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                     M_after[r][c] = M[r][c];
                 }
             }
+            // What other warps finish for the caller only is written one step late.
+            auto late = [&](int s) {
+                const int64_t t = t0 + s;
+                const int flip = (int)(t & 1) * 2688;
+                const int slot = half + s;
+                (void)flip, (void)slot;
+                    if (want_d_q) {
+                        if ((cell_thread() + 64) % 256 < 64) {
+                            const int x = (cell_thread() + 64) % 256;
+                            cell_store((float *)args.ptr[0] + ((b * T + t) * (64) + x),
+                                    ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]));
+                        }
+                        if (cell_thread() < 64) {
+                            const int x = cell_thread();
+                            const float d_mn = (((float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]
+                                    + (float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x])
+                                    + ((((float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x])
+                                    + ((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]))
+                                    + ((float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])));
+                            cell_store((float *)args.ptr[3] + ((b * T + t) * (64) + x), d_mn);
+                        }
+                        if ((cell_thread() + 192) % 256 < 64) {
+                            const int x = (cell_thread() + 192) % 256;
+                            const float d_kn = (((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x]
+                                    + (float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x])
+                                    + ((((float)ex[flip + 2304 + x] + (float)ex[flip + 2368 + x])
+                                    + ((float)ex[flip + 2432 + x] + (float)ex[flip + 2496 + x]))
+                                    + ((float)ex[flip + 2560 + x] + (float)ex[flip + 2624 + x])));
+                            cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), d_kn);
+                        }
+                    }
+            };
             for (int s = steps - 1; s >= 0; s--) {
                 const int64_t t = t0 + s;
                 const int flip = (int)(t & 1) * 2688;
@@ -1161,15 +1198,9 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 cell_load_vec<4>(mr_r_2, mr_s + (slot * 64 + 0 + row0));
                 float mc_c_2[4];
                 cell_load_vec<4>(mc_c_2, mc_s + (slot * 64 + 0 + col0));
-                float d_r_r[4];
-                cell_load_vec<4>(d_r_r, d_r_s + (slot * 64 + 0 + row0));
-                float dm_r_2[4];
-                cell_load_vec<4>(dm_r_2, dm_s + (slot * 64 + 0 + row0));
                 float own_sum_d_dm[4] = { 0, 0, 0, 0 };
                 float own_sum_d_mc[4] = { 0, 0, 0, 0 };
                 float own_sum_d_mr[4] = { 0, 0, 0, 0 };
-                float own_sum_d_q[4] = { 0, 0, 0, 0 };
-                float own_sum_d_mn_2[4] = { 0, 0, 0, 0 };
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
@@ -1177,8 +1208,6 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         own_sum_d_dm[r] += (d_M[r][c] * mn_c_2[c]);
                         own_sum_d_mc[c] += ((d_M[r][c] * mr_r_2[r]) * M[r][c]);
                         own_sum_d_mr[r] += ((d_M[r][c] * mc_c_2[c]) * M[r][c]);
-                        own_sum_d_q[c] += (d_r_r[r] * S_after[r][c]);
-                        own_sum_d_mn_2[c] += (d_M[r][c] * dm_r_2[r]);
                     }
                 }
                 cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_dm);
@@ -1197,21 +1226,9 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int i = 0; i < 1; i++)
                     ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
                             = own_sum_d_mr[i];
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_q);
-                if (lane / 4 % 2 == 0) {
-                    CELL_UNROLL
-                    for (int i = 0; i < 1; i++)
-                        ex[flip + 640 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_q[i];
-                }
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_2);
-                if (lane / 4 % 2 == 0) {
-                    CELL_UNROLL
-                    for (int i = 0; i < 1; i++)
-                        ex[flip + 768 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_mn_2[i];
-                }
                 cell_barrier();
+                float d_r_r[4];
+                cell_load_vec<4>(d_r_r, d_r_s + (slot * 64 + 0 + row0));
                 float W_kvqm_x_c[4];
                 cell_load_vec<4>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
                 float sum_d_mc[4];
@@ -1260,6 +1277,38 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 cell_load_vec<4>(sr_r_2, sr_s + (slot * 64 + 0 + row0));
                 float sc_c_2[4];
                 cell_load_vec<4>(sc_c_2, sc_s + (slot * 64 + 0 + col0));
+                float own_sum_d_ds[4] = { 0, 0, 0, 0 };
+                float own_sum_d_sc[4] = { 0, 0, 0, 0 };
+                float own_sum_d_sr[4] = { 0, 0, 0, 0 };
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++) {
+                    CELL_UNROLL
+                    for (int c = 0; c < 4; c++) {
+                        const float d_S_next = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
+                                + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                        own_sum_d_ds[r] += (d_S_next * kn_c_2[c]);
+                        own_sum_d_sc[c] += ((d_S_next * sr_r_2[r]) * S[r][c]);
+                        own_sum_d_sr[r] += ((d_S_next * sc_c_2[c]) * S[r][c]);
+                    }
+                }
+                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_ds);
+                CELL_UNROLL
+                for (int i = 0; i < 1; i++)
+                    ex[flip + 640 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_ds[i];
+                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_sc);
+                if (lane / 4 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 896 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                = own_sum_d_sc[i];
+                }
+                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_sr);
+                CELL_UNROLL
+                for (int i = 0; i < 1; i++)
+                    ex[flip + 1024 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                            = own_sum_d_sr[i];
+                cell_barrier();
                 float sum_d_dm[4];
                 cell_load_vec<4>(sum_d_dm, ex + (flip + 0 + row0));
                 float part_5[4];
@@ -1280,109 +1329,22 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     sum_d_dm[r] = sum_d_dm[r] + part_7[r];
                 }
-                float value_r_2[4];  // adjoint of dm[i]   = ds[i] - sum[j] M[i,j] * mn[j]
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    value_r_2[r] = (-sum_d_dm[r]);
-                }
-                float ds_r_2[4];
-                cell_load_vec<4>(ds_r_2, ds_s + (slot * 64 + 0 + row0));
-                float own_sum_d_ds[4] = { 0, 0, 0, 0 };
-                float own_sum_d_sc[4] = { 0, 0, 0, 0 };
-                float own_sum_d_sr[4] = { 0, 0, 0, 0 };
-                float own_sum_d_mn[4] = { 0, 0, 0, 0 };
-                float own_sum_d_mn_3[4] = { 0, 0, 0, 0 };
-                float own_sum_d_mn_4[4] = { 0, 0, 0, 0 };
-                float own_sum_d_kn_2[4] = { 0, 0, 0, 0 };
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    CELL_UNROLL
-                    for (int c = 0; c < 4; c++) {
-                        const float d_S_next = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
-                                + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
-                        own_sum_d_ds[r] += (d_S_next * kn_c_2[c]);
-                        own_sum_d_sc[c] += ((d_S_next * sr_r_2[r]) * S[r][c]);
-                        own_sum_d_sr[r] += ((d_S_next * sc_c_2[c]) * S[r][c]);
-                        own_sum_d_mn[r] += (value_c[c] * S_after[r][c]);
-                        own_sum_d_mn_3[c] += (value_r_2[r] * M[r][c]);
-                        own_sum_d_mn_4[c] += (value_r[r] * S_after[r][c]);
-                        own_sum_d_kn_2[c] += (d_S_next * ds_r_2[r]);
-                    }
-                }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_ds);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 896 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_ds[i];
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_sc);
-                if (lane / 4 % 2 == 0) {
-                    CELL_UNROLL
-                    for (int i = 0; i < 1; i++)
-                        ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_sc[i];
-                }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_sr);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_sr[i];
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_mn);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 1536 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_mn[i];
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_3);
-                if (lane / 4 % 2 == 0) {
-                    CELL_UNROLL
-                    for (int i = 0; i < 1; i++)
-                        ex[flip + 1792 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_mn_3[i];
-                }
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_4);
-                if (lane / 4 % 2 == 0) {
-                    CELL_UNROLL
-                    for (int i = 0; i < 1; i++)
-                        ex[flip + 1920 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_mn_4[i];
-                }
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_2);
-                if (lane / 4 % 2 == 0) {
-                    CELL_UNROLL
-                    for (int i = 0; i < 1; i++)
-                        ex[flip + 2048 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_kn_2[i];
-                }
-                if (args.ptr[12] && cell_thread() < 64) {
-                    const int x = cell_thread();
-                    cell_store((float *)args.ptr[12] + ((b * T + t) * (64) + x),
-                            ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]));
-                }
-                if (args.ptr[13] && (cell_thread() + 192) % 256 < 64) {
-                    const int x = (cell_thread() + 192) % 256;
-                    const float mr = cell_load<float>(mr_s + (slot * 64 + x));
-                    const float mc = cell_load<float>(mc_s + (slot * 64 + x));
-                    const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
-                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]) * (mr * (1.0f - mr)))
-                            + (((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
-                    cell_store((float *)args.ptr[13] + ((b * T + t) * (64) + x), d_bm);
-                }
-                cell_barrier();
                 float sum_d_ds[4];
-                cell_load_vec<4>(sum_d_ds, ex + (flip + 896 + row0));
+                cell_load_vec<4>(sum_d_ds, ex + (flip + 640 + row0));
                 float part_8[4];
-                cell_load_vec<4>(part_8, ex + (flip + 960 + row0));
+                cell_load_vec<4>(part_8, ex + (flip + 704 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_ds[r] = sum_d_ds[r] + part_8[r];
                 }
                 float part_9[4];
-                cell_load_vec<4>(part_9, ex + (flip + 1024 + row0));
+                cell_load_vec<4>(part_9, ex + (flip + 768 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_ds[r] = sum_d_ds[r] + part_9[r];
                 }
                 float part_10[4];
-                cell_load_vec<4>(part_10, ex + (flip + 1088 + row0));
+                cell_load_vec<4>(part_10, ex + (flip + 832 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_ds[r] = sum_d_ds[r] + part_10[r];
@@ -1392,15 +1354,20 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     d_ds_r[r] = (sum_d_dm[r] + sum_d_ds[r]);
                 }
-                float value_r_3[4];  // adjoint of ds[i]   = v[i] - sum[j] S[i,j] * kn[j]
+                float value_r_2[4];  // adjoint of ds[i]   = v[i] - sum[j] S[i,j] * kn[j]
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    value_r_3[r] = (-d_ds_r[r]);
+                    value_r_2[r] = (-d_ds_r[r]);
+                }
+                float value_r_3[4];  // adjoint of dm[i]   = ds[i] - sum[j] M[i,j] * mn[j]
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++) {
+                    value_r_3[r] = (-sum_d_dm[r]);
                 }
                 float sum_d_sc[4];
-                cell_load_vec<4>(sum_d_sc, ex + (flip + 1152 + col0));
+                cell_load_vec<4>(sum_d_sc, ex + (flip + 896 + col0));
                 float part_11[4];
-                cell_load_vec<4>(part_11, ex + (flip + 1216 + col0));
+                cell_load_vec<4>(part_11, ex + (flip + 960 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
                     sum_d_sc[c] = sum_d_sc[c] + part_11[c];
@@ -1413,21 +1380,21 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 float kn_r[4];
                 cell_load_vec<4>(kn_r, kn_s + (slot * 64 + 0 + row0));
                 float sum_d_sr[4];
-                cell_load_vec<4>(sum_d_sr, ex + (flip + 1280 + row0));
+                cell_load_vec<4>(sum_d_sr, ex + (flip + 1024 + row0));
                 float part_12[4];
-                cell_load_vec<4>(part_12, ex + (flip + 1344 + row0));
+                cell_load_vec<4>(part_12, ex + (flip + 1088 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_sr[r] = sum_d_sr[r] + part_12[r];
                 }
                 float part_13[4];
-                cell_load_vec<4>(part_13, ex + (flip + 1408 + row0));
+                cell_load_vec<4>(part_13, ex + (flip + 1152 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_sr[r] = sum_d_sr[r] + part_13[r];
                 }
                 float part_14[4];
-                cell_load_vec<4>(part_14, ex + (flip + 1472 + row0));
+                cell_load_vec<4>(part_14, ex + (flip + 1216 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_sr[r] = sum_d_sr[r] + part_14[r];
@@ -1437,7 +1404,13 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     value_r_4[r] = (sum_d_sr[r] * (sr_r_2[r] * (1.0f - sr_r_2[r])));
                 }
+                float own_sum_d_q[4] = { 0, 0, 0, 0 };
+                float own_sum_d_mn[4] = { 0, 0, 0, 0 };
+                float own_sum_d_mn_2[4] = { 0, 0, 0, 0 };
+                float own_sum_d_mn_3[4] = { 0, 0, 0, 0 };
+                float own_sum_d_mn_4[4] = { 0, 0, 0, 0 };
                 float own_sum_d_kn[4] = { 0, 0, 0, 0 };
+                float own_sum_d_kn_2[4] = { 0, 0, 0, 0 };
                 float own_sum_d_kn_3[4] = { 0, 0, 0, 0 };
                 float own_sum_d_kn_4[4] = { 0, 0, 0, 0 };
                 CELL_UNROLL
@@ -1447,73 +1420,131 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         const float d_S_next_2 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
                                 + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
                         // adjoint of S
-                        d_S_prev[r][c] = ((value_r_3[r] * kn_c_2[c])
+                        d_S_prev[r][c] = ((value_r_2[r] * kn_c_2[c])
                                 + ((d_S_next_2 * sc_c_2[c]) * sr_r_2[r]));
                         // adjoint of M
-                        d_M_prev[r][c] = ((((value_r_2[r] * mn_c_2[c])
+                        d_M_prev[r][c] = ((((value_r_3[r] * mn_c_2[c])
                                 + ((d_M[r][c] * mc_c_2[c]) * mr_r_2[r])) + (value_c_2[c] * kn_r[r]))
                                 + (value_r_4[r] * kn_c_2[c]));
-                        own_sum_d_kn[r] += (value_c_2[c] * M[r][c]);
-                        own_sum_d_kn_3[c] += (value_r_3[r] * S[r][c]);
-                        own_sum_d_kn_4[c] += (value_r_4[r] * M[r][c]);
                     }
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_kn);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 2176 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_kn[i];
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_3);
-                if (lane / 4 % 2 == 0) {
+                if (want_d_q) {
+                    float dm_r_2[4];
+                    cell_load_vec<4>(dm_r_2, dm_s + (slot * 64 + 0 + row0));
+                    float ds_r_2[4];
+                    cell_load_vec<4>(ds_r_2, ds_s + (slot * 64 + 0 + row0));
+                    CELL_UNROLL
+                    for (int r = 0; r < 4; r++) {
+                        CELL_UNROLL
+                        for (int c = 0; c < 4; c++) {
+                            own_sum_d_q[c] += (d_r_r[r] * S_after[r][c]);
+                            own_sum_d_mn[r] += (value_c[c] * S_after[r][c]);
+                            own_sum_d_mn_2[c] += (d_M[r][c] * dm_r_2[r]);
+                            own_sum_d_mn_3[c] += (value_r_3[r] * M[r][c]);
+                            own_sum_d_mn_4[c] += (value_r[r] * S_after[r][c]);
+                            own_sum_d_kn[r] += (value_c_2[c] * M[r][c]);
+                            const float d_S_next_3 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
+                                    + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                            own_sum_d_kn_2[c] += (d_S_next_3 * ds_r_2[r]);
+                            own_sum_d_kn_3[c] += (value_r_2[r] * S[r][c]);
+                            own_sum_d_kn_4[c] += (value_r_4[r] * M[r][c]);
+                        }
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_q);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 1280 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_q[i];
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_mn);
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 2432 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_kn_3[i];
-                }
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_4);
-                if (lane / 4 % 2 == 0) {
+                        ex[flip + 1408 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                                = own_sum_d_mn[i];
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_2);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 1664 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_mn_2[i];
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_3);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 1792 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_mn_3[i];
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_4);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 1920 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_mn_4[i];
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_kn);
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 2560 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_kn_4[i];
+                        ex[flip + 2048 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                                = own_sum_d_kn[i];
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_2);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 2304 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_kn_2[i];
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_3);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 2432 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_kn_3[i];
+                    }
+                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_4);
+                    if (lane / 4 % 2 == 0) {
+                        CELL_UNROLL
+                        for (int i = 0; i < 1; i++)
+                            ex[flip + 2560 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                                    = own_sum_d_kn_4[i];
+                    }
                 }
-                if (args.ptr[14] && (cell_thread() + 128) % 256 < 64) {
-                    const int x = (cell_thread() + 128) % 256;
-                    const float sr = cell_load<float>(sr_s + (slot * 64 + x));
-                    const float sc = cell_load<float>(sc_s + (slot * 64 + x));
-                    const float d_bs = ((((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]) * (sr * (1.0f - sr)))
-                            + (((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
-                            * (sc * (1.0f - sc))));
-                    cell_store((float *)args.ptr[14] + ((b * T + t) * (64) + x), d_bs);
+                if (want_d_bm) {
+                    if (cell_thread() < 64) {
+                        const int x = cell_thread();
+                        const float mr = cell_load<float>(mr_s + (slot * 64 + x));
+                        const float mc = cell_load<float>(mc_s + (slot * 64 + x));
+                        const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
+                                + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x])
+                                * (mr * (1.0f - mr))) + (((float)ex[flip + 256 + x]
+                                + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
+                        cell_store((float *)args.ptr[1] + ((b * T + t) * (64) + x), d_bm);
+                    }
                 }
-                if (args.ptr[15] && (cell_thread() + 64) % 256 < 64) {
-                    const int x = (cell_thread() + 64) % 256;
-                    const float d_mn = (((float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x]
-                            + (float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x])
-                            + ((((float)ex[flip + 768 + x] + (float)ex[flip + 832 + x])
-                            + ((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]))
-                            + ((float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])));
-                    cell_store((float *)args.ptr[15] + ((b * T + t) * (64) + x), d_mn);
+                if (want_d_bs) {
+                    if ((cell_thread() + 192) % 256 < 64) {
+                        const int x = (cell_thread() + 192) % 256;
+                        const float sr = cell_load<float>(sr_s + (slot * 64 + x));
+                        const float sc = cell_load<float>(sc_s + (slot * 64 + x));
+                        const float d_bs = ((((float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]
+                                + (float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
+                                * (sr * (1.0f - sr))) + (((float)ex[flip + 896 + x]
+                                + (float)ex[flip + 960 + x]) * (sc * (1.0f - sc))));
+                        cell_store((float *)args.ptr[2] + ((b * T + t) * (64) + x), d_bs);
+                    }
                 }
-                if (args.ptr[16] && cell_thread() < 64) {
-                    const int x = cell_thread();
-                    const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
-                            + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x])
-                            + ((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
-                            + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]));
-                    cell_store((float *)args.ptr[16] + ((b * T + t) * (64) + x), d_ds);
+                if (want_d_ds) {
+                    if ((cell_thread() + 128) % 256 < 64) {
+                        const int x = (cell_thread() + 128) % 256;
+                        const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
+                                + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x])
+                                + ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
+                                + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
+                        cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), d_ds);
+                    }
                 }
-                cell_barrier();
-                if (args.ptr[17] && (cell_thread() + 192) % 256 < 64) {
-                    const int x = (cell_thread() + 192) % 256;
-                    const float d_kn = (((float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x]
-                            + (float)ex[flip + 2304 + x] + (float)ex[flip + 2368 + x])
-                            + ((((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x])
-                            + ((float)ex[flip + 2432 + x] + (float)ex[flip + 2496 + x]))
-                            + ((float)ex[flip + 2560 + x] + (float)ex[flip + 2624 + x])));
-                    cell_store((float *)args.ptr[17] + ((b * T + t) * (64) + x), d_kn);
-                }
+                if (s + 1 < steps) late(s + 1);
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
@@ -1543,6 +1574,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                     }
                 }
             }
+            cell_barrier();
+            late(0);
         }
         if (((float *)args.ptr[18])) {
             CELL_UNROLL

@@ -161,6 +161,9 @@ typedef struct cell_kernel_op {
     cell_expr grid[3];
     const cell_ref *refs; /* become args.ptr[0..n_refs) */
     cell_expr t;          /* becomes args.t; NULL: variable of the innermost loop, or 0 */
+    /* NULL, or per pointer NULL or arguments (ended by -1): with none of them given the pointer is NULL, since
+     * nobody reads what the kernel would write there. */
+    const int16_t *const *wanted;
 } cell_kernel_op;
 
 /* Runs the next n_ops operations for var = from, from+step, … while var < to, or var > to if step < 0. */

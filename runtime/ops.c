@@ -186,7 +186,9 @@ static cell_status kernel_args(const cell_run *run, const cell_op *op, cell_kern
         cell_status status = locate(run, op->name, &kernel->refs[i], &place);
         if (status != CELL_OK)
             return status;
-        args->ptr[i] = place.at;
+        int unread =
+            !run->text && kernel->wanted && kernel->wanted[i] && !any_given(run, kernel->wanted[i]);
+        args->ptr[i] = unread ? NULL : place.at;
         if (run->text)
             print_place(run, &place);
     }

@@ -38,6 +38,7 @@ e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
 e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
 delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2
+linear_64 $root/specs/linear_attention.cell --dtype f32 | 1,6,2
 e75_20 $root/specs/e75.cell --dim N=20 --dtype f16 | 1,9,5,2
 END
 }
@@ -71,6 +72,27 @@ emulate() {
     passed=$((passed + p)) failed=$((failed + f))
 }
 
+wanted() { # NAME of an instance that emulate built, sizes, arguments whose gradients alone cost less than all
+    local dir=$out/$1 symbols= part cell p f _
+    read -r _ cell _ < <(grep "^$1 " "$out/list")
+    shift
+    for part in instance ref_forward ref_backward ref_reserve_bytes; do
+        symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
+    done
+    for part in _Z16cell_emu_barrieriii _Z16cell_emu_shuffleimi _Z13cell_emu_readPKvm; do
+        symbols+=" -Wl,--wrap=$part"
+    done
+    # shellcheck disable=SC2086
+    $CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -I"$root/runtime" -c "$here/wanted.c" -o "$dir/wanted.o" &&
+        $CXX -fsanitize=address,undefined "$dir"/{kernels.emulated,host,reference,wanted}.o "$out"/common/cell_emu*.o \
+            $symbols "$RUNTIME" $LIBS -lpthread -lm -o "$dir/wanted" || return 1
+    ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 "$dir/wanted" "$@" >"$dir/wanted.log" 2>&1
+    grep -v ' passed, ' "$dir/wanted.log"
+    read -r p _ f _ < <(tail -n 1 "$dir/wanted.log")
+    [[ $p =~ ^[0-9]+$ && ${f:-} =~ ^[0-9]+$ ]] || return 1
+    passed=$((passed + p)) failed=$((failed + f))
+}
+
 refused() { # what the message must hold, then cellc's arguments
     local want=$1
     shift
@@ -89,6 +111,9 @@ prepare
 if echo 'int main() { return 0; }' |
     ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null; then
     emulate || failed=$((failed + 1))
+    check "delta: what is not asked for is left out" wanted delta_64 1,5,1 q k v b
+    check "e79: what is not asked for is left out" wanted e79_33 1,9,3 W_bs W_bm
+    check "linear_attention: what is not asked for is left out" wanted linear_64 1,5,1 q k v
 else
     echo "tile: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
 fi
