@@ -587,10 +587,6 @@ static FExpr *bind_call(Binding *b, const Expr *e)
         return bind_fn(b, e, def);
     if (is_named(b, e->name, "grad"))
         return bind_grad(b, e);
-    if (is_named(b, e->name, "ste")) {
-        BIND_ERROR(b, e->name_span, "'%s' is not supported yet", e->name);
-        return bad(b, e);
-    }
     if (is_named(b, e->name, "div") || is_named(b, e->name, "mod"))
         return bind_arguments(b, e, is_named(b, e->name, "div") ? F_IDIV : F_IMOD, 2);
     if (op < 0 || !op_table[op].in_language)

@@ -57,7 +57,7 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
     FnDef *old = map_get(&f->fns, s->name), *def;
     int op = op_find(s->name);
     bool builtin = (op >= 0 && op_table[op].in_language) || strcmp(s->name, "div") == 0 ||
-                   strcmp(s->name, "mod") == 0 || strcmp(s->name, "grad") == 0 || strcmp(s->name, "ste") == 0;
+                   strcmp(s->name, "mod") == 0 || strcmp(s->name, "grad") == 0;
     if (s->is_const) {
         FLAT_ERROR(f, NULL, s->span, "'adjoint fn' is not supported yet");
         return;

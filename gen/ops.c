@@ -261,6 +261,14 @@ ADJOINT(d_clamp)
                        g, zero);
 }
 
+/* All of the cotangent goes to what stands for y in the backward direction, as it is: it can be differentiated
+ * again. */
+ADJOINT(d_ste)
+{
+    UNUSED;
+    return k == 1 ? g : -1;
+}
+
 ADJOINT(d_select)
 {
     UNUSED;
@@ -305,6 +313,7 @@ EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
 EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
 EVAL(e_stop, x[0])
+EVAL(e_ste, x[0])
 EVAL(e_select, x[0] != 0 ? x[1] : x[2])
 EVAL(e_lt, x[0] < x[1])
 EVAL(e_le, x[0] <= x[1])
@@ -387,6 +396,8 @@ const OpRow op_table[OP_COUNT] = {
                    "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it" },
     [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,
                   "x; lets no gradient through" },
+    [OP_STE] = { "ste", 2, true, "ste(%s, %s)", "ste(%s, %s)", "cell_ste(%s, %s)", 0, true, false, e_ste, d_ste,
+                 "y forwards, x backwards: the value of the first, derivative 0 and 1" },
     [OP_SELECT] = { "select", 3, false, "(%s ? %s : %s)", "(%s ? %s : %s)", "(%s ? %s : %s)", 1, true, false,
                     e_select, d_select, "c ? a : b; only the branch taken is computed and gets a gradient" },
     [OP_LT] = { "lt", 2, false, INFIX("<"), 1, true, false, e_lt, d_none, "a < b" },
@@ -446,6 +457,9 @@ static const Helper helpers[] = {
       "static inline real clamp(real x, real lo, real hi)\n{\n"
       "    real raised = x > lo || x != x ? x : lo;\n"
       "    return raised < hi || raised != raised ? raised : hi;\n}\n" },
+    { OP_STE, OP_STE,
+      "/* y forwards; backwards it is x. */\n"
+      "static inline real ste(real y, real x)\n{\n    (void)x;\n    return y;\n}\n" },
 };
 
 void ops_prelude(Buf *out, const bool *used)

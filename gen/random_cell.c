@@ -328,6 +328,17 @@ static Term conditional(Maker *m, int budget)
     return (Term){TEXT(m, "(%s ? %s : %s)", c, a.text, b.text), a.size > b.size ? a.size : b.size};
 }
 
+/* What is one thing forwards and another backwards. */
+static Term surrogate(Maker *m, int budget)
+{
+    if (chance(m, 50))
+        return (Term){TEXT(m, "stop(%s)", leaf(m).text), 3};
+    Term y = expression(m, budget / 2), x = expression(m, budget / 2);
+    if (chance(m, 50))
+        return (Term){TEXT(m, "ste(sign(%s), %s)", y.text, x.text), 1};
+    return (Term){TEXT(m, "ste(%s, %s)", y.text, x.text), y.size};
+}
+
 static Term expression(Maker *m, int budget)
 {
     Term t;
@@ -341,7 +352,7 @@ static Term expression(Maker *m, int budget)
     case 12: t = softmax(m, budget); break;
     case 13: t = chance(m, 50) ? power(m, budget) : conditional(m, budget); break;
     case 14: t = call(m, budget); break;
-    default: t = chance(m, 30) ? (Term){TEXT(m, "stop(%s)", leaf(m).text), 3} : conditional(m, budget); break;
+    default: t = chance(m, 50) ? surrogate(m, budget) : conditional(m, budget); break;
     }
     return squash(m, t, 6);
 }

@@ -128,7 +128,8 @@ static NodeId fold_map(Module *m, NodeId id)
 {
     Node n = *at(m, id);
     double v[4];
-    bool all = n.type == TY_REAL && n.op != OP_SELECT && n.op != OP_STOP && op_table[n.op].eval;
+    bool passes = n.op == OP_STOP || n.op == OP_STE;
+    bool all = n.type == TY_REAL && n.op != OP_SELECT && !passes && op_table[n.op].eval;
     for (int i = 0; i < n.nargs; i++)
         all = all && number(m, n.args[i], &v[i]);
     if (all && isfinite(op_table[n.op].eval(v)))
@@ -147,6 +148,8 @@ static NodeId fold_map(Module *m, NodeId id)
         if (at(m, n.args[0])->kind == N_MAP && at(m, n.args[0])->op == OP_NEG)
             return at(m, n.args[0])->args[0];
         return id;
+    case OP_STE:                  /* once differentiated, nobody asks for x */
+        return m->has_grad ? n.args[0] : id;
     case OP_SELECT: {
         int t = truth(m, n.args[0]);
         const Node *inner = at(m, n.args[1]);

@@ -72,7 +72,7 @@ static Real define(Op op, const Real *x)
     case OP_ELU: return a > 0 ? a : expm1l(a);
     case OP_ERF: return erfl(a);
     case OP_CLAMP: return a < b ? b : a > c ? c : a;
-    case OP_STOP: return a;
+    case OP_STOP: case OP_STE: return a;
     case OP_SELECT: return a != 0 ? b : c;
     case OP_LT: return a < b;
     case OP_LE: return a <= b;
@@ -414,7 +414,7 @@ static Real difference(Op op, const Real *at, int k)
     const int steps[] = { -2, -1, 1, 2 };
     for (int i = 0; i < 4; i++) {
         x[k] = at[k] + steps[i] * h;
-        f[i] = define(op, x);
+        f[i] = op == OP_STE ? x[1] : define(op, x);       /* backwards it is its second argument */
     }
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
 }
@@ -434,7 +434,7 @@ static void test_derivative(Point *p, Op op, const Real *x, int k, bool constant
     Real want = 1.75L * difference(op, x, k);
     Real scale = fabsl(want) > 1e-3L ? fabsl(want) : 1e-3L;
     if (none) {
-        check(flat(op) || (op == OP_SELECT && k == 0) || (constant && x[1] == 0),
+        check(flat(op) || ((op == OP_SELECT || op == OP_STE) && k == 0) || (constant && x[1] == 0),
               "%s has no gradient of argument %d", op_table[op].name, k);
         return;
     }
@@ -478,6 +478,7 @@ static const Kink kinks[] = {
     { OP_CLAMP, { 5, 1, 2 }, 2, 3, false, 3 },
     { OP_CLAMP, { 5, 2, 1 }, 2, 3, false, 3 },
     { OP_CLAMP, { 5, 2, 1 }, 1, 3, false, 0 },
+    { OP_STE, { 1, -7 }, 1, 3, false, 3 },
     { OP_MAX, { 2, 2 }, 0, 3, false, 1.5 },
     { OP_MAX, { 2, 2 }, 1, 3, false, 1.5 },
     { OP_MIN, { 2, 2 }, 0, 3, false, 1.5 },
