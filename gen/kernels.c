@@ -220,6 +220,21 @@ static bool known_before(const Kernel *k, const Read *r)
     return k->pr->phase[r->id] == PHASE_BEFORE || k->pr->phase[r->id] == PHASE_NONE;
 }
 
+/* Is the element there whatever condition the read stands under? What is asked for early is asked for without
+ * it. */
+static bool always_inside(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    for (int i = 0; i < r->nmap; i++) {
+        const Poly *lo, *hi, *extent = r->is_tensor ? m->tensors.data[r->id].axes[i]
+                                                    : m->indices.data[m->nodes.data[r->id].axes[i]].extent;
+        if (!ix_range(m, r->map[i], &lo, &hi) || !poly_nonneg(lo) ||
+            !poly_nonneg(poly_sub(m, poly_sub(m, extent, poly_const(m, 1)), hi)))
+            return false;
+    }
+    return true;
+}
+
 /* Asks for the next step's element: it comes from memory while this step and the product behind it run. */
 static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Poly *pitch, const IxExpr *lin,
                           bool optional)
@@ -258,7 +273,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
                          optional ? p : NULL);
     const char *s = text(k, "cell_load_ro<%s>(%s + %s)", k->real, p,
                          place_text(k, row, pitch, ix_text(&k->printer, lin)));
-    if (k->one_step && st->timed && k->depth == 0 && known_before(k, r))
+    if (k->one_step && st->timed && k->depth == 0 && known_before(k, r) && always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
     return optional ? text(k, "(%s ? %s : (%s)0)", p, s, k->real) : s;
 }

@@ -329,7 +329,7 @@ void poly_print(const Module *m, const Poly *p, Buf *out)
 
 void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix)
 {
-    print_poly(m, p, out, prefix, IN_NOTHING);
+    print_poly(m, p, out, prefix, IN_NUMERATOR);
 }
 
 /* ---- index expressions ---- */
