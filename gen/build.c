@@ -461,8 +461,9 @@ int cmd_build(int argc, char **argv)
     };
     int n, rc = options_parse(&build_help, b.c, argc, argv, table, operands, &n);
     if (rc < 0) {
-        b.archs = b.archs && *b.archs ? b.archs : "80 86 89 90";
+        b.archs = b.archs && *b.archs ? b.archs : default_archs;
         b.jobs = b.jobs < 1 ? processors() : b.jobs < MAX_JOBS ? b.jobs : MAX_JOBS;
+        b.c->archs = b.archs;
         rc = find_runtime(&b) ? -1 : 1;
     }
     if (rc < 0) {

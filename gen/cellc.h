@@ -194,6 +194,10 @@ struct Compiler {
     Schedule schedule;            /* --schedule */
     const char *import_dir;       /* where std.cell lies, beside the importing file's own directory */
     const char *dump_after;       /* pass name or NULL */
+    const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */
+    /* While a plan is made for GPUs that have less shared memory than others; 0: for those that have most. */
+    int64_t block_memory;         /* bytes that a block may have */
+    int interval;                 /* steps between checkpoints, at most */
 };
 
 Compiler *compiler_new(void);

@@ -20,7 +20,11 @@ int cmd_explain(int argc, char **argv)
 {
     Compiler *c = compiler_new();
     const char *operands[argc + 1];
-    const OptionSpec table[] = { { NULL, NULL, OPT_FLAG, NULL, NULL } };
+    const OptionSpec table[] = {
+        { "--archs", "LIST", OPT_STRING, &c->archs, "GPUs it is for, e.g. \"80 90\" (80 86 89 90)" },
+        { NULL, NULL, OPT_FLAG, NULL, NULL }
+    };
+    c->archs = default_archs;
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
         Generated g;

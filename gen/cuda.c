@@ -4,7 +4,7 @@
 #include "commands.h"
 #include "plan.h"
 
-Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
+static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
 {
     int said = c->diags.len;
     Module *m = compile(c, spec, fast_passes);
@@ -15,4 +15,26 @@ Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
     if (said)
         c->diags.len = said;
     return plan_make(m, c->dtype, c->schedule);
+}
+
+/* The same cell for GPUs whose blocks have so much shared memory. What is slow about it was said, or is no news:
+ * NULL where a schedule was forced that cannot do with so little. */
+static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int64_t bytes)
+{
+    int said = c->diags.len;
+    c->block_memory = bytes;
+    Plan *p = plan_once(c, spec, intern_f(c, "%s_%dk", prefix, (int)(bytes / 1024)));
+    c->block_memory = 0;
+    c->interval = 0;
+    if (!c->errors)
+        c->diags.len = said;
+    return p;
+}
+
+Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
+{
+    Plan *first = plan_once(c, spec, prefix), *p = first;
+    for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory)); p = p->smaller)
+        p->smaller = plan_smaller(c, spec, first->m->name, bytes);
+    return c->errors ? NULL : first;
 }

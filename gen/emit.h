@@ -53,11 +53,15 @@ bool wants_gradient(const Module *m, TensorId t); /* input, param or state with 
 
 /* emit_host.c: the functions of the C interface, over the runtime: tables, and thin entry points, as C. With
  * a plan, the tables that the plan's emitter printed between head and this are named in it. */
-typedef struct HostPlan {
+typedef struct HostPlan HostPlan;
+struct HostPlan {
     const char *forward, *backward, *step;    /* names of cell_plan objects, NULL: none */
     const char *kernels, *reserve;            /* names of arrays, NULL: none */
     int n_kernels, n_reserve;
-} HostPlan;
+    int64_t block_memory;                     /* the most shared memory that a block takes */
+    const char *how;                          /* schedule and interval, in words */
+    const HostPlan *smaller;                  /* for devices that have less, or NULL */
+};
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);
 void emit_host_head(const Module *m, Buf *out); /* comment and includes, before the plan's tables */

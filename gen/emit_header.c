@@ -211,10 +211,14 @@ static void print_prototypes(const Module *m, Buf *out)
     buf_f(out,
           "/* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what "
           "forward\n"
-          " * saves for backward; SIZE_MAX for wrong sizes. */\n"
+          " * saves for backward, that suffice on any device; SIZE_MAX for wrong sizes. */\n"
           "size_t %s_workspace_bytes(const %s_sizes *sizes);\nsize_t %s_inference_bytes(const %s_sizes "
           "*sizes);\nsize_t %s_reserve_bytes(const %s_sizes *sizes);\n\n",
           n, n, n, n, n, n);
+    buf_f(out,
+          "/* The same on the context's device, which may need less; a pointer may be null. */\n"
+          "cell_status %s_memory(cell_context *ctx, const %s_sizes *sizes, size_t *workspace, size_t *inference,\n"
+          "                      size_t *reserve);\n\n", n, n);
     buf_f(out,
           "/* Asynchronous on the context's stream where the backend is. Everything is checked before "
           "anything is\n"

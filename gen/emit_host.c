@@ -244,16 +244,21 @@ static const char *address(const Module *m, const char *name)
     return name ? intern_f(m->c, "&%s", name) : "NULL";
 }
 
-static void print_description(Host *h, const HostPlan *plan, int checks)
+/* The description of a plan behind that of its smaller one. level 0 is the one that callers get. */
+static void print_description(Host *h, const HostPlan *plan, int checks, int level)
 {
+    const char *smaller = plan->smaller ? intern_f(h->m->c, "&description_%d", level + 1) : "NULL";
+    const char *name = level ? intern_f(h->m->c, "description_%d", level) : "description";
+    if (plan->smaller)
+        print_description(h, plan->smaller, checks, level + 1);
     const Module *m = h->m;
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     Buf *out = h->out;
     buf_f(out,
-          "static const cell_desc description = {\n    .plan_version = CELL_PLAN_VERSION,\n    .name = "
+          "static const cell_desc %s = {\n    .plan_version = CELL_PLAN_VERSION,\n    .name = "
           "\"%s\",\n"
           "    .key = \"%s\",\n",
-          m->cell ? m->cell : m->name, api_key(m));
+          name, m->cell ? m->cell : m->name, api_key(m));
     buf_f(out, "    .bindings = bindings,\n    .size_names = size_names,\n    .tensors = tensors,\n"
                "    .forward_args = forward_args,\n    .backward_args = backward_args,\n");
     if (checks)
@@ -267,6 +272,9 @@ static void print_description(Host *h, const HostPlan *plan, int checks)
           "    .ref_forward = ref_forward,\n    .ref_backward = %s,\n    .ref_reserve_bytes = "
           "%s_ref_reserve_bytes,\n",
           m->has_grad ? "ref_backward" : "NULL", m->name);
+    if (plan->how)
+        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .smaller = %s,\n", string(m, plan->how),
+              (long long)plan->block_memory, smaller);
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
@@ -317,6 +325,22 @@ static void print_bytes(Host *h, const char *what)
           what);
 }
 
+static void print_memory(Host *h)
+{
+    const char *n = h->m->name;
+    buf_f(h->out, "cell_status %s_memory(cell_context *ctx, const %s_sizes *sizes, size_t *workspace, size_t "
+                  "*inference,\n                      size_t *reserve)\n{\n"
+                  "    if (!sizes)\n        return cell_workspace_bytes(ctx, &description, NULL, &(size_t){ 0 });\n",
+          n, n);
+    print_size_array(h, "sizes->T");
+    buf_f(h->out, "    cell_status status = CELL_OK;\n");
+    static const char *const what[] = { "workspace", "inference", "reserve" };
+    for (int i = 0; i < 3; i++)
+        buf_f(h->out, "    if (%s%s)\n        status = cell_%s_bytes(ctx, &description, n, %s);\n",
+              i ? "status == CELL_OK && " : "", what[i], what[i], what[i]);
+    buf_f(h->out, "    return status;\n}\n\n");
+}
+
 static void print_entries(Host *h)
 {
     const Module *m = h->m;
@@ -324,6 +348,7 @@ static void print_entries(Host *h)
     print_bytes(h, "workspace");
     print_bytes(h, "inference");
     print_bytes(h, "reserve");
+    print_memory(h);
     print_entry(h, "forward", &fwd, true);
     if (m->has_grad)
         print_entry(h, "backward", &bwd, true);
@@ -343,7 +368,7 @@ void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out)
     print_args(&h, "backward_args", &bwd);
     int checks = print_checks(&h);
     print_reference(&h);
-    print_description(&h, plan, checks);
+    print_description(&h, plan, checks, 0);
     print_entries(&h);
     buf_wrapped(out, &text);
 }

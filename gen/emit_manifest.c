@@ -178,7 +178,7 @@ static void json_checks(const Module *m, Buf *out)
 static void json_entries(const Module *m, Buf *out)
 {
     static const char *const entries[] = { "forward", "backward", "step", "workspace_bytes",
-                                           "inference_bytes", "reserve_bytes", "instance" };
+                                           "inference_bytes", "reserve_bytes", "memory", "instance" };
     buf_f(out, "  \"entries\": {");
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
         if (i != 1 || m->has_grad)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "emit.h"
+#include "options.h"
 #include "plan.h"
 
 typedef struct Print {
@@ -20,6 +21,7 @@ typedef struct Print {
     Vec(const char *) kernels;
     Buf table;                    /* rows of the kernel table */
     int refs;
+    const char *tag;              /* before the names of tables */
     const char *rows;             /* what stands for T in strides of the operand at hand; NULL: T */
 } Print;
 
@@ -70,10 +72,10 @@ static const char *expr_name(Print *e, const Buf *program)
     const char *text = intern_n(c, program->data, program->len);
     for (int i = 0; i < e->exprs.len; i++)
         if (e->exprs.data[i] == text)
-            return intern_f(c, "x%d", i);
+            return intern_f(c, "%sx%d", e->tag, i);
     vec_push(c->arena, &e->exprs, text);
-    buf_line(e->host, "static const int64_t x%d[] = { %sCELL_X_END };", e->exprs.len - 1, text);
-    return intern_f(c, "x%d", e->exprs.len - 1);
+    buf_line(e->host, "static const int64_t %sx%d[] = { %sCELL_X_END };", e->tag, e->exprs.len - 1, text);
+    return intern_f(c, "%sx%d", e->tag, e->exprs.len - 1);
 }
 
 static Buf program_new(Print *e)
@@ -238,7 +240,7 @@ static const char *need_name(Print *e, const Group *g)
 {
     if (!g || g->always || g->need.len == 0)
         return "NULL";
-    return arguments(e, intern_f(e->p->m->c, "need_%d_%d", e->pr->dir, e->n_ops), &g->need);
+    return arguments(e, intern_f(e->p->m->c, "%sneed_%d_%d", e->tag, e->pr->dir, e->n_ops), &g->need);
 }
 
 /* What a walk writes for other kernels has a buffer even where those do not run: per pointer, who is to be
@@ -253,7 +255,7 @@ static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
         for (int k = 0; k < g->walk->outs.len && refs->data[i].kind == REF_NODE; k++) {
             NodeId out = g->walk->outs.data[k];
             if (out == refs->data[i].id && e->pr->node[out].home != HOME_ARG)
-                name = arguments(e, intern_f(c, "wanted_%d_%d_%d", e->pr->dir, e->n_ops, i),
+                name = arguments(e, intern_f(c, "%swanted_%d_%d_%d", e->tag, e->pr->dir, e->n_ops, i),
                                  &g->walk->wanted[out]);
         }
         any |= strcmp(name, "NULL") != 0;
@@ -261,8 +263,9 @@ static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
     }
     if (!any)
         return "NULL";
-    buf_f(e->host, "static const int16_t *const wanted_%d_%d[] = { %s};\n", e->pr->dir, e->n_ops, list.data);
-    return intern_f(c, "wanted_%d_%d", e->pr->dir, e->n_ops);
+    const char *all = intern_f(c, "%swanted_%d_%d", e->tag, e->pr->dir, e->n_ops);
+    buf_f(e->host, "static const int16_t *const %s[] = { %s};\n", all, list.data);
+    return all;
 }
 
 static int kernel_number(Print *e, const char *name, int threads, int64_t smem, bool dependent)
@@ -291,14 +294,14 @@ static void print_kernel_op(Print *e, const Group *g, const char *name, int thre
     bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
     const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
     int list = e->refs++;
-    buf_f(e->host, "static const cell_ref refs_%d[] = { ", list);
+    buf_f(e->host, "static const cell_ref %srefs_%d[] = { ", e->tag, list);
     for (int i = 0; i < refs->len; i++)
         buf_f(e->host, "{ %d, NULL }, ", ref_buffer(e, refs->data[i]));
     buf_f(e->host, "%s};\n", refs->len ? "" : "{ 0, NULL } ");
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .need = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = refs_%d%s } },\n",
-          name, need, kernel, refs->len, gx, gy, list, wanted);
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = %srefs_%d%s } },\n",
+          name, need, kernel, refs->len, gx, gy, e->tag, list, wanted);
     e->n_ops++;
 }
 
@@ -492,7 +495,7 @@ static void print_loop(Print *e)
 static void print_direction(Print *e, Direction dir, StateKernels *states, int n_states)
 {
     Module *m = e->p->m;
-    const char *name = dir == FORWARD ? "forward" : "backward";
+    const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
     bool walks = e->p->schedule == SCHED_TILE;
     e->pr = &e->p->program[dir];
     e->args = dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
@@ -536,7 +539,8 @@ static void print_reserve(Print *e, int *count)
                   e->reserve[i], buffer_bytes(e, i, true));
     }
     if (n)
-        buf_f(e->host, "\nstatic const cell_buffer reserve_buffers[] = {\n%s};\n\n", rows.data);
+        buf_f(e->host, "\nstatic const cell_buffer %sreserve_buffers[] = {\n%s};\n\n", e->tag,
+              rows.data);
     *count = n;
 }
 
@@ -555,25 +559,33 @@ static int state_kernels(Plan *p, StateKernels *out)
     return n;
 }
 
-void emit_cuda(Plan *p, Buf *cuda, Buf *host)
+static void print_kernels(Plan *p, StateKernels *states, int n_states, Buf *cuda)
 {
-    Module *m = p->m;
-    StateKernels *states = arena_alloc(m->arena, sizeof *states * (size_t)(m->tensors.len + 1));
-    int n_states = state_kernels(p, states);
-    buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
-    bool columns = false;
-    for (int d = 0; d < 2; d++)
-        for (int i = 0; i < p->program[d].groups.len; i++)
-            columns |= p->program[d].groups.data[i].kind == G_COLUMN;
-    if (columns)
-        emit_column_chunks(cuda);
     for (int d = 0; d < 2; d++)
         emit_kernels(p, &p->program[d], cuda);
     for (int i = 0; i < n_states; i++)
         emit_state_kernels(p, &states[i], cuda);
+}
+
+static const char *schedule_words(const Plan *p)
+{
+    const char *name = schedule_names[p->schedule];
+    if (p->schedule != SCHED_TILE)
+        return intern_f(p->m->c, "schedule %s", name);
+    return intern_f(p->m->c, "schedule %s, a checkpoint every %s", name,
+                    p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
+}
+
+/* The kernels of one plan, and its tables, whose names begin with `tag`. */
+static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
+{
+    Module *m = p->m;
+    StateKernels *states = arena_alloc(m->arena, sizeof *states * (size_t)(m->tensors.len + 1));
+    int n_states = state_kernels(p, states);
+    print_kernels(p, states, n_states, cuda);
 
     Buf tables = { .arena = m->arena };
-    Print e = { .p = p, .host = &tables };
+    Print e = { .p = p, .host = &tables, .tag = tag };
     int n_reserve;
     e.table.arena = m->arena;
     e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
@@ -582,13 +594,43 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     print_direction(&e, FORWARD, states, n_states);
     print_direction(&e, BACKWARD, states, n_states);
 
-    emit_host_head(m, host);
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "extern void %s(cell_kernel_args args);", e.kernels.data[i]);
     buf_f(host, "\n%s", tables.data);
-    buf_f(host, "static const cell_kernel kernel_table[] = {\n%s};\n\n", e.table.data ? e.table.data : "");
-    HostPlan hp = { .forward = "forward_plan", .backward = "backward_plan", .kernels = "kernel_table",
-                    .reserve = n_reserve ? "reserve_buffers" : NULL, .n_kernels = e.kernels.len,
-                    .n_reserve = n_reserve };
-    emit_host_plan(m, &hp, host);
+    buf_f(host, "static const cell_kernel %skernel_table[] = {\n%s};\n\n", tag, e.table.data ? e.table.data : "");
+    return (HostPlan){ .forward = intern_f(m->c, "%sforward_plan", tag),
+                       .backward = intern_f(m->c, "%sbackward_plan", tag),
+                       .kernels = intern_f(m->c, "%skernel_table", tag),
+                       .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,
+                       .n_kernels = e.kernels.len, .n_reserve = n_reserve, .block_memory = p->block_memory,
+                       .how = schedule_words(p) };
+}
+
+void emit_cuda(Plan *p, Buf *cuda, Buf *host)
+{
+    Module *m = p->m;
+    HostPlan *hp = NULL, *first = NULL;
+    int level = 0;
+    bool columns = false;
+    buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
+    for (const Plan *q = p; q; q = q->smaller)
+        for (int d = 0; d < 2; d++)
+            for (int i = 0; i < q->program[d].groups.len; i++)
+                columns |= q->program[d].groups.data[i].kind == G_COLUMN;
+    if (columns)
+        emit_column_chunks(cuda);
+    emit_host_head(m, host);
+    for (Plan *q = p; q; q = q->smaller) {
+        HostPlan *next = arena_alloc(m->arena, sizeof *next);
+        if (q != p)
+            buf_f(cuda, "// For devices with less shared memory: %s.\n\n", schedule_words(q));
+        *next = emit_one(q, level ? intern_f(m->c, "small%d_", level) : "", cuda, host);
+        level++;
+        if (hp)
+            hp->smaller = next;
+        else
+            first = next;
+        hp = next;
+    }
+    emit_host_plan(m, first, host);
 }

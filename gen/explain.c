@@ -174,6 +174,14 @@ static void put_schedule(const Explain *e)
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
+    for (const Plan *p = e->p; p->smaller; p = p->smaller) {
+        int K = p->smaller->interval;
+        const char *every = K > 1 ? intern_f(e->c, ", a checkpoint every %d steps", K)
+                            : K   ? ", a checkpoint every step" : "";
+        put_paragraph(intern_f(e->c, "where a block has less than %lld bytes of shared memory: schedule %s%s",
+                               (long long)p->block_memory, schedule_names[p->smaller->schedule], every), 2,
+                      e->out);
+    }
 }
 
 static void put_tensors(const Explain *e)

@@ -159,6 +159,7 @@ int cmd_emit(int argc, char **argv)
     const OptionSpec table[] = {
         { "--kind", "KIND", OPT_STRING, &kind, "what to print" },
         { "-o", "DIR", OPT_STRING, &dir, "write all files there instead" },
+        { "--archs", "LIST", OPT_STRING, &c->archs, "GPUs it is for, e.g. \"80 90\" (those with most memory)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "with -o: the files of a library without kernels" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };

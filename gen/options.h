@@ -48,6 +48,8 @@ int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((fo
 /* Names of the types of --dtype ("f32", ...) and of the schedules ("auto", ...), in the order of the
  * enums. */
 extern const char *const dtype_names[];
+/* What --archs is when nothing is said. */
+#define default_archs "80 86 89 90"
 extern const char *const schedule_names[];
 
 #endif

@@ -1398,6 +1398,35 @@ static Plan *without_tile(Plan *p, Schedule wanted)
     return make(m, p->dtype, SCHED_AUTO, why);
 }
 
+static int64_t block_memory(const Plan *p)
+{
+    int64_t most = 0;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < p->program[d].groups.len; i++) {
+            const Group *g = &p->program[d].groups.data[i];
+            int64_t bytes = g->kind == G_WALK ? g->walk->smem : g->smem;
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
+/* A walk that needs more than a block may have: the same with checkpoints closer together, or, where one for
+ * every step is still too much, none. */
+static Plan *with_less_memory(Plan *p, Schedule wanted)
+{
+    Module *m = p->m;
+    int64_t room = m->c->block_memory;
+    if (p->interval > 1) {
+        m->c->interval = p->interval / 2;
+        return make(m, p->dtype, wanted, NULL);
+    }
+    if (wanted == SCHED_TILE)
+        return NULL;
+    return make(m, p->dtype, SCHED_AUTO,
+                intern_f(m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, and a "
+                               "block has %lld", (long long)p->block_memory, (long long)room));
+}
+
 static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
@@ -1415,6 +1444,9 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     plan_directions(p);
     if (p->schedule == SCHED_TILE && walk_refused(p))
         return without_tile(p, wanted);
+    p->block_memory = block_memory(p);
+    if (p->schedule == SCHED_TILE && m->c->block_memory && p->block_memory > m->c->block_memory)
+        return with_less_memory(p, wanted);
     bool products = multiplies_each_step(&p->program[FORWARD]);
     if (wanted == SCHED_GEMM && !products) {
         diag(m->c, DIAG_ERROR, m->span,

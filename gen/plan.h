@@ -162,7 +162,8 @@ typedef struct Program {
     Wanted walk;                  /* and the whole walk */
 } Program;
 
-typedef struct Plan {
+typedef struct Plan Plan;
+struct Plan {
     Module *m;
     Dtype dtype;                  /* storage */
     Dtype compute;                /* f32, or f64 for f64 */
@@ -176,12 +177,16 @@ typedef struct Plan {
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
     const char *not_tile;         /* why not, where tile was thought of */
+    int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
+    Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
     Buf reasons;                  /* lines for cellc explain */
-} Plan;
+};
 
 /* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated,
  * simplified. */
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
+/* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or 0. */
+int64_t block_memory_below(const char *archs, int64_t bytes);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
 bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */

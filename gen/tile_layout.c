@@ -205,4 +205,6 @@ void tile_choose_interval(Tile *t)
     int64_t bytes = state_bytes(t), kb = bytes <= 4096 ? 32 : bytes <= 16384 ? 64 : 128, room = kb * 1024;
     int64_t K = room / bytes;
     t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
+    if (t->m->c->interval && t->K > t->m->c->interval)
+        t->K = t->m->c->interval;     /* the planner has seen that so many do not fit */
 }

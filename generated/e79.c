@@ -314,6 +314,9 @@ static const cell_desc description = {
     .ref_forward = ref_forward,
     .ref_backward = ref_backward,
     .ref_reserve_bytes = e79_ref_reserve_bytes,
+    .how = "schedule tile, a checkpoint every 4 steps",
+    .block_memory = 211968,
+    .smaller = NULL,
     .n_bindings = 3,
     .n_sizes = 4,
     .n_tensors = 7,
@@ -349,6 +352,22 @@ size_t e79_reserve_bytes(const e79_sizes *sizes)
         return SIZE_MAX;
     const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->t0 };
     return cell_reserve_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;
+}
+
+cell_status e79_memory(cell_context *ctx, const e79_sizes *sizes, size_t *workspace, size_t *inference,
+                      size_t *reserve)
+{
+    if (!sizes)
+        return cell_workspace_bytes(ctx, &description, NULL, &(size_t){ 0 });
+    const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->t0 };
+    cell_status status = CELL_OK;
+    if (workspace)
+        status = cell_workspace_bytes(ctx, &description, n, workspace);
+    if (status == CELL_OK && inference)
+        status = cell_inference_bytes(ctx, &description, n, inference);
+    if (status == CELL_OK && reserve)
+        status = cell_reserve_bytes(ctx, &description, n, reserve);
+    return status;
 }
 
 cell_status e79_forward(cell_context *ctx, const e79_sizes *sizes, const e79_forward_args *args)

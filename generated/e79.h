@@ -76,10 +76,14 @@ typedef struct e79_backward_args {
 } e79_backward_args;
 
 /* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what forward
- * saves for backward; SIZE_MAX for wrong sizes. */
+ * saves for backward, that suffice on any device; SIZE_MAX for wrong sizes. */
 size_t e79_workspace_bytes(const e79_sizes *sizes);
 size_t e79_inference_bytes(const e79_sizes *sizes);
 size_t e79_reserve_bytes(const e79_sizes *sizes);
+
+/* The same on the context's device, which may need less; a pointer may be null. */
+cell_status e79_memory(cell_context *ctx, const e79_sizes *sizes, size_t *workspace, size_t *inference,
+                      size_t *reserve);
 
 /* Asynchronous on the context's stream where the backend is. Everything is checked before anything is
  * written; cell_last_error tells what was wrong. A step is one step of every sequence. */

@@ -335,6 +335,9 @@ static const cell_desc description = {
     .ref_forward = ref_forward,
     .ref_backward = ref_backward,
     .ref_reserve_bytes = lstm_ref_reserve_bytes,
+    .how = "schedule gemm",
+    .block_memory = 1024,
+    .smaller = NULL,
     .n_bindings = 1,
     .n_sizes = 5,
     .n_tensors = 8,
@@ -370,6 +373,22 @@ size_t lstm_reserve_bytes(const lstm_sizes *sizes)
         return SIZE_MAX;
     const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->H, sizes->t0 };
     return cell_reserve_bytes(NULL, &description, n, &bytes) == CELL_OK ? bytes : SIZE_MAX;
+}
+
+cell_status lstm_memory(cell_context *ctx, const lstm_sizes *sizes, size_t *workspace, size_t *inference,
+                      size_t *reserve)
+{
+    if (!sizes)
+        return cell_workspace_bytes(ctx, &description, NULL, &(size_t){ 0 });
+    const int64_t n[] = { sizes->B, sizes->T, sizes->D, sizes->H, sizes->t0 };
+    cell_status status = CELL_OK;
+    if (workspace)
+        status = cell_workspace_bytes(ctx, &description, n, workspace);
+    if (status == CELL_OK && inference)
+        status = cell_inference_bytes(ctx, &description, n, inference);
+    if (status == CELL_OK && reserve)
+        status = cell_reserve_bytes(ctx, &description, n, reserve);
+    return status;
 }
 
 cell_status lstm_forward(cell_context *ctx, const lstm_sizes *sizes, const lstm_forward_args *args)

@@ -81,10 +81,14 @@ typedef struct lstm_backward_args {
 } lstm_backward_args;
 
 /* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what forward
- * saves for backward; SIZE_MAX for wrong sizes. */
+ * saves for backward, that suffice on any device; SIZE_MAX for wrong sizes. */
 size_t lstm_workspace_bytes(const lstm_sizes *sizes);
 size_t lstm_inference_bytes(const lstm_sizes *sizes);
 size_t lstm_reserve_bytes(const lstm_sizes *sizes);
+
+/* The same on the context's device, which may need less; a pointer may be null. */
+cell_status lstm_memory(cell_context *ctx, const lstm_sizes *sizes, size_t *workspace, size_t *inference,
+                      size_t *reserve);
 
 /* Asynchronous on the context's stream where the backend is. Everything is checked before anything is
  * written; cell_last_error tells what was wrong. A step is one step of every sequence. */

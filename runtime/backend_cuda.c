@@ -417,8 +417,9 @@ static cell_status check_limits(const CudaDevice *cuda, const cell_kernel *kerne
                          kernel->threads, attributes->maxThreadsPerBlock);
     if (smem + attributes->sharedSizeBytes > (size_t)cuda->smem_max)
         return cell_fail(err, CELL_UNSUPPORTED,
-                         "kernel %s: %zu bytes of shared memory a block; the device has %d", kernel->name,
-                         smem + attributes->sharedSizeBytes, cuda->smem_max);
+                         "kernel %s: %zu bytes of shared memory a block; the device has %d: build the library for "
+                         "sm_%d too (--archs), or with --schedule steps",
+                         kernel->name, smem + attributes->sharedSizeBytes, cuda->smem_max, cuda->capability);
     if (kernel->cluster > 1 && cuda->capability < 90)
         return cell_fail(err, CELL_UNSUPPORTED, "kernel %s: clusters need an sm_90 device, this one is sm_%d",
                          kernel->name, cuda->capability);

@@ -247,6 +247,11 @@ typedef struct cell_desc {
     cell_ref_fn ref_forward, ref_backward; /* NULL where not built */
     size_t (*ref_reserve_bytes)(const int64_t *sizes);
     int32_t n_bindings, n_sizes, n_tensors, n_forward_args, n_backward_args, n_checks, n_kernels, n_reserve;
+    /* The plans' schedule in words, the most shared memory that a block of a kernel takes, and the same instance
+     * for devices whose blocks have less (everything but plans, kernels and reserve is the same), or NULL. */
+    const char *how;
+    int64_t block_memory;
+    const struct cell_desc *smaller;
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
 } cell_desc;
 

@@ -48,6 +48,7 @@ struct cell_context {
     uint64_t clock;
     int verbose;      /* CELL_VERBOSE: 1 says what is unusual, 2 waits for and times every operation */
     int graph_warned; /* a failed capture was reported */
+    const cell_desc *smaller_said; /* the instance of which it was last said that it runs in less memory */
 };
 
 /* CELL_OK if ctx is a context of this copy of the runtime. */

@@ -1,8 +1,8 @@
 /* Where a plan's buffers are. In: the plan, sizes, and for a run the caller's arguments and memory. Out: byte
  * counts, and a pointer for every buffer. Guaranteed: buffers in workspace and reserve lie in the plan's
- * order at multiples of CELL_ALIGNMENT, the same for forward and backward; a reserve begins with its mark; a buffer that may be in an
- * argument or the reserve has room in the workspace all the same, so that the size asked for does not depend
- * on which optional arguments a call gives. */
+ * order at multiples of CELL_ALIGNMENT, the same for forward and backward; a reserve begins with its mark; a
+ * buffer that may be in an argument or the reserve has room in the workspace all the same, so that the size
+ * asked for does not depend on which optional arguments a call gives. */
 #include "run.h"
 
 static cell_status advance(int64_t *total, int64_t bytes, const char *name, cell_error *err) {

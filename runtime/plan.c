@@ -48,21 +48,58 @@ static cell_status plan_workspace(cell_context *ctx, const cell_desc *desc, cons
     return cell_layout_workspace(&run, bytes);
 }
 
+/* The plans that the context's device can run. Where none can, the kernels say why. */
+static const cell_desc *for_device(cell_context *ctx, const cell_desc *desc) {
+    const cell_desc *all = desc;
+    int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
+    while (desc->smaller && desc->block_memory > memory)
+        desc = desc->smaller;
+    if (desc != all && ctx->verbose && ctx->smaller_said != desc)
+        fprintf(stderr, "cell: %s: a block has %lld bytes of shared memory, and %s needs %lld: taking %s\n",
+                all->key, (long long)memory, all->how, (long long)all->block_memory, desc->how);
+    if (desc != all)
+        ctx->smaller_said = desc;
+    return desc;
+}
+
 /* Messages of the size queries: without a context there is nowhere to leave one. */
 static cell_error *message_of(cell_context *ctx) {
     return cell_context_check(ctx) == CELL_OK ? &ctx->error : NULL;
 }
 
-cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                                 size_t *bytes) {
-    if (!bytes)
-        return cell_fail(message_of(ctx), CELL_NULL_POINTER, "the place for the size is null");
-    *bytes = 0;
+/* Bytes that one description needs. */
+typedef cell_status (*Query)(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes,
+                             cell_error *err);
+
+/* Of the plans that the context's device runs; without a context, the most of any. */
+static cell_status ask(Query query, cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                       size_t *bytes) {
     cell_error *err = message_of(ctx);
+    if (!bytes)
+        return cell_fail(err, CELL_NULL_POINTER, "the place for the size is null");
+    *bytes = 0;
     cell_status status = cell_check_sizes(ctx, desc, sizes, err);
-    if (status != CELL_OK)
-        return status;
+    if (status == CELL_OK && ctx)
+        return query(ctx, for_device(ctx, desc), sizes, bytes, err);
+    for (; status == CELL_OK && desc; desc = desc->smaller) {
+        size_t need;
+        status = query(ctx, desc, sizes, &need, err);
+        if (status == CELL_OK && need > *bytes)
+            *bytes = need;
+    }
+    return status;
+}
+
+static cell_status inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                   size_t *bytes, cell_error *err) {
+    return plan_workspace(ctx, desc, desc->forward, sizes, bytes, err);
+}
+
+static cell_status workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                   size_t *bytes, cell_error *err) {
     const cell_plan *plans[] = {desc->forward, desc->backward, desc->step};
+    cell_status status = CELL_OK;
+    *bytes = 0;
     for (int i = 0; i < 3 && status == CELL_OK; i++) {
         size_t need;
         status = plan_workspace(ctx, desc, plans[i], sizes, &need, err);
@@ -70,16 +107,6 @@ cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const
             *bytes = need;
     }
     return status;
-}
-
-cell_status cell_inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                                 size_t *bytes) {
-    if (!bytes)
-        return cell_fail(message_of(ctx), CELL_NULL_POINTER, "the place for the size is null");
-    *bytes = 0;
-    cell_error *err = message_of(ctx);
-    cell_status status = cell_check_sizes(ctx, desc, sizes, err);
-    return status == CELL_OK ? plan_workspace(ctx, desc, desc->forward, sizes, bytes, err) : status;
 }
 
 static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
@@ -97,14 +124,19 @@ static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const
     return status;
 }
 
+cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes) {
+    return ask(workspace_bytes, ctx, desc, sizes, bytes);
+}
+
+cell_status cell_inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                 size_t *bytes) {
+    return ask(inference_bytes, ctx, desc, sizes, bytes);
+}
+
 cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                size_t *bytes) {
-    if (!bytes)
-        return cell_fail(message_of(ctx), CELL_NULL_POINTER, "the place for the size is null");
-    *bytes = 0;
-    cell_error *err = message_of(ctx);
-    cell_status status = cell_check_sizes(ctx, desc, sizes, err);
-    return status == CELL_OK ? reserve_bytes(ctx, desc, sizes, bytes, err) : status;
+    return ask(reserve_bytes, ctx, desc, sizes, bytes);
 }
 
 static cell_status check_available(const cell_context *ctx, const cell_desc *desc, const Direction *direction,
@@ -216,6 +248,7 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
         status = cell_check_sizes(ctx, desc, sizes, &ctx->error);
     if (status != CELL_OK)
         return status;
+    desc = for_device(ctx, desc);
     Direction direction = direction_of(desc, which);
     if (!memory)
         memory = &no_memory;

@@ -23,6 +23,7 @@ static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const i
     snprintf(mark.key, sizeof mark.key, "%s", desc->key);
     mark.reference = !ctx->backend->launch;
     mark.hash = hash_of(desc->key, 14695981039346656037u) + (uint64_t)desc->plan_version;
+    mark.hash ^= (uint64_t)desc->block_memory << 8; /* which of the instance's layouts */
     mark.n_sizes = desc->n_sizes;
     memcpy(mark.sizes, sizes, sizeof *sizes * (size_t)desc->n_sizes);
     return mark;

@@ -13,7 +13,8 @@
 #include "cell_backend.h"
 #include "cell_plan.h"
 
-const cell_desc *spin_instance(void), *gru_instance(void), *e79_instance(void), *layernorm_instance(void);
+const cell_desc *spin_instance(void), *gru_instance(void), *e79_instance(void), *layernorm_instance(void),
+    *wide_instance(void);
 
 enum { MOST = 40, POISON = 0xff };
 
@@ -107,7 +108,8 @@ static void call_free(Call *c)
 
 static cell_status run(cell_context *ctx, const Call *c, void *const *args, const cell_memory *memory)
 {
-    cell_status (*fn)(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *, int) =
+    cell_status (*fn)(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *,
+                      int) =
         c->which == 'f' ? cell_run_forward : c->which == 'b' ? cell_run_backward : cell_run_step;
     return fn(ctx, c->d, c->sizes, args, memory, c->flags);
 }
@@ -155,13 +157,15 @@ static void attack_arguments(cell_context *ctx, const Call *c)
         memcpy(args, c->arg, sizeof args);
         args[i] = NULL;
         if (!(c->list[i].flags & CELL_ARG_OPTIONAL) && c->bytes[i])
-            refused(ctx, c, run(ctx, c, args, &c->memory), CELL_NULL_POINTER, tensor_of(c, i), "a required argument is null");
+            refused(ctx, c, run(ctx, c, args, &c->memory), CELL_NULL_POINTER, tensor_of(c, i),
+                    "a required argument is null");
         size_t element = cell_dtype_bytes((cell_dtype)c->list[i].dtype);
         for (size_t off = 1; off < 16 && c->bytes[i]; off++) {
             int wrong = off % element != 0 || strcmp(cell_backend_name(ctx), "reference") != 0;
             args[i] = (char *)c->arg[i] + off;
             if (wrong)
-                refused(ctx, c, run(ctx, c, args, &c->memory), CELL_MISALIGNED, tensor_of(c, i), "a misaligned argument");
+                refused(ctx, c, run(ctx, c, args, &c->memory), CELL_MISALIGNED, tensor_of(c, i),
+                        "a misaligned argument");
         }
         for (int k = 0; k < c->n && c->bytes[i]; k++) {
             int both = c->list[i].role == CELL_ROLE_VALUE && c->list[k].role == CELL_ROLE_FINAL &&
@@ -172,7 +176,8 @@ static void attack_arguments(cell_context *ctx, const Call *c)
             args[k] = args[i];
             if (c->list[i].role == CELL_ROLE_FINAL && c->list[k].role == CELL_ROLE_VALUE)
                 continue;
-            refused(ctx, c, run(ctx, c, args, &c->memory), CELL_BAD_ARGUMENT, "overlap", "two arguments share memory");
+            refused(ctx, c, run(ctx, c, args, &c->memory), CELL_BAD_ARGUMENT, "overlap",
+                    "two arguments share memory");
         }
     }
 }
@@ -184,10 +189,12 @@ static void attack_memory(cell_context *ctx, const Call *c)
     if (m.workspace_bytes) {
         m.workspace_bytes = 0;
         if (c->which == 'b')
-            refused(ctx, c, run(ctx, c, c->arg, &m), CELL_TOO_SMALL, "workspace has 0 bytes", "a workspace of no bytes");
+            refused(ctx, c, run(ctx, c, c->arg, &m), CELL_TOO_SMALL, "workspace has 0 bytes",
+                    "a workspace of no bytes");
         m = c->memory;
         m.workspace = NULL;
-        refused(ctx, c, run(ctx, c, c->arg, &m), CELL_NULL_POINTER, "workspace is null", "a workspace that is null");
+        refused(ctx, c, run(ctx, c, c->arg, &m), CELL_NULL_POINTER, "workspace is null",
+                "a workspace that is null");
         m = c->memory;
         m.workspace = (char *)m.workspace + 16;
         if (device && c->which == 'b')
@@ -209,7 +216,8 @@ static void attack_memory(cell_context *ctx, const Call *c)
     if (c->which == 'b' && c->memory.reserve_bytes) {
         m = c->memory;
         m.reserve = NULL;
-        refused(ctx, c, run(ctx, c, c->arg, &m), CELL_NULL_POINTER, "reserve is null", "backward without a reserve");
+        refused(ctx, c, run(ctx, c, c->arg, &m), CELL_NULL_POINTER, "reserve is null",
+                "backward without a reserve");
     }
     if (c->which == 's') {
         m.reserve = c->memory.workspace;
@@ -231,7 +239,8 @@ static void attack_sizes(cell_context *ctx, Call *c)
         if (i + 1 < c->d->n_sizes && c->which == 'b')
             check(cell_workspace_bytes(ctx, c->d, c->sizes, &bytes) == CELL_BAD_SIZE ||
                       cell_reserve_bytes(ctx, c->d, c->sizes, &bytes) == CELL_BAD_SIZE ||
-                      plain(ctx, c) == CELL_BAD_SIZE, label_of(ctx, c), "bytes at a size beyond all bounds", "given");
+                      plain(ctx, c) == CELL_BAD_SIZE, label_of(ctx, c), "bytes at a size beyond all bounds",
+                              "given");
         c->sizes[i] = was;
     }
     if (c->which == 's') {
@@ -243,8 +252,10 @@ static void attack_sizes(cell_context *ctx, Call *c)
     refused(ctx, c, plain(ctx, c), CELL_BAD_ARGUMENT, "flags", "unknown flags");
     c->flags = 0;
     check(run(ctx, c, NULL, &c->memory) == CELL_NULL_POINTER, label_of(ctx, c), "no argument list", "accepted");
-    check(cell_run_forward(ctx, c->d, NULL, c->arg, NULL, 0) == CELL_NULL_POINTER, label_of(ctx, c), "no sizes", "accepted");
-    check(cell_run_forward(NULL, c->d, c->sizes, c->arg, NULL, 0) == CELL_NULL_POINTER, label_of(ctx, c), "no context", "accepted");
+    check(cell_run_forward(ctx, c->d, NULL, c->arg, NULL, 0) == CELL_NULL_POINTER, label_of(ctx, c), "no sizes",
+          "accepted");
+    check(cell_run_forward(NULL, c->d, c->sizes, c->arg, NULL, 0) == CELL_NULL_POINTER, label_of(ctx, c),
+          "no context", "accepted");
 }
 
 /* What is optional may be left out, one by one and all at once. */
@@ -258,9 +269,11 @@ static void leave_out(cell_context *ctx, const Call *c)
             continue;
         memcpy(args, c->arg, sizeof args);
         args[i] = none[i] = NULL;
-        check(run(ctx, c, args, &c->memory) == CELL_OK, label_of(ctx, c), "an optional argument is null", cell_last_error(ctx));
+        check(run(ctx, c, args, &c->memory) == CELL_OK, label_of(ctx, c), "an optional argument is null",
+              cell_last_error(ctx));
     }
-    check(run(ctx, c, none, &c->memory) == CELL_OK, label_of(ctx, c), "all optional arguments are null", cell_last_error(ctx));
+    check(run(ctx, c, none, &c->memory) == CELL_OK, label_of(ctx, c), "all optional arguments are null",
+          cell_last_error(ctx));
 }
 
 static int complete(const Call *c)
@@ -281,7 +294,8 @@ static int complete(const Call *c)
 /* Calls of legal but rare sizes write all that they must. */
 static void rare_sizes(cell_context *ctx, const cell_desc *d)
 {
-    static const int64_t sizes[][3] = { { 0, 3, 4 }, { 2, 0, 4 }, { 0, 0, 1 }, { 1, 1, 1 }, { 3, 2, 1 }, { 1, 17, 5 } };
+    static const int64_t sizes[][3] = { { 0, 3, 4 }, { 2, 0, 4 }, { 0, 0, 1 }, { 1, 1, 1 }, { 3, 2, 1 }, { 1, 17,
+            5 } };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         Call f = call_new(ctx, d, 'f', sizes[s][0], sizes[s][1], sizes[s][2]);
         Call b = call_new(ctx, d, 'b', sizes[s][0], sizes[s][1], sizes[s][2]);
@@ -307,7 +321,8 @@ static void wrong_reserves(cell_context *ctx, cell_context *other, const cell_de
     const char *label = label_of(ctx, &b);
     if (!b.memory.reserve_bytes)
         return;
-    refused(ctx, &b, plain(ctx, &b), CELL_BAD_ARGUMENT, "holds nothing that a forward call saved", "backward before forward");
+    refused(ctx, &b, plain(ctx, &b), CELL_BAD_ARGUMENT, "holds nothing that a forward call saved",
+            "backward before forward");
     /* Memory for any of them. */
     size_t room = 1 << 20;
     free(b.memory.reserve);
@@ -323,7 +338,8 @@ static void wrong_reserves(cell_context *ctx, cell_context *other, const cell_de
             continue;
         cell_context *with = i == 2 ? other : ctx;
         check(run(with, by[i], by[i]->arg, &m) == CELL_OK, label, "another forward", cell_last_error(with));
-        refused(ctx, &b, plain(ctx, &b), CELL_BAD_ARGUMENT, i == 2 ? "reserve" : words[i], "the reserve of another forward");
+        refused(ctx, &b, plain(ctx, &b), CELL_BAD_ARGUMENT, i == 2 ? "reserve" : words[i],
+                "the reserve of another forward");
     }
     /* Inference leaves it as it was; then the right one. */
     cell_memory m = f.memory;
@@ -341,7 +357,8 @@ static void wrong_reserves(cell_context *ctx, cell_context *other, const cell_de
     b.memory.reserve = copy;
     check(plain(ctx, &b) == CELL_OK && complete(&b), label, "a copy of the right reserve", cell_last_error(ctx));
     b.sizes[b.d->n_sizes - 1]++;
-    check(plain(ctx, &b) == CELL_BAD_ARGUMENT && strstr(cell_last_error(ctx), "t0=0"), label, "another t0", cell_last_error(ctx));
+    check(plain(ctx, &b) == CELL_BAD_ARGUMENT && strstr(cell_last_error(ctx), "t0=0"), label, "another t0",
+          cell_last_error(ctx));
     call_free(&f);
     call_free(&b);
     call_free(&shorter);
@@ -359,12 +376,14 @@ static void in_place(cell_context *ctx, const cell_desc *d)
         check(plain(ctx, &c) == CELL_OK, label_of(ctx, &c), "states elsewhere", cell_last_error(ctx));
         for (int i = 0; i < c.n; i++)
             for (int k = 0; k < c.n; k++)
-                if (c.list[i].role == CELL_ROLE_FINAL && c.list[k].role == CELL_ROLE_VALUE && c.list[k].tensor == c.list[i].tensor) {
+                if (c.list[i].role == CELL_ROLE_FINAL && c.list[k].role == CELL_ROLE_VALUE &&
+                    c.list[k].tensor == c.list[i].tensor) {
                     state[i] = aligned(c.bytes[k]);
                     memcpy(state[i], c.arg[k], c.bytes[k]);
                     args[i] = args[k] = state[i];
                 }
-        check(run(ctx, &c, args, &c.memory) == CELL_OK, label_of(ctx, &c), "states in place", cell_last_error(ctx));
+        check(run(ctx, &c, args, &c.memory) == CELL_OK, label_of(ctx, &c), "states in place",
+              cell_last_error(ctx));
         for (int i = 0; i < c.n; i++) {
             if (state[i])
                 check(memcmp(state[i], c.arg[i], c.bytes[i]) == 0, label_of(ctx, &c), "states in place", "differ");
@@ -382,7 +401,8 @@ static size_t growth(cell_context *ctx, const cell_desc *d, int64_t dim)
         int64_t sizes[CELL_MAX_SIZES] = { 3, k ? 1000 : 10 };
         for (int i = 2; i + 1 < d->n_sizes; i++)
             sizes[i] = dim;
-        check(cell_inference_bytes(ctx, d, sizes, &bytes[k]) == CELL_OK, d->key, "inference bytes", cell_last_error(ctx));
+        check(cell_inference_bytes(ctx, d, sizes, &bytes[k]) == CELL_OK, d->key, "inference bytes",
+              cell_last_error(ctx));
     }
     return (bytes[1] - bytes[0]) / 990;
 }
@@ -442,7 +462,8 @@ static void *work(void *data)
 
 static void threads(void)
 {
-    Worker w[4] = { { .d = gru_instance() }, { .d = e79_instance() }, { .d = gru_instance() }, { .d = spin_instance() } };
+    Worker w[4] = { { .d = gru_instance() }, { .d = e79_instance() }, { .d = gru_instance() },
+            { .d = spin_instance() } };
     pthread_t id[4];
     for (int i = 0; i < 4; i++)
         if (pthread_create(&id[i], NULL, work, &w[i]))
@@ -477,10 +498,123 @@ static void forks(void)
     waitpid(child, &status, 0);
     check(status == 0, "fork", "contexts in the child", "not as promised");
     Call c = call_new(host, gru_instance(), 'f', 1, 2, 3);
-    check(plain(host, &c) == CELL_OK && plain(device, &c) == CELL_OK, "fork", "contexts in the parent", cell_last_error(device));
+    check(plain(host, &c) == CELL_OK && plain(device, &c) == CELL_OK, "fork", "contexts in the parent",
+          cell_last_error(device));
     call_free(&c);
     cell_context_destroy(host);
     cell_context_destroy(device);
+}
+
+static int64_t claimed, most_used;
+
+static int64_t claim(void *self, int attribute)
+{
+    return attribute == CELL_ATTR_SMEM_MAX ? claimed : cell_emulated_backend()->attribute(self, attribute);
+}
+
+static cell_status watch(void *self, const cell_launch *launch, cell_error *err)
+{
+    most_used = (int64_t)launch->smem > most_used ? (int64_t)launch->smem : most_used;
+    return cell_emulated_backend()->launch(self, launch, err);
+}
+
+static double farthest(const Call *got, const Call *want)
+{
+    double worst = 0;
+    for (int i = 0; i < got->n; i++) {
+        double error = 0, size = 0;
+        const double *a = got->arg[i], *b = want->arg[i];
+        if (!is_written(got, i) || got->list[i].dtype != CELL_F64)
+            continue;
+        for (size_t k = 0; k < got->bytes[i] / 8; k++) {
+            error += (a[k] - b[k]) * (a[k] - b[k]);
+            size += b[k] * b[k];
+        }
+        worst = fmax(worst, sqrt(error / (size + 1e-300)));
+        if (isnan(error))
+            return INFINITY;
+    }
+    return worst;
+}
+
+/* Both directions on a device with so much shared memory, against plain C in the same type. */
+static size_t on_device(cell_context *reference, int64_t memory)
+{
+    const cell_desc *d = wide_instance();
+    cell_backend small = *cell_emulated_backend();
+    cell_context *ctx[2] = { NULL, reference };
+    Call f[2], b[2];
+    char what[64];
+    small.attribute = claim;
+    small.launch = watch;
+    claimed = memory;
+    most_used = 0;
+    snprintf(what, sizeof what, "a block of %d bytes", (int)memory);
+    check(cell_context_create_with(&ctx[0], &small, 0, NULL, 0) == CELL_OK, "wide", what, "no context");
+    for (int k = 0; k < 2; k++) {
+        f[k] = call_new(ctx[k], d, 'f', 1, 3, 3);
+        b[k] = call_new(ctx[k], d, 'b', 1, 3, 3);
+    }
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < f[k].n; i++)
+            if (!is_written(&f[k], i))
+                memcpy(f[k].arg[i], f[0].arg[i], f[k].bytes[i]);
+        for (int i = 0; i < b[k].n; i++)
+            for (int j = 0; j < f[k].n && !is_written(&b[k], i); j++) {
+                int same = b[k].list[i].tensor == f[k].list[j].tensor && b[k].list[i].role == f[k].list[j].role;
+                memcpy(b[k].arg[i], same ? f[k].arg[j] : b[0].arg[i], b[k].bytes[i]);
+            }
+        cell_memory m = b[k].memory;
+        m.reserve = f[k].memory.reserve;
+        check(plain(ctx[k], &f[k]) == CELL_OK, "wide forward", what, cell_last_error(ctx[k]));
+        check(run(ctx[k], &b[k], b[k].arg, &m) == CELL_OK, "wide backward", what, cell_last_error(ctx[k]));
+    }
+    check(most_used <= memory, "wide", what, "a kernel took more");
+    check(farthest(&f[0], &f[1]) < 1e-10 && farthest(&b[0], &b[1]) < 1e-10, "wide", what, "differs");
+    size_t reserve = f[0].memory.reserve_bytes;
+    for (int k = 0; k < 2; k++) {
+        call_free(&f[k]);
+        call_free(&b[k]);
+    }
+    cell_context_destroy(ctx[0]);
+    return reserve;
+}
+
+/* One library on devices with less and less memory; what it takes instead is said once for each context. */
+static void small_devices(cell_context *reference)
+{
+    static const int64_t memory[] = { 227 * 1024, 99 * 1024, 32 * 1024 };
+    size_t reserve[3], any;
+    char said[4096] = "";
+    FILE *log = tmpfile();
+    int kept = dup(STDERR_FILENO), lines = 0;
+    if (!log)
+        abort();
+    fflush(stderr);
+    dup2(fileno(log), STDERR_FILENO);
+    setenv("CELL_VERBOSE", "1", 1);
+    for (int i = 0; i < 3; i++)
+        reserve[i] = on_device(reference, memory[i]);
+    unsetenv("CELL_VERBOSE");
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(log);
+    for (int n = 0; fgets(said, sizeof said, log); lines += n) {
+        const cell_desc *d = wide_instance();
+        n = strstr(said, "taking schedule") != NULL;
+        check(!n || strstr(said, d->key), "wide", "what is said", said);
+    }
+    fclose(log);
+    snprintf(said, sizeof said, "%d lines", lines);
+    check(lines == 2, "wide", "the smaller plan is said", said);
+    /* Checkpoints closer together take more room, and every state more still. */
+    check(reserve[0] < reserve[1] && reserve[1] < reserve[2], "wide", "reserves", "sizes");
+    int64_t sizes[CELL_MAX_SIZES] = { 1, 3, 3 };
+    check(cell_reserve_bytes(NULL, wide_instance(), sizes, &any) == CELL_OK, "wide", "the largest reserve",
+          "none");
+    for (int i = 0; i < 3; i++)
+        check(reserve[i] <= any, "wide", "the reserve for any device", "is smaller than that of one");
 }
 
 static void attack(cell_context *ctx, const cell_desc *d)
@@ -510,8 +644,10 @@ int main(void)
     const cell_desc *cells[] = { spin_instance(), gru_instance(), e79_instance(), layernorm_instance() };
     cell_context *emulated, *reference;
     char why[256] = "";
-    check(cell_context_create(&emulated, CELL_BACKEND_EMULATED, 0, why, sizeof why) == CELL_OK, "emulated", "context", why);
-    check(cell_context_create(&reference, CELL_BACKEND_REFERENCE, 0, why, sizeof why) == CELL_OK, "reference", "context", why);
+    check(cell_context_create(&emulated, CELL_BACKEND_EMULATED, 0, why, sizeof why) == CELL_OK, "emulated",
+          "context", why);
+    check(cell_context_create(&reference, CELL_BACKEND_REFERENCE, 0, why, sizeof why) == CELL_OK, "reference",
+          "context", why);
     for (int i = 0; i < 4 && !failed; i++) {
         attack(emulated, cells[i]);
         attack(reference, cells[i]);
@@ -519,6 +655,7 @@ int main(void)
         wrong_reserves(reference, emulated, cells[i], cells[(i + 1) % 4]);
     }
     inference_memory(emulated);
+    small_devices(reference);
     threads();
     forks();
     cell_context_destroy(emulated);
