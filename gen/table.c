@@ -1,6 +1,6 @@
 /* table.c: text in aligned columns. In: rows of cells. Out: lines of at most TABLE_WIDTH characters where the
- * columns before the last leave room for it; a last cell that does not fit goes on below itself; a column
- * without text takes no room. */
+ * columns before the last leave room for it; a last cell that does not fit goes on below itself, or below its
+ * row where nothing would fit beside it; a column without text takes no room. */
 #include <string.h>
 
 #include "explain.h"
@@ -56,8 +56,22 @@ static const char *cell_at(const TableRow *row, int i)
     return row->cell[i] ? row->cell[i] : "";
 }
 
+/* Where the last column may begin at most, so that its longest word still fits. */
+static int last_column_limit(const Table *t)
+{
+    int longest = 24;
+    for (int r = 0; r < t->rows.len; r++)
+        for (const char *p = cell_at(&t->rows.data[r], t->columns - 1); *p;) {
+            int n = (int)strcspn(p, " ");
+            longest = n > longest ? n : longest;
+            p += n + (p[n] == ' ');
+        }
+    return longest < TABLE_WIDTH - 2 ? TABLE_WIDTH - longest : 2;
+}
+
 void table_print(const Table *t, Buf *out)
 {
+    int limit = last_column_limit(t);
     int width[TABLE_COLUMNS] = { 0 };
     for (int r = 0; r < t->rows.len; r++)
         for (int i = 0; i < t->columns; i++) {
@@ -74,7 +88,13 @@ void table_print(const Table *t, Buf *out)
             buf_f(out, t->right >> i & 1 ? "%*s  " : "%-*s  ", width[i], cell);
             at += width[i] + 2;
         }
-        put_wrapped(cell_at(&t->rows.data[r], t->columns - 1), at, out);
+        const char *last = cell_at(&t->rows.data[r], t->columns - 1);
+        if (at > limit && *last) {                  /* no room behind: on lines of its own */
+            while (out->data[out->len - 1] == ' ')
+                out->len--;
+            buf_f(out, "\n%*s", at = limit, "");
+        }
+        put_wrapped(last, at, out);
         while (out->len > 1 && out->data[out->len - 2] == ' ') {      /* an empty last cell leaves blanks */
             out->data[out->len - 2] = '\n';
             out->len--;
