@@ -165,9 +165,11 @@ static void print_args(Host *h, const char *name, const CallArgs *args)
                                          [ROLE_D_FINAL] = "CELL_ROLE_D_FINAL" };
     buf_f(h->out, "static const cell_arg %s[] = {\n", name);
     for (int i = 0; i < args->len; i++) {
-        const Tensor *x = &h->m->tensors.data[args->data[i].tensor];
-        buf_f(h->out, "    { %d, %s, %s, %s }, /* %s */\n", table_number(h->m, args->data[i].tensor),
-              roles[args->data[i].role], args->data[i].optional ? "CELL_ARG_OPTIONAL" : "0",
+        const CallArg *a = &args->data[i];
+        const Tensor *x = &h->m->tensors.data[a->tensor];
+        bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(h->m, a->tensor);
+        buf_f(h->out, "    { %d, %s, %s%s, %s }, /* %s */\n", table_number(h->m, a->tensor), roles[a->role],
+              a->optional ? "CELL_ARG_OPTIONAL" : "0", ignored ? " | CELL_ARG_IGNORED" : "",
               dtype_constant(x->dtype), x->name);
     }
     buf_f(h->out, "};\n\n");

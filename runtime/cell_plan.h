@@ -84,12 +84,15 @@ typedef enum cell_role {
     CELL_ROLE_D_FINAL  /* cotangent of a final state, given to backward */
 } cell_role;
 
-enum { CELL_ARG_OPTIONAL = 1 }; /* NULL allowed: initial value, zero cotangent, result not wanted */
+enum {
+    CELL_ARG_OPTIONAL = 1, /* NULL allowed: initial value, zero cotangent, result not wanted */
+    CELL_ARG_IGNORED = 2   /* neither read nor written: what would be the gradient of a constant */
+};
 
 typedef struct cell_arg {
     int16_t tensor; /* index into desc->tensors */
     uint8_t role;   /* cell_role */
-    uint8_t flags;  /* CELL_ARG_OPTIONAL */
+    uint8_t flags;  /* CELL_ARG_OPTIONAL, CELL_ARG_IGNORED */
     uint8_t dtype;  /* cell_dtype of this argument; a gradient may be f32 where its tensor is bf16 */
 } cell_arg;
 

@@ -21,7 +21,7 @@ const char *cell_arg_name(const cell_desc *desc, const cell_arg *arg, char *text
 int cell_arg_written(const cell_desc *desc, const cell_arg *arg) {
     if (arg->role == CELL_ROLE_VALUE)
         return desc->tensors[arg->tensor].kind == CELL_OUTPUT;
-    return arg->role == CELL_ROLE_FINAL || arg->role == CELL_ROLE_D_VALUE;
+    return arg->role == CELL_ROLE_FINAL || (arg->role == CELL_ROLE_D_VALUE && !(arg->flags & CELL_ARG_IGNORED));
 }
 
 static cell_status check_desc(const cell_desc *desc, cell_error *err) {

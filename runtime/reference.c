@@ -12,8 +12,9 @@ typedef struct Copies {
     int64_t elements[CELL_MAX_ARGS];
 } Copies;
 
+/* The gradient of a constant is passed as it is: nobody looks at it. */
 static int is_half(const cell_arg *arg) {
-    return arg->dtype == CELL_BF16 || arg->dtype == CELL_F16;
+    return (arg->dtype == CELL_BF16 || arg->dtype == CELL_F16) && !(arg->flags & CELL_ARG_IGNORED);
 }
 
 static int is_written(const cell_desc *desc, const cell_arg *arg) {

@@ -24,10 +24,13 @@ done | xargs -P "$jobs" -I '{}' sh -c '{}' ||
     { echo "the runtime does not build"; echo "0 passed, 1 failed"; exit 1; }
 rm -f "$objects/libcell.a"
 ar rcs "$objects/libcell.a" "$objects"/runtime/*.o
-for part in ladder call identities large; do
-    $CC -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -I"$root/runtime" -c "$here/$part.c" -o "$objects/$part.o" ||
-        { echo "0 passed, 1 failed"; exit 1; }
+for source in "$root"/ladder/*.c; do
+    $CC -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -I"$root/runtime" -c "$source" \
+        -o "$objects/ladder_$(basename "${source%.c}").o" || { echo "0 passed, 1 failed"; exit 1; }
 done
+rm -f "$objects/libladder.a"
+ar rcs "$objects/libladder.a" "$objects"/ladder_*.o
+rm "$objects"/ladder_*.o
 touch "$objects/stamp"
 export RUNTIME=$objects/libcell.a
 

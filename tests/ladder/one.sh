@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds one prepared instance and runs it over its sizes. In: DIR of prepare.sh, NAME, OBJECTS (the directory
-# with ladder.o and what else every program is linked with), and in the environment BACKEND (emulated or
+# with libladder.a and what else every program is linked with), and in the environment BACKEND (emulated or
 # cuda), RUNTIME (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the
 # program's, and the same line here with the instance's name before it.
 set -u
@@ -40,7 +40,8 @@ build() {
     done
     [[ $BACKEND == emulated ]] && sanitize=-fsanitize=address,undefined
     # shellcheck disable=SC2086
-    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference}.o "$objects"/*.o $symbols "$RUNTIME" $LIBS \
+    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference}.o $symbols \
+        "$objects"/libladder.a $(ls "$objects"/cell_emu*.o 2>/dev/null) "$RUNTIME" $LIBS \
         -lpthread -lm -o "$dir/ladder.$BACKEND" >>"$log" 2>&1
 }
 

@@ -22,15 +22,12 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 mkdir "$out/common"
 bash "$root/tests/emulator/build.sh" lib "$out/common" || exit 1
-for part in "$ladder"/*.c; do
-    $CC -std=c11 -D_GNU_SOURCE -O1 -g -I"$root/runtime" -c "$part" -o "$out/common/$(basename "$part" .c).o" || exit 1
-done
+cp "$build/libladder.a" "$out/common/" || exit 1
 failed=0
 for ((i = seed; i < seed + n; i++)); do
     for schedule in auto steps; do
         name=seed${i}_$schedule
-        # The ladder looks at the gradient of every tensor, so none is constant here.
-        "$cellc" random --seed "$i" | sed -E 's/^( *)const (input|param)/\1\2/' >"$out/random.cell"
+        "$cellc" random --seed "$i" >"$out/random.cell"
         if (ulimit -v 4000000; exec timeout 60 "$cellc" emit "$out/random.cell" --schedule $schedule --dtype f64 \
             -o "$out/$name") >/dev/null 2>"$out/err"; then
             echo "$name random 1,1,7,5 2,3,3,4 1,6,1,2" >>"$out/list"

@@ -1,7 +1,8 @@
 /* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and
- * what the reference makes of them in double; call.c runs its plans in poisoned and guarded memory; ladder.c
- * compares with the reference; identities.c compares runs with each other, large.c a large batch with one
- * sequence. */
+ * what the reference makes of them in double (case.c); call.c runs the instance in poisoned and guarded
+ * memory; judge.c compares what came out with the reference; identities.c compares runs with each other,
+ * large.c a large batch with one sequence; ladder.c goes through the sizes. `make check` and `cellc selftest`
+ * link the same library of it. */
 #ifndef LADDER_H
 #define LADDER_H
 
@@ -24,6 +25,15 @@ typedef struct Raw {
     size_t bytes[MAX_ARGS];
 } Raw;
 
+/* How far the reference's results move when every input is moved by a unit roundoff: the most of a few draws,
+ * by argument. */
+typedef struct Sense {
+    double rms[MAX_ARGS];   /* of the tensor */
+    double along[MAX_ARGS]; /* of its projection onto itself, relative: 1 is all of it */
+    double *each[MAX_ARGS]; /* of each element */
+    bool vanishes[MAX_ARGS]; /* it is no larger than what double makes of zero */
+} Sense;
+
 typedef struct Case {
     cell_context *ctx;
     const cell_desc *d;
@@ -32,7 +42,7 @@ typedef struct Case {
     double u;         /* unit roundoff of the coarsest type of the instance */
     bool null_states; /* initial states are NULL */
     Set f, b;         /* forward and backward: inputs, and the reference's results */
-    Set fm, bm;       /* the same with every input moved by a unit roundoff */
+    Sense fs, bs;     /* what those results are sensitive to */
 } Case;
 
 /* Memory of the backend with a guard behind it. */
@@ -53,7 +63,9 @@ typedef struct Call {
 } Call;
 
 const cell_arg *call_args(const cell_desc *d, char which, int *n);
+/* Whether a call writes the argument; the gradient of a constant has a slot in the list, which is ignored. */
 bool written(const cell_desc *d, const cell_arg *a);
+bool ignored(const cell_arg *a);
 bool is_state(const cell_desc *d, const cell_arg *a);
 double unit(cell_dtype t);
 double rounded(double v, cell_dtype t);
@@ -73,15 +85,26 @@ Raw run_call(Case *c, const Call *call);
 
 /* Zeroed values for the arguments of a call at sizes. */
 Set set_new(const cell_desc *d, const cell_arg *args, int n, const int64_t *sizes);
+double rms(const double *a, const double *b, int64_t n);
+
 /* Counts one check, and reports it when it failed. */
 void verdict(Case *c, bool ok, const char *what, const char *tensor);
 const char *arg_name(const cell_desc *d, const cell_arg *a);
-/* Compares what a run wrote with want, under the tolerance of ladder.c; addend (or NULL) is what want was
+/* Inputs and params, or outputs: they have steps. */
+bool is_timed(const cell_desc *d, const cell_arg *a);
+/* Compares what a run wrote with want, under the tolerance of judge.c; addend (or NULL) is what want was
  * added to. */
 void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want,
-             const Set *moved, const Set *addend);
-/* What the reference makes of the case's inputs, and of moved ones: fills all four sets. */
-void reference_results(Case *c);
+             const Sense *sense, const Set *addend);
+/* How many of the tensors that the reference wrote roundings leave undecided. */
+int count_undecided(const Case *c);
+/* What was asked of the instance's tensors at some sizes and decided at none: a failure each. */
+void judge_coverage(const cell_desc *d);
+/* Of all verdicts. */
+typedef struct Counts { int passed, failed, skipped; } Counts;
+Counts counts(void);
+
+/* Draws inputs and runs the reference on them; milder ones where roundings would decide the results. */
 Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states);
 void case_free(Case *c);
 

@@ -1,6 +1,7 @@
 /* call.c: runs a call of an instance in memory that tells on it. In: argument values in double. Out: what the
  * arguments hold afterwards, as bytes. Guaranteed: outputs, workspace and reserve hold NaN before the call;
- * behind every buffer lies a guard, and a call that writes there, or into its inputs, is a failed check. */
+ * behind every buffer lies a guard, and a call that writes there, into its inputs, or where the gradient of a
+ * constant would be, is a failed check. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,9 +72,14 @@ double unit(cell_dtype t)
     return t == CELL_BF16 ? 0x1p-9 : t == CELL_F16 ? 0x1p-12 : t == CELL_F32 ? 0x1p-24 : 0x1p-53;
 }
 
+bool ignored(const cell_arg *a)
+{
+    return a->flags & CELL_ARG_IGNORED;
+}
+
 bool written(const cell_desc *d, const cell_arg *a)
 {
-    return a->role == CELL_ROLE_FINAL || a->role == CELL_ROLE_D_VALUE ||
+    return a->role == CELL_ROLE_FINAL || (a->role == CELL_ROLE_D_VALUE && !ignored(a)) ||
            (a->role == CELL_ROLE_VALUE && d->tensors[a->tensor].kind == CELL_OUTPUT);
 }
 
@@ -177,7 +183,7 @@ Guarded reserve_for(Case *c, const int64_t *sizes)
 
 static Guarded buffer_of(Case *c, const Call *call, const cell_arg *a, int i)
 {
-    const Set *from = written(c->d, a) ? call->start : call->in;
+    const Set *from = ignored(a) ? NULL : written(c->d, a) ? call->start : call->in;
     size_t bytes = cell_dtype_bytes((cell_dtype)a->dtype) * (size_t)call->in->n[i];
     void *host = from ? take(bytes) : NULL;
     if (from)
@@ -195,9 +201,19 @@ static int initial_of(const cell_arg *args, int n, int final)
     return final;
 }
 
+static bool is_poison(const unsigned char *now, size_t bytes)
+{
+    size_t i = 0;
+    while (i < bytes && now[i] == POISON)
+        i++;
+    return i == bytes;
+}
+
 static bool unchanged(const Call *call, const cell_arg *a, int i, const void *now)
 {
     size_t bytes = cell_dtype_bytes((cell_dtype)a->dtype) * (size_t)call->in->n[i];
+    if (ignored(a))
+        return is_poison(now, bytes);
     void *was = take(bytes);
     to_storage(was, call->in->v[i], call->in->n[i], (cell_dtype)a->dtype);
     bool same = memcmp(was, now, bytes) == 0;
@@ -247,7 +263,8 @@ Raw run_call(Case *c, const Call *call)
             guarded_read(c, shared ? &buffer[initial_of(args, n, i)] : &buffer[i], arg_name(c->d, &args[i]));
         bool overwritten = call->in_place && is_state(c->d, &args[i]);
         if (!written(c->d, &args[i]) && !overwritten && !unchanged(call, &args[i], i, now))
-            verdict(c, false, "writes into its input", arg_name(c->d, &args[i]));
+            verdict(c, false, ignored(&args[i]) ? "writes a gradient of a constant" : "writes into its input",
+                    arg_name(c->d, &args[i]));
         out.bytes[i] = buffer[i].bytes;
         out.p[i] = p[i] ? now : NULL;
         if (!p[i])

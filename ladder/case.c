@@ -1,0 +1,168 @@
+/* case.c: what an instance is run on at one set of sizes. In: the instance's reference C in double, linked in
+ * under the names below, and sizes. Out: inputs in storage types, the reference's results, and how far these
+ * move when every input is moved by a unit roundoff. Guaranteed: where inputs exist among those tried for
+ * which roundings decide no tensor, such are taken. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ladder.h"
+
+int ladder_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+int ladder_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+size_t ladder_ref_reserve_bytes(const int64_t *sizes);
+
+enum { DRAWS = 4 }; /* of moved inputs: in a tensor of a few elements one may cancel */
+
+/* Params get smaller by the factor `mild`: a recurrence then forgets sooner and amplifies less. */
+static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
+{
+    for (int i = 0; i < n; i++) {
+        bool param = args[i].role == CELL_ROLE_VALUE && c->d->tensors[args[i].tensor].kind == CELL_PARAM;
+        bool read = !written(c->d, &args[i]) && !ignored(&args[i]);
+        for (int64_t k = 0; read && k < s->n[i]; k++)
+            s->v[i][k] = rounded((param ? 0.4 * mild : 1) * normal(), (cell_dtype)args[i].dtype);
+    }
+}
+
+/* Backward sees the inputs, params and states that forward saw. */
+static void share_inputs(const cell_desc *d, const Set *f, Set *b)
+{
+    for (int i = 0; i < d->n_backward_args; i++)
+        for (int k = 0; k < d->n_forward_args; k++)
+            if (d->backward_args[i].role == CELL_ROLE_VALUE && d->forward_args[k].role == CELL_ROLE_VALUE &&
+                d->backward_args[i].tensor == d->forward_args[k].tensor)
+                memcpy(b->v[i], f->v[k], sizeof(double) * (size_t)f->n[k]);
+}
+
+static void run_reference(const Case *c, Set *f, Set *b)
+{
+    const cell_desc *d = c->d;
+    void *reserve = take(ladder_ref_reserve_bytes(c->sizes)), *fa[MAX_ARGS], *ba[MAX_ARGS];
+    for (int i = 0; i < d->n_forward_args; i++)
+        fa[i] = c->null_states && is_state(d, &d->forward_args[i]) ? NULL : f->v[i];
+    for (int i = 0; i < d->n_backward_args; i++)
+        ba[i] = c->null_states && is_state(d, &d->backward_args[i]) ? NULL : b->v[i];
+    if (ladder_ref_forward(c->sizes, fa, reserve, 0) || ladder_ref_backward(c->sizes, ba, reserve, 0))
+        abort();
+    free(reserve);
+}
+
+/* ---- sensitivity */
+
+static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *from, Set *to, double u)
+{
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; !written(c->d, &args[i]) && k < to->n[i]; k++)
+            to->v[i][k] = from->v[i][k] * (1 + (normal() < 0 ? -u : u));
+}
+
+static void widen_sense(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved,
+                        Sense *s)
+{
+    for (int i = 0; i < n; i++) {
+        double along = 0, norm = 0;
+        if (!written(d, &args[i]))
+            continue;
+        for (int64_t k = 0; k < at->n[i]; k++) {
+            double move = moved->v[i][k] - at->v[i][k];
+            along += move * at->v[i][k];
+            norm += at->v[i][k] * at->v[i][k];
+            s->each[i][k] = fmax(s->each[i][k], fabs(move));
+        }
+        s->rms[i] = fmax(s->rms[i], rms(moved->v[i], at->v[i], at->n[i]));
+        s->along[i] = fmax(s->along[i], norm > 0 ? fabs(along) / norm : 0);
+    }
+}
+
+static void find_vanishing(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved,
+                           Sense *s)
+{
+    for (int i = 0; i < n; i++)
+        s->vanishes[i] = written(d, &args[i]) && rms(moved->v[i], at->v[i], at->n[i]) * 16 >=
+                                                     rms(at->v[i], NULL, at->n[i]);
+}
+
+static void find_sense(Case *c)
+{
+    const cell_desc *d = c->d;
+    for (int draw = 0; draw <= DRAWS; draw++) {
+        Set f = set_new(d, d->forward_args, d->n_forward_args, c->sizes);
+        Set b = set_new(d, d->backward_args, d->n_backward_args, c->sizes);
+        double u = draw < DRAWS ? c->u : 0x1p-51;
+        copy_moved(c, d->forward_args, d->n_forward_args, &c->f, &f, u);
+        copy_moved(c, d->backward_args, d->n_backward_args, &c->b, &b, u);
+        share_inputs(d, &f, &b);
+        run_reference(c, &f, &b);
+        void (*note)(const cell_desc *, const cell_arg *, int, const Set *, const Set *, Sense *) =
+            draw < DRAWS ? widen_sense : find_vanishing;
+        note(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
+        note(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
+        set_free(&f);
+        set_free(&b);
+    }
+}
+
+static Sense sense_new(const Set *s)
+{
+    Sense r = { 0 };
+    for (int i = 0; i < MAX_ARGS && s->v[i]; i++)
+        r.each[i] = take(sizeof(double) * (size_t)(s->n[i] + 1));
+    return r;
+}
+
+static void sense_free(Sense *s)
+{
+    for (int i = 0; i < MAX_ARGS; i++)
+        free(s->each[i]);
+}
+
+/* ---- cases */
+
+static Case case_drawn(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states,
+                       double mild)
+{
+    Case c = { .ctx = ctx, .d = d, .null_states = null_states };
+    memcpy(c.sizes, sizes, sizeof c.sizes);
+    for (int i = 0; i < d->n_sizes; i++)
+        snprintf(c.label + strlen(c.label), sizeof c.label - strlen(c.label), "%s%s=%lld", i ? " " : "",
+                 d->size_names[i], (long long)sizes[i]);
+    for (int i = 0; i < d->n_tensors; i++)
+        c.u = unit(d->tensors[i].dtype) > c.u ? unit(d->tensors[i].dtype) : c.u;
+    c.f = set_new(d, d->forward_args, d->n_forward_args, sizes);
+    c.b = set_new(d, d->backward_args, d->n_backward_args, sizes);
+    c.fs = sense_new(&c.f);
+    c.bs = sense_new(&c.b);
+    draw(&c, d->forward_args, d->n_forward_args, &c.f, mild);
+    draw(&c, d->backward_args, d->n_backward_args, &c.b, mild);
+    share_inputs(d, &c.f, &c.b);
+    run_reference(&c, &c.f, &c.b);
+    find_sense(&c);
+    return c;
+}
+
+Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states)
+{
+    static const double mild[] = { 1, 1, 0.5, 0.25, 0.125 };
+    Case best = case_drawn(ctx, d, sizes, null_states, mild[0]);
+    int undecided = count_undecided(&best);
+    for (size_t i = 1; undecided && i < sizeof mild / sizeof *mild; i++) {
+        Case c = case_drawn(ctx, d, sizes, null_states, mild[i]);
+        int left = count_undecided(&c);
+        case_free(left < undecided ? &best : &c);
+        if (left >= undecided)
+            continue;
+        best = c;
+        undecided = left;
+    }
+    return best;
+}
+
+void case_free(Case *c)
+{
+    set_free(&c->f);
+    set_free(&c->b);
+    sense_free(&c->fs);
+    sense_free(&c->bs);
+}

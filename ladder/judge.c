@@ -1,0 +1,255 @@
+/* judge.c: what a run wrote against what the reference, in double, wants. In: both, and how far the
+ * reference's results move when every input is moved by one unit roundoff u of random sign, u being that of
+ * the coarsest type that values pass through. Out: counts, and a line for each failure.
+ *
+ * The limit of a tensor is 16 (d + u rms): d is the farthest that it moved (RMS), and 16 allows for the
+ * roundings in between: they are as large as those of the inputs, with independent signs, and no path of
+ * these cells has more than about 256. The largest of n such errors is about sqrt(2 ln n) times their RMS, so
+ * no element may be off by more than that many limits, with the element's own movement where it is larger. A
+ * gradient that is added to what is there has the roundings of both addends, which may cancel: they count
+ * with their sizes. A NaN never passes.
+ *
+ * A tensor is decided when its limit is less than half of its size: zeros, another tensor's values or half
+ * the terms would not pass. Where it is not, one number may still be: what came out, projected onto what was
+ * wanted, whose movement is measured as well, and is smaller where errors point elsewhere; it is 0 of zeros
+ * and -1 of the wrong sign. What double cannot tell from zero need only be zero within the limit. What is
+ * then left is decided by roundings: when it does not fail it counts as skipped, and at the end each tensor
+ * must have been decided at some sizes. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ladder.h"
+
+static Counts total;
+
+Counts counts(void)
+{
+    return total;
+}
+
+const char *arg_name(const cell_desc *d, const cell_arg *a)
+{
+    static const char *const role[] = { "", "final ", "d_", "dout ", "dfinal " };
+    static char text[4][128];
+    static int at;
+    char *name = text[at++ % 4];
+    snprintf(name, sizeof text[0], "%s%s", role[a->role], d->tensors[a->tensor].name);
+    return name;
+}
+
+void verdict(Case *c, bool ok, const char *what, const char *tensor)
+{
+    total.passed += ok;
+    total.failed += !ok;
+    if (!ok || getenv("LADDER_VERBOSE"))
+        printf("%s %s: %s: %s\n", ok ? "ok  " : "FAIL", c->label, tensor, what);
+}
+
+double rms(const double *a, const double *b, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++)
+        s += (a[i] - (b ? b[i] : 0)) * (a[i] - (b ? b[i] : 0));
+    return sqrt(s / (double)(n ? n : 1));
+}
+
+bool is_timed(const cell_desc *d, const cell_arg *a)
+{
+    cell_tensor_kind kind = d->tensors[a->tensor].kind;
+    return kind == CELL_INPUT || kind == CELL_OUTPUT;
+}
+
+/* ---- limits */
+
+/* One tensor of a case, and what it may be off by. */
+typedef struct Bound {
+    const cell_arg *arg;
+    const double *want, *addend;
+    const Sense *sense;
+    int at;             /* argument */
+    int64_t n;
+    double size, limit; /* RMS */
+    double along;       /* of the projection */
+    bool decided;       /* by the limit */
+    bool projected;     /* by the projection alone */
+} Bound;
+
+static double largest(double n)
+{
+    return sqrt(2 * log(n > 2 ? n : 2));
+}
+
+static Bound bound_of(const Case *c, const cell_arg *args, int i, const Set *want, const Sense *sense,
+                      const Set *addend)
+{
+    Bound b = { &args[i], want->v[i], addend ? addend->v[i] : NULL, sense, i, want->n[i], 0, 0, 0, false, false };
+    cell_dtype type = (cell_dtype)args[i].dtype;
+    double u = c->u > unit(type) ? c->u : unit(type), was = rms(b.addend ? b.addend : b.want, NULL, b.n);
+    /* Below this, f16 has no normal numbers: it rounds to a fixed step. */
+    double smallest = type == CELL_F64 ? 0 : (type == CELL_F16 ? 0x1p-14 : 0x1p-126) * unit(type);
+    double sum = rms(b.want, NULL, b.n) + (b.addend ? 2 * was : 0);
+    b.size = rms(b.want, b.addend, b.n);
+    b.limit = 16 * (sense->rms[i] + sum * u + smallest);
+    b.decided = b.size == 0 || sense->vanishes[i] || b.limit <= fmin(b.size, was) / 2;
+    b.along = 16 * (sense->along[i] + (b.size > 0 ? (sum * u + smallest) / b.size : 0));
+    b.projected = !b.decided && !b.addend && b.along <= 0.5;
+    return b;
+}
+
+int count_undecided(const Case *c)
+{
+    int left = 0;
+    for (int back = 0; back < 2; back++) {
+        int n;
+        const cell_arg *args = call_args(c->d, back ? 'b' : 'f', &n);
+        for (int i = 0; i < n; i++) {
+            const Set *want = back ? &c->b : &c->f;
+            if (written(c->d, &args[i]) && want->n[i])
+                left += !bound_of(c, args, i, want, back ? &c->bs : &c->fs, NULL).decided;
+        }
+    }
+    return left;
+}
+
+static double element_limit(const Bound *b, int64_t k)
+{
+    return (b->limit + 16 * fmax(0, b->sense->each[b->at][k] - b->sense->rms[b->at])) * largest((double)b->n);
+}
+
+/* The element that exceeds its limit by the largest factor. */
+static int64_t worst_of(const Bound *b, const double *got)
+{
+    int64_t at = 0;
+    double worst = -1;
+    for (int64_t k = 0; k < b->n; k++) {
+        double error = fabs(got[k] - b->want[k]), limit = element_limit(b, k);
+        double ratio = error == 0 ? 0 : error / limit;
+        if (!(ratio <= worst)) {
+            at = k;
+            worst = ratio;
+        }
+        if (isnan(ratio))
+            break;
+    }
+    return at;
+}
+
+/* How much of the tensor is missing (or too much) in what came out. */
+static double missing(const Bound *b, const double *got)
+{
+    double dot = 0;
+    for (int64_t k = 0; k < b->n; k++)
+        dot += (got[k] - b->want[k]) * b->want[k];
+    return fabs(dot) / ((double)b->n * b->size * b->size);
+}
+
+/* ---- reports */
+
+/* Where element k lies: " at b, t, i, j" with the element's indices. */
+static void print_place(const Case *c, const cell_arg *a, int64_t k)
+{
+    const cell_tensor *t = &c->d->tensors[a->tensor];
+    int64_t extent[16], index[16];
+    int n = 0;
+    if (t->kind != CELL_PARAM)
+        extent[n++] = c->sizes[0];
+    if (is_timed(c->d, a))
+        extent[n++] = c->sizes[1];
+    for (int i = 0; i < t->rank && n < 16; i++)
+        if (cell_eval(t->axes[i], c->sizes, c->d->n_sizes, &extent[n++]) != CELL_OK)
+            return;
+    for (int i = n - 1; i >= 0; i--, k /= extent[i + 1])
+        index[i] = k % (extent[i] ? extent[i] : 1);
+    for (int i = 0; i < n; i++)
+        printf("%s%lld", i ? "," : " at ", (long long)index[i]);
+}
+
+/* The first step at which an element is off by more than its limit; -1 when the tensor has no steps. */
+static int64_t first_step(const Case *c, const Bound *b, const double *got)
+{
+    int64_t B = c->sizes[0], T = c->sizes[1];
+    if (!is_timed(c->d, b->arg) || B * T == 0)
+        return -1;
+    int64_t row = b->n / (B * T);
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t k = 0; k < B * row; k++) {
+            int64_t at = ((k / row) * T + t) * row + k % row;
+            if (!(fabs(got[at] - b->want[at]) <= fmin(b->limit, element_limit(b, at))))
+                return t;
+        }
+    return -1;
+}
+
+static void report(const Case *c, const char *what, const Bound *b, const double *got, double error, bool ok)
+{
+    int64_t at = worst_of(b, got), step = first_step(c, b, got);
+    printf("%s %s: %s: %s: rms error %.3g of rms %.3g, limit %.3g; worst %.9g, wanted %.9g,",
+           ok ? "ok  " : "FAIL", c->label, arg_name(c->d, b->arg), what, error, b->size, b->limit, got[at],
+           b->want[at]);
+    print_place(c, b->arg, at);
+    if (b->projected)
+        printf("; %.3g of it missing, limit %.3g", missing(b, got), b->along);
+    else if (!b->decided)
+        printf("; undecided");
+    if (!ok && step >= 0)
+        printf("; first wrong at step %lld", (long long)step);
+    printf("\n");
+}
+
+/* ---- what was decided */
+
+typedef struct Asked { const char *what; const cell_arg *arg; bool decided; } Asked;
+static Asked *asked;
+static int n_asked;
+
+static void note(const char *what, const cell_arg *arg, bool decided)
+{
+    int i = 0;
+    while (i < n_asked && (asked[i].arg != arg || strcmp(asked[i].what, what) != 0))
+        i++;
+    if (i == n_asked) {
+        asked = realloc(asked, sizeof *asked * (size_t)(n_asked + 1));
+        if (!asked)
+            abort();
+        asked[n_asked++] = (Asked){ what, arg, false };
+    }
+    asked[i].decided |= decided;
+}
+
+void judge_coverage(const cell_desc *d)
+{
+    for (int i = 0; i < n_asked; i++) {
+        total.passed += asked[i].decided;
+        total.failed += !asked[i].decided;
+        if (!asked[i].decided)
+            printf("FAIL %s: %s: roundings decide it at all of these sizes, so nothing was tested\n",
+                   arg_name(d, asked[i].arg), asked[i].what);
+    }
+    free(asked);
+    asked = NULL;
+    n_asked = 0;
+}
+
+void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want,
+             const Sense *sense, const Set *addend)
+{
+    for (int i = 0; i < n; i++) {
+        if (!written(c->d, &args[i]) || got->n[i] == 0)
+            continue;
+        Bound b = bound_of(c, args, i, want, sense, addend);
+        double error = rms(got->v[i], want->v[i], want->n[i]);
+        int64_t at = worst_of(&b, got->v[i]);
+        bool ok = got->n[i] == b.n && error <= b.limit &&
+                  fabs(got->v[i][at] - b.want[at]) <= element_limit(&b, at) &&
+                  (!b.projected || missing(&b, got->v[i]) <= b.along);
+        bool decided = b.decided || b.projected;
+        total.passed += ok && decided;
+        total.skipped += ok && !decided;
+        total.failed += !ok;
+        note(what, &args[i], decided || !ok);
+        if (!ok || getenv("LADDER_VERBOSE"))
+            report(c, what, &b, got->v[i], error, ok);
+    }
+}

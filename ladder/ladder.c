@@ -1,0 +1,138 @@
+/* ladder.c: one generated instance against its reference. In: the instance's description (launch plans, and
+ * perhaps the reference as it was built) and its reference C compiled in double, both linked in under the
+ * names below; CELL_BACKEND; sizes on the command line as B,T,dims..., or large:COPIES:1,T,dims... for a batch
+ * of copies of one sequence, or none, or --full: then sizes at which kernels break are chosen here. Out: a
+ * line per check that failed, and `N passed, N failed, N skipped`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ladder.h"
+
+const cell_desc *ladder_instance(void);
+
+static void check_against_reference(Case *c, const char *what)
+{
+    const cell_desc *d = c->d;
+    Guarded reserve = reserve_for(c, c->sizes);
+    for (int back = 0; back < 2; back++) {
+        int n;
+        const cell_arg *args = call_args(d, back ? 'b' : 'f', &n);
+        Raw raw = run_call(c, &(Call){ .which = back ? 'b' : 'f',
+                                       .sizes = c->sizes,
+                                       .in = back ? &c->b : &c->f,
+                                       .reserve = &reserve });
+        Set got = values_of(d, args, n, &raw);
+        compare(c, what, args, n, &got, back ? &c->b : &c->f, back ? &c->bs : &c->fs, NULL);
+        set_free(&got);
+        raw_free(&raw);
+    }
+    guarded_free(c, &reserve, "reserve");
+}
+
+static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool first)
+{
+    Case c = case_new(ctx, d, sizes, false);
+    bool slow = cell_backend_of(ctx) == CELL_BACKEND_EMULATED && sizes[0] * sizes[1] > 10;
+    check_against_reference(&c, "against the reference");
+    if (!getenv("LADDER_QUICK") && !slow)
+        check_identities(&c, true);
+    case_free(&c);
+    for (int empty = 0; first && empty < 3; empty++) {
+        int64_t other[CELL_MAX_SIZES];
+        memcpy(other, sizes, sizeof other);
+        if (empty < 2)
+            other[empty] = 0;
+        c = case_new(ctx, d, other, empty == 2);
+        check_against_reference(&c, empty == 2 ? "without initial states" : "without steps or sequences");
+        case_free(&c);
+    }
+}
+
+/* ---- sizes that nobody gave */
+
+/* Whether the cell takes these sizes. */
+static bool allowed(const cell_desc *d, const int64_t *sizes)
+{
+    for (int i = 0; i < d->n_checks; i++) {
+        int64_t value;
+        if (cell_eval(d->checks[i].value, sizes, d->n_sizes, &value) != CELL_OK || value < 0)
+            return false;
+    }
+    return true;
+}
+
+/* The cell's dims: first as the row of the table has them, each another and no multiples of warps or vectors,
+ * else sizes that divide one another, else equal ones. */
+static bool choose_dims(const cell_desc *d, int row, int64_t *sizes)
+{
+    static const int64_t tried[][6] = {
+        { 7, 2, 3, 5, 4, 6 },   { 5, 3, 2, 4, 6, 7 },  { 9, 1, 2, 3, 5, 4 }, { 3, 2, 1, 5, 7, 4 },
+        { 33, 5, 3, 2, 4, 7 },  { 70, 9, 5, 3, 2, 4 }, { 12, 6, 3, 1, 1, 1 }, { 2, 4, 8, 16, 16, 16 },
+        { 4, 4, 4, 4, 4, 4 },   { 1, 1, 1, 1, 1, 1 },
+    };
+    enum { TRIED = sizeof tried / sizeof *tried, FALLBACK = 6 };
+    for (int i = row; i < TRIED; i = i < FALLBACK ? FALLBACK : i + 1) {
+        for (int k = CELL_SIZE_DIM0; k + 1 < d->n_sizes; k++)
+            sizes[k] = tried[i][(k - CELL_SIZE_DIM0) % 6];
+        if (allowed(d, sizes))
+            return true;
+    }
+    return false;
+}
+
+/* One step and few, sequences that fill nothing, and T past a checkpoint or two of any interval. */
+static int run_chosen(cell_context *ctx, const cell_desc *d, bool full)
+{
+    static const struct { int64_t B, T; int row; } quick[] = {
+        { 1, 1, 0 }, { 2, 2, 1 }, { 3, 3, 2 }, { 1, 5, 3 }, { 3, 17, 0 }, { 2, 34, 1 },
+    }, more[] = { { 5, 15, 4 }, { 1, 16, 5 }, { 7, 33, 1 }, { 2, 100, 0 }, { 33, 8, 4 } };
+    int ran = 0;
+    for (size_t i = 0; i < sizeof quick / sizeof *quick; i++) {
+        int64_t sizes[CELL_MAX_SIZES] = { quick[i].B, quick[i].T };
+        if (choose_dims(d, quick[i].row, sizes))
+            run_sizes(ctx, d, sizes, ran++ == 1);
+    }
+    for (size_t i = 0; full && i < sizeof more / sizeof *more; i++) {
+        int64_t sizes[CELL_MAX_SIZES] = { more[i].B, more[i].T };
+        if (choose_dims(d, more[i].row, sizes))
+            run_sizes(ctx, d, sizes, ran++ == 1);
+    }
+    return ran;
+}
+
+static void run_given(cell_context *ctx, const cell_desc *d, char *text, bool first)
+{
+    int64_t sizes[CELL_MAX_SIZES] = { 0 };
+    int64_t copies = strncmp(text, "large:", 6) == 0 ? strtoll(text + 6, &text, 10) : 0;
+    text += *text == ':';
+    for (int k = 0; k < d->n_sizes && *text; k++, text += *text == ',')
+        sizes[k] = strtoll(text, &text, 10);
+    if (copies)
+        check_large(ctx, d, sizes, copies);
+    else
+        run_sizes(ctx, d, sizes, first);
+}
+
+int main(int argc, char **argv)
+{
+    const cell_desc *d = ladder_instance();
+    cell_context *ctx = NULL;
+    char message[512];
+    bool full = argc == 2 && strcmp(argv[1], "--full") == 0;
+    if (cell_context_create(&ctx, CELL_BACKEND_AUTO, 0, message, sizeof message) != CELL_OK) {
+        fprintf(stderr, "no context: %s\n", message);
+        return 1;
+    }
+    for (int i = 1; i < argc && !full; i++)
+        run_given(ctx, d, argv[i], i == 2 || argc == 2);
+    if ((argc == 1 || full) && !run_chosen(ctx, d, full))
+        printf("FAIL no sizes were found that the cell takes\n");
+    else
+        judge_coverage(d);
+    Counts n = counts();
+    printf("%s on %s: %d passed, %d failed, %d skipped\n", d->key, cell_backend_name(ctx), n.passed, n.failed,
+           n.skipped);
+    cell_context_destroy(ctx);
+    return n.failed > 0 || n.passed == 0;
+}
