@@ -23,7 +23,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-poin
 CFLAGS ?= -g -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
 
-all: $(BUILD)/cellc runtime ## build the compiler and the runtime (the default)
+all: $(BUILD)/cellc runtime $(BUILD)/libladder.a ## build the compiler and the runtime (the default)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sort | \
@@ -112,6 +112,16 @@ RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(RT_SOURCES))
 RT_CFLAGS := -Iruntime $(if $(BLAS),-DCELL_HAVE_CBLAS) $(if $(CUDA),-DCELL_HAVE_CUDA -isystem $(CUDA)/include)
 RT_LIBS := $(BLAS) $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart) -lm
 
+# The ladder: what `cellc selftest` and tests/ladder link with an instance.
+LADDER_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard ladder/*.c))
+
+$(BUILD)/ladder/%.o: ladder/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Iruntime -c -o $@ $<
+
+$(BUILD)/libladder.a: $(LADDER_OBJECTS)
+	@rm -f $@; ar rcs $@ $^
+
 runtime: $(if $(RT_SOURCES),$(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags) ## build the runtime library alone
 
 $(BUILD)/runtime/%.o: runtime/%.c
@@ -196,7 +206,8 @@ install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cellc $(DESTDIR)$(PREFIX)/share/cellc/specs \
 	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/include/cellc/device
 	install -m 755 $(BUILD)/cellc $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags $(DESTDIR)$(PREFIX)/lib/cellc
+	install -m 644 $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags \
+	    $(BUILD)/libladder.a $(DESTDIR)$(PREFIX)/lib/cellc
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/cellc
 	install -m 644 runtime/device/* $(DESTDIR)$(PREFIX)/include/cellc/device
 	install -m 644 specs/*.cell $(DESTDIR)$(PREFIX)/share/cellc/specs
@@ -205,4 +216,4 @@ install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 clean: ## remove what was built
 	rm -rf build build-san
 
--include $(wildcard $(BUILD)/gen/*.d $(BUILD)/runtime/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/gen/*.d $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/tests/*/*.d)

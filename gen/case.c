@@ -128,16 +128,53 @@ static bool same_shape(const Case *k, const EvalTensor *t, const VecTensor *v)
     return v->rank == rank && memcmp(shape, v->dims, sizeof *shape * (size_t)rank) == 0;
 }
 
-/* One tensor of a file; *bad is set when its shape is another. */
-static double *take(Eval *e, const Case *k, const EvalTensor *t, const VecFile *f, VecKind kind,
-                    const char **error)
+static const char *shape_text(Eval *e, int rank, const int64_t *shape)
+{
+    Buf b = {.arena = e->c->arena};
+    buf_f(&b, "[");
+    for (int i = 0; i < rank; i++)
+        buf_f(&b, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    buf_f(&b, "]");
+    return b.data;
+}
+
+/* "B=2 T=5 D=3" */
+static const char *sizes_text(Eval *e, const Case *k)
+{
+    Buf b = {.arena = e->c->arena};
+    buf_f(&b, "B=%lld T=%lld", (long long)k->batch, (long long)k->steps);
+    for (int i = 0; i < e->ndims; i++)
+        buf_f(&b, " %s=%lld", e->dims[i].name, (long long)e->dims[i].value);
+    return b.data;
+}
+
+/* A shape in the file against the sizes: both sides, and where the size stands that does not fit. */
+static void wrong_shape(Eval *e, const Case *k, const EvalTensor *t, VecFile *f, const VecTensor *v)
+{
+    int64_t shape[EVAL_MAX_RANK + 2];
+    int rank = case_shape(k, t, shape), axis = 0;
+    const VecSize *size = f->nsizes ? &f->sizes[0] : NULL;
+    vec_fail(f, v->place, "%s %s is %s, but with %s the cell's is %s", vec_kind_names[v->kind], v->name,
+             shape_text(e, v->rank, v->dims), sizes_text(e, k), shape_text(e, rank, shape));
+    while (axis < rank && axis < v->rank && shape[axis] == v->dims[axis])
+        axis++;
+    bool timed = t->kind != EV_PARAM && t->kind != EV_STATE, batched = t->kind != EV_PARAM;
+    if (batched && axis == 0 && vec_find_size(f, "B"))
+        size = vec_find_size(f, "B");
+    else if (timed && axis == 1 && vec_find_size(f, "T"))
+        size = vec_find_size(f, "T");
+    f->note = "the sizes are given here";
+    f->note_place = size ? size->place : (VecPlace){0, 0};
+}
+
+/* One tensor of a file, or NULL when it is not there or not of the cell's shape. */
+static double *take(Eval *e, const Case *k, const EvalTensor *t, VecFile *f, VecKind kind)
 {
     const VecTensor *v = vec_find(f, kind, t->name);
     if (!v)
         return NULL;
     if (!same_shape(k, t, v)) {
-        *error = intern_f(e->c, "line %d: the shape of %s %s is not the cell's", v->line,
-                          vec_kind_names[kind], t->name);
+        wrong_shape(e, k, t, f, v);
         return NULL;
     }
     double *own = doubles(e, (int64_t)v->count);
@@ -161,40 +198,88 @@ static bool batch_and_steps(const Eval *e, const VecFile *f, int64_t *batch, int
     return has_b && has_t;
 }
 
-Case *case_from_vec(Eval *e, const VecFile *f, const char **error)
+enum { MOST = 1 << 28 };          /* of a dim, and of the elements of a tensor */
+
+/* Whether every tensor fits in memory at the file's B and T. */
+static bool counts_fit(Eval *e, const Case *k, VecFile *f)
+{
+    const VecSize *at = k->batch > k->steps ? vec_find_size(f, "B") : vec_find_size(f, "T");
+    for (int i = 0; i < e->ntensors; i++) {
+        const EvalTensor *t = &e->tensors[i];
+        int64_t rows = t->kind == EV_PARAM ? 1 : k->batch, n;
+        if (__builtin_mul_overflow(rows, t->kind == EV_PARAM || t->kind == EV_STATE ? 1 : k->steps, &n) ||
+            __builtin_mul_overflow(n, t->count, &n) || n > MOST)
+            return vec_fail(f, at ? at->place : (VecPlace){0, 0},
+                            "with %s, %s has more than %d elements, too many to evaluate", sizes_text(e, k),
+                            t->name, MOST);
+    }
+    return true;
+}
+
+/* What the file has for one tensor of the cell. */
+static void take_tensor(Eval *e, Case *k, int i, VecFile *f)
+{
+    const EvalTensor *t = &e->tensors[i];
+    VecKind kind = t->kind == EV_INPUT ? VK_INPUT : t->kind == EV_PARAM ? VK_PARAM : VK_STATE;
+    if (t->kind == EV_INPUT || t->kind == EV_PARAM || t->kind == EV_STATE)
+        k->value[i] = take(e, k, t, f, kind);
+    if (!k->value[i] && (t->kind == EV_INPUT || t->kind == EV_PARAM))
+        vec_fail(f, (VecPlace){0, 0}, "the file has no %s %s", vec_kind_names[kind], t->name);
+    if (t->kind != EV_OUTPUT && t->kind != EV_STATE)
+        return;
+    k->cotangent[i] = take(e, k, t, f, t->kind == EV_OUTPUT ? VK_DOUT : VK_DFINAL);
+    if (!k->cotangent[i] && !f->error[0])
+        k->cotangent[i] = doubles(e, case_count(k, t));
+}
+
+Case *case_from_vec(Eval *e, VecFile *f)
 {
     int64_t batch, steps;
-    *error = NULL;
     if (!batch_and_steps(e, f, &batch, &steps)) {
-        *error = "the sizes do not give B and T";
+        vec_fail(f, (VecPlace){0, 0}, "the sizes do not give B and T");
         return NULL;
     }
     Case *k = case_new(e, batch, steps);
-    for (int i = 0; i < e->ntensors && !*error; i++) {
-        const EvalTensor *t = &e->tensors[i];
-        VecKind kind = t->kind == EV_INPUT ? VK_INPUT : t->kind == EV_PARAM ? VK_PARAM : VK_STATE;
-        if (t->kind == EV_INPUT || t->kind == EV_PARAM || t->kind == EV_STATE)
-            k->value[i] = take(e, k, t, f, kind, error);
-        if (!k->value[i] && !*error && (t->kind == EV_INPUT || t->kind == EV_PARAM))
-            *error = intern_f(e->c, "the file has no %s %s", vec_kind_names[kind], t->name);
-        if (t->kind == EV_OUTPUT || t->kind == EV_STATE) {
-            k->cotangent[i] = take(e, k, t, f, t->kind == EV_OUTPUT ? VK_DOUT : VK_DFINAL, error);
-            if (!k->cotangent[i])
-                k->cotangent[i] = doubles(e, case_count(k, t));
-        }
-    }
-    return *error ? NULL : k;
+    for (int i = 0; i < e->ntensors && !f->error[0]; i++)
+        if (e->tensors[i].kind == EV_INPUT || e->tensors[i].kind == EV_PARAM)
+            take_tensor(e, k, i, f);
+    /* Only now: where a tensor of the file contradicts a size, that is the better message. */
+    bool fits = !f->error[0] && counts_fit(e, k, f);
+    for (int i = 0; fits && i < e->ntensors && !f->error[0]; i++)
+        if (e->tensors[i].kind != EV_INPUT && e->tensors[i].kind != EV_PARAM)
+            take_tensor(e, k, i, f);
+    return f->error[0] ? NULL : k;
 }
 
-int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes)
+int case_sizes(const EvalOutline *o, VecFile *f, EvalSize *sizes)
 {
     int n = 0;
     for (int i = 0; i < o->nall; i++) {
-        int64_t value;
-        if (vec_size(f, o->all_dims[i], &value))
-            sizes[n++] = (EvalSize){o->all_dims[i], value};
+        const VecSize *s = vec_find_size(f, o->all_dims[i]);
+        if (s && (s->value < 1 || s->value > MOST)) {
+            vec_fail(f, s->place, "%s=%lld: a dim is a whole number from 1 to %d", s->name, (long long)s->value,
+                     MOST);
+            return -1;
+        }
+        if (s)
+            sizes[n++] = (EvalSize){o->all_dims[i], s->value};
     }
     return n;
+}
+
+void case_sizes_refused(VecFile *f, const EvalSize *sizes, int n)
+{
+    const VecSize *largest = NULL;
+    for (int i = 0; i < n; i++) {
+        const VecSize *s = vec_find_size(f, sizes[i].name);
+        if (s && (!largest || s->value > largest->value))
+            largest = s;
+    }
+    if (largest)
+        vec_fail(f, largest->place, "the cell does not compile at these sizes, the largest of which is %s=%lld",
+                 largest->name, (long long)largest->value);
+    else
+        vec_fail(f, (VecPlace){0, 0}, "the cell does not compile, and the file has no sizes for it");
 }
 
 void case_bind(const Case *k, Eval *e)

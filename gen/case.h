@@ -32,12 +32,15 @@ int64_t case_count(const Case *k, const EvalTensor *t);
 Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed);
 
 /* Values and cotangents of a vector file; a state that it lacks is NULL, a cotangent that it lacks is zero.
- * NULL with the reason in *error when an input or a param is missing or a shape is not the cell's. */
-Case *case_from_vec(Eval *e, const VecFile *f, const char **error);
+ * NULL with the reason in f->error when an input or a param is missing or a shape is not the cell's. */
+Case *case_from_vec(Eval *e, VecFile *f);
 
-/* The cell's dims among the sizes of a file; B and T are left out. Names that are no dim of the cell are left
- * out too. */
-int case_sizes(const EvalOutline *o, const VecFile *f, EvalSize *sizes);
+/* The cell's dims among the sizes of a file; B and T are left out, and so are names that are no dim of the
+ * cell. -1 with the reason in f->error when no dim can be so large or small. */
+int case_sizes(const EvalOutline *o, VecFile *f, EvalSize *sizes);
+
+/* Notes in f->error that the cell cannot be had at these sizes of the file. */
+void case_sizes_refused(VecFile *f, const EvalSize *sizes, int n);
 
 /* Lets eval_run read the case. Tangents and outputs stay as they are. */
 void case_bind(const Case *k, Eval *e);

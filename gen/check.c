@@ -36,15 +36,13 @@ typedef struct CheckRun {
     bool all_variants;
     bool own_sizes;               /* only the spec's own bound sizes, fewer of the open ones */
     VecFile *vectors;
+    const char *vectors_path;
     Tally tally;
 } CheckRun;
 
-enum { MAX_VARIANTS = 64, MAX_CHOSEN = 64 };
-typedef struct Variant { Setting set[MAX_CHOSEN]; int n; } Variant;
-
 /* ---- compilations */
 
-static Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *bound, int nbound)
+Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *bound, int nbound)
 {
     Compiler *c = compiler_new();
     c->dtype = DT_F64;
@@ -87,15 +85,13 @@ static int64_t size_in_round(int round, int position)
     };
     return table[round][position % 8];
 }
-enum { N_ROUNDS = 6, WANTED_ROUNDS = 3 };
 
-/* Dims of one kind (with a default, or open) that the user did not give, with their sizes of a round. */
-static int sizes_of_round(const CheckRun *k, int round, bool open, EvalSize *out)
+int sizes_of_round(const Compiler *user, const EvalOutline *o, int round, bool open, EvalSize *out)
 {
     int n = 0;
-    for (int i = 0; i < k->outline.nall && n < MAX_CHOSEN; i++) {
-        const char *name = k->outline.all_dims[i];
-        if (!given(k->user, name) && is_open(&k->outline, name) == open)
+    for (int i = 0; i < o->nall && n < MAX_CHOSEN; i++) {
+        const char *name = o->all_dims[i];
+        if (!given(user, name) && is_open(o, name) == open)
             out[n++] = (EvalSize){name, size_in_round(round, i)};
     }
     return n;
@@ -183,7 +179,7 @@ static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *as
         for (int round = 0; round < N_ROUNDS && ran < (k->own_sizes ? 2 : WANTED_ROUNDS); round++) {
             EvalSize sizes[2 * MAX_CHOSEN];
             memcpy(sizes, bound, sizeof *sizes * (size_t)nbound);
-            int open = sizes_of_round(k, round, true, sizes + nbound);
+            int open = sizes_of_round(k->user, &k->outline, round, true, sizes + nbound);
             s.e = try_sizes(c, ast, m, sizes, nbound + open);
             if (!s.e)
                 continue;
@@ -220,19 +216,17 @@ static bool chosen_by_user(const Compiler *user, const EvalOption *o)
     return false;
 }
 
-/* Every value of every option once, all other options at their defaults; or, with --all-variants, every
- * combination. */
-static int list_variants(const CheckRun *k, Variant *list)
+int list_variants(const Compiler *user, const EvalOutline *outline, bool all, Variant *list)
 {
     int n = 1;
     list[0].n = 0;
-    for (int i = 0; i < k->outline.noptions; i++) {
-        const EvalOption *o = &k->outline.options[i];
+    for (int i = 0; i < outline->noptions; i++) {
+        const EvalOption *o = &outline->options[i];
         int before = n;
-        if (chosen_by_user(k->user, o))
+        if (chosen_by_user(user, o))
             continue;
         for (int c = 1; c < o->nchoices; c++)
-            for (int j = 0; j < (k->all_variants ? before : 1) && n < MAX_VARIANTS; j++) {
+            for (int j = 0; j < (all ? before : 1) && n < MAX_VARIANTS; j++) {
                 list[n] = list[j];
                 add_choice(&list[n++], o, c);
             }
@@ -248,7 +242,7 @@ static void check_variant(CheckRun *k, const Variant *v)
     for (int round = k->own_sizes ? N_ROUNDS : 0; round <= N_ROUNDS && rounds < WANTED_ROUNDS; round++) {
         EvalSize bound[MAX_CHOSEN];
         bool last = round == N_ROUNDS;            /* the spec's own sizes, when no others fit */
-        int n = last ? 0 : sizes_of_round(k, round, false, bound);
+        int n = last ? 0 : sizes_of_round(k->user, &k->outline, round, false, bound);
         if (last && ran)
             break;
         Compiler *c = compiler_like(k->user, v, bound, n);
@@ -290,6 +284,8 @@ static void check_file(CheckRun *k)
 {
     EvalSize sizes[MAX_CHOSEN], bound[MAX_CHOSEN];
     int n = case_sizes(&k->outline, k->vectors, sizes), nbound = 0;
+    if (n < 0)
+        return;
     for (int i = 0; i < n; i++)
         if (!is_open(&k->outline, sizes[i].name) && !given(k->user, sizes[i].name))
             bound[nbound++] = sizes[i];
@@ -299,7 +295,7 @@ static void check_file(CheckRun *k)
     Subject s = {c, m, file >= 0 ? eval_new(c, parse_source(c, file), NULL, sizes, n) : NULL, k->dir,
                  k->outline.cell};
     if (!s.e)
-        tally(&k->tally, false, &s, "the spec does not compile at the sizes of the vectors");
+        case_sizes_refused(k->vectors, sizes, n);
     for (int i = 0; s.e && backends[i]; i++) {
         const char *error = NULL;
         s.label = sizes_text(c, m, s.e);
@@ -308,8 +304,9 @@ static void check_file(CheckRun *k)
             tally(&k->tally, false, &s, "%s: %s", backends[i]->name, error);
             continue;
         }
-        check_vectors(&s, backends[i], self, k->vectors, &k->tally);
-        Case *one = case_from_vec(s.e, k->vectors, &error);
+        Case *one = case_from_vec(s.e, k->vectors);
+        if (one)
+            check_vectors(&s, backends[i], self, one, k->vectors, &k->tally);
         if (one)
             check_case(&s, backends[i], self, one, "the vectors", &k->tally);
         backends[i]->close(self);
@@ -344,8 +341,10 @@ static bool read_vectors(CheckRun *k, const char *path)
     k->vectors = vec_read(path);
     if (k->vectors && !k->vectors->error[0])
         return true;
-    fprintf(stderr, "%s:%d: error: %s\n", path, k->vectors ? k->vectors->error_line : 0,
-            k->vectors ? k->vectors->error : "out of memory");
+    if (k->vectors)
+        vec_print_error(k->vectors, path);
+    else
+        fprintf(stderr, "cellc check: out of memory\n");
     return false;
 }
 
@@ -362,9 +361,12 @@ static int check_spec(CheckRun *k, Compiler *c)
     bool ok = read_outline(k, c) && (!k->vectors || sizes_agree(k));
     if (ok && k->vectors) {
         check_file(k);
+        ok = !k->vectors->error[0];
+        if (!ok)
+            vec_print_error(k->vectors, k->vectors_path);
     } else if (ok) {
         Variant *list = arena_alloc(c->arena, sizeof *list * MAX_VARIANTS);
-        int n = list_variants(k, list);
+        int n = list_variants(k->user, &k->outline, k->all_variants, list);
         for (int i = 0; i < n; i++)
             check_variant(k, &list[i]);
     }
@@ -424,6 +426,7 @@ int cmd_check(int argc, char **argv)
             fprintf(stderr, "cellc check: --dtype and --schedule change nothing here: what is checked is "
                             "the reference, in double\n");
         k.path = operands[0];
+        k.vectors_path = vectors;
         rc = read_vectors(&k, vectors) ? check_spec(&k, c) : 1;
     }
     vec_free(k.vectors);

@@ -53,11 +53,24 @@ bool tally(Tally *t, bool ok, const Subject *s, const char *fmt, ...) __attribut
 /* rms(x - ref) / rms(ref), absolute where ref is zero; NaN when either has one. */
 double rms_ratio(const double *x, const double *ref, int64_t n);
 
+/* check.c: which compilations of a cell are looked at. */
+enum { MAX_VARIANTS = 64, MAX_CHOSEN = 64 };
+typedef struct Variant { Setting set[MAX_CHOSEN]; int n; } Variant;
+/* Every value of every option once, all other options at their defaults; or, with `all`, every combination.
+ * `list` has room for MAX_VARIANTS; options that the user chose stay as they are. Gives how many there are. */
+int list_variants(const Compiler *user, const EvalOutline *o, bool all, Variant *list);
+/* Sizes to try: rounds 0 to N_ROUNDS - 1, small and each dim another. For dims of one kind (with a default, or
+ * open) that the user did not give; `out` has room for MAX_CHOSEN. */
+enum { N_ROUNDS = 6, WANTED_ROUNDS = 3 };
+int sizes_of_round(const Compiler *user, const EvalOutline *o, int round, bool open, EvalSize *out);
+/* A compilation with the user's settings, a variant's (or NULL) and these sizes, in double. */
+Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *bound, int nbound);
+
 /* check_case.c: the evaluator against one backend on one case: outputs and final states, every gradient by
  * the dot-product test, and the identities of the ladder. */
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
-/* Every tensor of a vector file against the evaluator and the backend. */
-void check_vectors(const Subject *s, const Backend *b, void *self, const VecFile *f, Tally *t);
+/* Every tensor of a vector file, whose case is k, against the evaluator and the backend. */
+void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k, const VecFile *f, Tally *t);
 
 /* check.c: checks a cell that is given as text, at its own bound sizes and two choices of the open ones.
  * Failures are printed unless `quiet`. false when it does not compile (with diagnostics on stdout unless

@@ -11,6 +11,7 @@ int cmd_emit(int argc, char **argv);       /* generate.c */
 int cmd_explain(int argc, char **argv);    /* cmd_explain.c */
 int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
 int cmd_check(int argc, char **argv);      /* check.c */
+int cmd_selftest(int argc, char **argv);   /* selftest.c */
 int cmd_run(int argc, char **argv);        /* eval.c */
 int cmd_ops(int argc, char **argv);        /* ops.c */
 int cmd_random(int argc, char **argv);     /* random_cell.c */

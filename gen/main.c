@@ -20,6 +20,7 @@ static const Command commands[] = {
     { "build", cmd_build, "compile a spec to a library with a C header and a manifest" },
     { "emit", cmd_emit, "print what build would generate: C, CUDA, header, manifest, IR" },
     { "check", cmd_check, "prove a cell's gradients against an independent evaluator and vector files" },
+    { "selftest", cmd_selftest, "build cells on this machine and test them on its GPU, or on the CPU" },
     { "run", cmd_run, "evaluate a cell on given or random inputs" },
     { "explain", cmd_explain, "print what the compiler decided for a spec, and why" },
     { "fmt", cmd_fmt, "print specs in canonical form" },

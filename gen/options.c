@@ -44,10 +44,13 @@ int usage_error(const CommandHelp *help, const char *fmt, ...)
     return 2;
 }
 
-static void print_table(const OptionSpec *table)
+/* Without the rows that `own` has as well: a command may read an option of compilation itself. */
+static void print_table(const OptionSpec *table, const OptionSpec *own)
 {
     for (int i = 0; table && table[i].name; i++) {
         char left[64];
+        if (row_of(own, table[i].name, strlen(table[i].name)) >= 0)
+            continue;
         snprintf(left, sizeof left, "%s%s%s", table[i].name, table[i].argument ? " " : "",
                  table[i].argument ? table[i].argument : "");
         printf("  %-24s %s\n", left, table[i].help);
@@ -61,9 +64,9 @@ static void print_help(const CommandHelp *help, const OptionSpec *table)
     if (help->about)
         printf("\n%s\n", help->about);
     printf("\noptions:\n");
-    print_table(table);
+    print_table(table, NULL);
     if (help->compiles)
-        print_table(compile_table);
+        print_table(compile_table, table);
     printf("  %-24s %s\n", "--help", "print this");
     if (help->examples)
         printf("\nexamples:\n%s", help->examples);
@@ -270,5 +273,7 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
         return 1;
     }
     /* The same for every command that compiles. */
-    return rc < 0 && c && c->dump_after ? dump_spec(c, operands[0]) : rc;
+    if (rc < 0 && c && c->dump_after)
+        rc = *n ? dump_spec(c, operands[0]) : usage_error(help, "--dump-after takes a SPEC as well");
+    return rc;
 }

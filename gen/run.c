@@ -115,17 +115,18 @@ static int write_result(const Run *r, const Eval *e, const Case *k)
     return ok ? 0 : fail(r->out ? r->out : r->path, "cannot write the result", strerror(errno));
 }
 
-static int run_eval(const Run *r, Compiler *c, Eval *e, const VecFile *f)
+static int run_eval(const Run *r, Compiler *c, Eval *e, VecFile *f)
 {
-    const char *error = NULL;
     for (int i = 0; i < r->print.n; i++)
         if (eval_watch(e, r->print.items[i]) < 0)
             return fail(r->path, "there is no value of this name to print", r->print.items[i]);
     Case *k =
-        f ? case_from_vec(e, f, &error)
+        f ? case_from_vec(e, f)
           : case_random(e, r->batch, r->steps, CASE_STATE_DEFAULT, CASE_INPUT_NORMAL, (uint64_t)r->seed);
-    if (!k)
-        return fail(r->vectors, error, NULL);
+    if (!k) {
+        vec_print_error(f, r->vectors);
+        return 1;
+    }
     case_bind(k, e);
     for (int i = 0; i < e->ntensors; i++)
         if (e->tensors[i].kind >= EV_STATE)
@@ -139,7 +140,7 @@ static int run_eval(const Run *r, Compiler *c, Eval *e, const VecFile *f)
     return write_result(r, e, k);
 }
 
-static int run_spec(const Run *r, Compiler *c, const VecFile *f)
+static int run_spec(const Run *r, Compiler *c, VecFile *f)
 {
     EvalOutline o;
     int file = source_load(c, r->path);
@@ -150,12 +151,22 @@ static int run_spec(const Run *r, Compiler *c, const VecFile *f)
         diag_print(c, stderr);
         return 1;
     }
+    EvalSize sizes[64];
+    int n = f ? case_sizes(&o, f, sizes) : 0;
+    if (n < 0) {
+        vec_print_error(f, r->vectors);
+        return 1;
+    }
     choose_dims(c, &o, f);
     if (!front_end_accepts(c, r->path))
         return 1;
     Eval *e = eval_new(c, ast, NULL, NULL, 0);
     if (!e) {
         diag_print(c, stderr);
+        if (n)
+            case_sizes_refused(f, sizes, n);
+        if (n)
+            vec_print_error(f, r->vectors);
         return 1;
     }
     return run_eval(r, c, e, f);
@@ -184,7 +195,7 @@ int cmd_run(int argc, char **argv)
         if (r.vectors)
             f = vec_read(r.vectors);
         if (f && f->error[0]) {
-            fprintf(stderr, "%s:%d: error: %s\n", r.vectors, f->error_line, f->error);
+            vec_print_error(f, r.vectors);
             rc = 1;
         } else {
             rc = run_spec(&r, c, f);

@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,20 +18,47 @@ enum { MAX_TOKEN = 256, MAX_COMMENT = 1 << 20 };
 typedef struct Reader {
     FILE *in;
     VecFile *f;
-    int line;
+    VecPlace at;                  /* of the next character */
+    VecPlace start;               /* of the token */
     char token[MAX_TOKEN];
-    bool failed;
 } Reader;
 
-static bool fail(Reader *r, int line, const char *what, const char *detail)
+bool vec_fail(VecFile *f, VecPlace at, const char *fmt, ...)
 {
-    if (!r->failed) {
-        snprintf(r->f->error, sizeof r->f->error, "%s%s%.64s%s", what, detail ? " '" : "",
-                 detail ? detail : "", detail ? "'" : "");
-        r->f->error_line = line;
-        r->failed = true;
-    }
+    va_list args;
+    if (f->error[0])
+        return false;
+    va_start(args, fmt);
+    vsnprintf(f->error, sizeof f->error, fmt, args);
+    va_end(args);
+    f->error_place = at;
     return false;
+}
+
+void vec_print_error(const VecFile *f, const char *path)
+{
+    if (f->error_place.line)
+        fprintf(stderr, "%s:%d:%d: error: %s\n", path, f->error_place.line, f->error_place.column, f->error);
+    else
+        fprintf(stderr, "%s: error: %s\n", path, f->error);
+    if (f->note && f->note_place.line)
+        fprintf(stderr, "%s:%d:%d: note: %s\n", path, f->note_place.line, f->note_place.column, f->note);
+}
+
+static bool fail(Reader *r, VecPlace at, const char *what, const char *detail)
+{
+    return vec_fail(r->f, at, "%s%s%.64s%s", what, detail ? " '" : "", detail ? detail : "",
+                    detail ? "'" : "");
+}
+
+static int take_char(Reader *r)
+{
+    int ch = getc(r->in);
+    if (ch != EOF)
+        r->at.column++;
+    if (ch == '\n')
+        r->at = (VecPlace){r->at.line + 1, 1};
+    return ch;
 }
 
 VecFile *vec_new(void)
@@ -63,14 +91,20 @@ VecTensor *vec_find(const VecFile *f, VecKind kind, const char *name)
     return NULL;
 }
 
-bool vec_size(const VecFile *f, const char *name, int64_t *value)
+const VecSize *vec_find_size(const VecFile *f, const char *name)
 {
     for (int i = 0; i < f->nsizes; i++)
-        if (strcmp(f->sizes[i].name, name) == 0) {
-            *value = f->sizes[i].value;
-            return true;
-        }
-    return false;
+        if (strcmp(f->sizes[i].name, name) == 0)
+            return &f->sizes[i];
+    return NULL;
+}
+
+bool vec_size(const VecFile *f, const char *name, int64_t *value)
+{
+    const VecSize *size = vec_find_size(f, name);
+    if (size)
+        *value = size->value;
+    return size != NULL;
 }
 
 static bool append_comment(VecFile *f, const char *text, size_t n)
@@ -100,8 +134,9 @@ bool vec_add_size(VecFile *f, const char *name, int64_t value)
     if (!grown)
         return false;
     f->sizes = grown;
-    strcpy(grown[f->nsizes].name, name);
-    grown[f->nsizes++].value = value;
+    VecSize *size = &grown[f->nsizes++];
+    *size = (VecSize){.value = value};
+    strcpy(size->name, name);
     return true;
 }
 
@@ -155,36 +190,44 @@ VecTensor *vec_add(VecFile *f, VecKind kind, const char *name, int rank, const i
     return t;
 }
 
-/* `# sizes: B=2 T=5`: what is not NAME=INTEGER is an error, since a wrong size would be found much later. */
-static bool read_sizes(Reader *r, const char *text, const char *end)
+/* One NAME=INTEGER; anything else is an error, since a wrong size would be found much later. */
+static bool read_size(Reader *r, const char *word, size_t n, VecPlace at)
 {
-    while (text < end) {
-        while (text < end && isspace((unsigned char)*text))
-            text++;
-        const char *word = text;
-        while (text < end && !isspace((unsigned char)*text))
-            text++;
-        if (word == text)
-            break;
-        char item[VEC_NAME + 24];
-        size_t n = (size_t)(text - word);
-        if (n >= sizeof item)
-            return fail(r, r->line, "a size is too long", NULL);
-        memcpy(item, word, n);
-        item[n] = 0;
-        char *eq = strchr(item, '='), *rest;
-        if (!eq || eq == item)
-            return fail(r, r->line, "expected NAME=SIZE in the sizes, found", item);
-        *eq = 0;
-        errno = 0;
-        long long value = strtoll(eq + 1, &rest, 10);
-        if (errno || *rest || rest == eq + 1 || value < 0)
-            return fail(r, r->line, "expected a whole number as the size of", item);
-        int64_t old;
-        if (vec_size(r->f, item, &old))
-            return fail(r, r->line, "this size is given twice:", item);
-        if (!vec_add_size(r->f, item, value))
-            return fail(r, r->line, "bad size", item);
+    char item[VEC_NAME + 24], *rest;
+    if (n >= sizeof item)
+        return fail(r, at, "a size is too long", NULL);
+    memcpy(item, word, n);
+    item[n] = 0;
+    char *eq = strchr(item, '=');
+    if (!eq || eq == item)
+        return fail(r, at, "expected NAME=SIZE in the sizes, found", item);
+    *eq = 0;
+    errno = 0;
+    long long value = strtoll(eq + 1, &rest, 10);
+    if (*rest || rest == eq + 1 || value < 0)
+        return fail(r, at, "expected a whole number as the size of", item);
+    if (errno)
+        return fail(r, at, "this size is too large:", item);
+    if (vec_find_size(r->f, item))
+        return fail(r, at, "this size is given twice:", item);
+    if (!vec_add_size(r->f, item, value))
+        return fail(r, at, "bad size", item);
+    r->f->sizes[r->f->nsizes - 1].place = at;
+    return true;
+}
+
+/* The text behind `# sizes:`, which begins at a place of the file. */
+static bool read_sizes(Reader *r, const char *text, const char *end, VecPlace at)
+{
+    for (const char *p = text; p < end;) {
+        const char *word = p;
+        while (p < end && !isspace((unsigned char)*p))
+            p++;
+        if (p > word && !read_size(r, word, (size_t)(p - word),
+                                   (VecPlace){at.line, at.column + (int)(word - text)}))
+            return false;
+        while (p < end && isspace((unsigned char)*p))
+            p++;
     }
     return true;
 }
@@ -192,24 +235,22 @@ static bool read_sizes(Reader *r, const char *text, const char *end)
 /* The rest of a comment line, the '#' already read. Only its first 4 kB are kept. */
 static bool read_comment(Reader *r)
 {
+    VecPlace at = {r->at.line, r->at.column - 1};
     char text[4096];
     size_t n = 0;
     int ch;
     text[n++] = '#';
-    while ((ch = getc(r->in)) != EOF && ch != '\n')
+    while ((ch = take_char(r)) != EOF && ch != '\n')
         if (n < sizeof text - 1)
             text[n++] = (char)ch;
     text[n++] = '\n';
     if (!append_comment(r->f, text, n))
-        return fail(r, r->line, "out of memory", NULL);
+        return fail(r, at, "out of memory", NULL);
     const char *p = text + 1, *end = text + n - 1;
     while (p < end && (*p == ' ' || *p == '\t'))
         p++;
-    bool ok = true;
-    if (end - p >= 6 && memcmp(p, "sizes:", 6) == 0)
-        ok = read_sizes(r, p + 6, end);
-    r->line++;
-    return ok;
+    at.column += (int)(p + 6 - text);
+    return end - p < 6 || memcmp(p, "sizes:", 6) != 0 || read_sizes(r, p + 6, end, at);
 }
 
 /* The next word; false at the end of the file or (same_line) of the line. Comments between words are taken
@@ -218,11 +259,10 @@ static bool next_token(Reader *r, bool same_line)
 {
     int ch;
     for (;;) {
-        ch = getc(r->in);
+        ch = take_char(r);
         if (ch == EOF)
             return false;
         if (ch == '\n') {
-            r->line++;
             if (same_line)
                 return false;
         } else if (ch == '#' && !same_line) {
@@ -232,22 +272,26 @@ static bool next_token(Reader *r, bool same_line)
             break;
         }
     }
+    VecPlace before = r->start = (VecPlace){r->at.line, r->at.column - 1};
     size_t n = 0;
     while (ch != EOF && !isspace(ch)) {
         if (n + 1 >= sizeof r->token)
-            return fail(r, r->line, "a word is too long", NULL);
+            return fail(r, r->start, "a word is too long", NULL);
         if (ch == 0)
-            return fail(r, r->line, "a zero byte: this is not a text file", NULL);
+            return fail(r, r->start, "a zero byte: this is not a text file", NULL);
         r->token[n++] = (char)ch;
-        ch = getc(r->in);
+        before = r->at;
+        ch = take_char(r);
     }
-    if (ch != EOF)
+    if (ch != EOF) {
         ungetc(ch, r->in);
+        r->at = before;
+    }
     r->token[n] = 0;
     return true;
 }
 
-static bool read_dims(Reader *r, int line, int64_t *dims, int *rank)
+static bool read_dims(Reader *r, int64_t *dims, int *rank)
 {
     *rank = 0;
     while (next_token(r, true)) {
@@ -255,12 +299,12 @@ static bool read_dims(Reader *r, int line, int64_t *dims, int *rank)
         errno = 0;
         long long v = strtoll(r->token, &rest, 10);
         if (errno || *rest || v < 0)
-            return fail(r, line, "expected a size in the tensor's header, found", r->token);
+            return fail(r, r->start, "expected a size in the tensor's header, found", r->token);
         if (*rank == VEC_MAX_RANK)
-            return fail(r, line, "too many axes", NULL);
+            return fail(r, r->start, "too many axes", NULL);
         dims[(*rank)++] = v;
     }
-    return !r->failed;
+    return !r->f->error[0];
 }
 
 static bool read_values(Reader *r, VecTensor *t)
@@ -270,7 +314,7 @@ static bool read_values(Reader *r, VecTensor *t)
         if (!next_token(r, false)) {
             char text[96];
             snprintf(text, sizeof text, "the file ends after %zu of %zu values of", n, t->count);
-            return fail(r, r->line, text, t->name);
+            return fail(r, r->at, text, t->name);
         }
         if (n == cap) {
             cap = cap ? 2 * cap : 64;
@@ -278,7 +322,7 @@ static bool read_values(Reader *r, VecTensor *t)
                 cap = t->count;
             double *grown = realloc(t->values, sizeof *grown * cap);
             if (!grown)
-                return fail(r, r->line, "out of memory for", t->name);
+                return fail(r, r->at, "out of memory for", t->name);
             t->values = grown;
         }
         char *rest;
@@ -286,39 +330,41 @@ static bool read_values(Reader *r, VecTensor *t)
         if (*rest) {
             char text[160];
             snprintf(text, sizeof text, "value %zu of %.64s is not a number:", n, t->name);
-            return fail(r, r->line, text, r->token);
+            return fail(r, r->start, text, r->token);
         }
     }
     if (!t->values && !(t->values = calloc(1, sizeof *t->values)))
-        return fail(r, r->line, "out of memory for", t->name);
+        return fail(r, r->at, "out of memory for", t->name);
     return true;
 }
 
 static bool read_tensor(Reader *r)
 {
-    int line = r->line, kind = 0;
+    VecPlace header = r->start, named;
+    int kind = 0;
     if (strcmp(r->token, "tensor") != 0)
-        return fail(r, line, "expected 'tensor KIND NAME SIZES', found", r->token);
+        return fail(r, header, "expected 'tensor KIND NAME SIZES', found", r->token);
     if (!next_token(r, true))
-        return fail(r, line, "the tensor's kind is missing", NULL);
+        return fail(r, header, "the tensor's kind is missing", NULL);
     while (kind < VK_COUNT && strcmp(r->token, vec_kind_names[kind]) != 0)
         kind++;
     if (kind == VK_COUNT)
-        return fail(r, line, "unknown kind of tensor", r->token);
+        return fail(r, r->start, "unknown kind of tensor", r->token);
     if (!next_token(r, true))
-        return fail(r, line, "the tensor's name is missing", NULL);
+        return fail(r, header, "the tensor's name is missing", NULL);
     char name[MAX_TOKEN];
     strcpy(name, r->token);
+    named = r->start;
     int64_t dims[VEC_MAX_RANK];
     int rank;
-    if (!read_dims(r, line, dims, &rank))
+    if (!read_dims(r, dims, &rank))
         return false;
     if (vec_find(r->f, (VecKind)kind, name))
-        return fail(r, line, "this tensor is given twice:", name);
+        return fail(r, named, "this tensor is given twice:", name);
     VecTensor *t = add_header(r->f, (VecKind)kind, name, rank, dims);
     if (!t)
-        return fail(r, line, "the name or the sizes of this tensor are too large:", name);
-    t->line = line;
+        return fail(r, named, "the name or the sizes of this tensor are too large:", name);
+    t->place = header;
     if (read_values(r, t))
         return true;
     free(t->values);              /* a tensor that was not read to its end must not be looked at */
@@ -331,11 +377,11 @@ VecFile *vec_read_stream(FILE *in)
     VecFile *f = vec_new();
     if (!f)
         return NULL;
-    Reader r = {.in = in, .f = f, .line = 1};
+    Reader r = {.in = in, .f = f, .at = {1, 1}};
     while (next_token(&r, false) && read_tensor(&r))
         ;
-    if (!r.failed && ferror(in))
-        fail(&r, r.line, strerror(errno), NULL);
+    if (ferror(in))
+        fail(&r, r.at, strerror(errno), NULL);
     return f;
 }
 
@@ -349,7 +395,7 @@ VecFile *vec_read(const char *path)
     }
     VecFile *f = vec_new();
     if (f)
-        snprintf(f->error, sizeof f->error, "cannot open it: %s", strerror(errno));
+        vec_fail(f, (VecPlace){0, 0}, "cannot open it: %s", strerror(errno));
     return f;
 }
 

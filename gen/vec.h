@@ -17,6 +17,9 @@ typedef enum {
 } VecKind;
 extern const char *const vec_kind_names[VK_COUNT];
 
+/* Where something stands in a file, counted from 1; line 0 when it was not read from one. */
+typedef struct VecPlace { int line, column; } VecPlace;
+
 typedef struct VecTensor {
     VecKind kind;
     char name[VEC_NAME];
@@ -24,10 +27,10 @@ typedef struct VecTensor {
     int64_t dims[VEC_MAX_RANK];
     size_t count;                 /* product of dims; 1 for a scalar */
     double *values;               /* row-major, owned by the file */
-    int line;                     /* of its header, 0 when it was not read from a file */
+    VecPlace place;               /* of its header */
 } VecTensor;
 
-typedef struct VecSize { char name[VEC_NAME]; int64_t value; } VecSize;
+typedef struct VecSize { char name[VEC_NAME]; int64_t value; VecPlace place; } VecSize;
 
 typedef struct VecFile {
     char *comment; /* all comment lines, each with its '#' and newline; "" when there are none */
@@ -37,8 +40,10 @@ typedef struct VecFile {
     VecTensor *tensors;
     int ntensors;
     int cap;
-    char error[256];              /* "line 12: ..." when reading failed */
-    int error_line;
+    char error[256];              /* why it cannot be used; "" when it can */
+    VecPlace error_place;         /* line 0: the file as a whole */
+    const char *note;             /* of the error, and the other place that it is about; or NULL */
+    VecPlace note_place;
 } VecFile;
 
 /* Reads a file. Always returns a VecFile that vec_free takes (NULL only without memory); on failure error is
@@ -52,6 +57,12 @@ void vec_free(VecFile *f);
 /* The tensor of that kind and name, or NULL. */
 VecTensor *vec_find(const VecFile *f, VecKind kind, const char *name);
 bool vec_size(const VecFile *f, const char *name, int64_t *value);
+/* The same with its place, or NULL. */
+const VecSize *vec_find_size(const VecFile *f, const char *name);
+/* Notes why the file cannot be used, unless that is known; gives false. */
+bool vec_fail(VecFile *f, VecPlace at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Says it: "FILE:LINE:COLUMN: error: ...", without a place that there is none of. */
+void vec_print_error(const VecFile *f, const char *path);
 
 /* Adds a tensor with room for its values (zeroed); NULL when the sizes overflow, the name is too long, the
  * tensor is there already or memory is short. The pointer is valid until the next call. */

@@ -42,7 +42,7 @@ holds() {
     if "$@" >"$dir/out" 2>&1; then pass; else fail "$name"; fi
 }
 
-commands=(build emit check run explain fmt ops random)
+commands=(build emit check selftest run explain fmt ops random)
 
 expect 2 "usage: cellc" "$cellc"
 expect 0 "usage: cellc" "$cellc" --help
@@ -255,6 +255,60 @@ unset BROKEN
 holds "the first failure ends it" test "$(grep -c cannot "$dir/jobs1")" = 1
 holds "and is the same one" cmp "$dir/jobs1" "$dir/jobs4"
 expect 2 "--jobs takes" "$cellc" build --no-cuda --jobs many swiglu -o "$out"
+
+# Vectors that do not fit: which line of the file says so, and what the cell would have.
+wrong_vectors() { # SIZES, what check and run say
+    printf '# sizes: %s\ntensor input x 2 3 3\n1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9\n' "$1" >"$dir/h.vec"
+    for command in check run; do
+        expect 1 "h.vec:$2" "$cellc" $command specs/lstm.cell --vectors "$dir/h.vec"
+    done
+}
+wrong_vectors "B=2 T=99999999999 D=3 H=2" \
+    "2:1: error: input x is [2, 3, 3], but with B=2 T=99999999999 D=3 H=2 the cell's is [2, 99999999999, 3]"
+wrong_vectors "B=2 T=99999999999 D=3 H=2" "1:14: note: the sizes are given here"
+wrong_vectors "B=2 T=3 D=99999999999 H=2" "1:18: error: D=99999999999: a dim is a whole number from 1 to 268435456"
+wrong_vectors "B=2 T=3 D=9999999999999999999999 H=2" "1:18: error: this size is too large: 'D'"
+wrong_vectors "B=2 T=3 D=3 H=0" "1:22: error: H=0: a dim is a whole number from 1 to 268435456"
+wrong_vectors "B=2 T=3 D=200000000 H=2" \
+    "1:18: error: the cell does not compile at these sizes, the largest of which is D=200000000"
+wrong_vectors "B=2 T=3 D=3 H=2" " error: the file has no param weight_ih"
+printf 'cell clock { state n; output y; n'"'"' = n + 1; y = n; }\n' >"$dir/clock.cell"
+echo '# sizes: B=4000000000 T=4000000000' >"$dir/h.vec"
+expect 1 "h.vec:1:23: error: with B=4000000000 T=4000000000, n has more than 268435456 elements, too many to evaluate" \
+    "$cellc" check "$dir/clock.cell" --vectors "$dir/h.vec"
+for command in check run; do
+    expect 1 "nofile: error: cannot open it: No such file or directory" "$cellc" $command $spec --vectors nofile
+done
+
+# selftest: of a spec, with what was wrong in the library that was built; from an install, anywhere.
+expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" selftest swiglu --dtype f8
+expect 2 "--backend takes one of auto, cuda, reference, not 'gpu'" "$cellc" selftest swiglu --backend gpu
+expect 2 "--dump-after takes a SPEC as well" "$cellc" selftest --dump-after lower
+expect 1 "no_such_file.cell: does not compile: 0 passed, 1 failed" "$cellc" selftest no_such_file.cell
+expect 1 "cell 'swiglu' has no dim 'Q'" "$cellc" selftest swiglu --dim Q=3
+printf 'cell masked { dim D; input x[D]; const input mask[D]; const param c[D] ~ ones; param w[D] ~ ones; state h[D]; output y[D];
+    h'"'"'[i] = tanh(w[i] * h[i] + c[i] * mask[i] * x[i]); y[i] = h'"'"'[i]; }\n' >"$dir/masked.cell"
+"$cellc" selftest "$dir/masked.cell" --dtype f32 --dtype f16 --backend reference >"$dir/said" 2>&1
+holds "selftest takes the types that it is given" grep -q '^masked f16: ' "$dir/said"
+holds "constants have no gradients" grep -qE '^[0-9]+ passed, 0 failed, [0-9]+ skipped$' "$dir/said"
+cat >"$dir/badcc" <<'SH'
+#!/bin/bash
+for word; do
+    if [[ $word == *_ref.c ]]; then
+        sed 's/tanh(/sin(/' "$word" >"${word%.c}.bad.c"
+        word=${word%.c}.bad.c
+    fi
+    words+=("$word")
+done
+exec cc "${words[@]}"
+SH
+chmod +x "$dir/badcc"
+expect 1 "first wrong at step 0" env CC="$dir/badcc" "$cellc" selftest e0 --dtype f64 --backend reference
+expect 1 "ended without a result" env CC=no_such_compiler "$cellc" selftest e0 --dtype f64 --backend reference
+holds "make install" make -s install ${SAN:+SAN=$SAN} PREFIX="$dir/prefix"
+(cd "$dir" && prefix/bin/cellc selftest e79 --set bias=none --backend reference) >"$dir/said" 2>&1
+holds "an installed cellc tests itself" grep -q '^e79 bias=none N=64 bf16: [0-9]* passed, 0 failed' "$dir/said"
+holds "and nothing fails" grep -qE '^[0-9]+ passed, 0 failed, [0-9]+ skipped$' "$dir/said"
 
 # The commands of README.md: those lines of its code blocks that start with build/cellc.
 while read -r line; do

@@ -107,7 +107,7 @@ static void check_gradients(const char *name, Eval *e, const Case *k, const VecF
     }
 }
 
-static void check_cell(const char *name, Compiler *c, int file, const VecFile *f)
+static void check_cell(const char *name, Compiler *c, int file, VecFile *f)
 {
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
     EvalOutline o;
@@ -117,7 +117,8 @@ static void check_cell(const char *name, Compiler *c, int file, const VecFile *f
     if (ast && c->errors == 0 && eval_outline(c, ast, NULL, &o)) {
         Eval *e = eval_new(c, ast, NULL, sizes, case_sizes(&o, f, sizes));
         why = "the evaluator refuses it";
-        k = e ? case_from_vec(e, f, &why) : NULL;
+        k = e ? case_from_vec(e, f) : NULL;
+        why = e && !k ? f->error : why;
         if (k) {
             case_bind(k, e);
             check_forward(name, e, k, f);
@@ -149,7 +150,7 @@ static char *header_spec(const VecFile *f)
     return text;
 }
 
-static void check_spec(const char *vec, const char *spec, const char *bias, const VecFile *f)
+static void check_spec(const char *vec, const char *spec, const char *bias, VecFile *f)
 {
     char path[256], name[600];
     Compiler *c = compiler_new();
@@ -166,7 +167,7 @@ static void check_file(const char *vec, const char *spec, const char *bias)
     char path[256], name[256];
     snprintf(path, sizeof path, "tests/vectors/%s.vec", vec);
     VecFile *f = vec_read(path);
-    report(f->error[0] == 0, path, f->error, f->error_line);
+    report(f->error[0] == 0, path, f->error, f->error_place.line);
 
     if (spec)
         check_spec(vec, spec, bias, f);
@@ -187,34 +188,37 @@ static VecFile *read_text(const char *text, size_t n)
     return f;
 }
 
-static void check_broken(const char *text, int line, const char *error)
+static void check_broken(const char *text, int line, int column, const char *error)
 {
     VecFile *f = read_text(text, strlen(text));
-    if (f->error_line != line || strcmp(f->error, error) != 0)
-        printf("line %d: %s\n", f->error_line, f->error);
-    report(f->error_line == line && strcmp(f->error, error) == 0, "a broken file", error, line);
+    VecPlace at = f->error_place;
+    bool same = at.line == line && at.column == column && strcmp(f->error, error) == 0;
+    if (!same)
+        printf("%d:%d: %s\n", at.line, at.column, f->error);
+    report(same, "a broken file", error, line);
     vec_free(f);
 }
 
 static void check_reader(void)
 {
-    check_broken("tensor input x 2\n1 2\n", 0, "");
-    check_broken("tensor input x\n1\n", 0, "");
-    check_broken("tensor input x 0 5\n", 0, "");
-    check_broken("# sizes: B=2 T\n", 1, "expected NAME=SIZE in the sizes, found 'T'");
-    check_broken("# sizes: B=2 T=x\n", 1, "expected a whole number as the size of 'T'");
-    check_broken("# sizes: B=2 B=2\n", 1, "this size is given twice: 'B'");
-    check_broken("#\n1 2\n", 2, "expected 'tensor KIND NAME SIZES', found '1'");
-    check_broken("tensor inptu x 2\n", 1, "unknown kind of tensor 'inptu'");
-    check_broken("tensor input\n", 1, "the tensor's name is missing");
-    check_broken("tensor input x -1\n", 1, "expected a size in the tensor's header, found '-1'");
-    check_broken("tensor input x 3\n1 2\n", 3, "the file ends after 2 of 3 values of 'x'");
-    check_broken("tensor input x 3\n1 2 x\n", 2, "value 2 of x is not a number: 'x'");
-    check_broken("tensor input x 1\n1\ntensor input x 1\n1\n", 3, "this tensor is given twice: 'x'");
-    check_broken("tensor input x 1\n1 2\n", 2, "expected 'tensor KIND NAME SIZES', found '2'");
-    check_broken("tensor input x 4000000000 4000000000 4000000000\n1\n", 1,
+    check_broken("tensor input x 2\n1 2\n", 0, 0, "");
+    check_broken("tensor input x\n1\n", 0, 0, "");
+    check_broken("tensor input x 0 5\n", 0, 0, "");
+    check_broken("# sizes: B=2 T\n", 1, 14, "expected NAME=SIZE in the sizes, found 'T'");
+    check_broken("# sizes: B=2 T=x\n", 1, 14, "expected a whole number as the size of 'T'");
+    check_broken("# sizes: B=2 T=99999999999999999999\n", 1, 14, "this size is too large: 'T'");
+    check_broken("# sizes: B=2 B=2\n", 1, 14, "this size is given twice: 'B'");
+    check_broken("#\n1 2\n", 2, 1, "expected 'tensor KIND NAME SIZES', found '1'");
+    check_broken("tensor inptu x 2\n", 1, 8, "unknown kind of tensor 'inptu'");
+    check_broken("tensor input\n", 1, 1, "the tensor's name is missing");
+    check_broken("tensor input x -1\n", 1, 16, "expected a size in the tensor's header, found '-1'");
+    check_broken("tensor input x 3\n1 2\n", 3, 1, "the file ends after 2 of 3 values of 'x'");
+    check_broken("tensor input x 3\n1 2 x\n", 2, 5, "value 2 of x is not a number: 'x'");
+    check_broken("tensor input x 1\n1\ntensor input x 1\n1\n", 3, 14, "this tensor is given twice: 'x'");
+    check_broken("tensor input x 1\n1 2\n", 2, 3, "expected 'tensor KIND NAME SIZES', found '2'");
+    check_broken("tensor input x 4000000000 4000000000 4000000000\n1\n", 1, 14,
                  "the name or the sizes of this tensor are too large: 'x'");
-    check_broken("tensor input x 4000000000 400000000\n1\n", 3,
+    check_broken("tensor input x 4000000000 400000000\n1\n", 3, 1,
                  "the file ends after 1 of 1600000000000000000 values of 'x'");
 }
 
