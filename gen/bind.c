@@ -76,6 +76,12 @@ static bool index_name_is_free(Binding *b, const Binder *binder)
     return true;
 }
 
+/* `w:T`: as many places as there are steps. */
+static bool is_steps(const Binding *b, const Expr *e)
+{
+    return e->kind == X_REF && !e->brackets && !e->primed && !e->time && is_named(b, e->name, "T");
+}
+
 static FIndex *bind_index(Binding *b, const Binder *binder)
 {
     bool ok = index_name_is_free(b, binder);
@@ -83,7 +89,8 @@ static FIndex *bind_index(Binding *b, const Binder *binder)
     i->failed = !ok;
     b->eq->failed |= !ok;
     if (binder->range) {
-        i->extent = fold_extent(b->f, binder->range, b->scope, b->chain);
+        i->extent = is_steps(b, binder->range) ? poly_dim(b->f->m, ATOM_T)
+                                               : fold_extent(b->f, binder->range, b->scope, b->chain);
         i->from = binder->range->span;
         i->how = FROM_STATED;
         i->failed |= !i->extent || !require_positive(b->f, i->extent, binder->range->span, b->chain);
@@ -141,6 +148,7 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
     b->in_index = true;
     for (int i = 0; i < e->args.len; i++)
         x->args[i] = bind(b, e->args.data[i]);
+    x->time = e->time ? bind(b, e->time) : NULL;
     b->in_index = before;
     return x;
 }
@@ -205,7 +213,7 @@ static FExpr *bind_name(Binding *b, const Expr *e)
     if (!i && is_named(b, e->name, "t"))
         return new_expr(b, F_STEP, e, 0);
     if (!i && is_named(b, e->name, "T")) {
-        BIND_ERROR(b, e->span, "'T', the number of steps, is not supported yet");
+        BIND_ERROR(b, e->span, "'T', the number of steps, can only be the range of an index: 'w:T'");
         return bad(b, e);
     }
     if (!i && !s && b->implicit && !map_get(&b->f->fns, e->name) && op_find(e->name) < 0)
@@ -238,10 +246,6 @@ static FExpr *bind_name(Binding *b, const Expr *e)
 
 static FExpr *bind_ref(Binding *b, const Expr *e)
 {
-    if (e->time) {
-        BIND_ERROR(b, e->time->span, "earlier steps of a value are not supported yet");
-        return bad(b, e);
-    }
     if (!e->brackets && !e->primed)
         return bind_name(b, e);
     Symbol *s = scope_find(b->scope, e->name);
@@ -321,10 +325,17 @@ static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def);
 static Symbol *bind_param(Binding *b, Instance *inst, int k, const Expr *a)
 {
     bool before = b->in_index;
-    Symbol *p, *s = a->kind == X_REF && !a->time ? scope_find(b->scope, a->name) : NULL;
+    Symbol *p, *s = a->kind == X_REF ? scope_find(b->scope, a->name) : NULL;
     bool open = false;
     for (int i = 0; a->kind == X_REF && i < a->args.len; i++)
         open |= a->args.data[i]->kind == X_COLON;
+    if (open && a->time) {
+        BIND_ERROR(b, a->time->span, "a slice is passed with all its steps: name the step where it is read");
+        p = new_param(b, inst, k, SYM_SCALAR_ARG);
+        p->scalar = bad(b, a);
+        p->failed = true;
+        return p;
+    }
     b->in_index = false;
     if (s && !a->brackets && !a->primed && find_index(b, a->name)) {
         FExpr *v = ambiguous_name(b, a, find_index(b, a->name), s);

@@ -328,7 +328,7 @@ typedef struct Node {
     TensorId tensor;              /* LOAD */
     int nmap;                     /* LOAD, VIEW: one per axis of what is read, in its order */
     const IxExpr **map;
-    int shift;                    /* LOAD, VIEW: steps back in time (0 here; earlier steps come later) */
+    const IxExpr *step;           /* LOAD, VIEW: the step that is read, counted as IX_TIME is; NULL: this step */
     int nbound;                   /* REDUCE: bound indices; IX_BATCH and IX_TIME may be among them */
     IndexId *bound;
     double value;                 /* CONST */
@@ -385,6 +385,10 @@ NodeId node_index(Module *m, const IxExpr *ix);
 NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n);
 /* An identity map gives the array itself. */
 NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n);
+/* The same reads at another step; 0 where that step is not one of this call. NULL: this step. */
+NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, const IxExpr *step);
+NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step);
+NodeId node_has_step(Module *m, const IxExpr *step);              /* is it one of the call's? -1: certainly */
 NodeId node_map(Module *m, Op op, const NodeId *args, int n);
 NodeId node_map1(Module *m, Op op, NodeId a);
 NodeId node_map2(Module *m, Op op, NodeId a, NodeId b);
@@ -396,11 +400,14 @@ NodeId node_reduce(Module *m, ReduceOp r, NodeId a, const IndexId *bound, int n)
  * would be the identity. An index id may be shared by many equations (lower makes one id per name and
  * extent); a REDUCE may bind an id that is free elsewhere. */
 NodeId node_array(Module *m, NodeId a, const IndexId *axes, int n, const char *name, Span span);
-/* The expression with indices replaced (in maps and N_INDEX), bound ones renamed where they would capture. */
+/* The expression with indices replaced (in maps and N_INDEX), bound ones renamed where they would capture.
+ * Where IX_TIME is among them, values of the step become reads at the other step: an array where it stands,
+ * sums and what is carried as arrays of their own. */
 NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n);
 /* Span and chain given to nodes made from here on (lower sets it per equation). */
 void module_at(Module *m, Span span, const CallSite *chain);
 
+bool ir_reads_steps(const Module *m);                             /* is another step read anywhere? */
 void ir_print(const Module *m, Buf *out);                         /* text form, parses back */
 Module *ir_parse(Compiler *c, const char *text, size_t len);      /* NULL with diags when it is not IR */
 void ir_verify(const Module *m, const char *pass);                /* bug() names the pass that broke it */

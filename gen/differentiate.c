@@ -159,6 +159,7 @@ typedef struct Solve {
     IndexId from[64];             /* the map's indices, renamed apart from the array's axes */
     const IxExpr *to[64];         /* solution, NULL while unsolved */
     int n;
+    IndexId reader;               /* stands for the step that reads, where another one is read; else -1 */
     NodeId guard;
 } Solve;
 
@@ -276,17 +277,22 @@ static bool solve_wrap(Solve *s, const IxExpr *e, IndexId axis)
     return false;
 }
 
+/* The reading step is solved for first: sums over what distances there are, not over all steps. */
 static bool solve_unit(Solve *s, const IxExpr *e, IndexId axis)
 {
     Module *m = s->d->m;
-    for (int i = 0; i < e->nterms; i++) {
-        if (!unit_term(s, &e->terms[i]))
+    for (int k = 0; k < 2 * e->nterms; k++) {
+        int i = k % e->nterms;
+        if (!unit_term(s, &e->terms[i]) || (k < e->nterms && e->terms[i].index != s->reader))
             continue;
         IndexId u = e->terms[i].index;
         const IxExpr *value = isolate(s, e, i, ix_index(m, axis));
         if (!value)
             continue;
-        require_within(s, value, m->indices.data[u].extent);
+        if (u == s->reader)
+            s->guard = both(m, s->guard, node_has_step(m, value));
+        else
+            require_within(s, value, m->indices.data[u].extent);
         settle(s, unknown_at(s, u), value);
         return true;
     }
@@ -347,14 +353,18 @@ static NodeId as_piece(Diff *d, NodeId value)
 }
 
 /* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond
- * guards value. A param's is no array before it is summed over batch and time. */
+ * guards value. A param's is no array before it is summed over batch and time. Where step t reads step(t, I),
+ * time is one more axis: what comes back to a step is the sum over all (t, I) that read it, with t solved for
+ * and put in for every use of the step. */
 static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes,
-                      int n, bool per_step)
+                      int n, bool per_step, const IxExpr *step)
 {
     Module *m = d->m;
-    Solve s = { .d = d, .guard = -1 };
+    Solve s = { .d = d, .reader = -1, .guard = -1 };
     for (int k = 0; k < n; k++)
         collect_indices(map[k], &s);
+    if (step)
+        collect_indices(step, &s);
     const IxExpr *apart[64] = { NULL };
     IndexId old[64] = { 0 };
     bool plain = true;
@@ -364,16 +374,24 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
                 m->indices.data[which].extent == m->indices.data[axes[k]].extent;
     }
     value = guarded(m, cond, value);
-    if (!plain && per_step)
+    if (!plain && per_step && !step)
         value = as_piece(d, value);
+    if (step && s.n < 63) {
+        s.reader = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
+        s.from[s.n++] = IX_TIME;
+    }
     for (int k = 0; k < s.n; k++) {
         old[k] = s.from[k];
         for (int i = 0; i < n; i++)
             if (axes[i] == old[k])
                 s.from[k] = module_index(m, m->indices.data[old[k]].name, m->indices.data[old[k]].extent);
+        if (old[k] == IX_TIME)
+            s.from[k] = s.reader;
         apart[k] = ix_index(m, s.from[k]);
     }
     value = node_subst(m, value, old, apart, s.n);
+    if (step && !solve_unit(&s, ix_subst(m, step, old, apart, s.n), IX_TIME))
+        solve_axis(&s, ix_subst(m, step, old, apart, s.n), IX_TIME);
     for (int k = 0; k < n; k++)
         solve_axis(&s, ix_subst(m, map[k], old, apart, s.n), axes[k]);
     IndexId from[64];
@@ -382,7 +400,7 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
     for (int k = 0; k < s.n; k++)
         if (s.to[k]) {
             from[solved] = s.from[k];
-            to[solved++] = s.to[k];
+            to[solved++] = mutate("own-step") && s.from[k] == s.reader ? ix_index(m, IX_TIME) : s.to[k];
         }
     value = node_subst(m, value, from, to, solved);
     if (s.guard >= 0 && !mutate("drop-guard"))
@@ -419,7 +437,8 @@ static void diff_load(Diff *d, const Node *n, Part p)
     IndexId swapped[] = { axes[t->rank > 1], axes[0] };
     if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1])
         axes = swapped;
-    Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM) };
+    Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM,
+                                n->step) };
     vec_push(d->m->arena, &d->tensor[n->tensor], part);
 }
 
@@ -429,7 +448,7 @@ static void diff_view(Diff *d, const Node *n, Part p)
     int naxes = array->naxes;
     IndexId axes[64];
     memcpy(axes, array->axes, sizeof *axes * (size_t)naxes);
-    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes, true);
+    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes, true, n->step);
     contribute(d, n->args[0], -1, value);
 }
 
@@ -566,6 +585,8 @@ static void find_needs(Diff *d)
             needs |= d->needs[n->args[i]];
         if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP))
             needs = false;
+        if (d->inner && n->step)
+            needs = false;            /* what another step had is a number for this one's gradient */
         d->needs[id] = needs;
     }
 }

@@ -198,6 +198,7 @@ static const char *size(const CFile *f, const Poly *p, int prec)
     int got;
     for (int i = 0; i < f->m->dims.len; i++)
         dims[i] = intern_f(f->m->c, "s.%s", member(f, f->g.dim_member[i]));
+    dims[ATOM_T] = "T";
     const char *s = c_poly(f->m, p, dims, &got);
     return got < prec ? intern_f(f->m->c, "(%s)", s) : s;
 }
@@ -218,7 +219,8 @@ static const char *safe_elements(const CFile *f, const Poly *p)
     const PolyTerm *t = &p->terms[0];
     const char *text = intern_f(f->m->c, "%lld", (long long)t->coef);
     for (int k = 0; k < t->natoms; k++) {
-        const char *dim = t->atoms[k] < MAX_DIMS
+        const char *dim = t->atoms[k] == ATOM_T ? "T"
+                          : t->atoms[k] < MAX_DIMS
                               ? intern_f(f->m->c, "s.%s", member(f, f->g.dim_member[t->atoms[k]]))
                               : NULL;
         if (!dim)
@@ -245,7 +247,35 @@ static void print_sizes(CFile *f, Buf *out)
     buf_f(out, "    Step s = { .%s = t0", member(f, f->g.time_member));
     for (int i = 0; i < m->dims.len; i++)
         buf_f(out, ", .%s = sizes[%d]", member(f, f->g.dim_member[i]), 2 + i);
+    if (f->g.dim_member[ATOM_T] >= 0)
+        buf_f(out, ", .%s = T", member(f, f->g.dim_member[ATOM_T]));
     buf_f(out, " };\n");
+}
+
+/* Inputs of a sequence at all its steps, where other steps are read. */
+static void print_input_steps(CFile *f, Buf *out, const CallArgs *args)
+{
+    for (int i = 0; i < args->len; i++) {
+        TensorId t = args->data[i].tensor;
+        const Tensor *x = &f->m->tensors.data[t];
+        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE || f->g.tensor_steps[t] < 0)
+            continue;
+        const char *type = x->dtype == DT_I32 ? "const int32_t *" : "const real *";
+        buf_line(out, "s.%s = (%s)args[%d] + b * T * %s;", member(f, f->g.tensor_steps[t]), type, i,
+                 elements(f, t, C_UNARY));
+    }
+}
+
+/* Where this step's values lie among those of all steps. */
+static void print_array_steps(CFile *f, Buf *out, bool backward, bool earlier)
+{
+    for (NodeId id = 0; id < f->m->nodes.len; id++) {
+        int all = f->g.node_steps[id];
+        bool there = all >= 0 && f->g.members.data[all].taken && f->timed[backward][id];
+        if (there && (!earlier || f->earlier[id]))
+            buf_line(out, "s.%s = s.%s + t * %s;", member(f, f->g.slot[id].member), member(f, all),
+                     size(f, array_size(f, id), C_UNARY));
+    }
 }
 
 /* Memory for the members that the functions printed so far compute. -> how many. */
@@ -346,6 +376,7 @@ static void print_forward_step(CFile *f, Buf *out, const CallArgs *args)
 {
     Module *m = f->m;
     print_inputs(f, out, args);
+    print_array_steps(f, out, false, false);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (m->tensors.data[t].kind == T_STATE) {
             buf_line(out, "s.%s = at_step(&%s, b, t);", member(f, f->g.tensor_member[t]), store_name(f, t));
@@ -392,6 +423,7 @@ static int print_forward(CFile *f, Buf *out)
     buf_line(out, "for (int64_t b = 0; b < B; b++) {");
     out->indent++;
     print_start(f, out, &args);
+    print_input_steps(f, out, &args);
     buf_line(out, "for (int64_t t = 0; t < T; t++) {");
     out->indent++;
     print_forward_step(f, out, &args);
@@ -480,6 +512,8 @@ static int print_adjoint_memory(CFile *f, Buf *out)
                 n++;
             }
         } else if (is_kind(f, t, T_OUTPUT)) {
+            if (f->g.tensor_steps[cotangent(f, t, T_DOUT)] >= 0)
+                e = intern_f(f->m->c, "times(T, %s)", e);
             buf_line(out, "const real *const %s_zeros = take(&heap, %s);", name, e);
             n++;
         }
@@ -514,10 +548,34 @@ static void print_backward_start(CFile *f, Buf *out, const CallArgs *args)
     }
 }
 
+/* What other steps read of a sequence: inputs, cotangents, and what steps can be computed of before. */
+static void print_backward_steps(CFile *f, Buf *out, const CallArgs *args)
+{
+    print_input_steps(f, out, args);
+    for (TensorId t = 0; t < f->m->tensors.len; t++) {
+        int k = call_arg_find(args, t, ROLE_D_OUT);
+        TensorId d = is_kind(f, t, T_OUTPUT) ? cotangent(f, t, T_DOUT) : -1;
+        if (d < 0 || f->g.tensor_steps[d] < 0)
+            continue;
+        buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + b * T * %s : %s_zeros;",
+                 member(f, f->g.tensor_steps[d]), k, k, elements(f, t, C_UNARY), f->m->tensors.data[t].name);
+    }
+    if (!f->has_earlier)
+        return;
+    buf_line(out, "for (int64_t t = 0; t < T; t++) {");
+    out->indent++;
+    print_inputs(f, out, args);
+    print_array_steps(f, out, true, true);
+    buf_line(out, "step_earlier(&s);");
+    out->indent--;
+    buf_line(out, "}");
+}
+
 static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
 {
     Module *m = f->m;
     print_inputs(f, out, args);
+    print_array_steps(f, out, true, false);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const char *name = m->tensors.data[t].name;
         if (is_kind(f, t, T_STATE)) {
@@ -582,6 +640,7 @@ static int print_backward(CFile *f, Buf *out)
     buf_line(out, "for (int64_t b = 0; b < B; b++) {");
     out->indent++;
     print_backward_start(f, out, &args);
+    print_backward_steps(f, out, &args);
     buf_line(out, "for (int64_t t = T - 1; t >= 0; t--) {");
     out->indent++;
     print_backward_step(f, out, &args);
@@ -614,6 +673,8 @@ void emit_c(const Module *module, Buf *out)
     int blocks = print_forward(&f, body);
     forget_memory(&f);
     if (m->has_grad) {
+        if (f.has_earlier)
+            step_function(&f, FUN_EARLIER);
         step_function(&f, FUN_BACKWARD);
         if (f.has_init)
             step_function(&f, FUN_INITIAL_BACKWARD);

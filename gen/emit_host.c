@@ -23,7 +23,9 @@ static void postfix_term(const Module *m, Buf *b, const PolyTerm *t)
         buf_f(b, "CELL_X_PUSH, %lld, ", (long long)t->coef);
     for (int k = 0; k < t->natoms; k++) {
         int atom = t->atoms[k];
-        if (atom < MAX_DIMS) {
+        if (atom == ATOM_B || atom == ATOM_T) {
+            buf_f(b, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
+        } else if (atom < MAX_DIMS) {
             buf_f(b, "CELL_X_SIZE, %d, ", 2 + atom);
         } else {
             postfix(m, b, m->quotients.data[atom - MAX_DIMS].num);
@@ -205,6 +207,13 @@ static int print_checks(Host *h)
         buf_f(&rows, "    { X%d, %s },\n", expr(h, m->checks.data[i].nonneg),
               string(m, m->checks.data[i].text));
     n += m->checks.len;
+    if (ir_reads_steps(m)) {
+        buf_f(h->out, "static const int64_t starts[] = { CELL_X_PUSH, 0, CELL_X_SIZE, %d, CELL_X_SUB, CELL_X_END };\n",
+              2 + m->dims.len);
+        buf_f(&rows, "    { starts, \"t0 must be 0: this cell reads earlier steps, which are not carried "
+                     "from call to call yet\" },\n");
+        n++;
+    }
     if (n)
         buf_f(h->out, "static const cell_check checks[] = {\n%.*s};\n\n", (int)rows.len, rows.data);
     return n;

@@ -54,6 +54,8 @@ static Text size_text(CGen *g, const Poly *p)
     int prec;
     for (int i = 0; i < g->m->dims.len; i++)
         dims[i] = g->members.data[g->dim_member[i]].name;
+    if (g->dim_member[ATOM_T] >= 0)
+        dims[ATOM_T] = g->members.data[g->dim_member[ATOM_T]].name;
     use_dims(g, p);
     const char *s = c_poly(g->m, p, dims, &prec);
     return text(s, prec);
@@ -186,9 +188,30 @@ static Text read_at_axes(CGen *g, NodeId array)
     return read_slot(g, array, at);
 }
 
+/* An element of the values at all steps: the step is one more axis, the first. */
+static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axes)
+{
+    Text at[MAX_BOUND];
+    const Poly *extents[MAX_BOUND];
+    at[0] = ix_text(g, n->step);
+    extents[0] = NULL;
+    for (int i = 0; i < n->nmap; i++) {
+        at[1 + i] = ix_text(g, n->map[i]);
+        extents[1 + i] = axes[i];
+    }
+    return text(intern_f(g->c, "%s[%s]", cgen_use(g, member), offset_text(g, at, extents, n->nmap + 1).s),
+                C_ATOM);
+}
+
 static Text view_text(CGen *g, const Node *n)
 {
     Text at[MAX_BOUND];
+    const Poly *extents[MAX_BOUND];
+    const Node *a = cgen_node(g, n->args[0]);
+    for (int i = 0; i < n->nmap; i++)
+        extents[i] = g->m->indices.data[a->axes[i]].extent;
+    if (n->step)
+        return read_step(g, g->node_steps[n->args[0]], n, extents);
     for (int i = 0; i < n->nmap; i++)
         at[i] = ix_text(g, n->map[i]);
     return read_slot(g, n->args[0], at);
@@ -198,8 +221,8 @@ static Text load_text(CGen *g, const Node *n)
 {
     const Tensor *t = &g->m->tensors.data[n->tensor];
     Text at[MAX_BOUND];
-    if (n->shift)
-        bug(g->c, "emit_c", "a load of an earlier step");
+    if (n->step)
+        return read_step(g, g->tensor_steps[n->tensor], n, t->axes);
     for (int i = 0; i < n->nmap; i++)
         at[i] = ix_text(g, n->map[i]);
     const char *name = cgen_use(g, g->tensor_member[n->tensor]);
@@ -410,6 +433,8 @@ static bool harmless(CGen *g, NodeId id, int depth)
     if (depth == 0)
         return false;
     if (n->kind == N_REDUCE && !recall(g, id) && cgen_array_of(g, id) < 0 && !collapsed(g, n, id))
+        return false;
+    if (n->step)
         return false;
     for (int i = 0; i < n->nmap; i++) {
         const Poly *extent = n->kind == N_LOAD ? g->m->tensors.data[n->tensor].axes[i]

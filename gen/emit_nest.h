@@ -54,7 +54,9 @@ typedef struct CGen {
     Vec(const char *) locals;     /* of the open blocks */
     Vec(Member) members;
     int *tensor_member;           /* per tensor, -1: none */
-    int *dim_member;              /* per run-time dim */
+    int *tensor_steps;            /* per tensor: its values at all steps, -1: only this step's are read */
+    int *node_steps;              /* per node: likewise of an array */
+    int *dim_member;              /* per run-time dim; ATOM_T: the number of steps, -1 */
     int time_member;
     Slot *slot;                   /* per node, for the function that is being printed */
     bool *kept;                   /* per node: a REDUCE that has an array of its own */

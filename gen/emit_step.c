@@ -127,14 +127,20 @@ static bool is_initial_root(const CFile *f, NodeId id)
     return false;
 }
 
-/* Everything below the arrays that are marked. What a step left behind (the state after it) is not computed
- * again. */
+/* What backward has for all steps before it walks back: earlier steps read it, so it depends on no state. */
+static bool is_earlier(const CFile *f, NodeId id)
+{
+    return f->earlier[id];
+}
+
+/* Everything below the arrays that are marked. What a step left behind (the state after it) and what is there
+ * for all steps is not computed again. */
 static void find_computed(CFile *f, Fun *fun)
 {
     for (NodeId id = f->m->nodes.len - 1; id >= 0; id--) {
         if (!fun->computes[id])
             continue;
-        if (fun->kind == FUN_BACKWARD && is_stored_state(f, id)) {
+        if (fun->kind == FUN_BACKWARD && (is_stored_state(f, id) || is_earlier(f, id))) {
             fun->computes[id] = false;
             continue;
         }
@@ -166,8 +172,12 @@ static bool is_zero_root(const CFile *f, NodeId root)
 static void want_roots(CFile *f, Fun *fun)
 {
     Module *m = f->m;
+    for (NodeId id = 0; fun->kind == FUN_EARLIER && id < m->forward_nodes; id++)
+        if (is_earlier(f, id))
+            want(fun, id);
     for (TensorId t = 0; t < m->tensors.len; t++)
         switch (fun->kind) {
+        case FUN_EARLIER: break;
         case FUN_FORWARD:
             want(fun, m->output.data[t]);
             want(fun, m->next.data[t]);
@@ -420,6 +430,33 @@ static const char *kept_name(CFile *f, NodeId id)
     return cgen_node(&f->g, id)->name ? cgen_node(&f->g, id)->name : op;
 }
 
+const Poly *array_size(const CFile *f, NodeId id)
+{
+    const Node *n = cgen_node(&f->g, id);
+    const Poly *extents[64];
+    for (int i = 0; i < n->naxes; i++)
+        extents[i] = f->m->indices.data[n->axes[i]].extent;
+    return poly_product(f->m, extents, n->naxes);
+}
+
+static bool is_timed(const CFile *f, const Fun *fun, NodeId id)
+{
+    return f->timed[fun->kind != FUN_FORWARD][id];
+}
+
+/* The values of an array at all steps, of which the member `s` is one step's. */
+static void bind_steps(CFile *f, NodeId id, Slot *s, const char *wanted)
+{
+    CGen *g = &f->g;
+    s->local = NULL;
+    if (s->member < 0)
+        s->member = add_member(f, "real *", wanted, NULL, "");
+    if (g->node_steps[id] >= 0)
+        return;
+    const Poly *all = poly_mul(f->m, poly_dim(f->m, ATOM_T), array_size(f, id));
+    g->node_steps[id] = add_member(f, "real *", intern_f(f->m->c, "%s_steps", wanted), all, "at all steps");
+}
+
 /* Scalars are variables of the function, arrays get memory of their own; what a root writes is bound already.
  */
 static void bind_arrays(CFile *f, Fun *fun)
@@ -428,17 +465,21 @@ static void bind_arrays(CFile *f, Fun *fun)
     for (NodeId id = 0; id < f->m->nodes.len; id++) {
         const Node *n = cgen_node(g, id);
         Slot *s = &g->slot[id];
-        if (!fun->computes[id] || s->member >= 0 || is_param_root(f, id))
-            continue;
         const char *wanted = n->kind == N_REDUCE ? kept_name(f, id) : n->name ? n->name : "value";
-        if (n->naxes == 0) {
-            s->local = names_fresh(&g->names, wanted);
+        bool timed = is_timed(f, fun, id);
+        if (timed && (fun->computes[id] || (fun->kind == FUN_BACKWARD && is_earlier(f, id))))
+            bind_steps(f, id, s, wanted);
+        if (!fun->computes[id] || is_param_root(f, id) || timed)
+            continue;
+        if (s->member >= 0) {     /* kept for all steps in the other direction only */
+            Member *mem = &g->members.data[s->member];
+            mem->elements = g->node_steps[id] >= 0 && !mem->elements ? array_size(f, id) : mem->elements;
             continue;
         }
-        const Poly *extents[64];
-        for (int i = 0; i < n->naxes; i++)
-            extents[i] = f->m->indices.data[n->axes[i]].extent;
-        s->member = add_member(f, "real *", wanted, poly_product(f->m, extents, n->naxes), "");
+        if (n->naxes == 0)
+            s->local = names_fresh(&g->names, wanted);
+        else
+            s->member = add_member(f, "real *", wanted, array_size(f, id), "");
     }
 }
 
@@ -644,6 +685,8 @@ static const Fun functions[] = {
     [FUN_FORWARD] = { .kind = FUN_FORWARD, .name = "step_forward", .about = "One step of one sequence." },
     [FUN_INITIAL] = { .kind = FUN_INITIAL, .name = "initial_state",
                       .about = "The states before the first step, where the caller gives none." },
+    [FUN_EARLIER] = { .kind = FUN_EARLIER, .name = "step_earlier",
+                      .about = "What other steps read of one step, for all steps before backward." },
     [FUN_BACKWARD] = { .kind = FUN_BACKWARD, .name = "step_backward",
                        .about = "The adjoint of one step: its values again, then their gradients." },
     [FUN_INITIAL_BACKWARD] = { .kind = FUN_INITIAL_BACKWARD, .name = "initial_backward",
@@ -660,9 +703,71 @@ void step_function(CFile *f, FunKind kind)
         find_needs(f, &fun);
     bind_arrays(f, &fun);
     print_function(f, &fun);
-    for (NodeId id = 0; id < f->m->nodes.len; id++)
-        if (fun.computes[id] && g->slot[id].member >= 0 && g->members.data[g->slot[id].member].elements)
-            g->members.data[g->slot[id].member].taken = true;
+    for (NodeId id = 0; id < f->m->nodes.len; id++) {
+        int own = is_timed(f, &fun, id) ? g->node_steps[id] : g->slot[id].member;
+        if (fun.computes[id] && own >= 0 && g->members.data[own].elements)
+            g->members.data[own].taken = true;
+    }
+}
+
+/* ---- other steps */
+
+/* Its name is kept for it, as that of the step is. */
+static void add_count(CFile *f)
+{
+    Member steps = { .type = "int64_t", .name = intern(f->m->c, "T"), .comment = "number of steps" };
+    vec_push(f->g.arena, &f->g.members, steps);
+    f->g.dim_member[ATOM_T] = f->g.members.len - 1;
+}
+
+static void mark_steps(CFile *f, NodeId id, bool *seen, bool *timed)
+{
+    const Node *n = cgen_node(&f->g, id);
+    if (seen[id])
+        return;
+    seen[id] = true;
+    if (n->step && n->kind == N_VIEW)
+        timed[n->args[0]] = true;
+    if (n->step && n->kind == N_LOAD)
+        f->g.tensor_steps[n->tensor] = 0;
+    for (int i = 0; i < n->nargs; i++)
+        mark_steps(f, n->args[i], seen, timed);
+}
+
+/* What is read at other steps, by what the roots need; the number of steps has a member where that says so. */
+static void find_timed(CFile *f)
+{
+    Module *m = f->m;
+    for (int d = 0; d < 2; d++) {
+        bool *seen = zeroed(f, sizeof *seen);
+        f->timed[d] = zeroed(f, sizeof *f->timed[d]);
+        for (TensorId t = 0; t < m->tensors.len; t++) {
+            const NodeId forward[] = { m->output.data[t], m->next.data[t], -1 };
+            const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t] };
+            for (int k = 0; k < 3; k++)
+                if ((d ? backward : forward)[k] >= 0)
+                    mark_steps(f, (d ? backward : forward)[k], seen, f->timed[d]);
+        }
+    }
+    f->earlier = zeroed(f, sizeof *f->earlier);
+    for (NodeId id = 0; id < m->forward_nodes && m->has_grad; id++) {
+        f->earlier[id] = f->timed[1][id] && !(cgen_node(&f->g, id)->dep & DEP_STATE);
+        f->has_earlier |= f->earlier[id];
+    }
+    bool counted = false;
+    for (NodeId id = 0; id < m->nodes.len; id++)
+        counted |= cgen_node(&f->g, id)->step != NULL;
+    for (int i = IX_FIRST; i < m->indices.len; i++)
+        counted |= m->indices.data[i].extent == poly_dim(m, ATOM_T);
+    if (counted)
+        add_count(f);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (f->g.tensor_steps[t] < 0)
+            continue;
+        const char *name = f->g.members.data[f->g.tensor_member[t]].name;
+        f->g.tensor_steps[t] = add_member(f, load_type(&m->tensors.data[t]), intern_f(m->c, "%s_steps", name),
+                                          NULL, "at all steps");
+    }
 }
 
 static int *none(CFile *f, int n)
@@ -687,7 +792,9 @@ void step_begin(CFile *f, Module *m)
     f->prev = none(f, m->tensors.len);
     f->init = none(f, m->tensors.len);
     f->out = none(f, m->tensors.len);
-    g->dim_member = none(f, m->dims.len);
+    g->tensor_steps = none(f, m->tensors.len);
+    g->node_steps = none(f, m->nodes.len);
+    g->dim_member = none(f, MAX_DIMS);
     g->slot = zeroed(f, sizeof *g->slot);
     g->same_as = zeroed(f, sizeof *g->same_as);
     g->memo = zeroed(f, sizeof *g->memo);
@@ -702,5 +809,6 @@ void step_begin(CFile *f, Module *m)
     for (TensorId t = 0; t < m->tensors.len; t++)
         f->has_init |= m->init.data[t] >= 0;
     add_members(f);
+    find_timed(f);
     bind_roots(f);
 }

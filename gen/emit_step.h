@@ -11,7 +11,7 @@ enum { SINK_WORDS = 8 };
 typedef struct Need { uint64_t bit[SINK_WORDS]; } Need;
 typedef Vec(int32_t) Ids;
 
-typedef enum { FUN_FORWARD, FUN_INITIAL, FUN_BACKWARD, FUN_INITIAL_BACKWARD } FunKind;
+typedef enum { FUN_FORWARD, FUN_INITIAL, FUN_EARLIER, FUN_BACKWARD, FUN_INITIAL_BACKWARD } FunKind;
 
 /* One generated step function: which arrays it computes, in order of their ids. */
 typedef struct Fun {
@@ -32,6 +32,10 @@ typedef struct CFile {
     int *out;                     /* per output, and per input's gradient at the step: its member */
     bool *kept; /* per node, for the function at hand: reductions with an array of their own */
     bool has_init;
+    /* Arrays that are read at other steps, in forward and in backward: kept for all steps of a sequence. */
+    bool *timed[2];
+    bool *earlier;                /* per node: backward has it for all steps before it walks back */
+    bool has_earlier;
     Buf body;                     /* of the file, before its head is known */
 } CFile;
 
@@ -40,5 +44,6 @@ void step_begin(CFile *f, Module *m);
 /* Prints one step function into f->body and marks the members whose memory it takes. */
 void step_function(CFile *f, FunKind kind);
 const Poly *step_elements(const CFile *f, TensorId t); /* of one tensor at one step of one sequence */
+const Poly *array_size(const CFile *f, NodeId id);     /* likewise of an array */
 
 #endif

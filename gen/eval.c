@@ -98,7 +98,7 @@ static void compile_equation(EvalProgram *p, Array *a, Equation *q)
         if (b->fixed &&
             (!ev_const_size(p, a->scope, b->fixed, &q->fixed[i]) || q->fixed[i] < 0 || q->fixed[i] >= extent))
             diag(p->c, DIAG_ERROR, b->span, "this index is out of range");
-        else if (b->range && (!ev_const_size(p, a->scope, b->range, &extent) || extent != a->shape[i]))
+        else if (b->range && (!ev_range(p, a->scope, b->range, &extent) || extent != a->shape[i]))
             diag(p->c, DIAG_ERROR, b->span, "this range is not that of the axis");
         else if (!b->fixed)
             q->reg[i] = ev_declare_index(p, inside, b->name, a->shape[i])->reg;
@@ -255,6 +255,7 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
     a->is_data = st->kind != S_OUTPUT;
     switch (st->kind) {
     case S_INPUT:
+        a->tensor = tensor;
         add_tensor(p, EV_INPUT, st->name, a, st);
         vec_push(p->arena, &p->inputs, slot);
         break;
@@ -391,7 +392,8 @@ static void compile_cell(EvalProgram *p, Scope *s)
     compile_unit(p, s);
 }
 
-Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes)
+static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes,
+                     int64_t steps)
 {
     int errors = c->errors;
     Eval *e = arena_alloc(c->arena, sizeof *e);
@@ -400,6 +402,8 @@ Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *si
     p->arena = p->nest.arena = c->arena;
     e->program = p;
     p->e = e;
+    p->ast = ast;
+    p->extent_T = steps;
     const Stmt *st = find_cell(ast, cell);
     if (!st) {
         diag(c, DIAG_ERROR, (Span){-1, 0, 0}, "there is no cell%s%s to evaluate", cell ? " " : "",
@@ -420,6 +424,34 @@ Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *si
         compile_cell(p, s);
     }
     return c->errors == errors ? e : NULL;
+}
+
+Eval *eval_new(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes)
+{
+    return compile(c, ast, cell, sizes, nsizes, 0);
+}
+
+/* Shapes with T in them are those of one number of steps: for another one the cell is compiled again. What is
+ * bound to tensors stays. */
+bool eval_for_steps(Eval *e, int64_t steps)
+{
+    EvalProgram *old = e->program;
+    steps = steps ? steps : 1;
+    if (old->extent_T == 0 || old->extent_T == steps)
+        return true;
+    Eval *again = compile(e->c, old->ast, e->cell, e->dims, e->ndims, steps);
+    if (!again)
+        return false;
+    for (int i = 0; i < e->ntensors; i++)
+        if (e->tensors[i].kind == EV_WATCH && eval_watch(again, e->tensors[i].name) != i)
+            return false;
+    for (int i = 0; i < e->ntensors; i++) {
+        memcpy(e->tensors[i].shape, again->tensors[i].shape, sizeof e->tensors[i].shape);
+        e->tensors[i].count = again->tensors[i].count;
+    }
+    e->program = again->program;
+    e->program->e = e;
+    return true;
 }
 
 EvalTensor *eval_find(Eval *e, const char *name)

@@ -73,4 +73,8 @@ EvalTensor *eval_find(Eval *e, const char *name);
  * a value is missing: run_error says which. B = 0 and T = 0 are legal. */
 bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0);
 
+/* Makes the shapes those of so many steps, where T is a range of the cell; eval_run does it first. A watched
+ * value of such a shape is known by it only afterwards. */
+bool eval_for_steps(Eval *e, int64_t steps);
+
 #endif

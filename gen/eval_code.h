@@ -47,6 +47,11 @@ struct Array {
     Vec(Equation) equations;
     struct Scope *scope;          /* where its equations are read */
     bool compiled;
+    bool shifted;                 /* read at other steps by name */
+    int tensor;                   /* input: its tensor; else -1 */
+    Dual *past;                   /* values at other steps of the sequence, [steps][count], NULL until asked for */
+    uint64_t *past_of;            /* per step: the tick of the sequence that they belong to */
+    int64_t past_steps;
 };
 
 /* One use of a fn: its arguments as arrays, its body with registers and arrays of its own. */
@@ -96,6 +101,7 @@ struct Code {
     double num;                   /* CONST */
     Array *array;                 /* LOAD, INSTANCE: what is read; GRAD: the variable */
     Ix **index;                   /* per axis of it; INDEX: index[0] */
+    Ix *time;                     /* LOAD: the step that is read, NULL: this one */
     const Function1 *call1;
     const Function2 *call2;
     Dual (*call3)(Dual, Dual, Dual);
@@ -128,8 +134,14 @@ typedef struct EvalProgram {
     int depth;
     Nest nest;
     int64_t t, steps;
+    int64_t first, sequence;      /* number of the first step; which sequence of the batch */
+    uint64_t sequence_tick;
+    int away;                     /* while another step than the current one is looked at */
+    int64_t extent_T;             /* what T was as a range when the cell was compiled; 0: it is none */
+    const Ast *ast;               /* to compile it again for another T */
     Vec(TensorSlot) inputs, params, outputs, watches;
     Vec(StateSlot) states;
+    Vec(Array *) shifted;         /* of the cell, read at other steps by name */
     struct Scope *cell_scope;
     bool constants_only;          /* while a constant is computed: no values may be read */
     int nodes;                    /* compiled so far, against runaway expansion */

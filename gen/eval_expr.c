@@ -159,6 +159,7 @@ void ev_registers_of(EvalProgram *p, const Code *x, Registers *v)
     int n = x->kind == C_INDEX ? 1 : x->array ? x->array->rank : 0;
     for (int i = 0; i < n; i++)
         index_registers(p, x->index[i], v);
+    index_registers(p, x->time, v);
 }
 
 void ev_remember(EvalProgram *p, Scope *s, Memo *m, const Registers *v)
@@ -181,14 +182,17 @@ static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, con
     load->index = arena_alloc(p->arena, sizeof *load->index * (size_t)(a->rank ? a->rank : 1));
     for (int i = 0; i < a->rank; i++)
         load->index[i] = ev_compile_index(p, s, index->data[i]);
+    load->time = x->time ? ev_compile_index(p, s, x->time) : NULL;
+    if (load->time && !a->is_data && a->frame == &p->frame && !a->shifted) {
+        a->shifted = true;
+        vec_push(p->arena, &p->shifted, a);
+    }
     return load;
 }
 
 static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
 {
     Symbol *y = ev_find(s, x);
-    if (x->time)
-        return ev_failed(p, x, "earlier steps are not supported by the evaluator");
     if (!y && !x->brackets && !x->primed && strcmp(x->name, "t") == 0)
         return ev_code_new(p, C_STEP, x->span);
     if (!y && !x->brackets && !x->primed && strcmp(x->name, "T") == 0)

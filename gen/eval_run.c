@@ -50,8 +50,13 @@ static int64_t ix_value(EvalProgram *p, const Ix *x, Span span)
     return overflow ? 0 : r;
 }
 
+/* At another step nothing that is remembered is right, and nothing of it may stay. */
 static bool memo_holds(EvalProgram *p, Memo *m)
 {
+    if (p->away) {
+        m->tick = 0;
+        return false;
+    }
     if (m->tick != m->frame->tick)
         return false;
     for (int i = 0; i < m->n; i++)
@@ -62,7 +67,7 @@ static bool memo_holds(EvalProgram *p, Memo *m)
 
 static void memo_set(EvalProgram *p, Memo *m)
 {
-    m->tick = m->frame->tick;
+    m->tick = p->away ? 0 : m->frame->tick;
     for (int i = 0; i < m->n; i++)
         m->value[i] = p->regs[m->reg[i]];
 }
@@ -134,7 +139,137 @@ void eval_compute(EvalProgram *p, Array *a)
     a->stamp = a->frame->tick;
 }
 
-int64_t eval_place(EvalProgram *p, const Code *x)
+/* Fills values from what is bound to a tensor, at element `from` of it. */
+static void read_values(Dual *to, int64_t count, const EvalTensor *t, int64_t from)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = dual_of(t->value[from + i]);
+        for (int k = 0; k < DUAL_K; k++)
+            to[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
+    }
+}
+
+/* ---- other steps: a value at step u is what its equations give when u is the step */
+
+/* Room for the values of all steps of a sequence. */
+static bool past_room(EvalProgram *p, Array *a)
+{
+    int64_t n;
+    if (a->past && a->past_steps == p->steps)
+        return true;
+    if (__builtin_mul_overflow(p->steps, a->count, &n) || n > 1 << 26) {
+        eval_fail(p, a->span, "this value at all steps is too large to evaluate");
+        return false;
+    }
+    a->past = arena_alloc(p->arena, sizeof *a->past * (size_t)(n + 1));
+    a->past_of = arena_alloc(p->arena, sizeof *a->past_of * (size_t)(p->steps + 1));
+    a->past_steps = p->steps;
+    return true;
+}
+
+/* All values of an array of the cell at the step that is looked at; kept for the rest of the sequence. */
+static Dual *cell_at_step(EvalProgram *p, Array *a)
+{
+    int64_t step = p->t - p->first;
+    if (!past_room(p, a))
+        return NULL;
+    Dual *values = a->past + step * a->count, *now = a->data;
+    if (a->past_of[step] == p->sequence_tick)
+        return values;
+    if (a->tensor >= 0) {
+        read_values(values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + step) * a->count);
+    } else if (a->busy || p->depth == MAX_DEPTH) {
+        eval_fail(p, a->span, "this value depends on itself");
+    } else {
+        a->busy = true;
+        p->depth++;
+        a->data = values;
+        eval_run_equations(p, a);
+        a->data = now;
+        p->depth--;
+        a->busy = false;
+    }
+    a->past_of[step] = p->sequence_tick;
+    return p->error ? NULL : values;
+}
+
+/* What other steps read by name is kept at its own step. */
+static void keep_for_later(EvalProgram *p, Array *a)
+{
+    int64_t step = p->t - p->first;
+    eval_compute(p, a);
+    if (p->error || !past_room(p, a))
+        return;
+    memcpy(a->past + step * a->count, a->data, sizeof *a->data * (size_t)a->count);
+    a->past_of[step] = p->sequence_tick;
+}
+
+/* One element of an array of a fn's call, which belongs to the indices of that call: its equation at that
+ * place. */
+static Dual call_at_step(EvalProgram *p, Array *a, const int64_t *place)
+{
+    for (int i = 0; i < a->equations.len; i++) {
+        const Equation *q = &a->equations.data[i];
+        int64_t before[EVAL_MAX_RANK];
+        bool here = true;
+        for (int k = 0; k < q->rank; k++)
+            here = here && (q->reg[k] >= 0 || q->fixed[k] == place[k]);
+        if (!here)
+            continue;
+        for (int k = 0; k < q->rank; k++)
+            if (q->reg[k] >= 0) {
+                before[k] = p->regs[q->reg[k]];
+                p->regs[q->reg[k]] = place[k];
+            }
+        if (++p->depth > MAX_DEPTH)
+            eval_fail(p, a->span, "too many values wait for each other");
+        Dual v = p->error ? dual_of(NAN) : eval_code(p, q->value);
+        p->depth--;
+        for (int k = 0; k < q->rank; k++)
+            if (q->reg[k] >= 0)
+                p->regs[q->reg[k]] = before[k];
+        return v;
+    }
+    return dual_of(NAN);
+}
+
+static Dual element_away(EvalProgram *p, Array *a, const int64_t *place, int64_t at, Span span)
+{
+    if (a->is_data && a->tensor < 0 && a->equations.len == 0) {
+        for (int i = 0; i < p->states.len; i++)
+            if (p->states.data[i].now == a)
+                eval_fail(p, span, "a state has no values at earlier steps");
+        Dual plain = a->data[at];
+        plain.tail = NULL;            /* an inner gradient holds what other steps had */
+        return plain;
+    }
+    if (a->frame != &p->frame)
+        return call_at_step(p, a, place);
+    const Dual *values = cell_at_step(p, a);
+    return values ? values[at] : dual_of(NAN);
+}
+
+static Dual element(EvalProgram *p, const Code *x, const int64_t *place, int64_t at)
+{
+    Array *a = x->array;
+    int64_t now = p->t, step = x->time ? ix_value(p, x->time, x->span) : now;
+    if (step > now)
+        eval_fail(p, x->span, "a later step is read");
+    if (step < p->first || p->error)
+        return dual_of(0);            /* before the first step */
+    if (step == now && !p->away) {
+        eval_compute(p, a);
+        return p->error ? dual_of(NAN) : a->data[at];
+    }
+    p->away++;
+    p->t = step;
+    Dual v = element_away(p, a, place, at, x->span);
+    p->t = now;
+    p->away--;
+    return v;
+}
+
+static int64_t place_of(EvalProgram *p, const Code *x, int64_t *place)
 {
     const Array *a = x->array;
     int64_t at = 0;
@@ -145,16 +280,22 @@ int64_t eval_place(EvalProgram *p, const Code *x)
             eval_fail(p, x->span, "an index is out of range");
             return -1;
         }
+        place[i] = k;
         at += k * a->stride[i];
     }
     return p->error ? -1 : at;
 }
 
+int64_t eval_place(EvalProgram *p, const Code *x)
+{
+    int64_t place[EVAL_MAX_RANK];
+    return place_of(p, x, place);
+}
+
 static Dual load(EvalProgram *p, Code *x)
 {
-    eval_compute(p, x->array);
-    int64_t at = eval_place(p, x);
-    return at < 0 ? dual_of(NAN) : x->array->data[at];
+    int64_t place[EVAL_MAX_RANK], at = place_of(p, x, place);
+    return at < 0 ? dual_of(NAN) : element(p, x, place, at);
 }
 
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
@@ -252,7 +393,7 @@ static Dual softmax(EvalProgram *p, Code *x)
 static Dual call_instance(EvalProgram *p, Code *x)
 {
     Instance *in = x->instance;
-    if (!memo_holds(p, &x->memo)) {
+    if (!p->away && !memo_holds(p, &x->memo)) {
         for (int k = 0; k < in->nargs; k++)
             eval_run_equations(p, in->args[k]);
         in->frame.tick = ++p->ticks;
@@ -271,6 +412,15 @@ static double compare(AstOp op, double a, double b)
     case O_EQ: return a == b;
     default: return a != b;
     }
+}
+
+static Dual gradient(EvalProgram *p, Code *x)
+{
+    if (p->away) {
+        eval_fail(p, x->span, "a gradient is evaluated at its own step only: name it, and read that at the other");
+        return dual_of(NAN);
+    }
+    return eval_grad(p, x);
 }
 
 Dual eval_code(EvalProgram *p, Code *x)
@@ -301,19 +451,14 @@ Dual eval_code(EvalProgram *p, Code *x)
     case C_REDUCE: return reduce(p, x);
     case C_SOFTMAX: return softmax(p, x);
     case C_INSTANCE: return call_instance(p, x);
-    case C_GRAD: return eval_grad(p, x);
+    case C_GRAD: return gradient(p, x);
     }
     return dual_of(NAN);
 }
 
-/* Fills an array from what is bound to a tensor, at element `from` of it. */
 static void read_bound(Array *a, const EvalTensor *t, int64_t from)
 {
-    for (int64_t i = 0; i < a->count; i++) {
-        a->data[i] = dual_of(t->value[from + i]);
-        for (int k = 0; k < DUAL_K; k++)
-            a->data[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
-    }
+    read_values(a->data, a->count, t, from);
 }
 
 static void write_bound(const Array *a, const EvalTensor *t, int64_t to)
@@ -367,6 +512,8 @@ static void run_step(EvalProgram *p, int64_t row)
         eval_compute(p, a);
         write_bound(a, &tensors[p->watches.data[i].tensor], row * a->count);
     }
+    for (int i = 0; i < p->shifted.len; i++)
+        keep_for_later(p, p->shifted.data[i]);
     for (int i = 0; i < p->states.len; i++)
         copy_array(p->states.data[i].now, p->states.data[i].next);
 }
@@ -385,8 +532,10 @@ static bool all_bound(EvalProgram *p)
 
 static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
 {
-    p->frame.tick = ++p->ticks;
-    p->t = t0;
+    p->frame.tick = p->sequence_tick = ++p->ticks;
+    p->t = p->first = t0;
+    p->sequence = b;
+    p->away = 0;
     for (int i = 0; i < p->states.len; i++)
         start_state(p, &p->states.data[i], b);
     for (int64_t t = 0; t < steps && !p->error; t++) {
@@ -401,6 +550,10 @@ static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
 
 bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)
 {
+    if (!eval_for_steps(e, steps)) {
+        e->run_error = "the cell cannot be compiled for so many steps";
+        return false;
+    }
     EvalProgram *p = e->program;
     p->error = NULL;
     p->steps = steps;

@@ -72,6 +72,7 @@ Array *ev_array_new(EvalProgram *p, Scope *s, const char *name, Span span, int r
 /* An array whose extents are written down. */
 Array *ev_array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char *name);
 Array *ev_array_named(Scope *s, const Expr *x);
+bool ev_range(EvalProgram *p, Scope *s, const Expr *x, int64_t *out);
 /* The extent of a binder: stated, or that of the first axis of `where` that it indexes plainly. */
 bool ev_binder_extent(EvalProgram *p, Scope *s, const Binder *b, const Expr *where, int64_t *out);
 /* Finds the shape of an array from its equations if it is not known yet. */

@@ -4,6 +4,7 @@
 #include "eval_scope.h"
 
 #include <math.h>
+#include <string.h>
 
 bool ev_set_shape(EvalProgram *p, Array *a)
 {
@@ -31,6 +32,7 @@ Array *ev_array_new(EvalProgram *p, Scope *s, const char *name, Span span, int r
     a->rank = rank;
     a->frame = s->frame;
     a->scope = s;
+    a->tensor = -1;
     if (rank > EVAL_MAX_RANK) {
         diag(p->c, DIAG_ERROR, span, "%s has more than %d axes", name, EVAL_MAX_RANK);
         a->rank = EVAL_MAX_RANK;
@@ -47,6 +49,17 @@ Array *ev_array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char *na
             a->shape[i] = 1;
     ev_set_shape(p, a);
     return a;
+}
+
+/* A stated range: a size, or T for as many places as there are steps. */
+bool ev_range(EvalProgram *p, Scope *s, const Expr *x, int64_t *out)
+{
+    if (x->kind != X_REF || x->brackets || x->primed || strcmp(x->name, "T") != 0)
+        return ev_const_size(p, s, x, out);
+    if (p->extent_T == 0)
+        p->extent_T = 1;
+    *out = p->extent_T;
+    return true;
 }
 
 static bool is_plain(const Expr *x, const char *index)
@@ -122,7 +135,7 @@ static int64_t extent_in(EvalProgram *p, Scope *s, const Expr *x, const char *in
 bool ev_binder_extent(EvalProgram *p, Scope *s, const Binder *b, const Expr *where, int64_t *out)
 {
     if (b->range)
-        return ev_const_size(p, s, b->range, out);
+        return ev_range(p, s, b->range, out);
     *out = extent_in(p, s, where, b->name);
     if (*out < 0)
         diag(p->c, DIAG_ERROR, b->span, "the range of %s does not follow from what it indexes", b->name);

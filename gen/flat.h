@@ -129,6 +129,7 @@ struct FExpr {
     ReduceOp reduce;
     int nargs;
     FExpr **args;
+    FExpr *time; /* VALUE: the step that is read, or NULL */
     int nbound;
     FIndex **bound; /* REDUCE: its own; SOFTMAX: those in scope; GRAD: those that a held value is summed over */
     /* By resolve: */
@@ -137,6 +138,7 @@ struct FExpr {
     Symbol *source;     /* VALUE, CALL: what is read after following arguments: a tensor or a definition */
     const IxExpr **map; /* VALUE, CALL: one per axis of source */
     int nmap;
+    const IxExpr *step; /* VALUE: time as an index expression */
     bool guarded; /* stands in a branch of ?: */
 };
 

@@ -314,7 +314,7 @@ const Poly *fold_extent(Flat *f, const Expr *e, const Scope *scope, const CallSi
         return NULL;
     }
     if (is_bare(e) && e->name == intern(f->c, "T")) {
-        FLAT_ERROR(f, chain, e->span, "'T', the number of steps, as a size is not supported yet");
+        FLAT_ERROR(f, chain, e->span, "'T', the number of steps, can only be the range of an index: 'w:T'");
         return NULL;
     }
     if (is_bare(e))

@@ -111,7 +111,7 @@ typedef struct NodeKey { Module *m; const Node *node; NodeId id; } NodeKey;
 static bool node_same_content(const Node *a, const Node *b)
 {
     if (a->kind != b->kind || a->op != b->op || a->reduce != b->reduce || a->nargs != b->nargs ||
-        a->tensor != b->tensor || a->nmap != b->nmap || a->shift != b->shift || a->nbound != b->nbound ||
+        a->tensor != b->tensor || a->nmap != b->nmap || a->step != b->step || a->nbound != b->nbound ||
         a->size != b->size || a->ix != b->ix || memcmp(&a->value, &b->value, sizeof a->value) != 0)
         return false;
     if (a->kind == N_ARRAY && (a->name != b->name || a->naxes != b->naxes ||
@@ -160,7 +160,7 @@ static NodeId node_intern(Module *m, const Node *n)
     uint64_t h = mix((uint64_t)n->kind, (uint64_t)n->op * 64 + (uint64_t)n->reduce);
     h = mix(h, bits);
     h = mix(h, (uint64_t)(uintptr_t)n->size ^ (uint64_t)(uintptr_t)n->ix);
-    h = mix(h, (uint64_t)n->tensor * 1000 + (uint64_t)n->shift);
+    h = mix(h, (uint64_t)n->tensor * 1000 ^ (uint64_t)(uintptr_t)n->step);
     for (int i = 0; i < n->nargs; i++)
         h = mix(h, (uint64_t)n->args[i]);
     for (int i = 0; i < n->nmap; i++)
@@ -231,6 +231,10 @@ static void node_derive(Module *m, Node *n, Axes *axes)
     n->type = TY_REAL;
     for (int i = 0; i < n->nmap; i++)
         axes_of_ix(m, axes, n->map[i], &n->dep);
+    if (n->step) {
+        axes_of_ix(m, axes, n->step, &n->dep);
+        n->dep |= DEP_TIME;       /* a fixed step too is read by every step, on its own */
+    }
     for (int i = 0; i < n->nargs; i++) {
         const Node *a = &m->nodes.data[n->args[i]];
         n->dep |= a->dep;
@@ -300,6 +304,11 @@ NodeId node_bool(Module *m, bool v)
     return node_map2(m, v ? OP_EQ : OP_NE, zero, zero);
 }
 
+static NodeId also(Module *m, NodeId guard, NodeId cond)
+{
+    return guard < 0 ? cond : node_map2(m, OP_AND, guard, cond);
+}
+
 /* The condition under which e is in [0, extent), as far as it is not proved; -1 when it is. */
 static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId guard)
 {
@@ -312,7 +321,7 @@ static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId
         side[1] = node_map2(m, OP_LT, node_index(m, e), node_size(m, extent));
     for (int i = 0; i < 2; i++)
         if (side[i] >= 0)
-            guard = guard < 0 ? side[i] : node_map2(m, OP_AND, guard, side[i]);
+            guard = also(m, guard, side[i]);
     return guard;
 }
 
@@ -323,20 +332,55 @@ static NodeId total_read(Module *m, NodeId guard, NodeId read)
     return guard < 0 ? read : node_select(m, guard, read, node_const(m, 0));
 }
 
-NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n)
+/* Conditions that the step is one of the call's, as far as that does not follow from its distance to this
+ * one. */
+static NodeId step_guard(Module *m, const IxExpr *step, NodeId guard)
+{
+    const IxExpr *now = ix_index(m, IX_TIME);
+    const Poly *lo, *hi, *steps = poly_dim(m, ATOM_T), *last = poly_sub(m, steps, poly_const(m, 1));
+    if (ix_range(m, step, &lo, &hi) && poly_nonneg(lo) && poly_nonneg(poly_sub(m, last, hi)))
+        return guard;
+    if (!ix_range(m, ix_sub(m, step, now), &lo, &hi) || !poly_nonneg(lo))
+        guard = also(m, guard, node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, step)));
+    if (!ix_range(m, ix_sub(m, now, step), &lo, &hi) || !poly_nonneg(lo))
+        guard = also(m, guard, node_map2(m, OP_LT, node_index(m, step), node_size(m, steps)));
+    return guard;
+}
+
+NodeId node_has_step(Module *m, const IxExpr *step)
+{
+    return step_guard(m, step, -1);
+}
+
+static const IxExpr *other_step(const IxExpr *step)
+{
+    IndexId which;
+    return step && ix_is_index(step, &which) && which == IX_TIME ? NULL : step;
+}
+
+NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, const IxExpr *step)
 {
     NodeId guard = -1;
     for (int i = 0; i < n; i++)
         guard = range_guard(m, map[i], m->tensors.data[t].axes[i], guard);
+    step = other_step(step);
+    if (step)
+        guard = step_guard(m, step, guard);
     NodeId load = node_build(m, (Node){ .kind = N_LOAD, .tensor = t, .map = (const IxExpr **)(uintptr_t)map,
-                                        .nmap = n });
+                                        .nmap = n, .step = step });
     return total_read(m, guard, load);
 }
 
-NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
+NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n)
+{
+    return node_load_at(m, t, map, n, NULL);
+}
+
+NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step)
 {
     const Node *a = &m->nodes.data[array];
-    bool identity = n == a->naxes;
+    step = a->dep & DEP_TIME ? other_step(step) : NULL;
+    bool identity = n == a->naxes && !step;
     for (int i = 0; identity && i < n; i++) {
         IndexId which;
         identity = ix_is_index(map[i], &which) && which == a->axes[i];
@@ -346,9 +390,16 @@ NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
     NodeId guard = -1;
     for (int i = 0; i < n; i++)
         guard = range_guard(m, map[i], m->indices.data[m->nodes.data[array].axes[i]].extent, guard);
+    if (step)
+        guard = step_guard(m, step, guard);
     NodeId view = node_build(m, (Node){ .kind = N_VIEW, .args = &array, .nargs = 1,
-                                        .map = (const IxExpr **)(uintptr_t)map, .nmap = n });
+                                        .map = (const IxExpr **)(uintptr_t)map, .nmap = n, .step = step });
     return total_read(m, guard, view);
+}
+
+NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
+{
+    return node_view_at(m, array, map, n, NULL);
 }
 
 NodeId node_map(Module *m, Op op, const NodeId *args, int n)
@@ -399,6 +450,7 @@ typedef struct Subst {
     const IndexId *from;
     const IxExpr *const *to;
     int n;
+    const IxExpr *step;           /* what stands for IX_TIME, or NULL */
     NodeId *done;                 /* per node: its image, or -1 */
 } Subst;
 
@@ -406,6 +458,8 @@ static NodeId subst_node(Subst *s, NodeId id);
 
 static bool touches(const Subst *s, const Node *n)
 {
+    if (s->step && (n->dep & DEP_TIME))
+        return true;
     for (int i = 0; i < n->naxes; i++)
         for (int k = 0; k < s->n; k++)
             if (n->axes[i] == s->from[k])
@@ -454,6 +508,78 @@ static const IxExpr **subst_map(Subst *s, const IxExpr *const *map, int n)
     return to;
 }
 
+/* The step that a read of `step` means after the substitution. */
+static const IxExpr *subst_step(const Subst *s, const IxExpr *step)
+{
+    return step ? ix_subst(s->m, step, s->from, s->to, s->n) : s->step;
+}
+
+static bool is_step_root(const Module *m, NodeId id)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->output.data[t] == id || m->next.data[t] == id)
+            return true;
+    return false;
+}
+
+/* An array at its own axes, or at another step: a root and what is carried lie elsewhere, so these are copied. */
+static NodeId subst_array(Subst *s, NodeId id)
+{
+    Module *m = s->m;
+    if (s->step && is_step_root(m, id)) {
+        Node n = m->nodes.data[id];
+        id = node_array(m, id, n.axes, n.naxes, n.name, n.span);
+    }
+    Node n = m->nodes.data[id];
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(n.naxes + 1));
+    for (int i = 0; i < n.naxes; i++)
+        map[i] = ix_subst(m, ix_index(m, n.axes[i]), s->from, s->to, s->n);
+    return node_view_at(m, id, map, n.naxes, s->step);
+}
+
+static NodeId subst_load(Subst *s, NodeId id)
+{
+    Module *m = s->m;
+    Node n = m->nodes.data[id];
+    Tensor t = m->tensors.data[n.tensor];
+    const IxExpr **map = subst_map(s, n.map, n.nmap);
+    bool carried = t.kind == T_STATE || t.kind == T_DNEXT, rows = t.kind == T_INPUT || t.kind == T_DOUT;
+    if (!s->step || !carried)
+        return node_load_at(m, n.tensor, map, n.nmap, rows ? subst_step(s, n.step) : NULL);
+    IndexId *axes = arena_alloc(m->arena, sizeof *axes * (size_t)(t.rank + 1));
+    const IxExpr **own = arena_alloc(m->arena, sizeof *own * (size_t)(t.rank + 1));
+    for (int i = 0; i < t.rank; i++) {
+        axes[i] = module_index(m, intern_f(m->c, "s%d", i), t.axes[i]);
+        own[i] = ix_index(m, axes[i]);
+    }
+    NodeId copy = node_array(m, node_load(m, n.tensor, own, t.rank), axes, t.rank, t.name, n.span);
+    return node_view_at(m, copy, map, t.rank, s->step);
+}
+
+/* 0 <= t + w: no step is below 0. */
+static bool always_holds(Module *m, NodeId cond)
+{
+    const Node *n = &m->nodes.data[cond];
+    const Poly *lo, *hi;
+    if (n->kind != N_MAP || n->op != OP_LE || m->nodes.data[n->args[0]].kind != N_SIZE ||
+        m->nodes.data[n->args[0]].size->nterms || m->nodes.data[n->args[1]].kind != N_INDEX)
+        return false;
+    const IxExpr *e = ix_sub(m, m->nodes.data[n->args[1]].ix, ix_index(m, IX_TIME));
+    return ix_range(m, e, &lo, &hi) && poly_nonneg(lo);
+}
+
+/* Conditions that became certain by the substitution are not kept. */
+static NodeId decided_map(Module *m, Op op, const NodeId *args, int n)
+{
+    if (op == OP_SELECT && always_holds(m, args[0]))
+        return args[1];
+    if (op == OP_AND && always_holds(m, args[0]))
+        return args[1];
+    if (op == OP_AND && always_holds(m, args[1]))
+        return args[0];
+    return node_map(m, op, args, n);
+}
+
 static NodeId subst_fresh(Subst *s, NodeId id)
 {
     Module *m = s->m;
@@ -461,21 +587,24 @@ static NodeId subst_fresh(Subst *s, NodeId id)
     switch (n.kind) {
     case N_CONST: case N_SIZE: return id;
     case N_INDEX: return node_index(m, ix_subst(m, n.ix, s->from, s->to, s->n));
-    case N_LOAD: return node_load(m, n.tensor, subst_map(s, n.map, n.nmap), n.nmap);
-    case N_VIEW: return node_view(m, n.args[0], subst_map(s, n.map, n.nmap), n.nmap);
-    case N_ARRAY: {
-        const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(n.naxes + 1));
-        for (int i = 0; i < n.naxes; i++)
-            map[i] = ix_subst(m, ix_index(m, n.axes[i]), s->from, s->to, s->n);
-        return node_view(m, id, map, n.naxes);
+    case N_LOAD: return subst_load(s, id);
+    case N_VIEW: {
+        NodeId array = n.args[0];
+        if (s->step && !n.step && is_step_root(m, array)) {
+            Node a = m->nodes.data[array];
+            array = node_array(m, array, a.axes, a.naxes, a.name, a.span);
+        }
+        return node_view_at(m, array, subst_map(s, n.map, n.nmap), n.nmap, subst_step(s, n.step));
     }
+    case N_ARRAY: return subst_array(s, id);
     case N_MAP: {
         NodeId args[4];
         for (int i = 0; i < n.nargs; i++)
             args[i] = subst_node(s, n.args[i]);
-        return node_map(m, n.op, args, n.nargs);
+        return decided_map(m, n.op, args, n.nargs);
     }
-    case N_REDUCE: return subst_reduce(s, id);
+    case N_REDUCE:
+        return s->step ? subst_array(s, node_array(m, id, n.axes, n.naxes, NULL, n.span)) : subst_reduce(s, id);
     }
     return id;
 }
@@ -491,7 +620,10 @@ static NodeId subst_node(Subst *s, NodeId id)
 
 NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n)
 {
-    Subst s = { m, from, to, n, NULL };
+    Subst s = { m, from, to, n, NULL, NULL };
+    for (int k = 0; k < n; k++)
+        if (from[k] == IX_TIME)
+            s.step = to[k];
     if (n == 0 || !touches(&s, &m->nodes.data[a]))
         return a;
     s.done = malloc(sizeof *s.done * (size_t)(a + 1));
@@ -502,6 +634,14 @@ NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const 
     NodeId r = subst_node(&s, a);
     free(s.done);
     return r;
+}
+
+bool ir_reads_steps(const Module *m)
+{
+    for (NodeId id = 0; id < m->nodes.len; id++)
+        if (m->nodes.data[id].step)
+            return true;
+    return false;
 }
 
 /* ---- verifier ---- */
@@ -519,12 +659,17 @@ static void verify_shape(const Verify *v, NodeId id, const Node *n)
     const Module *m = v->m;
     switch (n->kind) {
     case N_LOAD:
+        REQUIRE(v, !n->step || m->tensors.data[n->tensor].kind == T_INPUT ||
+                       m->tensors.data[n->tensor].kind == T_DOUT,
+                "%%%d reads another step of what has one value", id);
         REQUIRE(v, n->tensor >= 0 && n->tensor < m->tensors.len, "%%%d loads no tensor", id);
         REQUIRE(v, m->tensors.data[n->tensor].kind != T_OUTPUT, "%%%d loads an output", id);
         REQUIRE(v, n->nmap == m->tensors.data[n->tensor].rank, "%%%d: map of %d for rank %d", id, n->nmap,
                 m->tensors.data[n->tensor].rank);
         break;
     case N_VIEW:
+        REQUIRE(v, !n->step || (m->nodes.data[n->args[0]].dep & DEP_TIME),
+                "%%%d reads another step of what does not vary", id);
         REQUIRE(v, n->nargs == 1 && m->nodes.data[n->args[0]].kind == N_ARRAY, "%%%d views no array", id);
         REQUIRE(v, n->nmap == m->nodes.data[n->args[0]].naxes, "%%%d: map of %d", id, n->nmap);
         break;

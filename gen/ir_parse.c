@@ -742,6 +742,17 @@ static void read_args(Reader *r, Content *k, int n)
         k->args[k->n.nargs++] = read_node_id(r);
 }
 
+/* `at STEP` behind what is read. */
+static void read_step(Reader *r, Content *k, bool has_steps)
+{
+    const char *from = here(r);
+    if (r->failed || !accept_word(r, "at"))
+        return;
+    k->n.step = read_ix(r, true);
+    if (!r->failed && !has_steps)
+        fail(r, from, "another step of what is the same at every step");
+}
+
 static void read_load(Reader *r, Content *k)
 {
     const char *from = here(r);
@@ -756,6 +767,7 @@ static void read_load(Reader *r, Content *k)
     k->n.nmap = read_map(r, k->map);
     if (!r->failed && k->n.nmap != t->rank)
         fail(r, from, "%d indices for a tensor with %d axes", k->n.nmap, t->rank);
+    read_step(r, k, t->kind == T_INPUT || t->kind == T_DOUT);
 }
 
 static void read_view(Reader *r, Content *k)
@@ -772,6 +784,7 @@ static void read_view(Reader *r, Content *k)
     k->n.nmap = read_map(r, k->map);
     if (!r->failed && k->n.nmap != array->naxes)
         fail(r, from, "%d indices for an array with %d axes", k->n.nmap, array->naxes);
+    read_step(r, k, array->dep & DEP_TIME);
 }
 
 static void read_array(Reader *r, Content *k)
@@ -860,6 +873,8 @@ static void limit_axes(Reader *r, const Content *k, const char *from)
     stamp_begin(r);
     for (int i = 0; i < k->n.nmap; i++)
         count_ix(r, k->map[i], &n);
+    if (k->n.step)
+        count_ix(r, k->n.step, &n);
     if (k->n.kind == N_INDEX)
         count_ix(r, k->n.ix, &n);
     for (int i = 0; i < k->n.nargs && k->n.kind != N_VIEW; i++) {
@@ -893,8 +908,6 @@ static void line_node(Reader *r)
     expect_number(r, m->nodes.len, "node");
     expect(r, '=');
     read_content(r, k);
-    if (accept_word(r, "back"))
-        k->n.shift = (int)read_int(r, 1 << 20);
     if (peek(r, '"')) {
         if (k->n.kind != N_ARRAY)
             fail(r, here(r), "only an array has a name");

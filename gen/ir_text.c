@@ -226,6 +226,14 @@ static void put_map(Print *p, const IxExpr *const *map, int n)
     buf_f(p->out, "]");
 }
 
+static void put_step(Print *p, const IxExpr *step)
+{
+    if (!step)
+        return;
+    buf_f(p->out, " at ");
+    put_ix(p, step);
+}
+
 /* ---- header ---- */
 
 static void put_settings(Print *p)
@@ -335,6 +343,7 @@ static void put_content(Print *p, const Node *n)
         buf_f(p->out, "load ");
         put_tensor(p, n->tensor);
         put_map(p, n->map, n->nmap);
+        put_step(p, n->step);
         break;
     case N_ARRAY:
         buf_f(p->out, "array ");
@@ -345,6 +354,7 @@ static void put_content(Print *p, const Node *n)
         buf_f(p->out, "view");
         put_args(p, n);
         put_map(p, n->map, n->nmap);
+        put_step(p, n->step);
         break;
     case N_MAP:
         buf_f(p->out, "map %s", op_table[n->op].name);
@@ -364,8 +374,6 @@ static void put_node(Print *p, NodeId id)
     const Node *n = &p->m->nodes.data[id];
     buf_f(p->out, "%%%d = ", id);
     put_content(p, n);
-    if (n->shift)
-        buf_f(p->out, " back %d", n->shift);
     if (n->name) {
         buf_f(p->out, " ");
         put_string(p, n->name);

@@ -39,6 +39,7 @@ typedef struct Kernel {
     Vec(const char *) prefetches; /* statements, for the next step */
     int locals;                   /* numbers them: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
+    int away;                     /* while another step's value is printed */
     ExprPrinter printer;
 } Kernel;
 
@@ -325,7 +326,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
 static const char *load_array(Kernel *k, const Read *r)
 {
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
-    if (here && k->value[r->id])
+    if (here && k->value[r->id] && !k->away)
         return k->value[r->id];
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE)
@@ -333,12 +334,54 @@ static const char *load_array(Kernel *k, const Read *r)
     return load_storage(k, r, st, pointer(k, REF_NODE, r->id, st->dtype), false);
 }
 
+/* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
+static Read with_own_map(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    const IndexId time = IX_TIME;
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(r->nmap + 1));
+    Read own = *r;
+    bool uses = false;
+    for (int i = 0; i < r->nmap; i++)
+        uses |= ix_uses(r->map[i], IX_TIME);
+    if (!uses)
+        return own;
+    IndexId here = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
+    const IxExpr *to = ix_index(m, here);
+    k->index = arena_grow(m->arena, k->index, sizeof *k->index * (size_t)here,
+                          sizeof *k->index * (size_t)(here + 64));
+    k->index[here] = text(k, "(t0 + %s)", k->t);
+    for (int i = 0; i < r->nmap; i++)
+        map[i] = ix_subst(m, r->map[i], &time, &to, 1);
+    own.map = map;
+    return own;
+}
+
+/* Another step's value: the same read with that step in place of this one. Nothing that is kept for this step
+ * is used, and nothing is kept. */
+static const char *load_at_step(Kernel *k, const Read *of)
+{
+    const char *t = k->t, *row = k->row;
+    const Read own = with_own_map(k, of), *r = &own;
+    if (!mutate("unmoved-step"))
+        k->t = text(k, "(%s - t0)", ix_text(&k->printer, r->step));
+    k->row = NULL;
+    k->depth++;
+    k->away++;
+    const char *s = r->is_tensor ? load_tensor(k, r) : load_array(k, r);
+    k->away--;
+    k->depth--;
+    k->t = t;
+    k->row = row;
+    return s;
+}
+
 static const char *leaf(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
     Read r;
     if (plan_resolve(k->p, id, &r))
-        return r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
+        return r.step ? load_at_step(k, &r) : r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
     const Node *n = at(k, id);
     if (n->kind == N_ARRAY || n->kind == N_VIEW)
         return expr_text(e, at(k, n->kind == N_VIEW ? n->args[0] : id)->args[0]);

@@ -221,6 +221,38 @@ static void lower_instance(Flat *f, Instance *inst)
         define(f, inst->locals.data[i]);
 }
 
+/* A read of another step. What lies in no array is computed for that step where it is read. */
+static NodeId lower_earlier(Flat *f, const FExpr *x)
+{
+    Module *m = f->m;
+    const Symbol *s = x->source;
+    if (s->kind == SYM_INPUT)
+        return node_load_at(m, s->tensor, x->map, x->nmap, x->step);
+    unsigned dep = m->nodes.data[s->node].dep;
+    if (dep & DEP_STATE) {
+        FLAT_ERROR(f, x->chain, x->span,
+                   "'%s' depends on a state; earlier steps are read of inputs, and of definitions that depend on "
+                   "no state",
+                   s->name);
+        FLAT_NOTE(f, s->span, "'%s' is defined here; what a later step needs of it is kept in a state", s->name);
+        return node_const(m, 0);
+    }
+    const IxExpr *map[64];
+    IndexId from[64];
+    for (int i = 0; i < s->nids; i++) {
+        map[i] = i < s->rank ? x->map[i] : ix_index(m, s->ids[i]);
+        from[i] = s->ids[i];
+    }
+    if (s->is_array && (dep & DEP_TIME))
+        return node_view_at(m, s->node, map, s->nids, x->step);
+    from[s->nids] = IX_TIME;
+    map[s->nids] = x->step;
+    NodeId v = s->is_array ? node_view(m, s->node, map, s->nids)
+                           : node_subst(m, s->node, from, map, s->nids + 1);
+    NodeId there = node_has_step(m, x->step);
+    return there < 0 ? v : node_select(m, there, v, node_const(m, 0));
+}
+
 static NodeId lower_read(Flat *f, FExpr *x)
 {
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
@@ -231,7 +263,7 @@ static NodeId lower_read(Flat *f, FExpr *x)
         lower_instance(f, x->inst);
         module_at(f->m, span, chain);
     }
-    return read_symbol(f, x->source, x->map);
+    return x->step ? lower_earlier(f, x) : read_symbol(f, x->source, x->map);
 }
 
 /* ---- operations ---- */

@@ -29,6 +29,7 @@ static void collect(const Plan *p, NodeId id, Uses *out, bool *seen)
     seen[id] = true;
     Use u = { .plain = true };
     if (plan_resolve(p, id, &u.read)) {
+        u.plain = !u.read.step;
         for (int i = 0; i < u.read.nmap; i++) {
             IndexId which;
             u.plain = u.plain && ix_is_index(u.read.map[i], &which);
@@ -119,7 +120,7 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     factor[0] = mul->args[0];
     factor[1] = mul->args[1];
     Contraction c = { .one_step = one_step };
-    if (!plan_resolve(p, factor[0], &c.a) || !plan_resolve(p, factor[1], &c.b))
+    if (!plan_resolve(p, factor[0], &c.a) || !plan_resolve(p, factor[1], &c.b) || c.a.step || c.b.step)
         return false;
     int naxes = at(p, array)->naxes;
     c.c = (Read){ .id = array, .nmap = naxes };
@@ -376,12 +377,15 @@ static bool reads_matrix(const Phasing *s, const Use *u)
 static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
-    bool carried = false, after = false, matrix = false;
+    bool carried = false, after = false, matrix = false, other_step = false;
     const Uses *uses = &s->uses[array];
     for (int i = 0; i < uses->len; i++) {
         const Use *u = &uses->data[i];
-        carried |= u->read.is_tensor ? carried_tensor(s, u->read.id)
-                                     : !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_DURING;
+        bool walks = u->read.is_tensor
+                         ? carried_tensor(s, u->read.id)
+                         : !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_DURING;
+        carried |= walks;
+        other_step |= walks && u->read.step;
         if (u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DINIT)
             after = true;
         after |= !u->read.is_tensor && !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
@@ -397,6 +401,8 @@ static Phase phase_of(const Phasing *s, NodeId array)
         return rows_dep(p, array) && root != ROOT_INIT ? PHASE_BEFORE : PHASE_PARAM;
     Gemm g;
     NodeId factor[2];
+    if (other_step)
+        return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
     if (matrix)
         return PHASE_DURING;
     if (is_reduction(p, array) || contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor))
@@ -1398,6 +1404,37 @@ static Plan *without_tile(Plan *p, Schedule wanted)
     return make(m, p->dtype, SCHED_AUTO, why);
 }
 
+/* Does the array sum over many steps, each of which it reads by itself? Short windows come from the cache. */
+static bool sums_many_steps(const Plan *p, NodeId array)
+{
+    enum { FEW = 16 };
+    Uses uses = uses_of(p, array);
+    for (int i = 0; i < uses.len; i++) {
+        const IxExpr *step = uses.data[i].read.step;
+        for (int k = 0; step && k < step->nterms; k++) {
+            IndexId which = step->terms[k].kind == IA_INDEX ? step->terms[k].index : IX_TIME;
+            const Poly *n = which >= IX_FIRST ? p->m->indices.data[which].extent : NULL;
+            if (n && (!n->is_const || n->value > FEW))
+                return true;
+        }
+    }
+    return false;
+}
+
+static void warn_of_steps(Plan *p)
+{
+    for (int d = 0; d < 2; d++)
+        for (NodeId id = 0; id < p->n_nodes; id++) {
+            int group = p->program[d].group[id];
+            if (group < 0 || p->program[d].groups.data[group].kind == G_GEMM || !sums_many_steps(p, id))
+                continue;
+            diag(p->m->c, DIAG_PERF, at(p, id)->span,
+                 "every step reads many earlier ones here, each from memory (a schedule that keeps them is not "
+                 "built yet)");
+            return;
+        }
+}
+
 static int64_t block_memory(const Plan *p)
 {
     int64_t most = 0;
@@ -1459,6 +1496,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
         diag(m->c, DIAG_PERF, m->span,
              "cell %s walks with a kernel per step and value (schedule steps), not tile: %s", m->name,
              p->not_tile);
+    warn_of_steps(p);
     ir_verify(m, "plan");
     return p;
 }

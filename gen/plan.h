@@ -90,6 +90,7 @@ typedef struct Read {
     int id;                       /* NodeId of a non-alias N_ARRAY, or TensorId */
     int nmap;
     const IxExpr **map;
+    const IxExpr *step;           /* the step that is read; NULL: the reader's own */
 } Read;
 
 /* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first

@@ -222,6 +222,25 @@ void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Sym
         require_bound(w, &r, ix, ix_sub(f->m, ix_const(f->m, minus_one(f, array->axes[axis])), ix), true);
 }
 
+void require_not_later(const Walk *w, const FExpr *time, const IxExpr *step, const Symbol *array)
+{
+    Module *m = w->f->m;
+    const IxExpr *back = ix_sub(m, ix_index(m, IX_TIME), step);
+    const Poly *lo, *hi;
+    if (proved(w, back, 0, 3))
+        return;
+    const char *text = source_text(w->f, time->span), *name = shown(w->f, array);
+    if (ix_range(m, back, &lo, &hi) && poly_nonneg(minus_one(w->f, negative(w->f, hi))))
+        WALK_ERROR(w, time, time->span, "step '%s' of %s is later than this one, and only earlier ones are known",
+                   text, name);
+    else
+        WALK_ERROR(w, time, time->span,
+                   "it cannot be proved that step '%s' of %s is not later than this one; a condition around it "
+                   "can say so: '%s <= t ? ... : 0'",
+                   text, name, text);
+    w->eq->failed = true;
+}
+
 /* ---- conditions ---- */
 
 /* A fact that another one implies is not kept. */

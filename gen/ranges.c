@@ -86,6 +86,8 @@ static void infer_read(Walk *w, FExpr *x)
     Symbol *s = x->sym;
     for (int i = 0; i < x->nargs; i++)
         infer(w, x->args[i]);
+    if (x->time)
+        infer(w, x->time);
     if (s->failed || (s->rank && !s->axes)) {
         w->eq->failed = true;
         return;

@@ -43,6 +43,25 @@ bool alias_candidate(const Module *m, NodeId array)
     return is_read(body) || body->kind == N_CONST || body->kind == N_SIZE;
 }
 
+/* What an alias of `inner` over the array's axes reads where it is read itself at map and step. */
+static Read compose(Module *m, Read inner, const Node *array, const IxExpr *const *map, const IxExpr *step)
+{
+    IndexId from[65];
+    const IxExpr *to[65], **composed = arena_alloc(m->arena, sizeof *map * (size_t)(inner.nmap + 1));
+    int n = array->naxes;
+    memcpy(from, array->axes, sizeof *from * (size_t)n);
+    memcpy(to, map, sizeof *to * (size_t)n);
+    if (step) {
+        from[n] = IX_TIME;
+        to[n++] = step;
+    }
+    for (int i = 0; i < inner.nmap; i++)
+        composed[i] = ix_subst(m, inner.map[i], from, to, n);
+    inner.map = composed;
+    inner.step = inner.step ? ix_subst(m, inner.step, from, to, n) : step;
+    return inner;
+}
+
 bool plan_resolve(const Plan *p, NodeId id, Read *out)
 {
     Module *m = p->m;
@@ -50,7 +69,7 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
     if (!is_read(n))
         return false;
     if (n->kind == N_LOAD) {
-        *out = (Read){ .is_tensor = true, .id = n->tensor, .nmap = n->nmap, .map = n->map };
+        *out = (Read){ .is_tensor = true, .id = n->tensor, .nmap = n->nmap, .map = n->map, .step = n->step };
         return true;
     }
     NodeId array = n->kind == N_VIEW ? n->args[0] : id;
@@ -59,17 +78,13 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
     for (int i = 0; i < naxes; i++)
         map[i] = n->kind == N_VIEW ? n->map[i] : ix_index(m, at(m, array)->axes[i]);
     if (!p->is_alias[array]) {
-        *out = (Read){ .id = array, .nmap = naxes, .map = map };
+        *out = (Read){ .id = array, .nmap = naxes, .map = map, .step = n->step };
         return true;
     }
     Read inner;
     if (!plan_resolve(p, at(m, array)->args[0], &inner))
         return false;
-    const IxExpr **composed = arena_alloc(m->arena, sizeof *map * (size_t)(inner.nmap + 1));
-    for (int i = 0; i < inner.nmap; i++)
-        composed[i] = ix_subst(m, inner.map[i], at(m, array)->axes, map, naxes);
-    inner.map = composed;
-    *out = inner;
+    *out = compose(m, inner, at(m, array), map, n->step);
     return true;
 }
 
@@ -111,7 +126,7 @@ static int add_pieces(Module *m, NodeId id, const IxExpr *whole, Piece *out, int
         value = v->args[1];
         v = at(m, value);
     }
-    if (v->kind != N_VIEW && v->kind != N_ARRAY)
+    if ((v->kind != N_VIEW && v->kind != N_ARRAY) || v->step)
         return -1;
     NodeId array = v->kind == N_VIEW ? v->args[0] : value;
     Read r = { .id = array, .nmap = at(m, array)->naxes };

@@ -168,8 +168,38 @@ static void check_instance(Walk *w, Instance *inst)
     }
 }
 
+/* What has values at earlier steps that can be known: whether a definition depends on a state shows when it is
+ * lowered. */
+static void check_time(Walk *w, FExpr *x)
+{
+    const Symbol *s = x->source;
+    const char *why = s->kind == SYM_PARAM                          ? "is a param, the same at every step"
+                      : s->kind == SYM_STATE || s->kind == SYM_NEXT ? "is a state, which is carried one step"
+                      : s->kind == SYM_OUTPUT                       ? "is an output: define its value first"
+                      : x->type == TY_BOOL                          ? "is a condition"
+                                                                    : NULL;
+    if (why) {
+        WALK_ERROR(w, x, x->span,
+                   "'%s' %s; earlier steps are read of inputs, and of definitions that depend on no state",
+                   s->name, why);
+        FLAT_NOTE(w->f, s->span, "'%s' is %s here", s->name, s->kind == SYM_DEF ? "defined" : "declared");
+        w->eq->failed = true;
+        return;
+    }
+    check(w, x->time);
+    x->step = as_index(w, x->time);
+    if (x->step)
+        require_not_later(w, x->time, x->step, s);
+}
+
 static void check_read(Walk *w, FExpr *x)
 {
+    if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG && x->time) {
+        WALK_ERROR(w, x, x->span, "'%s' is a number here, and has no earlier steps; an array has, as '%s(x)'",
+                   x->sym->name, x->sym->owner->fn->name);
+        w->eq->failed = true;
+        return;
+    }
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG) {
         x->type = x->sym->scalar->type;
         x->ix = x->sym->scalar->ix;
@@ -185,8 +215,11 @@ static void check_read(Walk *w, FExpr *x)
     if (w->eq->failed)
         return;
     const IxExpr **ix = check_args(w, x, x->sym);
-    if (ix)
-        follow(w, x, ix);
+    if (!ix)
+        return;
+    follow(w, x, ix);
+    if (x->time)
+        check_time(w, x);
 }
 
 /* D / H is a size of its own where an extent says that it is exact; else it is a floor that depends on D and

@@ -29,6 +29,8 @@ const Poly *minus_one(Flat *f, const Poly *p);
 const Poly *negative(Flat *f, const Poly *p);
 /* 0 <= ix < the extent of that axis, under the walk's facts; a failure is diagnosed at `arg`. */
 void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Symbol *array, int axis);
+/* The step is this one or an earlier one, under the walk's facts; a failure is diagnosed at `time`. */
+void require_not_later(const Walk *w, const FExpr *time, const IxExpr *step, const Symbol *array);
 /* Adds what follows from a checked condition being true or false. */
 void assume(Walk *w, const FExpr *condition, bool truth);
 

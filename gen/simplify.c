@@ -30,7 +30,7 @@ static NodeId rebuild(Rewrite *r, NodeId id)
     switch (n.kind) {
     case N_MAP: return node_map(m, n.op, args, n.nargs);
     case N_REDUCE: return node_reduce(m, n.reduce, args[0], n.bound, n.nbound);
-    case N_VIEW: return node_view(m, args[0], n.map, n.nmap);
+    case N_VIEW: return node_view_at(m, args[0], n.map, n.nmap, n.step);
     case N_ARRAY: return node_array(m, args[0], n.axes, n.naxes, n.name, n.span);
     default: return id;
     }

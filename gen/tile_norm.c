@@ -468,10 +468,14 @@ static NodeId norm_fresh(Norm *x, NodeId id)
     Module *m = x->s->t->m;
     Node n = node(x->s, id);
     NodeId args[4];
+    if (n.step)
+        tile_refuse(x->s->t, "its step reads another step of %s; define a value that is this read and use that",
+                    n.kind == N_LOAD ? m->tensors.data[n.tensor].name
+                                     : node(x->s, n.args[0]).name ? node(x->s, n.args[0]).name : "a value");
     module_at(m, n.span, n.chain);
     switch (n.kind) {
     case N_ARRAY: return norm_array(x, id);
-    case N_VIEW: return node_view(m, norm(x, n.args[0]), n.map, n.nmap);
+    case N_VIEW: return node_view_at(m, norm(x, n.args[0]), n.map, n.nmap, n.step);
     case N_REDUCE: return norm_reduce(x, id);
     case N_MAP:
         for (int i = 0; i < n.nargs; i++)

@@ -70,6 +70,8 @@ static cell_status locate(const cell_run *run, const char *op, const cell_ref *r
     cell_status status = cell_run_eval(run, ref->offset, 0, &place->offset);
     if (status != CELL_OK)
         return status;
+    if (bytes == 0)                  /* without elements it has no place for an offset: nothing is there to read */
+        place->offset = 0;
     place->room = bytes < 0 ? -1 : bytes / element - place->offset;
     if (place->offset < 0 || (bytes >= 0 && place->room < 0))
         return wrong_plan(run, op, "an offset outside its buffer");

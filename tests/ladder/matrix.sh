@@ -61,6 +61,16 @@ for spec in layernorm swiglu; do
 done
 instance swiglu_mlp map "$two"
 
+# Earlier steps: sequences shorter than what they look back at, and longer.
+instance conv4_silu map "$one" --dim K=4
+instance conv4_silu map "1,1,3 2,9,2" --dim K=7
+# A first step alone attends to nothing but itself: gradients into q and k are exactly 0 for all inputs, so the
+# sensitivity is 0 and allows for no rounding. One step is tested where there is a prefix to attend to.
+past="${heads/1,1,2/1,2,2}"
+instance window_attention map "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
+instance window_attention map "$past" --dim N=5 --dim V=7 --dim W=6 --dim G=2
+instance causal_attention map "$past" --dim N=5 --dim V=7 --dim G=2
+
 if [[ -n ${LARGE:-} ]]; then
     SUFFIX=_large
     TYPES=f32 instance e79 "steps tile" "70001,2,3" --dim N=7 --set bias=input

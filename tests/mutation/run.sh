@@ -34,6 +34,7 @@ prod-zero        tests/mutation/small.cell
 no-initial       tests/mutation/small.cell
 late-state       specs/gru.cell
 first-sequence   specs/gru.cell
+own-step         specs/conv4_silu.cell
 END
 }
 
@@ -46,6 +47,7 @@ wrong-slice      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3
 wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
 late-load        specs/gru.cell --schedule steps | 2,3,5,3
 stale-adjoint    specs/gru.cell --schedule steps | 2,3,5,3
+unmoved-step     specs/conv4_silu.cell --schedule map | 2,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
