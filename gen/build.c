@@ -205,6 +205,8 @@ static void compile_c(Build *b, const char *stem)
     words_split(c, &w, getenv("CFLAGS"));
     words_add(&w, intern_f(c, "-I%s", b->include));
     words_add(&w, intern_f(c, "-I%s", b->dir));
+    if (b->nvcc)
+        words_add(&w, intern_f(c, "-DCELL_ARCHS=\"%s\"", b->archs));
     words_add(&w, "-c");
     words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
     words_add(&w, "-o");

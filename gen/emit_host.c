@@ -284,8 +284,9 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
           "%s_ref_reserve_bytes,\n",
           m->has_grad ? "ref_backward" : "NULL", m->name);
     if (plan->how)
-        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .smaller = %s,\n", string(m, plan->how),
-              (long long)plan->block_memory, smaller);
+        buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .smaller = %s,\n"
+                   "    .archs = CELL_ARCHS,\n",
+              string(m, plan->how), (long long)plan->block_memory, smaller);
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"

@@ -317,6 +317,7 @@ static const cell_desc description = {
     .how = "schedule tile, a checkpoint every 4 steps",
     .block_memory = 211968,
     .smaller = NULL,
+    .archs = CELL_ARCHS,
     .n_bindings = 3,
     .n_sizes = 4,
     .n_tensors = 7,

@@ -338,6 +338,7 @@ static const cell_desc description = {
     .how = "schedule gemm",
     .block_memory = 1024,
     .smaller = NULL,
+    .archs = CELL_ARCHS,
     .n_bindings = 1,
     .n_sizes = 5,
     .n_tensors = 8,

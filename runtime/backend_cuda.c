@@ -7,6 +7,7 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ typedef struct CudaDevice {
     void *blas_workspace;
     cudaMemPool_t pool;
     int sm_count, smem_max, capability;
+    int aloud; /* say which code runs, once */
     KernelSlot kernels[KERNEL_SLOTS];
 } CudaDevice;
 
@@ -88,6 +90,9 @@ static cell_status check_driver(int device, cell_error *err) {
             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0))
         return cell_fail(err, CELL_NO_DEVICE, "no NVIDIA GPU is visible");
+    if (error == cudaErrorInitializationError)
+        return cell_fail(err, CELL_BACKEND_FAILED,
+                         "CUDA cannot start in this process (was it forked from one that had used the GPU?)");
     if (error != cudaSuccess)
         return check(error, "cannot count the GPUs", err);
     if (device < 0 || device >= count)
@@ -188,6 +193,8 @@ static cell_status cuda_create(void **self, int device, cell_error *err) {
     if (!cuda)
         return cell_fail(err, CELL_OUT_OF_MEMORY, "out of memory for a context");
     cuda->device = device;
+    const char *verbose = getenv("CELL_VERBOSE");
+    cuda->aloud = verbose && *verbose && strcmp(verbose, "0") != 0;
     status = open_device(cuda, err);
     if (status != CELL_OK) {
         cuda_destroy(cuda);
@@ -397,11 +404,16 @@ static cell_status cuda_gemm(void *self, const cell_gemm_call *call, cell_error 
 static cell_status explain_image(const CudaDevice *cuda, const cell_kernel *kernel, cudaError_t error,
                                  cell_error *err) {
     cudaGetLastError();
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorUnsupportedPtxVersion)
         return cell_fail(err, CELL_NO_IMAGE,
-                         "kernel %s: the driver is too old for this library's PTX, and the library has no "
-                         "machine code for sm_%d",
-                         kernel->name, cuda->capability);
+                         "kernel %s: the library has no machine code for sm_%d, and its PTX, made by CUDA %d.%d, is "
+                         "too new for the driver, which supports CUDA %d.%d: update the driver, or build it with "
+                         "CUDA_ARCHS=%d",
+                         kernel->name, cuda->capability, runtime / 1000, runtime % 1000 / 10, driver / 1000,
+                         driver % 1000 / 10, cuda->capability);
     if (status_of(error) == CELL_NO_IMAGE)
         return cell_fail(err, CELL_NO_IMAGE,
                          "kernel %s: the library has no code that an sm_%d device can run; build it with "
@@ -460,6 +472,10 @@ static cell_status cuda_prepare(void *self, const cell_kernel *kernel, size_t sm
     cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *)(uintptr_t)kernel->symbol);
     if (error != cudaSuccess)
         return explain_image(cuda, kernel, error, err);
+    if (cuda->aloud)
+        fprintf(stderr, "cell: kernel %s and others: code for sm_%d, made from PTX of compute_%d, on sm_%d\n",
+                kernel->name, attributes.binaryVersion, attributes.ptxVersion, cuda->capability);
+    cuda->aloud = 0;
     status = check_limits(cuda, kernel, smem, &attributes, err);
     if (status == CELL_OK)
         status = raise_limits(kernel, smem, err);

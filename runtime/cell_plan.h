@@ -23,6 +23,9 @@ extern "C" {
 #endif
 
 #define CELL_PLAN_VERSION 2
+#ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
+#define CELL_ARCHS NULL
+#endif
 #define CELL_ALIGNMENT    256 /* of every buffer in workspace and reserve, bytes */
 #define CELL_MAX_LOOPS    4   /* nesting of LOOP operations */
 #define CELL_MAX_ARGS     256
@@ -255,6 +258,7 @@ typedef struct cell_desc {
     const char *how;
     int64_t block_memory;
     const struct cell_desc *smaller;
+    const char *archs;         /* "80 90": what the library has machine code for, and of the last PTX; NULL: unknown */
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
 } cell_desc;
 

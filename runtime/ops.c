@@ -379,7 +379,11 @@ static cell_status prepare_one(const cell_run *run, const cell_op *op) {
     cell_status status = kernel_launch(run, op, &launch);
     if (status != CELL_OK || launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0)
         return status;
-    return run->ctx->backend->prepare(run->ctx->self, launch.kernel, launch.smem, run->err);
+    status = run->ctx->backend->prepare(run->ctx->self, launch.kernel, launch.smem, run->err);
+    if (status != CELL_NO_IMAGE || !run->desc->archs)
+        return status;
+    cell_error plain = *run->err;
+    return cell_fail(run->err, status, "%.700s; it was built for --archs \"%.128s\"", plain.text, run->desc->archs);
 }
 
 /* Inside loops, conditions and grids may use variables that have no value yet; the first value stands for

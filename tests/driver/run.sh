@@ -150,9 +150,14 @@ command -v python3 >/dev/null && holds "the manifest is JSON" python3 -c 'import
 cat >"$dir/use.c" <<'C'
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include "swiglu.h"
-int main(void)
+#include "cell_plan.h"
+int main(int argc, char **argv)
 {
+    const char *archs = swiglu_instance()->archs;
+    if (argc != 2 || strcmp(archs ? archs : "none", argv[1]) != 0)
+        return puts("wrong archs"), 1;
     float g[6] = { -2, -1, 0, 1, 2, 3 }, u[6] = { 1, 2, 3, 4, 5, 6 }, y[6], worst = 0;
     char why[256];
     cell_context *ctx;
@@ -172,7 +177,8 @@ int main(void)
 C
 holds "a program links against the library" ${CC:-cc} ${SAN:+-fsanitize=address,undefined} -I"$out" -Iruntime -o "$dir/use" "$dir/use.c" -L"$out" \
     -Wl,-rpath,"$out" -lswiglu -lm
-holds "and gets the right values" "$dir/use"
+holds "gets the right values, and knows its GPUs" "$dir/use" \
+    "$(grep -q '^nvcc /' "$(dirname "$cellc")/libcell.flags" && echo 90 || echo none)"
 expect 1 "" env CC=no_such_compiler "$cellc" build specs/swiglu.cell -o "$out"
 
 # One instance is called as its cell, however it was bound; without -o the files go to ./generated, and that is said.

@@ -309,6 +309,28 @@ static void device_reserves(Call *call) {
     cell_context_destroy(two);
 }
 
+static cell_status no_image(void *self, const cell_kernel *kernel, size_t smem, cell_error *err) {
+    (void)self, (void)smem;
+    return cell_fail(err, CELL_NO_IMAGE, "kernel %s: no code", kernel->name);
+}
+
+/* Where no code fits the device, the message says for which GPUs there is some, and nothing was written. */
+static void images(Call *call) {
+    cell_backend other = *toy_backend();
+    cell_context *ctx;
+    other.prepare = no_image;
+    set_up(call, 2, 3, 4);
+    EXPECT(cell_context_create_with(&ctx, &other, 0, NULL, 0) == CELL_OK, "context");
+    cell_desc desc = toy_desc;
+    desc.archs = "80 90";
+    void *args[] = {call->x, call->w, call->h0, call->y, call->ht};
+    EXPECT(cell_run_forward(ctx, &desc, call->sizes, args, NULL, 0) == CELL_NO_IMAGE, "%s", cell_last_error(ctx));
+    EXPECT(strstr(cell_last_error(ctx), "kernel step: no code; it was built for --archs \"80 90\"") != NULL, "%s",
+           cell_last_error(ctx));
+    EXPECT(isnan(call->y[0]) && isnan(call->ht[0]), "something was written");
+    cell_context_destroy(ctx);
+}
+
 static const int64_t beyond[] = {LOOP_T, CELL_X_PUSH, 2, CELL_X_ADD, BD, CELL_X_MUL, CELL_X_END};
 static const int64_t nine_times[] = {BD, CELL_X_PUSH, 36, CELL_X_MUL, CELL_X_END};
 static const int64_t second_loop[] = {CELL_X_LOOPVAR, 1, CELL_X_END};
@@ -464,6 +486,7 @@ int main(void) {
     graphs(&call);
     refusals(toy, &call);
     device_reserves(&call);
+    images(&call);
     wrong_plans(&call);
     expressions();
     instances(toy);
