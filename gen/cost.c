@@ -156,13 +156,19 @@ static void collect_reads(const Plan *p, const Program *g, NodeId id, bool *seen
         collect_reads(p, g, n->args[i], seen, out);
 }
 
-/* The arrays that a group computes: its own, or for a walk all of the phase. */
+/* The arrays that a group computes: its own, with the sums that a row kernel does for others, or for a walk all
+ * of the phase. */
 static bool computes(const Plan *p, const Program *g, int group, NodeId id)
 {
     const Group *k = &g->groups.data[group];
     if (p->m->nodes.data[id].kind != N_ARRAY)
         return false;
-    return k->kind == G_WALK ? g->phase[id] == PHASE_DURING : g->group[id] == group;
+    if (k->kind == G_WALK)
+        return g->phase[id] == PHASE_DURING;
+    int by = g->group[id];
+    if (by >= 0 && g->groups.data[by].by_rows)
+        by = g->groups.data[by].by_rows - 1;
+    return by == group;
 }
 
 static void add_reading(const Plan *p, const Program *g, int group, const Reading *x, Cost *c)

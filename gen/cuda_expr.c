@@ -91,8 +91,11 @@ static const char *fill(ExprPrinter *p, const char *fmt, const char *const *args
 
 static const char *as_real(ExprPrinter *p, NodeId id)
 {
+    const Node *n = &p->m->nodes.data[id];
+    if (n->kind == N_SIZE && n->size->is_const)
+        return const_text(p, (double)n->size->value);
     const char *s = expr_text(p, id);
-    return p->m->nodes.data[id].type == TY_INT ? text_f(p, "(%s)(%s)", p->real, s) : s;
+    return n->type == TY_INT ? text_f(p, "(%s)(%s)", p->real, s) : s;
 }
 
 static const char *fast_name(Op op)

@@ -129,11 +129,12 @@ static int buffer_number(Print *e, int slot)
 }
 
 /* The chunks of a column sum, as plan.h has them. */
-static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, Buf *out)
+static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, bool by_rows, Buf *out)
 {
+    ColumnCut cut = column_cut(by_rows);
     postfix_poly(e, rows, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", COLUMN_ROWS,
-          COLUMN_CHUNKS, COLUMN_BLOCKS);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", cut.rows, cut.most,
+          cut.blocks);
     postfix_poly(e, columns, out);
     buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, "
                "CELL_X_PUSH, 1, "
@@ -147,7 +148,7 @@ static const char *buffer_bytes(Print *e, int slot, bool in_reserve)
     const Buffer *b = &e->p->buffers.data[slot];
     Buf x = program_new(e);
     if (b->columns) {
-        postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, &x);
+        postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows, &x);
         postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
         buf_f(&x, "CELL_X_MUL, ");
         return expr_name(e, &x);
@@ -268,11 +269,37 @@ static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
     return all;
 }
 
-static int kernel_number(Print *e, const char *name, int threads, int64_t smem, bool dependent)
+/* Threads of a block whose row stays in registers: as many as the row needs. */
+static void postfix_block(Print *e, const Group *g, Buf *out)
+{
+    postfix_poly(e, g->row_extent, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_PUSH, %d, CELL_X_MIN, "
+               "CELL_X_PUSH, 32, CELL_X_MAX, ", 32 * g->each, g->threads);
+}
+
+/* How many threads a block has where the row says it, and its shared memory. */
+static void print_block(Print *e, const Group *g, int64_t smem)
+{
+    Buf block = program_new(e), bytes = program_new(e);
+    bool by_row = g->row_extent;
+    if (by_row) {
+        postfix_block(e, g, &block);
+        buf_f(&e->table, ", .block = %s", expr_name(e, &block));
+    }
+    if (by_row && g->smem_each) {
+        postfix_block(e, g, &bytes);
+        buf_f(&bytes, "CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ADD, ", (long long)g->smem_each,
+              (long long)smem);
+        buf_f(&e->table, ", .smem = %s", expr_name(e, &bytes));
+    } else if (smem) {
+        buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, smem)));
+    }
+}
+
+static int kernel_number(Print *e, const Group *g, const char *name, int threads, int64_t smem, bool dependent)
 {
     buf_f(&e->table, "    { .name = \"%s\", .symbol = %s, .threads = %d", name, name, threads);
-    if (smem)
-        buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, smem)));
+    print_block(e, g, smem);
     buf_f(&e->table, "%s },\n", dependent ? ", .dependent = 1" : "");
     vec_push(e->p->m->arena, &e->kernels, name);
     return e->kernels.len - 1;
@@ -281,15 +308,15 @@ static int kernel_number(Print *e, const char *name, int threads, int64_t smem, 
 /* Launching a step's kernel while the product before it ends pays where that product ends slowly: with the
  * long contractions of backward (measured on an H200: LSTM 1024 gains 7 percent of its backward, forward
  * loses 2). */
-static bool starts_early(const Print *e, const Group *g)
+static bool starts_early(const Print *e, const Group *g, const RefVec *refs)
 {
-    return e->pr->dir == BACKWARD && g->phase == PHASE_DURING && g->kind != G_WALK;
+    return (e->pr->dir == BACKWARD && g->phase == PHASE_DURING && g->kind != G_WALK) || refs == &g->refs_2;
 }
 
 static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
                             const RefVec *refs, const char *gx, const char *gy)
 {
-    int kernel = kernel_number(e, name, threads, smem, starts_early(e, g));
+    int kernel = kernel_number(e, g, name, threads, smem, starts_early(e, g, refs));
     const char *need = need_name(e, g);
     bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
     const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
@@ -332,15 +359,22 @@ static void print_group_kernel(Print *e, Group *g)
                         poly_expr(e, group_rows(e, g)));
     } else if (g->kind == G_MAP) {
         print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");
+    } else if (g->kind == G_ROW && g->sums) {
+        const Group *sums = &e->pr->groups.data[g->sums - 1];
+        Buf chunks = program_new(e);
+        postfix_chunks(e, group_rows(e, g), sums->axes[0], true, &chunks);
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &chunks), "NULL");
     } else if (g->kind == G_ROW) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
                         blocks_expr(e, work, g->threads / g->lanes), "NULL");
     } else if (g->kind == G_COLUMN) {
+        int64_t real = e->p->compute == DT_F64 ? 8 : 4;
         Buf chunks = program_new(e);
-        postfix_chunks(e, group_rows(e, g), elements, &chunks);
-        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
-                        blocks_expr(e, elements, COLUMN_WIDTH), expr_name(e, &chunks));
-        print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads, g->smem, &g->refs_2,
+        postfix_chunks(e, group_rows(e, g), elements, false, &chunks);
+        if (!g->by_rows)
+            print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
+                            blocks_expr(e, elements, COLUMN_WIDTH), expr_name(e, &chunks));
+        print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads_2, g->threads_2 * real, &g->refs_2,
                         blocks_expr(e, elements, COLUMN_WIDTH), "NULL");
     } else if (g->kind == G_WALK) {
         const Walk *w = g->walk;
@@ -454,20 +488,27 @@ static void print_phase(Print *e, Phase phase)
     }
 }
 
-static void print_states(Print *e, StateKernels *states, int n, int which)
+static bool is_state(const Module *m, TensorId t)
+{
+    return m->tensors.data[t].kind == T_STATE;
+}
+
+static void print_states(Print *e, StateKernels *states, int which)
 {
     Module *m = e->p->m;
-    for (int i = 0; i < n; i++) {
-        const Poly *work = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, states[i].state));
-        Group own = { .always = true };
-        if (which == STATE_RESULT) {
-            own.always = false;
-            int arg = arg_of(e, states[i].state, ROLE_D_VALUE);
+    const Poly *most = poly_const(m, 0);
+    Group own = { .always = which != STATE_RESULT };
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (!is_state(m, t))
+            continue;
+        most = poly_add(m, most, tensor_elements(m, t));
+        int arg = which == STATE_RESULT ? arg_of(e, t, ROLE_D_VALUE) : -1;
+        if (arg >= 0)
             vec_push(m->arena, &own.need, arg);
-        }
-        print_kernel_op(e, &own, states[i].name[which], 256, 0, &states[i].refs[which],
-                        blocks_expr(e, work, 256), "NULL");
     }
+    if (most->nterms)
+        print_kernel_op(e, &own, states->name[which], 256, 0, &states->refs[which],
+                        blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL");
 }
 
 static void print_loop(Print *e)
@@ -492,7 +533,7 @@ static void print_loop(Print *e)
     e->n_ops++;
 }
 
-static void print_direction(Print *e, Direction dir, StateKernels *states, int n_states)
+static void print_direction(Print *e, Direction dir, StateKernels *states)
 {
     Module *m = e->p->m;
     const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
@@ -508,16 +549,16 @@ static void print_direction(Print *e, Direction dir, StateKernels *states, int n
     print_phase(e, PHASE_BEFORE);
     /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
     if (dir == FORWARD && !walks)
-        print_states(e, states, n_states, STATE_INIT);
+        print_states(e, states, STATE_INIT);
     if (dir == BACKWARD && !walks)
-        print_states(e, states, n_states, STATE_SEED);
+        print_states(e, states, STATE_SEED);
     if (walks)
         print_phase(e, PHASE_DURING);
     else
         print_loop(e);
     print_phase(e, PHASE_AFTER);
-    if (dir == BACKWARD)
-        print_states(e, states, walks ? 0 : n_states, STATE_RESULT);
+    if (dir == BACKWARD && !walks)
+        print_states(e, states, STATE_RESULT);
     print_buffers(e, name);
     if (e->n_ops == 0) {
         buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
@@ -544,27 +585,19 @@ static void print_reserve(Print *e, int *count)
     *count = n;
 }
 
-static int state_kernels(Plan *p, StateKernels *out)
+static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
 {
     Module *m = p->m;
-    int n = 0;
-    for (TensorId t = 0; t < m->tensors.len && p->schedule != SCHED_TILE; t++)
-        if (m->tensors.data[t].kind == T_STATE) {
-            static const char *const what[] = { "init", "seed", "result" };
-            out[n].state = t;
-            for (int k = 0; k < 3; k++)
-                out[n].name[k] = intern_f(m->c, "%s_%s_%d", m->name, what[k], t);
-            n++;
-        }
-    return n;
-}
-
-static void print_kernels(Plan *p, StateKernels *states, int n_states, Buf *cuda)
-{
+    static const char *const what[] = { "init", "seed", "result" };
+    bool steps = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        steps |= is_state(m, t) && p->schedule != SCHED_TILE;
+    for (int k = 0; k < 3; k++)
+        states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
     for (int d = 0; d < 2; d++)
         emit_kernels(p, &p->program[d], cuda);
-    for (int i = 0; i < n_states; i++)
-        emit_state_kernels(p, &states[i], cuda);
+    if (steps)
+        emit_state_kernels(p, states, cuda);
 }
 
 static const char *schedule_words(const Plan *p)
@@ -580,9 +613,8 @@ static const char *schedule_words(const Plan *p)
 static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
 {
     Module *m = p->m;
-    StateKernels *states = arena_alloc(m->arena, sizeof *states * (size_t)(m->tensors.len + 1));
-    int n_states = state_kernels(p, states);
-    print_kernels(p, states, n_states, cuda);
+    StateKernels states = { 0 };
+    print_kernels(p, &states, cuda);
 
     Buf tables = { .arena = m->arena };
     Print e = { .p = p, .host = &tables, .tag = tag };
@@ -591,8 +623,8 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
     e.reserve = arena_alloc(m->arena, sizeof *e.reserve * (size_t)(p->buffers.len + 1));
     print_reserve(&e, &n_reserve);
-    print_direction(&e, FORWARD, states, n_states);
-    print_direction(&e, BACKWARD, states, n_states);
+    print_direction(&e, FORWARD, &states);
+    print_direction(&e, BACKWARD, &states);
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "extern void %s(cell_kernel_args args);", e.kernels.data[i]);
@@ -611,14 +643,7 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     Module *m = p->m;
     HostPlan *hp = NULL, *first = NULL;
     int level = 0;
-    bool columns = false;
     buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
-    for (const Plan *q = p; q; q = q->smaller)
-        for (int d = 0; d < 2; d++)
-            for (int i = 0; i < q->program[d].groups.len; i++)
-                columns |= q->program[d].groups.data[i].kind == G_COLUMN;
-    if (columns)
-        emit_column_chunks(cuda);
     emit_host_head(m, host);
     for (Plan *q = p; q; q = q->smaller) {
         HostPlan *next = arena_alloc(m->arena, sizeof *next);

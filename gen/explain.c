@@ -246,20 +246,6 @@ static const char *walk_words(const Explain *e, const Group *g)
     return b.data;
 }
 
-static const char *group_words(const Explain *e, const Group *g)
-{
-    switch (g->kind) {
-    case G_GEMM: return gemm_words(e, &g->gemm);
-    case G_WALK: return walk_words(e, g);
-    case G_ROW:
-        return intern_f(e->c, "%s; a row by %s", names_of(e, g), g->lanes > 32 ? "a block" : "a warp");
-    case G_COLUMN:
-        return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order", names_of(e, g));
-    default:
-        return names_of(e, g);
-    }
-}
-
 /* The operations in the order of their phases, as they run; a group's number is its place there, from 1. */
 static int operation_number(const Program *g, int group)
 {
@@ -269,6 +255,32 @@ static int operation_number(const Program *g, int group)
         n += x < mine || (x == mine && i < group);
     }
     return n;
+}
+
+static const char *row_words(const Explain *e, const Group *g, const Program *pr)
+{
+    const char *by = g->lanes > 32 ? "a block" : "a warp";
+    if (!g->sums)
+        return intern_f(e->c, "%s; a row by %s", names_of(e, g), by);
+    return intern_f(e->c, "%s; a row by %s, which sums its rows for %s", names_of(e, g), by,
+                    names_of(e, &pr->groups.data[g->sums - 1]));
+}
+
+static const char *group_words(const Explain *e, const Group *g, const Program *pr)
+{
+    switch (g->kind) {
+    case G_GEMM: return gemm_words(e, &g->gemm);
+    case G_WALK: return walk_words(e, g);
+    case G_ROW:
+        return row_words(e, g, pr);
+    case G_COLUMN:
+        if (g->by_rows)
+            return intern_f(e->c, "%s; the sums of %d, added in fixed order", names_of(e, g),
+                            operation_number(pr, g->by_rows - 1));
+        return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order", names_of(e, g));
+    default:
+        return names_of(e, g);
+    }
 }
 
 static int nth_operation(const Program *g, int n)
@@ -291,7 +303,7 @@ static void put_operations(const Explain *e, Direction d)
         Cost cost = cost_of_group(e->p, g, at);
         table_row(e->c, &t, intern_f(e->c, "%d", i), phase_word(k->phase), kinds[k->kind],
                   cost_words(e, cost.step), cost_words(e, cost.once), cost_words(e, cost.flops),
-                  group_words(e, k), NULL);
+                  group_words(e, k, g), NULL);
     }
     table_print(&t, e->out);
     for (int i = 0; i < g->groups.len; i++)
@@ -457,7 +469,7 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = size_words(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, "%s for each of at most %d chunks", bytes, COLUMN_CHUNKS);
+        return intern_f(e->c, "%s for each of at most %d chunks", bytes, column_cut(b->by_rows).most);
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }
 

@@ -789,6 +789,110 @@ static void make_groups(Plan *p, const Phasing *s)
     }
 }
 
+/* ---- sums of columns with the rows that they read ---- */
+
+/* All loops of a row kernel run over this extent, and rows are those of batch and time. */
+static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
+{
+    if (g->kind != G_ROW || g->naxes || !g->batched || g->phase == PHASE_DURING || g->sums)
+        return false;
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
+        bool reduces = r->kind == N_REDUCE;
+        if (reduces && (r->nbound != 1 || p->m->indices.data[r->bound[0]].extent != extent))
+            return false;
+        if (!reduces && a->naxes && p->m->indices.data[a->axes[0]].extent != extent)
+            return false;
+    }
+    return true;
+}
+
+/* Is everything that the sums read there when the row kernel runs, or computed by it at the same element? */
+static bool row_has(const Plan *p, const Phasing *s, NodeId sum, const Uses *uses, int row)
+{
+    const Program *pr = s->g;
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        IndexId which = -1;
+        if (r->step)
+            return false;
+        if (r->is_tensor && (carried_tensor(s, r->id) || p->m->tensors.data[r->id].kind == T_STATE ||
+                             p->m->tensors.data[r->id].kind == T_DINIT))
+            return false;
+        if (r->is_tensor || available(s, r->id))
+            continue;
+        if (pr->group[r->id] < 0) {
+            if (p->is_cat[r->id] || !row_has(p, s, sum, &s->uses[r->id], row))
+                return false;
+            continue;
+        }
+        if (pr->group[r->id] == row && r->nmap)
+            ix_is_index(r->map[0], &which);
+        if (pr->group[r->id] > row ||
+            (pr->group[r->id] == row && r->nmap && (r->nmap > 1 || which != at(p, sum)->axes[0])))
+            return false;
+    }
+    return true;
+}
+
+static bool reads_in_common(const Phasing *s, const Uses *a, const Uses *b)
+{
+    (void)s;
+    for (int i = 0; i < a->len; i++)
+        for (int j = 0; j < b->len; j++) {
+            const Read *x = &a->data[i].read, *y = &b->data[j].read;
+            if (x->nmap == 1 && x->is_tensor == y->is_tensor && x->id == y->id)
+                return true;
+        }
+    return false;
+}
+
+static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int row)
+{
+    const Group *g = &s->g->groups.data[row];
+    bool shares = false;
+    if (sums->batched != g->batched || sums->timed != g->timed || !row_extent_is(p, g, sums->axes[0]))
+        return false;
+    for (int i = 0; i < sums->arrays.len; i++) {
+        NodeId id = sums->arrays.data[i];
+        const Node *r = at(p, at(p, id)->args[0]);
+        for (int k = 0; k < r->nbound; k++)
+            if (r->bound[k] >= IX_FIRST)
+                return false;
+        if (!row_has(p, s, id, &s->uses[id], row))
+            return false;
+        for (int j = 0; j < g->arrays.len; j++)
+            shares |= reads_in_common(s, &s->uses[id], &s->uses[g->arrays.data[j]]);
+    }
+    return shares;
+}
+
+/* Sums over rows of what a row kernel reads anyway are that kernel's: one pass over memory instead of two. Its
+ * block takes many rows, and a thread keeps the sums of its columns. */
+static void join_columns(Plan *p, const Phasing *s)
+{
+    Program *pr = s->g;
+    int wide = p->dtype == DT_F64 ? 2 : p->dtype == DT_F32 ? 4 : 8;
+    for (int c = 0; c < pr->groups.len; c++) {
+        Group *sums = &pr->groups.data[c];
+        if (sums->kind != G_COLUMN || sums->naxes != 1 ||
+            (sums->axes[0]->is_const && sums->axes[0]->value % wide))
+            continue;
+        for (int r = 0; r < c && !sums->by_rows; r++)
+            if (sums_go_with(p, s, sums, r)) {
+                sums->by_rows = 1 + r;
+                pr->groups.data[r].sums = 1 + c;
+            }
+    }
+}
+
+/* The group whose kernel computes an array's elements or terms; -1: none. */
+static int kernel_of(const Program *pr, NodeId id)
+{
+    int g = pr->group[id];
+    return g >= 0 && pr->groups.data[g].by_rows ? pr->groups.data[g].by_rows - 1 : g;
+}
+
 /* ---- where values lie ---- */
 
 static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve,
@@ -849,7 +953,7 @@ static void store_read_values(Plan *p, const Phasing *s, bool *wanted)
                 wanted[r->id] = true;
                 continue;
             }
-            bool same = pr->group[id] >= 0 && pr->group[id] == pr->group[r->id];
+            bool same = pr->group[id] >= 0 && kernel_of(pr, id) == pr->group[r->id];
             bool read_in_walk = pr->phase[r->id] == PHASE_DURING && p->schedule == SCHED_TILE;
             if (same || (reader_in_walk && read_in_walk) || printed_inline(p, pr, r->id) || p->is_cat[id])
                 continue;
@@ -1043,6 +1147,14 @@ static void find_needs(Plan *p, const Phasing *s)
         need_walk(p, s, -1, false);
     for (int i = 0; i < pr->walk.len && p->schedule == SCHED_TILE; i++)
         need_walk(p, s, pr->walk.data[i], true);
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *sums = &pr->groups.data[i];
+        Group *row = sums->by_rows ? &pr->groups.data[sums->by_rows - 1] : NULL;
+        for (int k = 0; row && k < sums->need.len; k++)
+            want(p, &row->need, sums->need.data[k]);
+        if (row)
+            row->always |= sums->always;
+    }
 }
 
 /* ---- roots ---- */
@@ -1165,6 +1277,13 @@ static void order_row(Plan *p, const Program *pr, Group *g, int number)
     g->depth = depth;
 }
 
+/* A block that keeps sums of its rows takes fewer of them than a chunk that a kernel reads for its sums alone:
+ * what it waits for is the row, and what it leaves is little beside. */
+ColumnCut column_cut(bool by_rows)
+{
+    return by_rows ? (ColumnCut){ 4, 4096, 4096 } : (ColumnCut){ 64, 256, 512 };
+}
+
 static void finish_groups(Plan *p, Program *pr)
 {
     int64_t real = p->compute == DT_F64 ? 8 : 4;
@@ -1180,18 +1299,15 @@ static void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
-            if (g->lanes > 32)        /* measured: LayerNorm 4096, bf16: 75 us with 256 threads,
-                45 with 128 */
+            if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
                 g->lanes = g->threads = 128;
-            if (g->lanes > 32 && real == 4 && g->arrays.len <= 12)
-                g->resident = 12;     /* short of warps in flight, not of registers: 40 hold these loops */
-            g->smem = g->lanes == 32 ? 0 : 32 * real;
         }
         if (g->kind != G_COLUMN)
             continue;
-        g->smem = g->threads * real;
-        g->resident = real == 4 && g->arrays.len <= 2 ? 4 : 0;
+        g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? 4 : 0;
+        g->threads_2 = g->by_rows ? 1024 : g->threads;
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
+        p->buffers.data[g->partial].by_rows = g->by_rows;
         p->buffers.data[g->partial].columns = elements;
         p->buffers.data[g->partial].arrays = g->arrays.len;
     }
@@ -1325,6 +1441,7 @@ static void plan_directions(Plan *p)
     for (int d = 1; d >= 0; d--) {
         mark_cats(p, both[d]);
         make_groups(p, both[d]);
+        join_columns(p, both[d]);
         if (d == FORWARD)
             for (NodeId id = 0; id < p->n_nodes; id++)
                 if (wanted[id])

@@ -1,5 +1,5 @@
 /* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where
- * it lives and what is saved, tile.c how a walk kernel does its step; kernels.c and emit_plan.c print. */
+ * it lives and what is saved, tile.c how a walk kernel does its step; kernels*.c and emit_plan.c print. */
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
 
@@ -122,13 +122,22 @@ typedef struct Group {
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
+    int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
+    int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
     int partial;                  /* COLUMN: buffer of the partial sums */
+    int threads_2;                /* COLUMN: per block of the second stage */
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
     Walk *walk;
     Wanted need;                  /* arguments (gradients) that this is for; empty: always */
     bool always;
-    RefVec refs;                  /* filled while the kernel is printed */
+    /* filled while the kernel is printed, for its launch */
+    RefVec refs;
+    int exchanged;                /* ROW: most reductions in one exchange of a block */
+    int slots;                    /* ROW: vectors of a row that stay in a thread's registers */
+    const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements; NULL: threads */
+    int each;
+    int64_t smem_each;            /* ROW: dynamic shared memory for each thread of the block, beside smem */
 } Group;
 typedef Vec(Group) GroupVec;
 
@@ -139,6 +148,7 @@ typedef struct Buffer {
     const Poly *elements;         /* NULL: chunks * columns of a COLUMN group (partial sums) */
     const Poly *columns;          /* of one array */
     int arrays;
+    bool by_rows;                 /* a ROW kernel leaves them */
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
@@ -199,16 +209,18 @@ typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_D
                ROOT_DPARAM_INIT } RootKind;
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
-/* The smaller kernels of schedule steps, one per state: the initial state, the seed of the adjoint, its
- * result. */
-typedef struct StateKernels { TensorId state; const char *name[3]; RefVec refs[3]; } StateKernels;
+/* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
+ * results. */
+typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernels;
 enum { STATE_INIT, STATE_SEED, STATE_RESULT };
-/* Chunks of rows (batch and time) of a COLUMN group: at least 64 rows each, at most 256 chunks, and no more
- * than 512 blocks of 256 columns: max(1, min(ceil(rows / 64), 256, floor(512 / ceil(columns / 256)))). */
-enum { COLUMN_CHUNKS = 256, COLUMN_ROWS = 64, COLUMN_WIDTH = 32, COLUMN_BLOCKS = 512, COLUMN_SPAN = 256 };
+/* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at most
+ * `most` chunks, and no more than `blocks` blocks of 256 columns:
+ * max(1, min(ceil(rows / cut.rows), cut.most, floor(cut.blocks / ceil(columns / 256)))). */
+enum { COLUMN_WIDTH = 32, COLUMN_SPAN = 256 };
+typedef struct ColumnCut { int rows, most, blocks; } ColumnCut;
+ColumnCut column_cut(bool by_rows);
 
-/* kernels.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
-void emit_column_chunks(Buf *out);                                 /* a helper that COLUMN kernels call */
+/* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 void emit_kernels(Plan *p, Program *g, Buf *out);
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */

@@ -118,20 +118,21 @@ static const int64_t x14[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_END };
 static const int64_t x15[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
-static const int64_t x16[] = { CELL_X_PUSH, 1024, CELL_X_END };
+static const int64_t x16[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
 static const cell_ref refs_4[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
+static const int64_t x17[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_3[] = { 11, 12, -1 };
 static const cell_ref refs_5[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
 static const cell_ref refs_6[] = { { 20, NULL }, { 35, NULL }, { 30, NULL }, { 22, NULL }, { 36, NULL },
         { 26, NULL }, { 31, NULL }, { 37, NULL }, { 38, NULL }, };
-static const int64_t x17[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x18[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
 static const cell_ref refs_7[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
 static const int16_t need_1_6[] = { 9, -1 };
 static const int16_t need_1_7[] = { 10, -1 };
-static const int64_t x18[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x19[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, 512,
         CELL_X_MUL, CELL_X_END };
@@ -171,7 +172,7 @@ static const cell_buffer backward_buffers[] = {
     { "W_kvqm_x", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
-    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x18 },
+    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x19 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
     { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
@@ -192,7 +193,7 @@ static const cell_op backward_ops[] = {
     { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4,
       .u.kernel = { .kernel = 6, .n_refs = 9, .grid = { x9, NULL, NULL }, .refs = refs_6 } },
     { .name = "e79_bwd_after_3", .kind = CELL_OP_KERNEL, .need = need_1_5,
-      .u.kernel = { .kernel = 7, .n_refs = 5, .grid = { x17, x6, NULL }, .refs = refs_7 } },
+      .u.kernel = { .kernel = 7, .n_refs = 5, .grid = { x18, x6, NULL }, .refs = refs_7 } },
     { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6,
       .u.gemm = { .m = x6, .n = x5, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 39, x4 }, x7, x8, NULL },
@@ -215,7 +216,7 @@ static const cell_kernel kernel_table[] = {
     { .name = "e79_bwd_before_0", .symbol = e79_bwd_before_0, .threads = 256 },
     { .name = "e79_bwd_walk", .symbol = e79_bwd_walk, .threads = 256, .smem = x13 },
     { .name = "e79_bwd_after_1", .symbol = e79_bwd_after_1, .threads = 256, .smem = x16 },
-    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 256, .smem = x16 },
+    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 256, .smem = x17, .dependent = 1 },
     { .name = "e79_bwd_after_2", .symbol = e79_bwd_after_2, .threads = 256 },
     { .name = "e79_bwd_after_3", .symbol = e79_bwd_after_3, .threads = 256 },
 };

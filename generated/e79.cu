@@ -1,103 +1,85 @@
 // e79: CUDA kernels, written by cellc
 #include "cell_device.cuh"
 
-// Chunks of rows whose sums are added in order; the launch plan has the same expression.
-static __device__ __forceinline__ int64_t column_chunks(int64_t rows, int64_t columns)
-{
-    const int64_t spans = columns > 256 ? (columns + 255) / 256 : 1;
-    int64_t chunks = (rows + 63) / 64;
-    chunks = chunks > 256 ? 256 : chunks;
-    chunks = chunks > 512 / spans ? 512 / spans : chunks;
-    return chunks > 1 ? chunks : 1;
-}
-
 extern "C" __global__ void __launch_bounds__(256)
 e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
 {
-    [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
-    [[maybe_unused]] const int64_t dim_D = args.size[2];
-    [[maybe_unused]] const int64_t t0 = args.size[3];
-    const int64_t rows = dim_B * dim_T, elements = 1;
-    const int lane = cell_thread() % 32;
-    for (int64_t n = cell_block_index(0) * 8 + cell_thread() / 32; n < rows * elements;
-            n += cell_block_count(0) * 8) {
-        const int64_t row = n / elements;
-        [[maybe_unused]] const int64_t r = n - row * elements;
-        [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-        float a163 = 0;
-        float a191 = 0;
-        if (64 % 4 == 0) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + e);
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (256) + (192 + e));
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_W_kvqm_x = static_cast<const float *>(args.ptr[0]);
+    float *const p_v163 = static_cast<float *>(args.ptr[1]);
+    float *const p_v191 = static_cast<float *>(args.ptr[2]);
+    float *const p_kn = static_cast<float *>(args.ptr[3]);
+    float *const p_mn = static_cast<float *>(args.ptr[4]);
+    const int64_t rows = dim_B * dim_T;
+    const cell_place<1> length = 64;
+    const cell_place<1> lane = cell_thread() % 32;
+    for (int64_t row = cell_block_index(0) * 8 + cell_thread() / 32; row < rows;
+            row += cell_block_count(0) * 8) {
+        cell_row<float, 4, 1> row_W_kvqm_x;
+        cell_row<float, 4, 1> row_W_kvqm_x2;
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < 1; s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                row_W_kvqm_x.load(s, p_W_kvqm_x + row * 256 + e);
+                row_W_kvqm_x2.load(s, p_W_kvqm_x + row * 256 + 192 + e);
+            }
+        }
+        float a_163 = 0;
+        float a_191 = 0;
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                float v_W_kvqm_x[4];
+                row_W_kvqm_x.values(v_W_kvqm_x, s, p_W_kvqm_x + row * 256 + e);
+                float v_W_kvqm_x2[4];
+                row_W_kvqm_x2.values(v_W_kvqm_x2, s, p_W_kvqm_x + row * 256 + 192 + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_j = e + u;
                     // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                    a163 = a163 + ((l0[u] * l0[u]));
+                    a_163 += v_W_kvqm_x[u] * v_W_kvqm_x[u];
                     // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                    a191 = a191 + ((l1[u] * l1[u]));
+                    a_191 += v_W_kvqm_x2[u] * v_W_kvqm_x2[u];
                 }
             }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_j = e;
-                // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                a163 = a163 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)
-                        * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_j)));
-                // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                a191 = a191 + ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))
-                        * cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_j))));
-            }
         }
-        a163 = cell_warp_sum(a163);
-        a191 = cell_warp_sum(a191);
+        a_163 = cell_warp_sum(a_163);
+        a_191 = cell_warp_sum(a_191);
         if (lane == 0) {
-            if (((float *)args.ptr[1]))
-                cell_store(((float *)args.ptr[1]) + row * (1) + 0, a163);
+            if (p_v163)
+                cell_store(p_v163 + row, a_163);
         }
         if (lane == 0) {
-            if (((float *)args.ptr[2]))
-                cell_store(((float *)args.ptr[2]) + row * (1) + 0, a191);
+            if (p_v191)
+                cell_store(p_v191 + row, a_191);
         }
-        if (64 % 4 == 0) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (256) + e);
-                const float h164 = cell_sqrt(a163);
-                const float h165 = (h164 + 1e-06f);
-                float s167[4];
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (256) + (192 + e));
-                const float h192 = cell_sqrt(a191);
-                const float h193 = (h192 + 1e-06f);
-                float s195[4];
+        const float h164 = cell_sqrt(a_163);
+        const float h165 = h164 + 1e-06f;
+        const float h192 = cell_sqrt(a_191);
+        const float h193 = h192 + 1e-06f;
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                float v_W_kvqm_x[4];
+                row_W_kvqm_x.values(v_W_kvqm_x, s, p_W_kvqm_x + row * 256 + e);
+                float w_kn[4];
+                float v_W_kvqm_x2[4];
+                row_W_kvqm_x2.values(v_W_kvqm_x2, s, p_W_kvqm_x + row * 256 + 192 + e);
+                float w_mn[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_i = e + u;
                     // kn, e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                    const float a167 = (l0[u] / h165);
-                    s167[u] = a167;
+                    const float a_kn = v_W_kvqm_x[u] / h165;
+                    w_kn[u] = a_kn;
                     // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                    const float a195 = (l1[u] / h193);
-                    s195[u] = a195;
+                    const float a_mn = v_W_kvqm_x2[u] / h193;
+                    w_mn[u] = a_mn;
                 }
-                cell_store_vec<4>(((float *)args.ptr[3]) + row * (64) + e, s167);
-                cell_store_vec<4>(((float *)args.ptr[4]) + row * (64) + e, s195);
-            }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_i = e;
-                // kn, e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                const float a167 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + i_i)
-                        / (cell_sqrt(a163) + 1e-06f));
-                cell_store(((float *)args.ptr[3]) + row * (64) + i_i, a167);
-                // mn, e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                const float a195 = (cell_load_ro<float>(((float *)args.ptr[0]) + row * (256) + (192 + i_i))
-                        / (cell_sqrt(a191) + 1e-06f));
-                cell_store(((float *)args.ptr[4]) + row * (64) + i_i, a195);
+                cell_store_vec<4>(p_kn + row * 64 + e, w_kn);
+                cell_store_vec<4>(p_mn + row * 64 + e, w_mn);
             }
         }
     }
@@ -525,187 +507,115 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
 extern "C" __global__ void __launch_bounds__(256)
 e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
 {
-    [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
-    [[maybe_unused]] const int64_t dim_D = args.size[2];
-    [[maybe_unused]] const int64_t t0 = args.size[3];
-    const int64_t rows = dim_B * dim_T, elements = 64;
-    for (int64_t n = cell_block_index(0) * 256 + cell_thread(); n < rows * elements;
-            n += cell_block_count(0) * 256) {
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_r = static_cast<const float *>(args.ptr[0]);
+    const float *const p_d_y = static_cast<const float *>(args.ptr[1]);
+    float *const p_d_r = static_cast<float *>(args.ptr[2]);
+    const int64_t rows = dim_B * dim_T;
+    const int64_t elements = 64;
+    const int64_t first = cell_block_index(0) * 256 + cell_thread();
+    const int64_t step = cell_block_count(0) * 256;
+    for (int64_t n = first; n < rows * elements; n += step) {
         const int64_t row = n / elements;
-        [[maybe_unused]] const int64_t e = n - row * elements;
-        [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-        [[maybe_unused]] const int64_t i_i = e;
+        const int64_t e = n - row * elements;
+        const int64_t i_i = e;
         // d_r, e79.cell:43: r[i] = sum[j] S'[i,j] * q[j];
-        const float v231_0 = cell_sigmoid(cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i));
-        const float a239 = (((((float *)args.ptr[1]) ? cell_load_ro<float>(((float *)args.ptr[1])
-                + row * (64) + i_i) : (float)0) * cell_silu(cell_load_ro<float>(((float *)args.ptr[0])
-                + row * (64) + i_i))) + (((((float *)args.ptr[1])
-                ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + i_i) : (float)0)
-                * cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i))
-                * (v231_0 * (1.0f + (cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
-                * (1.0f - v231_0))))));
-        cell_store(((float *)args.ptr[2]) + row * (64) + i_i, a239);
+        const float s0 = cell_sigmoid(cell_load_ro<float>(p_r + row * 64 + i_i));
+        const float a_d_r = ((p_d_y ? cell_load_ro<float>(p_d_y + row * 64 + i_i) : 0)
+                * cell_silu(cell_load_ro<float>(p_r + row * 64 + i_i)))
+                + (((p_d_y ? cell_load_ro<float>(p_d_y + row * 64 + i_i) : 0)
+                * cell_load_ro<float>(p_r + row * 64 + i_i)) * (s0
+                * (1.0f + (cell_load_ro<float>(p_r + row * 64 + i_i) * (1.0f - s0)))));
+        cell_store(p_d_r + row * 64 + i_i, a_d_r);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(256, 4)
 e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
 {
-    [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
-    [[maybe_unused]] const int64_t dim_D = args.size[2];
-    [[maybe_unused]] const int64_t t0 = args.size[3];
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_d_bs = static_cast<const float *>(args.ptr[0]);
+    const float *const p_d_bm = static_cast<const float *>(args.ptr[1]);
+    float *const p_partial = static_cast<float *>(args.ptr[2]);
     auto cursor = cell_shared();
-    cell_smem<float> scratch = cell_carve<float>(cursor, 256);
-    const int64_t rows = dim_B * dim_T, columns = 64;
+    cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
+    const int64_t rows = dim_B * dim_T;
+    const int64_t columns = 64;
     const int64_t chunks = cell_block_count(1), chunk = cell_block_index(1);
     const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
     const int lane = cell_thread() % 32, part = cell_thread() / 32;
-    if (columns % 4 == 0) {
-        const int64_t blocks = (columns + 127) / 128;
-        for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0)) {
-            const int64_t e = (block * 32 + lane) * 4;
-            float sum_478[4] = {};
-            float sum_480[4] = {};
-            if (e < columns) {
-                for (int64_t row = begin + part; row < end; row += 8) {
-                    [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-                    float l0[4];
-                    cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (64) + e);
-                    float l1[4];
-                    cell_load_vec_ro<4>(l1, ((float *)args.ptr[1]) + row * (64) + e);
-                    CELL_UNROLL
-                    for (int u = 0; u < 4; u++) {
-                        [[maybe_unused]] const int64_t i_column = e + u;
-                        // d_b_s_gate, e79.cell:20: b_s_gate
-                        sum_478[u] += l0[u];
-                        // d_b_m_gate, e79.cell:20: b_m_gate
-                        sum_480[u] += l1[u];
-                    }
-                }
-            }
-            for (int u = 0; u < 4; u++) {
-                scratch[cell_thread()] = sum_478[u];
-                cell_barrier();
-                if (part == 0 && e < columns) {
-                    float total = 0;
-                    for (int w = 0; w < 8; w++) {
-                        const float v = scratch[w * 32 + lane];
-                        total += v;
-                    }
-                    ((float *)args.ptr[2])[(0 * chunks + chunk) * columns + e + u] = total;
-                }
-                cell_barrier();
-            }
-            for (int u = 0; u < 4; u++) {
-                scratch[cell_thread()] = sum_480[u];
-                cell_barrier();
-                if (part == 0 && e < columns) {
-                    float total = 0;
-                    for (int w = 0; w < 8; w++) {
-                        const float v = scratch[w * 32 + lane];
-                        total += v;
-                    }
-                    ((float *)args.ptr[2])[(1 * chunks + chunk) * columns + e + u] = total;
-                }
-                cell_barrier();
-            }
-        }
-    } else {
-        const int64_t blocks = (columns + 31) / 32;
-        for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0)) {
-            const int64_t e = (block * 32 + lane) * 1;
-            float sum_478[1] = {};
-            float sum_480[1] = {};
-            if (e < columns) {
-                [[maybe_unused]] const int64_t col_i = e;
-                for (int64_t row = begin + part; row < end; row += 8) {
-                    [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
+    for (int64_t first = cell_block_index(0) * 32 * 4; first < columns;
+            first += cell_block_count(0) * 32 * 4) {
+        const int64_t e = first + lane * 4;
+        float sum_d_b_s_gate[4] = {};
+        float sum_d_b_m_gate[4] = {};
+        if (e < columns) {
+            for (int64_t row = begin + part; row < end; row += 8) {
+                float v_d_bs[4];
+                cell_load_vec_ro<4>(v_d_bs, p_d_bs + row * 64 + e);
+                float v_d_bm[4];
+                cell_load_vec_ro<4>(v_d_bm, p_d_bm + row * 64 + e);
+                CELL_UNROLL
+                for (int u = 0; u < 4; u++) {
                     // d_b_s_gate, e79.cell:20: b_s_gate
-                    sum_478[0] += cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + col_i);
+                    sum_d_b_s_gate[u] += v_d_bs[u];
                     // d_b_m_gate, e79.cell:20: b_m_gate
-                    sum_480[0] += cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + col_i);
+                    sum_d_b_m_gate[u] += v_d_bm[u];
                 }
-            }
-            for (int u = 0; u < 1; u++) {
-                scratch[cell_thread()] = sum_478[u];
-                cell_barrier();
-                if (part == 0 && e < columns) {
-                    float total = 0;
-                    for (int w = 0; w < 8; w++) {
-                        const float v = scratch[w * 32 + lane];
-                        total += v;
-                    }
-                    ((float *)args.ptr[2])[(0 * chunks + chunk) * columns + e + u] = total;
-                }
-                cell_barrier();
-            }
-            for (int u = 0; u < 1; u++) {
-                scratch[cell_thread()] = sum_480[u];
-                cell_barrier();
-                if (part == 0 && e < columns) {
-                    float total = 0;
-                    for (int w = 0; w < 8; w++) {
-                        const float v = scratch[w * 32 + lane];
-                        total += v;
-                    }
-                    ((float *)args.ptr[2])[(1 * chunks + chunk) * columns + e + u] = total;
-                }
-                cell_barrier();
             }
         }
+        cell_part_store(scratch, sum_d_b_s_gate);
+        cell_barrier();
+        if (cell_thread() < 32 * 4 && first + cell_thread() < columns)
+            p_partial[(0 * chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
+        cell_barrier();
+        cell_part_store(scratch, sum_d_b_m_gate);
+        cell_barrier();
+        if (cell_thread() < 32 * 4 && first + cell_thread() < columns)
+            p_partial[(1 * chunks + chunk) * columns + first + cell_thread()] = cell_part_total<4>(scratch);
+        cell_barrier();
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256)
 e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
 {
-    [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
-    [[maybe_unused]] const int64_t dim_D = args.size[2];
-    [[maybe_unused]] const int64_t t0 = args.size[3];
+    cell_dependency_wait();
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_partial = static_cast<const float *>(args.ptr[0]);
+    float *const p_d_b_s_gate = static_cast<float *>(args.ptr[1]);
+    float *const p_d_b_m_gate = static_cast<float *>(args.ptr[2]);
+    const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;
     auto cursor = cell_shared();
     cell_smem<float> scratch = cell_carve<float>(cursor, 256);
-    const int64_t rows = dim_B * dim_T, columns = 64;
-    const int64_t chunks = column_chunks(rows, columns);
+    const int64_t rows = dim_B * dim_T;
+    const int64_t columns = 64;
+    const int64_t chunks = cell_column_chunks<64, 256, 512>(rows, columns);
     const int lane = cell_thread() % 32, part = cell_thread() / 32;
     const int64_t begin = chunks * part / 8, end = chunks * (part + 1) / 8;
-    const int64_t blocks = (columns + 31) / 32;
-    for (int64_t block = cell_block_index(0); block < blocks; block += cell_block_count(0)) {
-        const int64_t column = block * 32 + lane;
-        [[maybe_unused]] const int64_t col_i = column;
-        float part_478 = 0;
-        CELL_UNROLL_BY(8)
-        for (int64_t chunk = begin; chunk < end && column < columns; chunk++)
-            part_478 += cell_load_ro<float>(((float *)args.ptr[0]) + (0 * chunks + chunk) * columns + column);
-        scratch[cell_thread()] = part_478;
+    for (int64_t first = cell_block_index(0) * 32; first < columns; first += cell_block_count(0) * 32) {
+        const int64_t column = first + lane, last = column < columns ? end : begin;
+        const int64_t col_i = column;
+        const float sum_d_b_s_gate[1] = { cell_chunk_sum(p_partial + column, begin, last, columns) };
+        const float sum_d_b_m_gate[1] = { cell_chunk_sum(p_partial + chunks * columns + column, begin, last,
+                columns) };
+        cell_part_store(scratch, sum_d_b_s_gate);
         cell_barrier();
         if (part == 0 && column < columns) {
-            float sum_478 = 0;
-            for (int w = 0; w < 8; w++) {
-                const float v = scratch[w * 32 + lane];
-                sum_478 += v;
-            }
-            if (((float *)args.ptr[1]))
-                cell_store(((float *)args.ptr[1]) + col_i,
-                        args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[1])
-                        + col_i) + sum_478 : sum_478);
+            const float a_d_b_s_gate = cell_part_total<1>(scratch);
+            if (p_d_b_s_gate)
+                cell_put(p_d_b_s_gate + col_i, a_d_b_s_gate, adds);
         }
         cell_barrier();
-        float part_480 = 0;
-        CELL_UNROLL_BY(8)
-        for (int64_t chunk = begin; chunk < end && column < columns; chunk++)
-            part_480 += cell_load_ro<float>(((float *)args.ptr[0]) + (1 * chunks + chunk) * columns + column);
-        scratch[cell_thread()] = part_480;
+        cell_part_store(scratch, sum_d_b_m_gate);
         cell_barrier();
         if (part == 0 && column < columns) {
-            float sum_480 = 0;
-            for (int w = 0; w < 8; w++) {
-                const float v = scratch[w * 32 + lane];
-                sum_480 += v;
-            }
-            if (((float *)args.ptr[2]))
-                cell_store(((float *)args.ptr[2]) + col_i,
-                        args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<float>(((float *)args.ptr[2])
-                        + col_i) + sum_480 : sum_480);
+            const float a_d_b_m_gate = cell_part_total<1>(scratch);
+            if (p_d_b_m_gate)
+                cell_put(p_d_b_m_gate + col_i, a_d_b_m_gate, adds);
         }
         cell_barrier();
     }
@@ -714,121 +624,105 @@ e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
 extern "C" __global__ void __launch_bounds__(256)
 e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
 {
-    [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
-    [[maybe_unused]] const int64_t dim_D = args.size[2];
-    [[maybe_unused]] const int64_t t0 = args.size[3];
-    const int64_t rows = dim_B * dim_T, elements = 1;
-    const int lane = cell_thread() % 32;
-    for (int64_t n = cell_block_index(0) * 8 + cell_thread() / 32; n < rows * elements;
-            n += cell_block_count(0) * 8) {
-        const int64_t row = n / elements;
-        [[maybe_unused]] const int64_t r = n - row * elements;
-        [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-        float a493 = 0;
-        float a531 = 0;
-        if (64 % 4 == 0) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (64) + e);
-                const float h192 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
-                const float h193 = (h192 + 1e-06f);
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[2]) + row * (64) + e);
-                float l2[4];
-                cell_load_vec_ro<4>(l2, ((float *)args.ptr[3]) + row * (64) + e);
-                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0));
-                const float h165 = (h164 + 1e-06f);
-                float l3[4];
-                cell_load_vec_ro<4>(l3, ((float *)args.ptr[5]) + row * (64) + e);
-                CELL_UNROLL
-                for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_i = e + u;
-                    // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                    a493 = a493 + ((-((l0[u] / h193) * l1[u])));
-                    // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                    a531 = a531 + ((-((l2[u] / h165) * l3[u])));
-                }
-            }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_i = e;
-                // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                a493 = a493 + ((-((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
-                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f))
-                        * cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + i_i))));
-                // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                a531 = a531 + ((-((cell_load_ro<float>(((float *)args.ptr[3]) + row * (64) + i_i)
-                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0)) + 1e-06f))
-                        * cell_load_ro<float>(((float *)args.ptr[5]) + row * (64) + i_i))));
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_d_mn = static_cast<const float *>(args.ptr[0]);
+    const float *const p_v191 = static_cast<const float *>(args.ptr[1]);
+    const float *const p_mn = static_cast<const float *>(args.ptr[2]);
+    const float *const p_d_kn = static_cast<const float *>(args.ptr[3]);
+    const float *const p_v163 = static_cast<const float *>(args.ptr[4]);
+    const float *const p_kn = static_cast<const float *>(args.ptr[5]);
+    const float *const p_W_kvqm_x = static_cast<const float *>(args.ptr[6]);
+    float *const p_d_m = static_cast<float *>(args.ptr[7]);
+    float *const p_d_k = static_cast<float *>(args.ptr[8]);
+    const int64_t rows = dim_B * dim_T;
+    const cell_place<1> length = 64;
+    const cell_place<1> lane = cell_thread() % 32;
+    for (int64_t row = cell_block_index(0) * 8 + cell_thread() / 32; row < rows;
+            row += cell_block_count(0) * 8) {
+        cell_row<float, 4, 1> row_d_mn;
+        cell_row<float, 4, 1> row_d_kn;
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < 1; s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                row_d_mn.load(s, p_d_mn + row * 64 + e);
+                row_d_kn.load(s, p_d_kn + row * 64 + e);
             }
         }
-        a493 = cell_warp_sum(a493);
-        a531 = cell_warp_sum(a531);
-        // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-        const float v192_0 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
-        const float a497 = ((v192_0 == 0.0f) ? 0.0f : ((a493 * 0.5f) / v192_0));
-        if (64 % 4 == 0 && !(args.flags & CELL_KERNEL_ACCUMULATE)) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[6]) + row * (256) + (192 + e));
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[0]) + row * (64) + e);
-                const float h192 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0));
-                const float h193 = (h192 + 1e-06f);
-                float s501[4];
+        float a_493 = 0;
+        float a_531 = 0;
+        const float r_v191 = cell_load_ro<float>(p_v191 + row);
+        const float h192 = cell_sqrt(r_v191);
+        const float h193 = h192 + 1e-06f;
+        const float r_v163 = cell_load_ro<float>(p_v163 + row);
+        const float h164 = cell_sqrt(r_v163);
+        const float h165 = h164 + 1e-06f;
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                float v_d_mn[4];
+                row_d_mn.values(v_d_mn, s, p_d_mn + row * 64 + e);
+                float v_mn[4];
+                cell_load_vec_ro<4>(v_mn, p_mn + row * 64 + e);
+                float v_d_kn[4];
+                row_d_kn.values(v_d_kn, s, p_d_kn + row * 64 + e);
+                float v_kn[4];
+                cell_load_vec_ro<4>(v_kn, p_kn + row * 64 + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_i = e + u;
-                    // d_m, e79.cell:16: m[i:N] = sum[d] W_kvqm[3*N + i, d] * x[d];
-                    const float v498_1 = (a497 * l0[u]);
-                    const float a501 = ((l1[u] / h193) + (v498_1 + v498_1));
-                    s501[u] = a501;
+                    // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
+                    a_493 += -((v_d_mn[u] / h193) * v_mn[u]);
+                    // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
+                    a_531 += -((v_d_kn[u] / h165) * v_kn[u]);
                 }
-                cell_store_vec<4>(((float *)args.ptr[7]) + row * (64) + e, s501);
             }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_i = e;
-                // d_m, e79.cell:16: m[i:N] = sum[d] W_kvqm[3*N + i, d] * x[d];
-                const float v498_2 = (a497 * cell_load_ro<float>(((float *)args.ptr[6]) + row * (256)
-                        + (192 + i_i)));
-                const float a501 = ((cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + i_i)
-                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[1]) + row * (1) + 0)) + 1e-06f))
-                        + (v498_2 + v498_2));
-                cell_store(((float *)args.ptr[7]) + row * (64) + i_i, a501);
+        }
+        a_493 = cell_warp_sum(a_493);
+        a_531 = cell_warp_sum(a_531);
+        // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
+        const float s0 = cell_sqrt(r_v191);
+        const float a_497 = (s0 == 0.0f) ? 0.0f : ((a_493 * 0.5f) / s0);
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                float v_W_kvqm_x[4];
+                cell_load_vec_ro<4>(v_W_kvqm_x, p_W_kvqm_x + row * 256 + 192 + e);
+                float v_d_mn[4];
+                row_d_mn.values(v_d_mn, s, p_d_mn + row * 64 + e);
+                float w_d_m[4];
+                CELL_UNROLL
+                for (int u = 0; u < 4; u++) {
+                    // d_m, e79.cell:16: m[i:N] = sum[d] W_kvqm[3*N + i, d] * x[d];
+                    const float s1 = a_497 * v_W_kvqm_x[u];
+                    const float a_d_m = (v_d_mn[u] / h193) + (s1 + s1);
+                    w_d_m[u] = a_d_m;
+                }
+                cell_store_vec<4>(p_d_m + row * 64 + e, w_d_m);
             }
         }
         // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-        const float v164_3 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0));
-        const float a535 = ((v164_3 == 0.0f) ? 0.0f : ((a531 * 0.5f) / v164_3));
-        if (64 % 4 == 0 && !(args.flags & CELL_KERNEL_ACCUMULATE)) {
-            for (int64_t e = (lane) * 4; e < 64; e += (32) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[6]) + row * (256) + e);
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[3]) + row * (64) + e);
-                const float h164 = cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0));
-                const float h165 = (h164 + 1e-06f);
-                float s539[4];
+        const float s2 = cell_sqrt(r_v163);
+        const float a_535 = (s2 == 0.0f) ? 0.0f : ((a_531 * 0.5f) / s2);
+        CELL_UNROLL_BY(1)
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
+            const cell_place<1> e = (s * 32 + lane) * 4;
+            if (e < length) {
+                float v_W_kvqm_x2[4];
+                cell_load_vec_ro<4>(v_W_kvqm_x2, p_W_kvqm_x + row * 256 + e);
+                float v_d_kn[4];
+                row_d_kn.values(v_d_kn, s, p_d_kn + row * 64 + e);
+                float w_d_k[4];
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_i = e + u;
                     // d_k, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                    const float v536_4 = (a535 * l0[u]);
-                    const float a539 = ((l1[u] / h165) + (v536_4 + v536_4));
-                    s539[u] = a539;
+                    const float s3 = a_535 * v_W_kvqm_x2[u];
+                    const float a_d_k = (v_d_kn[u] / h165) + (s3 + s3);
+                    w_d_k[u] = a_d_k;
                 }
-                cell_store_vec<4>(((float *)args.ptr[8]) + row * (64) + e, s539);
-            }
-        } else {
-            for (int64_t e = lane; e < 64; e += 32) {
-                [[maybe_unused]] const int64_t i_i = e;
-                // d_k, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                const float v536_5 = (a535 * cell_load_ro<float>(((float *)args.ptr[6]) + row * (256) + i_i));
-                const float a539 = ((cell_load_ro<float>(((float *)args.ptr[3]) + row * (64) + i_i)
-                        / (cell_sqrt(cell_load_ro<float>(((float *)args.ptr[4]) + row * (1) + 0)) + 1e-06f))
-                        + (v536_5 + v536_5));
-                cell_store(((float *)args.ptr[8]) + row * (64) + i_i, a539);
+                cell_store_vec<4>(p_d_k + row * 64 + e, w_d_k);
             }
         }
     }
@@ -837,63 +731,44 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
 extern "C" __global__ void __launch_bounds__(256)
 e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
 {
-    [[maybe_unused]] const int64_t dim_B = args.size[0], dim_T = args.size[1];
-    [[maybe_unused]] const int64_t dim_D = args.size[2];
-    [[maybe_unused]] const int64_t t0 = args.size[3];
-    const int64_t rows = dim_B * dim_T, elements = 256;
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_d_q = static_cast<const float *>(args.ptr[0]);
+    const float *const p_d_m = static_cast<const float *>(args.ptr[1]);
+    const float *const p_d_ds = static_cast<const float *>(args.ptr[2]);
+    const float *const p_d_k = static_cast<const float *>(args.ptr[3]);
+    float *const p_d_W_kvqm_x = static_cast<float *>(args.ptr[4]);
+    const int64_t rows = dim_B * dim_T;
+    const int64_t first = cell_block_index(0) * 256 + cell_thread();
+    const int64_t step = cell_block_count(0) * 256;
     for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
-        [[maybe_unused]] const int64_t b = row / dim_T, t = row % dim_T;
-        if (elements % 4 == 0 && !(args.flags & CELL_KERNEL_ACCUMULATE)) {
-            for (int64_t e = (cell_block_index(0) * 256 + cell_thread()) * 4; e < elements;
-                    e += (cell_block_count(0) * 256) * 4) {
-                float l0[4];
-                cell_load_vec_ro<4>(l0, ((float *)args.ptr[0]) + row * (64) + (-128 + e));
-                float l1[4];
-                cell_load_vec_ro<4>(l1, ((float *)args.ptr[1]) + row * (64) + (-192 + e));
-                float l2[4];
-                cell_load_vec_ro<4>(l2, ((float *)args.ptr[2]) + row * (64) + (-64 + e));
-                float l3[4];
-                cell_load_vec_ro<4>(l3, ((float *)args.ptr[3]) + row * (64) + e);
-                float s1310[4];
-                CELL_UNROLL
-                for (int u = 0; u < 4; u++) {
-                    [[maybe_unused]] const int64_t i_r = e + u;
-                    // d_W_kvqm_x, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                    const float a1310 = (((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                            ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                            ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? l0[u] : 0.0f)
-                            : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r))
-                            ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? l1[u] : 0.0f)
-                            : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
-                            ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
-                            ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? l2[u] : 0.0f)
-                            : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
-                            ? ((i_r < (int64_t)64) ? l3[u] : 0.0f) : 0.0f) : 0.0f));
-                    s1310[u] = a1310;
-                }
-                cell_store_vec<4>(((float *)args.ptr[4]) + row * (256) + e, s1310);
-            }
-        } else {
-            for (int64_t e = cell_block_index(0) * 256 + cell_thread(); e < elements;
-                    e += cell_block_count(0) * 256) {
-                [[maybe_unused]] const int64_t i_r = e;
+        for (int64_t e = first * 4; e < 256; e += step * 4) {
+            float v_d_q[4];
+            cell_load_vec_ro<4>(v_d_q, p_d_q + row * 64 + -128 + e);
+            float v_d_m[4];
+            cell_load_vec_ro<4>(v_d_m, p_d_m + row * 64 + -192 + e);
+            float v_d_ds[4];
+            cell_load_vec_ro<4>(v_d_ds, p_d_ds + row * 64 + -64 + e);
+            float v_d_k[4];
+            cell_load_vec_ro<4>(v_d_k, p_d_k + row * 64 + e);
+            float w_d_W_kvqm_x[4];
+            CELL_UNROLL
+            for (int u = 0; u < 4; u++) {
+                const int64_t i_r = e + u;
                 // d_W_kvqm_x, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
-                const float a1310 = (((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                const float a_d_W_kvqm_x = ((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
                         ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                        ? cell_load_ro<float>(((float *)args.ptr[0]) + row * (64) + (-128 + i_r)) : 0.0f)
+                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? v_d_q[u] : 0.0f)
                         : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r))
-                        ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r))
-                        ? cell_load_ro<float>(((float *)args.ptr[1]) + row * (64) + (-192 + i_r)) : 0.0f)
+                        ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? v_d_m[u] : 0.0f)
                         : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
                         ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
-                        ? cell_load_ro<float>(((float *)args.ptr[2]) + row * (64) + (-64 + i_r)) : 0.0f)
+                        ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? v_d_ds[u] : 0.0f)
                         : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
-                        ? ((i_r < (int64_t)64) ? cell_load_ro<float>(((float *)args.ptr[3]) + row * (64)
-                        + i_r) : 0.0f) : 0.0f) : 0.0f));
-                cell_store(((float *)args.ptr[4]) + row * (256) + i_r, a1310);
+                        ? ((i_r < (int64_t)64) ? v_d_k[u] : 0.0f) : 0.0f) : 0.0f);
+                w_d_W_kvqm_x[u] = a_d_W_kvqm_x;
             }
+            cell_store_vec<4>(p_d_W_kvqm_x + row * 256 + e, w_d_W_kvqm_x);
         }
     }
 }

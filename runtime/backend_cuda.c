@@ -504,13 +504,13 @@ static int launch_attributes(const CudaDevice *cuda, const cell_kernel *kernel,
     return count;
 }
 
-static cudaLaunchConfig_t configuration(const CudaDevice *cuda, const cell_kernel *kernel, size_t smem,
-                                        cudaLaunchAttribute *attributes) {
+static cudaLaunchConfig_t configuration(const CudaDevice *cuda, const cell_kernel *kernel, int threads,
+                                        size_t smem, cudaLaunchAttribute *attributes) {
     cudaLaunchConfig_t config;
     memset(&config, 0, sizeof config);
     config.gridDim.x = kernel->cluster > 1 ? (unsigned)kernel->cluster : 1;
     config.gridDim.y = config.gridDim.z = 1;
-    config.blockDim.x = (unsigned)kernel->threads;
+    config.blockDim.x = (unsigned)threads;
     config.blockDim.y = config.blockDim.z = 1;
     config.dynamicSmemBytes = smem;
     config.stream = cuda->stream;
@@ -529,7 +529,7 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
         return status;
     if (kernel->cluster > 1) {
         cudaLaunchAttribute attributes[2];
-        cudaLaunchConfig_t config = configuration(cuda, kernel, smem, attributes);
+        cudaLaunchConfig_t config = configuration(cuda, kernel, kernel->threads, smem, attributes);
         status = check(cudaOccupancyMaxActiveClusters(&count, symbol, &config), kernel->name, err);
         *blocks = (int64_t)count * kernel->cluster;
         return status;
@@ -565,7 +565,7 @@ static cell_status cuda_launch(void *self, const cell_launch *launch, cell_error
         status = use(cuda, err);
     if (status != CELL_OK)
         return status;
-    cudaLaunchConfig_t config = configuration(cuda, launch->kernel, launch->smem, attributes);
+    cudaLaunchConfig_t config = configuration(cuda, launch->kernel, launch->threads, launch->smem, attributes);
     config.gridDim.x = launch->grid[0];
     config.gridDim.y = launch->grid[1];
     config.gridDim.z = launch->grid[2];

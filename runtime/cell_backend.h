@@ -33,6 +33,7 @@ cell_status cell_fail(cell_error *err, cell_status status, const char *format, .
 typedef struct cell_launch {
     const cell_kernel *kernel; /* symbol, name, threads, cluster, cooperative */
     uint32_t grid[3];          /* each at least 1 */
+    int32_t threads;           /* per block */
     size_t smem;               /* dynamic shared memory, bytes */
     const cell_kernel_args *args;
 } cell_launch;

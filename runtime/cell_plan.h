@@ -212,11 +212,12 @@ typedef void (*cell_kernel_fn)(cell_kernel_args args);
 typedef struct cell_kernel {
     const char *name;
     cell_kernel_fn symbol;
-    int32_t threads;     /* per block */
+    int32_t threads;     /* per block; with `block` the most it may have */
     int32_t cluster;     /* blocks per cluster along x; 0 or 1: none */
     int32_t cooperative; /* all blocks must be resident: the grid is checked against the device */
     cell_expr smem;      /* dynamic shared memory in bytes, NULL 0; a function of sizes only */
     int32_t dependent;   /* calls cell_dependency_wait(): may be launched while the kernel before ends */
+    cell_expr block;     /* threads per block where they follow from sizes: a multiple of 32; else NULL */
 } cell_kernel;
 
 /* A condition on the sizes that the compiler could not prove: value >= 0, else the call fails. */

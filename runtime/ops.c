@@ -211,10 +211,18 @@ static cell_status kernel_launch(const cell_run *run, const cell_op *op, cell_la
         if (status != CELL_OK)
             return status;
     }
+    int64_t threads;
     cell_status status = cell_run_eval(run, launch->kernel->smem, 0, &smem);
     if (status == CELL_OK && smem < 0)
         return wrong_plan(run, op->name, "negative shared memory");
     launch->smem = (size_t)smem;
+    if (status == CELL_OK)
+        status = cell_run_eval(run, launch->kernel->block, launch->kernel->threads, &threads);
+    if (status == CELL_OK && launch->kernel->block &&
+        (threads < 32 || threads > launch->kernel->threads || threads % 32))
+        return wrong_plan(run, op->name, "a block of more threads than the kernel takes, or of no whole warps");
+    if (status == CELL_OK)
+        launch->threads = (int32_t)threads;
     return status;
 }
 
@@ -225,7 +233,7 @@ static cell_status run_kernel(const cell_run *run, const cell_op *op) {
     cell_status status = kernel_launch(run, op, &launch);
     if (status == CELL_OK && run->text)
         cell_text_add(run->text, "kernel %s grid=%u,%u,%u threads=%d smem=%zu%s:", launch.kernel->name,
-                      launch.grid[0], launch.grid[1], launch.grid[2], launch.kernel->threads, launch.smem,
+                      launch.grid[0], launch.grid[1], launch.grid[2], launch.threads, launch.smem,
                       launch.kernel->cooperative ? " cooperative" : "");
     if (status == CELL_OK)
         status = kernel_args(run, op, &args);

@@ -23,6 +23,12 @@
 //  types      cell_bf16 cell_f16 cell_compute<T>::type  cell_load<C>(p) cell_load_ro<C>(p) cell_store(p, v)
 //             cell_load_vec<N>(dst, p) cell_load_vec_ro<N>(dst, p) cell_store_vec<N>(p, src)
 //             cell_convert<To>(v) cell_round_to<T>(v): through storage and back
+//             cell_vec<T, N>: N elements as stored
+//  rows       cell_row<T, N, V> cell_row_ahead<T, N, V> cell_column_sums<C, N, V> cell_place<V>
+//             cell_slots<V>(n, step)
+//             cell_load_vec_or_zero<N>(dst, p, offset) cell_put(p, v, adds) cell_put_vec<N>(p, v, adds)
+//             cell_column_chunks<rows, most, blocks>(rows, columns) cell_chunk_sum(p, begin, end, columns)
+//             cell_part_store<N>(smem, v[N]) cell_part_total<N>(smem)
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
@@ -35,7 +41,7 @@
 //  shuffles   cell_shfl_xor(v, mask) cell_shfl(v, lane) cell_shfl_up(v, n) cell_shfl_down(v, n)
 //             cell_any(p) cell_all(p)
 //  reduce     cell_warp_sum(v) cell_group_sum<G>(v) cell_stride_sum<S, G>(v), the same with max, min, prod
-//             cell_stride_reduce_all<Op, S, G>(v[R])  cell_block_sum(v, smem), and max, min, prod
+//             cell_stride_reduce_all<Op, S, G>(v[R])  cell_block_sum(smem, v...), and max, min, prod
 //             cell_reduce_scatter<S, G>(v[R]) cell_scatter_first<S, G, R>() cell_scatter_count(G, R)
 //             cell_all_gather<S, G>(out[R], in)
 //             cell_reduce_scatter_op<Op, S, G>(v[R])
@@ -77,6 +83,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 
 #include "cell_device_math.cuh"
 #include "cell_device_reduce.cuh"
+#include "cell_device_row.cuh"
 #include "cell_device_mma.cuh"
 
 #endif

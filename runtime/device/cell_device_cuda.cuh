@@ -151,24 +151,56 @@ template <class T, int N> struct alignas(cell_detail_chunk(N * (int)sizeof(T))) 
     T e[N];
 };
 
+// The same elements as they lie in memory, half the registers of their values where storage is narrow: loaded
+// early or kept, taken apart where they are used.
+template <class T, int N> struct cell_vec {
+    static constexpr int chunk = cell_detail_chunk(N * (int)sizeof(T));
+    static constexpr int words = N * (int)sizeof(T) / chunk;
+    using Word = typename cell_detail_word<chunk>::type;
+    union {
+        Word word[words];
+        unsigned int bits[(words * chunk + 3) / 4];
+        cell_detail_pack<T, N> pack;
+    };
+    __device__ __forceinline__ cell_vec() {}
+    template <bool ReadOnly> __device__ __forceinline__ void load(const T *p)
+    {
+        CELL_UNROLL
+        for (int w = 0; w < words; w++) {
+            const Word *from = reinterpret_cast<const Word *>(p) + w;
+            word[w] = ReadOnly ? __ldg(from) : *from;
+        }
+    }
+    __device__ __forceinline__ void clear()
+    {
+        CELL_UNROLL
+        for (int w = 0; w < words; w++)
+            word[w] = Word{};
+    }
+    template <class C> __device__ __forceinline__ void values(C (&dst)[N]) const
+    {
+        CELL_UNROLL
+        for (int i = 0; i < N; i++)
+            dst[i] = cell_convert<C>(pack.e[i]);
+    }
+    // The compiler is to take what comes next for new data: else it keeps what it once made of the old, which
+    // takes more registers.
+    __device__ __forceinline__ void renew()
+    {
+        if constexpr (chunk >= 4) {
+            CELL_UNROLL
+            for (int i = 0; i < words * chunk / 4; i++)
+                asm volatile("" : "+r"(bits[i]));
+        }
+    }
+};
+
 template <bool ReadOnly, int N, class C, class T>
 __device__ __forceinline__ void cell_detail_load_vec(C (&dst)[N], const T *p)
 {
-    constexpr int chunk = cell_detail_chunk(N * (int)sizeof(T));
-    using Word = typename cell_detail_word<chunk>::type;
-    constexpr int words = N * (int)sizeof(T) / chunk;
-    union {
-        Word word[words];
-        cell_detail_pack<T, N> pack;
-    };
-    CELL_UNROLL
-    for (int w = 0; w < words; w++) {
-        const Word *from = reinterpret_cast<const Word *>(p) + w;
-        word[w] = ReadOnly ? __ldg(from) : *from;
-    }
-    CELL_UNROLL
-    for (int i = 0; i < N; i++)
-        dst[i] = cell_convert<C>(pack.e[i]);
+    cell_vec<T, N> v;
+    v.template load<ReadOnly>(p);
+    v.values(dst);
 }
 
 template <int N, class C, class T> __device__ __forceinline__ void cell_load_vec(C (&dst)[N], const T *p)

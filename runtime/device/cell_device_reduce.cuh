@@ -13,15 +13,19 @@
 
 struct cell_op_sum {
     template <class T> __device__ __forceinline__ static T apply(T a, T b) { return a + b; }
+    template <class T> __device__ __forceinline__ static T identity() { return (T)(0); }
 };
 struct cell_op_prod {
     template <class T> __device__ __forceinline__ static T apply(T a, T b) { return a * b; }
+    template <class T> __device__ __forceinline__ static T identity() { return (T)(1); }
 };
 struct cell_op_max {
     template <class T> __device__ __forceinline__ static T apply(T a, T b) { return cell_max(a, b); }
+    template <class T> __device__ __forceinline__ static T identity() { return (T)(-CELL_INF); }
 };
 struct cell_op_min {
     template <class T> __device__ __forceinline__ static T apply(T a, T b) { return cell_min(a, b); }
+    template <class T> __device__ __forceinline__ static T identity() { return (T)(CELL_INF); }
 };
 
 __host__ __device__ constexpr bool cell_is_power_of_two(int n) { return n > 0 && (n & (n - 1)) == 0; }
@@ -128,21 +132,42 @@ __device__ __forceinline__ void cell_all_gather(T (&out)[R], const T *in)
     }
 }
 
-// Every thread of the block gets the reduction over the block. `scratch` holds 32 elements; it is free again
-// on return. Two barriers. The order is fixed: butterfly in the warp, then warp 0, 1, 2, ...
-template <class Op, class T> __device__ __forceinline__ T cell_block_reduce(T v, cell_smem<T> scratch)
+// Every thread of the block gets the reductions of v... over the block. `scratch` holds 32 elements for each; it
+// is free again on return. Two barriers, none for one warp. The order is fixed: a butterfly over the lanes, then the warps by
+// fours.
+template <class Op, class T, class... More>
+__device__ __forceinline__ void cell_block_reduce(cell_smem<T> scratch, T &v, More &...more)
 {
-    v = cell_stride_reduce<Op, 1, 32>(v);
-    if (cell_lane() == 0)
-        scratch[cell_warp()] = v;
-    cell_barrier();
-    T total = scratch[0];
-    for (int w = 1; w < cell_warps(); w++) {
-        const T part = scratch[w];
-        total = Op::apply(total, part);
+    constexpr int count = 1 + (int)sizeof...(More);
+    T all[count] = {v, more...};
+    cell_stride_reduce_all<Op, 1, 32>(all);
+    if (cell_warps() > 1) {
+        const bool past = cell_warp() == 0 && cell_lane() >= cell_warps();
+        CELL_UNROLL
+        for (int i = 0; i < count; i++) {
+            if (cell_lane() == 0)
+                scratch[32 * i + cell_warp()] = all[i];
+            else if (past)
+                scratch[32 * i + cell_lane()] = Op::template identity<T>();
+        }
+        cell_barrier();
+        CELL_UNROLL
+        for (int i = 0; i < count; i++)
+            all[i] = Op::template identity<T>();
+        for (int w = 0; w < cell_warps(); w += 4) {
+            CELL_UNROLL
+            for (int i = 0; i < count; i++) {
+                T v[4];
+                cell_load_vec<4>(v, scratch + (32 * i + w));
+                all[i] = Op::apply(all[i], Op::apply(Op::apply(v[0], v[1]), Op::apply(v[2], v[3])));
+            }
+        }
+        cell_barrier();
     }
-    cell_barrier();
-    return total;
+    T *const to[count] = {&v, &more...};
+    CELL_UNROLL
+    for (int i = 0; i < count; i++)
+        *to[i] = all[i];
 }
 
 #define CELL_DEFINE_REDUCTIONS(name)                                                                         \
@@ -158,9 +183,10 @@ template <class Op, class T> __device__ __forceinline__ T cell_block_reduce(T v,
     {                                                                                                        \
         return cell_stride_reduce<cell_op_##name, 1, 32>(v);                                                 \
     }                                                                                                        \
-    template <class T, class Scratch> __device__ __forceinline__ T cell_block_##name(T v, Scratch scratch)   \
+    template <class T, class... V>                                                                           \
+    __device__ __forceinline__ void cell_block_##name(cell_smem<T> scratch, V &...v)                          \
     {                                                                                                        \
-        return cell_block_reduce<cell_op_##name, T>(v, scratch);                                             \
+        cell_block_reduce<cell_op_##name, T>(scratch, v...);                                                 \
     }
 
 CELL_DEFINE_REDUCTIONS(sum)

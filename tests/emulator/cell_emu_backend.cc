@@ -9,7 +9,7 @@ extern "C" cell_status cell_emulator_launch(const cell_launch *launch, cell_erro
 {
     char message[512];
     const cell_kernel *kernel = launch->kernel;
-    if (cell_emu_launch(kernel->symbol, kernel->name, launch->args, launch->grid, (uint32_t)kernel->threads,
+    if (cell_emu_launch(kernel->symbol, kernel->name, launch->args, launch->grid, (uint32_t)launch->threads,
                         launch->smem, kernel->cluster > 0 ? (uint32_t)kernel->cluster : 0,
                         kernel->cooperative, message, sizeof message))
         return cell_fail(err, CELL_BACKEND_FAILED, "%s", message);

@@ -246,6 +246,27 @@ template <int N, class C, class T> inline void cell_store_vec(cell_smem<T> p, co
         cell_store(p + i, src[i]);
 }
 
+template <class T, int N> struct cell_vec {
+    T e[N];
+    template <bool ReadOnly> void load(const T *p)
+    {
+        cell_emu_check_aligned(p, cell_detail_chunk(N * (int)sizeof(T)), "cell_vec::load");
+        for (int i = 0; i < N; i++)
+            e[i] = p[i];
+    }
+    void clear()
+    {
+        for (int i = 0; i < N; i++)
+            e[i] = T{};
+    }
+    template <class C> void values(C (&dst)[N]) const
+    {
+        for (int i = 0; i < N; i++)
+            dst[i] = cell_convert<C>(e[i]);
+    }
+    void renew() {}
+};
+
 // Shared memory.
 
 inline unsigned char *cell_shared() { return cell_emu_shared_base(); }

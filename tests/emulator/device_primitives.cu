@@ -298,18 +298,24 @@ static void test_groups()
 KERNEL(k_block)
 {
     auto cursor = cell_shared();
-    cell_smem<float> scratch = cell_carve<float>(cursor, 32);
+    cell_smem<float> scratch = cell_carve<float>(cursor, 64);
     const float v = ((const float *)args.ptr[0])[cell_thread()];
-    float *out = (float *)args.ptr[1] + 4 * cell_thread();
-    out[0] = cell_block_sum(v, scratch);
-    out[1] = cell_block_max(v, scratch);
-    out[2] = cell_block_min(v, scratch);
-    out[3] = cell_block_prod(v > 0 ? 1.0f : -1.0f, scratch);
+    float *out = (float *)args.ptr[1] + 5 * cell_thread();
+    float sum = v, twice = 2 * v, most = v, least = v, sign = v > 0 ? 1.0f : -1.0f;
+    cell_block_sum(scratch, sum, twice);
+    cell_block_max(scratch, most);
+    cell_block_min(scratch, least);
+    cell_block_prod(scratch, sign);
+    out[0] = sum;
+    out[1] = most;
+    out[2] = least;
+    out[3] = sign;
+    out[4] = twice;
 }
 
 static void test_block(unsigned threads)
 {
-    Array<float> in(threads), out(4 * threads);
+    Array<float> in(threads), out(5 * threads);
     Random random(threads);
     double sum = 0, most = -INFINITY, least = INFINITY, prod = 1;
     for (unsigned i = 0; i < threads; i++) {
@@ -320,10 +326,10 @@ static void test_block(unsigned threads)
         prod *= in[i] > 0 ? 1 : -1;
     }
     cell_kernel_args args = arguments({in.data, out.data});
-    LAUNCH(k_block, args, (Shape{1, threads, 128}));
+    LAUNCH(k_block, args, (Shape{1, threads, 256}));
     for (unsigned i = 0; i < threads; i++) {
-        const float *got = out.data + 4 * i;
-        check(got[0] == sum && got[1] == most && got[2] == least && got[3] == prod, "block of %u: thread %u",
+        const float *got = out.data + 5 * i;
+        check(got[0] == sum && got[1] == most && got[2] == least && got[3] == prod && got[4] == 2 * sum, "block of %u: thread %u",
               threads, i);
     }
 }

@@ -16,7 +16,7 @@ KERNEL(k_row_sum)
     float sum = 0;
     for (int64_t t = cell_thread(); t < args.size[1]; t += cell_threads())
         sum += x[t];
-    sum = cell_block_sum(sum, scratch);
+    cell_block_sum(scratch, sum);
     for (int64_t t = cell_thread(); t < args.size[1]; t += cell_threads())
         y[t] = 2 * x[t] + sum;
 }

@@ -1,0 +1,146 @@
+/* kernels.h: what the printers of the kernels around the walk share. kernels.c has frames and loops,
+ * kernels_value.c reads, writes and expressions; kernels_map.c, kernels_row.c, kernels_column.c and
+ * kernels_state.c have a kind of kernel each. */
+#ifndef CELLC_KERNELS_H
+#define CELLC_KERNELS_H
+
+#include "emit.h"
+#include "plan.h"
+
+/* args.ptr[i] as the kernel sees it. */
+typedef struct Pointer { const char *name; Dtype type; bool written; } Pointer;
+
+/* Neighbours that a thread reads at once. */
+typedef struct Vector {
+    const char *pointer, *offset; /* texts; the offset is that of the first neighbour */
+    const char *name;             /* the local array that holds them */
+    Dtype type;
+    bool optional;                /* zeros where the caller left the argument out */
+    bool fixed;                   /* the same for all rows */
+    int loops, last_loop;         /* how many loops read it, and the last of these */
+} Vector;
+
+/* One number of a row, read once for all its elements. */
+typedef struct RowRead { const char *text, *name, *wanted; } RowRead;
+
+typedef struct Kernel {
+    Plan *p;
+    Program *pr;
+    Group *g;
+    RefVec *refs;
+    Buf *out;
+    int threads;                  /* per block, at most */
+    const char *real;
+    const char **index;           /* per index id: its text in the scope, or NULL */
+    int indices;                  /* so many there is room for */
+    const char **value;           /* per node: the local that holds it in the scope, or NULL */
+    const char *b, *t;            /* text of the batch element and the step */
+    const char *row;              /* text of b*T + t where rows run over both, else NULL */
+    bool one_step;                /* t comes from outside */
+    /* texts of the group's axes, by position: ids are shared and rebound in between */
+    const char *own[64];
+    Vec(Pointer) pointers;        /* beside refs */
+    Names pointer_names, locals;
+    /* A kernel is printed twice: the first time to learn what its loops have in common. */
+    bool trial;
+    /* Wide loops: a thread takes neighbours along one index, as many as a vector of 16 bytes holds of the
+     * storage type; reads and writes that are contiguous there go as vectors before and after the loop over
+     * the neighbours. Where not all of `multiples` are known to be multiples of the width, the kernel is a
+     * template over the width N, and runs with 1 when they are not. */
+    const char *n;                /* text of the width: N, or the number */
+    int wide;                     /* the width inside a wide loop, else 0 */
+    const char *along;            /* text of that index; ids are rebound */
+    bool at_first;                /* print the loop's index as that of the first neighbour */
+    Vec(const Poly *) multiples;
+    Vec(Vector) vectors;
+    Vec(int) here;                /* vectors of this loop */
+    Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
+    int loops;
+    /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
+    const char *slots;            /* NULL: nothing stays */
+    bool full;                    /* they are known to fill the row exactly; else a template's F says so */
+    const Poly *row_extent;       /* of all its loops, when that is the same */
+    bool mixed;                   /* it is not, or a loop is not wide */
+    /* values computed before the neighbours: 2*id, and 2*id + 1 for a reciprocal */
+    Vec(NodeId) hoisted;
+    NodeId hoisting;
+    Vec(RowRead) reads;
+    Vec(RowRead) ahead;           /* ROW: those of the next row that come while this one is worked on */
+    Vec(const char *) prefetches; /* statements, for the next step */
+    int numbered;                 /* locals: the same node may have one in several arrays */
+    int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
+    int away;                     /* while another step's value is printed */
+    ExprPrinter printer;
+} Kernel;
+
+/* Locals made for the shared parts of an expression, to be forgotten at the end of their scope. */
+typedef struct Named { NodeId *ids; int n; } Named;
+
+/* ---- kernels.c */
+
+const Node *k_node(const Kernel *k, NodeId id);
+const char *k_text(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *k_type(Dtype t);                       /* in CUDA */
+const char *k_bare(Kernel *k, const char *s);      /* without the parentheses around the whole */
+const char *k_poly(Kernel *k, const Poly *p);      /* as a factor */
+const char *k_product(Kernel *k, const Poly *const *axes, int n);
+int k_width(const Kernel *k);                      /* neighbours in a vector of the storage type */
+
+void k_print(Kernel *k, const char *name, void (*body)(Kernel *k));
+void k_open(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void k_close(Kernel *k);
+void k_comment(Kernel *k, NodeId id);              /* the line of the spec that a value comes from */
+const char *k_rows(Kernel *k);                     /* how many rows the group has */
+void k_split_row(Kernel *k, const char *row);
+void k_split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix);
+void k_keep_axes(Kernel *k, NodeId first);
+void k_bind_axes(Kernel *k, NodeId array);
+
+typedef struct Loop {
+    IndexId along;                /* the index that runs; its text is "i_name" */
+    const Poly *extent;
+    const char *first;            /* text of the thread's number among those that share the loop */
+    const char *step;             /* and how many they are */
+    void (*body)(Kernel *k, void *data);
+    void *data;
+} Loop;
+void k_loop(Kernel *k, const Loop *l);
+void k_open_slots(Kernel *k, const char *count, const char *lanes);
+void k_close_slots(Kernel *k);
+/* For kernels that print the loop over the neighbours themselves. */
+void k_wide_begin(Kernel *k, IndexId along, Buf *inner);
+void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
+bool k_can_be_wide(const Kernel *k, const Poly *extent);
+
+/* ---- kernels_value.c */
+
+const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type);
+const char *k_written(Kernel *k, RefKind kind, int id, Dtype type);     /* the same, to be written through */
+const char *k_body(Kernel *k, NodeId body, Named *named);
+Named k_named(Kernel *k);
+void k_forget(Kernel *k, Named *named);
+const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
+void k_store(Kernel *k, NodeId id, const char *value);
+bool k_is_stored(const Kernel *k, NodeId id);
+bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
+bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
+const char *k_leaf(ExprPrinter *e, NodeId id);
+const char *k_known(ExprPrinter *e, NodeId id);
+const char *k_reciprocal(ExprPrinter *e, NodeId id);
+const char *k_index(ExprPrinter *e, IndexId i);
+
+/* ---- one kind each */
+
+void emit_map(Kernel *k);
+void emit_row(Kernel *k);
+void emit_column_sums(Kernel *k);
+void emit_column_totals(Kernel *k);
+Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
+
+/* A ROW kernel that sums its rows for a COLUMN group too (kernels_column.c): before the rows, at an element of a
+ * row, and behind the rows. `along`: text of the column. */
+void column_open(Kernel *k, const Group *sums);
+void column_add(Kernel *k, const Group *sums, const char *along);
+void column_flush(Kernel *k, const Group *sums);
+
+#endif

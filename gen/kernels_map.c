@@ -1,0 +1,85 @@
+/* kernels_map.c: CUDA text of MAP groups. In comes a group of pointwise arrays over the same axes; out goes a
+ * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
+#include "kernels.h"
+
+static void print_prefetches(Kernel *k)
+{
+    if (k->prefetches.len == 0)
+        return;
+    k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
+    for (int i = 0; i < k->prefetches.len; i++)
+        buf_line(k->out, "%s", k->prefetches.data[i]);
+    k_close(k);
+    k->prefetches.len = 0;
+}
+
+static void map_array(Kernel *k, NodeId id, Named *kept)
+{
+    Named named = k_named(k);
+    k_bind_axes(k, id);
+    k_comment(k, id);
+    const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
+    buf_line(k->out, "const %s %s = %s;", k->real, name, v);
+    k_forget(k, &named);
+    k->value[id] = name;
+    kept->ids[kept->n++] = id;
+    if (k_is_stored(k, id))
+        k_store(k, id, name);
+}
+
+static void map_body(Kernel *k, void *data)
+{
+    Group *g = k->g;
+    (void)data;
+    k_keep_axes(k, g->arrays.data[0]);
+    Named kept = k_named(k);
+    for (int i = 0; i < g->arrays.len; i++)
+        map_array(k, g->arrays.data[i], &kept);
+    k_forget(k, &kept);
+    print_prefetches(k);
+}
+
+/* Few elements a row: rows and elements are one range. */
+static void print_flat(Kernel *k, NodeId first)
+{
+    Group *g = k->g;
+    k_open(k, "for (int64_t n = first; n < rows * elements; n += step)");
+    buf_line(k->out, "const int64_t row = n / elements;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
+    k_split_row(k, "row");
+    k_split_element(k, k_node(k, first)->axes, g->naxes, "e", "i");
+    map_body(k, NULL);
+    k_close(k);
+}
+
+static void print_map(Kernel *k)
+{
+    Group *g = k->g;
+    NodeId first = g->arrays.data[0];
+    buf_line(k->out, "const int64_t rows = %s;", k_rows(k));
+    buf_line(k->out, "[[maybe_unused]] const int64_t elements = %s;", k_product(k, g->axes, g->naxes));
+    buf_line(k->out, "const int64_t first = cell_block_index(0) * %d + cell_thread();", g->threads);
+    buf_line(k->out, "const int64_t step = cell_block_count(0) * %d;", g->threads);
+    if (g->flat) {
+        print_flat(k, first);
+        return;
+    }
+    k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
+    k_split_row(k, "row");
+    if (g->naxes == 1) {
+        Loop l = { k_node(k, first)->axes[0], g->axes[0], "first", "step", map_body, NULL };
+        k_loop(k, &l);
+    } else {
+        k_open(k, "for (int64_t e = first; e < elements; e += step)");
+        k_split_element(k, k_node(k, first)->axes, g->naxes, "e", "i");
+        map_body(k, NULL);
+        k_close(k);
+    }
+    k_close(k);
+}
+
+void emit_map(Kernel *k)
+{
+    k->threads = k->g->threads;
+    k_print(k, k->g->kernel, print_map);
+}

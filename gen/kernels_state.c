@@ -1,0 +1,83 @@
+/* kernels_state.c: CUDA text of the kernels that begin and end a walk by steps. In come the states of a planned
+ * cell; out go three kernels that take all of them: the initial states, the adjoints that the walk back starts
+ * from, and those that it ends with. */
+#include "kernels.h"
+
+typedef void (*StateBody)(Kernel *k, TensorId s);
+
+static void each_state(Kernel *k, StateBody body)
+{
+    Module *m = k->p->m;
+    buf_line(k->out, "const int64_t first = cell_block_index(0) * 256 + cell_thread();");
+    buf_line(k->out, "const int64_t step = cell_block_count(0) * 256;");
+    for (TensorId s = 0; s < m->tensors.len; s++) {
+        if (m->tensors.data[s].kind != T_STATE)
+            continue;
+        const Poly *n = tensor_elements(m, s);
+        k_open(k, "for (int64_t n = first; n < dim_B * %s; n += step)", k_poly(k, n));
+        buf_line(k->out, "[[maybe_unused]] const int64_t b = n / %s;", k_poly(k, n));
+        buf_line(k->out, "[[maybe_unused]] const int64_t e = n - b * %s;", k_poly(k, n));
+        k->b = "b";
+        body(k, s);
+        k_close(k);
+    }
+}
+
+static void init_state(Kernel *k, TensorId s)
+{
+    Plan *p = k->p;
+    NodeId init = p->m->init.data[s];
+    const char *given = k_pointer(k, REF_TENSOR, s, p->compute), *value = "0";
+    if (init >= 0) {
+        k_split_element(k, k_node(k, init)->axes, k_node(k, init)->naxes, "e", "i");
+        Named named = k_named(k);
+        value = k_body(k, k_node(k, init)->args[0], &named);
+        k_forget(k, &named);
+    }
+    buf_line(k->out, "const %s value = %s ? %s[n] : (%s)(%s);", k->real, given, given, k->real, value);
+    buf_line(k->out, "%s[n] = value;", k_written(k, REF_INITIAL, s, p->compute));
+    int before = p->program[FORWARD].before[s];
+    if (before >= 0) {
+        const char *to = k_written(k, REF_BEFORE, s, p->buffers.data[before].dtype);
+        const Buffer *b = &p->buffers.data[before];
+        const char *row = b->ring == 0 ? "b * dim_T"
+                          : b->reserve ? k_text(k, "(all ? b * dim_T : b * %d)", b->ring)
+                                       : k_text(k, "b * %d", b->ring);
+        buf_line(k->out, "if (dim_T > 0)");
+        buf_line(k->out, "    cell_store(%s + %s * %s + e, value);", to, row,
+                 k_poly(k, tensor_elements(p->m, s)));
+    }
+    const char *final = k_written(k, REF_FINAL, s, p->compute);
+    buf_line(k->out, "if (dim_T == 0 && %s)", final);
+    buf_line(k->out, "    %s[n] = value;", final);
+}
+
+static void seed_state(Kernel *k, TensorId s)
+{
+    const char *given = k_pointer(k, REF_DFINAL, s, k->p->compute);
+    buf_line(k->out, "%s[(dim_T & 1) * dim_B * %s + n] = %s ? %s[n] : 0;",
+             k_written(k, REF_CARRY, s, k->p->compute), k_poly(k, tensor_elements(k->p->m, s)), given, given);
+}
+
+static void result_state(Kernel *k, TensorId s)
+{
+    const char *result = k_written(k, REF_DINIT, s, k->p->compute);
+    buf_line(k->out, "if (%s)", result);
+    buf_line(k->out, "    cell_put(%s + n, %s[n], adds);", result,
+             k_pointer(k, REF_CARRY, s, k->p->compute));
+}
+
+static void print_init(Kernel *k) { each_state(k, init_state); }
+static void print_seed(Kernel *k) { each_state(k, seed_state); }
+static void print_result(Kernel *k) { each_state(k, result_state); }
+
+void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
+{
+    static void (*const body[])(Kernel *) = { print_init, print_seed, print_result };
+    for (int i = 0; i < 3; i++) {
+        Program *pr = &p->program[i == STATE_INIT ? FORWARD : BACKWARD];
+        Kernel k = kernel_new(p, pr, NULL, &s->refs[i], out);
+        k.threads = 256;
+        k_print(&k, s->name[i], body[i]);
+    }
+}

@@ -1,0 +1,666 @@
+/* kernels_value.c: what a kernel around the walk reads, computes and writes, as CUDA expressions and
+ * statements. In come a kernel that is being printed, with the indices in scope, and values of the IR; out goes
+ * text. Pointers get names after what lies there; a value of the kernel itself is in a local or is printed again
+ * where it is used; in a wide loop contiguous elements come and go as vectors, and what is the same for all
+ * neighbours is computed before them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "mutate.h"
+#include "reads.h"
+
+/* ---- pointers ---- */
+
+static const char *thing_name(Kernel *k, RefKind kind, int id)
+{
+    const Module *m = k->p->m;
+    const char *of = kind == REF_NODE || kind == REF_ROOT ? k_node(k, id)->name
+                     : kind == REF_BUFFER                 ? NULL : m->tensors.data[id].name;
+    bool state = kind == REF_TENSOR && m->tensors.data[id].kind == T_STATE;
+    switch (kind) {
+    case REF_TENSOR:
+        if (m->tensors.data[id].kind == T_DOUT)
+            return k_text(k, "d_%s", m->tensors.data[m->tensors.data[id].of].name);
+        return k_text(k, "%s%s", of, state ? "_given" : "");
+    case REF_FINAL: return k_text(k, "%s_final", of);
+    case REF_DFINAL: return k_text(k, "d_%s_final", of);
+    case REF_DINIT: return k_text(k, "d_%s_init", of);
+    case REF_INITIAL: return k_text(k, "%s_init", of);
+    case REF_CARRY: return k_text(k, "d_%s_carried", of);
+    case REF_BEFORE: return k_text(k, "%s_before", of);
+    case REF_BUFFER: return "partial";
+    default: return of ? of : k_text(k, "v%d", id);
+    }
+}
+
+static Pointer *pointer(Kernel *k, RefKind kind, int id, Dtype type)
+{
+    int i = 0;
+    while (i < k->refs->len && (k->refs->data[i].kind != kind || k->refs->data[i].id != id))
+        i++;
+    if (i == k->refs->len) {
+        Ref r = { kind, id };
+        vec_push(k->p->m->arena, k->refs, r);
+    }
+    while (k->pointers.len <= i) {
+        Ref r = k->refs->data[k->pointers.len];
+        const char *name = k_text(k, "p_%s", thing_name(k, r.kind, r.id));
+        Pointer p = { .name = names_fresh(&k->pointer_names, name), .type = type };
+        vec_push(k->p->m->arena, &k->pointers, p);
+    }
+    return &k->pointers.data[i];
+}
+
+const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type)
+{
+    return pointer(k, kind, id, type)->name;
+}
+
+const char *k_written(Kernel *k, RefKind kind, int id, Dtype type)
+{
+    Pointer *p = pointer(k, kind, id, type);
+    p->written = true;
+    return p->name;
+}
+
+/* ---- addresses ---- */
+
+/* Arrays of one group name the loop's index differently: they agree in its text. */
+static bool runs_along(const Kernel *k, IndexId i)
+{
+    return i >= IX_FIRST && k->along && k->index[i] && strcmp(k->index[i], k->along) == 0;
+}
+
+static bool uses_along(const Kernel *k, const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++)
+        if (e->terms[i].kind == IA_INDEX ? runs_along(k, e->terms[i].index) : uses_along(k, e->terms[i].arg))
+            return true;
+    return false;
+}
+
+bool k_need_multiple(Kernel *k, const Poly *e)
+{
+    bool known = true;
+    if (e->is_const)
+        return e->value % k_width(k) == 0;
+    for (int i = 0; i < e->nterms; i++)
+        known &= e->terms[i].coef % k_width(k) == 0;
+    for (int i = 0; i < k->multiples.len && !known; i++)
+        known = k->multiples.data[i] == e;
+    if (!known)
+        vec_push(k->p->m->arena, &k->multiples, e);
+    return true;
+}
+
+/* The coefficient of the wide loop's index in an address: 0, 1, or something else (-1). What else the
+ * address is made of must be a multiple of the width. */
+static int wide_stride(Kernel *k, const IxExpr *lin, const Poly *pitch)
+{
+    int stride = 0;
+    if (!k->wide || k->depth)
+        return -1;
+    for (int i = 0; i < lin->nterms; i++) {
+        const IxTerm *t = &lin->terms[i];
+        bool here = t->kind == IA_INDEX && runs_along(k, t->index);
+        if (here && t->coef->is_const && t->coef->value == 1)
+            stride = 1;
+        else if (here || (t->kind != IA_INDEX && uses_along(k, t->arg)))
+            return -1;
+    }
+    if (stride != 1)
+        return stride;
+    int before = k->multiples.len;
+    bool can = k_need_multiple(k, pitch) && k_need_multiple(k, lin->offset);
+    for (int i = 0; i < lin->nterms && can; i++)
+        if (lin->terms[i].kind != IA_INDEX || !runs_along(k, lin->terms[i].index))
+            can = k_need_multiple(k, lin->terms[i].coef);
+    if (!can)
+        k->multiples.len = before;
+    return can ? 1 : -1;
+}
+
+/* Text with the wide loop's index at its first neighbour. */
+static const char *at_first(Kernel *k, const IxExpr *lin)
+{
+    k->at_first = true;
+    const char *s = ix_text(&k->printer, lin);
+    k->at_first = false;
+    return s;
+}
+
+/* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
+static const char *buffer_row(Kernel *k, const Buffer *buffer, int ahead)
+{
+    int ring = buffer && k->pr->dir == FORWARD ? buffer->ring : 0;
+    const char *more = ahead > 0 ? " + 1" : ahead < 0 ? " - 1" : "";
+    const char *row = k->row ? k->row : k_text(k, "(%s * dim_T + %s)", k->b, k->t);
+    if (ring == 0)
+        return *more ? k_text(k, "(%s%s)", row, more) : row;
+    const char *kept = ring == 1 ? k->b : k_text(k, "%s * %d + (%s%s) %% %d", k->b, ring, k->t, more, ring);
+    if (!buffer->reserve)
+        return ring == 1 ? kept : k_text(k, "(%s)", kept);
+    if (!*more && ring <= 2 && k->one_step && !k->away)
+        return ring == 1 ? "bt1" : "bt2";
+    return k_text(k, "(all ? %s%s : %s)", row, more, kept);
+}
+
+static const char *row_text(Kernel *k, const Storage *st)
+{
+    bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+    if (st->timed && st->batched)
+        return buffer_row(k, kept ? &k->p->buffers.data[st->slot] : NULL, 0);
+    return st->batched ? k->b : st->timed ? k->t : "0";
+}
+
+static const Poly *elements_of(Kernel *k, const Read *r)
+{
+    return r->is_tensor ? tensor_elements(k->p->m, r->id) : array_elements(k->p->m, r->id);
+}
+
+static const IxExpr *storage_linear(Kernel *k, const Read *r, const Storage *st)
+{
+    Module *m = k->p->m;
+    const IxExpr *lin = read_linear(m, r);
+    return st->alias_offset ? ix_add(m, lin, ix_const(m, st->alias_offset)) : lin;
+}
+
+/* row * pitch + within, without what is 0 or 1. */
+static const char *place_text(Kernel *k, const char *row, const Poly *pitch, const char *within)
+{
+    within = k_bare(k, within);
+    if (strcmp(row, "0") == 0)
+        return within;
+    const char *start = pitch->is_const && pitch->value == 1
+                            ? row : k_text(k, "%s * %s", row, k_poly(k, pitch));
+    return strcmp(within, "0") == 0 ? start : k_text(k, "%s + %s", start, within);
+}
+
+static const char *add_text(Kernel *k, const char *p, const char *offset)
+{
+    return strcmp(offset, "0") == 0 ? p : k_text(k, "%s + %s", p, offset);
+}
+
+/* ---- vectors ---- */
+
+typedef struct Place { const char *pointer, *offset; Dtype type; bool optional, fixed; } Place;
+
+static int vector_of(Kernel *k, const Place *at)
+{
+    for (int i = 0; i < k->vectors.len; i++)
+        if (k->vectors.data[i].pointer == at->pointer && strcmp(k->vectors.data[i].offset, at->offset) == 0)
+            return i;
+    Vector v = { .pointer = at->pointer, .offset = at->offset, .type = at->type, .optional = at->optional,
+                 .fixed = at->fixed, .last_loop = -1 };
+    v.name = names_fresh(&k->pointer_names, k_text(k, "v_%s", at->pointer + 2));
+    vec_push(k->p->m->arena, &k->vectors, v);
+    return k->vectors.len - 1;
+}
+
+bool k_stays(const Kernel *k, const Vector *v)
+{
+    return k->slots && v->loops > 1;
+}
+
+/* A vector read before the loop over the neighbours, one per address; gives the element of this one. */
+static const char *wide_read(Kernel *k, const Place *at)
+{
+    int number = vector_of(k, at);
+    Vector *v = &k->vectors.data[number];
+    for (int i = 0; i < k->here.len; i++)
+        if (k->here.data[i] == number)
+            return k_text(k, "%s[u]", v->name);
+    vec_push(k->p->m->arena, &k->here, number);
+    if (k->trial && v->last_loop != k->loops) {
+        v->loops++;
+        v->last_loop = k->loops;
+    }
+    buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
+    if (k_stays(k, v))
+        buf_line(&k->loads, v->optional ? "row%s.values_or_zero(%s, s, %s, %s);" : "row%s.values(%s, s, %s + %s);",
+                 v->name + 1, v->name, v->pointer, v->offset);
+    else
+        buf_line(&k->loads, v->optional ? "cell_load_vec_or_zero<%s>(%s, %s, %s);"
+                                        : "cell_load_vec_ro<%s>(%s, %s + %s);",
+                 k->n, v->name, v->pointer, v->offset);
+    return k_text(k, "%s[u]", v->name);
+}
+
+/* ---- reading values ---- */
+
+/* Values of all steps that were there before the walk: inputs, and what other phases or forward computed. */
+static bool known_before(const Kernel *k, const Read *r)
+{
+    if (r->is_tensor)
+        return true;
+    return k->pr->phase[r->id] == PHASE_BEFORE || k->pr->phase[r->id] == PHASE_NONE;
+}
+
+/* Is the element there whatever condition the read stands under? What is asked for early is asked for without
+ * it. */
+static bool always_inside(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    for (int i = 0; i < r->nmap; i++) {
+        const Poly *lo, *hi, *extent = r->is_tensor ? m->tensors.data[r->id].axes[i]
+                                                    : m->indices.data[m->nodes.data[r->id].axes[i]].extent;
+        if (!ix_range(m, r->map[i], &lo, &hi) || !poly_nonneg(lo) ||
+            !poly_nonneg(poly_sub(m, poly_sub(m, extent, poly_const(m, 1)), hi)))
+            return false;
+    }
+    return true;
+}
+
+/* Asks for the next step's element: it comes from memory while this step and the product behind it run. */
+static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Poly *pitch, const IxExpr *lin,
+                          bool optional)
+{
+    const char *t = k->t, *now = k->row, *next = k->pr->dir == FORWARD ? "(%s + 1)" : "(%s - 1)";
+    k->t = k_text(k, next, t);
+    k->row = now ? k_text(k, next, now) : NULL;
+    const char *where = k_text(k, "%s + %s", p, place_text(k, row_text(k, st), pitch,
+                                                           ix_text(&k->printer, lin)));
+    k->t = t;
+    k->row = now;
+    where = k_text(k, optional ? "if (%s) cell_prefetch(%s);" : "%.0scell_prefetch(%s);", p, where);
+    for (int i = 0; i < k->prefetches.len; i++)
+        if (strcmp(k->prefetches.data[i], where) == 0)
+            return;
+    vec_push(k->p->m->arena, &k->prefetches, where);
+}
+
+static const char *read_before(const Kernel *k, const char *s)
+{
+    for (int i = 0; i < k->reads.len; i++)
+        if (strcmp(k->reads.data[i].text, s) == 0)
+            return k->reads.data[i].name;
+    return NULL;
+}
+
+/* A read that is the same for all neighbours, before the loop. */
+static const char *hoisted_read(Kernel *k, const char *p, const char *s)
+{
+    RowRead r = { .text = s, .wanted = k_text(k, "r_%s", p + 2) };
+    r.name = names_fresh(&k->locals, r.wanted);
+    vec_push(k->p->m->arena, &k->reads, r);
+    buf_line(&k->hoists, "const %s %s = %s;", k->real, r.name, s);
+    return r.name;
+}
+
+/* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
+static const char *load_storage(Kernel *k, const Read *r, const Storage *st, const char *p, bool optional)
+{
+    const IxExpr *lin = storage_linear(k, r, st);
+    const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
+    const char *row = row_text(k, st);
+    int stride = wide_stride(k, lin, pitch);
+    if (stride == 1) {
+        Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
+                     !st->batched && !st->timed };
+        return wide_read(k, &at);
+    }
+    const char *offset = place_text(k, row, pitch, ix_text(&k->printer, lin));
+    const char *s = k_text(k, "cell_load_ro<%s>(%s)", k->real, add_text(k, p, offset));
+    if (k->one_step && st->timed && k->depth == 0 && known_before(k, r) && always_inside(k, r))
+        prefetch_next(k, st, p, pitch, lin, optional);
+    s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
+    const char *name = k->depth ? NULL : read_before(k, s);
+    if (name)
+        return name;
+    return stride == 0 && always_inside(k, r) ? hoisted_read(k, p, s) : s;
+}
+
+static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);
+
+static const char *load_state(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    NodeId next = m->next.data[r->id];
+    const Storage *st = &k->p->program[FORWARD].node[next];
+    const Poly *n = tensor_elements(m, r->id);
+    const char *e = ix_text(&k->printer, read_linear(m, r));
+    const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+    return k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s + %s)", k->real, k->t,
+                  k_pointer(k, REF_NODE, next, st->dtype), place_text(k, before, n, e),
+                  k_pointer(k, REF_INITIAL, r->id, k->p->compute), place_text(k, k->b, n, e));
+}
+
+static const char *load_tensor(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    const Tensor *x = &m->tensors.data[r->id];
+    const Storage *st = &k->pr->tensor[r->id];
+    const Poly *n = tensor_elements(m, r->id);
+    const char *e = ix_text(&k->printer, read_linear(m, r));
+    switch (x->kind) {
+    case T_STATE: return load_state(k, r);
+    case T_DNEXT: {
+        const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
+                                                             : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
+        return k_text(k, "cell_load<%s>(%s + %s)", k->real, k_pointer(k, REF_CARRY, x->of, k->p->compute),
+                      place_text(k, half, n, e));
+    }
+    case T_DINIT: {
+        const char *given = k_pointer(k, REF_TENSOR, x->of, k->p->compute);
+        return k_text(k, "(%s ? 0 : cell_load<%s>(%s + %s))", given, k->real,
+                      k_pointer(k, REF_CARRY, x->of, k->p->compute), place_text(k, k->b, n, e));
+    }
+    case T_DOUT: return load_storage(k, r, st, k_pointer(k, REF_TENSOR, r->id, st->dtype), true);
+    default: return load_storage(k, r, st, k_pointer(k, REF_TENSOR, r->id, st->dtype), false);
+    }
+}
+
+/* A value of this very kernel at the reader's own indices is in a local, or is printed again where it is
+ * used. */
+static const char *load_array(Kernel *k, const Read *r)
+{
+    bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
+    if (here && k->value[r->id] && !k->away)
+        return k->value[r->id];
+    const Storage *st = &k->pr->node[r->id];
+    if (here || st->home == HOME_NONE)
+        return print_in_place(k, r->id, r->map);
+    return load_storage(k, r, st, k_pointer(k, REF_NODE, r->id, st->dtype), false);
+}
+
+/* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
+static Read with_own_map(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    const IndexId time = IX_TIME;
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(r->nmap + 1));
+    Read own = *r;
+    bool uses = false;
+    for (int i = 0; i < r->nmap; i++)
+        uses |= ix_uses(r->map[i], IX_TIME);
+    if (!uses)
+        return own;
+    IndexId here = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
+    const IxExpr *to = ix_index(m, here);
+    if (here >= k->indices) {
+        k->index = arena_grow(m->arena, k->index, sizeof *k->index * (size_t)k->indices,
+                              sizeof *k->index * (size_t)(here + 64));
+        memset(k->index + k->indices, 0, sizeof *k->index * (size_t)(here + 64 - k->indices));
+        k->indices = here + 64;
+    }
+    k->index[here] = k_text(k, "(t0 + %s)", k->t);
+    for (int i = 0; i < r->nmap; i++)
+        map[i] = ix_subst(m, r->map[i], &time, &to, 1);
+    own.map = map;
+    return own;
+}
+
+/* Another step's value: the same read with that step in place of this one. Nothing that is kept for this step
+ * is used, and nothing is kept. */
+static const char *load_at_step(Kernel *k, const Read *of)
+{
+    const char *t = k->t, *row = k->row;
+    const Read own = with_own_map(k, of), *r = &own;
+    if (!mutate("unmoved-step"))
+        k->t = k_text(k, "(%s - t0)", ix_text(&k->printer, r->step));
+    k->row = NULL;
+    k->depth++;
+    k->away++;
+    const char *s = r->is_tensor ? load_tensor(k, r) : load_array(k, r);
+    k->away--;
+    k->depth--;
+    k->t = t;
+    k->row = row;
+    return s;
+}
+
+const char *k_leaf(ExprPrinter *e, NodeId id)
+{
+    Kernel *k = e->data;
+    Read r;
+    if (plan_resolve(k->p, id, &r))
+        return r.step ? load_at_step(k, &r) : r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
+    const Node *n = k_node(k, id);
+    if (n->kind == N_ARRAY || n->kind == N_VIEW)
+        return expr_text(e, k_node(k, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
+    bug(k->p->m->c, "kernels", "a reduction inside an expression");
+}
+
+/* In a wide loop: a value that is the same for all neighbours is computed once, before them. */
+static bool same_for_all(const Kernel *k, const Node *n)
+{
+    for (int i = 0; i < n->naxes; i++)
+        if (runs_along(k, n->axes[i]))
+            return false;
+    return k->wide && k->depth == 0 && n->type == TY_REAL;
+}
+
+static const char *hoist(Kernel *k, NodeId id, bool inverse)
+{
+    const char *name = k_text(k, "%s%d", inverse ? "inv" : "h", id);
+    NodeId key = 2 * id + inverse;
+    for (int i = 0; i < k->hoisted.len; i++)
+        if (k->hoisted.data[i] == key)
+            return name;
+    NodeId outer = k->hoisting;
+    k->hoisting = id;
+    const char *s = k_bare(k, expr_text(&k->printer, id));
+    k->hoisting = outer;
+    vec_push(k->p->m->arena, &k->hoisted, key);
+    if (inverse)
+        buf_line(&k->hoists, "const %s %s = cell_fast_div(1.0f, %s);", k->real, name, s);
+    else
+        buf_line(&k->hoists, "const %s %s = %s;", k->real, name, s);
+    return name;
+}
+
+const char *k_known(ExprPrinter *e, NodeId id)
+{
+    Kernel *k = e->data;
+    const Node *n = k_node(k, id);
+    if (k->depth || n->kind != N_MAP)
+        return NULL;
+    if (k->value[id])
+        return k->value[id];
+    return id != k->hoisting && same_for_all(k, n) ? hoist(k, id, false) : NULL;
+}
+
+const char *k_reciprocal(ExprPrinter *e, NodeId id)
+{
+    Kernel *k = e->data;
+    return same_for_all(k, k_node(k, id)) ? hoist(k, id, true) : NULL;
+}
+
+const char *k_index(ExprPrinter *e, IndexId i)
+{
+    Kernel *k = e->data;
+    if (i == IX_TIME)
+        return k_text(k, "(t0 + %s)", k->t);
+    if (!k->index[i])
+        bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
+    if (k->at_first && runs_along(k, i))
+        return "e";
+    return k->index[i];
+}
+
+static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map)
+{
+    Node a = *k_node(k, array);
+    const char *inside[64], *before[64];
+    for (int i = 0; i < a.naxes; i++)
+        inside[i] = ix_text(&k->printer, map[i]);
+    for (int i = 0; i < a.naxes; i++) {
+        before[i] = k->index[a.axes[i]];
+        k->index[a.axes[i]] = inside[i];
+    }
+    k->depth++;
+    const char *s = expr_text(&k->printer, a.args[0]);
+    k->depth--;
+    for (int i = a.naxes - 1; i >= 0; i--)
+        k->index[a.axes[i]] = before[i];
+    return s;
+}
+
+/* ---- locals for what an expression uses more than once ---- */
+
+static void count_uses(Kernel *k, NodeId id, int *uses)
+{
+    const Node *n = k_node(k, id);
+    if (uses[id]++ > 0 || n->kind != N_MAP)
+        return;
+    for (int i = 0; i < n->nargs; i++)
+        count_uses(k, n->args[i], uses);
+}
+
+static void name_shared(Kernel *k, NodeId id, const int *uses, bool *seen, Named *named)
+{
+    Node n = *k_node(k, id);
+    if (seen[id])
+        return;
+    seen[id] = true;
+    if (n.kind != N_MAP)
+        return;
+    for (int i = 0; i < n.nargs; i++)
+        name_shared(k, n.args[i], uses, seen, named);
+    if (uses[id] < 2 || n.type != TY_REAL || k->value[id] || same_for_all(k, &n))
+        return;
+    const char *name = k_text(k, "s%d", k->numbered++);
+    const char *s = k_bare(k, expr_text(&k->printer, id));
+    buf_line(k->out, "const %s %s = %s;", k->real, name, s);
+    k->value[id] = name;
+    named->ids[named->n++] = id;
+}
+
+void k_forget(Kernel *k, Named *named)
+{
+    for (int i = 0; i < named->n; i++)
+        k->value[named->ids[i]] = NULL;
+    named->n = 0;
+}
+
+/* Prints locals for the shared parts of an array's body and gives the text of the whole. */
+const char *k_body(Kernel *k, NodeId body, Named *named)
+{
+    int n = k->p->m->nodes.len;
+    int *uses = calloc((size_t)n, sizeof *uses);
+    bool *seen = calloc((size_t)n, sizeof *seen);
+    if (!uses || !seen)
+        bug(k->p->m->c, "kernels", "out of memory");
+    count_uses(k, body, uses);
+    name_shared(k, body, uses, seen, named);
+    free(uses);
+    free(seen);
+    const char *s = expr_text(&k->printer, body);
+    return k_node(k, body)->type == TY_INT ? k_text(k, "(%s)(%s)", k->real, s) : k_bare(k, s);
+}
+
+Named k_named(Kernel *k)
+{
+    return (Named){ arena_alloc(k->p->m->arena, sizeof(NodeId) * (size_t)(k->p->m->nodes.len + 1)), 0 };
+}
+
+const char *k_local(Kernel *k, const char *prefix, NodeId id)
+{
+    const char *name = k_node(k, id)->name;
+    return names_fresh(&k->locals, name ? k_text(k, "%s_%s", prefix, name) : k_text(k, "%s_%d", prefix, id));
+}
+
+/* ---- writing values ---- */
+
+static bool may_be_null(const Kernel *k, const Storage *st)
+{
+    if (st->home == HOME_ARG)
+        return k->pr->dir == BACKWARD;
+    return st->home == HOME_RESERVE && k->pr->dir == FORWARD && !k->p->buffers.data[st->slot].inference;
+}
+
+static Read own_element(Kernel *k, NodeId id, const IxExpr **map)
+{
+    Read self = { .id = id, .nmap = k_node(k, id)->naxes, .map = map };
+    for (int i = 0; i < self.nmap; i++)
+        map[i] = ix_index(k->p->m, k_node(k, id)->axes[i]);
+    return self;
+}
+
+/* A next state goes before the next step too, and behind the last. */
+static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
+{
+    Module *m = k->p->m;
+    const Poly *n = tensor_elements(m, s);
+    const IxExpr *map[64];
+    Read self = own_element(k, id, map);
+    const char *e = ix_text(&k->printer, read_linear(m, &self));
+    int before = k->pr->before[s];
+    if (before >= 0) {
+        const char *row = buffer_row(k, &k->p->buffers.data[before], 1);
+        buf_line(k->out, "if (%s + 1 < dim_T)", k->t);
+        buf_line(k->out, "    cell_store(%s + %s, %s);",
+                 k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
+    }
+    const char *final = k_written(k, REF_FINAL, s, k->p->compute);
+    buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
+    buf_line(k->out, "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), value);
+}
+
+static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
+{
+    const IxExpr *map[64];
+    Read self = own_element(k, id, map);
+    const char *half = k_text(k, "((%s & 1) * dim_B + %s)", k->t, k->b);
+    buf_line(k->out, "cell_store(%s + %s, %s);", k_written(k, REF_CARRY, of, k->p->compute),
+             place_text(k, half, tensor_elements(k->p->m, of),
+                        ix_text(&k->printer, read_linear(k->p->m, &self))), value);
+}
+
+static void store_vector(Kernel *k, NodeId id, const char *where, const char *value)
+{
+    const Storage *st = &k->pr->node[id];
+    const char *p = k_written(k, REF_NODE, id, st->dtype), *name = k_local(k, "w", id);
+    bool optional = may_be_null(k, st), adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
+    buf_line(&k->loads, "%s %s[%s];", k->real, name, k->n);
+    buf_line(k->out, "%s[u] = %s;", name, value);
+    if (optional)
+        buf_line(&k->stores, "if (%s)", p);
+    buf_line(&k->stores, adds ? "%scell_put_vec<%s>(%s + %s, %s, adds);" : "%scell_store_vec<%s>(%s + %s, %s);",
+             optional ? "    " : "", k->n, p, where, name);
+}
+
+/* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
+void k_store(Kernel *k, NodeId id, const char *value)
+{
+    Module *m = k->p->m;
+    const Storage *st = &k->pr->node[id];
+    TensorId of = -1;
+    RootKind root = root_kind(m, id, &of);
+    const IxExpr *map[64];
+    Read self = own_element(k, id, map);
+    if (root == ROOT_DPREV) {
+        store_carried(k, id, of, value);
+        return;
+    }
+    if (root == ROOT_NEXT && k->pr->dir == FORWARD)
+        store_next(k, id, of, value);
+    if (st->home == HOME_NONE)
+        return;
+    const char *row = row_text(k, st);
+    const IxExpr *lin = storage_linear(k, &self, st);
+    const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
+    if (root != ROOT_DPARAM_INIT && wide_stride(k, lin, pitch) == 1) {
+        store_vector(k, id, place_text(k, row, pitch, at_first(k, lin)), value);
+        return;
+    }
+    const char *p = k_written(k, REF_NODE, id, st->dtype);
+    const char *where = add_text(k, p, place_text(k, row, pitch, ix_text(&k->printer, lin)));
+    if (may_be_null(k, st))
+        buf_line(k->out, "if (%s)", p);
+    bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
+    const char *pad = may_be_null(k, st) ? "    " : "";
+    if (adds)
+        buf_line(k->out, "%scell_put(%s, %s, %s);", pad, where, value,
+                 root == ROOT_DPARAM_INIT ? "true" : "adds");
+    else
+        buf_line(k->out, "%scell_store(%s, %s);", pad, where, value);
+}
+
+bool k_is_stored(const Kernel *k, NodeId id)
+{
+    TensorId of;
+    RootKind r = root_kind(k->p->m, id, &of);
+    return k->pr->node[id].home != HOME_NONE || r == ROOT_DPREV || (r == ROOT_NEXT && k->pr->dir == FORWARD);
+}
