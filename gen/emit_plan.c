@@ -136,9 +136,8 @@ static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, bool
     buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", cut.rows, cut.most,
           cut.blocks);
     postfix_poly(e, columns, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, "
-               "CELL_X_PUSH, 1, "
-               "CELL_X_MAX, ", COLUMN_SPAN);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, %d, "
+               "CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", COLUMN_SPAN, cut.least);
 }
 
 /* Bytes of a buffer of the plan, or of the reserve, where it has all of its rows. */

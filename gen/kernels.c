@@ -133,9 +133,10 @@ static bool used_below(const char *s, const char *name, size_t n, size_t indent)
         size_t depth = strspn(s, " ");
         if (depth < indent && s[depth] != '\n')
             return false;
-        for (; *s && *s != '\n'; s++)
+        for (; *s && *s != '\n' && strncmp(s, "//", 2) != 0; s++)
             if (word_at(s, name, n) && !isalnum((unsigned char)s[-1]) && s[-1] != '_')
                 return true;
+        s += strcspn(s, "\n");
         s += *s == '\n';
     }
     return false;

@@ -151,8 +151,8 @@ static void print_totals(Kernel *k)
     int parts = g->threads_2 / COLUMN_WIDTH;
     ColumnCut cut = column_cut(g->by_rows);
     print_scratch(k, k_text(k, "%d", g->threads_2));
-    buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d>(rows, columns);", cut.rows, cut.most,
-             cut.blocks);
+    buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d>(rows, columns);", cut.rows,
+             cut.most, cut.blocks, cut.least);
     buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
              COLUMN_WIDTH);
     buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts,

@@ -197,7 +197,7 @@ static void row_elements(Kernel *k, void *data)
         NodeId id = g->arrays.data[j];
         k_bind_axes(k, id);
         k->index[k_node(k, id)->axes[g->naxes]] = here;
-        if (!k_is_stored(k, id))
+        if (!g->pointwise && !k_is_stored(k, id))
             continue;
         k_comment(k, id);
         Named named = k_named(k);
@@ -206,7 +206,8 @@ static void row_elements(Kernel *k, void *data)
         k_forget(k, &named);
         k->value[id] = name;
         kept.ids[kept.n++] = id;
-        k_store(k, id, name);
+        if (k_is_stored(k, id))
+            k_store(k, id, name);
     }
     if (sums_of(k) && range->end == g->arrays.len)
         column_add(k, sums_of(k), here);
@@ -229,7 +230,7 @@ static int row_vectors(Kernel *k, int i, bool *summed)
     NodeId first = g->arrays.data[i];
     IndexId along = k_node(k, first)->axes[g->naxes];
     const Poly *extent = k->p->m->indices.data[along].extent;
-    bool any = false;
+    bool any = g->pointwise;
     int end = i;
     while (end < g->arrays.len && k_node(k, g->arrays.data[end])->naxes > g->naxes &&
            k->p->m->indices.data[k_node(k, g->arrays.data[end])->axes[g->naxes]].extent == extent)
@@ -252,12 +253,12 @@ static int bytes_of(Dtype t)
     return t == DT_F64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : 2;
 }
 
-/* Bytes of one vector of everything that several loops read, of rows or of what is the same for all rows. */
+/* Bytes of one vector of everything that would stay, of rows or of what is the same for all rows. */
 static int64_t vector_bytes(const Kernel *k, bool fixed)
 {
     int64_t bytes = 0;
     for (int i = 0; i < k->vectors.len; i++)
-        if (k->vectors.data[i].loops > 1 && k->vectors.data[i].fixed == fixed)
+        if ((k->g->sums || k->vectors.data[i].loops > 1) && k->vectors.data[i].fixed == fixed)
             bytes += k_width(k) * bytes_of(k->vectors.data[i].type);
     return bytes;
 }
@@ -432,8 +433,9 @@ static void open_rows(Kernel *k)
     buf_line(k->out, "const %s lane = cell_thread()%s;", place, g->lanes > 32 ? "" : " % 32");
     if (g->lanes > 32 || sums_of(k))
         buf_line(k->out, "[[maybe_unused]] auto cursor = cell_shared();");
-    if (g->lanes > 32) {
+    if (g->lanes > 32)
         buf_line(k->out, "[[maybe_unused]] const %s lanes = cell_threads();", place);
+    if (g->lanes > 32 && !g->pointwise) {
         buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real,
                  32 * g->exchanged);
     }

@@ -72,10 +72,18 @@ static bool runs_along(const Kernel *k, IndexId i)
     return i >= IX_FIRST && k->along && k->index[i] && strcmp(k->index[i], k->along) == 0;
 }
 
+/* An index of an array printed in place stands for an expression of the reader's. */
+static bool mentions_along(const Kernel *k, IndexId i)
+{
+    return i >= IX_FIRST && k->along && k->index[i] && !runs_along(k, i) && strstr(k->index[i], k->along);
+}
+
 static bool uses_along(const Kernel *k, const IxExpr *e)
 {
     for (int i = 0; i < e->nterms; i++)
-        if (e->terms[i].kind == IA_INDEX ? runs_along(k, e->terms[i].index) : uses_along(k, e->terms[i].arg))
+        if (e->terms[i].kind == IA_INDEX
+                ? runs_along(k, e->terms[i].index) || mentions_along(k, e->terms[i].index)
+                : uses_along(k, e->terms[i].arg))
             return true;
     return false;
 }
@@ -99,14 +107,14 @@ bool k_need_multiple(Kernel *k, const Poly *e)
 static int wide_stride(Kernel *k, const IxExpr *lin, const Poly *pitch)
 {
     int stride = 0;
-    if (!k->wide || k->depth)
+    if (!k->wide || k->away)
         return -1;
     for (int i = 0; i < lin->nterms; i++) {
         const IxTerm *t = &lin->terms[i];
         bool here = t->kind == IA_INDEX && runs_along(k, t->index);
         if (here && t->coef->is_const && t->coef->value == 1)
             stride = 1;
-        else if (here || (t->kind != IA_INDEX && uses_along(k, t->arg)))
+        else if (here || (t->kind == IA_INDEX ? mentions_along(k, t->index) : uses_along(k, t->arg)))
             return -1;
     }
     if (stride != 1)
@@ -198,9 +206,10 @@ static int vector_of(Kernel *k, const Place *at)
     return k->vectors.len - 1;
 }
 
+/* What a block reads for row after row comes ahead, however often it is read. */
 bool k_stays(const Kernel *k, const Vector *v)
 {
-    return k->slots && v->loops > 1;
+    return k->slots && (v->loops > 1 || k->g->sums);
 }
 
 /* A vector read before the loop over the neighbours, one per address; gives the element of this one. */
@@ -294,7 +303,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const IxExpr *lin = storage_linear(k, r, st);
     const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
     const char *row = row_text(k, st);
-    int stride = wide_stride(k, lin, pitch);
+    int stride = k->wide && always_inside(k, r) ? wide_stride(k, lin, pitch) : -1;
     if (stride == 1) {
         Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
                      !st->batched && !st->timed };
@@ -305,10 +314,10 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (k->one_step && st->timed && k->depth == 0 && known_before(k, r) && always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
     s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
-    const char *name = k->depth ? NULL : read_before(k, s);
+    const char *name = k->away ? NULL : read_before(k, s);
     if (name)
         return name;
-    return stride == 0 && always_inside(k, r) ? hoisted_read(k, p, s) : s;
+    return stride == 0 ? hoisted_read(k, p, s) : s;
 }
 
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);

@@ -791,9 +791,12 @@ static void make_groups(Plan *p, const Phasing *s)
 
 /* ---- sums of columns with the rows that they read ---- */
 
-/* All loops of a row kernel run over this extent, and rows are those of batch and time. */
+/* All loops of a row kernel run over this extent, and rows are those of batch and time; or it is one loop. */
 static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
 {
+    if (g->kind == G_MAP)
+        return g->naxes == 1 && g->axes[0] == extent && g->batched && g->phase != PHASE_DURING &&
+               !(extent->is_const && extent->value < 256);
     if (g->kind != G_ROW || g->naxes || !g->batched || g->phase == PHASE_DURING || g->sums)
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
@@ -847,6 +850,14 @@ static bool reads_in_common(const Phasing *s, const Uses *a, const Uses *b)
     return false;
 }
 
+static bool reads_array(const Uses *uses, NodeId id)
+{
+    for (int i = 0; i < uses->len; i++)
+        if (!uses->data[i].read.is_tensor && uses->data[i].read.id == id)
+            return true;
+    return false;
+}
+
 static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int row)
 {
     const Group *g = &s->g->groups.data[row];
@@ -862,7 +873,8 @@ static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int
         if (!row_has(p, s, id, &s->uses[id], row))
             return false;
         for (int j = 0; j < g->arrays.len; j++)
-            shares |= reads_in_common(s, &s->uses[id], &s->uses[g->arrays.data[j]]);
+            shares |= reads_in_common(s, &s->uses[id], &s->uses[g->arrays.data[j]]) ||
+                      reads_array(&s->uses[id], g->arrays.data[j]);
     }
     return shares;
 }
@@ -880,8 +892,12 @@ static void join_columns(Plan *p, const Phasing *s)
             continue;
         for (int r = 0; r < c && !sums->by_rows; r++)
             if (sums_go_with(p, s, sums, r)) {
+                Group *row = &pr->groups.data[r];
+                row->pointwise = row->kind == G_MAP;
+                row->kind = G_ROW;
+                row->naxes = 0;
                 sums->by_rows = 1 + r;
-                pr->groups.data[r].sums = 1 + c;
+                row->sums = 1 + c;
             }
     }
 }
@@ -1281,7 +1297,7 @@ static void order_row(Plan *p, const Program *pr, Group *g, int number)
  * what it waits for is the row, and what it leaves is little beside. */
 ColumnCut column_cut(bool by_rows)
 {
-    return by_rows ? (ColumnCut){ 4, 4096, 4096 } : (ColumnCut){ 64, 256, 512 };
+    return by_rows ? (ColumnCut){ 4, 4096, 4096, 256 } : (ColumnCut){ 64, 256, 512, 1 };
 }
 
 static void finish_groups(Plan *p, Program *pr)
@@ -1304,7 +1320,7 @@ static void finish_groups(Plan *p, Program *pr)
         }
         if (g->kind != G_COLUMN)
             continue;
-        g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? 4 : 0;
+        g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? 3 : 0;
         g->threads_2 = g->by_rows ? 1024 : g->threads;
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
         p->buffers.data[g->partial].by_rows = g->by_rows;

@@ -122,6 +122,7 @@ typedef struct Group {
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
+    bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
     int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
     int partial;                  /* COLUMN: buffer of the partial sums */
@@ -214,10 +215,10 @@ RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernels;
 enum { STATE_INIT, STATE_SEED, STATE_RESULT };
 /* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at most
- * `most` chunks, and no more than `blocks` blocks of 256 columns:
- * max(1, min(ceil(rows / cut.rows), cut.most, floor(cut.blocks / ceil(columns / 256)))). */
+ * `most` chunks, and no more than `blocks` blocks of 256 columns or `least` chunks:
+ * max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, floor(cut.blocks / ceil(columns / 256))))). */
 enum { COLUMN_WIDTH = 32, COLUMN_SPAN = 256 };
-typedef struct ColumnCut { int rows, most, blocks; } ColumnCut;
+typedef struct ColumnCut { int rows, most, blocks, least; } ColumnCut;
 ColumnCut column_cut(bool by_rows);
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */

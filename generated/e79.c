@@ -116,7 +116,8 @@ static const cell_ref refs_3[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 2
         { 14, NULL }, { 32, NULL }, { 33, NULL }, };
 static const int64_t x14[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
-        CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_END };
+        CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
+        CELL_X_MAX, CELL_X_END };
 static const int64_t x15[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
 static const int64_t x16[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
@@ -134,8 +135,8 @@ static const int16_t need_1_6[] = { 9, -1 };
 static const int16_t need_1_7[] = { 10, -1 };
 static const int64_t x19[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
-        CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_PUSH, 512,
-        CELL_X_MUL, CELL_X_END };
+        CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
+        CELL_X_MAX, CELL_X_PUSH, 512, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer backward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },

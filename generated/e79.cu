@@ -531,7 +531,7 @@ e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 3)
 e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
 {
     const int64_t dim_B = args.size[0];
@@ -593,7 +593,7 @@ e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> scratch = cell_carve<float>(cursor, 256);
     const int64_t rows = dim_B * dim_T;
     const int64_t columns = 64;
-    const int64_t chunks = cell_column_chunks<64, 256, 512>(rows, columns);
+    const int64_t chunks = cell_column_chunks<64, 256, 512, 1>(rows, columns);
     const int lane = cell_thread() % 32, part = cell_thread() / 32;
     const int64_t begin = chunks * part / 8, end = chunks * (part + 1) / 8;
     for (int64_t first = cell_block_index(0) * 32; first < columns; first += cell_block_count(0) * 32) {
@@ -743,14 +743,6 @@ e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
     const int64_t step = cell_block_count(0) * 256;
     for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1)) {
         for (int64_t e = first * 4; e < 256; e += step * 4) {
-            float v_d_q[4];
-            cell_load_vec_ro<4>(v_d_q, p_d_q + row * 64 + -128 + e);
-            float v_d_m[4];
-            cell_load_vec_ro<4>(v_d_m, p_d_m + row * 64 + -192 + e);
-            float v_d_ds[4];
-            cell_load_vec_ro<4>(v_d_ds, p_d_ds + row * 64 + -64 + e);
-            float v_d_k[4];
-            cell_load_vec_ro<4>(v_d_k, p_d_k + row * 64 + e);
             float w_d_W_kvqm_x[4];
             CELL_UNROLL
             for (int u = 0; u < 4; u++) {
@@ -758,14 +750,17 @@ e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
                 // d_W_kvqm_x, e79.cell:13: k[i:N] = sum[d] W_kvqm[i,d] * x[d];
                 const float a_d_W_kvqm_x = ((((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
                         ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64)) ? v_d_q[u] : 0.0f)
-                        : 0.0f) : 0.0f) + (((int64_t)0 <= (-192 + i_r))
-                        ? (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r)) ? v_d_m[u] : 0.0f)
-                        : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64))
-                        ? ((((int64_t)0 <= (-64 + i_r)) && ((-64 + i_r) < (int64_t)64)) ? v_d_ds[u] : 0.0f)
-                        : 0.0f) : 0.0f)) + ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
-                        ? ((i_r < (int64_t)64) ? v_d_k[u] : 0.0f) : 0.0f) : 0.0f);
+                        ? ((((int64_t)0 <= (-128 + i_r)) && ((-128 + i_r) < (int64_t)64))
+                        ? cell_load_ro<float>(p_d_q + row * 64 + -128 + i_r) : 0.0f) : 0.0f) : 0.0f)
+                        + (((int64_t)0 <= (-192 + i_r)) ? (((int64_t)0 <= (-192 + i_r))
+                        ? (((int64_t)0 <= (-192 + i_r)) ? cell_load_ro<float>(p_d_m + row * 64 + -192 + i_r)
+                        : 0.0f) : 0.0f) : 0.0f)) + ((((int64_t)0 <= (-64 + i_r))
+                        && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r))
+                        && ((-64 + i_r) < (int64_t)64)) ? ((((int64_t)0 <= (-64 + i_r))
+                        && ((-64 + i_r) < (int64_t)64)) ? cell_load_ro<float>(p_d_ds + row * 64 + -64 + i_r)
+                        : 0.0f) : 0.0f) : 0.0f)) + ((i_r < (int64_t)64)
+                        ? ((i_r < (int64_t)64) ? ((i_r < (int64_t)64)
+                        ? cell_load_ro<float>(p_d_k + row * 64 + i_r) : 0.0f) : 0.0f) : 0.0f);
                 w_d_W_kvqm_x[u] = a_d_W_kvqm_x;
             }
             cell_store_vec<4>(p_d_W_kvqm_x + row * 256 + e, w_d_W_kvqm_x);

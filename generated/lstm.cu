@@ -156,7 +156,7 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 3)
 lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
 {
     const int64_t dim_B = args.size[0];
@@ -217,7 +217,7 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> scratch = cell_carve<float>(cursor, 256);
     const int64_t rows = dim_B * dim_T;
     const int64_t columns = 4*dim_H;
-    const int64_t chunks = cell_column_chunks<64, 256, 512>(rows, columns);
+    const int64_t chunks = cell_column_chunks<64, 256, 512, 1>(rows, columns);
     const int lane = cell_thread() % 32, part = cell_thread() / 32;
     const int64_t begin = chunks * part / 8, end = chunks * (part + 1) / 8;
     for (int64_t first = cell_block_index(0) * 32; first < columns; first += cell_block_count(0) * 32) {

@@ -187,15 +187,16 @@ template <class C, int N> struct cell_column_sums<C, N, 0> {
 };
 
 // Into how many parts the rows of a column sum are cut, whose sums are then added in order: at least `Rows` rows
-// each, at most `Most` parts, and no more than `Blocks` blocks of 256 columns in all. The launch plan has the
-// same expression.
-template <int Rows, int Most, int Blocks>
+// each, at most `Most` parts, and no more than `Blocks` blocks of 256 columns in all, or `Least` parts where
+// that is more. The launch plan has the same expression.
+template <int Rows, int Most, int Blocks, int Least>
 __device__ __forceinline__ int64_t cell_column_chunks(int64_t rows, int64_t columns)
 {
     const int64_t spans = columns > 256 ? (columns + 255) / 256 : 1;
     int64_t chunks = (rows + Rows - 1) / Rows;
     chunks = chunks > Most ? Most : chunks;
-    chunks = chunks > Blocks / spans ? Blocks / spans : chunks;
+    const int64_t limit = Blocks / spans > Least ? Blocks / spans : Least;
+    chunks = chunks > limit ? limit : chunks;
     return chunks > 1 ? chunks : 1;
 }
 

@@ -57,8 +57,9 @@ done
 instance mingru steps "$two"
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"
-# rows that fill the threads of a block exactly, and nearly, in each type
+# Rows that fill the threads of a block exactly, and nearly, in each type.
 TYPES="f32 f64 bf16" instance layernorm map "$one 5,3,256 2,2,264 9,1,512 3,1,520"
+TYPES="f32 bf16" instance linear_act map "$two 5,3,8,256 2,2,16,264"
 instance swiglu_mlp map "$two"
 
 # Earlier steps: sequences shorter than what they look back at, and longer.
