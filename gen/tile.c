@@ -448,6 +448,20 @@ static void name_states(Tile *t)
     }
 }
 
+/* The rows of the outs: multiplied out once a chunk, then moved by a pitch each step. */
+static void print_rows(Tile *t, const char *first, Buf *out)
+{
+    for (int k = 0; k < t->rows_out.len; k++)
+        buf_line(out, "int64_t %s = (b * T + %s) * (%s);", t->rows_out.data[k].name, first,
+                 t->rows_out.data[k].pitch);
+}
+
+static void move_rows(Tile *t, const char *by, Buf *out)
+{
+    for (int k = 0; k < t->rows_out.len; k++)
+        buf_line(out, "%s %s %s;", t->rows_out.data[k].name, by, t->rows_out.data[k].pitch);
+}
+
 static void print_head(Tile *t, Buf *out)
 {
     Module *m = t->m;
@@ -503,6 +517,35 @@ static void print_carves(Tile *t, Buf *out)
         carve(t, out, "ex", 2 * ex);
 }
 
+/* Elements of a state that the thread moves at once: 16 bytes, if it owns a multiple of them. */
+static int kept_width(const Tile *t, const StateInfo *s)
+{
+    int wide = 16 / t->real_bytes;
+    return tile_elements(t, s) % wide ? 1 : wide;
+}
+
+/* The segment's checkpoint on its way into shared memory, for each thread what it owns. */
+static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
+{
+    int wide = kept_width(t, s), threads = tile_threads(&t->lay);
+    const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "(r * %d + c)", t->lay.rc)
+                        : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
+    const char *to = wide == 1 ? tile_text(t, "%s * %d + cell_thread()", which, threads)
+                               : tile_text(t, "(%s / %d * %d + cell_thread()) * %d + %s %% %d", which, wide,
+                                           threads, wide, which, wide);
+    const char *from = tile_text(t, "%s + ((b * chunks + chunk%s) * (%s) + %s)",
+                                 pointer(t, REF_CHECKPOINT, s->tensor),
+                                 mutate("wrong-checkpoint") ? " - (chunk > 0)" : "", state_size(t, s),
+                                 state_place(t, s));
+    bool run = has_cols(s) && t->lay.rc % wide == 0 && t->cols == t->lay.wc * t->lay.lc * t->lay.rc;
+    tile_open(t, out, has_rows(s), has_cols(s));
+    if (run && wide > 1)
+        buf_line(out, "if (c %% %d == 0)", wide);
+    buf_line(out, "%scell_cp_async<%d>(%s + (%s), %s);", run && wide > 1 ? "    " : "",
+             run ? wide * t->real_bytes : t->real_bytes, s->start, to, from);
+    tile_close(out, has_rows(s), has_cols(s));
+}
+
 static void print_item_head(Tile *t, Buf *out)
 {
     ExprPrinter p = tile_printer(any_step(t));
@@ -526,19 +569,8 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K,
              t->K, t->K);
     if (t->adjoint)
-        for (int k = 0; k < t->states.len; k++) {
-            const StateInfo *s = &t->states.data[k];
-            int threads = tile_threads(&t->lay);
-            const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "(r * %d + c)", t->lay.rc)
-                                : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
-            each_element(t, s, out, tile_text(t, "cell_cp_async<%d>(%s + (%s * %d + cell_thread()), %s + "
-                                              "((b * chunks + chunk%s) * (%s) + %s));",
-                                              t->real_bytes, s->start, which, threads,
-                                              pointer(t, REF_CHECKPOINT, s->tensor),
-                                              mutate("wrong-checkpoint") ? " - (chunk > 0)" : "",
-                                              state_size(t, s),
-                                              state_place(t, s)));
-        }
+        for (int k = 0; k < t->states.len; k++)
+            fetch_start(t, &t->states.data[k], out);
     tile_chunk_fetches(t, out);
     out->indent--;
     buf_line(out, "};");
@@ -581,15 +613,18 @@ static void print_forward(Tile *t, Buf *out)
         store_state(t, s, out, to, tile_text(t, "%s[(b * chunks + chunk) * (%s) + %s] = %s;", to,
                                              state_size(t, s), state_place(t, s), state_var(t, s, s->name)));
     }
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 };
+    tile_print_step(t->forward, &step);
+    print_rows(t, "t0", out);
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
-    Buf step = { .arena = t->arena, .indent = out->indent };
-    tile_print_step(t->forward, &step);
     print_exchange_half(t, out);
+    buf_line(out, "(void)t;");
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++)
         copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    move_rows(t, "+=", out);
     out->indent--;
     buf_line(out, "}");
     out->indent--;
@@ -602,14 +637,38 @@ static void print_forward(Tile *t, Buf *out)
     }
 }
 
-static const char *kept_place(Tile *t, const StateInfo *s, const char *array, const char *slot)
+/* Moves the thread's elements to (or from) the slot of the state's array in shared memory, as wide as they
+ * come. */
+static void move_kept(Tile *t, const StateInfo *s, const char *array, const char *slot, bool load, Buf *out)
 {
-    int threads = tile_threads(&t->lay), e = (int)tile_elements(t, s);
-    const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "r * %d + c", t->lay.rc)
-                        : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
-    if (!slot)
-        return tile_text(t, "%s[(%s) * %d + cell_thread()]", array, which, threads);
-    return tile_text(t, "%s[(%s * %d + %s) * %d + cell_thread()]", array, slot, e, which, threads);
+    int e = (int)tile_elements(t, s), wide = kept_width(t, s), threads = tile_threads(&t->lay);
+    const char *first = slot ? tile_text(t, "%s * %d + ", slot, e / wide) : "";
+    if (wide == 1) {
+        const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "r * %d + c", t->lay.rc)
+                            : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
+        const char *at = tile_text(t, "%s[(%s%s) * %d + cell_thread()]", array, first, which, threads);
+        const char *own = state_var(t, s, s->name);
+        each_element(t, s, out, tile_text(t, "%s = %s;", load ? own : at, load ? at : own));
+        return;
+    }
+    const char *at = tile_text(t, "%s + ((%se) * %d + cell_thread()) * %d", array, first, threads, wide);
+    const char *own = has_rows(s) && has_cols(s)
+                          ? tile_text(t, "%s[(e * %d + i) / %d][(e * %d + i) %% %d]", s->name, wide, t->lay.rc,
+                                      wide, t->lay.rc)
+                          : tile_text(t, "%s[e * %d + i]", s->name, wide);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int e = 0; e < %d; e++) {", e / wide);
+    out->indent++;
+    buf_line(out, "%s some[%d];", t->real, wide);
+    if (load)
+        buf_line(out, "cell_load_vec<%d>(some, %s);", wide, at);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int i = 0; i < %d; i++)", wide);
+    buf_line(out, "    %s = %s;", load ? own : "some[i]", load ? "some[i]" : own);
+    if (!load)
+        buf_line(out, "cell_store_vec<%d>(%s, some);", wide, at);
+    out->indent--;
+    buf_line(out, "}");
 }
 
 /* From the segment's checkpoint through its steps, keeping the state before each. */
@@ -618,8 +677,7 @@ static void print_replay(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
-        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name),
-                                          kept_place(t, s, s->start, NULL)));
+        move_kept(t, s, s->start, NULL, true, out);
     }
     buf_line(out, "cell_barrier();");
     buf_line(out, "if (chunk > 0)");
@@ -633,8 +691,7 @@ static void print_replay(Tile *t, Buf *out)
     buf_line(out, "(void)t;");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
-        each_element(t, s, out, tile_text(t, "%s = %s;", kept_place(t, s, s->kept, "s"),
-                                          state_var(t, s, s->name)));
+        move_kept(t, s, s->kept, "s", false, out);
     }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++)
@@ -653,6 +710,7 @@ static void print_back(Tile *t, Buf *out)
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
     tile_print_step(t->adjoint, &step);
     bool late = t->adjoint->late.data != NULL;
+    print_rows(t, "t0 + steps - 1", out);
     if (late) {
         buf_line(out, "// What other warps finish for the caller only is written one step late.");
         buf_line(out, "auto late = [&](int s) {");
@@ -669,8 +727,7 @@ static void print_back(Tile *t, Buf *out)
     print_exchange_half(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
-        each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, s->name),
-                                          kept_place(t, s, s->kept, "s")));
+        move_kept(t, s, s->kept, "s", true, out);
     }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
@@ -678,6 +735,7 @@ static void print_back(Tile *t, Buf *out)
         copy_state(t, s, out, s->adj, s->prev);
         copy_state(t, s, out, s->after, s->name);
     }
+    move_rows(t, "-=", out);
     out->indent--;
     buf_line(out, "}");
     if (late) {
@@ -736,7 +794,7 @@ static void print_backward(Tile *t, Buf *out)
 static void print_kernel(Tile *t)
 {
     Walk *w = t->w;
-    t->names.len = 0;
+    t->names.len = t->rows_out.len = 0;
     for (int k = 0; k < t->fetches.len; k++)
         vec_push(t->arena, &t->names, t->fetches.data[k].name);
     for (int k = 0; k < t->npar; k++)
@@ -804,6 +862,15 @@ static void check_room(Tile *t)
                     t->w->smem, SMEM_LIMIT, tile_bound_dims(t));
 }
 
+/* What crosses threads depends on the layout. */
+static void forget_crossings(Tile *t)
+{
+    Step *steps[] = { t->forward, t->replay, t->adjoint };
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; steps[i] && k < steps[i]->reds.len; k++)
+            steps[i]->reds.data[k].crossed = false;
+}
+
 void tile_walk(Walk *w)
 {
     Tile *t = tile_new(w);
@@ -818,8 +885,10 @@ void tile_walk(Walk *w)
         set_blocks(t);
         print_kernel(t);
     }
-    if (!t->refused)
+    if (!t->refused) {
         tile_choose_layout(t);
+        forget_crossings(t);
+    }
     for (int pass = 0; pass < 3 && !t->refused; pass++)
         print_kernel(t);
     if (!t->refused)

@@ -48,6 +48,8 @@ typedef struct Red {
     bool over_row, over_col;      /* bound */
     bool vary_row, vary_col;      /* what its body varies over */
     bool crossed;                 /* read at an index that the reader does not own; found while printing */
+    bool loose;                   /* vectors of which outs only read single elements: may be scattered */
+    bool scattered;               /* outs only read it, each element from the lane that has it */
     const char *name;             /* of the value that it is part of */
     const char *var, *own;        /* its variable in the step; the warp's part of it, if several add up */
     int64_t at;                   /* place in the exchange buffer */
@@ -76,6 +78,9 @@ typedef enum { STEP_FORWARD, STEP_REPLAY, STEP_ADJOINT } StepKind;
 typedef struct Version { NodeId read; const char *name; } Version;
 typedef Vec(Version) VersionVec;
 
+/* The step's row in arrays of this pitch: a variable that moves with the steps. */
+typedef struct RowOffset { const char *pitch, *name; } RowOffset;
+
 struct Tile;
 typedef struct Step {
     struct Tile *t;
@@ -100,9 +105,13 @@ typedef struct Step {
     int *out_level;               /* per out: the level that prints it */
     bool *out_late;               /* per out: written by the next step */
     bool *read_now;               /* per reduction: an out of the same step reads it */
+    bool *read_inside;            /* per reduction: a state or another reduction reads it */
+    bool *out_scattered;          /* per out: its reductions are scattered */
+    bool scattering;              /* printing such an out: its reductions are read at element i */
     bool *assigned;               /* per state: its next value is in registers */
     Buf *pre, *body;
     Buf *inner;                   /* the open block's, NULL when none is open */
+    bool is_late;                 /* printing late: rows are one step behind */
     Buf late;                     /* stores of a step that the one after it does, behind its barrier */
     int now;                      /* level that is being printed */
     int rows_kept, cols_kept, ones_kept;     /* counts of versions */
@@ -134,6 +143,7 @@ typedef struct Tile {
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
     const char *any_text;         /* what `any` is called in the open block */
+    Vec(RowOffset) rows_out;      /* first elements of the step's rows, by pitch */
     bool initial;                 /* printing initial values: params are read from global memory */
     const char *refused;
 } Tile;
@@ -170,6 +180,9 @@ bool tile_whole(const Step *s, NodeId id, int *state);
 
 /* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
 void tile_split_sums(Tile *t);
+
+/* tile_merge.c: sums that only outs read and add up become one. */
+void tile_merge_sums(Step *s);
 
 /* tile_fetch.c */
 /* One element, converted. */

@@ -89,7 +89,7 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
         int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
         int lanes = (r->over_row ? l->lr : 1) * (r->over_col ? l->lc : 1);
         int warps = (r->over_row ? l->wr : 1) * (r->over_col ? l->wc : 1);
-        bool scatter = warps > 1 && lanes > 1 && (n % lanes == 0 || n < lanes);
+        bool scatter = (warps > 1 || r->loose) && n > 1 && lanes > 1 && (n % lanes == 0 || n < lanes);
         double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0)
                           : n * log2_of(lanes);
         *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);

@@ -652,6 +652,9 @@ void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts)
         vec_push(t->arena, &s->outs, norm(&x, outs[k]));
     if (t->refused)
         return;
+    find_wants(s);
+    if (s->wants)
+        tile_merge_sums(s);
     int count = m->nodes.len;
     bool *seen = arena_alloc(t->arena, (size_t)count + 1);
     for (int k = 0; k < s->next.len; k++)

@@ -329,6 +329,8 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
 {
     Tile *t = s->t;
     const IxExpr *at = red_index(s, r, map);
+    if (s->scattering)
+        return tile_text(t, "%s[i]", r->var);
     if (!red_natural(s, r, at)) {
         ExprPrinter p = tile_printer(s);
         r->crossed = true;
@@ -687,23 +689,46 @@ static void publish_red(Step *s, Red *r, int count, const char *first, const cha
     }
 }
 
+/* Can the lanes keep n sums apart: each a part of them, or a power of two of lanes each? */
+static bool scatters(int n, int lanes)
+{
+    return n > 1 && lanes > 1 && (n % lanes == 0 || (n < lanes && power_of_two(n)));
+}
+
+/* What a lane holds after a reduce-scatter: how many elements, from which on, and which lanes speak for them. */
+typedef struct Share { int count; const char *first, *lanes; } Share;
+
+static Share share_of(Tile *t, const Red *r, int n)
+{
+    LaneGroup g = lanes_of(t, r);
+    Share h = { n >= g.size ? n / g.size : 1,
+                tile_text(t, " + cell_scatter_first<%d, %d, %d>()", g.stride, g.size, n), NULL };
+    if (n < g.size)
+        h.lanes = tile_text(t, "lane / %d %% %d == 0", g.stride, g.size / n);
+    return h;
+}
+
+static int red_count(const Tile *t, const Red *r)
+{
+    return red_rows(r) ? t->lay.rr : red_cols(r) ? t->lay.rc : 1;
+}
+
 /* Across the lanes, and into the exchange buffer if other warps or owners of other elements read it. */
 static void finish_red(Step *s, Red *r, Buf *out)
 {
     Tile *t = s->t;
     LaneGroup g = lanes_of(t, r);
     bool vector = red_rows(r) || red_cols(r);
-    int n = red_rows(r) ? t->lay.rr : red_cols(r) ? t->lay.rc : 1;
-    bool publish = red_published(t, r), scatter = red_warps(t, r) > 1 && vector && n > 1 && g.size > 1 &&
-                   (n % g.size == 0 || (n < g.size && power_of_two(n)));
+    int n = red_count(t, r);
+    bool publish = red_published(t, r);
     const char *own = red_own(t, r), *op = red_function(r->op), *lanes = NULL, *first = "";
     int count = n;
-    if (scatter) {
+    if ((red_warps(t, r) > 1 && vector && scatters(n, g.size)) || r->scattered) {
+        Share h = share_of(t, r, n);
         buf_line(out, "cell_reduce_scatter_op<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
-        count = n >= g.size ? n / g.size : 1;
-        first = tile_text(t, " + cell_scatter_first<%d, %d, %d>()", g.stride, g.size, n);
-        if (n < g.size)
-            lanes = tile_text(t, "lane / %d %% %d == 0", g.stride, g.size / n);
+        count = h.count;
+        first = h.first;
+        lanes = h.lanes;
     } else if (g.size > 1) {
         if (vector)
             buf_line(out, "cell_stride_reduce_all<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
@@ -716,6 +741,27 @@ static void finish_red(Step *s, Red *r, Buf *out)
 }
 
 /* ---- stores ---- */
+
+/* The reductions that the value reads, through what the step computes. */
+static void mark_reds(Step *s, NodeId id, bool *seen, bool *marks)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (seen[id])
+        return;
+    seen[id] = true;
+    if (n.kind == N_ARRAY || n.kind == N_VIEW) {
+        NodeId array = tile_read(s, id, map);
+        Red *r = tile_red(s, array);
+        if (r)
+            marks[r - s->reds.data] = true;
+        if (!r && !tile_stored(s, array))
+            mark_reds(s, node(s, array).args[0], seen, marks);
+        return;
+    }
+    for (int i = 0; i < n.nargs; i++)
+        mark_reds(s, n.args[i], seen, marks);
+}
 
 /* A value that the step stores. inner: axes on the chip; row, col: at the elements that their owners hold. */
 typedef struct Out {
@@ -872,6 +918,20 @@ static NodeId out_value(Step *s, const Out *o, const IxExpr **map)
     return node_view(t->m, o->array, map, a.naxes);
 }
 
+/* The first element of the step's row. */
+static const char *row_offset(Step *s, const char *pitch)
+{
+    Tile *t = s->t;
+    int k = 0;
+    while (k < t->rows_out.len && strcmp(t->rows_out.data[k].pitch, pitch) != 0)
+        k++;
+    RowOffset fresh = { pitch, k < t->rows_out.len ? NULL : tile_unique(t, "row_at") };
+    if (k == t->rows_out.len)
+        vec_push(t->arena, &t->rows_out, fresh);
+    const char *name = t->rows_out.data[k].name;
+    return s->is_late ? tile_text(t, "%s + (%s)", name, pitch) : name;
+}
+
 static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)
 {
     Tile *t = s->t;
@@ -887,8 +947,8 @@ static void store_out(Step *s, const Out *o, const IxExpr *const *map, const cha
         e = ix_add(t->m, e, ix_const(t->m, st->alias_offset));
     ExprPrinter p = tile_printer(s);
     const char *type = tile_ctype(t, st->dtype);
-    const char *at = tile_text(t, "(%s *)args.ptr[%d] + ((b * T + t) * (%s) + %s)", type, o->ref,
-                               poly_text(&p, st->pitch ? st->pitch : pitch), ix_text(&p, e));
+    const char *at = tile_text(t, "(%s *)args.ptr[%d] + (%s + %s)", type, o->ref,
+                               row_offset(s, poly_text(&p, st->pitch ? st->pitch : pitch)), ix_text(&p, e));
     if (st->home == HOME_ARG && t->w->dir == BACKWARD)
         value = tile_text(t, "(args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) : 0) + (%s)", t->real,
                           at, value);
@@ -991,6 +1051,51 @@ static void print_own_out(Step *s, Out *o, Buf *out)
     close_if(out, who);
 }
 
+/* Each lane stores the elements that a reduce-scatter left it. */
+static void print_scattered_out(Step *s, Out *o, const Red *r, Buf *out)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    bool row = red_rows(r);
+    Share h = share_of(t, r, red_count(t, r));
+    const char *who = both(t, out_condition(s, o), h.lanes);
+    const char *inside = tile_owned(t, row, !row);
+    Buf body = { .arena = t->arena, .indent = out->indent + (who != NULL) + 1 }, *outer = s->body;
+    o->row = o->col = false;
+    t->any_text = "x";
+    t->any = any_index(t, row ? t->rows : t->cols);
+    s->scattering = true;
+    NodeId value = out_value(s, o, map);
+    ExprPrinter p = tile_printer(s);
+    s->body = &body;
+    s->locals.len = 0;
+    const char *text = expr_text(&p, value);
+    store_out(s, o, map, text, &body);
+    s->body = outer;
+    s->scattering = false;
+    open_if(out, who);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int i = 0; i < %d; i++) {", h.count);
+    buf_line(out, "    const int x = %s%s + i;", row ? "row0" : "col0", h.first);
+    if (inside)
+        buf_line(out, "    if (x > %s) continue;", row ? "last_row" : "last_col");
+    buf_f(out, "%s", body.data);
+    buf_line(out, "}");
+    close_if(out, who);
+}
+
+/* A reduction that the out reads. */
+static const Red *first_red(Step *s, int k)
+{
+    bool *seen = arena_alloc(s->t->arena, (size_t)s->t->m->nodes.len + 1);
+    bool *marks = arena_alloc(s->t->arena, (size_t)s->reds.len + 1);
+    mark_reds(s, s->outs.data[k], seen, marks);
+    for (int i = 0; i < s->reds.len; i++)
+        if (marks[i])
+            return &s->reds.data[i];
+    return NULL;
+}
+
 static void print_out(Step *s, int k, int *warp, Buf *out)
 {
     Tile *t = s->t;
@@ -1003,7 +1108,9 @@ static void print_out(Step *s, int k, int *warp, Buf *out)
     bool own = o.inner != 1 || o.row || o.col;
     if (own && o.inner == 1 && !reads_registers(s, o.array, 0) && reads_exchange(s, o.array, 0))
         own = false;
-    if (own)
+    if (s->out_scattered[k])
+        print_scattered_out(s, &o, first_red(s, k), &text);
+    else if (own)
         print_own_out(s, &o, &text);
     else
         print_any_out(s, &o, warp, &text);
@@ -1170,26 +1277,6 @@ static void print_level(Step *s, int *warp, Buf *out)
 
 /* ---- when outs are written ---- */
 
-static void mark_reds(Step *s, NodeId id, bool *seen, bool *marks)
-{
-    Node n = node(s, id);
-    const IxExpr *map[TILE_MAX_AXES];
-    if (seen[id])
-        return;
-    seen[id] = true;
-    if (n.kind == N_ARRAY || n.kind == N_VIEW) {
-        NodeId array = tile_read(s, id, map);
-        Red *r = tile_red(s, array);
-        if (r)
-            marks[r - s->reds.data] = true;
-        if (!r && !tile_stored(s, array))
-            mark_reds(s, node(s, array).args[0], seen, marks);
-        return;
-    }
-    for (int i = 0; i < n.nargs; i++)
-        mark_reds(s, n.args[i], seen, marks);
-}
-
 /* Is there a barrier in every step, whatever is asked for? */
 static bool always_meets(const Step *s)
 {
@@ -1221,6 +1308,85 @@ static void place_out(Step *s, int k)
         s->read_now[i] |= marks[i] && !s->out_late[k];
 }
 
+/* Does anything but outs read the reductions? */
+static void mark_inside(Step *s)
+{
+    Tile *t = s->t;
+    size_t nodes = (size_t)t->m->nodes.len + 1;
+    bool *seen = arena_alloc(t->arena, nodes);
+    s->read_inside = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    for (int k = 0; k < s->next.len; k++)
+        mark_reds(s, node(s, s->next.data[k]).args[0], seen, s->read_inside);
+    for (int i = 0; i < s->reds.len; i++)
+        mark_reds(s, node(s, s->reds.data[i].reduce).args[0], seen, s->read_inside);
+}
+
+/* A vector of reductions that vary over one side, each of which nobody needs as a whole. */
+static bool is_loose(Step *s, int k, bool *marks)
+{
+    Tile *t = s->t;
+    const Red *first = NULL;
+    bool *seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1), ok = true;
+    mark_reds(s, s->outs.data[k], seen, marks);
+    for (int i = 0; i < s->reds.len && ok; i++) {
+        const Red *r = &s->reds.data[i];
+        if (!marks[i])
+            continue;
+        first = first ? first : r;
+        ok = red_rows(r) == red_rows(first) && red_cols(r) == red_cols(first) && red_rows(r) != red_cols(r) &&
+             !s->read_inside[i];
+    }
+    if (!ok || !first || reads_registers(s, s->outs.data[k], 0))
+        return false;
+    Out o = describe_out(s, k);
+    return !t->refused && o.inner == 1 && (red_rows(first) ? o.row : o.col);
+}
+
+/* An out that is not read element by element takes its reductions along, and those the outs that read them. */
+static void spread_refusal(Step *s, const bool *marks)
+{
+    int n = s->reds.len;
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < n; i++)
+            for (int k = 0; k < s->outs.len; k++)
+                for (int j = 0; j < s->outs.len && marks[k * n + i] && !s->out_scattered[k]; j++)
+                    if (marks[j * n + i] && s->out_scattered[j]) {
+                        s->out_scattered[j] = false;
+                        changed = true;
+                    }
+    }
+}
+
+static void find_scattered(Step *s)
+{
+    Tile *t = s->t;
+    int n = s->reds.len;
+    bool *marks = arena_alloc(t->arena, (size_t)n * (size_t)(s->outs.len + 1) + 1);
+    mark_inside(s);
+    s->out_scattered = arena_alloc(t->arena, (size_t)s->outs.len + 1);
+    for (int i = 0; i < n; i++)
+        s->reds.data[i].loose = s->reds.data[i].scattered = false;
+    for (int k = 0; k < s->outs.len; k++)
+        s->out_scattered[k] = is_loose(s, k, marks + k * n);
+    spread_refusal(s, marks);
+    for (int k = 0; k < s->outs.len; k++)
+        for (int i = 0; i < n && s->out_scattered[k]; i++)
+            s->reds.data[i].loose |= marks[k * n + i];
+    /* In this layout the sums must lie in a warp, and be spread over the same lanes. */
+    for (int k = 0; k < s->outs.len; k++)
+        for (int i = 0; i < n; i++) {
+            const Red *r = &s->reds.data[i];
+            if (marks[k * n + i] &&
+                (red_published(t, r) || !scatters(red_count(t, r), lanes_of(t, r).size)))
+                s->out_scattered[k] = false;
+        }
+    spread_refusal(s, marks);
+    for (int k = 0; k < s->outs.len; k++)
+        for (int i = 0; i < n && s->out_scattered[k]; i++)
+            s->reds.data[i].scattered |= marks[k * n + i];
+}
+
 static void place_outs(Step *s)
 {
     Tile *t = s->t;
@@ -1240,7 +1406,8 @@ static void place_outs(Step *s)
 static void print_late(Step *s, int *warp)
 {
     Tile *t = s->t;
-    s->late = (Buf){ .arena = t->arena, .indent = 5 };
+    s->late = (Buf){ .arena = t->arena, .indent = 4 };
+    s->is_late = true;
     for (int c = 0; c < t->classes.len; c++) {
         Buf pre = { .arena = t->arena, .indent = s->late.indent + 1 }, stores = pre;
         s->versions.len = s->inner_versions.len = 0;
@@ -1256,6 +1423,7 @@ static void print_late(Step *s, int *warp)
         buf_f(&s->late, "%s%s", pre.data ? pre.data : "", stores.data);
         close_if(&s->late, t->classes.data[c].name);
     }
+    s->is_late = false;
 }
 
 void tile_print_step(Step *s, Buf *out)
@@ -1278,10 +1446,12 @@ void tile_print_step(Step *s, Buf *out)
         if (t->states.data[k].rank == 2)
             buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
                      t->lay.rc);
-    if (s->outs.len)
+    if (s->outs.len) {
+        find_scattered(s);
         place_outs(s);
-    else
+    } else {
         s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    }
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, out);
     print_late(s, &warp);

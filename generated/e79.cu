@@ -107,13 +107,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
-        const float *kn_s_g = (const float *)args.ptr[4] + (b * T * (64) + 0);
-        const float *mn_s_g = (const float *)args.ptr[5] + (b * T * (64) + 0);
-        const float *b_s_gate_s_g = (const float *)args.ptr[6] + (0);
+        const float *kn_s_g = (const float *)args.ptr[6] + (b * T * (64) + 0);
+        const float *mn_s_g = (const float *)args.ptr[7] + (b * T * (64) + 0);
+        const float *b_s_gate_s_g = (const float *)args.ptr[8] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_s_gate_s[x] = b_s_gate_s_g[x];
-        const float *W_kvqm_x_s_g = (const float *)args.ptr[7] + (b * T * (256) + 0);
-        const float *b_m_gate_s_g = (const float *)args.ptr[12] + (0);
+        const float *W_kvqm_x_s_g = (const float *)args.ptr[9] + (b * T * (256) + 0);
+        const float *b_m_gate_s_g = (const float *)args.ptr[14] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_m_gate_s[x] = b_m_gate_s_g[x];
         // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
@@ -183,11 +183,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     }
                 }
             }
+            int64_t row_at = (b * T + t0) * (64);
             for (int s = 0; s < steps; s++) {
                 const int64_t t = t0 + s;
                 const int flip = (int)(t & 1) * 1536;
                 const int slot = half + s;
                 (void)flip, (void)slot;
+                (void)t;
                 float S_next[2][8];
                 float M_next[2][8];
                 float kn_c[8];
@@ -332,35 +334,35 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
                     ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_r[i];
-                if (args.ptr[8] && cell_thread() < 64) {
+                if (args.ptr[10] && cell_thread() < 64) {
                     const int x = cell_thread();
                     const float b_s_gate = cell_load<float>(b_s_gate_s + x);
                     const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
                             + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
-                    cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x), sr);
+                    cell_store((float *)args.ptr[10] + (row_at + x), sr);
                 }
-                if (args.ptr[9] && (cell_thread() + 192) % 256 < 64) {
+                if (args.ptr[11] && (cell_thread() + 192) % 256 < 64) {
                     const int x = (cell_thread() + 192) % 256;
                     const float b_s_gate_2 = cell_load<float>(b_s_gate_s + x);
                     const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x])
                             + b_s_gate_2));
-                    cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), sc);
+                    cell_store((float *)args.ptr[11] + (row_at + x), sc);
                 }
-                if (args.ptr[10] && (cell_thread() + 128) % 256 < 64) {
+                if (args.ptr[12] && (cell_thread() + 128) % 256 < 64) {
                     const int x = (cell_thread() + 128) % 256;
                     const float W_kvqm_x = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
                     const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
                             + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    cell_store((float *)args.ptr[10] + ((b * T + t) * (64) + x), ds);
+                    cell_store((float *)args.ptr[12] + (row_at + x), ds);
                 }
-                if (args.ptr[11] && (cell_thread() + 64) % 256 < 64) {
+                if (args.ptr[13] && (cell_thread() + 64) % 256 < 64) {
                     const int x = (cell_thread() + 64) % 256;
                     const float W_kvqm_x_2 = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
                     const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
                             + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
                     const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
                             + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
-                    cell_store((float *)args.ptr[11] + ((b * T + t) * (64) + x), dm);
+                    cell_store((float *)args.ptr[13] + (row_at + x), dm);
                 }
                 cell_barrier();
                 float sum_mr[2];
@@ -438,33 +440,33 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));
                     }
                 }
-                if (args.ptr[13] && cell_thread() < 64) {
+                if (args.ptr[15] && cell_thread() < 64) {
                     const int x = cell_thread();
                     const float b_m_gate = cell_load<float>(b_m_gate_s + x);
                     const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
                             + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
-                    cell_store((float *)args.ptr[13] + ((b * T + t) * (64) + x), mr);
+                    cell_store((float *)args.ptr[15] + (row_at + x), mr);
                 }
-                if (args.ptr[14] && (cell_thread() + 192) % 256 < 64) {
+                if (args.ptr[16] && (cell_thread() + 192) % 256 < 64) {
                     const int x = (cell_thread() + 192) % 256;
                     const float b_m_gate_2 = cell_load<float>(b_m_gate_s + x);
                     const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
                             + b_m_gate_2));
-                    cell_store((float *)args.ptr[14] + ((b * T + t) * (64) + x), mc);
+                    cell_store((float *)args.ptr[16] + (row_at + x), mc);
                 }
-                if (args.ptr[15] && (cell_thread() + 128) % 256 < 64) {
+                if (args.ptr[4] && (cell_thread() + 128) % 256 < 64) {
                     const int x = (cell_thread() + 128) % 256;
-                    cell_store((float *)args.ptr[15] + ((b * T + t) * (64) + x),
+                    cell_store((float *)args.ptr[4] + (row_at + x),
                             ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
                             + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
                 }
-                if (args.ptr[16] && (cell_thread() + 64) % 256 < 64) {
+                if (args.ptr[5] && (cell_thread() + 64) % 256 < 64) {
                     const int x = (cell_thread() + 64) % 256;
                     const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
                             + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])
                             * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
                             + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
-                    cell_store((float *)args.ptr[16] + ((b * T + t) * (64) + x), y);
+                    cell_store((float *)args.ptr[5] + (row_at + x), y);
                 }
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
@@ -480,6 +482,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         M[r][c] = M_next[r][c];
                     }
                 }
+                row_at += 64;
             }
         }
         if (((float *)args.ptr[17])) {
@@ -800,7 +803,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> S_start = cell_carve<float>(cursor, 4096);
     cell_smem<float> M_kept = cell_carve<float>(cursor, 16384);
     cell_smem<float> M_start = cell_carve<float>(cursor, 4096);
-    cell_smem<float> ex = cell_carve<float>(cursor, 5376);
+    cell_smem<float> ex = cell_carve<float>(cursor, 4352);
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
@@ -822,18 +825,20 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    cell_cp_async<4>(S_start + ((r * 4 + c) * 256 + cell_thread()),
-                            ((float *)args.ptr[20]) + ((b * chunks + chunk) * (4096)
-                            + (64 * (row0 + r) + (col0 + c))));
+                    if (c % 4 == 0)
+                        cell_cp_async<16>(S_start + (((r * 4 + c) / 4 * 256 + cell_thread()) * 4
+                                + (r * 4 + c) % 4), ((float *)args.ptr[20])
+                                + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))));
                 }
             }
             CELL_UNROLL
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    cell_cp_async<4>(M_start + ((r * 4 + c) * 256 + cell_thread()),
-                            ((float *)args.ptr[21]) + ((b * chunks + chunk) * (4096)
-                            + (64 * (row0 + r) + (col0 + c))));
+                    if (c % 4 == 0)
+                        cell_cp_async<16>(M_start + (((r * 4 + c) / 4 * 256 + cell_thread()) * 4
+                                + (r * 4 + c) % 4), ((float *)args.ptr[21])
+                                + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))));
                 }
             }
             if (warp == 0)
@@ -913,42 +918,46 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
             cell_cp_async_wait<0>();
             float S[4][4];
             CELL_UNROLL
-            for (int r = 0; r < 4; r++) {
+            for (int e = 0; e < 4; e++) {
+                float some[4];
+                cell_load_vec<4>(some, S_start + ((e) * 256 + cell_thread()) * 4);
                 CELL_UNROLL
-                for (int c = 0; c < 4; c++) {
-                    S[r][c] = S_start[(r * 4 + c) * 256 + cell_thread()];
-                }
+                for (int i = 0; i < 4; i++)
+                    S[(e * 4 + i) / 4][(e * 4 + i) % 4] = some[i];
             }
             float M[4][4];
             CELL_UNROLL
-            for (int r = 0; r < 4; r++) {
+            for (int e = 0; e < 4; e++) {
+                float some[4];
+                cell_load_vec<4>(some, M_start + ((e) * 256 + cell_thread()) * 4);
                 CELL_UNROLL
-                for (int c = 0; c < 4; c++) {
-                    M[r][c] = M_start[(r * 4 + c) * 256 + cell_thread()];
-                }
+                for (int i = 0; i < 4; i++)
+                    M[(e * 4 + i) / 4][(e * 4 + i) % 4] = some[i];
             }
             cell_barrier();
             if (chunk > 0)
                 fetch(chunk - 1);
             for (int s = 0; s < steps; s++) {
                 const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 2688;
+                const int flip = (int)(t & 1) * 2176;
                 const int slot = half + s;
                 (void)flip, (void)slot;
                 (void)t;
                 CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
+                for (int e = 0; e < 4; e++) {
+                    float some[4];
                     CELL_UNROLL
-                    for (int c = 0; c < 4; c++) {
-                        S_kept[(s * 16 + r * 4 + c) * 256 + cell_thread()] = S[r][c];
-                    }
+                    for (int i = 0; i < 4; i++)
+                        some[i] = S[(e * 4 + i) / 4][(e * 4 + i) % 4];
+                    cell_store_vec<4>(S_kept + ((s * 4 + e) * 256 + cell_thread()) * 4, some);
                 }
                 CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
+                for (int e = 0; e < 4; e++) {
+                    float some[4];
                     CELL_UNROLL
-                    for (int c = 0; c < 4; c++) {
-                        M_kept[(s * 16 + r * 4 + c) * 256 + cell_thread()] = M[r][c];
-                    }
+                    for (int i = 0; i < 4; i++)
+                        some[i] = M[(e * 4 + i) / 4][(e * 4 + i) % 4];
+                    cell_store_vec<4>(M_kept + ((s * 4 + e) * 256 + cell_thread()) * 4, some);
                 }
                 float S_next[4][4];
                 float M_next[4][4];
@@ -1009,56 +1018,55 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                     M_after[r][c] = M[r][c];
                 }
             }
+            int64_t row_at = (b * T + t0 + steps - 1) * (64);
             // What other warps finish for the caller only is written one step late.
             auto late = [&](int s) {
                 const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 2688;
+                const int flip = (int)(t & 1) * 2176;
                 const int slot = half + s;
                 (void)flip, (void)slot;
-                    if (want_d_q) {
-                        if ((cell_thread() + 64) % 256 < 64) {
-                            const int x = (cell_thread() + 64) % 256;
-                            cell_store((float *)args.ptr[0] + ((b * T + t) * (64) + x),
-                                    ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]));
-                        }
-                        if (cell_thread() < 64) {
-                            const int x = cell_thread();
-                            const float d_mn = (((float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]
-                                    + (float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x])
-                                    + ((((float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x])
-                                    + ((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]))
-                                    + ((float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])));
-                            cell_store((float *)args.ptr[3] + ((b * T + t) * (64) + x), d_mn);
-                        }
-                        if ((cell_thread() + 192) % 256 < 64) {
-                            const int x = (cell_thread() + 192) % 256;
-                            const float d_kn = (((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x]
-                                    + (float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x])
-                                    + ((((float)ex[flip + 2304 + x] + (float)ex[flip + 2368 + x])
-                                    + ((float)ex[flip + 2432 + x] + (float)ex[flip + 2496 + x]))
-                                    + ((float)ex[flip + 2560 + x] + (float)ex[flip + 2624 + x])));
-                            cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), d_kn);
-                        }
+                if (want_d_q) {
+                    if ((cell_thread() + 64) % 256 < 64) {
+                        const int x = (cell_thread() + 64) % 256;
+                        cell_store((float *)args.ptr[0] + (row_at + (64) + x),
+                                ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]));
                     }
+                    if (cell_thread() < 64) {
+                        const int x = cell_thread();
+                        const float d_mn = (((float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]
+                                + (float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x])
+                                + ((float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x]));
+                        cell_store((float *)args.ptr[3] + (row_at + (64) + x), d_mn);
+                    }
+                    if ((cell_thread() + 192) % 256 < 64) {
+                        const int x = (cell_thread() + 192) % 256;
+                        const float d_kn = (((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]
+                                + (float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])
+                                + ((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x]));
+                        cell_store((float *)args.ptr[5] + (row_at + (64) + x), d_kn);
+                    }
+                }
             };
             for (int s = steps - 1; s >= 0; s--) {
                 const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 2688;
+                const int flip = (int)(t & 1) * 2176;
                 const int slot = half + s;
                 (void)flip, (void)slot;
                 CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
+                for (int e = 0; e < 4; e++) {
+                    float some[4];
+                    cell_load_vec<4>(some, S_kept + ((s * 4 + e) * 256 + cell_thread()) * 4);
                     CELL_UNROLL
-                    for (int c = 0; c < 4; c++) {
-                        S[r][c] = S_kept[(s * 16 + r * 4 + c) * 256 + cell_thread()];
-                    }
+                    for (int i = 0; i < 4; i++)
+                        S[(e * 4 + i) / 4][(e * 4 + i) % 4] = some[i];
                 }
                 CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
+                for (int e = 0; e < 4; e++) {
+                    float some[4];
+                    cell_load_vec<4>(some, M_kept + ((s * 4 + e) * 256 + cell_thread()) * 4);
                     CELL_UNROLL
-                    for (int c = 0; c < 4; c++) {
-                        M[r][c] = M_kept[(s * 16 + r * 4 + c) * 256 + cell_thread()];
-                    }
+                    for (int i = 0; i < 4; i++)
+                        M[(e * 4 + i) / 4][(e * 4 + i) % 4] = some[i];
                 }
                 float d_S_prev[4][4];
                 float d_M_prev[4][4];
@@ -1277,12 +1285,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 float own_sum_d_q[4] = { 0, 0, 0, 0 };
                 float own_sum_d_mn[4] = { 0, 0, 0, 0 };
                 float own_sum_d_mn_2[4] = { 0, 0, 0, 0 };
-                float own_sum_d_mn_3[4] = { 0, 0, 0, 0 };
-                float own_sum_d_mn_4[4] = { 0, 0, 0, 0 };
                 float own_sum_d_kn[4] = { 0, 0, 0, 0 };
                 float own_sum_d_kn_2[4] = { 0, 0, 0, 0 };
-                float own_sum_d_kn_3[4] = { 0, 0, 0, 0 };
-                float own_sum_d_kn_4[4] = { 0, 0, 0, 0 };
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
@@ -1309,15 +1313,13 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         for (int c = 0; c < 4; c++) {
                             own_sum_d_q[c] += (d_r_r[r] * S_after[r][c]);
                             own_sum_d_mn[r] += (value_c[c] * S_after[r][c]);
-                            own_sum_d_mn_2[c] += (d_M[r][c] * dm_r_2[r]);
-                            own_sum_d_mn_3[c] += (value_r_3[r] * M[r][c]);
-                            own_sum_d_mn_4[c] += (value_r[r] * S_after[r][c]);
+                            own_sum_d_mn_2[c] += (((d_M[r][c] * dm_r_2[r]) + (value_r_3[r] * M[r][c]))
+                                    + (value_r[r] * S_after[r][c]));
                             own_sum_d_kn[r] += (value_c_2[c] * M[r][c]);
                             const float d_S_next_3 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
                                     + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
-                            own_sum_d_kn_2[c] += (d_S_next_3 * ds_r_2[r]);
-                            own_sum_d_kn_3[c] += (value_r_2[r] * S[r][c]);
-                            own_sum_d_kn_4[c] += (value_r_4[r] * M[r][c]);
+                            own_sum_d_kn_2[c] += (((d_S_next_3 * ds_r_2[r]) + (value_r_2[r] * S[r][c]))
+                                    + (value_r_4[r] * M[r][c]));
                         }
                     }
                     cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_q);
@@ -1339,45 +1341,17 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                             ex[flip + 1664 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
                                     = own_sum_d_mn_2[i];
                     }
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_3);
-                    if (lane / 4 % 2 == 0) {
-                        CELL_UNROLL
-                        for (int i = 0; i < 1; i++)
-                            ex[flip + 1792 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_mn_3[i];
-                    }
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_4);
-                    if (lane / 4 % 2 == 0) {
-                        CELL_UNROLL
-                        for (int i = 0; i < 1; i++)
-                            ex[flip + 1920 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_mn_4[i];
-                    }
                     cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_kn);
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 2048 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
+                        ex[flip + 1792 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
                                 = own_sum_d_kn[i];
                     cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_2);
                     if (lane / 4 % 2 == 0) {
                         CELL_UNROLL
                         for (int i = 0; i < 1; i++)
-                            ex[flip + 2304 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
+                            ex[flip + 2048 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
                                     = own_sum_d_kn_2[i];
-                    }
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_3);
-                    if (lane / 4 % 2 == 0) {
-                        CELL_UNROLL
-                        for (int i = 0; i < 1; i++)
-                            ex[flip + 2432 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_kn_3[i];
-                    }
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_4);
-                    if (lane / 4 % 2 == 0) {
-                        CELL_UNROLL
-                        for (int i = 0; i < 1; i++)
-                            ex[flip + 2560 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_kn_4[i];
                     }
                 }
                 if (want_d_bm) {
@@ -1389,7 +1363,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                                 + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x])
                                 * (mr * (1.0f - mr))) + (((float)ex[flip + 256 + x]
                                 + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
-                        cell_store((float *)args.ptr[1] + ((b * T + t) * (64) + x), d_bm);
+                        cell_store((float *)args.ptr[1] + (row_at + x), d_bm);
                     }
                 }
                 if (want_d_bs) {
@@ -1401,7 +1375,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                                 + (float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
                                 * (sr * (1.0f - sr))) + (((float)ex[flip + 896 + x]
                                 + (float)ex[flip + 960 + x]) * (sc * (1.0f - sc))));
-                        cell_store((float *)args.ptr[2] + ((b * T + t) * (64) + x), d_bs);
+                        cell_store((float *)args.ptr[2] + (row_at + x), d_bs);
                     }
                 }
                 if (want_d_ds) {
@@ -1411,7 +1385,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                                 + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x])
                                 + ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
                                 + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
-                        cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), d_ds);
+                        cell_store((float *)args.ptr[4] + (row_at + x), d_ds);
                     }
                 }
                 if (s + 1 < steps) late(s + 1);
@@ -1443,6 +1417,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         M_after[r][c] = M[r][c];
                     }
                 }
+                row_at -= 64;
             }
             cell_barrier();
             late(0);

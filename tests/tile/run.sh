@@ -1,7 +1,9 @@
 #!/bin/bash
-# Tests schedule tile beyond the shipped cells. In: BUILD, CELLC, CC, CXX, NVCC. Out: cells of this directory and larger
-# sizes of shipped ones (several warps a state) against the reference on the emulator, by the ladder's program; cells that
-# must be refused, with the reason; and, where nvcc is there, that no walk kernel spills a register. The sum is the last line.
+# Tests schedule tile beyond the shipped cells. In: BUILD, CELLC, CC, CXX, NVCC; ONLY is a regular expression on
+# instances' names. Out: cells of this directory and larger sizes of shipped ones (several warps a state) against the
+# reference on the emulator, by the ladder's program; that gradients which nobody asked for are not computed; cells
+# that must be refused, with the reason; and, where nvcc is there, that no walk kernel spills a register. The sum is
+# the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -48,6 +50,7 @@ prepare() {
     : >"$out/list"
     while read -r line; do
         read -r name spec options <<<"${line%% | *}"
+        [[ $name =~ ${ONLY:-.} ]] || continue
         # shellcheck disable=SC2086
         check "$name: emit" "$CELLC" emit "$spec" --schedule tile $options -o "$out/$name" >"$out/$name.log" 2>&1 &&
             echo "$name $(basename "$spec" .cell) ${line##* | }" >>"$out/list"
@@ -72,6 +75,7 @@ emulate() {
 
 wanted() { # NAME of an instance that emulate built, sizes, arguments whose gradients alone cost less than all
     local dir=$out/$1 symbols= part cell p f _
+    [[ $1 =~ ${ONLY:-.} ]] || return 0
     read -r _ cell _ < <(grep "^$1 " "$out/list")
     shift
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
@@ -82,8 +86,8 @@ wanted() { # NAME of an instance that emulate built, sizes, arguments whose grad
     done
     # shellcheck disable=SC2086
     $CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -I"$root/runtime" -c "$here/wanted.c" -o "$dir/wanted.o" &&
-        $CXX -fsanitize=address,undefined "$dir"/{kernels.emulated,host,reference,wanted}.o "$out"/common/cell_emu*.o \
-            $symbols "$RUNTIME" $LIBS -lpthread -lm -o "$dir/wanted" || return 1
+        $CXX -fsanitize=address,undefined "$dir"/{kernels.emulated,host,reference,wanted}.o \
+            "$out"/common/cell_emu*.o $symbols "$RUNTIME" $LIBS -lpthread -lm -o "$dir/wanted" || return 1
     ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 "$dir/wanted" "$@" >"$dir/wanted.log" 2>&1
     grep -v ' passed, ' "$dir/wanted.log"
     read -r p _ f _ < <(tail -n 1 "$dir/wanted.log")
