@@ -5,7 +5,7 @@
 
 #include "emit.h"
 #include "options.h"
-#include "plan.h"
+#include "panel.h"
 
 typedef struct Print {
     Plan *p;
@@ -295,11 +295,10 @@ static void print_block(Print *e, const Group *g, int64_t smem)
     }
 }
 
-static int kernel_number(Print *e, const Group *g, const char *name, int threads, int64_t smem, bool dependent)
+/* The row of a kernel is open: its threads, shared memory and further fields follow. */
+static int kernel_number(Print *e, const char *name)
 {
-    buf_f(&e->table, "    { .name = \"%s\", .symbol = %s, .threads = %d", name, name, threads);
-    print_block(e, g, smem);
-    buf_f(&e->table, "%s },\n", dependent ? ", .dependent = 1" : "");
+    buf_f(&e->table, "    { .name = \"%s\", .symbol = %s", name, name);
     vec_push(e->p->m->arena, &e->kernels, name);
     return e->kernels.len - 1;
 }
@@ -312,18 +311,27 @@ static bool starts_early(const Print *e, const Group *g, const RefVec *refs)
     return (e->pr->dir == BACKWARD && g->phase == PHASE_DURING && g->kind != G_WALK) || refs == &g->refs_2;
 }
 
-static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
-                            const RefVec *refs, const char *gx, const char *gy)
+static int print_refs(Print *e, const RefVec *refs)
 {
-    int kernel = kernel_number(e, g, name, threads, smem, starts_early(e, g, refs));
-    const char *need = need_name(e, g);
-    bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
-    const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
     int list = e->refs++;
     buf_f(e->host, "static const cell_ref %srefs_%d[] = { ", e->tag, list);
     for (int i = 0; i < refs->len; i++)
         buf_f(e->host, "{ %d, NULL }, ", ref_buffer(e, refs->data[i]));
     buf_f(e->host, "%s};\n", refs->len ? "" : "{ 0, NULL } ");
+    return list;
+}
+
+static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
+                            const RefVec *refs, const char *gx, const char *gy)
+{
+    int kernel = kernel_number(e, name);
+    buf_f(&e->table, ", .threads = %d", threads);
+    print_block(e, g, smem);
+    buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
+    const char *need = need_name(e, g);
+    bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
+    const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
+    int list = print_refs(e, refs);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .need = %s,\n"
           "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = %srefs_%d%s } },\n",
@@ -510,8 +518,71 @@ static void print_states(Print *e, StateKernels *states, int which)
                         blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL");
 }
 
+/* ---- all steps in one kernel ---- */
+
+/* As cell_panel::carve and emit_panel take it: the weights in the storage type, the warps' shares of the sums, those
+ * of a cluster's blocks, and the sums. */
+static const char *panel_smem(Print *e, const Panel *w)
+{
+    int own = 16 * w->outer * w->own * 4, tiles = w->outer * w->own * w->split / 8;
+    int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own : 0);
+    Buf x = program_new(e);
+    postfix_poly(e, w->units, &x);
+    buf_f(&x, "CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
+          8 * w->inner / w->split * tiles * 256 * 2);
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, %d, "
+              "CELL_X_MUL, CELL_X_ADD, ", shares, own);
+    return expr_name(e, &x);
+}
+
+static void postfix_panel_blocks(Print *e, const Panel *w, Buf *out)
+{
+    postfix_poly(e, w->units, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, ", w->own * w->split);
+    if (w->split > 1)
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MUL, ", w->split);
+}
+
+/* 1 where the device holds all blocks at once and the batch is small; else 0. */
+static const char *panel_fits(Print *e, const Panel *w, int kernel, bool fits)
+{
+    Buf x = program_new(e);
+    postfix_panel_blocks(e, w, &x);
+    buf_f(&x, "CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", kernel,
+          PANEL_BATCH);
+    if (!fits)
+        buf_f(&x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
+    return expr_name(e, &x);
+}
+
+/* The kernel, and the condition under which the loop of kernels is needed after all. */
+static const char *print_panel(Print *e)
+{
+    Panel *w = e->pr->panel;
+    if (!w)
+        return "NULL";
+    Buf blocks = program_new(e);
+    postfix_panel_blocks(e, w, &blocks);
+    int kernel = kernel_number(e, w->kernel);
+    buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d, .cooperative = 1 },\n", PANEL_THREADS,
+          panel_smem(e, w), w->split);
+    const char *when = panel_fits(e, w, kernel, true);
+    int list = print_refs(e, &w->refs);
+    buf_f(&e->ops,
+          "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
+          "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
+          when, buffer_number(e, w->posts), poly_expr(e, poly_const(e->p->m, PANEL_POSTS * 4)));
+    buf_f(&e->ops,
+          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
+          w->kernel, when, kernel, w->refs.len, expr_name(e, &blocks), e->tag, list);
+    e->n_ops += 2;
+    return panel_fits(e, w, kernel, false);
+}
+
 static void print_loop(Print *e)
 {
+    const char *when = print_panel(e);
     Buf body = { .arena = e->p->m->arena }, saved = e->ops;
     int before = e->n_ops;
     Module *m = e->p->m;
@@ -525,8 +596,8 @@ static void print_loop(Print *e)
     bool back = e->pr->dir == BACKWARD;
     const Poly *T = poly_dim(m, ATOM_T), *one = poly_const(m, 1), *minus = poly_const(m, -1);
     buf_f(&e->ops,
-          "    { .name = \"steps\", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,\n"
-          "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = %d } },\n%s",
+          "    { .name = \"steps\", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = %s,\n"
+          "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = %d } },\n%s", when,
           back ? poly_expr(e, poly_sub(m, T, one)) : poly_expr(e, poly_const(m, 0)),
           back ? poly_expr(e, minus) : poly_expr(e, T), back ? -1 : 1, n, body.data);
     e->n_ops++;
@@ -593,8 +664,11 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         steps |= is_state(m, t) && p->schedule != SCHED_TILE;
     for (int k = 0; k < 3; k++)
         states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
-    for (int d = 0; d < 2; d++)
+    for (int d = 0; d < 2; d++) {
         emit_kernels(p, &p->program[d], cuda);
+        if (p->program[d].panel)
+            emit_panel(p, &p->program[d], cuda);
+    }
     if (steps)
         emit_state_kernels(p, states, cuda);
 }

@@ -283,7 +283,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
     int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : 0;
     buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
-             resident ? k_text(k, ", %d", resident) : "");
+             k->panel ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     if (templated)
         print_choice(k, out, name);
@@ -358,6 +358,8 @@ void k_bind_axes(Kernel *k, NodeId array)
 {
     for (int i = 0; i < k->g->naxes; i++)
         k->index[k_node(k, array)->axes[i]] = k->own[i];
+    if (k->panel)
+        k->meaning[k_node(k, array)->axes[0]] = ix_index(k->p->m, k->unit);
 }
 
 /* ---- loops along one index ---- */
@@ -495,6 +497,7 @@ Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     k.indices = p->m->indices.len + 64;
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)k.indices);
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)(p->m->nodes.len + 64));
+    k.meaning = arena_alloc(p->m->arena, sizeof *k.meaning * (size_t)(p->m->indices.len + 64));
     k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = k_leaf, .index = k_index, .known = k_known,
                                .reciprocal = k_reciprocal,
                                .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };

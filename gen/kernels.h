@@ -67,6 +67,14 @@ typedef struct Kernel {
     Vec(RowRead) reads;
     Vec(RowRead) ahead;           /* ROW: those of the next row that come while this one is worked on */
     Vec(const char *) prefetches; /* statements, for the next step */
+    /* One kernel for all steps of schedule gemm (kernels_panel.c). */
+    const Panel *panel;           /* else NULL */
+    IndexId unit;                 /* of the group that is printed */
+    const IxExpr **meaning;       /* per index id: itself in terms of the unit, or NULL */
+    int panel_group;              /* its number */
+    Vec(const char *) panel_reads;/* what is read a step ahead, as it would stand in its place */
+    Buf early, late;              /* those reads; stores that no other block waits for */
+    Buf *now;                     /* stores that others wait for */
     int numbered;                 /* locals: the same node may have one in several arrays */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */
@@ -121,6 +129,8 @@ Named k_named(Kernel *k);
 void k_forget(Kernel *k, Named *named);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
+const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
+bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
 bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
 bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
@@ -132,6 +142,7 @@ const char *k_index(ExprPrinter *e, IndexId i);
 /* ---- one kind each */
 
 void emit_map(Kernel *k);
+void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 void emit_row(Kernel *k);
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
@@ -142,5 +153,16 @@ Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
 void column_open(Kernel *k, const Group *sums);
 void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
+
+/* kernels_panel.c: no more than their names say where k->panel is NULL. */
+void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
+void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
+/* A local that holds what `s` reads, if it may be read a step ahead; else s. */
+const char *panel_read_ahead(Kernel *k, const Read *r, const char *s);
+const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
+bool panel_is_product(const Kernel *k, NodeId id);
+/* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
+bool panel_carried_here(const Kernel *k, NodeId id);
+bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks? */
 
 #endif

@@ -27,16 +27,21 @@ static void map_array(Kernel *k, NodeId id, Named *kept)
         k_store(k, id, name);
 }
 
-static void map_body(Kernel *k, void *data)
+void k_map_body(Kernel *k)
 {
     Group *g = k->g;
-    (void)data;
     k_keep_axes(k, g->arrays.data[0]);
     Named kept = k_named(k);
     for (int i = 0; i < g->arrays.len; i++)
         map_array(k, g->arrays.data[i], &kept);
     k_forget(k, &kept);
     print_prefetches(k);
+}
+
+static void map_body(Kernel *k, void *data)
+{
+    (void)data;
+    k_map_body(k);
 }
 
 /* Few elements a row: rows and elements are one range. */

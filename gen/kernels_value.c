@@ -29,7 +29,7 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
     case REF_INITIAL: return k_text(k, "%s_init", of);
     case REF_CARRY: return k_text(k, "d_%s_carried", of);
     case REF_BEFORE: return k_text(k, "%s_before", of);
-    case REF_BUFFER: return "partial";
+    case REF_BUFFER: return k->panel ? "posts" : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }
 }
@@ -160,6 +160,15 @@ static const char *row_text(Kernel *k, const Storage *st)
     if (st->timed && st->batched)
         return buffer_row(k, kept ? &k->p->buffers.data[st->slot] : NULL, 0);
     return st->batched ? k->b : st->timed ? k->t : "0";
+}
+
+const char *k_step_row(Kernel *k, const Storage *st)
+{
+    bool one_step = k->one_step;
+    k->one_step = false;          /* whose rows have names */
+    const char *row = row_text(k, st);
+    k->one_step = one_step;
+    return row;
 }
 
 static const Poly *elements_of(Kernel *k, const Read *r)
@@ -310,8 +319,14 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         return wide_read(k, &at);
     }
     const char *offset = place_text(k, row, pitch, ix_text(&k->printer, lin));
-    const char *s = k_text(k, "cell_load_ro<%s>(%s)", k->real, add_text(k, p, offset));
-    if (k->one_step && st->timed && k->depth == 0 && known_before(k, r) && always_inside(k, r))
+    bool known = known_before(k, r);
+    const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)", k->real,
+                           add_text(k, p, offset));
+    if (k->panel) {
+        s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
+        return known ? panel_read_ahead(k, r, s) : s;
+    }
+    if (k->one_step && st->timed && k->depth == 0 && known && always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
     s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
     const char *name = k->away ? NULL : read_before(k, s);
@@ -330,9 +345,10 @@ static const char *load_state(Kernel *k, const Read *r)
     const Poly *n = tensor_elements(m, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
-    return k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s + %s)", k->real, k->t,
-                  k_pointer(k, REF_NODE, next, st->dtype), place_text(k, before, n, e),
-                  k_pointer(k, REF_INITIAL, r->id, k->p->compute), place_text(k, k->b, n, e));
+    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s + %s)", k->real, k->t,
+                           k_pointer(k, REF_NODE, next, st->dtype), place_text(k, before, n, e),
+                           k_pointer(k, REF_INITIAL, r->id, k->p->compute), place_text(k, k->b, n, e));
+    return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s) : s;
 }
 
 static const char *load_tensor(Kernel *k, const Read *r)
@@ -345,10 +361,14 @@ static const char *load_tensor(Kernel *k, const Read *r)
     switch (x->kind) {
     case T_STATE: return load_state(k, r);
     case T_DNEXT: {
+        NodeId carried = m->dprev.data[x->of];
+        if (panel_is_product(k, carried))
+            return panel_sum(k, r);
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
                                                              : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
-        return k_text(k, "cell_load<%s>(%s + %s)", k->real, k_pointer(k, REF_CARRY, x->of, k->p->compute),
-                      place_text(k, half, n, e));
+        const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real,
+                               k_pointer(k, REF_CARRY, x->of, k->p->compute), place_text(k, half, n, e));
+        return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s) : s;
     }
     case T_DINIT: {
         const char *given = k_pointer(k, REF_TENSOR, x->of, k->p->compute);
@@ -367,6 +387,8 @@ static const char *load_array(Kernel *k, const Read *r)
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && k->value[r->id] && !k->away)
         return k->value[r->id];
+    if (panel_is_product(k, r->id))
+        return panel_sum(k, r);
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE)
         return print_in_place(k, r->id, r->map);
@@ -492,6 +514,8 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
 {
     Node a = *k_node(k, array);
     const char *inside[64], *before[64];
+    const IxExpr *meant[64];
+    panel_enter(k, &a, map, meant);
     for (int i = 0; i < a.naxes; i++)
         inside[i] = ix_text(&k->printer, map[i]);
     for (int i = 0; i < a.naxes; i++) {
@@ -503,6 +527,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     k->depth--;
     for (int i = a.naxes - 1; i >= 0; i--)
         k->index[a.axes[i]] = before[i];
+    panel_leave(k, &a, meant);
     return s;
 }
 
@@ -572,7 +597,7 @@ const char *k_local(Kernel *k, const char *prefix, NodeId id)
 
 /* ---- writing values ---- */
 
-static bool may_be_null(const Kernel *k, const Storage *st)
+bool k_may_be_null(const Kernel *k, const Storage *st)
 {
     if (st->home == HOME_ARG)
         return k->pr->dir == BACKWARD;
@@ -598,8 +623,9 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     int before = k->pr->before[s];
     if (before >= 0) {
         const char *row = buffer_row(k, &k->p->buffers.data[before], 1);
-        buf_line(k->out, "if (%s + 1 < dim_T)", k->t);
-        buf_line(k->out, "    cell_store(%s + %s, %s);",
+        Buf *out = k->panel ? k->now : k->out;
+        buf_line(out, k->panel ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
+        buf_line(out, "    cell_store(%s + %s, %s);",
                  k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
     }
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
@@ -621,7 +647,7 @@ static void store_vector(Kernel *k, NodeId id, const char *where, const char *va
 {
     const Storage *st = &k->pr->node[id];
     const char *p = k_written(k, REF_NODE, id, st->dtype), *name = k_local(k, "w", id);
-    bool optional = may_be_null(k, st), adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
+    bool optional = k_may_be_null(k, st), adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     buf_line(&k->loads, "%s %s[%s];", k->real, name, k->n);
     buf_line(k->out, "%s[u] = %s;", name, value);
     if (optional)
@@ -631,7 +657,7 @@ static void store_vector(Kernel *k, NodeId id, const char *where, const char *va
 }
 
 /* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
-void k_store(Kernel *k, NodeId id, const char *value)
+static void store(Kernel *k, NodeId id, const char *value)
 {
     Module *m = k->p->m;
     const Storage *st = &k->pr->node[id];
@@ -656,15 +682,31 @@ void k_store(Kernel *k, NodeId id, const char *value)
     }
     const char *p = k_written(k, REF_NODE, id, st->dtype);
     const char *where = add_text(k, p, place_text(k, row, pitch, ix_text(&k->printer, lin)));
-    if (may_be_null(k, st))
+    if (k_may_be_null(k, st))
         buf_line(k->out, "if (%s)", p);
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
-    const char *pad = may_be_null(k, st) ? "    " : "";
+    const char *pad = k_may_be_null(k, st) ? "    " : "";
     if (adds)
         buf_line(k->out, "%scell_put(%s, %s, %s);", pad, where, value,
                  root == ROOT_DPARAM_INIT ? "true" : "adds");
     else
         buf_line(k->out, "%scell_store(%s, %s);", pad, where, value);
+}
+
+void k_store(Kernel *k, NodeId id, const char *value)
+{
+    Buf *out = k->out;
+    if (!k->panel) {
+        store(k, id, value);
+    } else if (panel_waits_for(k, &k->pr->node[id])) {
+        k_open(k, "if (mine)");
+        store(k, id, value);
+        k_close(k);
+    } else {
+        k->out = &k->late;
+        store(k, id, value);
+        k->out = out;
+    }
 }
 
 bool k_is_stored(const Kernel *k, NodeId id)

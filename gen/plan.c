@@ -9,6 +9,7 @@
 #include "plan.h"
 #include "mutate.h"
 #include "emit.h"
+#include "panel.h"
 #include "reads.h"
 #include "rewrite.h"
 
@@ -1625,11 +1626,8 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     }
     if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)
         p->schedule = SCHED_GEMM;
-    if (p->schedule == SCHED_STEPS && wanted == SCHED_AUTO)
-        diag(m->c, DIAG_PERF, m->span,
-             "cell %s walks with a kernel per step and value (schedule steps), not tile: %s", m->name,
-             p->not_tile);
     warn_of_steps(p);
+    panel_find(p);
     ir_verify(m, "plan");
     return p;
 }

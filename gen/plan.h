@@ -158,6 +158,24 @@ typedef struct Buffer {
 } Buffer;
 typedef Vec(Buffer) BufferVec;
 
+/* Schedule gemm: what one cooperative kernel needs to walk all steps, each block with its own units of the state
+ * and its rows of the product's param in shared memory. Rows and k are stacks of pieces of `units`. */
+typedef struct Panel {
+    Group *product;
+    const Poly *units;
+    int inner, outer;             /* pieces of k, of rows */
+    int own;                      /* units per block */
+    int split;                    /* blocks of a cluster that divide the pieces of k */
+    TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
+    const Poly *weight_offset, *row_stride, *k_stride;
+    NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
+    const Poly *operand_offset;
+    bool operand_ready;           /* the step before made it; else the kernels before the product do */
+    int posts;                    /* buffer of the counters */
+    const char *kernel;
+    RefVec refs;                  /* filled while the kernel is printed */
+} Panel;
+
 typedef struct Program {
     Direction dir;
     Phase *phase;                 /* per node */
@@ -172,6 +190,7 @@ typedef struct Program {
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
+    Panel *panel;                 /* gemm: one kernel may walk the steps; NULL */
 } Program;
 
 typedef struct Plan Plan;
@@ -223,6 +242,7 @@ ColumnCut column_cut(bool by_rows);
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 void emit_kernels(Plan *p, Program *g, Buf *out);
+void emit_panel(Plan *p, Program *g, Buf *out);                    /* the kernel of g->panel; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);

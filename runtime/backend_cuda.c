@@ -524,6 +524,9 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
     CudaDevice *cuda = self;
     const void *symbol = (const void *)(uintptr_t)kernel->symbol;
     int count = 0;
+    *blocks = 0;
+    if (smem > (size_t)cuda->smem_max || (kernel->cluster > 1 && cuda->capability < 90))
+        return CELL_OK;
     cell_status status = cuda_prepare(self, kernel, smem, err);
     if (status != CELL_OK)
         return status;

@@ -74,8 +74,9 @@ static int64_t host_attribute(void *self, int attribute) {
 
 static cell_status host_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                  cell_error *err) {
-    (void)kernel, (void)smem, (void)err;
-    *blocks = host_attribute(self, CELL_ATTR_SM_COUNT);
+    (void)kernel, (void)err;
+    int64_t most = host_attribute(self, CELL_ATTR_SMEM_MAX);
+    *blocks = smem > (size_t)most ? 0 : host_attribute(self, CELL_ATTR_SM_COUNT);
     return CELL_OK;
 }
 

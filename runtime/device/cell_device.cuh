@@ -53,6 +53,9 @@
 //             CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero
+//  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
+//             cell_load_bits(global): 2 bytes
+//  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -85,5 +88,6 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_reduce.cuh"
 #include "cell_device_row.cuh"
 #include "cell_device_mma.cuh"
+#include "cell_device_panel.cuh"
 
 #endif

@@ -484,6 +484,28 @@ __device__ __forceinline__ void cell_grid_barrier(unsigned int *counter)
     __syncthreads();
 }
 
+// 16 bytes as they lie, from an address aligned to that. From global memory they come past L1: for what another
+// block wrote during this kernel, behind a wait for its post.
+__device__ __forceinline__ void cell_detail_words(uint32_t (&words)[4], uint4 v)
+{
+    words[0] = v.x;
+    words[1] = v.y;
+    words[2] = v.z;
+    words[3] = v.w;
+}
+template <class T> __device__ __forceinline__ void cell_load_words(uint32_t (&words)[4], const T *global)
+{
+    cell_detail_words(words, __ldcg(reinterpret_cast<const uint4 *>(global)));
+}
+template <class T> __device__ __forceinline__ uint16_t cell_load_bits(const T *global)
+{
+    return __ldcg(reinterpret_cast<const unsigned short *>(global));
+}
+template <class T> __device__ __forceinline__ void cell_shared_words(uint32_t (&words)[4], const T *smem)
+{
+    cell_detail_words(words, *reinterpret_cast<const uint4 *>(smem));
+}
+
 // Shuffles over the whole warp, values of 4 or 8 bytes.
 
 template <class T> __device__ __forceinline__ T cell_shfl_xor(T v, int mask)

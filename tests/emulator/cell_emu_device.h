@@ -267,6 +267,24 @@ template <class T, int N> struct cell_vec {
     void renew() {}
 };
 
+template <class T> inline void cell_load_words(uint32_t (&words)[4], const T *p)
+{
+    cell_emu_check_aligned(p, 16, "cell_load_words");
+    T v[16 / sizeof(T)];
+    for (size_t i = 0; i < 16 / sizeof(T); i++)
+        v[i] = p[i];
+    memcpy(words, v, 16);
+}
+template <class T> inline uint16_t cell_load_bits(const T *p) { return p->bits; }
+template <class T> inline void cell_shared_words(uint32_t (&words)[4], cell_smem<T> p)
+{
+    cell_emu_check_aligned(p.p, 16, "cell_shared_words");
+    std::remove_const_t<T> v[16 / sizeof(T)];
+    for (size_t i = 0; i < 16 / sizeof(T); i++)
+        v[i] = p[(int64_t)i];
+    memcpy(words, v, 16);
+}
+
 // Shared memory.
 
 inline unsigned char *cell_shared() { return cell_emu_shared_base(); }

@@ -54,6 +54,14 @@ done
 for spec in e0 e1; do
     instance $spec "steps gemm" "$one"
 done
+# One kernel walks the steps: its blocks are 8 or 16 units each, it takes 16 sequences at a time and 64 at most;
+# the emulated device holds 4 blocks.
+for spec in lstm gru; do
+    TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "2,3,5,24 18,4,3,31 65,2,2,9 2,2,3,33"
+done
+for spec in e0 e1; do
+    TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "2,3,40 18,4,64 65,2,17 2,2,65"
+done
 instance mingru steps "$two"
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"

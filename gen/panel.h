@@ -1,0 +1,18 @@
+/* panel.h: steps that one kernel walks, with the weights of their product on the chip (panel.c). */
+#ifndef CELLC_PANEL_H
+#define CELLC_PANEL_H
+
+#include "reads.h"
+
+/* Counters that blocks post to: 8 groups, each in a line of 128 bytes (CELL_PANEL_WARPS * CELL_PANEL_POST). A batch
+ * of more than PANEL_BATCH sequences gives a product enough rows to fill the device by itself. */
+enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_THREADS = 256 };
+
+/* Decides for both directions of a plan; sets Program.panel. */
+void panel_find(Plan *p);
+/* How often `whole` contains `part`, as a number; 0 when that is not one. */
+int64_t panel_times(Module *m, const Poly *whole, const Poly *part);
+/* Is an element of a row that of this unit in one of its pieces, and in which? */
+bool panel_piece(Module *m, const IxExpr *linear, IndexId unit, const Poly *units, int64_t *piece);
+
+#endif

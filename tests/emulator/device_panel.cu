@@ -1,0 +1,147 @@
+// Recurrent products with weights in shared memory, against loops on the host: a small recurrence whose every
+// step needs what all blocks made in the one before.
+//
+// In: nothing. Out: `N passed, N failed`. Guaranteed: the same source checks the GPU and the emulator; values are
+// small integers, so that sums are exact in any order and a wrong, missing or doubled term shows.
+#include "harness.h"
+
+// x[t+1][b][k] = C[b, k] mod 7 - 3 for k of every inner piece, C the product with rows piece + unit.
+template <int Inner, int Outer, int Units, int Split = 1> __device__ void recurrence(const cell_kernel_args &args)
+{
+    const int64_t batch = args.size[0], units = args.size[1], steps = args.size[2];
+    auto cursor = cell_shared();
+    cell_panel<cell_bf16, Inner, Outer, Units, Split> panel;
+    panel.carve(cursor, units, (unsigned int *)args.ptr[3]);
+    const int64_t pitch = Inner * units;
+    cell_bf16 *const x = (cell_bf16 *)args.ptr[0];
+    float *const c = (float *)args.ptr[2];
+    if (args.t)
+        panel.load((const cell_bf16 *)args.ptr[1], 1, Outer * units);
+    else
+        panel.load((const cell_bf16 *)args.ptr[1], Inner * units, 1);
+    cell_barrier();
+    for (int64_t t = 0; t < steps; t++) {
+        panel.wait(t);
+        for (int64_t b0 = 0; b0 < batch; b0 += CELL_PANEL_BATCH) {
+            cell_mma_c sums[panel.tiles];
+            panel.multiply(sums, x + (t * batch + b0) * pitch, pitch, batch - b0);
+            panel.reduce(sums, batch - b0, [&](int b, int piece, int own, float sum) {
+                const int64_t unit = panel.first + own;
+                c[((t * batch + b0 + b) * Outer + piece) * units + unit] = sum;
+                const float next = sum - 7 * floorf(sum / 7) - 3;
+                for (int64_t i = piece; i < Inner; i += Outer)
+                    cell_store(x + ((t + 1) * batch + b0 + b) * pitch + i * units + unit, next);
+            });
+            cell_barrier();
+        }
+        panel.post();
+    }
+}
+
+#define PANEL(name, ...)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(256)                                                         \
+        name([[maybe_unused]] const __grid_constant__ cell_kernel_args args)                                  \
+    {                                                                                                         \
+        recurrence<__VA_ARGS__>(args);                                                                        \
+    }
+PANEL(k_panel_1_1, 1, 1, 8)
+PANEL(k_panel_1_4, 1, 4, 8)
+PANEL(k_panel_4_1, 4, 1, 8)
+PANEL(k_panel_3_3_wide, 3, 3, 16)
+PANEL(k_panel_1_1_widest, 1, 1, 32)
+PANEL(k_panel_split_4, 4, 1, 8, 4)
+PANEL(k_panel_split_3, 3, 3, 8, 3)
+PANEL(k_panel_split_2_of_4, 4, 2, 16, 2)
+
+static int value_of(cell_bf16 v)
+{
+    const uint32_t bits = (uint32_t)v.bits << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return (int)f;
+}
+
+static cell_bf16 bf16_of(int v)
+{
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return cell_bf16{(uint16_t)(bits >> 16)};
+}
+
+static void try_one(const char *name, test_kernel kernel, int inner, int outer, int own, int split,
+                    int batch, int units, int steps, bool transposed)
+{
+    const int rows = outer * units, k = inner * units, blocks = (units + own * split - 1) / (own * split) * split;
+    const int group = ((units + 7) / 8 + 31) / 32 * 32;
+    Array<cell_bf16> x((size_t)(steps + 1) * batch * k), w((size_t)rows * k);
+    Array<float> c((size_t)steps * batch * rows);
+    Array<unsigned> posts(8 * CELL_PANEL_POST);
+    Random random(7);
+    std::vector<int> state((size_t)batch * k), weights((size_t)rows * k), next;
+    for (size_t i = 0; i < posts.count; i++)
+        posts[i] = 0;
+    for (int &v : state)
+        v = random.integer(-3, 3);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < k; j++) {
+            const int v = random.integer(0, 3) ? 0 : random.integer(-3, 3);
+            weights[(size_t)r * k + j] = v;
+            w[transposed ? (size_t)j * rows + r : (size_t)r * k + j] = bf16_of(v);
+        }
+    for (size_t i = 0; i < state.size(); i++)
+        x[i] = bf16_of(state[i]);
+    cell_kernel_args args = arguments({x.data, w.data, c.data, posts.data}, batch, units);
+    args.size[2] = steps;
+    args.t = transposed;
+    const int tiles = outer * own * split / 8;
+    size_t smem = (size_t)(8 * inner / split * group / 32 * tiles * 512 + 8 * tiles * 512);
+    if (split > 1)
+        smem += (size_t)(2 * split * outer * own * 16 * 4);
+    Shape shape = {(unsigned)blocks, 256, smem, (unsigned)split, true};
+    launch(name, kernel, args, shape);
+    for (int t = 0; t < steps; t++) {
+        next = state;
+        for (int b = 0; b < batch; b++)
+            for (int r = 0; r < rows; r++) {
+                int sum = 0;
+                for (int j = 0; j < k; j++)
+                    sum += state[(size_t)b * k + j] * weights[(size_t)r * k + j];
+                check(c[((size_t)t * batch + b) * rows + r] == (float)sum,
+                      "%s, batch %d, units %d: step %d, [%d, %d] is %g, not %d", name, batch, units, t, b, r,
+                      (double)c[((size_t)t * batch + b) * rows + r], sum);
+                const int fold = sum - 7 * (int)floor(sum / 7.0) - 3;
+                for (int i = r / units; i < inner; i += outer)
+                    next[(size_t)b * k + i * units + r % units] = fold;
+            }
+        state = next;
+        for (size_t i = 0; i < state.size(); i++)
+            check(value_of(x[(size_t)(t + 1) * batch * k + i]) == state[i], "%s: x after step %d", name, t);
+    }
+}
+
+int main()
+{
+    const struct {
+        const char *name;
+        test_kernel kernel;
+        int inner, outer, own, split;
+    } kinds[] = {{"1 of 1", k_panel_1_1, 1, 1, 8, 1},
+                 {"1 of 4", k_panel_1_4, 1, 4, 8, 1},
+                 {"4 of 1", k_panel_4_1, 4, 1, 8, 1},
+                 {"3 of 3", k_panel_3_3_wide, 3, 3, 16, 1},
+                 {"1 of 1, 32 units", k_panel_1_1_widest, 1, 1, 32, 1},
+                 {"4 of 1, split by 4", k_panel_split_4, 4, 1, 8, 4},
+                 {"3 of 3, split by 3", k_panel_split_3, 3, 3, 8, 3},
+                 {"4 of 2, split by 2", k_panel_split_2_of_4, 4, 2, 16, 2}};
+    const struct {
+        int batch, units, steps;
+    } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {5, 250, 2}, {9, 272, 2}};
+    for (auto &kind : kinds)
+        for (auto &size : sizes)
+            for (int transposed = 0; transposed < 2; transposed++)
+                if (kind.split == 1 || has_clusters())
+                    try_one(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch,
+                            size.units, size.steps, transposed != 0);
+    return report();
+}
