@@ -221,7 +221,7 @@ static void read_first(Kernel *k, const PanelLoop *l, const char *condition, con
 {
     if (l->ahead == 0)
         return;
-    k_open(k, "if (%s)", condition);
+    k_open(k, k->panel->split > 1 ? "if (elements > 0 && %s)" : "if (%s)", condition);
     print_element(k, l, "cell_thread()");
     buf_line(k->out, "read_%d(b, %s, %s);", l->number, l->unit, t);
     k_close(k);
@@ -279,7 +279,11 @@ static void print_setup(Kernel *k)
              w->split);
     buf_line(out, "panel.carve(cursor, %s, reinterpret_cast<unsigned int *>(%s));",
              poly_text(&k->printer, w->units), k_written(k, REF_BUFFER, w->posts, DT_I32));
-    buf_line(out, "const int64_t elements = dim_B * %d, steps = dim_B > 0 ? dim_T : 0;", w->own);
+    if (w->split > 1)             /* the last cluster may have blocks without units */
+        buf_line(out, "const int64_t elements = panel.first < panel.units ? dim_B * %d : 0;", w->own);
+    else
+        buf_line(out, "const int64_t elements = dim_B * %d;", w->own);
+    buf_line(out, "const int64_t steps = dim_B > 0 ? dim_T : 0;");
     buf_line(out, "cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * %d);",
              16 * w->outer * w->own);
     buf_line(out, "panel.load(%s%s%s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
