@@ -125,14 +125,13 @@ static bool made_before(const Plan *p, NodeId operand)
            p->m->tensors.data[r.id].kind == T_STATE;
 }
 
-/* More units in a block are fewer blocks to wait for, until its rows fill the tensor cores' tiles: up to 4 tiles
- * of 8 rows. */
+/* More units in a block are fewer blocks to wait for. A block of forward takes them until its rows fill 4 of the
+ * tensor cores' tiles; backward's blocks divide k instead, so that each reads only its part of the operand, and
+ * take 16, so that all clusters are resident (measured on an H200, LSTM 1024 backward: 2.2 ms with clusters of 4
+ * and 16 units, 2.8 ms with 8 units and no cluster). */
 static int own_of(const Panel *w)
 {
-    int own = 8;
-    while (own < 16 && 2 * own / 8 * w->outer <= 4 && w->inner == 1)
-        own *= 2;
-    return own;
+    return w->inner > 1 || w->outer <= 2 ? 16 : 8;
 }
 
 static Panel *find(Plan *p, Program *pr)

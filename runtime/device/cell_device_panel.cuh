@@ -35,6 +35,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     int rank;                 // in the cluster
     int turn;                 // which half of `gathered` is next
     unsigned int *posts;      // [group], CELL_PANEL_POST apart
+    unsigned int *own_posts;  // the one that this block posts to; NULL: nobody waits for it
 
     __device__ __forceinline__ void carve(unsigned char *&cursor, int64_t of_units, unsigned int *counters)
     {
@@ -44,6 +45,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         rank = Split > 1 ? cell_cluster_rank() : 0;
         turn = 0;
         posts = counters;
+        own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
         weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / 32) * tiles * 256);
         partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
         if (Split > 1)
@@ -74,8 +76,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     __device__ __forceinline__ void post() const
     {
         cell_barrier();
-        if (cell_thread() == 0 && first < units)
-            cell_counter_post(posts + first / group * CELL_PANEL_POST);
+        if (cell_thread() == 0 && own_posts)
+            cell_counter_post(own_posts);
     }
 
     // Called by every warp: returns when all blocks of its group have posted `rounds` times.
