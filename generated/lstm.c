@@ -92,7 +92,7 @@ static const cell_op forward_ops[] = {
       } },
     { .name = "lstm_init", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 0, .n_refs = 7, .grid = { x7, NULL, NULL }, .refs = refs_0 } },
-    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
+    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = NULL,
       .u.loop = { .from = x2, .to = x15, .step = 1, .n_ops = 2 } },
     { .name = "lstm_fwd_step_1", .kind = CELL_OP_GEMM, .need = NULL,
       .u.gemm = { .m = x5, .n = x11, .k = x10, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
@@ -177,7 +177,7 @@ static const cell_buffer backward_buffers[] = {
 static const cell_op backward_ops[] = {
     { .name = "lstm_seed", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 2, .n_refs = 4, .grid = { x7, NULL, NULL }, .refs = refs_2 } },
-    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH,
+    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = NULL,
       .u.loop = { .from = x23, .to = x22, .step = -1, .n_ops = 2 } },
     { .name = "lstm_bwd_step_0", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 3, .n_refs = 13, .grid = { x14, x11, NULL }, .refs = refs_3 } },
