@@ -1321,7 +1321,7 @@ static void finish_groups(Plan *p, Program *pr)
         }
         if (g->kind != G_COLUMN)
             continue;
-        g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? 3 : 0;
+        g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? (g->arrays.len == 2 ? 2 : 3) : 0;
         g->threads_2 = g->by_rows ? 1024 : g->threads;
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
         p->buffers.data[g->partial].by_rows = g->by_rows;

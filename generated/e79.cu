@@ -534,7 +534,7 @@ e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3)
+extern "C" __global__ void __launch_bounds__(256, 2)
 e79_bwd_after_1(const __grid_constant__ cell_kernel_args args)
 {
     const int64_t dim_B = args.size[0];

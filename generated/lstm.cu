@@ -156,7 +156,7 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3)
+extern "C" __global__ void __launch_bounds__(256, 2)
 lstm_bwd_after_5(const __grid_constant__ cell_kernel_args args)
 {
     const int64_t dim_B = args.size[0];
