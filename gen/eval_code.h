@@ -44,6 +44,9 @@ struct Array {
     bool busy;                    /* being computed: meeting it again is a cycle */
     Frame *frame;
     uint64_t stamp;               /* the frame's tick when it was last computed */
+    /* Inside an inner gradient single elements are computed, when they are read, and kept here. */
+    Dual *element;
+    uint64_t *element_stamp;
     Vec(Equation) equations;
     struct Scope *scope;          /* where its equations are read */
     bool compiled;

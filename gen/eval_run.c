@@ -204,9 +204,8 @@ static void keep_for_later(EvalProgram *p, Array *a)
     a->past_of[step] = p->sequence_tick;
 }
 
-/* One element of an array of a fn's call, which belongs to the indices of that call: its equation at that
- * place. */
-static Dual call_at_step(EvalProgram *p, Array *a, const int64_t *place)
+/* One element of an array by its equation at that place, whatever was computed before. */
+static Dual single_element(EvalProgram *p, Array *a, const int64_t *place)
 {
     for (int i = 0; i < a->equations.len; i++) {
         const Equation *q = &a->equations.data[i];
@@ -244,9 +243,27 @@ static Dual element_away(EvalProgram *p, Array *a, const int64_t *place, int64_t
         return plain;
     }
     if (a->frame != &p->frame)
-        return call_at_step(p, a, place);
+        return single_element(p, a, place);
     const Dual *values = cell_at_step(p, a);
     return values ? values[at] : dual_of(NAN);
+}
+
+/* Inside an inner gradient only the element is computed that is read, and kept while nothing changes. */
+static Dual element_here(EvalProgram *p, Array *a, const int64_t *place, int64_t at)
+{
+    if (!p->nest.level || a->is_data || a->stamp == a->frame->tick) {
+        eval_compute(p, a);
+        return p->error ? dual_of(NAN) : a->data[at];
+    }
+    if (!a->element) {
+        a->element = arena_alloc(p->arena, sizeof *a->element * (size_t)(a->count + 1));
+        a->element_stamp = arena_alloc(p->arena, sizeof *a->element_stamp * (size_t)(a->count + 1));
+    }
+    if (a->element_stamp[at] != a->frame->tick) {
+        a->element[at] = single_element(p, a, place);
+        a->element_stamp[at] = a->frame->tick;
+    }
+    return a->element[at];
 }
 
 static Dual element(EvalProgram *p, const Code *x, const int64_t *place, int64_t at)
@@ -258,8 +275,10 @@ static Dual element(EvalProgram *p, const Code *x, const int64_t *place, int64_t
     if (step < p->first || p->error)
         return dual_of(0);            /* before the first step */
     if (step == now && !p->away) {
-        eval_compute(p, a);
-        return p->error ? dual_of(NAN) : a->data[at];
+        Dual v = element_here(p, a, place, at);
+        if (x->time)
+            v.tail = NULL;            /* what is read with its step is held, in the IR as well */
+        return v;
     }
     p->away++;
     p->t = step;

@@ -10,16 +10,32 @@
 
 static int passed, failed;
 
+/* Settings are those of --set, and with a colon in front those of --dim. */
 typedef struct Side { const char *file, *cell, *settings; } Side;
 typedef struct Twins { Side by_grad, by_hand; } Twins;
 
 #define FORMS "tests/twins/forms.cell"
+#define MEMORY(name, settings) {{"specs/" name ".cell", name, settings}, {"tests/twins/memories.cell", name, settings}}
+#define DGD(settings) MEMORY("dgd", ":H=2 :N=4 :V=3 " settings)
+#define TITANS(settings) MEMORY("titans", ":D=5 :N=4 :R=3 " settings)
+#define MLP(name, settings) MEMORY(name, ":D=4 :N=3 " settings)
 
 static const Twins twins[] = {
     {{FORMS, "delta_by_grad", ""}, {FORMS, "delta_by_hand", ""}},
     {{FORMS, "mlp_by_grad", ""}, {FORMS, "mlp_by_hand", ""}},
     {{FORMS, "product_by_grad", ""}, {FORMS, "product_by_hand", ""}},
     {{FORMS, "twice_by_grad", ""}, {FORMS, "twice_by_hand", ""}},
+    DGD(""), DGD("bias=l1"), DGD("bias=lp"), DGD("bias=huber"), DGD("bias=kl"), DGD("momentum=ema"),
+    DGD("step=sherman_morrison"), DGD("clip=exact"), DGD("clip=straight_through"), DGD("read=before"),
+    DGD("bias=kl clip=exact momentum=ema"),
+    TITANS(""), TITANS("momentum=none"), TITANS("momentum=delta"), TITANS("momentum=deep"),
+    TITANS("retention=penalty"), TITANS("retention=elastic"), TITANS("gates=keys"), TITANS("rate=softplus"),
+    TITANS("projection=exact"), TITANS("read=before"),
+    MLP("moneta", ""), MLP("moneta", "bias=lp"), MLP("moneta", "retention=none"), MLP("moneta", "read=before"),
+    MLP("yaad", ""), MLP("yaad", "read=before"), MLP("memora", ""), MLP("memora", "read=after"),
+    MLP("titans_mlp", ""), MLP("titans_mlp", "act=silu"), MLP("titans_mlp", "act=relu"),
+    MLP("titans_mlp", "momentum=none"), MLP("titans_mlp", "rate=sigmoid"),
+    MLP("titans_mlp", "clamps=straight_through"), MLP("titans_mlp", "read=before"),
 };
 
 static void complain(const Twins *t, const char *what, const char *name)
@@ -36,7 +52,11 @@ static void add_settings(Compiler *c, const char *settings)
     for (char *s = strtok(copy, " "); s; s = strtok(NULL, " ")) {
         char *value = strchr(s, '=');
         *value++ = '\0';
-        vec_push(c->arena, &c->sets, ((Setting){intern(c, s), intern(c, value), false}));
+        Setting set = {intern(c, *s == ':' ? s + 1 : s), intern(c, value), false};
+        if (*s == ':')
+            vec_push(c->arena, &c->dims, set);
+        else
+            vec_push(c->arena, &c->sets, set);
     }
 }
 
