@@ -70,6 +70,14 @@ TYPES="f32 f64 bf16" instance layernorm map "$one 5,3,256 2,2,264 9,1,512 3,1,52
 TYPES="f32 bf16" instance linear_act map "$two 5,3,8,256 2,2,16,264"
 instance swiglu_mlp map "$two"
 
+# Memories that learn by inner gradients.
+instance dgd "steps tile" "$heads" --dim N=5 --dim V=7
+instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --set momentum=ema
+instance titans "steps tile" "$one" --dim N=6
+for spec in moneta yaad memora titans_mlp; do
+    instance $spec steps "$one" --dim N=3
+done
+
 # Earlier steps: sequences shorter than what they look back at, and longer.
 instance conv4_silu map "$one" --dim K=4
 instance conv4_silu map "1,1,3 2,9,2" --dim K=7
