@@ -15,7 +15,7 @@ typedef struct Side { const char *file, *cell, *settings; } Side;
 typedef struct Twins { Side by_grad, by_hand; } Twins;
 
 #define FORMS "tests/twins/forms.cell"
-#define MEMORY(name, settings) {{"specs/" name ".cell", name, settings}, {"tests/twins/memories.cell", name, settings}}
+#define MEMORY(name, settings) {{"specs/" name ".cell", name, settings}, {"tests/specs/forms/" name "_hand.cell", NULL, settings}}
 #define DGD(settings) MEMORY("dgd", ":H=2 :N=4 :V=3 " settings)
 #define TITANS(settings) MEMORY("titans", ":D=5 :N=4 :R=3 " settings)
 #define MLP(name, settings) MEMORY(name, ":D=4 :N=3 " settings)
@@ -26,11 +26,12 @@ static const Twins twins[] = {
     {{FORMS, "product_by_grad", ""}, {FORMS, "product_by_hand", ""}},
     {{FORMS, "twice_by_grad", ""}, {FORMS, "twice_by_hand", ""}},
     DGD(""), DGD("bias=l1"), DGD("bias=lp"), DGD("bias=huber"), DGD("bias=kl"), DGD("momentum=ema"),
-    DGD("step=sherman_morrison"), DGD("clip=exact"), DGD("clip=straight_through"), DGD("read=before"),
+    DGD("step=sherman_morrison"), DGD("clip=exact"), DGD("clip=straight_through"), DGD("read=before"), DGD("bias=lp_tanh"),
     DGD("bias=kl clip=exact momentum=ema"),
     TITANS(""), TITANS("momentum=none"), TITANS("momentum=delta"), TITANS("momentum=deep"),
     TITANS("retention=penalty"), TITANS("retention=elastic"), TITANS("gates=keys"), TITANS("rate=softplus"),
-    TITANS("projection=exact"), TITANS("read=before"),
+    TITANS("projection=exact"), TITANS("projection=straight_through"),
+    TITANS("clamps=exact"), TITANS("clamps=straight_through"), TITANS("read=before"),
     MLP("moneta", ""), MLP("moneta", "bias=lp"), MLP("moneta", "retention=none"), MLP("moneta", "read=before"),
     MLP("yaad", ""), MLP("yaad", "read=before"), MLP("memora", ""), MLP("memora", "read=after"),
     MLP("titans_mlp", ""), MLP("titans_mlp", "act=silu"), MLP("titans_mlp", "act=relu"),
@@ -40,7 +41,7 @@ static const Twins twins[] = {
 
 static void complain(const Twins *t, const char *what, const char *name)
 {
-    printf("failed: %s %s against %s %s: %s %s\n", t->by_grad.cell, t->by_grad.settings, t->by_hand.cell,
+    printf("failed: %s %s against %s %s: %s %s\n", t->by_grad.cell, t->by_grad.settings, t->by_hand.file,
            t->by_hand.settings, what, name);
     failed++;
 }
