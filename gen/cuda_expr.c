@@ -106,6 +106,8 @@ static const char *fast_name(Op op)
     case OP_SIGMOID: return "cell_fast_sigmoid(%s)";
     case OP_SQRT: return "cell_fast_sqrt(%s)";
     case OP_SILU: return "cell_fast_silu(%s)";
+    case OP_ERF: return "cell_fast_erf(%s)";
+    case OP_GELU: return "cell_fast_gelu(%s)";
     case OP_DIV: return "cell_fast_div(%s, %s)";
     default: return NULL;
     }

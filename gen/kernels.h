@@ -55,6 +55,8 @@ typedef struct Kernel {
     Vec(Vector) vectors;
     Vec(int) here;                /* vectors of this loop */
     Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
+    bool gathers;                 /* reads go before everything else of the element: */
+    Buf gathered;
     int loops;
     /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
     const char *slots;            /* NULL: nothing stays */

@@ -30,12 +30,21 @@ static void map_array(Kernel *k, NodeId id, Named *kept)
 void k_map_body(Kernel *k)
 {
     Group *g = k->g;
+    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent };
+    k->gathers = !k->wide && !k->panel;
+    k->gathered = body;
+    if (k->gathers)
+        k->out = &body;
     k_keep_axes(k, g->arrays.data[0]);
     Named kept = k_named(k);
     for (int i = 0; i < g->arrays.len; i++)
         map_array(k, g->arrays.data[i], &kept);
     k_forget(k, &kept);
     print_prefetches(k);
+    k->out = out;
+    if (k->gathers)
+        buf_f(out, "%s%s", k->gathered.data ? k->gathered.data : "", body.data);
+    k->gathers = false;
 }
 
 static void map_body(Kernel *k, void *data)

@@ -306,6 +306,20 @@ static const char *hoisted_read(Kernel *k, const char *p, const char *s)
     return r.name;
 }
 
+/* A read of an element in front of all that is computed and written there, so that none waits for another. */
+static const char *early_read(Kernel *k, const Read *r, const char *p, const char *s)
+{
+    if (!k->gathers || k->away || !always_inside(k, r))
+        return s;
+    const char *before = read_before(k, s);
+    if (before)
+        return before;
+    RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)) };
+    vec_push(k->p->m->arena, &k->reads, early);
+    buf_line(&k->gathered, "const %s %s = %s;", k->real, early.name, k_bare(k, s));
+    return early.name;
+}
+
 /* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
 static const char *load_storage(Kernel *k, const Read *r, const Storage *st, const char *p, bool optional)
 {
@@ -326,13 +340,13 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
         return known ? panel_read_ahead(k, r, s) : s;
     }
-    if (k->one_step && st->timed && k->depth == 0 && known && always_inside(k, r))
+    if (k->one_step && st->timed && !k->away && known && always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
     s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
     const char *name = k->away ? NULL : read_before(k, s);
     if (name)
         return name;
-    return stride == 0 ? hoisted_read(k, p, s) : s;
+    return stride == 0 ? hoisted_read(k, p, s) : early_read(k, r, p, s);
 }
 
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);
@@ -345,10 +359,13 @@ static const char *load_state(Kernel *k, const Read *r)
     const Poly *n = tensor_elements(m, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
-    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s + %s)", k->real, k->t,
-                           k_pointer(k, REF_NODE, next, st->dtype), place_text(k, before, n, e),
-                           k_pointer(k, REF_INITIAL, r->id, k->p->compute), place_text(k, k->b, n, e));
-    return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s) : s;
+    const char *p = k_pointer(k, REF_NODE, next, st->dtype);
+    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s + %s)", k->real, k->t, p,
+                           place_text(k, before, n, e), k_pointer(k, REF_INITIAL, r->id, k->p->compute),
+                           place_text(k, k->b, n, e));
+    if (k->panel)
+        return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s) : s;
+    return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s);
 }
 
 static const char *load_tensor(Kernel *k, const Read *r)
@@ -366,9 +383,11 @@ static const char *load_tensor(Kernel *k, const Read *r)
             return panel_sum(k, r);
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
                                                              : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
-        const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real,
-                               k_pointer(k, REF_CARRY, x->of, k->p->compute), place_text(k, half, n, e));
-        return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s) : s;
+        const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
+        const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
+        if (k->panel)
+            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s) : s;
+        return early_read(k, r, p, s);
     }
     case T_DINIT: {
         const char *given = k_pointer(k, REF_TENSOR, x->of, k->p->compute);

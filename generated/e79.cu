@@ -523,13 +523,11 @@ e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
         const int64_t row = n / elements;
         const int64_t e = n - row * elements;
         const int64_t i_i = e;
+        const float x_r = cell_load_ro<float>(p_r + row * 64 + i_i);
+        const float x_d_y = p_d_y ? cell_load_ro<float>(p_d_y + row * 64 + i_i) : 0;
         // d_r, e79.cell:43: r[i] = sum[j] S'[i,j] * q[j];
-        const float s0 = cell_sigmoid(cell_load_ro<float>(p_r + row * 64 + i_i));
-        const float a_d_r = ((p_d_y ? cell_load_ro<float>(p_d_y + row * 64 + i_i) : 0)
-                * cell_silu(cell_load_ro<float>(p_r + row * 64 + i_i)))
-                + (((p_d_y ? cell_load_ro<float>(p_d_y + row * 64 + i_i) : 0)
-                * cell_load_ro<float>(p_r + row * 64 + i_i)) * (s0
-                * (1.0f + (cell_load_ro<float>(p_r + row * 64 + i_i) * (1.0f - s0)))));
+        const float s0 = cell_sigmoid(x_r);
+        const float a_d_r = (x_d_y * cell_silu(x_r)) + ((x_d_y * x_r) * (s0 * (1.0f + (x_r * (1.0f - s0)))));
         cell_store(p_d_r + row * 64 + i_i, a_d_r);
     }
 }

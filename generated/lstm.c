@@ -49,7 +49,7 @@ static const int64_t x13[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_
         CELL_X_END };
 static const int64_t x14[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
 static const cell_ref refs_1[] = { { 10, NULL }, { 3, NULL }, { 14, NULL }, { 4, NULL }, { 15, NULL },
-        { 16, NULL }, { 17, NULL }, { 18, NULL }, { 13, NULL }, { 19, NULL }, { 9, NULL }, { 12, NULL },
+        { 16, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 13, NULL }, { 9, NULL }, { 12, NULL },
         { 8, NULL }, { 20, NULL }, { 7, NULL }, };
 static const int64_t x15[] = { CELL_X_SIZE, 1, CELL_X_END };
 static const int64_t x16[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,

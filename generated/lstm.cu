@@ -15,8 +15,8 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
     float *const p_f = static_cast<float *>(args.ptr[5]);
     float *const p_i = static_cast<float *>(args.ptr[6]);
     float *const p_g = static_cast<float *>(args.ptr[7]);
-    const float *const p_c_init = static_cast<const float *>(args.ptr[8]);
-    float *const p_c_next = static_cast<float *>(args.ptr[9]);
+    float *const p_c_next = static_cast<float *>(args.ptr[8]);
+    const float *const p_c_init = static_cast<const float *>(args.ptr[9]);
     float *const p_c_final = static_cast<float *>(args.ptr[10]);
     float *const p_h_before = static_cast<float *>(args.ptr[11]);
     float *const p_h_final = static_cast<float *>(args.ptr[12]);
@@ -32,37 +32,42 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
         const int64_t bt = b * dim_T + t;
         const int64_t bt2 = all ? bt : b * 2 + t % 2;
         for (int64_t i_a = first; i_a < dim_H; i_a += step) {
+            const float x_v35 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
+            const float x_bias_ih = cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a);
+            const float x_v189 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + 3*dim_H + i_a);
+            const float x_bias_hh = cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a);
+            const float x_v35_2 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a);
+            const float x_bias_ih2 = cell_load_ro<float>(p_bias_ih + dim_H + i_a);
+            const float x_v189_2 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + dim_H + i_a);
+            const float x_bias_hh2 = cell_load_ro<float>(p_bias_hh + dim_H + i_a);
+            const float x_v35_3 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a);
+            const float x_bias_ih3 = cell_load_ro<float>(p_bias_ih + i_a);
+            const float x_v189_3 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + i_a);
+            const float x_bias_hh3 = cell_load_ro<float>(p_bias_hh + i_a);
+            const float x_v35_4 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
+            const float x_bias_ih4 = cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a);
+            const float x_v189_4 = cell_load_ro<float>(p_v189 + b * (4*dim_H) + 2*dim_H + i_a);
+            const float x_bias_hh4 = cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a);
+            const float x_c = cell_load<float>(t > 0 ? p_c_next
+                    + (all ? bt - 1 : b * 2 + (t - 1) % 2) * dim_H + i_a : p_c_init + b * dim_H + i_a);
             // o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-            const float a_o = cell_sigmoid((((cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a)
-                    + cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a))
-                    + cell_load_ro<float>(p_v189 + b * (4*dim_H) + 3*dim_H + i_a))
-                    + cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a)));
+            const float a_o = cell_sigmoid((((x_v35 + x_bias_ih) + x_v189) + x_bias_hh));
             if (p_o)
                 cell_store(p_o + bt * dim_H + i_a, a_o);
             // f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-            const float a_f = cell_sigmoid((((cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a)
-                    + cell_load_ro<float>(p_bias_ih + dim_H + i_a))
-                    + cell_load_ro<float>(p_v189 + b * (4*dim_H) + dim_H + i_a))
-                    + cell_load_ro<float>(p_bias_hh + dim_H + i_a)));
+            const float a_f = cell_sigmoid((((x_v35_2 + x_bias_ih2) + x_v189_2) + x_bias_hh2));
             if (p_f)
                 cell_store(p_f + bt * dim_H + i_a, a_f);
             // i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
-            const float a_i = cell_sigmoid((((cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a)
-                    + cell_load_ro<float>(p_bias_ih + i_a)) + cell_load_ro<float>(p_v189 + b * (4*dim_H)
-                    + i_a)) + cell_load_ro<float>(p_bias_hh + i_a)));
+            const float a_i = cell_sigmoid((((x_v35_3 + x_bias_ih3) + x_v189_3) + x_bias_hh3));
             if (p_i)
                 cell_store(p_i + bt * dim_H + i_a, a_i);
             // g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-            const float a_g = cell_tanh((((cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a)
-                    + cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a))
-                    + cell_load_ro<float>(p_v189 + b * (4*dim_H) + 2*dim_H + i_a))
-                    + cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a)));
+            const float a_g = cell_tanh((((x_v35_4 + x_bias_ih4) + x_v189_4) + x_bias_hh4));
             if (p_g)
                 cell_store(p_g + bt * dim_H + i_a, a_g);
             // c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
-            const float a_c_next = (a_f * cell_load<float>(t > 0
-                    ? p_c_next + (all ? bt - 1 : b * 2 + (t - 1) % 2) * dim_H + i_a
-                    : p_c_init + b * dim_H + i_a)) + (a_i * a_g);
+            const float a_c_next = (a_f * x_c) + (a_i * a_g);
             if (p_c_final && t + 1 == dim_T)
                 cell_store(p_c_final + b * dim_H + i_a, a_c_next);
             cell_store(p_c_next + bt2 * dim_H + i_a, a_c_next);
@@ -76,6 +81,12 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
             // y, lstm.cell:22: y[a] = h'[a];
             const float a_y = a_h_next;
             cell_store(p_y + bt * dim_H + i_a, a_y);
+            if (t + 1 < dim_T) {
+                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + 3*dim_H + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + dim_H + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + i_a);
+                cell_prefetch(p_v35 + (bt + 1) * (4*dim_H) + 2*dim_H + i_a);
+            }
         }
     }
 }
@@ -108,41 +119,45 @@ lstm_bwd_step_0(const __grid_constant__ cell_kernel_args args)
         const int64_t t = args.t;
         const int64_t bt = b * dim_T + t;
         for (int64_t i_a = first; i_a < dim_H; i_a += step) {
+            const float x_d_h_carried = cell_load<float>(p_d_h_carried + (((t + 1) & 1) * dim_B + b) * dim_H
+                    + i_a);
+            const float x_d_y = p_d_y ? cell_load_ro<float>(p_d_y + bt * dim_H + i_a) : 0;
+            const float x_c_next = cell_load_ro<float>(p_c_next + bt * dim_H + i_a);
+            const float x_d_c_carried = cell_load<float>(p_d_c_carried + (((t + 1) & 1) * dim_B + b) * dim_H
+                    + i_a);
+            const float x_o = cell_load_ro<float>(p_o + bt * dim_H + i_a);
+            const float x_i = cell_load_ro<float>(p_i + bt * dim_H + i_a);
+            const float x_g = cell_load_ro<float>(p_g + bt * dim_H + i_a);
+            const float x_c = cell_load<float>(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a
+                    : p_c_init + b * dim_H + i_a);
+            const float x_f = cell_load_ro<float>(p_f + bt * dim_H + i_a);
             // d_h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
-            const float a_d_h_next = cell_load<float>(p_d_h_carried + (((t + 1) & 1) * dim_B + b) * dim_H
-                    + i_a) + (p_d_y ? cell_load_ro<float>(p_d_y + bt * dim_H + i_a) : 0);
+            const float a_d_h_next = x_d_h_carried + x_d_y;
             // d_c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
-            const float s0 = cell_tanh(cell_load_ro<float>(p_c_next + bt * dim_H + i_a));
-            const float a_d_c_next = cell_load<float>(p_d_c_carried + (((t + 1) & 1) * dim_B + b) * dim_H
-                    + i_a) + ((a_d_h_next * cell_load_ro<float>(p_o + bt * dim_H + i_a))
-                    * (1.0f - (s0 * s0)));
+            const float s0 = cell_tanh(x_c_next);
+            const float a_d_c_next = x_d_c_carried + ((a_d_h_next * x_o) * (1.0f - (s0 * s0)));
             // d_g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-            const float a_d_g = a_d_c_next * cell_load_ro<float>(p_i + bt * dim_H + i_a);
+            const float a_d_g = a_d_c_next * x_i;
             // part of lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-            const float a_221 = a_d_g * (1.0f - (cell_load_ro<float>(p_g + bt * dim_H + i_a)
-                    * cell_load_ro<float>(p_g + bt * dim_H + i_a)));
+            const float a_221 = a_d_g * (1.0f - (x_g * x_g));
             cell_store(p_v221 + bt * (4*dim_H) + 2*dim_H + i_a, a_221);
             // d_i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
-            const float a_d_i = a_d_c_next * cell_load_ro<float>(p_g + bt * dim_H + i_a);
+            const float a_d_i = a_d_c_next * x_g;
             // part of lstm.cell:15: i[a:H] = sigmoid(p[a]);
-            const float a_230 = a_d_i * (cell_load_ro<float>(p_i + bt * dim_H + i_a)
-                    * (1.0f - cell_load_ro<float>(p_i + bt * dim_H + i_a)));
+            const float a_230 = a_d_i * (x_i * (1.0f - x_i));
             cell_store(p_v230 + bt * (4*dim_H) + i_a, a_230);
             // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-            const float a_d_f = a_d_c_next * cell_load<float>(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a
-                    : p_c_init + b * dim_H + i_a);
+            const float a_d_f = a_d_c_next * x_c;
             // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-            const float a_240 = a_d_f * (cell_load_ro<float>(p_f + bt * dim_H + i_a)
-                    * (1.0f - cell_load_ro<float>(p_f + bt * dim_H + i_a)));
+            const float a_240 = a_d_f * (x_f * (1.0f - x_f));
             cell_store(p_v240 + bt * (4*dim_H) + dim_H + i_a, a_240);
             // d_o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-            const float a_d_o = a_d_h_next * cell_tanh(cell_load_ro<float>(p_c_next + bt * dim_H + i_a));
+            const float a_d_o = a_d_h_next * cell_tanh(x_c_next);
             // part of lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-            const float a_250 = a_d_o * (cell_load_ro<float>(p_o + bt * dim_H + i_a)
-                    * (1.0f - cell_load_ro<float>(p_o + bt * dim_H + i_a)));
+            const float a_250 = a_d_o * (x_o * (1.0f - x_o));
             cell_store(p_v250 + bt * (4*dim_H) + 3*dim_H + i_a, a_250);
             // d_c, lstm.cell:11: c
-            const float a_d_c = a_d_c_next * cell_load_ro<float>(p_f + bt * dim_H + i_a);
+            const float a_d_c = a_d_c_next * x_f;
             cell_store(p_d_c_carried + ((t & 1) * dim_B + b) * dim_H + i_a, a_d_c);
             if (t > 0) {
                 if (p_d_y) cell_prefetch(p_d_y + (bt - 1) * dim_H + i_a);

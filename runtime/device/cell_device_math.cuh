@@ -165,12 +165,34 @@ __device__ __forceinline__ float cell_coarse_sigmoid(float x)
 __device__ __forceinline__ float cell_fast_div(float a, float b) { return a * cell_detail_rcp_approx(b); }
 __device__ __forceinline__ float cell_fast_silu(float x) { return x * cell_fast_sigmoid(x); }
 
+// erfc(x) for x >= 0: a formula of 1.5e-7 absolute (Abramowitz, Stegun 1964, 7.1.26).
+__device__ __forceinline__ float cell_detail_fast_erfc(float x)
+{
+    const float t = cell_detail_rcp_approx(1.0f + 0.3275911f * x);
+    const float p = (((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t;
+    return (p + 0.254829592f) * t * cell_detail_ex2_approx(-1.4426950408889634f * x * x);
+}
+
+// erf to 2^-19 absolute (its exponential and reciprocal are approximate too), and x Phi(x) to 2^-20 |x|.
+__device__ __forceinline__ float cell_fast_erf(float x)
+{
+    const float tail = cell_detail_fast_erfc(cell_fabs(x));
+    return x < 0.0f ? tail - 1.0f : 1.0f - tail;
+}
+__device__ __forceinline__ float cell_fast_gelu(float x)
+{
+    const float tail = 0.5f * cell_detail_fast_erfc(cell_fabs(x) * 0.70710678f);
+    return cell_detail_gated(x, x < 0.0f ? tail : 1.0f - tail);
+}
+
 // sqrt to 2^-22 relative.
 __device__ __forceinline__ float cell_fast_sqrt(float x) { return cell_detail_sqrt_approx(x); }
 
 // A double kernel is never fast.
 __device__ __forceinline__ double cell_fast_sqrt(double x) { return cell_sqrt(x); }
 __device__ __forceinline__ double cell_fast_div(double a, double b) { return a / b; }
+__device__ __forceinline__ double cell_fast_erf(double x) { return cell_erf(x); }
+__device__ __forceinline__ double cell_fast_gelu(double x) { return cell_gelu(x); }
 __device__ __forceinline__ double cell_fast_silu(double x) { return cell_silu(x); }
 __device__ __forceinline__ double cell_fast_tanh(double x) { return cell_tanh(x); }
 __device__ __forceinline__ double cell_fast_exp(double x) { return cell_exp(x); }

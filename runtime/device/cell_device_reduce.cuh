@@ -133,8 +133,8 @@ __device__ __forceinline__ void cell_all_gather(T (&out)[R], const T *in)
 }
 
 // Every thread of the block gets the reductions of v... over the block. `scratch` holds 32 elements for each; it
-// is free again on return. Two barriers, none for one warp. The order is fixed: a butterfly over the lanes, then the warps by
-// fours.
+// is free again on return. Two barriers, none for one warp. The order is fixed: a butterfly over the lanes, then one
+// over the warps.
 template <class Op, class T, class... More>
 __device__ __forceinline__ void cell_block_reduce(cell_smem<T> scratch, T &v, More &...more)
 {
@@ -142,26 +142,20 @@ __device__ __forceinline__ void cell_block_reduce(cell_smem<T> scratch, T &v, Mo
     T all[count] = {v, more...};
     cell_stride_reduce_all<Op, 1, 32>(all);
     if (cell_warps() > 1) {
-        const bool past = cell_warp() == 0 && cell_lane() >= cell_warps();
-        CELL_UNROLL
-        for (int i = 0; i < count; i++) {
-            if (cell_lane() == 0)
-                scratch[32 * i + cell_warp()] = all[i];
-            else if (past)
-                scratch[32 * i + cell_lane()] = Op::template identity<T>();
+        if (cell_lane() == 0) {
+            CELL_UNROLL
+            for (int i = 0; i < count; i++)
+                scratch[cell_warp() * count + i] = all[i];
         }
         cell_barrier();
+        const bool holds = cell_lane() < cell_warps();
         CELL_UNROLL
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
             all[i] = Op::template identity<T>();
-        for (int w = 0; w < cell_warps(); w += 4) {
-            CELL_UNROLL
-            for (int i = 0; i < count; i++) {
-                T v[4];
-                cell_load_vec<4>(v, scratch + (32 * i + w));
-                all[i] = Op::apply(all[i], Op::apply(Op::apply(v[0], v[1]), Op::apply(v[2], v[3])));
-            }
+            if (holds)
+                all[i] = scratch[cell_lane() * count + i];
         }
+        cell_stride_reduce_all<Op, 1, 32>(all);
         cell_barrier();
     }
     T *const to[count] = {&v, &more...};

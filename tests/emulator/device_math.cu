@@ -244,20 +244,22 @@ KERNEL(k_fast)
     out[n + i] = cell_fast_exp(x);
     out[2 * n + i] = cell_fast_sigmoid(x);
     out[3 * n + i] = cell_coarse_sigmoid(x);
+    out[4 * n + i] = cell_fast_erf(x);
+    out[5 * n + i] = cell_fast_gelu(x);
 }
 
 static void check_fast()
 {
     const size_t n = 8192;
-    Array<float> x(n), out(4 * n);
+    Array<float> x(n), out(6 * n);
     fill_arguments(x);
     cell_kernel_args args = arguments({x.data, out.data}, (int64_t)n);
     LAUNCH(k_fast, args, (Shape{(unsigned)(n / 256), 256}));
-    double worst[4] = {0, 0, 0, 0};
+    double worst[6] = {0, 0, 0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const double v = x[i];
         if (isnan(v)) {
-            for (size_t f = 0; f < 4; f++)
+            for (size_t f = 0; f < 6; f++)
                 check(isnan(out[f * n + i]), "fast function %zu of NaN", f);
             continue;
         }
@@ -284,10 +286,17 @@ static void check_fast()
         worst[3] = fmax(worst[3], fabs(out[3 * n + i] - sg));
         check(fabs(out[3 * n + i] - sg) <= exp2(-11.9), "coarse_sigmoid(%a) is %a", v,
               (double)out[3 * n + i]);
+        const double e_erf = fabs(out[4 * n + i] - erf(v)), got = out[5 * n + i];
+        const double gelu = v < -40 ? 0 : 0.5 * v * erfc(-0.70710678118654752440 * v);
+        worst[4] = fmax(worst[4], e_erf);
+        check(e_erf <= 0x1p-19, "fast_erf(%a) is %a", v, (double)out[4 * n + i]);
+        if (isfinite(v) && v != 0)
+            worst[5] = fmax(worst[5], fabs(got - gelu) / fabs(v));
+        check(got == gelu || fabs(got - gelu) <= fabs(v) * 0x1p-20, "fast_gelu(%a) is %a", v, got);
     }
     printf("fast functions, largest errors: tanh 2^%.2f, exp %.2f of its bound, sigmoid 2^%.2f, coarse "
-           "sigmoid 2^%.2f\n",
-           log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]));
+           "sigmoid 2^%.2f, erf 2^%.2f, gelu 2^%.2f |x|\n",
+           log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]), log2(worst[4]), log2(worst[5]));
 }
 
 KERNEL(k_integers)
