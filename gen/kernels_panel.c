@@ -291,7 +291,7 @@ static void print_setup(Kernel *k)
              w->weight_offset->nterms ? poly_text(&k->printer, w->weight_offset) : "",
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
     print_seed(k);
-    buf_line(out, "cell_barrier();");
+    buf_line(out, "panel.start();");
 }
 
 /* Which groups are loops, and behind how many of them the product stands. */

@@ -52,7 +52,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             gathered = cell_carve<float>(cursor, 2 * Split * shares);
     }
 
-    // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; a barrier must follow.
+    // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
     __device__ void load(const T *w, int64_t row_stride, int64_t k_stride)
     {
         const int blocks = group / 32, slots = CELL_PANEL_WARPS * pieces * blocks * tiles * 32;
@@ -70,6 +70,15 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 weights[slot * 8 + i] = v;
             }
         }
+    }
+
+    // Shared memory is filled, and the cluster's other blocks are there to be written to.
+    __device__ __forceinline__ void start() const
+    {
+        if constexpr (Split > 1)
+            cell_cluster_barrier();
+        else
+            cell_barrier();
     }
 
     // What the block wrote is there for others. A block of a cluster's end may have no units; nobody waits for it.

@@ -19,7 +19,7 @@ template <int Inner, int Outer, int Units, int Split = 1> __device__ void recurr
         panel.load((const cell_bf16 *)args.ptr[1], 1, Outer * units);
     else
         panel.load((const cell_bf16 *)args.ptr[1], Inner * units, 1);
-    cell_barrier();
+    panel.start();
     for (int64_t t = 0; t < steps; t++) {
         panel.wait(t);
         for (int64_t b0 = 0; b0 < batch; b0 += CELL_PANEL_BATCH) {
