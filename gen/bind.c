@@ -141,6 +141,13 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
                    e->name, kind_name(s->kind));
         return bad(b, e);
     }
+    for (const Binding *o = b; !s->owner && o; o = o->outer)
+        if (o->inst && o->inst->closed) {
+            BIND_ERROR(b, e->span, "fn '%s' has an adjoint fn, so it reads its parameters only, but '%s' is %s",
+                       o->inst->fn->name, e->name, kind_name(s->kind));
+            FLAT_NOTE(b->f, s->span, "'%s' is declared here", s->name);
+            return bad(b, e);
+        }
     x->sym = s;
     x->brackets = brackets;
     if (s->kind == SYM_DEF || s->kind == SYM_NEXT || s->kind == SYM_OUTPUT)
@@ -476,9 +483,77 @@ static bool expand_fn(Binding *b, const Expr *e, const FnDef *def, Instance *ins
     return inst->result && f->c->errors == errors;
 }
 
+/* An equation of an adjoint fn that is one expression: it gives to its one parameter. */
+static void adjoint_expression(Flat *f, Instance *inst, Scope *scope, const char *name)
+{
+    Symbol *d = new_symbol(f, SYM_DEF, name, inst->fn->name_span, inst);
+    d->decl = inst->fn;
+    d->chain = inst->site;
+    d->rank = inst->fn->lhs.len;
+    add_equation(f, d, inst->fn, inst->fn->value, scope, inst->site);
+    map_put(f->c->arena, &scope->names, name, d);
+    vec_push(f->c->arena, &inst->locals, d);
+}
+
+/* The adjoint fn of a call, bound to the parameters of the call. */
+static bool expand_adjoint(Binding *b, const Expr *e, Instance *of, const FnDef *def)
+{
+    Flat *f = b->f;
+    Instance *inst = arena_alloc(f->c->arena, sizeof *inst);
+    Scope *scope = arena_alloc(f->c->arena, sizeof *scope);
+    CallSite *site = arena_alloc(f->c->arena, sizeof *site);
+    int errors = f->c->errors;
+    *site = (CallSite){ e->span, intern_f(f->c, "adjoint of %s", def->fn->name), b->chain };
+    *inst = (Instance){ .fn = def->fn, .site = site, .closed = true };
+    scope->outer = def->scope;
+    scope->owner = inst;
+    inst->cotangent = new_symbol(f, SYM_COTANGENT, def->fn->held.data[0], def->fn->span, inst);
+    inst->cotangent->rank = -1;
+    inst->d_param = arena_alloc(f->c->arena, sizeof *inst->d_param * (size_t)(of->nparams + 1));
+    for (int k = 0; k < of->nparams; k++)
+        map_put(f->c->arena, &scope->names, of->params[k]->name, of->params[k]);
+    map_put(f->c->arena, &scope->names, inst->cotangent->name, inst->cotangent);
+    if (def->fn->has_body)
+        expand_body(f, &def->fn->body, scope, site, &inst->locals);
+    else
+        adjoint_expression(f, inst, scope, intern_f(f->c, "d_%s", of->params[0]->name));
+    for (int k = 0; k < of->nparams && f->c->errors == errors; k++) {
+        Symbol *d = map_get(&scope->names, intern_f(f->c, "d_%s", of->params[k]->name));
+        inst->d_param[k] = d;
+        if (is_member(inst, d))
+            continue;
+        BIND_ERROR(b, def->fn->name_span, "the adjoint of fn '%s' does not define 'd_%s', what '%s' gets",
+                   def->fn->name, of->params[k]->name, of->params[k]->name);
+    }
+    bind_symbols(f, &inst->locals, b);
+    of->adjoint = inst;
+    return f->c->errors == errors;
+}
+
+/* The adjoint fn that counts for a call: inside an adjoint fn, functions have their derived one. */
+static const FnDef *adjoint_for(const Binding *b, const char *name)
+{
+    for (const Binding *o = b; o; o = o->outer)
+        if (o->inst && o->inst->cotangent)
+            return NULL;
+    return map_get(&b->f->adjoints, name);
+}
+
+static bool adjoint_is_legal(Binding *b, const Expr *e, const Instance *inst)
+{
+    if (!b->guarded && !inst->picked)
+        return true;
+    BIND_ERROR(b, e->span, inst->picked ? "fn '%s' has an adjoint fn, so it gives one result"
+                                        : "fn '%s' has an adjoint fn and cannot be called under a condition",
+               e->name);
+    FLAT_NOTE(b->f, inst->fn->name_span, "fn '%s' is defined here", e->name);
+    return false;
+}
+
 static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def)
 {
     Flat *f = b->f;
+    const FnDef *adjoint = adjoint_for(b, e->name);
     if (!call_is_legal(b, e, def->fn))
         return bad(b, e);
     Instance *inst = arena_alloc(f->c->arena, sizeof *inst);
@@ -500,7 +575,11 @@ static FExpr *bind_fn(Binding *b, const Expr *e, const FnDef *def)
     for (int i = 0; i < e->index.len; i++)
         x->args[i] = bind(b, e->index.data[i]);
     b->in_index = before;
-    if (!ok || f->too_large || !expand_fn(b, e, def, inst))
+    inst->closed = adjoint != NULL;
+    for (int k = 0; adjoint && k < inst->nparams; k++)
+        inst->params[k]->is_variable = true;
+    if (!ok || f->too_large || (adjoint && !adjoint_is_legal(b, e, inst)) || !expand_fn(b, e, def, inst) ||
+        (adjoint && !expand_adjoint(b, e, inst, adjoint)))
         return bad(b, e);
     x->inst = inst;
     x->sym = inst->result;

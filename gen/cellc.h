@@ -272,7 +272,8 @@ typedef enum {
     T_OUTPUT,                     /* never loaded */
     T_DOUT,                       /* cotangent of an output, [B,T,axes]; of = that output */
     T_DNEXT,                      /* adjoint of a state's next value, [B,axes]; of = that state */
-    T_DINIT                       /* of the initial state, likewise; used by dparam_init only */
+    T_DINIT,                      /* of the initial state, likewise; used by dparam_init only */
+    T_COTANGENT                   /* of the result of a fn with an adjoint fn; differentiate replaces it */
 } TensorKind;
 
 typedef struct Tensor {
@@ -308,7 +309,7 @@ typedef enum {
     OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_SIN, OP_COS, OP_TANH,
     OP_SIGMOID, OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU,
     OP_ERF, OP_CLAMP,
-    OP_STOP, OP_STE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
+    OP_STOP, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
     OP_COUNT
 } Op;
 
@@ -404,6 +405,11 @@ NodeId node_array(Module *m, NodeId a, const IndexId *axes, int n, const char *n
  * Where IX_TIME is among them, values of the step become reads at the other step: an array where it stands,
  * sums and what is carried as arrays of their own. */
 NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n);
+/* What a fn has instead of its derived adjoint: the N_ARRAY of its result, called NAME, holds override(value, u,
+ * a), one around the other for several parameters. u is the N_ARRAY of a parameter, and a, over the axes of u, is
+ * its adjoint, written with loads of the T_COTANGENT tensor NAME_cotangent, whose axes are those of the result.
+ * Once differentiated, an array is no more than its value: this makes it so, in place. */
+void module_drop_overrides(Module *m);
 /* Span and chain given to nodes made from here on (lower sets it per equation). */
 void module_at(Module *m, Span span, const CallSite *chain);
 

@@ -518,6 +518,70 @@ static const char *adjoint_name(Diff *d, NodeId array)
     return name ? intern_f(d->m->c, "d_%s", name) : NULL;
 }
 
+/* ---- an adjoint that the spec gives */
+
+typedef struct Replace {
+    Module *m;
+    TensorId tensor;              /* what is loaded from it */
+    NodeId by;                    /* is read from this array */
+    NodeId *image;                /* per node; -1: not known */
+} Replace;
+
+static NodeId replace_loads(Replace *r, NodeId id)
+{
+    Module *m = r->m;
+    Node n = m->nodes.data[id];
+    NodeId args[4];
+    bool same = true;
+    if (r->image[id] >= 0)
+        return r->image[id];
+    for (int i = 0; i < n.nargs; i++) {
+        args[i] = replace_loads(r, n.args[i]);
+        same &= args[i] == n.args[i];
+    }
+    NodeId out = id;
+    if (n.kind == N_LOAD && n.tensor == r->tensor)
+        out = node_view(m, r->by, n.map, n.nmap);
+    else if (!same && n.kind == N_MAP)
+        out = node_map(m, n.op, args, n.nargs);
+    else if (!same && n.kind == N_REDUCE)
+        out = node_reduce(m, n.reduce, args[0], n.bound, n.nbound);
+    else if (!same && n.kind == N_VIEW)
+        out = node_view_at(m, args[0], n.map, n.nmap, n.step);
+    else if (!same && n.kind == N_ARRAY)
+        out = node_array(m, args[0], n.axes, n.naxes, n.name, n.span);
+    r->image[id] = out;
+    return out;
+}
+
+static TensorId cotangent_of(const Module *m, const char *name)
+{
+    const char *wanted = intern_f(m->c, "%s_cotangent", name ? name : "");
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_COTANGENT && m->tensors.data[t].name == wanted)
+            return t;
+    bug(m->c, "differentiate", "%s has an adjoint and no cotangent", name ? name : "a value");
+}
+
+static bool is_override(const Diff *d, NodeId id)
+{
+    return at(d, id)->kind == N_MAP && at(d, id)->op == OP_OVERRIDE;
+}
+
+/* The array `id` has the cotangent g: its parameters get what the spec says, and what computes it nothing. */
+static void diff_override(Diff *d, const Node *array, NodeId g)
+{
+    Module *m = d->m;
+    Replace r = { .m = m, .tensor = cotangent_of(m, array->name), .by = g };
+    size_t bytes = sizeof *r.image * (size_t)m->nodes.len;
+    r.image = arena_alloc(m->arena, bytes);
+    memset(r.image, 0xff, bytes);
+    for (NodeId o = array->args[0]; is_override(d, o); o = at(d, o)->args[0]) {
+        Node n = *at(d, o);
+        contribute(d, n.args[1], -1, replace_loads(&r, n.args[2]));
+    }
+}
+
 /* A constant, such as the 1 that an inner gradient starts from, needs no array. */
 static void diff_array(Diff *d, NodeId id, const Node *n)
 {
@@ -525,11 +589,15 @@ static void diff_array(Diff *d, NodeId id, const Node *n)
     if (d->inner && id == d->inner->array)
         return;
     NodeId g = total(m, &d->adj[id]);
-    if (at(d, g)->kind == N_CONST)
+    bool given = is_override(d, n->args[0]);
+    if (at(d, g)->kind == N_CONST && !given)
         g = times_broadcast(d, n, n->args[0], -1, g);
     else
         g = node_array(m, g, n->axes, n->naxes, adjoint_name(d, id), n->span);
-    contribute(d, n->args[0], -1, g);
+    if (given)
+        diff_override(d, n, g);
+    else
+        contribute(d, n->args[0], -1, g);
 }
 
 static void diff_node(Diff *d, NodeId id)
@@ -727,6 +795,7 @@ void differentiate(Module *m)
     m->forward_nodes = m->nodes.len;
     differentiate_step(m, tensors);
     differentiate_init(m, tensors);
+    module_drop_overrides(m);
     m->has_grad = true;
     module_at(m, m->span, NULL);
 }

@@ -52,6 +52,58 @@ static void flatten(Flat *f, const StmtVec *body, Scope *scope, const CallSite *
 
 /* ---- functions ---- */
 
+static void declare_adjoint(Flat *f, const Stmt *s, Scope *scope, bool imported)
+{
+    FnDef *old = map_get(&f->adjoints, s->name);
+    if (old) {
+        FLAT_ERROR(f, NULL, s->name_span, "fn '%s' has an adjoint already", s->name);
+        FLAT_NOTE(f, old->fn->name_span, "it is defined here");
+        return;
+    }
+    FnDef *def = arena_alloc(f->c->arena, sizeof *def);
+    *def = (FnDef){ s, scope, imported };
+    map_put(f->c->arena, &f->adjoints, s->name, def);
+    vec_push(f->c->arena, &f->adjoint_list, def);
+}
+
+/* An adjoint fn stands beside its fn and has the same parameters, then one for the cotangent of the result. */
+static void check_adjoint(Flat *f, const FnDef *a)
+{
+    const Stmt *s = a->fn;
+    const FnDef *def = map_get(&f->fns, s->name);
+    bool same = def && def->fn->params.len == s->params.len;
+    for (int i = 0; same && i < s->params.len; i++)
+        same = def->fn->params.data[i] == s->params.data[i];
+    map_put(f->c->arena, &f->adjoints, s->name, NULL);      /* until all is well */
+    if (!def) {
+        const char *near = suggest(s->name, f->fn_names.data, f->fn_names.len);
+        FLAT_ERROR(f, NULL, s->name_span, near ? "there is no fn '%s'; did you mean '%s'?" : "there is no fn '%s'",
+                   s->name, near);
+        return;
+    }
+    if (def->scope != a->scope || def->imported != a->imported)
+        FLAT_ERROR(f, NULL, s->name_span, "an adjoint fn stands beside its fn");
+    else if (!same)
+        FLAT_ERROR(f, NULL, s->name_span, "the adjoint of fn '%s' has other parameters before the ';' than the fn",
+                   s->name);
+    else if (s->held.len != 1)
+        FLAT_ERROR(f, NULL, s->name_span,
+                   "the adjoint of fn '%s' takes one cotangent behind the ';', that of the result, but %d are given",
+                   s->name, s->held.len);
+    else if (!s->has_body && s->params.len != 1)
+        FLAT_ERROR(f, NULL, s->name_span,
+                   "fn '%s' has %d parameters: the block of its adjoint defines 'd_%s' and so on", s->name,
+                   s->params.len, s->params.len ? s->params.data[0] : "");
+    else if (s->has_body && s->brackets)
+        FLAT_ERROR(f, NULL, s->name_span, "the indices of an adjoint stand where its block defines it: d_%s[...]",
+                   s->params.len ? s->params.data[0] : "u");
+    else {
+        map_put(f->c->arena, &f->adjoints, s->name, (void *)(uintptr_t)a);
+        return;
+    }
+    FLAT_NOTE(f, def->fn->name_span, "fn '%s' is defined here", s->name);
+}
+
 static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
 {
     FnDef *old = map_get(&f->fns, s->name), *def;
@@ -59,7 +111,7 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
     bool builtin = (op >= 0 && op_table[op].in_language) || strcmp(s->name, "div") == 0 ||
                    strcmp(s->name, "mod") == 0 || strcmp(s->name, "grad") == 0;
     if (s->is_const) {
-        FLAT_ERROR(f, NULL, s->span, "'adjoint fn' is not supported yet");
+        declare_adjoint(f, s, scope, imported);
         return;
     }
     if (builtin) {
@@ -529,6 +581,8 @@ Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
     top_level(f, ast, false);
     find_mentions(f, &cell->body, 0);
     expand_body(f, &cell->body, f->scope, NULL, &f->symbols);
+    for (int i = 0; i < f->adjoint_list.len; i++)
+        check_adjoint(f, f->adjoint_list.data[i]);
     check_settings(f, c->dims.data, c->dims.len, true);
     check_settings(f, c->sets.data, c->sets.len, false);
     bind_symbols(f, &f->symbols, NULL);

@@ -37,7 +37,8 @@ typedef enum {
     SYM_NEXT,      /* the next value of a state */
     SYM_INIT,      /* the initial value of a state */
     SYM_ARRAY_ARG, /* parameter of a fn, bound to an array or a slice of one */
-    SYM_SCALAR_ARG /* parameter of a fn, bound to an expression */
+    SYM_SCALAR_ARG, /* parameter of a fn, bound to an expression */
+    SYM_COTANGENT   /* parameter of an adjoint fn behind the ';': the cotangent of the result */
 } SymbolKind;
 
 /* A constant of the language: a number, or the name of an option's choice. */
@@ -171,6 +172,10 @@ struct Instance {
     SymbolVec locals; /* in order of evaluation after binding */
     Symbol *result;
     bool picked; /* the result is one of several */
+    struct Instance *adjoint; /* the adjoint fn, bound to the same parameters; or NULL */
+    bool closed;              /* sees its parameters only: it has an adjoint fn, or is one */
+    Symbol *cotangent;        /* of an adjoint fn: its parameter behind the ';' */
+    Symbol **d_param;         /* of an adjoint fn: what it gives to each parameter */
     const char *key; /* by lower: what it is bound to */
     bool walked;
     bool lowered;
@@ -214,6 +219,8 @@ struct Flat {
     Scope *scope;   /* the cell's names */
     NameMap fns;    /* -> FnDef */
     Vec(const char *) fn_names;
+    NameMap adjoints; /* of fns, by the fn's name -> FnDef */
+    Vec(const FnDef *) adjoint_list;
     NameMap files; /* imported paths -> Stmt */
     NameMap ir_names;
     NameMap arrays; /* "value axes..." -> the NodeId of its first array */

@@ -153,7 +153,7 @@ static void *node_make(Module *m, const void *key)
     return stored;
 }
 
-static NodeId node_intern(Module *m, const Node *n)
+static uint64_t node_hash(const Node *n)
 {
     uint64_t bits;
     memcpy(&bits, &n->value, sizeof bits);
@@ -169,9 +169,28 @@ static NodeId node_intern(Module *m, const Node *n)
         h = mix(h, (uint64_t)n->bound[i]);
     for (int i = 0; n->kind == N_ARRAY && i < n->naxes; i++)
         h = mix(h, (uint64_t)n->axes[i]);
+    return h;
+}
+
+static NodeId node_intern(Module *m, const Node *n)
+{
     NodeKey key = { m, n, -1 };
-    NodeKey *stored = module_cons(m, 3, h, &key, node_same, node_make);
+    NodeKey *stored = module_cons(m, 3, node_hash(n), &key, node_same, node_make);
     return stored->id;
+}
+
+/* A node that was changed in place is found by its new content from here on. */
+static void *node_keep(Module *m, const void *key)
+{
+    NodeKey *stored = arena_alloc(m->arena, sizeof *stored);
+    *stored = *(const NodeKey *)key;
+    return stored;
+}
+
+static void node_changed(Module *m, NodeId id)
+{
+    NodeKey key = { m, &m->nodes.data[id], id };
+    module_cons(m, 3, node_hash(key.node), &key, node_same, node_keep);
 }
 
 typedef struct Axes { IndexId id[MAX_NODE_AXES]; int n; } Axes;
@@ -210,6 +229,7 @@ static unsigned tensor_dep(const Tensor *t)
     case T_OUTPUT: break;
     case T_DOUT: case T_DNEXT: return DEP_BATCH | DEP_TIME | DEP_COTANGENT;
     case T_DINIT: return DEP_BATCH | DEP_COTANGENT;
+    case T_COTANGENT: return DEP_BATCH | DEP_TIME | DEP_COTANGENT;
     }
     return 0;
 }
@@ -235,7 +255,9 @@ static void node_derive(Module *m, Node *n, Axes *axes)
         axes_of_ix(m, axes, n->step, &n->dep);
         n->dep |= DEP_TIME;       /* a fixed step too is read by every step, on its own */
     }
-    for (int i = 0; i < n->nargs; i++) {
+    /* What an override holds beside its value has axes of its own, and is not computed where the value is. */
+    int values = n->kind == N_MAP && n->op == OP_OVERRIDE ? 1 : n->nargs;
+    for (int i = 0; i < values; i++) {
         const Node *a = &m->nodes.data[n->args[i]];
         n->dep |= a->dep;
         for (int k = 0; n->kind != N_VIEW && k < a->naxes; k++)
@@ -642,6 +664,33 @@ bool ir_reads_steps(const Module *m)
         if (m->nodes.data[id].step)
             return true;
     return false;
+}
+
+static void drop_overrides(Module *m, NodeId id, bool *seen)
+{
+    if (id < 0 || seen[id])
+        return;
+    Node *n = &m->nodes.data[id];
+    const Node *held = n->kind == N_ARRAY ? &m->nodes.data[n->args[0]] : NULL;
+    seen[id] = true;
+    bool given = held && held->kind == N_MAP && held->op == OP_OVERRIDE;
+    for (; held && held->kind == N_MAP && held->op == OP_OVERRIDE; held = &m->nodes.data[held->args[0]])
+        n->args[0] = held->args[0];
+    if (given)
+        node_changed(m, id);
+    for (int i = 0; i < n->nargs; i++)
+        drop_overrides(m, n->args[i], seen);
+}
+
+void module_drop_overrides(Module *m)
+{
+    bool *seen = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId roots[] = { m->output.data[t], m->next.data[t],  m->init.data[t],       m->dinput.data[t],
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t] };
+        for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
+            drop_overrides(m, roots[k], seen);
+    }
 }
 
 /* ---- verifier ---- */

@@ -685,7 +685,8 @@ static void read_axes(Reader *r, Tensor *t)
 /* A cotangent belongs to an output, an adjoint to a state. */
 static void read_of(Reader *r, Tensor *t)
 {
-    if (t->kind < T_DOUT)
+    t->of = -1;
+    if (t->kind < T_DOUT || t->kind == T_COTANGENT)
         return;
     expect_word(r, "of");
     const char *from = here(r);

@@ -20,7 +20,8 @@
 #include "ir_raw.h"
 #include "options.h"
 
-const char *const ir_tensor_kinds[] = { "input", "param", "state", "output", "dout", "dnext", "dinit", NULL };
+const char *const ir_tensor_kinds[] = { "input", "param", "state", "output", "dout", "dnext", "dinit", "cotangent",
+                                       NULL };
 const char *const ir_dtypes[] = { "f32", "bf16", "f16", "f64", "i32", NULL };
 const char *const ir_reductions[] = { "sum", "mean", "max", "min", "prod", "softmax", NULL };
 
@@ -294,7 +295,7 @@ static void put_tensor_line(Print *p, TensorId id)
         poly_print(p->m, t->axes[i], p->out);
     }
     buf_f(p->out, "] %s", ir_dtypes[t->dtype]);
-    if (t->kind >= T_DOUT) {
+    if (t->kind >= T_DOUT && t->kind != T_COTANGENT) {
         buf_f(p->out, " of ");
         put_tensor(p, t->of);
     }

@@ -29,15 +29,21 @@ static NodeId lower_index(Flat *f, const IxExpr *ix)
     return ix->offset->is_const ? node_const(f->m, (double)ix->offset->value) : node_size(f->m, ix->offset);
 }
 
+/* All axes of an array: its own as the map says, those of the call around it as they are. */
+static const IxExpr **full_map(Flat *f, const Symbol *s, const IxExpr *const *map)
+{
+    const IxExpr **full = arena_alloc(f->m->arena, sizeof *full * (size_t)(s->nids + 1));
+    for (int i = 0; i < s->nids; i++)
+        full[i] = i < s->rank ? map[i] : ix_index(f->m, s->ids[i]);
+    return full;
+}
+
 static NodeId read_definition(Flat *f, const Symbol *s, const IxExpr *const *map)
 {
     Module *m = f->m;
     if (!s->is_array)
         return node_subst(m, s->node, s->ids, map, s->rank);
-    const IxExpr **full = arena_alloc(m->arena, sizeof *full * (size_t)(s->nids + 1));
-    for (int i = 0; i < s->nids; i++)
-        full[i] = i < s->rank ? map[i] : ix_index(m, s->ids[i]);
-    return node_view(m, s->node, full, s->nids);
+    return node_view(m, s->node, full_map(f, s, map), s->nids);
 }
 
 /* An array's axes are its own and then those of the call around it that its value varies over. */
@@ -78,10 +84,17 @@ static NodeId kept(Flat *f, NodeId v, bool guarded, const char *name, Span span)
     return node_array(m, v, axes, n, name, span);
 }
 
+static NodeId read_cotangent(Flat *f, const Symbol *s, const IxExpr *const *map)
+{
+    return node_load(f->m, s->tensor, full_map(f, s, map), s->nids);
+}
+
 static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map)
 {
     if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
         return node_load(f->m, s->tensor, map, s->rank);
+    if (s->kind == SYM_COTANGENT)
+        return read_cotangent(f, s, map);
     return read_definition(f, s, map);
 }
 
@@ -195,6 +208,37 @@ static void lower_param(Flat *f, Symbol *p)
     }
 }
 
+/* The result becomes an array that says what its parameters get. Each use of the fn has its own, by its name. */
+static void lower_adjoint(Flat *f, Instance *of)
+{
+    Module *m = f->m;
+    Symbol *r = of->result, *g = of->adjoint->cotangent;
+    NodeId value = r->node;
+    all_axes(f, r, value);
+    const char *name = unique_ir_name(f, of->fn->name);
+    Tensor t = { .name = unique_ir_name(f, intern_f(f->c, "%s_cotangent", name)), .kind = T_COTANGENT, .of = -1,
+                 .no_grad = true, .dtype = f->c->dtype == DT_F64 ? DT_F64 : DT_F32, .rank = r->nids, .span = r->span };
+    t.axes = arena_alloc(m->arena, sizeof *t.axes * (size_t)(r->nids + 1));
+    for (int i = 0; i < r->nids; i++)
+        t.axes[i] = m->indices.data[r->ids[i]].extent;
+    g->tensor = module_tensor(m, t);
+    g->ids = r->ids;
+    g->nids = r->nids;
+    for (int i = 0; i < of->adjoint->locals.len; i++)
+        define(f, of->adjoint->locals.data[i]);
+    for (int k = 0; k < of->nparams; k++) {
+        const Symbol *p = of->params[k];
+        const IxExpr *map[MAX_AXES_OF_VALUE];
+        for (int i = 0; i < p->rank; i++)
+            map[i] = ix_index(m, p->ids[i]);
+        NodeId args[3] = { value, p->node, read_definition(f, of->adjoint->d_param[k], map) };
+        value = node_map(m, OP_OVERRIDE, args, 3);
+    }
+    module_at(m, r->span, of->site);
+    r->node = node_array(m, value, r->ids, r->nids, name, r->span);
+    r->is_array = true;
+}
+
 /* A parameter that a grad is taken with respect to is a value of its own: what else reads the array that is
  * passed does not count. */
 static void lower_instance(Flat *f, Instance *inst)
@@ -219,6 +263,8 @@ static void lower_instance(Flat *f, Instance *inst)
     }
     for (int i = 0; i < inst->locals.len; i++)
         define(f, inst->locals.data[i]);
+    if (inst->adjoint)
+        lower_adjoint(f, inst);
 }
 
 /* A read of another step. What lies in no array is computed for that step where it is read. */

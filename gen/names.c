@@ -140,7 +140,8 @@ const char *kind_name(SymbolKind k)
     case SYM_NEXT: return "the next value of a state";
     case SYM_INIT: return "an initial value";
     case SYM_ARRAY_ARG:
-    case SYM_SCALAR_ARG: return "a parameter of the function";
+    case SYM_SCALAR_ARG:
+    case SYM_COTANGENT: return "a parameter of the function";
     }
     return "a name";
 }

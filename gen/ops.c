@@ -314,6 +314,7 @@ EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
 EVAL(e_stop, x[0])
 EVAL(e_ste, x[0])
+EVAL(e_override, x[0])
 EVAL(e_select, x[0] != 0 ? x[1] : x[2])
 EVAL(e_lt, x[0] < x[1])
 EVAL(e_le, x[0] <= x[1])
@@ -398,6 +399,9 @@ const OpRow op_table[OP_COUNT] = {
                   "x; lets no gradient through" },
     [OP_STE] = { "ste", 2, true, "ste(%s, %s)", "ste(%s, %s)", "cell_ste(%s, %s)", 0, true, false, e_ste, d_ste,
                  "y forwards, x backwards: the value of the first, derivative 0 and 1" },
+    [OP_OVERRIDE] = { "override", 3, false, "override(%s, %s, %s)", "override(%s, %s, %s)",
+                      "cell_override(%s, %s, %s)", 0, true, false, e_override, d_none,
+                      "the first; the second gets the third for its adjoint (an adjoint fn), the first nothing" },
     [OP_SELECT] = { "select", 3, false, "(%s ? %s : %s)", "(%s ? %s : %s)", "(%s ? %s : %s)", 1, true, false,
                     e_select, d_select, "c ? a : b; only the branch taken is computed and gets a gradient" },
     [OP_LT] = { "lt", 2, false, INFIX("<"), 1, true, false, e_lt, d_none, "a < b" },
@@ -457,6 +461,8 @@ static const Helper helpers[] = {
       "static inline real clamp(real x, real lo, real hi)\n{\n"
       "    real raised = x > lo || x != x ? x : lo;\n"
       "    return raised < hi || raised != raised ? raised : hi;\n}\n" },
+    { OP_OVERRIDE, OP_OVERRIDE,
+      "static inline real override(real y, real u, real a)\n{\n    (void)u;\n    (void)a;\n    return y;\n}\n" },
     { OP_STE, OP_STE,
       "/* y forwards; backwards it is x. */\n"
       "static inline real ste(real y, real x)\n{\n    (void)x;\n    return y;\n}\n" },

@@ -138,6 +138,27 @@ static void infer_array_param(Walk *w, Symbol *p)
     p->axis_spans = spans;
 }
 
+/* The cotangent has the axes of the result, and what a parameter gets those of the parameter. */
+static void infer_adjoint(Walk *w, Instance *of)
+{
+    Instance *inst = of->adjoint;
+    Symbol *g = inst->cotangent;
+    g->rank = of->result->rank;
+    g->axes = of->result->axes;
+    g->axis_spans = of->result->axis_spans;
+    for (int k = 0; k < of->nparams; k++) {
+        Symbol *d = inst->d_param[k];
+        d->declared = true;
+        d->span = of->params[k]->span;
+        d->rank = of->params[k]->rank;
+        d->axes = of->params[k]->axes;
+        d->axis_spans = of->params[k]->axis_spans;
+    }
+    infer_symbols(w->f, &inst->locals, w);
+    for (int i = 0; i < inst->locals.len; i++)
+        w->eq->failed |= inst->locals.data[i]->failed;
+}
+
 static void infer_instance(Walk *w, Instance *inst)
 {
     for (int k = 0; k < inst->nparams; k++)
@@ -148,6 +169,8 @@ static void infer_instance(Walk *w, Instance *inst)
     if (!w->eq->failed)
         infer_symbols(w->f, &inst->locals, w);
     w->eq->failed |= inst->result->failed;
+    if (inst->adjoint && !w->eq->failed)
+        infer_adjoint(w, inst);
 }
 
 static void mention(Walk *w, const FExpr *x)

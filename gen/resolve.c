@@ -151,6 +151,14 @@ static void check_array_param(Walk *w, Symbol *p)
         }
 }
 
+static void check_locals(Walk *w, const Instance *inst)
+{
+    for (int i = 0; i < inst->locals.len && !w->eq->failed; i++) {
+        check_symbol(w, inst->locals.data[i]);
+        w->eq->failed |= inst->locals.data[i]->failed;
+    }
+}
+
 static void check_instance(Walk *w, Instance *inst)
 {
     for (int k = 0; k < inst->nparams; k++) {
@@ -162,10 +170,9 @@ static void check_instance(Walk *w, Instance *inst)
         else
             check(w, p->scalar);
     }
-    for (int i = 0; i < inst->locals.len && !w->eq->failed; i++) {
-        check_symbol(w, inst->locals.data[i]);
-        w->eq->failed |= inst->locals.data[i]->failed;
-    }
+    check_locals(w, inst);
+    if (inst->adjoint)
+        check_locals(w, inst->adjoint);
 }
 
 /* What has values at earlier steps that can be known: whether a definition depends on a state shows when it is

@@ -128,7 +128,7 @@ static NodeId fold_map(Module *m, NodeId id)
 {
     Node n = *at(m, id);
     double v[4];
-    bool passes = n.op == OP_STOP || n.op == OP_STE;
+    bool passes = n.op == OP_STOP || n.op == OP_STE || n.op == OP_OVERRIDE;
     bool all = n.type == TY_REAL && n.op != OP_SELECT && !passes && op_table[n.op].eval;
     for (int i = 0; i < n.nargs; i++)
         all = all && number(m, n.args[i], &v[i]);

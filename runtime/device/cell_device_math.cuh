@@ -99,6 +99,7 @@ template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
     __device__ __forceinline__ T cell_min(T a, T b) { return cell_detail_min(a, b); }                        \
     __device__ __forceinline__ T cell_clamp(T x, T lo, T hi) { return cell_min(cell_max(x, lo), hi); }       \
     __device__ __forceinline__ T cell_ste(T y, T) { return y; }                                              \
+    __device__ __forceinline__ T cell_override(T y, T, T) { return y; }                                      \
     __device__ __forceinline__ T cell_sigmoid(T x) { return cell_detail_sigmoid(x); }                        \
     __device__ __forceinline__ T cell_logsigmoid(T x) { return cell_detail_logsigmoid(x); }                  \
     __device__ __forceinline__ T cell_softplus(T x) { return cell_detail_softplus(x); }                      \

@@ -46,6 +46,20 @@ for f in "$here"/*.cell; do
         done
     done
 done
+# A wrong adjoint must be seen: each of these has a wrong gradient of x, which `cellc check` reports.
+for f in "$here"/wrong/*.cell; do
+    name=$(basename "$f" .cell)
+    [[ $name =~ ${ONLY:-.} ]] || continue
+    if "$cellc" check "$f" >"$out/said" 2>&1; then
+        failed=$((failed + 1))
+        echo "wrong/$name: cellc check finds nothing"
+    elif ! grep -q 'the gradient of x fails the dot-product test' "$out/said"; then
+        failed=$((failed + 1))
+        echo "wrong/$name:" && head -n 5 "$out/said" | sed 's/^/    /'
+    else
+        passed=$((passed + 1))
+    fi
+done
 if [[ -n $kernels && -s $out/list ]]; then
     mkdir "$out/common"
     bash "$root/tests/emulator/build.sh" lib "$out/common" || exit 1

@@ -35,7 +35,7 @@ round() {
     ((BASH_REMATCH[2])) && echo "roundtrip $*" && grep -v passed <<<"$out" | head -n 5
 }
 
-for spec in specs/*.cell tests/ir/everything.cell; do
+for spec in specs/*.cell tests/ir/everything.cell tests/constructs/*.cell; do
     [[ $spec == specs/std.cell ]] || round pass "$spec"
 done
 for settings in "--set bias=none" "--set bias=input" "--set bias=input --dim N=6"; do

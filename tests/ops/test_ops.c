@@ -72,7 +72,7 @@ static Real define(Op op, const Real *x)
     case OP_ELU: return a > 0 ? a : expm1l(a);
     case OP_ERF: return erfl(a);
     case OP_CLAMP: return a < b ? b : a > c ? c : a;
-    case OP_STOP: case OP_STE: return a;
+    case OP_STOP: case OP_STE: case OP_OVERRIDE: return a;
     case OP_SELECT: return a != 0 ? b : c;
     case OP_LT: return a < b;
     case OP_LE: return a <= b;
@@ -421,7 +421,7 @@ static Real difference(Op op, const Real *at, int k)
 
 static bool flat(Op op)
 {
-    return op == OP_SIGN || op == OP_STOP || op >= OP_LT;
+    return op == OP_SIGN || op == OP_STOP || op == OP_OVERRIDE || op >= OP_LT;
 }
 
 static void test_derivative(Point *p, Op op, const Real *x, int k, bool constant)
