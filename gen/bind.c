@@ -121,6 +121,23 @@ static void add_dep(const Binding *b, Symbol *s, Span span, bool primed)
         }
 }
 
+/* The gradients of a fn with an adjoint fn go to its parameters, at this step: nothing else may be read. */
+static bool closed_fn_may_read(const Binding *b, const Expr *e, const Symbol *s)
+{
+    const Binding *o = b;
+    while (o && !(o->inst && o->inst->closed))
+        o = o->outer;
+    if (!o || (s->owner && !e->time))
+        return true;
+    if (s->owner)
+        BIND_ERROR(b, e->time->span, "fn '%s' has an adjoint fn, so it reads this step only", o->inst->fn->name);
+    else
+        BIND_ERROR(b, e->span, "fn '%s' has an adjoint fn, so it reads its parameters only, but '%s' is %s",
+                   o->inst->fn->name, e->name, kind_name(s->kind));
+    FLAT_NOTE(b->f, s->span, "'%s' is declared here", s->name);
+    return false;
+}
+
 static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
 {
     FExpr *x = new_expr(b, F_VALUE, e, e->args.len);
@@ -141,13 +158,8 @@ static FExpr *bind_value(Binding *b, const Expr *e, Symbol *s, bool brackets)
                    e->name, kind_name(s->kind));
         return bad(b, e);
     }
-    for (const Binding *o = b; !s->owner && o; o = o->outer)
-        if (o->inst && o->inst->closed) {
-            BIND_ERROR(b, e->span, "fn '%s' has an adjoint fn, so it reads its parameters only, but '%s' is %s",
-                       o->inst->fn->name, e->name, kind_name(s->kind));
-            FLAT_NOTE(b->f, s->span, "'%s' is declared here", s->name);
-            return bad(b, e);
-        }
+    if (!closed_fn_may_read(b, e, s))
+        return bad(b, e);
     x->sym = s;
     x->brackets = brackets;
     if (s->kind == SYM_DEF || s->kind == SYM_NEXT || s->kind == SYM_OUTPUT)
