@@ -90,19 +90,16 @@ static int shipped_cells(Compiler *c, const char *dir, const char **names, int r
 
 static void no_such_cell(Compiler *c, const char *name, const char *dir)
 {
-    enum { MAX_CELLS = 200 };
+    enum { MAX_CELLS = 1000 };
     const char *names[MAX_CELLS] = { NULL };
     int n = dir ? shipped_cells(c, dir, names, MAX_CELLS) : 0;
     const char *near = suggest(name, names, n);
-    Buf list = { .arena = c->arena };
-    for (int i = 0; i < n; i++)
-        buf_f(&list, "%s%s", i ? ", " : "", names[i]);
     diag(c, DIAG_ERROR, (Span){ .file = -1 },
          near ? "there is no file '%s', and no cell of that name comes with cellc; did you mean '%s'?"
               : "there is no file '%s', and no cell of that name comes with cellc",
          name, near);
     if (n && !near)
-        diag(c, DIAG_NOTE, (Span){ .file = -1 }, "those that do are %s", list.data);
+        diag(c, DIAG_NOTE, (Span){ .file = -1 }, "the %d that do are in %s", n, dir);
 }
 
 const char *home_spec(Compiler *c, const char *name)
