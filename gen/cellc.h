@@ -230,8 +230,9 @@ void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user w
 void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix);   /* in C */
 
 typedef int32_t IndexId;
-/* Index ids; the first two stand only in reductions and N_INDEX. */
-enum { IX_BATCH = 0, IX_TIME = 1, IX_FIRST = 2 };
+/* Index ids; the first stand only in reductions, N_INDEX and steps: batch, the number of the step, and the
+ * number of the call's first step. */
+enum { IX_BATCH = 0, IX_TIME = 1, IX_START = 2, IX_FIRST = 3 };
 
 typedef struct IxExpr IxExpr;
 typedef enum { IA_INDEX, IA_DIV, IA_MOD } IxAtomKind;
@@ -269,10 +270,13 @@ typedef struct Index { const char *name; const Poly *extent; } Index;
 typedef enum {
     T_INPUT, T_PARAM,             /* T_INPUT [B,T,axes], T_PARAM [axes] */
     T_STATE,                      /* the state before the step, [B,axes] */
+    T_HISTORY,                    /* what the steps before the call gave, [B,K,axes]: of input `of`, or of a
+                                   * definition (of -1); place j is j + 1 steps before the first */
     T_OUTPUT,                     /* never loaded */
     T_DOUT,                       /* cotangent of an output, [B,T,axes]; of = that output */
     T_DNEXT,                      /* adjoint of a state's next value, [B,axes]; of = that state */
     T_DINIT,                      /* of the initial state, likewise; used by dparam_init only */
+    T_DHISTORY,                   /* of the history that the call leaves, [B,K,axes]; of = the T_HISTORY */
     T_COTANGENT                   /* of the result of a fn with an adjoint fn; differentiate replaces it */
 } TensorKind;
 
@@ -330,6 +334,7 @@ typedef struct Node {
     int nmap;                     /* LOAD, VIEW: one per axis of what is read, in its order */
     const IxExpr **map;
     const IxExpr *step;           /* LOAD, VIEW: the step that is read, counted as IX_TIME is; NULL: this step */
+    TensorId past;                /* where step is given: the T_HISTORY with the steps before the first, or -1 */
     int nbound;                   /* REDUCE: bound indices; IX_BATCH and IX_TIME may be among them */
     IndexId *bound;
     double value;                 /* CONST */
@@ -359,6 +364,7 @@ struct Module {
     /* Roots, one slot per tensor (-1: none). The axes of a root are the tensor's axes, in order. */
     Vec(NodeId) output;           /* T_OUTPUT: its value */
     Vec(NodeId) next;             /* T_STATE: its next value */
+    Vec(NodeId) last;             /* T_HISTORY: the last steps of the call, the latest first */
     Vec(NodeId) init;             /* T_STATE: its initial value when the caller gives none; -1 is zero */
     /* After differentiate: */
     bool has_grad;
@@ -366,6 +372,8 @@ struct Module {
     Vec(NodeId) dparam;           /* T_PARAM: reduced over batch and time */
     Vec(NodeId) dprev;            /* T_STATE: adjoint of the state before the step */
     Vec(NodeId) dparam_init;      /* T_PARAM: what comes through learned initial states, reduced over batch */
+    Vec(NodeId) dpast;            /* T_HISTORY: gradient of what came before the call */
+    bool whole_past;              /* steps are read that no history has: a call must begin with step 0 */
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
@@ -386,10 +394,12 @@ NodeId node_index(Module *m, const IxExpr *ix);
 NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n);
 /* An identity map gives the array itself. */
 NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n);
-/* The same reads at another step; 0 where that step is not one of this call. NULL: this step. */
-NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, const IxExpr *step);
-NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step);
-NodeId node_has_step(Module *m, const IxExpr *step);              /* is it one of the call's? -1: certainly */
+/* The same reads at another step; 0 where that step is neither one of this call nor in the history `past` (-1:
+ * none). step NULL: this step. */
+NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, const IxExpr *step, TensorId past);
+NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step, TensorId past);
+/* Is the step one of the call's, or in the history? -1: certainly. */
+NodeId node_has_step(Module *m, const IxExpr *step, TensorId past);
 NodeId node_map(Module *m, Op op, const NodeId *args, int n);
 NodeId node_map1(Module *m, Op op, NodeId a);
 NodeId node_map2(Module *m, Op op, NodeId a, NodeId b);
@@ -413,7 +423,8 @@ void module_drop_overrides(Module *m);
 /* Span and chain given to nodes made from here on (lower sets it per equation). */
 void module_at(Module *m, Span span, const CallSite *chain);
 
-bool ir_reads_steps(const Module *m);                             /* is another step read anywhere? */
+/* The definition whose history a T_HISTORY is; -1: that of an input. */
+NodeId ir_history_source(const Module *m, TensorId history);
 void ir_print(const Module *m, Buf *out);                         /* text form, parses back */
 Module *ir_parse(Compiler *c, const char *text, size_t len);      /* NULL with diags when it is not IR */
 void ir_verify(const Module *m, const char *pass);                /* bug() names the pass that broke it */

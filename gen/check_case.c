@@ -525,9 +525,9 @@ void check_case(const Subject *s, const Backend *b, void *self, const Case *k, c
     check_identity(s, b, self, k, what, "two runs give the same bits", r, 0, 0, t);
     check_identity(s, b, self, k, what, "inference equals training", r, CASE_INFERENCE, 1e-14, t);
     check_identity(s, b, self, k, what, "gradients are added", r, CASE_ACCUMULATE, 1e-13, t);
-    if (k->steps > 0 && !ir_reads_steps(s->m))
+    if (k->steps > 0 && !s->m->whole_past)
         check_identity(s, b, self, k, what, "step by step equals forward", r, CASE_STEPWISE, 1e-14, t);
-    if (k->steps > 1 && all_given(s, k) && !ir_reads_steps(s->m))
+    if (k->steps > 1 && all_given(s, k) && !s->m->whole_past)
         check_pieces(s, b, self, k, what, r, t);
     check_subsets(s, b, self, k, what, r, t);
 }

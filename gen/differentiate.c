@@ -159,7 +159,7 @@ typedef struct Solve {
     IndexId from[64];             /* the map's indices, renamed apart from the array's axes */
     const IxExpr *to[64];         /* solution, NULL while unsolved */
     int n;
-    IndexId reader;               /* stands for the step that reads, where another one is read; else -1 */
+    IndexId reader;               /* counts the steps of the call that read, where another one is read; else -1 */
     NodeId guard;
 } Solve;
 
@@ -199,7 +199,7 @@ static void settle(Solve *s, int k, const IxExpr *value)
 }
 
 /* e = offset + i1 + c2*i2 + ... with c2 = extent of i1, c3 = c2 * extent of i2, ...: all unknown. */
-static bool solve_radix(Solve *s, const IxExpr *e, IndexId axis)
+static bool solve_radix(Solve *s, const IxExpr *e, const IxExpr *axis)
 {
     Module *m = s->d->m;
     const Poly *radix = poly_const(m, 1);
@@ -220,7 +220,7 @@ static bool solve_radix(Solve *s, const IxExpr *e, IndexId axis)
         order[n++] = found;
         radix = poly_mul(m, radix, m->indices.data[e->terms[found].index].extent);
     }
-    const IxExpr *r = ix_sub(m, ix_index(m, axis), ix_const(m, e->offset));
+    const IxExpr *r = ix_sub(m, axis, ix_const(m, e->offset));
     require_within(s, r, radix);
     for (int i = 0; i < n; i++) {
         const IxTerm *t = &e->terms[order[i]];
@@ -252,7 +252,7 @@ static const IxExpr *isolate(Solve *s, const IxExpr *e, int term, const IxExpr *
     return ix_scale(m, ix_sub(m, axis, rest), poly_const(m, sign));
 }
 
-static bool solve_wrap(Solve *s, const IxExpr *e, IndexId axis)
+static bool solve_wrap(Solve *s, const IxExpr *e, const IxExpr *axis)
 {
     Module *m = s->d->m;
     if (e->nterms != 1 || e->terms[0].kind != IA_MOD || e->offset->nterms || !e->terms[0].coef->is_const ||
@@ -265,10 +265,10 @@ static bool solve_wrap(Solve *s, const IxExpr *e, IndexId axis)
             continue;
         IndexId u = arg->terms[i].index;
         const Poly *extent = m->indices.data[u].extent;
-        const IxExpr *value = isolate(s, arg, i, ix_index(m, axis));
+        const IxExpr *value = isolate(s, arg, i, axis);
         if (!value || !poly_nonneg(poly_sub(m, by, extent)))
             continue;
-        require_within(s, ix_index(m, axis), by);
+        require_within(s, axis, by);
         value = ix_mod(m, value, by);
         require_within(s, value, extent);
         settle(s, unknown_at(s, u), value);
@@ -278,7 +278,7 @@ static bool solve_wrap(Solve *s, const IxExpr *e, IndexId axis)
 }
 
 /* The reading step is solved for first: sums over what distances there are, not over all steps. */
-static bool solve_unit(Solve *s, const IxExpr *e, IndexId axis)
+static bool solve_unit(Solve *s, const IxExpr *e, const IxExpr *axis)
 {
     Module *m = s->d->m;
     for (int k = 0; k < 2 * e->nterms; k++) {
@@ -286,11 +286,11 @@ static bool solve_unit(Solve *s, const IxExpr *e, IndexId axis)
         if (!unit_term(s, &e->terms[i]) || (k < e->nterms && e->terms[i].index != s->reader))
             continue;
         IndexId u = e->terms[i].index;
-        const IxExpr *value = isolate(s, e, i, ix_index(m, axis));
+        const IxExpr *value = isolate(s, e, i, axis);
         if (!value)
             continue;
         if (u == s->reader)
-            s->guard = both(m, s->guard, node_has_step(m, value));
+            s->guard = both(m, s->guard, node_has_step(m, ix_add(m, value, ix_index(m, IX_START)), -1));
         else
             require_within(s, value, m->indices.data[u].extent);
         settle(s, unknown_at(s, u), value);
@@ -299,7 +299,7 @@ static bool solve_unit(Solve *s, const IxExpr *e, IndexId axis)
     return false;
 }
 
-static void solve_axis(Solve *s, const IxExpr *e, IndexId axis)
+static void solve_axis(Solve *s, const IxExpr *e, const IxExpr *axis)
 {
     Module *m = s->d->m;
     for (int k = 0; k < s->n; k++)
@@ -307,7 +307,7 @@ static void solve_axis(Solve *s, const IxExpr *e, IndexId axis)
             e = ix_subst(m, e, &s->from[k], &s->to[k], 1);
     if (solve_radix(s, e, axis) || solve_wrap(s, e, axis) || solve_unit(s, e, axis))
         return;
-    require(s, OP_EQ, e, ix_index(m, axis));
+    require(s, OP_EQ, e, axis);
 }
 
 static void collect_indices(const IxExpr *e, Solve *s)
@@ -355,9 +355,9 @@ static NodeId as_piece(Diff *d, NodeId value)
 /* The adjoint of reading an array at map: at axes s, the sum of value(I) over all I with map(I) = s. cond
  * guards value. A param's is no array before it is summed over batch and time. Where step t reads step(t, I),
  * time is one more axis: what comes back to a step is the sum over all (t, I) that read it, with t solved for
- * and put in for every use of the step. */
+ * and put in for every use of the step; `target` is the step that is read, this one or one before the call. */
 static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *map, const IndexId *axes,
-                      int n, bool per_step, const IxExpr *step)
+                      int n, bool per_step, const IxExpr *step, const IxExpr *target)
 {
     Module *m = d->m;
     Solve s = { .d = d, .reader = -1, .guard = -1 };
@@ -385,22 +385,25 @@ static NodeId inverse(Diff *d, NodeId cond, NodeId value, const IxExpr *const *m
         for (int i = 0; i < n; i++)
             if (axes[i] == old[k])
                 s.from[k] = module_index(m, m->indices.data[old[k]].name, m->indices.data[old[k]].extent);
-        if (old[k] == IX_TIME)
-            s.from[k] = s.reader;
         apart[k] = ix_index(m, s.from[k]);
+        if (old[k] != IX_TIME)
+            continue;
+        s.from[k] = s.reader;
+        apart[k] = ix_add(m, ix_index(m, s.reader), ix_index(m, IX_START));
     }
     value = node_subst(m, value, old, apart, s.n);
-    if (step && !solve_unit(&s, ix_subst(m, step, old, apart, s.n), IX_TIME))
-        solve_axis(&s, ix_subst(m, step, old, apart, s.n), IX_TIME);
+    if (step && !solve_unit(&s, ix_subst(m, step, old, apart, s.n), target))
+        solve_axis(&s, ix_subst(m, step, old, apart, s.n), target);
     for (int k = 0; k < n; k++)
-        solve_axis(&s, ix_subst(m, map[k], old, apart, s.n), axes[k]);
+        solve_axis(&s, ix_subst(m, map[k], old, apart, s.n), ix_index(m, axes[k]));
     IndexId from[64];
     const IxExpr *to[64];
     int solved = 0;
     for (int k = 0; k < s.n; k++)
         if (s.to[k]) {
             from[solved] = s.from[k];
-            to[solved++] = mutate("own-step") && s.from[k] == s.reader ? ix_index(m, IX_TIME) : s.to[k];
+            to[solved++] = mutate("own-step") && s.from[k] == s.reader
+                               ? ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START)) : s.to[k];
         }
     value = node_subst(m, value, from, to, solved);
     if (s.guard >= 0 && !mutate("drop-guard"))
@@ -430,15 +433,30 @@ static IndexId *tensor_axes(Diff *d, TensorId t, const Node *use)
     return d->axes[t];
 }
 
+/* What comes back to the steps before the call, from those of the call that read them. */
+static void diff_past(Diff *d, const Node *n, Part p)
+{
+    Module *m = d->m;
+    if (!n->step || n->past < 0 || m->tensors.data[n->past].no_grad)
+        return;
+    const IndexId *axes = tensor_axes(d, n->past, NULL);
+    const IxExpr *back = ix_add(m, ix_index(m, axes[0]), ix_const(m, poly_const(m, 1)));
+    const IxExpr *before = ix_sub(m, ix_index(m, IX_START), back);
+    Part part = { -1, inverse(d, p.cond, p.value, n->map, axes + 1, n->nmap, true, n->step, before) };
+    vec_push(m->arena, &d->tensor[n->past], part);
+}
+
 static void diff_load(Diff *d, const Node *n, Part p)
 {
+    const IxExpr *now = ix_index(d->m, IX_TIME);
     const Tensor *t = &d->m->tensors.data[n->tensor];
     IndexId *axes = tensor_axes(d, n->tensor, n);
     IndexId swapped[] = { axes[t->rank > 1], axes[0] };
     if (mutate("transpose") && t->rank == 2 && t->axes[0] == t->axes[1])
         axes = swapped;
     Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM,
-                                n->step) };
+                                n->step, now) };
+    diff_past(d, n, p);
     vec_push(d->m->arena, &d->tensor[n->tensor], part);
 }
 
@@ -448,7 +466,8 @@ static void diff_view(Diff *d, const Node *n, Part p)
     int naxes = array->naxes;
     IndexId axes[64];
     memcpy(axes, array->axes, sizeof *axes * (size_t)naxes);
-    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes, true, n->step);
+    NodeId value = inverse(d, p.cond, p.value, n->map, axes, naxes, true, n->step, ix_index(d->m, IX_TIME));
+    diff_past(d, n, p);
     contribute(d, n->args[0], -1, value);
 }
 
@@ -547,7 +566,7 @@ static NodeId replace_loads(Replace *r, NodeId id)
     else if (!same && n.kind == N_REDUCE)
         out = node_reduce(m, n.reduce, args[0], n.bound, n.nbound);
     else if (!same && n.kind == N_VIEW)
-        out = node_view_at(m, args[0], n.map, n.nmap, n.step);
+        out = node_view_at(m, args[0], n.map, n.nmap, n.step, n.past);
     else if (!same && n.kind == N_ARRAY)
         out = node_array(m, args[0], n.axes, n.naxes, n.name, n.span);
     r->image[id] = out;
@@ -653,23 +672,66 @@ static void find_needs(Diff *d)
             needs |= d->needs[n->args[i]];
         if (n->type != TY_REAL || (n->kind == N_MAP && n->op == OP_STOP))
             needs = false;
+        if (!d->inner && n->step && n->past >= 0)
+            needs |= !d->m->tensors.data[n->past].no_grad;
         if (d->inner && n->step)
             needs = false;            /* what another step had is a number for this one's gradient */
         d->needs[id] = needs;
     }
 }
 
-static void seed(Diff *d, NodeId root, TensorKind kind, TensorId of, const char *prefix)
+static TensorId add_cotangent(Module *m, TensorId of, TensorKind kind, const char *prefix)
 {
-    Module *m = d->m;
     Tensor t = m->tensors.data[of];
     Tensor g = { .name = intern_f(m->c, "%s%s", prefix, t.name), .kind = kind, .of = of, .no_grad = true,
                  .dtype = t.dtype, .rank = t.rank, .axes = t.axes, .span = t.span };
-    TensorId id = module_tensor(m, g);
+    return module_tensor(m, g);
+}
+
+static void seed(Diff *d, NodeId root, TensorKind kind, TensorId of, const char *prefix)
+{
+    Module *m = d->m;
+    TensorId id = add_cotangent(m, of, kind, prefix);
     const IxExpr *map[64];
-    for (int k = 0; k < t.rank; k++)
+    int rank = m->tensors.data[of].rank;
+    for (int k = 0; k < rank; k++)
         map[k] = ix_index(m, at(d, root)->axes[k]);
-    contribute(d, root, -1, node_load(m, id, map, t.rank));
+    contribute(d, root, -1, node_load(m, id, map, rank));
+}
+
+static NodeId load_past(Diff *d, TensorId from, const IxExpr *place, const IndexId *axes)
+{
+    const IxExpr *map[64];
+    int rank = d->m->tensors.data[from].rank;
+    map[0] = place;
+    for (int k = 1; k < rank; k++)
+        map[k] = ix_index(d->m, axes[k - 1]);
+    return node_load(d->m, from, map, rank);
+}
+
+/* The history that a call leaves: the last steps, the latest first, and before them what it began with. */
+static void seed_history(Diff *d, TensorId history)
+{
+    Module *m = d->m;
+    TensorId of = m->tensors.data[history].of, g;
+    NodeId array = ir_history_source(m, history);
+    if (m->tensors.data[history].no_grad)
+        return;
+    g = add_cotangent(m, history, T_DHISTORY, "dh_");
+    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
+    const IxExpr *steps = ix_const(m, poly_dim(m, ATOM_T));
+    const IxExpr *place = ix_sub(m, ix_sub(m, steps, ix_const(m, poly_const(m, 1))), now);
+    const IndexId *axes = tensor_axes(d, history, NULL);
+    Part kept = { -1, load_past(d, g, ix_add(m, ix_index(m, axes[0]), steps), axes + 1) };
+    vec_push(m->arena, &d->tensor[history], kept);
+    if (of >= 0) {
+        Part last = { -1, load_past(d, g, place, tensor_axes(d, of, NULL)) };
+        vec_push(m->arena, &d->tensor[of], last);
+    } else if (array >= 0) {
+        IndexId own[64];
+        memcpy(own, at(d, array)->axes, sizeof *own * (size_t)at(d, array)->naxes);
+        contribute(d, array, -1, load_past(d, g, place, own));
+    }
 }
 
 static void sweep(Diff *d)
@@ -719,6 +781,8 @@ static void differentiate_step(Module *m, int tensors)
             seed(&d, m->output.data[t], T_DOUT, t, "d_");
         if (m->tensors.data[t].kind == T_STATE)
             seed(&d, m->next.data[t], T_DNEXT, t, "dn_");
+        if (m->tensors.data[t].kind == T_HISTORY)
+            seed_history(&d, t);
     }
     sweep(&d);
     for (TensorId t = 0; t < tensors; t++) {
@@ -729,6 +793,8 @@ static void differentiate_step(Module *m, int tensors)
             m->dinput.data[t] = gradient(&d, t, 0);
         else if (kind == T_PARAM)
             m->dparam.data[t] = gradient(&d, t, 2);
+        else if (kind == T_HISTORY)
+            m->dpast.data[t] = gradient(&d, t, 0);
         else if (kind == T_STATE)
             m->dprev.data[t] = gradient(&d, t, 0);
     }

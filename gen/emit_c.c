@@ -59,6 +59,18 @@ static const char *const store_text =
     "}\n"
     "\n";
 
+static const char *const leave_text =
+    "/* What the next call begins with: the last of T steps, the latest first, and before them what this one began\n"
+    " * with. `to` may be `from`. */\n"
+    "static inline void leave(real *to, const real *from, const real *steps, int64_t places, int64_t T, int64_t n)\n"
+    "{\n"
+    "    for (int64_t j = places - 1; j >= 0; j--) {\n"
+    "        const real *value = j < T ? steps + (T - 1 - j) * n : from + (j - T) * n;\n"
+    "        memmove(to + j * n, value, sizeof(real) * (size_t)n);\n"
+    "    }\n"
+    "}\n"
+    "\n";
+
 static const char *const put_text =
     "/* Writes or adds a gradient where it is wanted. */\n"
     "static inline void put(real *to, const real *from, int64_t n, int add)\n"
@@ -239,6 +251,14 @@ static bool has_states(const CFile *f)
     return false;
 }
 
+static bool has_history(const CFile *f)
+{
+    for (TensorId t = 0; t < f->m->tensors.len; t++)
+        if (f->m->dpast.data[t] >= 0)
+            return true;
+    return false;
+}
+
 static void print_sizes(CFile *f, Buf *out)
 {
     Module *m = f->m;
@@ -248,7 +268,7 @@ static void print_sizes(CFile *f, Buf *out)
     for (int i = 0; i < m->dims.len; i++)
         buf_f(out, ", .%s = sizes[%d]", member(f, f->g.dim_member[i]), 2 + i);
     if (f->g.dim_member[ATOM_T] >= 0)
-        buf_f(out, ", .%s = T", member(f, f->g.dim_member[ATOM_T]));
+        buf_f(out, ", .%s = T, .%s = t0", member(f, f->g.dim_member[ATOM_T]), member(f, f->g.start_member));
     buf_f(out, " };\n");
 }
 
@@ -372,6 +392,56 @@ static void print_start(CFile *f, Buf *out, const CallArgs *args)
         buf_line(out, "initial_state(&s);");
 }
 
+/* Zeros for histories that are not given, and for gradients into what a call leaves. -> how many. */
+static int print_history_memory(CFile *f, Buf *out, bool backward)
+{
+    int n = 0;
+    for (TensorId t = 0; t < f->m->tensors.len; t++) {
+        TensorKind kind = f->m->tensors.data[t].kind;
+        if (kind != T_HISTORY && !(backward && kind == T_DHISTORY))
+            continue;
+        buf_line(out, "const real *const %s_zeros = take(&heap, %s);", member(f, f->g.tensor_member[t]),
+                 safe_elements(f, step_elements(f, t)));
+        n++;
+    }
+    return n;
+}
+
+/* A sequence's history, and the gradient into the one it leaves. */
+static void print_histories(CFile *f, Buf *out, const CallArgs *args, bool backward)
+{
+    for (TensorId t = 0; t < f->m->tensors.len; t++) {
+        TensorKind kind = f->m->tensors.data[t].kind;
+        if (kind != T_HISTORY && !(backward && kind == T_DHISTORY))
+            continue;
+        TensorId of = kind == T_HISTORY ? t : f->m->tensors.data[t].of;
+        int k = call_arg_find(args, of, kind == T_HISTORY ? ROLE_VALUE : ROLE_D_FINAL);
+        const char *name = member(f, f->g.tensor_member[t]);
+        buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + b * %s : %s_zeros;", name, k, k,
+                 elements(f, t, C_UNARY), name);
+    }
+}
+
+/* What the call leaves of each history. */
+static void print_last(CFile *f, Buf *out, const CallArgs *args)
+{
+    Module *m = f->m;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        if (x->kind != T_HISTORY)
+            continue;
+        int k = call_arg_find(args, t, ROLE_FINAL);
+        NodeId source = ir_history_source(m, t);
+        const Poly *n = poly_product(m, x->axes + 1, x->rank - 1);
+        const char *steps = source >= 0 ? intern_f(m->c, "s.%s", member(f, f->g.node_steps[source]))
+                                        : intern_f(m->c, "(const real *)args[%d] + b * T * %s",
+                                                   call_arg_find(args, x->of, ROLE_VALUE), size(f, n, C_UNARY));
+        buf_line(out, "if (args[%d])", k);
+        buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
+                 member(f, f->g.tensor_member[t]), steps, size(f, x->axes[0], 0), size(f, n, 0));
+    }
+}
+
 static void print_forward_step(CFile *f, Buf *out, const CallArgs *args)
 {
     Module *m = f->m;
@@ -418,18 +488,21 @@ static int print_forward(CFile *f, Buf *out)
         buf_line(out, "(void)reserve;");
     int n = print_takes(f, out, true);
     n += print_stores(f, out, true);
+    n += print_history_memory(f, out, false);
     print_failure(out);
     print_params(f, out, &args);
     buf_line(out, "for (int64_t b = 0; b < B; b++) {");
     out->indent++;
     print_start(f, out, &args);
     print_input_steps(f, out, &args);
+    print_histories(f, out, &args, false);
     buf_line(out, "for (int64_t t = 0; t < T; t++) {");
     out->indent++;
     print_forward_step(f, out, &args);
     out->indent--;
     buf_line(out, "}");
     print_finals(f, out, &args);
+    print_last(f, out, &args);
     out->indent--;
     buf_line(out, "}");
     buf_line(out, "return release(&heap, 0);");
@@ -552,6 +625,7 @@ static void print_backward_start(CFile *f, Buf *out, const CallArgs *args)
 static void print_backward_steps(CFile *f, Buf *out, const CallArgs *args)
 {
     print_input_steps(f, out, args);
+    print_histories(f, out, args, true);
     for (TensorId t = 0; t < f->m->tensors.len; t++) {
         int k = call_arg_find(args, t, ROLE_D_OUT);
         TensorId d = is_kind(f, t, T_OUTPUT) ? cotangent(f, t, T_DOUT) : -1;
@@ -621,6 +695,15 @@ static void print_backward_end(CFile *f, Buf *out, const CallArgs *args)
     }
     if (f->has_init)
         buf_line(out, "initial_backward(&s);");
+    if (has_history(f))
+        buf_line(out, "before_backward(&s);");
+    for (TensorId t = 0; t < f->m->tensors.len; t++) {
+        if (f->m->dpast.data[t] < 0)
+            continue;
+        buf_line(out, "if (s.%s)", member(f, f->grad[t]));
+        buf_line(out, "    put(s.%s + b * %s, s.%s, %s, add);", member(f, f->grad[t]), elements(f, t, C_UNARY),
+                 member(f, f->out[t]), elements(f, t, 0));
+    }
 }
 
 static int print_backward(CFile *f, Buf *out)
@@ -634,6 +717,7 @@ static int print_backward(CFile *f, Buf *out)
     int n = print_takes(f, out, false);
     n += print_adjoint_memory(f, out);
     n += print_stores(f, out, false);
+    n += print_history_memory(f, out, true);
     print_failure(out);
     print_params(f, out, &args);
     print_wanted(f, out, &args);
@@ -678,6 +762,8 @@ void emit_c(const Module *module, Buf *out)
         step_function(&f, FUN_BACKWARD);
         if (f.has_init)
             step_function(&f, FUN_INITIAL_BACKWARD);
+        if (has_history(&f))
+            step_function(&f, FUN_PAST);
         /* It computes initial values again: they get memory here, where forward uses the state's own. */
         for (TensorId t = 0; t < m->tensors.len; t++)
             if (f.init[t] >= 0) {
@@ -697,6 +783,10 @@ void emit_c(const Module *module, Buf *out)
     buf_f(&file, helper_text, blocks ? blocks : 1);
     if (has_states(&f))
         buf_f(&file, "%s", store_text);
+    bool leaves = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        leaves |= m->last.data[t] >= 0;
+    buf_f(&file, "%s", leaves ? leave_text : "");
     buf_f(&file, "%s%s", fill_text, m->has_grad ? put_text : "");
     print_helpers(&f, &file);
     buf_f(&file, "%.*s", (int)body->len, body->data);

@@ -340,7 +340,7 @@ void buf_wrapped(Buf *out, const Buf *text)
 bool wants_gradient(const Module *m, TensorId t)
 {
     const Tensor *x = &m->tensors.data[t];
-    return (x->kind == T_INPUT || x->kind == T_PARAM || x->kind == T_STATE) && !x->no_grad;
+    return (x->kind == T_INPUT || x->kind == T_PARAM || x->kind == T_STATE || x->kind == T_HISTORY) && !x->no_grad;
 }
 
 static void add_group(const Module *m, CallArgs *args, TensorKind kind, ArgRole role, bool optional)
@@ -358,8 +358,10 @@ CallArgs forward_arguments(const Module *m)
     add_group(m, &args, T_INPUT, ROLE_VALUE, false);
     add_group(m, &args, T_PARAM, ROLE_VALUE, false);
     add_group(m, &args, T_STATE, ROLE_VALUE, true);
+    add_group(m, &args, T_HISTORY, ROLE_VALUE, true);
     add_group(m, &args, T_OUTPUT, ROLE_VALUE, false);
     add_group(m, &args, T_STATE, ROLE_FINAL, true);
+    add_group(m, &args, T_HISTORY, ROLE_FINAL, true);
     return args;
 }
 
@@ -369,11 +371,14 @@ CallArgs backward_arguments(const Module *m)
     add_group(m, &args, T_INPUT, ROLE_VALUE, false);
     add_group(m, &args, T_PARAM, ROLE_VALUE, false);
     add_group(m, &args, T_STATE, ROLE_VALUE, true);
+    add_group(m, &args, T_HISTORY, ROLE_VALUE, true);
     add_group(m, &args, T_OUTPUT, ROLE_D_OUT, true);
     add_group(m, &args, T_STATE, ROLE_D_FINAL, true);
+    add_group(m, &args, T_HISTORY, ROLE_D_FINAL, true);
     add_group(m, &args, T_INPUT, ROLE_D_VALUE, true);
     add_group(m, &args, T_PARAM, ROLE_D_VALUE, true);
     add_group(m, &args, T_STATE, ROLE_D_VALUE, true);
+    add_group(m, &args, T_HISTORY, ROLE_D_VALUE, true);
     return args;
 }
 

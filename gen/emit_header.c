@@ -105,10 +105,17 @@ static const char *meaning(const Module *m, CallArg a)
 {
     const Tensor *x = &m->tensors.data[a.tensor];
     const char *init = m->init.data[a.tensor] >= 0 ? "the spec's value" : "zero";
+    bool past = x->kind == T_HISTORY;
     switch (a.role) {
-    case ROLE_FINAL: return "state after the last step; NULL: not wanted";
+    case ROLE_FINAL:
+        if (past)
+            return "what the next call begins with; NULL: not wanted";
+        return "state after the last step; NULL: not wanted";
     case ROLE_D_OUT: return "gradient into the output; NULL: zero";
-    case ROLE_D_FINAL: return "gradient into the final state; NULL: zero";
+    case ROLE_D_FINAL:
+        if (past)
+            return "gradient into what the next call begins with; NULL: zero";
+        return "gradient into the final state; NULL: zero";
     case ROLE_D_VALUE:
         return wants_gradient(m, a.tensor) ? "gradient; NULL: not wanted, and not computed"
                                            : "has no gradient; ignored";
@@ -118,6 +125,7 @@ static const char *meaning(const Module *m, CallArg a)
     case T_INPUT: return "input";
     case T_PARAM: return "param";
     case T_STATE: return intern_f(m->c, "state before the first step; NULL: %s", init);
+    case T_HISTORY: return "steps before the first, the latest first; NULL: zero, as before step 0";
     default: return "output";
     }
 }

@@ -135,6 +135,7 @@ static void print_tensors(Host *h)
     static const char *const kinds[] = { [T_INPUT] = "CELL_INPUT",
                                          [T_PARAM] = "CELL_PARAM",
                                          [T_STATE] = "CELL_STATE",
+                                         [T_HISTORY] = "CELL_STATE",
                                          [T_OUTPUT] = "CELL_OUTPUT" };
     const Module *m = h->m;
     Buf rows = { .arena = m->arena };
@@ -170,9 +171,10 @@ static void print_args(Host *h, const char *name, const CallArgs *args)
         const CallArg *a = &args->data[i];
         const Tensor *x = &h->m->tensors.data[a->tensor];
         bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(h->m, a->tensor);
-        buf_f(h->out, "    { %d, %s, %s%s, %s }, /* %s */\n", table_number(h->m, a->tensor), roles[a->role],
+        bool past = x->kind == T_HISTORY && a->role == ROLE_VALUE;
+        buf_f(h->out, "    { %d, %s, %s%s%s, %s }, /* %s */\n", table_number(h->m, a->tensor), roles[a->role],
               a->optional ? "CELL_ARG_OPTIONAL" : "0", ignored ? " | CELL_ARG_IGNORED" : "",
-              dtype_constant(x->dtype), x->name);
+              past ? " | CELL_ARG_PAST" : "", dtype_constant(x->dtype), x->name);
     }
     buf_f(h->out, "};\n\n");
 }
@@ -207,10 +209,10 @@ static int print_checks(Host *h)
         buf_f(&rows, "    { X%d, %s },\n", expr(h, m->checks.data[i].nonneg),
               string(m, m->checks.data[i].text));
     n += m->checks.len;
-    if (ir_reads_steps(m)) {
+    if (m->whole_past) {
         buf_f(h->out, "static const int64_t starts[] = { CELL_X_PUSH, 0, CELL_X_SIZE, %d, CELL_X_SUB, CELL_X_END };\n",
               2 + m->dims.len);
-        buf_f(&rows, "    { starts, \"t0 must be 0: this cell reads earlier steps, which are not carried "
+        buf_f(&rows, "    { starts, \"t0 must be 0: this cell reads the whole past, which is not carried "
                      "from call to call yet\" },\n");
         n++;
     }

@@ -95,7 +95,8 @@ static const char *trailing_comment(const Module *m, Span span)
 static void json_tensor(const Module *m, Buf *out, TensorId t)
 {
     static const char *const kinds[] = {
-        [T_INPUT] = "input", [T_PARAM] = "param", [T_STATE] = "state", [T_OUTPUT] = "output"
+        [T_INPUT] = "input", [T_PARAM] = "param", [T_STATE] = "state", [T_HISTORY] = "state",
+        [T_OUTPUT] = "output"
     };
     const Tensor *x = &m->tensors.data[t];
     buf_f(out, "    {\"name\": \"%s\", \"kind\": \"%s\", \"dtype\": \"%s\", \"axes\": [", x->name,
@@ -109,6 +110,8 @@ static void json_tensor(const Module *m, Buf *out, TensorId t)
           wants_gradient(m, t) ? "true" : "false");
     if (x->kind == T_STATE)
         buf_f(out, ", \"initial\": \"%s\"", m->init.data[t] >= 0 ? "spec" : "zero");
+    if (x->kind == T_HISTORY)
+        buf_f(out, ", \"initial\": \"zero\", \"history\": true");
     if (x->init)
         json_init(out, x);
     const char *doc = trailing_comment(m, x->span);

@@ -70,8 +70,8 @@ static Text ix_text(CGen *g, const IxExpr *e);
 
 static const char *index_name(CGen *g, IndexId i)
 {
-    if (i == IX_TIME)
-        return cgen_use(g, g->time_member);
+    if (i == IX_TIME || i == IX_START)
+        return cgen_use(g, i == IX_TIME ? g->time_member : g->start_member);
     if (!g->env[i])
         bug(g->c, "emit_c", "index %s is not bound", g->m->indices.data[i].name);
     return g->env[i];
@@ -188,19 +188,28 @@ static Text read_at_axes(CGen *g, NodeId array)
     return read_slot(g, array, at);
 }
 
-/* An element of the values at all steps: the step is one more axis, the first. */
+/* An element of the values at all steps: the step is one more axis, the first. Steps before the call are in the
+ * history, the latest first. */
 static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axes)
 {
-    Text at[MAX_BOUND];
+    Text at[MAX_BOUND], before[MAX_BOUND];
     const Poly *extents[MAX_BOUND];
-    at[0] = ix_text(g, n->step);
+    const IxExpr *start = ix_index(g->m, IX_START), *one = ix_const(g->m, poly_const(g->m, 1));
+    at[0] = ix_text(g, ix_sub(g->m, n->step, start));
+    before[0] = ix_text(g, ix_sub(g->m, ix_sub(g->m, start, one), n->step));
     extents[0] = NULL;
     for (int i = 0; i < n->nmap; i++) {
-        at[1 + i] = ix_text(g, n->map[i]);
+        at[1 + i] = before[1 + i] = ix_text(g, n->map[i]);
         extents[1 + i] = axes[i];
     }
-    return text(intern_f(g->c, "%s[%s]", cgen_use(g, member), offset_text(g, at, extents, n->nmap + 1).s),
-                C_ATOM);
+    const char *here = intern_f(g->c, "%s[%s]", cgen_use(g, member),
+                                offset_text(g, at, extents, n->nmap + 1).s);
+    if (n->past < 0)
+        return text(here, C_ATOM);
+    const char *past = intern_f(g->c, "%s[%s]", cgen_use(g, g->tensor_member[n->past]),
+                                offset_text(g, before, extents, n->nmap + 1).s);
+    return text(intern_f(g->c, "%s >= %s ? %s : %s", paren(g, ix_text(g, n->step), C_ADD),
+                         cgen_use(g, g->start_member), here, past), C_COND);
 }
 
 static Text view_text(CGen *g, const Node *n)

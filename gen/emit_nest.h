@@ -57,7 +57,7 @@ typedef struct CGen {
     int *tensor_steps;            /* per tensor: its values at all steps, -1: only this step's are read */
     int *node_steps;              /* per node: likewise of an array */
     int *dim_member;              /* per run-time dim; ATOM_T: the number of steps, -1 */
-    int time_member;
+    int time_member, start_member;
     Slot *slot;                   /* per node, for the function that is being printed */
     bool *kept;                   /* per node: a REDUCE that has an array of its own */
     NodeId *same_as;              /* per node: an array that holds exactly this value, else -1 */

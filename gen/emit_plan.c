@@ -21,6 +21,8 @@ typedef struct Print {
     Vec(const char *) kernels;
     Buf table;                    /* rows of the kernel table */
     int refs;
+    HistoryKernel *histories;
+    int n_histories;
     const char *tag;              /* before the names of tables */
     const char *rows;             /* what stands for T in strides of the operand at hand; NULL: T */
 } Print;
@@ -603,6 +605,20 @@ static void print_loop(Print *e)
     e->n_ops++;
 }
 
+/* Behind all that reads what the call began with: the two may be one buffer. */
+static void print_histories(Print *e)
+{
+    Module *m = e->p->m;
+    for (int i = 0; i < e->n_histories; i++) {
+        HistoryKernel *h = &e->histories[i];
+        const Group own = { .always = true };
+        const Poly *work = poly_dim(m, ATOM_B);
+        for (int k = 1; k < m->tensors.data[h->history].rank; k++)
+            work = poly_mul(m, work, m->tensors.data[h->history].axes[k]);
+        print_kernel_op(e, &own, h->name, 256, 0, &h->refs, blocks_expr(e, work, 256), "NULL");
+    }
+}
+
 static void print_direction(Print *e, Direction dir, StateKernels *states)
 {
     Module *m = e->p->m;
@@ -627,6 +643,8 @@ static void print_direction(Print *e, Direction dir, StateKernels *states)
     else
         print_loop(e);
     print_phase(e, PHASE_AFTER);
+    if (dir == FORWARD)
+        print_histories(e);
     if (dir == BACKWARD && !walks)
         print_states(e, states, STATE_RESULT);
     print_buffers(e, name);
@@ -653,6 +671,15 @@ static void print_reserve(Print *e, int *count)
         buf_f(e->host, "\nstatic const cell_buffer %sreserve_buffers[] = {\n%s};\n\n", e->tag,
               rows.data);
     *count = n;
+}
+
+static int history_kernels(Plan *p, HistoryKernel *out)
+{
+    int n = 0;
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (p->m->last.data[t] >= 0)
+            out[n++] = (HistoryKernel){ .history = t, .name = intern_f(p->m->c, "%s_last_%d", p->m->name, t) };
+    return n;
 }
 
 static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
@@ -688,9 +715,13 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     Module *m = p->m;
     StateKernels states = { 0 };
     print_kernels(p, &states, cuda);
+    HistoryKernel *histories = arena_alloc(m->arena, sizeof *histories * (size_t)(m->tensors.len + 1));
+    int n_histories = history_kernels(p, histories);
+    for (int i = 0; i < n_histories; i++)
+        emit_history_kernel(p, &histories[i], cuda);
 
     Buf tables = { .arena = m->arena };
-    Print e = { .p = p, .host = &tables, .tag = tag };
+    Print e = { .p = p, .host = &tables, .tag = tag, .histories = histories, .n_histories = n_histories };
     int n_reserve;
     e.table.arena = m->arena;
     e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));

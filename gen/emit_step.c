@@ -140,6 +140,10 @@ static void find_computed(CFile *f, Fun *fun)
     for (NodeId id = f->m->nodes.len - 1; id >= 0; id--) {
         if (!fun->computes[id])
             continue;
+        if (fun->kind == FUN_PAST && (cgen_node(&f->g, id)->dep & DEP_TIME)) {
+            fun->computes[id] = false;
+            continue;
+        }
         if (fun->kind == FUN_BACKWARD && (is_stored_state(f, id) || is_earlier(f, id))) {
             fun->computes[id] = false;
             continue;
@@ -148,6 +152,25 @@ static void find_computed(CFile *f, Fun *fun)
         for (int i = 0; i < fun->reads[id].len; i++)
             fun->computes[fun->reads[id].data[i]] = true;
     }
+}
+
+/* The values of all steps that the gradient of a history reads. */
+static void find_past_reads(const CFile *f, NodeId id, Ids *out)
+{
+    const Node *n = cgen_node(&f->g, id);
+    bool timed = n->kind == N_ARRAY && (n->dep & DEP_TIME);
+    if (timed)
+        vec_push(f->g.arena, out, id);
+    for (int i = 0; !timed && i < n->nargs; i++)
+        find_past_reads(f, n->args[i], out);
+}
+
+static Ids past_reads(const CFile *f, TensorId t)
+{
+    Ids out = { 0 };
+    if (f->m->dpast.data[t] >= 0)
+        find_past_reads(f, f->m->dpast.data[t], &out);
+    return out;
 }
 
 static void *zeroed(CFile *f, size_t bytes)
@@ -178,6 +201,9 @@ static void want_roots(CFile *f, Fun *fun)
     for (TensorId t = 0; t < m->tensors.len; t++)
         switch (fun->kind) {
         case FUN_EARLIER: break;
+        case FUN_PAST:
+            want(fun, m->dpast.data[t]);
+            break;
         case FUN_FORWARD:
             want(fun, m->output.data[t]);
             want(fun, m->next.data[t]);
@@ -186,6 +212,8 @@ static void want_roots(CFile *f, Fun *fun)
             want(fun, m->init.data[t]);
             break;
         case FUN_BACKWARD:
+            for (Ids reads = past_reads(f, t); reads.len;)
+                want(fun, reads.data[--reads.len]);
             want(fun, m->dinput.data[t]);
             want(fun, m->dprev.data[t]);
             if (!is_zero_root(f, m->dparam.data[t]))
@@ -276,6 +304,9 @@ static void find_needs(CFile *f, Fun *fun)
             if (roots[k] >= 0)
                 need_tensor(f, &fun->need[roots[k]], t);
     }
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (Ids reads = past_reads(f, t); reads.len;)
+            need_tensor(f, &fun->need[reads.data[--reads.len]], t);
     need_initial(f, fun);
     while (need_sweep(f, fun))
         continue;
@@ -333,9 +364,11 @@ static void add_tensor_members(CFile *f)
         { T_INPUT, "", "input" },
         { T_PARAM, "", "param" },
         { T_STATE, "", "state before the step" },
+        { T_HISTORY, "", "steps before the call, the latest first" },
         { T_DOUT, "dout_", "gradient into the output" },
         { T_DNEXT, "dnext_", "gradient into the state after the step" },
         { T_DINIT, "dinit_", "gradient into the initial state" },
+        { T_DHISTORY, "dfinal_", "gradient into what the call leaves" },
     };
     Module *m = f->m;
     for (size_t k = 0; k < sizeof groups / sizeof *groups; k++)
@@ -374,6 +407,9 @@ static void add_gradient_members(CFile *f)
         if (x->kind == T_INPUT && m->dinput.data[t] >= 0)
             f->out[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), step_elements(f, t),
                                    "gradient of the input at the step");
+        if (x->kind == T_HISTORY && m->dpast.data[t] >= 0)
+            f->out[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), step_elements(f, t),
+                                   "gradient of the steps before the call");
         if (!wants_gradient(m, t))
             continue;
         f->grad[t] = add_member(f, "real *", intern_f(m->c, "grad_%s", x->name), NULL,
@@ -412,6 +448,7 @@ static void bind_roots(CFile *f)
         bind_root(f, m->output.data[t], f->out[t]);
         bind_root(f, m->init.data[t], f->init[t]);
         bind_root(f, m->dinput.data[t], f->out[t]);
+        bind_root(f, m->dpast.data[t], f->out[t]);
         bind_root(f, m->dprev.data[t], f->prev[t]);
     }
 }
@@ -545,7 +582,7 @@ static TensorId tensor_of_root(const CFile *f, NodeId id, bool initial)
 static bool is_tensor_root(const CFile *f, NodeId id)
 {
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->dinput.data[t] == id || f->m->dprev.data[t] == id)
+        if (f->m->dinput.data[t] == id || f->m->dprev.data[t] == id || f->m->dpast.data[t] == id)
             return true;
     return false;
 }
@@ -576,6 +613,9 @@ static const char *array_condition(CFile *f, Fun *fun, NodeId id)
         if (t >= 0)
             return cgen_use(&f->g, f->grad[t]);
     }
+    for (TensorId t = 0; t < f->m->tensors.len; t++)
+        if (f->m->dpast.data[t] == id)
+            return cgen_use(&f->g, f->grad[t]);
     for (TensorId t = 0; t < f->m->tensors.len; t++)
         if (f->m->init.data[t] == id && fun->kind == FUN_INITIAL)
             return cgen_use(&f->g, f->init[t]);
@@ -691,6 +731,8 @@ static const Fun functions[] = {
                        .about = "The adjoint of one step: its values again, then their gradients." },
     [FUN_INITIAL_BACKWARD] = { .kind = FUN_INITIAL_BACKWARD, .name = "initial_backward",
                                .about = "What the params get through initial values." },
+    [FUN_PAST] = { .kind = FUN_PAST, .name = "before_backward",
+                   .about = "Gradients of the steps before the call, from the steps that read them." },
 };
 
 void step_function(CFile *f, FunKind kind)
@@ -718,6 +760,7 @@ static void add_count(CFile *f)
     Member steps = { .type = "int64_t", .name = intern(f->m->c, "T"), .comment = "number of steps" };
     vec_push(f->g.arena, &f->g.members, steps);
     f->g.dim_member[ATOM_T] = f->g.members.len - 1;
+    f->g.start_member = add_member(f, "int64_t", "t0", NULL, "number of the first step");
 }
 
 static void mark_steps(CFile *f, NodeId id, bool *seen, bool *timed)
@@ -743,8 +786,8 @@ static void find_timed(CFile *f)
         f->timed[d] = zeroed(f, sizeof *f->timed[d]);
         for (TensorId t = 0; t < m->tensors.len; t++) {
             const NodeId forward[] = { m->output.data[t], m->next.data[t], -1 };
-            const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t] };
-            for (int k = 0; k < 3; k++)
+            const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t], m->dpast.data[t] };
+            for (int k = 0; k < 3 + d; k++)
                 if ((d ? backward : forward)[k] >= 0)
                     mark_steps(f, (d ? backward : forward)[k], seen, f->timed[d]);
         }
@@ -803,7 +846,7 @@ void step_begin(CFile *f, Module *m)
     g->stamp = zeroed(f, sizeof *g->stamp);
     g->env = arena_alloc(g->arena, sizeof *g->env * (size_t)(m->indices.len + 1));
     g->env_serial = arena_alloc(g->arena, sizeof *g->env_serial * (size_t)(m->indices.len + 1));
-    g->inside = -1;
+    g->inside = g->start_member = -1;
     for (NodeId id = 0; id < m->nodes.len; id++)
         g->slot[id].member = -1;
     for (TensorId t = 0; t < m->tensors.len; t++)

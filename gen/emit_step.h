@@ -11,7 +11,9 @@ enum { SINK_WORDS = 8 };
 typedef struct Need { uint64_t bit[SINK_WORDS]; } Need;
 typedef Vec(int32_t) Ids;
 
-typedef enum { FUN_FORWARD, FUN_INITIAL, FUN_EARLIER, FUN_BACKWARD, FUN_INITIAL_BACKWARD } FunKind;
+typedef enum {
+    FUN_FORWARD, FUN_INITIAL, FUN_EARLIER, FUN_BACKWARD, FUN_INITIAL_BACKWARD, FUN_PAST
+} FunKind;
 
 /* One generated step function: which arrays it computes, in order of their ids. */
 typedef struct Fun {

@@ -223,7 +223,7 @@ static void declare_names(EvalProgram *p, Scope *s, const StmtVec *body)
     }
 }
 
-static EvalTensor *add_tensor(EvalProgram *p, EvalKind kind, const char *name, const Array *a,
+EvalTensor *ev_add_tensor(EvalProgram *p, EvalKind kind, const char *name, const Array *a,
                               const Stmt *decl)
 {
     Eval *e = p->e;
@@ -256,22 +256,22 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
     switch (st->kind) {
     case S_INPUT:
         a->tensor = tensor;
-        add_tensor(p, EV_INPUT, st->name, a, st);
+        ev_add_tensor(p, EV_INPUT, st->name, a, st);
         vec_push(p->arena, &p->inputs, slot);
         break;
     case S_PARAM:
-        add_tensor(p, EV_PARAM, st->name, a, st);
+        ev_add_tensor(p, EV_PARAM, st->name, a, st);
         vec_push(p->arena, &p->params, slot);
         break;
     case S_STATE: {
         y->next = ev_array_declared(p, s, st, st->name);
-        add_tensor(p, EV_STATE, st->name, a, st);
+        ev_add_tensor(p, EV_STATE, st->name, a, st);
         StateSlot state = {a, y->next, NULL, tensor};
         vec_push(p->arena, &p->states, state);
         break;
     }
     default:
-        add_tensor(p, EV_OUTPUT, st->name, a, st);
+        ev_add_tensor(p, EV_OUTPUT, st->name, a, st);
         vec_push(p->arena, &p->outputs, slot);
         break;
     }
@@ -422,6 +422,7 @@ static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSi
         declare_tensors(p, s, &st->body, true);
         ev_add_equations(p, s, &st->body);
         compile_cell(p, s);
+        ev_add_histories(p);
     }
     return c->errors == errors ? e : NULL;
 }
@@ -472,7 +473,7 @@ int eval_watch(Eval *e, const char *name)
     if (!a)
         return -1;
     TensorSlot slot = {a, e->ntensors};
-    add_tensor(p, EV_WATCH, intern(e->c, name), a, NULL);
+    ev_add_tensor(p, EV_WATCH, intern(e->c, name), a, NULL);
     vec_push(p->arena, &p->watches, slot);
     return slot.tensor;
 }

@@ -50,7 +50,10 @@ struct Array {
     Vec(Equation) equations;
     struct Scope *scope;          /* where its equations are read */
     bool compiled;
-    bool shifted;                 /* read at other steps by name */
+    bool shifted;                 /* its values at all steps are kept as they come */
+    struct Array *base;           /* argument of a fn: the array that is passed, or NULL */
+    int64_t back;                 /* how many steps back it is read */
+    int history;                  /* the tensor with the steps before the call, -1 */
     int tensor;                   /* input: its tensor; else -1 */
     Dual *past;                   /* values at other steps of the sequence, [steps][count], NULL until asked for */
     uint64_t *past_of;            /* per step: the tick of the sequence that they belong to */
@@ -140,6 +143,9 @@ typedef struct EvalProgram {
     int64_t first, sequence;      /* number of the first step; which sequence of the batch */
     uint64_t sequence_tick;
     int away;                     /* while another step than the current one is looked at */
+    int64_t *extents;             /* per register: the range of an index, -1 where it is no index */
+    bool whole_past;              /* steps are read that no history has */
+    Vec(Array *) looked_back;     /* arrays that are read at other steps */
     int64_t extent_T;             /* what T was as a range when the cell was compiled; 0: it is none */
     const Ast *ast;               /* to compile it again for another T */
     Vec(TensorSlot) inputs, params, outputs, watches;
@@ -163,6 +169,15 @@ int64_t eval_place(EvalProgram *p, const Code *x);
 bool eval_advance(EvalProgram *p, int n, const int *reg, const int64_t *extent);
 /* Puts the registers at the first point; false when there is none. */
 bool eval_start(EvalProgram *p, int n, const int *reg, const int64_t *extent);
+
+int64_t eval_ix(EvalProgram *p, const Ix *x, Span span);
+
+/* eval_past.c: what is bound to a tensor, from element `from` on; a value at the step that the read names; a
+ * value kept for later steps; the histories of a sequence at its end. */
+void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from);
+Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at);
+void eval_keep(EvalProgram *p, Array *a);
+void eval_leave(EvalProgram *p);
 
 /* eval_grad.c */
 Dual eval_grad(EvalProgram *p, Code *x);

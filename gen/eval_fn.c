@@ -125,7 +125,7 @@ static Equation argument(EvalProgram *p, Scope *s, const Expr *x, Array *to)
         q.value = ev_compile_expr(p, s, x);
     } else if (x->kind == X_REF) {
         Code *load = ev_code_new(p, C_LOAD, x->span);
-        load->array = ev_array_named(s, x);
+        load->array = to->base = ev_array_named(s, x);
         q.value = open_load(p, s, x, load, &x->args, !x->brackets, &q);
     } else {
         Code *load = compile_instance(p, s, x, ev_instance_of(p, s, x));

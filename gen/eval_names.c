@@ -68,8 +68,11 @@ int ev_new_register(EvalProgram *p)
         int cap = p->cap_regs ? 2 * p->cap_regs : 64;
         p->regs = arena_grow(p->arena, p->regs, sizeof *p->regs * (size_t)p->cap_regs,
                              sizeof *p->regs * (size_t)cap);
+        p->extents = arena_grow(p->arena, p->extents, sizeof *p->extents * (size_t)p->cap_regs,
+                                sizeof *p->extents * (size_t)cap);
         p->cap_regs = cap;
     }
+    p->extents[p->nregs] = -1;
     return p->nregs++;
 }
 
@@ -77,7 +80,7 @@ Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t ext
 {
     Symbol *y = ev_declare(p, s, SY_INDEX, name, NULL);
     y->reg = ev_new_register(p);
-    y->extent = extent;
+    y->extent = p->extents[y->reg] = extent;
     return y;
 }
 

@@ -21,7 +21,7 @@ static int64_t div_floor(int64_t a, int64_t b)
     return q * b > a || (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
 }
 
-static int64_t ix_value(EvalProgram *p, const Ix *x, Span span)
+int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
 {
     int64_t a, b, r = 0;
     bool overflow = false;
@@ -29,11 +29,11 @@ static int64_t ix_value(EvalProgram *p, const Ix *x, Span span)
     case I_CONST: return x->k;
     case I_REG: return p->regs[x->reg];
     case I_STEP: return p->t;
-    case I_NEG: return -ix_value(p, x->a, span);
+    case I_NEG: return -eval_ix(p, x->a, span);
     default: break;
     }
-    a = ix_value(p, x->a, span);
-    b = ix_value(p, x->b, span);
+    a = eval_ix(p, x->a, span);
+    b = eval_ix(p, x->b, span);
     switch (x->op) {
     case I_ADD: overflow = __builtin_add_overflow(a, b, &r); break;
     case I_SUB: overflow = __builtin_sub_overflow(a, b, &r); break;
@@ -139,162 +139,13 @@ void eval_compute(EvalProgram *p, Array *a)
     a->stamp = a->frame->tick;
 }
 
-/* Fills values from what is bound to a tensor, at element `from` of it. */
-static void read_values(Dual *to, int64_t count, const EvalTensor *t, int64_t from)
-{
-    for (int64_t i = 0; i < count; i++) {
-        to[i] = dual_of(t->value[from + i]);
-        for (int k = 0; k < DUAL_K; k++)
-            to[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
-    }
-}
-
-/* ---- other steps: a value at step u is what its equations give when u is the step */
-
-/* Room for the values of all steps of a sequence. */
-static bool past_room(EvalProgram *p, Array *a)
-{
-    int64_t n;
-    if (a->past && a->past_steps == p->steps)
-        return true;
-    if (__builtin_mul_overflow(p->steps, a->count, &n) || n > 1 << 26) {
-        eval_fail(p, a->span, "this value at all steps is too large to evaluate");
-        return false;
-    }
-    a->past = arena_alloc(p->arena, sizeof *a->past * (size_t)(n + 1));
-    a->past_of = arena_alloc(p->arena, sizeof *a->past_of * (size_t)(p->steps + 1));
-    a->past_steps = p->steps;
-    return true;
-}
-
-/* All values of an array of the cell at the step that is looked at; kept for the rest of the sequence. */
-static Dual *cell_at_step(EvalProgram *p, Array *a)
-{
-    int64_t step = p->t - p->first;
-    if (!past_room(p, a))
-        return NULL;
-    Dual *values = a->past + step * a->count, *now = a->data;
-    if (a->past_of[step] == p->sequence_tick)
-        return values;
-    if (a->tensor >= 0) {
-        read_values(values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + step) * a->count);
-    } else if (a->busy || p->depth == MAX_DEPTH) {
-        eval_fail(p, a->span, "this value depends on itself");
-    } else {
-        a->busy = true;
-        p->depth++;
-        a->data = values;
-        eval_run_equations(p, a);
-        a->data = now;
-        p->depth--;
-        a->busy = false;
-    }
-    a->past_of[step] = p->sequence_tick;
-    return p->error ? NULL : values;
-}
-
-/* What other steps read by name is kept at its own step. */
-static void keep_for_later(EvalProgram *p, Array *a)
-{
-    int64_t step = p->t - p->first;
-    eval_compute(p, a);
-    if (p->error || !past_room(p, a))
-        return;
-    memcpy(a->past + step * a->count, a->data, sizeof *a->data * (size_t)a->count);
-    a->past_of[step] = p->sequence_tick;
-}
-
-/* One element of an array by its equation at that place, whatever was computed before. */
-static Dual single_element(EvalProgram *p, Array *a, const int64_t *place)
-{
-    for (int i = 0; i < a->equations.len; i++) {
-        const Equation *q = &a->equations.data[i];
-        int64_t before[EVAL_MAX_RANK];
-        bool here = true;
-        for (int k = 0; k < q->rank; k++)
-            here = here && (q->reg[k] >= 0 || q->fixed[k] == place[k]);
-        if (!here)
-            continue;
-        for (int k = 0; k < q->rank; k++)
-            if (q->reg[k] >= 0) {
-                before[k] = p->regs[q->reg[k]];
-                p->regs[q->reg[k]] = place[k];
-            }
-        if (++p->depth > MAX_DEPTH)
-            eval_fail(p, a->span, "too many values wait for each other");
-        Dual v = p->error ? dual_of(NAN) : eval_code(p, q->value);
-        p->depth--;
-        for (int k = 0; k < q->rank; k++)
-            if (q->reg[k] >= 0)
-                p->regs[q->reg[k]] = before[k];
-        return v;
-    }
-    return dual_of(NAN);
-}
-
-static Dual element_away(EvalProgram *p, Array *a, const int64_t *place, int64_t at, Span span)
-{
-    if (a->is_data && a->tensor < 0 && a->equations.len == 0) {
-        for (int i = 0; i < p->states.len; i++)
-            if (p->states.data[i].now == a)
-                eval_fail(p, span, "a state has no values at earlier steps");
-        Dual plain = a->data[at];
-        plain.tail = NULL;            /* an inner gradient holds what other steps had */
-        return plain;
-    }
-    if (a->frame != &p->frame)
-        return single_element(p, a, place);
-    const Dual *values = cell_at_step(p, a);
-    return values ? values[at] : dual_of(NAN);
-}
-
-/* Inside an inner gradient only the element is computed that is read, and kept while nothing changes. */
-static Dual element_here(EvalProgram *p, Array *a, const int64_t *place, int64_t at)
-{
-    if (!p->nest.level || a->is_data || a->stamp == a->frame->tick) {
-        eval_compute(p, a);
-        return p->error ? dual_of(NAN) : a->data[at];
-    }
-    if (!a->element) {
-        a->element = arena_alloc(p->arena, sizeof *a->element * (size_t)(a->count + 1));
-        a->element_stamp = arena_alloc(p->arena, sizeof *a->element_stamp * (size_t)(a->count + 1));
-    }
-    if (a->element_stamp[at] != a->frame->tick) {
-        a->element[at] = single_element(p, a, place);
-        a->element_stamp[at] = a->frame->tick;
-    }
-    return a->element[at];
-}
-
-static Dual element(EvalProgram *p, const Code *x, const int64_t *place, int64_t at)
-{
-    Array *a = x->array;
-    int64_t now = p->t, step = x->time ? ix_value(p, x->time, x->span) : now;
-    if (step > now)
-        eval_fail(p, x->span, "a later step is read");
-    if (step < p->first || p->error)
-        return dual_of(0);            /* before the first step */
-    if (step == now && !p->away) {
-        Dual v = element_here(p, a, place, at);
-        if (x->time)
-            v.tail = NULL;            /* what is read with its step is held, in the IR as well */
-        return v;
-    }
-    p->away++;
-    p->t = step;
-    Dual v = element_away(p, a, place, at, x->span);
-    p->t = now;
-    p->away--;
-    return v;
-}
-
 static int64_t place_of(EvalProgram *p, const Code *x, int64_t *place)
 {
     const Array *a = x->array;
     int64_t at = 0;
     for (int i = 0; i < a->rank; i++) {
         const Ix *ix = x->index[i];
-        int64_t k = ix->op == I_REG ? p->regs[ix->reg] : ix_value(p, ix, x->span);
+        int64_t k = ix->op == I_REG ? p->regs[ix->reg] : eval_ix(p, ix, x->span);
         if (k < 0 || k >= a->shape[i]) {
             eval_fail(p, x->span, "an index is out of range");
             return -1;
@@ -314,7 +165,7 @@ int64_t eval_place(EvalProgram *p, const Code *x)
 static Dual load(EvalProgram *p, Code *x)
 {
     int64_t place[EVAL_MAX_RANK], at = place_of(p, x, place);
-    return at < 0 ? dual_of(NAN) : element(p, x, place, at);
+    return at < 0 ? dual_of(NAN) : eval_at_step(p, x, place, at);
 }
 
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
@@ -446,7 +297,7 @@ Dual eval_code(EvalProgram *p, Code *x)
 {
     switch (x->kind) {
     case C_CONST: return dual_of(x->num);
-    case C_INDEX: return dual_of((double)ix_value(p, x->index[0], x->span));
+    case C_INDEX: return dual_of((double)eval_ix(p, x->index[0], x->span));
     case C_STEP: return dual_of((double)p->t);
     case C_STEPS: return dual_of((double)p->steps);
     case C_LOAD: return load(p, x);
@@ -477,7 +328,7 @@ Dual eval_code(EvalProgram *p, Code *x)
 
 static void read_bound(Array *a, const EvalTensor *t, int64_t from)
 {
-    read_values(a->data, a->count, t, from);
+    eval_read(a->data, a->count, t, from);
 }
 
 static void write_bound(const Array *a, const EvalTensor *t, int64_t to)
@@ -532,7 +383,7 @@ static void run_step(EvalProgram *p, int64_t row)
         write_bound(a, &tensors[p->watches.data[i].tensor], row * a->count);
     }
     for (int i = 0; i < p->shifted.len; i++)
-        keep_for_later(p, p->shifted.data[i]);
+        eval_keep(p, p->shifted.data[i]);
     for (int i = 0; i < p->states.len; i++)
         copy_array(p->states.data[i].now, p->states.data[i].next);
 }
@@ -565,6 +416,8 @@ static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
         const StateSlot *s = &p->states.data[i];
         write_bound(s->now, &p->e->tensors[s->tensor], b * s->now->count);
     }
+    if (!p->error)
+        eval_leave(p);
 }
 
 bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)

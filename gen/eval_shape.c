@@ -32,7 +32,7 @@ Array *ev_array_new(EvalProgram *p, Scope *s, const char *name, Span span, int r
     a->rank = rank;
     a->frame = s->frame;
     a->scope = s;
-    a->tensor = -1;
+    a->tensor = a->history = -1;
     if (rank > EVAL_MAX_RANK) {
         diag(p->c, DIAG_ERROR, span, "%s has more than %d axes", name, EVAL_MAX_RANK);
         a->rank = EVAL_MAX_RANK;

@@ -186,8 +186,8 @@ static void put_schedule(const Explain *e)
 
 static void put_tensors(const Explain *e)
 {
-    static const char *const kinds[] = { "input", "param", "state", "output" };
-    static const char *const front[] = { "B, T", "", "B", "B, T" };
+    static const char *const kinds[] = { "input", "param", "state", "history", "output" };
+    static const char *const front[] = { "B, T", "", "B", "B", "B, T" };
     static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32" };
     Table t = { 0 };
     table_row(e->c, &t, "tensor", "", "shape", "type", "bytes", "", NULL);

@@ -82,6 +82,9 @@ struct Symbol {
     bool needed;
     NodeId node;
     bool is_array; /* node is an array of its own, else an expression */
+    const Poly *past;  /* how far back other steps read it, NULL: not at all */
+    bool has_history;
+    TensorId history; /* the tensor with as many steps before the call */
     IndexId *ids; /* its own axes, then those of the call it belongs to */
     int nids;
 };

@@ -67,9 +67,10 @@ Module *module_new(Compiler *c, const char *name)
     m->span.file = -1;
     m->at.file = -1;
     m->cons = arena_alloc(c->arena, sizeof *m->cons);
-    Index batch = { intern(c, "b"), NULL }, time = { intern(c, "t"), NULL };
+    Index batch = { intern(c, "b"), NULL }, time = { intern(c, "t"), NULL }, start = { intern(c, "t0"), NULL };
     vec_push(m->arena, &m->indices, batch);
     vec_push(m->arena, &m->indices, time);
+    vec_push(m->arena, &m->indices, start);
     return m;
 }
 
@@ -85,11 +86,13 @@ TensorId module_tensor(Module *m, Tensor t)
     vec_push(m->arena, &m->tensors, t);
     vec_push(m->arena, &m->output, -1);
     vec_push(m->arena, &m->next, -1);
+    vec_push(m->arena, &m->last, -1);
     vec_push(m->arena, &m->init, -1);
     vec_push(m->arena, &m->dinput, -1);
     vec_push(m->arena, &m->dparam, -1);
     vec_push(m->arena, &m->dprev, -1);
     vec_push(m->arena, &m->dparam_init, -1);
+    vec_push(m->arena, &m->dpast, -1);
     return m->tensors.len - 1;
 }
 
@@ -111,7 +114,8 @@ typedef struct NodeKey { Module *m; const Node *node; NodeId id; } NodeKey;
 static bool node_same_content(const Node *a, const Node *b)
 {
     if (a->kind != b->kind || a->op != b->op || a->reduce != b->reduce || a->nargs != b->nargs ||
-        a->tensor != b->tensor || a->nmap != b->nmap || a->step != b->step || a->nbound != b->nbound ||
+        a->tensor != b->tensor || a->nmap != b->nmap || a->step != b->step ||
+        (a->step && a->past != b->past) || a->nbound != b->nbound ||
         a->size != b->size || a->ix != b->ix || memcmp(&a->value, &b->value, sizeof a->value) != 0)
         return false;
     if (a->kind == N_ARRAY && (a->name != b->name || a->naxes != b->naxes ||
@@ -161,6 +165,7 @@ static uint64_t node_hash(const Node *n)
     h = mix(h, bits);
     h = mix(h, (uint64_t)(uintptr_t)n->size ^ (uint64_t)(uintptr_t)n->ix);
     h = mix(h, (uint64_t)n->tensor * 1000 ^ (uint64_t)(uintptr_t)n->step);
+    h = mix(h, n->step ? (uint64_t)n->past : 0);
     for (int i = 0; i < n->nargs; i++)
         h = mix(h, (uint64_t)n->args[i]);
     for (int i = 0; i < n->nmap; i++)
@@ -226,9 +231,10 @@ static unsigned tensor_dep(const Tensor *t)
     case T_INPUT: return DEP_BATCH | DEP_TIME | DEP_INPUT;
     case T_PARAM: return DEP_PARAM;
     case T_STATE: return DEP_BATCH | DEP_TIME | DEP_STATE;
+    case T_HISTORY: return DEP_BATCH | DEP_INPUT;
     case T_OUTPUT: break;
     case T_DOUT: case T_DNEXT: return DEP_BATCH | DEP_TIME | DEP_COTANGENT;
-    case T_DINIT: return DEP_BATCH | DEP_COTANGENT;
+    case T_DINIT: case T_DHISTORY: return DEP_BATCH | DEP_COTANGENT;
     case T_COTANGENT: return DEP_BATCH | DEP_TIME | DEP_COTANGENT;
     }
     return 0;
@@ -251,15 +257,14 @@ static void node_derive(Module *m, Node *n, Axes *axes)
     n->type = TY_REAL;
     for (int i = 0; i < n->nmap; i++)
         axes_of_ix(m, axes, n->map[i], &n->dep);
-    if (n->step) {
+    if (n->step)
         axes_of_ix(m, axes, n->step, &n->dep);
-        n->dep |= DEP_TIME;       /* a fixed step too is read by every step, on its own */
-    }
+    unsigned of_time = n->step ? n->dep & DEP_TIME : DEP_TIME;    /* what a fixed step had is one value */
     /* What an override holds beside its value has axes of its own, and is not computed where the value is. */
     int values = n->kind == N_MAP && n->op == OP_OVERRIDE ? 1 : n->nargs;
     for (int i = 0; i < values; i++) {
         const Node *a = &m->nodes.data[n->args[i]];
-        n->dep |= a->dep;
+        n->dep |= a->dep & (of_time | ~(unsigned)DEP_TIME);
         for (int k = 0; n->kind != N_VIEW && k < a->naxes; k++)
             axes_add(m, axes, a->axes[k]);
     }
@@ -267,7 +272,9 @@ static void node_derive(Module *m, Node *n, Axes *axes)
     case N_CONST: break;
     case N_SIZE: n->type = TY_INT; break;
     case N_INDEX: n->type = TY_INT; axes_of_ix(m, axes, n->ix, &n->dep); break;
-    case N_LOAD: n->dep |= tensor_dep(&m->tensors.data[n->tensor]); break;
+    case N_LOAD:
+        n->dep |= tensor_dep(&m->tensors.data[n->tensor]) & (of_time | ~(unsigned)DEP_TIME);
+        break;
     case N_ARRAY:
         axes->n = n->naxes;
         memcpy(axes->id, n->axes, sizeof *n->axes * (size_t)n->naxes);
@@ -354,24 +361,38 @@ static NodeId total_read(Module *m, NodeId guard, NodeId read)
     return guard < 0 ? read : node_select(m, guard, read, node_const(m, 0));
 }
 
-/* Conditions that the step is one of the call's, as far as that does not follow from its distance to this
- * one. */
-static NodeId step_guard(Module *m, const IxExpr *step, NodeId guard)
+/* p >= 0 for all dims, and also for a call of no steps. */
+static bool poly_nonneg_empty(const Poly *p)
 {
-    const IxExpr *now = ix_index(m, IX_TIME);
+    for (int i = 0; i < p->nterms; i++)
+        for (int k = 0; k < p->terms[i].natoms; k++)
+            if (p->terms[i].atoms[k] == ATOM_T)
+                return false;
+    return poly_nonneg(p);
+}
+
+/* Conditions that the step is one of the call's or in the history, as far as that does not follow from its
+ * distance to this one. */
+static NodeId step_guard(Module *m, const IxExpr *step, TensorId past, NodeId guard)
+{
+    const IxExpr *start = ix_index(m, IX_START), *place = ix_sub(m, step, start);
+    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), start);
     const Poly *lo, *hi, *steps = poly_dim(m, ATOM_T), *last = poly_sub(m, steps, poly_const(m, 1));
-    if (ix_range(m, step, &lo, &hi) && poly_nonneg(lo) && poly_nonneg(poly_sub(m, last, hi)))
-        return guard;
-    if (!ix_range(m, ix_sub(m, step, now), &lo, &hi) || !poly_nonneg(lo))
-        guard = also(m, guard, node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, step)));
-    if (!ix_range(m, ix_sub(m, now, step), &lo, &hi) || !poly_nonneg(lo))
-        guard = also(m, guard, node_map2(m, OP_LT, node_index(m, step), node_size(m, steps)));
+    if (past >= 0)
+        place = ix_add(m, place, ix_const(m, m->tensors.data[past].axes[0]));
+    if (!ix_range(m, ix_sub(m, place, now), &lo, &hi) || !poly_nonneg(lo))
+        if (!ix_range(m, place, &lo, &hi) || !poly_nonneg(lo))
+            guard = also(m, guard, node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, place)));
+    place = ix_sub(m, step, start);
+    if (!ix_range(m, ix_sub(m, now, place), &lo, &hi) || !poly_nonneg(lo))
+        if (!ix_range(m, place, &lo, &hi) || !poly_nonneg_empty(poly_sub(m, last, hi)))
+            guard = also(m, guard, node_map2(m, OP_LT, node_index(m, place), node_size(m, steps)));
     return guard;
 }
 
-NodeId node_has_step(Module *m, const IxExpr *step)
+NodeId node_has_step(Module *m, const IxExpr *step, TensorId past)
 {
-    return step_guard(m, step, -1);
+    return step_guard(m, step, past, -1);
 }
 
 static const IxExpr *other_step(const IxExpr *step)
@@ -380,25 +401,25 @@ static const IxExpr *other_step(const IxExpr *step)
     return step && ix_is_index(step, &which) && which == IX_TIME ? NULL : step;
 }
 
-NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, const IxExpr *step)
+NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, const IxExpr *step, TensorId past)
 {
     NodeId guard = -1;
     for (int i = 0; i < n; i++)
         guard = range_guard(m, map[i], m->tensors.data[t].axes[i], guard);
     step = other_step(step);
     if (step)
-        guard = step_guard(m, step, guard);
+        guard = step_guard(m, step, past, guard);
     NodeId load = node_build(m, (Node){ .kind = N_LOAD, .tensor = t, .map = (const IxExpr **)(uintptr_t)map,
-                                        .nmap = n, .step = step });
+                                        .nmap = n, .step = step, .past = step ? past : -1 });
     return total_read(m, guard, load);
 }
 
 NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n)
 {
-    return node_load_at(m, t, map, n, NULL);
+    return node_load_at(m, t, map, n, NULL, -1);
 }
 
-NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step)
+NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step, TensorId past)
 {
     const Node *a = &m->nodes.data[array];
     step = a->dep & DEP_TIME ? other_step(step) : NULL;
@@ -413,15 +434,16 @@ NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, co
     for (int i = 0; i < n; i++)
         guard = range_guard(m, map[i], m->indices.data[m->nodes.data[array].axes[i]].extent, guard);
     if (step)
-        guard = step_guard(m, step, guard);
+        guard = step_guard(m, step, past, guard);
     NodeId view = node_build(m, (Node){ .kind = N_VIEW, .args = &array, .nargs = 1,
-                                        .map = (const IxExpr **)(uintptr_t)map, .nmap = n, .step = step });
+                                        .map = (const IxExpr **)(uintptr_t)map, .nmap = n, .step = step,
+                                        .past = step ? past : -1 });
     return total_read(m, guard, view);
 }
 
 NodeId node_view(Module *m, NodeId array, const IxExpr *const *map, int n)
 {
-    return node_view_at(m, array, map, n, NULL);
+    return node_view_at(m, array, map, n, NULL, -1);
 }
 
 NodeId node_map(Module *m, Op op, const NodeId *args, int n)
@@ -536,6 +558,11 @@ static const IxExpr *subst_step(const Subst *s, const IxExpr *step)
     return step ? ix_subst(s->m, step, s->from, s->to, s->n) : s->step;
 }
 
+static TensorId past_of(const Node *n)
+{
+    return n->step ? n->past : -1;
+}
+
 static bool is_step_root(const Module *m, NodeId id)
 {
     for (TensorId t = 0; t < m->tensors.len; t++)
@@ -556,7 +583,7 @@ static NodeId subst_array(Subst *s, NodeId id)
     const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(n.naxes + 1));
     for (int i = 0; i < n.naxes; i++)
         map[i] = ix_subst(m, ix_index(m, n.axes[i]), s->from, s->to, s->n);
-    return node_view_at(m, id, map, n.naxes, s->step);
+    return node_view_at(m, id, map, n.naxes, s->step, -1);
 }
 
 static NodeId subst_load(Subst *s, NodeId id)
@@ -567,7 +594,7 @@ static NodeId subst_load(Subst *s, NodeId id)
     const IxExpr **map = subst_map(s, n.map, n.nmap);
     bool carried = t.kind == T_STATE || t.kind == T_DNEXT, rows = t.kind == T_INPUT || t.kind == T_DOUT;
     if (!s->step || !carried)
-        return node_load_at(m, n.tensor, map, n.nmap, rows ? subst_step(s, n.step) : NULL);
+        return node_load_at(m, n.tensor, map, n.nmap, rows ? subst_step(s, n.step) : NULL, past_of(&n));
     IndexId *axes = arena_alloc(m->arena, sizeof *axes * (size_t)(t.rank + 1));
     const IxExpr **own = arena_alloc(m->arena, sizeof *own * (size_t)(t.rank + 1));
     for (int i = 0; i < t.rank; i++) {
@@ -575,10 +602,10 @@ static NodeId subst_load(Subst *s, NodeId id)
         own[i] = ix_index(m, axes[i]);
     }
     NodeId copy = node_array(m, node_load(m, n.tensor, own, t.rank), axes, t.rank, t.name, n.span);
-    return node_view_at(m, copy, map, t.rank, s->step);
+    return node_view_at(m, copy, map, t.rank, s->step, -1);
 }
 
-/* 0 <= t + w: no step is below 0. */
+/* 0 <= t - t0 + w: no step of the call is before its first. */
 static bool always_holds(Module *m, NodeId cond)
 {
     const Node *n = &m->nodes.data[cond];
@@ -586,8 +613,11 @@ static bool always_holds(Module *m, NodeId cond)
     if (n->kind != N_MAP || n->op != OP_LE || m->nodes.data[n->args[0]].kind != N_SIZE ||
         m->nodes.data[n->args[0]].size->nterms || m->nodes.data[n->args[1]].kind != N_INDEX)
         return false;
-    const IxExpr *e = ix_sub(m, m->nodes.data[n->args[1]].ix, ix_index(m, IX_TIME));
-    return ix_range(m, e, &lo, &hi) && poly_nonneg(lo);
+    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
+    const IxExpr *e = ix_sub(m, m->nodes.data[n->args[1]].ix, now);
+    if (ix_range(m, e, &lo, &hi) && poly_nonneg(lo))
+        return true;
+    return ix_range(m, m->nodes.data[n->args[1]].ix, &lo, &hi) && poly_nonneg(lo);
 }
 
 /* Conditions that became certain by the substitution are not kept. */
@@ -616,7 +646,7 @@ static NodeId subst_fresh(Subst *s, NodeId id)
             Node a = m->nodes.data[array];
             array = node_array(m, array, a.axes, a.naxes, a.name, a.span);
         }
-        return node_view_at(m, array, subst_map(s, n.map, n.nmap), n.nmap, subst_step(s, n.step));
+        return node_view_at(m, array, subst_map(s, n.map, n.nmap), n.nmap, subst_step(s, n.step), past_of(&n));
     }
     case N_ARRAY: return subst_array(s, id);
     case N_MAP: {
@@ -658,12 +688,12 @@ NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const 
     return r;
 }
 
-bool ir_reads_steps(const Module *m)
+NodeId ir_history_source(const Module *m, TensorId history)
 {
-    for (NodeId id = 0; id < m->nodes.len; id++)
-        if (m->nodes.data[id].step)
-            return true;
-    return false;
+    NodeId id = m->last.data[history];
+    while (id >= 0 && !(m->nodes.data[id].kind == N_VIEW && m->nodes.data[id].step))
+        id = m->nodes.data[id].nargs ? m->nodes.data[id].args[m->nodes.data[id].nargs > 1] : -1;
+    return id < 0 ? -1 : m->nodes.data[id].args[0];
 }
 
 static void drop_overrides(Module *m, NodeId id, bool *seen)
@@ -687,7 +717,8 @@ void module_drop_overrides(Module *m)
     bool *seen = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const NodeId roots[] = { m->output.data[t], m->next.data[t],  m->init.data[t],       m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t] };
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
+                                 m->dpast.data[t],  m->last.data[t] };
         for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
             drop_overrides(m, roots[k], seen);
     }
@@ -713,6 +744,7 @@ static void verify_shape(const Verify *v, NodeId id, const Node *n)
                 "%%%d reads another step of what has one value", id);
         REQUIRE(v, n->tensor >= 0 && n->tensor < m->tensors.len, "%%%d loads no tensor", id);
         REQUIRE(v, m->tensors.data[n->tensor].kind != T_OUTPUT, "%%%d loads an output", id);
+        REQUIRE(v, m->tensors.data[n->tensor].kind != T_HISTORY, "%%%d loads a history by itself", id);
         REQUIRE(v, n->nmap == m->tensors.data[n->tensor].rank, "%%%d: map of %d for rank %d", id, n->nmap,
                 m->tensors.data[n->tensor].rank);
         break;
@@ -744,6 +776,9 @@ static void verify_node(const Verify *v, NodeId id)
     const Node *n = &m->nodes.data[id];
     for (int i = 0; i < n->nargs; i++)
         REQUIRE(v, n->args[i] >= 0 && n->args[i] < id, "%%%d uses %%%d", id, n->args[i]);
+    REQUIRE(v, !n->step || n->past < 0 ||
+                   (n->past < m->tensors.len && m->tensors.data[n->past].kind == T_HISTORY),
+            "%%%d reads steps of no history", id);
     for (int i = 0; i < n->nbound; i++)
         REQUIRE(v, n->bound[i] >= 0 && n->bound[i] < m->indices.len, "%%%d binds no index", id);
     verify_shape(v, id, n);
@@ -787,6 +822,8 @@ void ir_verify(const Module *m, const char *pass)
         verify_root(&v, m->dparam.data[t], x, "gradient");
         verify_root(&v, m->dprev.data[t], x, "adjoint");
         verify_root(&v, m->dparam_init.data[t], x, "gradient through the initial state");
+        verify_root(&v, m->last.data[t], x, "last steps");
+        verify_root(&v, m->dpast.data[t], x, "gradient of the history");
         REQUIRE(&v, x->kind != T_STATE || m->next.data[t] >= 0, "state %s has no next value", x->name);
         REQUIRE(&v, x->kind != T_OUTPUT || m->output.data[t] >= 0, "output %s has no value", x->name);
     }

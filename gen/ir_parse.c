@@ -371,14 +371,14 @@ static const Poly *read_poly(Reader *r)
 
 /* ---- index expressions ---- */
 
-static const IxExpr *read_ix(Reader *r, bool time);
+static const IxExpr *read_ix(Reader *r);
 
-static void read_ix_call(Reader *r, IxTerm *t, IxAtomKind kind, bool time)
+static void read_ix_call(Reader *r, IxTerm *t, IxAtomKind kind)
 {
     t->kind = kind;
     expect(r, '(');
     if (enter(r))
-        t->arg = read_ix(r, time);
+        t->arg = read_ix(r);
     expect(r, ',');
     const char *from = here(r);
     t->by = r->failed ? poly_const(r->m, 1) : read_poly(r);
@@ -389,14 +389,14 @@ static void read_ix_call(Reader *r, IxTerm *t, IxAtomKind kind, bool time)
 }
 
 /* An atom when one stands here: a call of div or mod, or a name that is no dim. */
-static bool read_ix_atom(Reader *r, IxTerm *t, bool time)
+static bool read_ix_atom(Reader *r, IxTerm *t)
 {
     skip(r);
     if (r->at == r->end || !word_start(*r->at))
         return false;
     const char *from = here(r), *name = read_name(r);
     if (peek(r, '(') && (strcmp(name, "div") == 0 || strcmp(name, "mod") == 0)) {
-        read_ix_call(r, t, name[0] == 'd' ? IA_DIV : IA_MOD, time);
+        read_ix_call(r, t, name[0] == 'd' ? IA_DIV : IA_MOD);
         return true;
     }
     bool suffix = r->at < r->end && *r->at == '.';
@@ -404,20 +404,20 @@ static bool read_ix_atom(Reader *r, IxTerm *t, bool time)
     if (!suffix && dim_number(r, name) >= 0)
         return false;
     t->kind = IA_INDEX;
-    t->index = read_index(r, time);
+    t->index = read_index(r, true);
     if (!r->failed && t->index == IX_BATCH)
         fail(r, from, "the batch is no number in an index");
     return true;
 }
 
-static void read_ix_term(Reader *r, bool minus, const Poly **offset, IxTerm *terms, int *n, bool time)
+static void read_ix_term(Reader *r, bool minus, const Poly **offset, IxTerm *terms, int *n)
 {
     Module *m = r->m;
     IxTerm t = { .coef = poly_const(m, minus ? -1 : 1), .index = -1 };
     bool atom = false;
     do {
         const char *from = here(r);
-        if (!read_ix_atom(r, &t, time))
+        if (!read_ix_atom(r, &t))
             t.coef = times(r, t.coef, read_poly_factor(r));
         else if (atom)
             fail(r, from, "two indices in one product");
@@ -451,7 +451,7 @@ static bool in_normal_form(const IxTerm *t, int n)
 }
 
 /* time: the number of the step may stand in it (index nodes only). */
-static const IxExpr *read_ix(Reader *r, bool time)
+static const IxExpr *read_ix(Reader *r)
 {
     Module *m = r->m;
     IxTerm *terms = malloc(sizeof *terms * MAX_IX_TERMS);
@@ -462,7 +462,7 @@ static const IxExpr *read_ix(Reader *r, bool time)
     int n = 0;
     bool minus = accept(r, '-');
     do {
-        read_ix_term(r, minus, &offset, terms, &n, time);
+        read_ix_term(r, minus, &offset, terms, &n);
         minus = peek(r, '-');
     } while (!r->failed && (accept(r, '+') || accept(r, '-')));
     if (!r->failed && !in_normal_form(terms, n))
@@ -486,7 +486,7 @@ static int read_map(Reader *r, const IxExpr **map)
         if (n == MAX_LIST)
             fail(r, here(r), "too many axes");
         else
-            map[n++] = read_ix(r, false);
+            map[n++] = read_ix(r);
     } while (!r->failed && accept(r, ','));
     expect(r, ']');
     return n;
@@ -685,16 +685,25 @@ static void read_axes(Reader *r, Tensor *t)
 /* A cotangent belongs to an output, an adjoint to a state. */
 static void read_of(Reader *r, Tensor *t)
 {
-    t->of = -1;
-    if (t->kind < T_DOUT || t->kind == T_COTANGENT)
-        return;
-    expect_word(r, "of");
     const char *from = here(r);
+    t->of = -1;
+    if ((t->kind < T_DOUT && t->kind != T_HISTORY) || t->kind == T_COTANGENT)
+        return;
+    if (!accept_word(r, "of")) {
+        if (t->kind != T_HISTORY)
+            fail(r, from, "expected 'of'");
+        return;
+    }
+    from = here(r);
     t->of = read_tensor(r);
     if (r->failed)
         return;
     const Tensor *of = &r->m->tensors.data[t->of];
-    if (of->kind != (t->kind == T_DOUT ? T_OUTPUT : T_STATE))
+    TensorKind wanted = t->kind == T_DOUT       ? T_OUTPUT
+                        : t->kind == T_HISTORY  ? T_INPUT
+                        : t->kind == T_DHISTORY ? T_HISTORY
+                                                : T_STATE;
+    if (of->kind != wanted)
         fail(r, from, "a %s is not of a %s", ir_tensor_kinds[t->kind], ir_tensor_kinds[of->kind]);
 }
 
@@ -749,9 +758,16 @@ static void read_step(Reader *r, Content *k, bool has_steps)
     const char *from = here(r);
     if (r->failed || !accept_word(r, "at"))
         return;
-    k->n.step = read_ix(r, true);
+    k->n.step = read_ix(r);
+    k->n.past = -1;
     if (!r->failed && !has_steps)
         fail(r, from, "another step of what is the same at every step");
+    if (r->failed || !accept_word(r, "past"))
+        return;
+    from = here(r);
+    k->n.past = read_tensor(r);
+    if (!r->failed && r->m->tensors.data[k->n.past].kind != T_HISTORY)
+        fail(r, from, "this tensor is no history");
 }
 
 static void read_load(Reader *r, Content *k)
@@ -841,7 +857,7 @@ static void read_content(Reader *r, Content *k)
         n->size = read_poly(r);
     } else if (accept_word(r, "index")) {
         n->kind = N_INDEX;
-        n->ix = read_ix(r, true);
+        n->ix = read_ix(r);
     } else if (accept_word(r, "load")) {
         read_load(r, k);
     } else if (accept_word(r, "view")) {
@@ -950,6 +966,8 @@ static bool line_root(Reader *r, const char *word)
         { "init", m->init.data, T_STATE },      { "dinput", m->dinput.data, T_INPUT },
         { "dparam", m->dparam.data, T_PARAM },  { "dprev", m->dprev.data, T_STATE },
         { "dparam_init", m->dparam_init.data, T_PARAM },
+        { "dpast", m->dpast.data, T_HISTORY },
+        { "last", m->last.data, T_HISTORY },
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(word, kinds[i].what) != 0)
@@ -1006,10 +1024,13 @@ static void read_line(Reader *r)
     const char *from = here(r), *word = read_name(r);
     if (r->failed || line_root(r, word))
         return;
-    if (strcmp(word, "adjoint") == 0) {
+    if (strcmp(word, "whole_past") == 0) {
+        m->whole_past = true;
+    } else if (strcmp(word, "adjoint") == 0) {
         line_adjoint(r);
     } else if (m->nodes.len) {
-        fail(r, from, "expected a node, output, next, init, dinput, dparam, dprev, dparam_init or adjoint");
+        fail(r, from, "expected a node, output, next, init, dinput, dparam, dprev, dparam_init, dpast, "
+                      "last, whole_past or adjoint");
     } else if (strcmp(word, "dtype") == 0) {
         r->c->dtype = (Dtype)read_choice(r, ir_dtypes, "type");
     } else if (strcmp(word, "schedule") == 0) {

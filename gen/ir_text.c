@@ -20,8 +20,8 @@
 #include "ir_raw.h"
 #include "options.h"
 
-const char *const ir_tensor_kinds[] = { "input", "param", "state", "output", "dout", "dnext", "dinit", "cotangent",
-                                       NULL };
+const char *const ir_tensor_kinds[] = { "input", "param", "state", "history", "output", "dout", "dnext",
+                                         "dinit", "dhistory", "cotangent", NULL };
 const char *const ir_dtypes[] = { "f32", "bf16", "f16", "f64", "i32", NULL };
 const char *const ir_reductions[] = { "sum", "mean", "max", "min", "prod", "softmax", NULL };
 
@@ -227,12 +227,16 @@ static void put_map(Print *p, const IxExpr *const *map, int n)
     buf_f(p->out, "]");
 }
 
-static void put_step(Print *p, const IxExpr *step)
+static void put_step(Print *p, const Node *n)
 {
-    if (!step)
+    if (!n->step)
         return;
     buf_f(p->out, " at ");
-    put_ix(p, step);
+    put_ix(p, n->step);
+    if (n->past < 0)
+        return;
+    buf_f(p->out, " past ");
+    put_tensor(p, n->past);
 }
 
 /* ---- header ---- */
@@ -295,7 +299,7 @@ static void put_tensor_line(Print *p, TensorId id)
         poly_print(p->m, t->axes[i], p->out);
     }
     buf_f(p->out, "] %s", ir_dtypes[t->dtype]);
-    if (t->kind >= T_DOUT && t->kind != T_COTANGENT) {
+    if ((t->kind >= T_DOUT && t->kind != T_COTANGENT) || (t->kind == T_HISTORY && t->of >= 0)) {
         buf_f(p->out, " of ");
         put_tensor(p, t->of);
     }
@@ -344,7 +348,7 @@ static void put_content(Print *p, const Node *n)
         buf_f(p->out, "load ");
         put_tensor(p, n->tensor);
         put_map(p, n->map, n->nmap);
-        put_step(p, n->step);
+        put_step(p, n);
         break;
     case N_ARRAY:
         buf_f(p->out, "array ");
@@ -355,7 +359,7 @@ static void put_content(Print *p, const Node *n)
         buf_f(p->out, "view");
         put_args(p, n);
         put_map(p, n->map, n->nmap);
-        put_step(p, n->step);
+        put_step(p, n);
         break;
     case N_MAP:
         buf_f(p->out, "map %s", op_table[n->op].name);
@@ -394,7 +398,8 @@ static void put_roots(Print *p)
         const struct { const char *what; NodeId node; } root[] = {
             { "output", m->output.data[t] }, { "next", m->next.data[t] }, { "init", m->init.data[t] },
             { "dinput", m->dinput.data[t] }, { "dparam", m->dparam.data[t] }, { "dprev", m->dprev.data[t] },
-            { "dparam_init", m->dparam_init.data[t] },
+            { "dparam_init", m->dparam_init.data[t] }, { "dpast", m->dpast.data[t] },
+            { "last", m->last.data[t] },
         };
         for (size_t k = 0; k < sizeof root / sizeof *root; k++) {
             if (root[k].node < 0)
@@ -404,6 +409,8 @@ static void put_roots(Print *p)
             buf_f(p->out, " = %%%d\n", root[k].node);
         }
     }
+    if (m->whole_past)
+        buf_f(p->out, "whole_past\n");
     if (m->has_grad)
         buf_f(p->out, "adjoint from %%%d\n", m->forward_nodes);
 }

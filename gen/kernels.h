@@ -78,6 +78,7 @@ typedef struct Kernel {
     Buf early, late;              /* those reads; stores that no other block waits for */
     Buf *now;                     /* stores that others wait for */
     int numbered;                 /* locals: the same node may have one in several arrays */
+    TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */
     ExprPrinter printer;

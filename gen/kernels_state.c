@@ -1,6 +1,7 @@
 /* kernels_state.c: CUDA text of the kernels that begin and end a walk by steps. In come the states of a planned
  * cell; out go three kernels that take all of them: the initial states, the adjoints that the walk back starts
- * from, and those that it ends with. */
+ * from, and those that it ends with. Beside them, for any schedule, what a call leaves of the steps that the next
+ * one reads: a kernel for each history. */
 #include "kernels.h"
 
 typedef void (*StateBody)(Kernel *k, TensorId s);
@@ -80,4 +81,37 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
         k.threads = 256;
         k_print(&k, s->name[i], body[i]);
     }
+}
+
+/* The last steps of the call and, where these are fewer, what the call began with. A thread has all places of its
+ * elements and goes from the last to the first, so that one buffer may be both. */
+static void print_last(Kernel *k)
+{
+    Module *m = k->p->m;
+    const Tensor *x = &m->tensors.data[k->history];
+    const Node last = *k_node(k, m->last.data[k->history]);
+    const char *to = k_written(k, REF_FINAL, k->history, x->dtype), *elements = k_product(k, x->axes + 1, x->rank - 1);
+    buf_line(k->out, "const int64_t elements = %s, places = %s;", elements, poly_text(&k->printer, x->axes[0]));
+    buf_line(k->out, "const int64_t first = cell_block_index(0) * 256 + cell_thread();");
+    buf_line(k->out, "const int64_t stride = cell_block_count(0) * 256;");
+    k_open(k, "for (int64_t n = first; %s && n < dim_B * elements; n += stride)", to);
+    buf_line(k->out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
+    k->b = "b";
+    k_split_element(k, last.axes + 1, last.naxes - 1, "e", "i");
+    k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
+    k->index[last.axes[0]] = "place";
+    Named named = k_named(k);
+    const char *value = k_body(k, last.args[0], &named);
+    buf_line(k->out, "cell_store(%s + (b * places + place) * elements + e, %s);", to, value);
+    k_forget(k, &named);
+    k_close(k);
+    k_close(k);
+}
+
+void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out)
+{
+    Kernel k = kernel_new(p, &p->program[FORWARD], NULL, &h->refs, out);
+    k.threads = 256;
+    k.history = h->history;
+    k_print(&k, h->name, print_last);
 }

@@ -368,6 +368,15 @@ static const char *load_state(Kernel *k, const Read *r)
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s);
 }
 
+/* Element by element: a condition on the step stands before it. */
+static const char *load_history(Kernel *k, const Read *r, const Storage *st)
+{
+    k->depth++;
+    const char *s = load_storage(k, r, st, k_pointer(k, REF_TENSOR, r->id, st->dtype), true);
+    k->depth--;
+    return s;
+}
+
 static const char *load_tensor(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
@@ -394,6 +403,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
         return k_text(k, "(%s ? 0 : cell_load<%s>(%s + %s))", given, k->real,
                       k_pointer(k, REF_CARRY, x->of, k->p->compute), place_text(k, k->b, n, e));
     }
+    case T_HISTORY: case T_DHISTORY: return load_history(k, r, st);
     case T_DOUT: return load_storage(k, r, st, k_pointer(k, REF_TENSOR, r->id, st->dtype), true);
     default: return load_storage(k, r, st, k_pointer(k, REF_TENSOR, r->id, st->dtype), false);
     }
@@ -441,11 +451,24 @@ static Read with_own_map(Kernel *k, const Read *r)
     return own;
 }
 
+/* The value of a step before the call. */
+static const char *load_past(Kernel *k, const Read *of)
+{
+    Module *m = k->p->m;
+    const IxExpr *one = ix_const(m, poly_const(m, 1));
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(of->npast + 2));
+    map[0] = ix_sub(m, ix_sub(m, ix_index(m, IX_START), one), of->step);
+    for (int i = 0; i < of->npast; i++)
+        map[1 + i] = of->past_map[i];
+    Read r = { .is_tensor = true, .id = of->past, .nmap = of->npast + 1, .map = map };
+    return load_history(k, &r, &k->pr->tensor[of->past]);
+}
+
 /* Another step's value: the same read with that step in place of this one. Nothing that is kept for this step
  * is used, and nothing is kept. */
 static const char *load_at_step(Kernel *k, const Read *of)
 {
-    const char *t = k->t, *row = k->row;
+    const char *t = k->t, *row = k->row, *past = of->past >= 0 ? load_past(k, of) : NULL;
     const Read own = with_own_map(k, of), *r = &own;
     if (!mutate("unmoved-step"))
         k->t = k_text(k, "(%s - t0)", ix_text(&k->printer, r->step));
@@ -455,9 +478,10 @@ static const char *load_at_step(Kernel *k, const Read *of)
     const char *s = r->is_tensor ? load_tensor(k, r) : load_array(k, r);
     k->away--;
     k->depth--;
+    const char *there = k->t;
     k->t = t;
     k->row = row;
-    return s;
+    return past ? k_text(k, "(%s >= 0 ? %s : %s)", there, s, past) : s;
 }
 
 const char *k_leaf(ExprPrinter *e, NodeId id)
@@ -522,6 +546,8 @@ const char *k_index(ExprPrinter *e, IndexId i)
     Kernel *k = e->data;
     if (i == IX_TIME)
         return k_text(k, "(t0 + %s)", k->t);
+    if (i == IX_START)
+        return "t0";
     if (!k->index[i])
         bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
     if (k->at_first && runs_along(k, i))

@@ -267,13 +267,67 @@ static void lower_instance(Flat *f, Instance *inst)
         lower_adjoint(f, inst);
 }
 
+/* The steps that a call leaves, the latest first. */
+static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
+{
+    IndexId axes[1 + MAX_AXES_OF_VALUE];
+    const IxExpr *map[MAX_AXES_OF_VALUE], *end = ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
+    for (int i = 0; i < t->rank; i++)
+        axes[i] = module_index(m, intern_f(m->c, "h%d", i), t->axes[i]);
+    for (int i = 0; i < s->rank; i++)
+        map[i] = ix_index(m, axes[1 + i]);
+    const IxExpr *step = ix_add(m, ix_index(m, IX_START), ix_sub(m, end, ix_index(m, axes[0])));
+    NodeId v = s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, s->rank, step, s->history)
+                                    : node_view_at(m, s->node, map, s->rank, step, s->history);
+    return node_array(m, v, axes, t->rank, t->name, t->span);
+}
+
+/* The tensor with what a value had at the steps before the call, as far back as it is read. */
+static void add_history(Flat *f, Symbol *s)
+{
+    Module *m = f->m;
+    TensorId input = s->kind == SYM_INPUT ? s->tensor : -1;
+    Tensor t = { .kind = T_HISTORY, .of = input, .rank = s->rank + 1, .span = s->span };
+    const char *name = intern_f(f->c, "%s_history", s->name);
+    const Symbol *other = scope_find(f->scope, name);
+    if (m->whole_past || s->has_history || !s->past)
+        return;
+    s->has_history = true;
+    s->history = -1;
+    if (other) {
+        FLAT_ERROR(f, NULL, other->span, "'%s' is the name of what the caller carries of '%s', whose earlier steps "
+                   "are read: give this another one", name, s->name);
+        return;
+    }
+    t.name = name;
+    t.dtype = input >= 0 ? m->tensors.data[input].dtype : f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
+    t.no_grad = input >= 0 && m->tensors.data[input].no_grad;
+    t.axes = arena_alloc(m->arena, sizeof *t.axes * (size_t)(t.rank + 1));
+    t.axes[0] = s->past;
+    for (int i = 0; i < s->rank; i++)
+        t.axes[1 + i] = s->axes[i];
+    s->history = module_tensor(m, t);
+    m->last.data[s->history] = last_steps(m, s, &m->tensors.data[s->history]);
+}
+
+/* A step that does not move with this one is earlier from some step on: so every value of a step varies with it. */
+static NodeId not_later(Module *m, const IxExpr *step, NodeId v)
+{
+    if (ix_uses(step, IX_TIME))
+        return v;
+    NodeId cond = node_map2(m, OP_LE, node_index(m, step), node_index(m, ix_index(m, IX_TIME)));
+    return node_select(m, cond, v, node_const(m, 0));
+}
+
 /* A read of another step. What lies in no array is computed for that step where it is read. */
 static NodeId lower_earlier(Flat *f, const FExpr *x)
 {
     Module *m = f->m;
-    const Symbol *s = x->source;
+    Symbol *s = x->source;
+    add_history(f, s);
+    TensorId past = s->has_history ? s->history : -1;
     if (s->kind == SYM_INPUT)
-        return node_load_at(m, s->tensor, x->map, x->nmap, x->step);
+        return not_later(m, x->step, node_load_at(m, s->tensor, x->map, x->nmap, x->step, past));
     unsigned dep = m->nodes.data[s->node].dep;
     if (dep & DEP_STATE) {
         FLAT_ERROR(f, x->chain, x->span,
@@ -290,12 +344,12 @@ static NodeId lower_earlier(Flat *f, const FExpr *x)
         from[i] = s->ids[i];
     }
     if (s->is_array && (dep & DEP_TIME))
-        return node_view_at(m, s->node, map, s->nids, x->step);
+        return not_later(m, x->step, node_view_at(m, s->node, map, s->nids, x->step, past));
     from[s->nids] = IX_TIME;
     map[s->nids] = x->step;
     NodeId v = s->is_array ? node_view(m, s->node, map, s->nids)
                            : node_subst(m, s->node, from, map, s->nids + 1);
-    NodeId there = node_has_step(m, x->step);
+    NodeId there = node_has_step(m, x->step, -1);
     return there < 0 ? v : node_select(m, there, v, node_const(m, 0));
 }
 
@@ -424,6 +478,14 @@ static NodeId lower_parts(Flat *f, const Symbol *s, const IndexId *ids)
     return v;
 }
 
+/* What is the same at every step, as a value of each: the history of the others is the caller's. */
+static NodeId of_every_step(Module *m, NodeId v)
+{
+    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
+    NodeId always = node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, now));
+    return node_select(m, always, v, node_const(m, 0));
+}
+
 static void define(Flat *f, Symbol *s)
 {
     Module *m = f->m;
@@ -435,6 +497,8 @@ static void define(Flat *f, Symbol *s)
         s->ids[i] = first->lhs[i] ? first->lhs[i]->id
                                   : module_index(m, intern_f(f->c, "at%d", i), s->axes[i]);
     NodeId v = lower_parts(f, s, s->ids);
+    if (s->past && !(m->nodes.data[v].dep & DEP_TIME))
+        v = of_every_step(m, v);
     s->node = v;
     if (!s->is_variable && (result || first->value->guarded))
         return;

@@ -70,8 +70,9 @@ RootKind root_kind(const Module *m, NodeId id, TensorId *of)
 {
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t] };
-        for (int k = 0; k < 7; k++)
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
+                                 m->dpast.data[t], m->last.data[t] };
+        for (int k = 0; k < 9; k++)
             if (roots[k] == id) {
                 *of = t;
                 return (RootKind)(k + 1);
@@ -87,7 +88,7 @@ static unsigned rows_dep(const Plan *p, NodeId id)
     TensorId of;
     switch (root_kind(p->m, id, &of)) {
     case ROOT_OUTPUT: case ROOT_NEXT: case ROOT_DINPUT: case ROOT_DPREV: return DEP_BATCH | DEP_TIME;
-    case ROOT_INIT: return DEP_BATCH;
+    case ROOT_INIT: case ROOT_DPAST: case ROOT_LAST: return DEP_BATCH;
     default: return at(p, id)->dep & (DEP_BATCH | DEP_TIME);
     }
 }
@@ -378,7 +379,7 @@ static bool reads_matrix(const Phasing *s, const Use *u)
 static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
-    bool carried = false, after = false, matrix = false, other_step = false;
+    bool carried = false, after = false, matrix = false, other_step = false, last = false;
     const Uses *uses = &s->uses[array];
     for (int i = 0; i < uses->len; i++) {
         const Use *u = &uses->data[i];
@@ -387,6 +388,7 @@ static Phase phase_of(const Phasing *s, NodeId array)
                          : !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_DURING;
         carried |= walks;
         other_step |= walks && u->read.step;
+        last |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DHISTORY;
         if (u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DINIT)
             after = true;
         after |= !u->read.is_tensor && !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
@@ -402,7 +404,7 @@ static Phase phase_of(const Phasing *s, NodeId array)
         return rows_dep(p, array) && root != ROOT_INIT ? PHASE_BEFORE : PHASE_PARAM;
     Gemm g;
     NodeId factor[2];
-    if (other_step)
+    if (other_step || last)
         return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
     if (matrix)
         return PHASE_DURING;
@@ -420,8 +422,11 @@ static void need_roots(Phasing *s)
                 need_array(s, m->next.data[t], true);
             if (m->output.data[t] >= 0)
                 need_array(s, m->output.data[t], false);
+            if (m->last.data[t] >= 0)
+                need_array(s, m->last.data[t], false);
         } else {
-            const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t] };
+            const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t],
+                                     m->dpast.data[t] };
             if (m->dprev.data[t] >= 0)
                 need_array(s, m->dprev.data[t], true);
             for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
@@ -780,7 +785,7 @@ static void make_groups(Plan *p, const Phasing *s)
                 RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
                 if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
                     continue;
-                if (copies_state(p, id) || (root == ROOT_INIT && pr->dir == FORWARD))
+                if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
                     continue;         /* written along with the states */
                 if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
                     continue;
@@ -1072,10 +1077,15 @@ static void tensor_storage(Plan *p, Program *pr)
             arg = call_arg_find(&args, t, ROLE_VALUE);
         else if (x->kind == T_DOUT)
             arg = call_arg_find(&args, x->of, ROLE_D_OUT);
+        else if (x->kind == T_HISTORY)
+            arg = call_arg_find(&args, t, ROLE_VALUE);
+        else if (x->kind == T_DHISTORY)
+            arg = call_arg_find(&args, x->of, ROLE_D_FINAL);
         if (arg < 0)
             continue;
+        bool rows = x->kind == T_INPUT || x->kind == T_DOUT;
         *st = (Storage){ .home = HOME_ARG, .arg = arg, .batched = x->kind != T_PARAM,
-                         .timed = x->kind != T_PARAM, .dtype = x->dtype };
+                         .timed = rows, .dtype = x->dtype };
     }
 }
 
@@ -1149,8 +1159,8 @@ static void find_needs(Plan *p, const Phasing *s)
         return;
     pr->wanted = per(p, sizeof *pr->wanted, p->n_nodes);
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t] };
-        for (int k = 0; k < 3; k++) {
+        const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t], m->dpast.data[t] };
+        for (int k = 0; k < 4; k++) {
             if (roots[k] < 0)
                 continue;
             bool *seen = nothing_seen(p);
@@ -1205,8 +1215,9 @@ static void split_roots(Plan *p)
     bool *seen = per(p, 1, n), *read = per(p, 1, n);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t] };
-        for (int k = 0; k < 7; k++)
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
+                                 m->dpast.data[t], m->last.data[t] };
+        for (int k = 0; k < 9; k++)
             mark_reads(p, roots[k], seen, read);
     }
     for (TensorId t = 0; t < m->tensors.len; t++) {
@@ -1219,6 +1230,7 @@ static void split_roots(Plan *p)
         m->dparam.data[t] = split_root(p, m->dparam.data[t], read);
         m->dprev.data[t] = split_root(p, m->dprev.data[t], read);
         m->dparam_init.data[t] = split_root(p, m->dparam_init.data[t], read);
+        m->dpast.data[t] = split_root(p, m->dpast.data[t], read);
     }
 }
 
@@ -1231,7 +1243,7 @@ static void root_storage(Plan *p, Program *pr)
         TensorId of;
         RootKind k = at(p, id)->kind == N_ARRAY ? root_kind(m, id, &of) : ROOT_NONE;
         bool forward = k == ROOT_OUTPUT, backward = k == ROOT_DINPUT || k == ROOT_DPARAM ||
-                       k == ROOT_DPARAM_INIT;
+                       k == ROOT_DPARAM_INIT || k == ROOT_DPAST;
         if (!(pr->dir == FORWARD ? forward : backward))
             continue;
         int arg = call_arg_find(&args, of, ROLE_VALUE);
@@ -1377,7 +1389,8 @@ static bool *stored_arrays(Plan *p, const Phasing *forward)
         tile_saved(p->m, saved);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
-        if (p->rounded[id] || root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_INIT)
+        RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+        if (p->rounded[id] || root == ROOT_INIT || root == ROOT_LAST)
             stored[id] = false;
         if (p->schedule == SCHED_TILE && f->phase[id] == PHASE_DURING)
             stored[id] = stored[id] && saved[id];

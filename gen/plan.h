@@ -91,6 +91,9 @@ typedef struct Read {
     int nmap;
     const IxExpr **map;
     const IxExpr *step;           /* the step that is read; NULL: the reader's own */
+    TensorId past;                /* where step is given: the history with the steps before the call, or -1 */
+    int npast;                    /* and the place in it: the indices behind its first */
+    const IxExpr **past_map;
 } Read;
 
 /* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first
@@ -226,13 +229,15 @@ const Poly *tensor_elements(Module *m, TensorId t);
 
 /* Whether an array is a root, and which (plan.c). */
 typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV,
-               ROOT_DPARAM_INIT } RootKind;
+               ROOT_DPARAM_INIT, ROOT_DPAST, ROOT_LAST } RootKind;
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
 /* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
  * results. */
 typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernels;
 enum { STATE_INIT, STATE_SEED, STATE_RESULT };
+/* What a call leaves of a history, in one kernel at the end of forward. */
+typedef struct HistoryKernel { TensorId history; const char *name; RefVec refs; } HistoryKernel;
 /* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at most
  * `most` chunks, and no more than `blocks` blocks of 256 columns or `least` chunks:
  * max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, floor(cut.blocks / ceil(columns / 256))))). */
@@ -244,6 +249,7 @@ ColumnCut column_cut(bool by_rows);
 void emit_kernels(Plan *p, Program *g, Buf *out);
 void emit_panel(Plan *p, Program *g, Buf *out);                    /* the kernel of g->panel; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
+void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 

@@ -40,12 +40,22 @@ bool alias_candidate(const Module *m, NodeId array)
     /* What is carried lies in memory for one step only: whoever reads it later needs an array of its own. */
     if (body->kind == N_LOAD && m->tensors.data[body->tensor].kind == T_DNEXT)
         return false;
-    return is_read(body) || body->kind == N_CONST || body->kind == N_SIZE;
+    return (is_read(body) && !body->step) || body->kind == N_CONST || body->kind == N_SIZE;
+}
+
+static Read with_step(Read r, const Node *n)
+{
+    r.step = n->step;
+    r.past = n->step ? n->past : -1;
+    r.npast = r.nmap;
+    r.past_map = r.map;
+    return r;
 }
 
 /* What an alias of `inner` over the array's axes reads where it is read itself at map and step. */
-static Read compose(Module *m, Read inner, const Node *array, const IxExpr *const *map, const IxExpr *step)
+static Read compose(Module *m, Read inner, const Node *array, const IxExpr *const *map, const Node *read)
 {
+    const IxExpr *step = read->step;
     IndexId from[65];
     const IxExpr *to[65], **composed = arena_alloc(m->arena, sizeof *map * (size_t)(inner.nmap + 1));
     int n = array->naxes;
@@ -58,7 +68,10 @@ static Read compose(Module *m, Read inner, const Node *array, const IxExpr *cons
     for (int i = 0; i < inner.nmap; i++)
         composed[i] = ix_subst(m, inner.map[i], from, to, n);
     inner.map = composed;
-    inner.step = inner.step ? ix_subst(m, inner.step, from, to, n) : step;
+    inner.step = step;
+    inner.past = step ? read->past : -1;
+    inner.npast = array->naxes;
+    inner.past_map = (const IxExpr **)(uintptr_t)map;
     return inner;
 }
 
@@ -69,7 +82,8 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
     if (!is_read(n))
         return false;
     if (n->kind == N_LOAD) {
-        *out = (Read){ .is_tensor = true, .id = n->tensor, .nmap = n->nmap, .map = n->map, .step = n->step };
+        *out = (Read){ .is_tensor = true, .id = n->tensor, .nmap = n->nmap, .map = n->map };
+        *out = with_step(*out, n);
         return true;
     }
     NodeId array = n->kind == N_VIEW ? n->args[0] : id;
@@ -78,13 +92,13 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
     for (int i = 0; i < naxes; i++)
         map[i] = n->kind == N_VIEW ? n->map[i] : ix_index(m, at(m, array)->axes[i]);
     if (!p->is_alias[array]) {
-        *out = (Read){ .id = array, .nmap = naxes, .map = map, .step = n->step };
+        *out = with_step((Read){ .id = array, .nmap = naxes, .map = map }, n);
         return true;
     }
     Read inner;
     if (!plan_resolve(p, at(m, array)->args[0], &inner))
         return false;
-    *out = compose(m, inner, at(m, array), map, n->step);
+    *out = compose(m, inner, at(m, array), map, n);
     return true;
 }
 

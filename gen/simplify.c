@@ -30,7 +30,7 @@ static NodeId rebuild(Rewrite *r, NodeId id)
     switch (n.kind) {
     case N_MAP: return node_map(m, n.op, args, n.nargs);
     case N_REDUCE: return node_reduce(m, n.reduce, args[0], n.bound, n.nbound);
-    case N_VIEW: return node_view_at(m, args[0], n.map, n.nmap, n.step);
+    case N_VIEW: return node_view_at(m, args[0], n.map, n.nmap, n.step, n.past);
     case N_ARRAY: return node_array(m, args[0], n.axes, n.naxes, n.name, n.span);
     default: return id;
     }
@@ -60,7 +60,8 @@ void rewrite_roots(Rewrite *r)
         r->image[i] = -1;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         NodeId *roots[] = { &m->output.data[t], &m->next.data[t], &m->init.data[t], &m->dinput.data[t],
-                            &m->dparam.data[t], &m->dprev.data[t], &m->dparam_init.data[t] };
+                            &m->dparam.data[t], &m->dprev.data[t], &m->dparam_init.data[t],
+                            &m->dpast.data[t], &m->last.data[t] };
         for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
             if (*roots[k] >= 0)
                 *roots[k] = rewrite(r, *roots[k], false);
@@ -414,10 +415,64 @@ static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole
     return node_array(m, rebuilt, n.axes, n.naxes, NULL, n.span);
 }
 
+/* ---- other steps in a step of the walk ---- */
+
+/* t - 2: as many steps back for every place. */
+static bool moves_with_step(const Node *n)
+{
+    return n->step && n->step->nterms == 1 && n->step->terms[0].kind == IA_INDEX &&
+           n->step->terms[0].index == IX_TIME;
+}
+
+static void mark_read(const Module *m, NodeId id, bool *marked, bool *seen)
+{
+    const Node *n = at(m, id);
+    if (seen[id] || (n->dep & DEP_STATE))
+        return;
+    seen[id] = true;
+    marked[id] |= moves_with_step(n);
+    for (int i = 0; n->kind == N_MAP && i < n->nargs; i++)
+        mark_read(m, n->args[i], marked, seen);
+}
+
+static NodeId hook_step(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    Module *m = r->m;
+    const bool *marked = r->data;
+    (void)whole;
+    if (old >= r->n || !marked[old])
+        return rebuilt;
+    Node n = *at(m, old);
+    while (at(m, rebuilt)->kind == N_MAP)             /* the guard of the read */
+        rebuilt = at(m, rebuilt)->args[1];
+    NodeId read = n.kind == N_LOAD
+                      ? node_load_at(m, n.tensor, n.map, n.nmap, n.step, n.past)
+                      : node_view_at(m, at(m, rebuilt)->args[0], n.map, n.nmap, n.step, n.past);
+    return node_array(m, read, n.axes, n.naxes, NULL, n.span);
+}
+
+/* What depends on a state reads another step through an array of its own, which is made for all steps before the
+ * walk, so that the walk has nothing to do with other steps. */
+static void name_reads_of_steps(Module *m)
+{
+    int n = m->nodes.len;
+    bool *marked = arena_alloc(m->arena, (size_t)n + 1), *seen = arena_alloc(m->arena, (size_t)n + 1), any = false;
+    for (NodeId id = 0; id < n; id++)
+        for (int i = 0; at(m, id)->kind == N_MAP && (at(m, id)->dep & DEP_STATE) && i < at(m, id)->nargs; i++)
+            mark_read(m, at(m, id)->args[i], marked, seen);
+    for (NodeId id = 0; id < n; id++)
+        any |= marked[id];
+    Rewrite r = { .m = m, .hook = hook_step, .data = marked };
+    if (any)
+        rewrite_roots(&r);
+}
+
 void simplify(Module *m)
 {
-    if (!m->has_grad)
+    if (!m->has_grad) {
         stack_projections(m);
+        name_reads_of_steps(m);
+    }
     Rewrite r = { .m = m, .hook = hook_reductions };
     rewrite_roots(&r);
     module_at(m, m->span, NULL);

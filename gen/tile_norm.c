@@ -475,7 +475,7 @@ static NodeId norm_fresh(Norm *x, NodeId id)
     module_at(m, n.span, n.chain);
     switch (n.kind) {
     case N_ARRAY: return norm_array(x, id);
-    case N_VIEW: return node_view_at(m, norm(x, n.args[0]), n.map, n.nmap, n.step);
+    case N_VIEW: return node_view_at(m, norm(x, n.args[0]), n.map, n.nmap, n.step, n.past);
     case N_REDUCE: return norm_reduce(x, id);
     case N_MAP:
         for (int i = 0; i < n.nargs; i++)

@@ -89,13 +89,14 @@ typedef enum cell_role {
 
 enum {
     CELL_ARG_OPTIONAL = 1, /* NULL allowed: initial value, zero cotangent, result not wanted */
-    CELL_ARG_IGNORED = 2   /* neither read nor written: what would be the gradient of a constant */
+    CELL_ARG_IGNORED = 2,  /* neither read nor written: what would be the gradient of a constant */
+    CELL_ARG_PAST = 4      /* steps before the first: NULL only where that is step 0, before which all is zero */
 };
 
 typedef struct cell_arg {
     int16_t tensor; /* index into desc->tensors */
     uint8_t role;   /* cell_role */
-    uint8_t flags;  /* CELL_ARG_OPTIONAL, CELL_ARG_IGNORED */
+    uint8_t flags;  /* CELL_ARG_* */
     uint8_t dtype;  /* cell_dtype of this argument; a gradient may be f32 where its tensor is bf16 */
 } cell_arg;
 

@@ -143,6 +143,9 @@ static cell_status check_arg(cell_context *ctx, const cell_desc *desc, const cel
         return cell_fail(err, CELL_NULL_POINTER, "%s: %s is null; wanted %lld elements of %s", desc->key,
                          name_of(desc, span, &name), (long long)elements,
                          cell_dtype_name((cell_dtype)arg->dtype));
+    if (!pointer && arg->flags & CELL_ARG_PAST && sizes[desc->n_sizes - 1] > 0)
+        return cell_fail(err, CELL_NULL_POINTER, "%s: %s is null, but t0 is %lld: it has the steps before",
+                         desc->key, name_of(desc, span, &name), (long long)sizes[desc->n_sizes - 1]);
     if (!pointer)
         return CELL_OK;
     return check_place(ctx, desc, span, alignment_of(ctx, desc, (cell_dtype)arg->dtype), err);

@@ -86,6 +86,8 @@ instance conv4_silu map "1,1,3 2,9,2" --dim K=7
 past="${heads/1,1,2/1,2,2}"
 instance window_attention map "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
 instance window_attention map "$past" --dim N=5 --dim V=7 --dim W=6 --dim G=2
+instance e28 "steps gemm" "$one" --dim K=3
+instance e88 "steps tile" "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
 instance causal_attention map "$past" --dim N=5 --dim V=7 --dim G=2
 
 if [[ -n ${LARGE:-} ]]; then

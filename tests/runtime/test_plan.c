@@ -197,6 +197,26 @@ static void refuse(cell_context *ctx, Call *call, char which, int64_t *sizes, vo
     EXPECT(memcmp(call, &before, sizeof before) == 0, "'%s': something was written", piece);
 }
 
+/* What carries the steps before the first may be left out only where there are none. */
+static void past_refusals(cell_context *ctx, Call *call) {
+    cell_arg list[COUNT(forward_args)];
+    cell_desc desc = toy_desc;
+    cell_memory memory = memory_of(call, 1);
+    void *args[] = {call->x, call->w, NULL, call->y, call->ht};
+    memcpy(list, forward_args, sizeof list);
+    list[2].flags |= CELL_ARG_PAST;
+    desc.forward_args = list;
+    int64_t sizes[] = {call->sizes[0], call->sizes[1], call->sizes[2], 0};
+    cell_status status = cell_run_forward(ctx, &desc, sizes, args, &memory, 0);
+    EXPECT(status == CELL_OK, "without a past at t0 = 0: %s", cell_last_error(ctx));
+    sizes[3] = 2;
+    status = cell_run_forward(ctx, &desc, sizes, args, &memory, 0);
+    EXPECT(status == CELL_NULL_POINTER && strstr(cell_last_error(ctx), "h is null, but t0 is 2"),
+           "without a past at t0 = 2: %s", cell_last_error(ctx));
+    args[2] = call->h0;
+    EXPECT(cell_run_forward(ctx, &desc, sizes, args, &memory, 0) == CELL_OK, "%s", cell_last_error(ctx));
+}
+
 static void forward_refusals(cell_context *ctx, Call *call) {
     int64_t *s = call->sizes;
     cell_memory good = memory_of(call, 1), small = good, odd = good, no_place = good, brief = good;
@@ -251,6 +271,7 @@ static void refusals(cell_context *ctx, Call *call) {
     cell_workspace_bytes(ctx, &toy_desc, call->sizes, &call->workspace_bytes);
     cell_reserve_bytes(ctx, &toy_desc, call->sizes, &call->reserve_bytes);
     forward_refusals(ctx, call);
+    past_refusals(ctx, call);
     backward_refusals(ctx, call);
     EXPECT(cell_run_forward(NULL, &toy_desc, call->sizes, NULL, NULL, 0) == CELL_NULL_POINTER, "no context");
     EXPECT(cell_run_forward(ctx, NULL, call->sizes, NULL, NULL, 0) == CELL_NULL_POINTER, "no description");

@@ -1,0 +1,306 @@
+/* eval_past.c: earlier steps, in the evaluator. In comes a read that names a step; out goes what the equations
+ * give when that step is the one that is computed, with the inputs that it had: there is no other account of
+ * time. Values are kept for the rest of their sequence. How far back a value of the cell is read follows from
+ * the ranges of the indices; that many steps before the call are a tensor that the caller carries. */
+#include "eval_scope.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 4000 };        /* as in eval_run.c */
+
+/* ---- compiling: how far back */
+
+/* slope * t + [lo, hi]; not known: not of this form. */
+typedef struct Span1 { bool known; int64_t slope, lo, hi; } Span1;
+
+static Span1 ix_span(const EvalProgram *p, const Ix *x);
+
+static Span1 product(Span1 a, Span1 b)
+{
+    if (a.slope || a.lo != a.hi) {
+        Span1 c = a;
+        a = b;
+        b = c;
+    }
+    bool ok = a.known && b.known && !a.slope && a.lo == a.hi;
+    int64_t k = a.lo;
+    return (Span1){ ok, k * b.slope, k < 0 ? k * b.hi : k * b.lo, k < 0 ? k * b.lo : k * b.hi };
+}
+
+static int64_t floor_of(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static Span1 quotient(Span1 a, Span1 b, bool rest)
+{
+    bool ok = a.known && b.known && !a.slope && !b.slope && b.lo == b.hi && b.lo > 0;
+    if (!ok)
+        return (Span1){ .known = false };
+    if (rest)
+        return (Span1){ true, 0, 0, b.lo - 1 };
+    return (Span1){ true, 0, floor_of(a.lo, b.lo), floor_of(a.hi, b.lo) };
+}
+
+static Span1 ix_span(const EvalProgram *p, const Ix *x)
+{
+    Span1 a = { .known = true }, b = a;
+    if (x->a)
+        a = ix_span(p, x->a);
+    if (x->b)
+        b = ix_span(p, x->b);
+    switch (x->op) {
+    case I_CONST: return (Span1){ true, 0, x->k, x->k };
+    case I_REG: return (Span1){ p->extents[x->reg] >= 1, 0, 0, p->extents[x->reg] - 1 };
+    case I_STEP: return (Span1){ true, 1, 0, 0 };
+    case I_NEG: return (Span1){ a.known, -a.slope, -a.hi, -a.lo };
+    case I_ADD: return (Span1){ a.known && b.known, a.slope + b.slope, a.lo + b.lo, a.hi + b.hi };
+    case I_SUB: return (Span1){ a.known && b.known, a.slope - b.slope, a.lo - b.hi, a.hi - b.lo };
+    case I_MUL: return product(a, b);
+    default: return quotient(a, b, x->op == I_MOD);
+    }
+}
+
+void ev_look_back(EvalProgram *p, Array *a, const Ix *step)
+{
+    Span1 s = ix_span(p, step);
+    if (!s.known || s.slope != 1)
+        p->whole_past = true;
+    else if (-s.lo > a->back)
+        a->back = -s.lo;
+    if (a->back || p->whole_past)
+        vec_push(p->arena, &p->looked_back, a);
+}
+
+static bool is_of_cell(const EvalProgram *p, const Array *a)
+{
+    Symbol *y = ev_find_here(p->cell_scope, NS_VALUE, a->name);
+    return y && y->kind == SY_VALUE && y->now == a && (a->tensor < 0 || !p->e->tensors[a->tensor].is_int);
+}
+
+static void add_history(EvalProgram *p, Array *a)
+{
+    Array like = *a;
+    a->history = p->e->ntensors;
+    like.rank = a->rank + 1;
+    if (like.rank > EVAL_MAX_RANK)
+        return;
+    like.shape[0] = a->back;
+    memcpy(like.shape + 1, a->shape, sizeof *a->shape * (size_t)a->rank);
+    like.count = a->back * a->count;
+    EvalTensor *t = ev_add_tensor(p, EV_STATE, intern_f(p->c, "%s_history", a->name), &like, NULL);
+    t->no_grad = a->tensor >= 0 && p->e->tensors[a->tensor].no_grad;
+}
+
+void ev_add_histories(EvalProgram *p)
+{
+    for (int i = 0; i < p->looked_back.len; i++) {
+        Array *a = p->looked_back.data[i], *root = a;
+        while (root->base)
+            root = root->base;
+        p->whole_past = p->whole_past || p->extent_T || !is_of_cell(p, root);
+        if (a->back > root->back)
+            root->back = a->back;
+        p->looked_back.data[i] = root;
+    }
+    for (int i = 0; i < p->looked_back.len; i++) {
+        Array *a = p->looked_back.data[i];
+        if (a->shifted)
+            continue;
+        a->shifted = true;
+        if (!a->is_data && a->frame == &p->frame)
+            vec_push(p->arena, &p->shifted, a);
+        if (!p->whole_past && a->back)
+            add_history(p, a);
+    }
+}
+
+/* ---- running */
+
+/* Fills values from what is bound to a tensor, at element `from` of it. */
+void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = dual_of(t->value[from + i]);
+        for (int k = 0; k < DUAL_K; k++)
+            to[i].d[k] = t->tangent[k] ? t->tangent[k][from + i] : 0;
+    }
+}
+
+/* Room for the values of all steps of a sequence. */
+static bool past_room(EvalProgram *p, Array *a)
+{
+    int64_t n;
+    if (a->past && a->past_steps == p->steps)
+        return true;
+    if (__builtin_mul_overflow(p->steps, a->count, &n) || n > 1 << 26) {
+        eval_fail(p, a->span, "this value at all steps is too large to evaluate");
+        return false;
+    }
+    a->past = arena_alloc(p->arena, sizeof *a->past * (size_t)(n + 1));
+    a->past_of = arena_alloc(p->arena, sizeof *a->past_of * (size_t)(p->steps + 1));
+    a->past_steps = p->steps;
+    return true;
+}
+
+/* All values of an array of the cell at the step that is looked at; kept for the rest of the sequence. */
+static Dual *cell_at_step(EvalProgram *p, Array *a)
+{
+    int64_t step = p->t - p->first;
+    if (!past_room(p, a))
+        return NULL;
+    Dual *values = a->past + step * a->count, *now = a->data;
+    if (a->past_of[step] == p->sequence_tick)
+        return values;
+    if (a->tensor >= 0) {
+        eval_read(values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + step) * a->count);
+    } else if (a->busy || p->depth == MAX_DEPTH) {
+        eval_fail(p, a->span, "this value depends on itself");
+    } else {
+        a->busy = true;
+        p->depth++;
+        a->data = values;
+        eval_run_equations(p, a);
+        a->data = now;
+        p->depth--;
+        a->busy = false;
+    }
+    a->past_of[step] = p->sequence_tick;
+    return p->error ? NULL : values;
+}
+
+/* What other steps read by name is kept at its own step. */
+void eval_keep(EvalProgram *p, Array *a)
+{
+    int64_t step = p->t - p->first;
+    eval_compute(p, a);
+    if (p->error || !past_room(p, a))
+        return;
+    memcpy(a->past + step * a->count, a->data, sizeof *a->data * (size_t)a->count);
+    a->past_of[step] = p->sequence_tick;
+}
+
+/* One element of an array by its equation at that place, whatever was computed before. */
+static Dual single_element(EvalProgram *p, Array *a, const int64_t *place)
+{
+    for (int i = 0; i < a->equations.len; i++) {
+        const Equation *q = &a->equations.data[i];
+        int64_t before[EVAL_MAX_RANK];
+        bool here = true;
+        for (int k = 0; k < q->rank; k++)
+            here = here && (q->reg[k] >= 0 || q->fixed[k] == place[k]);
+        if (!here)
+            continue;
+        for (int k = 0; k < q->rank; k++)
+            if (q->reg[k] >= 0) {
+                before[k] = p->regs[q->reg[k]];
+                p->regs[q->reg[k]] = place[k];
+            }
+        if (++p->depth > MAX_DEPTH)
+            eval_fail(p, a->span, "too many values wait for each other");
+        Dual v = p->error ? dual_of(NAN) : eval_code(p, q->value);
+        p->depth--;
+        for (int k = 0; k < q->rank; k++)
+            if (q->reg[k] >= 0)
+                p->regs[q->reg[k]] = before[k];
+        return v;
+    }
+    return dual_of(NAN);
+}
+
+/* An element of a step before the call, `back` before the one before the first; zero where nobody carries it. */
+static Dual from_history(EvalProgram *p, const Array *a, int64_t back, int64_t at)
+{
+    const EvalTensor *t = a->history >= 0 ? &p->e->tensors[a->history] : NULL;
+    Dual v = dual_of(0);
+    if (t && t->value && back < a->back)
+        eval_read(&v, 1, t, (p->sequence * a->back + back) * a->count + at);
+    return v;
+}
+
+static Dual element_away(EvalProgram *p, Array *a, const int64_t *place, int64_t at, Span span)
+{
+    if (a->is_data && a->tensor < 0 && a->equations.len == 0) {
+        for (int i = 0; i < p->states.len; i++)
+            if (p->states.data[i].now == a)
+                eval_fail(p, span, "a state has no values at earlier steps");
+        Dual plain = a->data[at];
+        plain.tail = NULL;            /* an inner gradient holds what other steps had */
+        return plain;
+    }
+    if (a->frame != &p->frame)
+        return p->t >= p->first || a->base ? single_element(p, a, place) : dual_of(0);
+    if (p->t < p->first)
+        return from_history(p, a, p->first - 1 - p->t, at);
+    const Dual *values = cell_at_step(p, a);
+    return values ? values[at] : dual_of(NAN);
+}
+
+/* Inside an inner gradient only the element is computed that is read, and kept while nothing changes. */
+static Dual element_here(EvalProgram *p, Array *a, const int64_t *place, int64_t at)
+{
+    if (!p->nest.level || a->is_data || a->stamp == a->frame->tick) {
+        eval_compute(p, a);
+        return p->error ? dual_of(NAN) : a->data[at];
+    }
+    if (!a->element) {
+        a->element = arena_alloc(p->arena, sizeof *a->element * (size_t)(a->count + 1));
+        a->element_stamp = arena_alloc(p->arena, sizeof *a->element_stamp * (size_t)(a->count + 1));
+    }
+    if (a->element_stamp[at] != a->frame->tick) {
+        a->element[at] = single_element(p, a, place);
+        a->element_stamp[at] = a->frame->tick;
+    }
+    return a->element[at];
+}
+
+Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at)
+{
+    Array *a = x->array;
+    int64_t now = p->t, step = x->time ? eval_ix(p, x->time, x->span) : now;
+    if (step > now)
+        eval_fail(p, x->span, "a later step is read");
+    if (p->error)
+        return dual_of(0);
+    if (step == now && !p->away) {
+        Dual v = element_here(p, a, place, at);
+        if (x->time)
+            v.tail = NULL;            /* what is read with its step is held, in the IR as well */
+        return v;
+    }
+    p->away++;
+    p->t = step;
+    Dual v = element_away(p, a, place, at, x->span);
+    p->t = now;
+    p->away--;
+    return v;
+}
+
+/* What the next call begins with: the last steps, the latest first. */
+static void leave(EvalProgram *p, const Array *a)
+{
+    const EvalTensor *t = &p->e->tensors[a->history];
+    for (int64_t j = 0; j < a->back; j++)
+        for (int64_t i = 0; i < a->count; i++) {
+            int64_t step = p->steps - 1 - j, to = (p->sequence * a->back + j) * a->count + i;
+            Dual v = dual_of(0);
+            if (step < 0)
+                v = from_history(p, a, j - p->steps, i);
+            else if (a->tensor >= 0)
+                eval_read(&v, 1, &p->e->tensors[a->tensor], (p->sequence * p->steps + step) * a->count + i);
+            else
+                v = a->past[step * a->count + i];
+            if (t->out)
+                t->out[to] = v.v;
+            for (int k = 0; k < DUAL_K; k++)
+                if (t->out_tangent[k])
+                    t->out_tangent[k][to] = v.d[k];
+        }
+}
+
+void eval_leave(EvalProgram *p)
+{
+    for (int i = 0; i < p->looked_back.len; i++)
+        if (p->looked_back.data[i]->history >= 0)
+            leave(p, p->looked_back.data[i]);
+}
