@@ -111,6 +111,11 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
     return l;
 }
 
+static Dtype type_of_read(const Plan *p, const Read *r)
+{
+    return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] ? p->dtype : p->compute;
+}
+
 static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
 {
     const Node *r = at(p, at(p, array)->args[0]);
@@ -134,6 +139,8 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     c.lay_c = layout_of(p, &c.c, true);
     if (!match_gemm(p->m, &c, g))
         return false;
+    if (one_step && type_of_read(p, &c.a) != type_of_read(p, &c.b))
+        return false;                 /* no copy was made: all steps together are no product */
     bool one_number = g->m->is_const && g->m->value == 1 && g->n->is_const && g->n->value == 1;
     if (one_number && g->batch)
         return false;                 /* a dot product each: a sum of columns or rows does it in one pass */

@@ -266,9 +266,14 @@ static bool collapse(Module *m, const Dim *const *d, int n, int s1, int s2, cons
     return true;
 }
 
+static bool is_number(const Poly *p, int64_t n)
+{
+    return p->is_const && p->value == n;
+}
+
 static bool is_one(const Poly *p)
 {
-    return p->is_const && p->value == 1;
+    return is_number(p, 1);
 }
 
 /* BLAS takes a matrix with one unit stride; an axis of extent 1 or without indices has any stride. */
@@ -279,6 +284,17 @@ static bool unit_stride(Module *m, const Poly **row, const Poly **col, const Pol
     if (!*col || is_one(cols))
         *col = is_one(*row) ? rows : poly_const(m, 1);
     return is_one(*row) || is_one(*col);
+}
+
+/* The batch beside other rows that do not follow one another across it: a product per sequence, whose other side is
+ * the same for all. */
+static void split_batch(const Dim **rows, int *n, const Dim **batch)
+{
+    for (int i = 0; i < *n && *n > 1 && !*batch; i++)
+        if (rows[i]->index == IX_BATCH) {
+            *batch = rows[i];
+            rows[i] = rows[--*n];
+        }
 }
 
 bool match_gemm(Module *m, const Contraction *c, Gemm *g)
@@ -302,15 +318,35 @@ bool match_gemm(Module *m, const Contraction *c, Gemm *g)
         cls[k][n[k]++] = d;
     }
     const Poly *ignore;
-    if (!collapse(m, cls[0], n[0], 0, 2, &g->m, &g->a.row, &g->c.row) ||
-        !collapse(m, cls[1], n[1], 1, 2, &g->n, &g->b.col, &g->c.col) ||
-        !collapse(m, cls[2], n[2], 0, 1, &g->k, &g->a.col, &g->b.row) || n[2] == 0)
+    const Dim *batch = NULL;
+    GemmSide *rows = NULL;
+    for (int side = 0; side < 2; side++) {
+        GemmSide *s = side ? &g->b : &g->a;
+        const Poly **count = side ? &g->n : &g->m, **stride = side ? &s->col : &s->row;
+        const Poly **to = side ? &g->c.col : &g->c.row;
+        if (collapse(m, cls[side], n[side], side, 2, count, stride, to))
+            continue;
+        if (!c->one_step || batch || n[3])
+            return false;
+        split_batch(cls[side], &n[side], &batch);
+        if (!batch || !collapse(m, cls[side], n[side], side, 2, count, stride, to))
+            return false;
+        rows = s;
+    }
+    if (!collapse(m, cls[2], n[2], 0, 1, &g->k, &g->a.col, &g->b.row) || n[2] == 0)
         return false;
     if (n[3] && (!collapse(m, cls[3], n[3], 0, 1, &g->batch, &g->a.batch, &g->b.batch) ||
                  !collapse(m, cls[3], n[3], 0, 2, &g->batch, &ignore, &g->c.batch)))
         return false;
     if (!n[3])
         g->batch = NULL;
+    if (batch && (is_number(g->m, 1) || is_number(g->n, 1)))
+        return false;                 /* a vector each: a sum over rows does it without a product */
+    if (batch) {
+        g->batch = batch->extent;
+        rows->batch = batch->stride[rows == &g->b];
+        g->c.batch = batch->stride[2];
+    }
     g->a.read = c->a;
     g->b.read = c->b;
     g->c.read = c->c;

@@ -1,6 +1,6 @@
 /* simplify.c: the fast path's normal form. In comes a module, before or after differentiate; out goes the
  * same module with its roots rewritten so that: constants are folded and what multiplies by one or adds zero
- * is gone (nothing else: no x*0, no reordering of sums); several slices of one param applied to the same
+ * is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums is one sum; several slices of one param applied to the same
  * vector are one product (`W[i,d]*x[d]`, `W[N+i,d]*x[d]`, ... become U[i], U[N+i] of one U); and every
  * reduction is the whole body of an array, so that an array is either pointwise or one reduction. Old nodes
  * stay in the module and are unreachable. The reference does not come here. */
@@ -18,11 +18,47 @@ static const Node *at(const Module *m, NodeId id)
 
 static NodeId rewrite(Rewrite *r, NodeId id, bool whole);
 
+/* A param's gradient that sums products in every step, and then the steps: one contraction, which a GEMM computes;
+ * else each step's matrix would lie in memory. */
+static bool is_read(const Module *m, NodeId id)
+{
+    NodeKind k = at(m, id)->kind;
+    return k == N_LOAD || k == N_VIEW || k == N_ARRAY;
+}
+
+static bool sums_matrices(const Module *m, const Node *n)
+{
+    if (n->kind != N_REDUCE || n->reduce != R_SUM || n->bound[0] >= IX_FIRST)
+        return false;
+    const Node *inner = at(m, n->args[0]);
+    if (inner->kind != N_REDUCE || inner->reduce != R_SUM || inner->naxes < 2)
+        return false;
+    const Node *term = at(m, inner->args[0]);
+    return term->kind == N_MAP && term->op == OP_MUL && is_read(m, term->args[0]) && is_read(m, term->args[1]);
+}
+
+static NodeId sum_at_once(Rewrite *r, const Node *n)
+{
+    Module *m = r->m;
+    Node inner = *at(m, n->args[0]);
+    IndexId bound[64];
+    int count = 0;
+    for (int i = 0; i < n->nbound; i++)
+        bound[count++] = n->bound[i];
+    for (int i = 0; i < inner.nbound; i++)
+        bound[count++] = inner.bound[i];
+    NodeId term = rewrite(r, inner.args[0], false);
+    module_at(m, n->span, n->chain);
+    return node_reduce(m, R_SUM, term, bound, count);
+}
+
 static NodeId rebuild(Rewrite *r, NodeId id)
 {
     Module *m = r->m;
     Node n = *at(m, id);
     NodeId args[4];
+    if (sums_matrices(m, &n))
+        return sum_at_once(r, &n);
     module_at(m, n.span, n.chain);
     for (int i = 0; i < n.nargs; i++)
         args[i] = rewrite(r, n.args[i], n.kind == N_ARRAY);

@@ -62,6 +62,8 @@ done
 for spec in e0 e1; do
     TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "2,3,40 18,4,64 65,2,17 2,2,65"
 done
+# A product per sequence: slots share their weights.
+TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 instance mingru steps "$two"
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"
