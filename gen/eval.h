@@ -42,6 +42,10 @@ typedef struct Eval {
     const char *cell;
     const char *run_error;        /* why eval_run returned false */
     Span run_error_span;
+    /* Set by the caller for a run that bounds roundings: out_tangent[0] is then the sum over all paths from
+     * tangent[0], which is not negative, of their magnitudes, and out_tangent[1] the same with each path times
+     * its number of operations. */
+    bool magnitudes;
     struct EvalProgram *program;
 } Eval;
 

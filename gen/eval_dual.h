@@ -7,6 +7,7 @@
 #define CELLC_EVAL_DUAL_H
 
 #include <math.h>
+#include <stdbool.h>
 
 enum { DUAL_K = 4 };
 
@@ -20,23 +21,53 @@ static inline Dual dual_of(double v)
     return r;
 }
 
+/* While this is set, directions are not derivatives but bounds: d[0] is the sum of the magnitudes of the paths
+ * from what was perturbed to here, and d[1] the same with each path times its number of operations. */
+extern bool dual_magnitudes;
+
 /* One term of the chain rule. */
 static inline double slope_times(double slope, double direction)
 {
     return direction == 0 ? 0 : slope * direction;
 }
 
+/* The same for bounds: the paths that one argument brings, each one operation longer. */
+static inline void dual_add_paths(Dual *r, double slope, Dual a)
+{
+    r->d[0] += slope_times(fabs(slope), a.d[0]);
+    r->d[1] += slope_times(fabs(slope), a.d[1] + a.d[0]);
+}
+
 static inline Dual dual_chain(Dual a, double v, double slope)
 {
     Dual r = {v, {0}, 0};
+    if (dual_magnitudes) {
+        dual_add_paths(&r, slope, a);
+        return r;
+    }
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope, a.d[k]);
+    return r;
+}
+
+/* The same for functions whose slope others compute from the value v, as 1 - v^2 or 1 + v: where it is small, that
+ * is the difference of numbers near one. */
+static inline Dual dual_chain_of_value(Dual a, double v, double slope)
+{
+    Dual r = dual_chain(a, v, slope);
+    if (dual_magnitudes)
+        r.d[1] += slope_times(fmax(0, 1 + fabs(v) - fabs(slope)), a.d[0]);
     return r;
 }
 
 static inline Dual dual_chain2(Dual a, Dual b, double v, double slope_a, double slope_b)
 {
     Dual r = {v, {0}, 0};
+    if (dual_magnitudes) {
+        dual_add_paths(&r, slope_a, a);
+        dual_add_paths(&r, slope_b, b);
+        return r;
+    }
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope_a, a.d[k]) + slope_times(slope_b, b.d[k]);
     return r;
@@ -96,7 +127,7 @@ static inline Dual dual_exp(Dual a)
 
 static inline Dual dual_log(Dual a) { return dual_chain(a, log(a.v), 1 / a.v); }
 static inline Dual dual_log1p(Dual a) { return dual_chain(a, log1p(a.v), 1 / (1 + a.v)); }
-static inline Dual dual_expm1(Dual a) { return dual_chain(a, expm1(a.v), exp(a.v)); }
+static inline Dual dual_expm1(Dual a) { return dual_chain_of_value(a, expm1(a.v), exp(a.v)); }
 
 static inline Dual dual_sqrt(Dual a)
 {
@@ -120,7 +151,7 @@ static inline Dual dual_cos(Dual a) { return dual_chain(a, cos(a.v), -sin(a.v));
 static inline Dual dual_tanh(Dual a)
 {
     double c = cosh(a.v);
-    return dual_chain(a, tanh(a.v), 1 / (c * c));
+    return dual_chain_of_value(a, tanh(a.v), 1 / (c * c));
 }
 
 /* Both branches take the exponential of a negative number, so that neither overflows. */
@@ -132,19 +163,19 @@ static inline double logistic(double x)
 
 static inline Dual dual_sigmoid(Dual a)
 {
-    return dual_chain(a, logistic(a.v), logistic(a.v) * logistic(-a.v));
+    return dual_chain_of_value(a, logistic(a.v), logistic(a.v) * logistic(-a.v));
 }
 
 static inline double log_one_plus_exp(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 
 static inline Dual dual_softplus(Dual a)
 {
-    return dual_chain(a, isnan(a.v) ? a.v : log_one_plus_exp(a.v), logistic(a.v));
+    return dual_chain_of_value(a, isnan(a.v) ? a.v : log_one_plus_exp(a.v), logistic(a.v));
 }
 
 static inline Dual dual_logsigmoid(Dual a)
 {
-    return dual_chain(a, isnan(a.v) ? a.v : -log_one_plus_exp(-a.v), logistic(-a.v));
+    return dual_chain_of_value(a, isnan(a.v) ? a.v : -log_one_plus_exp(-a.v), logistic(-a.v));
 }
 
 /* x * sigmoid(x) with the limit 0 at minus infinity. */
@@ -153,7 +184,7 @@ static inline Dual dual_silu(Dual a)
     if (a.v == -INFINITY)
         return dual_of(0);
     double s = logistic(a.v), c = logistic(-a.v);
-    return dual_chain(a, a.v * s, c == 0 ? s : s + a.v * s * c);
+    return dual_chain_of_value(a, a.v * s, c == 0 ? s : s + a.v * s * c);
 }
 
 static inline Dual dual_relu(Dual a) { return dual_chain(a, a.v < 0 ? 0 : a.v, a.v > 0); }
@@ -164,7 +195,7 @@ static inline Dual dual_gelu(Dual a)
     double density = 0.39894228040143267794 * exp(-0.5 * x * x);
     if (x == -INFINITY)
         return dual_of(0);
-    return dual_chain(a, x * phi, phi + (density == 0 ? 0 : x * density));
+    return dual_chain_of_value(a, x * phi, phi + (density == 0 ? 0 : x * density));
 }
 
 static inline Dual dual_gelu_tanh(Dual a)
@@ -175,7 +206,7 @@ static inline Dual dual_gelu_tanh(Dual a)
     double bend = isinf(c) ? 0 : 0.5 * x * root * (1 + 3 * cubic * x * x) / (c * c);
     if (x == -INFINITY)
         return dual_of(0);
-    return dual_chain(a, x * upper, upper + bend);
+    return dual_chain_of_value(a, x * upper, upper + bend);
 }
 
 static inline Dual dual_softsign(Dual a)
@@ -186,7 +217,7 @@ static inline Dual dual_softsign(Dual a)
 
 static inline Dual dual_elu(Dual a)
 {
-    return a.v > 0 ? a : dual_chain(a, expm1(a.v), exp(a.v));
+    return a.v > 0 ? a : dual_chain_of_value(a, expm1(a.v), exp(a.v));
 }
 
 static inline Dual dual_erf(Dual a)

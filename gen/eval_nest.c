@@ -79,6 +79,11 @@ static Dual along(Nest *n, Dual slope, Dual direction)
         return dual_of(0);
     if (level == 0) {
         Dual r = dual_of(slope_times(slope.v, direction.v));
+        if (dual_magnitudes) {
+            dual_add_paths(&r, slope.v, direction);
+            dual_add_paths(&r, direction.v, slope);
+            return r;
+        }
         for (int k = 0; k < DUAL_K; k++)
             r.d[k] = slope_times(slope.v, direction.d[k]) +
                      (slope.d[k] == 0 ? 0 : slope_times(slope.d[k], direction.v));

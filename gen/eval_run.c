@@ -420,6 +420,8 @@ static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
         eval_leave(p);
 }
 
+bool dual_magnitudes;
+
 bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)
 {
     if (!eval_for_steps(e, steps)) {
@@ -429,12 +431,14 @@ bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)
     EvalProgram *p = e->program;
     p->error = NULL;
     p->steps = steps;
+    dual_magnitudes = e->magnitudes;
     if (batch > 0 && all_bound(p)) {
         for (int i = 0; i < p->params.len; i++)
             read_bound(p->params.data[i].array, &e->tensors[p->params.data[i].tensor], 0);
         for (int64_t b = 0; b < batch && !p->error; b++)
             run_sequence(p, b, steps, t0);
     }
+    dual_magnitudes = false;
     e->run_error = p->error;
     e->run_error_span = p->error_span;
     return !p->error;
