@@ -112,9 +112,20 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w, const Poly
     w->outer = (int)panel_times(m, rows, units);
     const Storage *x = storage_of(p, pr, &vector->read);
     const Poly *pitch = poly_mul(m, poly_dim(m, ATOM_T), x->pitch ? x->pitch : array_elements(m, vector->read.id));
-    return batch == poly_dim(m, ATOM_B) && (left ? vector->col : vector->row) == pitch && is_one(left ? vector->row : vector->col) &&
-           is_one(left ? g->c.row : g->c.col) && w->inner >= 1 && w->outer >= 1 && w->inner <= 8 && w->outer <= 8 &&
-           g->c.offset->nterms == 0 && x->batched && x->timed && x->dtype == p->dtype && x->home != HOME_NONE;
+    const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
+    return batch == poly_dim(m, ATOM_B) && apart == pitch && is_one(along) && is_one(left ? g->c.row : g->c.col) &&
+           w->inner >= 1 && w->outer >= 1 && w->inner <= 8 && w->outer <= 8 && g->c.offset->nterms == 0 &&
+           x->batched && x->timed && x->dtype == p->dtype && (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
+}
+
+/* A block may be a step ahead of another that still reads the operand: where inference keeps that of one step
+ * only, it now keeps two. What a block writes at a step others read no more, since it has waited for their posts of
+ * the step before, behind their products of the one before that. */
+static void keep_operand(Plan *p, const Program *pr, const Panel *w)
+{
+    Buffer *b = &p->buffers.data[pr->node[w->operand].slot];
+    if (pr->dir == FORWARD && b->ring == 1)
+        b->ring = 2;
 }
 
 /* A copy of the state, which the step before has made. */
@@ -175,6 +186,7 @@ void panel_find(Plan *p)
         Buffer posts = { .name = intern_f(p->m->c, "posts %d", d), .dtype = DT_I32, .inference = true,
                          .elements = poly_const(p->m, PANEL_POSTS) };
         vec_push(p->m->arena, &p->buffers, posts);
+        keep_operand(p, pr, pr->panel);
         pr->panel->posts = p->buffers.len - 1;
         pr->panel->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, d == FORWARD ? "fwd" : "bwd");
         buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLAS_WORKSPACE = 32 << 20, KERNEL_SLOTS = 256, MAX_BATCH = 65535 };
+enum { BLAS_WORKSPACE = 32 << 20, KERNEL_SLOTS = 256, MAX_BATCH = 65535, MAX_ATTRIBUTES = 3 };
 
 /* A kernel that was looked at: what it may use, and the dynamic shared memory it was set to. */
 typedef struct KernelSlot {
@@ -485,7 +485,7 @@ static cell_status cuda_prepare(void *self, const cell_kernel *kernel, size_t sm
 }
 
 static int launch_attributes(const CudaDevice *cuda, const cell_kernel *kernel,
-                             cudaLaunchAttribute *attributes) {
+                             cudaLaunchAttribute attributes[MAX_ATTRIBUTES]) {
     int count = 0;
     if (kernel->dependent && cuda->capability >= 90) {
         attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -531,7 +531,7 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
     if (status != CELL_OK)
         return status;
     if (kernel->cluster > 1) {
-        cudaLaunchAttribute attributes[2];
+        cudaLaunchAttribute attributes[MAX_ATTRIBUTES];
         cudaLaunchConfig_t config = configuration(cuda, kernel, kernel->threads, smem, attributes);
         status = check(cudaOccupancyMaxActiveClusters(&count, symbol, &config), kernel->name, err);
         *blocks = (int64_t)count * kernel->cluster;
@@ -560,7 +560,7 @@ static cell_status check_grid(void *self, const cell_launch *launch, cell_error 
 
 static cell_status cuda_launch(void *self, const cell_launch *launch, cell_error *err) {
     CudaDevice *cuda = self;
-    cudaLaunchAttribute attributes[2];
+    cudaLaunchAttribute attributes[MAX_ATTRIBUTES];
     cell_status status = cuda_prepare(self, launch->kernel, launch->smem, err);
     if (status == CELL_OK)
         status = check_grid(self, launch, err);

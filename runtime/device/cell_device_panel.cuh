@@ -147,7 +147,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         CELL_UNROLL
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
-        if (units % 8 != 0 || pitch % 8 != 0) {
+        if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0) {
             multiply_single(sums, low, high, at);
             return;
         }
