@@ -2,8 +2,8 @@
  * allow it, a Panel: the product of every step with its param held in shared memory by the blocks of a cooperative
  * launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, and the pointwise
  * kernels in between as loops over the block's own units. Guaranteed: what a block reads of another block is the
- * product's one operand, and nothing else that a step computes. The launch plan keeps the loop of kernels beside
- * it, for devices that cannot hold all blocks at once. */
+ * product's one operand, and nothing else that a step computes; no block overwrites what another still reads.
+ * The launch plan keeps the loop of kernels beside it, for devices that cannot hold all blocks at once. */
 #include "panel.h"
 
 static const Node *at(const Plan *p, NodeId id)
@@ -11,10 +11,13 @@ static const Node *at(const Plan *p, NodeId id)
     return &p->m->nodes.data[id];
 }
 
+/* Not by poly_div: the quotient that it makes of what cannot be divided is a condition of the call. */
 int64_t panel_times(Module *m, const Poly *whole, const Poly *part)
 {
-    const Poly *q = poly_div(m, whole, part);
-    return q && q->is_const && q->value > 0 ? q->value : 0;
+    if (whole->nterms == 0 || part->nterms == 0)
+        return 0;
+    int64_t n = whole->terms[0].coef / part->terms[0].coef;
+    return n > 0 && poly_mul(m, part, poly_const(m, n)) == whole ? n : 0;
 }
 
 bool panel_piece(Module *m, const IxExpr *linear, IndexId unit, const Poly *units, int64_t *piece)
