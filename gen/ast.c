@@ -397,9 +397,10 @@ static bool same_expr(const Expr *a, const Expr *b, bool parens)
     if (!a || !b)
         return a == b;
     return a->kind == b->kind && a->name == b->name && a->member == b->member && a->primed == b->primed &&
-           a->brackets == b->brackets && a->is_int == b->is_int && (!parens || !a->parens == !b->parens) && a->num == b->num &&
-           a->op == b->op && a->reduce == b->reduce && same_binders(&a->binders, &b->binders, parens) &&
-           same_exprs(&a->args, &b->args, parens) && same_exprs(&a->index, &b->index, parens) &&
+           a->brackets == b->brackets && a->is_int == b->is_int && (!parens || !a->parens == !b->parens) &&
+           a->num == b->num && a->op == b->op && a->reduce == b->reduce &&
+           same_binders(&a->binders, &b->binders, parens) && same_exprs(&a->args, &b->args, parens) &&
+           same_exprs(&a->index, &b->index, parens) &&
            same_expr(a->time, b->time, parens) && same_exprs(&a->held, &b->held, parens) &&
            same_expr(a->a, b->a, parens) && same_expr(a->b, b->b, parens) && same_expr(a->c, b->c, parens);
 }

@@ -654,10 +654,12 @@ static FExpr *bind_variable(Binding *b, const Expr *e)
 static FExpr *bind_grad(Binding *b, const Expr *e)
 {
     if (e->args.len != 2 || e->held.len > 1 || e->brackets || e->member) {
-        BIND_ERROR(b, e->span, e->brackets || e->member ? "'grad' gives a number: its indices stand at what it is taken with "
-                                             "respect to, as in grad(loss, W[r,j])"
-                                           : "'grad' is written grad(loss, W[r,j]) or, with one value held, "
-                                             "grad(o[i], W[r,j]; g[i])");
+        const char *why = e->brackets || e->member
+                              ? "'grad' gives a number: its indices stand at what it is taken with respect to, as in "
+                                "grad(loss, W[r,j])"
+                              : "'grad' is written grad(loss, W[r,j]) or, with one value held, "
+                                "grad(o[i], W[r,j]; g[i])";
+        BIND_ERROR(b, e->span, "%s", why);
         return bad(b, e);
     }
     FIndex *before = b->inner;

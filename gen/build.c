@@ -29,7 +29,7 @@ static const CommandHelp build_help = {
     .examples = "  cellc build specs/e79.cell\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
-                "  cc -Iout -Iruntime main.c -Lout -le79 -o main\n",
+                "  cc -Iout -Iruntime main.c -Lout -le79 -Wl,-rpath,$PWD/out -o main\n",
     .compiles = true,
 };
 
