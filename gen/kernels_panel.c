@@ -49,13 +49,13 @@ static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
     return e && panel_piece(k->p->m, e, k->unit, k->panel->units, piece);
 }
 
-/* Only elements of the own unit are sure to exist, whatever conditions stand around the read. */
+/* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. */
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s)
 {
     Module *m = k->p->m;
     int64_t piece;
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
-    if (!k->panel || !own_piece(k, r, &piece) || panel_times(m, elements, k->panel->units) <= piece)
+    if (!k->panel || k->away || !own_piece(k, r, &piece) || panel_times(m, elements, k->panel->units) <= piece)
         return s;
     int n = 0;
     while (n < k->panel_reads.len && strcmp(k->panel_reads.data[n], s) != 0)
