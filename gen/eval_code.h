@@ -52,6 +52,7 @@ struct Array {
     bool compiled;
     bool shifted;                 /* its values at all steps are kept as they come */
     struct Array *base;           /* argument of a fn: the array that is passed, or NULL */
+    bool looked_at;               /* when reads of other steps were looked for */
     int64_t back;                 /* how many steps back it is read */
     int history;                  /* the tensor with the steps before the call, -1 */
     int tensor;                   /* input: its tensor; else -1 */

@@ -183,8 +183,6 @@ static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, con
     for (int i = 0; i < a->rank; i++)
         load->index[i] = ev_compile_index(p, s, index->data[i]);
     load->time = x->time ? ev_compile_index(p, s, x->time) : NULL;
-    if (load->time)
-        ev_look_back(p, a, load->time);
     return load;
 }
 

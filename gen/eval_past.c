@@ -61,7 +61,7 @@ static Span1 ix_span(const EvalProgram *p, const Ix *x)
     }
 }
 
-void ev_look_back(EvalProgram *p, Array *a, const Ix *step)
+static void look_back(EvalProgram *p, Array *a, const Ix *step)
 {
     Span1 s = ix_span(p, step);
     if (!s.known || s.slope != 1)
@@ -70,6 +70,43 @@ void ev_look_back(EvalProgram *p, Array *a, const Ix *step)
         a->back = -s.lo;
     if (a->back || p->whole_past)
         vec_push(p->arena, &p->looked_back, a);
+}
+
+static void find_in_array(EvalProgram *p, Array *a);
+
+static void find_in_scope(EvalProgram *p, const Scope *s)
+{
+    for (int i = 0; i < s->arrays.len; i++)
+        find_in_array(p, s->arrays.data[i]);
+    for (int i = 0; i < s->inner.len; i++)
+        find_in_scope(p, s->inner.data[i]);
+}
+
+static void find_in_code(EvalProgram *p, const Code *x)
+{
+    if (!x)
+        return;
+    if (x->time)
+        look_back(p, x->array, x->time);
+    if (x->array)
+        find_in_array(p, x->array);
+    for (int i = 0; x->instance && i < x->instance->nargs; i++)
+        find_in_array(p, x->instance->args[i]);
+    if (x->instance && x->array)
+        find_in_scope(p, x->instance->scope);
+    find_in_code(p, x->a);
+    find_in_code(p, x->b);
+    find_in_code(p, x->c);
+}
+
+/* Reads in what is needed for an output or a state: what nothing uses has no history. */
+static void find_in_array(EvalProgram *p, Array *a)
+{
+    if (a->looked_at)
+        return;
+    a->looked_at = true;
+    for (int i = 0; i < a->equations.len; i++)
+        find_in_code(p, a->equations.data[i].value);
 }
 
 static bool is_of_cell(const EvalProgram *p, const Array *a)
@@ -94,6 +131,10 @@ static void add_history(EvalProgram *p, Array *a)
 
 void ev_add_histories(EvalProgram *p)
 {
+    for (int i = 0; i < p->outputs.len; i++)
+        find_in_array(p, p->outputs.data[i].array);
+    for (int i = 0; i < p->states.len; i++)
+        find_in_array(p, p->states.data[i].next);
     for (int i = 0; i < p->looked_back.len; i++) {
         Array *a = p->looked_back.data[i], *root = a;
         while (root->base)

@@ -92,7 +92,6 @@ void ev_remember(EvalProgram *p, Scope *s, Memo *m, const Registers *v);
 Code *ev_compile_expr(EvalProgram *p, Scope *s, const Expr *x);
 
 /* eval_past.c: earlier steps */
-void ev_look_back(EvalProgram *p, Array *a, const Ix *step);
 /* The tensors that stand for the steps before the call; the last thing that is compiled. */
 void ev_add_histories(EvalProgram *p);
 EvalTensor *ev_add_tensor(EvalProgram *p, EvalKind kind, const char *name, const Array *a, const Stmt *decl);

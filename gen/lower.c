@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bind.h"
+#include "resolve.h"
 
 enum { MAX_IR_NODES = 150000 };
 
@@ -265,6 +266,68 @@ static void lower_instance(Flat *f, Instance *inst)
         define(f, inst->locals.data[i]);
     if (inst->adjoint)
         lower_adjoint(f, inst);
+}
+
+static const Poly *farther(Flat *f, const FExpr *x, const Poly *a, const Poly *b)
+{
+    if (!a || poly_nonneg(poly_sub(f->m, b, a)))
+        return b;
+    if (!poly_nonneg(poly_sub(f->m, a, b)))
+        FLAT_ERROR(f, x->chain, x->time->span,
+                   "'%s' is read %s steps back here and %s elsewhere, of which neither is more for all sizes: bind "
+                   "one of them with --dim",
+                   x->source->name, poly_shown(f, b), poly_shown(f, a));
+    return a;
+}
+
+static bool counts_steps(const Poly *p)
+{
+    for (int i = 0; i < p->nterms; i++)
+        for (int k = 0; k < p->terms[i].natoms; k++)
+            if (p->terms[i].atoms[k] == ATOM_T)
+                return true;
+    return false;
+}
+
+/* How far back a value of the cell is read. The whole past, and that of a value inside a fn, has no history that
+ * a call could begin with. */
+static void note_past(Flat *f, FExpr *x)
+{
+    Symbol *s = x->source;
+    const Poly *lo, *hi;
+    bool known = ix_range(f->m, ix_sub(f->m, ix_index(f->m, IX_TIME), x->step), &lo, &hi) && !counts_steps(hi);
+    if (known && hi->nterms == 0)
+        return;
+    if (!known || scope_find(f->scope, s->name) != s || (s->decl && s->decl->text && !strcmp(s->decl->text, "i32")))
+        f->m->whole_past = true;
+    else
+        s->past = farther(f, x, s->past, hi);
+}
+
+static void find_past(Flat *f, FExpr *x);
+
+static void find_past_of_call(Flat *f, Instance *inst)
+{
+    for (int k = 0; k < inst->nparams; k++) {
+        if (inst->params[k]->via)
+            find_past_of_call(f, inst->params[k]->via);
+        if (inst->params[k]->scalar)
+            find_past(f, inst->params[k]->scalar);
+    }
+    for (int i = 0; i < inst->locals.len; i++)
+        for (int k = 0; k < inst->locals.data[i]->equations.len; k++)
+            find_past(f, inst->locals.data[i]->equations.data[k]->value);
+}
+
+/* Of what is needed: what nothing uses has no history. */
+static void find_past(Flat *f, FExpr *x)
+{
+    if (x->step)
+        note_past(f, x);
+    if (x->kind == F_CALL)
+        find_past_of_call(f, x->inst);
+    for (int i = 0; i < x->nargs; i++)
+        find_past(f, x->args[i]);
 }
 
 /* The steps that a call leaves, the latest first. */
@@ -546,6 +609,9 @@ static void set_root(Flat *f, const Symbol *s)
 Module *lower(Compiler *c, Flat *f)
 {
     mark_needed(f);
+    for (int i = 0; i < f->symbols.len; i++)
+        for (int k = 0; f->symbols.data[i]->needed && k < f->symbols.data[i]->equations.len; k++)
+            find_past(f, f->symbols.data[i]->equations.data[k]->value);
     name_values(f);
     for (int i = 0; i < f->symbols.len; i++) {
         Symbol *s = f->symbols.data[i];

@@ -20,6 +20,7 @@ typedef struct Value {
     Extent axis[MAX_RANK];
     double size;                  /* its magnitude is about this */
     bool is_state;
+    bool stateful;                /* depends on a state, so it has no earlier steps */
 } Value;
 
 typedef struct Bound { char name; Extent range; } Bound;
@@ -33,6 +34,7 @@ typedef struct Maker {
     Bound bound[MAX_BOUND];       /* indices in scope */
     int nbound;
     int depth;                    /* reductions around */
+    bool stateful;                /* what has been read since it was cleared depends on a state */
     bool uses_fn[5];
 } Maker;
 
@@ -147,11 +149,41 @@ static Term squash(Maker *m, Term a, double limit)
     return (Term){TEXT(m, "%s(%s)", by[below(m, 4)], a.text), 1};
 }
 
+/* An index in scope whose range is a number, so that of all distances one is the largest; or 0. */
+static char distance_index(Maker *m)
+{
+    for (int i = 0; i < m->nbound; i++)
+        if (m->bound[i].range.dim < 0 || dim_names[m->bound[i].range.dim] == 'N' ||
+            dim_names[m->bound[i].range.dim] == 'M')
+            return m->bound[i].name;
+    return 0;
+}
+
+/* A step that is not later than this one; NULL: this one. */
+static const char *step_text(Maker *m, const Value *v)
+{
+    bool has_steps = !v->stateful && (v->name[0] == 'x' || v->name[0] == 'a');
+    char w = distance_index(m);
+    if (!has_steps || !chance(m, 15))
+        return NULL;
+    switch (below(m, w ? 6 : 3)) {
+    case 0: return "t - 2";
+    case 1: return chance(m, 10) ? "0" : "t - 4";
+    case 3: return TEXT(m, "t - %c", w);
+    case 4: return TEXT(m, "t - 2*%c - 1", w);
+    case 5: return TEXT(m, "t - (%c + 1) / 2", w);
+    default: return "t - 1";
+    }
+}
+
 static const char *load_text(Maker *m, const Value *v, const char *name)
 {
-    const char *text = name;
+    const char *text = name, *step = name == v->name ? step_text(m, v) : NULL;
+    m->stateful = m->stateful || v->stateful;
     for (int i = 0; i < v->rank; i++)
         text = TEXT(m, i ? "%s, %s" : "%s[%s", text, index_text(m, v->axis[i]));
+    if (step)
+        return TEXT(m, v->rank ? "%s; %s]" : "%s[; %s]", text, step);
     return v->rank ? TEXT(m, "%s]", text) : text;
 }
 
@@ -163,6 +195,7 @@ static const char *guarded_load(Maker *m, const Value *v)
     char i = index_with(m, v->axis[0]);
     const char *n = extent_text(m, v->axis[0]);
     double other = 0.25 * below(m, 4);
+    m->stateful = m->stateful || v->stateful;
     switch (below(m, 3)) {
     case 0: return TEXT(m, "(%c > 0 ? %s[%c - 1] : %g)", i, v->name, i, other);
     case 1: return TEXT(m, "(%c + 1 < %s ? %s[%c + 1] : %g)", i, n, v->name, i, other);
@@ -283,6 +316,23 @@ static Term reduction(Maker *m, int budget)
                   kind == 0 ? 4 * a.size : a.size};
 }
 
+/* A weighted sum over the whole past. */
+static Term whole_past(Maker *m)
+{
+    for (int tries = 0; tries < 8 && m->nbound < MAX_BOUND && m->depth < 2; tries++) {
+        const Value *v = &m->values[below(m, m->nvalues)];
+        char w = fresh_index(m);
+        if (!w || v->stateful || v->name[0] != 'x')
+            continue;
+        const char *at = "";
+        for (int i = 0; i < v->rank; i++)
+            at = TEXT(m, i ? "%s, %s" : "%s%s", at, index_text(m, v->axis[i]));
+        return (Term){TEXT(m, "(sum[%c:T] (%c <= t ? %s[%s; t - %c] / (1 + %c^2) : 0))", w, w, v->name, at, w, w),
+                      2 * v->size};
+    }
+    return leaf(m);
+}
+
 static Term softmax(Maker *m, int budget)
 {
     char i = any_index(m), j = any_index(m);
@@ -312,6 +362,7 @@ static Term call(Maker *m, int budget)
         const char *pick = which < 4 ? "" : chance(m, 50) ? ".near" : ".far";
         const char *at = index_text(m, v->axis[open]);
         m->uses_fn[which] = true;
+        m->stateful = m->stateful || v->stateful;
         if (v->rank == 1)
             return (Term){TEXT(m, "%s(%s)%s[%s]", names[which], v->name, pick, at), 1.5};
         const char *other = index_text(m, v->axis[1 - open]);
@@ -349,7 +400,7 @@ static Term expression(Maker *m, int budget)
     case 2: case 3: case 4: t = function1(m, budget); break;
     case 5: case 6: case 7: case 8: t = operation2(m, budget); break;
     case 9: case 10: case 11: t = reduction(m, budget); break;
-    case 12: t = softmax(m, budget); break;
+    case 12: t = chance(m, 12) ? whole_past(m) : softmax(m, budget); break;
     case 13: t = chance(m, 50) ? power(m, budget) : conditional(m, budget); break;
     case 14: t = call(m, budget); break;
     default: t = chance(m, 50) ? surrogate(m, budget) : conditional(m, budget); break;
@@ -459,7 +510,7 @@ static void declare_states(Maker *m, Value *states, int n)
             v->rank = w->rank;
             memcpy(v->axis, w->axis, sizeof v->axis);
         }
-        v->is_state = true;
+        v->is_state = v->stateful = true;
         buf_line(m->out, "state %s%s%s;", v->name, axes_text(m, v), initial_text(m, v, params_end));
         states[s] = *v;
         keep(m);
@@ -470,7 +521,9 @@ static void definition(Maker *m)
 {
     Value *v = new_value(m, 'a', random_rank(m, 3), 0);
     const char *left = open_left(m, v, true);
+    m->stateful = false;
     Term t = squash(m, expression(m, 3 + below(m, 3)), 3);
+    v->stateful = m->stateful;
     buf_line(m->out, "%s%s = %s;", v->name, left, t.text);
     m->nbound = 0;
     v->size = t.size;
@@ -481,6 +534,7 @@ static void definition(Maker *m)
 static void repeat(Maker *m)
 {
     Value *v = new_value(m, 'r', 1, 1);
+    v->stateful = true;           /* for all that is known here */
     const char *n = extent_text(m, v->axis[0]);
     open_left(m, v, true);
     Term start = squash(m, expression(m, 2), 1);

@@ -175,42 +175,6 @@ static void check_instance(Walk *w, Instance *inst)
         check_locals(w, inst->adjoint);
 }
 
-static const Poly *farther(Flat *f, const FExpr *x, const Poly *a, const Poly *b)
-{
-    if (!a || poly_nonneg(poly_sub(f->m, b, a)))
-        return b;
-    if (!poly_nonneg(poly_sub(f->m, a, b)))
-        FLAT_ERROR(f, x->chain, x->time->span,
-                   "'%s' is read %s steps back here and %s elsewhere, of which neither is more for all sizes: bind "
-                   "one of them with --dim",
-                   x->source->name, poly_shown(f, b), poly_shown(f, a));
-    return a;
-}
-
-static bool counts_steps(const Poly *p)
-{
-    for (int i = 0; i < p->nterms; i++)
-        for (int k = 0; k < p->terms[i].natoms; k++)
-            if (p->terms[i].atoms[k] == ATOM_T)
-                return true;
-    return false;
-}
-
-/* How far back a value of the cell is read. The whole past, and that of a value inside a fn, has no history that
- * a call could begin with. */
-static void note_past(Flat *f, FExpr *x)
-{
-    Symbol *s = x->source;
-    const Poly *lo, *hi;
-    bool known = ix_range(f->m, ix_sub(f->m, ix_index(f->m, IX_TIME), x->step), &lo, &hi) && !counts_steps(hi);
-    if (known && hi->nterms == 0)
-        return;
-    if (!known || scope_find(f->scope, s->name) != s || (s->decl && s->decl->text && !strcmp(s->decl->text, "i32")))
-        f->m->whole_past = true;
-    else
-        s->past = farther(f, x, s->past, hi);
-}
-
 /* What has values at earlier steps that can be known: whether a definition depends on a state shows when it is
  * lowered. */
 static void check_time(Walk *w, FExpr *x)
@@ -234,7 +198,6 @@ static void check_time(Walk *w, FExpr *x)
     if (!x->step)
         return;
     require_not_later(w, x->time, x->step, s);
-    note_past(w->f, x);
 }
 
 static void check_read(Walk *w, FExpr *x)
