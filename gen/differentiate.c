@@ -1,6 +1,6 @@
 /* differentiate.c: reverse mode on the IR. In comes a module whose roots are outputs and next states; out go,
- * in the same module, the adjoint graph and the roots dinput, dparam, dprev and dparam_init. The same sweep from
- * one value to one tensor or array gives the inner gradients of a spec (diff.h), which are plain IR. In index
+ * in the same module, the adjoint graph and the roots dinput, dparam, dprev, dparam_init and dpast. The same sweep
+ * from one value to one tensor or array gives the inner gradients of a spec (diff.h), which are plain IR. In index
  * notation the adjoint of a contraction is a contraction, of broadcasting a sum, and of an index map its
  * inverse: where the map can be solved for the indices (offsets, mixed radix, wraps, diagonals, constants)
  * the adjoint is a guarded read, elsewhere a guarded sum. It is guaranteed that no adjoint reads a value

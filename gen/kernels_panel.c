@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "mutate.h"
 #include "panel.h"
 
 /* ---- reads ---- */
@@ -140,7 +141,7 @@ static void print_product(Kernel *k)
     if (buffer->ring && k->pr->dir == FORWARD)
         steps = k_text(k, buffer->reserve ? "(all ? dim_T : %d)" : "%d", buffer->ring);
     k_comment(k, w->product->arrays.data[0]);
-    buf_line(k->out, "panel.wait(step%s);", w->operand_ready ? "" : " + 1");
+    buf_line(k->out, "panel.wait(step%s);", w->operand_ready || mutate("early-wait") ? "" : " + 1");
     k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH)");
     buf_line(k->out, "cell_mma_c shares[panel.tiles];");
     k->b = "b0";

@@ -4,6 +4,7 @@
  * kernels in between as loops over the block's own units. Guaranteed: what a block reads of another block is the
  * product's one operand, and nothing else that a step computes; no block overwrites what another still reads.
  * The launch plan keeps the loop of kernels beside it, for devices that cannot hold all blocks at once. */
+#include "mutate.h"
 #include "panel.h"
 
 static const Node *at(const Plan *p, NodeId id)
@@ -127,7 +128,7 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w, const Poly
 static void keep_operand(Plan *p, const Program *pr, const Panel *w)
 {
     Buffer *b = &p->buffers.data[pr->node[w->operand].slot];
-    if (pr->dir == FORWARD && b->ring == 1)
+    if (pr->dir == FORWARD && b->ring == 1 && !mutate("one-operand"))
         b->ring = 2;
 }
 

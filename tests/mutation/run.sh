@@ -38,7 +38,7 @@ own-step         specs/conv4_silu.cell
 END
 }
 
-# The same with a schedule and the sizes B,T,dims... of tests/ladder.
+# The same with a schedule and the sizes B,T,dims... of tests/ladder; in f64, unless a type is given.
 kernels() {
     cat <<'END'
 wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
@@ -52,6 +52,8 @@ lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
+one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | 2,4,40,3
+early-wait       specs/lstm.cell --schedule gemm --dtype bf16 | 2,3,5,24
 END
 }
 
@@ -102,7 +104,7 @@ check_kernels() {
     dir=${work:?}/$instance.one
     rm -rf "$dir" && mkdir -p "$dir"
     # shellcheck disable=SC2086
-    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" $options --dtype f64 -o "$dir/$instance" \
+    if ! CELLC_MUTATE=$name "$cellc" emit "$spec" --dtype f64 $options -o "$dir/$instance" \
         >"$dir/log" 2>&1; then
         echo "FAIL $name: cellc emit $spec $options: $(head -n 1 "$dir/log")"
         return
