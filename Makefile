@@ -63,7 +63,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-random demo bench install clean lib generated
+.PHONY: all help deps runtime check check-random demo bench install clean lib generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -170,6 +170,9 @@ lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so
 generated: all ## write generated/ again, what is kept in git of e79 and lstm
 	$(BUILD)/cellc emit specs/e79.cell -o generated
 	$(BUILD)/cellc emit specs/lstm.cell -o generated
+
+catalogue: $(BUILD)/cellc ## write docs/cells.md, the catalogue of specs/
+	CELLC=$(abspath $(BUILD)/cellc) bash docs/cells.sh > docs/cells.md.new && mv docs/cells.md.new docs/cells.md
 
 # ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
 

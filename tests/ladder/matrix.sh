@@ -128,3 +128,8 @@ else
     instance delta "tile" "$few_heads" --dim N=33 --dim V=20
     instance e88 "tile" "$few_two" --dim N=32 --dim V=32
 fi
+
+# Every spec with every value of its options, at small sizes.
+if [[ -n $full ]]; then
+    TYPES=${TYPES:-f32 bf16} bash "$(dirname "$0")/collection.sh"
+fi

@@ -38,7 +38,7 @@ build() {
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
-    [[ $BACKEND == emulated ]] && sanitize=-fsanitize=address,undefined
+    [[ $BACKEND == emulated && ${EMU_SANITIZE:-1} != 0 ]] && sanitize=-fsanitize=address,undefined
     # shellcheck disable=SC2086
     $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference}.o $symbols \
         "$objects"/libladder.a $(ls "$objects"/cell_emu*.o 2>/dev/null) "$RUNTIME" $LIBS \

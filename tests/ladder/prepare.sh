@@ -1,8 +1,8 @@
 #!/bin/bash
 # Generates the sources of the ladder's instances. In: DIR, and instances as tests/ladder/matrix.sh prints
-# them (FULL counts there; ONLY is a regular expression on their names); CELLC is the compiler. Out: DIR/NAME/
-# with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each. What does not compile
-# is reported, and the exit code is 1.
+# them (FULL counts there; ONLY is a regular expression on their names), or another script, MATRIX; CELLC is the
+# compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
+# What does not compile is reported, and the exit code is 1.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -32,5 +32,5 @@ while read -r line; do
     done
     rm -rf "$new"
     echo "$name $spec ${line##* | }" >>"$dir/list"
-done < <(bash "$here/matrix.sh")
+done < <(bash "${MATRIX:-$here/matrix.sh}")
 exit $failed

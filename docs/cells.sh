@@ -1,0 +1,64 @@
+#!/bin/bash
+# Writes docs/cells.md, the catalogue of specs/, to standard output: what each spec's first comment says, its states and
+# options, and the schedule that the planner takes for it. In: CELLC. `make catalogue` runs it, tests/catalogue compares.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+cellc=${CELLC:-$root/build/cellc}
+
+heading() { # SPEC: the first comment as one line
+    sed -n '/^\/\//!q; s,^// *,,p' "$1" | tr '\n' ' ' | sed 's/ *$//'
+}
+
+states() { # SPEC: "S [H, N, V], m [H]"
+    sed -nE 's,//.*,,; s/ = [^;,]*([;,])/\1/g; s/^ *state (.*);.*/\1/p' "$1" | tr '\n' ',' |
+        sed -E 's/,$//; s/,([A-Za-z])/, \1/g; s/([A-Za-z0-9])\[/\1 [/g'
+}
+
+options() {
+    sed -nE 's/^ *option ([a-z_]+) = ([^;]*);.*/`\1`: \2/p' "$1" | sed 's/ | /, /g' | tr '\n' ';' | sed 's/;$//; s/;/; /g'
+}
+
+# The comment is "WHAT (ORIGIN): MORE" or "WHAT: MORE" or a sentence; what remains is cut at its first full stop.
+row() {
+    local spec=$1 text what origin= rest schedule
+    text=$(heading "$spec")
+    if [[ $text =~ ^([^\(:]*)\ \(([^\)]*)\)(.*)$ ]]; then
+        what=${BASH_REMATCH[1]} origin=${BASH_REMATCH[2]} rest=${BASH_REMATCH[3]}
+    else
+        what= rest=$text
+    fi
+    [[ $rest =~ ^(.*[^.A-Z])\.\ [A-Z\`] ]] && rest=${BASH_REMATCH[1]%%. [A-Z]*}
+    text=$(sed 's/|/\\|/g' <<<"${what%.}${rest%.}")
+    schedule=$("$cellc" explain "$spec" 2>/dev/null | sed -nE 's/.*schedule ([a-z]+):.*/\1/p' | head -n 1)
+    echo "| [$(basename "$spec" .cell)](../specs/$(basename "$spec")) | $text | $origin | $(states "$spec") |" \
+        "$(options "$spec") | $schedule |" | sed -E 's/ +/ /g'
+}
+
+table() { # title, specs
+    echo
+    echo "## $1"
+    echo
+    echo "| spec | what it is | origin | states | options | schedule |"
+    echo "| --- | --- | --- | --- | --- | --- |"
+    shift
+    printf '%s\n' "$@" | sort -V | while read -r spec; do row "$spec"; done
+}
+
+ladder=() stateless=() others=()
+for spec in "$root"/specs/*.cell; do
+    [[ $spec == */std.cell ]] && continue
+    if grep -q 'Elman ladder, ekg/elman' "$spec"; then
+        ladder+=("$spec")
+    elif grep -qE '^ *state ' "$spec"; then
+        others+=("$spec")
+    else
+        stateless+=("$spec")
+    fi
+done
+echo "# The cells of specs/"
+echo
+echo "Written by \`make catalogue\`. The first value of an option is its default; the schedule is what the planner takes for"
+echo "the spec as it is. What a spec computes is in the spec: most are shorter than their description."
+table "Published recurrences" "${others[@]}"
+table "The Elman ladder" "${ladder[@]}"
+table "Without a state" "${stateless[@]}"
