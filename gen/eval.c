@@ -278,27 +278,41 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
 }
 
 /* Declarations of the branches that are taken; before the equations, which may stand above them. */
-static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body, bool top)
+static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body)
 {
-    if (!top)
-        declare_names(p, s, body);
     for (int i = 0; i < body->len; i++) {
         const Stmt *st = body->data[i];
         if (st->kind == S_INPUT || st->kind == S_PARAM || st->kind == S_STATE || st->kind == S_OUTPUT)
             declare_tensor(p, s, st);
         else if (st->kind == S_WHEN)
-            declare_tensors(p, s, ev_holds(p, s, st->value) ? &st->body : &st->other, false);
+            declare_tensors(p, s, ev_holds(p, s, st->value) ? &st->body : &st->other);
     }
 }
 
-static void list_dims(EvalProgram *p, Scope *s, const EvalSize *sizes, int nsizes)
+/* Those of the branches too: a dim may stand in one. */
+static void declare_all_names(EvalProgram *p, Scope *s, const StmtVec *body)
 {
-    Eval *e = p->e;
+    declare_names(p, s, body);
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *st = body->data[i];
+        if (st->kind == S_WHEN)
+            declare_all_names(p, s, ev_holds(p, s, st->value) ? &st->body : &st->other);
+    }
+}
+
+static void give_sizes(EvalProgram *p, const EvalSize *sizes, int nsizes)
+{
     EvalSize *given = arena_alloc(p->arena, sizeof *given * (size_t)(nsizes + 1));
     for (int i = 0; i < nsizes; i++)
         given[i] = sizes[i];
-    e->dims = given;              /* what dim_given looks at */
-    e->ndims = nsizes;
+    p->e->dims = given;           /* what dim_given looks at */
+    p->e->ndims = nsizes;
+}
+
+/* From what was given to what the cell has. */
+static void list_dims(EvalProgram *p, Scope *s)
+{
+    Eval *e = p->e;
     int n = 0;
     for (Symbol *y = s->symbols; y; y = y->older)
         n += y->kind == SY_DIM;
@@ -416,10 +430,11 @@ static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSi
     Scope *file = ev_scope_new(p, NULL, &p->frame);
     declare_file(p, file, ast, &seen);
     Scope *s = p->cell_scope = ev_scope_new(p, file, &p->frame);
-    declare_names(p, s, &st->body);
-    list_dims(p, s, sizes, nsizes);
+    give_sizes(p, sizes, nsizes);
+    declare_all_names(p, s, &st->body);
+    list_dims(p, s);
     if (c->errors == errors) {
-        declare_tensors(p, s, &st->body, true);
+        declare_tensors(p, s, &st->body);
         ev_add_equations(p, s, &st->body);
         compile_cell(p, s);
         ev_add_histories(p);
@@ -487,29 +502,64 @@ static void outline_option(Compiler *c, EvalOption *o, const Stmt *st)
         o->choices[i] = st->choices.data[i];
 }
 
+static int statements(const StmtVec *body)
+{
+    int n = body->len;
+    for (int i = 0; i < body->len; i++)
+        if (body->data[i]->kind == S_WHEN)
+            n += statements(&body->data[i]->body) + statements(&body->data[i]->other);
+    return n;
+}
+
+static bool listed(const char *const *names, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool dim_bound(const Compiler *c, const Stmt *dim)
+{
+    for (int k = 0; k < c->dims.len; k++)
+        if (strcmp(c->dims.data[k].name, dim->name) == 0)
+            return true;
+    return dim->value != NULL;
+}
+
+/* Dims of a `when` without a size are listed whatever its condition says, since a size that no dim of the
+ * variant takes does no harm; those with one keep it. */
+static void outline_dims(Compiler *c, const StmtVec *body, bool inside, EvalOutline *out)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *d = body->data[i];
+        if (d->kind == S_WHEN) {
+            outline_dims(c, &d->body, true, out);
+            outline_dims(c, &d->other, true, out);
+        }
+        bool bound = d->kind == S_DIM && dim_bound(c, d);
+        if (d->kind != S_DIM || (inside && bound) || listed(out->all_dims, out->nall, d->name))
+            continue;
+        out->all_dims[out->nall++] = d->name;
+        if (!bound)
+            out->open_dims[out->nopen++] = d->name;
+    }
+}
+
 bool eval_outline(Compiler *c, const Ast *ast, const char *cell, EvalOutline *out)
 {
     const Stmt *st = find_cell(ast, cell);
     *out = (EvalOutline){0};
     if (!st)
         return false;
-    size_t n = (size_t)st->body.len + 1;
+    size_t n = (size_t)statements(&st->body) + 1;
     out->cell = st->name;
     out->open_dims = arena_alloc(c->arena, sizeof *out->open_dims * n);
     out->all_dims = arena_alloc(c->arena, sizeof *out->all_dims * n);
     out->options = arena_alloc(c->arena, sizeof *out->options * n);
-    for (int i = 0; i < st->body.len; i++) {
-        const Stmt *d = st->body.data[i];
-        bool given = d->value != NULL;
-        if (d->kind == S_OPTION)
-            outline_option(c, &out->options[out->noptions++], d);
-        if (d->kind != S_DIM)
-            continue;
-        for (int k = 0; k < c->dims.len; k++)
-            given = given || strcmp(c->dims.data[k].name, d->name) == 0;
-        out->all_dims[out->nall++] = d->name;
-        if (!given)
-            out->open_dims[out->nopen++] = d->name;
-    }
+    for (int i = 0; i < st->body.len; i++)
+        if (st->body.data[i]->kind == S_OPTION)
+            outline_option(c, &out->options[out->noptions++], st->body.data[i]);
+    outline_dims(c, &st->body, false, out);
     return true;
 }

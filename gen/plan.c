@@ -1145,12 +1145,23 @@ static bool *nothing_seen(const Plan *p)
     return seen;
 }
 
+/* A gradient of an input that is a product of the step: it is for that input alone, and a product, other than
+ * a kernel, cannot leave out a result that has no place. */
+static bool own_product(const Plan *p, const Phasing *s, NodeId id)
+{
+    TensorId of;
+    const Program *pr = &p->program[s->g->dir];
+    return !s->feeds[id] && root_kind(p->m, id, &of) == ROOT_DINPUT && pr->group[id] >= 0 &&
+           pr->groups.data[pr->group[id]].kind == G_GEMM;
+}
+
 /* What the walk computes, with all that it reads: for the argument, or (-1) always. */
 static void need_walk(Plan *p, const Phasing *s, int arg, bool carried)
 {
     bool *seen = nothing_seen(p);
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && s->g->phase[id] == PHASE_DURING && (s->feeds[id] || !carried))
+        if (s->needed[id] && s->g->phase[id] == PHASE_DURING && (s->feeds[id] || !carried) &&
+            !own_product(p, s, id))
             need_root(p, s, id, arg, seen);
     free(seen);
 }
