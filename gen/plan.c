@@ -413,9 +413,11 @@ static Phase phase_of(const Phasing *s, NodeId array)
     NodeId factor[2];
     if (other_step || last)
         return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
-    if (matrix)
+    bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
+    /* The operand of a product with a param lies in memory for the param's gradient, whatever its size. */
+    if (matrix && !(product && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
         return PHASE_DURING;
-    if (is_reduction(p, array) || contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor))
+    if (is_reduction(p, array) || product)
         return PHASE_AFTER;
     return PHASE_DURING;
 }
