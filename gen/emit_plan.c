@@ -327,6 +327,10 @@ static void print_kernel_op(Print *e, const Group *g, const char *name, int thre
                             const RefVec *refs, const char *gx, const char *gy)
 {
     int kernel = kernel_number(e, name);
+    if (refs->len > MAX_POINTERS)
+        diag(e->p->m->c, DIAG_ERROR, e->p->m->span,
+             "kernel %s needs %d arrays, and a kernel takes %d: an equation here has too many terms", name,
+             refs->len, MAX_POINTERS);
     buf_f(&e->table, ", .threads = %d", threads);
     print_block(e, g, smem);
     buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");

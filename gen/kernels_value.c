@@ -351,6 +351,16 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
 
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);
 
+/* The state of row k->b before the first step: a walk on chip (tile) has it as its first checkpoint. */
+static const char *first_state(Kernel *k, TensorId t, const Poly *n, const char *e)
+{
+    const Plan *p = k->p;
+    if (p->schedule != SCHED_TILE)
+        return k_text(k, "%s + %s", k_pointer(k, REF_INITIAL, t, p->compute), place_text(k, k->b, n, e));
+    const char *row = k_text(k, "%s * ((dim_T + %d) / %d)", k->b, p->interval - 1, p->interval);
+    return k_text(k, "%s + %s", k_pointer(k, REF_CHECKPOINT, t, p->compute), place_text(k, row, n, e));
+}
+
 static const char *load_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
@@ -360,9 +370,8 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
-    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s + %s)", k->real, k->t, p,
-                           place_text(k, before, n, e), k_pointer(k, REF_INITIAL, r->id, k->p->compute),
-                           place_text(k, k->b, n, e));
+    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
+                           place_text(k, before, n, e), first_state(k, r->id, n, e));
     if (k->panel)
         return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s);

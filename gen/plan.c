@@ -386,7 +386,7 @@ static bool reads_matrix(const Phasing *s, const Use *u)
 static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
-    bool carried = false, after = false, matrix = false, other_step = false, last = false;
+    bool carried = false, after = false, matrix = false, other_step = false, last = false, held = false;
     const Uses *uses = &s->uses[array];
     for (int i = 0; i < uses->len; i++) {
         const Use *u = &uses->data[i];
@@ -400,6 +400,7 @@ static Phase phase_of(const Phasing *s, NodeId array)
             after = true;
         after |= !u->read.is_tensor && !available(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
         matrix |= reads_matrix(s, u);
+        held |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_STATE;
     }
     TensorId of;
     RootKind root = root_kind(p->m, array, &of);
@@ -413,6 +414,9 @@ static Phase phase_of(const Phasing *s, NodeId array)
     NodeId factor[2];
     if (other_step || last)
         return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
+    /* Forward on the chip leaves the states before each step to backward only. */
+    if (held && p->schedule == SCHED_TILE && s->g->dir == FORWARD)
+        return PHASE_DURING;
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
     /* The operand of a product with a param lies in memory for the param's gradient, whatever its size. */
     if (matrix && !(product && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
@@ -588,8 +592,48 @@ static bool fits_column(const Plan *p, const Program *pr, int group, NodeId arra
     return true;
 }
 
+static bool has_read(const Group *g, int key)
+{
+    for (int i = 0; i < g->reads.len; i++)
+        if (g->reads.data[i] == key)
+            return true;
+    return false;
+}
+
+static int read_key(const Read *r)
+{
+    return r->is_tensor ? ~r->id : r->id;
+}
+
+/* A state's next value also goes to the final one and to what the next step's products read. */
+static int own_pointers(const Plan *p, NodeId array)
+{
+    TensorId of;
+    return root_kind(p->m, array, &of) == ROOT_NONE ? 1 : 3;
+}
+
+/* A kernel takes so many pointers: at most two for a tensor that it reads (a state's initial value lies
+ * elsewhere), one for another group's array, and one for each of its own, were it to lie in memory. */
+static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    int n = own_pointers(p, array);
+    for (int i = 0; i < g->arrays.len; i++)
+        n += own_pointers(p, g->arrays.data[i]);
+    for (int i = 0; i < g->reads.len; i++)
+        n += 1 + (g->reads.data[i] < 0);
+    for (int i = 0; i < uses->len && n <= MAX_POINTERS; i++) {
+        const Read *r = &uses->data[i].read;
+        if (!has_read(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
+            n += 1 + r->is_tensor;
+    }
+    return n <= MAX_POINTERS;
+}
+
 static bool fits(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
+    if (!pointers_suffice(p, pr, group, array, uses))
+        return false;
     switch (pr->groups.data[group].kind) {
     case G_MAP: return fits_map(p, pr, group, array, uses);
     case G_ROW: return fits_row(p, pr, group, array, uses);
@@ -625,6 +669,18 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     return g;
 }
 
+static void into_group(Plan *p, Program *pr, int group, NodeId array, const Uses *uses)
+{
+    Group *g = &pr->groups.data[group];
+    vec_push(p->m->arena, &g->arrays, array);
+    pr->group[array] = group;
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        if (!has_read(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
+            vec_push(p->m->arena, &g->reads, read_key(r));
+    }
+}
+
 /* The earliest group of this phase, from `first` on, that may hold the array: behind everything it reads, and
  * fitting. */
 static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses, int first)
@@ -642,14 +698,12 @@ static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses, in
     }
     for (int g = first; g < pr->groups.len; g++)
         if (pr->groups.data[g].phase == pr->phase[array] && fits(p, pr, g, array, uses)) {
-            vec_push(p->m->arena, &pr->groups.data[g].arrays, array);
-            pr->group[array] = g;
+            into_group(p, pr, g, array, uses);
             return;
         }
     Group g = new_group(p, pr, array);
-    vec_push(p->m->arena, &g.arrays, array);
     vec_push(p->m->arena, &pr->groups, g);
-    pr->group[array] = pr->groups.len - 1;
+    into_group(p, pr, pr->groups.len - 1, array, uses);
 }
 
 static bool is_root(const Module *m, NodeId id)

@@ -110,6 +110,8 @@ typedef enum {
     G_WALK
 } GroupKind;
 
+enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
+
 typedef struct Group {
     GroupKind kind;
     Phase phase;
@@ -133,6 +135,7 @@ typedef struct Group {
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
     Walk *walk;
+    Vec(int) reads;               /* what its arrays read from outside of it, each once: an array, or ~tensor */
     Wanted need;                  /* arguments (gradients) that this is for; empty: always */
     bool always;
     /* filled while the kernel is printed, for its launch */

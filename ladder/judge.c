@@ -12,8 +12,9 @@
  * A tensor is decided when its limit is less than half of its size: zeros, another tensor's values or half
  * the terms would not pass. Where it is not, one number may still be: what came out, projected onto what was
  * wanted, whose movement is measured as well, and is smaller where errors point elsewhere; it is 0 of zeros
- * and -1 of the wrong sign. What double cannot tell from zero need only be zero within the limit. What is
- * then left is decided by roundings: when it does not fail it counts as skipped, and at the end each tensor
+ * and -1 of the wrong sign. What double cannot tell from zero need only be zero within the limit, which is then
+ * what double made of it, times the ratio of the types' roundoffs: terms that cancel do so to that. What is then
+ * left is decided by roundings: when it does not fail it counts as skipped, and at the end each tensor
  * must have been decided at some sizes. */
 #include <math.h>
 #include <stdio.h>
@@ -91,7 +92,8 @@ static Bound bound_of(const Case *c, const cell_arg *args, int i, const Set *wan
     double smallest = type == CELL_F64 ? 0 : (type == CELL_F16 ? 0x1p-14 : 0x1p-126) * unit(type);
     double sum = rms(b.want, NULL, b.n) + (b.addend ? 2 * was : 0);
     b.size = rms(b.want, b.addend, b.n);
-    b.limit = 16 * (sense->rms[i] + sum * u + smallest);
+    double zero = sense->vanishes[i] ? sum * u / unit(CELL_F64) : 0;    /* what type u makes of zero */
+    b.limit = 16 * (sense->rms[i] + sum * u + smallest + zero);
     b.decided = b.size == 0 || sense->vanishes[i] || b.limit <= fmin(b.size, was) / 2;
     b.along = 16 * (sense->along[i] + (b.size > 0 ? (sum * u + smallest) / b.size : 0));
     b.projected = !b.decided && !b.addend && b.along <= 0.5;

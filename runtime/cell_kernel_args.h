@@ -14,7 +14,7 @@ typedef int64_t cell_int64;
 typedef int32_t cell_int32;
 #endif
 
-#define CELL_MAX_PTRS 48
+#define CELL_MAX_PTRS 96
 #define CELL_MAX_SIZES 24
 
 enum {
