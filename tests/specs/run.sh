@@ -79,9 +79,8 @@ while read -r line; do
 done <"$here/identities"
 
 # Every spec has a line or a vector file, and so has every value of its options but the default.
-# Those with a form NAME_hand.cell are compared by tests/twins.
 known() { # SPEC, a setting or nothing
-    [[ -e $here/forms/$1_hand.cell ]] || grep -qE "(^|\| *)$1 ([^|]* )?$2( |\|)" "$here/identities" ||
+    grep -qE "(^|\| *)$1 ([^|]* )?$2( |\|)" "$here/identities" ||
         grep -qE "^[a-z0-9_]+ $1( .*$2)?\$" "$root/tests/oracle/run.sh"
 }
 for spec in "$root"/specs/*.cell; do
