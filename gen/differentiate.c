@@ -848,7 +848,7 @@ NodeId diff_inner_value(Diff *d, NodeId seed, const IndexId **axes)
     } else {
         const PartVec *uses = &d->tensor[inner->tensor];
         *axes = tensor_axes(d, inner->tensor, NULL);
-        for (int i = 0; i < uses->len; i++)
+        for (int i = 0; i < (mutate("first-use") && uses->len ? 1 : uses->len); i++)
             value = i ? node_map2(m, OP_ADD, value, uses->data[i].value) : uses->data[i].value;
     }
     m->inner = false;

@@ -10,6 +10,7 @@
 
 #include "bind.h"
 #include "diff.h"
+#include "mutate.h"
 
 enum { MAX_PLACES_OF_INDEX = 8, MAX_PLACE_SETS = 64 };
 
@@ -279,6 +280,8 @@ NodeId inner_grad(Flat *f, const FExpr *x, NodeId of, NodeId held)
     if (!ok)
         return node_const(m, 0);
     const IndexId *axes;
+    if (held >= 0 && mutate("held-stopped"))
+        held = node_map1(m, OP_STOP, held);
     NodeId value = diff_inner_value(diff, held < 0 ? node_const(m, 1) : held, &axes);
     return read_gradient(&r, value, axes);
 }

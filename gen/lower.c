@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bind.h"
+#include "mutate.h"
 #include "resolve.h"
 
 enum { MAX_IR_NODES = 150000 };
@@ -128,7 +129,7 @@ static const char *ir_name_of(Flat *f, const Symbol *s)
 static const char *array_key(Flat *f, const Symbol *s, NodeId v)
 {
     Buf b = { .arena = f->c->arena };
-    if (s->is_variable)
+    if (s->is_variable && !mutate("shared-variable"))
         buf_f(&b, "%s %s ", s->owner ? s->owner->key : "", s->ir_name ? s->ir_name : s->name);
     buf_f(&b, "%d", v);
     for (int i = 0; i < s->nids; i++)

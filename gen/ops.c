@@ -37,7 +37,9 @@ static NodeId positive(Module *m, NodeId a) { return node_map2(m, OP_LT, num(m, 
 static NodeId is_void(Module *m, NodeId g, NodeId value)
 {
     NodeId zero = is_zero(m, g);
-    return m->inner ? node_map2(m, OP_AND, zero, node_map2(m, OP_NE, value, value)) : zero;
+    if (!m->inner || mutate("flat-at-zero"))
+        return zero;
+    return node_map2(m, OP_AND, zero, node_map2(m, OP_NE, value, value));
 }
 
 /* `value`, or 0 where the cotangent is 0: for derivatives that may be infinite. */

@@ -9,7 +9,7 @@
 
 #include "case.h"
 
-enum { MAX_VALUES = 48, MAX_BOUND = 6, MAX_RANK = 3, N_DIMS = 4 };
+enum { MAX_VALUES = 48, MAX_BOUND = 6, MAX_RANK = 3, N_DIMS = 4, FNS = 7 };
 
 /* An extent: coef * dim + offset; dim -1: the offset alone. */
 typedef struct Extent { int coef, dim, offset; } Extent;
@@ -35,7 +35,7 @@ typedef struct Maker {
     int nbound;
     int depth;                    /* reductions around */
     bool stateful;                /* what has been read since it was cleared depends on a state */
-    bool uses_fn[5];
+    bool uses_fn[FNS];
 } Maker;
 
 /* An expression's text and what its magnitude may be. */
@@ -390,12 +390,33 @@ static Term surrogate(Maker *m, int budget)
     return (Term){TEXT(m, "ste(%s, %s)", y.text, x.text), y.size};
 }
 
+/* A derivative of a definition, or of a fn. A definition with axes is multiplied by what is held; indices that
+ * nothing else has are summed over. */
+static Term gradient(Maker *m, int budget)
+{
+    const Value *of = &m->values[below(m, m->nvalues)], *by = &m->values[below(m, m->nvalues)];
+    if (of->name[0] != 'a' || chance(m, 30)) {
+        int which = 5 + below(m, 2);
+        const Value *v = pick_value(m);
+        m->uses_fn[which] = true;
+        return (Term){TEXT(m, "%s(0.5*%s + %s)", which == 5 ? "slope" : "bend", load_text(m, v, v->name),
+                           expression(m, budget - 1).text), 8};
+    }
+    const char *place = load_text(m, by, TEXT(m, "%s", by->name)), *loss = of->name;   /* of this step */
+    m->stateful = m->stateful || of->stateful;
+    if (of->rank == 0)
+        return (Term){TEXT(m, "grad(%s, %s)", loss, place), 20};
+    for (int i = 0; i < of->rank; i++)
+        loss = TEXT(m, i ? "%s, %c" : "%s[%c", loss, "efg"[i]);
+    return (Term){TEXT(m, "grad(%s], %s; 0.5 + sin(%s]))", loss, place, loss), 20};
+}
+
 static Term expression(Maker *m, int budget)
 {
     Term t;
     if (budget <= 0)
         return leaf(m);
-    switch (below(m, 16)) {
+    switch (below(m, 17)) {
     case 0: case 1: t = leaf(m); break;
     case 2: case 3: case 4: t = function1(m, budget); break;
     case 5: case 6: case 7: case 8: t = operation2(m, budget); break;
@@ -403,6 +424,7 @@ static Term expression(Maker *m, int budget)
     case 12: t = chance(m, 12) ? whole_past(m) : softmax(m, budget); break;
     case 13: t = chance(m, 50) ? power(m, budget) : conditional(m, budget); break;
     case 14: t = call(m, budget); break;
+    case 15: t = gradient(m, budget); break;
     default: t = chance(m, 50) ? surrogate(m, budget) : conditional(m, budget); break;
     }
     return squash(m, t, 6);
@@ -613,8 +635,10 @@ static void print_fns(Maker *m, Buf *to)
         "fn centre(u)[i] { c = mean[j] u[j]; centre[i] = tanh(u[i] - c); }",
         "fn share(u)[i] = softmax[i] u[i];",
         "fn parts(u) { near[i] = tanh(u[i] - mean[j] u[j]); far[i] = sigmoid(u[i]) * near[i]; }",
+        "fn slope(u) = grad(tanh(u)*u^2 + exp(-u^2), u);",
+        "fn bend(u) { s = grad(sin(u)*sigmoid(u), u); bend = grad(s, u); }",
     };
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < FNS; i++)
         if (m->uses_fn[i])
             buf_line(to, "%s", text[i]);
 }

@@ -35,6 +35,10 @@ no-initial       tests/mutation/small.cell
 late-state       specs/gru.cell
 first-sequence   specs/gru.cell
 own-step         specs/conv4_silu.cell
+held-stopped     tests/mutation/inner.cell
+flat-at-zero     tests/mutation/inner.cell
+first-use        tests/mutation/inner.cell
+shared-variable  tests/mutation/inner.cell
 END
 }
 

@@ -15,7 +15,8 @@ typedef struct Side { const char *file, *cell, *settings; } Side;
 typedef struct Twins { Side by_grad, by_hand; } Twins;
 
 #define FORMS "tests/twins/forms.cell"
-#define MEMORY(name, settings) {{"specs/" name ".cell", name, settings}, {"tests/specs/forms/" name "_hand.cell", NULL, settings}}
+#define MEMORY(name, settings)                                                                               \
+    {{"specs/" name ".cell", name, settings}, {"tests/specs/forms/" name "_hand.cell", NULL, settings}}
 #define DGD(settings) MEMORY("dgd", ":H=2 :N=4 :V=3 " settings)
 #define TITANS(settings) MEMORY("titans", ":D=5 :N=4 :R=3 " settings)
 #define MLP(name, settings) MEMORY(name, ":D=4 :N=3 " settings)
@@ -26,7 +27,8 @@ static const Twins twins[] = {
     {{FORMS, "product_by_grad", ""}, {FORMS, "product_by_hand", ""}},
     {{FORMS, "twice_by_grad", ""}, {FORMS, "twice_by_hand", ""}},
     DGD(""), DGD("bias=l1"), DGD("bias=lp"), DGD("bias=huber"), DGD("bias=kl"), DGD("momentum=ema"),
-    DGD("step=sherman_morrison"), DGD("clip=exact"), DGD("clip=straight_through"), DGD("read=before"), DGD("bias=lp_tanh"),
+    DGD("step=sherman_morrison"), DGD("clip=exact"), DGD("clip=straight_through"), DGD("read=before"),
+    DGD("bias=lp_tanh"),
     DGD("bias=kl clip=exact momentum=ema"),
     TITANS(""), TITANS("momentum=none"), TITANS("momentum=delta"), TITANS("momentum=deep"),
     TITANS("retention=penalty"), TITANS("retention=elastic"), TITANS("gates=keys"), TITANS("rate=softplus"),
