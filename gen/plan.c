@@ -1721,5 +1721,9 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
 
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
 {
-    return make(m, dtype, wanted, NULL);
+    int conditions = m->quotients.len;
+    Plan *p = make(m, dtype, wanted, NULL);
+    if (m->quotients.len != conditions)       /* each is a check of the call: only the spec may ask for one */
+        bug(m->c, "plan", "planning made %d conditions of the call", m->quotients.len - conditions);
+    return p;
 }
