@@ -586,8 +586,21 @@ static const char *print_panel(Print *e)
     return panel_fits(e, w, kernel, false);
 }
 
+/* The one kernel of schedule scan. */
+static void print_scan(Print *e)
+{
+    Panel *w = e->pr->panel;
+    Group own = { .always = true };
+    const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
+    print_kernel_op(e, &own, w->kernel, SCAN_THREADS, 0, &w->refs, blocks_expr(e, elements, SCAN_THREADS), "NULL");
+}
+
 static void print_loop(Print *e)
 {
+    if (e->p->schedule == SCHED_SCAN) {
+        print_scan(e);
+        return;
+    }
     const char *when = print_panel(e);
     Buf body = { .arena = e->p->m->arena }, saved = e->ops;
     int before = e->n_ops;

@@ -163,6 +163,7 @@ static const char *schedule_words(Schedule s)
     switch (s) {
     case SCHED_MAP: return "the cell has no state: every value is computed for all steps at once";
     case SCHED_TILE: return "the states stay on one SM while one kernel walks over the steps";
+    case SCHED_SCAN: return "each element of the state walks over the steps by itself, in one kernel";
     case SCHED_GEMM: return "the states lie in memory, each step is a product and the kernels around it";
     default: return "the states lie in memory, each step is a sequence of kernels";
     }

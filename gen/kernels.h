@@ -77,6 +77,7 @@ typedef struct Kernel {
     Vec(const char *) panel_reads;/* what is read a step ahead, as it would stand in its place */
     Buf early, late;              /* those reads; stores that no other block waits for */
     Buf *now;                     /* stores that others wait for */
+    Buf updates;                  /* scan: the step's new states */
     int numbered;                 /* locals: the same node may have one in several arrays */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
@@ -166,6 +167,9 @@ const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for 
 bool panel_is_product(const Kernel *k, NodeId id);
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
 bool panel_carried_here(const Kernel *k, NodeId id);
+/* scan: the local that holds a state, or the adjoint of its next value; NULL otherwise. scan_update: its new value. */
+const char *scan_state(Kernel *k, TensorId s);
+void scan_update(Kernel *k, TensorId s, const char *value);
 bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks? */
 
 #endif

@@ -1,8 +1,9 @@
-/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedule gemm. In comes a Panel (panel.c); out
- * goes a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A step waits for
+/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedules gemm and scan. In comes a Panel (panel.c);
+ * out goes, for gemm, a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A step waits for
  * the blocks that made the product's operand, multiplies, and computes the pointwise groups for the block's own
  * units; the operand is posted as soon as it is stored. What the next step reads and no other block makes is asked
- * for while the block waits. */
+ * for while the block waits. For scan it is a kernel whose threads have an element each, with its state in registers;
+ * what several steps read is asked for at once. */
 #include <string.h>
 
 #include "kernels.h"
@@ -63,9 +64,10 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s)
         n++;
     if (n == k->panel_reads.len) {
         vec_push(m->arena, &k->panel_reads, s);
-        buf_line(&k->early, "ahead_%d[%d] = %s;", k->panel_group, n, k_bare(k, s));
+        buf_line(&k->early, k->panel->product ? "ahead_%d[%d] = %s;" : "%.0dahead[%d] = %s;", k->panel_group, n,
+                 k_bare(k, s));
     }
-    return k_text(k, "ahead_%d[%d]", k->panel_group, n);
+    return k_text(k, k->panel->product ? "ahead_%d[%d]" : "ahead_%d[u][%d]", k->panel_group, n);
 }
 
 const char *panel_sum(Kernel *k, const Read *r)
@@ -80,18 +82,20 @@ const char *panel_sum(Kernel *k, const Read *r)
 
 bool panel_is_product(const Kernel *k, NodeId id)
 {
-    return k->panel && id >= 0 && id == k->panel->product->arrays.data[0];
+    return k->panel && k->panel->product && id >= 0 && id == k->panel->product->arrays.data[0];
 }
 
 bool panel_carried_here(const Kernel *k, NodeId id)
 {
-    return k->panel && id >= 0 && k->pr->group[id] >= 0 && &k->pr->groups.data[k->pr->group[id]] == k->g;
+    return k->panel && k->panel->product && id >= 0 && k->pr->group[id] >= 0 && &k->pr->groups.data[k->pr->group[id]] == k->g;
 }
 
 /* ---- writes ---- */
 
 bool panel_waits_for(const Kernel *k, const Storage *st)
 {
+    if (!k->panel->product)
+        return false;
     const Storage *x = &k->pr->node[k->panel->operand];
     return st->home == x->home && st->slot == x->slot;
 }
@@ -173,11 +177,12 @@ static void declare_rows(Kernel *k, Buf *out)
 static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 {
     IndexId unit = k_node(k, g->arrays.data[0])->axes[0];
-    Buf *out = k->out, body = { .arena = out->arena, .indent = 3 };
+    bool scan = !k->panel->product;      /* deeper in loops */
+    Buf *out = k->out, body = { .arena = out->arena, .indent = scan ? 5 : 3 };
     PanelLoop l = { .number = number, .posts = posts };
     l.unit = k_text(k, "i_%s", k->p->m->indices.data[unit].name);
-    k->early = (Buf){ .arena = out->arena, .indent = 2 };
-    k->late = (Buf){ .arena = out->arena, .indent = 4 };
+    k->early = (Buf){ .arena = out->arena, .indent = scan ? 4 : 2 };
+    k->late = (Buf){ .arena = out->arena, .indent = scan ? 5 : 4 };
     k->panel_reads.len = 0;
     k->panel_group = number;
     k->g = g;
@@ -340,10 +345,105 @@ static void print_walk(Kernel *k)
     k_close(k);
 }
 
+/* ---- scan ---- */
+
+const char *scan_state(Kernel *k, TensorId s)
+{
+    return k->panel && !k->panel->product ? k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d",
+                                                   k->p->m->tensors.data[s].name) : NULL;
+}
+
+void scan_update(Kernel *k, TensorId s, const char *value)
+{
+    const char *name = scan_state(k, s);
+    if (name)
+        buf_line(&k->updates, "%s = %s;", name, value);
+}
+
+/* The state before the first step, or the adjoint behind the last. */
+static void print_scan_states(Kernel *k)
+{
+    Plan *p = k->p;
+    for (TensorId s = 0; s < p->m->tensors.len; s++) {
+        if (p->m->tensors.data[s].kind != T_STATE)
+            continue;
+        bool forward = k->pr->dir == FORWARD;
+        const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
+        buf_line(k->out, forward ? "%s %s = %s[n];" : "%s %s = %s[(dim_T & 1) * elements + n];", k->real,
+                 scan_state(k, s), from);
+    }
+}
+
+/* Steps whose reads are under way together: as many as registers hold. */
+static int scan_depth(const PanelLoop *loops, int n)
+{
+    int reads = 0;
+    for (int i = 0; i < n; i++)
+        reads += loops[i].ahead;
+    return reads <= 6 ? 8 : reads <= 12 ? 4 : 2;
+}
+
+static void print_scan_reads(Kernel *k, const PanelLoop *l, int depth)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "%s ahead_%d[%d][%d];", k->real, l->number, depth, l->ahead);
+    k_open(k, "const auto read_%d = [&](int64_t t, %s (&ahead)[%d])", l->number, k->real, l->ahead);
+    declare_rows(k, k->out);
+    buf_f(k->out, "%s", l->early);
+    k->out->indent--;
+    buf_line(k->out, "};");
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    if (begin + u < dim_T)");
+    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number,
+             k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u", l->number);
+}
+
+static void print_scan(Kernel *k)
+{
+    PanelLoop *loops = arena_alloc(k->p->m->arena, sizeof *loops * (size_t)(k->pr->groups.len + 1));
+    const Panel *w = k->panel;
+    int n = 0;
+    k->one_step = true;
+    k->t = "t";
+    k->updates = (Buf){ .arena = k->out->arena, .indent = 5 };
+    for (int i = 0; i < k->pr->groups.len; i++)
+        if (k->pr->groups.data[i].phase == PHASE_DURING) {
+            loops[n] = print_group(k, &k->pr->groups.data[i], n, false);
+            n++;
+        }
+    int depth = scan_depth(loops, n);
+    const char *units = poly_text(&k->printer, w->units);
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, w->units));
+    k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
+           SCAN_THREADS, SCAN_THREADS);
+    buf_line(k->out, "const int64_t b = n / (%s), %s = n - b * (%s);", units, loops[0].unit, units);
+    for (int i = 1; i < n; i++)
+        if (strcmp(loops[i].unit, loops[0].unit) != 0)
+            buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", loops[i].unit, loops[0].unit);
+    print_scan_states(k);
+    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
+    for (int i = 0; i < n; i++)
+        print_scan_reads(k, &loops[i], depth);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %d; u++)", depth);
+    k_open(k, "if (begin + u < dim_T)");
+    buf_line(k->out, "const int64_t t = %s;", k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u");
+    declare_rows(k, k->out);
+    for (int i = 0; i < n; i++)
+        buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
+    buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
+    k_close(k);
+    k_close(k);
+    k_close(k);
+    k_close(k);
+}
+
 void emit_panel(Plan *p, Program *pr, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &pr->panel->refs, out);
     k.panel = pr->panel;
-    k.threads = PANEL_THREADS;
-    k_print(&k, pr->panel->kernel, print_walk);
+    k.threads = pr->panel->product ? PANEL_THREADS : SCAN_THREADS;
+    k_print(&k, pr->panel->kernel, pr->panel->product ? print_walk : print_scan);
 }

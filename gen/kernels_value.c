@@ -367,6 +367,8 @@ static const char *load_state(Kernel *k, const Read *r)
     NodeId next = m->next.data[r->id];
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
+    if (k->pr->dir == FORWARD && scan_state(k, r->id))
+        return scan_state(k, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
@@ -399,6 +401,8 @@ static const char *load_tensor(Kernel *k, const Read *r)
         NodeId carried = m->dprev.data[x->of];
         if (panel_is_product(k, carried))
             return panel_sum(k, r);
+        if (scan_state(k, x->of))
+            return scan_state(k, x->of);
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
                                                              : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
         const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
@@ -682,6 +686,7 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
         buf_line(out, "    cell_store(%s + %s, %s);",
                  k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
     }
+    scan_update(k, s, value);
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
     buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
     buf_line(k->out, "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), value);
@@ -689,10 +694,15 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 
 static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
 {
+    bool last = scan_state(k, of);       /* the others stay in registers */
+    if (last) {
+        scan_update(k, of, value);
+        buf_line(k->out, "if (t == 0)");
+    }
     const IxExpr *map[64];
     Read self = own_element(k, id, map);
     const char *half = k_text(k, "((%s & 1) * dim_B + %s)", k->t, k->b);
-    buf_line(k->out, "cell_store(%s + %s, %s);", k_written(k, REF_CARRY, of, k->p->compute),
+    buf_line(k->out, "%scell_store(%s + %s, %s);", last ? "    " : "", k_written(k, REF_CARRY, of, k->p->compute),
              place_text(k, half, tensor_elements(k->p->m, of),
                         ix_text(&k->printer, read_linear(k->p->m, &self))), value);
 }

@@ -11,7 +11,7 @@
 #include "options.h"
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
-const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", NULL };
+const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
 enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_IMPORT, C_DUMP };
@@ -19,7 +19,7 @@ static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
-    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile or gemm" },
+    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm or scan" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }

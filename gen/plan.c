@@ -1713,6 +1713,13 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     }
     if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)
         p->schedule = SCHED_GEMM;
+    if ((p->schedule == SCHED_STEPS && wanted == SCHED_AUTO) || wanted == SCHED_SCAN)
+        scan_find(p);
+    if (wanted == SCHED_SCAN && !p->program[FORWARD].panel) {
+        diag(m->c, DIAG_ERROR, m->span,
+             "--schedule scan needs a state of one axis whose elements do not read one another; %s has none", m->name);
+        return NULL;
+    }
     warn_of_steps(p);
     panel_find(p);
     ir_verify(m, "plan");

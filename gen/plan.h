@@ -164,10 +164,11 @@ typedef struct Buffer {
 } Buffer;
 typedef Vec(Buffer) BufferVec;
 
-/* Schedule gemm: what one cooperative kernel needs to walk all steps, each block with its own units of the state
- * and its rows of the product's param in shared memory. Rows and k are stacks of pieces of `units`. */
+/* One kernel that walks all steps, whoever has its own units of the state. Schedule gemm: a cooperative kernel, whose
+ * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`.
+ * Schedule scan: no product; each thread has an element. */
 typedef struct Panel {
-    Group *product;
+    Group *product;               /* scan: NULL, and of what follows only units, kernel and refs count */
     const Poly *units;
     int inner, outer;             /* pieces of k, of rows */
     int own;                      /* units per block */
@@ -196,7 +197,7 @@ typedef struct Program {
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
-    Panel *panel;                 /* gemm: one kernel may walk the steps; NULL */
+    Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
 } Program;
 
 typedef struct Plan Plan;

@@ -64,7 +64,9 @@ for spec in e0 e1; do
 done
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
-instance mingru steps "$two"
+instance mingru "steps scan" "$two"
+instance hgrn scan "$one 2,9,70"
+instance indrnn scan "$two 2,9,3,70"
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"
 # Rows that fill the threads of a block exactly, and nearly, in each type.
