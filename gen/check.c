@@ -396,6 +396,7 @@ bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally
     int file = ok ? source_load(c, k.path) : -1;
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
     k.tally.quiet = quiet;
+    k.tally.only_numbers = true;
     Variant v = {.n = 0};
     if (ast && !c->errors && eval_outline(c, ast, NULL, &k.outline))
         check_variant(&k, &v);

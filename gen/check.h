@@ -44,6 +44,7 @@ typedef struct Tally {
     int passed, failed;
     double worst_forward, worst_gradient;
     bool verbose, quiet;
+    bool only_numbers;            /* a case that has no number for a value proves nothing: it is left out (random cells) */
     int most;                     /* failures to print, 0: all */
 } Tally;
 

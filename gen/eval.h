@@ -46,6 +46,7 @@ typedef struct Eval {
      * tangent[0], which is not negative, of their magnitudes, and out_tangent[1] the same with each path times
      * its number of operations. */
     bool magnitudes;
+    bool inner_gradients;         /* does the cell use grad? */
     struct EvalProgram *program;
 } Eval;
 
