@@ -28,8 +28,8 @@ half=$(((n + 1) / 2))
 # the default range only; `make check-random SEED=87 N=1` shows it.
 if [[ $seed == 1 && $n == 100 ]]; then
     echo "seed 87: left out, an open fault"
-    { "$cellc" random --seed 51 --check 36 --keep "$keep" | sed '$d' &&
-        "$cellc" random --seed 88 --check 14 --keep "$keep"; } >"$work/1" 2>&1 &
+    "$cellc" random --seed 51 --check 36 --keep "$keep" >"$work/1" 2>&1 &
+    "$cellc" random --seed 88 --check 13 --keep "$keep" >"$work/2" 2>&1 &
 else
     "$cellc" random --seed $((seed + half)) --check $((n - half)) --keep "$keep" >"$work/1" 2>&1 &
 fi
