@@ -192,6 +192,7 @@ struct Compiler {
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
     Schedule schedule;            /* --schedule */
+    bool reverse;                 /* --reverse: time is walked from the last step to the first */
     const char *import_dir;       /* where std.cell lies, beside the importing file's own directory */
     const char *dump_after;       /* pass name or NULL */
     const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */

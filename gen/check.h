@@ -70,6 +70,8 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
 /* check_case.c: the evaluator against one backend on one case: outputs and final states, every gradient by
  * the dot-product test, and the identities of the ladder. */
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
+/* Where inputs and outputs have steps [from, from + steps): the first row. */
+int64_t first_row(const Subject *s, const Case *k, int64_t from, int64_t steps);
 /* Every tensor of a vector file, whose case is k, against the evaluator and the backend. */
 void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k, const VecFile *f, Tally *t);
 

@@ -439,6 +439,11 @@ static void check_identity(const Subject *s, const Backend *b, void *self, const
     tally(t, !wrong, s, "%s, %s: %s: %s", b->name, what, identity, wrong ? wrong : "");
 }
 
+int64_t first_row(const Subject *s, const Case *k, int64_t from, int64_t steps)
+{
+    return s->c->reverse ? k->steps - from - steps : from;
+}
+
 /* Steps [from, to) of a case: inputs and cotangents of outputs are cut out, states are taken over. */
 static Case *piece(const Subject *s, const Case *k, int64_t from, int64_t to)
 {
@@ -460,7 +465,7 @@ static Case *piece(const Subject *s, const Case *k, int64_t from, int64_t to)
             continue;
         double *part = doubles(s, case_count(p, t));
         for (int64_t b = 0; b < k->batch; b++)
-            memcpy(part + b * p->steps * t->count, whole + (b * k->steps + from) * t->count,
+            memcpy(part + b * p->steps * t->count, whole + (b * k->steps + first_row(s, k, from, p->steps)) * t->count,
                    sizeof *part * (size_t)(p->steps * t->count));
         *(t->kind == EV_INPUT ? &p->value[i] : &p->cotangent[i]) = part;
     }
@@ -476,7 +481,7 @@ static void join(const Subject *s, const Case *k, const Case *p, const Result *p
         const double *x = t->kind == EV_OUTPUT ? part->out[i] : t->kind == EV_INPUT ? part->grad[i] : NULL;
         double *to = t->kind == EV_OUTPUT ? whole->out[i] : whole->grad[i];
         for (int64_t b = 0; x && to && b < k->batch; b++)
-            memcpy(to + (b * k->steps + from) * t->count, x + b * p->steps * t->count,
+            memcpy(to + (b * k->steps + first_row(s, k, from, p->steps)) * t->count, x + b * p->steps * t->count,
                    sizeof *x * (size_t)(p->steps * t->count));
         for (int64_t j = 0; t->kind == EV_PARAM && to && part->grad[i] && j < t->count; j++)
             to[j] = (from ? 0 : to[j]) + part->grad[i][j];      /* the later piece comes first */

@@ -171,13 +171,14 @@ static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, R
     memcpy(one.value, k->value, sizeof *one.value * (n - 1));
     Result *part = result_new(s, &one, false);
     for (int64_t t = 0; t < k->steps; t++) {
+        int64_t row = first_row(s, k, t, 1);
         for (int i = 0; i < s->e->ntensors; i++) {
             const EvalTensor *x = &s->e->tensors[i];
             if (x->kind != EV_INPUT)
                 continue;
             one.value[i] = arena_alloc(s->c->arena, sizeof(double) * (size_t)(k->batch * x->count + 1));
             for (int64_t b = 0; b < k->batch; b++)
-                memcpy(one.value[i] + b * x->count, k->value[i] + (b * k->steps + t) * x->count,
+                memcpy(one.value[i] + b * x->count, k->value[i] + (b * k->steps + row) * x->count,
                        sizeof(double) * (size_t)x->count);
         }
         int status = r->step(call_sizes(s, k->batch, 1, k->first + t),
@@ -189,7 +190,7 @@ static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, R
             if (x->kind == EV_STATE)
                 one.value[i] = part->out[i];      /* in place from the second step on */
             for (int64_t b = 0; x->kind == EV_OUTPUT && b < k->batch; b++)
-                memcpy(out->out[i] + (b * k->steps + t) * x->count, part->out[i] + b * x->count,
+                memcpy(out->out[i] + (b * k->steps + row) * x->count, part->out[i] + b * x->count,
                        sizeof(double) * (size_t)x->count);
         }
     }

@@ -61,11 +61,12 @@ static const char *const store_text =
 
 static const char *const leave_text =
     "/* What the next call begins with: the last of T steps, the latest first, and before them what this one began\n"
-    " * with. `to` may be `from`. */\n"
-    "static inline void leave(real *to, const real *from, const real *steps, int64_t places, int64_t T, int64_t n)\n"
+    " * with. `to` may be `from`. latest: the row of the last step, 0 or T - 1. */\n"
+    "static inline void leave(real *to, const real *from, const real *steps, int64_t latest, int64_t places,\n"
+    "                         int64_t T, int64_t n)\n"
     "{\n"
     "    for (int64_t j = places - 1; j >= 0; j--) {\n"
-    "        const real *value = j < T ? steps + (T - 1 - j) * n : from + (j - T) * n;\n"
+    "        const real *value = j < T ? steps + (latest ? latest - j : j) * n : from + (j - T) * n;\n"
     "        memmove(to + j * n, value, sizeof(real) * (size_t)n);\n"
     "    }\n"
     "}\n"
@@ -135,6 +136,8 @@ static void print_head(const Module *m, Buf *out)
         buf_f(out, " %s is %s.", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(out, " Option %s is %s.", m->options.data[i].name, m->options.data[i].value);
+    if (m->c->reverse)
+        buf_f(out, " Time is walked from row T - 1 to row 0.");
     buf_f(out, "\n * Arguments, row-major, [B, T, axes] for inputs and outputs, [B, axes] for states (? may "
                "be NULL):\n");
     print_arguments(m, out, "forward", &fwd);
@@ -358,6 +361,12 @@ static void print_failure(Buf *out)
     buf_line(out, "%s", "");
 }
 
+/* Where a tensor of the call has this step. */
+static const char *row(const CFile *f)
+{
+    return f->m->c->reverse && !mutate("straight-step") ? "(b * T + T - 1 - t)" : "(b * T + t)";
+}
+
 /* Pointers of the inputs at (b, t). */
 static void print_inputs(CFile *f, Buf *out, const CallArgs *args)
 {
@@ -367,7 +376,7 @@ static void print_inputs(CFile *f, Buf *out, const CallArgs *args)
         if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE)
             continue;
         const char *type = x->dtype == DT_I32 ? "const int32_t *" : "const real *";
-        buf_line(out, "s.%s = (%s)args[%d] + (b * T + t) * %s;", member(f, f->g.tensor_member[t]), type, i,
+        buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_member[t]), type, i, row(f),
                  elements(f, t, C_UNARY));
     }
     buf_line(out, "s.%s = t0 + t;", member(f, f->g.time_member));
@@ -437,8 +446,9 @@ static void print_last(CFile *f, Buf *out, const CallArgs *args)
                                         : intern_f(m->c, "(const real *)args[%d] + b * T * %s",
                                                    call_arg_find(args, x->of, ROLE_VALUE), size(f, n, C_UNARY));
         buf_line(out, "if (args[%d])", k);
-        buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
-                 member(f, f->g.tensor_member[t]), steps, size(f, x->axes[0], 0), size(f, n, 0));
+        buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
+                 member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "0" : "T - 1",
+                 size(f, x->axes[0], 0), size(f, n, 0));
     }
 }
 
@@ -452,8 +462,8 @@ static void print_forward_step(CFile *f, Buf *out, const CallArgs *args)
             buf_line(out, "s.%s = at_step(&%s, b, t);", member(f, f->g.tensor_member[t]), store_name(f, t));
             buf_line(out, "s.%s = at_step(&%s, b, t + 1);", member(f, f->next[t]), store_name(f, t));
         } else if (m->tensors.data[t].kind == T_OUTPUT) {
-            buf_line(out, "s.%s = (real *)args[%d] + (b * T + t) * %s;", member(f, f->out[t]),
-                     call_arg_find(args, t, ROLE_VALUE), elements(f, t, C_UNARY));
+            buf_line(out, "s.%s = (real *)args[%d] + %s * %s;", member(f, f->out[t]),
+                     call_arg_find(args, t, ROLE_VALUE), row(f), elements(f, t, C_UNARY));
         }
     }
     buf_line(out, "step_forward(&s);");
@@ -661,8 +671,8 @@ static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
             buf_line(out, "s.%s = %s_adjoint[t %% 2];", member(f, f->prev[t]), name);
         } else if (is_kind(f, t, T_OUTPUT)) {
             int k = call_arg_find(args, t, ROLE_D_OUT);
-            buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + (b * T + t) * %s : %s_zeros;",
-                     member(f, f->g.tensor_member[cotangent(f, t, T_DOUT)]), k, k, elements(f, t, C_UNARY),
+            buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + %s * %s : %s_zeros;",
+                     member(f, f->g.tensor_member[cotangent(f, t, T_DOUT)]), k, k, row(f), elements(f, t, C_UNARY),
                      name);
         }
     }
@@ -672,7 +682,7 @@ static void print_backward_step(CFile *f, Buf *out, const CallArgs *args)
         if (!is_kind(f, t, T_INPUT))
             continue;
         buf_line(out, "if (s.%s)", member(f, f->grad[t]));
-        buf_line(out, "    put(s.%s + (b * T + t) * %s, s.%s, %s, add);", member(f, f->grad[t]),
+        buf_line(out, "    put(s.%s + %s * %s, s.%s, %s, add);", member(f, f->grad[t]), row(f),
                  elements(f, t, C_UNARY), member(f, f->out[t]), elements(f, t, 0));
     }
 }

@@ -207,6 +207,9 @@ static void print_intro(const Module *m, Buf *out)
         buf_f(out, " %s = %s.", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(out, " %s = %s.", m->options.data[i].name, m->options.data[i].value);
+    if (m->c->reverse)
+        buf_f(out, " reverse = true:\n * time is walked from row T - 1 of inputs and outputs to row 0, and t counts "
+                   "the steps walked.");
     buf_f(out,
           "\n * Tensors are stored as %s, states as %s. Link with the library and, if it does not hold it, "
           "libcell. */\n",

@@ -197,6 +197,7 @@ void emit_manifest(const Module *m, Buf *out)
           "\"compute\": \"%s\",\n",
           MANIFEST_VERSION, m->cell ? m->cell : m->name, api_key(m), api_dtype(m->c->dtype),
           m->c->dtype == DT_F64 ? "f64" : "f32");
+    buf_f(out, "  \"reverse\": %s,\n", m->c->reverse ? "true" : "false");
     json_sizes(m, out);
     json_settings(m, out, "bound", m->bound.data, m->bound.len);
     json_settings(m, out, "options", m->options.data, m->options.len);

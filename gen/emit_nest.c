@@ -189,13 +189,16 @@ static Text read_at_axes(CGen *g, NodeId array)
 }
 
 /* An element of the values at all steps: the step is one more axis, the first. Steps before the call are in the
- * history, the latest first. */
-static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axes)
+ * history, the latest first. given: a tensor of the call, which a reversed cell walks from its last row. */
+static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axes, bool given)
 {
     Text at[MAX_BOUND], before[MAX_BOUND];
     const Poly *extents[MAX_BOUND];
     const IxExpr *start = ix_index(g->m, IX_START), *one = ix_const(g->m, poly_const(g->m, 1));
-    at[0] = ix_text(g, ix_sub(g->m, n->step, start));
+    const IxExpr *row = ix_sub(g->m, n->step, start);
+    if (given && g->c->reverse)
+        row = ix_sub(g->m, ix_sub(g->m, ix_const(g->m, poly_dim(g->m, ATOM_T)), one), row);
+    at[0] = ix_text(g, row);
     before[0] = ix_text(g, ix_sub(g->m, ix_sub(g->m, start, one), n->step));
     extents[0] = NULL;
     for (int i = 0; i < n->nmap; i++) {
@@ -220,7 +223,7 @@ static Text view_text(CGen *g, const Node *n)
     for (int i = 0; i < n->nmap; i++)
         extents[i] = g->m->indices.data[a->axes[i]].extent;
     if (n->step)
-        return read_step(g, g->node_steps[n->args[0]], n, extents);
+        return read_step(g, g->node_steps[n->args[0]], n, extents, false);
     for (int i = 0; i < n->nmap; i++)
         at[i] = ix_text(g, n->map[i]);
     return read_slot(g, n->args[0], at);
@@ -231,7 +234,7 @@ static Text load_text(CGen *g, const Node *n)
     const Tensor *t = &g->m->tensors.data[n->tensor];
     Text at[MAX_BOUND];
     if (n->step)
-        return read_step(g, g->tensor_steps[n->tensor], n, t->axes);
+        return read_step(g, g->tensor_steps[n->tensor], n, t->axes, true);
     for (int i = 0; i < n->nmap; i++)
         at[i] = ix_text(g, n->map[i]);
     const char *name = cgen_use(g, g->tensor_member[n->tensor]);

@@ -438,7 +438,9 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
     postfix_poly(e, st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset, &x);
     if (!s->read.is_tensor && root_kind(m, s->read.id, &of) == ROOT_DPREV) {
         const Poly *half = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, of));
-        buf_f(&x, "CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, ");
+        if (m->c->reverse)
+            buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, 1, CELL_X_SUB, ");
+        buf_f(&x, "CELL_X_LOOPVAR, 0, %sCELL_X_PUSH, 2, CELL_X_MOD, ", m->c->reverse ? "CELL_X_SUB, " : "");
         postfix_poly(e, half, &x);
         buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
         return (Side){ buffer_number(e, e->pr->carry[of]), expr_name(e, &x) };
@@ -612,7 +614,7 @@ static void print_loop(Print *e)
     int n = e->n_ops - before;
     if (n == 0)
         return;
-    bool back = e->pr->dir == BACKWARD;
+    bool back = (e->pr->dir == BACKWARD) != m->c->reverse;     /* the loop's variable is the row in memory */
     const Poly *T = poly_dim(m, ATOM_T), *one = poly_const(m, 1), *minus = poly_const(m, -1);
     buf_f(&e->ops,
           "    { .name = \"steps\", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = %s,\n"

@@ -179,6 +179,7 @@ void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from);
 Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at);
 void eval_keep(EvalProgram *p, Array *a);
 void eval_leave(EvalProgram *p);
+int64_t eval_row(const EvalProgram *p, int64_t step);
 
 /* eval_grad.c */
 Dual eval_grad(EvalProgram *p, Code *x);

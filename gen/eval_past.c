@@ -168,6 +168,12 @@ void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from)
     }
 }
 
+/* Where inputs and outputs have the step, counted from the call's first: a reversed cell begins with the last row. */
+int64_t eval_row(const EvalProgram *p, int64_t step)
+{
+    return p->c->reverse ? p->steps - 1 - step : step;
+}
+
 /* Room for the values of all steps of a sequence. */
 static bool past_room(EvalProgram *p, Array *a)
 {
@@ -194,7 +200,7 @@ static Dual *cell_at_step(EvalProgram *p, Array *a)
     if (a->past_of[step] == p->sequence_tick)
         return values;
     if (a->tensor >= 0) {
-        eval_read(values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + step) * a->count);
+        eval_read(values, a->count, &p->e->tensors[a->tensor], (p->sequence * p->steps + eval_row(p, step)) * a->count);
     } else if (a->busy || p->depth == MAX_DEPTH) {
         eval_fail(p, a->span, "this value depends on itself");
     } else {
@@ -328,7 +334,8 @@ static void leave(EvalProgram *p, const Array *a)
             if (step < 0)
                 v = from_history(p, a, j - p->steps, i);
             else if (a->tensor >= 0)
-                eval_read(&v, 1, &p->e->tensors[a->tensor], (p->sequence * p->steps + step) * a->count + i);
+                eval_read(&v, 1, &p->e->tensors[a->tensor],
+                          (p->sequence * p->steps + eval_row(p, step)) * a->count + i);
             else
                 v = a->past[step * a->count + i];
             if (t->out)

@@ -410,7 +410,7 @@ static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
         start_state(p, &p->states.data[i], b);
     for (int64_t t = 0; t < steps && !p->error; t++) {
         p->t = t0 + t;
-        run_step(p, b * steps + t);
+        run_step(p, b * steps + eval_row(p, t));
     }
     for (int i = 0; i < p->states.len; i++) {
         const StateSlot *s = &p->states.data[i];

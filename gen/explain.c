@@ -140,6 +140,8 @@ static void put_instance(const Explain *e)
         buf_f(&b, "%s=%s, ", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(&b, "%s=%s, ", m->options.data[i].name, m->options.data[i].value);
+    if (m->c->reverse)
+        buf_f(&b, "reversed in time, ");
     buf_f(&b, "stored as %s, computed in %s", dtype_names[e->p->dtype], dtype_names[e->p->compute]);
     put_paragraph(b.data, 0, e->out);
     buf_f(e->out, "run-time sizes: B sequences, T steps");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "mutate.h"
 
 const Node *k_node(const Kernel *k, NodeId id)
 {
@@ -294,6 +295,25 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
 
 /* ---- rows and elements ---- */
 
+const char *k_time_row(Kernel *k, const char *t, int ahead)
+{
+    bool reverse = k->p->m->c->reverse && !mutate("straight-row");
+    const char *more = ahead == 0 ? "" : (ahead > 0) != reverse ? " + 1" : " - 1";
+    if (!reverse)
+        return *more ? k_text(k, "(%s%s)", t, more) : t;
+    return k_text(k, "(dim_T - 1 - %s%s)", t, more);
+}
+
+void k_declare_rows(Kernel *k)
+{
+    const char *row = k_time_row(k, "t", 0);
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt = b * dim_T + %s;", k_bare(k, row));
+    if (k->pr->dir == BACKWARD)
+        return;
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt1 = all ? bt : b;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt2 = all ? bt : b * 2 + %s %% 2;", row);
+}
+
 /* b and t of a row number, as the group's rows run. */
 void k_split_row(Kernel *k, const char *row)
 {
@@ -304,16 +324,13 @@ void k_split_row(Kernel *k, const char *row)
     k->row = batched && timed ? row : NULL;
     buf_line(k->out, "[[maybe_unused]] const int64_t b = %s;",
              batched && timed ? k_text(k, "%s / dim_T", row) : batched ? row : "0");
+    const char *t = batched && timed ? k_text(k, "%s %% dim_T", row) : timed ? row : "args.t";
     buf_line(k->out, "[[maybe_unused]] const int64_t t = %s;",
-             batched && timed ? k_text(k, "%s %% dim_T", row) : timed ? row : k->one_step ? "args.t" : "0");
+             timed || k->one_step ? k_bare(k, k_time_row(k, t, 0)) : "0");
     if (!k->one_step)
         return;
     k->row = "bt";
-    buf_line(k->out, "[[maybe_unused]] const int64_t bt = b * dim_T + t;");
-    if (k->pr->dir == BACKWARD)
-        return;
-    buf_line(k->out, "[[maybe_unused]] const int64_t bt1 = all ? bt : b;");
-    buf_line(k->out, "[[maybe_unused]] const int64_t bt2 = all ? bt : b * 2 + t %% 2;");
+    k_declare_rows(k);
 }
 
 const char *k_rows(Kernel *k)

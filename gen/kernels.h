@@ -104,6 +104,10 @@ void k_close(Kernel *k);
 void k_comment(Kernel *k, NodeId id);              /* the line of the spec that a value comes from */
 const char *k_rows(Kernel *k);                     /* how many rows the group has */
 void k_split_row(Kernel *k, const char *row);
+/* The row of step t, and `ahead` steps later, among the rows of a sequence: a reversed cell begins with the last. */
+const char *k_time_row(Kernel *k, const char *t, int ahead);
+/* Declares bt, the row of sequence b at step t, and the rows that it has in rings of one and two. */
+void k_declare_rows(Kernel *k);
 void k_split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix);
 void k_keep_axes(Kernel *k, NodeId first);
 void k_bind_axes(Kernel *k, NodeId array);

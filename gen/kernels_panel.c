@@ -165,15 +165,6 @@ static void print_product(Kernel *k)
 /* A group, printed but for its loop. */
 typedef struct PanelLoop { int number, ahead; const char *unit, *early, *body, *late; bool posts; } PanelLoop;
 
-static void declare_rows(Kernel *k, Buf *out)
-{
-    buf_line(out, "[[maybe_unused]] const int64_t bt = b * dim_T + t;");
-    if (k->pr->dir == BACKWARD)
-        return;
-    buf_line(out, "[[maybe_unused]] const int64_t bt1 = all ? bt : b;");
-    buf_line(out, "[[maybe_unused]] const int64_t bt2 = all ? bt : b * 2 + t %% 2;");
-}
-
 static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 {
     IndexId unit = k_node(k, g->arrays.data[0])->axes[0];
@@ -217,7 +208,7 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
     buf_line(k->out, "%s ahead_%d[%d];", k->real, l->number, l->ahead);
     k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
     buf_line(k->out, "(void)b, (void)%s, (void)t;", l->unit);
-    declare_rows(k, k->out);
+    k_declare_rows(k);
     buf_f(k->out, "%s", l->early);
     k->out->indent--;
     buf_line(k->out, "};");
@@ -240,7 +231,7 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
     print_element(k, l, "begin + cell_thread()");
     buf_line(k->out, "[[maybe_unused]] const int own = (int)%s - panel.first;", l->unit);
     buf_line(k->out, "const bool mine = at == n && %s == unit;", l->unit);
-    declare_rows(k, k->out);
+    k_declare_rows(k);
     if (l->ahead) {
         buf_line(k->out, "if (begin > 0)");
         buf_line(k->out, "    read_%d(b, %s, t);", l->number, l->unit);
@@ -389,7 +380,7 @@ static void print_scan_reads(Kernel *k, const PanelLoop *l, int depth)
         return;
     buf_line(k->out, "%s ahead_%d[%d][%d];", k->real, l->number, depth, l->ahead);
     k_open(k, "const auto read_%d = [&](int64_t t, %s (&ahead)[%d])", l->number, k->real, l->ahead);
-    declare_rows(k, k->out);
+    k_declare_rows(k);
     buf_f(k->out, "%s", l->early);
     k->out->indent--;
     buf_line(k->out, "};");
@@ -430,7 +421,7 @@ static void print_scan(Kernel *k)
     k_open(k, "for (int u = 0; u < %d; u++)", depth);
     k_open(k, "if (begin + u < dim_T)");
     buf_line(k->out, "const int64_t t = %s;", k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u");
-    declare_rows(k, k->out);
+    k_declare_rows(k);
     for (int i = 0; i < n; i++)
         buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
     buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");

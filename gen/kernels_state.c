@@ -2,6 +2,8 @@
  * cell; out go three kernels that take all of them: the initial states, the adjoints that the walk back starts
  * from, and those that it ends with. Beside them, for any schedule, what a call leaves of the steps that the next
  * one reads: a kernel for each history. */
+#include <string.h>
+
 #include "kernels.h"
 
 typedef void (*StateBody)(Kernel *k, TensorId s);
@@ -41,9 +43,13 @@ static void init_state(Kernel *k, TensorId s)
     if (before >= 0) {
         const char *to = k_written(k, REF_BEFORE, s, p->buffers.data[before].dtype);
         const Buffer *b = &p->buffers.data[before];
-        const char *row = b->ring == 0 ? "b * dim_T"
-                          : b->reserve ? k_text(k, "(all ? b * dim_T : b * %d)", b->ring)
-                                       : k_text(k, "b * %d", b->ring);
+        const char *first = k_time_row(k, "0", 0), *all = k_text(k, "(b * dim_T + %s)", k_bare(k, first));
+        const char *kept = k_text(k, "(b * %d + %s %% %d)", b->ring, first, b->ring);
+        if (strcmp(first, "0") == 0) {
+            all = "b * dim_T";
+            kept = k_text(k, "b * %d", b->ring);
+        }
+        const char *row = b->ring == 0 ? all : b->reserve ? k_text(k, "(all ? %s : %s)", all, kept) : kept;
         buf_line(k->out, "if (dim_T > 0)");
         buf_line(k->out, "    cell_store(%s + %s * %s + e, value);", to, row,
                  k_poly(k, tensor_elements(p->m, s)));

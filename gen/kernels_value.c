@@ -142,11 +142,11 @@ static const char *at_first(Kernel *k, const IxExpr *lin)
 static const char *buffer_row(Kernel *k, const Buffer *buffer, int ahead)
 {
     int ring = buffer && k->pr->dir == FORWARD ? buffer->ring : 0;
-    const char *more = ahead > 0 ? " + 1" : ahead < 0 ? " - 1" : "";
-    const char *row = k->row ? k->row : k_text(k, "(%s * dim_T + %s)", k->b, k->t);
+    const char *more = ahead == 0 ? "" : (ahead > 0) != k->p->m->c->reverse ? " + 1" : " - 1";
+    const char *row = k->row ? k->row : k_text(k, "(%s * dim_T + %s)", k->b, k_bare(k, k_time_row(k, k->t, 0)));
     if (ring == 0)
         return *more ? k_text(k, "(%s%s)", row, more) : row;
-    const char *kept = ring == 1 ? k->b : k_text(k, "%s * %d + (%s%s) %% %d", k->b, ring, k->t, more, ring);
+    const char *kept = ring == 1 ? k->b : k_text(k, "%s * %d + %s %% %d", k->b, ring, k_time_row(k, k->t, ahead), ring);
     if (!buffer->reserve)
         return ring == 1 ? kept : k_text(k, "(%s)", kept);
     if (!*more && ring <= 2 && k->one_step && !k->away)
@@ -159,7 +159,7 @@ static const char *row_text(Kernel *k, const Storage *st)
     bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
     if (st->timed && st->batched)
         return buffer_row(k, kept ? &k->p->buffers.data[st->slot] : NULL, 0);
-    return st->batched ? k->b : st->timed ? k->t : "0";
+    return st->batched ? k->b : st->timed ? k_time_row(k, k->t, 0) : "0";
 }
 
 const char *k_step_row(Kernel *k, const Storage *st)
@@ -274,9 +274,10 @@ static bool always_inside(Kernel *k, const Read *r)
 static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Poly *pitch, const IxExpr *lin,
                           bool optional)
 {
-    const char *t = k->t, *now = k->row, *next = k->pr->dir == FORWARD ? "(%s + 1)" : "(%s - 1)";
-    k->t = k_text(k, next, t);
-    k->row = now ? k_text(k, next, now) : NULL;
+    bool forward = k->pr->dir == FORWARD;
+    const char *t = k->t, *now = k->row;
+    k->t = k_text(k, forward ? "(%s + 1)" : "(%s - 1)", t);
+    k->row = now ? k_text(k, forward != k->p->m->c->reverse ? "(%s + 1)" : "(%s - 1)", now) : NULL;
     const char *where = k_text(k, "%s + %s", p, place_text(k, row_text(k, st), pitch,
                                                            ix_text(&k->printer, lin)));
     k->t = t;

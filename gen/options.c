@@ -14,12 +14,13 @@ const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
 const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_IMPORT, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_IMPORT, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm or scan" },
+    { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -156,6 +157,9 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         if ((at = position(schedule_names, value)) < 0)
             return bad_choice(help, option, value, schedule_names);
         c->schedule = (Schedule)at;
+        return -1;
+    case C_REVERSE:
+        c->reverse = true;
         return -1;
     case C_IMPORT:
         c->import_dir = intern(c, value);

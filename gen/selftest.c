@@ -61,6 +61,8 @@ static void add_settings(Self *s, Words *w, const Compiler *c)
         words_add(w, "--dim");
         words_add(w, intern_f(s->c, "%s=%s", c->dims.data[i].name, c->dims.data[i].value));
     }
+    if (c->reverse)
+        words_add(w, "--reverse");
     if (s->c->import_dir) {
         words_add(w, "--import-dir");
         words_add(w, s->c->import_dir);
@@ -85,7 +87,7 @@ static const char *label_of(const Self *s, const Generated *g, const char *dtype
         buf_f(&b, " %s=%s", g->m->options.data[i].name, g->m->options.data[i].value);
     for (int i = 0; i < g->m->bound.len; i++)
         buf_f(&b, " %s=%s", g->m->bound.data[i].name, g->m->bound.data[i].value);
-    buf_f(&b, " %s", dtype);
+    buf_f(&b, "%s %s", g->m->c->reverse ? " reversed" : "", dtype);
     if (g->plan)
         buf_f(&b, " %s", schedule_names[g->plan->schedule]);
     return b.data;

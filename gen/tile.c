@@ -452,14 +452,15 @@ static void name_states(Tile *t)
 static void print_rows(Tile *t, const char *first, Buf *out)
 {
     for (int k = 0; k < t->rows_out.len; k++)
-        buf_line(out, "int64_t %s = (b * T + %s) * (%s);", t->rows_out.data[k].name, first,
-                 t->rows_out.data[k].pitch);
+        buf_line(out, "int64_t %s = (b * T + %s) * (%s);", t->rows_out.data[k].name,
+                 t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, t->rows_out.data[k].pitch);
 }
 
-static void move_rows(Tile *t, const char *by, Buf *out)
+static void move_rows(Tile *t, bool later, Buf *out)
 {
     for (int k = 0; k < t->rows_out.len; k++)
-        buf_line(out, "%s %s %s;", t->rows_out.data[k].name, by, t->rows_out.data[k].pitch);
+        buf_line(out, "%s %s %s;", t->rows_out.data[k].name, later != t->m->c->reverse ? "+=" : "-=",
+                 t->rows_out.data[k].pitch);
 }
 
 static void print_head(Tile *t, Buf *out)
@@ -624,7 +625,7 @@ static void print_forward(Tile *t, Buf *out)
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++)
         copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
-    move_rows(t, "+=", out);
+    move_rows(t, true, out);
     out->indent--;
     buf_line(out, "}");
     out->indent--;
@@ -735,7 +736,7 @@ static void print_back(Tile *t, Buf *out)
         copy_state(t, s, out, s->adj, s->prev);
         copy_state(t, s, out, s->after, s->name);
     }
-    move_rows(t, "-=", out);
+    move_rows(t, false, out);
     out->indent--;
     buf_line(out, "}");
     if (late) {

@@ -326,7 +326,8 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64
                               : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
     buf_line(out, "const int s = p / %" PRId64 ", x = %s;", pieces, x);
-    const char *from = tile_text(t, "%s_g + (t0 + s) * (%s) + %s", f->name, pitch,
+    const char *row = t->m->c->reverse ? "(T - 1 - t0 - s)" : "(t0 + s)";
+    const char *from = tile_text(t, "%s_g + %s * (%s) + %s", f->name, row, pitch,
                                  f->contiguous ? "x" : strided(t, f));
     const char *to = tile_text(t, "%s + ((half + s) * %" PRId64 " + x)", f->name, f->padded);
     if (f->piece && f->may_be_null)

@@ -929,7 +929,7 @@ static const char *row_offset(Step *s, const char *pitch)
     if (k == t->rows_out.len)
         vec_push(t->arena, &t->rows_out, fresh);
     const char *name = t->rows_out.data[k].name;
-    return s->is_late ? tile_text(t, "%s + (%s)", name, pitch) : name;
+    return s->is_late ? tile_text(t, "%s %c (%s)", name, t->m->c->reverse ? '-' : '+', pitch) : name;
 }
 
 static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)

@@ -224,6 +224,7 @@ static const cell_kernel kernel_table[] = {
 static const cell_binding bindings[] = {
     { "N", "64" },
     { "bias", "fixed" },
+    { "reverse", "false" },
     { "dtype", "f32" },
 };
 
@@ -319,7 +320,7 @@ static const cell_desc description = {
     .block_memory = 207872,
     .smaller = NULL,
     .archs = CELL_ARCHS,
-    .n_bindings = 3,
+    .n_bindings = 4,
     .n_sizes = 4,
     .n_tensors = 7,
     .n_forward_args = 9,

@@ -227,6 +227,7 @@ static const cell_kernel kernel_table[] = {
 };
 
 static const cell_binding bindings[] = {
+    { "reverse", "false" },
     { "dtype", "f32" },
 };
 
@@ -327,7 +328,7 @@ static const cell_desc description = {
     .block_memory = 0,
     .smaller = NULL,
     .archs = CELL_ARCHS,
-    .n_bindings = 1,
+    .n_bindings = 2,
     .n_sizes = 5,
     .n_tensors = 8,
     .n_forward_args = 10,

@@ -145,13 +145,23 @@ static void accumulated(Case *c, Guarded *reserve)
     set_free(&want);
 }
 
+/* Does the instance walk time from the last row to the first? */
+static bool reversed(const cell_desc *d)
+{
+    for (int i = 0; i < d->n_bindings; i++)
+        if (strcmp(d->bindings[i].name, "reverse") == 0)
+            return strcmp(d->bindings[i].value, "true") == 0;
+    return false;
+}
+
 /* Copies steps [from, from + steps) of a timed argument between a tensor of all steps and a piece of it. */
 static void copy_piece(const Case *c, double *whole, double *piece, int64_t n_whole, int64_t from,
                        int64_t steps, bool in)
 {
     int64_t B = c->sizes[0], T = c->sizes[1], row = B > 0 && T > 0 ? n_whole / (B * T) : 0;
+    int64_t first = reversed(c->d) ? T - from - steps : from;
     for (int64_t b = 0; b < B; b++) {
-        double *w = whole + (b * T + from) * row, *p = piece + b * steps * row;
+        double *w = whole + (b * T + first) * row, *p = piece + b * steps * row;
         memcpy(in ? p : w, in ? w : p, sizeof(double) * (size_t)(steps * row));
     }
 }

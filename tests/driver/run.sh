@@ -204,18 +204,20 @@ expect 1 "" test -e "$dir/home/out/swiglu.cu"
 expect 2 "several instances need --name" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu -o "$out"
 expect 2 "are the same instance" "$cellc" build --no-cuda swiglu swiglu --name two -o "$out"
 expect 2 "are both called swiglu" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu --name swiglu -o "$out"
-expect 2 "expected NAME=VALUE after ':', not 'N'" "$cellc" build --no-cuda e79:N -o "$out"
+expect 2 "expected NAME=VALUE or reverse after ':', not 'N'" "$cellc" build --no-cuda e79:N -o "$out"
 expect 1 "error" "$cellc" build --no-cuda e79:Q=3 -o "$out"
-expect 0 "libtwo.so" "$cellc" build --no-cuda swiglu:dtype=f64 e79:N=8,bias=none --name two -o "$out"
+expect 0 "libtwo.so" "$cellc" build --no-cuda swiglu:dtype=f64 e79:N=8,bias=none,reverse --name two -o "$out"
 cat >"$dir/two.c" <<'C'
 #include <string.h>
 #include "two.h"
 int main(void)
 {
     const cell_binding wide = { "dtype", "f64" }, eight = { "N", "8" }, nine = { "N", "9" };
+    const cell_binding back = { "reverse", "true" }, on = { "reverse", "false" };
     const cell_desc *all[2];
     return two_instances(all, 2) == 2 && two_find(NULL, "swiglu", &wide, 1) == all[0] &&
            two_find(NULL, "e79", &eight, 1) == all[1] && !two_find(NULL, "e79", &nine, 1) &&
+           two_find(NULL, NULL, &back, 1) == all[1] && two_find(NULL, NULL, &on, 1) == all[0] &&
            strcmp(all[1]->name, "e79") == 0 ? 0 : 1;
 }
 C

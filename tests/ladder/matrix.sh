@@ -24,7 +24,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     shift 3
     for schedule in $schedules; do
         for type in $(types); do
-            name=$(printf '_%s' "$@" | sed 's/_--[a-z]*_/_/g; s/_$//')
+            name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--[a-z]*_/_/g; s/_$//')
             name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
             echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
         done
@@ -93,6 +93,21 @@ instance window_attention map "$past" --dim N=5 --dim V=7 --dim W=6 --dim G=2
 instance e28 "steps gemm" "$one" --dim K=3
 instance e88 "steps tile" "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
 instance causal_attention map "$past" --dim N=5 --dim V=7 --dim G=2
+
+# Time walked backwards, in every schedule: rows of inputs and outputs, of what is kept for each step, of rings,
+# of earlier steps and of histories.
+types_before=${TYPES:-}
+TYPES=${TYPES:-f64 bf16}
+instance e79 "steps tile" "$one" --dim N=6 --set bias=input --reverse
+instance e88 tile "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal --reverse
+instance lstm "steps gemm" "$two" --reverse
+instance mingru scan "$two" --reverse
+instance conv4_silu map "$one" --dim K=4 --reverse
+instance causal_attention map "$past" --dim N=5 --dim V=7 --dim G=2 --reverse
+instance e28 gemm "$one" --dim K=3 --reverse
+TYPES=$types_before
+TYPES=bf16 SUFFIX=_panel instance lstm gemm "2,3,5,24 18,4,3,31 2,2,3,33" --reverse
+TYPES=bf16 SUFFIX=_panel instance e1 gemm "2,3,40 18,4,64" --reverse
 
 if [[ -n ${LARGE:-} ]]; then
     SUFFIX=_large

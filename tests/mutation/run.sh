@@ -35,6 +35,7 @@ no-initial       tests/mutation/small.cell
 late-state       specs/gru.cell
 first-sequence   specs/gru.cell
 own-step         specs/conv4_silu.cell
+straight-step    specs/gru.cell --reverse
 held-stopped     tests/mutation/inner.cell
 flat-at-zero     tests/mutation/inner.cell
 first-use        tests/mutation/inner.cell
@@ -52,6 +53,7 @@ wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
 late-load        specs/gru.cell --schedule steps | 2,3,5,3
 stale-adjoint    specs/gru.cell --schedule steps | 2,3,5,3
 unmoved-step     specs/conv4_silu.cell --schedule map | 2,5,3
+straight-row     specs/gru.cell --schedule steps --reverse | 2,3,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
