@@ -325,6 +325,7 @@ typedef struct Phasing {
     const bool *stored;           /* forward arrays that backward finds in memory */
     bool *needed;                 /* per node: an array of this direction */
     bool *feeds;                  /* per node: reaches what is carried */
+    bool *replayed;               /* per node: backward's walk computes it once more, for the states (tile) */
     Uses *uses;                   /* per node */
     int state_rank;               /* largest rank of a state */
 } Phasing;
@@ -355,6 +356,17 @@ static void need_array(Phasing *s, NodeId array, bool feeds)
     for (int i = 0; i < s->uses[array].len; i++)
         if (!s->uses[array].data[i].read.is_tensor)
             need_array(s, s->uses[array].data[i].read.id, feeds);
+}
+
+static void replay_array(Phasing *s, NodeId array)
+{
+    if (available(s, array) || s->replayed[array])
+        return;
+    s->replayed[array] = true;
+    Uses uses = uses_of(s->p, array);
+    for (int i = 0; i < uses.len; i++)
+        if (!uses.data[i].read.is_tensor)
+            replay_array(s, uses.data[i].read.id);
 }
 
 static bool is_reduction(const Plan *p, NodeId array)
@@ -410,6 +422,8 @@ static Phase phase_of(const Phasing *s, NodeId array)
         return PHASE_AFTER;
     if (!carried)
         return rows_dep(p, array) && root != ROOT_INIT ? PHASE_BEFORE : PHASE_PARAM;
+    if (s->replayed[array])
+        return PHASE_DURING;          /* the walk has it, and could not read what is written behind it */
     Gemm g;
     NodeId factor[2];
     if (other_step || last)
@@ -448,6 +462,8 @@ static void need_roots(Phasing *s)
         }
         if (m->init.data[t] >= 0 && s->p->schedule != SCHED_TILE)
             need_array(s, m->init.data[t], false);
+        if (m->next.data[t] >= 0 && s->g->dir == BACKWARD && s->p->schedule == SCHED_TILE)
+            replay_array(s, m->next.data[t]);
     }
 }
 
@@ -465,6 +481,7 @@ static Phasing phasing(Plan *p, Direction dir, const bool *stored)
     g->phase = per(p, sizeof *g->phase, n);
     s.needed = per(p, sizeof *s.needed, n);
     s.feeds = per(p, sizeof *s.feeds, n);
+    s.replayed = per(p, sizeof *s.replayed, n);
     s.uses = per(p, sizeof *s.uses, n);
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (p->m->tensors.data[t].kind == T_STATE && p->m->tensors.data[t].rank > s.state_rank)
@@ -1211,12 +1228,13 @@ static bool own_product(const Plan *p, const Phasing *s, NodeId id)
            pr->groups.data[pr->group[id]].kind == G_GEMM;
 }
 
-/* What the walk computes, with all that it reads: for the argument, or (-1) always. */
+/* What the walk computes, with all that it reads, for its replay too: for the argument, or (-1) always. */
 static void need_walk(Plan *p, const Phasing *s, int arg, bool carried)
 {
     bool *seen = nothing_seen(p);
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && s->g->phase[id] == PHASE_DURING && (s->feeds[id] || !carried) &&
+        if (s->needed[id] &&
+            (s->replayed[id] || (s->g->phase[id] == PHASE_DURING && (s->feeds[id] || !carried))) &&
             !own_product(p, s, id))
             need_root(p, s, id, arg, seen);
     free(seen);

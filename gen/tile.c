@@ -950,9 +950,11 @@ static bool *small_arrays(Tile *t)
     for (NodeId id = 0; id < m->forward_nodes; id++) {
         const Node *n = &m->nodes.data[id];
         int rank = n->naxes;
-        for (int k = 0; k < n->naxes; k++)
-            for (int p = 0; p < t->npar; p++)
-                if (m->indices.data[n->axes[k]].extent == t->par_extent[p]) {
+        bool taken[TILE_MAX_AXES] = { false };
+        for (int p = 0; p < t->npar; p++)
+            for (int k = 0; k < n->naxes && k < TILE_MAX_AXES; k++)
+                if (!taken[k] && m->indices.data[n->axes[k]].extent == t->par_extent[p]) {
+                    taken[k] = true;      /* an axis of the state may be as long */
                     rank--;
                     break;
                 }
