@@ -7,7 +7,8 @@
  * these cells has more than about 256. The largest of n such errors is about sqrt(2 ln n) times their RMS, so
  * no element may be off by more than that many limits, with the element's own movement where it is larger. A
  * gradient that is added to what is there has the roundings of both addends, which may cancel: they count
- * with their sizes. A NaN never passes.
+ * with their sizes. A NaN never passes. An infinity stands for all that its type rounds to it, and is off by
+ * as much as the wanted value is short of that.
  *
  * A tensor is decided when its limit is less than half of its size: zeros, another tensor's values or half
  * the terms would not pass. Where it is not, one number may still be: what came out, projected onto what was
@@ -118,6 +119,23 @@ int count_undecided(const Case *c)
 static double element_limit(const Bound *b, int64_t k)
 {
     return (b->limit + 16 * fmax(0, b->sense->each[b->at][k] - b->sense->rms[b->at])) * largest((double)b->n);
+}
+
+/* From here on a type has no numbers: it rounds to infinity. */
+static double overflow(cell_dtype type)
+{
+    return type == CELL_F16 ? 65520 : type == CELL_BF16 ? 0x1.ffp127 : type == CELL_F32 ? 0x1.ffffffp127 : INFINITY;
+}
+
+/* What came out, with the nearest value that it stands for in place of each infinity. The caller frees it. */
+static double *nearest(const Bound *b, const double *got)
+{
+    double most = overflow((cell_dtype)b->arg->dtype), *near = malloc(sizeof *near * (size_t)(b->n + 1));
+    if (!near)
+        abort();
+    for (int64_t k = 0; k < b->n; k++)
+        near[k] = isinf(got[k]) ? copysign(fmax(most, b->want[k] * copysign(1, got[k])), got[k]) : got[k];
+    return near;
 }
 
 /* The element that exceeds its limit by the largest factor. */
@@ -241,17 +259,17 @@ void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *
         if (!written(c->d, &args[i]) || got->n[i] == 0)
             continue;
         Bound b = bound_of(c, args, i, want, sense, addend);
-        double error = rms(got->v[i], want->v[i], want->n[i]);
-        int64_t at = worst_of(&b, got->v[i]);
-        bool ok = got->n[i] == b.n && error <= b.limit &&
-                  fabs(got->v[i][at] - b.want[at]) <= element_limit(&b, at) &&
-                  (!b.projected || missing(&b, got->v[i]) <= b.along);
+        double *near = nearest(&b, got->v[i]), error = rms(near, want->v[i], want->n[i]);
+        int64_t at = worst_of(&b, near);
+        bool ok = got->n[i] == b.n && error <= b.limit && fabs(near[at] - b.want[at]) <= element_limit(&b, at) &&
+                  (!b.projected || missing(&b, near) <= b.along);
         bool decided = b.decided || b.projected;
         total.passed += ok && decided;
         total.skipped += ok && !decided;
         total.failed += !ok;
         note(what, &args[i], decided || !ok);
         if (!ok || getenv("LADDER_VERBOSE"))
-            report(c, what, &b, got->v[i], error, ok);
+            report(c, what, &b, near, error, ok);
+        free(near);
     }
 }
