@@ -6,16 +6,10 @@
 # spills a register. The sum is the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
-ladder=$root/tests/ladder
-build=${BUILD:-build}
-[[ $build == /* ]] || build=$root/$build
-export CELLC=${CELLC:-$build/cellc}
-[[ $CELLC == /* ]] || export CELLC=$root/$CELLC
-export CXX=${CXX:-$(command -v g++ || command -v clang++ || true)} CC=${CC:-cc}
+# shellcheck source=tests/ladder/emulated.sh
+source "$here/../ladder/emulated.sh"
 out=$build/tests/tile
-mkdir -p "$out/common"
-passed=0 failed=0
+mkdir -p "$out"
 
 check() { # name, command...: the command succeeds
     local name=$1
@@ -56,21 +50,6 @@ prepare() {
             echo "$name $(basename "$spec" .cell) ${line##* | }" >>"$out/list"
         grep '^FAIL' "$out/$name.log"
     done < <(instances)
-}
-
-emulate() {
-    bash "$root/tests/emulator/build.sh" lib "$out/common" || return 1
-    touch "$out/common/stamp"
-    cp "$build/libladder.a" "$out/common/" || return 1
-    export BACKEND=emulated RUNTIME=$build/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
-    export LIBS
-    cut -d ' ' -f 1 "$out/list" |
-        xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$ladder/one.sh" "$out" '{}' "$out/common" >"$out/results"
-    grep -v ', 0 failed, ' "$out/results"
-    local p f _
-    read -r p f _ < <(awk -f "$ladder/sum.awk" "$out/results")
-    passed=$((passed + p)) failed=$((failed + f))
 }
 
 wanted() { # NAME of an instance that emulate built, sizes, arguments whose gradients alone cost less than all
@@ -149,13 +128,13 @@ no_spills() {
 }
 
 prepare
-if echo 'int main() { return 0; }' |
-    ${CXX:-false} -x c++ -fsanitize=address,undefined -o "$out/probe" - 2>/dev/null; then
-    emulate || failed=$((failed + 1))
+if sanitizes; then
+    emulate "$out"
     check "delta: what is not asked for is left out" wanted delta_64 1,5,1 q k v b
     check "e79: what is not asked for is left out" wanted e79_33 1,9,3 W_bs W_bm
     check "linear_attention: what is not asked for is left out" wanted linear_64 1,5,1 q k v
 else
+    skipped=$((skipped + 1))
     echo "tile: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
 fi
 check "e79 N=256 is refused" refused "lower --dim" "$root/specs/e79.cell" --dim N=256
@@ -165,7 +144,7 @@ check "lstm with bound sizes is refused" refused "sum inside the step" "$root/sp
 if [[ -n ${NVCC:-} ]]; then
     check "no kernel of a shipped walk spills" no_spills
 else
+    skipped=$((skipped + 1))
     echo "tile: register spills were not looked at, there is no nvcc"
 fi
-echo "$passed passed, $failed failed"
-exit $((failed > 0))
+finish

@@ -1,0 +1,42 @@
+# emulated.sh: what tests share that run kernels on the emulator; sourced. In: BUILD, CELLC, CC, CXX. Sets root, ladder,
+# build, and exports CELLC, CC and CXX with absolute paths; emulate adds to passed, failed and skipped.
+ladder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$ladder/../.." && pwd)
+build=${BUILD:-build}
+[[ $build == /* ]] || build=$root/$build
+export CELLC=${CELLC:-$build/cellc}
+[[ $CELLC == /* ]] || export CELLC=$root/$CELLC
+export CXX=${CXX:-$(command -v g++ || command -v clang++ || true)} CC=${CC:-cc}
+passed=0 failed=0 skipped=0
+
+sanitizes() { # the C++ compiler has AddressSanitizer
+    echo 'int main() { return 0; }' | ${CXX:-false} -x c++ -fsanitize=address,undefined -o /dev/null - 2>/dev/null
+}
+
+# DIR: builds and runs the instances of DIR/list, lines "NAME CELL SIZES...", each emitted to DIR/NAME; what is still
+# fresh there is not built again. Says which failed.
+emulate() {
+    local dir=$1 newest p f s
+    mkdir -p "$dir/common"
+    bash "$root/tests/emulator/build.sh" lib "$dir/common" || { failed=$((failed + 1)); return 1; }
+    newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* "$root"/tests/emulator/* | head -n 1)
+    [[ $dir/common/stamp -nt $newest ]] || touch "$dir/common/stamp"
+    # What every instance is linked with.
+    cmp -s "$build/libladder.a" "$dir/common/libladder.a" || cp "$build/libladder.a" "$dir/common/"
+    export BACKEND=emulated RUNTIME=$build/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    export LIBS
+    cut -d ' ' -f 1 "$dir/list" |
+        xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$ladder/one.sh" "$dir" '{}' "$dir/common" >"$dir/results"
+    grep -v ', 0 failed, ' "$dir/results"
+    read -r p f s < <(awk -v failed=0 -f "$ladder/sum.awk" "$dir/results")
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+# Prints the sum as the last line, and ends.
+finish() {
+    printf '%d passed, %d failed' "$passed" "$failed"
+    ((skipped)) && printf ', %d skipped' "$skipped"
+    echo
+    exit $((failed > 0))
+}
