@@ -15,9 +15,13 @@ static const char *text_f(ExprPrinter *p, const char *fmt, ...)
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
+    char most[256];               /* holds nearly all of them: then nothing is printed twice */
+    int n = vsnprintf(most, sizeof most, fmt, args);
     char *s = arena_alloc(p->m->arena, (size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
+    if ((size_t)n < sizeof most)
+        memcpy(s, most, (size_t)n + 1);
+    else
+        vsnprintf(s, (size_t)n + 1, fmt, again);
     va_end(args);
     va_end(again);
     return s;
@@ -76,17 +80,22 @@ static const char *const_text(ExprPrinter *p, double v)
 /* "fmt" of the table with its %s replaced by the arguments. */
 static const char *fill(ExprPrinter *p, const char *fmt, const char *const *args)
 {
-    Buf b = { .arena = p->m->arena };
+    size_t bytes = strlen(fmt) + 1;
     int k = 0;
+    for (const char *s = fmt; (s = strstr(s, "%s")); s += 2)
+        bytes += strlen(args[k++]);
+    char *text = arena_alloc(p->m->arena, bytes), *to = text;
+    k = 0;
     for (const char *s = fmt; *s; s++) {
         if (s[0] == '%' && s[1] == 's') {
-            buf_f(&b, "%s", args[k++]);
+            to = stpcpy(to, args[k++]);
             s++;
         } else {
-            buf_f(&b, "%c", *s);
+            *to++ = *s;
         }
     }
-    return b.data;
+    *to = 0;
+    return text;
 }
 
 static const char *as_real(ExprPrinter *p, NodeId id)
@@ -141,7 +150,7 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     const char *fast = p->fast ? fast_name(op) : NULL;
     if (op == OP_SIGMOID && mutate("wrong-spelling"))
         op = OP_TANH;
-    return text_f(p, "%s", fill(p, fast ? fast : op_table[op].cuda, args));
+    return fill(p, fast ? fast : op_table[op].cuda, args);
 }
 
 const char *expr_text(ExprPrinter *p, NodeId id)

@@ -75,7 +75,7 @@ const char *tile_unique(Tile *t, const char *base)
     if (isdigit((unsigned char)*name))
         name = tile_text(t, "v%s", name);
     const char *given = name;
-    for (int k = 2; taken(t, name); k++)
+    for (int k = 2; !t->refused && taken(t, name); k++)
         name = tile_text(t, "%s_%d", given, k);
     vec_push(t->arena, &t->names, name);
     return name;

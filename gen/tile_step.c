@@ -1146,7 +1146,7 @@ static void print_loop(Step *s, bool rows, bool cols, Wants w, Buf *out)
     for (int k = 0; k < s->next.len && rows && cols && w == WANT_ALWAYS; k++)
         if (t->states.data[k].rank == 2 && tile_level(s, s->next.data[k]) == s->now)
             assign_state(s, k);
-    for (int i = 0; i < s->reds.len; i++) {
+    for (int i = 0; i < s->reds.len && !t->refused; i++) {
         Red *r = &s->reds.data[i];
         if (r->level == s->now + 1 && r->wants == w && r->vary_row == rows && r->vary_col == cols)
             accumulate(s, r);
@@ -1167,7 +1167,7 @@ static void print_reds(Step *s, Wants w, Buf *loops, Buf *after)
     print_loop(s, true, true, w, loops);
     print_loop(s, true, false, w, loops);
     print_loop(s, false, true, w, loops);
-    for (int i = 0; i < s->reds.len; i++) {
+    for (int i = 0; i < s->reds.len && !s->t->refused; i++) {
         Red *r = &s->reds.data[i];
         if (r->level != s->now + 1 || r->wants != w)
             continue;

@@ -186,7 +186,7 @@ static void buf_reserve(Buf *b, size_t more)
 {
     if (b->len + more + 1 <= b->cap)
         return;
-    size_t cap = b->cap ? 2 * b->cap : 4096;
+    size_t cap = b->cap ? 2 * b->cap : 128;
     while (cap < b->len + more + 1)
         cap *= 2;
     b->data = arena_grow(b->arena, b->data, b->len, cap);

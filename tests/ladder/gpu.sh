@@ -1,5 +1,6 @@
 #!/bin/bash
-# The ladder on a GPU. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or
+# The ladder on a GPU. Kernels that were compiled elsewhere before (with COMPILE=1 this script stops there, and wants
+# no GPU; ARCH, e.g. sm_90, must be the same) are taken as they are. In: DIR that prepare.sh filled (this machine needs nvcc and gcc, not flex, bison or
 # cellc), NVCC or nvcc on the path, ONLY (a regular expression on names), JOBS (all cores), SANITIZE (0:
 # without compute-sanitizer; tools, default "memcheck racecheck synccheck"), SANITIZE_ONLY (which instances,
 # default those in f32 and some in bf16). Out: what failed, and the sum as the last line.
@@ -12,6 +13,13 @@ NVCC=${NVCC:-$(command -v nvcc || ls -d /usr/local/cuda*/bin/nvcc 2>/dev/null | 
 [[ -n $NVCC ]] || { echo "no nvcc"; echo "0 passed, 1 failed"; exit 1; }
 cuda=$(dirname "$(dirname "$NVCC")")
 export NVCC BACKEND=cuda CC=${CC:-gcc} CXX=${CXX:-g++} PATH=$PATH:$cuda/bin
+names=$(cut -d ' ' -f 1 "$dir/list" | grep -E "${ONLY:-.}")
+# Longest first, so that none of them ends alone.
+ordered=$(for n in $names; do echo "$(cat "$dir/$n"/*.cu | wc -c) $n"; done | sort -rn | cut -d ' ' -f 2)
+if [[ -n ${COMPILE:-} ]]; then
+    xargs -P "$jobs" -I '{}' bash "$here/one.sh" "$dir" '{}' "$dir" <<<"$ordered" | grep -v ': compiled$'
+    exit 0
+fi
 export LIBS="-L$cuda/lib64 -Wl,-rpath,$cuda/lib64 -lcublas -lcudart"
 objects=$dir/common_cuda
 mkdir -p "$objects/runtime"
@@ -34,9 +42,6 @@ rm "$objects"/ladder_*.o
 touch "$objects/stamp"
 export RUNTIME=$objects/libcell.a
 
-names=$(cut -d ' ' -f 1 "$dir/list" | grep -E "${ONLY:-.}")
-# Longest first, so that none of them ends alone.
-ordered=$(for n in $names; do echo "$(cat "$dir/$n"/*.cu | wc -c) $n"; done | sort -rn | cut -d ' ' -f 2)
 xargs -P "$jobs" -I '{}' bash "$here/one.sh" "$dir" '{}' "$objects" <<<"$ordered" >"$dir/gpu.results"
 grep -v ', 0 failed, ' "$dir/gpu.results"
 read -r passed failed skipped < <(awk -f "$here/sum.awk" "$dir/gpu.results")

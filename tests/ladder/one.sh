@@ -2,7 +2,8 @@
 # Builds one prepared instance and runs it over its sizes. In: DIR of prepare.sh, NAME, OBJECTS (the directory
 # with libladder.a and what else every program is linked with), and in the environment BACKEND (emulated or
 # cuda), RUNTIME (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the
-# program's, and the same line here with the instance's name before it.
+# program's, and the same line here with the instance's name before it. With COMPILE=1 it stops at the object of the
+# kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its sources differ.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -19,10 +20,13 @@ compile() { # target, source, command...
 }
 
 kernels() {
+    local key
     if [[ $BACKEND == cuda ]]; then
-        compile "$dir/kernels.$BACKEND.o" "$dir/$cell.cu" "$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" \
-            -Xcompiler -fPIC -I"$root/runtime" -I"$root/runtime/device" -c "$dir/$cell.cu" \
-            -o "$dir/kernels.$BACKEND.o"
+        key="${ARCH:-native} $(cat "$dir/$cell.cu" "$root"/runtime/*.h "$root"/runtime/device/* | sha256sum)"
+        [[ -e $dir/kernels.cuda.o && $(cat "$dir/kernels.key" 2>/dev/null) == "$key" ]] && return 0
+        "$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" -Xcompiler -fPIC -Xfatbin -compress-all -I"$root/runtime" \
+            -I"$root/runtime/device" -c "$dir/$cell.cu" -o "$dir/kernels.cuda.o" >>"$log" 2>&1 &&
+            echo "$key" >"$dir/kernels.key"
     else
         bash "$root/tests/emulator/build.sh" cu "$dir/$cell.cu" "$dir/kernels.$BACKEND.o" >>"$log" 2>&1
     fi
@@ -31,6 +35,7 @@ kernels() {
 build() {
     local symbols= part sanitize=
     kernels || return 1
+    [[ -n ${COMPILE:-} ]] && return 0
     compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O1 -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
         -o "$dir/host.o" || return 1
     compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O2 -fPIC -DCELL_REAL=double \
@@ -50,6 +55,10 @@ if ! build; then
     grep -E 'error|undefined' "$log" | head -n 5
     echo "$name: does not build: 0 passed, 1 failed, 0 skipped"
     exit 1
+fi
+if [[ -n ${COMPILE:-} ]]; then
+    echo "$name: compiled"
+    exit 0
 fi
 # shellcheck disable=SC2086
 ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout "${LIMIT:-300}" \
