@@ -42,6 +42,9 @@ typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; } Bu
 void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
 /* indent, append, newline */
 void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_json(Buf *b, const char *s, size_t len);                 /* a JSON string, with its quotes */
+/* Bytes of the well-formed UTF-8 sequence at p, or 0 when there is none. */
+int utf8_len(const unsigned char *p, const unsigned char *end);
 
 /* ---------------------------------------------------------------- diag.c: sources and diagnostics */
 
@@ -74,7 +77,10 @@ void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
 void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
 /* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
 const char *suggest(const char *name, const char *const *names, int n);
-void diag_print(Compiler *c, FILE *out);                          /* all, in source order, with carets */
+/* All, in source order: with carets, or as c->diagnostics_json says as JSON (diag_json.c). */
+void diag_print(Compiler *c, FILE *out);
+/* One object on a line: a diagnostic and the notes behind it. */
+void diag_json(const Compiler *c, const Diag *first, int count, FILE *out);
 /* exits with 70 */
 void bug(Compiler *c, const char *pass, const char *fmt, ...) __attribute__((format(printf, 3, 4), noreturn));
 
@@ -195,6 +201,7 @@ struct Compiler {
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     const char *import_dir;       /* where std.cell lies, beside the importing file's own directory */
     const char *dump_after;       /* pass name or NULL */
+    bool diagnostics_json;        /* --diagnostics json */
     const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */
     /* While a plan is made for GPUs that have less shared memory than others; 0: for those that have most. */
     int64_t block_memory;         /* bytes that a block may have */

@@ -9,6 +9,9 @@
 int cmd_build(int argc, char **argv);      /* build.c */
 int cmd_emit(int argc, char **argv);       /* generate.c */
 int cmd_explain(int argc, char **argv);    /* cmd_explain.c */
+int cmd_graph(int argc, char **argv);      /* cmd_graph.c */
+int cmd_list(int argc, char **argv);       /* cmd_list.c */
+int cmd_new(int argc, char **argv);        /* cmd_new.c */
 int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
 int cmd_check(int argc, char **argv);      /* check.c */
 int cmd_selftest(int argc, char **argv);   /* selftest.c */

@@ -89,8 +89,7 @@ int source_load(Compiler *c, const char *path)
 
 /* ---- characters ---- */
 
-/* Bytes of the well-formed UTF-8 sequence at p, or 0 when there is none. */
-static int utf8_len(const unsigned char *p, const unsigned char *end)
+int utf8_len(const unsigned char *p, const unsigned char *end)
 {
     if (*p < 0x80)
         return 1;
@@ -250,6 +249,15 @@ static int put_char(FILE *out, const unsigned char *p, const unsigned char *end,
     return 1;
 }
 
+/* A message, which may quote the source. */
+static void put_text(FILE *out, const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text, *end = p + strlen(text);
+    for (int col = 0; p < end; p += char_len(p, end))
+        col += put_char(out, p, end, col);
+    fputc('\n', out);
+}
+
 /* The part of the line that is shown: [lo, hi) around the span, at most WINDOW characters. */
 typedef struct Shown {
     const unsigned char *lo, *hi, *end;
@@ -311,7 +319,8 @@ static void print_line(FILE *out, const Source *s, Span span)
 static void print_one(Compiler *c, FILE *out, DiagLevel level, Span span, const char *text)
 {
     if (span.file < 0 || span.file >= c->sources.len) {
-        fprintf(out, "cellc: %s: %s\n", level_text(level), text);
+        fprintf(out, "cellc: %s: ", level_text(level));
+        put_text(out, text);
         return;
     }
     const Source *s = &c->sources.data[span.file];
@@ -321,7 +330,8 @@ static void print_one(Compiler *c, FILE *out, DiagLevel level, Span span, const 
         span.hi = (uint32_t)s->len;
     int line, column;
     source_position(s, span.lo, &line, &column);
-    fprintf(out, "%s:%d:%d: %s: %s\n", s->path, line, column, level_text(level), text);
+    fprintf(out, "%s:%d:%d: %s: ", s->path, line, column, level_text(level));
+    put_text(out, text);
     print_line(out, s, span);
 }
 
@@ -374,6 +384,10 @@ static bool said_before(const Group *groups, int k)
 
 static void print_group(Compiler *c, FILE *out, const Group *g)
 {
+    if (c->diagnostics_json) {
+        diag_json(c, g->first, g->count, out);
+        return;
+    }
     for (int k = 0; k < g->count; k++)
         print_diag(c, out, g->first + k);
 }
@@ -397,9 +411,11 @@ void diag_print(Compiler *c, FILE *out)
     qsort(groups, (size_t)n, sizeof *groups, compare_groups);
     for (int i = 0; i < n; i++) {
         int *seen = &count[groups[i].first->level != DIAG_ERROR];
-        if (!said_before(groups, i) && ++*seen <= MAX_PRINTED)
+        if (!said_before(groups, i) && (++*seen <= MAX_PRINTED || c->diagnostics_json))
             print_group(c, out, &groups[i]);
     }
+    if (c->diagnostics_json)          /* a program wants them all */
+        count[0] = count[1] = 0;
     print_more(out, count[0] - MAX_PRINTED > 0 ? count[0] - MAX_PRINTED : 0, "error");
     print_more(out, count[1] - MAX_PRINTED > 0 ? count[1] - MAX_PRINTED : 0, "warning");
     fflush(out);

@@ -10,17 +10,7 @@ enum { MANIFEST_VERSION = 1 };
 
 static void json_string(Buf *out, const char *s)
 {
-    buf_f(out, "\"");
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            buf_f(out, "\\%c", c);
-        else if (c < 32 || c == 127)
-            buf_f(out, "\\u%04x", c);
-        else
-            buf_f(out, "%c", c);
-    }
-    buf_f(out, "\"");
+    buf_json(out, s, strlen(s));
 }
 
 static void json_poly(const Module *m, Buf *out, const Poly *p)

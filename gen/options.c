@@ -13,8 +13,10 @@
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
 const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", NULL };
 
+static const char *const diagnostics_forms[] = { "text", "json", NULL };
+
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_IMPORT, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
@@ -22,6 +24,7 @@ static const OptionSpec compile_table[] = {
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm or scan" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
+    { "--diagnostics", "FORM", OPT_STRING, NULL, "what is said about the spec: text (default), or json, an object per line" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
 };
@@ -163,6 +166,11 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         return -1;
     case C_IMPORT:
         c->import_dir = intern(c, value);
+        return -1;
+    case C_DIAGNOSTICS:
+        if ((at = position(diagnostics_forms, value)) < 0)
+            return bad_choice(help, option, value, diagnostics_forms);
+        c->diagnostics_json = at == 1;
         return -1;
     default:
         if (!pass_exists(value))

@@ -97,6 +97,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->dtype = from->dtype;
     to->schedule = from->schedule;
     to->reverse = from->reverse;
+    to->diagnostics_json = from->diagnostics_json;
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
     to->archs = from->archs ? intern(to, from->archs) : NULL;
 }

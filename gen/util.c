@@ -248,3 +248,22 @@ void compiler_free(Compiler *c)
     arena_free(c->arena);
     free(c);
 }
+
+/* What is no UTF-8, of a broken source, comes out as '?'. */
+void buf_json(Buf *b, const char *s, size_t len)
+{
+    const unsigned char *p = (const unsigned char *)s, *end = p + len;
+    buf_f(b, "\"");
+    for (int n; p < end; p += n ? n : 1) {
+        n = utf8_len(p, end);
+        if (n == 0)
+            buf_f(b, "?");
+        else if (*p == '"' || *p == '\\')
+            buf_f(b, "\\%c", *p);
+        else if (*p < 32 || *p == 127)
+            buf_f(b, "\\u%04x", *p);
+        else
+            buf_f(b, "%.*s", n, (const char *)p);
+    }
+    buf_f(b, "\"");
+}

@@ -42,7 +42,7 @@ holds() {
     if "$@" >"$dir/out" 2>&1; then pass; else fail "$name"; fi
 }
 
-commands=(build emit check selftest run explain fmt ops random)
+commands=(build emit check selftest run explain graph list new fmt ops random)
 
 expect 2 "usage: cellc" "$cellc"
 expect 0 "usage: cellc" "$cellc" --help
@@ -287,6 +287,60 @@ expect 1 "h.vec:1:23: error: with B=4000000000 T=4000000000, n has more than 268
 for command in check run; do
     expect 1 "nofile: error: cannot open it: No such file or directory" "$cellc" $command $spec --vectors nofile
 done
+
+# Errors for programs: the same as for people, one object a line.
+printf 'cell bad {\n    dim D;\n    fn f(v)[i] = v[i] + q[i];\n    input x[D];\n    output y[D];\n    y[i] = f(x)[i] * "\xff";\n}\n' >"$dir/bad.cell"
+"$cellc" explain "$dir/bad.cell" 2>"$dir/text"
+expect 1 "" "$cellc" explain "$dir/bad.cell" --diagnostics json
+cp "$dir/out" "$dir/json"
+expect 2 "--diagnostics takes one of text, json, not 'xml'" "$cellc" explain "$dir/bad.cell" --diagnostics xml
+"$cellc" explain --diagnostics=json --set bias=no e79 2>>"$dir/json" >/dev/null
+if command -v python3 >/dev/null; then
+    holds "errors as JSON are those in text" python3 - "$dir/json" "$dir/text" <<'P'
+import json, sys
+said = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+text = open(sys.argv[2], encoding="utf-8").read()
+assert said
+for d in said[:-1]:
+    for one in [d] + d["notes"]:
+        assert "%s:%d:%d: %s: %s\n" % (one["file"], one["line"], one["column"], one["level"], one["message"]) in text, one
+        assert (one["end_line"], one["end_column"]) >= (one["line"], one["column"]), one
+assert text.count(": error: ") == sum(d["level"] == "error" for d in said[:-1])
+assert "bias" in said[-1]["message"], said[-1]
+P
+fi
+
+# new: a neighbour's text under another name, which compiles; list and graph show it.
+expect 0 "$dir/cells/mine.cell" "$cellc" new mine --from e75 -o "$(mkdir -p "$dir/cells" && echo "$dir/cells/mine.cell")"
+expect 1 "is there already" "$cellc" new mine --from e75 -o "$dir/cells/mine.cell"
+expect 2 "'3d' cannot be the name of a cell" "$cellc" new 3d --from e75
+expect 2 "takes --from SPEC" "$cellc" new mine
+expect 1 "did you mean 'e75'" "$cellc" new mine --from e755
+expect 1 "there is no cell in this file" "$cellc" new mine --from specs/std.cell -o "$dir/cells/none.cell"
+holds "a new cell is its neighbour, but for the name" diff <(sed 's/mine/e75/g; 1,2d' "$dir/cells/mine.cell") specs/e75.cell
+expect 0 "mine" "$cellc" list "$dir/cells"
+expect 1 "cannot read" "$cellc" list "$dir/nowhere"
+holds "list names every cell that comes with cellc" diff <("$cellc" list | grep -oE '^  [a-z0-9_]+ ' | tr -d ' ' | sort) \
+    <(for s in specs/*.cell; do [[ $s == specs/std.cell ]] || basename "$s" .cell; done | sort)
+# Every value that explain lists under a name of the spec stands in the graph, in the box of its phase.
+for s in e88 lstm; do
+    "$cellc" graph "$s" >"$dir/graph"
+    for name in $([[ $s == e88 ]] && echo 'qkv_proj_x decay k q delta S' || echo "c h g f o"); do
+        holds "graph $s has $name" grep -qE "label=\"$name'? \[" "$dir/graph"
+    done
+    holds "graph $s draws no arrow from or to what it does not have" awk '
+        / \[label=/ { for (i = 1; i <= NF; i++) if ($i ~ /^[vtr][0-9]+$/) has[$i] = 1 }
+        / -> / { for (i = 1; i <= NF; i++) if ($i == "->") { gsub(/;/, "", $(i + 1)); from[$(i - 1)] = to[$(i + 1)] = 1 } }
+        END { for (v in from) if (!(v in has)) exit 1; for (v in to) if (!(v in has)) exit 1 }' "$dir/graph"
+    expect 0 "gradient of x" "$cellc" graph "$s" --backward
+    expect 0 "kept by forward" "$cellc" graph "$s" --backward
+done
+if command -v dot >/dev/null; then
+    expect 0 "" "$cellc" graph e88 -o "$dir/e88.svg"
+    holds "a picture is one" grep -q '<svg' "$dir/e88.svg"
+else
+    expect 1 "wants Graphviz" "$cellc" graph e88 -o "$dir/e88.svg"
+fi
 
 # selftest: of a spec, with what was wrong in the library that was built; from an install, anywhere.
 expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" selftest swiglu --dtype f8
