@@ -1,13 +1,15 @@
 #!/bin/bash
 # Builds what prepare.sh generated in DIR with nvcc, times every workload on the GPU, one after the other, and writes a table
 # to standard output and JSON lines to DIR/results.json. ARCH: compute capability (native). ONLY: regular expression on names.
+# COMPILE=1 stops before the timing and wants no GPU: a machine with nvcc can do that part for another (ARCH the same).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 dir=$(cd "${1:?usage: run.sh DIR}" && pwd)
 nvcc=${NVCC:-$(command -v nvcc || ls /usr/local/cuda*/bin/nvcc 2>/dev/null | tail -n 1)}
 [[ -n $nvcc ]] || { echo "bench: no nvcc" >&2; exit 1; }
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader || { echo "bench: no GPU" >&2; exit 1; }
+[[ -n ${COMPILE:-} ]] || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader ||
+    { echo "bench: no GPU" >&2; exit 1; }
 cuda=$(dirname "$(dirname "$nvcc")")
 flags="-std=c11 -D_GNU_SOURCE -O2 -I$root/runtime -isystem $cuda/include"
 mkdir -p "$dir/runtime"
@@ -19,9 +21,9 @@ build() {
     local name=$1 cell=$2
     cd "$dir/$name" || return 1
     gcc $flags -I. -c "$cell.c" -o host.o && gcc $flags -I. -c "${cell}_ref.c" -o ref.o &&
-        "$nvcc" -std=c++17 -O3 -arch="${ARCH:-native}" -I"$root/runtime" -I"$root/runtime/device" -Xptxas -v -c "$cell.cu" \
-            -o kernels.o 2>ptxas.log &&
-        gcc $flags -DINSTANCE="${cell}_instance" -c "$root/bench/bench.c" -o bench.o &&
+        NVCC=$nvcc bash "$root/scripts/compile_kernels.sh" "$cell.cu" kernels.o -Xptxas -v 2>>ptxas.log || return 1
+    [[ -n ${COMPILE:-} ]] && return 0
+    gcc $flags -DINSTANCE="${cell}_instance" -c "$root/bench/bench.c" -o bench.o &&
         gcc -o bench host.o ref.o kernels.o bench.o "$dir"/runtime/*.o -L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" -lcublas \
             -lcudart -lstdc++ -lm -lpthread -ldl
 }
@@ -34,6 +36,7 @@ while IFS='|' read -r name spec _; do
     while (($(jobs -r | wc -l) >= $(nproc))); do sleep 0.1; done
 done < <(workloads)
 wait
+[[ -n ${COMPILE:-} ]] && exit 0
 : >"$dir/results.json"
 row='%-24s %8s %8s %9s %9s %7s %6s %7s %7s  %s\n'
 # shellcheck disable=SC2059

@@ -20,13 +20,8 @@ compile() { # target, source, command...
 }
 
 kernels() {
-    local key
     if [[ $BACKEND == cuda ]]; then
-        key="${ARCH:-native} $(cat "$dir/$cell.cu" "$root"/runtime/*.h "$root"/runtime/device/* | sha256sum)"
-        [[ -e $dir/kernels.cuda.o && $(cat "$dir/kernels.key" 2>/dev/null) == "$key" ]] && return 0
-        "$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" -Xcompiler -fPIC -Xfatbin -compress-all -I"$root/runtime" \
-            -I"$root/runtime/device" -c "$dir/$cell.cu" -o "$dir/kernels.cuda.o" >>"$log" 2>&1 &&
-            echo "$key" >"$dir/kernels.key"
+        bash "$root/scripts/compile_kernels.sh" "$dir/$cell.cu" "$dir/kernels.cuda.o" >>"$log" 2>&1
     else
         bash "$root/tests/emulator/build.sh" cu "$dir/$cell.cu" "$dir/kernels.$BACKEND.o" >>"$log" 2>&1
     fi

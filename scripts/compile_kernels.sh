@@ -1,0 +1,15 @@
+#!/bin/bash
+# Compiles a generated .cu file with nvcc, unless the object is there and was made of the same sources, for the same
+# architecture: then it is kept, wherever it was made, so that a machine without a GPU can compile for one that has
+# little time. In: FILE.cu, FILE.o, further flags of nvcc; NVCC, ARCH (native). Out: FILE.o, FILE.o.key, and what nvcc
+# says on standard error.
+set -eu
+source=$1 object=$2
+shift 2
+root=$(cd "$(dirname "$0")/.." && pwd)
+key="${ARCH:-native} $* $(cat "$source" "$root"/runtime/*.h "$root"/runtime/device/* | sha256sum)"
+[[ -e $object && $(cat "$object.key" 2>/dev/null) == "$key" ]] && exit 0
+rm -f "$object.key"
+"$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" -Xcompiler -fPIC -Xfatbin -compress-all -I"$root/runtime" \
+    -I"$root/runtime/device" "$@" -c "$source" -o "$object"
+echo "$key" >"$object.key"
