@@ -63,7 +63,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-random demo bench install clean lib generated catalogue
+.PHONY: all help deps runtime check check-random coverage demo bench install clean lib generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -82,7 +82,7 @@ GEN_GRAMMAR := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.o) $(if $(wildcar
 GEN_OBJECTS := $(patsubst gen/%.c,$(BUILD)/gen/%.o,$(filter-out gen/main.c,$(GEN_SOURCES))) $(GEN_GRAMMAR)
 
 $(BUILD)/cellc: $(BUILD)/gen/main.o $(BUILD)/libcellc.a
-	$(CC) $(SANFLAGS) $(LDFLAGS) -rdynamic -o $@.tmp $^ -lm -ldl && mv $@.tmp $@
+	$(CC) $(SANFLAGS) $(COVER) $(LDFLAGS) -rdynamic -o $@.tmp $^ -lm -ldl && mv $@.tmp $@
 
 $(BUILD)/libcellc.a: $(GEN_OBJECTS)
 	@rm -f $@; ar rcs $@ $^
@@ -99,7 +99,7 @@ GRAMMAR_HEADERS := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.h) $(if $(wil
 
 $(BUILD)/gen/%.o: gen/%.c | $(GRAMMAR_HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Igen -I$(BUILD)/gen -c -o $@ $<
+	$(CC) $(ALL_CFLAGS) $(COVER) -Igen -I$(BUILD)/gen -c -o $@ $<
 
 # flex's skeleton has functions nobody calls and compares signed with unsigned.
 $(BUILD)/gen/lex.o $(BUILD)/gen/parse.o: $(BUILD)/gen/%.o: $(BUILD)/gen/%.c | $(GRAMMAR_HEADERS)
@@ -189,7 +189,7 @@ $(BUILD)/tests/runtime/%: tests/runtime/%.c $(BUILD)/libcell.a
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< $(HELPERS) \
+	$(CC) $(ALL_CFLAGS) $(COVER) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< $(HELPERS) \
 	    -Wl,--start-group $(BUILD)/libcellc.a $(BUILD)/libcell.a -Wl,--end-group $(RT_LIBS) -ldl -lpthread
 
 # TESTS="driver diag" runs those that have "driver" or "diag" in their path.
@@ -197,7 +197,14 @@ ALL_CHECKS := $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(strip $(foreach w,$(TESTS),$(findstring $(w),$(t)))),$(t))),$(ALL_CHECKS))
 
 check: all $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
-	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" tests/run.sh $(CHECKS)
+	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" COVER="$(COVER)" tests/run.sh $(CHECKS)
+
+# Its own build, since gcov's counters slow every run; COVERED says which suites count.
+COVERED ?= parse fmt diag ir explain ops emit eval meaning specs constructs docs driver
+coverage: ## what COVERED="specs ir ..." reach: lines of the compiler, operators of the table
+	@$(MAKE) BUILD=build-coverage COVER=--coverage CFLAGS="-g -O1" all >/dev/null
+	@$(MAKE) BUILD=build-coverage COVER=--coverage CFLAGS="-g -O1" check TESTS="$(COVERED)"
+	@bash scripts/coverage.sh build-coverage
 
 # One random cell takes the whole ladder; a failing one is shrunk and kept in tests/random/failed.
 N ?= 100

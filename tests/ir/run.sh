@@ -13,7 +13,7 @@ flags=
 [[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
 # shellcheck disable=SC2086
-if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags -Igen -o "$work/roundtrip" \
+if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags ${COVER:-} -Igen -o "$work/roundtrip" \
     tests/ir/roundtrip.c "$build/libcellc.a" -lm -ldl; then
     echo "0 passed, 1 failed"
     exit 1
