@@ -63,7 +63,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-random coverage demo bench install clean lib generated catalogue
+.PHONY: all help deps runtime check check-random check-python coverage demo bench install clean lib generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -211,6 +211,11 @@ N ?= 100
 SEED ?=
 check-random: all ## check N random cells (N=100; SEED=... to repeat a run)
 	@CELLC=$(BUILD)/cellc CC="$(CC)" N=$(N) SEED=$(SEED) bash tests/random/run.sh
+
+VENV ?=
+# Needs PyTorch, which may be a long download, so it is not part of check.
+check-python: all ## test the Python package in a virtual environment with PyTorch (VENV=dir, ONLY=words for pytest -k)
+	@BUILD=$(BUILD) VENV="$(VENV)" ONLY="$(ONLY)" bash tests/python/check.sh
 
 install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cellc $(DESTDIR)$(PREFIX)/share/cellc/specs \

@@ -62,6 +62,37 @@ static void json_init(Buf *out, const Tensor *x)
     buf_f(out, "]}");
 }
 
+/* Whether the number of the step goes in by itself: t - t0 does not count, which is how far the call is. */
+static bool uses_number(const IxExpr *e)
+{
+    int64_t number = 0;
+    for (int i = 0; i < e->nterms; i++) {
+        const IxTerm *t = &e->terms[i];
+        if (t->kind != IA_INDEX && uses_number(t->arg))
+            return true;
+        if (t->kind != IA_INDEX || (t->index != IX_TIME && t->index != IX_START))
+            continue;
+        if (!t->coef->is_const)
+            return true;
+        number += t->coef->value;
+    }
+    return number != 0;
+}
+
+/* Whether a call that continues another must know how many steps that one has done. */
+static bool counts_steps(const Module *m)
+{
+    for (NodeId id = 0; id < m->nodes.len; id++) {
+        const Node *n = &m->nodes.data[id];
+        if (n->kind == N_INDEX && uses_number(n->ix))
+            return true;
+        for (int i = 0; i < n->nmap; i++)
+            if (uses_number(n->map[i]))
+                return true;
+    }
+    return false;
+}
+
 /* The comment behind a declaration in the spec, as its documentation. "" if there is none. */
 static const char *trailing_comment(const Module *m, Span span)
 {
@@ -191,6 +222,8 @@ void emit_manifest(const Module *m, Buf *out)
     json_sizes(m, out);
     json_settings(m, out, "bound", m->bound.data, m->bound.len);
     json_settings(m, out, "options", m->options.data, m->options.len);
+    if (counts_steps(m))
+        buf_f(out, "  \"counts_steps\": true,\n");
     json_tensors(m, out);
     json_args(m, out, "forward", &fwd);
     if (m->has_grad)

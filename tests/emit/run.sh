@@ -47,6 +47,14 @@ for spec in specs/*.cell; do
     fi
 done
 
+# A binding asks for the number of the first step where it counts: rope and window_attention use t. conv4_silu reads
+# steps before the call, but only by how far back they are; lstm uses neither.
+counting=
+for name in rope window_attention conv4_silu lstm; do
+    "$cellc" emit "specs/$name.cell" --kind manifest | grep -q '"counts_steps": true' && counting+="$name "
+done
+check "cells that count steps" [ "$counting" = "rope window_attention " ]
+
 "$cellc" emit specs/e79.cell --dtype f32 -o "$dir/again" >/dev/null
 check "two runs write the same" diff -r "$dir/e79.f32" "$dir/again"
 

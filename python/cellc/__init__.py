@@ -1,0 +1,44 @@
+"""Recurrent cells, written as mathematics, as modules of PyTorch.
+
+    import cellc
+    E79 = cellc.load("e79", N=32, bias="input")     # a file, a cell that comes with cellc, or the text of a spec
+    cell = E79(D=128)                               # an nn.Module with the spec's params
+    y, state = cell(x)                              # x is [B, T, 128]
+    y, state = cell(x, state=state)                 # and on
+
+load() compiles once and keeps the result (see cellc.cache). Tensors on a GPU run the kernels, tensors on the CPU the
+plain C that cellc generates beside them."""
+
+import os
+
+from .errors import (BackendError, BuildError, CellcError, CellcWarning, ShapeError, SpecError,  # noqa: F401
+                     TypeMismatch)
+
+__version__ = "0.1.0"
+__all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarning", "ShapeError", "SpecError",
+           "TypeMismatch"]
+
+
+def load(spec, *, dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None, settings=None, **more):
+    """The class of modules that a spec describes.
+
+    spec: a path, the name of a cell that comes with cellc, or the text of a spec. Keywords beside the named ones bind
+    dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
+    that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's. cuda: None builds kernels where there is a GPU
+    and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
+    schedule, import_dir: as cellc's options of these names."""
+    from .build import load_class
+    options = {"dtype": dtype, "cuda": cuda, "archs": archs, "schedule": schedule,
+               "import_dir": os.fspath(import_dir) if import_dir else None, "settings": {**(settings or {}), **more}}
+    return load_class(spec, options)
+
+
+def op(spec, *, batch_first=True, **options):
+    """The functional form: y, state = op(x, W, ..., state=None). Options as for load."""
+    from .module import Op
+    return Op(load(spec, **options).instance, batch_first)
+
+
+def load_ipython_extension(shell):
+    from .magic import register
+    register(shell)

@@ -1,0 +1,159 @@
+"""The manifest of a built cell. In: the JSON that `cellc build` writes. Out: tensors with their axes as functions of
+the sizes, the order of arguments, and from the shapes of tensors the sizes of a call. Guaranteed: nothing here knows
+PyTorch; where shapes contradict each other the message names the tensor, what the spec says of it, what it was, and
+which tensor said otherwise."""
+
+import ast
+import json
+
+from .errors import ShapeError
+
+ALLOWED = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.USub,
+           ast.Name, ast.Load, ast.Constant)
+
+
+class Axis:
+    """An extent: "256", "D" or "4*H". `of(sizes)` is its value; `names` the dims in it."""
+
+    def __init__(self, text):
+        tree = ast.parse(text.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if not isinstance(node, ALLOWED):
+                raise ShapeError(f"the manifest has an extent that is none: {text}")
+        self.text = text
+        self.names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
+        self.plain = isinstance(tree.body, ast.Name)
+        self.of = eval(f"lambda s: {Subscripts().spell(tree.body)}")
+
+    def solve(self, name, value, sizes):
+        """The value of dim `name` that makes the extent `value`, where the extent is linear in it; else None."""
+        at = [self.of({**sizes, name: n}) for n in (1, 2, 3)]
+        slope = at[1] - at[0]
+        if slope <= 0 or at[2] - at[1] != slope or (value - at[0]) % slope:
+            return None
+        return 1 + (value - at[0]) // slope
+
+
+class Subscripts(ast.NodeVisitor):
+    """Spells an extent in Python: names become s["name"], division is of whole numbers."""
+
+    def spell(self, node):
+        if isinstance(node, ast.Name):
+            return f's["{node.id}"]'
+        if isinstance(node, ast.Constant):
+            return repr(int(node.value))
+        if isinstance(node, ast.UnaryOp):
+            return f"(-{self.spell(node.operand)})"
+        sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "//", ast.FloorDiv: "//"}[type(node.op)]
+        return f"({self.spell(node.left)} {sign} {self.spell(node.right)})"
+
+
+class Tensor:
+    """A declared tensor."""
+
+    def __init__(self, entry):
+        self.name, self.kind, self.dtype = entry["name"], entry["kind"], entry["dtype"]
+        self.axes = [Axis(text) for text in entry["axes"]]
+        self.batched, self.timed = entry["batched"], entry["timed"]
+        self.gradient = entry["gradient"]
+        self.init = entry.get("init")
+        self.history = entry.get("history", False)
+        self.doc = entry.get("doc", "")
+
+    def lead(self, batch_first=True, step=False):
+        """The axes before the declared ones."""
+        if not self.batched:
+            return []
+        if not self.timed or step:
+            return ["B"]
+        return ["B", "T"] if batch_first else ["T", "B"]
+
+    def wanted(self, batch_first=True, step=False):
+        return "[" + ", ".join(self.lead(batch_first, step) + [axis.text for axis in self.axes]) + "]"
+
+    def shape(self, sizes):
+        """As the library has it: batch, then time."""
+        return [sizes[name] for name in self.lead()] + [axis.of(sizes) for axis in self.axes]
+
+
+class Manifest:
+    def __init__(self, path):
+        with open(path) as f:
+            data = json.load(f)
+        if data["manifest"] != 1:
+            raise ShapeError(f"{path}: version {data['manifest']} of the manifest; this package reads version 1")
+        self.data = data
+        self.name, self.key, self.dtype = data["name"], data["key"], data["dtype"]
+        self.bound, self.options = data["bound"], data["options"]
+        self.sizes = data["sizes"]                     # B, T, dims, t0
+        self.dims = data["sizes"][2:-1]
+        self.tensors = {entry["name"]: Tensor(entry) for entry in data["tensors"]}
+        self.counts_steps = data.get("counts_steps", False)
+        self.forward, self.backward = data["forward"], data.get("backward")
+        values = [self.tensors[a["tensor"]] for a in self.forward if a["role"] == "value"]
+        self.inputs = [t for t in values if t.kind == "input"]
+        self.params = [t for t in values if t.kind == "param"]
+        self.states = [t for t in values if t.kind == "state"]
+        self.outputs = [t for t in values if t.kind == "output"]
+        self.given = self.inputs + self.params + self.states     # in the order of the library's arguments
+
+    def entry(self, name):
+        return self.data["entries"][name]
+
+    def list_sizes(self, sizes):
+        return [sizes[name] for name in self.sizes]
+
+
+class Sizes:
+    """Works out the sizes of a call from the shapes of its tensors."""
+
+    def __init__(self, manifest, known, why):
+        self.manifest, self.values = manifest, dict(known)
+        self.why = {name: why for name in known}
+        self.later = []
+
+    def take(self, tensor, shape, batch_first=True, step=False):
+        """One tensor's shape: dims that stand alone on an axis are set or compared, others wait for `finish`."""
+        lead = tensor.lead(batch_first, step)
+        if len(shape) != len(lead) + len(tensor.axes):
+            wanted = tensor.wanted(batch_first, step)
+            raise ShapeError(f"{self.manifest.name}: {tensor.name} has shape {list(shape)}; wanted "
+                             f"{len(lead) + len(tensor.axes)} axes, {wanted}")
+        for name, extent in zip(lead, shape):
+            self.set(name, extent, tensor, shape, batch_first, step)
+        for axis, extent in zip(tensor.axes, shape[len(lead):]):
+            if axis.plain:
+                self.set(axis.text, extent, tensor, shape, batch_first, step)
+            else:
+                self.later.append((axis, extent, tensor, shape, batch_first, step))
+
+    def set(self, name, extent, tensor, shape, batch_first, step):
+        if name not in self.values:
+            self.values[name] = extent
+            self.why[name] = f"{tensor.name} {list(shape)}"
+        elif self.values[name] != extent:
+            raise self.wrong(name, self.values[name], tensor, shape, batch_first, step, self.why[name])
+
+    def wrong(self, text, value, tensor, shape, batch_first, step, why):
+        reason = f", as {why} says" if why else ""
+        return ShapeError(f"{self.manifest.name}: {tensor.name} has shape {list(shape)}; wanted "
+                          f"{tensor.wanted(batch_first, step)} with {text} = {value}{reason}")
+
+    def finish(self):
+        """Compares what waited, or solves it for the one dim in it that no other tensor gave."""
+        for axis, extent, tensor, shape, batch_first, step in self.later:
+            unknown = [name for name in axis.names if name not in self.values]
+            if len(unknown) == 1:
+                found = axis.solve(unknown[0], extent, self.values)
+                if found is not None and found > 0:
+                    self.values[unknown[0]] = found
+                    self.why[unknown[0]] = f"{tensor.name} {list(shape)}"
+            if all(name in self.values for name in axis.names) and axis.of(self.values) != extent:
+                why = ", ".join(f"{n} = {self.values[n]} from {self.why[n]}" for n in axis.names)
+                raise ShapeError(f"{self.manifest.name}: {tensor.name} has shape {list(shape)}; wanted "
+                                 f"{tensor.wanted(batch_first, step)} with {axis.text} = {axis.of(self.values)}"
+                                 + (f" ({why})" if why else ""))
+        missing = [name for name in self.manifest.sizes[:-1] if name not in self.values]
+        if missing:
+            raise ShapeError(f"{self.manifest.name}: no tensor of this call says how large {', '.join(missing)} is")
+        return self.values

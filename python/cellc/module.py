@@ -1,0 +1,272 @@
+"""A built cell as a class of modules, and as a function. In: operators and manifest. Out: a subclass of Cell with the
+spec's params, or an Op. Guaranteed: shapes and types are checked before anything runs, and the message says what the
+spec wants; a call is traceable by torch.compile in one graph."""
+
+import collections
+import keyword
+
+import torch
+
+from . import init
+from .errors import BackendError, ShapeError, TypeMismatch
+from .manifest import Sizes
+from .ops import DTYPES, INFER, SAVE, STEP
+
+
+def tuple_of(name, fields):
+    """A named tuple; a field that Python keeps for itself gets a _ behind it."""
+    safe = [field + "_" if keyword.iskeyword(field) or field.startswith("_") else field for field in fields]
+    return collections.namedtuple(name, safe, rename=True)
+
+
+def type_name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+class Instance:
+    """What modules and functions of one built cell share."""
+
+    def __init__(self, spec, ops, settings, dtype, path, has_kernels, why_no_kernels):
+        self.spec, self.ops, self.settings, self.dtype = spec, ops, settings, dtype
+        self.manifest = ops.manifest
+        self.path, self.has_kernels, self.why_no_kernels = path, has_kernels, why_no_kernels
+        self.State = tuple_of("State", [t.name for t in self.manifest.states])
+        self.Outputs = tuple_of("Outputs", [t.name for t in self.manifest.outputs])
+
+    @property
+    def name(self):
+        return self.manifest.name
+
+    def state_list(self, state):
+        """The given state as a list in the manifest's order; None means the spec's initial value."""
+        states = self.manifest.states
+        if state is None:
+            return [None] * len(states)
+        if isinstance(state, torch.Tensor):
+            state = (state,)
+        if isinstance(state, dict):
+            unknown = [name for name in state if name not in [t.name for t in states]]
+            if unknown:
+                raise ShapeError(f"{self.name}: there is no state {unknown[0]}; there is {self.listed(states)}")
+            return [state.get(t.name) for t in states]
+        if len(state) != len(states):
+            raise ShapeError(f"{self.name}: {len(state)} states were given; wanted {len(states)}: "
+                             f"{self.listed(states)}")
+        return list(state)
+
+    @staticmethod
+    def listed(tensors):
+        return ", ".join(t.name for t in tensors) or "none"
+
+    def check_types(self, tensors):
+        """Types as stored, all on one device that this library has code for. Params of another floating type are
+        converted, so that they may be kept in f32 beside a bf16 cell; so is everything under autocast."""
+        device, first, done = None, None, []
+        for declared, tensor in zip(self.manifest.given, tensors):
+            if tensor is None:
+                done.append(None)
+                continue
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeMismatch(f"{self.name}: {declared.name} is a {type(tensor).__name__}; wanted a tensor")
+            if device is None:
+                device, first = tensor.device, declared.name
+            elif tensor.device != device:
+                raise BackendError(f"{self.name}: {declared.name} is on {tensor.device}, but {first} is on {device}")
+            done.append(self.converted(declared, tensor))
+        self.check_device(device)
+        return done
+
+    def converted(self, declared, tensor):
+        wanted = DTYPES[declared.dtype]
+        if tensor.dtype == wanted:
+            return tensor
+        free = declared.kind == "param" or torch.is_autocast_enabled(tensor.device.type)
+        if free and tensor.is_floating_point():
+            return tensor.to(wanted)
+        raise TypeMismatch(f"{self.name}: {declared.name} is {type_name(tensor.dtype)}; this instance stores it as "
+                           f"{type_name(wanted)}. Convert it with .to(torch.{type_name(wanted)}), or load the cell "
+                           "with another dtype")
+
+    def check_device(self, device):
+        if device is None or device.type == "cpu":
+            return
+        if device.type != "cuda":
+            raise BackendError(f"{self.name}: cells run on cpu and cuda, not on {device.type}")
+        if not self.has_kernels:
+            raise BackendError(f"{self.name}: the tensors are on {device}, but this build has no kernels: "
+                               f"{self.why_no_kernels}")
+
+    def first_step(self, t0, state, step):
+        """The number of the first step. Where the cell counts steps it cannot be guessed."""
+        if t0 is not None:
+            return t0
+        if self.manifest.counts_steps and any(s is not None for s in state):
+            raise ShapeError(f"{self.name}: the cell depends on the number of the step, so a call that continues "
+                             "needs t0, the number of steps that the state has seen")
+        return 0
+
+    def run(self, inputs, params, state, sizes, t0, batch_first, step):
+        """Checks, orders and calls. `sizes` are those known beforehand, a Sizes."""
+        m = self.manifest
+        tensors = self.check_types([*inputs, *params, *state])
+        for declared, tensor in zip(m.given, tensors):
+            if tensor is not None:
+                sizes.take(declared, tensor.shape, batch_first, step)
+        if step:
+            sizes.values.setdefault("T", 1)
+        sizes.values["t0"] = self.first_step(t0, state, step)
+        known = sizes.finish()
+        tensors = [self.into_order(d, t, batch_first, step) for d, t in zip(m.given, tensors)]
+        save = m.backward is not None and torch.is_grad_enabled() and any(
+            t is not None and t.requires_grad for t in tensors)
+        mode = SAVE if save else STEP if step else INFER
+        found = self.ops.forward(*tensors, m.list_sizes(known), mode)
+        outputs = [self.from_order(t, y, batch_first, step) for t, y in zip(m.outputs, found)]
+        final = self.State(*found[len(m.outputs):-1])
+        return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), final
+
+    @staticmethod
+    def into_order(declared, tensor, batch_first, step):
+        """[B, T, …], which is how the library has it; the copy, where there must be one, is made by the operator."""
+        if tensor is None or not declared.timed:
+            return tensor
+        if step:
+            return tensor.unsqueeze(1)
+        return tensor if batch_first else tensor.transpose(0, 1)
+
+    @staticmethod
+    def from_order(declared, tensor, batch_first, step):
+        if step:
+            return tensor.squeeze(1)
+        return tensor if batch_first else tensor.transpose(0, 1)
+
+    def needs_sizes(self):
+        """The dims that the params' shapes are made of."""
+        names = {name for t in self.manifest.params for axis in t.axes for name in axis.names}
+        return [name for name in self.manifest.dims if name in names]
+
+
+class Cell(torch.nn.Module):
+    """What the classes that cellc.load gives are made from."""
+
+    instance = None
+
+    def __init__(self, *, batch_first=True, device=None, **sizes):
+        super().__init__()
+        m = self.instance.manifest
+        unknown = [name for name in sizes if name not in m.dims]
+        if unknown:
+            bound = " (it was bound when the cell was loaded)" if unknown[0] in m.bound else ""
+            raise ShapeError(f"{m.name}: there is no dim {unknown[0]} to choose{bound}; there is "
+                             f"{', '.join(m.dims) or 'none'}")
+        missing = [name for name in self.instance.needs_sizes() if name not in sizes]
+        if missing:
+            raise ShapeError(f"{m.name}: its params need the size of {', '.join(missing)}, as in "
+                             f"{m.name}({', '.join(f'{name}=64' for name in missing)})")
+        for name, value in sizes.items():
+            if not isinstance(value, int) or value < 1:
+                raise ShapeError(f"{m.name}: {name} is {value!r}; wanted a whole number of at least 1")
+        self.batch_first = batch_first
+        self.sizes = dict(sizes)
+        for t in m.params:
+            empty = torch.empty([axis.of(sizes) for axis in t.axes], dtype=DTYPES[t.dtype], device=device)
+            if t.gradient:
+                self.register_parameter(t.name, torch.nn.Parameter(empty))
+            else:
+                self.register_buffer(t.name, empty)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Draws all params again, as the spec says."""
+        for t in self.instance.manifest.params:
+            value = getattr(self, t.name)
+            if value.device.type != "meta":
+                init.fill(value.data, t)
+
+    def _run(self, inputs, state, t0, step, batch=None, steps=None):
+        i = self.instance
+        wanted = i.manifest.inputs
+        if len(inputs) != len(wanted):
+            raise ShapeError(f"{i.name}: {len(inputs)} inputs were given; wanted {len(wanted)}: {i.listed(wanted)}")
+        sizes = Sizes(i.manifest, self.sizes, "the module")
+        if batch is not None:
+            sizes.values["B"], sizes.why["B"] = batch, "batch"
+        if steps is not None:
+            sizes.values["T"], sizes.why["T"] = steps, "steps"
+        params = [getattr(self, t.name) for t in i.manifest.params]
+        return i.run(inputs, params, i.state_list(state), sizes, t0, self.batch_first, step)
+
+    def forward(self, *inputs, state=None, t0=None, batch=None, steps=None):
+        """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False. `state` is
+        what an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which
+        only cells that use it ask for. A cell without inputs is told `batch` and `steps`."""
+        return self._run(inputs, state, t0, False, batch, steps)
+
+    def step(self, *inputs, state=None, t0=None, batch=None):
+        """One step: inputs [B, …] to (outputs [B, …], states)."""
+        return self._run(inputs, state, t0, True, batch)
+
+    def extra_repr(self):
+        m = self.instance.manifest
+        words = [f"{k}={v}" for k, v in {**self.sizes, **m.bound, **m.options}.items()] + [f"dtype={m.dtype}"]
+        shapes = [f"{t.name}={t.wanted()}" for t in m.inputs + m.params + m.states]
+        words += [] if self.batch_first else ["batch_first=False"]
+        return ", ".join(words) + "; " + ", ".join(shapes)
+
+    @classmethod
+    def explain(cls):
+        """What the compiler decided, and why."""
+        return cls.instance.explain()
+
+    @classmethod
+    def source(cls, kind="c"):
+        """The generated source: c, cuda, header, host, plan, manifest or ir."""
+        return cls.instance.source(kind)
+
+    def __reduce_ex__(self, protocol):
+        return restore, (type(self).load_arguments,), self.__getstate__()
+
+    def __getstate__(self):
+        return self.__dict__.copy()
+
+
+def restore(arguments):
+    from . import load
+    spec, options = arguments
+    cls = load(spec, **options)
+    return cls.__new__(cls)
+
+
+class Op:
+    """A cell as a function of its inputs and params: op(x, W, …, state=None) -> (outputs, final states)."""
+
+    def __init__(self, instance, batch_first=True):
+        self.instance, self.batch_first = instance, batch_first
+        self.__doc__ = instance.doc
+
+    def _run(self, given, named, state, t0, batch_first, sizes, step):
+        i, m = self.instance, self.instance.manifest
+        wanted = m.inputs + m.params
+        values = dict(zip([t.name for t in wanted], given))
+        for name, value in named.items():
+            if name in values or name not in [t.name for t in wanted]:
+                raise TypeMismatch(f"{m.name}: {name} was given twice" if name in values else
+                                   f"{m.name}: there is no tensor {name}; there is {i.listed(wanted)}")
+            values[name] = value
+        missing = [t.name for t in wanted if t.name not in values]
+        if missing or len(given) > len(wanted):
+            raise TypeMismatch(f"{m.name}: wanted {i.listed(wanted)}" + (f"; {', '.join(missing)} is missing"
+                               if missing else f", not {len(given)} tensors"))
+        inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
+        first = self.batch_first if batch_first is None else batch_first
+        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes or {}, "sizes"), t0, first, step)
+
+    def __call__(self, *given, state=None, t0=None, batch_first=None, sizes=None, **named):
+        """Tensors in the order inputs, params, or by name; `sizes` for what no tensor says, such as {"B": 2}."""
+        return self._run(given, named, state, t0, batch_first, sizes, False)
+
+    def step(self, *given, state=None, t0=None, sizes=None, **named):
+        return self._run(given, named, state, t0, None, sizes, True)
+
+    def __repr__(self):
+        return f"<cellc op {self.instance.manifest.key}>"

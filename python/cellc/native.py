@@ -1,0 +1,99 @@
+"""The built library through ctypes. In: its path and manifest, then sizes and addresses. Out: calls of the C API's
+cell_run_forward, cell_run_backward and cell_run_step. Guaranteed: nothing here knows PyTorch; the library is opened
+locally, so several of them, each with its own copy of the runtime, do not see each other; a context is used by one
+thread at a time; what the library says is raised with the matching type."""
+
+import contextlib
+import ctypes
+import threading
+
+from .errors import BackendError, ShapeError
+
+OK, OUT_OF_MEMORY = 0, 5
+CALLERS = {1, 2, 3, 4, 6, 10}      # null pointer, bad size, misaligned, too small, wrong device, bad argument
+CUDA, REFERENCE = 1, 2             # cell_backend_kind
+
+
+class Memory(ctypes.Structure):
+    _fields_ = [("workspace", ctypes.c_void_p), ("workspace_bytes", ctypes.c_size_t),
+                ("reserve", ctypes.c_void_p), ("reserve_bytes", ctypes.c_size_t)]
+
+
+class OutOfMemory(BackendError, MemoryError):
+    """The device, or the host, has no memory left for the call."""
+
+
+class Library:
+    def __init__(self, path, instance):
+        self.path = path
+        self.dll = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
+        self.desc = self.declare(instance, ctypes.c_void_p)()
+        run = [ctypes.c_void_p] * 5 + [ctypes.c_int]
+        self.run = {way: self.declare(f"cell_run_{way}", ctypes.c_int, *run)
+                    for way in ("forward", "backward", "step")}
+        bytes_of = [ctypes.c_void_p] * 3 + [ctypes.POINTER(ctypes.c_size_t)]
+        self.bytes = {what: self.declare(f"cell_{what}_bytes", ctypes.c_int, *bytes_of)
+                      for what in ("workspace", "inference", "reserve")}
+        self.create = self.declare("cell_context_create", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
+                                   ctypes.c_char_p, ctypes.c_size_t)
+        self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
+        self.contexts, self.lock, self.known = {}, threading.Lock(), {}
+
+    def declare(self, name, result, *arguments):
+        function = getattr(self.dll, name)
+        function.restype, function.argtypes = result, list(arguments)
+        return function
+
+    @contextlib.contextmanager
+    def context(self, device):
+        """A context on a CUDA device, or with None on the host; it goes back for the next call. They are kept to
+        the end of the process: PyTorch, whose streams they know, ends in no order that one could rely on."""
+        with self.lock:
+            free = self.contexts.setdefault(device, [])
+            ctx = free.pop() if free else None
+        if ctx is None:
+            ctx = self.open(device)
+        try:
+            yield ctx
+        finally:
+            with self.lock:
+                free.append(ctx)
+
+    def open(self, device):
+        ctx, why = ctypes.c_void_p(), ctypes.create_string_buffer(512)
+        kind = REFERENCE if device is None else CUDA
+        status = self.create(ctypes.byref(ctx), kind, device or 0, why, len(why))
+        if status != OK:
+            raise BackendError(why.value.decode(errors="replace") or f"no context (status {status})")
+        return ctx
+
+    def check(self, ctx, status):
+        if status == OK:
+            return
+        text = self.last_error(ctx).decode(errors="replace") or f"status {status}"
+        kind = OutOfMemory if status == OUT_OF_MEMORY else ShapeError if status in CALLERS else BackendError
+        raise kind(text)
+
+    def memory(self, what, device, sizes):
+        """Bytes of workspace, of workspace for inference, or of reserve."""
+        key = (what, device, tuple(sizes))
+        if key not in self.known:
+            count = ctypes.c_size_t()
+            array = (ctypes.c_int64 * len(sizes))(*sizes)
+            with self.context(device) as ctx:
+                self.check(ctx, self.bytes[what](ctx, self.desc, array, ctypes.byref(count)))
+            if len(self.known) > 1000:
+                self.known.clear()
+            self.known[key] = count.value
+        return self.known[key]
+
+    def call(self, way, device, stream, sizes, pointers, workspace, reserve):
+        """One call; workspace and reserve are (address, bytes)."""
+        array = (ctypes.c_int64 * len(sizes))(*sizes)
+        arguments = (ctypes.c_void_p * len(pointers))(*[p or None for p in pointers])
+        memory = Memory(workspace[0] or None, workspace[1], reserve[0] or None, reserve[1])
+        with self.context(device) as ctx:
+            if device is not None:
+                self.check(ctx, self.set_stream(ctx, stream or None))
+            self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))

@@ -1,0 +1,192 @@
+"""A built cell as operators of PyTorch. In: a library and its manifest. Out: two operators, forward and backward,
+registered with torch.library: what torch.compile, torch.export and autograd call. Guaranteed: tensors of any strides
+are taken (those that are not contiguous, or not aligned as the kernels need, are copied); results are new tensors in
+the library's layout, batch before time; work goes to the current stream of the tensors' device; gradients that nobody
+asked for are neither allocated nor computed. Each operator has the arguments of the cell under their names, then
+`sizes` in the library's order."""
+
+import contextlib
+import hashlib
+
+import torch
+
+from .errors import BackendError, CellcError
+from .native import OutOfMemory
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
+          "i32": torch.int32}
+ALIGNMENT = 16                       # of what kernels read, bytes
+INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
+
+SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
+                "Without create_graph=True the first gradient is right; where the second is needed, write the inner "
+                "gradient into the spec with grad(...), or take a finite difference of two first gradients")
+NO_VMAP = ("{name}: torch.vmap is not there for cells. A cell maps over its batch already: put the mapped axis "
+           "into it, as in x.flatten(0, 1) and back with y.unflatten(0, (n, -1)); for gradients of each sample call "
+           "the cell in a loop")
+
+
+class NotThere(CellcError, NotImplementedError):
+    """PyTorch asked for something that cells do not have."""
+
+
+def place(tensors):
+    """(device number or None, stream) of a call on these tensors."""
+    device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
+    if device.type == "cpu":
+        return None, 0
+    return device.index, torch.cuda.current_stream(device).cuda_stream
+
+
+def ready(tensor):
+    """The tensor as the library can read it."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach().contiguous()
+    if tensor.is_cuda and tensor.data_ptr() % ALIGNMENT:
+        tensor = tensor.clone()
+    return tensor
+
+
+def address(tensor):
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+@contextlib.contextmanager
+def on(device):
+    """The GPU as the current one, and PyTorch's own type of error where its memory is short; None is the host."""
+    if device is None:
+        yield
+        return
+    try:
+        with torch.cuda.device(device):
+            yield
+    except OutOfMemory as error:
+        raise torch.cuda.OutOfMemoryError(str(error)) from error
+
+
+class Ops:
+    """The operators of one instance: `forward` and `backward`, and what they are made of."""
+
+    def __init__(self, library, manifest, title):
+        self.library, self.manifest = library, manifest
+        digest = hashlib.sha256(title.encode()).hexdigest()[:12]
+        self.name = f"cellc::{manifest.name}_{digest}"
+        values = ", ".join(f"Tensor{'' if t.kind in ('input', 'param') else '?'} {t.name}_" for t in manifest.given)
+        self.results = manifest.outputs + manifest.states
+        gives = ", ".join(["Tensor"] * (len(self.results) + 1))
+        self.forward = torch.library.custom_op(
+            self.name, self.run_forward, mutates_args=(),
+            schema=f"({values}{', ' if values else ''}SymInt[] sizes, int mode) -> ({gives})")
+        self.forward.register_fake(self.fake_forward)
+        torch.library.register_vmap(self.name, self.refuse_vmap)
+        if manifest.backward:
+            cotangents = "".join(f"Tensor? into_{t.name}_, " for t in self.results)
+            self.backward = torch.library.custom_op(
+                self.name + "_backward", self.run_backward, mutates_args=(),
+                schema=f"({values}{', ' if values else ''}{cotangents}Tensor reserve, SymInt[] sizes, bool[] wanted)"
+                       " -> Tensor[]")
+            self.backward.register_fake(self.fake_backward)
+            self.backward.register_autograd(self.refuse_second_order, setup_context=lambda ctx, inputs, output: None)
+            torch.library.register_vmap(self.name + "_backward", self.refuse_vmap)
+            self.forward.register_autograd(self.differentiate, setup_context=self.keep)
+
+    # ---- what runs
+
+    def memory(self, what, device, sizes, like):
+        """Scratch memory from PyTorch's allocator, so that captures and streams find it in order."""
+        count = self.library.memory(what, device, sizes)
+        return torch.empty(max(count, 1), dtype=torch.uint8, device=like), count
+
+    def call(self, way, tensors, sizes, memory, reserve):
+        """Runs the library on `tensors`, in its order: those that were given, then those that it makes."""
+        device, stream = place(tensors)
+        like = torch.device("cpu") if device is None else torch.device("cuda", device)
+        space, count = self.memory(memory, device, sizes, like)
+        self.library.call(way, device, stream, sizes, [address(t) for t in tensors], (address(space), count),
+                          (address(reserve), reserve.numel() if reserve is not None else 0))
+
+    def run_forward(self, *arguments):
+        *tensors, sizes, mode = arguments
+        tensors = [ready(t) for t in tensors]
+        device, _ = place(tensors)
+        made = self.empty_results(tensors, sizes)
+        reserve = torch.empty(0, dtype=torch.uint8, device=made[0].device)
+        with on(device):
+            if mode == SAVE:
+                reserve, _ = self.memory("reserve", device, sizes, made[0].device)
+            self.call("step" if mode == STEP else "forward", tensors + made, sizes,
+                      "workspace" if mode == SAVE else "inference", reserve if mode == SAVE else None)
+        return (*made, reserve)
+
+    def run_backward(self, *arguments):
+        *tensors, reserve, sizes, wanted = arguments
+        tensors = [ready(t) for t in tensors]
+        device, _ = place(tensors)
+        made = self.empty_gradients(tensors, wanted)
+        with on(device):
+            self.call("backward", tensors + made, sizes, "workspace", reserve)
+        return [t for t in made if t is not None]
+
+    def empty_results(self, tensors, sizes):
+        named = dict(zip(self.manifest.sizes, sizes))
+        device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
+        return [torch.empty(t.shape(named), dtype=DTYPES[t.dtype], device=device) for t in self.results]
+
+    def empty_gradients(self, tensors, wanted):
+        """One for each given tensor, in the library's order; None where it is not wanted."""
+        return [torch.empty(t.shape, dtype=t.dtype, device=t.device) if w else None
+                for t, w in zip(tensors, wanted)]
+
+    # ---- what tracing sees
+
+    def fake_forward(self, *arguments):
+        *tensors, sizes, mode = arguments
+        made = self.empty_results(tensors, sizes)
+        device = made[0].device
+        count = 0
+        if mode == SAVE:
+            count = self.traced_reserve(device, sizes)
+        return (*made, torch.empty(count, dtype=torch.uint8, device=device))
+
+    def traced_reserve(self, device, sizes):
+        """What the reserve will have, where the sizes are known; else a size that only the call knows. It does not
+        depend on the number of the first step, which is last."""
+        if not all(isinstance(s, int) for s in sizes[:-1]):
+            return torch.library.get_ctx().new_dynamic_size()
+        where = None
+        if device.type == "cuda" and torch.cuda.is_available():
+            where = device.index if device.index is not None else torch.cuda.current_device()
+        return max(self.library.memory("reserve", where, [*sizes[:-1], 0]), 1)
+
+    def fake_backward(self, *arguments):
+        *tensors, _reserve, _sizes, wanted = arguments
+        return [t for t in self.empty_gradients(tensors, wanted) if t is not None]
+
+    # ---- autograd
+
+    def keep(self, ctx, inputs, output):
+        *tensors, sizes, mode = inputs
+        ctx.set_materialize_grads(False)
+        ctx.saved = mode == SAVE
+        ctx.sizes = sizes
+        ctx.save_for_backward(*tensors, output[-1])
+
+    def differentiate(self, ctx, *cotangents):
+        if not ctx.saved:
+            raise BackendError(f"{self.manifest.name}: this call kept nothing for backward; step() and calls under "
+                               "torch.no_grad() have no gradient")
+        *tensors, reserve = ctx.saved_tensors
+        given = self.manifest.given
+        wanted = [bool(need) and t is not None and d.gradient
+                  for need, t, d in zip(ctx.needs_input_grad, tensors, given)]
+        if not any(wanted):
+            return (None,) * (len(given) + 2)
+        found = iter(self.backward(*tensors, *cotangents[:-1], reserve, ctx.sizes, wanted))
+        return (*[next(found) if w else None for w in wanted], None, None)
+
+    def refuse_second_order(self, ctx, *cotangents):
+        raise NotThere(SECOND_ORDER.format(name=self.manifest.name))
+
+    def refuse_vmap(self, info, in_dims, *arguments):
+        raise NotThere(NO_VMAP.format(name=self.manifest.name))

@@ -1,0 +1,33 @@
+"""Puts the compiler, the runtime and the specs into the wheel, as `make install` lays them out, in cellc/_home. In: the
+source tree around this directory. Out: a wheel for this kind of machine and any Python 3."""
+
+import os
+import subprocess
+
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class WithCompiler(build_py):
+    def run(self):
+        super().run()
+        if not os.path.exists(os.path.join(TREE, "gen", "cellc.h")):
+            raise SystemExit("the compiler's sources are not beside this directory: install from the source tree, as "
+                             "in pip install ./python")
+        home = os.path.abspath(os.path.join(self.build_lib, "cellc", "_home"))
+        subprocess.run(["make", "-C", TREE, "install", f"PREFIX={home}", "DESTDIR="], check=True)
+
+
+class ForThisMachine(bdist_wheel):
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(cmdclass={"build_py": WithCompiler, "bdist_wheel": ForThisMachine})

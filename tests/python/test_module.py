@@ -1,0 +1,375 @@
+"""What a module of a cell is and does: params, shapes, types, autograd, torch.compile."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import cellc
+from cellc.ops import DTYPES
+
+
+def lstm(dtype="f32", **options):
+    torch.manual_seed(3)
+    return cellc.load("lstm", dtype=dtype)(D=5, H=7, **options)
+
+
+def x_of(*shape, dtype=torch.float32, requires_grad=False):
+    torch.manual_seed(4)
+    return torch.randn(*shape, dtype=dtype).requires_grad_(requires_grad)
+
+
+def test_names_and_shapes():
+    m = lstm()
+    assert {k: tuple(v.shape) for k, v in m.state_dict().items()} == {
+        "weight_ih": (28, 5), "weight_hh": (28, 7), "bias_ih": (28,), "bias_hh": (28,)}
+    assert list(m.state_dict()) == [t["name"] for t in m.instance.manifest.data["tensors"] if t["kind"] == "param"]
+    assert repr(m).startswith("lstm(D=5, H=7, dtype=f32; x=[B, T, D], weight_ih=[4*H, D]")
+    for part in ("weight_hh [4*H, H] f32 ~ orthogonal", "state   c [B, H] f32", "c'[a] = f[a] * c[a] + i[a] * g[a];"):
+        assert part in type(m).__doc__
+
+
+def test_initial_values():
+    m = lstm()
+    assert m.bias_ih.abs().max() == 0
+    assert 0 < m.weight_ih.abs().max() <= (6 / 33) ** 0.5
+    torch.testing.assert_close(m.weight_hh.T @ m.weight_hh, torch.eye(7))
+    fixed = cellc.load("e79", N=4)(D=3)
+    assert (fixed.b_s_gate == 2).all() and (fixed.b_m_gate == 2.5).all()
+    made = cellc.load("cell i { dim N; input x[N]; param a[N] ~ uniform(2, 3), b[N] ~ normal(5, 0.1), c[N,N] ~ eye, "
+                      "d[N] ~ ones, e[N,N]; output y[N]; "
+                      "y[i] = x[i] * a[i] + b[i] + d[i] + sum[j] (c[i,j] + e[i,j]) * x[j]; }")(N=50)
+    assert 2 <= made.a.min() < made.a.max() <= 3
+    assert 4.8 < made.b.mean() < 5.2 and 0.05 < made.b.std() < 0.2
+    assert torch.equal(made.c, torch.eye(50)) and (made.d == 1).all()
+    assert 0 < made.e.abs().max() <= (6 / 100) ** 0.5
+    torch.manual_seed(3)
+    again = cellc.load("lstm")(D=5, H=7)
+    assert torch.equal(again.weight_ih, m.weight_ih)
+    again.reset_parameters()
+    assert not torch.equal(again.weight_ih, m.weight_ih)
+
+
+def test_state_dict_round_trip():
+    m, other = lstm(), cellc.load("lstm")(D=5, H=7)
+    file = io.BytesIO()
+    torch.save(m.state_dict(), file)
+    file.seek(0)
+    x = x_of(2, 3, 5)
+    assert not torch.equal(m(x)[0], other(x)[0])
+    other.load_state_dict(torch.load(file))
+    assert torch.equal(m(x)[0], other(x)[0])
+
+
+def test_copies():
+    m, x = lstm(), x_of(2, 3, 5)
+    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        assert torch.equal(other(x)[0], m(x)[0])
+        with torch.no_grad():
+            other.weight_ih.zero_()
+        assert not torch.equal(other(x)[0], m(x)[0])
+
+
+def test_constants_are_buffers():
+    m = cellc.load("batchnorm")(D=4)
+    assert "running_mean" in dict(m.named_buffers()) and "running_mean" in m.state_dict()
+    assert "running_mean" not in dict(m.named_parameters())
+
+
+def test_meta_device():
+    m = cellc.load("lstm")(D=5, H=7, device="meta")
+    m.to_empty(device="cpu").reset_parameters()
+    assert m.bias_ih.abs().max() == 0 and m(x_of(1, 2, 5))[0].isfinite().all()
+
+
+def test_sequence_in_pieces():
+    m, x = lstm(), x_of(2, 9, 5)
+    whole, final = m(x)
+    first, state = m(x[:, :4])
+    second, state = m(x[:, 4:], state=state)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(state.h, final.h)
+    assert torch.equal(m(x, state={"h": torch.zeros(2, 7)})[0], whole)
+    assert torch.equal(m(x, state=(None, torch.zeros(2, 7)))[0], whole)
+
+
+def test_history_is_a_state():
+    m = cellc.load("conv4_silu")(D=3)
+    x = x_of(2, 6, 3)
+    whole, _ = m(x)
+    assert m.instance.State._fields == ("x_history",)
+    _, state = m(x[:, :1])
+    rest = []
+    for t in range(1, 6):
+        y, state = m.step(x[:, t], state=state)
+        rest.append(y)
+    torch.testing.assert_close(torch.stack(rest, 1), whole[:, 1:])
+
+
+def test_counted_steps():
+    text = "cell c { dim N; input x[N]; state h[N]; output y[N]; h'[i] = h[i] + t * x[i]; y[i] = h'[i]; }"
+    m = cellc.load(text)()
+    x = torch.ones(1, 4, 3)
+    y, _ = m(x)
+    assert y[0, :, 0].tolist() == [0, 1, 3, 6]
+    _, state = m(x[:, :2])
+    with pytest.raises(cellc.ShapeError, match="needs t0, the number of steps that the state has seen"):
+        m(x[:, 2:], state=state)
+    assert m(x[:, 2:], state=state, t0=2)[0][0, :, 0].tolist() == [3, 6]
+
+
+def test_time_first():
+    a, b = lstm(), lstm(batch_first=False)
+    x = x_of(2, 6, 5, requires_grad=True)
+    y, _ = a(x)
+    z, _ = b(x.transpose(0, 1))
+    assert torch.equal(z.transpose(0, 1), y)
+    g = torch.randn_like(y)
+    a, b = torch.autograd.grad((y * g).sum(), x), torch.autograd.grad((z * g.transpose(0, 1)).sum(), x)
+    torch.testing.assert_close(a, b)
+    with pytest.raises(cellc.ShapeError, match=r"x has shape \[6, 2, 4\]; wanted \[T, B, D\] with D = 5"):
+        lstm(batch_first=False)(torch.zeros(6, 2, 4))
+
+
+def test_strides():
+    m = lstm()
+    x = x_of(3, 5, 8).transpose(1, 2)[:, :, :]
+    assert not x.is_contiguous()
+    assert torch.equal(m(x)[0], m(x.contiguous())[0])
+    leaf = x.detach().requires_grad_()
+    m(leaf)[0].transpose(0, 2).sum().backward()
+    other = x.detach().contiguous().requires_grad_()
+    m(other)[0].sum().backward()
+    assert torch.equal(leaf.grad, other.grad)
+    expanded = x_of(1, 4, 5).expand(3, 4, 5)
+    assert torch.equal(m(expanded)[0], m(expanded.clone())[0])
+
+
+def test_subsets_of_gradients(monkeypatch):
+    m = lstm()
+    all_of_them = torch.autograd.grad(m(x_of(2, 3, 5, requires_grad=True))[0].sum(), list(m.parameters()))
+    seen = []
+    call = m.instance.ops.library.call
+
+    def spy(way, device, stream, sizes, pointers, *rest):
+        seen.append((way, [p != 0 for p in pointers]))
+        return call(way, device, stream, sizes, pointers, *rest)
+
+    monkeypatch.setattr(m.instance.ops.library, "call", spy)
+    m.requires_grad_(False)
+    m.weight_hh.requires_grad_(True)
+    m(x_of(2, 3, 5))[0].sum().backward()
+    torch.testing.assert_close(m.weight_hh.grad, all_of_them[1])
+    way, given = seen[-1]
+    roles = [a["member"] for a in m.instance.manifest.backward if a["role"] == "gradient"]
+    assert way == "backward"
+    assert [role for role, there in zip(roles, given[-len(roles):]) if there] == ["d_weight_hh"]
+    # The final states were not used, so no zeros are made for their gradients.
+    cotangents = [a["member"] for a in m.instance.manifest.backward if a["role"].endswith("_gradient")]
+    at = len(given) - len(roles) - len(cotangents)
+    assert [c for c, there in zip(cotangents, given[at:]) if there] == ["d_y"]
+    # Nothing is kept where nothing is asked for.
+    m.requires_grad_(False)
+    kept = []
+    monkeypatch.setattr(m.instance.ops.library, "memory", lambda what, *rest: kept.append(what) or 0)
+    m(x_of(2, 3, 5))
+    m.requires_grad_(True)
+    with torch.no_grad():
+        m(x_of(2, 3, 5))
+    assert kept == ["inference", "inference"]
+
+
+def test_step_equals_forward_and_has_a_gradient():
+    m, x = lstm("f64"), x_of(2, 4, 5, dtype=torch.float64, requires_grad=True)
+    y, final = m(x)
+    state, steps = None, []
+    for t in range(4):
+        out, state = m.step(x[:, t], state=state)
+        steps.append(out)
+    torch.testing.assert_close(torch.stack(steps, 1), y, rtol=1e-13, atol=1e-14)
+    g = torch.randn_like(y)
+    a = torch.autograd.grad((y * g).sum(), [x, m.weight_hh])
+    b = torch.autograd.grad((torch.stack(steps, 1) * g).sum(), [x, m.weight_hh])
+    torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+    with torch.no_grad():
+        out, _ = m.step(x[:, 0])
+    assert not out.requires_grad and torch.equal(out, steps[0])
+
+
+@pytest.mark.parametrize("dtype, rounding", [("bf16", 2 ** -8), ("f16", 2 ** -11)])
+def test_half_types(dtype, rounding):
+    m, exact = lstm(dtype), lstm("f64")
+    exact.load_state_dict(m.state_dict())
+    x = x_of(2, 6, 5, dtype=DTYPES[dtype], requires_grad=True)
+    y, state = m(x)
+    wide = x.detach().double().requires_grad_()
+    z, _ = exact(wide)
+    assert y.dtype == DTYPES[dtype] and state.c.dtype == torch.float32
+    # The arithmetic is in f32; only the output and the gradient are rounded, by half a unit in the last place.
+    torch.testing.assert_close(y.double(), z, rtol=rounding, atol=1e-6)
+    y.sum().backward()
+    z.sum().backward()
+    assert m.weight_ih.grad.dtype == DTYPES[dtype]
+    torch.testing.assert_close(x.grad.double(), wide.grad, rtol=rounding, atol=1e-5)
+
+
+def test_params_may_be_wider():
+    """Params kept in f32 beside a bf16 cell: they are rounded at each call, and their gradients come back in f32."""
+    m = lstm("bf16").float()
+    y, _ = m(x_of(2, 3, 5, dtype=torch.bfloat16))
+    y.sum().backward()
+    assert y.dtype == torch.bfloat16 and m.weight_ih.grad.dtype == torch.float32
+
+
+def test_autocast():
+    m, linear = lstm("bf16"), torch.nn.Linear(4, 5)
+    x = x_of(2, 3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = m(linear(x))
+        z, _ = m(x_of(2, 3, 5))         # f32, converted
+        y.float().sum().backward()
+    assert y.dtype == torch.bfloat16 and z.dtype == torch.bfloat16 and linear.weight.grad.isfinite().all()
+    with pytest.raises(cellc.TypeMismatch, match="x is float32; this instance stores it as bfloat16"):
+        m(x_of(2, 3, 5))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointing(reentrant):
+    m, x = lstm(), x_of(2, 3, 5, requires_grad=True)
+    y = checkpoint(lambda z: m(z)[0], x, use_reentrant=reentrant)
+    a = torch.autograd.grad(y.sum(), [x]) if not reentrant else (y.sum().backward(), (x.grad,))[1]
+    b = torch.autograd.grad(m(x)[0].sum(), [x])
+    assert torch.equal(a[0], b[0])
+
+
+def test_second_order_is_refused():
+    m, x = lstm(), x_of(2, 3, 5, requires_grad=True)
+    g, = torch.autograd.grad(m(x)[0].sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="lstm: the gradient of a gradient was asked for"):
+        g.sum().backward()
+
+
+def test_vmap_is_refused():
+    m = lstm()
+    with pytest.raises(NotImplementedError, match="A cell maps over its batch already"):
+        torch.func.vmap(lambda x: m(x)[0])(x_of(2, 3, 4, 5))
+
+
+def test_functional_forms():
+    op, m, x = cellc.op("lstm"), lstm(), x_of(2, 3, 5)
+    y, state = op(x, m.weight_ih, m.weight_hh, bias_ih=m.bias_ih, bias_hh=m.bias_hh)
+    assert torch.equal(y, m(x)[0]) and state._fields == ("h", "c")
+    with pytest.raises(cellc.TypeMismatch, match="bias_ih, bias_hh is missing"):
+        op(x, m.weight_ih, m.weight_hh)
+    with pytest.raises(cellc.ShapeError, match=r"weight_ih has shape \[28, 5\]; wanted \[4\*H, D\] with 4\*H = 24 "
+                       r"\(H = 6 from weight_hh \[28, 6\]\)"):
+        op(x, m.weight_ih, m.weight_hh[:, :6], m.bias_ih, m.bias_hh)
+    other = {name: p.detach() * 2 for name, p in m.named_parameters()}
+    assert torch.equal(torch.func.functional_call(m, other, x)[0], op(x, *other.values())[0])
+
+
+def test_several_outputs_and_no_inputs():
+    cls = cellc.load("cell two { dim N; input x[N]; output y[N], lambda[N]; y[i] = 2 * x[i]; lambda[i] = x[i]^2; }")
+    out, _ = cls()(torch.full((1, 1, 2), 3.0))
+    assert out.y.flatten().tolist() == [6, 6] and out.lambda_.flatten().tolist() == [9, 9]
+    cls = cellc.load("cell osc { dim N = 2; param W[N,N] ~ eye, s[N] ~ ones; state h[N] = s[i]; output y[N]; "
+                     "h'[i] = 2 * sum[j] W[i,j] * h[j]; y[i] = h'[i]; }")
+    m = cls()
+    y, _ = m(batch=3, steps=4)
+    assert y.shape == (3, 4, 2) and y[0, :, 0].tolist() == [2, 4, 8, 16]
+    y.sum().backward()                  # into the learned initial state
+    assert m.s.grad.tolist() == [90, 90]
+    with pytest.raises(cellc.ShapeError, match="no tensor of this call says how large B, T is"):
+        m()
+
+
+def test_shapes_in_the_specs_terms():
+    m = lstm()
+    for tensors, message in [
+            ((x_of(2, 3, 6),), r"lstm: x has shape \[2, 3, 6\]; wanted \[B, T, D\] with D = 5, as the module says"),
+            ((x_of(3, 5),), r"lstm: x has shape \[3, 5\]; wanted 3 axes, \[B, T, D\]"),
+            ((x_of(2, 3, 5), x_of(2, 3, 5)), "lstm: 2 inputs were given; wanted 1: x")]:
+        with pytest.raises(ValueError, match=message):
+            m(*tensors)
+    with pytest.raises(ValueError, match=r"h has shape \[3, 7\]; wanted \[B, H\] with B = 2, as x \[2, 3, 5\] says"):
+        m(x_of(2, 3, 5), state=[torch.zeros(3, 7), None])
+    with pytest.raises(ValueError, match="1 states were given; wanted 2: h, c"):
+        m(x_of(2, 3, 5), state=torch.zeros(2, 7))
+    with pytest.raises(ValueError, match="there is no state g; there is h, c"):
+        m(x_of(2, 3, 5), state={"g": torch.zeros(2, 7)})
+    with pytest.raises(TypeError, match="x is float64; this instance stores it as float32"):
+        m(x_of(2, 3, 5, dtype=torch.float64))
+    with pytest.raises(TypeError, match="x is a list; wanted a tensor"):
+        m([1.0])
+    with pytest.raises(ValueError, match=r"its params need the size of D, H, as in lstm\(D=64, H=64\)"):
+        cellc.load("lstm")()
+    with pytest.raises(ValueError, match=r"there is no dim N to choose \(it was bound when the cell was loaded\)"):
+        cellc.load("e79", N=4)(D=3, N=5)
+    with pytest.raises(ValueError, match="D is 0; wanted a whole number of at least 1"):
+        cellc.load("lstm")(D=0, H=3)
+
+
+def test_conditions_of_the_cell():
+    cls = cellc.load("cell h { dim D; dim H = 4; input x[D]; output y[H, D / H]; y[h,i] = x[h * (D / H) + i]; }")
+    assert cls()(torch.arange(8.0).reshape(1, 1, 8))[0].tolist() == [[[[0, 1], [2, 3], [4, 5], [6, 7]]]]
+    with pytest.raises(ValueError, match="D"):
+        cls()(torch.zeros(1, 1, 6))
+
+
+def test_empty_calls():
+    m = lstm()
+    for shape in ((0, 3, 5), (2, 0, 5)):
+        y, state = m(x_of(*shape, requires_grad=True))
+        assert y.shape == (*shape[:2], 7) and state.h.shape == (shape[0], 7)
+        y.sum().backward()
+        assert m.weight_ih.grad.abs().max() == 0
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.cell, self.out = torch.nn.LayerNorm(5), lstm(), torch.nn.Linear(7, 5)
+
+    def forward(self, x, state=None):
+        y, state = self.cell(self.norm(x), state=state)
+        return x + self.out(y), state
+
+
+def test_compile_in_one_graph():
+    block = Block()
+    compiled = torch.compile(block, fullgraph=True)
+    for shape in ((2, 3, 5), (2, 6, 5), (2, 7, 5), (4, 9, 5)):
+        x = x_of(*shape, requires_grad=True)
+        grads = []
+        for module in (block, compiled):
+            y, state = module(x)
+            z, _ = module(x, state)
+            grads.append(torch.autograd.grad((y + z).square().sum(), [x, *block.parameters()]))
+        for a, b in zip(*grads):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x)[0], block(x)[0])
+
+
+def test_operator_is_well_formed():
+    m = lstm()
+    x = x_of(2, 3, 5, requires_grad=True)
+    tensors = [x, m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh, None, None]
+    # The check that compares two runs is left out: what lies between the reserve's buffers is anything.
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(m.instance.ops.forward, (*tensors, [2, 3, 5, 7, 0], 1), test_utils=tests)
+
+
+def test_export():
+    block = Block()
+    program = torch.export.export(block, (x_of(2, 3, 5),))
+    torch.testing.assert_close(program.module()(x_of(2, 3, 5))[0], block(x_of(2, 3, 5))[0])
+
+
+def test_explain_and_source():
+    cls = cellc.load("e79", N=4, bias="input")
+    assert "schedule" in cls.explain()
+    assert "e79_forward" in cls.source("header") and "W_bs" in cls.source("header")
