@@ -90,11 +90,20 @@ static double spread(const EvalTensor *t)
     return 0.4;
 }
 
+/* A place on the axis that it indexes, now and then beside it. */
+static double draw_integer(Random *r, int64_t below)
+{
+    int64_t n = below > 0 ? below : 2;
+    if (below > 0 && random_below(r, 8) == 0)
+        return random_below(r, 2) ? (double)(n + random_below(r, 3)) : (double)(-1 - random_below(r, 3));
+    return (double)random_below(r, n);
+}
+
 static void fill(Random *r, const EvalTensor *t, double *v, int64_t n)
 {
     double centre = t->kind == EV_PARAM ? initial_centre(t->decl) : 0, width = spread(t);
     for (int64_t i = 0; i < n; i++)
-        v[i] = t->is_int ? (double)random_below(r, 2) : centre + width * random_normal(r);
+        v[i] = t->is_int ? draw_integer(r, t->below) : centre + width * random_normal(r);
 }
 
 Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed)

@@ -321,7 +321,7 @@ typedef enum {
     OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_SIN, OP_COS, OP_TANH,
     OP_SIGMOID, OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU,
     OP_ERF, OP_CLAMP,
-    OP_STOP, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
+    OP_REAL, OP_STOP, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
     OP_COUNT
 } Op;
 
@@ -431,6 +431,9 @@ void module_drop_overrides(Module *m);
 /* Span and chain given to nodes made from here on (lower sets it per equation). */
 void module_at(Module *m, Span span, const CallSite *chain);
 
+/* The place that a condition pins an index to: in `i == place && ... ? value : 0` the value of an integer node that
+ * does not vary over the n given indices; -1: none. `only`: set when nothing else is in the condition. */
+NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over, int n, bool *only);
 /* The definition whose history a T_HISTORY is; -1: that of an input. */
 NodeId ir_history_source(const Module *m, TensorId history);
 void ir_print(const Module *m, Buf *out);                         /* text form, parses back */

@@ -119,6 +119,15 @@ void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
     }
 }
 
+static bool may_be_integer(Flat *f, const Stmt *s)
+{
+    if (s->kind == S_INPUT)
+        return true;
+    FLAT_ERROR(f, NULL, s->text_span, "only inputs can be integers, but '%s' is %s", s->name,
+               kind_name(data_kind(s->kind)));
+    return false;
+}
+
 static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
 {
     static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32" };
@@ -126,19 +135,17 @@ static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
     for (int i = 0; i < 5; i++)
         if (strcmp(s->text, names[i]) == 0) {
             *out = (Dtype)i;
-            if (i == DT_I32)
-                FLAT_ERROR(f, NULL, s->text_span, "integer tensors are not supported yet");
-            return i != DT_I32;
+            return i != DT_I32 || may_be_integer(f, s);
         }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(s->text, later[i]) == 0) {
             FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
             return false;
         }
-    const char *near = suggest(s->text, names, 4);
+    const char *near = suggest(s->text, names, 5);
     FLAT_ERROR(f, NULL, s->text_span,
                near ? "unknown type '%s'; did you mean '%s'?"
-                    : "unknown type '%s'; the types are f32, bf16, f16 and f64",
+                    : "unknown type '%s'; the types are f32, bf16, f16, f64 and i32",
                s->text, near);
     return false;
 }
@@ -282,6 +289,7 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
     declare_axes(f, d, s, scope, NULL);
     if (s->text && !parse_type(f, s, &t.dtype))
         d->failed = true;
+    t.no_grad |= t.dtype == DT_I32;
     if (kind == SYM_STATE)
         t.dtype = f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
     if (s->kind == S_PARAM && s->init)

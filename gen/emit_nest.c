@@ -238,7 +238,8 @@ static Text load_text(CGen *g, const Node *n)
     for (int i = 0; i < n->nmap; i++)
         at[i] = ix_text(g, n->map[i]);
     const char *name = cgen_use(g, g->tensor_member[n->tensor]);
-    return text(intern_f(g->c, "%s[%s]", name, offset_text(g, at, t->axes, t->rank).s), C_ATOM);
+    const char *s = intern_f(g->c, "%s[%s]", name, offset_text(g, at, t->axes, t->rank).s);
+    return t->dtype == DT_I32 ? text(intern_f(g->c, "(int64_t)%s", s), C_UNARY) : text(s, C_ATOM);
 }
 
 /* ---- blocks, locals and memory of what is computed */
@@ -498,7 +499,8 @@ static void print_shared(CGen *g, const Scope *s, int region)
             continue;
         Text t = value(g, s, u->id);
         const char *name = fresh_local(g, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");
-        buf_line(g->out, "const %s %s = %s;", n->type == TY_BOOL ? "bool" : "real", name, t.s);
+        const char *type = n->type == TY_BOOL ? "bool" : n->type == TY_INT ? "int64_t" : "real";
+        buf_line(g->out, "const %s %s = %s;", type, name, t.s);
         remember(g, u->id, name);
     }
 }
@@ -510,7 +512,7 @@ static Text real_value(CGen *g, const Scope *s, NodeId id)
 {
     Text t = value(g, s, id);
     const Node *n = cgen_node(g, id);
-    if (n->kind == N_INDEX || (n->kind == N_SIZE && !n->size->is_const))
+    if (n->type == TY_INT && !(n->kind == N_SIZE && n->size->is_const))
         return text(intern_f(g->c, "(real)%s", paren(g, t, C_UNARY)), C_UNARY);
     return t;
 }
@@ -546,7 +548,7 @@ static Text forced_real(CGen *g, const Scope *s, NodeId id)
 static bool whole(const CGen *g, NodeId id)
 {
     const Node *n = cgen_node(g, id);
-    return n->kind == N_SIZE || n->kind == N_INDEX ||
+    return n->type == TY_INT ||
            (n->kind == N_CONST && n->value == floor(n->value) && fabs(n->value) < 1e6);
 }
 
@@ -576,7 +578,7 @@ static Text infix(CGen *g, const Scope *s, const Node *n)
 {
     int prec = infix_prec(n->op);
     bool compares = prec == C_REL || prec == C_EQ, logic = n->op == OP_AND || n->op == OP_OR;
-    bool raw = logic || (compares && whole(g, n->args[0]) && whole(g, n->args[1]));
+    bool raw = logic || n->type == TY_INT || (compares && whole(g, n->args[0]) && whole(g, n->args[1]));
     bool force = !raw && c_integer(g, n->args[0]) && c_integer(g, n->args[1]);
     Text a = raw     ? value(g, s, n->args[0])
              : force ? forced_real(g, s, n->args[0])
@@ -633,7 +635,7 @@ static Text branch(CGen *g, const Scope *s, const ScopeSelect *sel, const Node *
     vec_push(g->arena, &g->assumed, known);
     if (sel)
         print_shared(g, s, sel->region[k]);
-    Text t = real_value(g, s, n->args[1 + k]);
+    Text t = n->type == TY_INT ? value(g, s, n->args[1 + k]) : real_value(g, s, n->args[1 + k]);
     g->assumed.len--;
     return t;
 }
@@ -643,7 +645,7 @@ static Text select_text(CGen *g, const Scope *s, NodeId id)
     const Node *n = cgen_node(g, id);
     const ScopeSelect *sel = find_select(s, id);
     if (decided(g, n) >= 0)
-        return real_value(g, s, decided(g, n));
+        return n->type == TY_INT ? value(g, s, decided(g, n)) : real_value(g, s, decided(g, n));
     Text cond = value(g, s, n->args[0]);
     Block b[2];
     Text t[2];
@@ -659,7 +661,7 @@ static Text select_text(CGen *g, const Scope *s, NodeId id)
                              paren(g, t[1], C_COND)),
                     C_COND);
     }
-    buf_line(g->out, "%s %s;", n->type == TY_BOOL ? "bool" : "real", name);
+    buf_line(g->out, "%s %s;", n->type == TY_BOOL ? "bool" : n->type == TY_INT ? "int64_t" : "real", name);
     for (int k = 0; k < 2; k++) {
         g->out = &b[k].body;
         buf_line(g->out, "%s = %s;", name, t[k].s);
@@ -681,8 +683,15 @@ static Text map_text(CGen *g, const Scope *s, NodeId id)
         return select_text(g, s, id);
     if (n->op == OP_STOP)
         return real_value(g, s, n->args[0]);
-    if (n->op == OP_NEG)
-        return text(intern_f(g->c, "-%s", paren(g, real_value(g, s, n->args[0]), C_ATOM)), C_UNARY);
+    if (n->op == OP_NEG) {
+        Text t = n->type == TY_INT ? value(g, s, n->args[0]) : real_value(g, s, n->args[0]);
+        return text(intern_f(g->c, "-%s", paren(g, t, C_ATOM)), C_UNARY);
+    }
+    if (n->type == TY_INT && (n->op == OP_MIN || n->op == OP_MAX)) {
+        Text a = value(g, s, n->args[0]), b = value(g, s, n->args[1]);
+        return text(intern_f(g->c, "%s %c %s ? %s : %s", paren(g, a, C_ADD), n->op == OP_MIN ? '<' : '>',
+                             paren(g, b, C_ADD), paren(g, a, C_OR), paren(g, b, C_OR)), C_COND);
+    }
     if (n->op == OP_NOT)
         return text(intern_f(g->c, "!%s", paren(g, value(g, s, n->args[0]), C_ATOM)), C_UNARY);
     return infix_prec(n->op) ? infix(g, s, n) : call(g, s, n);
@@ -775,8 +784,34 @@ typedef struct Loops {
     IndexId id[MAX_BOUND];
     const char *old[MAX_BOUND];
     int old_serial[MAX_BOUND];
+    NodeId place[MAX_BOUND];      /* the one place that the index takes, if it is inside; -1: all of them */
     int n;
 } Loops;
+
+/* An index that a condition of the body pins to a value takes that place only. */
+static void pin(CGen *g, Loops *l, int k, IndexId id)
+{
+    Scope s = scope_make(g, l->place[k]);
+    Text t = value(g, &s, l->place[k]);
+    const char *name = fresh_local(g, g->m->indices.data[id].name);
+    buf_line(g->out, "const int64_t %s = %s;", name, t.s);
+    cgen_open(g, &l->block[k]);
+    g->env[id] = name;
+}
+
+/* Finds what pins the indices of l's loops. True if the condition of `body` holds in there. */
+static bool find_pins(CGen *g, Loops *l, const IndexId *ids, int n, const IndexId *over, int nover, NodeId body)
+{
+    int pins = 0;
+    bool only = false;
+    for (int k = 0; k < n; k++) {
+        bool alone;
+        l->place[k] = ir_pinned(g->m, body, ids[k], over, nover, &alone);
+        pins += l->place[k] >= 0;
+        only |= alone;
+    }
+    return pins == 1 && only;
+}
 
 /* Opens a loop per index around `body`, with the reductions that each level allows in front of it. */
 static void open_loops(CGen *g, Loops *l, const IndexId *ids, int n, NodeId body)
@@ -790,8 +825,12 @@ static void open_loops(CGen *g, Loops *l, const IndexId *ids, int n, NodeId body
         l->id[k] = ids[k];
         l->old[k] = g->env[ids[k]];
         l->old_serial[k] = g->env_serial[ids[k]];
-        cgen_open(g, &l->block[k]);
-        g->env[ids[k]] = fresh_local(g, g->m->indices.data[ids[k]].name);
+        if (l->place[k] >= 0) {
+            pin(g, l, k, ids[k]);
+        } else {
+            cgen_open(g, &l->block[k]);
+            g->env[ids[k]] = fresh_local(g, g->m->indices.data[ids[k]].name);
+        }
         g->env_serial[ids[k]] = ++g->serial;
     }
 }
@@ -801,7 +840,9 @@ static void close_loops(CGen *g, Loops *l)
     for (int k = l->n - 1; k >= 0; k--) {
         const char *i = g->env[l->id[k]];
         const char *extent = cgen_size(g, g->m->indices.data[l->id[k]].extent, C_ADD);
-        cgen_close(g, &l->block[k], intern_f(g->c, "for (int64_t %s = 0; %s < %s; %s++)", i, i, extent, i));
+        cgen_close(g, &l->block[k],
+                   l->place[k] >= 0 ? intern_f(g->c, "if (%s >= 0 && %s < %s)", i, i, extent)
+                                    : intern_f(g->c, "for (int64_t %s = 0; %s < %s; %s++)", i, i, extent, i));
         g->env[l->id[k]] = l->old[k];
         g->env_serial[l->id[k]] = l->old_serial[k];
     }
@@ -853,30 +894,91 @@ static const char *reduce_loops(CGen *g, NodeId id)
     const char *name = fresh_local(g, names[n->reduce]);
     Loops *l = arena_alloc(g->arena, sizeof *l);
     buf_line(g->out, "real %s = %s;", name, reduce_start(g, n->reduce));
+    bool known = find_pins(g, l, bound, n->reduce == R_SUM ? count : 0, bound, count, n->args[0]);
+    for (int k = 0; k < count && n->reduce != R_SUM; k++)
+        l->place[k] = -1;
     open_loops(g, l, bound, count, n->args[0]);
-    Scope s = scope_make(g, n->args[0]);
+    NodeId term = known ? cgen_node(g, n->args[0])->args[1] : n->args[0];
+    Scope s = scope_make(g, term);
     print_shared(g, &s, 0);
-    if (n->reduce != R_SUM || !guarded_sum(g, &s, n->args[0], name))
+    if (known)
+        reduce_step(g, R_SUM, name, real_value(g, &s, term));
+    else if (n->reduce != R_SUM || !guarded_sum(g, &s, n->args[0], name))
         reduce_step(g, n->reduce, name, real_value(g, &s, n->args[0]));
     close_loops(g, l);
     remember(g, id, name);
     return name;
 }
 
-void cgen_nest(CGen *g, NodeId id, int target, const char *op, bool declare)
+/* The loops around what is added to an array: its axes, and first what a sum of it runs over where a condition of
+ * the term pins an axis to a value, so that the term is added at that place and no other is looked at. */
+typedef struct Nest {
+    IndexId ids[2 * MAX_BOUND];
+    int n;
+    NodeId body;
+    bool known;                   /* the condition of `body` holds in its loops */
+} Nest;
+
+static NodeId without_walk(const CGen *g, NodeId id)
 {
-    const Node *n = cgen_node(g, id);
-    NodeId before = g->inside, body = n->kind == N_ARRAY ? n->args[0] : id;
-    bool kept = g->kept[id];
+    while (collapsed(g, cgen_node(g, id), id))
+        id = cgen_node(g, id)->args[0];
+    return id;
+}
+
+static bool scatters(CGen *g, const Node *array, NodeId body, Nest *nest, Loops *l)
+{
+    const Node *sum = cgen_node(g, without_walk(g, body));
+    IndexId bound[MAX_BOUND];
+    int n = 0;
+    nest->body = without_walk(g, body);
+    if (sum->kind == N_REDUCE && sum->reduce == R_SUM && cgen_array_of(g, nest->body) < 0) {
+        n = cgen_bounds(g, nest->body, bound);
+        nest->body = sum->args[0];
+    }
+    nest->n = n + array->naxes;
+    memcpy(nest->ids, bound, sizeof *bound * (size_t)n);
+    memcpy(nest->ids + n, array->axes, sizeof *bound * (size_t)array->naxes);
+    nest->known = find_pins(g, l, nest->ids, nest->n, array->axes, array->naxes, nest->body);
+    bool any = false;
+    for (int k = 0; k < nest->n; k++) {
+        l->place[k] = k < n ? -1 : l->place[k];
+        any |= l->place[k] >= 0;
+    }
+    return any;
+}
+
+static void plain_nest(const Node *array, NodeId body, Nest *nest, Loops *l)
+{
+    nest->n = array->naxes;
+    memcpy(nest->ids, array->axes, sizeof *array->axes * (size_t)array->naxes);
+    nest->body = body;
+    nest->known = false;
+    for (int k = 0; k < nest->n; k++)
+        l->place[k] = -1;
+}
+
+static void print_nest(CGen *g, NodeId id, NodeId body, int target, const char *op, bool declare)
+{
+    const Node *n = cgen_node(g, id), *sum = cgen_node(g, body);
+    bool adds = target >= 0 && op[0] == '+';
     Loops *l = arena_alloc(g->arena, sizeof *l);
+    Nest nest;
     Text at[MAX_BOUND];
     const Poly *extents[MAX_BOUND];
-    g->inside = id;
-    g->kept[id] = false;
-    open_loops(g, l, n->axes, n->naxes, body);
-    Scope s = scope_make(g, body);
+    if (adds && sum->kind == N_MAP && sum->op == OP_ADD && cgen_array_of(g, body) < 0 &&
+        (scatters(g, n, sum->args[0], &nest, l) || scatters(g, n, sum->args[1], &nest, l))) {
+        for (int k = 0; k < 2; k++)
+            print_nest(g, id, sum->args[k], target, op, declare);
+        return;
+    }
+    if (!adds || !scatters(g, n, body, &nest, l))
+        plain_nest(n, body, &nest, l);
+    open_loops(g, l, nest.ids, nest.n, nest.body);
+    NodeId term = nest.known ? cgen_node(g, nest.body)->args[1] : nest.body;
+    Scope s = scope_make(g, term);
     print_shared(g, &s, 0);
-    Text t = real_value(g, &s, body);
+    Text t = real_value(g, &s, term);
     for (int i = 0; i < n->naxes; i++) {
         at[i] = text(index_name(g, n->axes[i]), C_ATOM);
         extents[i] = g->m->indices.data[n->axes[i]].extent;
@@ -887,6 +989,16 @@ void cgen_nest(CGen *g, NodeId id, int target, const char *op, bool declare)
     else
         buf_line(g->out, "%s%s %s %s;", declare ? "const real " : "", g->slot[id].local, op, t.s);
     close_loops(g, l);
+}
+
+void cgen_nest(CGen *g, NodeId id, int target, const char *op, bool declare)
+{
+    const Node *n = cgen_node(g, id);
+    NodeId before = g->inside;
+    bool kept = g->kept[id];
+    g->inside = id;
+    g->kept[id] = false;
+    print_nest(g, id, n->kind == N_ARRAY ? n->args[0] : id, target, op, declare);
     g->kept[id] = kept;
     g->inside = before;
 }

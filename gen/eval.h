@@ -17,6 +17,7 @@ typedef struct EvalTensor {
     EvalKind kind;
     bool no_grad;                 /* const, or an integer */
     bool is_int;
+    int64_t below;                /* an integer: the largest extent of an axis that it says a place of; 0: none */
     int rank;                     /* without batch and time */
     int64_t shape[EVAL_MAX_RANK];
     int64_t count;                /* elements of one step, one state or one param */

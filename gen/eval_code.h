@@ -15,11 +15,12 @@ typedef struct Instance Instance;
 typedef struct Frame { uint64_t tick; } Frame;
 
 /* An integer expression in index brackets. */
-typedef enum { I_CONST, I_REG, I_STEP, I_NEG, I_ADD, I_SUB, I_MUL, I_DIV, I_MOD } IxOp;
+typedef enum { I_CONST, I_REG, I_STEP, I_VALUE, I_NEG, I_ADD, I_SUB, I_MUL, I_DIV, I_MOD } IxOp;
 typedef struct Ix {
     IxOp op;
     int64_t k;                    /* CONST */
     int reg;                      /* REG */
+    Code *value;                  /* VALUE: what an integer input says */
     struct Ix *a, *b;
 } Ix;
 

@@ -116,6 +116,7 @@ static inline double floor_mod(double a, double b) { return a - b * floor(a / b)
 static inline Dual dual_idiv(Dual a, Dual b) { return dual_of(floor_div(a.v, b.v)); }
 static inline Dual dual_imod(Dual a, Dual b) { return dual_of(floor_mod(a.v, b.v)); }
 
+static inline Dual dual_real(Dual a) { return a; }
 static inline Dual dual_stop(Dual a) { return dual_of(a.v); }
 static inline Dual dual_ste(Dual y, Dual x) { return dual_chain(x, y.v, 1); }
 

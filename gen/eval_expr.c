@@ -46,9 +46,20 @@ static Ix *ix_binary(EvalProgram *p, IxOp op, Ix *a, Ix *b)
 
 Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x);
 
+/* An integer that is known when the cell runs. */
+static Ix *index_value(EvalProgram *p, Scope *s, const Expr *x)
+{
+    Ix *i = ev_ix_new(p, I_VALUE);
+    i->value = ev_compile_expr(p, s, x);
+    return i;
+}
+
 static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x)
 {
-    Symbol *y = x->brackets ? NULL : ev_find(s, x);
+    Symbol *y = ev_find(s, x);
+    if (y && y->kind == SY_VALUE)
+        return index_value(p, s, x);
+    y = x->brackets ? NULL : y;
     Ix *i = ev_ix_new(p, I_CONST);
     if (y && y->kind == SY_INDEX) {
         i->op = I_REG;
@@ -64,6 +75,8 @@ static Ix *index_reference(EvalProgram *p, Scope *s, const Expr *x)
 static Ix *index_call(EvalProgram *p, Scope *s, const Expr *x)
 {
     bool div = strcmp(x->name, "div") == 0;
+    if (strcmp(x->name, "min") == 0 || strcmp(x->name, "max") == 0)
+        return index_value(p, s, x);
     if (x->args.len != 2 || (!div && strcmp(x->name, "mod") != 0)) {
         diag(p->c, DIAG_ERROR, x->span, "this is not an index");
         return ev_ix_new(p, I_CONST);
@@ -85,6 +98,8 @@ Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x)
         return index_reference(p, s, x);
     case X_CALL:
         return index_call(p, s, x);
+    case X_COND:
+        return index_value(p, s, x);
     case X_UNARY:
         if (x->op != O_NEG)
             break;
@@ -115,12 +130,37 @@ void ev_add_register(EvalProgram *p, Registers *v, int reg)
     vec_push(p->arena, v, reg);
 }
 
+static void note_range(EvalProgram *p, const Code *x, int64_t extent)
+{
+    if (!x)
+        return;
+    if (x->kind == C_LOAD && x->array->tensor >= 0) {
+        EvalTensor *t = &p->e->tensors[x->array->tensor];
+        t->below = extent > t->below ? extent : t->below;
+    } else if (x->kind == C_LOAD && x->array->equations.len) {
+        note_range(p, x->array->equations.data[0].value, extent);      /* an argument of a fn */
+    }
+    note_range(p, x->a, extent);
+    note_range(p, x->b, extent);
+    note_range(p, x->c, extent);
+}
+
+void ev_note_range(EvalProgram *p, const Ix *x, int64_t extent)
+{
+    if (!x)
+        return;
+    note_range(p, x->value, extent);
+    ev_note_range(p, x->a, extent);
+    ev_note_range(p, x->b, extent);
+}
+
 static void index_registers(EvalProgram *p, const Ix *x, Registers *v)
 {
     if (!x)
         return;
     if (x->op == I_REG)
         ev_add_register(p, v, x->reg);
+    ev_registers_of(p, x->value, v);
     index_registers(p, x->a, v);
     index_registers(p, x->b, v);
 }
@@ -181,7 +221,7 @@ static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, con
     load->array = a;
     load->index = arena_alloc(p->arena, sizeof *load->index * (size_t)(a->rank ? a->rank : 1));
     for (int i = 0; i < a->rank; i++)
-        load->index[i] = ev_compile_index(p, s, index->data[i]);
+        ev_note_range(p, load->index[i] = ev_compile_index(p, s, index->data[i]), a->shape[i]);
     load->time = x->time ? ev_compile_index(p, s, x->time) : NULL;
     return load;
 }

@@ -110,6 +110,7 @@ static Code *open_load(EvalProgram *p, Scope *s, const Expr *x, Code *load, cons
             load->index[i]->reg = q->reg[q->rank++] = ev_new_register(p);
         } else {
             load->index[i] = ev_compile_index(p, s, index->data[i]);
+            ev_note_range(p, load->index[i], a->shape[i]);
         }
     }
     return load;
@@ -173,6 +174,6 @@ Code *ev_compile_user_call(EvalProgram *p, Scope *s, const Expr *x)
         return ev_failed(p, x, "the number of indices is not that of the result");
     c->index = arena_alloc(p->arena, sizeof *c->index * (size_t)(x->index.len + 1));
     for (int i = 0; i < x->index.len; i++)
-        c->index[i] = ev_compile_index(p, s, x->index.data[i]);
+        ev_note_range(p, c->index[i] = ev_compile_index(p, s, x->index.data[i]), c->array->shape[i]);
     return c;
 }

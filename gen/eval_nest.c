@@ -126,7 +126,7 @@ enum { ADD, SUB, MUL, DIV, POW };
 #define SLOPE2(name) static Dual name(Nest *n, Dual a, Dual b)
 #define UNUSED2 (void)n, (void)a, (void)b
 
-static const Function1 functions1[23];
+static const Function1 functions1[24];
 static const Function2 functions2[11];
 
 static Dual call(Nest *n, int f, Dual a)
@@ -155,6 +155,7 @@ static Dual sigmoid_of_minus(Nest *n, Dual a)
 }
 
 SLOPE1(none) { (void)n, (void)a; return dual_of(0); }
+SLOPE1(plus_one) { (void)n, (void)a; return dual_of(1); }
 SLOPE1(minus_one) { (void)n, (void)a; return dual_of(-1); }
 SLOPE1(of_log1p) { return reciprocal(n, nest_add(n, dual_of(1), a)); }
 SLOPE1(of_sqrt) { return a.v == 0 ? dual_of(0) : nest_div(n, dual_of(0.5), call(n, SQRT, a)); }
@@ -243,7 +244,7 @@ static Dual over_square(Nest *n, Dual x, Dual a, Dual b)
 SLOPE2(of_atan2_first) { return over_square(n, b, a, b); }
 SLOPE2(of_atan2_second) { return over_square(n, scaled(n, -1, a), a, b); }
 
-static const Function1 functions1[23] = {
+static const Function1 functions1[24] = {
     [EXP] = {"exp", dual_exp, nest_exp},
     [LOG] = {"log", dual_log, reciprocal},
     [SQRT] = {"sqrt", dual_sqrt, of_sqrt},
@@ -265,6 +266,7 @@ static const Function1 functions1[23] = {
     {"softplus", dual_softplus, sigmoid},
     {"softsign", dual_softsign, of_softsign},
     {"elu", dual_elu, of_elu},
+    {"real", dual_real, plus_one},
     {"stop", dual_stop, none},
     {"-", dual_neg, minus_one},
 };

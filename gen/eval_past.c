@@ -53,6 +53,7 @@ static Span1 ix_span(const EvalProgram *p, const Ix *x)
     case I_CONST: return (Span1){ true, 0, x->k, x->k };
     case I_REG: return (Span1){ p->extents[x->reg] >= 1, 0, 0, p->extents[x->reg] - 1 };
     case I_STEP: return (Span1){ true, 1, 0, 0 };
+    case I_VALUE: return (Span1){ .known = false };
     case I_NEG: return (Span1){ a.known, -a.slope, -a.hi, -a.lo };
     case I_ADD: return (Span1){ a.known && b.known, a.slope + b.slope, a.lo + b.lo, a.hi + b.hi };
     case I_SUB: return (Span1){ a.known && b.known, a.slope - b.slope, a.lo - b.hi, a.hi - b.lo };
@@ -112,7 +113,7 @@ static void find_in_array(EvalProgram *p, Array *a)
 static bool is_of_cell(const EvalProgram *p, const Array *a)
 {
     Symbol *y = ev_find_here(p->cell_scope, NS_VALUE, a->name);
-    return y && y->kind == SY_VALUE && y->now == a && (a->tensor < 0 || !p->e->tensors[a->tensor].is_int);
+    return y && y->kind == SY_VALUE && y->now == a;
 }
 
 static void add_history(EvalProgram *p, Array *a)

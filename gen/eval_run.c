@@ -29,6 +29,12 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
     case I_CONST: return x->k;
     case I_REG: return p->regs[x->reg];
     case I_STEP: return p->t;
+    case I_VALUE: {
+        double v = eval_code(p, x->value).v;
+        if (!(fabs(v) < 0x1p53) || v != floor(v))
+            eval_fail(p, span, "an index is not a whole number");
+        return p->error ? 0 : (int64_t)v;
+    }
     case I_NEG: return -eval_ix(p, x->a, span);
     default: break;
     }
@@ -139,21 +145,34 @@ void eval_compute(EvalProgram *p, Array *a)
     a->stamp = a->frame->tick;
 }
 
+static bool has_value(const Ix *x)
+{
+    return x && (x->op == I_VALUE || has_value(x->a) || has_value(x->b));
+}
+
+/* Outside of its array nothing is there where a value says the place, and it is an error elsewhere. */
+enum { OUTSIDE = -1, NOTHING_THERE = -2 };
+
 static int64_t place_of(EvalProgram *p, const Code *x, int64_t *place)
 {
     const Array *a = x->array;
     int64_t at = 0;
+    bool there = true;
     for (int i = 0; i < a->rank; i++) {
         const Ix *ix = x->index[i];
         int64_t k = ix->op == I_REG ? p->regs[ix->reg] : eval_ix(p, ix, x->span);
+        if ((k < 0 || k >= a->shape[i]) && has_value(ix)) {
+            there = false;
+            continue;
+        }
         if (k < 0 || k >= a->shape[i]) {
             eval_fail(p, x->span, "an index is out of range");
-            return -1;
+            return OUTSIDE;
         }
         place[i] = k;
         at += k * a->stride[i];
     }
-    return p->error ? -1 : at;
+    return p->error ? OUTSIDE : there ? at : NOTHING_THERE;
 }
 
 int64_t eval_place(EvalProgram *p, const Code *x)
@@ -165,7 +184,9 @@ int64_t eval_place(EvalProgram *p, const Code *x)
 static Dual load(EvalProgram *p, Code *x)
 {
     int64_t place[EVAL_MAX_RANK], at = place_of(p, x, place);
-    return at < 0 ? dual_of(NAN) : eval_at_step(p, x, place, at);
+    if (at < 0)
+        return dual_of(at == NOTHING_THERE ? 0 : NAN);
+    return eval_at_step(p, x, place, at);
 }
 
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */

@@ -84,6 +84,8 @@ Code *ev_code_new(EvalProgram *p, CodeKind kind, Span span);
 Code *ev_failed(EvalProgram *p, const Expr *x, const char *what);
 Ix *ev_ix_new(EvalProgram *p, IxOp op);
 Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x);
+/* The integer inputs in an index say where an axis of that extent is read. */
+void ev_note_range(EvalProgram *p, const Ix *x, int64_t extent);
 void ev_add_register(EvalProgram *p, Registers *v, int reg);
 void ev_remove_bound(Registers *v, int n, const int *bound);
 void ev_registers_of(EvalProgram *p, const Code *x, Registers *v);

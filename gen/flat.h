@@ -48,6 +48,13 @@ typedef struct Constant {
     const char *name;
 } Constant;
 
+/* An axis that is read at a value: the index stands for the place, wherever `at` is that place. */
+typedef struct Pin {
+    IndexId index;
+    FExpr *at;
+} Pin;
+typedef Vec(Pin) PinVec;
+
 struct Symbol {
     SymbolKind kind;
     const char *name;    /* as the user writes it, without the prime */
@@ -75,6 +82,7 @@ struct Symbol {
     FExpr **fixed;
     int nfixed;
     const IxExpr **fixed_ix; /* by resolve */
+    PinVec pins;             /* the fixed axes that are read at integer values */
     FExpr *scalar;           /* SCALAR_ARG */
     /* order of evaluation */
     int mark; /* 0 not seen, 1 on the way, 2 done */
@@ -139,6 +147,8 @@ struct FExpr {
     /* By resolve: */
     NodeType type;
     const IxExpr *ix;   /* the value as an index expression, when it is one */
+    bool whole;         /* an integer that is made of integer inputs */
+    PinVec pins;        /* VALUE, CALL: axes of its own that are read at integer values */
     Symbol *source;     /* VALUE, CALL: what is read after following arguments: a tensor or a definition */
     const IxExpr **map; /* VALUE, CALL: one per axis of source */
     int nmap;

@@ -240,11 +240,27 @@ static unsigned tensor_dep(const Tensor *t)
     return 0;
 }
 
-static NodeType map_type(const Module *m, Op op, const NodeId *args)
+/* What is computed from integer inputs by integer operations alone. Of indices and sizes alone the same operations
+ * give a number. */
+static NodeType arithmetic_type(const Module *m, const Node *n)
 {
-    switch (op) {
+    bool input = false;
+    for (int i = n->op == OP_SELECT; i < n->nargs; i++) {
+        const Node *a = &m->nodes.data[n->args[i]];
+        if (a->type != TY_INT)
+            return TY_REAL;
+        input |= (a->dep & DEP_INPUT) != 0;
+    }
+    return input ? TY_INT : TY_REAL;
+}
+
+static NodeType map_type(const Module *m, const Node *n)
+{
+    switch (n->op) {
     case OP_LT: case OP_LE: case OP_EQ: case OP_NE: case OP_AND: case OP_OR: case OP_NOT: return TY_BOOL;
-    case OP_SELECT: return m->nodes.data[args[1]].type == TY_BOOL ? TY_BOOL : TY_REAL;
+    case OP_SELECT:
+        return m->nodes.data[n->args[1]].type == TY_BOOL ? TY_BOOL : arithmetic_type(m, n);
+    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: return arithmetic_type(m, n);
     default: return TY_REAL;
     }
 }
@@ -274,6 +290,7 @@ static void node_derive(Module *m, Node *n, Axes *axes)
     case N_INDEX: n->type = TY_INT; axes_of_ix(m, axes, n->ix, &n->dep); break;
     case N_LOAD:
         n->dep |= tensor_dep(&m->tensors.data[n->tensor]) & (of_time | ~(unsigned)DEP_TIME);
+        n->type = m->tensors.data[n->tensor].dtype == DT_I32 ? TY_INT : TY_REAL;
         break;
     case N_ARRAY:
         axes->n = n->naxes;
@@ -281,7 +298,7 @@ static void node_derive(Module *m, Node *n, Axes *axes)
         n->type = m->nodes.data[n->args[0]].type;
         break;
     case N_VIEW: n->type = m->nodes.data[n->args[0]].type; break;
-    case N_MAP: n->type = map_type(m, n->op, n->args); break;
+    case N_MAP: n->type = map_type(m, n); break;
     case N_REDUCE: {
         int kept = 0;
         for (int i = 0; i < axes->n; i++) {
@@ -358,7 +375,8 @@ static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId
  * unreachable, but adjoints may carry a read out from under them. */
 static NodeId total_read(Module *m, NodeId guard, NodeId read)
 {
-    return guard < 0 ? read : node_select(m, guard, read, node_const(m, 0));
+    bool whole = m->nodes.data[read].type == TY_INT;
+    return guard < 0 ? read : node_select(m, guard, read, whole ? node_size(m, poly_const(m, 0)) : node_const(m, 0));
 }
 
 /* p >= 0 for all dims, and also for a call of no steps. */
@@ -485,6 +503,48 @@ NodeId node_array(Module *m, NodeId a, const IndexId *axes, int n, const char *n
                                      .axes = (IndexId *)(uintptr_t)axes, .naxes = n });
     m->at = before;
     return r;
+}
+
+/* ---- integer values as places ---- */
+
+static bool varies_over(const Node *n, const IndexId *over, int count)
+{
+    for (int i = 0; i < n->naxes; i++)
+        for (int k = 0; k < count; k++)
+            if (n->axes[i] == over[k])
+                return true;
+    return false;
+}
+
+static NodeId pinned_in(const Module *m, NodeId cond, IndexId i, const IndexId *over, int n, bool *only)
+{
+    const Node *c = &m->nodes.data[cond];
+    if (c->kind == N_MAP && c->op == OP_AND) {
+        NodeId a = pinned_in(m, c->args[0], i, over, n, only);
+        *only = false;
+        return a >= 0 ? a : pinned_in(m, c->args[1], i, over, n, &(bool){ false });
+    }
+    *only = true;
+    for (int k = 0; c->kind == N_MAP && c->op == OP_EQ && k < 2; k++) {
+        const Node *index = &m->nodes.data[c->args[k]], *place = &m->nodes.data[c->args[1 - k]];
+        IndexId which;
+        if (index->kind == N_INDEX && ix_is_index(index->ix, &which) && which == i && place->type == TY_INT &&
+            (place->dep & DEP_INPUT) && !varies_over(place, over, n))
+            return c->args[1 - k];
+    }
+    return -1;
+}
+
+NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over, int n, bool *only)
+{
+    const Node *s = &m->nodes.data[select];
+    *only = false;
+    if (s->kind != N_MAP || s->op != OP_SELECT)
+        return -1;
+    const Node *other = &m->nodes.data[s->args[2]];
+    if (other->kind != N_CONST || other->value != 0)
+        return -1;
+    return pinned_in(m, s->args[0], i, over, n, only);
 }
 
 /* ---- substitution ---- */

@@ -11,6 +11,7 @@
 enum { MAX_IR_NODES = 150000 };
 
 static NodeId lower_expr(Flat *f, FExpr *x);
+static NodeId lower_integer(Flat *f, FExpr *x);
 static void define(Flat *f, Symbol *s);
 
 const char *unique_ir_name(Flat *f, const char *base)
@@ -29,6 +30,14 @@ static NodeId lower_index(Flat *f, const IxExpr *ix)
     if (ix->nterms)
         return node_index(f->m, ix);
     return ix->offset->is_const ? node_const(f->m, (double)ix->offset->value) : node_size(f->m, ix->offset);
+}
+
+/* As an operand of integer operations: there a constant is no real number. */
+static NodeId lower_integer(Flat *f, FExpr *x)
+{
+    if (!x->ix)
+        return lower_expr(f, x);
+    return x->ix->nterms ? node_index(f->m, x->ix) : node_size(f->m, x->ix->offset);
 }
 
 /* All axes of an array: its own as the map says, those of the call around it as they are. */
@@ -84,6 +93,38 @@ static NodeId kept(Flat *f, NodeId v, bool guarded, const char *name, Span span)
     IndexId axes[64];
     memcpy(axes, m->nodes.data[v].axes, sizeof *axes * (size_t)n);
     return node_array(m, v, axes, n, name, span);
+}
+
+/* ---- reads at integer values */
+
+/* What a read pins: its own axes, and those of the slices that it reads through. */
+static PinVec pins_of(Flat *f, const FExpr *x)
+{
+    PinVec pins = { 0 };
+    for (int i = 0; i < x->pins.len; i++)
+        vec_push(f->c->arena, &pins, x->pins.data[i]);
+    for (const Symbol *s = x->sym; s->kind == SYM_ARRAY_ARG && !s->is_variable; s = s->base)
+        for (int i = 0; i < s->pins.len; i++)
+            vec_push(f->c->arena, &pins, s->pins.data[i]);
+    return pins;
+}
+
+/* A read at places that values give is the sum over all places of those that are meant: one at most, as a value may
+ * lie outside. Whoever computes it goes there at once (ir_pins). */
+static NodeId pinned(Flat *f, const PinVec *pins, NodeId read)
+{
+    Module *m = f->m;
+    IndexId bound[2 * MAX_AXES_OF_VALUE];
+    NodeId here = -1;
+    for (int i = 0; i < pins->len; i++) {
+        NodeId at = lower_integer(f, pins->data[i].at);
+        NodeId same = node_map2(m, OP_EQ, node_index(m, ix_index(m, pins->data[i].index)), at);
+        here = here < 0 ? same : node_map2(m, OP_AND, here, same);
+        bound[i] = pins->data[i].index;
+    }
+    if (here < 0)
+        return read;
+    return node_reduce(m, R_SUM, node_select(m, here, read, node_const(m, 0)), bound, pins->len);
 }
 
 static NodeId read_cotangent(Flat *f, const Symbol *s, const IxExpr *const *map)
@@ -183,8 +224,9 @@ static NodeId bound_value(Flat *f, Symbol *p)
     }
     if (p->kind == SYM_SCALAR_ARG)
         return lower_expr(f, p->scalar);
+    PinVec pins = pins_of(f, &(FExpr){ .sym = &bound });
     const Symbol *base = pass_through(&bound, map);
-    return read_symbol(f, base, map);
+    return pinned(f, &pins, read_symbol(f, base, map));
 }
 
 /* What a call is bound to, as text: two calls of a fn with the same text are the same. */
@@ -196,6 +238,8 @@ static void describe_param(Flat *f, const Symbol *p, Buf *b)
         describe_param(f, base, b);
     for (int i = 0; base != p && i < p->nfixed; i++)
         buf_f(b, ",%p", (const void *)(p->fixed[i] ? p->fixed_ix[i] : NULL));
+    for (int i = 0; base != p && i < p->pins.len; i++)
+        buf_f(b, "@%d", lower_integer(f, p->pins.data[i].at));
 }
 
 static void lower_param(Flat *f, Symbol *p)
@@ -299,7 +343,7 @@ static void note_past(Flat *f, FExpr *x)
     bool known = ix_range(f->m, ix_sub(f->m, ix_index(f->m, IX_TIME), x->step), &lo, &hi) && !counts_steps(hi);
     if (known && hi->nterms == 0)
         return;
-    if (!known || scope_find(f->scope, s->name) != s || (s->decl && s->decl->text && !strcmp(s->decl->text, "i32")))
+    if (!known || scope_find(f->scope, s->name) != s)
         f->m->whole_past = true;
     else
         s->past = farther(f, x, s->past, hi);
@@ -427,7 +471,8 @@ static NodeId lower_read(Flat *f, FExpr *x)
         lower_instance(f, x->inst);
         module_at(f->m, span, chain);
     }
-    return x->step ? lower_earlier(f, x) : read_symbol(f, x->source, x->map);
+    PinVec pins = pins_of(f, x);
+    return pinned(f, &pins, x->step ? lower_earlier(f, x) : read_symbol(f, x->source, x->map));
 }
 
 /* ---- operations ---- */
@@ -491,8 +536,11 @@ static NodeId lower_expr(Flat *f, FExpr *x)
     }
     case F_MAP: {
         NodeId args[4];
+        bool whole = false;
+        for (int i = 0; i < x->nargs; i++)
+            whole |= x->args[i]->whole;
         for (int i = 0; i < x->nargs && i < 4; i++)
-            args[i] = lower_expr(f, x->args[i]);
+            args[i] = whole ? lower_integer(f, x->args[i]) : lower_expr(f, x->args[i]);
         return node_map(m, x->op, args, x->nargs);
     }
     default: bug(f->c, "lower", "an expression of kind %d is left", (int)x->kind);

@@ -112,6 +112,7 @@ static bool never_zero(const Module *m, NodeId id, int depth)
 #define UNUSED (void)m, (void)k, (void)x, (void)y, (void)g
 
 ADJOINT(d_none) { UNUSED; return -1; }
+ADJOINT(d_real) { UNUSED; return g; }
 ADJOINT(d_neg) { UNUSED; return neg(m, g); }
 ADJOINT(d_add) { UNUSED; return g; }
 ADJOINT(d_sub) { UNUSED; return k == 0 || mutate("wrong-sign") ? g : neg(m, g); }
@@ -314,6 +315,7 @@ EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
 EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
 EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
+EVAL(e_real, x[0])
 EVAL(e_stop, x[0])
 EVAL(e_ste, x[0])
 EVAL(e_override, x[0])
@@ -397,6 +399,8 @@ const OpRow op_table[OP_COUNT] = {
     [OP_CLAMP] = { "clamp", 3, true, "clamp(%s, %s, %s)", "clamp(%s, %s, %s)", "cell_clamp(%s, %s, %s)", 2,
                    true, false, e_clamp, d_clamp,
                    "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it" },
+    [OP_REAL] = { "real", 1, true, "(%s)", "(%s)", "(%s)", 0, true, false, e_real, d_real,
+                  "x as a real number, for integers; derivative 1" },
     [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,
                   "x; lets no gradient through" },
     [OP_STE] = { "ste", 2, true, "ste(%s, %s)", "ste(%s, %s)", "cell_ste(%s, %s)", 0, true, false, e_ste, d_ste,

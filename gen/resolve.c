@@ -68,6 +68,28 @@ static void need_number(Walk *w, const FExpr *x, const char *by)
     w->eq->failed = true;
 }
 
+/* An operation on integer inputs takes integers only: nothing becomes a real number unasked. */
+static void need_integer(Walk *w, const FExpr *x, const FExpr *other, const char *by)
+{
+    if (x->type == TY_INT || w->eq->failed)
+        return;
+    const char *text = source_text(w->f, other->span);
+    WALK_ERROR(w, x, x->span, "%s has the integer '%s' on its other side, but this is a real number; 'real(%s)' makes "
+               "one of the integer", by, text, text);
+    w->eq->failed = true;
+}
+
+/* Integer inputs are for indices and comparisons; a number of their value is asked for. */
+static void need_real(Walk *w, const FExpr *x, const char *by)
+{
+    if (!x->whole || w->eq->failed)
+        return;
+    const char *text = source_text(w->f, x->span);
+    WALK_ERROR(w, x, x->span, "%s needs a real number, but '%s' is an integer; as a number it is 'real(%s)'", by,
+               text, text);
+    w->eq->failed = true;
+}
+
 static void need_condition(Walk *w, const FExpr *x, const char *by)
 {
     if (x->type == TY_BOOL || x->kind == F_ERROR)
@@ -94,8 +116,11 @@ static const IxExpr *as_index(Walk *w, FExpr *x)
 {
     if (x->ix || w->eq->failed)
         return x->ix;
-    if (reads_a_value(x))
-        WALK_ERROR(w, x, x->span, "a value as an index is not supported yet");
+    if (x->whole)
+        WALK_ERROR(w, x, x->span, "an integer input cannot stand here: it is known at the call only");
+    else if (reads_a_value(x) && x->type != TY_INT)
+        WALK_ERROR(w, x, x->span, "an index must be a whole number, but this is a real one; integers come from inputs "
+                   "that are declared so, 'input id : i32'");
     else
         WALK_ERROR(w, x, x->span,
                    "an index must be a whole number that is affine in the indices, such as '2*i + 1' or "
@@ -104,17 +129,58 @@ static const IxExpr *as_index(Walk *w, FExpr *x)
     return NULL;
 }
 
+/* The index that stands for the place on that axis: one per axis and extent, since a read binds its own. */
+static IndexId pinned_index(Flat *f, const Symbol *array, int axis)
+{
+    const char *key = intern_f(f->c, "row%d %p", axis, (const void *)array->axes[axis]);
+    IndexId *id = map_get(&f->param_ids, key);
+    if (!id) {
+        id = arena_alloc(f->c->arena, sizeof *id);
+        *id = module_index(f->m, intern_f(f->c, axis ? "row%d" : "row", axis), array->axes[axis]);
+        map_put(f->c->arena, &f->param_ids, key, id);
+    }
+    return *id;
+}
+
+/* The place on an axis. One that an integer input gives is an index of its own, which the read pins to it; it need
+ * not be proved to lie inside, as a read outside is 0. */
+static const IxExpr *place_on(Walk *w, FExpr *at, const Symbol *array, int axis, PinVec *pins)
+{
+    check(w, at);
+    if (at->whole && at->type == TY_INT && !w->eq->failed) {
+        Pin pin = { pinned_index(w->f, array, axis), at };
+        vec_push(w->f->c->arena, pins, pin);
+        return ix_index(w->f->m, pin.index);
+    }
+    const IxExpr *ix = as_index(w, at);
+    if (ix)
+        require_inside(w, at, ix, array, axis);
+    return ix;
+}
+
 static const IxExpr **check_args(Walk *w, FExpr *x, const Symbol *array)
 {
     const IxExpr **ix = arena_alloc(w->f->c->arena, sizeof *ix * (size_t)(x->nargs + 1));
+    x->pins.len = 0;
     for (int i = 0; i < x->nargs; i++) {
-        check(w, x->args[i]);
-        ix[i] = as_index(w, x->args[i]);
+        ix[i] = place_on(w, x->args[i], array, i, &x->pins);
         if (!ix[i])
             return NULL;
-        require_inside(w, x->args[i], ix[i], array, i);
     }
     return ix;
+}
+
+static bool is_integer_input(const Flat *f, const Symbol *s)
+{
+    return s->kind == SYM_INPUT && s->tensor >= 0 && f->m->tensors.data[s->tensor].dtype == DT_I32;
+}
+
+static bool has_pins(const FExpr *x)
+{
+    bool any = x->pins.len > 0;
+    for (const Symbol *s = x->sym; s && s->kind == SYM_ARRAY_ARG; s = s->base)
+        any |= s->pins.len > 0;
+    return any;
 }
 
 /* Follows arguments of calls to the array that is read, completing the map with the axes that the call fixed.
@@ -135,20 +201,37 @@ static void follow(Walk *w, FExpr *x, const IxExpr **ix)
     x->map = ix;
     x->nmap = s->rank;
     x->type = s->kind == SYM_DEF || s->kind == SYM_OUTPUT || s->kind == SYM_NEXT ? s->type : TY_REAL;
-    if (x->type == TY_INT)
-        x->type = TY_REAL;
+    x->whole = is_integer_input(w->f, s);
+    if (x->type == TY_INT || x->whole)
+        x->type = x->whole ? TY_INT : TY_REAL;
+    if (x->whole && (has_pins(x) || x->time) && !w->eq->failed) {
+        WALK_ERROR(w, x, x->span, x->time ? "'%s' is an integer, which is read at its own step only"
+                                          : "'%s' is an integer, which is read at plain indices only", s->name);
+        w->eq->failed = true;
+    }
 }
 
 static void check_array_param(Walk *w, Symbol *p)
 {
     p->fixed_ix = arena_alloc(w->f->c->arena, sizeof *p->fixed_ix * (size_t)(p->nfixed + 1));
+    p->pins.len = 0;
     for (int i = 0; i < p->nfixed; i++)
-        if (p->fixed[i]) {
-            check(w, p->fixed[i]);
-            p->fixed_ix[i] = as_index(w, p->fixed[i]);
-            if (p->fixed_ix[i])
-                require_inside(w, p->fixed[i], p->fixed_ix[i], p->base, i);
-        }
+        if (p->fixed[i])
+            p->fixed_ix[i] = place_on(w, p->fixed[i], p->base, i, &p->pins);
+}
+
+/* What a derivative is taken with respect to is a real number. */
+static void check_variable_param(Walk *w, const Symbol *p)
+{
+    const Symbol *base = p;
+    while (base->kind == SYM_ARRAY_ARG)
+        base = base->base;
+    bool whole = base->kind == SYM_SCALAR_ARG ? base->scalar->whole : is_integer_input(w->f, base);
+    if (!p->is_variable || !whole || w->eq->failed)
+        return;
+    FLAT_ERROR(w->f, p->owner->site, p->span, "'%s' is an integer here, but fn '%s' takes a derivative with respect to it",
+               p->name, p->owner->fn->name);
+    w->eq->failed = true;
 }
 
 static void check_locals(Walk *w, const Instance *inst)
@@ -169,6 +252,7 @@ static void check_instance(Walk *w, Instance *inst)
             check_array_param(w, p);
         else
             check(w, p->scalar);
+        check_variable_param(w, p);
     }
     check_locals(w, inst);
     if (inst->adjoint)
@@ -194,6 +278,8 @@ static void check_time(Walk *w, FExpr *x)
         return;
     }
     check(w, x->time);
+    if (w->eq->failed)
+        return;
     x->step = as_index(w, x->time);
     if (!x->step)
         return;
@@ -211,6 +297,7 @@ static void check_read(Walk *w, FExpr *x)
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG) {
         x->type = x->sym->scalar->type;
         x->ix = x->sym->scalar->ix;
+        x->whole = x->sym->scalar->whole;
         x->source = x->sym;
         if (x->sym->is_variable && x->type != TY_BOOL) {
             x->type = TY_REAL;
@@ -248,6 +335,10 @@ static void check_whole(Walk *w, FExpr *x)
     x->type = TY_INT;
     for (int i = 0; i < 2; i++) {
         check(w, x->args[i]);
+        if (x->args[i]->whole && !w->eq->failed) {
+            WALK_ERROR(w, x->args[i], x->args[i]->span, "'%s' of integer inputs is not supported yet", op);
+            w->eq->failed = true;
+        }
         if (x->args[i]->type != TY_INT && !w->eq->failed) {
             WALK_ERROR(w, x->args[i], x->args[i]->span, "'%s' here needs whole numbers, but this is %s", op,
                        x->args[i]->type == TY_BOOL ? "a condition" : "a real number");
@@ -279,6 +370,20 @@ static const char *operand_of(Flat *f, const FExpr *x)
     return intern_f(f->c, "'%s'", x->op_text ? x->op_text : "this operation");
 }
 
+/* With an integer input among the arguments: all are integers, and so is the result, or it is real(x). */
+static void check_integers(Walk *w, FExpr *x, bool stays)
+{
+    const FExpr *integer = NULL;
+    for (int i = x->op == OP_SELECT; i < x->nargs; i++)
+        integer = x->args[i]->whole && !integer ? x->args[i] : integer;
+    x->whole = integer && stays;
+    for (int i = x->op == OP_SELECT; integer && i < x->nargs; i++)
+        if (stays)
+            need_integer(w, x->args[i], integer, operand_of(w->f, x));
+        else if (x->op != OP_REAL)
+            need_real(w, x->args[i], operand_of(w->f, x));
+}
+
 static void check_arithmetic(Walk *w, FExpr *x)
 {
     Module *m = w->f->m;
@@ -289,8 +394,9 @@ static void check_arithmetic(Walk *w, FExpr *x)
         need_number(w, x->args[i], by);
         whole &= x->args[i]->type == TY_INT;
     }
-    const IxExpr *a = x->args[0]->ix, *b = x->nargs > 1 ? x->args[1]->ix : NULL;
     bool ring = x->op == OP_ADD || x->op == OP_SUB || x->op == OP_MUL || x->op == OP_NEG;
+    check_integers(w, x, ring || x->op == OP_MIN || x->op == OP_MAX);
+    const IxExpr *a = x->args[0]->ix, *b = x->nargs > 1 ? x->args[1]->ix : NULL;
     x->type = whole && (ring || x->op == OP_MIN || x->op == OP_MAX) ? TY_INT : TY_REAL;
     if (!whole || !ring || !a || (x->nargs > 1 && !b))
         return;
@@ -325,6 +431,8 @@ static void check_choice(Walk *w, FExpr *x)
         w->eq->failed = true;
     }
     x->type = a == TY_BOOL ? TY_BOOL : a == TY_INT && b == TY_INT ? TY_INT : TY_REAL;
+    if (a != TY_BOOL)
+        check_integers(w, x, true);
 }
 
 static void check_map(Walk *w, FExpr *x)
@@ -340,6 +448,9 @@ static void check_map(Walk *w, FExpr *x)
             check(w, x->args[i]);
             need_number(w, x->args[i], by);
         }
+        for (int i = 0; i < 2; i++)
+            if (x->args[i]->whole)
+                need_integer(w, x->args[!i], x->args[i], by);
         x->type = TY_BOOL;
         return;
     case OP_AND:
@@ -374,6 +485,7 @@ static void check_softmax(Walk *w, FExpr *x)
     memcpy(w->fact, kept, sizeof kept);
     w->nfacts = before;
     need_number(w, x->args[0], "softmax");
+    need_real(w, x->args[0], "softmax");
     x->type = TY_REAL;
 }
 
@@ -386,11 +498,17 @@ static void check_grad(Walk *w, FExpr *x)
         need_number(w, x->args[i], "'grad'");
     }
     const Symbol *s = w->eq->failed ? NULL : x->args[1]->source;
-    if (s && s->tensor >= 0 && w->f->m->tensors.data[s->tensor].dtype == DT_I32) {
+    if (s && x->args[1]->whole) {
         WALK_ERROR(w, x, x->args[1]->span, "%s is an integer, and nothing has a gradient with respect to it",
                    shown(w->f, s));
         w->eq->failed = true;
+    } else if (s && has_pins(x->args[1])) {
+        WALK_ERROR(w, x, x->args[1]->span, "'grad' is taken with respect to %s at plain indices; an integer input says "
+                   "at the call only which element this is", shown(w->f, s));
+        w->eq->failed = true;
     }
+    for (int i = 0; i < x->nargs; i += 2)
+        need_real(w, x->args[i], "'grad'");
     x->type = TY_REAL;
 }
 
@@ -427,6 +545,7 @@ static void check(Walk *w, FExpr *x)
             give_id(w->f, x->bound[i]);
         check(w, x->args[0]);
         need_number(w, x->args[0], "a reduction");
+        need_real(w, x->args[0], "a reduction");
         x->type = TY_REAL;
         return;
     case F_SOFTMAX: check_softmax(w, x); return;
@@ -454,6 +573,7 @@ static void check_symbol(Walk *w, Symbol *s)
             s->type = eq->value->type;
         if (s->declared)
             need_number(w, eq->value, shown(w->f, s));
+        need_real(w, eq->value, shown(w->f, s));
         s->failed |= eq->failed;
     }
     w->eq = around;
