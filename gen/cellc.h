@@ -434,6 +434,8 @@ void module_at(Module *m, Span span, const CallSite *chain);
 /* The place that a condition pins an index to: in `i == place && ... ? value : 0` the value of an integer node that
  * does not vary over the n given indices; -1: none. `only`: set when nothing else is in the condition. */
 NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over, int n, bool *only);
+/* A sum of which a pinned term at most is not 0: a read at places that integer values give. */
+bool ir_gathers(const Module *m, NodeId reduce);
 /* The definition whose history a T_HISTORY is; -1: that of an input. */
 NodeId ir_history_source(const Module *m, TensorId history);
 void ir_print(const Module *m, Buf *out);                         /* text form, parses back */

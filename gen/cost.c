@@ -42,7 +42,7 @@ static int count_operators(const Plan *p, const Program *g, NodeId id, bool *see
     if (plan_resolve(p, id, &r))
         return r.is_tensor || !computed_where_read(p, g, r.id)
                    ? 0 : count_operators(p, g, p->m->nodes.data[r.id].args[0], seen);
-    int count = n->kind == N_REDUCE;
+    int count = n->kind == N_REDUCE && !ir_gathers(p->m, id);
     if (n->kind == N_MAP && n->type == TY_REAL && n->op != OP_SELECT && n->op != OP_STOP)
         count = 1;
     for (int i = 0; i < n->nargs; i++)
@@ -67,7 +67,7 @@ static const Poly *array_flops(const Plan *p, const Program *g, NodeId array)
     bool *seen = node_flags(p);
     const Poly *n = poly_mul(m, array_elements(m, array), poly_const(m, count_operators(p, g, body, seen)));
     free(seen);
-    for (int i = 0; r->kind == N_REDUCE && i < r->nbound; i++)
+    for (int i = 0; plan_reduces(p, array) && i < r->nbound; i++)
         if (r->bound[i] >= IX_FIRST)
             n = poly_mul(m, n, m->indices.data[r->bound[i]].extent);
     return n;

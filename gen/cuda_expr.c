@@ -122,6 +122,20 @@ static const char *fast_name(Op op)
     }
 }
 
+/* Of integer inputs, in 64 bits. */
+static const char *integer_text(ExprPrinter *p, const Node *n)
+{
+    const char *x[3];
+    for (int i = 0; i < n->nargs; i++)
+        x[i] = expr_text(p, n->args[i]);
+    switch (n->op) {
+    case OP_NEG: return text_f(p, "(-%s)", x[0]);
+    case OP_SELECT: return text_f(p, "(%s ? %s : %s)", x[0], x[1], x[2]);
+    case OP_MIN: case OP_MAX: return text_f(p, "(%s %c %s ? %s : %s)", x[0], n->op == OP_MIN ? '<' : '>', x[1], x[0], x[1]);
+    default: return text_f(p, "(%s %c %s)", x[0], n->op == OP_ADD ? '+' : n->op == OP_SUB ? '-' : '*', x[1]);
+    }
+}
+
 static const char *map_text(ExprPrinter *p, const Node *n)
 {
     Op op = n->op;
@@ -134,6 +148,8 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     };
     if (op == OP_NOT)
         return text_f(p, "!%s", expr_text(p, x[0]));
+    if (n->type == TY_INT)
+        return integer_text(p, n);
     if (op == OP_SELECT)
         return text_f(p, "(%s ? %s : %s)", expr_text(p, x[0]), as_real(p, x[1]), as_real(p, x[2]));
     if (compare[op]) {

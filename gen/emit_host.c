@@ -10,6 +10,7 @@ typedef struct Host {
     const Module *m;
     Buf *out;
     Vec(const Poly *) exprs;      /* printed as X0, X1, ... */
+    bool places;                  /* is there an integer that says places? */
 } Host;
 
 /* ---- size expressions as postfix programs */
@@ -160,6 +161,51 @@ static void print_tensors(Host *h)
           (int)rows.len, rows.data);
 }
 
+static bool reads_tensor(const Module *m, NodeId id, TensorId t)
+{
+    const Node *n = &m->nodes.data[id];
+    bool reads = n->kind == N_LOAD && n->tensor == t;
+    for (int i = 0; i < n->nargs && !reads; i++)
+        reads = reads_tensor(m, n->args[i], t);
+    return reads;
+}
+
+/* The extent of an axis that an integer input says places of; NULL: it says none. */
+static const Poly *places_of(const Module *m, TensorId t)
+{
+    for (NodeId id = 0; id < m->forward_nodes; id++) {
+        const Node *n = &m->nodes.data[id];
+        for (int k = 0; n->kind == N_REDUCE && k < n->nbound; k++) {
+            NodeId place = ir_pinned(m, n->args[0], n->bound[k], n->bound, n->nbound, &(bool){ false });
+            if (place >= 0 && reads_tensor(m, place, t))
+                return m->indices.data[n->bound[k]].extent;
+        }
+    }
+    return NULL;
+}
+
+static bool print_places(Host *h)
+{
+    const Module *m = h->m;
+    Buf row = { .arena = m->arena };
+    bool any = false;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        const Poly *places = x->dtype == DT_I32 ? places_of(m, t) : NULL;
+        if (x->kind > T_OUTPUT)
+            continue;
+        any |= places != NULL;
+        if (places)
+            buf_f(&row, "X%d, ", expr(h, places));
+        else
+            buf_f(&row, "NULL, ");
+    }
+    if (any)
+        buf_f(h->out, "/* of integers: the extent of what they say places of */\nstatic const cell_expr places[] = { %.*s};\n\n",
+              (int)row.len, row.data);
+    return any;
+}
+
 static void print_args(Host *h, const char *name, const CallArgs *args)
 {
     static const char *const roles[] = { [ROLE_VALUE] = "CELL_ROLE_VALUE",
@@ -297,6 +343,8 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
                "    .forward_args = forward_args,\n    .backward_args = backward_args,\n");
     if (checks)
         buf_f(out, "    .checks = checks,\n");
+    if (h->places)
+        buf_f(out, "    .places = places,\n");
     buf_f(
         out,
         "    .kernels = %s,\n    .reserve = %s,\n    .forward = %s,\n    .backward = %s,\n    .step = %s,\n",
@@ -399,6 +447,7 @@ void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out)
     print_bindings(&h);
     print_size_names(&h);
     print_tensors(&h);
+    h.places = print_places(&h);
     print_args(&h, "forward_args", &fwd);
     print_args(&h, "backward_args", &bwd);
     int checks = print_checks(&h);

@@ -547,6 +547,17 @@ NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over,
     return pinned_in(m, s->args[0], i, over, n, only);
 }
 
+bool ir_gathers(const Module *m, NodeId reduce)
+{
+    const Node *r = &m->nodes.data[reduce];
+    if (r->kind != N_REDUCE || r->reduce != R_SUM)
+        return false;
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] < IX_FIRST || ir_pinned(m, r->args[0], r->bound[i], r->bound, r->nbound, &(bool){ false }) < 0)
+            return false;
+    return true;
+}
+
 /* ---- substitution ---- */
 
 typedef struct Subst {

@@ -69,7 +69,7 @@ static bool shares_loop(const Kernel *k, int first, int other)
     const Group *g = k->g;
     NodeId a = g->arrays.data[first], b = g->arrays.data[other];
     const Node *r = k_node(k, k_node(k, a)->args[0]), *s = k_node(k, k_node(k, b)->args[0]);
-    return k_node(k, b)->naxes == g->naxes && s->kind == N_REDUCE && s->nbound == 1 &&
+    return k_node(k, b)->naxes == g->naxes && plan_reduces(k->p, b) && s->nbound == 1 &&
            g->depth[first] == g->depth[other] &&
            k->p->m->indices.data[r->bound[0]].extent == k->p->m->indices.data[s->bound[0]].extent;
 }
@@ -402,7 +402,7 @@ static void row_body(Kernel *k)
     for (int i = 0; i < g->arrays.len;) {
         NodeId id = g->arrays.data[i];
         k_bind_axes(k, id);
-        if (k_node(k, id)->naxes == g->naxes && k_node(k, k_node(k, id)->args[0])->kind == N_REDUCE) {
+        if (k_node(k, id)->naxes == g->naxes && plan_reduces(k->p, id)) {
             i = row_reductions(k, i, &kept);
         } else if (k_node(k, id)->naxes == g->naxes) {
             row_scalar(k, id, &kept);

@@ -297,18 +297,23 @@ static const char *read_before(const Kernel *k, const char *s)
     return NULL;
 }
 
+static const char *number_type(const Kernel *k, bool whole)
+{
+    return whole ? "int64_t" : k->real;
+}
+
 /* A read that is the same for all neighbours, before the loop. */
-static const char *hoisted_read(Kernel *k, const char *p, const char *s)
+static const char *hoisted_read(Kernel *k, const char *p, const char *s, bool whole)
 {
     RowRead r = { .text = s, .wanted = k_text(k, "r_%s", p + 2) };
     r.name = names_fresh(&k->locals, r.wanted);
     vec_push(k->p->m->arena, &k->reads, r);
-    buf_line(&k->hoists, "const %s %s = %s;", k->real, r.name, s);
+    buf_line(&k->hoists, "const %s %s = %s;", number_type(k, whole), r.name, s);
     return r.name;
 }
 
 /* A read of an element in front of all that is computed and written there, so that none waits for another. */
-static const char *early_read(Kernel *k, const Read *r, const char *p, const char *s)
+static const char *early_read(Kernel *k, const Read *r, const char *p, const char *s, bool whole)
 {
     if (!k->gathers || k->away || !always_inside(k, r))
         return s;
@@ -317,7 +322,7 @@ static const char *early_read(Kernel *k, const Read *r, const char *p, const cha
         return before;
     RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)) };
     vec_push(k->p->m->arena, &k->reads, early);
-    buf_line(&k->gathered, "const %s %s = %s;", k->real, early.name, k_bare(k, s));
+    buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
     return early.name;
 }
 
@@ -327,7 +332,9 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const IxExpr *lin = storage_linear(k, r, st);
     const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
     const char *row = row_text(k, st);
+    bool whole = st->dtype == DT_I32;
     int stride = k->wide && always_inside(k, r) ? wide_stride(k, lin, pitch) : -1;
+    stride = whole && stride > 0 ? -1 : stride;
     if (stride == 1) {
         Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
                      !st->batched && !st->timed };
@@ -335,8 +342,10 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     }
     const char *offset = place_text(k, row, pitch, ix_text(&k->printer, lin));
     bool known = known_before(k, r);
-    const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)", k->real,
-                           add_text(k, p, offset));
+    const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
+                           number_type(k, whole), add_text(k, p, offset));
+    if (k->panel && whole)
+        return s;
     if (k->panel) {
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
         return known ? panel_read_ahead(k, r, s) : s;
@@ -347,7 +356,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const char *name = k->away ? NULL : read_before(k, s);
     if (name)
         return name;
-    return stride == 0 ? hoisted_read(k, p, s) : early_read(k, r, p, s);
+    return stride == 0 ? hoisted_read(k, p, s, whole) : early_read(k, r, p, s, whole);
 }
 
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);
@@ -377,7 +386,7 @@ static const char *load_state(Kernel *k, const Read *r)
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
     if (k->panel)
         return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s) : s;
-    return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s);
+    return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
 }
 
 /* Element by element: a condition on the step stands before it. */
@@ -410,7 +419,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
         const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
         if (k->panel)
             return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s) : s;
-        return early_read(k, r, p, s);
+        return early_read(k, r, p, s, false);
     }
     case T_DINIT: {
         const char *given = k_pointer(k, REF_TENSOR, x->of, k->p->compute);
@@ -498,10 +507,38 @@ static const char *load_at_step(Kernel *k, const Read *of)
     return past ? k_text(k, "(%s >= 0 ? %s : %s)", there, s, past) : s;
 }
 
+/* A read at places that values give: at the nearest place inside, so that it may go before everything else like
+ * any other, and 0 where that is not the place. */
+static const char *gather(Kernel *k, NodeId id)
+{
+    Module *m = k->p->m;
+    Node r = *k_node(k, id);
+    const char *before[64], *inside = NULL;
+    bool only = false;
+    k->depth++;
+    for (int i = 0; i < r.nbound; i++) {
+        NodeId place = ir_pinned(m, r.args[0], r.bound[i], r.bound, r.nbound, &only);
+        const char *at = k_bare(k, expr_text(&k->printer, place));
+        const char *extent = poly_text(&k->printer, m->indices.data[r.bound[i]].extent);
+        const char *within = k_text(k, "cell_inside(%s, %s)", at, extent);
+        inside = inside ? k_text(k, "%s && %s", inside, within) : within;
+        before[i] = k->index[r.bound[i]];
+        k->index[r.bound[i]] = k_text(k, "cell_nearest(%s, %s)", at, extent);
+    }
+    NodeId term = only && r.nbound == 1 ? k_node(k, r.args[0])->args[1] : r.args[0];
+    const char *s = expr_text(&k->printer, term);
+    for (int i = r.nbound - 1; i >= 0; i--)
+        k->index[r.bound[i]] = before[i];
+    k->depth--;
+    return mutate("gather-outside") ? s : k_text(k, "(%s ? %s : 0)", inside, s);
+}
+
 const char *k_leaf(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
     Read r;
+    if (ir_gathers(k->p->m, id))
+        return gather(k, id);
     if (plan_resolve(k->p, id, &r))
         return r.step ? load_at_step(k, &r) : r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
     const Node *n = k_node(k, id);

@@ -369,9 +369,16 @@ static void replay_array(Phasing *s, NodeId array)
             replay_array(s, uses.data[i].read.id);
 }
 
+/* A gather is one read. */
+bool plan_reduces(const Plan *p, NodeId array)
+{
+    NodeId body = at(p, array)->args[0];
+    return at(p, body)->kind == N_REDUCE && !ir_gathers(p->m, body);
+}
+
 static bool is_reduction(const Plan *p, NodeId array)
 {
-    return at(p, at(p, array)->args[0])->kind == N_REDUCE;
+    return plan_reduces(p, array);
 }
 
 static bool sums_batch(const Plan *p, NodeId array)
@@ -585,7 +592,7 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
             continue;
         ix_is_index(r->map[g->naxes], &which);
         bool own = a->naxes > g->naxes && which == a->axes[g->naxes];
-        if (body->kind == N_REDUCE)
+        if (is_reduction(p, array))
             own = body->nbound == 1 && which == body->bound[0];
         if (!own)
             return false;
@@ -887,7 +894,7 @@ static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
-        bool reduces = r->kind == N_REDUCE;
+        bool reduces = is_reduction(p, g->arrays.data[i]);
         if (reduces && (r->nbound != 1 || p->m->indices.data[r->bound[0]].extent != extent))
             return false;
         if (!reduces && a->naxes && p->m->indices.data[a->axes[0]].extent != extent)
@@ -1354,8 +1361,9 @@ static int row_lanes(const Plan *p, const Group *g)
 {
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
-        int n = r->kind == N_REDUCE ? r->nbound : a->naxes - g->naxes;
-        const IndexId *over = r->kind == N_REDUCE ? r->bound : a->axes + g->naxes;
+        bool reduces = is_reduction(p, g->arrays.data[i]);
+        int n = reduces ? r->nbound : a->naxes - g->naxes;
+        const IndexId *over = reduces ? r->bound : a->axes + g->naxes;
         int64_t size = 1;
         for (int k = 0; k < n; k++) {
             const Poly *e = p->m->indices.data[over[k]].extent;

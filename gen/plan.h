@@ -227,6 +227,7 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
 int64_t block_memory_below(const char *archs, int64_t bytes);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
+bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
 bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */
 const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);

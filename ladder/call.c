@@ -37,6 +37,8 @@ void *take(size_t bytes)
 
 double rounded(double v, cell_dtype t)
 {
+    if (t == CELL_I32)
+        return round(v);
     if (t == CELL_BF16)
         return cell_bf16_to_f32(cell_f32_to_bf16((float)v));
     if (t == CELL_F16)
@@ -51,6 +53,8 @@ static void to_storage(void *to, const double *from, int64_t n, cell_dtype t)
             ((uint16_t *)to)[i] = cell_f32_to_bf16((float)from[i]);
         else if (t == CELL_F16)
             ((uint16_t *)to)[i] = cell_f32_to_f16((float)from[i]);
+        else if (t == CELL_I32)
+            ((int32_t *)to)[i] = (int32_t)from[i];
         else if (t == CELL_F32)
             ((float *)to)[i] = (float)from[i];
         else
@@ -63,12 +67,15 @@ void from_storage(double *to, const void *from, int64_t n, cell_dtype t)
     for (int64_t i = 0; i < n; i++)
         to[i] = t == CELL_BF16  ? cell_bf16_to_f32(((const uint16_t *)from)[i])
                 : t == CELL_F16 ? cell_f16_to_f32(((const uint16_t *)from)[i])
+                : t == CELL_I32 ? ((const int32_t *)from)[i]
                 : t == CELL_F32 ? ((const float *)from)[i]
                                 : ((const double *)from)[i];
 }
 
 double unit(cell_dtype t)
 {
+    if (t == CELL_I32)
+        return 0;
     return t == CELL_BF16 ? 0x1p-9 : t == CELL_F16 ? 0x1p-12 : t == CELL_F32 ? 0x1p-24 : 0x1p-53;
 }
 

@@ -15,6 +15,18 @@ size_t ladder_ref_reserve_bytes(const int64_t *sizes);
 
 enum { DRAWS = 4 }; /* of moved inputs: in a tensor of a few elements one may cancel */
 
+/* A place on the axis that it says one of, now and then beside it. */
+static double draw_integer(const Case *c, int tensor)
+{
+    int64_t n = 2;
+    bool places = c->d->places && c->d->places[tensor];
+    if (places && cell_eval(c->d->places[tensor], c->sizes, c->d->n_sizes, &n) != CELL_OK)
+        abort();
+    double u = fabs(normal());
+    u -= floor(u);
+    return places && fabs(normal()) > 1.5 ? (u < 0.5 ? -1 : (double)n) : floor(u * (double)n);
+}
+
 /* Params get smaller by the factor `mild`: a recurrence then forgets sooner and amplifies less. */
 static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
 {
@@ -22,7 +34,7 @@ static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
         bool param = args[i].role == CELL_ROLE_VALUE && c->d->tensors[args[i].tensor].kind == CELL_PARAM;
         bool read = !written(c->d, &args[i]) && !ignored(&args[i]);
         for (int64_t k = 0; read && k < s->n[i]; k++)
-            s->v[i][k] = rounded((param ? 0.4 * mild : 1) * normal(), (cell_dtype)args[i].dtype);
+            s->v[i][k] = args[i].dtype == CELL_I32 ? draw_integer(c, args[i].tensor) : rounded((param ? 0.4 * mild : 1) * normal(), (cell_dtype)args[i].dtype);
     }
 }
 
@@ -36,16 +48,34 @@ static void share_inputs(const cell_desc *d, const Set *f, Set *b)
                 memcpy(b->v[i], f->v[k], sizeof(double) * (size_t)f->n[k]);
 }
 
+/* Generated code takes integers as such. */
+static void *as_argument(const cell_arg *a, double *v, int64_t n)
+{
+    int32_t *ints = a->dtype == CELL_I32 ? take(sizeof *ints * (size_t)(n + 1)) : NULL;
+    for (int64_t k = 0; ints && k < n; k++)
+        ints[k] = (int32_t)v[k];
+    return ints ? (void *)ints : v;
+}
+
+static void free_integers(const cell_arg *args, int n, void *const *given)
+{
+    for (int i = 0; i < n; i++)
+        if (args[i].dtype == CELL_I32)
+            free(given[i]);
+}
+
 static void run_reference(const Case *c, Set *f, Set *b)
 {
     const cell_desc *d = c->d;
     void *reserve = take(ladder_ref_reserve_bytes(c->sizes)), *fa[MAX_ARGS], *ba[MAX_ARGS];
     for (int i = 0; i < d->n_forward_args; i++)
-        fa[i] = c->null_states && is_state(d, &d->forward_args[i]) ? NULL : f->v[i];
+        fa[i] = c->null_states && is_state(d, &d->forward_args[i]) ? NULL : as_argument(&d->forward_args[i], f->v[i], f->n[i]);
     for (int i = 0; i < d->n_backward_args; i++)
-        ba[i] = c->null_states && is_state(d, &d->backward_args[i]) ? NULL : b->v[i];
+        ba[i] = c->null_states && is_state(d, &d->backward_args[i]) ? NULL : as_argument(&d->backward_args[i], b->v[i], b->n[i]);
     if (ladder_ref_forward(c->sizes, fa, reserve, 0) || ladder_ref_backward(c->sizes, ba, reserve, 0))
         abort();
+    free_integers(d->forward_args, d->n_forward_args, fa);
+    free_integers(d->backward_args, d->n_backward_args, ba);
     free(reserve);
 }
 
@@ -55,7 +85,7 @@ static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *fr
 {
     for (int i = 0; i < n; i++)
         for (int64_t k = 0; !written(c->d, &args[i]) && k < to->n[i]; k++)
-            to->v[i][k] = from->v[i][k] * (1 + (normal() < 0 ? -u : u));
+            to->v[i][k] = args[i].dtype == CELL_I32 ? from->v[i][k] : from->v[i][k] * (1 + (normal() < 0 ? -u : u));
 }
 
 static void widen_sense(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved,

@@ -262,6 +262,7 @@ typedef struct cell_desc {
     const struct cell_desc *smaller;
     const char *archs;         /* "80 90": what the library has machine code for, and of the last PTX; NULL: unknown */
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
+    const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

@@ -118,6 +118,14 @@ CELL_DEFINE_FROM_DETAIL(double)
 __device__ __forceinline__ int cell_max(int a, int b) { return a > b ? a : b; }
 __device__ __forceinline__ int cell_min(int a, int b) { return a < b ? a : b; }
 
+// A place that an integer input gives: whether it is on the axis, and the place on the axis that is nearest to it,
+// which may be read whatever the integer is.
+__device__ __forceinline__ bool cell_inside(int64_t place, int64_t extent) { return place >= 0 && place < extent; }
+__device__ __forceinline__ int64_t cell_nearest(int64_t place, int64_t extent)
+{
+    return place < 0 ? 0 : place < extent ? place : extent - 1;
+}
+
 // The language's integer `/` and `%` inside brackets: the quotient is rounded down, the remainder has the
 // sign of b.
 template <class T> __device__ __forceinline__ T cell_detail_floordiv(T a, T b)
