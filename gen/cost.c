@@ -65,7 +65,9 @@ static const Poly *array_flops(const Plan *p, const Program *g, NodeId array)
     NodeId body = m->nodes.data[array].args[0];
     const Node *r = &m->nodes.data[body];
     bool *seen = node_flags(p);
-    const Poly *n = poly_mul(m, array_elements(m, array), poly_const(m, count_operators(p, g, body, seen)));
+    const Group *group = g->group[array] >= 0 ? &g->groups.data[g->group[array]] : NULL;
+    const Poly *elements = group && group->kind == G_SCATTER ? group->scatter->columns : array_elements(m, array);
+    const Poly *n = poly_mul(m, elements, poly_const(m, count_operators(p, g, body, seen)));
     free(seen);
     for (int i = 0; plan_reduces(p, array) && i < r->nbound; i++)
         if (r->bound[i] >= IX_FIRST)

@@ -142,12 +142,25 @@ static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, bool
                "CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", COLUMN_SPAN, cut.least);
 }
 
+/* As cell_shares has them. */
+static void postfix_shares(Print *e, const Poly *n, int each, int most, Buf *out)
+{
+    postfix_poly(e, n, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, ", each, most);
+}
+
 /* Bytes of a buffer of the plan, or of the reserve, where it has all of its rows. */
 static const char *buffer_bytes(Print *e, int slot, bool in_reserve)
 {
     Module *m = e->p->m;
     const Buffer *b = &e->p->buffers.data[slot];
     Buf x = program_new(e);
+    if (b->cut) {
+        postfix_shares(e, b->cut, b->each, b->most, &x);
+        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, dtype_bytes(b->dtype))), &x);
+        buf_f(&x, "CELL_X_MUL, ");
+        return expr_name(e, &x);
+    }
     if (b->columns) {
         postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows, &x);
         postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
@@ -396,6 +409,73 @@ static void print_group_kernel(Print *e, Group *g)
     }
 }
 
+/* ---- sums at places ---- */
+
+static const char *shares_expr(Print *e, const Poly *n, int each, int most, int times)
+{
+    Buf x = program_new(e);
+    postfix_shares(e, n, each, most, &x);
+    if (times > 1)
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MUL, ", times);
+    return expr_name(e, &x);
+}
+
+/* How many digits of 8 bits the places have, and the one behind them that stands for outside. */
+static const char *passes_expr(Print *e, const Poly *rows)
+{
+    Buf x = program_new(e);
+    buf_f(&x, "CELL_X_PUSH, 1, ");
+    for (int digit = 1; digit < 8; digit++) {
+        buf_f(&x, "CELL_X_PUSH, %lld, ", (long long)((int64_t)1 << (8 * digit)));
+        postfix_poly(e, rows, &x);
+        buf_f(&x, "CELL_X_LE, CELL_X_ADD, ");
+    }
+    return expr_name(e, &x);
+}
+
+static void print_scatter_kernel(Print *e, Group *g, int kernel, int64_t smem, const char *gx, const char *gy)
+{
+    print_kernel_op(e, g, intern_f(e->p->m->c, "%s_%s", g->kernel, scatter_kernels[kernel]), scatter_threads(kernel),
+                    smem, &g->scatter->refs[kernel], gx, gy);
+}
+
+/* What no position adds to is 0, or stays as it is where the call adds gradients. */
+static void print_zeros(Print *e, const Group *g)
+{
+    Module *m = e->p->m;
+    NodeId id = g->arrays.data[0];
+    const Storage *st = &e->pr->node[id];
+    const Poly *bytes = poly_mul(m, array_elements(m, id), poly_const(m, dtype_bytes(st->dtype)));
+    const char *need = need_name(e, g);
+    buf_f(&e->ops,
+          "    { .name = \"%s_zeros\", .kind = CELL_OP_FILL, .flags = %s, .need = %s,\n"
+          "      .u.memory = { .to = { %d, NULL }, .bytes = %s, .byte = 0 } },\n",
+          g->kernel, st->home == HOME_ARG ? "CELL_OP_OVERWRITE_ONLY" : "0", need, storage_buffer(e, st),
+          poly_expr(e, bytes));
+    e->n_ops++;
+}
+
+static void print_scatter(Print *e, Group *g)
+{
+    const Scatter *s = g->scatter;
+    const char *sorts = shares_expr(e, s->positions, SORT_EACH, SORT_BLOCKS, 1);
+    const char *one = shares_expr(e, s->positions, SORT_EACH, 1, 1);
+    const char *columns = blocks_expr(e, s->columns, SCATTER_THREADS);
+    print_zeros(e, g);
+    print_scatter_kernel(e, g, SCATTER_KEYS, 0, blocks_expr(e, s->positions, SCATTER_THREADS), "NULL");
+    const char *need = need_name(e, g);
+    buf_f(&e->ops,
+          "    { .name = \"%s_sort\", .kind = CELL_OP_LOOP, .need = %s,\n"
+          "      .u.loop = { .from = NULL, .to = %s, .step = 1, .n_ops = 3 } },\n",
+          g->kernel, need, passes_expr(e, s->rows));
+    e->n_ops++;
+    print_scatter_kernel(e, g, SCATTER_COUNT, 256 * 32 * 4, sorts, "NULL");
+    print_scatter_kernel(e, g, SCATTER_SCAN, (1024 + 32) * 8, one, "NULL");
+    print_scatter_kernel(e, g, SCATTER_MOVE, 256 * 32 * 4, sorts, "NULL");
+    print_scatter_kernel(e, g, SCATTER_SUMS, 0, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 1));
+    print_scatter_kernel(e, g, SCATTER_TOTALS, 0, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 2));
+}
+
 /* ---- products ---- */
 
 typedef struct Side { int buffer; const char *offset; } Side;
@@ -498,6 +578,8 @@ static void print_phase(Print *e, Phase phase)
             continue;
         if (g->kind == G_GEMM)
             print_gemm(e, g);
+        else if (g->kind == G_SCATTER)
+            print_scatter(e, g);
         else
             print_group_kernel(e, g);
     }

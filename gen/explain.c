@@ -281,6 +281,8 @@ static const char *group_words(const Explain *e, const Group *g, const Program *
             return intern_f(e->c, "%s; the sums of %d, added in fixed order", names_of(e, g),
                             operation_number(pr, g->by_rows - 1));
         return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order", names_of(e, g));
+    case G_SCATTER:
+        return intern_f(e->c, "%s; sums over B and T, sorted by place, in two stages of fixed order", names_of(e, g));
     default:
         return names_of(e, g);
     }
@@ -296,7 +298,7 @@ static int nth_operation(const Program *g, int n)
 
 static void put_operations(const Explain *e, Direction d)
 {
-    static const char *const kinds[] = { "map", "row", "column", "product", "walk" };
+    static const char *const kinds[] = { "map", "row", "column", "scatter", "product", "walk" };
     const Program *g = &e->p->program[d];
     Table t = { .right = 1 };
     table_row(e->c, &t, "", "when", "kind", "bytes", "bytes once", "flops", "what", NULL);
@@ -472,7 +474,8 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = size_words(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, "%s for each of at most %d chunks", bytes, column_cut(b->by_rows).most);
+        return intern_f(e->c, "%s for each of at most %d chunks", bytes,
+                        b->cut ? b->most : column_cut(b->by_rows).most);
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }
 

@@ -154,6 +154,7 @@ void k_map_body(Kernel *k);                        /* the arrays of a MAP group 
 void emit_row(Kernel *k);
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
+void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
 
 /* A ROW kernel that sums its rows for a COLUMN group too (kernels_column.c): before the rows, at an element of a

@@ -29,7 +29,10 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
     case REF_INITIAL: return k_text(k, "%s_init", of);
     case REF_CARRY: return k_text(k, "d_%s_carried", of);
     case REF_BEFORE: return k_text(k, "%s_before", of);
-    case REF_BUFFER: return k->panel ? "posts" : "partial";
+    case REF_BUFFER:
+        of = k->p->buffers.data[id].name;
+        return k->panel ? "posts" : k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of)
+                                                                    : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }
 }

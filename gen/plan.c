@@ -600,12 +600,44 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
     return true;
 }
 
+/* A sum over batch and time of which every term is added at one place of an axis. */
+static bool is_scatter(const Plan *p, NodeId array, int *axis, NodeId *place)
+{
+    const Node *a = at(p, array), *r = at(p, a->args[0]);
+    int found = 0;
+    for (int i = 0; sums_batch(p, array) && r->reduce == R_SUM && i < a->naxes; i++) {
+        NodeId at_place = ir_pinned(p->m, r->args[0], a->axes[i], a->axes, a->naxes, &(bool){ false });
+        if (at_place >= 0 && !found++) {
+            *axis = i;
+            *place = at_place;
+        }
+    }
+    return found > 0;
+}
+
+static Scatter *scatter_of(Plan *p, NodeId array, int axis, NodeId place)
+{
+    Module *m = p->m;
+    const Node *a = at(p, array), *r = at(p, a->args[0]);
+    Scatter *s = arena_alloc(m->arena, sizeof *s);
+    *s = (Scatter){ .axis = axis, .place = place, .columns = poly_const(m, 1), .inner = poly_const(m, 1) };
+    s->rows = m->indices.data[a->axes[axis]].extent;
+    for (int i = 0; i < a->naxes; i++)
+        if (i != axis)
+            s->columns = poly_mul(m, s->columns, m->indices.data[a->axes[i]].extent);
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] >= IX_FIRST)
+            s->inner = poly_mul(m, s->inner, m->indices.data[r->bound[i]].extent);
+    return s;
+}
+
 static bool fits_column(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
     const Group *g = &pr->groups.data[group];
     const Node *a = at(p, array), *body = at(p, a->args[0]);
     const Node *first = at(p, at(p, g->arrays.data[0])->args[0]);
-    if (!sums_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) || body->nbound != first->nbound)
+    if (!sums_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) || body->nbound != first->nbound ||
+        is_scatter(p, array, &(int){ 0 }, &(NodeId){ 0 }))
         return false;
     for (int i = 0; i < body->nbound; i++)
         if (body->bound[i] != first->bound[i])
@@ -670,16 +702,21 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
 {
     Module *m = p->m;
     const Node *a = at(p, array);
-    NodeId factor[2];
+    NodeId factor[2], place;
+    int axis;
     Group g = { .phase = pr->phase[array], .batched = rows_dep(p, array) & DEP_BATCH,
                 .timed = rows_dep(p, array) & DEP_TIME, .threads = 256 };
     if (contraction_of(p, array, g.phase == PHASE_DURING, &g.gemm, factor))
         g.kind = G_GEMM;
+    else if (is_scatter(p, array, &axis, &place))
+        g.kind = G_SCATTER;
     else if (sums_batch(p, array))
         g.kind = G_COLUMN;
     else
         g.kind = is_reduction(p, array) ? G_ROW : G_MAP;
-    if (g.kind == G_COLUMN) {
+    if (g.kind == G_SCATTER)
+        g.scatter = scatter_of(p, array, axis, place);
+    if (g.kind == G_COLUMN || g.kind == G_SCATTER) {
         const Node *r = at(p, a->args[0]);
         g.batched = true;
         g.timed = false;
@@ -1413,6 +1450,36 @@ ColumnCut column_cut(bool by_rows)
     return by_rows ? (ColumnCut){ 4, 4096, 4096, 256 } : (ColumnCut){ 64, 256, 512, 1 };
 }
 
+const char *const scatter_kernels[6] = { "keys", "count", "scan", "move", "sums", "totals" };
+
+int scatter_threads(int kernel)
+{
+    return kernel == SCATTER_SCAN ? 1024 : kernel == SCATTER_COUNT || kernel == SCATTER_MOVE ? 32 : SCATTER_THREADS;
+}
+
+/* Keys and places are int64: pairs of 32 bits. */
+static void scatter_buffers(Plan *p, Group *g, int number)
+{
+    Module *m = p->m;
+    Scatter *s = g->scatter;
+    s->positions = poly_mul(m, rows_of(p, g->batched, g->timed), s->inner);
+    s->keys = add_buffer(p, intern_f(m->c, "places %d", number), DT_I32, poly_mul(m, poly_const(m, 2), s->positions),
+                         false, true);
+    s->order = add_buffer(p, intern_f(m->c, "order %d", number), DT_I32, poly_mul(m, poly_const(m, 4), s->positions),
+                          false, true);
+    s->counts = add_buffer(p, intern_f(m->c, "counts %d", number), DT_I32, NULL, false, true);
+    s->partial = add_buffer(p, intern_f(m->c, "partial sums %d", number), p->compute, NULL, false, true);
+    Buffer *counts = &p->buffers.data[s->counts], *partial = &p->buffers.data[s->partial];
+    counts->columns = poly_const(m, 2 * 256 * 32);
+    counts->each = SORT_EACH;
+    counts->most = SORT_BLOCKS;
+    partial->columns = poly_mul(m, poly_const(m, 2), s->columns);
+    partial->each = SHARE_EACH;
+    partial->most = SHARES;
+    counts->cut = partial->cut = s->positions;
+    counts->arrays = partial->arrays = 1;
+}
+
 static void finish_groups(Plan *p, Program *pr)
 {
     int64_t real = p->compute == DT_F64 ? 8 : 4;
@@ -1431,6 +1498,8 @@ static void finish_groups(Plan *p, Program *pr)
             if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
                 g->lanes = g->threads = 128;
         }
+        if (g->kind == G_SCATTER)
+            scatter_buffers(p, g, i);
         if (g->kind != G_COLUMN)
             continue;
         g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? (g->arrays.len == 2 ? 2 : 3) : 0;

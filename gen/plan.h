@@ -106,11 +106,29 @@ typedef enum {
     G_ROW,                        /* one warp or block per row: reductions along rows and what is pointwise
                                    * around them */
     G_COLUMN,                     /* sums over batch and time, in two stages of fixed order */
+    G_SCATTER,                    /* sums over batch and time at places that integers give */
     G_GEMM,
     G_WALK
 } GroupKind;
 
 enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
+
+/* A sum over positions (batch, time, and what else is summed over), each at one place of an axis: positions are sorted
+ * by place, cut into shares, and added in that order. Rows are places of that axis, columns all that is left. */
+typedef struct Scatter {
+    int axis;                     /* of the array */
+    NodeId place;
+    const Poly *rows, *columns, *inner;   /* inner: positions of a step */
+    const Poly *positions;
+    int keys, order, counts, partial;     /* buffers */
+    RefVec refs[6];               /* of its kernels: keys, count, scan, move, sums, totals */
+} Scatter;
+enum { SCATTER_KEYS, SCATTER_COUNT, SCATTER_SCAN, SCATTER_MOVE, SCATTER_SUMS, SCATTER_TOTALS };
+/* A block of 32 threads sorts at least SORT_EACH positions, and there are SORT_BLOCKS of them at most; sums are cut
+ * into shares likewise. */
+enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATTER_THREADS = 128 };
+extern const char *const scatter_kernels[6];
+int scatter_threads(int kernel);                               /* per block */
 
 typedef struct Group {
     GroupKind kind;
@@ -134,6 +152,7 @@ typedef struct Group {
     int threads_2;                /* COLUMN: per block of the second stage */
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
+    Scatter *scatter;
     Walk *walk;
     Vec(int) reads;               /* what its arrays read from outside of it, each once: an array, or ~tensor */
     Wanted need;                  /* arguments (gradients) that this is for; empty: always */
@@ -156,6 +175,8 @@ typedef struct Buffer {
     const Poly *columns;          /* of one array */
     int arrays;
     bool by_rows;                 /* a ROW kernel leaves them */
+    const Poly *cut;              /* of a SCATTER group: the columns of each of min(ceil(cut / each), most) shares */
+    int each, most;
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */

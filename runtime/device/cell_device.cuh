@@ -29,6 +29,8 @@
 //             cell_load_vec_or_zero<N>(dst, p, offset) cell_put(p, v, adds) cell_put_vec<N>(p, v, adds)
 //             cell_column_chunks<rows, most, blocks, least>(rows, columns) cell_chunk_sum(p, begin, end, columns)
 //             cell_part_store<N>(smem, v[N]) cell_part_total<N>(smem)
+//  sort       cell_sort_count(...) cell_sort_scan(...) cell_sort_move(...): places in order, a digit at a time
+//             cell_sort_half(most) cell_sort_entry(...) cell_shares<each, most>(n) cell_share(n, share, shares)
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
 //  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
@@ -49,7 +51,7 @@
 //             cell_cp_async_commit() cell_cp_async_wait<N>() cell_prefetch(p)
 //  launches   cell_dependency_wait()
 //  math       cell_exp ... cell_relu, cell_fast_tanh cell_fast_exp cell_fast_sigmoid cell_coarse_sigmoid
-//             cell_fma cell_clamp cell_ste cell_floordiv cell_floormod
+//             cell_fma cell_clamp cell_ste cell_floordiv cell_floormod cell_inside cell_nearest
 //             CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero
@@ -87,6 +89,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_math.cuh"
 #include "cell_device_reduce.cuh"
 #include "cell_device_row.cuh"
+#include "cell_device_sort.cuh"
 #include "cell_device_mma.cuh"
 #include "cell_device_panel.cuh"
 
