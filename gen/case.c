@@ -176,6 +176,16 @@ static void wrong_shape(Eval *e, const Case *k, const EvalTensor *t, VecFile *f,
     f->note_place = size ? size->place : (VecPlace){0, 0};
 }
 
+/* Integers are whole numbers of 32 bits. */
+static bool whole_values(const EvalTensor *t, VecFile *f, const VecTensor *v)
+{
+    for (size_t i = 0; t->is_int && i < v->count; i++)
+        if (!(v->values[i] >= INT32_MIN && v->values[i] <= INT32_MAX) || v->values[i] != floor(v->values[i]))
+            return vec_fail(f, v->place, "%s %s is an integer of 32 bits, but element %zu is %g", vec_kind_names[v->kind],
+                            v->name, i, v->values[i]);
+    return true;
+}
+
 /* One tensor of a file, or NULL when it is not there or not of the cell's shape. */
 static double *take(Eval *e, const Case *k, const EvalTensor *t, VecFile *f, VecKind kind)
 {
@@ -186,6 +196,8 @@ static double *take(Eval *e, const Case *k, const EvalTensor *t, VecFile *f, Vec
         wrong_shape(e, k, t, f, v);
         return NULL;
     }
+    if (!whole_values(t, f, v))
+        return NULL;
     double *own = doubles(e, (int64_t)v->count);
     memcpy(own, v->values, sizeof *own * v->count);
     return own;
@@ -232,7 +244,7 @@ static void take_tensor(Eval *e, Case *k, int i, VecFile *f)
     VecKind kind = t->kind == EV_INPUT ? VK_INPUT : t->kind == EV_PARAM ? VK_PARAM : VK_STATE;
     if (t->kind == EV_INPUT || t->kind == EV_PARAM || t->kind == EV_STATE)
         k->value[i] = take(e, k, t, f, kind);
-    if (!k->value[i] && (t->kind == EV_INPUT || t->kind == EV_PARAM))
+    if (!k->value[i] && !f->error[0] && (t->kind == EV_INPUT || t->kind == EV_PARAM))
         vec_fail(f, (VecPlace){0, 0}, "the file has no %s %s", vec_kind_names[kind], t->name);
     if (t->kind != EV_OUTPUT && t->kind != EV_STATE)
         return;

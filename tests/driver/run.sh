@@ -280,6 +280,13 @@ wrong_vectors "B=2 T=3 D=3 H=0" "1:22: error: H=0: a dim is a whole number from 
 wrong_vectors "B=2 T=3 D=200000000 H=2" \
     "1:18: error: the cell does not compile at these sizes, the largest of which is D=200000000"
 wrong_vectors "B=2 T=3 D=3 H=2" " error: the file has no param weight_ih"
+for value in 0.5 2147483648 nan; do
+    printf '# sizes: B=1 T=2 V=2 D=1\ntensor input id 1 2\n1 %s\ntensor param weight 2 1\n1 2\n' $value >"$dir/id.vec"
+    for command in check run; do
+        expect 1 "id.vec:2:1: error: input id is an integer of 32 bits, but element 1 is" \
+            "$cellc" $command specs/embedding.cell --vectors "$dir/id.vec"
+    done
+done
 printf 'cell clock { state n; output y; n'"'"' = n + 1; y = n; }\n' >"$dir/clock.cell"
 echo '# sizes: B=4000000000 T=4000000000' >"$dir/h.vec"
 expect 1 "h.vec:1:23: error: with B=4000000000 T=4000000000, n has more than 268435456 elements, too many to evaluate" \

@@ -82,6 +82,11 @@ for spec in moneta yaad memora titans_mlp; do
     instance $spec steps "$one" --dim N=3
 done
 
+# Integers: tables with more rows than a digit of the sort has values, and positions for more than one of its blocks.
+instance embedding map "$two 2,1100,300,5"
+instance cross_entropy map "$one"
+instance cross_entropy map "$one" --set smoothing=uniform --set ignore=index --set ignored=-1
+
 # Earlier steps: sequences shorter than what they look back at, and longer.
 instance conv4_silu map "$one" --dim K=4
 instance conv4_silu map "1,1,3 2,9,2" --dim K=7
