@@ -177,7 +177,7 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
     Flat *f = b->f;
     FnDef *fn = map_get(&f->fns, e->name);
     int op = op_find(e->name);
-    if (fn || (op >= 0 && op_table[op].in_language)) {
+    if (fn || (op >= 0 && op_table[op].in_language) || complex_find(e->name) >= 0) {
         BIND_ERROR(b, e->span, "'%s' is a function: write '%s(...)'", e->name, e->name);
         return bad(b, e);
     }
@@ -324,6 +324,8 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
     for (int i = 0; i < OP_COUNT; i++)
         if (op_table[i].in_language)
             vec_push(f->c->arena, &names, op_table[i].name);
+    for (int i = 0; i < CX_COUNT; i++)
+        vec_push(f->c->arena, &names, complex_table[i].name);
     const char *near = suggest(e->name, names.data, names.len);
     BIND_ERROR(b, e->name_span, near ? "unknown function '%s'; did you mean '%s'?" : "unknown function '%s'",
                e->name, near);
@@ -693,6 +695,12 @@ static FExpr *bind_call(Binding *b, const Expr *e)
         return bind_grad(b, e);
     if (is_named(b, e->name, "div") || is_named(b, e->name, "mod"))
         return bind_arguments(b, e, is_named(b, e->name, "div") ? F_IDIV : F_IMOD, 2);
+    int complex_op = complex_find(e->name);
+    if (complex_op >= 0) {
+        FExpr *x = bind_arguments(b, e, F_COMPLEX, complex_table[complex_op].arity);
+        x->complex_op = (ComplexOp)complex_op;
+        return x;
+    }
     if (op < 0 || !op_table[op].in_language)
         return unknown_function(b, e);
     FExpr *x = bind_arguments(b, e, F_MAP, op_table[op].arity);

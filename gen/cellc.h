@@ -294,6 +294,7 @@ typedef struct Tensor {
     TensorId of;
     bool no_grad;                 /* const param, const input, integer */
     Dtype dtype;                  /* storage; a state: the compute type */
+    bool complex;                 /* the last axis, of 2, is the real and the imaginary part */
     int rank;
     const Poly **axes;
     const char *init;             /* param: its initialiser, "xavier", "const", ...; else NULL */
@@ -312,7 +313,8 @@ typedef enum {
     N_REDUCE    /* reduction of args[0] over bound */
 } NodeKind;
 
-typedef enum { TY_REAL, TY_INT, TY_BOOL } NodeType;
+/* TY_COMPLEX is of expressions before lower: nodes are real, a complex value is two of them. */
+typedef enum { TY_REAL, TY_INT, TY_BOOL, TY_COMPLEX } NodeType;
 
 /* Rows of the operator table (ops.c). Comparison and logic give TY_BOOL; OP_SELECT evaluates only the branch
  * it takes. */

@@ -128,13 +128,29 @@ static bool may_be_integer(Flat *f, const Stmt *s)
     return false;
 }
 
-static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
+/* The types of complex tensors, as pairs of which type. `complex` is what --dtype gives; pairs of 16-bit
+ * numbers are hardly known elsewhere, so those of bf16 and f16 are of f32. */
+static bool complex_type(const Flat *f, const char *name, Dtype *out)
 {
-    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32" };
-    static const char *const later[] = { "c64", "c128", "e4m3", "e5m2", "fp8", "i64", "bool" };
+    if (strcmp(name, "complex") == 0)
+        *out = f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
+    else if (strcmp(name, "c64") == 0 || strcmp(name, "c128") == 0)
+        *out = strcmp(name, "c64") == 0 ? DT_F32 : DT_F64;
+    else
+        return false;
+    return true;
+}
+
+static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
+{
+    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32", "c64", "c128", "complex" };
+    static const char *const later[] = { "e4m3", "e5m2", "fp8", "i64", "bool" };
+    t->complex = complex_type(f, s->text, &t->dtype);
+    if (t->complex)
+        return true;
     for (int i = 0; i < 5; i++)
         if (strcmp(s->text, names[i]) == 0) {
-            *out = (Dtype)i;
+            t->dtype = (Dtype)i;
             return i != DT_I32 || may_be_integer(f, s);
         }
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
@@ -142,10 +158,10 @@ static bool parse_type(Flat *f, const Stmt *s, Dtype *out)
             FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
             return false;
         }
-    const char *near = suggest(s->text, names, 5);
+    const char *near = suggest(s->text, names, 8);
     FLAT_ERROR(f, NULL, s->text_span,
                near ? "unknown type '%s'; did you mean '%s'?"
-                    : "unknown type '%s'; the types are f32, bf16, f16, f64 and i32",
+                    : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128 and complex",
                s->text, near);
     return false;
 }
@@ -270,8 +286,22 @@ static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, Symbol
     n->failed = of->failed;
     n->used = true;
     n->tensor = of->tensor;
+    n->is_complex = of->is_complex;
     vec_push(f->c->arena, out, n);
     return n;
+}
+
+/* The axis of the real and the imaginary part, which only the tensor has. */
+static void add_parts(Flat *f, Symbol *d, Tensor *t)
+{
+    d->is_complex = true;
+    if (d->rank == MAX_AXES_OF_VALUE) {
+        FLAT_ERROR(f, NULL, d->decl->span, "'%s' has %d axes; at most %d are possible where it is complex", d->name,
+                   d->rank, MAX_AXES_OF_VALUE - 1);
+        d->failed = true;
+    }
+    if (!d->failed)
+        t->axes[t->rank++] = poly_const(f->m, 2);
 }
 
 void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
@@ -287,7 +317,7 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
                  .span = s->name_span };
     d->decl = s;
     declare_axes(f, d, s, scope, NULL);
-    if (s->text && !parse_type(f, s, &t.dtype))
+    if (s->text && !parse_type(f, s, &t))
         d->failed = true;
     t.no_grad |= t.dtype == DT_I32;
     if (kind == SYM_STATE)
@@ -296,6 +326,8 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
         read_initialiser(f, s, scope, &t);
     t.rank = d->rank;
     t.axes = (const Poly **)(uintptr_t)d->axes;
+    if (t.complex)
+        add_parts(f, d, &t);
     if (!declare(f, scope, d, NULL))
         return;
     d->tensor = module_tensor(f->m, t);

@@ -9,6 +9,7 @@ typedef struct ApiMembers { CallArgs args; const char **name; } ApiMembers;
 ApiMembers api_forward(const Module *m);
 ApiMembers api_backward(const Module *m);
 const char **api_sizes(const Module *m); /* B, T, run-time dims, t0: dims.len + 3 names */
+const char *api_type(const Tensor *t);                            /* of an element: "bf16", "c64" */
 const char *api_dtype(Dtype t);                                   /* "bf16" */
 const char *api_shape(const Module *m, TensorId t);               /* "[B, T, 4*N]" */
 bool api_written(const Module *m, CallArg a);

@@ -121,8 +121,8 @@ static void json_tensor(const Module *m, Buf *out, TensorId t)
     };
     const Tensor *x = &m->tensors.data[t];
     buf_f(out, "    {\"name\": \"%s\", \"kind\": \"%s\", \"dtype\": \"%s\", \"axes\": [", x->name,
-          kinds[x->kind], api_dtype(x->dtype));
-    for (int i = 0; i < x->rank; i++) {
+          kinds[x->kind], api_type(x));
+    for (int i = 0; i < x->rank - x->complex; i++) {
         buf_f(out, "%s", i ? ", " : "");
         json_poly(m, out, x->axes[i]);
     }

@@ -125,6 +125,9 @@ static void compile_array(EvalProgram *p, Array *a)
 /* Compiles all equations of a unit, then those of the fn instances that they call. */
 static void compile_unit(EvalProgram *p, Scope *s)
 {
+    for (int i = 0; i < s->inner.len; i++)    /* in order: each iteration has its types from the one before */
+        for (int k = 0; k < s->inner.data[i]->arrays.len; k++)
+            ev_complex_of(p, s->inner.data[i]->arrays.data[k]);
     for (int i = 0; i < s->arrays.len; i++)
         compile_array(p, s->arrays.data[i]);
     for (int i = 0; i < s->inner.len; i++)
@@ -235,6 +238,8 @@ EvalTensor *ev_add_tensor(EvalProgram *p, EvalKind kind, const char *name, const
     t->kind = kind;
     t->rank = a->rank;
     memcpy(t->shape, a->shape, sizeof *a->shape * (size_t)a->rank);
+    if (a->complex)
+        t->shape[t->rank++] = 2;
     t->count = a->count;
     t->decl = decl;
     if (decl) {

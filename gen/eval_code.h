@@ -7,6 +7,9 @@
 #include "eval_nest.h"
 
 typedef struct Code Code;
+
+/* A complex number. */
+typedef struct Pair { Dual re, im; } Pair;
 typedef struct Array Array;
 typedef struct Instance Instance;
 
@@ -38,8 +41,10 @@ struct Array {
     Span span;
     int rank;
     int64_t shape[EVAL_MAX_RANK], stride[EVAL_MAX_RANK];
-    int64_t count;
+    int64_t count;                /* of numbers in data: two for each complex element, side by side */
     Dual *data;                   /* NULL until its shape is known */
+    bool complex, type_known, type_busy;
+    bool extents_known;           /* shape[] is there, but not yet whether its values are complex */
     bool shape_known, shape_busy;
     bool is_data;                 /* filled by others: never computed here */
     bool busy;                    /* being computed: meeting it again is a cycle */
@@ -92,6 +97,7 @@ typedef enum {
     C_CALL1,
     C_CALL2,
     C_CALL3,
+    C_PAIR,
     C_NOT,
     C_COMPARE,
     C_AND,
@@ -106,6 +112,7 @@ typedef enum {
 struct Code {
     CodeKind kind;
     Span span;
+    bool complex;                 /* its value is a pair: LOAD, PAIR, COND, REDUCE, INSTANCE */
     double num;                   /* CONST */
     Array *array;                 /* LOAD, INSTANCE: what is read; GRAD: the variable */
     Ix **index;                   /* per axis of it; INDEX: index[0] */
@@ -113,6 +120,7 @@ struct Code {
     const Function1 *call1;
     const Function2 *call2;
     Dual (*call3)(Dual, Dual, Dual);
+    Pair (*pair)(Nest *, Pair, Pair); /* PAIR: of a and b, or of a alone */
     AstOp op;                     /* COMPARE */
     ReduceOp reduce;
     int nbound;                   /* REDUCE, SOFTMAX, GRAD */
@@ -123,7 +131,7 @@ struct Code {
     Instance **around;            /* GRAD: the calls it stands in, outermost first */
     int naround;
     Memo memo; /* REDUCE: of kept; SOFTMAX: of kept (the total) and top; INSTANCE: of its arguments */
-    Dual kept;
+    Dual kept, kept_im;
     double top;
 };
 
@@ -162,6 +170,10 @@ typedef struct EvalProgram {
 
 /* eval_run.c: the value of a tree with the registers as they are. */
 Dual eval_code(EvalProgram *p, Code *x);
+/* LOAD, INSTANCE: the element; its imaginary part goes to *im, NULL: it is real. */
+Dual eval_load(EvalProgram *p, Code *x, Dual *im);
+bool eval_memo_holds(EvalProgram *p, Memo *m);
+void eval_memo_set(EvalProgram *p, Memo *m);
 void eval_fail(EvalProgram *p, Span span, const char *text);
 void eval_compute(EvalProgram *p, Array *a);
 void eval_run_equations(EvalProgram *p, Array *a);
@@ -177,10 +189,13 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span);
 /* eval_past.c: what is bound to a tensor, from element `from` on; a value at the step that the read names; a
  * value kept for later steps; the histories of a sequence at its end. */
 void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from);
-Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at);
+Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at, Dual *im);
 void eval_keep(EvalProgram *p, Array *a);
 void eval_leave(EvalProgram *p);
 int64_t eval_row(const EvalProgram *p, int64_t step);
+
+/* eval_complex.c: the value of any tree; a real one has no imaginary part. */
+Pair eval_pair(EvalProgram *p, Code *x);
 
 /* eval_grad.c */
 Dual eval_grad(EvalProgram *p, Code *x);

@@ -219,6 +219,7 @@ static Code *compile_load(EvalProgram *p, Scope *s, const Expr *x, Array *a, con
                          a ? "the number of indices is not that of the axes" : "there is no such value");
     Code *load = ev_code_new(p, C_LOAD, x->span);
     load->array = a;
+    load->complex = a->complex;
     load->index = arena_alloc(p->arena, sizeof *load->index * (size_t)(a->rank ? a->rank : 1));
     for (int i = 0; i < a->rank; i++)
         ev_note_range(p, load->index[i] = ev_compile_index(p, s, index->data[i]), a->shape[i]);
@@ -257,6 +258,9 @@ static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
 
 static Code *code2(EvalProgram *p, Span span, const char *f, Code *a, Code *b)
 {
+    Code *pair = ev_complex_call(p, span, f, a, b);
+    if (pair)
+        return pair;
     Code *c = ev_code_new(p, C_CALL2, span);
     c->call2 = nest_function2(f);
     c->a = a;
@@ -286,9 +290,13 @@ static Code *compile_binary(EvalProgram *p, Scope *s, const Expr *x)
 
 static Code *compile_unary(EvalProgram *p, Scope *s, const Expr *x)
 {
+    Code *a = ev_compile_expr(p, s, x->a);
+    Code *pair = x->op == O_NOT ? NULL : ev_complex_call(p, x->span, "-", a, NULL);
+    if (pair)
+        return pair;
     Code *c = ev_code_new(p, x->op == O_NOT ? C_NOT : C_CALL1, x->span);
     c->call1 = nest_function1("-");
-    c->a = ev_compile_expr(p, s, x->a);
+    c->a = a;
     return c;
 }
 
@@ -298,6 +306,7 @@ static Code *compile_condition(EvalProgram *p, Scope *s, const Expr *x)
     c->a = ev_compile_expr(p, s, x->a);
     c->b = ev_compile_expr(p, s, x->b);
     c->c = ev_compile_expr(p, s, x->c);
+    c->complex = c->b->complex || c->c->complex;
     return c;
 }
 
@@ -331,6 +340,7 @@ static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x)
         c->bound[i] = ev_declare_index(p, inside, x->binders.data[i].name, c->extent[i])->reg;
     }
     c->a = ev_compile_expr(p, inside, x->a);
+    c->complex = c->a->complex;
     return finish_reduction(p, s, c);
 }
 
@@ -350,6 +360,22 @@ static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x)
     return finish_reduction(p, s, c);
 }
 
+/* NULL: there is none of that name. */
+static Code *compile_function(EvalProgram *p, const Expr *x, Code *a, Code *b)
+{
+    Code *c = ev_complex_call(p, x->span, x->name, a, b);
+    if (c)
+        return c;
+    if (b)
+        return nest_function2(x->name) ? code2(p, x->span, x->name, a, b) : NULL;
+    if (!nest_function1(x->name))
+        return NULL;
+    c = ev_code_new(p, C_CALL1, x->span);
+    c->call1 = nest_function1(x->name);
+    c->a = a;
+    return c;
+}
+
 static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
 {
     Scope *home;
@@ -360,15 +386,12 @@ static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
         return ev_failed(p, x, "only a fn has results to pick");
     if (strcmp(x->name, "grad") == 0)
         return ev_compile_grad(p, s, x);
-    if (n == 1 && nest_function1(x->name)) {
-        Code *c = ev_code_new(p, C_CALL1, x->span);
-        c->call1 = nest_function1(x->name);
-        c->a = ev_compile_expr(p, s, x->args.data[0]);
-        return c;
-    }
-    if (n == 2 && nest_function2(x->name)) {
+    if (n == 1 || n == 2) {
         Code *a = ev_compile_expr(p, s, x->args.data[0]);
-        return code2(p, x->span, x->name, a, ev_compile_expr(p, s, x->args.data[1]));
+        Code *b = n == 2 ? ev_compile_expr(p, s, x->args.data[1]) : NULL;
+        Code *c = compile_function(p, x, a, b);
+        if (c)
+            return c;
     }
     if (n == 3 && strcmp(x->name, "clamp") == 0) {
         Code *c = ev_code_new(p, C_CALL3, x->span);

@@ -85,7 +85,8 @@ Instance *ev_instance_of(EvalProgram *p, Scope *s, const Expr *call)
         int rank = open_axes(p, s, call->args.data[k], shape);
         Array *a = ev_array_new(p, in->scope, fn->params.data[k], call->args.data[k]->span, rank);
         memcpy(a->shape, shape, sizeof *shape * (size_t)rank);
-        a->is_data = true;
+        a->is_data = a->type_known = true;
+        a->complex = ev_is_complex(p, s, call->args.data[k]);
         ev_set_shape(p, a);
         in->args[k] = a;
         ev_declare(p, in->scope, SY_VALUE, fn->params.data[k], NULL)->now = a;
@@ -127,6 +128,7 @@ static Equation argument(EvalProgram *p, Scope *s, const Expr *x, Array *to)
     } else if (x->kind == X_REF) {
         Code *load = ev_code_new(p, C_LOAD, x->span);
         load->array = to->base = ev_array_named(s, x);
+        load->complex = load->array->complex;
         q.value = open_load(p, s, x, load, &x->args, !x->brackets, &q);
     } else {
         Code *load = compile_instance(p, s, x, ev_instance_of(p, s, x));
@@ -144,6 +146,7 @@ static Code *compile_instance(EvalProgram *p, Scope *s, const Expr *x, Instance 
     Code *c = ev_code_new(p, C_INSTANCE, x->span);
     c->instance = in;
     c->array = in->result;
+    c->complex = in->result->complex;
     for (int k = 0; k < in->nargs; k++) {
         Array *a = in->args[k];
         if (!in->compiled)

@@ -126,6 +126,8 @@ static void add_history(EvalProgram *p, Array *a)
     like.shape[0] = a->back;
     memcpy(like.shape + 1, a->shape, sizeof *a->shape * (size_t)a->rank);
     like.count = a->back * a->count;
+    ev_complex_of(p, a);
+    like.complex = a->complex;
     EvalTensor *t = ev_add_tensor(p, EV_STATE, intern_f(p->c, "%s_history", a->name), &like, NULL);
     t->no_grad = a->tensor >= 0 && p->e->tensors[a->tensor].no_grad;
 }
@@ -228,8 +230,13 @@ void eval_keep(EvalProgram *p, Array *a)
     a->past_of[step] = p->sequence_tick;
 }
 
+static Pair not_a_number(void)
+{
+    return (Pair){dual_of(NAN), dual_of(NAN)};
+}
+
 /* One element of an array by its equation at that place, whatever was computed before. */
-static Dual single_element(EvalProgram *p, Array *a, const int64_t *place)
+static Pair single_element(EvalProgram *p, Array *a, const int64_t *place)
 {
     for (int i = 0; i < a->equations.len; i++) {
         const Equation *q = &a->equations.data[i];
@@ -246,14 +253,14 @@ static Dual single_element(EvalProgram *p, Array *a, const int64_t *place)
             }
         if (++p->depth > MAX_DEPTH)
             eval_fail(p, a->span, "too many values wait for each other");
-        Dual v = p->error ? dual_of(NAN) : eval_code(p, q->value);
+        Pair v = p->error ? not_a_number() : eval_pair(p, q->value);
         p->depth--;
         for (int k = 0; k < q->rank; k++)
             if (q->reg[k] >= 0)
                 p->regs[q->reg[k]] = before[k];
         return v;
     }
-    return dual_of(NAN);
+    return not_a_number();
 }
 
 /* An element of a step before the call, `back` before the one before the first; zero where nobody carries it. */
@@ -266,62 +273,82 @@ static Dual from_history(EvalProgram *p, const Array *a, int64_t back, int64_t a
     return v;
 }
 
-static Dual element_away(EvalProgram *p, Array *a, const int64_t *place, int64_t at, Span span)
+static Pair pair_at(const Array *a, const Dual *data, int64_t at)
 {
+    return (Pair){data[at], a->complex ? data[at + 1] : dual_of(0)};
+}
+
+static Pair element_away(EvalProgram *p, Array *a, const int64_t *place, int64_t at, Span span)
+{
+    Pair v = {dual_of(0), dual_of(0)};
     if (a->is_data && a->tensor < 0 && a->equations.len == 0) {
         for (int i = 0; i < p->states.len; i++)
             if (p->states.data[i].now == a)
                 eval_fail(p, span, "a state has no values at earlier steps");
-        Dual plain = a->data[at];
-        plain.tail = NULL;            /* an inner gradient holds what other steps had */
-        return plain;
+        v = pair_at(a, a->data, at);
+        v.re.tail = v.im.tail = NULL; /* an inner gradient holds what other steps had */
+        return v;
     }
     if (a->frame != &p->frame)
-        return p->t >= p->first || a->base ? single_element(p, a, place) : dual_of(0);
-    if (p->t < p->first)
-        return from_history(p, a, p->first - 1 - p->t, at);
+        return p->t >= p->first || a->base ? single_element(p, a, place) : v;
+    if (p->t < p->first) {
+        v.re = from_history(p, a, p->first - 1 - p->t, at);
+        if (a->complex)
+            v.im = from_history(p, a, p->first - 1 - p->t, at + 1);
+        return v;
+    }
     const Dual *values = cell_at_step(p, a);
-    return values ? values[at] : dual_of(NAN);
+    return values ? pair_at(a, values, at) : not_a_number();
 }
 
 /* Inside an inner gradient only the element is computed that is read, and kept while nothing changes. */
-static Dual element_here(EvalProgram *p, Array *a, const int64_t *place, int64_t at)
+static Pair element_here(EvalProgram *p, Array *a, const int64_t *place, int64_t at)
 {
     if (!p->nest.level || a->is_data || a->stamp == a->frame->tick) {
         eval_compute(p, a);
-        return p->error ? dual_of(NAN) : a->data[at];
+        return p->error ? not_a_number() : pair_at(a, a->data, at);
     }
     if (!a->element) {
         a->element = arena_alloc(p->arena, sizeof *a->element * (size_t)(a->count + 1));
         a->element_stamp = arena_alloc(p->arena, sizeof *a->element_stamp * (size_t)(a->count + 1));
     }
     if (a->element_stamp[at] != a->frame->tick) {
-        a->element[at] = single_element(p, a, place);
+        Pair v = single_element(p, a, place);
+        a->element[at] = v.re;
+        if (a->complex)
+            a->element[at + 1] = v.im;
         a->element_stamp[at] = a->frame->tick;
     }
-    return a->element[at];
+    return pair_at(a, a->element, at);
 }
 
-Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at)
+static Dual give(Pair v, Dual *im)
+{
+    if (im)
+        *im = v.im;
+    return v.re;
+}
+
+Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at, Dual *im)
 {
     Array *a = x->array;
     int64_t now = p->t, step = x->time ? eval_ix(p, x->time, x->span) : now;
     if (step > now)
         eval_fail(p, x->span, "a later step is read");
     if (p->error)
-        return dual_of(0);
+        return give(not_a_number(), im);
     if (step == now && !p->away) {
-        Dual v = element_here(p, a, place, at);
+        Pair v = element_here(p, a, place, at);
         if (x->time)
-            v.tail = NULL;            /* what is read with its step is held, in the IR as well */
-        return v;
+            v.re.tail = v.im.tail = NULL; /* what is read with its step is held, in the IR as well */
+        return give(v, im);
     }
     p->away++;
     p->t = step;
-    Dual v = element_away(p, a, place, at, x->span);
+    Pair v = element_away(p, a, place, at, x->span);
     p->t = now;
     p->away--;
-    return v;
+    return give(v, im);
 }
 
 /* What the next call begins with: the last steps, the latest first. */

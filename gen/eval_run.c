@@ -57,7 +57,7 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
 }
 
 /* At another step nothing that is remembered is right, and nothing of it may stay. */
-static bool memo_holds(EvalProgram *p, Memo *m)
+bool eval_memo_holds(EvalProgram *p, Memo *m)
 {
     if (p->away) {
         m->tick = 0;
@@ -71,7 +71,7 @@ static bool memo_holds(EvalProgram *p, Memo *m)
     return true;
 }
 
-static void memo_set(EvalProgram *p, Memo *m)
+void eval_memo_set(EvalProgram *p, Memo *m)
 {
     m->tick = p->away ? 0 : m->frame->tick;
     for (int i = 0; i < m->n; i++)
@@ -110,7 +110,13 @@ static void run_equation(EvalProgram *p, Array *a, const Equation *q)
         int64_t at = 0;
         for (int i = 0; i < q->rank; i++)
             at += a->stride[i] * (q->reg[i] < 0 ? q->fixed[i] : p->regs[q->reg[i]]);
-        a->data[at] = eval_code(p, q->value);
+        if (a->complex) {
+            Pair z = eval_pair(p, q->value);
+            a->data[at] = z.re;
+            a->data[at + 1] = z.im;
+        } else {
+            a->data[at] = eval_code(p, q->value);
+        }
     } while (!p->error && eval_advance(p, q->rank, q->reg, a->shape));
 }
 
@@ -181,12 +187,14 @@ int64_t eval_place(EvalProgram *p, const Code *x)
     return place_of(p, x, place);
 }
 
-static Dual load(EvalProgram *p, Code *x)
+static Dual load(EvalProgram *p, Code *x, Dual *im)
 {
     int64_t place[EVAL_MAX_RANK], at = place_of(p, x, place);
+    if (at < 0 && im)
+        *im = dual_of(at == NOTHING_THERE ? 0 : NAN);
     if (at < 0)
         return dual_of(at == NOTHING_THERE ? 0 : NAN);
-    return eval_at_step(p, x, place, at);
+    return eval_at_step(p, x, place, at, im);
 }
 
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
@@ -234,7 +242,7 @@ static Dual reduce_plain(EvalProgram *p, Code *x)
 
 static Dual reduce(EvalProgram *p, Code *x)
 {
-    if (memo_holds(p, &x->memo))
+    if (eval_memo_holds(p, &x->memo))
         return x->kept;
     Dual r;
     switch (x->reduce) {
@@ -243,7 +251,7 @@ static Dual reduce(EvalProgram *p, Code *x)
     default: r = reduce_plain(p, x); break;
     }
     x->kept = r;
-    memo_set(p, &x->memo);
+    eval_memo_set(p, &x->memo);
     return r;
 }
 
@@ -271,9 +279,9 @@ static void softmax_total(EvalProgram *p, Code *x)
 
 static Dual softmax(EvalProgram *p, Code *x)
 {
-    if (!memo_holds(p, &x->memo)) {
+    if (!eval_memo_holds(p, &x->memo)) {
         softmax_total(p, x);
-        memo_set(p, &x->memo);
+        eval_memo_set(p, &x->memo);
     }
     double top = x->top;
     Dual total = x->kept;         /* the operand may hold a softmax of its own, never this one */
@@ -281,16 +289,22 @@ static Dual softmax(EvalProgram *p, Code *x)
     return nest_div(n, nest_exp(n, nest_sub(n, eval_code(p, x->a), dual_of(top))), total);
 }
 
-static Dual call_instance(EvalProgram *p, Code *x)
+static void enter_instance(EvalProgram *p, Code *x)
 {
     Instance *in = x->instance;
-    if (!p->away && !memo_holds(p, &x->memo)) {
+    if (!p->away && !eval_memo_holds(p, &x->memo)) {
         for (int k = 0; k < in->nargs; k++)
             eval_run_equations(p, in->args[k]);
         in->frame.tick = ++p->ticks;
-        memo_set(p, &x->memo);
+        eval_memo_set(p, &x->memo);
     }
-    return load(p, x);
+}
+
+Dual eval_load(EvalProgram *p, Code *x, Dual *im)
+{
+    if (x->kind == C_INSTANCE)
+        enter_instance(p, x);
+    return load(p, x, im);
 }
 
 static double compare(AstOp op, double a, double b)
@@ -321,7 +335,7 @@ Dual eval_code(EvalProgram *p, Code *x)
     case C_INDEX: return dual_of((double)eval_ix(p, x->index[0], x->span));
     case C_STEP: return dual_of((double)p->t);
     case C_STEPS: return dual_of((double)p->steps);
-    case C_LOAD: return load(p, x);
+    case C_LOAD: return load(p, x, NULL);
     case C_CALL1: return nest_call1(&p->nest, x->call1, eval_code(p, x->a));
     case C_CALL2: {
         Dual a = eval_code(p, x->a);
@@ -341,7 +355,8 @@ Dual eval_code(EvalProgram *p, Code *x)
     case C_COND: return eval_code(p, eval_code(p, x->a).v != 0 ? x->b : x->c);
     case C_REDUCE: return reduce(p, x);
     case C_SOFTMAX: return softmax(p, x);
-    case C_INSTANCE: return call_instance(p, x);
+    case C_INSTANCE: return eval_load(p, x, NULL);
+    case C_PAIR: return eval_pair(p, x).re;
     case C_GRAD: return gradient(p, x);
     }
     return dual_of(NAN);

@@ -98,6 +98,13 @@ Code *ev_compile_expr(EvalProgram *p, Scope *s, const Expr *x);
 void ev_add_histories(EvalProgram *p);
 EvalTensor *ev_add_tensor(EvalProgram *p, EvalKind kind, const char *name, const Array *a, const Stmt *decl);
 
+/* eval_complex.c: which values are complex */
+bool ev_declared_complex(const Stmt *d);
+bool ev_is_complex(EvalProgram *p, Scope *s, const Expr *x);
+/* Of an array: declared, or found from its equations. */
+bool ev_complex_of(EvalProgram *p, Array *a);
+Code *ev_complex_call(EvalProgram *p, Span span, const char *name, Code *a, Code *b);
+
 /* eval_fn.c: calls of a fn */
 Stmt *ev_fn_named(Scope *s, const char *name, Scope **home);
 /* The instance of a fn for one call, made when it is first asked for; NULL with a diagnostic. */

@@ -8,7 +8,7 @@
 
 bool ev_set_shape(EvalProgram *p, Array *a)
 {
-    a->count = 1;
+    a->count = ev_complex_of(p, a) ? 2 : 1;
     for (int i = a->rank - 1; i >= 0; i--) {
         a->stride[i] = a->count;
         if (a->shape[i] < 0 || __builtin_mul_overflow(a->count, a->shape[i], &a->count) ||
@@ -47,7 +47,11 @@ Array *ev_array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char *na
     for (int i = 0; i < a->rank; i++)
         if (!ev_const_size(p, s, d->axes.data[i], &a->shape[i]))
             a->shape[i] = 1;
-    ev_set_shape(p, a);
+    a->extents_known = true;
+    a->type_known = d->kind != S_CARRY;       /* a carry has no declared type */
+    a->complex = a->type_known && ev_declared_complex(d);
+    if (a->type_known)
+        ev_set_shape(p, a);
     return a;
 }
 
@@ -169,6 +173,8 @@ bool ev_shape_of(EvalProgram *p, Array *a)
 {
     if (a->shape_known)
         return true;
+    if (a->extents_known)
+        return a->type_busy || ev_set_shape(p, a);
     if (a->shape_busy || p->depth > MAX_SHAPE_DEPTH) {
         if (!a->shape_busy || p->c->errors == 0)
             diag(p->c, DIAG_ERROR, a->span, "the ranges of %s depend on themselves", a->name);

@@ -204,8 +204,8 @@ static void put_tensors(const Explain *e)
         if (x->kind == T_INPUT || x->kind == T_OUTPUT)
             bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_T));
         bool buffer = x->no_grad && x->kind <= T_PARAM;
-        table_row(e->c, &t, kinds[x->kind], x->name, axes_words(e, front[x->kind], x->axes, x->rank),
-                  types[x->dtype], size_words(e, bytes), buffer ? "no gradient" : "", NULL);
+        table_row(e->c, &t, kinds[x->kind], x->name, axes_words(e, front[x->kind], x->axes, x->rank - x->complex),
+                  x->complex ? x->dtype == DT_F64 ? "c128" : "c64" : types[x->dtype], size_words(e, bytes), buffer ? "no gradient" : "", NULL);
     }
     buf_f(e->out, "\n");
     table_print(&t, e->out);

@@ -6,7 +6,7 @@
 #ifndef CELLC_FLAT_H
 #define CELLC_FLAT_H
 
-#include "cellc.h"
+#include "complex_ops.h"
 
 enum {
     MAX_AXES_OF_VALUE = 8,   /* axes of a tensor or definition; also what one reduction may bind */
@@ -75,6 +75,7 @@ struct Symbol {
     Symbol *next;           /* STATE and carries: what the primed name means; NULL otherwise */
     Symbol *init;           /* STATE */
     TensorId tensor;
+    bool is_complex; /* declared so: the tensor has one axis more than rank, of 2 */
     NodeType type;
     /* ARRAY_ARG: the array it names. A NULL in `fixed` is an open axis; fixed NULL: all axes are open. */
     Symbol *base;
@@ -89,6 +90,8 @@ struct Symbol {
     /* lower */
     bool needed;
     NodeId node;
+    NodeId im;     /* where type is TY_COMPLEX: the imaginary part, and node the real one */
+    NodeId packed; /* both as one array with a last axis of 2, where it is needed; else -1 */
     bool is_array; /* node is an array of its own, else an expression */
     const Poly *past;  /* how far back other steps read it, NULL: not at all */
     bool has_history;
@@ -118,6 +121,7 @@ typedef enum {
     F_VALUE, /* sym[args] */
     F_CALL,  /* inst->result[args] */
     F_MAP,   /* op(args) */
+    F_COMPLEX, /* complex_op(args) */
     F_IDIV,
     F_IMOD, /* integer floor division and remainder */
     F_REDUCE,
@@ -137,7 +141,8 @@ struct FExpr {
     Instance *inst;      /* CALL */
     bool brackets;       /* VALUE, CALL */
     Op op;               /* MAP */
-    const char *op_text; /* MAP: as the user wrote it, for messages */
+    ComplexOp complex_op; /* COMPLEX */
+    const char *op_text; /* MAP, COMPLEX: as the user wrote it, for messages */
     ReduceOp reduce;
     int nargs;
     FExpr **args;

@@ -715,6 +715,10 @@ static void line_tensor(Reader *r)
     t.name = read_name(r);
     read_axes(r, &t);
     t.dtype = (Dtype)read_choice(r, ir_dtypes, "type");
+    const char *from = here(r);
+    t.complex = accept_word(r, "complex");
+    if (t.complex && !r->failed && !(t.rank && t.axes[t.rank - 1]->is_const && t.axes[t.rank - 1]->value == 2))
+        fail(r, from, "the last axis of a complex tensor is 2");
     read_of(r, &t);
     t.no_grad = accept_word(r, "no_grad");
     read_init(r, &t);

@@ -298,7 +298,7 @@ static void put_tensor_line(Print *p, TensorId id)
         buf_f(p->out, i ? ", " : "");
         poly_print(p->m, t->axes[i], p->out);
     }
-    buf_f(p->out, "] %s", ir_dtypes[t->dtype]);
+    buf_f(p->out, "] %s%s", ir_dtypes[t->dtype], t->complex ? " complex" : "");
     if ((t->kind >= T_DOUT && t->kind != T_COTANGENT) || (t->kind == T_HISTORY && t->of >= 0)) {
         buf_f(p->out, " of ");
         put_tensor(p, t->of);

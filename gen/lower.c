@@ -12,6 +12,7 @@ enum { MAX_IR_NODES = 150000 };
 
 static NodeId lower_expr(Flat *f, FExpr *x);
 static NodeId lower_integer(Flat *f, FExpr *x);
+static Complex lower_complex(Flat *f, FExpr *x);
 static void define(Flat *f, Symbol *s);
 
 const char *unique_ir_name(Flat *f, const char *base)
@@ -41,20 +42,30 @@ static NodeId lower_integer(Flat *f, FExpr *x)
 }
 
 /* All axes of an array: its own as the map says, those of the call around it as they are. */
+/* Parts of a complex value, as places on the last axis of its array. */
+typedef enum { RE, IM } Part;
+
+static const IxExpr *part_place(Flat *f, Part part)
+{
+    return ix_const(f->m, poly_const(f->m, part));
+}
+
+/* All axes of an array: its own as the map says, those of the call around it as they are. Room for one more. */
 static const IxExpr **full_map(Flat *f, const Symbol *s, const IxExpr *const *map)
 {
-    const IxExpr **full = arena_alloc(f->m->arena, sizeof *full * (size_t)(s->nids + 1));
+    const IxExpr **full = arena_alloc(f->m->arena, sizeof *full * (size_t)(s->nids + 2));
     for (int i = 0; i < s->nids; i++)
         full[i] = i < s->rank ? map[i] : ix_index(f->m, s->ids[i]);
     return full;
 }
 
-static NodeId read_definition(Flat *f, const Symbol *s, const IxExpr *const *map)
+static NodeId read_definition(Flat *f, const Symbol *s, const IxExpr *const *map, Part part)
 {
     Module *m = f->m;
+    NodeId node = part == IM ? s->im : s->node;
     if (!s->is_array)
-        return node_subst(m, s->node, s->ids, map, s->rank);
-    return node_view(m, s->node, full_map(f, s, map), s->nids);
+        return node_subst(m, node, s->ids, map, s->rank);
+    return node_view(m, node, full_map(f, s, map), s->nids);
 }
 
 /* An array's axes are its own and then those of the call around it that its value varies over. */
@@ -132,13 +143,22 @@ static NodeId read_cotangent(Flat *f, const Symbol *s, const IxExpr *const *map)
     return node_load(f->m, s->tensor, full_map(f, s, map), s->nids);
 }
 
-static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map)
+/* Where a part of an element lies in the tensor. */
+static const IxExpr **tensor_map(Flat *f, const Symbol *s, const IxExpr *const *map, Part part)
+{
+    const IxExpr **all = arena_alloc(f->m->arena, sizeof *all * (size_t)(s->rank + 1));
+    memcpy(all, map, sizeof *all * (size_t)s->rank);
+    all[s->rank] = part_place(f, part);
+    return all;
+}
+
+static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map, Part part)
 {
     if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
-        return node_load(f->m, s->tensor, map, s->rank);
+        return node_load(f->m, s->tensor, tensor_map(f, s, map, part), s->rank + s->is_complex);
     if (s->kind == SYM_COTANGENT)
         return read_cotangent(f, s, map);
-    return read_definition(f, s, map);
+    return read_definition(f, s, map, part);
 }
 
 /* The array behind a parameter that is bound to an array; the map becomes that of the array. */
@@ -179,8 +199,9 @@ static const char *array_key(Flat *f, const Symbol *s, NodeId v)
 }
 
 /* The array of a definition. One inside a fn is the array that has the same value already, if there is one: two
- * uses of a fn with the same arguments, such as two results of one block, are computed once. */
-static NodeId array_of(Flat *f, Symbol *s, NodeId v, Span span)
+ * uses of a fn with the same arguments, such as two results of one block, are computed once. `part` says which
+ * part of a complex value it is, else NULL. */
+static NodeId array_of(Flat *f, Symbol *s, NodeId v, const char *part, Span span)
 {
     const char *key = array_key(f, s, v);
     NodeId *same = map_get(&f->arrays, key);
@@ -188,7 +209,8 @@ static NodeId array_of(Flat *f, Symbol *s, NodeId v, Span span)
         return *same;
     if (!s->ir_name)
         s->ir_name = ir_name_of(f, s);
-    NodeId made = node_array(f->m, v, s->ids, s->nids, s->ir_name, span);
+    const char *name = part ? unique_ir_name(f, intern_f(f->c, "%s_%s", s->ir_name, part)) : s->ir_name;
+    NodeId made = node_array(f->m, v, s->ids, s->nids, name, span);
     if (!same) {
         same = arena_alloc(f->c->arena, sizeof *same);
         *same = made;
@@ -197,14 +219,14 @@ static NodeId array_of(Flat *f, Symbol *s, NodeId v, Span span)
     return made;
 }
 
-/* One id for the axis of a parameter of that number and extent. */
+/* One id for the axis of a parameter of that number and extent; below 0: for the parts of complex values. */
 static IndexId param_axis(Flat *f, int axis, const Poly *extent)
 {
     const char *key = intern_f(f->c, "at%d %p", axis, (const void *)extent);
     IndexId *id = map_get(&f->param_ids, key);
     if (!id) {
         id = arena_alloc(f->c->arena, sizeof *id);
-        *id = module_index(f->m, intern_f(f->c, "at%d", axis), extent);
+        *id = module_index(f->m, axis < 0 ? "part" : intern_f(f->c, "at%d", axis), extent);
         map_put(f->c->arena, &f->param_ids, key, id);
     }
     return *id;
@@ -226,14 +248,14 @@ static NodeId bound_value(Flat *f, Symbol *p)
         return lower_expr(f, p->scalar);
     PinVec pins = pins_of(f, &(FExpr){ .sym = &bound });
     const Symbol *base = pass_through(&bound, map);
-    return pinned(f, &pins, read_symbol(f, base, map));
+    return pinned(f, &pins, read_symbol(f, base, map, RE));
 }
 
 /* What a call is bound to, as text: two calls of a fn with the same text are the same. */
 static void describe_param(Flat *f, const Symbol *p, Buf *b)
 {
     const Symbol *base = p->kind == SYM_ARRAY_ARG && !p->is_variable ? p->base : p;
-    buf_f(b, " %d.%d", base->tensor, base->node);
+    buf_f(b, " %d.%d.%d", base->tensor, base->node, base->im);
     if (base->kind == SYM_ARRAY_ARG && !base->is_variable)
         describe_param(f, base, b);
     for (int i = 0; base != p && i < p->nfixed; i++)
@@ -248,9 +270,14 @@ static void lower_param(Flat *f, Symbol *p)
     if (p->is_variable) {
         p->node = bound_value(f, p);
     } else if (p->kind == SYM_SCALAR_ARG) {
-        p->node = lower_expr(f, p->scalar);
-        if (p->scalar->type != TY_BOOL && has_reduction(f->m, p->node, &budget))
-            p->node = kept(f, p->node, p->scalar->guarded, NULL, p->scalar->span);
+        Complex v = lower_complex(f, p->scalar);
+        if (p->scalar->type != TY_BOOL && has_reduction(f->m, v.re, &budget))
+            v.re = kept(f, v.re, p->scalar->guarded, NULL, p->scalar->span);
+        budget = 200;
+        if (v.im >= 0 && has_reduction(f->m, v.im, &budget))
+            v.im = kept(f, v.im, p->scalar->guarded, NULL, p->scalar->span);
+        p->node = v.re;
+        p->im = v.im;
     }
 }
 
@@ -277,7 +304,7 @@ static void lower_adjoint(Flat *f, Instance *of)
         const IxExpr *map[MAX_AXES_OF_VALUE];
         for (int i = 0; i < p->rank; i++)
             map[i] = ix_index(m, p->ids[i]);
-        NodeId args[3] = { value, p->node, read_definition(f, of->adjoint->d_param[k], map) };
+        NodeId args[3] = { value, p->node, read_definition(f, of->adjoint->d_param[k], map, RE) };
         value = node_map(m, OP_OVERRIDE, args, 3);
     }
     module_at(m, r->span, of->site);
@@ -304,7 +331,7 @@ static void lower_instance(Flat *f, Instance *inst)
         if (!p->is_variable)
             continue;
         all_axes(f, p, p->node);
-        p->node = array_of(f, p, p->node, p->span);
+        p->node = array_of(f, p, p->node, NULL, p->span);
         p->is_array = true;
     }
     for (int i = 0; i < inst->locals.len; i++)
@@ -378,15 +405,17 @@ static void find_past(Flat *f, FExpr *x)
 /* The steps that a call leaves, the latest first. */
 static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
 {
-    IndexId axes[1 + MAX_AXES_OF_VALUE];
-    const IxExpr *map[MAX_AXES_OF_VALUE], *end = ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
+    IndexId axes[2 + MAX_AXES_OF_VALUE];
+    const IxExpr *map[1 + MAX_AXES_OF_VALUE], *end = ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
     for (int i = 0; i < t->rank; i++)
         axes[i] = module_index(m, intern_f(m->c, "h%d", i), t->axes[i]);
-    for (int i = 0; i < s->rank; i++)
+    int rank = t->rank - 1;
+    for (int i = 0; i < rank; i++)
         map[i] = ix_index(m, axes[1 + i]);
     const IxExpr *step = ix_add(m, ix_index(m, IX_START), ix_sub(m, end, ix_index(m, axes[0])));
-    NodeId v = s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, s->rank, step, s->history)
-                                    : node_view_at(m, s->node, map, s->rank, step, s->history);
+    NodeId array = s->type == TY_COMPLEX ? s->packed : s->node;
+    NodeId v = s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, rank, step, s->history)
+                                    : node_view_at(m, array, map, rank, step, s->history);
     return node_array(m, v, axes, t->rank, t->name, t->span);
 }
 
@@ -395,7 +424,8 @@ static void add_history(Flat *f, Symbol *s)
 {
     Module *m = f->m;
     TensorId input = s->kind == SYM_INPUT ? s->tensor : -1;
-    Tensor t = { .kind = T_HISTORY, .of = input, .rank = s->rank + 1, .span = s->span };
+    bool complex = s->type == TY_COMPLEX;
+    Tensor t = { .kind = T_HISTORY, .of = input, .complex = complex, .rank = s->rank + 1 + complex, .span = s->span };
     const char *name = intern_f(f->c, "%s_history", s->name);
     const Symbol *other = scope_find(f->scope, name);
     if (m->whole_past || s->has_history || !s->past)
@@ -414,8 +444,29 @@ static void add_history(Flat *f, Symbol *s)
     t.axes[0] = s->past;
     for (int i = 0; i < s->rank; i++)
         t.axes[1 + i] = s->axes[i];
+    if (complex)
+        t.axes[1 + s->rank] = poly_const(m, 2);
     s->history = module_tensor(m, t);
     m->last.data[s->history] = last_steps(m, s, &m->tensors.data[s->history]);
+}
+
+/* The two parts of one element, read where they lie; -1 where they are something else. */
+static NodeId whole_load(Flat *f, Complex z, IndexId part)
+{
+    Module *m = f->m;
+    const Node *re = &m->nodes.data[z.re], *im = z.im < 0 ? re : &m->nodes.data[z.im];
+    int last = re->nmap - 1;
+    bool same = re->kind == N_LOAD && im->kind == N_LOAD && re->tensor == im->tensor && !re->step && !im->step &&
+                m->tensors.data[re->tensor].complex && re->map[last] == part_place(f, RE) &&
+                im->map[last] == part_place(f, IM);
+    for (int i = 0; i < last && same; i++)
+        same = re->map[i] == im->map[i];
+    if (!same)
+        return -1;
+    const IxExpr *map[64];
+    memcpy(map, re->map, sizeof *map * (size_t)last);
+    map[last] = ix_index(m, part);
+    return node_load(m, re->tensor, map, last + 1);
 }
 
 /* A step that does not move with this one is earlier from some step on: so every value of a step varies with it. */
@@ -427,16 +478,53 @@ static NodeId not_later(Module *m, const IxExpr *step, NodeId v)
     return node_select(m, cond, v, node_const(m, 0));
 }
 
+/* An index over the parts, for the sum that gives this part: two sums read a param by loads of their own, so that
+ * what each gives to its gradient is a product of its own. */
+static IndexId part_axis(Flat *f, Part of)
+{
+    return param_axis(f, -1 - (int)of, poly_const(f->m, 2));
+}
+
+/* The parts as one array, whose last axis is 0 for the real and 1 for the imaginary one. */
+static NodeId pack_parts(Flat *f, Complex z, const IndexId *ids, int nids, IndexId part, const char *name, Span span)
+{
+    Module *m = f->m;
+    IndexId axes[65];
+    memcpy(axes, ids, sizeof *axes * (size_t)nids);
+    axes[nids] = part;
+    NodeId real = node_map2(m, OP_EQ, node_index(m, ix_index(m, part)), node_const(m, 0));
+    NodeId v = whole_load(f, z, part);
+    if (v < 0)
+        v = node_select(m, real, z.re, complex_im(m, z));
+    return node_array(m, v, axes, nids + 1, name, span);
+}
+
+static void pack(Flat *f, Symbol *s)
+{
+    if (s->packed >= 0)
+        return;
+    const IxExpr *map[MAX_AXES_OF_VALUE];
+    for (int i = 0; i < s->rank; i++)
+        map[i] = ix_index(f->m, s->ids[i]);
+    Complex z = { read_definition(f, s, map, RE), read_definition(f, s, map, IM) };
+    s->packed = pack_parts(f, z, s->ids, s->nids, part_axis(f, RE), s->ir_name, s->equations.data[0]->stmt->span);
+}
+
 /* A read of another step. What lies in no array is computed for that step where it is read. */
-static NodeId lower_earlier(Flat *f, const FExpr *x)
+static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
 {
     Module *m = f->m;
     Symbol *s = x->source;
+    bool complex = s->type == TY_COMPLEX;
+    NodeId node = part == IM ? s->im : s->node;
+    if (complex && s->kind != SYM_INPUT && s->is_array)
+        pack(f, s);
     add_history(f, s);
     TensorId past = s->has_history ? s->history : -1;
     if (s->kind == SYM_INPUT)
-        return not_later(m, x->step, node_load_at(m, s->tensor, x->map, x->nmap, x->step, past));
-    unsigned dep = m->nodes.data[s->node].dep;
+        return not_later(m, x->step, node_load_at(m, s->tensor, tensor_map(f, s, x->map, part), x->nmap + complex,
+                                                  x->step, past));
+    unsigned dep = m->nodes.data[s->node].dep | (complex ? m->nodes.data[s->im].dep : 0);
     if (dep & DEP_STATE) {
         FLAT_ERROR(f, x->chain, x->span,
                    "'%s' depends on a state; earlier steps are read of inputs, and of definitions that depend on "
@@ -445,39 +533,50 @@ static NodeId lower_earlier(Flat *f, const FExpr *x)
         FLAT_NOTE(f, s->span, "'%s' is defined here; what a later step needs of it is kept in a state", s->name);
         return node_const(m, 0);
     }
-    const IxExpr *map[64];
-    IndexId from[64];
+    const IxExpr *map[65];
+    IndexId from[65];
     for (int i = 0; i < s->nids; i++) {
         map[i] = i < s->rank ? x->map[i] : ix_index(m, s->ids[i]);
         from[i] = s->ids[i];
     }
-    if (s->is_array && (dep & DEP_TIME))
-        return not_later(m, x->step, node_view_at(m, s->node, map, s->nids, x->step, past));
+    if (s->is_array && (dep & DEP_TIME)) {
+        map[s->nids] = part_place(f, part);
+        return not_later(m, x->step, node_view_at(m, complex ? s->packed : node, map, s->nids + complex, x->step, past));
+    }
     from[s->nids] = IX_TIME;
     map[s->nids] = x->step;
-    NodeId v = s->is_array ? node_view(m, s->node, map, s->nids)
-                           : node_subst(m, s->node, from, map, s->nids + 1);
+    NodeId v = s->is_array ? node_view(m, node, map, s->nids) : node_subst(m, node, from, map, s->nids + 1);
     NodeId there = node_has_step(m, x->step, -1);
     return there < 0 ? v : node_select(m, there, v, node_const(m, 0));
 }
 
-static NodeId lower_read(Flat *f, FExpr *x)
+static void lower_call(Flat *f, FExpr *x)
+{
+    Span span = f->m->at;
+    const CallSite *chain = f->m->at_chain;
+    lower_instance(f, x->inst);
+    module_at(f->m, span, chain);
+}
+
+static NodeId read_part(Flat *f, const FExpr *x, Part part)
+{
+    return x->step ? lower_earlier(f, x, part) : read_symbol(f, x->source, x->map, part);
+}
+
+static Complex lower_read(Flat *f, FExpr *x)
 {
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
-        return x->sym->node;
-    if (x->kind == F_CALL) {
-        Span span = f->m->at;
-        const CallSite *chain = f->m->at_chain;
-        lower_instance(f, x->inst);
-        module_at(f->m, span, chain);
-    }
+        return (Complex){ x->sym->node, x->sym->im };
+    if (x->kind == F_CALL)
+        lower_call(f, x);
     PinVec pins = pins_of(f, x);
-    return pinned(f, &pins, x->step ? lower_earlier(f, x) : read_symbol(f, x->source, x->map));
+    NodeId re = pinned(f, &pins, read_part(f, x, RE));
+    return (Complex){ re, x->type == TY_COMPLEX ? pinned(f, &pins, read_part(f, x, IM)) : -1 };
 }
 
 /* ---- operations ---- */
 
-static NodeId lower_reduction(Flat *f, FExpr *x)
+static NodeId reduce_part(Flat *f, const FExpr *x, NodeId v)
 {
     Module *m = f->m;
     IndexId bound[MAX_AXES_OF_VALUE];
@@ -486,9 +585,71 @@ static NodeId lower_reduction(Flat *f, FExpr *x)
         bound[i] = x->bound[i]->id;
         count = poly_mul(m, count, x->bound[i]->extent);
     }
-    NodeId v = node_reduce(m, x->reduce == R_MEAN ? R_SUM : x->reduce, lower_expr(f, x->args[0]), bound,
-                           x->nbound);
+    v = node_reduce(m, x->reduce == R_MEAN ? R_SUM : x->reduce, v, bound, x->nbound);
     return x->reduce == R_MEAN ? node_map2(m, OP_DIV, v, lower_index(f, ix_const(m, count))) : v;
+}
+
+/* A complex param, or its conjugate, whose last axis a sum runs along; NULL: it is something else. */
+static FExpr *weight_of(Flat *f, FExpr *x, const FExpr *sum, bool *conjugate)
+{
+    IndexId last;
+    *conjugate = x->kind == F_COMPLEX && x->complex_op == CX_CONJ;
+    FExpr *w = *conjugate ? x->args[0] : x;
+    if (w->kind != F_VALUE || !w->source || w->source->kind != SYM_PARAM || !w->source->is_complex || !w->nmap ||
+        pins_of(f, w).len ||
+        !ix_is_index(w->map[w->nmap - 1], &last))
+        return NULL;
+    for (int i = 0; i < sum->nbound; i++)
+        if (sum->bound[i]->id == last)
+            return w;
+    return NULL;
+}
+
+/* re and im side by side, as an array of its own. */
+static NodeId operand(Flat *f, Complex z, IndexId part, Span span)
+{
+    Symbol s = { .ids = (IndexId[64]){ 0 } };
+    all_axes(f, &s, z.re);
+    all_axes(f, &s, z.im);
+    return pack_parts(f, z, s.ids, s.nids, part, NULL, span);
+}
+
+/* The sum of w * b over what x binds and over the parts. */
+static NodeId sum_over_parts(Flat *f, const FExpr *x, const FExpr *w, Complex b, Part of)
+{
+    Module *m = f->m;
+    IndexId part = part_axis(f, of), bound[MAX_AXES_OF_VALUE + 1];
+    const IxExpr **map = tensor_map(f, w->source, w->map, RE);
+    map[w->source->rank] = ix_index(m, part);
+    NodeId weight = node_load(m, w->source->tensor, map, w->source->rank + 1);
+    for (int i = 0; i < x->nbound; i++)
+        bound[i] = x->bound[i]->id;
+    bound[x->nbound] = part;
+    return node_reduce(m, R_SUM, node_map2(m, OP_MUL, weight, operand(f, b, part, x->span)), bound, x->nbound + 1);
+}
+
+/* w lies with its parts side by side, so that each part of the sum is one product of real numbers with b's parts in
+ * the right order: w.re b.re - w.im b.im and w.re b.im + w.im b.re. */
+static Complex sum_of_products(Flat *f, const FExpr *x, const FExpr *w, FExpr *other, bool conjugate)
+{
+    Complex b = lower_complex(f, other);
+    NodeId im = complex_im(f->m, b);
+    Complex first = { b.re, conjugate ? im : complex_im(f->m, complex_map(f->m, OP_NEG, &b)) };
+    Complex second = { im, conjugate ? node_map1(f->m, OP_NEG, b.re) : b.re };
+    return (Complex){ sum_over_parts(f, x, w, first, RE), sum_over_parts(f, x, w, second, IM) };
+}
+
+static Complex lower_reduction(Flat *f, FExpr *x)
+{
+    const FExpr *body = x->args[0];
+    for (int k = 0; k < 2 && x->reduce == R_SUM && body->kind == F_MAP && body->op == OP_MUL && !x->guarded; k++) {
+        bool conjugate;
+        const FExpr *w = weight_of(f, body->args[k], x, &conjugate);
+        if (w && x->nbound < MAX_AXES_OF_VALUE)
+            return sum_of_products(f, x, w, body->args[!k], conjugate);
+    }
+    Complex v = lower_complex(f, x->args[0]);
+    return (Complex){ reduce_part(f, x, v.re), v.im < 0 ? -1 : reduce_part(f, x, v.im) };
 }
 
 /* exp(s - max s) / sum of it; the maximum is a constant for the gradient, which is exact, since it cancels.
@@ -517,6 +678,33 @@ static bool too_many_nodes(Flat *f, const FExpr *x)
     return f->too_large;
 }
 
+/* Is it complex, or made from what may be? */
+static bool is_of_complex(const FExpr *x)
+{
+    return x->type == TY_COMPLEX || x->kind == F_COMPLEX ||
+           (x->kind == F_MAP && x->op == OP_ABS && x->args[0]->type == TY_COMPLEX);
+}
+
+static Complex lower_complex(Flat *f, FExpr *x)
+{
+    Complex args[4];
+    if (too_many_nodes(f, x))
+        return (Complex){ node_const(f->m, 0), -1 };
+    if (!is_of_complex(x))
+        return (Complex){ lower_expr(f, x), -1 };
+    if (x->kind == F_REDUCE)
+        return lower_reduction(f, x);
+    if (x->kind != F_MAP && x->kind != F_COMPLEX)
+        return lower_read(f, x);
+    for (int i = 0; i < x->nargs; i++)
+        args[i] = lower_complex(f, x->args[i]);
+    if (x->kind == F_COMPLEX)
+        return complex_call(f->m, x->complex_op, args);
+    if (x->op == OP_POW)
+        return complex_power(f->m, args[0], x->args[1]->ix->offset->value);
+    return complex_map(f->m, x->op, args);
+}
+
 static NodeId lower_expr(Flat *f, FExpr *x)
 {
     Module *m = f->m;
@@ -524,11 +712,13 @@ static NodeId lower_expr(Flat *f, FExpr *x)
         return node_const(m, 0);
     if (x->ix)
         return lower_index(f, x->ix);
+    if (is_of_complex(x))
+        return lower_complex(f, x).re;
     switch (x->kind) {
     case F_NUM: return node_const(m, x->num);
     case F_VALUE:
-    case F_CALL: return lower_read(f, x);
-    case F_REDUCE: return lower_reduction(f, x);
+    case F_CALL: return lower_read(f, x).re;
+    case F_REDUCE: return lower_reduction(f, x).re;
     case F_SOFTMAX: return lower_softmax(f, x);
     case F_GRAD: {
         NodeId of = lower_expr(f, x->args[0]);
@@ -564,28 +754,33 @@ static NodeId place_condition(Flat *f, const Equation *eq, const IndexId *ids)
     return all;
 }
 
-static NodeId lower_part(Flat *f, const Equation *eq, const IndexId *ids)
+static Complex lower_part(Flat *f, const Equation *eq, const IndexId *ids)
 {
     IndexId from[MAX_AXES_OF_VALUE];
     const IxExpr *to[MAX_AXES_OF_VALUE];
     int n = 0;
     module_at(f->m, eq->stmt->span, eq->chain);
-    NodeId v = lower_expr(f, eq->value);
+    Complex v = lower_complex(f, eq->value);
     for (int i = 0; i < eq->nlhs; i++)
         if (eq->lhs[i] && eq->lhs[i]->id != ids[i]) {
             from[n] = eq->lhs[i]->id;
             to[n++] = ix_index(f->m, ids[i]);
         }
-    return node_subst(f->m, v, from, to, n);
+    return (Complex){ node_subst(f->m, v.re, from, to, n), v.im < 0 ? -1 : node_subst(f->m, v.im, from, to, n) };
 }
 
-static NodeId lower_parts(Flat *f, const Symbol *s, const IndexId *ids)
+static Complex lower_parts(Flat *f, const Symbol *s, const IndexId *ids)
 {
     const EquationVec *parts = &s->equations;
-    NodeId v = lower_part(f, parts->data[parts->len - 1], ids);
+    Complex v = lower_part(f, parts->data[parts->len - 1], ids);
+    if (s->type == TY_COMPLEX)
+        v.im = complex_im(f->m, v);
     for (int k = parts->len - 2; k >= 0; k--) {
-        NodeId here = lower_part(f, parts->data[k], ids);
-        v = node_select(f->m, place_condition(f, parts->data[k], ids), here, v);
+        Complex here = lower_part(f, parts->data[k], ids);
+        NodeId at = place_condition(f, parts->data[k], ids);
+        v.re = node_select(f->m, at, here.re, v.re);
+        if (s->type == TY_COMPLEX)
+            v.im = node_select(f->m, at, complex_im(f->m, here), v.im);
     }
     return v;
 }
@@ -608,15 +803,24 @@ static void define(Flat *f, Symbol *s)
     for (int i = 0; i < s->rank; i++)
         s->ids[i] = first->lhs[i] ? first->lhs[i]->id
                                   : module_index(m, intern_f(f->c, "at%d", i), s->axes[i]);
-    NodeId v = lower_parts(f, s, s->ids);
-    if (s->past && !(m->nodes.data[v].dep & DEP_TIME))
-        v = of_every_step(m, v);
-    s->node = v;
+    Complex v = lower_parts(f, s, s->ids);
+    bool complex = s->type == TY_COMPLEX;
+    s->packed = -1;
+    if (s->past && !(m->nodes.data[v.re].dep & DEP_TIME))
+        v.re = of_every_step(m, v.re);
+    if (s->past && complex && !(m->nodes.data[v.im].dep & DEP_TIME))
+        v.im = of_every_step(m, v.im);
+    s->node = v.re;
+    s->im = v.im;
     if (!s->is_variable && (result || first->value->guarded))
         return;
-    all_axes(f, s, v);
+    all_axes(f, s, v.re);
+    if (complex)
+        all_axes(f, s, v.im);
     module_at(m, first->stmt->span, first->chain);
-    s->node = array_of(f, s, v, first->stmt->span);
+    s->node = array_of(f, s, v.re, complex ? "re" : NULL, first->stmt->span);
+    if (complex)
+        s->im = array_of(f, s, v.im, "im", first->stmt->span);
     s->is_array = true;
 }
 
@@ -645,14 +849,18 @@ static void name_values(Flat *f)
     }
 }
 
-static void set_root(Flat *f, const Symbol *s)
+static void set_root(Flat *f, Symbol *s)
 {
+    bool root = s->kind == SYM_OUTPUT || s->kind == SYM_NEXT || s->kind == SYM_INIT;
+    if (root && s->type == TY_COMPLEX)
+        pack(f, s);
+    NodeId node = s->type == TY_COMPLEX ? s->packed : s->node;
     if (s->kind == SYM_OUTPUT)
-        f->m->output.data[s->tensor] = s->node;
+        f->m->output.data[s->tensor] = node;
     else if (s->kind == SYM_NEXT)
-        f->m->next.data[s->tensor] = s->node;
+        f->m->next.data[s->tensor] = node;
     else if (s->kind == SYM_INIT)
-        f->m->init.data[s->tensor] = s->node;
+        f->m->init.data[s->tensor] = node;
 }
 
 Module *lower(Compiler *c, Flat *f)

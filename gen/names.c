@@ -154,7 +154,7 @@ Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instan
     s->span = span;
     s->owner = owner;
     s->tensor = -1;
-    s->node = -1;
+    s->node = s->im = s->packed = -1;
     return s;
 }
 

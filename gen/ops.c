@@ -10,6 +10,7 @@
 
 #include "cellc.h"
 #include "commands.h"
+#include "complex_ops.h"
 #include "emit.h"
 #include "mutate.h"
 #include "options.h"
@@ -498,6 +499,14 @@ static void print_rows(const char *title, bool in_language)
     }
 }
 
+static void print_complex(void)
+{
+    printf("\nFunctions of complex values. The operators, exp, log, sqrt, abs and stop take them too.\n\n");
+    printf("  %-11s %5s  %s\n", "name", "args", "meaning");
+    for (int k = 0; k < CX_COUNT; k++)
+        printf("  %-11s %5d  %s\n", complex_table[k].name, complex_table[k].arity, complex_table[k].doc);
+}
+
 static const CommandHelp help = {
     .name = "ops",
     .arguments = "",
@@ -513,6 +522,7 @@ int cmd_ops(int argc, char **argv)
     int n, rc = options_parse(&help, NULL, argc, argv, table, operands, &n);
     if (rc >= 0) return rc;
     print_rows("Functions of the language. Cost: issue slots per element, roughly.", true);
+    print_complex();
     print_rows("\nOperators, by their names in dumps.", false);
     return 0;
 }

@@ -116,6 +116,11 @@ static Dtype type_of_read(const Plan *p, const Read *r)
     return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] ? p->dtype : p->compute;
 }
 
+static bool is_state(const Plan *p, const Read *r)
+{
+    return r->is_tensor && p->m->tensors.data[r->id].kind == T_STATE;
+}
+
 static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
 {
     const Node *r = at(p, at(p, array)->args[0]);
@@ -139,8 +144,11 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     c.lay_c = layout_of(p, &c.c, true);
     if (!match_gemm(p->m, &c, g))
         return false;
-    if (one_step && type_of_read(p, &c.a) != type_of_read(p, &c.b))
+    bool same_type = type_of_read(p, &c.a) == type_of_read(p, &c.b);
+    if (one_step && !same_type)
         return false;                 /* no copy was made: all steps together are no product */
+    if (p->operands_copied && (!same_type || is_state(p, &c.a) || is_state(p, &c.b)))
+        return false;
     bool one_number = g->m->is_const && g->m->value == 1 && g->n->is_const && g->n->value == 1;
     if (one_number && g->batch)
         return false;                 /* a dot product each: a sum of columns or rows does it in one pass */
@@ -255,6 +263,13 @@ static bool wants_copy(const Plan *p, const Read *r)
     return k == T_STATE || ((k == T_DNEXT || k == T_DINIT) && narrow(p->dtype));
 }
 
+/* A tensor that the spec stores in another type than --dtype: what meets it in a product is not rounded, and where
+ * that is stored otherwise, there is no product. */
+static bool has_own_type(const Plan *p, const Read *r)
+{
+    return r->is_tensor && !wants_copy(p, r) && p->m->tensors.data[r->id].dtype != p->dtype;
+}
+
 static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     Rounding *st = r->data;
@@ -270,13 +285,16 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
         return rebuilt;
     Node array = *at(p, rebuilt), reduce = *at(p, array.args[0]);
     bool changed = false;
+    Read rd[2];
+    plan_resolve(p, factor[0], &rd[0]);
+    plan_resolve(p, factor[1], &rd[1]);
+    if (has_own_type(p, &rd[0]) || has_own_type(p, &rd[1]))
+        return rebuilt;
     for (int k = 0; k < 2; k++) {
-        Read rd;
-        plan_resolve(p, factor[k], &rd);
-        if (!wants_copy(p, &rd))
+        if (!wants_copy(p, &rd[k]))
             continue;
-        NodeId copy = rounded_copy(st, &rd);
-        factor[k] = node_view(m, copy, rd.map, rd.nmap);
+        NodeId copy = rounded_copy(st, &rd[k]);
+        factor[k] = node_view(m, copy, rd[k].map, rd[k].nmap);
         changed = true;
     }
     if (!changed)
@@ -315,6 +333,7 @@ static void round_operands(Plan *p)
     if (p->m->nodes.len > room)
         bug(p->m->c, "plan", "rounding added too many nodes");
     find_aliases(p, &st);
+    p->operands_copied = true;
 }
 
 /* ---- phases ---- */

@@ -231,6 +231,7 @@ struct Plan {
     Program program[2];           /* FORWARD, BACKWARD */
     bool *is_alias;               /* per node: an array that is printed where it is used */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
+    bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;

@@ -179,7 +179,8 @@ static void mention(Walk *w, const FExpr *x)
         w->guard[w->nguard++] = x->index;
     if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
         mention(w, x->sym->scalar);
-    for (int i = 0; i < x->nargs && (x->kind == F_MAP || x->kind == F_IDIV || x->kind == F_IMOD); i++)
+    bool operation = x->kind == F_MAP || x->kind == F_COMPLEX || x->kind == F_IDIV || x->kind == F_IMOD;
+    for (int i = 0; i < x->nargs && operation; i++)
         mention(w, x->args[i]);
 }
 
@@ -209,6 +210,7 @@ static void infer(Walk *w, FExpr *x)
         infer_read(w, x);
         return;
     case F_MAP:
+    case F_COMPLEX:
     case F_IDIV:
     case F_IMOD: {
         int before = w->nguard;

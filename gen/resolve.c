@@ -2,6 +2,7 @@
  * evaluation; after ranges.c has given every index its extent, every expression gets a type and every read an
  * index map that is proved to stay inside its array (prove.c). Whatever fails is diagnosed; the pass never
  * stops at the first error. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "resolve.h"
@@ -90,6 +91,18 @@ static void need_real(Walk *w, const FExpr *x, const char *by)
     w->eq->failed = true;
 }
 
+/* What is of real numbers only. */
+static void need_not_complex(Walk *w, const FExpr *x, const char *by)
+{
+    need_number(w, x, by);
+    if (x->type != TY_COMPLEX || w->eq->failed)
+        return;
+    const char *text = source_text(w->f, x->span);
+    WALK_ERROR(w, x, x->span, "%s needs a real number, but '%s' is complex; take re(...), im(...) or abs(...) of it",
+               by, text);
+    w->eq->failed = true;
+}
+
 static void need_condition(Walk *w, const FExpr *x, const char *by)
 {
     if (x->type == TY_BOOL || x->kind == F_ERROR)
@@ -119,8 +132,8 @@ static const IxExpr *as_index(Walk *w, FExpr *x)
     if (x->whole)
         WALK_ERROR(w, x, x->span, "an integer input cannot stand here: it is known at the call only");
     else if (reads_a_value(x) && x->type != TY_INT)
-        WALK_ERROR(w, x, x->span, "an index must be a whole number, but this is a real one; integers come from inputs "
-                   "that are declared so, 'input id : i32'");
+        WALK_ERROR(w, x, x->span, "an index must be a whole number, but this is a %s one; integers come from inputs "
+                   "that are declared so, 'input id : i32'", x->type == TY_COMPLEX ? "complex" : "real");
     else
         WALK_ERROR(w, x, x->span,
                    "an index must be a whole number that is affine in the indices, such as '2*i + 1' or "
@@ -200,7 +213,8 @@ static void follow(Walk *w, FExpr *x, const IxExpr **ix)
     x->source = s;
     x->map = ix;
     x->nmap = s->rank;
-    x->type = s->kind == SYM_DEF || s->kind == SYM_OUTPUT || s->kind == SYM_NEXT ? s->type : TY_REAL;
+    bool defined = s->kind == SYM_DEF || s->kind == SYM_OUTPUT || s->kind == SYM_NEXT;
+    x->type = defined ? s->type : s->is_complex ? TY_COMPLEX : TY_REAL;
     x->whole = is_integer_input(w->f, s);
     if (x->type == TY_INT || x->whole)
         x->type = x->whole ? TY_INT : TY_REAL;
@@ -220,17 +234,20 @@ static void check_array_param(Walk *w, Symbol *p)
             p->fixed_ix[i] = place_on(w, p->fixed[i], p->base, i, &p->pins);
 }
 
-/* What a derivative is taken with respect to is a real number. */
+/* What a derivative is taken with respect to is a real number, and so is what an adjoint fn gives to. */
 static void check_variable_param(Walk *w, const Symbol *p)
 {
     const Symbol *base = p;
-    while (base->kind == SYM_ARRAY_ARG)
+    while (base->kind == SYM_ARRAY_ARG && base->base)
         base = base->base;
-    bool whole = base->kind == SYM_SCALAR_ARG ? base->scalar->whole : is_integer_input(w->f, base);
-    if (!p->is_variable || !whole || w->eq->failed)
+    const FExpr *number = base->kind == SYM_SCALAR_ARG ? base->scalar : NULL;
+    bool defined = base->kind == SYM_DEF || base->kind == SYM_OUTPUT || base->kind == SYM_NEXT;
+    bool whole = number ? number->whole : is_integer_input(w->f, base);
+    bool complex = number ? number->type == TY_COMPLEX : defined ? base->type == TY_COMPLEX : base->is_complex;
+    if (!p->is_variable || !(whole || complex) || w->eq->failed)
         return;
-    FLAT_ERROR(w->f, p->owner->site, p->span, "'%s' is an integer here, but fn '%s' takes a derivative with respect to it",
-               p->name, p->owner->fn->name);
+    FLAT_ERROR(w->f, p->owner->site, p->span, "'%s' is %s here, but fn '%s' takes a derivative with respect to it",
+               p->name, whole ? "an integer" : "complex", p->owner->fn->name);
     w->eq->failed = true;
 }
 
@@ -240,6 +257,14 @@ static void check_locals(Walk *w, const Instance *inst)
         check_symbol(w, inst->locals.data[i]);
         w->eq->failed |= inst->locals.data[i]->failed;
     }
+}
+
+static void need_real_symbol(Walk *w, const Symbol *s)
+{
+    if (s->type != TY_COMPLEX || w->eq->failed)
+        return;
+    FLAT_ERROR(w->f, s->owner->site, s->span, "an adjoint fn is of real numbers, but '%s' is complex", s->name);
+    w->eq->failed = true;
 }
 
 static void check_instance(Walk *w, Instance *inst)
@@ -255,8 +280,12 @@ static void check_instance(Walk *w, Instance *inst)
         check_variable_param(w, p);
     }
     check_locals(w, inst);
-    if (inst->adjoint)
-        check_locals(w, inst->adjoint);
+    if (!inst->adjoint)
+        return;
+    check_locals(w, inst->adjoint);
+    need_real_symbol(w, inst->result);
+    for (int k = 0; k < inst->nparams; k++)
+        need_real_symbol(w, inst->adjoint->d_param[k]);
 }
 
 /* What has values at earlier steps that can be known: whether a definition depends on a state shows when it is
@@ -384,15 +413,62 @@ static void check_integers(Walk *w, FExpr *x, bool stays)
             need_real(w, x->args[i], operand_of(w->f, x));
 }
 
+/* A power of a complex value is a product: what a real exponent would be has many values. */
+static void check_complex_power(Walk *w, const FExpr *x)
+{
+    const IxExpr *n = x->args[1]->ix;
+    if (x->args[0]->type == TY_COMPLEX && n && !n->nterms && n->offset->is_const &&
+        llabs(n->offset->value) <= MAX_COMPLEX_POWER)
+        return;
+    WALK_ERROR(w, x, x->args[1]->span,
+               "the exponent of a complex value is a whole number from -%d to %d, known when the cell is compiled; "
+               "other powers are written exp(w * log(z))", MAX_COMPLEX_POWER, MAX_COMPLEX_POWER);
+    w->eq->failed = true;
+}
+
+static void check_complex_arithmetic(Walk *w, FExpr *x, const char *by)
+{
+    for (int i = 0; i < x->nargs; i++) {
+        if (!complex_takes(x->op))
+            need_not_complex(w, x->args[i], by);
+        need_real(w, x->args[i], by);
+    }
+    if (x->op == OP_POW && !w->eq->failed)
+        check_complex_power(w, x);
+    x->type = x->op == OP_ABS ? TY_REAL : TY_COMPLEX;
+}
+
+/* The functions that make complex values, or take them apart. */
+static void check_complex_call(Walk *w, FExpr *x)
+{
+    const char *by = operand_of(w->f, x);
+    bool of_real = x->complex_op == CX_COMPLEX || x->complex_op == CX_CIS;
+    for (int i = 0; i < x->nargs; i++) {
+        check(w, x->args[i]);
+        need_number(w, x->args[i], by);
+        need_real(w, x->args[i], by);
+        if (of_real)
+            need_not_complex(w, x->args[i], by);
+    }
+    bool real = x->complex_op == CX_RE || x->complex_op == CX_IM || x->complex_op == CX_ARG ||
+                (x->complex_op == CX_CONJ && x->args[0]->type != TY_COMPLEX);
+    x->type = real ? TY_REAL : TY_COMPLEX;
+}
+
 static void check_arithmetic(Walk *w, FExpr *x)
 {
     Module *m = w->f->m;
     const char *by = operand_of(w->f, x);
-    bool whole = true;
+    bool whole = true, complex = false;
     for (int i = 0; i < x->nargs; i++) {
         check(w, x->args[i]);
         need_number(w, x->args[i], by);
         whole &= x->args[i]->type == TY_INT;
+        complex |= x->args[i]->type == TY_COMPLEX;
+    }
+    if (complex) {
+        check_complex_arithmetic(w, x, by);
+        return;
     }
     bool ring = x->op == OP_ADD || x->op == OP_SUB || x->op == OP_MUL || x->op == OP_NEG;
     check_integers(w, x, ring || x->op == OP_MIN || x->op == OP_MAX);
@@ -430,7 +506,8 @@ static void check_choice(Walk *w, FExpr *x)
         WALK_ERROR(w, x, x->span, "one branch of '?:' is a condition, the other a number");
         w->eq->failed = true;
     }
-    x->type = a == TY_BOOL ? TY_BOOL : a == TY_INT && b == TY_INT ? TY_INT : TY_REAL;
+    bool complex = a == TY_COMPLEX || b == TY_COMPLEX;
+    x->type = a == TY_BOOL ? TY_BOOL : complex ? TY_COMPLEX : a == TY_INT && b == TY_INT ? TY_INT : TY_REAL;
     if (a != TY_BOOL)
         check_integers(w, x, true);
 }
@@ -446,7 +523,7 @@ static void check_map(Walk *w, FExpr *x)
     case OP_NE:
         for (int i = 0; i < 2; i++) {
             check(w, x->args[i]);
-            need_number(w, x->args[i], by);
+            need_not_complex(w, x->args[i], by);
         }
         for (int i = 0; i < 2; i++)
             if (x->args[i]->whole)
@@ -484,7 +561,7 @@ static void check_softmax(Walk *w, FExpr *x)
     check(w, x->args[0]);
     memcpy(w->fact, kept, sizeof kept);
     w->nfacts = before;
-    need_number(w, x->args[0], "softmax");
+    need_not_complex(w, x->args[0], "softmax");
     need_real(w, x->args[0], "softmax");
     x->type = TY_REAL;
 }
@@ -495,7 +572,7 @@ static void check_grad(Walk *w, FExpr *x)
         give_id(w->f, x->bound[i]);
     for (int i = 0; i < x->nargs; i++) {
         check(w, x->args[i]);
-        need_number(w, x->args[i], "'grad'");
+        need_not_complex(w, x->args[i], "'grad'");
     }
     const Symbol *s = w->eq->failed ? NULL : x->args[1]->source;
     if (s && x->args[1]->whole) {
@@ -538,25 +615,40 @@ static void check(Walk *w, FExpr *x)
     case F_VALUE:
     case F_CALL: check_read(w, x); return;
     case F_MAP: check_map(w, x); return;
+    case F_COMPLEX: check_complex_call(w, x); return;
     case F_IDIV:
     case F_IMOD: check_whole(w, x); return;
     case F_REDUCE:
         for (int i = 0; i < x->nbound; i++)
             give_id(w->f, x->bound[i]);
         check(w, x->args[0]);
-        need_number(w, x->args[0], "a reduction");
+        if (x->reduce == R_SUM || x->reduce == R_MEAN)
+            need_number(w, x->args[0], "a reduction");
+        else
+            need_not_complex(w, x->args[0], x->reduce == R_MAX ? "'max'" : x->reduce == R_MIN ? "'min'" : "'prod'");
         need_real(w, x->args[0], "a reduction");
-        x->type = TY_REAL;
+        x->type = x->args[0]->type == TY_COMPLEX ? TY_COMPLEX : TY_REAL;
         return;
     case F_SOFTMAX: check_softmax(w, x); return;
     case F_GRAD: check_grad(w, x); return;
     }
 }
 
+/* A declared value that says of no type is real. */
+static void need_declared_type(Walk *w, const Symbol *s, const FExpr *x)
+{
+    if (x->type != TY_COMPLEX || s->is_complex || w->eq->failed)
+        return;
+    WALK_ERROR(w, x, x->span, "%s is real, but its value is complex; take re(...), im(...) or abs(...) of it, or "
+               "declare '%s' as complex", shown(w->f, s), s->name);
+    FLAT_NOTE(w->f, s->decl->name_span, "'%s' is declared here", s->name);
+    w->eq->failed = true;
+}
+
 static void check_symbol(Walk *w, Symbol *s)
 {
     Equation *around = w->eq;
-    s->type = TY_REAL;
+    s->type = s->is_complex ? TY_COMPLEX : TY_REAL;
     for (int k = 0; k < s->equations.len && !s->failed; k++) {
         Equation *eq = s->equations.data[k];
         w->eq = eq;
@@ -569,11 +661,15 @@ static void check_symbol(Walk *w, Symbol *s)
                        shown(w->f, s), eq->value->type == TY_BOOL ? "condition" : "number");
             eq->failed = true;
         }
-        if (k == 0)
+        if (k == 0 && !s->is_complex)
             s->type = eq->value->type;
+        if (eq->value->type == TY_COMPLEX && s->type != TY_BOOL)
+            s->type = TY_COMPLEX;
         if (s->declared)
             need_number(w, eq->value, shown(w->f, s));
         need_real(w, eq->value, shown(w->f, s));
+        if (s->tensor >= 0)
+            need_declared_type(w, s, eq->value);
         s->failed |= eq->failed;
     }
     w->eq = around;

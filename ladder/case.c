@@ -150,6 +150,19 @@ static void sense_free(Sense *s)
 
 /* ---- cases */
 
+/* Of the tensors, and of the type of the instance: products round what they take to it, whatever the spec stores. */
+static double largest_unit(const cell_desc *d)
+{
+    double u = 0;
+    for (int i = 0; i < d->n_tensors; i++)
+        u = fmax(u, unit(d->tensors[i].dtype));
+    for (int i = 0; i < d->n_bindings; i++)
+        for (int t = 0; strcmp(d->bindings[i].name, "dtype") == 0 && cell_dtype_bytes((cell_dtype)t); t++)
+            if (strcmp(cell_dtype_name((cell_dtype)t), d->bindings[i].value) == 0)
+                u = fmax(u, unit((cell_dtype)t));
+    return u;
+}
+
 static Case case_drawn(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states,
                        double mild)
 {
@@ -158,8 +171,7 @@ static Case case_drawn(cell_context *ctx, const cell_desc *d, const int64_t *siz
     for (int i = 0; i < d->n_sizes; i++)
         snprintf(c.label + strlen(c.label), sizeof c.label - strlen(c.label), "%s%s=%lld", i ? " " : "",
                  d->size_names[i], (long long)sizes[i]);
-    for (int i = 0; i < d->n_tensors; i++)
-        c.u = unit(d->tensors[i].dtype) > c.u ? unit(d->tensors[i].dtype) : c.u;
+    c.u = largest_unit(d);
     c.f = set_new(d, d->forward_args, d->n_forward_args, sizes);
     c.b = set_new(d, d->backward_args, d->n_backward_args, sizes);
     c.fs = sense_new(&c.f);

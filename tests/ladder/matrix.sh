@@ -74,6 +74,14 @@ TYPES="f32 f64 bf16" instance layernorm map "$one 5,3,256 2,2,264 9,1,512 3,1,52
 TYPES="f32 bf16" instance linear_act map "$two 5,3,8,256 2,2,16,264"
 instance swiglu_mlp map "$two"
 
+# Complex values: pairs in every buffer, products over the parts.
+TYPES="f32 f64 bf16" instance complex_linear map "$two"
+for op in muladd div abs; do
+    instance complex_muladd map "$one" --set op=$op
+done
+TYPES="f32 f64" instance complex_lru steps "$one"
+TYPES="f32 f16" instance s5 steps "$two" --set normal=gamma
+
 # Memories that learn by inner gradients.
 instance dgd "steps tile" "$heads" --dim N=5 --dim V=7
 instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --set momentum=ema

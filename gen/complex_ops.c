@@ -1,0 +1,162 @@
+/* complex_ops.c: complex numbers as pairs of real nodes. In come pairs (a real number has no second one); out goes
+ * the pair of what an operator or a function gives, made of the operator table's real operators. So the IR is
+ * real, and so is its differentiation: the gradient of a complex value is the pair of the gradients of its two
+ * parts, dL/dre + i dL/dim, which is PyTorch's convention. Guaranteed: where one argument is real, nothing is
+ * multiplied by its missing part; and no function has an infinite derivative at 0 that the real one has not. */
+#include <string.h>
+
+#include "complex_ops.h"
+
+const ComplexRow complex_table[CX_COUNT] = {
+    [CX_COMPLEX] = { "complex", 2, "complex(x, y) = x + iy of two real numbers" },
+    [CX_RE] = { "re", 1, "the real part, a real number" },
+    [CX_IM] = { "im", 1, "the imaginary part, a real number" },
+    [CX_CONJ] = { "conj", 1, "the complex conjugate, x - iy" },
+    [CX_ARG] = { "arg", 1, "the angle atan2(im, re), a real number; derivative 0 at 0" },
+    [CX_CIS] = { "cis", 1, "cos(x) + i sin(x) of a real number" },
+};
+
+int complex_find(const char *name)
+{
+    for (int i = 0; i < CX_COUNT; i++)
+        if (strcmp(complex_table[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+bool complex_takes(Op op)
+{
+    switch (op) {
+    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_DIV: case OP_POW: case OP_EXP: case OP_LOG:
+    case OP_SQRT: case OP_ABS: case OP_STOP: case OP_SELECT: return true;
+    default: return false;
+    }
+}
+
+NodeId complex_im(Module *m, Complex z)
+{
+    return z.im < 0 ? node_const(m, 0) : z.im;
+}
+
+static NodeId neg(Module *m, NodeId a) { return node_map1(m, OP_NEG, a); }
+static NodeId add(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_ADD, a, b); }
+static NodeId sub(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_SUB, a, b); }
+static NodeId mul(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_MUL, a, b); }
+static NodeId quotient(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_DIV, a, b); }
+
+static NodeId square_of_abs(Module *m, Complex z)
+{
+    return add(m, mul(m, z.re, z.re), mul(m, z.im, z.im));
+}
+
+NodeId complex_abs(Module *m, Complex z)
+{
+    return z.im < 0 ? node_map1(m, OP_ABS, z.re) : node_map1(m, OP_SQRT, square_of_abs(m, z));
+}
+
+static Complex conjugate(Module *m, Complex z)
+{
+    return (Complex){ z.re, z.im < 0 ? -1 : neg(m, z.im) };
+}
+
+static Complex sum_of(Module *m, Complex a, Complex b, Op op)
+{
+    Complex r = { node_map2(m, op, a.re, b.re), a.im };
+    if (a.im >= 0 && b.im >= 0)
+        r.im = node_map2(m, op, a.im, b.im);
+    else if (b.im >= 0)
+        r.im = op == OP_SUB ? neg(m, b.im) : b.im;
+    return r;
+}
+
+static Complex product(Module *m, Complex a, Complex b)
+{
+    if (a.im < 0 && b.im < 0)
+        return (Complex){ mul(m, a.re, b.re), -1 };
+    if (a.im < 0)
+        return (Complex){ mul(m, a.re, b.re), mul(m, a.re, b.im) };
+    if (b.im < 0)
+        return (Complex){ mul(m, a.re, b.re), mul(m, a.im, b.re) };
+    return (Complex){ sub(m, mul(m, a.re, b.re), mul(m, a.im, b.im)),
+                      add(m, mul(m, a.re, b.im), mul(m, a.im, b.re)) };
+}
+
+/* a/b = a conj(b) / |b|^2 */
+static Complex divide(Module *m, Complex a, Complex b)
+{
+    NodeId by = b.im < 0 ? b.re : square_of_abs(m, b);
+    Complex r = b.im < 0 ? a : product(m, a, conjugate(m, b));
+    return (Complex){ quotient(m, r.re, by), r.im < 0 ? -1 : quotient(m, r.im, by) };
+}
+
+/* r e^(i angle) */
+static Complex polar(Module *m, NodeId r, NodeId angle)
+{
+    return (Complex){ mul(m, r, node_map1(m, OP_COS, angle)), mul(m, r, node_map1(m, OP_SIN, angle)) };
+}
+
+static NodeId angle_of(Module *m, Complex z)
+{
+    return node_map2(m, OP_ATAN2, complex_im(m, z), z.re);
+}
+
+/* log |z| + i arg z */
+static Complex logarithm(Module *m, Complex z)
+{
+    NodeId log = node_map1(m, OP_LOG, square_of_abs(m, z));
+    return (Complex){ mul(m, node_const(m, 0.5), log), angle_of(m, z) };
+}
+
+/* The root whose real part is not negative. By half the angle: sqrt((|z| + re) / 2) would cancel, and have a kink
+ * on the real axis. */
+static Complex root(Module *m, Complex z)
+{
+    NodeId half = mul(m, node_const(m, 0.5), angle_of(m, z));
+    return polar(m, node_map1(m, OP_SQRT, complex_abs(m, z)), half);
+}
+
+Complex complex_power(Module *m, Complex z, int64_t n)
+{
+    Complex r = { node_const(m, 1), -1 }, square = z;
+    bool any = false;
+    for (int64_t left = n < 0 ? -n : n; left; left >>= 1) {
+        if (left & 1)
+            r = any ? product(m, r, square) : square;
+        any |= left & 1;
+        if (left > 1)
+            square = product(m, square, square);
+    }
+    return n < 0 ? divide(m, (Complex){ node_const(m, 1), -1 }, r) : r;
+}
+
+Complex complex_map(Module *m, Op op, const Complex *x)
+{
+    switch (op) {
+    case OP_NEG: return (Complex){ neg(m, x[0].re), x[0].im < 0 ? -1 : neg(m, x[0].im) };
+    case OP_ADD:
+    case OP_SUB: return sum_of(m, x[0], x[1], op);
+    case OP_MUL: return product(m, x[0], x[1]);
+    case OP_DIV: return divide(m, x[0], x[1]);
+    case OP_EXP: return polar(m, node_map1(m, OP_EXP, x[0].re), x[0].im);
+    case OP_LOG: return logarithm(m, x[0]);
+    case OP_SQRT: return root(m, x[0]);
+    case OP_ABS: return (Complex){ complex_abs(m, x[0]), -1 };
+    case OP_STOP: return (Complex){ node_map1(m, op, x[0].re), node_map1(m, op, x[0].im) };
+    case OP_SELECT:
+        return (Complex){ node_select(m, x[0].re, x[1].re, x[2].re),
+                          node_select(m, x[0].re, complex_im(m, x[1]), complex_im(m, x[2])) };
+    default: bug(m->c, "lower", "operator %s of complex values", op_table[op].name);
+    }
+}
+
+Complex complex_call(Module *m, ComplexOp op, const Complex *x)
+{
+    switch (op) {
+    case CX_COMPLEX: return (Complex){ x[0].re, x[1].re };
+    case CX_RE: return (Complex){ x[0].re, -1 };
+    case CX_IM: return (Complex){ complex_im(m, x[0]), -1 };
+    case CX_CONJ: return conjugate(m, x[0]);
+    case CX_ARG: return (Complex){ angle_of(m, x[0]), -1 };
+    default: return (Complex){ node_map1(m, OP_COS, x[0].re), node_map1(m, OP_SIN, x[0].re) };
+    }
+}
