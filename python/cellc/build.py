@@ -110,7 +110,8 @@ def make_class(name, spec, dtype, settings, archs, why, options):
     instance = Loaded(spec, Ops(library, manifest, name), settings, dtype, path, bool(archs), why)
     instance.flags = flags
     instance.doc = docstring(instance)
-    return type(manifest.name, (Cell,), {"instance": instance, "__doc__": instance.doc, "__module__": "cellc.cells"})
+    return type(manifest.name, (Cell,), {"instance": instance, "manifest": manifest, "__doc__": instance.doc,
+                                         "__module__": "cellc.cells"})
 
 
 def messages(text):

@@ -149,7 +149,7 @@ class Instance:
 class Cell(torch.nn.Module):
     """What the classes that cellc.load gives are made from."""
 
-    instance = None
+    instance = manifest = None
 
     def __init__(self, *, batch_first=True, device=None, **sizes):
         super().__init__()

@@ -23,7 +23,7 @@ if [[ ! -x $venv/bin/python ]]; then
 fi
 need=()
 "$venv/bin/python" -c 'import torch' 2>/dev/null || need+=(torch numpy)
-"$venv/bin/python" -c 'import pytest' 2>/dev/null || need+=(pytest)
+"$venv/bin/python" -c 'import pytest, IPython, matplotlib' 2>/dev/null || need+=(pytest ipython matplotlib)
 "$venv/bin/python" -c 'from setuptools.command import bdist_wheel' 2>/dev/null || need+=("setuptools>=70.1")
 if ((${#need[@]})); then
     echo "installing ${need[*]} into $venv"

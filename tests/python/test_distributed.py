@@ -17,7 +17,8 @@ torch.manual_seed(0)
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.a, self.cell, self.b = torch.nn.Linear(4, 6), cellc.load("gru", cuda=False)(D=6, H=8), torch.nn.Linear(8, 2)
+        self.a, self.b = torch.nn.Linear(4, 6), torch.nn.Linear(8, 2)
+        self.cell = cellc.load("gru", cuda=False)(D=6, H=8)
     def forward(self, x):
         return self.b(self.cell(self.a(x))[0])
 net, alone = Net(), Net()

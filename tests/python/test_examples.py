@@ -1,0 +1,67 @@
+"""The examples, in a smaller form than their smallest: that they run, that the loss falls, that a run which was
+broken off and resumed is the run that was not."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "python", "examples")
+SMALL = ["--width", "16", "--layers", "1", "--batch", "4", "--length", "16", "--device", "cpu"]
+
+
+def example(name, *words):
+    done = subprocess.run([sys.executable, "-W", "ignore", os.path.join(EXAMPLES, name), *words], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def losses(place):
+    with open(place / "losses.csv") as f:
+        return [float(row["bits_per_byte"]) for row in csv.DictReader(f)]
+
+
+def test_language_model_resumes(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    common = [*SMALL, "--steps", "60", "--rate", "1e-2", "--sample", "20"]
+    said = example("lm.py", *common, "--out", str(whole))
+    example("lm.py", *common, "--out", str(parts), "--until", "25")
+    assert len(losses(parts)) == 25
+    example("lm.py", *common, "--out", str(parts), "--resume")
+    assert losses(parts) == losses(whole)
+    found = losses(whole)
+    assert 7.5 < found[0] < 8.5 and sum(found[-10:]) / 10 < 5.5
+    assert "validation: " in said and "The " in said
+
+
+@pytest.mark.parametrize("cell", [["e79", "--set", "N=4", "bias=input"], ["delta", "--set", "N=4", "V=4"],
+                                  ["window_attention", "--set", "N=4", "V=4", "W=3"], ["torch.GRU"],
+                                  ["lstm", "--dtype", "bf16"]])
+def test_language_model_of_any_cell(cell, tmp_path):
+    said = example("lm.py", *SMALL, "--steps", "2", "--sample", "8", "--out", str(tmp_path), "--cell", *cell)
+    assert "validation: " in said
+
+
+def test_language_model_draws(tmp_path):
+    pytest.importorskip("matplotlib")
+    example("lm.py", *SMALL, "--steps", "2", "--sample", "0", "--out", str(tmp_path))
+    with open(tmp_path / "loss.png", "rb") as f:
+        assert f.read(8) == b"\x89PNG\r\n\x1a\n"
+
+
+def test_recall():
+    said = example("recall.py", "--cells", "delta:N=4,V=4", "gru", "--width", "8", "--steps", "2", "--pairs", "2",
+                   "--device", "cpu")
+    assert said.count("delta:N=4,V=4") == 2 and said.startswith("recall: 2 of 8 symbols, 2 steps; a guess gives 12%")
+
+
+def test_sweep():
+    said = example("sweep.py", "--fixed", "N=4", "--width", "8", "--steps", "2", "--pairs", "2", "--seeds", "2",
+                   "--device", "cpu")
+    table = said.partition("best first\n")[2].splitlines()
+    assert len(table) == 4 and {row.split()[0] for row in table[1:]} == {"bias=fixed", "bias=none", "bias=input"}
+    said = example("sweep.py", "--cell", "gru", "--vary", "reset=after,before", "--steps", "1", "--device", "cpu")
+    assert "reset=before" in said and "update" not in said
