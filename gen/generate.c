@@ -107,6 +107,8 @@ bool write_text(const char *path, const Buf *text)
         ok &= fclose(f) == 0;
     if (!ok)
         fprintf(stderr, "cellc: cannot write %s: %s\n", path, strerror(errno));
+    else
+        printf("%s\n", path);
     return ok;
 }
 
@@ -122,7 +124,6 @@ bool generate_files(Generated *g, const char *dir)
         const char *path = intern_f(g->c, "%s/%s%s", dir, g->m->name, e->suffix);
         if (!write_text(path, &out))
             return false;
-        printf("%s\n", path);
     }
     return true;
 }

@@ -38,6 +38,7 @@ bool generate_takes(const Generated *g, const Emitter *e);
 void generate_text(Generated *g, const Emitter *e, Buf *out);
 /* Writes all files of the library to `dir`, which is made, and prints their paths; false after a message. */
 bool generate_files(Generated *g, const char *dir);
+/* Writes the file and prints its path; false after a message. */
 bool write_text(const char *path, const Buf *text);
 
 #endif

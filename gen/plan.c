@@ -116,9 +116,25 @@ static Dtype type_of_read(const Plan *p, const Read *r)
     return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] ? p->dtype : p->compute;
 }
 
-static bool is_state(const Plan *p, const Read *r)
+/* What a product of operands of this type gives (cell_gemm). */
+static Dtype product_type(Dtype operand)
 {
-    return r->is_tensor && p->m->tensors.data[r->id].kind == T_STATE;
+    return narrow(operand) ? DT_F32 : operand;
+}
+
+/* A product takes these from a copy only: states of all steps side by side, and the adjoint of an initial state, which
+ * is zero where the call gave that state. */
+static bool needs_copy(const Plan *p, const Read *r)
+{
+    TensorKind k = r->is_tensor ? p->m->tensors.data[r->id].kind : T_INPUT;
+    return k == T_STATE || k == T_DINIT;
+}
+
+/* Once copies are made: are the operands such as cell_gemm takes, for a result in the type of the arithmetic? */
+static bool operands_fit(const Plan *p, const Read *a, const Read *b)
+{
+    Dtype type = type_of_read(p, a);
+    return type == type_of_read(p, b) && product_type(type) == p->compute && !needs_copy(p, a) && !needs_copy(p, b);
 }
 
 static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2])
@@ -144,10 +160,9 @@ static bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId
     c.lay_c = layout_of(p, &c.c, true);
     if (!match_gemm(p->m, &c, g))
         return false;
-    bool same_type = type_of_read(p, &c.a) == type_of_read(p, &c.b);
-    if (one_step && !same_type)
+    if (one_step && type_of_read(p, &c.a) != type_of_read(p, &c.b))
         return false;                 /* no copy was made: all steps together are no product */
-    if (p->operands_copied && (!same_type || is_state(p, &c.a) || is_state(p, &c.b)))
+    if (p->operands_copied && !operands_fit(p, &c.a, &c.b))
         return false;
     bool one_number = g->m->is_const && g->m->value == 1 && g->n->is_const && g->n->value == 1;
     if (one_number && g->batch)
@@ -254,13 +269,12 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
 
 /* Arguments lie in the storage type already; a state and every intermediate is rounded for the tensor cores
  * when the type says so. A state that a product reads is copied in any type: the product wants the states
- * before each step side by side. */
+ * before each step side by side. So is the adjoint of an initial state. */
 static bool wants_copy(const Plan *p, const Read *r)
 {
     if (!r->is_tensor)
         return narrow(p->dtype);
-    TensorKind k = p->m->tensors.data[r->id].kind;
-    return k == T_STATE || ((k == T_DNEXT || k == T_DINIT) && narrow(p->dtype));
+    return needs_copy(p, r) || (p->m->tensors.data[r->id].kind == T_DNEXT && narrow(p->dtype));
 }
 
 /* A tensor that the spec stores in another type than --dtype: what meets it in a product is not rounded, and where
@@ -319,6 +333,27 @@ static void find_aliases(Plan *p, const Rounding *st)
         p->is_alias[id] = at(p, id)->kind == N_ARRAY && !p->rounded[id] && alias_candidate(p->m, id);
 }
 
+/* A product that goes to a tensor of a type that it cannot be written in is an array of its own, which the tensor is
+ * made from. */
+static void convert_results(Plan *p)
+{
+    Module *m = p->m;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        NodeId *roots[] = { &m->output.data[t], &m->dinput.data[t], &m->dparam.data[t], &m->dparam_init.data[t] };
+        for (size_t k = 0; k < sizeof roots / sizeof *roots; k++) {
+            Gemm g;
+            NodeId factor[2], id = *roots[k];
+            Read a;
+            if (id < 0 || !contraction_of(p, id, false, &g, factor) || !plan_resolve(p, factor[0], &a))
+                continue;
+            Dtype type = type_of_read(p, &a), wanted = m->tensors.data[t].dtype;
+            Node root = *at(p, id);
+            if (wanted != type && wanted != product_type(type))
+                *roots[k] = node_array(m, id, root.axes, root.naxes, root.name, root.span);
+        }
+    }
+}
+
 static void round_operands(Plan *p)
 {
     Rounding st = { .p = p };
@@ -334,6 +369,10 @@ static void round_operands(Plan *p)
         bug(p->m->c, "plan", "rounding added too many nodes");
     find_aliases(p, &st);
     p->operands_copied = true;
+    int before = p->m->nodes.len;
+    convert_results(p);
+    if (p->m->nodes.len > before)
+        find_aliases(p, &st);
 }
 
 /* ---- phases ---- */

@@ -1106,7 +1106,8 @@ static void print_out(Step *s, int k, int *warp, Buf *out)
     Buf text = { .arena = t->arena, .indent = out->indent };
     *(s->inner ? &s->inner : &s->pre) = &pre;
     bool own = o.inner != 1 || o.row || o.col;
-    if (own && o.inner == 1 && !reads_registers(s, o.array, 0) && reads_exchange(s, o.array, 0))
+    /* The next step has the exchange buffer of this one, but not its registers. */
+    if (own && o.inner == 1 && !reads_registers(s, o.array, 0) && (s->is_late || reads_exchange(s, o.array, 0)))
         own = false;
     if (s->out_scattered[k])
         print_scattered_out(s, &o, first_red(s, k), &text);
@@ -1295,11 +1296,14 @@ static void place_out(Step *s, int k)
     bool *marks = arena_alloc(t->arena, (size_t)s->reds.len + 1), late = always_meets(s);
     int level = s->depth;
     mark_reds(s, s->outs.data[k], seen, marks);
+    /* A vector is read from the buffer element by element; else an owner reads there only what warps add up. */
+    bool vector = late && describe_out(s, k).inner == 1;
     for (int i = 0; i < s->reds.len; i++) {
         const Red *r = &s->reds.data[i];
+        bool exchanged = red_warps(t, r) > 1 || (vector && red_published(t, r));
         int at = r->level - !red_published(t, r);
         level = marks[i] && at > level ? at : level;
-        late &= !marks[i] || (red_published(t, r) && r->level == s->levels && r->wants != WANT_ALWAYS);
+        late &= !marks[i] || (exchanged && r->level == s->levels && r->wants != WANT_ALWAYS);
     }
     s->out_level[k] = level;
     s->out_late[k] = late && level == s->levels && level == s->depth + 1 && out_wants(s, k) != WANT_ALWAYS &&

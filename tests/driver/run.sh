@@ -206,7 +206,11 @@ expect 2 "are the same instance" "$cellc" build --no-cuda swiglu swiglu --name t
 expect 2 "are both called swiglu" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu --name swiglu -o "$out"
 expect 2 "expected NAME=VALUE or reverse after ':', not 'N'" "$cellc" build --no-cuda e79:N -o "$out"
 expect 1 "error" "$cellc" build --no-cuda e79:Q=3 -o "$out"
+touch "$dir/before"
 expect 0 "libtwo.so" "$cellc" build --no-cuda swiglu:dtype=f64 e79:N=8,bias=none,reverse --name two -o "$out"
+sort "$dir/out" >"$dir/said"
+holds "build prints the paths of all files that it makes" \
+    test -z "$(find "$out" -newer "$dir/before" -type f | sort | comm -3 - "$dir/said")"
 cat >"$dir/two.c" <<'C'
 #include <string.h>
 #include "two.h"
