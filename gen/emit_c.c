@@ -125,8 +125,8 @@ static void print_head(const Module *m, Buf *out)
 {
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     buf_f(out,
-          "/* %s: the cell as plain C, written by cellc from %s: the reference that the kernels are checked\n"
-          " * against, and the backend for machines without a GPU.\n *\n",
+          "/* %s: the cell as plain C, written by cellc from %s.\n"
+          " * The kernels are checked against it, and it is the backend for machines without a GPU.\n *\n",
           m->name, source_place(m, m->span, false));
     buf_f(out, " * Sizes: B sequences, T steps");
     for (int i = 0; i < m->dims.len; i++)

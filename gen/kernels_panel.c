@@ -1,9 +1,9 @@
-/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedules gemm and scan. In comes a Panel (panel.c);
- * out goes, for gemm, a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A step waits for
- * the blocks that made the product's operand, multiplies, and computes the pointwise groups for the block's own
- * units; the operand is posted as soon as it is stored. What the next step reads and no other block makes is asked
- * for while the block waits. For scan it is a kernel whose threads have an element each, with its state in registers;
- * what several steps read is asked for at once. */
+/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedules gemm and scan. In comes a Panel
+ * (panel.c); out goes, for gemm, a cooperative kernel whose blocks hold their rows of the product's param in shared
+ * memory. A step waits for the blocks that made the product's operand, multiplies, and computes the pointwise groups
+ * for the block's own units; the operand is posted as soon as it is stored. What the next step reads and no other
+ * block makes is asked for while the block waits. For scan it is a kernel whose threads have an element each, with its
+ * state in registers; what several steps read is asked for at once. */
 #include <string.h>
 
 #include "kernels.h"
@@ -64,8 +64,8 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s)
         n++;
     if (n == k->panel_reads.len) {
         vec_push(m->arena, &k->panel_reads, s);
-        buf_line(&k->early, k->panel->product ? "ahead_%d[%d] = %s;" : "%.0dahead[%d] = %s;", k->panel_group, n,
-                 k_bare(k, s));
+        const char *to = k->panel->product ? k_text(k, "ahead_%d", k->panel_group) : "ahead";
+        buf_line(&k->early, "%s[%d] = %s;", to, n, k_bare(k, s));
     }
     return k_text(k, k->panel->product ? "ahead_%d[%d]" : "ahead_%d[u][%d]", k->panel_group, n);
 }
@@ -87,7 +87,8 @@ bool panel_is_product(const Kernel *k, NodeId id)
 
 bool panel_carried_here(const Kernel *k, NodeId id)
 {
-    return k->panel && k->panel->product && id >= 0 && k->pr->group[id] >= 0 && &k->pr->groups.data[k->pr->group[id]] == k->g;
+    return k->panel && k->panel->product && id >= 0 && k->pr->group[id] >= 0 &&
+           &k->pr->groups.data[k->pr->group[id]] == k->g;
 }
 
 /* ---- writes ---- */

@@ -1,9 +1,10 @@
-/* panel.c: which steps of schedule gemm one kernel can walk, and which steps need no other (schedule scan). In comes a
- * planned program; out goes, where the steps allow it, a Panel: the product of every step with its param held in shared memory by the blocks of a cooperative
- * launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, and the pointwise
- * kernels in between as loops over the block's own units. Guaranteed: what a block reads of another block is the
- * product's one operand, and nothing else that a step computes; no block overwrites what another still reads.
- * The launch plan keeps the loop of kernels beside it, for devices that cannot hold all blocks at once. */
+/* panel.c: which steps of schedule gemm one kernel can walk, and which steps need no other (schedule scan). In comes
+ * a planned program; out goes, where the steps allow it, a Panel: the product of every step with its param held in
+ * shared memory by the blocks of a cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some
+ * units of the state, and the pointwise kernels in between as loops over the block's own units. Guaranteed: what a
+ * block reads of another block is the product's one operand, and nothing else that a step computes; no block
+ * overwrites what another still reads. The launch plan keeps the loop of kernels beside it, for devices that cannot
+ * hold all blocks at once. */
 #include "mutate.h"
 #include "panel.h"
 

@@ -1,9 +1,10 @@
 /* simplify.c: the fast path's normal form. In comes a module, before or after differentiate; out goes the
  * same module with its roots rewritten so that: constants are folded and what multiplies by one or adds zero
- * is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums is one sum; several slices of one param applied to the same
- * vector are one product (`W[i,d]*x[d]`, `W[N+i,d]*x[d]`, ... become U[i], U[N+i] of one U); and every
- * reduction is the whole body of an array, so that an array is either pointwise or one reduction. Old nodes
- * stay in the module and are unreachable. The reference does not come here. */
+ * is gone (nothing else: no x*0); a sum over all steps of a matrix that each step sums is one sum; several
+ * slices of one param applied to the same vector are one product (`W[i,d]*x[d]`, `W[N+i,d]*x[d]`, ... become
+ * U[i], U[N+i] of one U); and every reduction is the whole body of an array, so that an array is either
+ * pointwise or one reduction. Old nodes stay in the module and are unreachable. The reference does not come
+ * here. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

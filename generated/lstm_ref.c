@@ -1,5 +1,5 @@
-/* lstm: the cell as plain C, written by cellc from lstm.cell:3: the reference that the kernels are checked
- * against, and the backend for machines without a GPU.
+/* lstm: the cell as plain C, written by cellc from lstm.cell:3.
+ * The kernels are checked against it, and it is the backend for machines without a GPU.
  *
  * Sizes: B sequences, T steps, D, H, t0 (number of the first step).
  * Arguments, row-major, [B, T, axes] for inputs and outputs, [B, axes] for states (? may be NULL):

@@ -38,7 +38,7 @@ golden layernorm specs/layernorm.cell
 # Exit code 1 with a message is right where a forced schedule cannot take the cell; anything above is ours.
 for spec in specs/*.cell; do
     [[ $spec == specs/std.cell ]] && continue
-    for options in "" "--dtype bf16" "--dtype f64" "--schedule "{steps,tile,gemm,map}; do
+    for options in "" "--dtype bf16" "--dtype f64" "--schedule "{steps,tile,gemm,map,scan}; do
         # shellcheck disable=SC2086
         "$cellc" explain "$spec" $options >"$work/out" 2>"$work/err"
         rc=$?

@@ -16,7 +16,7 @@ sanitizes() { # the C++ compiler has AddressSanitizer
 # DIR: builds and runs the instances of DIR/list, lines "NAME CELL SIZES...", each emitted to DIR/NAME; what is still
 # fresh there is not built again. Says which failed.
 emulate() {
-    local dir=$1 newest p f s
+    local dir=$1 newest mute p f s
     mkdir -p "$dir/common"
     bash "$root/tests/emulator/build.sh" lib "$dir/common" || { failed=$((failed + 1)); return 1; }
     newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* "$root"/tests/emulator/* | head -n 1)
@@ -31,6 +31,8 @@ emulate() {
     grep -v ', 0 failed, ' "$dir/results"
     read -r p f s < <(awk -v failed=0 -f "$ladder/sum.awk" "$dir/results")
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    mute=$(($(wc -l <"$dir/list") - $(grep -cE ': [0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$dir/results")))
+    ((mute == 0)) || { echo "$mute instances gave no result"; failed=$((failed + mute)); }
 }
 
 # Prints the sum as the last line, and ends.
