@@ -457,6 +457,9 @@ static void diff_load(Diff *d, const Node *n, Part p)
     Part part = { -1, inverse(d, p.cond, p.value, n->map, axes, t->rank, t->kind != T_PARAM,
                                 n->step, now) };
     diff_past(d, n, p);
+    if (mutate("next-row") && t->kind == T_PARAM && t->rank)
+        part.value = node_subst(d->m, part.value, axes, (const IxExpr *[]){ ix_add(d->m, ix_index(d->m, axes[0]),
+                                ix_const(d->m, poly_const(d->m, 1))) }, 1);
     vec_push(d->m->arena, &d->tensor[n->tensor], part);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "emit.h"
+#include "mutate.h"
 #include "options.h"
 #include "panel.h"
 
@@ -424,7 +425,7 @@ static const char *shares_expr(Print *e, const Poly *n, int each, int most, int 
 static const char *passes_expr(Print *e, const Poly *rows)
 {
     Buf x = program_new(e);
-    buf_f(&x, "CELL_X_PUSH, 1, ");
+    buf_f(&x, mutate("short-sort") ? "CELL_X_PUSH, 0, " : "CELL_X_PUSH, 1, ");
     for (int digit = 1; digit < 8; digit++) {
         buf_f(&x, "CELL_X_PUSH, %lld, ", (long long)((int64_t)1 << (8 * digit)));
         postfix_poly(e, rows, &x);

@@ -185,7 +185,7 @@ static void print_sums(Kernel *k)
     k_open(k, "for (int64_t share = cell_block_index(1); share < shares; share += cell_block_count(1))");
     buf_line(k->out, "const int64_t begin = cell_share(positions, share, shares);");
     buf_line(k->out, "const int64_t end = cell_share(positions, share + 1, shares)%s;",
-             mutate("lost-tail") ? " - (share + 1 == shares)" : "");
+             mutate("lost-tail") ? " - (share == 0)" : "");
     open_columns(k);
     k_comment(k, k->g->arrays.data[0]);
     buf_line(k->out, "%s sum = 0;", k->real);

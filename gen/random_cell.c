@@ -1,7 +1,7 @@
 /* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out
  * is a spec that draws on the whole language: scalars, vectors, matrices and heads, several states, learned
  * initial values, constant inputs and params, guards, affine and wrapping indices, functions of every kind,
- * fn, repeat, softmax and reductions. Every expression carries a bound of its magnitude; what could grow is
+ * fn, repeat, softmax, reductions and reads at integer places. Every expression carries a bound of its magnitude; what could grow is
  * squashed, and what has a limited domain is given an argument inside it. */
 #include "random_cell.h"
 
@@ -36,6 +36,9 @@ typedef struct Maker {
     int depth;                    /* reductions around */
     bool stateful;                /* what has been read since it was cleared depends on a state */
     bool uses_fn[FNS];
+    Random places;                /* of its own, so that a seed's cell is else the same with integers as without */
+    bool has_integers;
+    bool plain;                   /* no integer places: of what a gradient is taken with respect to */
 } Maker;
 
 /* An expression's text and what its magnitude may be. */
@@ -137,6 +140,22 @@ static const char *index_text(Maker *m, Extent e)
     }
 }
 
+/* An integer that says a place of an axis, now and then outside of it; or else the index. */
+static const char *place_text(Maker *m, const char *index)
+{
+    if (!m->has_integers || m->plain || random_below(&m->places, 6))
+        return index;
+    int any = m->nbound ? m->bound[random_below(&m->places, m->nbound)].name : 0;
+    switch (random_below(&m->places, any ? 6 : 4)) {
+    case 0: return "max(k0, 0)";
+    case 1: return "2*k0 - 1";
+    case 2: return TEXT(m, "k1[%d]", (int)random_below(&m->places, 2));
+    case 4: return TEXT(m, "k0 - %c", any);
+    case 5: return TEXT(m, "(%c == k0 ? 0 : k0)", any);
+    default: return "k0";
+    }
+}
+
 /* ---- terms */
 
 static Term expression(Maker *m, int budget);
@@ -181,7 +200,7 @@ static const char *load_text(Maker *m, const Value *v, const char *name)
     const char *text = name, *step = name == v->name ? step_text(m, v) : NULL;
     m->stateful = m->stateful || v->stateful;
     for (int i = 0; i < v->rank; i++)
-        text = TEXT(m, i ? "%s, %s" : "%s[%s", text, index_text(m, v->axis[i]));
+        text = TEXT(m, i ? "%s, %s" : "%s[%s", text, place_text(m, index_text(m, v->axis[i])));
     if (step)
         return TEXT(m, v->rank ? "%s; %s]" : "%s[; %s]", text, step);
     return v->rank ? TEXT(m, "%s]", text) : text;
@@ -223,8 +242,10 @@ static Term leaf(Maker *m)
 {
     if (m->nvalues == 0 || chance(m, 8))
         return (Term){TEXT(m, "%g", 0.25 * (1 + below(m, 6))), 1.5};
-    if (m->nbound && chance(m, 6))
-        return (Term){TEXT(m, "0.1*%c", any_index(m)), 1};
+    if (m->nbound && chance(m, 6)) {
+        char i = any_index(m);
+        return (Term){m->has_integers ? TEXT(m, "0.1*%c + (k0 == %c ? 0.1*real(k0) : 0)", i, i) : TEXT(m, "0.1*%c", i), 1};
+    }
     const Value *v = pick_value(m);
     const char *guarded = chance(m, 12) ? guarded_load(m, v) : NULL;
     return (Term){guarded ? guarded : load_text(m, v, v->name), guarded ? 2 * v->size : v->size};
@@ -365,7 +386,7 @@ static Term call(Maker *m, int budget)
         m->stateful = m->stateful || v->stateful;
         if (v->rank == 1)
             return (Term){TEXT(m, "%s(%s)%s[%s]", names[which], v->name, pick, at), 1.5};
-        const char *other = index_text(m, v->axis[1 - open]);
+        const char *other = place_text(m, index_text(m, v->axis[1 - open]));
         return (Term){open ? TEXT(m, "%s(%s[%s, :])%s[%s]", names[which], v->name, other, pick, at)
                            : TEXT(m, "%s(%s[:, %s])%s[%s]", names[which], v->name, other, pick, at), 1.5};
     }
@@ -402,7 +423,9 @@ static Term gradient(Maker *m, int budget)
         return (Term){TEXT(m, "%s(0.5*%s + %s)", which == 5 ? "slope" : "bend", load_text(m, v, v->name),
                            expression(m, budget - 1).text), 8};
     }
+    m->plain = true;
     const char *place = load_text(m, by, TEXT(m, "%s", by->name)), *loss = of->name;   /* of this step */
+    m->plain = false;
     m->stateful = m->stateful || of->stateful;
     if (of->rank == 0)
         return (Term){TEXT(m, "grad(%s, %s)", loss, place), 20};
@@ -489,6 +512,8 @@ static void declare_inputs(Maker *m)
         buf_line(m->out, "%sinput %s%s;", chance(m, 15) ? "const " : "", v->name, axes_text(m, v));
         keep(m);
     }
+    if (m->has_integers)
+        buf_line(m->out, "input k0 : i32, k1[N] : i32;");
     for (int i = 0; i < params; i++) {
         static const char *const init[] = {"", " ~ normal(0.4)", " ~ const(0.5)", " ~ ones",
                                            " ~ uniform(-1, 1)"};
@@ -650,6 +675,8 @@ void random_cell(Compiler *c, uint64_t seed, Buf *out)
     Value states[3];
     m->c = c;
     m->random.state = seed;
+    m->places.state = ~seed;
+    m->has_integers = random_below(&m->places, 3) == 0;
     m->out = &body;
     declare_inputs(m);
     int nstates = below(m, 4) % 4, ndefinitions = 1 + below(m, 4);

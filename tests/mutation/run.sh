@@ -36,6 +36,7 @@ late-state       specs/gru.cell
 first-sequence   specs/gru.cell
 own-step         specs/conv4_silu.cell
 straight-step    specs/gru.cell --reverse
+next-row         specs/embedding.cell
 held-stopped     tests/mutation/inner.cell
 flat-at-zero     tests/mutation/inner.cell
 first-use        tests/mutation/inner.cell
@@ -56,6 +57,10 @@ unmoved-step     specs/conv4_silu.cell --schedule map | 2,5,3
 straight-row     specs/gru.cell --schedule steps --reverse | 2,3,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
+gather-outside   specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
+lost-tail        specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
+first-share      specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
+short-sort       specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
 one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | 2,4,40,3
