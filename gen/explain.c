@@ -187,11 +187,12 @@ static void put_schedule(const Explain *e)
     }
 }
 
+static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32" };
+
 static void put_tensors(const Explain *e)
 {
     static const char *const kinds[] = { "input", "param", "state", "history", "output" };
     static const char *const front[] = { "B, T", "", "B", "B", "B, T" };
-    static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32" };
     Table t = { 0 };
     table_row(e->c, &t, "tensor", "", "shape", "type", "bytes", "", NULL);
     for (TensorId i = 0; i < e->m->tensors.len; i++) {
@@ -570,7 +571,7 @@ static void put_buffers(const Explain *e)
     for (int i = 0; i < e->p->buffers.len; i++) {
         const Buffer *b = &e->p->buffers.data[i];
         const Poly *alone = inference_bytes(e, i);
-        table_row(e->c, &t, b->reserve ? "reserve" : "workspace", b->name, dtype_names[b->dtype],
+        table_row(e->c, &t, b->reserve ? "reserve" : "workspace", b->name, types[b->dtype],
                   buffer_words(e, b), alone ? size_words(e, alone) : "-", NULL);
         infer = alone ? poly_add(e->m, infer, alone) : infer;
         if (b->elements && !b->per_steps)
