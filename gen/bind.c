@@ -4,6 +4,7 @@
  * nothing is substituted as text. Every name that is left is known; what was not is diagnosed and becomes
  * F_ERROR. */
 #include <string.h>
+#include <unistd.h>
 
 #include "bind.h"
 
@@ -309,6 +310,20 @@ static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
     return x;
 }
 
+/* Is it a fn of std.cell, which the spec does not import? The file is read each time, so only the first errors ask. */
+static bool in_std(Compiler *c, const char *name)
+{
+    enum { MAX_ASKED = 20 };
+    bool asks = c->import_dir && c->errors < MAX_ASKED;
+    const char *path = asks ? intern_f(c, "%s/std.cell", c->import_dir) : NULL;
+    int file = path && access(path, R_OK) == 0 ? source_load(c, path) : -1;
+    const Ast *std = file < 0 ? NULL : parse_source(c, file);
+    for (int i = 0; std && i < std->items.len; i++)
+        if (std->items.data[i]->kind == S_FN && strcmp(std->items.data[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
 static FExpr *unknown_function(Binding *b, const Expr *e)
 {
     Flat *f = b->f;
@@ -327,8 +342,9 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
     for (int i = 0; i < CX_COUNT; i++)
         vec_push(f->c->arena, &names, complex_table[i].name);
     const char *near = suggest(e->name, names.data, names.len);
-    BIND_ERROR(b, e->name_span, near ? "unknown function '%s'; did you mean '%s'?" : "unknown function '%s'",
-               e->name, near);
+    const char *more = in_std(f->c, e->name) ? "; it is in std.cell: import \"std.cell\";"
+                       : near                ? intern_f(f->c, "; did you mean '%s'?", near) : "";
+    BIND_ERROR(b, e->name_span, "unknown function '%s'%s", e->name, more);
     return bad(b, e);
 }
 
