@@ -82,8 +82,10 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
     const char *option = "--set";
     if (strcmp(text, "reverse") == 0)
         return options_compile(&build_help, c, "--reverse", NULL);
+    if (strcmp(text, "lengths") == 0)
+        return options_compile(&build_help, c, "--lengths", NULL);
     if (!eq)
-        return usage_error(&build_help, "expected NAME=VALUE or reverse after ':', not '%s'", text);
+        return usage_error(&build_help, "expected NAME=VALUE, reverse or lengths after ':', not '%s'", text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
     if (strcmp(name, "dtype") == 0)
         return options_compile(&build_help, c, "--dtype", eq + 1);

@@ -36,6 +36,7 @@ int64_t case_count(const Case *k, const EvalTensor *t)
     switch (t->kind) {
     case EV_PARAM: return t->count;
     case EV_STATE: return k->batch * t->count;
+    case EV_INPUT: return k->batch * (t->lengths ? 1 : k->steps) * t->count;
     default: return k->batch * k->steps * t->count;
     }
 }
@@ -45,7 +46,7 @@ int case_shape(const Case *k, const EvalTensor *t, int64_t *shape)
     int n = 0;
     if (t->kind != EV_PARAM)
         shape[n++] = k->batch;
-    if (t->kind != EV_PARAM && t->kind != EV_STATE)
+    if (t->kind != EV_PARAM && t->kind != EV_STATE && !t->lengths)
         shape[n++] = k->steps;
     memcpy(shape + n, t->shape, sizeof *shape * (size_t)t->rank);
     return n + t->rank;
@@ -117,6 +118,10 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseI
                     (t->kind == EV_STATE && states != CASE_STATE_DEFAULT);
         if (read)
             k->value[i] = doubles(e, n);
+        for (int64_t j = 0; t->lengths && j < n; j++)
+            k->value[i][j] = (double)random_below(&r, steps + 1);
+        if (t->lengths)
+            continue;
         if (read && !(t->kind == EV_STATE && states == CASE_STATE_ZERO))
             fill(&r, t, k->value[i], n);
         for (int64_t j = 0; t->kind == EV_INPUT && inputs != CASE_INPUT_NORMAL && j < n; j++)
@@ -210,7 +215,7 @@ static bool batch_and_steps(const Eval *e, const VecFile *f, int64_t *batch, int
     for (int i = 0; i < e->ntensors && !(has_b && has_t); i++) {
         const EvalTensor *t = &e->tensors[i];
         const VecTensor *v = t->kind == EV_INPUT ? vec_find(f, VK_INPUT, t->name) : NULL;
-        if (v && v->rank == t->rank + 2) {
+        if (v && v->rank == t->rank + 2 && !t->lengths) {
             *batch = has_b ? *batch : v->dims[0];
             *steps = has_t ? *steps : v->dims[1];
             has_b = has_t = true;

@@ -147,7 +147,7 @@ typedef enum {
     S_CONST,    /* const eps = 1e-6; */
     S_OPTION,   /* option bias = fixed | none | input; choices */
     S_INPUT, S_PARAM, S_STATE, S_OUTPUT,  /* one Stmt per declared name */
-    S_RESET,    /* reset r; (parsed; a later release compiles it) */
+    S_RESET,    /* reset r; an input that says where another sequence begins */
     S_EQ,       /* name ['] [lhs] = value; */
     S_FN,       /* fn name(params)[results] = value;  or  fn name(params) { body } */
     S_WHEN,     /* when cond { body } else { other } */
@@ -199,6 +199,7 @@ struct Compiler {
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
     Schedule schedule;            /* --schedule */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
+    bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     const char *import_dir;       /* where std.cell lies, beside the importing file's own directory */
     const char *dump_after;       /* pass name or NULL */
     bool diagnostics_json;        /* --diagnostics json */
@@ -293,6 +294,7 @@ typedef struct Tensor {
     TensorKind kind;
     TensorId of;
     bool no_grad;                 /* const param, const input, integer */
+    bool lengths;                 /* T_INPUT: what --lengths adds, one number per sequence, [B] */
     Dtype dtype;                  /* storage; a state: the compute type */
     bool complex;                 /* the last axis, of 2, is the real and the imaginary part */
     int rank;

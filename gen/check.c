@@ -47,6 +47,7 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
     Compiler *c = compiler_new();
     c->dtype = DT_F64;
     c->reverse = user->reverse;
+    c->lengths = user->lengths;
     c->import_dir = user->import_dir;
     for (int i = 0; i < user->dims.len; i++)
         vec_push(c->arena, &c->dims, user->dims.data[i]);

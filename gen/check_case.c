@@ -464,7 +464,9 @@ static Case *piece(const Subject *s, const Case *k, int64_t from, int64_t to)
         if (!whole)
             continue;
         double *part = doubles(s, case_count(p, t));
-        for (int64_t b = 0; b < k->batch; b++)
+        for (int64_t b = 0; b < k->batch && t->lengths; b++)
+            part[b] = fmin(fmax(whole[b] - (double)first_row(s, k, from, p->steps), 0), (double)p->steps);
+        for (int64_t b = 0; b < k->batch && !t->lengths; b++)
             memcpy(part + b * p->steps * t->count, whole + (b * k->steps + first_row(s, k, from, p->steps)) * t->count,
                    sizeof *part * (size_t)(p->steps * t->count));
         *(t->kind == EV_INPUT ? &p->value[i] : &p->cotangent[i]) = part;

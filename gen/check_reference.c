@@ -177,7 +177,9 @@ static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, R
             if (x->kind != EV_INPUT)
                 continue;
             one.value[i] = arena_alloc(s->c->arena, sizeof(double) * (size_t)(k->batch * x->count + 1));
-            for (int64_t b = 0; b < k->batch; b++)
+            for (int64_t b = 0; b < k->batch && x->lengths; b++)
+                one.value[i][b] = k->value[i][b] > (double)row;
+            for (int64_t b = 0; b < k->batch && !x->lengths; b++)
                 memcpy(one.value[i] + b * x->count, k->value[i] + (b * k->steps + row) * x->count,
                        sizeof(double) * (size_t)x->count);
         }

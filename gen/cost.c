@@ -180,9 +180,9 @@ static void add_reading(const Plan *p, const Program *g, int group, const Readin
         const Tensor *t = &p->m->tensors.data[x->id];
         bool carried = t->kind == T_STATE || t->kind == T_DNEXT;
         if (!(walk && carried))
-            add_bytes(p, c, t->kind != T_PARAM && t->kind != T_DINIT && t->kind != T_HISTORY && t->kind != T_DHISTORY,
-                      x->elements,
-                      carried ? p->compute : t->dtype);
+            add_bytes(p, c, t->kind != T_PARAM && t->kind != T_DINIT && t->kind != T_HISTORY &&
+                                t->kind != T_DHISTORY && !t->lengths,
+                      x->elements, carried ? p->compute : t->dtype);
     } else if (!computes(p, g, group, x->id) && g->node[x->id].home != HOME_NONE) {
         const Storage *s = &g->node[x->id];
         add_bytes(p, c, s->batched && s->timed, x->elements, s->dtype);

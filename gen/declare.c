@@ -312,7 +312,7 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
     Tensor t = { .name = s->name,
                  .kind = kinds[kind - SYM_INPUT],
                  .of = -1,
-                 .no_grad = s->is_const,
+                 .no_grad = s->is_const || s->kind == S_RESET,
                  .dtype = f->c->dtype,
                  .span = s->name_span };
     d->decl = s;
@@ -338,7 +338,9 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
             add_equation(f, d->init, s, s->init, scope, NULL);
         }
     }
-    if (kind == SYM_OUTPUT)
+    if (kind == SYM_OUTPUT || s->kind == S_RESET)
         d->used = true;
+    if (s->kind == S_RESET)
+        vec_push(f->c->arena, &f->resets, d);
     vec_push(f->c->arena, out, d);
 }

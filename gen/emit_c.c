@@ -376,8 +376,11 @@ static void print_inputs(CFile *f, Buf *out, const CallArgs *args)
         if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE)
             continue;
         const char *type = x->dtype == DT_I32 ? "const int32_t *" : "const real *";
-        buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_member[t]), type, i, row(f),
-                 elements(f, t, C_UNARY));
+        if (x->lengths)
+            buf_line(out, "s.%s = (%s)args[%d] + b;", member(f, f->g.tensor_member[t]), type, i);
+        else
+            buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_member[t]), type, i, row(f),
+                     elements(f, t, C_UNARY));
     }
     buf_line(out, "s.%s = t0 + t;", member(f, f->g.time_member));
 }

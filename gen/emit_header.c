@@ -96,7 +96,7 @@ const char *api_shape(const Module *m, TensorId t)
 {
     const Tensor *x = &m->tensors.data[t];
     Buf b = { .arena = m->arena };
-    bool batched = x->kind != T_PARAM, timed = x->kind == T_INPUT || x->kind == T_OUTPUT;
+    bool batched = x->kind != T_PARAM, timed = (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT;
     buf_f(&b, "[%s%s", batched ? "B" : "", timed ? ", T" : "");
     for (int i = 0; i < x->rank - x->complex; i++) {
         buf_f(&b, "%s", batched || i ? ", " : "");
@@ -127,7 +127,7 @@ static const char *meaning(const Module *m, CallArg a)
     default: break;
     }
     switch (x->kind) {
-    case T_INPUT: return "input";
+    case T_INPUT: return x->lengths ? "how many steps each sequence has" : "input";
     case T_PARAM: return "param";
     case T_STATE: return intern_f(m->c, "state before the first step; NULL: %s", init);
     case T_HISTORY: return "steps before the first, the latest first; NULL: zero, as before step 0";
@@ -227,6 +227,8 @@ static void print_intro(const Module *m, Buf *out)
     if (m->c->reverse)
         buf_f(out, " reverse = true:\n * time is walked from row T - 1 of inputs and outputs to row 0, and t counts "
                    "the steps walked.");
+    if (m->c->lengths)
+        buf_f(out, " lengths = true:\n * behind the length of a sequence outputs are zero and states stay.");
     buf_f(out,
           "\n * Tensors are stored as %s, states as %s. Link with the library and, if it does not hold it, "
           "libcell.",

@@ -88,7 +88,8 @@ const char *api_key(const Module *m)
         buf_f(&b, "%s=%s,", m->bound.data[i].name, m->bound.data[i].value);
     for (int i = 0; i < m->options.len; i++)
         buf_f(&b, "%s=%s,", m->options.data[i].name, m->options.data[i].value);
-    buf_f(&b, "%sdtype=%s", m->c->reverse ? "reverse=true," : "", api_dtype(m->c->dtype));
+    buf_f(&b, "%s%sdtype=%s", m->c->reverse ? "reverse=true," : "", m->c->lengths ? "lengths=true," : "",
+          api_dtype(m->c->dtype));
     return intern_n(m->c, b.data, b.len);
 }
 
@@ -101,6 +102,7 @@ static void print_bindings(Host *h)
     for (int i = 0; i < m->options.len; i++)
         buf_f(h->out, "    { \"%s\", \"%s\" },\n", m->options.data[i].name, m->options.data[i].value);
     buf_f(h->out, "    { \"reverse\", \"%s\" },\n", m->c->reverse ? "true" : "false");
+    buf_f(h->out, "    { \"lengths\", \"%s\" },\n", m->c->lengths ? "true" : "false");
     buf_f(h->out, "    { \"dtype\", \"%s\" },\n};\n\n", api_dtype(m->c->dtype));
 }
 
@@ -153,7 +155,8 @@ static void print_tensors(Host *h)
                 buf_f(h->out, "%sX%d", i ? ", " : "", expr(h, x->axes[i]));
             buf_f(h->out, " };\n");
         }
-        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", x->name, kinds[x->kind], dtype_constant(x->dtype),
+        const char *kind = x->lengths ? "CELL_LENGTHS" : kinds[x->kind];
+        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", x->name, kind, dtype_constant(x->dtype),
               x->rank, x->rank ? intern_f(m->c, "axes%d", t) : "NULL");
     }
     buf_f(h->out,
@@ -362,7 +365,7 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
         "    .n_backward_args = %d,\n    .n_checks = %d,\n    .n_kernels = %d,\n    .n_reserve = %d,\n};\n\n",
-        m->bound.len + m->options.len + 2, m->dims.len + 3, table_number(m, m->tensors.len), fwd.len, bwd.len,
+        m->bound.len + m->options.len + 3, m->dims.len + 3, table_number(m, m->tensors.len), fwd.len, bwd.len,
         checks, plan->n_kernels, plan->n_reserve);
 }
 

@@ -797,7 +797,7 @@ static void find_timed(CFile *f)
         f->earlier[id] = f->timed[1][id] && !(cgen_node(&f->g, id)->dep & DEP_STATE);
         f->has_earlier |= f->earlier[id];
     }
-    bool counted = false;
+    bool counted = m->c->lengths;
     for (NodeId id = 0; id < m->nodes.len; id++)
         counted |= cgen_node(&f->g, id)->step != NULL;
     for (int i = IX_FIRST; i < m->indices.len; i++)

@@ -190,9 +190,6 @@ static void add_statement(EvalProgram *p, Scope *s, const Stmt *st)
     case S_WHEN:
         ev_add_equations(p, s, ev_holds(p, s, st->value) ? &st->body : &st->other);
         break;
-    case S_RESET:
-        diag(p->c, DIAG_ERROR, st->span, "reset is not supported by the evaluator");
-        break;
     default:
         break;
     }
@@ -244,7 +241,7 @@ EvalTensor *ev_add_tensor(EvalProgram *p, EvalKind kind, const char *name, const
     t->decl = decl;
     if (decl) {
         t->is_int = decl->text && strcmp(decl->text, "i32") == 0;
-        t->no_grad = decl->is_const || t->is_int;
+        t->no_grad = decl->is_const || t->is_int || decl->kind == S_RESET;
         t->has_init = kind == EV_STATE && decl->init;
     }
     return t;
@@ -259,6 +256,9 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
     y->now = a;
     a->is_data = st->kind != S_OUTPUT;
     switch (st->kind) {
+    case S_RESET:
+        vec_push(p->arena, &p->resets, a);
+        /* fall through */
     case S_INPUT:
         a->tensor = tensor;
         ev_add_tensor(p, EV_INPUT, st->name, a, st);
@@ -287,7 +287,7 @@ static void declare_tensors(EvalProgram *p, Scope *s, const StmtVec *body)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *st = body->data[i];
-        if (st->kind == S_INPUT || st->kind == S_PARAM || st->kind == S_STATE || st->kind == S_OUTPUT)
+        if (st->kind >= S_INPUT && st->kind <= S_RESET)
             declare_tensor(p, s, st);
         else if (st->kind == S_WHEN)
             declare_tensors(p, s, ev_holds(p, s, st->value) ? &st->body : &st->other);
@@ -411,6 +411,14 @@ static void compile_cell(EvalProgram *p, Scope *s)
     compile_unit(p, s);
 }
 
+static void add_lengths(EvalProgram *p)
+{
+    const Array number = {.rank = 0, .count = 1};
+    p->lengths = p->e->ntensors;
+    EvalTensor *t = ev_add_tensor(p, EV_INPUT, intern(p->c, "lengths"), &number, NULL);
+    t->no_grad = t->is_int = t->lengths = true;
+}
+
 static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSize *sizes, int nsizes,
                      int64_t steps)
 {
@@ -441,6 +449,9 @@ static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSi
     if (c->errors == errors) {
         declare_tensors(p, s, &st->body);
         ev_add_equations(p, s, &st->body);
+        p->lengths = -1;
+        if (c->lengths)
+            add_lengths(p);
         compile_cell(p, s);
         ev_add_histories(p);
     }

@@ -18,12 +18,13 @@ typedef struct EvalTensor {
     bool no_grad;                 /* const, or an integer */
     bool is_int;
     int64_t below;                /* an integer: the largest extent of an axis that it says a place of; 0: none */
+    bool lengths;                 /* input: how many steps each sequence has, [B] */
     int rank;                     /* without batch and time */
     int64_t shape[EVAL_MAX_RANK];
     int64_t count;                /* elements of one step, one state or one param */
     bool has_init;                /* state: the spec gives its initial value */
     const Stmt *decl;             /* NULL for EV_WATCH */
-    /* Input [B,T,shape], param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial
+    /* Input [B,T,shape] (lengths [B]), param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial
      * value, or zero. A tangent may be NULL: zero in that direction. */
     const double *value;
     const double *tangent[EVAL_DIRECTIONS];

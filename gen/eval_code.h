@@ -153,6 +153,11 @@ typedef struct EvalProgram {
     int64_t first, sequence;      /* number of the first step; which sequence of the batch */
     uint64_t sequence_tick;
     int away;                     /* while another step than the current one is looked at */
+    int lengths;                  /* the tensor that says how many steps each sequence has; -1: all */
+    Vec(Array *) resets;          /* inputs that say where another sequence begins */
+    uint64_t began_tick;          /* of the sequence for which is known that at step began_at it has begun at began */
+    int64_t began_at, began;
+    bool began_anew;              /* and that by a reset */
     int64_t *extents;             /* per register: the range of an index, -1 where it is no index */
     bool whole_past;              /* steps are read that no history has */
     Vec(Array *) looked_back;     /* arrays that are read at other steps */
@@ -192,7 +197,12 @@ void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from);
 Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at, Dual *im);
 void eval_keep(EvalProgram *p, Array *a);
 void eval_leave(EvalProgram *p);
+/* Does another sequence begin at the step? At which step did the one of this step begin (0: with the first call)? */
+bool eval_is_reset(EvalProgram *p, int64_t step);
+int64_t eval_began(EvalProgram *p);
 int64_t eval_row(const EvalProgram *p, int64_t step);
+/* Has the sequence the step, counted from the call's first? */
+bool eval_within(const EvalProgram *p, int64_t step);
 
 /* eval_complex.c: the value of any tree; a real one has no imaginary part. */
 Pair eval_pair(EvalProgram *p, Code *x);

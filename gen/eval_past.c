@@ -83,10 +83,19 @@ static void find_in_scope(EvalProgram *p, const Scope *s)
         find_in_scope(p, s->inner.data[i]);
 }
 
+static bool counts_steps(const Ix *x)
+{
+    return x && (x->op == I_STEP || counts_steps(x->a) || counts_steps(x->b));
+}
+
 static void find_in_code(EvalProgram *p, const Code *x)
 {
     if (!x)
         return;
+    /* Where sequences begin anew their steps are counted from a place that no call before tells. */
+    bool counts = x->kind == C_STEP || (x->kind == C_INDEX && counts_steps(x->index[0]));
+    if (counts && (p->resets.len || (p->c->lengths && p->c->reverse)))
+        p->whole_past = true;
     if (x->time)
         look_back(p, x->array, x->time);
     if (x->array)
@@ -142,10 +151,17 @@ void ev_add_histories(EvalProgram *p)
         Array *a = p->looked_back.data[i], *root = a;
         while (root->base)
             root = root->base;
-        p->whole_past = p->whole_past || p->extent_T || !is_of_cell(p, root);
+        p->whole_past = p->whole_past || p->extent_T || p->c->lengths || !is_of_cell(p, root);
         if (a->back > root->back)
             root->back = a->back;
         p->looked_back.data[i] = root;
+    }
+    int64_t most = 0;
+    for (int i = 0; i < p->looked_back.len; i++)
+        most = p->looked_back.data[i]->back > most ? p->looked_back.data[i]->back : most;
+    for (int i = 0; i < p->resets.len && most; i++) {
+        p->resets.data[i]->back = most;
+        vec_push(p->arena, &p->looked_back, p->resets.data[i]);
     }
     for (int i = 0; i < p->looked_back.len; i++) {
         Array *a = p->looked_back.data[i];
@@ -175,6 +191,11 @@ void eval_read(Dual *to, int64_t count, const EvalTensor *t, int64_t from)
 int64_t eval_row(const EvalProgram *p, int64_t step)
 {
     return p->c->reverse ? p->steps - 1 - step : step;
+}
+
+bool eval_within(const EvalProgram *p, int64_t step)
+{
+    return p->lengths < 0 || (double)eval_row(p, step) < p->e->tensors[p->lengths].value[p->sequence];
 }
 
 /* Room for the values of all steps of a sequence. */
@@ -273,6 +294,38 @@ static Dual from_history(EvalProgram *p, const Array *a, int64_t back, int64_t a
     return v;
 }
 
+bool eval_is_reset(EvalProgram *p, int64_t step)
+{
+    for (int i = 0; i < p->resets.len; i++) {
+        Array *r = p->resets.data[i];
+        Dual v;
+        if (step < p->first)
+            v = from_history(p, r, p->first - 1 - step, 0);
+        else
+            eval_read(&v, 1, &p->e->tensors[r->tensor], p->sequence * p->steps + eval_row(p, step - p->first));
+        if (v.v > 0)
+            return true;
+    }
+    return false;
+}
+
+int64_t eval_began(EvalProgram *p)
+{
+    bool late = p->lengths >= 0 && p->c->reverse;
+    if (p->resets.len == 0 && !late)
+        return 0;
+    if (p->began_tick == p->sequence_tick && p->began_at == p->t)
+        return p->began;
+    int64_t step = p->t, first = p->first - (p->resets.len ? p->resets.data[0]->back : 0);
+    while (step >= first && !eval_is_reset(p, step) &&
+           !(late && eval_within(p, step - p->first) && !eval_within(p, step - 1 - p->first)))
+        step--;
+    p->began_tick = p->sequence_tick;
+    p->began_at = p->t;
+    p->began_anew = step >= first;
+    return p->began = p->began_anew ? step : 0;
+}
+
 static Pair pair_at(const Array *a, const Dual *data, int64_t at)
 {
     return (Pair){data[at], a->complex ? data[at + 1] : dual_of(0)};
@@ -332,7 +385,7 @@ static Dual give(Pair v, Dual *im)
 Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t at, Dual *im)
 {
     Array *a = x->array;
-    int64_t now = p->t, step = x->time ? eval_ix(p, x->time, x->span) : now;
+    int64_t now = p->t, began = eval_began(p), step = x->time ? began + eval_ix(p, x->time, x->span) : now;
     if (step > now)
         eval_fail(p, x->span, "a later step is read");
     if (p->error)
@@ -343,6 +396,8 @@ Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t a
             v.re.tail = v.im.tail = NULL; /* what is read with its step is held, in the IR as well */
         return give(v, im);
     }
+    if (p->began_anew && step < began)
+        return give((Pair){dual_of(0), dual_of(0)}, im);       /* of another sequence */
     p->away++;
     p->t = step;
     Pair v = element_away(p, a, place, at, x->span);

@@ -28,7 +28,7 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
     switch (x->op) {
     case I_CONST: return x->k;
     case I_REG: return p->regs[x->reg];
-    case I_STEP: return p->t;
+    case I_STEP: return p->t - eval_began(p);
     case I_VALUE: {
         double v = eval_code(p, x->value).v;
         if (!(fabs(v) < 0x1p53) || v != floor(v))
@@ -333,7 +333,7 @@ Dual eval_code(EvalProgram *p, Code *x)
     switch (x->kind) {
     case C_CONST: return dual_of(x->num);
     case C_INDEX: return dual_of((double)eval_ix(p, x->index[0], x->span));
-    case C_STEP: return dual_of((double)p->t);
+    case C_STEP: return dual_of((double)(p->t - eval_began(p)));
     case C_STEPS: return dual_of((double)p->steps);
     case C_LOAD: return load(p, x, NULL);
     case C_CALL1: return nest_call1(&p->nest, x->call1, eval_code(p, x->a));
@@ -386,15 +386,21 @@ static bool wanted(const EvalTensor *t)
     return any;
 }
 
+static void initial_state(EvalProgram *p, const StateSlot *s)
+{
+    if (s->init)
+        eval_run_equations(p, s->init), copy_array(s->now, s->init);
+    else
+        memset(s->now->data, 0, sizeof *s->now->data * (size_t)s->now->count);
+}
+
 static void start_state(EvalProgram *p, const StateSlot *s, int64_t b)
 {
     const EvalTensor *t = &p->e->tensors[s->tensor];
     if (t->value)
         read_bound(s->now, t, b * s->now->count);
-    else if (s->init)
-        eval_run_equations(p, s->init), copy_array(s->now, s->init);
     else
-        memset(s->now->data, 0, sizeof *s->now->data * (size_t)s->now->count);
+        initial_state(p, s);
 }
 
 static void run_step(EvalProgram *p, int64_t row)
@@ -404,6 +410,8 @@ static void run_step(EvalProgram *p, int64_t row)
     for (int i = 0; i < p->inputs.len; i++)
         read_bound(p->inputs.data[i].array, &tensors[p->inputs.data[i].tensor],
                    row * p->inputs.data[i].array->count);
+    for (int i = 0; i < p->states.len && eval_is_reset(p, p->t); i++)
+        initial_state(p, &p->states.data[i]);
     for (int i = 0; i < p->states.len; i++)
         eval_compute(p, p->states.data[i].next);
     for (int i = 0; i < p->outputs.len; i++) {
@@ -424,12 +432,22 @@ static void run_step(EvalProgram *p, int64_t row)
         copy_array(p->states.data[i].now, p->states.data[i].next);
 }
 
+/* A step that the sequence has not: states stay, outputs are zero. */
+static void skip_step(EvalProgram *p, int64_t row)
+{
+    for (int i = 0; i < p->outputs.len; i++) {
+        Array zero = *p->outputs.data[i].array;
+        zero.data = arena_alloc(p->arena, sizeof *zero.data * (size_t)(zero.count + 1));
+        write_bound(&zero, &p->e->tensors[p->outputs.data[i].tensor], row * zero.count);
+    }
+}
+
 static bool all_bound(EvalProgram *p)
 {
     for (int i = 0; i < p->e->ntensors; i++) {
         const EvalTensor *t = &p->e->tensors[i];
         if ((t->kind == EV_INPUT || t->kind == EV_PARAM) && !t->value) {
-            eval_fail(p, t->decl->name_span, "this tensor has no values");
+            eval_fail(p, t->decl ? t->decl->name_span : (Span){-1, 0, 0}, "this tensor has no values");
             return false;
         }
     }
@@ -446,7 +464,10 @@ static void run_sequence(EvalProgram *p, int64_t b, int64_t steps, int64_t t0)
         start_state(p, &p->states.data[i], b);
     for (int64_t t = 0; t < steps && !p->error; t++) {
         p->t = t0 + t;
-        run_step(p, b * steps + eval_row(p, t));
+        if (!eval_within(p, t))
+            skip_step(p, b * steps + eval_row(p, t));
+        else
+            run_step(p, b * steps + eval_row(p, t));
     }
     for (int i = 0; i < p->states.len; i++) {
         const StateSlot *s = &p->states.data[i];

@@ -379,8 +379,6 @@ static void check_places(Flat *f, const Stmt *s, const Scope *scope, const CallS
     else if (s->kind == S_CELL || s->kind == S_IMPORT)
         FLAT_ERROR(f, chain, s->span, "%s cannot stand in a cell",
                    s->kind == S_CELL ? "a cell" : "an import");
-    else if (s->kind == S_RESET)
-        FLAT_ERROR(f, chain, s->span, "'reset' is not supported yet");
     else if (s->kind == S_CARRY &&
              (scope == f->scope || (scope->owner && scope->outer && scope->outer->owner != scope->owner)))
         FLAT_ERROR(f, chain, s->span, "a carry belongs into a repeat");
@@ -393,7 +391,7 @@ void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *cha
     flatten(f, body, scope, chain, &live);
     for (int i = 0; i < live.len; i++) {
         const Stmt *s = live.data[i];
-        bool data = s->kind >= S_INPUT && s->kind <= S_OUTPUT;
+        bool data = s->kind >= S_INPUT && s->kind <= S_RESET;
         check_places(f, s, scope, chain);
         if (data && only_in_a_cell(f, scope, s, kind_name(data_kind(s->kind)), chain))
             declare_data(f, scope, s, out);

@@ -142,6 +142,8 @@ static void put_instance(const Explain *e)
         buf_f(&b, "%s=%s, ", m->options.data[i].name, m->options.data[i].value);
     if (m->c->reverse)
         buf_f(&b, "reversed in time, ");
+    if (m->c->lengths)
+        buf_f(&b, "with lengths of sequences, ");
     buf_f(&b, "stored as %s, computed in %s", dtype_names[e->p->dtype], dtype_names[e->p->compute]);
     put_paragraph(b.data, 0, e->out);
     buf_f(e->out, "run-time sizes: B sequences, T steps");
@@ -202,11 +204,13 @@ static void put_tensors(const Explain *e)
         const Poly *bytes = poly_mul(e->m, tensor_elements(e->m, i), poly_const(e->m, dtype_bytes(x->dtype)));
         if (x->kind != T_PARAM)
             bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_B));
-        if (x->kind == T_INPUT || x->kind == T_OUTPUT)
+        if ((x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT)
             bytes = poly_mul(e->m, bytes, poly_dim(e->m, ATOM_T));
         bool buffer = x->no_grad && x->kind <= T_PARAM;
-        table_row(e->c, &t, kinds[x->kind], x->name, axes_words(e, front[x->kind], x->axes, x->rank - x->complex),
-                  x->complex ? x->dtype == DT_F64 ? "c128" : "c64" : types[x->dtype], size_words(e, bytes), buffer ? "no gradient" : "", NULL);
+        const char *type = x->complex ? x->dtype == DT_F64 ? "c128" : "c64" : types[x->dtype];
+        table_row(e->c, &t, kinds[x->kind], x->name,
+                  axes_words(e, front[x->lengths ? T_STATE : x->kind], x->axes, x->rank - x->complex), type,
+                  size_words(e, bytes), buffer ? "no gradient" : "", NULL);
     }
     buf_f(e->out, "\n");
     table_print(&t, e->out);

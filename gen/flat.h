@@ -249,6 +249,11 @@ struct Flat {
     bool too_large;
     NameMap index_ids; /* "name" -> list of ids, see resolve */
     NameMap param_ids; /* "axis extent" -> IndexId of an axis of a parameter */
+    SymbolVec resets;    /* inputs that say where another sequence begins */
+    TensorId lengths;    /* with --lengths: how many steps each sequence has; else -1 */
+    NodeId age;          /* where there are some: how many steps the sequence has, up to as far as is looked back */
+    const Poly *longest; /* how far that is; NULL: nowhere */
+    bool counts_steps;   /* and the number of the step is read */
     NameMap gradients; /* what an inner gradient is of -> its name, see inner_grad.c */
     NameMap mentions;  /* -> Mention: what the cell's text defines anywhere, also where it is dropped */
     bool lost;         /* a when or repeat could not be expanded: its names are missing for that reason */

@@ -257,7 +257,8 @@ NodeId inner_grad(Flat *f, const FExpr *x, NodeId of, NodeId held)
 {
     Module *m = f->m;
     const Symbol *s = x->args[1]->source;
-    bool tensor = s->tensor >= 0 && (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE);
+    bool tensor = s->tensor >= 0 &&
+                  (s->kind == SYM_INPUT || s->kind == SYM_PARAM || (s->kind == SYM_STATE && !s->is_array));
     Request r = { .f = f, .x = x, .held = held, .name = name_of_value(m, of) };
     r.inner = (DiffInner){ of, tensor ? s->tensor : -1, tensor ? -1 : s->node, name_of, &r };
     const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(x->args[1]->nmap + s->nids + 1));

@@ -228,7 +228,7 @@ static void axes_of_ix(Module *m, Axes *s, const IxExpr *e, unsigned *dep)
 static unsigned tensor_dep(const Tensor *t)
 {
     switch (t->kind) {
-    case T_INPUT: return DEP_BATCH | DEP_TIME | DEP_INPUT;
+    case T_INPUT: return (t->lengths ? 0 : DEP_TIME) | DEP_BATCH | DEP_INPUT;
     case T_PARAM: return DEP_PARAM;
     case T_STATE: return DEP_BATCH | DEP_TIME | DEP_STATE;
     case T_HISTORY: return DEP_BATCH | DEP_INPUT;
@@ -663,7 +663,7 @@ static NodeId subst_load(Subst *s, NodeId id)
     Node n = m->nodes.data[id];
     Tensor t = m->tensors.data[n.tensor];
     const IxExpr **map = subst_map(s, n.map, n.nmap);
-    bool carried = t.kind == T_STATE || t.kind == T_DNEXT, rows = t.kind == T_INPUT || t.kind == T_DOUT;
+    bool carried = t.kind == T_STATE || t.kind == T_DNEXT, rows = (t.kind == T_INPUT && !t.lengths) || t.kind == T_DOUT;
     if (!s->step || !carried)
         return node_load_at(m, n.tensor, map, n.nmap, rows ? subst_step(s, n.step) : NULL, past_of(&n));
     IndexId *axes = arena_alloc(m->arena, sizeof *axes * (size_t)(t.rank + 1));

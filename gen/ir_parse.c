@@ -721,6 +721,7 @@ static void line_tensor(Reader *r)
         fail(r, from, "the last axis of a complex tensor is 2");
     read_of(r, &t);
     t.no_grad = accept_word(r, "no_grad");
+    t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
     read_init(r, &t);
     t.span = read_span(r);
     if (r->failed)

@@ -305,6 +305,8 @@ static void put_tensor_line(Print *p, TensorId id)
     }
     if (t->no_grad)
         buf_f(p->out, " no_grad");
+    if (t->lengths)
+        buf_f(p->out, " lengths");
     if (t->init)
         buf_f(p->out, " ~ %s(%a, %a)", t->init, t->init_arg[0], t->init_arg[1]);
     put_span(p, t->span);

@@ -14,6 +14,7 @@ static NodeId lower_expr(Flat *f, FExpr *x);
 static NodeId lower_integer(Flat *f, FExpr *x);
 static Complex lower_complex(Flat *f, FExpr *x);
 static void define(Flat *f, Symbol *s);
+static void set_root(Flat *f, Symbol *s);
 
 const char *unique_ir_name(Flat *f, const char *base)
 {
@@ -154,7 +155,7 @@ static const IxExpr **tensor_map(Flat *f, const Symbol *s, const IxExpr *const *
 
 static NodeId read_symbol(Flat *f, const Symbol *s, const IxExpr *const *map, Part part)
 {
-    if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || s->kind == SYM_STATE)
+    if (s->kind == SYM_INPUT || s->kind == SYM_PARAM || (s->kind == SYM_STATE && !s->is_array))
         return node_load(f->m, s->tensor, tensor_map(f, s, map, part), s->rank + s->is_complex);
     if (s->kind == SYM_COTANGENT)
         return read_cotangent(f, s, map);
@@ -370,13 +371,21 @@ static void note_past(Flat *f, FExpr *x)
     bool known = ix_range(f->m, ix_sub(f->m, ix_index(f->m, IX_TIME), x->step), &lo, &hi) && !counts_steps(hi);
     if (known && hi->nterms == 0)
         return;
-    if (!known || scope_find(f->scope, s->name) != s)
+    if (f->resets.len)
+        f->longest = known ? farther(f, x, f->longest, hi) : poly_dim(f->m, ATOM_T);
+    if (!known || f->c->lengths || scope_find(f->scope, s->name) != s)
         f->m->whole_past = true;
     else
         s->past = farther(f, x, s->past, hi);
 }
 
 static void find_past(Flat *f, FExpr *x);
+
+/* Have sequences a first step that is not the call's? The last rows, where a reversed walk begins, may be of none. */
+static bool counts_anew(const Flat *f)
+{
+    return f->resets.len || (f->c->lengths && f->c->reverse);
+}
 
 static void find_past_of_call(Flat *f, Instance *inst)
 {
@@ -394,6 +403,7 @@ static void find_past_of_call(Flat *f, Instance *inst)
 /* Of what is needed: what nothing uses has no history. */
 static void find_past(Flat *f, FExpr *x)
 {
+    f->counts_steps |= counts_anew(f) && x->ix && ix_uses(x->ix, IX_TIME);
     if (x->step)
         note_past(f, x);
     if (x->kind == F_CALL)
@@ -511,7 +521,7 @@ static void pack(Flat *f, Symbol *s)
 }
 
 /* A read of another step. What lies in no array is computed for that step where it is read. */
-static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
+static NodeId read_earlier(Flat *f, const FExpr *x, Part part)
 {
     Module *m = f->m;
     Symbol *s = x->source;
@@ -550,6 +560,52 @@ static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
     return there < 0 ? v : node_select(m, there, v, node_const(m, 0));
 }
 
+static void note_reset(Flat *f)
+{
+    if (f->resets.len)
+        FLAT_NOTE(f, f->resets.data[0]->span, "'%s' says where another sequence begins", f->resets.data[0]->name);
+}
+
+static void no_count(Flat *f, const FExpr *x)
+{
+    FLAT_ERROR(f, x->chain, x->span, "%s 't' is a number that starts again, and no index: count the steps in a state",
+               f->resets.len ? "in a cell with resets" : "with --reverse and --lengths");
+    note_reset(f);
+}
+
+/* Is the step one of the sequence? */
+static NodeId is_within(Flat *f, const IxExpr *step)
+{
+    Module *m = f->m;
+    const IxExpr *row = ix_sub(m, step, ix_index(m, IX_START)), *one = ix_const(m, poly_const(m, 1));
+    if (f->c->reverse && !mutate("front-lengths"))
+        row = ix_sub(m, ix_sub(m, ix_const(m, poly_dim(m, ATOM_T)), one), row);
+    return node_map2(m, OP_LT, lower_index(f, row), node_load(m, f->lengths, NULL, 0));
+}
+
+/* With resets, what the steps of another sequence had is zero to this one. */
+static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
+{
+    Module *m = f->m;
+    const IxExpr *back = ix_sub(m, ix_index(m, IX_TIME), x->step);
+    NodeId v = read_earlier(f, x, part);
+    if (!counts_anew(f) || (!back->nterms && !back->offset->nterms))
+        return v;
+    if (ix_uses(back, IX_TIME)) {
+        FLAT_ERROR(f, x->chain, x->time->span, "a step of '%s' that is not counted back from this one, as in '%s[...; "
+                   "t - w]', may be %s", x->source->name, x->source->name,
+                   f->resets.len ? "of another sequence" : "before the first of a sequence");
+        note_reset(f);
+        return v;
+    }
+    if (f->lengths >= 0 && f->c->reverse)
+        v = node_select(m, is_within(f, x->step), v, node_const(m, 0));
+    if (f->age < 0)
+        return v;
+    NodeId same = node_map2(m, OP_LE, lower_index(f, back), f->age);
+    return node_select(m, mutate("leaking-shift") ? node_bool(m, true) : same, v, node_const(m, 0));
+}
+
 static void lower_call(Flat *f, FExpr *x)
 {
     Span span = f->m->at;
@@ -569,9 +625,122 @@ static Complex lower_read(Flat *f, FExpr *x)
         return (Complex){ x->sym->node, x->sym->im };
     if (x->kind == F_CALL)
         lower_call(f, x);
+    for (int i = 0; i < x->nmap && counts_anew(f); i++)
+        if (ix_uses(x->map[i], IX_TIME))
+            no_count(f, x);
     PinVec pins = pins_of(f, x);
     NodeId re = pinned(f, &pins, read_part(f, x, RE));
     return (Complex){ re, x->type == TY_COMPLEX ? pinned(f, &pins, read_part(f, x, IM)) : -1 };
+}
+
+/* ---- resets ---- */
+
+/* Does another sequence begin at the step? */
+static NodeId is_reset(Flat *f, const IxExpr *step)
+{
+    Module *m = f->m;
+    NodeId any = -1;
+    for (int i = 0; i < f->resets.len; i++) {
+        const Symbol *r = f->resets.data[i];
+        NodeId here = node_map2(m, OP_LT, node_const(m, 0),
+                                node_load_at(m, r->tensor, NULL, 0, step, r->has_history ? r->history : -1));
+        any = any < 0 ? here : node_map2(m, OP_OR, any, here);
+    }
+    return any;
+}
+
+/* How many steps back the sequence began: as far as is looked back, or less. */
+static NodeId age_of_sequence(Flat *f)
+{
+    Module *m = f->m;
+    IndexId back = module_index(m, intern(m->c, "back"), f->longest);
+    const IxExpr *step = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, back));
+    NodeId there = node_select(m, is_reset(f, step), node_index(m, ix_index(m, back)), node_size(m, f->longest));
+    NodeId v = node_reduce(m, R_MIN, there, &back, 1);
+    return node_array(m, v, NULL, 0, unique_ir_name(f, "age"), f->resets.data[0]->span);
+}
+
+/* The number of the step in its sequence; a call of such a cell begins with step 0. */
+static NodeId steps_of_sequence(Flat *f)
+{
+    Module *m = f->m;
+    NodeId now = node_index(m, ix_index(m, IX_TIME));
+    if (f->lengths >= 0 && f->c->reverse) {
+        const IxExpr *ahead = ix_sub(m, ix_index(m, IX_TIME), ix_const(m, poly_dim(m, ATOM_T)));
+        now = node_map2(m, OP_ADD, node_index(m, ahead), node_load(m, f->lengths, NULL, 0));
+    }
+    return f->age < 0 ? now : node_map2(m, OP_MIN, now, f->age);
+}
+
+/* What a state's initial value is at the places of a map, or a part of it; without one zero. */
+static NodeId start_part(Flat *f, const Symbol *init, const IxExpr *const *map, Part part)
+{
+    Module *m = f->m;
+    NodeId v = !init ? -1 : part == IM ? init->im : init->node;
+    if (v < 0 || mutate("reset-to-zero"))
+        return node_const(m, 0);
+    const Node root = m->nodes.data[v];
+    if (init->is_array)
+        return node_subst(m, root.args[0], root.axes, map, root.naxes);
+    return node_subst(m, v, init->ids, map, init->rank);
+}
+
+static NodeId reset_part(Flat *f, const Symbol *s, Part part)
+{
+    Module *m = f->m;
+    const IxExpr *map[MAX_AXES_OF_VALUE];
+    for (int i = 0; i < s->rank; i++)
+        map[i] = ix_index(m, s->ids[i]);
+    NodeId before = node_load(m, s->tensor, tensor_map(f, s, map, part), s->rank + s->is_complex);
+    NodeId v = node_select(m, is_reset(f, NULL), start_part(f, s->init, map, part), before);
+    const char *name = intern_f(f->c, s->is_complex ? part == IM ? "%s_start_im" : "%s_start_re" : "%s_start", s->name);
+    return node_array(m, v, s->ids, s->nids, unique_ir_name(f, name), s->span);
+}
+
+/* A state before the step: where another sequence begins, its initial value. */
+static void reset_state(Flat *f, Symbol *s)
+{
+    s->ids = arena_alloc(f->m->arena, sizeof *s->ids * (size_t)(s->rank + 1));
+    s->nids = s->rank;
+    for (int i = 0; i < s->rank; i++)
+        s->ids[i] = module_index(f->m, intern_f(f->c, "%c", 'i' + i), s->axes[i]);
+    NodeId node = reset_part(f, s, RE);
+    s->im = s->is_complex ? reset_part(f, s, IM) : -1;
+    s->node = node;
+    s->is_array = true;
+}
+
+/* How far back resets matter follows from the reads; the number of the step needs all of them. */
+static void note_resets(Flat *f)
+{
+    Module *m = f->m;
+    f->age = -1;
+    m->whole_past |= f->counts_steps;
+    if (f->counts_steps && f->resets.len)
+        f->longest = poly_dim(m, ATOM_T);
+    if (!f->longest)
+        return;
+    m->whole_past |= counts_steps(f->longest);
+    for (int i = 0; i < f->resets.len && !m->whole_past; i++)
+        f->resets.data[i]->past = f->longest;
+}
+
+static void lower_resets(Flat *f)
+{
+    module_at(f->m, f->m->span, NULL);
+    for (int i = 0; i < f->resets.len && f->longest; i++)
+        add_history(f, f->resets.data[i]);
+    if (f->resets.len && f->longest)
+        f->age = age_of_sequence(f);
+    for (int i = 0; i < f->symbols.len && f->resets.len; i++)
+        if (f->symbols.data[i]->kind == SYM_INIT) {
+            define(f, f->symbols.data[i]);
+            set_root(f, f->symbols.data[i]);
+        }
+    module_at(f->m, f->m->span, NULL);
+    for (int i = 0; i < f->symbols.len && f->resets.len; i++)
+        if (f->symbols.data[i]->kind == SYM_STATE)
+            reset_state(f, f->symbols.data[i]);
 }
 
 /* ---- operations ---- */
@@ -668,6 +837,24 @@ static NodeId lower_softmax(Flat *f, FExpr *x)
     return node_map2(m, OP_DIV, e, sum);
 }
 
+/* A whole number. Steps are counted from where the sequence began. */
+static NodeId lower_whole(Flat *f, const FExpr *x)
+{
+    Module *m = f->m;
+    if (!counts_anew(f) || !ix_uses(x->ix, IX_TIME))
+        return lower_index(f, x->ix);
+    const IxExpr *rest = x->ix;
+    const Poly *times = poly_const(m, 0);
+    for (int i = 0; i < x->ix->nterms; i++)
+        if (x->ix->terms[i].kind == IA_INDEX && x->ix->terms[i].index == IX_TIME)
+            times = x->ix->terms[i].coef;
+    rest = ix_sub(m, rest, ix_scale(m, ix_index(m, IX_TIME), times));
+    if (ix_uses(rest, IX_TIME))
+        no_count(f, x);
+    NodeId now = node_map2(m, OP_MUL, node_size(m, times), steps_of_sequence(f));
+    return node_map2(m, OP_ADD, now, lower_index(f, rest));
+}
+
 /* Functions under conditions are expanded in place, and so many of them inside each other may not end. */
 static bool too_many_nodes(Flat *f, const FExpr *x)
 {
@@ -711,7 +898,7 @@ static NodeId lower_expr(Flat *f, FExpr *x)
     if (too_many_nodes(f, x))
         return node_const(m, 0);
     if (x->ix)
-        return lower_index(f, x->ix);
+        return lower_whole(f, x);
     if (is_of_complex(x))
         return lower_complex(f, x).re;
     switch (x->kind) {
@@ -863,16 +1050,62 @@ static void set_root(Flat *f, Symbol *s)
         f->m->init.data[s->tensor] = node;
 }
 
+/* ---- lengths ---- */
+
+static void add_lengths(Flat *f)
+{
+    Module *m = f->m;
+    const char *name = intern(f->c, "lengths");
+    const Symbol *other = scope_find(f->scope, name);
+    f->lengths = -1;
+    if (!f->c->lengths)
+        return;
+    if (other)
+        FLAT_ERROR(f, NULL, other->span, "'lengths' is the name of what the caller says of the sequences with "
+                   "--lengths: give this another one");
+    Tensor t = { .name = name, .kind = T_INPUT, .of = -1, .no_grad = true, .lengths = true,
+                 .dtype = DT_I32, .axes = arena_alloc(m->arena, sizeof *t.axes),
+                 .span = m->span };
+    f->lengths = module_tensor(m, t);
+}
+
+/* A root where the step is one of the sequence, and else what stands for it. */
+static NodeId within_length(Flat *f, NodeId root, TensorId state)
+{
+    Module *m = f->m;
+    const Node n = m->nodes.data[root];
+    const IxExpr *map[MAX_AXES_OF_VALUE];
+    for (int i = 0; i < n.naxes; i++)
+        map[i] = ix_index(m, n.axes[i]);
+    NodeId stays = state < 0 ? node_const(m, 0) : node_load(m, state, map, n.naxes);
+    NodeId v = node_select(m, is_within(f, ix_index(m, IX_TIME)), root, stays);
+    return node_array(m, v, n.axes, n.naxes, unique_ir_name(f, intern_f(f->c, "%s_within", n.name)), n.span);
+}
+
+static void lower_lengths(Flat *f)
+{
+    Module *m = f->m;
+    for (TensorId t = 0; t < m->tensors.len && f->lengths >= 0; t++) {
+        if (m->output.data[t] >= 0)
+            m->output.data[t] = within_length(f, m->output.data[t], -1);
+        if (m->next.data[t] >= 0)
+            m->next.data[t] = within_length(f, m->next.data[t], t);
+    }
+}
+
 Module *lower(Compiler *c, Flat *f)
 {
+    add_lengths(f);
     mark_needed(f);
     for (int i = 0; i < f->symbols.len; i++)
         for (int k = 0; f->symbols.data[i]->needed && k < f->symbols.data[i]->equations.len; k++)
             find_past(f, f->symbols.data[i]->equations.data[k]->value);
+    note_resets(f);
     name_values(f);
+    lower_resets(f);
     for (int i = 0; i < f->symbols.len; i++) {
         Symbol *s = f->symbols.data[i];
-        if (!s->equations.len || !s->needed)
+        if (!s->equations.len || !s->needed || (s->kind == SYM_INIT && f->resets.len))
             continue;
         define(f, s);
         set_root(f, s);
@@ -880,6 +1113,7 @@ Module *lower(Compiler *c, Flat *f)
             return NULL;
     }
     module_at(f->m, f->m->span, NULL);
+    lower_lengths(f);
     return c->errors ? NULL : f->m;
 }
 

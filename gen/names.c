@@ -76,7 +76,7 @@ const char *suggest_value(Flat *f, const Scope *scope, const char *name)
 
 SymbolKind data_kind(StmtKind k)
 {
-    return k == S_INPUT ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
+    return k == S_INPUT || k == S_RESET ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
 }
 
 void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name,
@@ -93,7 +93,7 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
         FLAT_ERROR(f, chain, span, "'%s' is only defined in a branch of a when that is not taken", name);
     else if (m && in_cell && m->inside == S_REPEAT)
         FLAT_ERROR(f, chain, span, "'%s' is local to the repeat that defines it", name);
-    else if (m && in_cell && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_OUTPUT)
+    else if (m && in_cell && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_RESET)
         FLAT_ERROR(f, chain, span, "'%s' is %s, but a constant is needed here", name,
                    kind_name(data_kind(m->stmt->kind)));
     else if (m && in_cell && m->stmt->kind >= S_DIM && m->stmt->kind <= S_OPTION)

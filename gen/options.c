@@ -16,13 +16,14 @@ const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm or scan" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
+    { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
     { "--diagnostics", "FORM", OPT_STRING, NULL, "what is said about the spec: text (default), or json, an object per line" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
@@ -163,6 +164,9 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         return -1;
     case C_REVERSE:
         c->reverse = true;
+        return -1;
+    case C_LENGTHS:
+        c->lengths = true;
         return -1;
     case C_IMPORT:
         c->import_dir = intern(c, value);

@@ -29,7 +29,7 @@ typedef struct CommandHelp {
     const char *summary;          /* one line for the list of commands */
     const char *about;            /* a paragraph, or NULL */
     const char *examples;         /* lines, each ending in a newline */
-    bool compiles;                /* takes --dim, --set, --dtype, --schedule, --reverse, --import-dir, --dump-after */
+    bool compiles;                /* takes --dim, --set, --dtype and what else stands in options.c's compile_table */
 } CommandHelp;
 
 /* Reads argv[1..argc-1] (argv[0] is the command's name). `table` ends with a row whose name is NULL.

@@ -98,6 +98,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->schedule = from->schedule;
     to->reverse = from->reverse;
     to->diagnostics_json = from->diagnostics_json;
+    to->lengths = from->lengths;
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
     to->archs = from->archs ? intern(to, from->archs) : NULL;
 }

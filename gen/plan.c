@@ -101,7 +101,7 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
     if (r->is_tensor) {
         TensorKind k = m->tensors.data[r->id].kind;
         l.batched = k != T_PARAM;
-        l.timed = k == T_INPUT || k == T_DOUT || (k == T_STATE && timed_state);
+        l.timed = (k == T_INPUT && !m->tensors.data[r->id].lengths) || k == T_DOUT || (k == T_STATE && timed_state);
     } else {
         TensorId of;
         l.batched = dep & DEP_BATCH;
@@ -1265,7 +1265,7 @@ static void tensor_storage(Plan *p, Program *pr)
             arg = call_arg_find(&args, x->of, ROLE_D_FINAL);
         if (arg < 0)
             continue;
-        bool rows = x->kind == T_INPUT || x->kind == T_DOUT;
+        bool rows = (x->kind == T_INPUT && !x->lengths) || x->kind == T_DOUT;
         *st = (Storage){ .home = HOME_ARG, .arg = arg, .batched = x->kind != T_PARAM,
                          .timed = rows, .dtype = x->dtype };
     }

@@ -39,6 +39,7 @@ static bool front_end_accepts(const Compiler *user, const char *path)
     Compiler *c = compiler_new();
     c->import_dir = user->import_dir;
     c->reverse = user->reverse;
+    c->lengths = user->lengths;
     for (int i = 0; i < user->dims.len; i++)
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)

@@ -63,6 +63,8 @@ static void add_settings(Self *s, Words *w, const Compiler *c)
     }
     if (c->reverse)
         words_add(w, "--reverse");
+    if (c->lengths)
+        words_add(w, "--lengths");
     if (s->c->import_dir) {
         words_add(w, "--import-dir");
         words_add(w, s->c->import_dir);
@@ -87,7 +89,7 @@ static const char *label_of(const Self *s, const Generated *g, const char *dtype
         buf_f(&b, " %s=%s", g->m->options.data[i].name, g->m->options.data[i].value);
     for (int i = 0; i < g->m->bound.len; i++)
         buf_f(&b, " %s=%s", g->m->bound.data[i].name, g->m->bound.data[i].value);
-    buf_f(&b, "%s %s", g->m->c->reverse ? " reversed" : "", dtype);
+    buf_f(&b, "%s%s %s", g->m->c->reverse ? " reversed" : "", g->m->c->lengths ? " with lengths" : "", dtype);
     if (g->plan)
         buf_f(&b, " %s", schedule_names[g->plan->schedule]);
     return b.data;

@@ -470,6 +470,8 @@ static void print_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t B = args.size[0], T = args.size[1];");
     for (int k = 0; k < m->dims.len; k++)
         buf_line(out, "const int64_t dim_%s = args.size[%d];", m->dims.data[k], k + 2);
+    if (m->c->lengths && m->c->reverse)
+        buf_line(out, "const int64_t dim_T = T;");
     buf_line(out, "const int64_t time0 = args.size[%d];", m->dims.len + 2);
     buf_line(out, "const int lane = cell_lane(), warp = cell_warp();");
     buf_line(out, "const int lane_row = lane / %d, lane_col = lane %% %d;", l->lc, l->lc);

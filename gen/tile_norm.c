@@ -472,7 +472,7 @@ static NodeId norm_fresh(Norm *x, NodeId id)
         tile_refuse(x->s->t, "its step reads another step of %s; define a value that is this read and use that",
                     n.kind == N_LOAD ? m->tensors.data[n.tensor].name
                                      : node(x->s, n.args[0]).name ? node(x->s, n.args[0]).name : "a value");
-    if (n.kind == N_LOAD && m->tensors.data[n.tensor].dtype == DT_I32)
+    if (n.kind == N_LOAD && m->tensors.data[n.tensor].dtype == DT_I32 && !m->tensors.data[n.tensor].lengths)
         tile_refuse(x->s->t, "its step reads the integer `%s`", m->tensors.data[n.tensor].name);
     module_at(m, n.span, n.chain);
     switch (n.kind) {

@@ -546,6 +546,8 @@ static const char *index_text(ExprPrinter *p, IndexId i)
         return t->any_text;
     if (i == IX_TIME)
         return "(time0 + t)";
+    if (i == IX_START)
+        return "time0";
     for (int k = 0; k < t->npar; k++)
         if (t->par[k] == i)
             return t->par_name[k];

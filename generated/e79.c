@@ -225,6 +225,7 @@ static const cell_binding bindings[] = {
     { "N", "64" },
     { "bias", "fixed" },
     { "reverse", "false" },
+    { "lengths", "false" },
     { "dtype", "f32" },
 };
 
@@ -320,7 +321,7 @@ static const cell_desc description = {
     .block_memory = 207872,
     .smaller = NULL,
     .archs = CELL_ARCHS,
-    .n_bindings = 4,
+    .n_bindings = 5,
     .n_sizes = 4,
     .n_tensors = 7,
     .n_forward_args = 9,

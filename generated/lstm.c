@@ -228,6 +228,7 @@ static const cell_kernel kernel_table[] = {
 
 static const cell_binding bindings[] = {
     { "reverse", "false" },
+    { "lengths", "false" },
     { "dtype", "f32" },
 };
 
@@ -328,7 +329,7 @@ static const cell_desc description = {
     .block_memory = 0,
     .smaller = NULL,
     .archs = CELL_ARCHS,
-    .n_bindings = 2,
+    .n_bindings = 3,
     .n_sizes = 5,
     .n_tensors = 8,
     .n_forward_args = 10,

@@ -33,8 +33,13 @@ static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
     for (int i = 0; i < n; i++) {
         bool param = args[i].role == CELL_ROLE_VALUE && c->d->tensors[args[i].tensor].kind == CELL_PARAM;
         bool read = !written(c->d, &args[i]) && !ignored(&args[i]);
-        for (int64_t k = 0; read && k < s->n[i]; k++)
-            s->v[i][k] = args[i].dtype == CELL_I32 ? draw_integer(c, args[i].tensor) : rounded((param ? 0.4 * mild : 1) * normal(), (cell_dtype)args[i].dtype);
+        bool lengths = c->d->tensors[args[i].tensor].kind == CELL_LENGTHS;
+        for (int64_t k = 0; lengths && k < s->n[i]; k++)        /* from none to more than all */
+            s->v[i][k] = floor(fabs(normal()) / 2 * (double)(c->sizes[CELL_SIZE_T] + 1));
+        for (int64_t k = 0; read && !lengths && k < s->n[i]; k++)
+            s->v[i][k] = args[i].dtype == CELL_I32
+                             ? draw_integer(c, args[i].tensor)
+                             : rounded((param ? 0.4 * mild : 1) * normal(), (cell_dtype)args[i].dtype);
     }
 }
 
@@ -83,9 +88,11 @@ static void run_reference(const Case *c, Set *f, Set *b)
 
 static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *from, Set *to, double u)
 {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        bool fixed = args[i].dtype == CELL_I32 || c->d->tensors[args[i].tensor].kind == CELL_LENGTHS;
         for (int64_t k = 0; !written(c->d, &args[i]) && k < to->n[i]; k++)
-            to->v[i][k] = args[i].dtype == CELL_I32 ? from->v[i][k] : from->v[i][k] * (1 + (normal() < 0 ? -u : u));
+            to->v[i][k] = from->v[i][k] * (fixed ? 1 : 1 + (normal() < 0 ? -u : u));
+    }
 }
 
 static void widen_sense(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved,

@@ -2,6 +2,7 @@
  * Out: verdicts. Equal work must give equal bits: a second run, inference, some of the gradients, NULL for
  * zeros, states in place. Work that is cut differently (step by step, two pieces, accumulated gradients) must
  * agree with the reference like the whole. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,12 +155,18 @@ static bool reversed(const cell_desc *d)
     return false;
 }
 
+/* Where steps [from, from + steps) begin. */
+static int64_t first_row(const Case *c, int64_t from, int64_t steps)
+{
+    return reversed(c->d) ? c->sizes[CELL_SIZE_T] - from - steps : from;
+}
+
 /* Copies steps [from, from + steps) of a timed argument between a tensor of all steps and a piece of it. */
 static void copy_piece(const Case *c, double *whole, double *piece, int64_t n_whole, int64_t from,
                        int64_t steps, bool in)
 {
     int64_t B = c->sizes[0], T = c->sizes[1], row = B > 0 && T > 0 ? n_whole / (B * T) : 0;
-    int64_t first = reversed(c->d) ? T - from - steps : from;
+    int64_t first = first_row(c, from, steps);
     for (int64_t b = 0; b < B; b++) {
         double *w = whole + (b * T + first) * row, *p = piece + b * steps * row;
         memcpy(in ? p : w, in ? w : p, sizeof(double) * (size_t)(steps * row));
@@ -175,7 +182,10 @@ static Set piece_of(const Case *c, char which, const int64_t *sizes, const Set *
     for (int i = 0; i < n; i++) {
         if (written(c->d, &args[i]))
             continue;
-        if (is_timed(c->d, &args[i]))
+        if (c->d->tensors[args[i].tensor].kind == CELL_LENGTHS)
+            for (int64_t b = 0; b < s.n[i]; b++)
+                s.v[i][b] = fmin(fmax(whole->v[i][b] - (double)first_row(c, from, sizes[1]), 0), (double)sizes[1]);
+        else if (is_timed(c->d, &args[i]))
             copy_piece(c, whole->v[i], s.v[i], whole->n[i], from, sizes[1], true);
         else
             memcpy(s.v[i], whole->v[i], sizeof(double) * (size_t)s.n[i]);

@@ -67,9 +67,9 @@ enum {
 typedef const int64_t *cell_expr;
 
 /* A declared tensor of the cell. */
-typedef enum cell_tensor_kind { CELL_INPUT, CELL_PARAM, CELL_STATE, CELL_OUTPUT } cell_tensor_kind;
+typedef enum cell_tensor_kind { CELL_INPUT, CELL_PARAM, CELL_STATE, CELL_OUTPUT, CELL_LENGTHS } cell_tensor_kind;
 
-/* Layout is row-major: inputs and outputs [B, T, axes], states [B, axes], params [axes]. */
+/* Layout is row-major: inputs and outputs [B, T, axes], states [B, axes], params [axes], lengths [B]. */
 typedef struct cell_tensor {
     const char *name;
     cell_tensor_kind kind;

@@ -24,7 +24,7 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     shift 3
     for schedule in $schedules; do
         for type in $(types); do
-            name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--[a-z]*_/_/g; s/_$//')
+            name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--lengths/_lengths/; s/_--[a-z]*_/_/g; s/_$//')
             name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
             echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
         done
@@ -118,7 +118,16 @@ instance mingru scan "$two" --reverse
 instance conv4_silu map "$one" --dim K=4 --reverse
 instance causal_attention map "$past" --dim N=5 --dim V=7 --dim G=2 --reverse
 instance e28 gemm "$one" --dim K=3 --reverse
+# Sequences of several lengths.
+instance e79 "steps tile" "$one" --dim N=6 --set bias=input --lengths
+instance lstm gemm "$two" --lengths
+instance lstm steps "$two" --lengths --reverse
+instance mingru scan "$two" --lengths
+instance delta tile "$heads" --dim N=5 --dim V=7 --lengths --reverse
+instance conv4_silu map "$one" --dim K=4 --lengths --reverse
+instance causal_attention map "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
 TYPES=$types_before
+TYPES=bf16 SUFFIX=_panel instance lstm gemm "2,3,5,24 18,4,3,31 2,2,3,33" --lengths
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "2,3,5,24 18,4,3,31 2,2,3,33" --reverse
 TYPES=bf16 SUFFIX=_panel instance e1 gemm "2,3,40 18,4,64" --reverse
 

@@ -37,6 +37,9 @@ first-sequence   specs/gru.cell
 own-step         specs/conv4_silu.cell
 straight-step    specs/gru.cell --reverse
 next-row         specs/embedding.cell
+leaking-shift    tests/constructs/reset_shift.cell
+front-lengths    specs/gru.cell --lengths --reverse
+reset-to-zero    tests/constructs/reset_scan.cell
 held-stopped     tests/mutation/inner.cell
 flat-at-zero     tests/mutation/inner.cell
 first-use        tests/mutation/inner.cell

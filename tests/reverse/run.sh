@@ -7,12 +7,13 @@ cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 cellc=${CELLC:-$PWD/$build/cellc}
 cc=${CC:-cc}
+export ASAN_OPTIONS=detect_leaks=0
 out=$build/tests/reverse
 rm -rf "$out" && mkdir -p "$out"
 passed=0 failed=0
 libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
 # shellcheck disable=SC2086
-$cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -Iruntime -o "$out/reverse" tests/reverse/reverse.c \
+$cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -Iruntime ${SAN:+-fsanitize=address,undefined} -o "$out/reverse" tests/reverse/reverse.c \
     -rdynamic -Wl,--whole-archive "$build/libcell.a" -Wl,--no-whole-archive $libs -lm -ldl -lpthread 2>"$out/log" || { cat "$out/log"; echo "0 passed, 1 failed"; exit 1; }
 
 one() { # spec, options: prints what the comparison said
@@ -58,7 +59,7 @@ say "its key" 'e0:.*reverse=true,dtype=f32' "$out/both/e0_reverse.c"
 "$cellc" explain specs/e0.cell --reverse >"$out/explain" 2>/dev/null
 say "explain" 'reversed in time' "$out/explain"
 "$cellc" build e0:backwards --no-cuda -o "$out/wrong" 2>"$out/log"
-say "a wrong setting" "^cellc build: expected NAME=VALUE or reverse after ':', not 'backwards'$" "$out/log"
+say "a wrong setting" "^cellc build: expected NAME=VALUE, reverse or lengths after ':', not 'backwards'$" "$out/log"
 
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]
