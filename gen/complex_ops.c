@@ -2,7 +2,7 @@
  * the pair of what an operator or a function gives, made of the operator table's real operators. So the IR is
  * real, and so is its differentiation: the gradient of a complex value is the pair of the gradients of its two
  * parts, dL/dre + i dL/dim, which is PyTorch's convention. Guaranteed: where one argument is real, nothing is
- * multiplied by its missing part; and no function has an infinite derivative at 0 that the real one has not. */
+ * multiplied by its missing part; no function has an infinite derivative at 0 that the real one has not. */
 #include <string.h>
 
 #include "complex_ops.h"

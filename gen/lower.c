@@ -42,7 +42,6 @@ static NodeId lower_integer(Flat *f, FExpr *x)
     return x->ix->nterms ? node_index(f->m, x->ix) : node_size(f->m, x->ix->offset);
 }
 
-/* All axes of an array: its own as the map says, those of the call around it as they are. */
 /* Parts of a complex value, as places on the last axis of its array. */
 typedef enum { RE, IM } Part;
 
@@ -765,8 +764,7 @@ static FExpr *weight_of(Flat *f, FExpr *x, const FExpr *sum, bool *conjugate)
     *conjugate = x->kind == F_COMPLEX && x->complex_op == CX_CONJ;
     FExpr *w = *conjugate ? x->args[0] : x;
     if (w->kind != F_VALUE || !w->source || w->source->kind != SYM_PARAM || !w->source->is_complex || !w->nmap ||
-        pins_of(f, w).len ||
-        !ix_is_index(w->map[w->nmap - 1], &last))
+        pins_of(f, w).len || !ix_is_index(w->map[w->nmap - 1], &last))
         return NULL;
     for (int i = 0; i < sum->nbound; i++)
         if (sum->bound[i]->id == last)
@@ -798,7 +796,7 @@ static NodeId sum_over_parts(Flat *f, const FExpr *x, const FExpr *w, Complex b,
 }
 
 /* w lies with its parts side by side, so that each part of the sum is one product of real numbers with b's parts in
- * the right order: w.re b.re - w.im b.im and w.re b.im + w.im b.re. */
+ * the right order: w.re b.re - w.im b.im and w.re b.im + w.im b.re. Of a real b, the missing part is zeros. */
 static Complex sum_of_products(Flat *f, const FExpr *x, const FExpr *w, FExpr *other, bool conjugate)
 {
     Complex b = lower_complex(f, other);

@@ -448,6 +448,12 @@ static bool sums_batch(const Plan *p, NodeId array)
     return false;
 }
 
+/* Of a complex state, without the axis of its parts. */
+static int rank_of(const Plan *p, TensorId t)
+{
+    return p->m->tensors.data[t].rank - p->m->tensors.data[t].complex;
+}
+
 /* A value of the walk as large as a matrix state: reading it outside the walk would mean storing it at every
  * step. */
 static bool reads_matrix(const Phasing *s, const Use *u)
@@ -456,7 +462,7 @@ static bool reads_matrix(const Phasing *s, const Use *u)
     if (s->state_rank < 2)
         return false;
     if (u->read.is_tensor)
-        return carried_tensor(s, u->read.id) && p->m->tensors.data[u->read.id].rank == s->state_rank;
+        return carried_tensor(s, u->read.id) && rank_of(p, u->read.id) == s->state_rank;
     return s->g->phase[u->read.id] == PHASE_DURING && at(p, u->read.id)->naxes == s->state_rank;
 }
 
@@ -549,8 +555,8 @@ static Phasing phasing(Plan *p, Direction dir, const bool *stored)
     s.replayed = per(p, sizeof *s.replayed, n);
     s.uses = per(p, sizeof *s.uses, n);
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (p->m->tensors.data[t].kind == T_STATE && p->m->tensors.data[t].rank > s.state_rank)
-            s.state_rank = p->m->tensors.data[t].rank;
+        if (p->m->tensors.data[t].kind == T_STATE && rank_of(p, t) > s.state_rank)
+            s.state_rank = rank_of(p, t);
     need_roots(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])

@@ -652,6 +652,108 @@ static void outputs(Maker *m, const Value *states, int nstates)
     m->nbound = 0;
 }
 
+/* ---- complex values: an input zi, a param zp, a matrix zm, a state zs and two outputs, over the axes of `like` */
+
+static Term complex_expression(Maker *m, const Value *like, int budget);
+
+static const char *at_indices(Maker *m, const Value *like, const char *name)
+{
+    return load_text(m, &(Value){ .rank = like->rank, .axis = { like->axis[0], like->axis[1] } }, name);
+}
+
+static Term complex_leaf(Maker *m, const Value *like)
+{
+    static const char *const names[] = {"zi", "zp", "zs", "zs"};
+    switch (below(m, 7)) {
+    case 0: return (Term){TEXT(m, "complex(%s, %s)", leaf(m).text, leaf(m).text), 4};
+    case 1: return (Term){TEXT(m, "cis(%s)", leaf(m).text), 1};
+    case 2: return (Term){TEXT(m, "conj(%s)", at_indices(m, like, names[below(m, 4)])), 2};
+    default: return (Term){at_indices(m, like, names[below(m, 4)]), 2};
+    }
+}
+
+static Term complex_squash(Maker *m, const Value *like, int budget)
+{
+    Term z = complex_expression(m, like, budget);
+    return z.size <= 1 ? z : (Term){TEXT(m, "(%s) / (1 + abs(%s))", z.text, z.text), 1};
+}
+
+/* A sum with the matrix, whose last axis is one that nothing else has. */
+static Term complex_product(Maker *m, const Value *like, int budget)
+{
+    char k = fresh_index(m);
+    if (!k || m->nbound == MAX_BOUND || m->depth == 2)
+        return complex_leaf(m, like);
+    const char *row = like->rank ? TEXT(m, "%s, ", index_text(m, like->axis[0])) : "";
+    m->bound[m->nbound++] = (Bound){k, {1, 1, 0}};
+    m->depth++;
+    Term z = chance(m, 30) ? leaf(m) : complex_expression(m, like, budget - 1);
+    m->depth--;
+    m->nbound--;
+    bool conjugate = chance(m, 40);
+    return (Term){TEXT(m, "(sum[%c] %szm[%s%c]%s * (%s))", k, conjugate ? "conj(" : "", row, k, conjugate ? ")" : "",
+                       z.text), 4 * z.size};
+}
+
+static Term complex_function(Maker *m, const Value *like, int budget)
+{
+    Term z = complex_squash(m, like, budget - 1);
+    switch (below(m, 8)) {
+    case 0: return (Term){TEXT(m, "exp(%s)", z.text), 2.8};
+    case 1: return (Term){TEXT(m, "log(2 + %s)", z.text), 2};
+    case 2: return (Term){TEXT(m, "sqrt(2 + %s)", z.text), 2};
+    case 3: return (Term){TEXT(m, "(%s)^3", z.text), 1};
+    case 4: return (Term){TEXT(m, "(complex(1.5, -1) + %s)^-2", z.text), 2};
+    case 5: return (Term){TEXT(m, "complex(abs(%s), arg(3 + %s))", z.text, z.text), 2};
+    case 6: return (Term){TEXT(m, "stop(%s)", z.text), 1};
+    default: return (Term){TEXT(m, "-conj(%s)", z.text), 1};
+    }
+}
+
+static Term complex_expression(Maker *m, const Value *like, int budget)
+{
+    if (budget <= 0)
+        return complex_leaf(m, like);
+    int kind = below(m, 9);
+    if (kind == 0)
+        return complex_leaf(m, like);
+    if (kind < 3)
+        return complex_function(m, like, budget);
+    if (kind == 3)
+        return complex_product(m, like, budget);
+    Term a = complex_expression(m, like, budget - 1);
+    Term b = chance(m, 25) ? squash(m, expression(m, budget / 2), 2) : complex_expression(m, like, budget / 2);
+    double larger = a.size > b.size ? a.size : b.size;
+    switch (kind) {
+    case 4: return (Term){TEXT(m, "(%s + %s)", a.text, b.text), a.size + b.size};
+    case 5: return (Term){TEXT(m, "(%s - %s)", b.text, a.text), a.size + b.size};
+    case 6: return (Term){TEXT(m, "(%s) / (2 + abs(%s))", a.text, b.text), a.size / 2};
+    case 7: return (Term){TEXT(m, "(%s ? %s : %s)", condition(m, 1), a.text, b.text), larger};
+    default: return (Term){TEXT(m, "(%s) * (%s)", a.text, b.text), a.size * b.size};
+    }
+}
+
+/* Complex values behind all else, which read the real ones: what other seeds give stays as it is. */
+static void complex_part(Maker *m)
+{
+    Value like = {.rank = random_rank(m, 2)};
+    for (int i = 0; i < like.rank; i++)
+        like.axis[i] = random_extent(m);
+    const char *axes = axes_text(m, &like), *left;
+    const char *rows = like.rank ? TEXT(m, "%s, ", extent_text(m, like.axis[0])) : "";
+    buf_line(m->out, "input zi%s : complex;", axes);
+    buf_line(m->out, "param zp%s : c64 ~ normal(0.4), zm[%sN] : complex ~ xavier;", axes, rows);
+    buf_line(m->out, "state zs%s : complex%s;", axes, chance(m, 40) ? " = complex(0.3, -0.2)" : "");
+    buf_line(m->out, "output zy%s : complex, zr%s;", axes, axes);
+    left = open_left(m, &like, false);
+    const char *own = TEXT(m, "zs%s", left);
+    buf_line(m->out, "zs'%s = 0.6*cis(%s)*%s + 0.4*%s;", left, leaf(m).text, own, complex_squash(m, &like, 3).text);
+    buf_line(m->out, "zy%s = %s + zs'%s;", left, complex_squash(m, &like, 3).text, left);
+    buf_line(m->out, "zr%s = re(zs'%s * %s) + im(%s);", left, left, complex_leaf(m, &like).text,
+             complex_squash(m, &like, 2).text);
+    m->nbound = 0;
+}
+
 static void print_fns(Maker *m, Buf *to)
 {
     static const char *const text[] = {
@@ -688,7 +790,15 @@ void random_cell(Compiler *c, uint64_t seed, Buf *out)
             definition(m);
     for (int i = 0; i < nstates; i++)
         next_state(m, states, i);
+    int pool = m->nvalues;
     outputs(m, states, nstates);
+    if (seed % 3 == 1) {
+        Random before = m->random;
+        m->nvalues = pool;
+        m->random.state = ~seed;
+        complex_part(m);
+        m->random = before;
+    }
 
     buf_line(out, "// random cell of seed %llu", (unsigned long long)seed);
     print_fns(m, out);

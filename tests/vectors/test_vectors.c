@@ -267,6 +267,7 @@ int main(void)
         {"gru", "gru", NULL},
         {"lstm", "lstm", NULL},
         {"mingru", "mingru", NULL},
+        {"s5", "s5", NULL},
         {"e2", NULL, NULL},
     };
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
