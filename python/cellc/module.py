@@ -81,7 +81,8 @@ class Instance:
         if tensor.dtype == wanted:
             return tensor
         free = declared.kind == "param" or torch.is_autocast_enabled(tensor.device.type)
-        if free and tensor.is_floating_point():
+        number = tensor.is_complex() if wanted.is_complex else tensor.is_floating_point()
+        if free and number:
             return tensor.to(wanted)
         raise TypeMismatch(f"{self.name}: {declared.name} is {type_name(tensor.dtype)}; this instance stores it as "
                            f"{type_name(wanted)}. Convert it with .to(torch.{type_name(wanted)}), or load the cell "

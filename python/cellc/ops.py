@@ -14,7 +14,7 @@ from .errors import BackendError, CellcError
 from .native import OutOfMemory
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
-          "i32": torch.int32}
+          "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128}
 ALIGNMENT = 16                       # of what kernels read, bytes
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
 
@@ -42,7 +42,7 @@ def ready(tensor):
     """The tensor as the library can read it."""
     if tensor is None:
         return None
-    tensor = tensor.detach().contiguous()
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()   # no conjugate or sign left to be applied
     if tensor.is_cuda and tensor.data_ptr() % ALIGNMENT:
         tensor = tensor.clone()
     return tensor

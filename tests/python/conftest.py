@@ -54,14 +54,18 @@ def open_dims(cls):
     return dict(zip(cls.instance.manifest.dims, OPEN))
 
 
+def type_of(t, dtype):
+    return dtype.to_complex() if t.dtype in ("c64", "c128") else dtype
+
+
 def random_inputs(cls, batch, steps, dims, dtype=torch.float64, requires_grad=False):
     found = []
     for t in cls.instance.manifest.inputs:
         shape = t.shape({**dims, "B": batch, "T": steps})
-        found.append(torch.randn(shape, dtype=dtype).mul(0.7).requires_grad_(requires_grad and t.gradient))
+        found.append(torch.randn(shape, dtype=type_of(t, dtype)).mul(0.7).requires_grad_(requires_grad and t.gradient))
     return found
 
 
 def random_state(cls, batch, dims, dtype=torch.float64, requires_grad=False):
-    return [torch.randn(t.shape({**dims, "B": batch}), dtype=dtype).mul(0.3).requires_grad_(requires_grad)
+    return [torch.randn(t.shape({**dims, "B": batch}), dtype=type_of(t, dtype)).mul(0.3).requires_grad_(requires_grad)
             for t in cls.instance.manifest.states]

@@ -49,6 +49,45 @@ def test_recurrent(kind, name, batch, steps):
         torch.testing.assert_close(p, q, **CLOSE)
 
 
+@pytest.mark.parametrize("normal", ["none", "gamma"])
+def test_complex_states(normal):
+    """S5 as PyTorch computes it with complex tensors, and all of its gradients, by PyTorch's convention."""
+    ours = cellc.load("s5", dtype="f64", normal=normal)(D=3, P=4)
+    p = dict(ours.named_parameters())
+    x = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    start = torch.randn(2, 4, dtype=torch.complex128, requires_grad=True)
+    y, (final,) = ours(x, state=[start])
+    decay = torch.exp(torch.complex(-torch.exp(p["nu"]), p["theta"]))
+    scale = torch.sqrt(1 - decay.abs() ** 2) if normal == "gamma" else 1
+    h, out = start, []
+    for t in range(5):
+        h = decay * h + scale * (x[:, t].to(torch.complex128) @ p["B"].T)
+        out.append((h @ p["C"].T).real + p["skip"] * x[:, t])
+    z = torch.stack(out, 1)
+    torch.testing.assert_close(y, z, **CLOSE)
+    torch.testing.assert_close(final, h, **CLOSE)
+    v, w = torch.randn_like(y), torch.randn_like(final)
+    losses = [(a * v).sum() + (b * w.conj()).real.sum() for a, b in ((y, final), (z, h))]
+    over = [x, start, *p.values()]
+    for a, b in zip(gradients(losses[0], over), gradients(losses[1], over)):
+        torch.testing.assert_close(a, b, **CLOSE)
+
+
+def test_complex_linear():
+    """Also of a conjugate that PyTorch has not yet computed."""
+    ours = cellc.load("complex_linear", dtype="f64")(D=5, F=3)
+    x = torch.randn(2, 4, 5, dtype=torch.complex128, requires_grad=True)
+    with torch.no_grad():
+        ours.b.copy_(torch.randn_like(ours.b))
+    y, _ = ours(x.conj())
+    z = F.linear(x.conj(), ours.W, ours.b)
+    torch.testing.assert_close(y, z, **CLOSE)
+    g = torch.randn_like(y)
+    over = [x, ours.W, ours.b]
+    for a, b in zip(torch.autograd.grad(y, over, g), torch.autograd.grad(z, over, g)):
+        torch.testing.assert_close(a, b, **CLOSE)
+
+
 def test_layer_norm():
     ours = cellc.load("layernorm", dtype="f64")(D=6)
     x = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
