@@ -161,7 +161,7 @@ NodeId cgen_array_of(const CGen *g, NodeId id)
     if (n->kind == N_ARRAY || g->kept[id])
         return id;
     NodeId a = g->same_as[id];
-    return a >= 0 && a != g->inside && (g->slot[a].member >= 0 || g->slot[a].local) ? a : -1;
+    return a >= 0 && a < g->inside && (g->slot[a].member >= 0 || g->slot[a].local) ? a : -1;
 }
 
 static Text read_slot(CGen *g, NodeId array, const Text *at)

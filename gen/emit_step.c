@@ -69,7 +69,7 @@ static NodeId walk_array_of(const Walk *w, NodeId id)
         return -1;
     if (cgen_node(&f->g, id)->kind == N_ARRAY || f->kept[id])
         return id;
-    return f->g.same_as[id] == w->top ? -1 : f->g.same_as[id];
+    return f->g.same_as[id] < w->top ? f->g.same_as[id] : -1;    /* a later one is not there yet */
 }
 
 /* Notes what the value reads. optional: under a select, where a reduction stays what it is. */
