@@ -83,6 +83,37 @@ static double largest(double n)
     return sqrt(2 * log(n > 2 ? n : 2));
 }
 
+static double norm(const double *x, int64_t n)
+{
+    return rms(x, NULL, n) * sqrt((double)n);
+}
+
+/* What one rounding makes of a gradient whose terms cancel to zero in double too, as those of the scores of a softmax
+ * over one step do: no movement shows their size. One backward pass adds up terms of one weight, sum |gradient * value|
+ * of whatever tensor, so those of a gradient that cancels are as large as the largest such sum, over the tensor's
+ * values (gen/check_case.c says the same of the dot-product test). RMS; 0 where the tensor has no values. */
+static double cancelled(const Case *c, const cell_arg *args, int i)
+{
+    int n = c->d->n_backward_args, of = -1;
+    double weight = 0;
+    for (int k = 0; k < n && args == c->d->backward_args; k++) {
+        if (args[k].role != CELL_ROLE_D_VALUE)
+            continue;
+        double sum = 0;
+        int value = -1;
+        for (int j = 0; j < n; j++)
+            if (args[j].role == CELL_ROLE_VALUE && args[j].tensor == args[k].tensor)
+                value = j;
+        if (k == i)
+            of = value;
+        for (int64_t e = 0; value >= 0 && c->b.n[value] == c->b.n[k] && e < c->b.n[k]; e++)
+            sum += fabs(c->b.v[k][e] * c->b.v[value][e]);
+        weight = fmax(weight, sum);
+    }
+    double size = of >= 0 && c->b.n[of] ? norm(c->b.v[of], c->b.n[of]) : 0;
+    return size > 0 ? weight / size / sqrt((double)c->b.n[of]) : 0;
+}
+
 static Bound bound_of(const Case *c, const cell_arg *args, int i, const Set *want, const Sense *sense,
                       const Set *addend)
 {
@@ -94,6 +125,8 @@ static Bound bound_of(const Case *c, const cell_arg *args, int i, const Set *wan
     double sum = rms(b.want, NULL, b.n) + (b.addend ? 2 * was : 0);
     b.size = rms(b.want, b.addend, b.n);
     double zero = sense->vanishes[i] ? sum * u / unit(CELL_F64) : 0;    /* what type u makes of zero */
+    if (b.size == 0 && sense->rms[i] == 0)
+        zero += u * cancelled(c, args, i);
     b.limit = 16 * (sense->rms[i] + sum * u + smallest + zero);
     b.decided = b.size == 0 || sense->vanishes[i] || b.limit <= fmin(b.size, was) / 2;
     b.along = 16 * (sense->along[i] + (b.size > 0 ? (sum * u + smallest) / b.size : 0));
