@@ -19,17 +19,21 @@ __all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarni
            "TypeMismatch"]
 
 
-def load(spec, *, dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None, settings=None, **more):
+def load(spec, *, dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None, reverse=False, lengths=False,
+         settings=None, **more):
     """The class of modules that a spec describes.
 
     spec: a path, the name of a cell that comes with cellc, or the text of a spec. Keywords beside the named ones bind
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
     that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's. cuda: None builds kernels where there is a GPU
     and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
-    schedule, import_dir: as cellc's options of these names."""
+    schedule, import_dir, reverse, lengths: as cellc's options of these names. A reversed cell walks time from its end;
+    one with lengths takes how many steps each sequence has behind its inputs, [B]."""
     from .build import load_class
     options = {"dtype": dtype, "cuda": cuda, "archs": archs, "schedule": schedule,
-               "import_dir": os.fspath(import_dir) if import_dir else None, "settings": {**(settings or {}), **more}}
+               "import_dir": os.fspath(import_dir) if import_dir else None, "reverse": bool(reverse),
+               "lengths": bool(lengths),
+               "settings": {**(settings or {}), **more}}
     return load_class(spec, options)
 
 

@@ -68,10 +68,12 @@ def load_class(given, options):
     dtype, settings = read_settings(options)
     archs, why = choose_kernels(options["cuda"], options["archs"])
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
-               sorted(settings.items()), dtype, archs, options["schedule"]]
+               sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
+               options["lengths"]]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
-    words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype,
-             "sm" + archs.replace(" ", "_") if archs else "cpu"]
+    words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
+    words += [word for word in ("reverse", "lengths") if options[word]]
+    words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
     with locks[name]:
         if name not in loaded:
@@ -84,6 +86,7 @@ def load_class(given, options):
 def make_class(name, spec, dtype, settings, archs, why, options):
     flags = ["--dtype", dtype]
     flags += ["--schedule", options["schedule"]] if options["schedule"] else []
+    flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
     flags += ["--import-dir", os.path.abspath(options["import_dir"])] if options["import_dir"] else []
 
     def build(place):

@@ -2,8 +2,9 @@
 Guaranteed: numbers come from PyTorch's generator, in f32 at least, and are rounded once.
 
 xavier and orthogonal see a matrix of all axes but the last, which is summed over, by the last: stacked weights
-[4*H, D] are taken as one. Of a complex param, zeros, ones, const and eye are the real part; others draw both parts,
-each divided by the root of 2, so that the mean of |z|^2 is what it is for a real one. A param without an initialiser starts as xavier with two or more axes, else as zeros."""
+[4*H, D] are taken as one. A param without an initialiser starts as xavier with two or more axes, else as zeros. Of
+a complex param zeros, ones, const and eye are the real part; both parts of others are drawn, each divided by the root
+of 2, so that the mean of |z|^2 is what it is for a real one; orthogonal is unitary."""
 
 import math
 
@@ -14,18 +15,39 @@ def matrix(tensor):
     return tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else tensor.reshape(1, 1)
 
 
+def parts(tensor):
+    """The numbers of a tensor and what each is multiplied by: of a complex one both parts, so that the mean of |z|^2
+    is that of a real one."""
+    return (torch.view_as_real(tensor), math.sqrt(0.5)) if tensor.is_complex() else (tensor, 1.0)
+
+
 def xavier(tensor, _a, _b):
     rows, columns = matrix(tensor).shape
-    bound = math.sqrt(6 / (rows + columns))
-    return tensor.uniform_(-bound, bound)
+    numbers, scale = parts(tensor)
+    bound = scale * math.sqrt(6 / (rows + columns))
+    numbers.uniform_(-bound, bound)
 
 
 def orthogonal(tensor, _a, _b):
-    return tensor.copy_(torch.nn.init.orthogonal_(matrix(tensor).clone()).reshape(tensor.shape))
+    wide = matrix(tensor)
+    tall = torch.randn(max(wide.shape), min(wide.shape), dtype=tensor.dtype)
+    q, r = torch.linalg.qr(tall)
+    q = q * r.diagonal().sgn()         # so that all directions are equally likely
+    tensor.copy_((q if q.shape == wide.shape else q.mH).reshape(tensor.shape))
+
+
+def normal(tensor, mean, deviation):
+    numbers, scale = parts(tensor)
+    numbers.normal_(mean, deviation).mul_(scale)
+
+
+def uniform(tensor, low, high):
+    numbers, scale = parts(tensor)
+    numbers.uniform_(low, high).mul_(scale)
 
 
 def eye(tensor, _a, _b):
-    return tensor.copy_(torch.eye(*matrix(tensor).shape).reshape(tensor.shape))
+    tensor.copy_(torch.eye(*matrix(tensor).shape).reshape(tensor.shape))
 
 
 FILL = {
@@ -35,20 +57,9 @@ FILL = {
     "zeros": lambda t, a, b: t.zero_(),
     "ones": lambda t, a, b: t.fill_(1),
     "const": lambda t, a, b: t.fill_(a),
-    "normal": lambda t, a, b: t.normal_(a, b),
-    "uniform": lambda t, a, b: t.uniform_(a, b),
+    "normal": normal,
+    "uniform": uniform,
 }
-
-
-FIXED = ("zeros", "ones", "const", "eye")
-
-
-def fill_complex(tensor, name, args):
-    real = torch.empty(tensor.shape, dtype=tensor.real.dtype)
-    if name in FIXED:
-        return tensor.copy_(FILL[name](real, *args))
-    parts = [FILL[name](torch.empty_like(real), *args) * math.sqrt(0.5) for _ in range(2)]
-    return tensor.copy_(torch.complex(*parts))
 
 
 def describe(declared):
@@ -65,7 +76,6 @@ def fill(tensor, declared):
     """Fills `tensor` as the spec's declaration says."""
     default = {"name": "xavier" if len(declared.axes) > 1 else "zeros", "args": [0, 0]}
     init = declared.init or default
-    if tensor.is_complex():
-        return fill_complex(tensor, init["name"], init["args"])
     exact = torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
-    return tensor.copy_(FILL[init["name"]](exact, *init["args"]))
+    FILL[init["name"]](exact, *init["args"])
+    return tensor.copy_(exact)

@@ -91,7 +91,7 @@ class Manifest:
         self.counts_steps = data.get("counts_steps", False)
         self.forward, self.backward = data["forward"], data.get("backward")
         values = [self.tensors[a["tensor"]] for a in self.forward if a["role"] == "value"]
-        self.inputs = [t for t in values if t.kind == "input"]
+        self.inputs = [t for t in values if t.kind in ("input", "lengths")]
         self.params = [t for t in values if t.kind == "param"]
         self.states = [t for t in values if t.kind == "state"]
         self.outputs = [t for t in values if t.kind == "output"]

@@ -13,6 +13,9 @@ from .manifest import Sizes
 from .ops import DTYPES, INFER, SAVE, STEP
 
 
+INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8)     # tokens are int64 in PyTorch
+
+
 def tuple_of(name, fields):
     """A named tuple; a field that Python keeps for itself gets a _ behind it."""
     safe = [field + "_" if keyword.iskeyword(field) or field.startswith("_") else field for field in fields]
@@ -81,8 +84,10 @@ class Instance:
         if tensor.dtype == wanted:
             return tensor
         free = declared.kind == "param" or torch.is_autocast_enabled(tensor.device.type)
-        number = tensor.is_complex() if wanted.is_complex else tensor.is_floating_point()
-        if free and number:
+        real = tensor.is_floating_point() and wanted.is_floating_point
+        if free and (real or tensor.is_complex() and wanted.is_complex):
+            return tensor.to(wanted)
+        if wanted == torch.int32 and tensor.dtype in INTEGERS:
             return tensor.to(wanted)
         raise TypeMismatch(f"{self.name}: {declared.name} is {type_name(tensor.dtype)}; this instance stores it as "
                            f"{type_name(wanted)}. Convert it with .to(torch.{type_name(wanted)}), or load the cell "

@@ -5,6 +5,7 @@ thread at a time; what the library says is raised with the matching type."""
 
 import contextlib
 import ctypes
+import os
 import threading
 
 from .errors import BackendError, ShapeError
@@ -26,7 +27,7 @@ class OutOfMemory(BackendError, MemoryError):
 class Library:
     def __init__(self, path, instance):
         self.path = path
-        self.dll = ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
+        self.dll = self.open_library(path)
         self.desc = self.declare(instance, ctypes.c_void_p)()
         run = [ctypes.c_void_p] * 5 + [ctypes.c_int]
         self.run = {way: self.declare(f"cell_run_{way}", ctypes.c_int, *run)
@@ -39,6 +40,17 @@ class Library:
         self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
         self.contexts, self.lock, self.known = {}, threading.Lock(), {}
+
+    @staticmethod
+    def open_library(path):
+        """Locally. A file that is gone is the cache's business; one that cannot be opened misses another library."""
+        try:
+            return ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
+        except OSError as error:
+            if not os.path.exists(path):
+                raise FileNotFoundError(path) from None
+            raise BackendError(f"cannot open {path}: {error}. Was cellc built with a CUDA that this machine has not? "
+                               "`cellc cache clear` and `make` again build it for this one") from None
 
     def declare(self, name, result, *arguments):
         function = getattr(self.dll, name)

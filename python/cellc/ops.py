@@ -39,10 +39,10 @@ def place(tensors):
 
 
 def ready(tensor):
-    """The tensor as the library can read it."""
+    """The tensor as the library can read it: PyTorch may leave a conjugation or a minus to whoever reads next."""
     if tensor is None:
         return None
-    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()   # no conjugate or sign left to be applied
+    tensor = tensor.detach().contiguous().resolve_conj().resolve_neg()
     if tensor.is_cuda and tensor.data_ptr() % ALIGNMENT:
         tensor = tensor.clone()
     return tensor
@@ -72,7 +72,7 @@ class Ops:
         self.library, self.manifest = library, manifest
         digest = hashlib.sha256(title.encode()).hexdigest()[:12]
         self.name = f"cellc::{manifest.name}_{digest}"
-        values = ", ".join(f"Tensor{'' if t.kind in ('input', 'param') else '?'} {t.name}_" for t in manifest.given)
+        values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
         self.forward = torch.library.custom_op(

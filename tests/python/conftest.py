@@ -9,6 +9,7 @@ import torch
 
 import cellc
 from cellc import compiler
+from cellc.ops import DTYPES
 
 # The sizes of tests/ladder/collection.sh: small, and different from each other, so that exchanged axes show.
 BOUND = (4, 3, 5, 2, 2, 2)
@@ -54,18 +55,22 @@ def open_dims(cls):
     return dict(zip(cls.instance.manifest.dims, OPEN))
 
 
-def type_of(t, dtype):
-    return dtype.to_complex() if t.dtype in ("c64", "c128") else dtype
+def stored(tensor, dtype):
+    return DTYPES[tensor.dtype] if tensor.dtype[0] == "c" else dtype
 
 
 def random_inputs(cls, batch, steps, dims, dtype=torch.float64, requires_grad=False):
     found = []
     for t in cls.instance.manifest.inputs:
         shape = t.shape({**dims, "B": batch, "T": steps})
-        found.append(torch.randn(shape, dtype=type_of(t, dtype)).mul(0.7).requires_grad_(requires_grad and t.gradient))
+        if t.dtype == "i32":       # places, in axes of two or more
+            found.append(torch.randint(2, shape, dtype=torch.int32))
+        else:
+            x = torch.randn(shape, dtype=stored(t, dtype)).mul(0.7)
+            found.append(x.requires_grad_(requires_grad and t.gradient))
     return found
 
 
 def random_state(cls, batch, dims, dtype=torch.float64, requires_grad=False):
-    return [torch.randn(t.shape({**dims, "B": batch}), dtype=type_of(t, dtype)).mul(0.3).requires_grad_(requires_grad)
+    return [torch.randn(t.shape({**dims, "B": batch}), dtype=stored(t, dtype)).mul(0.3).requires_grad_(requires_grad)
             for t in cls.instance.manifest.states]

@@ -271,6 +271,66 @@ def test_functional_forms():
     assert torch.equal(torch.func.functional_call(m, other, x)[0], op(x, *other.values())[0])
 
 
+def test_complex_values():
+    cls = cellc.load("cell z { dim D, P; input x[D] : complex; param B[P,D] : complex ~ xavier, U[P,P] : complex ~ "
+                     "orthogonal, n[P] : complex ~ normal(1); output y[P] : complex; "
+                     "y[p] = conj(n[p]) * sum[d] B[p,d] * x[d] + sum[q] U[p,q] * n[q]; }", dtype="f64")
+    m = cls(D=40, P=30)
+    eye = torch.eye(30, dtype=torch.complex128)
+    torch.testing.assert_close(m.U.mH @ m.U, eye, rtol=0, atol=1e-12)
+    assert 0.5 < m.n.abs().square().mean() < 2 and m.n.imag.abs().max() > 0.1
+    x = torch.randn(2, 3, 40, dtype=torch.complex128, requires_grad=True)
+    y, _ = m(x)
+    z = m.n.conj() * (x @ m.B.T) + m.U @ m.n
+    torch.testing.assert_close(y, z)
+    g = torch.randn_like(y)
+    for lazily in (g, g.conj()):       # what PyTorch has only marked as conjugated is read as such
+        for a, b in zip(torch.autograd.grad(y, [x, m.B, m.U, m.n], lazily, retain_graph=True),
+                        torch.autograd.grad(z, [x, m.B, m.U, m.n], lazily, retain_graph=True)):
+            torch.testing.assert_close(a, b)
+    assert torch.equal(m(x.conj())[0], m(x.conj().resolve_conj())[0]) and not torch.equal(m(x.conj())[0], y)
+
+
+def test_integers():
+    m = cellc.load("embedding")(V=7, D=4)
+    tokens = torch.tensor([[1, 6, 0]])
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        assert torch.equal(m(tokens.to(dtype))[0], m.weight[tokens])
+    m(tokens)[0].sum().backward()
+    assert m.weight.grad.sum(1).tolist() == [4, 4, 0, 0, 0, 0, 4]
+    with pytest.raises(cellc.TypeMismatch, match="id is float32; this instance stores it as int32"):
+        m(tokens.float())
+
+
+def test_reversed():
+    m, back, x = lstm(), cellc.load("lstm", reverse=True)(D=5, H=7), x_of(2, 6, 5)
+    back.load_state_dict(m.state_dict())
+    y, state = m(x.flip(1))
+    z, last = back(x)
+    assert torch.equal(z.flip(1), y) and torch.equal(last.h, state.h)
+
+
+def test_lengths():
+    m, ragged, x = lstm(), cellc.load("lstm", lengths=True)(D=5, H=7), x_of(2, 6, 5)
+    ragged.load_state_dict(m.state_dict())
+    y, state = ragged(x, torch.tensor([4, 6]))
+    whole, final = m(x)
+    short, last = m(x[:1, :4])
+    assert torch.equal(y[0, :4], short[0]) and y[0, 4:].abs().max() == 0 and torch.equal(y[1], whole[1])
+    assert torch.equal(state.h[0], last.h[0]) and torch.equal(state.h[1], final.h[1])
+    y.sum().backward()
+    assert ragged.weight_hh.grad.abs().max() > 0
+    with pytest.raises(cellc.ShapeError, match="1 inputs were given; wanted 2: x, lengths"):
+        ragged(x)
+
+
+def test_resets():
+    text = "cell r { dim N; input x[N]; reset r; state h[N]; output y[N]; h'[i] = h[i] + x[i]; y[i] = h'[i]; }"
+    m = cellc.load(text)()
+    y, _ = m(torch.ones(1, 5, 1), torch.tensor([[0.0, 0, 1, 0, 0]]))
+    assert y.flatten().tolist() == [1, 2, 1, 2, 3]
+
+
 def test_several_outputs_and_no_inputs():
     cls = cellc.load("cell two { dim N; input x[N]; output y[N], lambda[N]; y[i] = 2 * x[i]; lambda[i] = x[i]^2; }")
     out, _ = cls()(torch.full((1, 1, 2), 3.0))
