@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "complex_ops.h"
+#include "mutate.h"
 
 const ComplexRow complex_table[CX_COUNT] = {
     [CX_COMPLEX] = { "complex", 2, "complex(x, y) = x + iy of two real numbers" },
@@ -56,6 +57,8 @@ NodeId complex_abs(Module *m, Complex z)
 
 static Complex conjugate(Module *m, Complex z)
 {
+    if (mutate("unconjugated"))
+        return z;
     return (Complex){ z.re, z.im < 0 ? -1 : neg(m, z.im) };
 }
 
@@ -77,7 +80,8 @@ static Complex product(Module *m, Complex a, Complex b)
         return (Complex){ mul(m, a.re, b.re), mul(m, a.re, b.im) };
     if (b.im < 0)
         return (Complex){ mul(m, a.re, b.re), mul(m, a.im, b.re) };
-    return (Complex){ sub(m, mul(m, a.re, b.re), mul(m, a.im, b.im)),
+    NodeId minus = mul(m, a.im, b.im);
+    return (Complex){ mutate("split-product") ? mul(m, a.re, b.re) : sub(m, mul(m, a.re, b.re), minus),
                       add(m, mul(m, a.re, b.im), mul(m, a.im, b.re)) };
 }
 

@@ -802,7 +802,7 @@ static Complex sum_of_products(Flat *f, const FExpr *x, const FExpr *w, FExpr *o
     Complex b = lower_complex(f, other);
     NodeId im = complex_im(f->m, b);
     Complex first = { b.re, conjugate ? im : complex_im(f->m, complex_map(f->m, OP_NEG, &b)) };
-    Complex second = { im, conjugate ? node_map1(f->m, OP_NEG, b.re) : b.re };
+    Complex second = { im, conjugate && !mutate("same-weight") ? node_map1(f->m, OP_NEG, b.re) : b.re };
     return (Complex){ sum_over_parts(f, x, w, first, RE), sum_over_parts(f, x, w, second, IM) };
 }
 

@@ -44,6 +44,9 @@ held-stopped     tests/mutation/inner.cell
 flat-at-zero     tests/mutation/inner.cell
 first-use        tests/mutation/inner.cell
 shared-variable  tests/mutation/inner.cell
+split-product    specs/complex_lru.cell
+unconjugated     tests/constructs/complex_values.cell
+same-weight      tests/constructs/complex_values.cell
 END
 }
 
