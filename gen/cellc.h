@@ -465,6 +465,11 @@ typedef struct OpRow {
 } OpRow;
 extern const OpRow op_table[OP_COUNT];
 int op_find(const char *name);                                    /* -1: none */
+/* The adjoint of args[k] of y = op(args), read from x, which may be arrays of these; -1: there is none. A cotangent
+ * of zero stays zero where the slope is infinite because an argument's expression has a pole. */
+NodeId op_adjoint(Module *m, Op op, int k, const NodeId *args, const NodeId *x, NodeId y, NodeId g);
+/* g * factor likewise, for a factor that is made of copies of that expression. */
+NodeId op_times(Module *m, NodeId g, NodeId factor, NodeId made_of);
 
 /* ---------------------------------------------------------------- passes, one file each */
 

@@ -35,6 +35,7 @@ typedef struct CheckRun {
     const char *dir;
     bool all_variants;
     bool own_sizes;               /* only the spec's own bound sizes, fewer of the open ones */
+    bool judge;                   /* whether the cell can be checked, by the evaluator alone */
     VecFile *vectors;
     const char *vectors_path;
     Tally tally;
@@ -149,7 +150,7 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
                                     input_names[case_table[i].input]);
         Case *one = case_random(s->e, case_table[i].batch, case_table[i].steps, case_table[i].state,
                                 case_table[i].input, 17 + (uint64_t)i);
-        check_case(s, b, self, one, what, &k->tally);
+        (k->judge ? judge_case : check_case)(s, b, self, one, what, &k->tally);
         if (k->tally.verbose)
             printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);
     }
@@ -172,6 +173,20 @@ static Eval *try_sizes(Compiler *c, const Ast *ast, const Module *m, const EvalS
     return e && sizes_allowed(m, e, 1) ? e : NULL;
 }
 
+/* Has every definition of the file's last cell written, besides its outputs. */
+static void watch_all(Eval *e, const Ast *ast)
+{
+    int last = ast->items.len - 1;
+    while (last >= 0 && ast->items.data[last]->kind != S_CELL)
+        last--;
+    for (int i = 0; last >= 0 && i < ast->items.data[last]->body.len; i++) {
+        const Stmt *d = ast->items.data[last]->body.data[i];
+        const char *name = d->primed ? intern_f(e->c, "%s'", d->name) : d->name;
+        if (d->kind == S_EQ && !eval_find(e, name))
+            eval_watch(e, name);
+    }
+}
+
 /* One compiled cell at the run-time sizes of a few rounds, on every backend. Gives how many sizes it was run
  * at. */
 static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *ast, const EvalSize *bound,
@@ -189,8 +204,10 @@ static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *as
             if (!s.e)
                 continue;
             s.label = sizes_text(c, m, s.e);
+            if (k->judge)
+                watch_all(s.e, ast);
             const char *error = NULL;
-            if (!self && !(self = backends[i]->open(&s, &error))) {
+            if (!self && !k->judge && !(self = backends[i]->open(&s, &error))) {
                 tally(&k->tally, false, &s, "%s: %s", backends[i]->name, error);
                 return 1;
             }
@@ -385,32 +402,50 @@ static int check_spec(CheckRun *k, Compiler *c)
     return k->tally.failed > 0;
 }
 
-bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t)
+/* Runs k on a cell that is given as text. false: it cannot be read. */
+static bool run_text(CheckRun *run, const char *text, size_t len, const char *dir, bool quiet)
 {
     Compiler *c = compiler_new();
-    CheckRun k = {.user = c, .dir = dir, .own_sizes = true, .tally = *t};
-    bool before = t->quiet;
-    int failed = t->failed;
+    CheckRun k = *run;
+    k.user = c;
+    k.dir = dir;
+    k.own_sizes = true;
+    k.tally.quiet = quiet;
     k.path = intern_f(c, "%s/random.cell", dir);
     FILE *f = fopen(k.path, "wb");
     bool ok = f && fwrite(text, 1, len, f) == len;
     ok = f && fclose(f) == 0 && ok;
     int file = ok ? source_load(c, k.path) : -1;
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
-    k.tally.quiet = quiet;
-    k.tally.only_numbers = true;
     Variant v = {.n = 0};
-    if (ast && !c->errors && eval_outline(c, ast, NULL, &k.outline))
+    bool read = ast && !c->errors && eval_outline(c, ast, NULL, &k.outline);
+    if (read)
         check_variant(&k, &v);
-    else
-        k.tally.failed++;
     if (!quiet && c->errors)
         diag_print(c, stdout);
     unlink(k.path);
     compiler_free(c);
+    k.tally.quiet = run->tally.quiet;
+    run->tally = k.tally;
+    return read;
+}
+
+bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t)
+{
+    CheckRun k = {.tally = *t};
+    int failed = t->failed;
+    if (!run_text(&k, text, len, dir, quiet)) {
+        k.tally.failed++;
+        k.tally.kinds |= 1u << FAIL_RUN;
+    }
     *t = k.tally;
-    t->quiet = before;
     return t->failed == failed;
+}
+
+bool judge_text(const char *text, size_t len, const char *dir)
+{
+    CheckRun k = {.judge = true};
+    return !run_text(&k, text, len, dir, true) || k.tally.failed == 0 || k.tally.passed == 0;
 }
 
 int cmd_check(int argc, char **argv)

@@ -40,16 +40,21 @@ extern const Backend *const backends[];   /* check.c; ends with NULL */
 /* A result with room for the case, poisoned with NaN. */
 Result *result_new(const Subject *s, const Case *k, bool gradients);
 
+/* What failed, the gravest first: what comes after it may be its consequence. */
+typedef enum { FAIL_RUN, FAIL_VALUE_NAN, FAIL_VALUE, FAIL_GRADIENT_NAN, FAIL_GRADIENT, FAIL_IDENTITY } FailKind;
+
 typedef struct Tally {
     int passed, failed;
+    unsigned kinds;               /* one bit per FailKind that occurred */
     double worst_forward, worst_gradient;
     bool verbose, quiet;
-    bool only_numbers;            /* a case that has no number for a value proves nothing: it is left out (random cells) */
     int most;                     /* failures to print, 0: all */
 } Tally;
 
-/* Records one check and says why it failed. */
+/* Records one check and says why it failed; of kind FAIL_RUN, when nothing else is said. */
 bool tally(Tally *t, bool ok, const Subject *s, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+bool tally_kind(Tally *t, bool ok, FailKind kind, const Subject *s, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 
 /* rms(x - ref) / rms(ref), absolute where ref is zero; NaN when either has one. */
 double rms_ratio(const double *x, const double *ref, int64_t n);
@@ -72,6 +77,9 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
 /* Where inputs and outputs have steps [from, from + steps): the first row. */
 int64_t first_row(const Subject *s, const Case *k, int64_t from, int64_t steps);
+/* Whether the case can be checked at all, by the evaluator alone: every definition of the cell and every directional
+ * derivative is a finite number, and roundings move no output or state by more than 1e-9 of its size or of one. */
+void judge_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t);
 /* Every tensor of a vector file, whose case is k, against the evaluator and the backend. */
 void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k, const VecFile *f, Tally *t);
 
@@ -79,5 +87,8 @@ void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k
  * Failures are printed unless `quiet`. false when it does not compile (with diagnostics on stdout unless
  * quiet) or a check failed. */
 bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t);
+/* Can it be checked, as judge_case has it, in all cases of check_text? So it is when it does not compile: that is for
+ * check_text to say. */
+bool judge_text(const char *text, size_t len, const char *dir);
 
 #endif

@@ -493,7 +493,7 @@ static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
     for (int k = 0; k < n->nargs; k++) {
         if (!d->needs[n->args[k]])
             continue;
-        NodeId g = op_table[n->op].adjoint(m, k, x, d->array[id], p.value);
+        NodeId g = op_adjoint(m, n->op, k, n->args, x, d->array[id], p.value);
         if (g >= 0)
             contribute(d, n->args[k], p.cond, times_broadcast(d, n, n->args[k], p.cond, g));
     }
@@ -523,7 +523,7 @@ static void diff_reduce(Diff *d, NodeId id, const Node *n, Part p)
     Module *m = d->m;
     NodeId a = n->args[0], g = p.value;
     if (n->reduce == R_PROD) {
-        g = node_map2(m, OP_MUL, g, others(d, n));
+        g = op_times(m, g, others(d, n), a);
     } else if (n->reduce != R_SUM) {
         NodeId hit = node_map2(m, OP_EQ, a, id), one = node_const(m, 1);
         NodeId ties = node_reduce(m, R_SUM, node_select(m, hit, one, zero(m)), n->bound, n->nbound);

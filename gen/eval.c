@@ -81,7 +81,8 @@ static void compile_initial(EvalProgram *p, Array *a, Equation *q)
     Scope *inside = ev_scope_inside(p, a->scope);
     q->reg = arena_alloc(p->arena, sizeof *q->reg * (size_t)(a->rank + 1));
     for (int i = 0; i < a->rank; i++)
-        q->reg[i] = i < n ? ev_declare_index(p, inside, names[i], a->shape[i])->reg : ev_new_register(p);
+        q->reg[i] = i < n ? ev_declare_index(p, inside, names[i], a->shape[i], a->of_steps[i])->reg
+                          : ev_new_register(p);
     q->value = ev_compile_expr(p, inside, q->stmt->init);
 }
 
@@ -101,7 +102,7 @@ static void compile_equation(EvalProgram *p, Array *a, Equation *q)
         else if (b->range && (!ev_range(p, a->scope, b->range, &extent) || extent != a->shape[i]))
             diag(p->c, DIAG_ERROR, b->span, "this range is not that of the axis");
         else if (!b->fixed)
-            q->reg[i] = ev_declare_index(p, inside, b->name, a->shape[i])->reg;
+            q->reg[i] = ev_declare_index(p, inside, b->name, a->shape[i], a->of_steps[i])->reg;
     }
     q->value = ev_compile_expr(p, inside, e->value);
 }

@@ -8,6 +8,10 @@
 
 enum { EVAL_DIRECTIONS = 4, EVAL_MAX_RANK = 10 };
 
+/* The roundings of one operation: on a path, those of its slope (up to four, with the library's functions), of the
+ * product with it and of the sum; of a value, those of the function and of an argument made for it. */
+#define EVAL_ROUNDING (6 * 0x1p-53)
+
 typedef enum { EV_INPUT, EV_PARAM, EV_STATE, EV_OUTPUT, EV_WATCH } EvalKind;
 
 /* One tensor of the cell and what the caller binds to it. Row-major f64; `value` and `tangent` are the
@@ -45,10 +49,10 @@ typedef struct Eval {
     const char *run_error;        /* why eval_run returned false */
     Span run_error_span;
     /* Set by the caller for a run that bounds roundings: out_tangent[0] is then the sum over all paths from
-     * tangent[0], which is not negative, of their magnitudes, and out_tangent[1] the same with each path times
-     * its number of operations. */
+     * tangent[0], which is not negative, of their magnitudes, out_tangent[1] the same with each path times its
+     * number of operations, and out_tangent[2] what the value itself may be off by, in roundings of one operation
+     * (EVAL_ROUNDING). */
     bool magnitudes;
-    bool inner_gradients;         /* does the cell use grad? */
     struct EvalProgram *program;
 } Eval;
 

@@ -41,6 +41,7 @@ struct Array {
     Span span;
     int rank;
     int64_t shape[EVAL_MAX_RANK], stride[EVAL_MAX_RANK];
+    bool of_steps[EVAL_MAX_RANK]; /* the extent is that of T */
     int64_t count;                /* of numbers in data: two for each complex element, side by side */
     Dual *data;                   /* NULL until its shape is known */
     bool complex, type_known, type_busy;
@@ -158,7 +159,9 @@ typedef struct EvalProgram {
     uint64_t began_tick;          /* of the sequence for which is known that at step began_at it has begun at began */
     int64_t began_at, began;
     bool began_anew;              /* and that by a reset */
-    int64_t *extents;             /* per register: the range of an index, -1 where it is no index */
+    /* Per register: the range of an index; -1 where it is no index, or as long as the steps are many. */
+    int64_t *extents;
+    bool of_steps;                /* the extent that was found last is that of T */
     bool whole_past;              /* steps are read that no history has */
     Vec(Array *) looked_back;     /* arrays that are read at other steps */
     int64_t extent_T;             /* what T was as a range when the cell was compiled; 0: it is none */

@@ -22,8 +22,11 @@ static inline Dual dual_of(double v)
 }
 
 /* While this is set, directions are not derivatives but bounds: d[0] is the sum of the magnitudes of the paths
- * from what was perturbed to here, and d[1] the same with each path times its number of operations. */
+ * from what was perturbed to here, d[1] the same with each path times its number of operations, and d[2] bounds
+ * the error of the value, in roundings of one operation: a running error analysis, to first order. Slopes that
+ * become values are then computed as others do it (eval_nest.c), so that what cancels there is counted. */
 extern bool dual_magnitudes;
+enum { BOUND_PATHS, BOUND_OPERATIONS, BOUND_VALUE };
 
 /* One term of the chain rule. */
 static inline double slope_times(double slope, double direction)
@@ -31,11 +34,33 @@ static inline double slope_times(double slope, double direction)
     return direction == 0 ? 0 : slope * direction;
 }
 
-/* The same for bounds: the paths that one argument brings, each one operation longer. */
+/* The same for bounds: the paths that one argument brings, each one operation longer, and its error. */
 static inline void dual_add_paths(Dual *r, double slope, Dual a)
 {
-    r->d[0] += slope_times(fabs(slope), a.d[0]);
-    r->d[1] += slope_times(fabs(slope), a.d[1] + a.d[0]);
+    r->d[BOUND_PATHS] += slope_times(fabs(slope), a.d[BOUND_PATHS]);
+    r->d[BOUND_OPERATIONS] += slope_times(fabs(slope), a.d[BOUND_OPERATIONS] + a.d[BOUND_PATHS]);
+    r->d[BOUND_VALUE] += slope_times(fabs(slope), a.d[BOUND_VALUE]);
+}
+
+/* The bounds of a result that is rounded once. */
+static inline Dual dual_rounded(Dual r)
+{
+    r.d[BOUND_VALUE] += fabs(r.v);
+    return r;
+}
+
+/* Where a function has a kink its slope bounds no error, but it never exceeds the largest of its arguments'. */
+static inline Dual dual_with_error(Dual r, double a, double b)
+{
+    if (dual_magnitudes)
+        r.d[BOUND_VALUE] = fmax(a, b);
+    return r;
+}
+
+/* A value alone: nothing comes through it but its error. */
+static inline Dual dual_plain(Dual a)
+{
+    return dual_with_error(dual_of(a.v), a.d[BOUND_VALUE], 0);
 }
 
 static inline Dual dual_chain(Dual a, double v, double slope)
@@ -43,7 +68,7 @@ static inline Dual dual_chain(Dual a, double v, double slope)
     Dual r = {v, {0}, 0};
     if (dual_magnitudes) {
         dual_add_paths(&r, slope, a);
-        return r;
+        return dual_rounded(r);
     }
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope, a.d[k]);
@@ -56,7 +81,7 @@ static inline Dual dual_chain_of_value(Dual a, double v, double slope)
 {
     Dual r = dual_chain(a, v, slope);
     if (dual_magnitudes)
-        r.d[1] += slope_times(fmax(0, 1 + fabs(v) - fabs(slope)), a.d[0]);
+        r.d[BOUND_OPERATIONS] += slope_times(fmax(0, 1 + fabs(v) - fabs(slope)), a.d[BOUND_PATHS]);
     return r;
 }
 
@@ -66,7 +91,7 @@ static inline Dual dual_chain2(Dual a, Dual b, double v, double slope_a, double 
     if (dual_magnitudes) {
         dual_add_paths(&r, slope_a, a);
         dual_add_paths(&r, slope_b, b);
-        return r;
+        return dual_rounded(r);
     }
     for (int k = 0; k < DUAL_K; k++)
         r.d[k] = slope_times(slope_a, a.d[k]) + slope_times(slope_b, b.d[k]);
@@ -96,7 +121,7 @@ static inline Dual dual_max(Dual a, Dual b)
 {
     double wa = a.v > b.v ? 1 : a.v < b.v ? 0 : 0.5;
     double v = isnan(a.v) || isnan(b.v) ? a.v + b.v : a.v > b.v ? a.v : b.v;
-    return dual_chain2(a, b, v, wa, 1 - wa);
+    return dual_with_error(dual_chain2(a, b, v, wa, 1 - wa), a.d[BOUND_VALUE], b.d[BOUND_VALUE]);
 }
 
 static inline Dual dual_min(Dual a, Dual b)
@@ -117,8 +142,11 @@ static inline Dual dual_idiv(Dual a, Dual b) { return dual_of(floor_div(a.v, b.v
 static inline Dual dual_imod(Dual a, Dual b) { return dual_of(floor_mod(a.v, b.v)); }
 
 static inline Dual dual_real(Dual a) { return a; }
-static inline Dual dual_stop(Dual a) { return dual_of(a.v); }
-static inline Dual dual_ste(Dual y, Dual x) { return dual_chain(x, y.v, 1); }
+static inline Dual dual_stop(Dual a) { return dual_plain(a); }
+static inline Dual dual_ste(Dual y, Dual x)
+{
+    return dual_with_error(dual_chain(x, y.v, 1), y.d[BOUND_VALUE], 0);
+}
 
 static inline Dual dual_exp(Dual a)
 {
@@ -144,7 +172,10 @@ static inline Dual dual_rsqrt(Dual a)
 
 static inline double sign_of(double x) { return isnan(x) ? x : (x > 0) - (x < 0); }
 
-static inline Dual dual_abs(Dual a) { return dual_chain(a, fabs(a.v), sign_of(a.v)); }
+static inline Dual dual_abs(Dual a)
+{
+    return dual_with_error(dual_chain(a, fabs(a.v), sign_of(a.v)), a.d[BOUND_VALUE], 0);
+}
 static inline Dual dual_sign(Dual a) { return dual_of(sign_of(a.v)); }
 static inline Dual dual_sin(Dual a) { return dual_chain(a, sin(a.v), cos(a.v)); }
 static inline Dual dual_cos(Dual a) { return dual_chain(a, cos(a.v), -sin(a.v)); }
@@ -188,7 +219,10 @@ static inline Dual dual_silu(Dual a)
     return dual_chain_of_value(a, a.v * s, c == 0 ? s : s + a.v * s * c);
 }
 
-static inline Dual dual_relu(Dual a) { return dual_chain(a, a.v < 0 ? 0 : a.v, a.v > 0); }
+static inline Dual dual_relu(Dual a)
+{
+    return dual_with_error(dual_chain(a, a.v < 0 ? 0 : a.v, a.v > 0), a.d[BOUND_VALUE], 0);
+}
 
 static inline Dual dual_gelu(Dual a)
 {
@@ -229,7 +263,9 @@ static inline Dual dual_erf(Dual a)
 /* Inside and at the bounds the slope towards x is 1; outside it is 1 towards the bound that holds. */
 static inline Dual dual_clamp(Dual x, Dual lo, Dual hi)
 {
-    return isnan(x.v) ? x : x.v < lo.v ? lo : x.v > hi.v ? hi : x;
+    double bound = fmax(lo.d[BOUND_VALUE], hi.d[BOUND_VALUE]);
+    Dual r = isnan(x.v) ? x : x.v < lo.v ? lo : x.v > hi.v ? hi : x;
+    return dual_with_error(r, x.d[BOUND_VALUE], bound);
 }
 
 #endif

@@ -337,7 +337,7 @@ static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x)
     for (int i = 0; i < c->nbound; i++) {
         if (!ev_binder_extent(p, s, &x->binders.data[i], x->a, &c->extent[i]))
             return number(p, x->span, NAN);
-        c->bound[i] = ev_declare_index(p, inside, x->binders.data[i].name, c->extent[i])->reg;
+        c->bound[i] = ev_declare_index(p, inside, x->binders.data[i].name, c->extent[i], p->of_steps)->reg;
     }
     c->a = ev_compile_expr(p, inside, x->a);
     c->complex = c->a->complex;

@@ -4,13 +4,12 @@
 
 #include <string.h>
 
-/* How many axes an argument leaves open, and their extents: a bare name leaves all, ':' one each. */
-static int open_axes(EvalProgram *p, Scope *s, const Expr *x, int64_t *shape)
+/* Gives an argument the axes that it leaves open: a bare name leaves all, ':' one each. */
+static void open_axes(EvalProgram *p, Scope *s, const Expr *x, Array *to)
 {
     Array *a = NULL;
     const ExprVec *index = &x->args;
     bool bare = !x->brackets;
-    int rank = 0;
     if (x->kind == X_REF) {
         a = ev_array_named(s, x);
     } else if (x->kind == X_CALL) {
@@ -20,11 +19,12 @@ static int open_axes(EvalProgram *p, Scope *s, const Expr *x, int64_t *shape)
         bare = index->len == 0;
     }
     if (!a || !ev_shape_of(p, a))
-        return 0;
+        return;
     for (int i = 0; i < a->rank; i++)
-        if (bare || (i < index->len && index->data[i]->kind == X_COLON))
-            shape[rank++] = a->shape[i];
-    return rank;
+        if (bare || (i < index->len && index->data[i]->kind == X_COLON)) {
+            to->of_steps[to->rank] = a->of_steps[i];
+            to->shape[to->rank++] = a->shape[i];
+        }
 }
 
 
@@ -81,10 +81,8 @@ Instance *ev_instance_of(EvalProgram *p, Scope *s, const Expr *call)
     in->args = arena_alloc(p->arena, sizeof *in->args * (size_t)(in->nargs + 1));
     p->nodes++;
     for (int k = 0; k < in->nargs; k++) {
-        int64_t shape[EVAL_MAX_RANK];
-        int rank = open_axes(p, s, call->args.data[k], shape);
-        Array *a = ev_array_new(p, in->scope, fn->params.data[k], call->args.data[k]->span, rank);
-        memcpy(a->shape, shape, sizeof *shape * (size_t)rank);
+        Array *a = ev_array_new(p, in->scope, fn->params.data[k], call->args.data[k]->span, 0);
+        open_axes(p, s, call->args.data[k], a);
         a->is_data = a->type_known = true;
         a->complex = ev_is_complex(p, s, call->args.data[k]);
         ev_set_shape(p, a);

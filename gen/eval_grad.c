@@ -40,7 +40,7 @@ static Scope *bind_held(EvalProgram *p, Scope *s, const Expr *of, Code *c)
         Binder b = {.name = names[i], .span = of->span};
         if (!ev_binder_extent(p, s, &b, of, &c->extent[i]))
             return NULL;
-        c->bound[i] = ev_declare_index(p, inside, names[i], c->extent[i])->reg;
+        c->bound[i] = ev_declare_index(p, inside, names[i], c->extent[i], p->of_steps)->reg;
         c->nbound = i + 1;
     }
     return inside;
@@ -59,7 +59,6 @@ Code *ev_compile_grad(EvalProgram *p, Scope *s, const Expr *x)
     if (!inside)
         return c;
     c->array = a;
-    p->e->inner_gradients = true;
     c->index = arena_alloc(p->arena, sizeof *c->index * (size_t)(a->rank + 1));
     for (int i = 0; i < a->rank; i++)
         c->index[i] = ev_compile_index(p, s, w->args.data[i]);

@@ -76,11 +76,12 @@ int ev_new_register(EvalProgram *p)
     return p->nregs++;
 }
 
-Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t extent)
+Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t extent, bool of_steps)
 {
     Symbol *y = ev_declare(p, s, SY_INDEX, name, NULL);
     y->reg = ev_new_register(p);
-    y->extent = p->extents[y->reg] = extent;
+    y->extent = extent;
+    p->extents[y->reg] = of_steps ? -1 : extent;
     return y;
 }
 

@@ -2,6 +2,7 @@
  * function's value with f(x + y e) = f(x) + f'(x) y e for each level, where f'(x) is evaluated on numbers of the
  * levels below, so that derivatives of derivatives are exact. The slopes are written here for themselves: neither
  * the compiler's operator table nor its adjoints are used. */
+#include "eval.h"
 #include "eval_nest.h"
 
 #include <string.h>
@@ -66,9 +67,87 @@ static Dual sum(Nest *n, Dual a, Dual b)
 {
     int la = top_level(a), lb = top_level(b), level = la > lb ? la : lb;
     if (level == 0)
-        return dual_add(a, b);
+        return dual_add(a, b);    /* its slopes are never off */
     Dual r = sum(n, below(a, level), below(b, level));
     return with(n, r, level, sum(n, nest_factor(a, level), nest_factor(b, level)));
+}
+
+/* ---- bounds: a function is taken somewhere between what its arguments may be */
+
+static Dual moved(Dual a, double sign, bool varied)
+{
+    Dual r = dual_of(a.v + sign * EVAL_ROUNDING * a.d[BOUND_VALUE]);
+    r.d[BOUND_PATHS] = varied;
+    return r;
+}
+
+static bool has_bounds(Dual a)
+{
+    return dual_magnitudes && (a.d[BOUND_PATHS] != 0 || a.d[BOUND_OPERATIONS] != 0 || a.d[BOUND_VALUE] != 0);
+}
+
+/* The slope on which paths come in from an argument may be off by so much, in roundings. */
+static void add_slope_error(Dual *r, double error, Dual a)
+{
+    if (error > 0)
+        r->d[BOUND_OPERATIONS] += error * (a.d[BOUND_PATHS] + EVAL_ROUNDING * a.d[BOUND_OPERATIONS]);
+}
+
+/* What is seen at the corners of the arguments' errors: of the value, and of the slope towards one argument. It
+ * includes what first order does not show where a slope is zero. */
+typedef struct Corners { double value, slope; } Corners;
+
+static void look_at(Corners *c, Dual corner, Dual here)
+{
+    double value = fabs(corner.v - here.v) / EVAL_ROUNDING + fabs(here.v);
+    double slope = fabs(corner.d[BOUND_PATHS] - here.d[BOUND_PATHS]) / EVAL_ROUNDING;
+    c->value = isfinite(value) ? fmax(c->value, value) : c->value;
+    c->slope = isfinite(slope) ? fmax(c->slope, slope) : c->slope;
+}
+
+static void add_corners(Dual *r, const Corners *c, Dual a)
+{
+    r->d[BOUND_VALUE] = fmax(r->d[BOUND_VALUE], c->value);
+    add_slope_error(r, c->slope, a);
+}
+
+static Dual bounded1(const Function1 *f, Dual a)
+{
+    Corners c = {0, 0};
+    Dual r = f->f(a);
+    if (!has_bounds(a))
+        return r;
+    for (int i = -1; i <= 1; i += 2)
+        look_at(&c, f->f(moved(a, i, true)), f->f(moved(a, 0, true)));
+    add_corners(&r, &c, a);
+    return r;
+}
+
+/* The slopes of a product are its factors, and off by as much. */
+static void add_factor_errors(Dual *r, Dual a, Dual b)
+{
+    r->d[BOUND_VALUE] += EVAL_ROUNDING * a.d[BOUND_VALUE] * b.d[BOUND_VALUE];
+    add_slope_error(r, b.d[BOUND_VALUE], a);
+    add_slope_error(r, a.d[BOUND_VALUE], b);
+}
+
+static Dual bounded2(const Function2 *f, Dual a, Dual b)
+{
+    Dual r = f->f(a, b);
+    if (f->f == dual_add || f->f == dual_sub || (!has_bounds(a) && !has_bounds(b)))
+        return r;
+    if (f->f == dual_mul) {
+        add_factor_errors(&r, a, b);
+        return r;
+    }
+    for (int to_a = 0; to_a < 2; to_a++) {
+        Corners c = {0, 0};
+        for (int k = 0; k < 4; k++)
+            look_at(&c, f->f(moved(a, k & 1 ? 1 : -1, to_a), moved(b, k & 2 ? 1 : -1, !to_a)),
+                    f->f(moved(a, 0, to_a), moved(b, 0, !to_a)));
+        add_corners(&r, &c, to_a ? a : b);
+    }
+    return r;
 }
 
 /* A slope times a direction: where the direction is zero the product is, whatever the slope. */
@@ -82,7 +161,8 @@ static Dual along(Nest *n, Dual slope, Dual direction)
         if (dual_magnitudes) {
             dual_add_paths(&r, slope.v, direction);
             dual_add_paths(&r, direction.v, slope);
-            return r;
+            add_factor_errors(&r, slope, direction);
+            return dual_rounded(r);
         }
         for (int k = 0; k < DUAL_K; k++)
             r.d[k] = slope_times(slope.v, direction.d[k]) +
@@ -98,7 +178,7 @@ Dual nest_call1(Nest *n, const Function1 *f, Dual a)
 {
     int level = top_level(a);
     if (level == 0)
-        return f->f(a);
+        return bounded1(f, a);
     Dual low = below(a, level), r = nest_call1(n, f, low);
     return with(n, r, level, along(n, f->slope(n, low), nest_factor(a, level)));
 }
@@ -107,7 +187,7 @@ Dual nest_call2(Nest *n, const Function2 *f, Dual a, Dual b)
 {
     int la = top_level(a), lb = top_level(b), level = la > lb ? la : lb;
     if (level == 0)
-        return f->f(a, b);
+        return bounded2(f, a, b);
     Dual x = below(a, level), y = below(b, level), r = nest_call2(n, f, x, y), factor = dual_of(0);
     if (la == level)
         factor = along(n, f->slope[0](n, x, y), nest_factor(a, level));
@@ -119,7 +199,7 @@ Dual nest_call2(Nest *n, const Function2 *f, Dual a, Dual b)
 /* ---- slopes ---- */
 
 /* Places in the tables of functions below, for what slopes are made of. */
-enum { EXP, LOG, SQRT, RSQRT, ABS, SIN, COS, SIGMOID, ERF };
+enum { EXP, LOG, SQRT, RSQRT, ABS, SIN, COS, SIGMOID, ERF, TANH };
 enum { ADD, SUB, MUL, DIV, POW };
 
 #define SLOPE1(name) static Dual name(Nest *n, Dual a)
@@ -163,13 +243,23 @@ SLOPE1(of_rsqrt) { return scaled(n, -0.5, nest_div(n, call(n, RSQRT, a), a)); }
 SLOPE1(of_abs) { (void)n; return dual_of(sign_of(a.v)); }
 SLOPE1(of_sin) { return call(n, COS, a); }
 SLOPE1(of_cos) { return scaled(n, -1, call(n, SIN, a)); }
-SLOPE1(of_sigmoid) { return nest_mul(n, sigmoid(n, a), sigmoid_of_minus(n, a)); }
 SLOPE1(of_relu) { (void)n; return dual_of(a.v > 0); }
 SLOPE1(of_elu) { return a.v > 0 ? dual_of(1) : nest_exp(n, a); }
 
-/* 1/cosh^2 = 4 s(2a) s(-2a) with the logistic s */
+/* s (1 - s): bounds are for those who compute it so, where 1 - s cancels. */
+SLOPE1(of_sigmoid)
+{
+    Dual s = sigmoid(n, a);
+    return nest_mul(n, s, dual_magnitudes ? nest_sub(n, dual_of(1), s) : sigmoid_of_minus(n, a));
+}
+
+/* 1/cosh^2 = 4 s(2a) s(-2a) with the logistic s; bounds are for 1 - tanh^2. */
 SLOPE1(of_tanh)
 {
+    if (dual_magnitudes) {
+        Dual y = call(n, TANH, a);
+        return nest_sub(n, dual_of(1), nest_mul(n, y, y));
+    }
     return scaled(n, 4, of_sigmoid(n, scaled(n, 2, a)));
 }
 
@@ -254,10 +344,10 @@ static const Function1 functions1[24] = {
     [COS] = {"cos", dual_cos, of_cos},
     [SIGMOID] = {"sigmoid", dual_sigmoid, of_sigmoid},
     [ERF] = {"erf", dual_erf, of_erf},
+    [TANH] = {"tanh", dual_tanh, of_tanh},
     {"log1p", dual_log1p, of_log1p},
     {"expm1", dual_expm1, nest_exp},
     {"sign", dual_sign, none},
-    {"tanh", dual_tanh, of_tanh},
     {"logsigmoid", dual_logsigmoid, sigmoid_of_minus},
     {"silu", dual_silu, of_silu},
     {"relu", dual_relu, of_relu},

@@ -34,11 +34,12 @@ static int64_t floor_of(int64_t a, int64_t b)
 
 static Span1 quotient(Span1 a, Span1 b, bool rest)
 {
-    bool ok = a.known && b.known && !a.slope && !b.slope && b.lo == b.hi && b.lo > 0;
-    if (!ok)
+    if (!b.known || b.slope || b.lo != b.hi || b.lo <= 0)
         return (Span1){ .known = false };
     if (rest)
         return (Span1){ true, 0, 0, b.lo - 1 };
+    if (!a.known || a.slope)
+        return (Span1){ .known = false };
     return (Span1){ true, 0, floor_of(a.lo, b.lo), floor_of(a.hi, b.lo) };
 }
 
@@ -151,7 +152,9 @@ void ev_add_histories(EvalProgram *p)
         Array *a = p->looked_back.data[i], *root = a;
         while (root->base)
             root = root->base;
-        p->whole_past = p->whole_past || p->extent_T || p->c->lengths || !is_of_cell(p, root);
+        p->whole_past = p->whole_past || p->c->lengths || !is_of_cell(p, root);
+        for (int k = 0; k < root->rank; k++)
+            p->whole_past = p->whole_past || root->of_steps[k];
         if (a->back > root->back)
             root->back = a->back;
         p->looked_back.data[i] = root;

@@ -201,12 +201,13 @@ static Dual load(EvalProgram *p, Code *x, Dual *im)
 static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
 {
     Dual best = dual_of(-sign * INFINITY);
-    double ties = 0;
+    double ties = 0, error = 0;
     bool bad = false;
     if (eval_start(p, x->nbound, x->bound, x->extent)) {
         do {
             Dual v = eval_code(p, x->a);
             bad = bad || isnan(v.v);
+            error = fmax(error, v.d[BOUND_VALUE]);
             if (ties == 0 || sign * v.v > sign * best.v) {
                 best = v;
                 ties = 1;
@@ -222,7 +223,7 @@ static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
     double value = best.v;
     best = nest_mul(&p->nest, best, dual_of(ties > 0 ? 1 / ties : 0));
     best.v = value;
-    return best;
+    return dual_with_error(best, error, 0);
 }
 
 static Dual reduce_plain(EvalProgram *p, Code *x)

@@ -58,7 +58,7 @@ Symbol *ev_find_in(const Scope *s, NameSpace space, const char *name);
 /* What a name stands for in an expression: with brackets or a prime never an index. */
 Symbol *ev_find(const Scope *s, const Expr *x);
 int ev_new_register(EvalProgram *p);
-Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t extent);
+Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t extent, bool of_steps);
 double ev_const_symbol(EvalProgram *p, Scope *s, Symbol *y);
 bool ev_dim_size(EvalProgram *p, Scope *s, Symbol *y, int64_t *out);
 bool ev_size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out);

@@ -58,7 +58,8 @@ Array *ev_array_declared(EvalProgram *p, Scope *s, const Stmt *d, const char *na
 /* A stated range: a size, or T for as many places as there are steps. */
 bool ev_range(EvalProgram *p, Scope *s, const Expr *x, int64_t *out)
 {
-    if (x->kind != X_REF || x->brackets || x->primed || strcmp(x->name, "T") != 0)
+    p->of_steps = x->kind == X_REF && !x->brackets && !x->primed && strcmp(x->name, "T") == 0;
+    if (!p->of_steps)
         return ev_const_size(p, s, x, out);
     if (p->extent_T == 0)
         p->extent_T = 1;
@@ -93,8 +94,10 @@ static int64_t extent_in_all(EvalProgram *p, Scope *s, const ExprVec *v, const c
 static int64_t extent_among(EvalProgram *p, Array *a, const ExprVec *args, const char *index)
 {
     for (int i = 0; i < args->len; i++)
-        if (is_plain(args->data[i], index) && a && i < a->rank && ev_shape_of(p, a))
+        if (is_plain(args->data[i], index) && a && i < a->rank && ev_shape_of(p, a)) {
+            p->of_steps = a->of_steps[i];
             return a->shape[i];
+        }
     return -1;
 }
 
@@ -162,6 +165,8 @@ static bool axis_from_equations(EvalProgram *p, Array *a, int axis)
             k++;
         } else if (!ev_binder_extent(p, a->scope, b, e->value, &k)) {
             return false;
+        } else {
+            a->of_steps[axis] |= p->of_steps;
         }
         n = k > n ? k : n;
     }

@@ -361,8 +361,17 @@ static bool counts_steps(const Poly *p)
     return false;
 }
 
-/* How far back a value of the cell is read. The whole past, and that of a value inside a fn, has no history that
- * a call could begin with. */
+/* Has it as many places as the call has steps? */
+static bool grows_with_steps(const Symbol *s)
+{
+    for (int i = 0; i < s->rank; i++)
+        if (counts_steps(s->axes[i]))
+            return true;
+    return false;
+}
+
+/* How far back a value of the cell is read. The whole past, that of a value inside a fn, and that of one whose shape
+ * is another in the next call, has no history that a call could begin with. */
 static void note_past(Flat *f, FExpr *x)
 {
     Symbol *s = x->source;
@@ -372,7 +381,7 @@ static void note_past(Flat *f, FExpr *x)
         return;
     if (f->resets.len)
         f->longest = known ? farther(f, x, f->longest, hi) : poly_dim(f->m, ATOM_T);
-    if (!known || f->c->lengths || scope_find(f->scope, s->name) != s)
+    if (!known || f->c->lengths || scope_find(f->scope, s->name) != s || grows_with_steps(s))
         f->m->whole_past = true;
     else
         s->past = farther(f, x, s->past, hi);

@@ -46,7 +46,11 @@ static NodeId is_void(Module *m, NodeId g, NodeId value)
 /* `value`, or 0 where the cotangent is 0: for derivatives that may be infinite. */
 static NodeId unless_zero(Module *m, NodeId g, NodeId value)
 {
-    return is_one(m, g) ? value : node_select(m, is_void(m, g, value), num(m, 0), value);
+    if (is_one(m, g)) return value;
+    NodeId nothing = is_void(m, g, value), zero = num(m, 0);
+    const Node *n = &m->nodes.data[value];
+    bool guarded = n->kind == N_MAP && n->op == OP_SELECT && n->args[0] == nothing && n->args[1] == zero;
+    return guarded ? value : node_select(m, nothing, zero, value);
 }
 
 static bool nonnegative(const Module *m, NodeId id, int depth);
@@ -102,9 +106,48 @@ static bool never_zero(const Module *m, NodeId id, int depth)
                 if (c->kind == N_CONST && c->value > 0 && nonnegative(m, n->args[1 - k], 8)) return true;
             }
         if (n->op == OP_SQRT) return never_zero(m, n->args[0], depth - 1);
+        if (n->op == OP_MAX)
+            for (int k = 0; k < 2; k++) {
+                const Node *c = &m->nodes.data[n->args[k]];
+                if (c->kind == N_CONST && c->value > 0) return true;
+            }
         return false;
     default: return false;
     }
+}
+
+static bool may_be_infinite(const Module *m, NodeId id, int depth);
+
+/* Has the function a pole, or what it is applied to? */
+static bool has_pole(const Module *m, const Node *n, int depth)
+{
+    const Node *exponent = n->nargs == 2 ? &m->nodes.data[n->args[1]] : NULL;
+    switch (n->op) {
+    case OP_DIV:
+        if (!never_zero(m, n->args[1], 8)) return true;
+        return may_be_infinite(m, n->args[0], depth);
+    case OP_POW:
+        if (exponent->kind != N_CONST || exponent->value < 0) return !never_zero(m, n->args[0], 8);
+        return may_be_infinite(m, n->args[0], depth);
+    case OP_RSQRT: case OP_LOG: return !never_zero(m, n->args[0], 8);
+    case OP_LOG1P: return !nonnegative(m, n->args[0], 8);
+    case OP_TANH: case OP_SIGMOID: case OP_SIN: case OP_COS: case OP_SOFTSIGN: case OP_ERF: case OP_ATAN2:
+    case OP_SIGN: case OP_CLAMP:
+        return false;
+    default:
+        for (int k = n->op == OP_SELECT; k < n->nargs; k++)
+            if (may_be_infinite(m, n->args[k], depth)) return true;
+        return false;
+    }
+}
+
+/* Is there a division, a logarithm or a power in this expression that may be infinite though what it is made of is
+ * not? What has a name or is a sum is not looked into: were each of its uses guarded, their gradients would be no
+ * products of matrices any more. Nor is overflow, which any product may have. */
+static bool may_be_infinite(const Module *m, NodeId id, int depth)
+{
+    const Node *n = &m->nodes.data[id];
+    return depth > 0 && n->kind == N_MAP && has_pole(m, n, depth - 1);
 }
 
 /* ---- adjoints: argument k of y = op(x), cotangent g */
@@ -194,7 +237,14 @@ ADJOINT(d_rsqrt)
 ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
 ADJOINT(d_sin) { UNUSED; return mul(m, g, fun(m, OP_COS, x[0])); }
 ADJOINT(d_cos) { UNUSED; return neg(m, mul(m, g, fun(m, OP_SIN, x[0]))); }
-ADJOINT(d_tanh) { UNUSED; return mul(m, g, sub(m, num(m, 1), mul(m, y, y))); }
+
+ADJOINT(d_tanh)
+{
+    UNUSED;
+    NodeId one = num(m, m->inner && mutate("blurred-slope") ? 1 + 1e-10 : 1);
+    return mul(m, g, sub(m, one, mul(m, y, y)));
+}
+
 ADJOINT(d_sigmoid) { UNUSED; return mul(m, g, mutate("wrong-row") ? y : mul(m, y, sub(m, num(m, 1), y))); }
 ADJOINT(d_logsigmoid) { UNUSED; return mul(m, g, fun(m, OP_SIGMOID, neg(m, x[0]))); }
 ADJOINT(d_softplus) { UNUSED; return mul(m, g, fun(m, OP_SIGMOID, x[0])); }
@@ -419,6 +469,32 @@ const OpRow op_table[OP_COUNT] = {
     [OP_OR] = { "or", 2, false, INFIX("||"), 1, true, false, e_or, d_none, "a || b" },
     [OP_NOT] = { "not", 1, false, "(!%s)", "(!%s)", "(!%s)", 1, true, false, e_not, d_none, "!a" },
 };
+
+/* Is a slope of the operator infinite, or no number, where an argument is? */
+static bool slope_may_be_infinite(const Module *m, Op op, int k, const NodeId *args)
+{
+    enum { DEPTH = 8 };
+    switch (op) {
+    case OP_MUL: return may_be_infinite(m, args[1 - k], DEPTH);
+    case OP_DIV: return k == 1 && may_be_infinite(m, args[0], DEPTH);
+    case OP_POW: case OP_ATAN2: return may_be_infinite(m, args[0], DEPTH) || may_be_infinite(m, args[1], DEPTH);
+    case OP_SILU: case OP_GELU: case OP_GELU_TANH: return may_be_infinite(m, args[0], DEPTH);
+    default: return false;
+    }
+}
+
+NodeId op_adjoint(Module *m, Op op, int k, const NodeId *args, const NodeId *x, NodeId y, NodeId g)
+{
+    NodeId slope = op_table[op].adjoint ? op_table[op].adjoint(m, k, x, y, g) : -1;
+    if (slope < 0 || slope == g || !slope_may_be_infinite(m, op, k, args) || mutate("infinite-factor")) return slope;
+    return unless_zero(m, g, slope);
+}
+
+NodeId op_times(Module *m, NodeId g, NodeId factor, NodeId made_of)
+{
+    NodeId product = mul(m, g, factor);
+    return may_be_infinite(m, made_of, 8) ? unless_zero(m, g, product) : product;
+}
 
 int op_find(const char *name)
 {

@@ -1,6 +1,7 @@
 /* random.c: `cellc random`: prints random cells, or checks them and makes a failing one smaller. What comes
  * in is a seed; what goes out is specs, or the count of checks and, for each cell that fails, the smallest
- * cell that still does. */
+ * cell that still does. A cell that the evaluator alone finds unfit, because a value or a derivative of it is no
+ * number or hangs on roundings, is drawn again; how often is said. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,10 @@ static const CommandHelp random_help = {
     .arguments = "",
     .summary = "print a random cell, or check many against the evaluator",
     .about =
-        "Cell number i of a run has the seed SEED + i. With --check, each is compiled and compared with the "
-        "evaluator;\n"
-        "one that fails is made smaller for as long as it still fails, and kept in the directory of --keep.",
+        "Cell number i of a run has the seed SEED + i. Where the evaluator finds a value or a derivative that is no\n"
+        "number, or hangs on roundings, the seed's next draw is taken. With --check, each cell is compiled and\n"
+        "compared with the evaluator; one that fails is made smaller for as long as it fails in the same way, and\n"
+        "kept in the directory of --keep.",
     .examples = "  cellc random --seed 7\n"
                 "  cellc random --seed 1 --check 100 --keep tests/random/failed\n",
 };
@@ -28,11 +30,12 @@ typedef struct Shrink {
     Compiler *c;
     Ast *ast;
     const char *dir;
+    unsigned kind;                /* the failure that is to be kept, a bit of Tally.kinds */
     int trials;
     bool smaller;
 } Shrink;
 
-enum { MAX_TRIALS = 1500 };
+enum { MAX_TRIALS = 1500, MAX_DRAWS = 50 };
 
 /* Checks a cell in a process of its own, so that generated code that crashes is one failure. What it added
  * goes to *t. */
@@ -61,12 +64,14 @@ static bool check_apart(const Buf *text, const char *dir, bool quiet, Tally *t)
         return ok;
     }
     t->failed++;
+    t->kinds |= 1u << FAIL_RUN;
     t->passed++;                  /* it compiled, else it could not have crashed */
     if (!quiet)
         printf("FAILED: the check ends with signal %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
     return false;
 }
 
+/* It compiles, some check fails as it did at first, and not because the cell has no numbers. */
 static bool still_fails(Shrink *s)
 {
     Tally t = {0};
@@ -74,7 +79,10 @@ static bool still_fails(Shrink *s)
     s->trials++;
     fmt_ast(s->c, s->ast, true, &text);
     check_apart(&text, s->dir, true, &t);
-    return t.failed > 0 && t.passed > 0;          /* it compiles, and some check fails */
+    unsigned gravest = t.kinds & -t.kinds;
+    if (!s->kind)
+        s->kind = gravest;
+    return t.passed > 0 && gravest && gravest == s->kind && judge_text(text.data, text.len, s->dir);
 }
 
 /* Tries to put something smaller in the place of an expression. */
@@ -196,22 +204,36 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
         printf("kept as %s\n", path);
 }
 
-static int check_many(int64_t seed, int64_t n, const char *keep)
+/* The first draw of a seed that can be checked. Gives how many came before it. */
+static int draw_cell(Compiler *c, uint64_t seed, const char *dir, Buf *out)
 {
-    const char *tmp = getenv("TMPDIR");
-    char dir[4096];
-    Tally t = {0};
-    int64_t failed = 0;
-    snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) {
-        fprintf(stderr, "cellc random: cannot make %s: %s\n", dir, strerror(errno));
-        return 1;
+    for (int draw = 0; draw < MAX_DRAWS; draw++) {
+        Buf text = {.arena = c->arena};
+        random_cell(c, seed, draw, &text);
+        *out = text;
+        if (judge_text(text.data, text.len, dir))
+            return draw;
     }
+    fprintf(stderr, "cellc random: seed %llu: no draw can be checked\n", (unsigned long long)seed);
+    exit(70);
+}
+
+static int print_one(Compiler *c, int64_t seed, const char *dir)
+{
+    Buf text = {.arena = c->arena};
+    draw_cell(c, (uint64_t)seed, dir, &text);
+    return fwrite(text.data, 1, text.len, stdout) == text.len ? 0 : 1;
+}
+
+static int check_many(int64_t seed, int64_t n, const char *dir, const char *keep)
+{
+    Tally t = {0};
+    int64_t failed = 0, again = 0;
     printf("%lld random cells from seed %lld\n", (long long)n, (long long)seed);
     for (int64_t i = 0; i < n; i++) {
         Compiler *c = compiler_new();
-        Buf text = {.arena = c->arena};
-        random_cell(c, (uint64_t)(seed + i), &text);
+        Buf text;
+        again += draw_cell(c, (uint64_t)(seed + i), dir, &text);
         if (!check_apart(&text, dir, true, &t)) {
             failed++;
             keep_failed(c, &text, (uint64_t)(seed + i), dir, keep);
@@ -219,7 +241,7 @@ static int check_many(int64_t seed, int64_t n, const char *keep)
         fflush(stdout);
         compiler_free(c);
     }
-    rmdir(dir);
+    printf("%lld cells were drawn again\n", (long long)again);
     printf("%d checks; largest errors: outputs and states %.2g, gradients %.2g\n", t.passed + t.failed,
            t.worst_forward, t.worst_gradient);
     printf("%lld passed, %lld failed\n", (long long)(n - failed), (long long)failed);
@@ -238,12 +260,17 @@ int cmd_random(int argc, char **argv)
         {NULL, NULL, OPT_FLAG, NULL, NULL},
     };
     int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
-    if (rc < 0 && check >= 0) {
-        rc = check_many(seed, check, keep);
-    } else if (rc < 0) {
-        Buf text = {.arena = c->arena};
-        random_cell(c, (uint64_t)seed, &text);
-        rc = fwrite(text.data, 1, text.len, stdout) == text.len ? 0 : 1;
+    if (rc < 0) {
+        const char *tmp = getenv("TMPDIR");
+        char dir[4096];
+        snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+        if (mkdtemp(dir)) {
+            rc = check >= 0 ? check_many(seed, check, dir, keep) : print_one(c, seed, dir);
+            rmdir(dir);
+        } else {
+            fprintf(stderr, "cellc random: cannot make %s: %s\n", dir, strerror(errno));
+            rc = 1;
+        }
     }
     compiler_free(c);
     return rc;

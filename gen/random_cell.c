@@ -770,14 +770,24 @@ static void print_fns(Maker *m, Buf *to)
             buf_line(to, "%s", text[i]);
 }
 
-void random_cell(Compiler *c, uint64_t seed, Buf *out)
+/* Draw 0 has the seed itself, the others have the numbers that it gives. */
+static uint64_t seed_of_draw(uint64_t seed, int draw)
+{
+    Random r = {seed};
+    uint64_t own = seed;
+    for (int i = 0; i < draw; i++)
+        own = random_bits(&r);
+    return own;
+}
+
+void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out)
 {
     Buf body = {.arena = c->arena, .indent = 1};
     Maker *m = arena_alloc(c->arena, sizeof *m);
     Value states[3];
     m->c = c;
-    m->random.state = seed;
-    m->places.state = ~seed;
+    m->random.state = seed_of_draw(seed, draw);
+    m->places.state = ~m->random.state;
     m->has_integers = random_below(&m->places, 3) == 0;
     m->out = &body;
     declare_inputs(m);
@@ -800,7 +810,7 @@ void random_cell(Compiler *c, uint64_t seed, Buf *out)
         m->random = before;
     }
 
-    buf_line(out, "// random cell of seed %llu", (unsigned long long)seed);
+    buf_line(out, "// random cell of seed %llu, draw %d", (unsigned long long)seed, draw);
     print_fns(m, out);
     buf_line(out, "cell random {");
     buf_line(out, "    dim D; dim H; dim N = %d; dim M = %d;", 2 + below(m, 4), 1 + below(m, 5));

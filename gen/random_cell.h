@@ -4,8 +4,9 @@
 
 #include "cellc.h"
 
-/* Prints a cell that the front end must accept; the same text for the same seed. All dims are small and all
- * values stay of the order of one, so that the comparison with the evaluator is sharp. */
-void random_cell(Compiler *c, uint64_t seed, Buf *out);
+/* Prints a cell that the front end must accept; the same text for the same seed and draw: the draws from 0 are the
+ * cells that a seed has. All dims are small, and values are meant to stay of the order of one, so that the comparison
+ * with the evaluator is sharp; inner gradients may exceed that, which judge_text finds. */
+void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out);
 
 #endif

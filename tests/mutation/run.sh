@@ -43,6 +43,8 @@ reset-to-zero    tests/constructs/reset_scan.cell
 held-stopped     tests/mutation/inner.cell
 flat-at-zero     tests/mutation/inner.cell
 first-use        tests/mutation/inner.cell
+blurred-slope    tests/mutation/inner.cell
+infinite-factor  tests/meaning/poles.cell
 shared-variable  tests/mutation/inner.cell
 split-product    specs/complex_lru.cell
 unconjugated     tests/constructs/complex_values.cell

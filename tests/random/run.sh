@@ -24,15 +24,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 half=$(((n + 1) / 2))
 "$cellc" random --seed "$seed" --check "$half" --keep "$keep" >"$work/0" 2>&1 &
-# Seed 87 is an open fault: a gradient of a gradient is NaN (0 * inf) where it is 0. It is left out, said aloud, in
-# the default range only; `make check-random SEED=87 N=1` shows it.
-if [[ $seed == 1 && $n == 100 ]]; then
-    echo "seed 87: left out, an open fault"
-    "$cellc" random --seed 51 --check 36 --keep "$keep" >"$work/1" 2>&1 &
-    "$cellc" random --seed 88 --check 13 --keep "$keep" >"$work/2" 2>&1 &
-else
-    "$cellc" random --seed $((seed + half)) --check $((n - half)) --keep "$keep" >"$work/1" 2>&1 &
-fi
+"$cellc" random --seed $((seed + half)) --check $((n - half)) --keep "$keep" >"$work/1" 2>&1 &
 wait
 echo "seed $seed, $n cells"
 for log in "$work"/*; do
@@ -41,6 +33,7 @@ for log in "$work"/*; do
         passed=$((passed + BASH_REMATCH[1]))
         failed=$((failed + BASH_REMATCH[2]))
         ((BASH_REMATCH[2])) && head -n -1 "$log"
+        grep 'drawn again' "$log"
     else
         cat "$log"
         failed=$((failed + 1))
