@@ -154,22 +154,25 @@ static void find_computed(CFile *f, Fun *fun)
     }
 }
 
-/* The values of all steps that the gradient of a history reads. */
-static void find_past_reads(const CFile *f, NodeId id, Ids *out)
+/* The values of all steps that the gradient of a history reads. Nodes are shared: each is looked at once. */
+static void find_past_reads(const CFile *f, NodeId id, bool *seen, Ids *out)
 {
     const Node *n = cgen_node(&f->g, id);
     bool timed = n->kind == N_ARRAY && (n->dep & DEP_TIME);
+    if (seen[id])
+        return;
+    seen[id] = true;
     if (timed)
         vec_push(f->g.arena, out, id);
     for (int i = 0; !timed && i < n->nargs; i++)
-        find_past_reads(f, n->args[i], out);
+        find_past_reads(f, n->args[i], seen, out);
 }
 
 static Ids past_reads(const CFile *f, TensorId t)
 {
     Ids out = { 0 };
     if (f->m->dpast.data[t] >= 0)
-        find_past_reads(f, f->m->dpast.data[t], &out);
+        find_past_reads(f, f->m->dpast.data[t], arena_alloc(f->g.arena, (size_t)f->m->nodes.len + 1), &out);
     return out;
 }
 
