@@ -118,6 +118,13 @@ static void null_cotangents(Case *c, Guarded *reserve, bool outs, bool finals)
     set_free(&in);
 }
 
+/* The nearest number of the type. */
+static double number_of(double v, cell_dtype type)
+{
+    double most = overflow(type) * (1 - unit(type));    /* halfway beyond the largest: rounds down to it */
+    return rounded(fmin(fmax(v, -most), most), type);
+}
+
 /* Gradients that are added to what is there: numbers of their own size, so that neither addend can be lost
  * in the other. */
 static void accumulated(Case *c, Guarded *reserve)
@@ -128,7 +135,7 @@ static void accumulated(Case *c, Guarded *reserve)
     for (int i = 0; i < n; i++) {
         double size = rms(c->b.v[i], NULL, c->b.n[i]);
         for (int64_t k = 0; written(d, &d->backward_args[i]) && k < start.n[i]; k++) {
-            start.v[i][k] = rounded((size > 0 ? size : 1) * normal(), (cell_dtype)d->backward_args[i].dtype);
+            start.v[i][k] = number_of((size > 0 ? size : 1) * normal(), (cell_dtype)d->backward_args[i].dtype);
             want.v[i][k] = c->b.v[i][k] + start.v[i][k];
         }
     }

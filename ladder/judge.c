@@ -154,8 +154,7 @@ static double element_limit(const Bound *b, int64_t k)
     return (b->limit + 16 * fmax(0, b->sense->each[b->at][k] - b->sense->rms[b->at])) * largest((double)b->n);
 }
 
-/* From here on a type has no numbers: it rounds to infinity. */
-static double overflow(cell_dtype type)
+double overflow(cell_dtype type)
 {
     return type == CELL_F16 ? 65520 : type == CELL_BF16 ? 0x1.ffp127 : type == CELL_F32 ? 0x1.ffffffp127 : INFINITY;
 }

@@ -69,6 +69,8 @@ bool ignored(const cell_arg *a);
 bool is_state(const cell_desc *d, const cell_arg *a);
 double unit(cell_dtype t);
 double rounded(double v, cell_dtype t);
+/* From here on a type has no numbers: it rounds to infinity. */
+double overflow(cell_dtype t);
 double normal(void);
 void *take(size_t bytes);
 void from_storage(double *to, const void *from, int64_t n, cell_dtype t);
