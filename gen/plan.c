@@ -1844,8 +1844,32 @@ static Plan *with_less_memory(Plan *p, Schedule wanted)
                                "block has %lld", (long long)p->block_memory, (long long)room));
 }
 
+/* Vectors of one length that no sum of the step reads: their elements may walk on their own, and then a vector needs
+ * no SM to itself. */
+static bool elements_alone(const Module *m)
+{
+    const Poly *units = NULL;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        if (x->kind != T_STATE)
+            continue;
+        if (x->rank != 1 || (units && x->axes[0] != units))
+            return false;
+        units = x->axes[0];
+    }
+    for (NodeId id = 0; id < m->forward_nodes; id++)
+        if (m->nodes.data[id].kind == N_REDUCE && (m->nodes.data[id].dep & DEP_STATE))
+            return false;
+    return units != NULL;
+}
+
 static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
 {
+    if (wanted == SCHED_AUTO && !not_tile && elements_alone(m)) {
+        Plan *scan = make(m, dtype, wanted, "each element of its states walks by itself");
+        if (!scan || scan->schedule == SCHED_SCAN)
+            return scan;
+    }
     Plan *p = arena_alloc(m->arena, sizeof *p);
     *p = (Plan){ .m = m, .dtype = dtype, .compute = dtype == DT_F64 ? DT_F64 : DT_F32, .not_tile = not_tile };
     p->reasons.arena = m->arena;

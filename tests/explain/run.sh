@@ -34,6 +34,7 @@ golden e79 specs/e79.cell --schedule tile
 golden e79_input_steps specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
 golden lstm specs/lstm.cell
 golden layernorm specs/layernorm.cell
+golden hgrn_2048 specs/hgrn.cell --dim D=2048 --dtype bf16
 
 # Exit code 1 with a message is right where a forced schedule cannot take the cell; anything above is ours.
 for spec in specs/*.cell; do

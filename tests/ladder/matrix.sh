@@ -165,6 +165,9 @@ else
     instance e88 "tile" "$few_two" --dim N=32 --dim V=32
 fi
 
+# A vector of bound size would fit on an SM; its elements walk on their own all the same.
+TYPES="f32 bf16" instance hgrn auto "2,5 1,34" --dim D=37
+
 # Every spec with every value of its options, at small sizes.
 if [[ -n $full ]]; then
     TYPES=${TYPES:-f32 bf16} bash "$(dirname "$0")/collection.sh"
