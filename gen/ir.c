@@ -276,6 +276,8 @@ static void node_derive(Module *m, Node *n, Axes *axes)
     if (n->step)
         axes_of_ix(m, axes, n->step, &n->dep);
     unsigned of_time = n->step ? n->dep & DEP_TIME : DEP_TIME;    /* what a fixed step had is one value */
+    if (n->step && n->past >= 0)
+        n->dep |= tensor_dep(&m->tensors.data[n->past]);          /* each sequence has a past of its own */
     /* What an override holds beside its value has axes of its own, and is not computed where the value is. */
     int values = n->kind == N_MAP && n->op == OP_OVERRIDE ? 1 : n->nargs;
     for (int i = 0; i < values; i++) {
