@@ -2,26 +2,8 @@
 # Sequences of several lengths: cells built with --lengths, in both directions of time, a batch against each of its
 # sequences alone; and what a library with lengths says of itself. (The ladder takes kernels with lengths, and
 # `cellc check --lengths` the evaluator.) ONLY is a regular expression on the names of cells.
-set -u
-cd "$(dirname "$0")/../.."
-build=${BUILD:-build}
-cellc=${CELLC:-$PWD/$build/cellc}
-cc=${CC:-cc}
-export ASAN_OPTIONS=detect_leaks=0
-out=$build/tests/lengths
-rm -rf "$out" && mkdir -p "$out"
-libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
-# shellcheck disable=SC2086
-$cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -Iruntime ${SAN:+-fsanitize=address,undefined} -o "$out/lengths" \
-    tests/lengths/lengths.c -rdynamic -Wl,--whole-archive "$build/libcell.a" -Wl,--no-whole-archive $libs -lm -ldl \
-    -lpthread 2>"$out/log" || { cat "$out/log"; echo "0 passed, 1 failed"; exit 1; }
-passed=0 failed=0
-make_object() { # spec, directory, options
-    local spec=$1 to=$2
-    shift 2
-    "$cellc" emit "$spec" --import-dir specs --dtype f64 --no-cuda "$@" -o "$to" >/dev/null 2>"$out/log" &&
-        "$cc" -std=c11 -O0 -w -fPIC -shared -Iruntime -I"$to" -o "$to.so" "$to"/*.c -lm 2>>"$out/log"
-}
+cd "$(dirname "$0")/../.." && . tests/calls/calls.sh lengths
+make_program
 for spec in specs/{lstm,mingru,conv4_silu,causal_attention,swiglu}.cell tests/constructs/reset_{vector,shift,past}.cell \
     specs/e79.cell tests/constructs/{reset_state_and_shift,grad_repeat}.cell; do
     name=$(basename "$spec" .cell)
@@ -29,26 +11,15 @@ for spec in specs/{lstm,mingru,conv4_silu,causal_attention,swiglu}.cell tests/co
     for direction in "" --reverse; do
         # shellcheck disable=SC2086
         if ! make_object "$spec" "$out/with" --lengths $direction || ! make_object "$spec" "$out/without" $direction; then
-            cat "$out/log"
+            cat "$out"/with*.log
             failed=$((failed + 1))
             continue
         fi
-        said=$("$out/lengths" "$out/with.so" "$out/without.so" "${name}_instance" 2>&1)
-        p= f=
-        read -r p f < <(sed -n 's/.*: \([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' <<<"$said")
-        grep FAIL <<<"$said"
-        if [[ -z $p ]]; then
-            echo "$name $direction: $said"
-            p=0 f=1
-        fi
-        passed=$((passed + p)) failed=$((failed + f))
+        count "$("$out/lengths" "$out/with.so" "$out/without.so" "${name}_instance" 2>&1)" "$name $direction"
         rm -rf "$out"/with* "$out"/without*
     done
 done
 
-say() { # what, pattern, file: one line of it says so
-    if grep -q -- "$2" "$3"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $1: no line '$2'"; fi
-}
 "$cellc" emit specs/e0.cell --lengths -o "$out/e0" >/dev/null 2>&1
 say "the manifest" '"lengths": true' "$out/e0/e0.json"
 say "the manifest" '"name": "lengths", "kind": "lengths", "dtype": "i32", "axes": \[\], "batched": true, "timed": false' \
@@ -69,5 +40,4 @@ printf 'cell c { dim D; input x[D]; output y[D]; y[d] = x[d; 0]; }\n' >"$out/c.c
 "$cellc" explain "$out/c.cell" --lengths --reverse >/dev/null 2>"$out/log"
 say "an absolute step" "error: a step of 'x' that is not counted back .*, may be before the first of a sequence$" "$out/log"
 
-echo "$passed passed, $failed failed"
-[[ $failed == 0 ]]
+close
