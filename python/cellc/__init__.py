@@ -1,4 +1,4 @@
-"""Recurrent cells, written as mathematics, as modules of PyTorch.
+"""Recurrent cells, written as mathematics, as modules of PyTorch, and as functions of NumPy arrays.
 
     import cellc
     E79 = cellc.load("e79", N=32, bias="input")     # a file, a cell that comes with cellc, or the text of a spec
@@ -9,6 +9,7 @@
 load() compiles once and keeps the result (see cellc.cache). Tensors on a GPU run the kernels, tensors on the CPU the
 plain C that cellc generates beside them."""
 
+import importlib
 import os
 
 from .errors import (BackendError, BuildError, CellcError, CellcWarning, ShapeError, SpecError,  # noqa: F401
@@ -19,9 +20,12 @@ __all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarni
            "TypeMismatch"]
 
 
-def load(spec, *, dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None, reverse=False, lengths=False,
+FRAMEWORKS = {"torch": "PyTorch", "numpy": "NumPy"}
+
+
+def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None, reverse=False, lengths=False,
          settings=None, **more):
-    """The class of modules that a spec describes.
+    """The class of modules that a spec describes; with framework="numpy" a function of arrays (cellc.with_numpy).
 
     spec: a path, the name of a cell that comes with cellc, or the text of a spec. Keywords beside the named ones bind
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
@@ -29,16 +33,23 @@ def load(spec, *, dtype="f32", cuda=None, archs=None, schedule=None, import_dir=
     and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
     schedule, import_dir, reverse, lengths: as cellc's options of these names. A reversed cell walks time from its end;
     one with lengths takes how many steps each sequence has behind its inputs, [B]."""
-    from .build import load_class
     options = {"dtype": dtype, "cuda": cuda, "archs": archs, "schedule": schedule,
                "import_dir": os.fspath(import_dir) if import_dir else None, "reverse": bool(reverse),
                "lengths": bool(lengths),
                "settings": {**(settings or {}), **more}}
-    return load_class(spec, options)
+    if framework not in FRAMEWORKS:
+        raise TypeMismatch(f"framework is {framework!r}; wanted {' or '.join(FRAMEWORKS)}")
+    try:
+        importlib.import_module(framework)
+    except ImportError as error:
+        others = " or ".join(repr(other) for other in FRAMEWORKS if other != framework)
+        raise ImportError(f"cellc: {FRAMEWORKS[framework]} is not there ({error}); install {framework}, or load the "
+                          f"cell with framework={others}") from error
+    return importlib.import_module(f"{__name__}.with_{framework}").load(spec, options)
 
 
 def op(spec, *, batch_first=True, **options):
-    """The functional form: y, state = op(x, W, ..., state=None). Options as for load."""
+    """The functional form for PyTorch: y, state = op(x, W, ..., state=None). Options as for load."""
     from .module import Op
     return Op(load(spec, **options).instance, batch_first)
 

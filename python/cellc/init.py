@@ -10,6 +10,8 @@ import math
 
 import torch
 
+from .instance import default_init
+
 
 def matrix(tensor):
     return tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else tensor.reshape(1, 1)
@@ -62,20 +64,10 @@ FILL = {
 }
 
 
-def describe(declared):
-    """"normal(0, 0.02)", as the docstring has it."""
-    if not declared.init:
-        return "xavier" if len(declared.axes) > 1 else "zeros"
-    name, (a, b) = declared.init["name"], declared.init["args"]
-    arguments = {"const": f"({a:g})", "normal": f"({a:g}, {b:g})", "uniform": f"({a:g}, {b:g})"}
-    return name + arguments.get(name, "")
-
-
 @torch.no_grad()
 def fill(tensor, declared):
     """Fills `tensor` as the spec's declaration says."""
-    default = {"name": "xavier" if len(declared.axes) > 1 else "zeros", "args": [0, 0]}
-    init = declared.init or default
+    init = default_init(declared)
     exact = torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
     FILL[init["name"]](exact, *init["args"])
     return tensor.copy_(exact)

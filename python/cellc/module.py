@@ -2,64 +2,29 @@
 spec's params, or an Op. Guaranteed: shapes and types are checked before anything runs, and the message says what the
 spec wants; a call is traceable by torch.compile in one graph."""
 
-import collections
-import keyword
-
 import torch
 
 from . import init
-from .errors import BackendError, ShapeError, TypeMismatch
+from .errors import BackendError, TypeMismatch
+from .instance import Instance
 from .manifest import Sizes
-from .ops import DTYPES, INFER, SAVE, STEP
-
+from .ops import DTYPES, INFER, SAVE, STEP, Ops
 
 INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8)     # tokens are int64 in PyTorch
-
-
-def tuple_of(name, fields):
-    """A named tuple; a field that Python keeps for itself gets a _ behind it."""
-    safe = [field + "_" if keyword.iskeyword(field) or field.startswith("_") else field for field in fields]
-    return collections.namedtuple(name, safe, rename=True)
 
 
 def type_name(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-class Instance:
+class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
-    def __init__(self, spec, ops, settings, dtype, path, has_kernels, why_no_kernels):
-        self.spec, self.ops, self.settings, self.dtype = spec, ops, settings, dtype
-        self.manifest = ops.manifest
-        self.path, self.has_kernels, self.why_no_kernels = path, has_kernels, why_no_kernels
-        self.State = tuple_of("State", [t.name for t in self.manifest.states])
-        self.Outputs = tuple_of("Outputs", [t.name for t in self.manifest.outputs])
+    made_also = ["batch_first=True"]
 
-    @property
-    def name(self):
-        return self.manifest.name
-
-    def state_list(self, state):
-        """The given state as a list in the manifest's order; None means the spec's initial value."""
-        states = self.manifest.states
-        if state is None:
-            return [None] * len(states)
-        if isinstance(state, torch.Tensor):
-            state = (state,)
-        if isinstance(state, dict):
-            unknown = [name for name in state if name not in [t.name for t in states]]
-            if unknown:
-                raise ShapeError(f"{self.name}: there is no state {unknown[0]}; there is {self.listed(states)}")
-            return [state.get(t.name) for t in states]
-        if len(state) != len(states):
-            raise ShapeError(f"{self.name}: {len(state)} states were given; wanted {len(states)}: "
-                             f"{self.listed(states)}")
-        return list(state)
-
-    @staticmethod
-    def listed(tensors):
-        return ", ".join(t.name for t in tensors) or "none"
+    def __init__(self, built):
+        super().__init__(built)
+        self.ops = Ops(self.library, self.manifest, built.title)
 
     def check_types(self, tensors):
         """Types as stored, all on one device that this library has code for. Params of another floating type are
@@ -102,15 +67,6 @@ class Instance:
             raise BackendError(f"{self.name}: the tensors are on {device}, but this build has no kernels: "
                                f"{self.why_no_kernels}")
 
-    def first_step(self, t0, state, step):
-        """The number of the first step. Where the cell counts steps it cannot be guessed."""
-        if t0 is not None:
-            return t0
-        if self.manifest.counts_steps and any(s is not None for s in state):
-            raise ShapeError(f"{self.name}: the cell depends on the number of the step, so a call that continues "
-                             "needs t0, the number of steps that the state has seen")
-        return 0
-
     def run(self, inputs, params, state, sizes, t0, batch_first, step):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes."""
         m = self.manifest
@@ -146,11 +102,6 @@ class Instance:
             return tensor.squeeze(1)
         return tensor if batch_first else tensor.transpose(0, 1)
 
-    def needs_sizes(self):
-        """The dims that the params' shapes are made of."""
-        names = {name for t in self.manifest.params for axis in t.axes for name in axis.names}
-        return [name for name in self.manifest.dims if name in names]
-
 
 class Cell(torch.nn.Module):
     """What the classes that cellc.load gives are made from."""
@@ -160,18 +111,7 @@ class Cell(torch.nn.Module):
     def __init__(self, *, batch_first=True, device=None, **sizes):
         super().__init__()
         m = self.instance.manifest
-        unknown = [name for name in sizes if name not in m.dims]
-        if unknown:
-            bound = " (it was bound when the cell was loaded)" if unknown[0] in m.bound else ""
-            raise ShapeError(f"{m.name}: there is no dim {unknown[0]} to choose{bound}; there is "
-                             f"{', '.join(m.dims) or 'none'}")
-        missing = [name for name in self.instance.needs_sizes() if name not in sizes]
-        if missing:
-            raise ShapeError(f"{m.name}: its params need the size of {', '.join(missing)}, as in "
-                             f"{m.name}({', '.join(f'{name}=64' for name in missing)})")
-        for name, value in sizes.items():
-            if not isinstance(value, int) or value < 1:
-                raise ShapeError(f"{m.name}: {name} is {value!r}; wanted a whole number of at least 1")
+        self.instance.check_sizes(sizes)
         self.batch_first = batch_first
         self.sizes = dict(sizes)
         for t in m.params:
@@ -191,9 +131,7 @@ class Cell(torch.nn.Module):
 
     def _run(self, inputs, state, t0, step, batch=None, steps=None):
         i = self.instance
-        wanted = i.manifest.inputs
-        if len(inputs) != len(wanted):
-            raise ShapeError(f"{i.name}: {len(inputs)} inputs were given; wanted {len(wanted)}: {i.listed(wanted)}")
+        i.check_inputs(inputs)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
             sizes.values["B"], sizes.why["B"] = batch, "batch"

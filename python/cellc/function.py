@@ -1,0 +1,156 @@
+"""A built cell as a function of arrays, cell(params, x, ..., state=None), for frameworks without modules. In: a Built,
+and an array library like NumPy's. Out: checks, conversions and orders of what a call takes and gives, and first values of
+params. Guaranteed: params are a dict by the spec's names, in its order; shapes and types are checked before anything
+runs; nothing is written into an array that was given."""
+
+import math
+
+from .errors import ShapeError, TypeMismatch
+from .instance import Instance, default_init, tuple_of
+from .manifest import Sizes
+
+DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
+               "c128": "complex128"}
+INTEGERS = ("int64", "int16", "int8", "uint8")        # tokens are int64 in NumPy
+
+
+class Function(Instance):
+    """Subclasses have `xp`, the array library, `dtypes`, its types by cellc's names, and `is_array`."""
+
+    made_with, called_as = "params = {}.init", "y, state = cell(params, {}state=None)"
+    xp, dtypes = None, {}
+
+    def __init__(self, built):
+        super().__init__(built)
+        self.__doc__ = self.doc
+        self.Gradients = tuple_of("Gradients", ["params", "inputs", "state"])
+
+    def __repr__(self):
+        return f"<cellc {self.manifest.key}, a function of {self.xp.__name__} arrays>"
+
+    # ---- what a call takes
+
+    def take(self, params, inputs, state, t0, batch, steps, step):
+        """(arrays in the library's order, sizes in its order). Missing states are None."""
+        m = self.manifest
+        self.check_inputs(inputs)
+        state = self.state_list(state)
+        arrays = [self.converted(declared, value)
+                  for declared, value in zip(m.given, [*inputs, *self.param_list(params), *state])]
+        sizes = Sizes(m, {k: v for k, v in (("B", batch), ("T", steps)) if v is not None}, "the call")
+        for declared, array in zip(m.given, arrays):
+            if array is not None:
+                sizes.take(declared, array.shape, True, step)
+        if step:
+            sizes.values.setdefault("T", 1)
+        sizes.values["t0"] = self.first_step(t0, state, step)
+        known = sizes.finish()
+        if step:
+            arrays = [a[:, None] if a is not None and d.timed else a for d, a in zip(m.given, arrays)]
+        return arrays, m.list_sizes(known)
+
+    def param_list(self, params):
+        m = self.manifest
+        if not hasattr(params, "keys"):
+            raise TypeMismatch(f"{m.name}: params are a {type(params).__name__}; wanted a dict of "
+                               f"{self.listed(m.params)}")
+        wanted = [t.name for t in m.params]
+        missing = [name for name in wanted if name not in params]
+        unknown = [name for name in params if name not in wanted]
+        if missing or unknown:
+            what = f"there is no param {unknown[0]}" if unknown else f"{', '.join(missing)} is missing"
+            raise TypeMismatch(f"{m.name}: {what}; wanted a dict of {self.listed(m.params)}")
+        return [params[name] for name in wanted]
+
+    def dtype_of(self, declared):
+        return self.xp.dtype(self.dtypes[declared.dtype])
+
+    def converted(self, declared, array):
+        """In the type in which it is stored: params from another floating type, places from another integer."""
+        if array is None:
+            if declared.kind != "state":
+                raise TypeMismatch(f"{self.name}: {declared.name} is None; wanted an array")
+            return None
+        if not self.is_array(array):
+            raise TypeMismatch(f"{self.name}: {declared.name} is a {type(array).__name__}; wanted an array")
+        wanted = self.dtype_of(declared)
+        if array.dtype.name == wanted.name:          # in any order of bytes
+            return array
+        kinds = {array.dtype.kind, wanted.kind} - {"V"}          # V: bfloat16, as ml_dtypes has it
+        if declared.kind == "param" and kinds <= {"f"} or declared.kind == "param" and kinds <= {"c"}:
+            return array.astype(wanted)
+        if declared.dtype == "i32" and array.dtype.name in INTEGERS:
+            return array.astype(wanted)
+        raise TypeMismatch(f"{self.name}: {declared.name} is {array.dtype.name}; this instance stores it as "
+                           f"{wanted.name}. Convert it with .astype(\"{wanted.name}\"), or load the cell with "
+                           "another dtype")
+
+    # ---- what it gives
+
+    def shape(self, declared, sizes):
+        return tuple(declared.shape(dict(zip(self.manifest.sizes, sizes))))
+
+    def pack(self, made, step=False):
+        """(outputs, State) of the arrays that forward wrote."""
+        m = self.manifest
+        outputs = [a[:, 0] if step else a for a in made[:len(m.outputs)]]
+        return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), self.State(*made[len(m.outputs):])
+
+    def cotangents(self, d_outputs, d_state, sizes):
+        """Those of outputs and final states in the library's order; None is zero."""
+        m = self.manifest
+        if d_outputs is None:
+            d_outputs = [None] * len(m.outputs)
+        elif self.is_array(d_outputs):
+            d_outputs = [d_outputs]
+        if len(d_outputs) != len(m.outputs):
+            raise ShapeError(f"{m.name}: {len(d_outputs)} cotangents were given; wanted {len(m.outputs)}, of "
+                             f"{self.listed(m.outputs)}")
+        given = [*d_outputs, *self.state_list(d_state)]
+        for declared, array in zip([*m.outputs, *m.states], given):
+            if array is not None and tuple(array.shape) != self.shape(declared, sizes):
+                raise ShapeError(f"{m.name}: the cotangent of {declared.name} has shape {list(array.shape)}; wanted "
+                                 f"{list(self.shape(declared, sizes))}, as {declared.name} has")
+        return [a if a is None else a.astype(self.dtype_of(d)) for d, a in zip([*m.outputs, *m.states], given)]
+
+    def gradients(self, found):
+        """Gradients of what was given, in the library's order; None where there is none."""
+        m = self.manifest
+        n, k = len(m.inputs), len(m.inputs) + len(m.params)
+        return self.Gradients(dict(zip([t.name for t in m.params], found[n:k])), tuple(found[:n]),
+                              self.State(*found[k:]))
+
+    # ---- first values
+
+    def first_values(self, source, sizes):
+        """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
+        self.check_sizes(sizes)
+        return {t.name: self.fill(t, [axis.of(sizes) for axis in t.axes], source) for t in self.manifest.params}
+
+    def fill(self, declared, shape, source):
+        """The rules of cellc.init, which are PyTorch's side of this: stacked weights count as one matrix, both
+        parts of a complex number are drawn."""
+        xp, init = self.xp, default_init(declared)
+        name, (a, b) = init["name"], init["args"]
+        wide = (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
+        is_complex = declared.dtype in ("c64", "c128")
+
+        def drawn(draw):
+            return (draw() + 1j * draw()) * math.sqrt(0.5) if is_complex else draw()
+
+        if name == "xavier":
+            bound = math.sqrt(6 / sum(wide))
+            value = drawn(lambda: source.uniform(shape, -bound, bound))
+        elif name == "uniform":
+            value = drawn(lambda: source.uniform(shape, a, b))
+        elif name == "normal":
+            value = drawn(lambda: a + b * source.normal(shape))
+        elif name == "orthogonal":
+            q, r = xp.linalg.qr(drawn(lambda: source.normal((max(wide), min(wide)))))
+            q = q * xp.sign(xp.diagonal(r))          # so that all directions are equally likely
+            value = (q if q.shape == wide else q.conj().T).reshape(shape)
+        elif name == "eye":
+            value = xp.eye(*wide).reshape(shape)
+        else:
+            value = xp.full(shape, {"zeros": 0, "ones": 1, "const": a}[name])
+        return value.astype(self.dtype_of(declared))

@@ -1,0 +1,130 @@
+"""What all frameworks share of a built cell. In: a Built. Out: an Instance: the cell's named tuples, its states in
+order, the number of the first step, the sizes that params need, and what the compiler says of it. Guaranteed: nothing
+here knows a framework; what is wrong is said in the spec's terms."""
+
+import collections
+import keyword
+
+from .errors import ShapeError
+
+
+def tuple_of(name, fields):
+    """A named tuple; a field that Python keeps for itself gets a _ behind it."""
+    safe = [field + "_" if keyword.iskeyword(field) or field.startswith("_") else field for field in fields]
+    return collections.namedtuple(name, safe, rename=True)
+
+
+def default_init(declared):
+    """A param's initialiser; one without starts as xavier with two or more axes, else as zeros."""
+    return declared.init or {"name": "xavier" if len(declared.axes) > 1 else "zeros", "args": [0, 0]}
+
+
+def describe(declared):
+    """"normal(0, 0.02)", as the docstring has it."""
+    init = default_init(declared)
+    a, b = init["args"]
+    arguments = {"const": f"({a:g})", "normal": f"({a:g}, {b:g})", "uniform": f"({a:g}, {b:g})"}
+    return init["name"] + (arguments.get(init["name"], "") if declared.init else "")
+
+
+class Instance:
+    made_with, made_first, made_also = "{}", [], []         # by the framework's users, beside the sizes
+    called_as = "y, state = cell({}state=None)"
+
+    def __init__(self, built):
+        self.built, self.spec, self.settings, self.dtype = built, built.spec, built.settings, built.dtype
+        self.manifest, self.library, self.path = built.manifest, built.library, built.path
+        self.has_kernels, self.why_no_kernels = built.has_kernels, built.why_no_kernels
+        self.State = tuple_of("State", [t.name for t in self.manifest.states])
+        self.Outputs = tuple_of("Outputs", [t.name for t in self.manifest.outputs])
+        self.doc = self.docstring()
+
+    @property
+    def name(self):
+        return self.manifest.name
+
+    @staticmethod
+    def listed(tensors):
+        return ", ".join(t.name for t in tensors) or "none"
+
+    @staticmethod
+    def is_tensor(value):
+        """Is this one state alone, and not a sequence of them?"""
+        return hasattr(value, "shape") and not isinstance(value, (tuple, list, dict))
+
+    def state_list(self, state):
+        """The given state as a list in the manifest's order; None means the spec's initial value."""
+        states = self.manifest.states
+        if state is None:
+            return [None] * len(states)
+        if self.is_tensor(state):
+            state = (state,)
+        if isinstance(state, dict):
+            unknown = [name for name in state if name not in [t.name for t in states]]
+            if unknown:
+                raise ShapeError(f"{self.name}: there is no state {unknown[0]}; there is {self.listed(states)}")
+            return [state.get(t.name) for t in states]
+        if len(state) != len(states):
+            raise ShapeError(f"{self.name}: {len(state)} states were given; wanted {len(states)}: "
+                             f"{self.listed(states)}")
+        return list(state)
+
+    def first_step(self, t0, state, step):
+        """The number of the first step. Where the cell counts steps it cannot be guessed."""
+        if t0 is not None:
+            return t0
+        if self.manifest.counts_steps and any(s is not None for s in state):
+            raise ShapeError(f"{self.name}: the cell depends on the number of the step, so a call that continues "
+                             "needs t0, the number of steps that the state has seen")
+        return 0
+
+    def needs_sizes(self):
+        """The dims that the params' shapes are made of."""
+        names = {name for t in self.manifest.params for axis in t.axes for name in axis.names}
+        return [name for name in self.manifest.dims if name in names]
+
+    def check_sizes(self, sizes):
+        """Are these the dims that params are made with?"""
+        m = self.manifest
+        unknown = [name for name in sizes if name not in m.dims]
+        if unknown:
+            bound = " (it was bound when the cell was loaded)" if unknown[0] in m.bound else ""
+            raise ShapeError(f"{m.name}: there is no dim {unknown[0]} to choose{bound}; there is "
+                             f"{', '.join(m.dims) or 'none'}")
+        missing = [name for name in self.needs_sizes() if name not in sizes]
+        if missing:
+            example = ", ".join([*self.made_first, *(f"{name}=64" for name in missing)])
+            raise ShapeError(f"{m.name}: its params need the size of {', '.join(missing)}, as in "
+                             f"{self.made_with.format(m.name)}({example})")
+        for name, value in sizes.items():
+            if not isinstance(value, int) or value < 1:
+                raise ShapeError(f"{m.name}: {name} is {value!r}; wanted a whole number of at least 1")
+
+    def check_inputs(self, inputs):
+        wanted = self.manifest.inputs
+        if len(inputs) != len(wanted):
+            raise ShapeError(f"{self.name}: {len(inputs)} inputs were given; wanted {len(wanted)}: "
+                             f"{self.listed(wanted)}")
+
+    def explain(self):
+        """What the compiler decided, and why."""
+        return self.built.ask("explain")
+
+    def source(self, kind="c"):
+        """The generated source: c, cuda, header, host, plan, manifest or ir."""
+        return self.built.ask("emit", "--kind", kind)
+
+    def docstring(self):
+        """Shapes and types of everything, then the spec."""
+        m = self.manifest
+        sizes = ", ".join([*self.made_first, *(f"{n}=..." for n in self.needs_sizes()), *self.made_also])
+        inputs = "".join(f"{t.name}, " for t in m.inputs)
+        lines = [f"{m.key}, from {self.spec.path}", "",
+                 f"Made with {self.made_with.format(m.name)}({sizes}); called as {self.called_as.format(inputs)}.", ""]
+        for title, tensors in (("inputs", m.inputs), ("params", m.params), ("states", m.states),
+                               ("outputs", m.outputs)):
+            for t in tensors:
+                start = f" ~ {describe(t)}" if t.kind == "param" else ""
+                doc = f"  {t.doc}" if t.doc else ""
+                lines.append(f"{title[:-1]:7} {t.name} {t.wanted()} {t.dtype}{start}{doc}")
+        return "\n".join(lines + ["", "The spec:", "", self.spec.text.rstrip(), ""])

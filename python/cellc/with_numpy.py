@@ -1,0 +1,124 @@
+"""Cells for NumPy: the plain C that cellc generates, on arrays in the host's memory. In: a spec and options. Out: a
+function:
+
+    lstm = cellc.load("lstm", framework="numpy", dtype="f64")
+    params = lstm.init(0, D=5, H=7)                     # a seed or a Generator, then sizes: a dict of arrays
+    y, state = lstm(params, x)                          # x is [B, T, 5]
+    y, state = lstm.step(params, x[:, 0], state=state)
+    y, state, pull = lstm.vjp(params, x, state=state)
+    gradients = pull(d_y, d_state)                      # .params, .inputs, .state
+
+Guaranteed: arrays of any strides are taken (those that are not contiguous are copied), and results are new arrays."""
+
+import numpy
+
+from .build import build
+from .errors import BackendError
+from .function import DTYPE_NAMES, Function
+
+ALIGNMENT = 16                      # of what the library reads, bytes
+
+
+def types():
+    """bfloat16 is there where ml_dtypes is, which NumPy itself does not bring."""
+    found = {name: numpy.dtype(value) for name, value in DTYPE_NAMES.items()}
+    try:
+        import ml_dtypes
+        found["bf16"] = numpy.dtype(ml_dtypes.bfloat16)
+    except ImportError:
+        pass
+    return found
+
+
+def load(given, options):
+    return build(given, options, "NumPy", None, NumpyCell)
+
+
+class Source:
+    def __init__(self, seed):
+        self.generator = numpy.random.default_rng(seed)
+
+    def uniform(self, shape, low, high):
+        return self.generator.uniform(low, high, shape)
+
+    def normal(self, shape):
+        return self.generator.standard_normal(shape)
+
+
+def empty(shape, dtype):
+    """As numpy.empty, at an address that the library takes."""
+    count = numpy.prod(shape, dtype=numpy.int64) * dtype.itemsize
+    raw = numpy.empty(count + ALIGNMENT, numpy.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start:start + count].view(dtype).reshape(shape)
+
+
+def ready(array):
+    """The array as the library can read it."""
+    if array is None or (array.flags.c_contiguous and array.dtype.isnative and array.ctypes.data % ALIGNMENT == 0):
+        return array
+    copy = empty(array.shape, array.dtype.newbyteorder("="))
+    copy[...] = array
+    return copy
+
+
+def address(array):
+    return 0 if array is None else array.ctypes.data
+
+
+class NumpyCell(Function):
+    xp, dtypes = numpy, types()
+    made_first = ["seed"]
+
+    def __init__(self, built):
+        super().__init__(built)
+        if "bf16" not in self.dtypes and any(t.dtype == "bf16" for t in self.manifest.tensors.values()):
+            raise BackendError(f"{self.name}: NumPy has no bfloat16; install ml_dtypes, or load the cell with dtype="
+                               "\"f32\"")
+
+    @staticmethod
+    def is_array(value):
+        return isinstance(value, numpy.ndarray)
+
+    def init(self, seed=None, **sizes):
+        """First values of params: a dict of arrays. `seed` is what numpy.random.default_rng takes."""
+        return self.first_values(Source(seed), sizes)
+
+    def call(self, way, arrays, sizes, reserve):
+        memory = (address(reserve), 0 if reserve is None else reserve.nbytes)
+        self.library.call(way, None, 0, sizes, [address(a) for a in arrays], (0, 0), memory)
+
+    def run(self, way, arrays, sizes, reserve=None):
+        made = [empty(self.shape(t, sizes), self.dtype_of(t)) for t in [*self.manifest.outputs, *self.manifest.states]]
+        self.call(way, [*map(ready, arrays), *made], sizes, reserve)
+        return made
+
+    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None):
+        """All steps: (outputs, final states). Inputs are [B, T, ...]. `state` is what an earlier call gave, or None
+        for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
+        without inputs is told `batch` and `steps`."""
+        return self.pack(self.run("forward", *self.take(params, inputs, state, t0, batch, steps, False)))
+
+    def step(self, params, *inputs, state=None, t0=None, batch=None):
+        """One step: inputs [B, ...] to (outputs [B, ...], states)."""
+        return self.pack(self.run("step", *self.take(params, inputs, state, t0, batch, None, True)), step=True)
+
+    def vjp(self, params, *inputs, state=None, t0=None, batch=None, steps=None):
+        """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given
+        states, of what the cotangents weigh; a cotangent that is None is zero, and so are those that are left out.
+        Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull."""
+        if self.manifest.backward is None:
+            raise BackendError(f"{self.name}: the cell has no gradients")
+        arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
+        arrays = [ready(a) for a in arrays]
+        reserve = empty((max(self.library.memory("reserve", None, sizes), 1),), numpy.dtype(numpy.uint8))
+        y, final = self.pack(self.run("forward", arrays, sizes, reserve))
+
+        def pull(d_outputs=None, d_state=None):
+            weights = [ready(a) for a in self.cotangents(d_outputs, d_state, sizes)]
+            found = [empty(a.shape, a.dtype) if a is not None and t.gradient else None
+                     for t, a in zip(self.manifest.given, arrays)]
+            self.call("backward", [*arrays, *weights, *found], sizes, reserve)
+            return self.gradients(found)
+
+        return y, final, pull

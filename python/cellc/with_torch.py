@@ -1,0 +1,24 @@
+"""Cells for PyTorch. In: a spec and options. Out: a subclass of Cell. Guaranteed: the same options give the same
+class."""
+
+import torch
+
+from .build import build
+from .module import Cell, TorchInstance
+
+
+def gpus():
+    """Those that PyTorch sees, {"90"}."""
+    if not torch.cuda.is_available():
+        return set()
+    return {"%d%d" % torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+
+
+def load(given, options):
+    def make(built):
+        instance = TorchInstance(built)
+        m = instance.manifest
+        return type(m.name, (Cell,), {"instance": instance, "manifest": m, "__doc__": instance.doc,
+                                      "__module__": "cellc.cells", "load_arguments": (given, options)})
+
+    return build(given, options, "PyTorch", gpus(), make)

@@ -1,0 +1,203 @@
+"""NumPy: cells as functions of arrays, with neither PyTorch nor JAX."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cellc
+
+CLOSE = {"rtol": 1e-11, "atol": 1e-12}       # a few hundred roundings of 1e-16, of numbers around 1
+
+
+def lstm(dtype="f64"):
+    cell = cellc.load("lstm", framework="numpy", dtype=dtype)
+    return cell, cell.init(0, D=5, H=7)
+
+
+def x_of(*shape, dtype="float64"):
+    return np.random.default_rng(1).normal(size=shape).astype(dtype)
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def by_hand(p, x, h, c):
+    """LSTM as its definition has it."""
+    y = []
+    for t in range(x.shape[1]):
+        i, f, g, o = np.split(x[:, t] @ p["weight_ih"].T + p["bias_ih"] + h @ p["weight_hh"].T + p["bias_hh"], 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        y.append(h)
+    return np.stack(y, 1), h, c
+
+
+def test_is_what_the_definition_says():
+    cell, p = lstm()
+    p["bias_ih"] = x_of(28)
+    x, start = x_of(2, 9, 5), (x_of(2, 7), -x_of(2, 7))
+    y, final = cell(p, x, state=start)
+    z, h, c = by_hand(p, x, *start)
+    for a, b in zip((y, final.h, final.c), (z, h, c)):
+        np.testing.assert_allclose(a, b, **CLOSE)
+    np.testing.assert_allclose(cell(p, x)[0], by_hand(p, x, np.zeros((2, 7)), np.zeros((2, 7)))[0], **CLOSE)
+
+
+def test_steps_and_pieces():
+    cell, p = lstm()
+    x = x_of(2, 6, 5)
+    y, final = cell(p, x)
+    first, state = cell(p, x[:, :4])
+    np.testing.assert_allclose(first, y[:, :4], **CLOSE)
+    for t in (4, 5):
+        out, state = cell.step(p, x[:, t], state=state)
+        np.testing.assert_allclose(out, y[:, t], **CLOSE)
+    np.testing.assert_allclose(state.c, final.c, **CLOSE)
+
+
+@pytest.mark.parametrize("name, settings", [("lstm", {}), ("e79", {"N": 4, "bias": "input"}), ("s5", {}),
+                                            ("gated_delta", {"N": 3, "V": 4})])
+def test_gradients(name, settings):
+    """Of every param, input and initial state, by central differences along random directions."""
+    cell = cellc.load(name, framework="numpy", dtype="f64", settings=settings)
+    m, g = cell.manifest, np.random.default_rng(3)
+    dims = dict(zip(m.dims, (3, 4, 5)))
+    p = cell.init(1, **{k: dims[k] for k in cell.needs_sizes()})
+
+    def draw(t):
+        shape = t.shape({**dims, "B": 2, "T": 5})
+        z = 0.5 * g.normal(size=shape)
+        return z + 0.5j * g.normal(size=shape) if t.dtype == "c128" else z
+
+    p = {t.name: p[t.name] + 0.1 * draw(t) for t in m.params}
+    x, state = [draw(t) for t in m.inputs], [draw(t) for t in m.states]
+
+    def loss(p, x, state):
+        y, final = cell(p, *x, state=state or None)
+        return sum((w.conj() * v).real.sum() for w, v in zip(weights, [*cell_outputs(y), *final]))
+
+    def cell_outputs(y):
+        return (y,) if isinstance(y, np.ndarray) else tuple(y)
+
+    y, final, pull = cell.vjp(p, *x, state=state or None)
+    weights = [draw(t) for t in (*m.outputs, *m.states)]
+    found = pull(weights[:len(m.outputs)], weights[len(m.outputs):] or None)
+    given = [*p.values(), *x, *state]
+    gradients = [*found.params.values(), *found.inputs, *found.state]
+    n, k = len(p), len(p) + len(x)
+    for i, (value, gradient) in enumerate(zip(given, gradients)):
+        along = g.normal(size=value.shape) + (1j * g.normal(size=value.shape) if np.iscomplexobj(value) else 0)
+
+        def at(e):
+            moved = [v + e * along if j == i else v for j, v in enumerate(given)]
+            return loss(dict(zip(p, moved[:n])), moved[n:k], moved[k:])
+
+        # eps^2 / 6 times a third derivative of some 1e2 is 1e-8 with eps = 1e-5; rounding over eps is 1e-10
+        assert (at(1e-5) - at(-1e-5)) / 2e-5 == pytest.approx((gradient.conj() * along).real.sum(), rel=1e-6, abs=1e-6)
+
+
+def test_what_is_left_out_is_zero():
+    cell, p = lstm()
+    x = x_of(2, 4, 5)
+    y, final, pull = cell.vjp(p, x)
+    found = pull(np.ones_like(y))
+    assert found.state == (None, None) and found.inputs[0].shape == x.shape
+    zeros = pull(np.ones_like(y), [np.zeros((2, 7)), None])
+    for name in p:
+        np.testing.assert_array_equal(found.params[name], zeros.params[name])
+    assert all((value == 0).all() for value in pull().params.values())
+
+
+@pytest.mark.parametrize("dtype, bound", [("f32", 1e-5), ("f16", 5e-3), ("bf16", 4e-2)])
+def test_types(dtype, bound):
+    """Against f64: some ten roundings of outputs that are at most 1."""
+    if dtype == "bf16":
+        pytest.importorskip("ml_dtypes")
+    cell, p = lstm(dtype)
+    assert {v.dtype for v in p.values()} == {cell.dtypes[dtype]}
+    x = x_of(2, 4, 5).astype(cell.dtypes[dtype])
+    y, final = cell(p, x)
+    assert y.dtype == cell.dtypes[dtype] and final.h.dtype == np.float32
+    exact, _ = lstm()[0]({k: v.astype("float64") for k, v in p.items()}, x.astype("float64"))
+    np.testing.assert_allclose(y.astype("float64"), exact, atol=bound)
+    wide, _ = cell({k: v.astype("float32") for k, v in p.items()}, x)       # params are converted
+    np.testing.assert_array_equal(wide, y)
+
+
+def test_bf16_without_ml_dtypes():
+    program = "import sys; sys.modules['ml_dtypes'] = None; import cellc; cellc.load('lstm', framework='numpy', dtype='bf16')"
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "BackendError: lstm: NumPy has no bfloat16; install ml_dtypes, or load the cell with dtype=\"f32\"" in out.stderr
+
+
+def test_strides_and_places():
+    cell, p = lstm()
+    x = x_of(4, 2, 5)
+    y, _ = cell(p, np.ascontiguousarray(x.swapaxes(0, 1)))
+    for other in (x.swapaxes(0, 1), x[:, ::-1].swapaxes(0, 1)[::-1], x.swapaxes(0, 1).astype(">f8")):
+        np.testing.assert_array_equal(cell(p, other)[0], y)
+    odd = np.empty(x.size * 8 + 8, np.uint8)[8:][:x.size * 8].view("f8").reshape(2, 4, 5)
+    odd[...] = x.swapaxes(0, 1)
+    np.testing.assert_array_equal(cell(p, odd)[0], y)
+    before = {k: v.copy() for k, v in p.items()}
+    cell.vjp(p, x.swapaxes(0, 1))[2](np.ones_like(y))
+    assert all((p[k] == before[k]).all() for k in p)
+
+
+def test_integers_and_no_inputs():
+    table = cellc.load("embedding", framework="numpy", dtype="f64")
+    p, tokens = table.init(2, V=4, D=3), np.array([[0, 3, 1]])
+    y, _, pull = table.vjp(p, tokens)
+    np.testing.assert_array_equal(y, p["weight"][tokens])
+    found = pull(np.ones_like(y))
+    assert found.inputs == (None,) and found.params["weight"].sum(1).tolist() == [3, 3, 0, 3]
+    cell = cellc.load("cell count { dim N = 2; state h[N]; output y[N]; h'[i] = h[i] + 1; y[i] = h'[i]; }",
+                      framework="numpy")
+    assert cell({}, batch=1, steps=3)[0].tolist() == [[[1, 1], [2, 2], [3, 3]]]
+
+
+def test_errors():
+    cell, p = lstm()
+    for call, kind, message in [
+            (lambda: cell(p, x_of(2, 3, 6)), ValueError, r"x has shape \[2, 3, 6\]; wanted \[B, T, D\]|weight_ih has shape"),
+            (lambda: cell(p, x_of(2, 3, 5), x_of(1)), ValueError, "lstm: 2 inputs were given; wanted 1: x"),
+            (lambda: cell(p, x_of(2, 3, 5, dtype="float32")), TypeError, "x is float32; this instance stores it as float64"),
+            (lambda: cell(p, [[[1.0]]]), TypeError, "x is a list; wanted an array"),
+            (lambda: cell([], x_of(2, 3, 5)), TypeError, "params are a list; wanted a dict of weight_ih, weight_hh, bias_ih"),
+            (lambda: cell({**p, "w": 1}, x_of(2, 3, 5)), TypeError, "there is no param w; wanted a dict"),
+            (lambda: cell({}, x_of(2, 3, 5)), TypeError, "weight_ih, weight_hh, bias_ih, bias_hh is missing"),
+            (lambda: cell.init(0, D=3), ValueError, r"the size of H, as in params = lstm.init\(seed, H=64\)"),
+            (lambda: cell.vjp(p, x_of(2, 3, 5))[2](x_of(2, 3, 5)), ValueError,
+             r"the cotangent of y has shape \[2, 3, 5\]; wanted \[2, 3, 7\], as y has"),
+            (lambda: cellc.load("lstm", framework="numpy", cuda=True), RuntimeError, "in the host's memory"),
+            (lambda: cellc.load("lstm", framework="tf"), TypeError, "framework is 'tf'; wanted torch or numpy")]:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_first_values():
+    cell = cellc.load("cell i { dim N; input x[N]; param A[N,N] ~ orthogonal, B[N] ~ normal(2, 0.1), C[N,N] ~ eye, "
+                      "D[N] ~ uniform(3, 4), E[N] ~ ones, F[3*N,N]; output y[N]; y[i] = x[i] + B[i] + D[i] + E[i] + "
+                      "sum[j] (A[i,j] + C[i,j]) * x[j] + sum[k, j] F[k,j] * x[j]; }", framework="numpy", dtype="f64")
+    p, again = cell.init(5, N=64), cell.init(np.random.default_rng(5), N=64)
+    assert all((p[k] == again[k]).all() for k in p) and list(p) == list("ABCDEF")
+    np.testing.assert_allclose(p["A"] @ p["A"].T, np.eye(64), atol=1e-13)
+    assert abs(p["B"].mean() - 2) < 0.1 and 3 <= p["D"].min() < p["D"].max() <= 4
+    assert (p["C"] == np.eye(64)).all() and (p["E"] == 1).all()
+    assert 0.9 < np.abs(p["F"]).max() / np.sqrt(6 / 256) <= 1
+
+
+def test_alone():
+    """With neither PyTorch nor JAX, and what is said of PyTorch then."""
+    program = ("import sys; sys.modules['torch'] = sys.modules['jax'] = None\n"
+               "import numpy, cellc\n"
+               "lstm = cellc.load('lstm', framework='numpy')\n"
+               "print(lstm(lstm.init(0, D=2, H=3), numpy.zeros((1, 2, 2), 'f'))[0].shape)\n"
+               "cellc.load('lstm')\n")
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert out.stdout == "(1, 2, 3)\n"
+    assert "ImportError: cellc: PyTorch is not there" in out.stderr and "'numpy'" in out.stderr
+    assert "Warning" not in out.stderr
