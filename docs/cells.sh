@@ -9,9 +9,17 @@ heading() { # SPEC: the first comment as one line
     sed -n '/^\/\//!q; s,^// *,,p' "$1" | tr '\n' ' ' | sed 's/ *$//'
 }
 
-states() { # SPEC: "S [H, N, V], m [H]"
-    sed -nE 's,//.*,,; s/ = [^;,]*([;,])/\1/g; s/^ *state (.*);.*/\1/p' "$1" | tr '\n' ',' |
-        sed -E 's/,$//; s/,([A-Za-z])/, \1/g; s/([A-Za-z0-9])\[/\1 [/g'
+states() { # SPEC: "S [H, N, V], m [H]"; initial values are left out, with the commas between their brackets
+    sed -nE 's,//.*,,; s/^ *state (.*);.*/\1/p' "$1" | awk '
+        { depth = 0; skips = 0; line = line (NR > 1 ? ", " : "")
+          for (i = 1; i <= length($0); i++) {
+              c = substr($0, i, 1)
+              depth += index("[(", c) > 0; depth -= index("])", c) > 0
+              if (depth == 0 && c == "=") { skips = 1; sub(/ +$/, "", line) }
+              if (depth == 0 && c == ",") skips = 0
+              if (!skips) line = line (c == "[" ? " [" : c)
+          } }
+        END { if (line != "") print line }'
 }
 
 options() {

@@ -89,6 +89,10 @@ instance titans "steps tile" "$one" --dim N=6
 for spec in moneta yaad memora titans_mlp; do
     instance $spec steps "$one" --dim N=3
 done
+instance trellis steps "$one" --dim K=3
+instance atlas tile "$one" --dim N=6 --set clamps=exact
+instance hebbian tile "$one" --dim N=6 --set feature=fourier
+instance lattice steps "$one" --dim N=6 --dim M=3 --set write=similarity
 
 # Integers: tables with more rows than a digit of the sort has values, and positions for more than one of its blocks.
 instance embedding map "$two 2,1100,300,5"

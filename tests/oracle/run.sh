@@ -30,6 +30,7 @@ check() {
 declare -A size=(
     [dgd]="--dim H=3 --dim N=4" [titans]="--dim D=5 --dim N=4 --dim R=3" [moneta]="--dim D=5 --dim N=4"
     [yaad]="--dim D=5 --dim N=4" [memora]="--dim D=5 --dim N=4" [titans_mlp]="--dim D=5 --dim N=4"
+    [trellis]="--dim D=5 --dim K=4"
 )
 for spec in specs/*.cell; do
     # shellcheck disable=SC2086
