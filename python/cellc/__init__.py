@@ -1,4 +1,4 @@
-"""Recurrent cells, written as mathematics, as modules of PyTorch, and as functions of NumPy arrays.
+"""Recurrent cells, written as mathematics, as modules of PyTorch and as functions for JAX and NumPy.
 
     import cellc
     E79 = cellc.load("e79", N=32, bias="input")     # a file, a cell that comes with cellc, or the text of a spec
@@ -19,13 +19,13 @@ __version__ = "0.1.0"
 __all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarning", "ShapeError", "SpecError",
            "TypeMismatch"]
 
+FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
 
-FRAMEWORKS = {"torch": "PyTorch", "numpy": "NumPy"}
 
-
-def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None, reverse=False, lengths=False,
-         settings=None, **more):
-    """The class of modules that a spec describes; with framework="numpy" a function of arrays (cellc.with_numpy).
+def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedule=None, import_dir=None,
+         reverse=False, lengths=False, settings=None, **more):
+    """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
+    cellc.with_jax and cellc.with_numpy).
 
     spec: a path, the name of a cell that comes with cellc, or the text of a spec. Keywords beside the named ones bind
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names

@@ -33,6 +33,10 @@ class BuildError(CellcError, RuntimeError):
     """The C compiler or nvcc failed on generated code, or the compiler itself is not there."""
 
 
+class NotThere(CellcError, NotImplementedError):
+    """A framework asked for something that cells do not have."""
+
+
 class CellcWarning(UserWarning):
     """What is legal but may surprise: no GPU, no nvcc, a warning of the compiler about the spec."""
 

@@ -125,7 +125,7 @@ class Function(Instance):
     def first_values(self, source, sizes):
         """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
         self.check_sizes(sizes)
-        return {t.name: self.fill(t, [axis.of(sizes) for axis in t.axes], source) for t in self.manifest.params}
+        return {t.name: self.fill(t, tuple(axis.of(sizes) for axis in t.axes), source) for t in self.manifest.params}
 
     def fill(self, declared, shape, source):
         """The rules of cellc.init, which are PyTorch's side of this: stacked weights count as one matrix, both
@@ -147,7 +147,8 @@ class Function(Instance):
             value = drawn(lambda: a + b * source.normal(shape))
         elif name == "orthogonal":
             q, r = xp.linalg.qr(drawn(lambda: source.normal((max(wide), min(wide)))))
-            q = q * xp.sign(xp.diagonal(r))          # so that all directions are equally likely
+            d = xp.diagonal(r)
+            q = q * (d / xp.abs(d))                  # so that all directions are equally likely
             value = (q if q.shape == wide else q.conj().T).reshape(shape)
         elif name == "eye":
             value = xp.eye(*wide).reshape(shape)

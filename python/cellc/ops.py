@@ -10,7 +10,7 @@ import hashlib
 
 import torch
 
-from .errors import BackendError, CellcError
+from .errors import BackendError, NotThere
 from .native import OutOfMemory
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
@@ -24,10 +24,6 @@ SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's 
 NO_VMAP = ("{name}: torch.vmap is not there for cells. A cell maps over its batch already: put the mapped axis "
            "into it, as in x.flatten(0, 1) and back with y.unflatten(0, (n, -1)); for gradients of each sample call "
            "the cell in a loop")
-
-
-class NotThere(CellcError, NotImplementedError):
-    """PyTorch asked for something that cells do not have."""
 
 
 def place(tensors):

@@ -19,12 +19,12 @@ torch.set_num_threads(1)
 
 
 def pytest_configure(config):
-    warnings.filterwarnings("ignore", category=cellc.CellcWarning, message=".*PyTorch sees no GPU.*")
+    warnings.filterwarnings("ignore", category=cellc.CellcWarning, message=".*sees no GPU.*")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        item.add_marker(pytest.mark.filterwarnings("ignore:.*PyTorch sees no GPU.*"))
+        item.add_marker(pytest.mark.filterwarnings("ignore:.*sees no GPU.*"))
 
 
 def pytest_unconfigure(config):

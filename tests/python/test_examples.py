@@ -66,3 +66,12 @@ def test_sweep():
     assert len(table) == 4 and {row.split()[0] for row in table[1:]} == {"bias=fixed", "bias=none", "bias=input"}
     said = example("sweep.py", "--cell", "gru", "--vary", "reset=after,before", "--steps", "1", "--device", "cpu")
     assert "reset=before" in said and "update" not in said
+
+
+def test_jax():
+    pytest.importorskip("jax")
+    small = [*SMALL[:-2], "--rate", "1e-2", "--sample", "20"]
+    said = example("jax_lm.py", *small, "--steps", "100").splitlines()
+    first, last = (float(line.split()[1]) for line in said[1:3])
+    assert first < 5 and last < 5 and said[3].startswith("The ")          # 8 bits is a guess
+    assert "bits/byte" in example("jax_lm.py", *small, "--steps", "2", "--cell", "e79", "--set", "N=4", "--dtype", "bf16")

@@ -1,0 +1,242 @@
+"""Cells for JAX: a custom call into the library that cellc builds, with a gradient. In: a spec and options. Out: a
+function:
+
+    lstm = cellc.load("lstm", framework="jax")
+    params = lstm.init(jax.random.key(0), D=5, H=7)     # a dict of arrays
+    y, state = lstm(params, x)                          # x is [B, T, 5]
+    y, state = lstm.step(params, x[:, 0], state=state)
+
+Guaranteed: a call is one operation in a program that is compiled, on the CPU the plain C, on a GPU the kernels, on the
+stream and in the memory of XLA; gradients that nobody asked for are neither allocated nor computed; complex gradients
+are those of JAX, the conjugates of PyTorch's."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import subprocess
+import threading
+
+import jax
+import jax.numpy
+import numpy
+
+from . import cache, compiler
+from .build import build
+from .errors import BackendError, BuildError, NotThere, ShapeError
+from .function import DTYPE_NAMES, Function
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TARGET = "cellc"
+WAYS = ("create", "set_stream", "last_error", "forward", "backward", "step", "workspace", "inference")
+SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
+                "Where it is needed, write the inner gradient into the spec with grad(...), or take a finite difference "
+                "of two first gradients")
+lock = threading.Lock()
+
+
+class Entry(ctypes.Structure):
+    """CellcLibrary of xla_call.c."""
+    _fields_ = [("desc", ctypes.c_void_p), *[(way, ctypes.c_void_p) for way in WAYS], ("no_kernels", ctypes.c_char_p)]
+
+
+def gpus():
+    """Those that JAX sees."""
+    try:
+        return jax.local_devices(backend="cuda")
+    except RuntimeError:
+        return []
+
+
+def capabilities():
+    return {device.compute_capability.replace(".", "") for device in gpus()}
+
+
+def compile_call(place):
+    """libcellc_xla.so, with the C compiler that cellc uses and the headers that came with JAX."""
+    include = compiler.home("runtime", "include/cellc")
+    words = [*os.environ.get("CC", "cc").split(), "-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread",
+             "-I", include, "-I", jax.ffi.include_dir(), os.path.join(HERE, "xla_call.c"),
+             "-o", os.path.join(place, "libcellc_xla.so")]
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise BuildError(f"cellc: cannot run {words[0]}, which compiles the call from JAX: {error}") from None
+    if done.returncode:
+        raise BuildError(f"cellc: the call from JAX was not compiled: {done.stderr.strip()}")
+    return {"compiler": words[0]}
+
+
+@functools.lru_cache(None)
+def custom_call():
+    """The library of the custom call, its targets registered with XLA."""
+    with open(os.path.join(HERE, "xla_call.c"), "rb") as f:
+        text = hashlib.sha256(f.read()).hexdigest()
+    name = cache.entry_name(["call", "jax" + jax.__version__], [text, jax.__version__, compiler.fingerprint()])
+    dll = ctypes.CDLL(os.path.join(cache.get(name, compile_call), "libcellc_xla.so"))
+    dll.cellc_xla_register.argtypes = [ctypes.c_char_p, ctypes.POINTER(Entry)]
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(dll.cellc_xla_host), platform="cpu")
+    if gpus():
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(dll.cellc_xla_cuda), platform="CUDA")
+    return dll
+
+
+def register(built):
+    """Tells the custom call of a cell, under its title in the cache."""
+    library = built.library
+    functions = [library.create, library.set_stream, library.last_error, *[library.run[way] for way in WAYS[3:6]],
+                 *[library.bytes[what] for what in WAYS[6:]]]
+    addresses = [ctypes.cast(function, ctypes.c_void_p) for function in functions]
+    why = None if built.has_kernels else built.why_no_kernels.encode()
+    entry = Entry(ctypes.cast(library.desc, ctypes.c_void_p), *addresses, why)
+    with lock:
+        if custom_call().cellc_xla_register(built.title.encode(), ctypes.byref(entry)):
+            raise BuildError(f"{built.manifest.name}: out of memory")
+
+
+def load(given, options):
+    return build(given, options, "JAX", capabilities(), JaxCell)
+
+
+class Source:
+    def __init__(self, key):
+        self.key = key
+
+    def draw(self, how, shape, *more):
+        self.key, one = jax.random.split(self.key)
+        return how(one, tuple(shape), jax.numpy.result_type(float), *more)
+
+    def uniform(self, shape, low, high):
+        return self.draw(jax.random.uniform, shape, low, high)
+
+    def normal(self, shape):
+        return self.draw(jax.random.normal, shape)
+
+
+@jax.tree_util.register_static
+class Wanted(tuple):
+    """For which arguments gradients are wanted: known when the program is traced, so not an array in it."""
+
+
+def is_zero(cotangent):
+    return cotangent is None or isinstance(cotangent, jax.custom_derivatives.SymbolicZero)
+
+
+def conjugate(array):
+    """Between JAX's convention for gradients of complex numbers and PyTorch's, which the library has."""
+    return array.conj() if array is not None and array.dtype.kind == "c" else array
+
+
+class JaxCell(Function):
+    xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16"}
+    made_first = ["key"]
+
+    def __init__(self, built):
+        super().__init__(built)
+        if not jax.config.jax_enable_x64 and any(t.dtype in ("f64", "c128") for t in self.manifest.tensors.values()):
+            raise BackendError(f"{self.name}: JAX has no 64-bit numbers before jax.config.update(\"jax_enable_x64\", "
+                               "True); say so first, or load the cell with dtype=\"f32\"")
+        register(built)
+        self.primal = self.differentiable(self.infer, self.save, self.pull_back)
+        self.saving = self.differentiable(self.run_saving, self.keep, self.pull_back)
+        self.backward = self.differentiable(self.differentiate, self.refuse_second_order, lambda *_: None)
+
+    @staticmethod
+    def differentiable(function, forward, backward):
+        """function(call, values), where `call` is no array."""
+        made = jax.custom_vjp(function, nondiff_argnums=(0,))
+        made.defvjp(forward, backward, symbolic_zeros=True)
+        return made
+
+    @staticmethod
+    def is_array(value):
+        return isinstance(value, (jax.Array, numpy.ndarray))
+
+    def converted(self, declared, array):
+        return super().converted(declared, jax.numpy.asarray(array) if isinstance(array, numpy.ndarray) else array)
+
+    def first_step(self, t0, state, step):
+        try:
+            return int(super().first_step(t0, state, step))
+        except jax.errors.ConcretizationTypeError:
+            raise ShapeError(f"{self.name}: t0 is traced; it must be a number that is known when the program is "
+                             "compiled, as sizes are") from None
+
+    # ---- what users call
+
+    def init(self, key, **sizes):
+        """First values of params: a dict of arrays. `key` is a jax.random.key."""
+        return self.first_values(Source(key), sizes)
+
+    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None):
+        """All steps: (outputs, final states). Inputs are [B, T, ...]. `state` is what an earlier call gave, or None
+        for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
+        without inputs is told `batch` and `steps`."""
+        arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
+        return self.pack(self.primal(("forward", *sizes), tuple(arrays)))
+
+    def step(self, params, *inputs, state=None, t0=None, batch=None):
+        """One step: inputs [B, ...] to (outputs [B, ...], states)."""
+        arrays, sizes = self.take(params, inputs, state, t0, batch, None, True)
+        return self.pack(self.primal(("step", *sizes), tuple(arrays)), step=True)
+
+    # ---- what JAX differentiates; `call` is what to run, then the sizes
+
+    def infer(self, call, arrays):
+        return self.run(call[0], call[1:], arrays, self.results(call[1:]), "-")
+
+    def run_saving(self, call, arrays):
+        """(*results, reserve)."""
+        return self.run("forward", call[1:], arrays, self.results(call[1:]), self.reserve(call[1:]))
+
+    def keep(self, call, arrays):
+        """run_saving and what backward needs. What it gives may be differentiated again, as far as results go."""
+        wanted = Wanted(a is not None and a.perturbed and t.gradient for t, a in zip(self.manifest.given, arrays))
+        arrays = tuple(a if a is None else a.value for a in arrays)
+        made = self.saving(call, arrays)
+        return tuple(made), (arrays, made[-1], wanted)
+
+    def save(self, call, arrays):
+        """Forward for a gradient. A step is a sequence of one."""
+        if self.manifest.backward is None:
+            raise NotThere(f"{self.name}: the cell has no gradients")
+        made, kept = self.keep(call, arrays)
+        return made[:-1], kept
+
+    def pull_back(self, call, kept, cotangents):
+        arrays, reserve, wanted = kept
+        results = len(self.manifest.outputs) + len(self.manifest.states)       # behind them the reserve, at times
+        weights = tuple(None if is_zero(c) else conjugate(c) for c in cotangents[:results])
+        if not any(wanted):
+            return ((None,) * len(arrays),)
+        found = iter(self.backward((call, wanted), (arrays, weights, reserve)))
+        return (tuple(conjugate(next(found)) if w else None for w in wanted),)
+
+    def differentiate(self, call, values):
+        (_, *sizes), wanted = call
+        arrays, weights, reserve = values
+        made = [jax.ShapeDtypeStruct(a.shape, a.dtype) if w else None for a, w in zip(arrays, wanted)]
+        return self.run("backward", sizes, [*arrays, *weights], made, "a", reserve)
+
+    def refuse_second_order(self, call, values):
+        raise NotThere(SECOND_ORDER.format(name=self.name))
+
+    # ---- the custom call
+
+    def results(self, sizes):
+        m = self.manifest
+        return [jax.ShapeDtypeStruct(self.shape(t, sizes), self.dtype_of(t)) for t in [*m.outputs, *m.states]]
+
+    def reserve(self, sizes):
+        """As large as any device that may run this wants it."""
+        devices = [None, *[d.local_hardware_id for d in gpus()]] if self.has_kernels else [None]
+        return jax.ShapeDtypeStruct((max(self.library.memory("reserve", d, sizes) for d in devices),), numpy.uint8)
+
+    def run(self, way, sizes, arrays, made, reserve, *kept):
+        """The arrays that were made. `reserve` is "-" for none, "a" where it is given, or what it shall be."""
+        kept_new = [] if isinstance(reserve, str) else [reserve]
+        layout = "".join(["-" if a is None else "a" for a in arrays] + ["-" if r is None else "r" for r in made])
+        layout += "r" if kept_new else reserve
+        call = jax.ffi.ffi_call(TARGET, tuple(r for r in [*made, *kept_new] if r is not None), vmap_method="sequential")
+        return call(*[a for a in arrays if a is not None], *kept, cell=self.built.title, way=way, layout=layout,
+                    sizes=",".join(map(str, sizes)))

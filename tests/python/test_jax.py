@@ -1,0 +1,264 @@
+"""JAX: a cell as one operation under jit, grad, vmap, scan, checkpoint and shard_map, against the same library from
+NumPy and against differences, in f64."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+from conftest import bound_dims  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+import cellc  # noqa: E402
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_enable_x64", True)
+DIMS = (3, 4, 5)
+CELLS = ["lstm", "gru", "e79", "e88", "gated_delta", "s5", "complex_lru", "conv4_silu", "window_attention", "layernorm"]
+
+
+def case(name, **settings):
+    """(cell, params, inputs, states), all drawn; params that start alike would hide exchanged ones."""
+    cell = cellc.load(name, framework="jax", dtype="f64", settings={**bound_dims(name), **settings})
+    m, g = cell.manifest, np.random.default_rng(5)
+    dims = dict(zip(m.dims, DIMS))
+
+    def draw(t, scale=0.5):
+        shape = t.shape({**dims, "B": 2, "T": 4})
+        z = scale * g.normal(size=shape)
+        return jnp.asarray(z + 1j * scale * g.normal(size=shape) if t.dtype == "c128" else z)
+
+    p = cell.init(jax.random.key(0), **{k: dims[k] for k in cell.needs_sizes()})
+    p = {t.name: p[t.name] + draw(t, 0.1) for t in m.params}
+    return cell, p, tuple(map(draw, m.inputs)), tuple(map(draw, m.states))
+
+
+def lstm():
+    return case("lstm")
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients(name):
+    """Of params, inputs and initial states, through outputs and final states, as they are and compiled."""
+    cell, p, x, state = case(name)
+
+    def call(p, x, state):
+        return cell(p, *x, state=state or None, t0=4 if cell.manifest.counts_steps else None)
+
+    # check_grads takes differences with steps of some 1e-5: they are off by 1e-10 times a third derivative
+    check_grads(call, (p, x, state), order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+    check_grads(jax.jit(call), (p, x, state), order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lstm", "s5", "gated_delta"])
+def test_is_numpys(name):
+    """The same library, so the same bits; gradients of complex numbers are conjugates of each other."""
+    cell, p, x, state = case(name)
+    other = cellc.load(name, framework="numpy", dtype="f64", settings=bound_dims(name))
+
+    def plain(tree):
+        return jax.tree.map(np.asarray, tree)
+
+    (y, final), pull = jax.vjp(lambda *a: cell(a[0], *a[1], state=a[2]), p, x, state)
+    z, last, back = other.vjp(plain(p), *plain(x), state=plain(state))
+    np.testing.assert_array_equal(y, z)
+    weights = jax.tree.map(lambda a: 0.3 * a + 1, (y, final))
+    found = pull(weights)
+    wanted = back(np.asarray(weights[0]), [np.asarray(w).conj() for w in weights[1]])
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves((wanted.params, wanted.inputs, wanted.state))):
+        np.testing.assert_array_equal(a, b.conj())
+
+
+def test_convention_of_complex_gradients():
+    """Against jax.numpy's own product."""
+    cell = cellc.load("complex_linear", framework="jax", dtype="f64")
+    p = cell.init(jax.random.key(1), **{k: 3 for k in cell.needs_sizes()})
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 2, 3)) * (1 + 2j))
+    names = list(p)
+
+    def ours(p, x):
+        return (jnp.abs(cell(p, x)[0] - 1j) ** 3).sum()
+
+    def theirs(p, x):
+        return (jnp.abs(x @ p[names[0]].T + sum(p[n] for n in names[1:]) - 1j) ** 3).sum()
+
+    for a, b in zip(jax.tree.leaves(jax.grad(ours, (0, 1))(p, x)), jax.tree.leaves(jax.grad(theirs, (0, 1))(p, x))):
+        np.testing.assert_allclose(a, b, rtol=1e-11)
+
+
+def test_only_what_is_wanted(monkeypatch):
+    """The backward call has results for what is differentiated, and cotangents of what counts."""
+    cell, p, (x,), state = lstm()
+    layouts = []
+    run = type(cell).run
+
+    def listen(self, way, sizes, arrays, made, *more):
+        layouts.append((way, [m is not None for m in made], [a is not None for a in arrays[7:]]))
+        return run(self, way, sizes, arrays, made, *more)
+
+    monkeypatch.setattr(type(cell), "run", listen)
+    jax.grad(lambda w: cell({**p, "weight_hh": w}, x)[0].sum())(p["weight_hh"])
+    assert [way for way, _, _ in layouts] == ["forward", "backward"]
+    assert layouts[-1][1:] == ([False, False, True, False, False, False, False], [True, False, False])
+    jax.grad(lambda s: cell(p, x, state=s)[1].c.sum())(state)
+    assert layouts[-1][1:] == ([False] * 5 + [True, True], [False, False, True])
+    layouts.clear()
+    cell(p, x)
+    assert [way for way, _, _ in layouts] == ["forward"]
+
+
+def test_steps_under_scan():
+    cell, p, (x,), _ = lstm()
+    y, final = cell(p, x)
+
+    def loss(p, step):
+        if not step:
+            return (cell(p, x)[0] ** 2).sum()
+        start = cell.State(*[jnp.zeros_like(s) for s in final])
+
+        def one(state, x):
+            y, state = cell.step(p, x, state=state)
+            return state, y
+        return (jax.lax.scan(one, start, x.swapaxes(0, 1))[1] ** 2).sum()
+
+    a, b = (jax.jit(jax.value_and_grad(loss), static_argnums=1)(p, step) for step in (False, True))
+    jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=1e-11, atol=1e-12), a, b)
+
+
+def test_vmap():
+    cell, p, (x,), _ = lstm()
+    xs, ps = jnp.stack([x, 2 * x, -x]), jax.tree.map(lambda w: jnp.stack([w, w / 2, w + 1]), p)
+    y = jax.vmap(lambda p, x: cell(p, x)[0])(ps, xs)
+    one = jax.vmap(jax.grad(lambda p, x: cell(p, x)[0].sum()), (None, 0))(p, xs)
+    for i in range(3):
+        np.testing.assert_array_equal(y[i], cell(jax.tree.map(lambda w: w[i], ps), xs[i])[0])
+        for name, grad in jax.grad(lambda p: cell(p, xs[i])[0].sum())(p).items():
+            np.testing.assert_array_equal(one[name][i], grad)
+
+
+def test_checkpoint():
+    cell, p, (x,), _ = lstm()
+    plain, again = (jax.jit(jax.grad(lambda p: (f(lambda p: cell(p, x)[0])(p) ** 2).sum()))(p)
+                    for f in (lambda g: g, jax.checkpoint))
+    jax.tree.map(np.testing.assert_array_equal, plain, again)
+
+
+def test_first_order_inside_a_gradient():
+    """The value of jax.vjp may be differentiated, the gradient may not."""
+    cell, p, (x,), _ = lstm()
+    a = jax.grad(lambda x: jax.vjp(lambda x: cell(p, x)[0], x)[0].sum())(x)
+    np.testing.assert_array_equal(a, jax.grad(lambda x: cell(p, x)[0].sum())(x))
+    with pytest.raises(NotImplementedError, match="lstm: the gradient of a gradient was asked for"):
+        jax.grad(lambda x: jax.grad(lambda x: cell(p, x)[0].sum())(x).sum())(x)
+
+
+def test_integers_and_types():
+    cell = cellc.load("embedding", framework="jax", dtype="f64")
+    p, tokens = cell.init(jax.random.key(0), V=5, D=3), np.array([[4, 0, 4]])
+    np.testing.assert_array_equal(cell(p, tokens)[0], p["weight"][tokens])
+    grad = jax.grad(lambda p: cell(p, tokens)[0].sum())(p)["weight"]
+    assert grad.sum(1).tolist() == [3, 0, 0, 0, 6]
+    half = cellc.load("lstm", framework="jax", dtype=jnp.bfloat16)
+    p = half.init(jax.random.key(0), D=5, H=7)
+    wide = jax.tree.map(lambda w: w.astype("float32"), p)          # as an optimiser keeps them
+    x = jnp.ones((1, 3, 5), jnp.bfloat16)
+    (y, state), pull = jax.vjp(lambda p: half(p, x), wide)
+    assert y.dtype == jnp.bfloat16 and state.h.dtype == jnp.float32
+    assert pull((jnp.ones_like(y), jax.tree.map(jnp.zeros_like, state)))[0]["bias_ih"].dtype == jnp.float32
+    np.testing.assert_array_equal(y, half(p, x)[0])
+
+
+def test_errors():
+    cell, p, (x,), _ = lstm()
+    for call, kind, message in [
+            (lambda: cell(p, x[..., :2]), ValueError, "lstm: weight_ih has shape"),
+            (lambda: cell(p, x.astype("float32")), TypeError, "x is float32; this instance stores it as float64"),
+            (lambda: cell(p, [1.0]), TypeError, "x is a list; wanted an array"),
+            (lambda: cell.init(jax.random.key(0)), ValueError, r"as in params = lstm.init\(key, D=64, H=64\)")]:
+        with pytest.raises(kind, match=message):
+            call()
+    counted = cellc.load("cell n { state h; output y; h' = h + t; y = h'; }", framework="jax", dtype="f64")
+    assert counted({}, batch=1, steps=4)[0].tolist() == [[0, 1, 3, 6]]
+    with pytest.raises(ValueError, match="n: t0 is traced; it must be a number that is known"):
+        jax.jit(lambda t0: counted({}, batch=1, steps=4, t0=t0))(3)
+
+
+def test_what_the_library_refuses():
+    """The message of the cell's own condition on its sizes comes through XLA."""
+    cell = cellc.load("cell h { dim D; dim H = 4; input x[D]; output y[H, D / H]; y[h,i] = x[h * (D / H) + i]; }",
+                      framework="jax", dtype="f64")
+    assert cell({}, jnp.arange(8.0).reshape(1, 1, 8))[0].shape == (1, 1, 4, 2)
+    with pytest.raises(Exception, match="D"):
+        cell({}, jnp.zeros((1, 1, 6)))
+
+
+def test_empty_calls():
+    cell, p, _, _ = lstm()
+    for shape in ((0, 3, 3), (2, 0, 3)):
+        y, state = cell(p, jnp.zeros(shape))
+        assert y.shape == (*shape[:2], 4) and state.h.shape == (shape[0], 4)
+        grad = jax.grad(lambda p: cell(p, jnp.zeros(shape))[0].sum())(p)
+        assert not any(w.any() for w in jax.tree.leaves(grad))
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np, cellc
+from jax.sharding import PartitionSpec as P
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("b",))
+cell = cellc.load("lstm", framework="jax")
+p = cell.init(jax.random.key(0), D=3, H=4)
+x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 3)), "float32")
+f = jax.jit(jax.shard_map(lambda p, x: cell(p, x)[0], mesh=mesh, in_specs=(P(), P("b")), out_specs=P("b"),
+                          check_vma=False))
+np.testing.assert_array_equal(f(p, x), cell(p, x)[0])
+grad = jax.grad(lambda p: f(p, x).sum())(p)
+for k, v in jax.grad(lambda p: cell(p, x)[0].sum())(p).items():
+    np.testing.assert_allclose(grad[k], v, rtol=1e-5, atol=1e-5)
+whole = jax.jit(lambda p, x: cell(p, x)[0])(p, jax.device_put(x, jax.sharding.NamedSharding(mesh, P("b"))))
+np.testing.assert_array_equal(whole, cell(p, x)[0])
+print(len(jax.devices()), "devices")
+"""
+
+
+def test_several_devices():
+    """Under shard_map each device runs its part of the batch; an array that is sharded otherwise is right as well."""
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", SHARDED], capture_output=True, text=True, env=env)
+    assert out.stdout == "2 devices\n", out.stderr
+
+
+def test_64_bits_must_be_on():
+    program = "import cellc; cellc.load('lstm', framework='jax', dtype='f64')"
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, env=env)
+    assert "JAX has no 64-bit numbers before jax.config.update(\"jax_enable_x64\", True)" in out.stderr
+
+
+def test_a_program_of_another_process(tmp_path):
+    """An exported program finds the cell by name where it is loaded, and says so where it is not."""
+    pytest.importorskip("flatbuffers")
+    program = ("import sys, jax, jax.export, jax.numpy as jnp, cellc\n"
+               "cell = cellc.load('lstm', framework='jax')\n"
+               "p = cell.init(jax.random.key(0), D=3, H=4)\n"
+               "f = jax.export.export(jax.jit(lambda x: cell(p, x)[0]), disabled_checks=[\n"
+               "    jax.export.DisabledSafetyCheck.custom_call('cellc')])(jnp.ones((1, 2, 3)))\n"
+               "open(sys.argv[1], 'wb').write(f.serialize())\n")
+    use = ("import sys, jax, jax.export, jax.numpy as jnp, cellc\n"
+           "cellc.load(sys.argv[2], framework='jax')\n"
+           "print(jax.export.deserialize(bytearray(open(sys.argv[1], 'rb').read())).call(jnp.ones((1, 2, 3))).shape)\n")
+    place = str(tmp_path / "lstm")
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+
+    def run(text, *words):
+        return subprocess.run([sys.executable, "-W", "ignore", "-c", text, *words], capture_output=True, text=True,
+                              env=env)
+
+    made = run(program, place)
+    assert made.returncode == 0, made.stderr
+    assert run(use, place, "lstm").stdout == "(1, 2, 4)\n"
+    assert "is not loaded in this process; load it with cellc.load first" in run(use, place, "gru").stderr
