@@ -6,6 +6,7 @@ import collections
 import keyword
 
 from .errors import ShapeError
+from .graph import Graph
 
 
 def tuple_of(name, fields):
@@ -113,6 +114,12 @@ class Instance:
     def source(self, kind="c"):
         """The generated source: c, cuda, header, host, plan, manifest or ir."""
         return self.built.ask("emit", "--kind", kind)
+
+    def graph(self, backward=False):
+        """The data flow of one direction, which notebooks show as a picture."""
+        words = ["--backward"] if backward else []
+        title = f"{self.manifest.key}, {'backward' if backward else 'forward'}"
+        return Graph(self.built.ask("graph", *words), title)
 
     def docstring(self):
         """Shapes and types of everything, then the spec."""

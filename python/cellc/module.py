@@ -167,6 +167,11 @@ class Cell(torch.nn.Module):
         """The generated source: c, cuda, header, host, plan, manifest or ir."""
         return cls.instance.source(kind)
 
+    @classmethod
+    def graph(cls, backward=False):
+        """The data flow of one direction, which notebooks show as a picture (with Graphviz)."""
+        return cls.instance.graph(backward)
+
     def __reduce_ex__(self, protocol):
         return restore, (type(self).load_arguments,), self.__getstate__()
 

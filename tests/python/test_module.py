@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import shutil
 
 import pytest
 import torch
@@ -433,3 +434,20 @@ def test_explain_and_source():
     cls = cellc.load("e79", N=4, bias="input")
     assert "schedule" in cls.explain()
     assert "e79_forward" in cls.source("header") and "W_bs" in cls.source("header")
+
+
+def test_graph(monkeypatch, tmp_path):
+    graph = cellc.load("e79", N=4, bias="input").graph()
+    assert graph.dot.startswith('digraph "e79"') and "e79:N=4,bias=input,dtype=f32, forward" in repr(graph)
+    assert "backward" in cellc.load("e79", N=4, bias="input")(D=3).graph(backward=True).dot
+    graph.save(tmp_path / "e79.dot")
+    assert (tmp_path / "e79.dot").read_text() == graph.dot
+    if shutil.which("dot"):
+        assert "<svg" in graph._repr_svg_()
+        graph.save(str(tmp_path / "e79.png"))
+        assert (tmp_path / "e79.png").read_bytes()[:4] == b"\x89PNG"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert graph._repr_svg_() is None
+    with pytest.raises(cellc.BuildError, match="a picture wants Graphviz's dot, which is not on the PATH"):
+        graph.svg()
+    assert cellc.load("lstm", framework="numpy").graph().dot.startswith('digraph "lstm"')
