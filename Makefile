@@ -171,8 +171,12 @@ generated: all ## write generated/ again, what is kept in git of e79 and lstm
 	$(BUILD)/cellc emit specs/e79.cell -o generated
 	$(BUILD)/cellc emit specs/lstm.cell -o generated
 
-catalogue: $(BUILD)/cellc ## write docs/cells.md, the catalogue of specs/
+catalogue: $(BUILD)/cellc ## write docs/cells.md, the catalogue of specs/, and a page per cell in docs/cells/
 	CELLC=$(abspath $(BUILD)/cellc) bash docs/cells.sh > docs/cells.md.new && mv docs/cells.md.new docs/cells.md
+	@rm -rf docs/cells; command -v dot >/dev/null || echo "no pictures without Graphviz: apt-get install graphviz"
+	@for spec in $(filter-out specs/std.cell,$(wildcard specs/*.cell)); do \
+	    $(BUILD)/cellc doc $$spec -o docs/cells >/dev/null 2>$(BUILD)/doc.log || { cat $(BUILD)/doc.log; exit 1; }; \
+	done; rm -f docs/cells/*.dot; echo "docs/cells: $$(ls docs/cells/*.md | wc -l) pages"
 
 # ---- tests: tests/NAME/run.sh where there is one, else every tests/NAME/test_*.c is a program
 

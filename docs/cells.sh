@@ -66,7 +66,8 @@ done
 echo "# The cells of specs/"
 echo
 echo "Written by \`make catalogue\`. The first value of an option is its default; the schedule is what the planner takes for"
-echo "the spec as it is. What a spec computes is in the spec: most are shorter than their description."
+echo "the spec as it is. \`make catalogue\` also writes a page for each to docs/cells/: equations, shapes, what a step costs and"
+echo "a picture of its data flow; \`cellc doc\` does so for any cell."
 table "Published recurrences" "${others[@]}"
 table "The Elman ladder" "${ladder[@]}"
 table "Without a state" "${stateless[@]}"

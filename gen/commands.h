@@ -8,6 +8,7 @@
 
 int cmd_build(int argc, char **argv);      /* build.c */
 int cmd_emit(int argc, char **argv);       /* generate.c */
+int cmd_doc(int argc, char **argv);        /* cmd_doc.c */
 int cmd_explain(int argc, char **argv);    /* cmd_explain.c */
 int cmd_graph(int argc, char **argv);      /* cmd_graph.c */
 int cmd_list(int argc, char **argv);       /* cmd_list.c */

@@ -175,7 +175,7 @@ static const char *schedule_words(Schedule s)
 
 static void put_schedule(const Explain *e)
 {
-    buf_f(e->out, "\nschedule %s: %s\n", schedule_names[e->p->schedule], schedule_words(e->p->schedule));
+    buf_f(e->out, "schedule %s: %s\n", schedule_names[e->p->schedule], schedule_words(e->p->schedule));
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
@@ -448,21 +448,27 @@ static void put_values(const Explain *e, Direction d)
     table_print(&t, e->out);
 }
 
-static void put_direction(const Explain *e, Direction d)
+/* `what`: what the sums are of. */
+static void put_sums(const Explain *e, Direction d, const char *what)
 {
     const Program *g = &e->p->program[d];
     Cost sum = { poly_const(e->m, 0), poly_const(e->m, 0), poly_const(e->m, 0) };
+    for (int i = 0; i < g->groups.len; i++)
+        sum = cost_sum(e->p, sum, cost_of_group(e->p, g, i));
+    put_paragraph(intern_f(e->c, "%s: %s flops and %s bytes per sequence and step, %s bytes once%s", what,
+                           size_words(e, sum.flops), size_words(e, sum.step), size_words(e, sum.once),
+                           e->p->interval ? ", beside checkpoints" : ""),
+                  2, e->out);
+}
+
+static void put_direction(const Explain *e, Direction d)
+{
     buf_f(e->out, "\n%s: operations in order, bytes and flops per sequence and step, then values\n\n",
           d == FORWARD ? "forward" : "backward");
     put_operations(e, d);
     put_values(e, d);
-    for (int i = 0; i < g->groups.len; i++)
-        sum = cost_sum(e->p, sum, cost_of_group(e->p, g, i));
     buf_f(e->out, "\n");
-    put_paragraph(intern_f(e->c, "in all: %s flops and %s bytes per sequence and step, %s bytes once%s",
-                           size_words(e, sum.flops), size_words(e, sum.step), size_words(e, sum.once),
-                           e->p->interval ? ", beside checkpoints" : ""),
-                  2, e->out);
+    put_sums(e, d, "in all");
 }
 
 /* ---- memory ---- */
@@ -606,15 +612,33 @@ static void put_checks(const Explain *e)
         put_paragraph(m->checks.data[i].text, 2, e->out);
 }
 
-void explain(const Plan *p, Buf *out)
+static Explain of_plan(const Plan *p, Buf *out)
 {
     Explain e = { .p = p, .m = p->m, .c = p->m->c, .out = out };
     find_needed(&e);
+    return e;
+}
+
+void explain(const Plan *p, Buf *out)
+{
+    Explain e = of_plan(p, out);
     put_instance(&e);
+    buf_f(out, "\n");
     put_schedule(&e);
     put_tensors(&e);
     put_direction(&e, FORWARD);
     put_direction(&e, BACKWARD);
     put_buffers(&e);
     put_checks(&e);
+}
+
+void explain_cost(const Plan *p, Buf *out)
+{
+    Explain e = of_plan(p, out);
+    put_instance(&e);
+    put_schedule(&e);
+    put_sums(&e, FORWARD, "forward");
+    put_sums(&e, BACKWARD, "backward");
+    if (p->buffers.len)
+        put_saved(&e);
 }

@@ -33,5 +33,7 @@ Cost cost_sum(const Plan *p, Cost a, Cost b);
 
 /* ---- explain.c. p: as plan_make gave it. */
 void explain(const Plan *p, Buf *out);
+/* Of it: the instance, the schedule, and what a step costs in each direction. */
+void explain_cost(const Plan *p, Buf *out);
 
 #endif

@@ -23,6 +23,7 @@ static const Command commands[] = {
     { "selftest", cmd_selftest, "build cells on this machine and test them on its GPU, or on the CPU" },
     { "run", cmd_run, "evaluate a cell on given or random inputs" },
     { "explain", cmd_explain, "print what the compiler decided for a spec, and why" },
+    { "doc", cmd_doc, "write a page about a cell: equations, shapes, options, cost" },
     { "graph", cmd_graph, "draw the data flow of a spec by phase" },
     { "list", cmd_list, "list the cells that come with cellc" },
     { "new", cmd_new, "start a spec from a neighbour" },
