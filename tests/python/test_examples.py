@@ -3,6 +3,7 @@ broken off and resumed is the run that was not."""
 
 import csv
 import os
+import shlex
 import subprocess
 import sys
 
@@ -75,3 +76,21 @@ def test_jax():
     first, last = (float(line.split()[1]) for line in said[1:3])
     assert first < 5 and last < 5 and said[3].startswith("The ")          # 8 bits is a guess
     assert "bits/byte" in example("jax_lm.py", *small, "--steps", "2", "--cell", "e79", "--set", "N=4", "--dtype", "bf16")
+
+
+def test_throughput(tmp_path):
+    small = ["--params", "1e4", "--width", "16", "--batch", "2", "--length", "16", "--dtype", "f32", "--device", "cpu",
+             "--cells", "e88:N=4,V=4", "torch.LSTM"]
+    lines = example("throughput.py", *small, "--seconds", "0.1").splitlines()
+    assert lines[1].split()[:3] == ["cell", "layers", "params"]
+    for line, name in zip(lines[2:4], small[-2:]):
+        label, layers, params, middle, half, tokens, steps, bits = line.split()
+        low, high = map(float, half.split("-"))
+        assert label == name and 5e3 < int(params.replace(",", "")) < 2e4 and int(layers) >= 1 and int(steps) >= 3
+        assert low <= float(middle) <= high and 2 < float(bits) < 9
+        assert float(tokens.replace(",", "")) == pytest.approx(2 * 16 * 1000 / float(middle), rel=0.01)
+    first, _ = example("throughput.py", *small, "--commands").splitlines()
+    words = shlex.split(first)
+    assert words[:4] == ["python", "lm.py", "--cell", "e88"]
+    said = example(*words[1:], "--steps", "2", "--sample", "4", "--out", str(tmp_path))
+    assert f"e88: {lines[2].split()[2]} params" in said
