@@ -314,8 +314,8 @@ static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
 static bool in_std(Compiler *c, const char *name)
 {
     enum { MAX_ASKED = 20 };
-    bool asks = c->import_dir && c->errors < MAX_ASKED;
-    const char *path = asks ? intern_f(c, "%s/std.cell", c->import_dir) : NULL;
+    bool asks = c->library_dir && c->errors < MAX_ASKED;
+    const char *path = asks ? intern_f(c, "%s/std.cell", c->library_dir) : NULL;
     int file = path && access(path, R_OK) == 0 ? source_load(c, path) : -1;
     const Ast *std = file < 0 ? NULL : parse_source(c, file);
     for (int i = 0; std && i < std->items.len; i++)

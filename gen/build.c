@@ -160,6 +160,9 @@ static int check_library_name(const Build *b, int instances)
     if (instances > 1 && (*rest || strspn(name, "0123456789") || !*name))
         return usage_error(&build_help, "--name %s: functions are called after it, so it must be a name in C",
                            name);
+    if (instances > 1 && hides_header(name))
+        return usage_error(&build_help, "--name %s: %s.h would hide a header that C files include by that name", name,
+                           name);
     if (!*name || name[strspn(name, file_name)] || *name == '-')
         return usage_error(&build_help, "--name takes letters, digits, _, - and ., not '%s'", name);
     return -1;

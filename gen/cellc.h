@@ -200,7 +200,8 @@ struct Compiler {
     Schedule schedule;            /* --schedule */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
-    const char *import_dir;       /* where std.cell lies, beside the importing file's own directory */
+    const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
+    const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */
     const char *dump_after;       /* pass name or NULL */
     bool diagnostics_json;        /* --diagnostics json */
     const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */

@@ -50,6 +50,7 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
     c->reverse = user->reverse;
     c->lengths = user->lengths;
     c->import_dir = user->import_dir;
+    c->library_dir = user->library_dir;
     for (int i = 0; i < user->dims.len; i++)
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)

@@ -334,10 +334,12 @@ static void list_dims(EvalProgram *p, Scope *s)
 /* Files that were imported, so that a cycle of imports ends. */
 typedef struct Imports { const char **paths; int n; Arena *arena; } Imports;
 
-static const char *import_path(EvalProgram *p, const Ast *from, const char *name, bool beside)
+typedef enum { BESIDE, OF_USER, OF_LIBRARY, IMPORT_PLACES } ImportPlace;
+
+static const char *import_path(EvalProgram *p, const Ast *from, const char *name, ImportPlace place)
 {
-    const char *dir = p->c->import_dir;
-    if (!beside)
+    const char *dir = place == OF_USER ? p->c->import_dir : p->c->library_dir;
+    if (place != BESIDE)
         return dir ? intern_f(p->c, "%s/%s", dir, name) : NULL;
     const char *own = p->c->sources.data[from->file].path, *slash = own ? strrchr(own, '/') : NULL;
     return slash ? intern_f(p->c, "%.*s/%s", (int)(slash - own), own, name) : name;
@@ -345,8 +347,8 @@ static const char *import_path(EvalProgram *p, const Ast *from, const char *name
 
 static int import_file(EvalProgram *p, const Ast *from, const Stmt *st)
 {
-    for (int beside = 1; beside >= 0; beside--) {
-        const char *path = import_path(p, from, st->text, beside);
+    for (ImportPlace place = BESIDE; place < IMPORT_PLACES; place++) {
+        const char *path = import_path(p, from, st->text, place);
         FILE *in = path ? fopen(path, "rb") : NULL;
         if (in) {
             fclose(in);

@@ -422,8 +422,13 @@ static const char *import_path(Flat *f, int from, const char *name)
     const char *beside = slash ? intern_f(f->c, "%.*s/%s", (int)(slash - path), path, name) : name;
     if (readable(beside))
         return beside;
-    const char *library = f->c->import_dir ? intern_f(f->c, "%s/%s", f->c->import_dir, name) : NULL;
-    return library && readable(library) ? library : NULL;
+    const char *const dirs[] = { f->c->import_dir, f->c->library_dir };
+    for (int i = 0; i < 2; i++) {
+        const char *there = dirs[i] ? intern_f(f->c, "%s/%s", dirs[i], name) : NULL;
+        if (there && readable(there))
+            return there;
+    }
+    return NULL;
 }
 
 static void top_level(Flat *f, const Ast *ast, bool imported);
@@ -487,24 +492,36 @@ static void names_of(Flat *f, const StmtVec *body, bool dims, Names *names)
     }
 }
 
+static bool is_one_of(const Names *names, const char *name)
+{
+    for (int k = 0; k < names->len; k++)
+        if (strcmp(names->data[k], name) == 0)
+            return true;
+    return false;
+}
+
 /* A setting for something in a branch that is not taken is fine; one that the cell knows nothing of is a
  * mistake. */
 static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
 {
-    Names names = { 0 };
+    Names names = { 0 }, others = { 0 };
     const char *flag = dims ? "--dim" : "--set", *what = dims ? "dim" : "option or constant";
+    const char *other = dims ? "--set" : "--dim", *kind = dims ? "an option or constant" : "a dim";
     names_of(f, &f->cell->body, dims, &names);
+    names_of(f, &f->cell->body, !dims, &others);
     for (int i = 0; i < n; i++) {
-        bool known = settings[i].used;
-        for (int k = 0; k < names.len; k++)
-            known |= strcmp(names.data[k], settings[i].name) == 0;
-        if (known)
+        const char *name = settings[i].name, *value = settings[i].value;
+        if (settings[i].used || is_one_of(&names, name))
             continue;
-        const char *near = suggest(settings[i].name, names.data, names.len);
-        FLAT_ERROR(f, NULL, no_span,
-                   near ? "%s %s=%s: cell '%s' has no %s '%s'; did you mean '%s'?"
-                        : "%s %s=%s: cell '%s' has no %s '%s'",
-                   flag, settings[i].name, settings[i].value, f->cell->name, what, settings[i].name, near);
+        const char *near = suggest(name, names.data, names.len);
+        if (is_one_of(&others, name))
+            FLAT_ERROR(f, NULL, no_span, "%s %s=%s: '%s' is %s of cell '%s': %s %s=%s", flag, name, value, name, kind,
+                       f->cell->name, other, name, value);
+        else
+            FLAT_ERROR(f, NULL, no_span,
+                       near ? "%s %s=%s: cell '%s' has no %s '%s'; did you mean '%s'?"
+                            : "%s %s=%s: cell '%s' has no %s '%s'",
+                       flag, name, value, f->cell->name, what, name, near);
     }
 }
 

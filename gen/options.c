@@ -280,8 +280,8 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
         if (rc >= 0)
             return rc;
     }
-    if (c && !c->import_dir)
-        c->import_dir = home_dir(c, HOME_SPECS);
+    if (c)
+        c->library_dir = home_dir(c, HOME_SPECS);
     int rc = check_operands(help, operands, *n);
     if (rc < 0 && help->compiles && *n == 1 && !strchr(operands[0], ':') &&
         !(operands[0] = home_spec(c, operands[0]))) {

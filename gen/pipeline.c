@@ -100,5 +100,6 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->diagnostics_json = from->diagnostics_json;
     to->lengths = from->lengths;
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
+    to->library_dir = from->library_dir ? intern(to, from->library_dir) : NULL;
     to->archs = from->archs ? intern(to, from->archs) : NULL;
 }

@@ -38,6 +38,7 @@ static bool front_end_accepts(const Compiler *user, const char *path)
 {
     Compiler *c = compiler_new();
     c->import_dir = user->import_dir;
+    c->library_dir = user->library_dir;
     c->reverse = user->reverse;
     c->lengths = user->lengths;
     for (int i = 0; i < user->dims.len; i++)

@@ -42,7 +42,7 @@ holds() {
     if "$@" >"$dir/out" 2>&1; then pass; else fail "$name"; fi
 }
 
-commands=(build emit check selftest run explain graph list new fmt ops random)
+commands=(build emit check selftest run explain doc graph list new fmt ops random)
 
 expect 2 "usage: cellc" "$cellc"
 expect 0 "usage: cellc" "$cellc" --help
@@ -353,6 +353,16 @@ else
     expect 1 "wants Graphviz" "$cellc" graph e88 -o "$dir/e88.svg"
 fi
 
+# A setting given by the other flag, a name that would hide a header, and imports from a directory beside the library.
+expect 1 "--set N=3: 'N' is a dim of cell 'e79': --dim N=3" "$cellc" explain e79 --set N=3
+expect 1 "--dim bias=none: 'bias' is an option or constant of cell 'e79': --set bias=none" "$cellc" explain e79 --dim bias=none
+printf 'cell math { dim D; input x[D]; output y[D]; y[d] = x[d]; }\n' >"$dir/math.cell"
+expect 1 "a cell 'math' writes math.h, which would hide a header" "$cellc" emit "$dir/math.cell" -o "$dir/math"
+expect 2 "--name math: math.h would hide a header" "$cellc" build e0 e1 --name math -o "$dir/math"
+mkdir -p "$dir/mine" && printf 'fn twice(x) = 2 * x;\n' >"$dir/mine/mine.cell"
+printf 'import "std.cell";\nimport "mine.cell";\ncell c { dim D; input x[D]; output y[D]; y[d] = twice(l2norm(x)[d]); }\n' >"$dir/c.cell"
+expect 0 " passed, 0 failed" "$cellc" check "$dir/c.cell" --import-dir "$dir/mine"
+
 # selftest: of a spec, with what was wrong in the library that was built; from an install, anywhere.
 expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" selftest swiglu --dtype f8
 expect 2 "--backend takes one of auto, cuda, reference, not 'gpu'" "$cellc" selftest swiglu --backend gpu
@@ -383,11 +393,12 @@ holds "make install" make -s install ${SAN:+SAN=$SAN} PREFIX="$dir/prefix"
 holds "an installed cellc tests itself" grep -q '^e79 bias=none N=64 bf16: [0-9]* passed, 0 failed' "$dir/said"
 holds "and nothing fails" grep -qE '^[0-9]+ passed, 0 failed, [0-9]+ skipped$' "$dir/said"
 
-# The commands of README.md: those lines of its code blocks that start with build/cellc.
+# The commands of README.md: those lines of its code blocks that start with build/cellc, in a folder where they may write.
+mkdir "$dir/clone" && ln -s "$PWD/specs" "$PWD/tests" "$dir/clone"
 while read -r line; do
     line=${line%%#*}
     line=${line//-o out/-o $dir/generated}
-    holds "README: $line" bash -c "${line//build\/cellc/$cellc}"
+    holds "README: $line" bash -c "cd '$dir/clone' && ${line//build\/cellc/$cellc}"
 done < <(sed -n '/^```/,/^```/p' README.md | grep '^build/cellc' | grep -v 'check specs/e79.cell')
 awk '/^cell tiny_gru/, /^}/' README.md >"$dir/tiny.cell"
 expect 0 "cell tiny_gru" "$cellc" explain "$dir/tiny.cell"
