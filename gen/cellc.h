@@ -17,7 +17,9 @@ typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL */
+/* Gives `old` where there is room behind it, else a copy. */
 void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes);
+const char *arena_text(Arena *a, const char *fmt, va_list ap);    /* formatted */
 
 /* A growable array: struct { T *data; int len, cap; }. */
 #define Vec(T) struct { T *data; int len, cap; }
@@ -390,6 +392,7 @@ struct Module {
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
+    const Poly *small[66];        /* constants from -1 on, where they were made */
     Span at;                      /* module_at */
     const CallSite *at_chain;
 };

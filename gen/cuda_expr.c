@@ -12,18 +12,10 @@ static const char *text_f(ExprPrinter *p, const char *fmt, ...) __attribute__((f
 
 static const char *text_f(ExprPrinter *p, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, fmt);
-    va_copy(again, args);
-    char most[256];               /* holds nearly all of them: then nothing is printed twice */
-    int n = vsnprintf(most, sizeof most, fmt, args);
-    char *s = arena_alloc(p->m->arena, (size_t)n + 1);
-    if ((size_t)n < sizeof most)
-        memcpy(s, most, (size_t)n + 1);
-    else
-        vsnprintf(s, (size_t)n + 1, fmt, again);
+    const char *s = arena_text(p->m->arena, fmt, args);
     va_end(args);
-    va_end(again);
     return s;
 }
 

@@ -13,12 +13,24 @@ void ops_prelude(Buf *out, const bool *used);
 
 /* C identifiers that are taken. A user's name keeps its spelling unless C, libm or the generated frame needs
  * it. */
-typedef struct Names { Compiler *c; Vec(const char *) taken; } Names;
+typedef struct TakenName { const char *name, *base; int number; } TakenName;      /* base: what the number is behind */
+typedef struct NameSlot { const char *name; int next; } NameSlot; /* next: the first number to try behind it */
+typedef struct Names {
+    Compiler *c;
+    const struct Names *beside;   /* whose names are taken too, or NULL */
+    Vec(TakenName) taken;         /* interned, in the order in which they were taken */
+    NameSlot *slots;              /* the same, by hash */
+    int cap;
+} Names;
 
 void names_init(Names *n, Compiler *c);                           /* takes C's and libm's words */
+void names_take(Names *n, const char *name);
+void names_cut(Names *n, int len);                                /* frees all but the first len taken */
 /* An identifier made from `wanted` (S' becomes S_next, other odd bytes become _), numbered until it is free;
  * taken then. */
 const char *names_fresh(Names *n, const char *wanted);
+/* `base`, or base, join and the first number from 2 on with which it is free; taken then. */
+const char *names_numbered(Names *n, const char *base, const char *join);
 
 /* Text of a number as a C expression of type real: 3, (real)0.5, (real)INFINITY. */
 const char *c_number(Compiler *c, double v);

@@ -38,15 +38,69 @@ void names_init(Names *n, Compiler *c)
     memset(n, 0, sizeof *n);
     n->c = c;
     for (int i = 0; reserved[i]; i++)
-        vec_push(c->arena, &n->taken, intern(c, reserved[i]));
+        names_take(n, reserved[i]);
+}
+
+/* The slot that holds the interned name, or the empty one where it belongs. */
+static NameSlot *slot_of(const Names *n, const char *name)
+{
+    size_t mask = (size_t)n->cap - 1, at = (size_t)(((uintptr_t)name >> 4) * 0x9e3779b97f4a7c15ull >> 32) & mask;
+    while (n->slots[at].name && n->slots[at].name != name)
+        at = (at + 1) & mask;
+    return &n->slots[at];
+}
+
+static void names_grow(Names *n)
+{
+    n->cap = n->cap ? 2 * n->cap : 512;
+    n->slots = arena_alloc(n->c->arena, sizeof *n->slots * (size_t)n->cap);
+    for (int i = 0; i < n->taken.len; i++)
+        slot_of(n, n->taken.data[i].name)->name = n->taken.data[i].name;
 }
 
 static bool is_taken(const Names *n, const char *name)
 {
-    for (int i = 0; i < n->taken.len; i++)
-        if (n->taken.data[i] == name)
-            return true;
-    return false;
+    return n && ((n->cap && slot_of(n, name)->name) || is_taken(n->beside, name));
+}
+
+static void take(Names *n, TakenName x)
+{
+    if (2 * (n->taken.len + 1) > n->cap)
+        names_grow(n);
+    slot_of(n, x.name)->name = x.name;
+    vec_push(n->c->arena, &n->taken, x);
+}
+
+void names_take(Names *n, const char *name)
+{
+    name = intern(n->c, name);
+    if (!n->cap || !slot_of(n, name)->name)
+        take(n, (TakenName){ name, NULL, 0 });
+}
+
+/* What was taken last goes first, so that no slot is emptied that another name was moved on by. */
+void names_cut(Names *n, int len)
+{
+    while (n->taken.len > len) {
+        TakenName x = n->taken.data[--n->taken.len];
+        *slot_of(n, x.name) = (NameSlot){ NULL, 0 };
+        NameSlot *base = x.base ? slot_of(n, x.base) : NULL;
+        if (base && base->name)
+            base->next = x.number;
+    }
+}
+
+const char *names_numbered(Names *n, const char *base, const char *join)
+{
+    TakenName x = { base = intern(n->c, base), NULL, 0 };
+    int k = n->cap && slot_of(n, base)->name ? slot_of(n, base)->next : 0;
+    for (k = k ? k : 2; is_taken(n, x.name); k++)
+        x = (TakenName){ intern_f(n->c, "%s%s%d", base, join, k), base, k };
+    take(n, x);
+    NameSlot *slot = slot_of(n, base);
+    if (x.base && slot->name)
+        slot->next = k;
+    return x.name;
 }
 
 static const char *as_identifier(Compiler *c, const char *wanted)
@@ -68,13 +122,9 @@ static const char *as_identifier(Compiler *c, const char *wanted)
 
 const char *names_fresh(Names *n, const char *wanted)
 {
-    const char *base = as_identifier(n->c, wanted), *name = base;
+    const char *base = as_identifier(n->c, wanted);
     size_t len = strlen(base);
-    const char *join = len && isdigit((unsigned char)base[len - 1]) ? "_" : "";
-    for (int k = 2; is_taken(n, name); k++)
-        name = intern_f(n->c, "%s%s%d", base, join, k);
-    vec_push(n->c->arena, &n->taken, name);
-    return name;
+    return names_numbered(n, base, len && isdigit((unsigned char)base[len - 1]) ? "_" : "");
 }
 
 /* ---- numbers and sizes */

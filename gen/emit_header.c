@@ -20,7 +20,7 @@ static ApiMembers api_members(const Module *m, CallArgs args, const char *const 
     names_init(&names, m->c);
     members.name = arena_alloc(m->arena, sizeof *members.name * (size_t)(args.len + 1));
     for (int i = 0; fixed[i]; i++)
-        vec_push(m->arena, &names.taken, intern(m->c, fixed[i]));
+        names_take(&names, fixed[i]);
     for (int i = 0; i < args.len; i++) {
         ArgRole role = args.data[i].role;
         bool d = role == ROLE_D_VALUE || role == ROLE_D_OUT || role == ROLE_D_FINAL;
@@ -54,7 +54,7 @@ const char **api_sizes(const Module *m)
     names[n++] = "B";
     names[n++] = "T";
     for (int i = 0; i < 2; i++)
-        vec_push(m->arena, &taken.taken, intern(m->c, own[i]));
+        names_take(&taken, own[i]);
     for (int i = 0; i < m->dims.len; i++)
         names[n++] = names_fresh(&taken, m->dims.data[i]);
     names[n] = "t0";

@@ -244,18 +244,6 @@ static Text load_text(CGen *g, const Node *n)
 
 /* ---- blocks, locals and memory of what is computed */
 
-static const char *fresh_local(CGen *g, const char *wanted)
-{
-    Names all = { g->c, { 0 } };
-    for (int i = 0; i < g->names.taken.len; i++)
-        vec_push(g->arena, &all.taken, g->names.taken.data[i]);
-    for (int i = 0; i < g->locals.len; i++)
-        vec_push(g->arena, &all.taken, g->locals.data[i]);
-    const char *name = names_fresh(&all, wanted);
-    vec_push(g->arena, &g->locals, name);
-    return name;
-}
-
 static void remember(CGen *g, NodeId id, const char *name)
 {
     g->memo[id] = name;
@@ -283,7 +271,7 @@ void cgen_open(CGen *g, Block *b)
 {
     b->outer = g->out;
     b->body = (Buf){ .arena = g->arena, .indent = g->out->indent + 1 };
-    b->locals = g->locals.len;
+    b->locals = g->locals.taken.len;
     b->memos = g->memo_stack.len;
     g->out = &b->body;
 }
@@ -291,7 +279,7 @@ void cgen_open(CGen *g, Block *b)
 static void end_block(CGen *g, Block *b)
 {
     g->out = b->outer;
-    g->locals.len = b->locals;
+    names_cut(&g->locals, b->locals);
     while (g->memo_stack.len > b->memos)
         g->memo[g->memo_stack.data[--g->memo_stack.len]] = NULL;
 }
@@ -498,7 +486,7 @@ static void print_shared(CGen *g, const Scope *s, int region)
             !(u->direct || harmless(g, u->id, 12)))
             continue;
         Text t = value(g, s, u->id);
-        const char *name = fresh_local(g, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");
+        const char *name = names_fresh(&g->locals, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");
         const char *type = n->type == TY_BOOL ? "bool" : n->type == TY_INT ? "int64_t" : "real";
         buf_line(g->out, "const %s %s = %s;", type, name, t.s);
         remember(g, u->id, name);
@@ -649,14 +637,14 @@ static Text select_text(CGen *g, const Scope *s, NodeId id)
     Text cond = value(g, s, n->args[0]);
     Block b[2];
     Text t[2];
-    int locals = g->locals.len;
-    const char *name = fresh_local(g, "chosen"); /* before the branches: a nested choice must not take it */
+    int locals = g->locals.taken.len;
+    const char *name = names_fresh(&g->locals, "chosen"); /* before the branches: a nested choice must not take it */
     for (int k = 0; k < 2; k++) {
         t[k] = branch(g, s, sel, n, k, &b[k]);
         end_block(g, &b[k]);
     }
     if (b[0].body.len == 0 && b[1].body.len == 0) {
-        g->locals.len = locals;
+        names_cut(&g->locals, locals);
         return text(intern_f(g->c, "%s ? %s : %s", paren(g, cond, C_OR), paren(g, t[0], C_OR),
                              paren(g, t[1], C_COND)),
                     C_COND);
@@ -793,7 +781,7 @@ static void pin(CGen *g, Loops *l, int k, IndexId id)
 {
     Scope s = scope_make(g, l->place[k]);
     Text t = value(g, &s, l->place[k]);
-    const char *name = fresh_local(g, g->m->indices.data[id].name);
+    const char *name = names_fresh(&g->locals, g->m->indices.data[id].name);
     buf_line(g->out, "const int64_t %s = %s;", name, t.s);
     cgen_open(g, &l->block[k]);
     g->env[id] = name;
@@ -829,7 +817,7 @@ static void open_loops(CGen *g, Loops *l, const IndexId *ids, int n, NodeId body
             pin(g, l, k, ids[k]);
         } else {
             cgen_open(g, &l->block[k]);
-            g->env[ids[k]] = fresh_local(g, g->m->indices.data[ids[k]].name);
+            g->env[ids[k]] = names_fresh(&g->locals, g->m->indices.data[ids[k]].name);
         }
         g->env_serial[ids[k]] = ++g->serial;
     }
@@ -891,7 +879,7 @@ static const char *reduce_loops(CGen *g, NodeId id)
     const Node *n = cgen_node(g, id);
     IndexId bound[MAX_BOUND];
     int count = cgen_bounds(g, id, bound);
-    const char *name = fresh_local(g, names[n->reduce]);
+    const char *name = names_fresh(&g->locals, names[n->reduce]);
     Loops *l = arena_alloc(g->arena, sizeof *l);
     buf_line(g->out, "real %s = %s;", name, reduce_start(g, n->reduce));
     bool known = find_pins(g, l, bound, n->reduce == R_SUM ? count : 0, bound, count, n->args[0]);

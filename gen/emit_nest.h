@@ -51,7 +51,7 @@ typedef struct CGen {
     Arena *arena;
     Buf *out;                     /* where statements go now */
     Names names;                  /* of members: the whole file's */
-    Vec(const char *) locals;     /* of the open blocks */
+    Names locals;                 /* of the open blocks */
     Vec(Member) members;
     int *tensor_member;           /* per tensor, -1: none */
     int *tensor_steps;            /* per tensor: its values at all steps, -1: only this step's are read */

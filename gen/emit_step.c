@@ -706,7 +706,7 @@ static void print_function(CFile *f, Fun *fun)
     for (int i = 0; i < g->members.len; i++)
         g->members.data[i].used = false;
     g->out = &text;
-    g->locals.len = 0;
+    names_cut(&g->locals, 0);
     while (g->memo_stack.len)
         g->memo[g->memo_stack.data[--g->memo_stack.len]] = NULL;
     print_arrays(f, fun);
@@ -832,6 +832,7 @@ void step_begin(CFile *f, Module *m)
     g->c = m->c;
     g->arena = f->body.arena = m->arena;
     names_init(&g->names, m->c);
+    g->locals = (Names){ .c = m->c, .beside = &g->names };
     g->tensor_member = none(f, m->tensors.len);
     f->grad = none(f, m->tensors.len);
     f->next = none(f, m->tensors.len);

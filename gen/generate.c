@@ -11,30 +11,15 @@
 #include "options.h"
 #include "plan.h"
 
-/* The device's side: the kernels, or the tables and functions that run them. */
-static void emit_kernels_of(Plan *p, Buf *out)
-{
-    Buf host = { .arena = out->arena }, cuda = { .arena = out->arena };
-    emit_cuda(p, &cuda, &host);
-    buf_wrapped(out, &cuda);
-}
-
-static void emit_plan_of(Plan *p, Buf *out)
-{
-    Buf cuda = { .arena = out->arena }, host = { .arena = out->arena };
-    emit_cuda(p, &cuda, &host);
-    buf_wrapped(out, &host);
-}
-
 const Emitter emitters[] = {
-    { "header", ".h", GEN_ALWAYS, emit_header, NULL },
-    { "c", "_ref.c", GEN_ALWAYS, emit_c, NULL },
-    { "host", ".c", GEN_HOST, emit_host, NULL },
-    { "plan", ".c", GEN_CUDA, NULL, emit_plan_of },
-    { "cuda", ".cu", GEN_CUDA, NULL, emit_kernels_of },
-    { "manifest", ".json", GEN_ALWAYS, emit_manifest, NULL },
-    { "ir", NULL, GEN_ALWAYS, ir_print, NULL },
-    { NULL, NULL, GEN_ALWAYS, NULL, NULL }
+    { "header", ".h", GEN_ALWAYS, emit_header, SIDE_NONE },
+    { "c", "_ref.c", GEN_ALWAYS, emit_c, SIDE_NONE },
+    { "host", ".c", GEN_HOST, emit_host, SIDE_NONE },
+    { "plan", ".c", GEN_CUDA, NULL, SIDE_PLAN },
+    { "cuda", ".cu", GEN_CUDA, NULL, SIDE_KERNELS },
+    { "manifest", ".json", GEN_ALWAYS, emit_manifest, SIDE_NONE },
+    { "ir", NULL, GEN_ALWAYS, ir_print, SIDE_NONE },
+    { NULL, NULL, GEN_ALWAYS, NULL, SIDE_NONE }
 };
 
 static const CommandHelp help = {
@@ -58,7 +43,8 @@ static const CommandHelp help = {
 
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device)
 {
-    *g = (Generated) { .c = c, .m = compile(c, spec, reference_passes) };
+    *g = (Generated) { .c = c, .m = compile(c, spec, reference_passes),
+                       .kernels.arena = c->arena, .tables.arena = c->arena };
     if (!g->m || c->errors)
         return false;
     const char *cell = g->m->name;
@@ -79,10 +65,13 @@ bool generate_takes(const Generated *g, const Emitter *e)
 
 void generate_text(Generated *g, const Emitter *e, Buf *out)
 {
-    if (e->emit)
+    if (e->emit) {
         e->emit(g->m, out);
-    else
-        e->emit_device(g->plan, out);
+        return;
+    }
+    if (!g->kernels.data)
+        emit_cuda(g->plan, &g->kernels, &g->tables);
+    buf_wrapped(out, e->side == SIDE_KERNELS ? &g->kernels : &g->tables);
 }
 
 static bool make_dirs(Compiler *c, const char *path)
@@ -160,7 +149,7 @@ static int emit_spec(Compiler *c, const char *spec, const Emitter *e, const char
 {
     Generated g;
     int rc = 1;
-    bool ok = generate_open(&g, c, spec, NULL, dir ? cuda : e->emit_device != NULL);
+    bool ok = generate_open(&g, c, spec, NULL, dir ? cuda : e->side != SIDE_NONE);
     diag_print(c, stderr);
     if (ok && dir) {
         rc = !generate_files(&g, dir);
@@ -188,7 +177,7 @@ int cmd_emit(int argc, char **argv)
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
         rc = usage_error(&help, "there is no kind '%s'", kind);
-    if (rc < 0 && c->schedule != SCHED_AUTO && (dir ? no_cuda : !e->emit_device))
+    if (rc < 0 && c->schedule != SCHED_AUTO && (dir ? no_cuda : !e->side))
         rc = usage_error(&help, "--schedule concerns kernels only, and %s has none; --kind cuda shows them",
                          dir ? "a library with --no-cuda" : intern_f(c, "--kind %s", kind));
     if (rc < 0)

@@ -12,13 +12,16 @@ typedef enum {
     GEN_CUDA                      /* only where there are */
 } GenWhen;
 
-/* What can be generated; exactly one of the two functions is there. */
+/* The device's side: the kernels, and the tables and functions that run them. */
+typedef enum { SIDE_NONE, SIDE_KERNELS, SIDE_PLAN } DeviceSide;
+
+/* What can be generated: by a function from the module, or a side of the plan. */
 typedef struct Emitter {
     const char *kind;
     const char *suffix;           /* of the file: NAME + suffix; NULL: printed only */
     GenWhen when;
     void (*emit)(const Module *m, Buf *out);
-    void (*emit_device)(struct Plan *p, Buf *out);
+    DeviceSide side;
 } Emitter;
 extern const Emitter emitters[];  /* a row with a NULL kind ends it */
 
@@ -27,6 +30,7 @@ typedef struct Generated {
     Compiler *c;
     Module *m;                    /* differentiated, as the reference has it */
     struct Plan *plan;            /* of the kernels; NULL without */
+    Buf kernels, tables;          /* the plan's two sides, printed together when one is first asked for */
 } Generated;
 
 /* Compiles the spec, and with `device` plans its kernels. C names and files begin with the cell's name,

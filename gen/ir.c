@@ -135,10 +135,8 @@ static bool node_same(const void *stored, const void *key)
 
 static void *copy(Module *m, const void *from, size_t bytes)
 {
-    void *to = arena_alloc(m->arena, bytes ? bytes : 1);
-    if (bytes)
-        memcpy(to, from, bytes);
-    return to;
+    static max_align_t none;      /* of what has no elements */
+    return bytes ? memcpy(arena_alloc(m->arena, bytes), from, bytes) : (void *)&none;
 }
 
 static void *node_make(Module *m, const void *key)
@@ -360,6 +358,9 @@ static NodeId also(Module *m, NodeId guard, NodeId cond)
 /* The condition under which e is in [0, extent), as far as it is not proved; -1 when it is. */
 static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId guard)
 {
+    IndexId which;
+    if (ix_is_index(e, &which) && which >= IX_FIRST && m->indices.data[which].extent == extent)
+        return guard;
     const Poly *lo, *hi, *last = poly_sub(m, extent, poly_const(m, 1));
     bool known = ix_range(m, e, &lo, &hi);
     NodeId side[2] = { -1, -1 };

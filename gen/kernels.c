@@ -17,14 +17,10 @@ const Node *k_node(const Kernel *k, NodeId id)
 
 const char *k_text(Kernel *k, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, fmt);
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
-    char *s = arena_alloc(k->p->m->arena, (size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
+    const char *s = arena_text(k->p->m->arena, fmt, args);
     va_end(args);
-    va_end(again);
     return s;
 }
 
@@ -134,8 +130,8 @@ static bool used_below(const char *s, const char *name, size_t n, size_t indent)
         size_t depth = strspn(s, " ");
         if (depth < indent && s[depth] != '\n')
             return false;
-        for (; *s && *s != '\n' && strncmp(s, "//", 2) != 0; s++)
-            if (word_at(s, name, n) && !isalnum((unsigned char)s[-1]) && s[-1] != '_')
+        for (; *s && *s != '\n' && !(s[0] == '/' && s[1] == '/'); s++)
+            if (*s == *name && word_at(s, name, n) && !isalnum((unsigned char)s[-1]) && s[-1] != '_')
                 return true;
         s += strcspn(s, "\n");
         s += *s == '\n';
@@ -496,7 +492,7 @@ void k_loop(Kernel *k, const Loop *l)
             buf_f(out, "%s", wide.data);
             return;
         }
-        k->locals.taken.len = taken;
+        names_cut(&k->locals, taken);
         k->numbered = numbered;
         k->hoisted.len = hoisted;
         k->reads.len = reads;

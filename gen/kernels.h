@@ -86,7 +86,7 @@ typedef struct Kernel {
 } Kernel;
 
 /* Locals made for the shared parts of an expression, to be forgotten at the end of their scope. */
-typedef struct Named { NodeId *ids; int n; } Named;
+typedef Vec(NodeId) Named;
 
 /* ---- kernels.c */
 
@@ -133,7 +133,6 @@ bool k_can_be_wide(const Kernel *k, const Poly *extent);
 const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type);
 const char *k_written(Kernel *k, RefKind kind, int id, Dtype type);     /* the same, to be written through */
 const char *k_body(Kernel *k, NodeId body, Named *named);
-Named k_named(Kernel *k);
 void k_forget(Kernel *k, Named *named);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);

@@ -35,7 +35,7 @@ static void column_term(Kernel *k, NodeId id, const char *sum)
         k_split_element(k, inner, n, "i", "i");
     }
     k_comment(k, id);
-    Named named = k_named(k);
+    Named named = { 0 };
     const char *v = k_body(k, r.args[0], &named);
     buf_line(k->out, "%s[%s] += %s;", sum, k->wide ? "u" : "0", v);
     k_forget(k, &named);

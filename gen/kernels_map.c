@@ -15,14 +15,14 @@ static void print_prefetches(Kernel *k)
 
 static void map_array(Kernel *k, NodeId id, Named *kept)
 {
-    Named named = k_named(k);
+    Named named = { 0 };
     k_bind_axes(k, id);
     k_comment(k, id);
     const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
     buf_line(k->out, "const %s %s = %s;", k->real, name, v);
     k_forget(k, &named);
     k->value[id] = name;
-    kept->ids[kept->n++] = id;
+    vec_push(k->p->m->arena, kept, id);
     if (k_is_stored(k, id))
         k_store(k, id, name);
 }
@@ -36,7 +36,7 @@ void k_map_body(Kernel *k)
     if (k->gathers)
         k->out = &body;
     k_keep_axes(k, g->arrays.data[0]);
-    Named kept = k_named(k);
+    Named kept = { 0 };
     for (int i = 0; i < g->arrays.len; i++)
         map_array(k, g->arrays.data[i], &kept);
     k_forget(k, &kept);

@@ -50,7 +50,7 @@ static const char *lanes(Kernel *k)
 /* A row's value is known from here on; one thread stores it. */
 static void keep_scalar(Kernel *k, NodeId id, Named *kept)
 {
-    kept->ids[kept->n++] = id;
+    vec_push(k->p->m->arena, kept, id);
     if (!k_is_stored(k, id))
         return;
     k_open(k, "if (lane == 0)");
@@ -89,7 +89,7 @@ static void row_terms(Kernel *k, void *data)
         if (r.nbound == 1)
             k->index[r.bound[0]] = here;
         k_comment(k, id);
-        Named named = k_named(k);
+        Named named = { 0 };
         reduce_join(k, r.reduce, sum, k_body(k, r.args[0], &named));
         k_forget(k, &named);
     }
@@ -167,7 +167,7 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
 static void row_scalar(Kernel *k, NodeId id, Named *kept)
 {
     k_comment(k, id);
-    Named named = k_named(k);
+    Named named = { 0 };
     const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
     buf_line(k->out, "const %s %s = %s;", k->real, name, v);
     k_forget(k, &named);
@@ -192,7 +192,7 @@ static void row_elements(Kernel *k, void *data)
     bool only_sums = range->begin == g->arrays.len;
     IndexId along = only_sums ? column_index(k) : k_node(k, g->arrays.data[range->begin])->axes[g->naxes];
     const char *here = k->index[along];
-    Named kept = k_named(k);
+    Named kept = { 0 };
     for (int j = range->begin; j < range->end; j++) {
         NodeId id = g->arrays.data[j];
         k_bind_axes(k, id);
@@ -200,12 +200,12 @@ static void row_elements(Kernel *k, void *data)
         if (!g->pointwise && !k_is_stored(k, id))
             continue;
         k_comment(k, id);
-        Named named = k_named(k);
+        Named named = { 0 };
         const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
         buf_line(k->out, "const %s %s = %s;", k->real, name, v);
         k_forget(k, &named);
         k->value[id] = name;
-        kept.ids[kept.n++] = id;
+        vec_push(k->p->m->arena, &kept, id);
         if (k_is_stored(k, id))
             k_store(k, id, name);
     }
@@ -390,7 +390,7 @@ static void await_row(Kernel *k)
 static void row_body(Kernel *k)
 {
     Group *g = k->g;
-    Named kept = k_named(k);
+    Named kept = { 0 };
     bool summed = false;
     k_keep_axes(k, g->arrays.data[0]);
     if (k->slots && any_stays(k, OWN_ROW) && sums_of(k)) {

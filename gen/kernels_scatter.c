@@ -166,7 +166,7 @@ static void add_term(Kernel *k)
     Node r = reduction(k);
     const Node *a = k_node(k, k->g->arrays.data[0]);
     bool only;
-    Named named = k_named(k);
+    Named named = { 0 };
     k_open(k, "if (key < %s)", rows_text(k));
     split_position(k, "position");
     bind_place(k, "key");

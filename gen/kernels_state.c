@@ -33,7 +33,7 @@ static void init_state(Kernel *k, TensorId s)
     const char *given = k_pointer(k, REF_TENSOR, s, p->compute), *value = "0";
     if (init >= 0) {
         k_split_element(k, k_node(k, init)->axes, k_node(k, init)->naxes, "e", "i");
-        Named named = k_named(k);
+        Named named = { 0 };
         value = k_body(k, k_node(k, init)->args[0], &named);
         k_forget(k, &named);
     }
@@ -106,7 +106,7 @@ static void print_last(Kernel *k)
     k_split_element(k, last.axes + 1, last.naxes - 1, "e", "i");
     k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
     k->index[last.axes[0]] = "place";
-    Named named = k_named(k);
+    Named named = { 0 };
     const char *value = k_body(k, last.args[0], &named);
     buf_line(k->out, "cell_store(%s + (b * places + place) * elements + e, %s);", to, value);
     k_forget(k, &named);

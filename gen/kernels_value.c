@@ -657,14 +657,14 @@ static void name_shared(Kernel *k, NodeId id, const int *uses, bool *seen, Named
     const char *s = k_bare(k, expr_text(&k->printer, id));
     buf_line(k->out, "const %s %s = %s;", k->real, name, s);
     k->value[id] = name;
-    named->ids[named->n++] = id;
+    vec_push(k->p->m->arena, named, id);
 }
 
 void k_forget(Kernel *k, Named *named)
 {
-    for (int i = 0; i < named->n; i++)
-        k->value[named->ids[i]] = NULL;
-    named->n = 0;
+    for (int i = 0; i < named->len; i++)
+        k->value[named->data[i]] = NULL;
+    named->len = 0;
 }
 
 /* Prints locals for the shared parts of an array's body and gives the text of the whole. */
@@ -681,11 +681,6 @@ const char *k_body(Kernel *k, NodeId body, Named *named)
     free(seen);
     const char *s = expr_text(&k->printer, body);
     return k_node(k, body)->type == TY_INT ? k_text(k, "(%s)(%s)", k->real, s) : k_bare(k, s);
-}
-
-Named k_named(Kernel *k)
-{
-    return (Named){ arena_alloc(k->p->m->arena, sizeof(NodeId) * (size_t)(k->p->m->nodes.len + 1)), 0 };
 }
 
 const char *k_local(Kernel *k, const char *prefix, NodeId id)

@@ -68,6 +68,8 @@ static bool narrow(Dtype t)
 
 RootKind root_kind(const Module *m, NodeId id, TensorId *of)
 {
+    if (id < 0 || m->nodes.data[id].kind != N_ARRAY)
+        return ROOT_NONE;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
                                  m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
@@ -970,9 +972,9 @@ static void make_groups(Plan *p, const Phasing *s)
         int first = last ? pr->groups.len : 0;
         for (int k = 0; k < 4; k++)
             for (NodeId id = 0; id < p->n_nodes; id++) {
-                RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
                 if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
                     continue;
+                RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
                 if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
                     continue;         /* written along with the states */
                 if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)

@@ -76,10 +76,27 @@ static int term_compare(const void *a, const void *b)
     return term_order(a, b);
 }
 
+/* Most have a few terms, and these in order. */
+static void sort_terms(PolyTerm *t, int n)
+{
+    enum { FEW = 12 };
+    if (n > FEW) {
+        qsort(t, (size_t)n, sizeof *t, term_compare);
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        PolyTerm x = t[i];
+        int at = i;
+        for (; at > 0 && term_order(&t[at - 1], &x) > 0; at--)
+            t[at] = t[at - 1];
+        t[at] = x;
+    }
+}
+
 /* Sorts, merges equal monomials, drops zeros. */
 static const Poly *poly_normal(Module *m, PolyTerm *t, int n)
 {
-    qsort(t, (size_t)n, sizeof *t, term_compare);
+    sort_terms(t, n);
     int out = 0;
     for (int i = 0; i < n; i++) {
         if (out && term_order(&t[out - 1], &t[i]) == 0)
@@ -97,9 +114,16 @@ static const Poly *poly_normal(Module *m, PolyTerm *t, int n)
 
 const Poly *poly_const(Module *m, int64_t v)
 {
+    const int n = sizeof m->small / sizeof *m->small;
+    const Poly **known = v >= -1 && v < n - 1 ? &m->small[v + 1] : NULL;
+    if (known && *known)
+        return *known;
     PolyTerm t = { .coef = v };
     Poly p = { .nterms = v != 0, .terms = &t };
-    return poly_intern(m, &p);
+    const Poly *made = poly_intern(m, &p);
+    if (known)
+        *known = made;
+    return made;
 }
 
 static const Poly *poly_atom(Module *m, int atom)
@@ -116,17 +140,23 @@ const Poly *poly_dim(Module *m, int dim)
 
 const Poly *poly_add(Module *m, const Poly *a, const Poly *b)
 {
-    PolyTerm *t = arena_alloc(m->arena, sizeof *t * (size_t)(a->nterms + b->nterms + 1));
-    if (a->nterms)
-        memcpy(t, a->terms, sizeof *t * (size_t)a->nterms);
-    if (b->nterms)
-        memcpy(t + a->nterms, b->terms, sizeof *t * (size_t)b->nterms);
+    PolyTerm few[16], *t = few;
+    if (a->nterms == 0)
+        return b;
+    if (b->nterms == 0)
+        return a;
+    if (a->is_const && b->is_const)
+        return poly_const(m, (int64_t)((uint64_t)a->value + (uint64_t)b->value));
+    if ((size_t)(a->nterms + b->nterms) > sizeof few / sizeof *few)
+        t = arena_alloc(m->arena, sizeof *t * (size_t)(a->nterms + b->nterms));
+    memcpy(t, a->terms, sizeof *t * (size_t)a->nterms);
+    memcpy(t + a->nterms, b->terms, sizeof *t * (size_t)b->nterms);
     return poly_normal(m, t, a->nterms + b->nterms);
 }
 
 const Poly *poly_sub(Module *m, const Poly *a, const Poly *b)
 {
-    return poly_add(m, a, poly_mul(m, poly_const(m, -1), b));
+    return a == b ? poly_const(m, 0) : poly_add(m, a, poly_mul(m, poly_const(m, -1), b));
 }
 
 static int int_compare(const void *a, const void *b)
@@ -134,8 +164,29 @@ static int int_compare(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
+/* The order of the terms stays. */
+static const Poly *poly_times(Module *m, int64_t by, const Poly *p)
+{
+    PolyTerm few[16], *t = few;
+    if (by == 1 || p->nterms == 0)
+        return p;
+    if (p->is_const)
+        return poly_const(m, (int64_t)((uint64_t)by * (uint64_t)p->value));
+    if ((size_t)p->nterms > sizeof few / sizeof *few)
+        t = arena_alloc(m->arena, sizeof *t * (size_t)p->nterms);
+    for (int i = 0; i < p->nterms; i++) {
+        t[i] = p->terms[i];
+        t[i].coef = (int64_t)((uint64_t)by * (uint64_t)t[i].coef);
+    }
+    return poly_normal(m, t, p->nterms);
+}
+
 const Poly *poly_mul(Module *m, const Poly *a, const Poly *b)
 {
+    if (a->is_const)
+        return a->nterms ? poly_times(m, a->value, b) : a;
+    if (b->is_const)
+        return b->nterms ? poly_times(m, b->value, a) : b;
     int n = a->nterms * b->nterms;
     PolyTerm *t = arena_alloc(m->arena, sizeof *t * (size_t)(n + 1));
     for (int i = 0; i < a->nterms; i++)
@@ -417,8 +468,10 @@ static bool recombine(Module *m, const IxExpr *e, const IxExpr **out)
 
 const IxExpr *ix_add(Module *m, const IxExpr *a, const IxExpr *b)
 {
-    IxTerm *t = arena_alloc(m->arena, sizeof *t * (size_t)(a->nterms + b->nterms + 1));
+    IxTerm few[16], *t = few;
     int n = 0;
+    if ((size_t)(a->nterms + b->nterms) > sizeof few / sizeof *few)
+        t = arena_alloc(m->arena, sizeof *t * (size_t)(a->nterms + b->nterms));
     for (int side = 0; side < 2; side++) {
         const IxExpr *e = side ? b : a;
         for (int i = 0; i < e->nterms; i++) {
@@ -447,8 +500,12 @@ const IxExpr *ix_add(Module *m, const IxExpr *a, const IxExpr *b)
 
 const IxExpr *ix_scale(Module *m, const IxExpr *a, const Poly *by)
 {
-    IxTerm *t = arena_alloc(m->arena, sizeof *t * (size_t)(a->nterms + 1));
+    IxTerm few[16], *t = few;
     int n = 0;
+    if (by->is_const && by->value == 1)
+        return a;
+    if ((size_t)a->nterms > sizeof few / sizeof *few)
+        t = arena_alloc(m->arena, sizeof *t * (size_t)a->nterms);
     for (int i = 0; i < a->nterms; i++) {
         t[n] = a->terms[i];
         t[n].coef = poly_mul(m, t[n].coef, by);
@@ -543,6 +600,10 @@ const IxExpr *ix_mod(Module *m, const IxExpr *a, const Poly *by)
 
 const IxExpr *ix_subst(Module *m, const IxExpr *a, const IndexId *from, const IxExpr *const *to, int n)
 {
+    IndexId which;
+    for (int k = 0; ix_is_index(a, &which) && k < n; k++)
+        if (from[k] == which)
+            return to[k];
     const IxExpr *sum = ix_const(m, a->offset);
     for (int i = 0; i < a->nterms; i++) {
         const IxTerm *t = &a->terms[i];

@@ -16,14 +16,10 @@ enum { SMEM_LIMIT = 227 * 1024 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, fmt);
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, fmt, args);
-    char *s = arena_alloc(t->arena, (size_t)n + 1);
-    vsnprintf(s, (size_t)n + 1, fmt, again);
+    const char *s = arena_text(t->arena, fmt, args);
     va_end(args);
-    va_end(again);
     return s;
 }
 
@@ -39,46 +35,40 @@ void tile_refuse(Tile *t, const char *fmt, ...)
     t->refused = tile_text(t, "%s", text);
 }
 
-static bool taken(const Tile *t, const char *name)
+/* What the kernel's frame, the runtime and C++ have taken. */
+static const char *const reserved[] = {
+    "args", "B", "T", "b", "t", "r", "c", "i", "x", "p", "s", "w", "ex", "flip", "slot", "half", "lane",
+    "warp", "row0", "col0", "lane_row", "lane_col", "warp_row", "warp_col", "last_row", "last_col",
+    "steps", "chunk", "chunks", "t0", "time0", "item", "blocks", "cursor", "fetch", "float", "double",
+    "int", "for", "if", "else", "do", "while", "case", "new", "delete", "this", "class", "template",
+    "auto", "const", "long", "short", "char", "bool", "and", "or", "not", "xor", "true", "false",
+    "return", "switch", "default", "break", "continue", "goto", "void", "signed", "unsigned", "static",
+    "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
+    "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
+    "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
+    "late", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+};
+
+static void forget_names(Tile *t)
 {
-    static const char *const reserved[] = {
-        "args", "B", "T", "b", "t", "r", "c", "i", "x", "p", "s", "w", "ex", "flip", "slot", "half", "lane",
-        "warp", "row0", "col0", "lane_row", "lane_col", "warp_row", "warp_col", "last_row", "last_col",
-        "steps", "chunk", "chunks", "t0", "time0", "item", "blocks", "cursor", "fetch", "float", "double",
-        "int", "for", "if", "else", "do", "while", "case", "new", "delete", "this", "class", "template",
-        "auto", "const", "long", "short", "char", "bool", "and", "or", "not", "xor", "true", "false",
-        "return", "switch", "default", "break", "continue", "goto", "void", "signed", "unsigned", "static",
-        "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
-        "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
-        "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
-        "late", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
-    };
+    t->names = (Names){ .c = t->m->c };
     for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
-        if (strcmp(reserved[k], name) == 0)
-            return true;
-    for (int k = 0; k < t->names.len; k++)
-        if (strcmp(t->names.data[k], name) == 0)
-            return true;
-    return strncmp(name, "cell_", 5) == 0 || strncmp(name, "dim_", 4) == 0;
+        names_take(&t->names, reserved[k]);
 }
 
 const char *tile_unique(Tile *t, const char *base)
 {
     Buf b = { .arena = t->arena };
+    bool prefixed = strncmp(base, "cell_", 5) == 0 || strncmp(base, "dim_", 4) == 0;   /* the runtime's, and sizes */
+    if (isdigit((unsigned char)*base) || !*base || prefixed)
+        buf_f(&b, prefixed ? "v_" : "v");
     for (const char *s = base; *s; s++) {
         if (*s == '\'')
             buf_f(&b, "_next");
         else
             buf_f(&b, "%c", isalnum((unsigned char)*s) ? *s : '_');
     }
-    const char *name = b.data ? b.data : "v";
-    if (isdigit((unsigned char)*name))
-        name = tile_text(t, "v%s", name);
-    const char *given = name;
-    for (int k = 2; !t->refused && taken(t, name); k++)
-        name = tile_text(t, "%s_%d", given, k);
-    vec_push(t->arena, &t->names, name);
-    return name;
+    return names_numbered(&t->names, b.data, "_");
 }
 
 int tile_ref(Tile *t, RefKind kind, int id)
@@ -296,6 +286,7 @@ static Tile *tile_new(Walk *w)
     t->real = w->storage == DT_F64 ? "double" : "float";
     t->real_bytes = w->storage == DT_F64 ? 8 : 4;
     t->fast = w->storage == DT_BF16 || w->storage == DT_F16;
+    t->names.c = m->c;
     t->old_nodes = w->n_nodes;
     t->is_out = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
     t->state_of_next = arena_alloc(m->arena, sizeof(int) * ((size_t)m->nodes.len + 1));
@@ -797,9 +788,10 @@ static void print_backward(Tile *t, Buf *out)
 static void print_kernel(Tile *t)
 {
     Walk *w = t->w;
-    t->names.len = t->rows_out.len = 0;
+    t->rows_out.len = 0;
+    forget_names(t);
     for (int k = 0; k < t->fetches.len; k++)
-        vec_push(t->arena, &t->names, t->fetches.data[k].name);
+        names_take(&t->names, t->fetches.data[k].name);
     for (int k = 0; k < t->npar; k++)
         t->par_name[k] = tile_unique(t, tile_text(t, "par%d", k));
     name_states(t);

@@ -9,6 +9,7 @@
 #ifndef CELLC_TILE_H
 #define CELLC_TILE_H
 
+#include "emit.h"
 #include "plan.h"
 
 enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16 };
@@ -139,7 +140,7 @@ typedef struct Tile {
     Vec(Fetch) fetches;
     TileLayout lay;
     int K;
-    Vec(const char *) names;
+    Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
     const char *any_text;         /* what `any` is called in the open block */

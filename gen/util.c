@@ -45,6 +45,11 @@ static size_t header_bytes(void)
     return (sizeof(Chunk) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+static size_t room_for(size_t bytes)
+{
+    return bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+}
+
 Arena *arena_new(void)
 {
     return must_calloc(sizeof(Arena));
@@ -85,7 +90,7 @@ void *arena_alloc(Arena *a, size_t bytes)
     /* Under AddressSanitizer each block is an allocation of its exact size, so that an overrun is seen. */
     if (ARENA_EXACT)
         return (char *)chunk_new(a, bytes ? bytes : 1) + header_bytes();
-    size_t need = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+    size_t need = room_for(bytes);
     Chunk *k = a->chunks;
     if (!k || k->size - k->used < need)
         k = chunk_new(a, need > CHUNK_BYTES / 4 ? need : CHUNK_BYTES);
@@ -94,12 +99,114 @@ void *arena_alloc(Arena *a, size_t bytes)
     return p;
 }
 
+/* Does the block end where the next one would begin, with so much room behind it? */
+static bool grows_in_place(const Arena *a, const void *old, size_t old_bytes, size_t new_bytes)
+{
+    const Chunk *k = a->chunks;
+    if (ARENA_EXACT || !old || !k || new_bytes > SIZE_MAX / 4 || new_bytes < old_bytes)
+        return false;
+    const char *end = (const char *)k + header_bytes() + k->used;
+    return (const char *)old + room_for(old_bytes) == end && room_for(new_bytes) - room_for(old_bytes) <= k->size - k->used;
+}
+
 void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
 {
+    if (grows_in_place(a, old, old_bytes, new_bytes)) {
+        a->chunks->used += room_for(new_bytes) - room_for(old_bytes);
+        return old;
+    }
     void *p = arena_alloc(a, new_bytes);
     if (old && old_bytes)
         memcpy(p, old, old_bytes < new_bytes ? old_bytes : new_bytes);
     return p;
+}
+
+/* ---- formats ---- */
+
+/* Nearly all formats hold nothing but %s, %.*s, %d, %c and %%: these are printed here, without the machinery that
+ * vsnprintf sets up for every call. */
+typedef struct Printed { char *to; size_t size, n; } Printed;     /* n: bytes of the whole, also beyond the size */
+
+static void put_bytes(Printed *p, const char *s, size_t bytes)
+{
+    size_t room = p->size > p->n ? p->size - p->n : 0;
+    if (room)
+        memcpy(p->to + p->n, s, bytes < room ? bytes : room);
+    p->n += bytes;
+}
+
+static void put_int(Printed *p, int v)
+{
+    char digits[12], *s = digits + sizeof digits;
+    unsigned rest = v < 0 ? 0u - (unsigned)v : (unsigned)v;
+    do
+        *--s = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (v < 0)
+        *--s = '-';
+    put_bytes(p, s, (size_t)(digits + sizeof digits - s));
+}
+
+/* False where the format holds something else. */
+static bool print_plain(Printed *p, const char *fmt, va_list ap)
+{
+    for (const char *s = fmt; *s;) {
+        const char *from = s;
+        while (*s && *s != '%')
+            s++;
+        put_bytes(p, from, (size_t)(s - from));
+        if (!*s++)
+            break;
+        if (*s == 's') {
+            const char *text = va_arg(ap, const char *);
+            put_bytes(p, text ? text : "(null)", strlen(text ? text : "(null)"));
+        } else if (*s == 'd') {
+            put_int(p, va_arg(ap, int));
+        } else if (*s == 'c') {
+            put_bytes(p, &(char){ (char)va_arg(ap, int) }, 1);
+        } else if (*s == '%') {
+            put_bytes(p, s, 1);
+        } else if (strncmp(s, ".*s", 3) == 0) {
+            int most = va_arg(ap, int);
+            const char *text = va_arg(ap, const char *);
+            put_bytes(p, text, most < 0 ? strlen(text) : strnlen(text, (size_t)most));
+            s += 2;
+        } else {
+            return false;
+        }
+        s++;
+    }
+    if (p->size)
+        p->to[p->n < p->size ? p->n : p->size - 1] = 0;
+    return true;
+}
+
+/* As vsnprintf: bytes of the whole text without its NUL, of which there is what `size` has room for. */
+static size_t format(char *to, size_t size, const char *fmt, va_list ap)
+{
+    Printed p = { to, size, 0 };
+    va_list again;
+    va_copy(again, ap);
+    bool plain = print_plain(&p, fmt, again);
+    va_end(again);
+    if (plain)
+        return p.n;
+    va_copy(again, ap);
+    int n = vsnprintf(to, size, fmt, again);
+    va_end(again);
+    return n < 0 ? 0 : (size_t)n;
+}
+
+const char *arena_text(Arena *a, const char *fmt, va_list ap)
+{
+    char most[512];
+    size_t n = format(most, sizeof most, fmt, ap);
+    char *s = arena_alloc(a, n + 1);
+    if (n < sizeof most)
+        memcpy(s, most, n + 1);
+    else
+        format(s, n + 1, fmt, ap);
+    return s;
 }
 
 /* ---- interned strings ---- */
@@ -166,15 +273,16 @@ const char *intern(Compiler *c, const char *s)
 
 const char *intern_f(Compiler *c, const char *fmt, ...)
 {
-    va_list ap, again;
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    char small[512], *text = small;
+    size_t n = format(small, sizeof small, fmt, ap);
+    if (n >= sizeof small) {
+        text = must_calloc(n + 1);
+        format(text, n + 1, fmt, ap);
+    }
     va_end(ap);
-    char small[256], *text = (size_t)n < sizeof small ? small : must_calloc((size_t)n + 1);
-    vsnprintf(text, (size_t)n + 1, fmt, again);
-    va_end(again);
-    const char *s = intern_n(c, text, (size_t)n);
+    const char *s = intern_n(c, text, n);
     if (text != small)
         free(text);
     return s;
@@ -186,26 +294,22 @@ static void buf_reserve(Buf *b, size_t more)
 {
     if (b->len + more + 1 <= b->cap)
         return;
-    size_t cap = b->cap ? 2 * b->cap : 128;
+    size_t cap = b->cap ? 2 * b->cap : 64;
     while (cap < b->len + more + 1)
         cap *= 2;
-    b->data = arena_grow(b->arena, b->data, b->len, cap);
+    b->data = arena_grow(b->arena, b->data, b->cap, cap);
     b->cap = cap;
 }
 
 static void buf_v(Buf *b, const char *fmt, va_list ap)
 {
-    va_list again;
-    va_copy(again, ap);
-    buf_reserve(b, 80);
-    size_t room = b->cap - b->len;
-    int n = vsnprintf(b->data + b->len, room, fmt, ap);
-    if ((size_t)n >= room) {
-        buf_reserve(b, (size_t)n);
-        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    buf_reserve(b, 24);
+    size_t room = b->cap - b->len, n = format(b->data + b->len, room, fmt, ap);
+    if (n >= room) {
+        buf_reserve(b, n);
+        format(b->data + b->len, n + 1, fmt, ap);
     }
-    b->len += (size_t)n;
-    va_end(again);
+    b->len += n;
 }
 
 void buf_f(Buf *b, const char *fmt, ...)
@@ -219,9 +323,10 @@ void buf_f(Buf *b, const char *fmt, ...)
 /* indent counts levels of four spaces; an empty line stays empty. */
 void buf_line(Buf *b, const char *fmt, ...)
 {
-    size_t start = b->len;
-    buf_f(b, "%*s", 4 * b->indent, "");
-    size_t text = b->len;
+    size_t start = b->len, pad = b->indent > 0 ? 4 * (size_t)b->indent : 0, text = start + pad;
+    buf_reserve(b, pad);
+    memset(b->data + start, ' ', pad);
+    b->len = text;
     va_list ap;
     va_start(ap, fmt);
     buf_v(b, fmt, ap);
