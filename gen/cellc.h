@@ -196,6 +196,7 @@ struct Compiler {
     Vec(Diag) diags;
     int errors;
     struct InternTable *interned;
+    struct Names *words;          /* of C, which no generated name may be (emit_common.c); NULL: not asked for yet */
     Vec(Setting) dims;            /* --dim */
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */

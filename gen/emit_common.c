@@ -35,10 +35,13 @@ static const char *const reserved[] = {
 
 void names_init(Names *n, Compiler *c)
 {
-    memset(n, 0, sizeof *n);
-    n->c = c;
-    for (int i = 0; reserved[i]; i++)
-        names_take(n, reserved[i]);
+    if (!c->words) {
+        c->words = arena_alloc(c->arena, sizeof *c->words);
+        c->words->c = c;
+        for (int i = 0; reserved[i]; i++)
+            names_take(c->words, reserved[i]);
+    }
+    *n = (Names){ .c = c, .beside = c->words };
 }
 
 /* The slot that holds the interned name, or the empty one where it belongs. */
@@ -52,7 +55,7 @@ static NameSlot *slot_of(const Names *n, const char *name)
 
 static void names_grow(Names *n)
 {
-    n->cap = n->cap ? 2 * n->cap : 512;
+    n->cap = n->cap ? 2 * n->cap : 64;
     n->slots = arena_alloc(n->c->arena, sizeof *n->slots * (size_t)n->cap);
     for (int i = 0; i < n->taken.len; i++)
         slot_of(n, n->taken.data[i].name)->name = n->taken.data[i].name;

@@ -563,13 +563,40 @@ bool ir_gathers(const Module *m, NodeId reduce)
 
 /* ---- substitution ---- */
 
+/* Nodes and their images, by hash: a substitution sees few of the module's nodes. */
+typedef struct Image { NodeId of, is; } Image;          /* of: 1 + the node; 0: an empty slot */
+typedef struct Images { Image few[32], *slots; int cap, len; } Images;
+
+static Image *image_of(const Images *t, NodeId id)
+{
+    unsigned mask = (unsigned)t->cap - 1, at = (unsigned)id * 2654435761u >> 7 & mask;
+    while (t->slots[at].of && t->slots[at].of != id + 1)
+        at = (at + 1) & mask;
+    return &t->slots[at];
+}
+
+static void image_add(Module *m, Images *t, NodeId id, NodeId is)
+{
+    if (2 * (t->len + 1) > t->cap) {
+        const Image *old = t->slots;
+        int n = t->cap;
+        t->cap = 4 * n;
+        t->slots = arena_alloc(m->arena, sizeof *t->slots * (size_t)t->cap);
+        for (int i = 0; i < n; i++)
+            if (old[i].of)
+                *image_of(t, old[i].of - 1) = old[i];
+    }
+    *image_of(t, id) = (Image){ id + 1, is };
+    t->len++;
+}
+
 typedef struct Subst {
     Module *m;
     const IndexId *from;
     const IxExpr *const *to;
     int n;
     const IxExpr *step;           /* what stands for IX_TIME, or NULL */
-    NodeId *done;                 /* per node: its image, or -1 */
+    Images done;
 } Subst;
 
 static NodeId subst_node(Subst *s, NodeId id);
@@ -739,27 +766,25 @@ static NodeId subst_node(Subst *s, NodeId id)
 {
     if (!touches(s, &s->m->nodes.data[id]))
         return id;
-    if (s->done[id] < 0)
-        s->done[id] = subst_fresh(s, id);
-    return s->done[id];
+    const Image *done = image_of(&s->done, id);
+    if (done->of)
+        return done->is;
+    NodeId is = subst_fresh(s, id);
+    image_add(s->m, &s->done, id, is);
+    return is;
 }
 
 NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const *to, int n)
 {
-    Subst s = { m, from, to, n, NULL, NULL };
+    Subst s = { .m = m, .from = from, .to = to, .n = n };
     for (int k = 0; k < n; k++)
         if (from[k] == IX_TIME)
             s.step = to[k];
     if (n == 0 || !touches(&s, &m->nodes.data[a]))
         return a;
-    s.done = malloc(sizeof *s.done * (size_t)(a + 1));
-    if (!s.done)
-        bug(m->c, "ir", "out of memory");
-    for (NodeId i = 0; i <= a; i++)
-        s.done[i] = -1;
-    NodeId r = subst_node(&s, a);
-    free(s.done);
-    return r;
+    s.done.slots = s.done.few;
+    s.done.cap = sizeof s.done.few / sizeof *s.done.few;
+    return subst_node(&s, a);
 }
 
 NodeId ir_history_source(const Module *m, TensorId history)

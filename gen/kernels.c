@@ -139,12 +139,22 @@ static bool used_below(const char *s, const char *name, size_t n, size_t indent)
     return false;
 }
 
+/* The text ends here now; was there more? */
+static bool cut_text(Buf *text, char *end)
+{
+    size_t before = text->len;
+    if (!text->data)
+        return false;
+    *end = 0;
+    text->len = (size_t)(end - text->data);
+    return text->len < before;
+}
+
 /* Frames declare what a body may need, marked, a line each; what it did not need goes, and so do the marks. */
-static bool drop_unused(Kernel *k, Buf *text)
+static bool drop_unused(Buf *text)
 {
     static const char mark[] = "[[maybe_unused]] ";
-    Buf kept = { .arena = text->arena };
-    bool dropped = false;
+    char *kept = text->data;
     for (const char *s = text->data; s && *s;) {
         const char *end = strchr(s, '\n');
         size_t indent = strspn(s, " "), n = end ? (size_t)(end + 1 - s) : strlen(s);
@@ -155,28 +165,27 @@ static bool drop_unused(Kernel *k, Buf *text)
                 name--;
             unused = !used_below(s + n, name, (size_t)(to - name), indent);
         }
-        if (!unused)
-            buf_f(&kept, "%.*s", (int)n, s);
-        dropped |= unused;
+        if (!unused && kept != s)
+            memmove(kept, s, n);
+        kept += unused ? 0 : n;
         s += n;
     }
-    *text = kept;
-    (void)k;
-    return dropped;
+    return cut_text(text, kept);
 }
 
-static void drop_marks(Kernel *k, Buf *text)
+static void drop_marks(Buf *text)
 {
     static const char mark[] = "[[maybe_unused]] ";
-    Buf out = { .arena = text->arena };
-    while (drop_unused(k, text))
+    char *kept = text->data;
+    while (drop_unused(text))
         ;
     for (const char *s = text->data, *next; s && *s; s = next) {
-        const char *at = strstr(s, mark);
-        next = at ? at + sizeof mark - 1 : s + strlen(s);
-        buf_f(&out, "%.*s", (int)((at ? at : next) - s), s);
+        const char *at = strstr(s, mark), *end = at ? at : s + strlen(s);
+        next = at ? at + sizeof mark - 1 : end;
+        memmove(kept, s, (size_t)(end - s));
+        kept += end - s;
     }
-    *text = out;
+    cut_text(text, kept);
 }
 
 static void forget_all(Kernel *k, bool trial)
@@ -209,7 +218,7 @@ static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
     Buf whole = { .arena = out->arena, .indent = 1 };
     print_head(k, &whole);
     buf_f(&whole, "%s", text.data ? text.data : "");
-    drop_marks(k, &whole);
+    drop_marks(&whole);
     buf_line(out, "{");
     if (waits(k))
         buf_line(out, "    cell_dependency_wait();");
@@ -248,7 +257,7 @@ static void print_choice(Kernel *k, Buf *out, const char *name)
     }
     buf_line(&text, "else");
     buf_line(&text, "    %s_by<%d%s>(args);", name, k->multiples.len ? 1 : k_width(k), more);
-    drop_marks(k, &text);
+    drop_marks(&text);
     buf_f(out, "{\n%s}\n\n", text.data);
 }
 

@@ -641,23 +641,34 @@ static void count_uses(Kernel *k, NodeId id, int *uses)
         count_uses(k, n->args[i], uses);
 }
 
-static void name_shared(Kernel *k, NodeId id, const int *uses, bool *seen, Named *named)
+/* A count below zero: it was here. */
+static void name_shared(Kernel *k, NodeId id, int *uses, Named *named)
 {
     Node n = *k_node(k, id);
-    if (seen[id])
+    if (uses[id] < 0)
         return;
-    seen[id] = true;
+    uses[id] = -uses[id];
     if (n.kind != N_MAP)
         return;
     for (int i = 0; i < n.nargs; i++)
-        name_shared(k, n.args[i], uses, seen, named);
-    if (uses[id] < 2 || n.type != TY_REAL || k->value[id] || same_for_all(k, &n))
+        name_shared(k, n.args[i], uses, named);
+    if (uses[id] > -2 || n.type != TY_REAL || k->value[id] || same_for_all(k, &n))
         return;
     const char *name = k_text(k, "s%d", k->numbered++);
     const char *s = k_bare(k, expr_text(&k->printer, id));
     buf_line(k->out, "const %s %s = %s;", k->real, name, s);
     k->value[id] = name;
     vec_push(k->p->m->arena, named, id);
+}
+
+static void clear_uses(Kernel *k, NodeId id, int *uses)
+{
+    const Node *n = k_node(k, id);
+    if (!uses[id])
+        return;
+    uses[id] = 0;
+    for (int i = 0; n->kind == N_MAP && i < n->nargs; i++)
+        clear_uses(k, n->args[i], uses);
 }
 
 void k_forget(Kernel *k, Named *named)
@@ -670,15 +681,14 @@ void k_forget(Kernel *k, Named *named)
 /* Prints locals for the shared parts of an array's body and gives the text of the whole. */
 const char *k_body(Kernel *k, NodeId body, Named *named)
 {
-    int n = k->p->m->nodes.len;
-    int *uses = calloc((size_t)n, sizeof *uses);
-    bool *seen = calloc((size_t)n, sizeof *seen);
-    if (!uses || !seen)
-        bug(k->p->m->c, "kernels", "out of memory");
-    count_uses(k, body, uses);
-    name_shared(k, body, uses, seen, named);
-    free(uses);
-    free(seen);
+    Plan *p = k->p;
+    if (body >= p->n_uses) {
+        p->n_uses = p->m->nodes.len;
+        p->uses = arena_alloc(p->m->arena, sizeof *p->uses * (size_t)p->n_uses);
+    }
+    count_uses(k, body, p->uses);
+    name_shared(k, body, p->uses, named);
+    clear_uses(k, body, p->uses);
     const char *s = expr_text(&k->printer, body);
     return k_node(k, body)->type == TY_INT ? k_text(k, "(%s)(%s)", k->real, s) : k_bare(k, s);
 }

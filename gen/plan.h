@@ -240,6 +240,7 @@ struct Plan {
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
     Buf reasons;                  /* lines for cellc explain */
+    int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
 };
 
 /* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated,

@@ -3,6 +3,7 @@
  * allocation, the process ends with status 70 instead. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cellc.h"
 
@@ -19,15 +20,17 @@
 #define ARENA_EXACT 0
 #endif
 
-enum { CHUNK_BYTES = 256 * 1024, ALIGNMENT = 16 };
+enum { CHUNK_BYTES = 256 * 1024, MOST_BYTES = 4 * 1024 * 1024, ALIGNMENT = 16 };
 
 typedef struct Chunk {
     struct Chunk *next;
     size_t used, size; /* bytes behind the header */
+    bool mapped;
 } Chunk;
 
 struct Arena {
     Chunk *chunks;
+    size_t filling;    /* bytes of the last chunk that was made to be filled */
 };
 
 static void *must_calloc(size_t bytes)
@@ -61,23 +64,36 @@ void arena_free(Arena *a)
         return;
     for (Chunk *k = a->chunks, *next; k; k = next) {
         next = k->next;
-        free(k);
+        if (k->mapped)
+            munmap(k, header_bytes() + k->size);
+        else
+            free(k);
     }
     free(a);
 }
 
-static Chunk *chunk_new(Arena *a, size_t size)
+/* A block that has a chunk of its own goes behind the one that is being filled. */
+static Chunk *chunk_for(Arena *a, size_t size)
 {
     Chunk *k = must_calloc(header_bytes() + size);
     k->size = size;
-    /* A block that has a chunk of its own goes behind the one that is being filled. */
-    if (a->chunks && size != CHUNK_BYTES) {
-        k->next = a->chunks->next;
-        a->chunks->next = k;
-    } else {
-        k->next = a->chunks;
-        a->chunks = k;
-    }
+    k->next = a->chunks ? a->chunks->next : NULL;
+    *(a->chunks ? &a->chunks->next : &a->chunks) = k;
+    return k;
+}
+
+/* Memory to be filled, twice as much each time: its pages come all at once, which is cheaper than one by one as they
+ * are touched. */
+static Chunk *chunk_new(Arena *a)
+{
+    size_t bytes = a->filling ? 2 * a->filling : CHUNK_BYTES;
+    a->filling = bytes = bytes > MOST_BYTES ? MOST_BYTES : bytes;
+    Chunk *k = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    bool mapped = k != MAP_FAILED;
+    if (!mapped)
+        k = must_calloc(bytes);
+    *k = (Chunk){ .next = a->chunks, .size = bytes - header_bytes(), .mapped = mapped };
+    a->chunks = k;
     return k;
 }
 
@@ -89,11 +105,11 @@ void *arena_alloc(Arena *a, size_t bytes)
     }
     /* Under AddressSanitizer each block is an allocation of its exact size, so that an overrun is seen. */
     if (ARENA_EXACT)
-        return (char *)chunk_new(a, bytes ? bytes : 1) + header_bytes();
+        return (char *)chunk_for(a, bytes ? bytes : 1) + header_bytes();
     size_t need = room_for(bytes);
     Chunk *k = a->chunks;
     if (!k || k->size - k->used < need)
-        k = chunk_new(a, need > CHUNK_BYTES / 4 ? need : CHUNK_BYTES);
+        k = need > CHUNK_BYTES / 4 ? chunk_for(a, need) : chunk_new(a);
     void *p = (char *)k + header_bytes() + k->used;
     k->used += need;
     return p;
@@ -123,7 +139,7 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
 
 /* ---- formats ---- */
 
-/* Nearly all formats hold nothing but %s, %.*s, %d, %c and %%: these are printed here, without the machinery that
+/* Nearly all formats hold nothing but %s, %.*s, %*s, %d, %c and %%: these are printed here, without the machinery that
  * vsnprintf sets up for every call. */
 typedef struct Printed { char *to; size_t size, n; } Printed;     /* n: bytes of the whole, also beyond the size */
 
@@ -171,6 +187,16 @@ static bool print_plain(Printed *p, const char *fmt, va_list ap)
             const char *text = va_arg(ap, const char *);
             put_bytes(p, text, most < 0 ? strlen(text) : strnlen(text, (size_t)most));
             s += 2;
+        } else if (strncmp(s, "*s", 2) == 0) {
+            int width = va_arg(ap, int);
+            const char *text = va_arg(ap, const char *);
+            size_t n = strlen(text);
+            if (width < 0)
+                return false;
+            for (size_t pad = n; pad < (size_t)width; pad++)
+                put_bytes(p, " ", 1);
+            put_bytes(p, text, n);
+            s++;
         } else {
             return false;
         }
