@@ -634,41 +634,155 @@ static void postfix_panel_blocks(Print *e, const Panel *w, Buf *out)
         buf_f(out, "CELL_X_PUSH, %d, CELL_X_MUL, ", w->split);
 }
 
-/* 1 where the device holds all blocks at once and the batch is small; else 0. */
-static const char *panel_fits(Print *e, const Panel *w, int kernel, bool fits)
+/* ---- a head in a block ---- */
+
+static void postfix_times(Print *e, const Poly *p, int each, int times, Buf *out)
+{
+    postfix_poly(e, p, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ", each, times);
+}
+
+/* As cell_head::carve takes it, on tensor cores: the param in tiles of 16 rows and blocks of 32 along k, the operand of
+ * 8 sequences, and their sums, as often as k is divided (parts). */
+static const char *head_smem_tiles(Print *e, const Panel *w)
 {
     Buf x = program_new(e);
-    postfix_panel_blocks(e, w, &x);
-    buf_f(&x, "CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", kernel,
-          PANEL_BATCH);
-    if (!fits)
-        buf_f(&x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
+    postfix_times(e, w->units, 16, w->outer, &x);
+    postfix_times(e, w->units, 32, w->inner, &x);
+    buf_f(&x, "CELL_X_MUL, CELL_X_PUSH, 1024, CELL_X_MUL, ");
+    postfix_times(e, w->units, 32, w->inner * 512, &x);
+    buf_f(&x, "CELL_X_ADD, CELL_X_PUSH, 8, ");
+    postfix_times(e, w->units, 16, w->outer, &x);
+    buf_f(&x, "CELL_X_DIV, ");
+    postfix_times(e, w->units, 32, w->inner, &x);
+    buf_f(&x, "CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ");
+    postfix_times(e, w->units, 16, w->outer * 16, &x);
+    buf_f(&x, "CELL_X_PUSH, 4, CELL_X_ADD, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_ADD, ");
     return expr_name(e, &x);
 }
 
-/* The kernel, and the condition under which the loop of kernels is needed after all. */
-static const char *print_panel(Print *e)
+/* The same in the type of the arithmetic; each of the three begins at a multiple of 16 bytes. */
+static const char *head_smem_real(Print *e, const Panel *w)
 {
-    Panel *w = e->pr->panel;
-    if (!w)
-        return "NULL";
-    Buf blocks = program_new(e);
+    int real = e->p->compute == DT_F64 ? 8 : 4;
+    Buf x = program_new(e);
+    postfix_times(e, w->units, 1, w->inner, &x);
+    postfix_times(e, w->units, 1, w->outer, &x);
+    buf_f(&x, "CELL_X_PUSH, 8, CELL_X_ADD, CELL_X_MUL, CELL_X_PUSH, %d, ", HEAD_THREADS);
+    postfix_times(e, w->units, 1, w->outer, &x);
+    buf_f(&x, "CELL_X_DIV, CELL_X_PUSH, 8, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ");
+    postfix_times(e, w->units, 1, w->outer, &x);
+    buf_f(&x, "CELL_X_PUSH, 8, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_PUSH, 48, "
+              "CELL_X_ADD, ", real);
+    return expr_name(e, &x);
+}
+
+static bool narrow_storage(const Print *e)
+{
+    return e->p->dtype == DT_BF16 || e->p->dtype == DT_F16;
+}
+
+/* A block for each head of so many sequences that all multiprocessors have one, as far as its threads suffice. */
+static const char *head_blocks(Print *e, const Panel *w)
+{
+    Module *m = e->p->m;
+    Buf x = program_new(e);
+    postfix_poly(e, poly_dim(m, ATOM_B), &x);
+    postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), w->heads), &x);
+    buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_CEILDIV, CELL_X_PUSH, %d, ", HEAD_THREADS);
+    postfix_poly(e, w->units, &x);
+    buf_f(&x, "CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, ",
+          HEAD_BATCH);
+    postfix_poly(e, w->heads, &x);
+    buf_f(&x, "CELL_X_MUL, ");
+    return expr_name(e, &x);
+}
+
+/* ---- which of them ---- */
+
+/* 1 where the device holds all blocks at once and the batch is small; else 0. */
+static void postfix_panel_fits(Print *e, const Panel *w, int kernel, Buf *x)
+{
+    postfix_panel_blocks(e, w, x);
+    buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", kernel,
+          PANEL_BATCH);
+}
+
+/* 1 where a block has a thread for each unit, and room for the head. */
+static void postfix_head_fits(Print *e, const Panel *w, int kernel, Buf *x)
+{
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_MUL, ", HEAD_THREADS,
+          kernel);
+}
+
+static void postfix_not(Buf *x)
+{
+    buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
+}
+
+static void print_panel_op(Print *e, Panel *w, const char *grid, const char *when, int kernel)
+{
+    int list = print_refs(e, &w->refs);
+    buf_f(&e->ops,
+          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
+          w->kernel, when, kernel, w->refs.len, grid, e->tag, list);
+    e->n_ops++;
+}
+
+/* The kernel's number in the table. */
+static int print_head(Print *e, Panel *w)
+{
+    int kernel = kernel_number(e, w->kernel);
+    buf_f(&e->table, ", .threads = %d, .smem = %s },\n", HEAD_THREADS,
+          narrow_storage(e) ? head_smem_tiles(e, w) : head_smem_real(e, w));
+    Buf when = program_new(e);
+    postfix_head_fits(e, w, kernel, &when);
+    print_panel_op(e, w, head_blocks(e, w), expr_name(e, &when), kernel);
+    return kernel;
+}
+
+/* head: the kernel of blocks that have a head, or -1; where that runs, this does not. */
+static int print_grid_panel(Print *e, Panel *w, int head)
+{
+    Buf blocks = program_new(e), fits = program_new(e);
     postfix_panel_blocks(e, w, &blocks);
     int kernel = kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d, .cooperative = 1 },\n", PANEL_THREADS,
           panel_smem(e, w), w->split);
-    const char *when = panel_fits(e, w, kernel, true);
-    int list = print_refs(e, &w->refs);
+    postfix_panel_fits(e, w, kernel, &fits);
+    if (head >= 0) {
+        postfix_head_fits(e, e->pr->head, head, &fits);
+        postfix_not(&fits);
+        buf_f(&fits, "CELL_X_MUL, ");
+    }
+    const char *when = expr_name(e, &fits);
     buf_f(&e->ops,
           "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
           "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
           when, buffer_number(e, w->posts), poly_expr(e, poly_const(e->p->m, PANEL_POSTS * 4)));
-    buf_f(&e->ops,
-          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
-          w->kernel, when, kernel, w->refs.len, expr_name(e, &blocks), e->tag, list);
-    e->n_ops += 2;
-    return panel_fits(e, w, kernel, false);
+    e->n_ops++;
+    print_panel_op(e, w, expr_name(e, &blocks), when, kernel);
+    return kernel;
+}
+
+/* The kernels that walk all steps, and the condition under which the loop of kernels is needed after all. */
+static const char *print_panel(Print *e)
+{
+    Panel *w = e->pr->panel, *h = e->pr->head;
+    if (!w && !h)
+        return "NULL";
+    int head = h ? print_head(e, h) : -1, grid = w ? print_grid_panel(e, w, head) : -1;
+    Buf x = program_new(e);
+    if (h)
+        postfix_head_fits(e, h, head, &x);
+    if (w)
+        postfix_panel_fits(e, w, grid, &x);
+    if (w && h)
+        buf_f(&x, "CELL_X_ADD, ");
+    postfix_not(&x);
+    return expr_name(e, &x);
 }
 
 /* The one kernel of schedule scan. */
@@ -796,7 +910,9 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
     for (int d = 0; d < 2; d++) {
         emit_kernels(p, &p->program[d], cuda);
         if (p->program[d].panel)
-            emit_panel(p, &p->program[d], cuda);
+            emit_panel(p, &p->program[d], p->program[d].panel, cuda);
+        if (p->program[d].head)
+            emit_panel(p, &p->program[d], p->program[d].head, cuda);
     }
     if (steps)
         emit_state_kernels(p, states, cuda);

@@ -380,8 +380,8 @@ void k_bind_axes(Kernel *k, NodeId array)
 {
     for (int i = 0; i < k->g->naxes; i++)
         k->index[k_node(k, array)->axes[i]] = k->own[i];
-    if (k->panel)
-        k->meaning[k_node(k, array)->axes[0]] = ix_index(k->p->m, k->unit);
+    for (int i = 0; k->panel && i < k->g->naxes; i++)
+        k->meaning[k_node(k, array)->axes[i]] = ix_index(k->p->m, k->units[i]);
 }
 
 /* ---- loops along one index ---- */

@@ -71,13 +71,14 @@ typedef struct Kernel {
     Vec(const char *) prefetches; /* statements, for the next step */
     /* One kernel for all steps of schedule gemm (kernels_panel.c). */
     const Panel *panel;           /* else NULL */
-    IndexId unit;                 /* of the group that is printed */
-    const IxExpr **meaning;       /* per index id: itself in terms of the unit, or NULL */
+    const IndexId *units;         /* axes of the group that is printed: of heads, and the units */
+    const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
     int panel_group;              /* its number */
     Vec(const char *) panel_reads;/* what is read a step ahead, as it would stand in its place */
     Buf early, late;              /* those reads; stores that no other block waits for */
     Buf *now;                     /* stores that others wait for */
-    Buf updates;                  /* scan: the step's new states */
+    Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
+    Vec(const char *) once_reads; /* as they would stand in their places */
     int numbered;                 /* locals: the same node may have one in several arrays */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
@@ -162,18 +163,27 @@ void column_open(Kernel *k, const Group *sums);
 void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
-/* kernels_panel.c: no more than their names say where k->panel is NULL. */
+/* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
+typedef struct PanelLoop { int number, ahead; const char *unit, *early, *body, *late; bool posts; } PanelLoop;
+/* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
+PanelLoop *panel_groups(Kernel *k, int *n, int *product);
+/* No more than their names say where k->panel is NULL. */
 void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
-/* A local that holds what `s` reads, if it may be read a step ahead; else s. */
-const char *panel_read_ahead(Kernel *k, const Read *r, const char *s);
+/* A local that holds what `s` reads, if it may be read a step ahead; else s. timed: it differs from step to step. */
+const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, bool timed);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
 bool panel_carried_here(const Kernel *k, NodeId id);
-/* scan: the local that holds a state, or the adjoint of its next value; NULL otherwise. scan_update: its new value. */
+bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
+/* kernels_alone.c: a kernel whose threads have an element each for all steps. */
+void print_alone(Kernel *k);
+bool in_head(const Kernel *k);                     /* blocks that have a head each */
+/* The product's operand has this value at an element of so many. */
+void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value);
+/* The local that holds a state, or the adjoint of its next value; NULL otherwise. scan_update: its new value. */
 const char *scan_state(Kernel *k, TensorId s);
 void scan_update(Kernel *k, TensorId s, const char *value);
-bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks? */
 
 #endif

@@ -1,9 +1,8 @@
-/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedules gemm and scan. In comes a Panel
- * (panel.c); out goes, for gemm, a cooperative kernel whose blocks hold their rows of the product's param in shared
- * memory. A step waits for the blocks that made the product's operand, multiplies, and computes the pointwise groups
- * for the block's own units; the operand is posted as soon as it is stored. What the next step reads and no other
- * block makes is asked for while the block waits. For scan it is a kernel whose threads have an element each, with its
- * state in registers; what several steps read is asked for at once. */
+/* kernels_panel.c: CUDA text of the kernel that walks all steps of schedule gemm on the whole chip. In comes a Panel
+ * (panel.c); out goes a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A step
+ * waits for the blocks that made the product's operand, multiplies, and computes the pointwise groups for the block's own
+ * units; the operand is posted as soon as it is stored. What the next step reads and no other block makes is asked for
+ * while the block waits. The groups of a step are printed here for kernels_alone.c too. */
 #include <string.h>
 
 #include "kernels.h"
@@ -47,27 +46,46 @@ void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before)
 /* The piece of a stacked row that an element lies in, when it is that of the block's own unit. */
 static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
 {
-    const IxExpr *e = in_units(k, read_linear(k->p->m, r));
-    return e && panel_piece(k->p->m, e, k->unit, k->panel->units, piece);
+    Module *m = k->p->m;
+    const IxExpr *e = in_units(k, read_linear(m, r));
+    const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
+    return e && panel_piece(m, e, elements, k->units, k->panel->naxes, piece);
 }
 
 /* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. */
-const char *panel_read_ahead(Kernel *k, const Read *r, const char *s)
+static int number_of(const char *const *texts, int n, const char *s)
+{
+    int i = 0;
+    while (i < n && strcmp(texts[i], s) != 0)
+        i++;
+    return i;
+}
+
+static const char *read_once(Kernel *k, const char *s)
+{
+    int n = number_of(k->once_reads.data, k->once_reads.len, s);
+    if (n == k->once_reads.len) {
+        vec_push(k->p->m->arena, &k->once_reads, s);
+        buf_line(&k->once, "const %s once_%d = %s;", k->real, n, k_bare(k, s));
+    }
+    return k_text(k, "once_%d", n);
+}
+
+const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, bool timed)
 {
     Module *m = k->p->m;
     int64_t piece;
-    const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
-    if (!k->panel || k->away || !own_piece(k, r, &piece) || panel_times(m, elements, k->panel->units) <= piece)
+    if (!k->panel || k->away || !own_piece(k, r, &piece))
         return s;
-    int n = 0;
-    while (n < k->panel_reads.len && strcmp(k->panel_reads.data[n], s) != 0)
-        n++;
+    if (k->panel->alone && !timed)
+        return read_once(k, s);
+    int n = number_of(k->panel_reads.data, k->panel_reads.len, s);
     if (n == k->panel_reads.len) {
         vec_push(m->arena, &k->panel_reads, s);
-        const char *to = k->panel->product ? k_text(k, "ahead_%d", k->panel_group) : "ahead";
+        const char *to = k->panel->alone ? "ahead" : k_text(k, "ahead_%d", k->panel_group);
         buf_line(&k->early, "%s[%d] = %s;", to, n, k_bare(k, s));
     }
-    return k_text(k, k->panel->product ? "ahead_%d[%d]" : "ahead_%d[u][%d]", k->panel_group, n);
+    return k_text(k, k->panel->alone ? "ahead_%d[u][%d]" : "ahead_%d[%d]", k->panel_group, n);
 }
 
 const char *panel_sum(Kernel *k, const Read *r)
@@ -75,6 +93,8 @@ const char *panel_sum(Kernel *k, const Read *r)
     int64_t piece;
     if (!own_piece(k, r, &piece))
         bug(k->p->m->c, "kernels", "a step reads a product's sum of another unit");
+    if (in_head(k))
+        return k_text(k, "sum_%d", (int)piece);
     int first = (int)piece * k->panel->own;
     return k_text(k, first ? "(%s)sums[(int)b * %d + own + %d]" : "(%s)sums[(int)b * %d + own]", k->real,
                   k->panel->outer * k->panel->own, first);
@@ -163,25 +183,26 @@ static void print_product(Kernel *k)
 
 /* ---- the pointwise groups ---- */
 
-/* A group, printed but for its loop. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *early, *body, *late; bool posts; } PanelLoop;
-
+/* Blocks that own units name the unit after each group's index, threads that own an element all its axes before. */
 static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 {
-    IndexId unit = k_node(k, g->arrays.data[0])->axes[0];
-    bool scan = !k->panel->product;      /* deeper in loops */
-    Buf *out = k->out, body = { .arena = out->arena, .indent = scan ? 5 : 3 };
+    const IndexId *axes = k_node(k, g->arrays.data[0])->axes;
+    bool alone = k->panel->alone, head = in_head(k);
+    Buf *out = k->out, body = { .arena = out->arena, .indent = !alone ? 3 : head ? 4 : 5 };
     PanelLoop l = { .number = number, .posts = posts };
-    l.unit = k_text(k, "i_%s", k->p->m->indices.data[unit].name);
-    k->early = (Buf){ .arena = out->arena, .indent = scan ? 4 : 2 };
-    k->late = (Buf){ .arena = out->arena, .indent = scan ? 5 : 4 };
+    k->early = (Buf){ .arena = out->arena, .indent = !alone || head ? 2 : 3 };
+    k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : 5 };
+    if (!alone)
+        k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
+    l.unit = k->own[0];
+    for (int i = 0; i < g->naxes; i++)
+        k->index[axes[i]] = k->own[i];
     k->panel_reads.len = 0;
     k->panel_group = number;
     k->g = g;
     k->b = "b";
     k->row = "bt";
-    k->unit = unit;
-    k->index[unit] = l.unit;
+    k->units = axes;
     k->out = k->now = &body;
     k_map_body(k);
     k->out = out;
@@ -292,11 +313,12 @@ static void print_setup(Kernel *k)
     buf_line(out, "panel.start();");
 }
 
-/* Which groups are loops, and behind how many of them the product stands. */
-static int print_groups(Kernel *k, PanelLoop *loops, int *product)
+PanelLoop *panel_groups(Kernel *k, int *n, int *product)
 {
     Program *pr = k->pr;
-    int n = 0, all = 0;
+    PanelLoop *loops = arena_alloc(k->p->m->arena, sizeof *loops * (size_t)(pr->groups.len + 1));
+    int all = 0;
+    *n = *product = 0;
     for (int i = 0; i < pr->groups.len; i++) {
         if (&pr->groups.data[i] == k->panel->product)
             *product = all;
@@ -306,20 +328,19 @@ static int print_groups(Kernel *k, PanelLoop *loops, int *product)
     int posting = k->panel->operand_ready ? all - 1 : *product - 1;
     for (int i = 0; i < pr->groups.len; i++)
         if (pr->groups.data[i].phase == PHASE_DURING && pr->groups.data[i].kind == G_MAP) {
-            loops[n] = print_group(k, &pr->groups.data[i], n, n == posting);
-            n++;
+            loops[*n] = print_group(k, &pr->groups.data[i], *n, *n == posting);
+            ++*n;
         }
-    return n;
+    return loops;
 }
 
 static void print_walk(Kernel *k)
 {
-    PanelLoop *loops = arena_alloc(k->p->m->arena, sizeof *loops * (size_t)(k->pr->groups.len + 1));
     bool forward = k->pr->dir == FORWARD;
-    int product = 0;
+    int n, product;
     k->one_step = true;
     k->t = "t";
-    int n = print_groups(k, loops, &product);
+    PanelLoop *loops = panel_groups(k, &n, &product);
     k->row = NULL;
     print_setup(k);
     for (int i = 0; i < n; i++) {
@@ -337,105 +358,10 @@ static void print_walk(Kernel *k)
     k_close(k);
 }
 
-/* ---- scan ---- */
-
-const char *scan_state(Kernel *k, TensorId s)
+void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
 {
-    return k->panel && !k->panel->product ? k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d",
-                                                   k->p->m->tensors.data[s].name) : NULL;
-}
-
-void scan_update(Kernel *k, TensorId s, const char *value)
-{
-    const char *name = scan_state(k, s);
-    if (name)
-        buf_line(&k->updates, "%s = %s;", name, value);
-}
-
-/* The state before the first step, or the adjoint behind the last. */
-static void print_scan_states(Kernel *k)
-{
-    Plan *p = k->p;
-    for (TensorId s = 0; s < p->m->tensors.len; s++) {
-        if (p->m->tensors.data[s].kind != T_STATE)
-            continue;
-        bool forward = k->pr->dir == FORWARD;
-        const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
-        buf_line(k->out, forward ? "%s %s = %s[n];" : "%s %s = %s[(dim_T & 1) * elements + n];", k->real,
-                 scan_state(k, s), from);
-    }
-}
-
-/* Steps whose reads are under way together: as many as registers hold. */
-static int scan_depth(const PanelLoop *loops, int n)
-{
-    int reads = 0;
-    for (int i = 0; i < n; i++)
-        reads += loops[i].ahead;
-    return reads <= 6 ? 8 : reads <= 12 ? 4 : 2;
-}
-
-static void print_scan_reads(Kernel *k, const PanelLoop *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "%s ahead_%d[%d][%d];", k->real, l->number, depth, l->ahead);
-    k_open(k, "const auto read_%d = [&](int64_t t, %s (&ahead)[%d])", l->number, k->real, l->ahead);
-    k_declare_rows(k);
-    buf_f(k->out, "%s", l->early);
-    k->out->indent--;
-    buf_line(k->out, "};");
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    if (begin + u < dim_T)");
-    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number,
-             k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u", l->number);
-}
-
-static void print_scan(Kernel *k)
-{
-    PanelLoop *loops = arena_alloc(k->p->m->arena, sizeof *loops * (size_t)(k->pr->groups.len + 1));
-    const Panel *w = k->panel;
-    int n = 0;
-    k->one_step = true;
-    k->t = "t";
-    k->updates = (Buf){ .arena = k->out->arena, .indent = 5 };
-    for (int i = 0; i < k->pr->groups.len; i++)
-        if (k->pr->groups.data[i].phase == PHASE_DURING) {
-            loops[n] = print_group(k, &k->pr->groups.data[i], n, false);
-            n++;
-        }
-    int depth = scan_depth(loops, n);
-    const char *units = poly_text(&k->printer, w->units);
-    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, w->units));
-    k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
-           SCAN_THREADS, SCAN_THREADS);
-    buf_line(k->out, "const int64_t b = n / (%s), %s = n - b * (%s);", units, loops[0].unit, units);
-    for (int i = 1; i < n; i++)
-        if (strcmp(loops[i].unit, loops[0].unit) != 0)
-            buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", loops[i].unit, loops[0].unit);
-    print_scan_states(k);
-    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
-    for (int i = 0; i < n; i++)
-        print_scan_reads(k, &loops[i], depth);
-    buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int u = 0; u < %d; u++)", depth);
-    k_open(k, "if (begin + u < dim_T)");
-    buf_line(k->out, "const int64_t t = %s;", k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u");
-    k_declare_rows(k);
-    for (int i = 0; i < n; i++)
-        buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
-    buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
-    k_close(k);
-    k_close(k);
-    k_close(k);
-    k_close(k);
-}
-
-void emit_panel(Plan *p, Program *pr, Buf *out)
-{
-    Kernel k = kernel_new(p, pr, NULL, &pr->panel->refs, out);
-    k.panel = pr->panel;
-    k.threads = pr->panel->product ? PANEL_THREADS : SCAN_THREADS;
-    k_print(&k, pr->panel->kernel, pr->panel->product ? print_walk : print_scan);
+    Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
+    k.panel = w;
+    k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : SCAN_THREADS;
+    k_print(&k, w->kernel, w->alone ? print_alone : print_walk);
 }

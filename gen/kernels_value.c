@@ -179,13 +179,6 @@ static const Poly *elements_of(Kernel *k, const Read *r)
     return r->is_tensor ? tensor_elements(k->p->m, r->id) : array_elements(k->p->m, r->id);
 }
 
-static const IxExpr *storage_linear(Kernel *k, const Read *r, const Storage *st)
-{
-    Module *m = k->p->m;
-    const IxExpr *lin = read_linear(m, r);
-    return st->alias_offset ? ix_add(m, lin, ix_const(m, st->alias_offset)) : lin;
-}
-
 /* row * pitch + within, without what is 0 or 1. */
 static const char *place_text(Kernel *k, const char *row, const Poly *pitch, const char *within)
 {
@@ -332,7 +325,7 @@ static const char *early_read(Kernel *k, const Read *r, const char *p, const cha
 /* A read of storage that this kernel does not write: through a vector in a wide loop, else an element. */
 static const char *load_storage(Kernel *k, const Read *r, const Storage *st, const char *p, bool optional)
 {
-    const IxExpr *lin = storage_linear(k, r, st);
+    const IxExpr *lin = storage_linear(k->p->m, r, st);
     const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
     const char *row = row_text(k, st);
     bool whole = st->dtype == DT_I32;
@@ -351,7 +344,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         return s;
     if (k->panel) {
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
-        return known ? panel_read_ahead(k, r, s) : s;
+        return known ? panel_read_ahead(k, r, s, st->timed) : s;
     }
     if (k->one_step && st->timed && !k->away && known && always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
@@ -388,7 +381,7 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
     if (k->panel)
-        return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s) : s;
+        return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, true) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
 }
 
@@ -421,7 +414,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
         const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
         const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
         if (k->panel)
-            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s) : s;
+            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, true) : s;
         return early_read(k, r, p, s, false);
     }
     case T_DINIT: {
@@ -728,6 +721,12 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (before >= 0) {
         const char *row = buffer_row(k, &k->p->buffers.data[before], 1);
         Buf *out = k->panel ? k->now : k->out;
+        if (in_head(k) && k->panel->operand_ready) {
+            buf_line(out, "if (mine)");
+            out->indent++;
+            head_put(k, read_linear(m, &self), n, value);
+            out->indent--;
+        }
         buf_line(out, k->panel ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
         buf_line(out, "    cell_store(%s + %s, %s);",
                  k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
@@ -784,7 +783,7 @@ static void store(Kernel *k, NodeId id, const char *value)
     if (st->home == HOME_NONE)
         return;
     const char *row = row_text(k, st);
-    const IxExpr *lin = storage_linear(k, &self, st);
+    const IxExpr *lin = storage_linear(m, &self, st);
     const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
     if (root != ROOT_DPARAM_INIT && wide_stride(k, lin, pitch) == 1) {
         store_vector(k, id, place_text(k, row, pitch, at_first(k, lin)), value);
@@ -792,6 +791,8 @@ static void store(Kernel *k, NodeId id, const char *value)
     }
     const char *p = k_written(k, REF_NODE, id, st->dtype);
     const char *where = add_text(k, p, place_text(k, row, pitch, ix_text(&k->printer, lin)));
+    if (in_head(k) && panel_waits_for(k, st))
+        head_put(k, lin, pitch, value);
     if (k_may_be_null(k, st))
         buf_line(k->out, "if (%s)", p);
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;

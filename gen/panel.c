@@ -1,10 +1,10 @@
 /* panel.c: which steps of schedule gemm one kernel can walk, and which steps need no other (schedule scan). In comes
- * a planned program; out goes, where the steps allow it, a Panel: the product of every step with its param held in
- * shared memory by the blocks of a cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some
- * units of the state, and the pointwise kernels in between as loops over the block's own units. Guaranteed: what a
- * block reads of another block is the product's one operand, and nothing else that a step computes; no block
- * overwrites what another still reads. The launch plan keeps the loop of kernels beside it, for devices that cannot
- * hold all blocks at once. */
+ * a planned program; out go, where the steps allow it, a Panel or two: the product of every step with its param held
+ * in shared memory, either by the blocks of a cooperative launch (runtime/device/cell_device_panel.cuh), each of which
+ * owns some units of the state, or by blocks that have a whole head each (cell_device_head.cuh), and the pointwise
+ * kernels in between for the block's own units. Guaranteed: what a block reads of another block is the product's one
+ * operand, or nothing where it has a head; no block overwrites what another still reads. The launch plan keeps the loop
+ * of kernels beside them, for sizes and devices that neither takes. */
 #include "mutate.h"
 #include "panel.h"
 
@@ -22,60 +22,88 @@ int64_t panel_times(Module *m, const Poly *whole, const Poly *part)
     return n > 0 && poly_mul(m, part, poly_const(m, n)) == whole ? n : 0;
 }
 
-bool panel_piece(Module *m, const IxExpr *linear, IndexId unit, const Poly *units, int64_t *piece)
+static const Poly *extent(const Module *m, IndexId i)
 {
-    if (linear->nterms != 1 || linear->terms[0].kind != IA_INDEX || linear->terms[0].index != unit ||
-        !linear->terms[0].coef->is_const || linear->terms[0].coef->value != 1)
-        return false;
-    *piece = 0;
-    if (linear->offset->nterms == 0)
-        return true;
-    *piece = panel_times(m, linear->offset, units);
-    return *piece > 0;
+    return m->indices.data[i].extent;
+}
+
+/* The axes before the last are heads: each has a row, in which the pieces follow one another. */
+bool panel_piece(Module *m, const IxExpr *linear, const Poly *elements, const IndexId *axes, int naxes, int64_t *piece)
+{
+    const Poly *units = extent(m, axes[naxes - 1]), *stride = units;
+    const IxExpr *rest = ix_sub(m, linear, ix_index(m, axes[naxes - 1]));
+    int64_t pieces = panel_times(m, elements, panel_whole(m, axes, naxes));
+    for (int i = naxes - 2; i >= 0 && pieces > 0; i--) {
+        rest = ix_sub(m, rest, ix_scale(m, ix_index(m, axes[i]), poly_mul(m, stride, poly_const(m, pieces))));
+        stride = poly_mul(m, stride, extent(m, axes[i]));
+    }
+    *piece = rest->offset->nterms ? panel_times(m, rest->offset, units) : 0;
+    return rest->nterms == 0 && *piece < pieces && (*piece > 0 || rest->offset->nterms == 0);
+}
+
+const Poly *panel_whole(Module *m, const IndexId *axes, int naxes)
+{
+    const Poly *all = poly_const(m, 1);
+    for (int i = 0; i < naxes; i++)
+        all = poly_mul(m, all, extent(m, axes[i]));
+    return all;
 }
 
 /* ---- what the pointwise kernels read ---- */
 
-static bool own_units(const Plan *p, const Program *pr, const Panel *w, NodeId value, IndexId unit);
+/* The axes of the values that are asked about: those of heads, and the units. */
+typedef struct Own { const Plan *p; const Program *pr; const Panel *w; const IndexId *axes; int naxes; } Own;
+
+static bool own_units(const Own *o, NodeId value);
 
 /* Does a block find what is read here at its own units, or is it no other block's work? */
-static bool own_read(const Plan *p, const Program *pr, const Panel *w, const Read *r, IndexId unit)
+static bool own_read(const Own *o, const Read *r)
 {
+    const Plan *p = o->p;
+    const Program *pr = o->pr;
     Module *m = p->m;
     int64_t piece;
     TensorKind kind = r->is_tensor ? m->tensors.data[r->id].kind : T_INPUT;
     bool stepwise = r->is_tensor ? kind == T_STATE || kind == T_DNEXT || kind == T_DINIT
                                  : pr->phase[r->id] == PHASE_DURING;
+    const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
     if (!stepwise)
         return true;
-    if (!panel_piece(m, read_linear(m, r), unit, w->units, &piece) || (!w->product && piece > 0))
+    if (!panel_piece(m, read_linear(m, r), elements, o->axes, o->naxes, &piece) || (!o->w->product && piece > 0))
         return false;
     if (r->is_tensor || pr->node[r->id].home != HOME_NONE || pr->group[r->id] >= 0)
         return true;
-    return at(p, r->id)->naxes == 1 && own_units(p, pr, w, at(p, r->id)->args[0], at(p, r->id)->axes[0]);
+    Own inside = *o;
+    inside.axes = at(p, r->id)->axes;
+    return at(p, r->id)->naxes == o->naxes && own_units(&inside, at(p, r->id)->args[0]);
 }
 
-static bool own_units(const Plan *p, const Program *pr, const Panel *w, NodeId value, IndexId unit)
+static bool own_units(const Own *o, NodeId value)
 {
-    const Node n = *at(p, value);
+    const Node n = *at(o->p, value);
     Read r;
     if (n.kind == N_REDUCE)
         return false;
-    if (n.kind != N_MAP && plan_resolve(p, value, &r))
-        return own_read(p, pr, w, &r, unit);
+    if (n.kind != N_MAP && plan_resolve(o->p, value, &r))
+        return own_read(o, &r);
     for (int i = 0; i < n.nargs; i++)
-        if (!own_units(p, pr, w, n.args[i], unit))
+        if (!own_units(o, n.args[i]))
             return false;
     return true;
 }
 
 static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Group *g)
 {
-    if (g->naxes != 1 || g->axes[0] != w->units || !g->batched || (w->product && g->need.len && !g->always))
+    const Poly *all = poly_const(p->m, 1);
+    for (int i = 0; i < g->naxes; i++)
+        all = poly_mul(p->m, all, g->axes[i]);
+    if (g->naxes != w->naxes || g->axes[g->naxes - 1] != w->units || all != poly_mul(p->m, w->units, w->heads) ||
+        !g->batched || (w->product && g->need.len && !g->always))
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]);
-        if (!own_units(p, pr, w, a->args[0], a->axes[0]))
+        Own own = { p, pr, w, a->axes, a->naxes };
+        if (!own_units(&own, a->args[0]))
             return false;
     }
     return true;
@@ -94,32 +122,33 @@ static bool is_one(const Poly *p)
     return p && p->is_const && p->value == 1;
 }
 
-/* The param on one side, a vector per sequence on the other, both in the storage type; rows and k made of whole
- * pieces. */
-static bool takes_product(const Plan *p, const Program *pr, Panel *w, const Poly *units)
+/* The param on one side, a vector per sequence (and head) on the other, both in the storage type; rows and k made of
+ * whole pieces. */
+static bool takes_product(const Plan *p, const Program *pr, Panel *w)
 {
     Module *m = p->m;
     const Gemm *g = &w->product->gemm;
     bool left = g->a.read.is_tensor;
     const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
-    if (g->batch || !weight->read.is_tensor || vector->read.is_tensor ||
+    if ((g->batch ? g->batch : poly_const(m, 1)) != w->heads || !weight->read.is_tensor || vector->read.is_tensor ||
         m->tensors.data[weight->read.id].kind != T_PARAM || m->tensors.data[weight->read.id].dtype != p->dtype)
         return false;
-    w->units = units;
     w->weight = weight->read.id;
     w->weight_offset = weight->offset;
     w->row_stride = left ? weight->row : weight->col;
     w->k_stride = left ? weight->col : weight->row;
+    w->head_stride = weight->batch;
     w->operand = vector->read.id;
     w->operand_offset = vector->offset;
     const Poly *rows = left ? g->m : g->n, *batch = left ? g->n : g->m;
-    w->inner = (int)panel_times(m, g->k, units);
-    w->outer = (int)panel_times(m, rows, units);
+    w->inner = (int)panel_times(m, g->k, w->units);
+    w->outer = (int)panel_times(m, rows, w->units);
     const Storage *x = storage_of(p, pr, &vector->read);
     const Poly *pitch = poly_mul(m, poly_dim(m, ATOM_T), x->pitch ? x->pitch : array_elements(m, vector->read.id));
     const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
     return batch == poly_dim(m, ATOM_B) && apart == pitch && is_one(along) && is_one(left ? g->c.row : g->c.col) &&
            w->inner >= 1 && w->outer >= 1 && w->inner <= 8 && w->outer <= 8 && g->c.offset->nterms == 0 &&
+           (!g->batch || (vector->batch == g->k && g->c.batch == rows)) &&
            x->batched && x->timed && x->dtype == p->dtype && (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
 }
 
@@ -150,23 +179,34 @@ static int own_of(const Panel *w)
     return w->inner > 1 || w->outer <= 2 ? 16 : 8;
 }
 
+static const Poly *heads_of(Plan *p, const Group *g)
+{
+    const Poly *heads = poly_const(p->m, 1);
+    for (int i = 0; i + 1 < g->naxes; i++)
+        heads = poly_mul(p->m, heads, g->axes[i]);
+    return heads;
+}
+
+/* A step of one product and of what is pointwise over the same units. */
 static Panel *find(Plan *p, Program *pr)
 {
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Panel){ .outer = 0 };
-    const Poly *units = NULL;
     for (int i = 0; i < pr->groups.len; i++) {
         Group *g = &pr->groups.data[i];
         if (g->phase != PHASE_DURING)
             continue;
-        if (g->kind == G_MAP && g->naxes == 1)
-            units = g->axes[0];
-        else if (g->kind == G_GEMM && !w->product && g->arrays.len == 1 && g->need.len == 0)
+        if (g->kind == G_MAP && g->naxes >= 1) {
+            w->units = g->axes[g->naxes - 1];
+            w->heads = heads_of(p, g);
+            w->naxes = g->naxes;
+        } else if (g->kind == G_GEMM && !w->product && g->arrays.len == 1 && g->need.len == 0) {
             w->product = g;
-        else
+        } else {
             return NULL;
+        }
     }
-    if (!w->product || !units || !takes_product(p, pr, w, units))
+    if (!w->product || !w->units || !takes_product(p, pr, w))
         return NULL;
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
@@ -179,12 +219,76 @@ static Panel *find(Plan *p, Program *pr)
     return w;
 }
 
+/* ---- a head in a block ---- */
+
+/* Does the step itself make every piece of the operand, whatever copies of it lie in memory? */
+static bool makes_operand(const Plan *p, const Program *pr, const Panel *w)
+{
+    const Storage *x = &pr->node[w->operand];
+    int64_t piece, made = 0;
+    if (w->operand_offset->nterms || array_elements(p->m, w->operand) !=
+                                         poly_mul(p->m, poly_const(p->m, w->inner), poly_mul(p->m, w->heads, w->units)))
+        return false;
+    if (w->operand_ready || x->home == HOME_NONE)
+        return w->operand_ready && w->inner == 1;
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        const Storage *st = &pr->node[id];
+        const Node *a = at(p, id);
+        int group = pr->group[id];
+        if (group < 0 || st->home != x->home || st->slot != x->slot || pr->groups.data[group].kind != G_MAP ||
+            pr->phase[id] != PHASE_DURING)
+            continue;
+        Read self = { .id = id, .nmap = a->naxes };
+        const IxExpr *map[64];
+        for (int i = 0; i < a->naxes; i++)
+            map[i] = ix_index(p->m, a->axes[i]);
+        self.map = map;
+        if (!panel_piece(p->m, storage_linear(p->m, &self, st), array_elements(p->m, w->operand), a->axes, a->naxes,
+                         &piece))
+            return false;
+        made |= (int64_t)1 << piece;
+    }
+    return made == ((int64_t)1 << w->inner) - 1;
+}
+
+/* Every state has the axes of the step's groups, and no product reads but the one. */
+static bool states_of_heads(const Plan *p, const Panel *w)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++) {
+        const Tensor *x = &p->m->tensors.data[t];
+        int before = p->program[FORWARD].before[t];
+        const Poly *heads = poly_const(p->m, 1);
+        if (x->kind != T_STATE)
+            continue;
+        for (int i = 0; i + 1 < x->rank; i++)
+            heads = poly_mul(p->m, heads, x->axes[i]);
+        if (x->rank != w->naxes || x->axes[x->rank - 1] != w->units || heads != w->heads || x->complex ||
+            (before >= 0 && w->operand_ready && before != p->program[FORWARD].node[w->operand].slot))
+            return false;
+    }
+    return true;
+}
+
+/* Heads that fit into a block need nothing of other blocks. Of an earlier or later step's operand there is no
+ * trace in the block, so nothing else may read it in the step. */
+static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
+{
+    if (!makes_operand(p, pr, found) || !states_of_heads(p, found) || (found->units->is_const && found->units->value > HEAD_THREADS))
+        return NULL;
+    Panel *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = *found;
+    w->refs = (RefVec){ 0 };
+    w->alone = true;
+    w->kernel = intern_f(p->m->c, "%s_%s_heads", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    return w;
+}
+
 /* ---- scan ---- */
 
 static Panel *find_scan(Plan *p, Program *pr)
 {
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Panel){ .operand = -1 };
+    *w = (Panel){ .operand = -1, .alone = true, .naxes = 1, .heads = poly_const(p->m, 1) };
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
         if (g->phase != PHASE_DURING)
@@ -224,23 +328,35 @@ void scan_find(Plan *p)
 
 /* ---- gemm ---- */
 
+static void take_panel(Plan *p, Program *pr, Panel *w)
+{
+    const char *way = pr->dir == FORWARD ? "forward" : "backward";
+    Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
+                     .elements = poly_const(p->m, PANEL_POSTS) };
+    pr->panel = w;
+    vec_push(p->m->arena, &p->buffers, posts);
+    keep_operand(p, pr, w);
+    w->posts = p->buffers.len - 1;
+    w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
+          "the product each\n", way, w->own, w->own * w->outer);
+}
+
 void panel_find(Plan *p)
 {
-    if (p->schedule != SCHED_GEMM || (p->dtype != DT_BF16 && p->dtype != DT_F16))
+    if (p->schedule != SCHED_GEMM)
         return;
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
-        pr->panel = find(p, pr);
-        if (!pr->panel)
+        Panel *w = find(p, pr);
+        if (!w)
             continue;
-        Buffer posts = { .name = intern_f(p->m->c, "posts %d", d), .dtype = DT_I32, .inference = true,
-                         .elements = poly_const(p->m, PANEL_POSTS) };
-        vec_push(p->m->arena, &p->buffers, posts);
-        keep_operand(p, pr, pr->panel);
-        pr->panel->posts = p->buffers.len - 1;
-        pr->panel->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, d == FORWARD ? "fwd" : "bwd");
-        buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
-              "the product each\n", d == FORWARD ? "forward" : "backward", pr->panel->own,
-              pr->panel->own * pr->panel->outer);
+        pr->head = find_head(p, pr, w);
+        if (pr->head)
+            buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
+                  "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
+                  is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
+        if (w->naxes == 1 && (p->dtype == DT_BF16 || p->dtype == DT_F16))
+            take_panel(p, pr, w);
     }
 }

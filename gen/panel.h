@@ -7,6 +7,8 @@
 /* Counters that blocks post to: 8 groups, each in a line of 128 bytes (CELL_PANEL_WARPS * CELL_PANEL_POST). A batch
  * of more than PANEL_BATCH sequences gives a product enough rows to fill the device by itself. */
 enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_THREADS = 256, SCAN_THREADS = 64 };
+/* A block that has a whole head: its threads, and the most sequences that it takes (CELL_HEAD_THREADS, _BATCH). */
+enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
 
 /* Decides for both directions of a plan with schedule gemm; sets Program.panel. */
 void panel_find(Plan *p);
@@ -14,7 +16,9 @@ void panel_find(Plan *p);
 void scan_find(Plan *p);
 /* How often `whole` contains `part`, as a number; 0 when that is not one. */
 int64_t panel_times(Module *m, const Poly *whole, const Poly *part);
-/* Is an element of a row that of this unit in one of its pieces, and in which? */
-bool panel_piece(Module *m, const IxExpr *linear, IndexId unit, const Poly *units, int64_t *piece);
+/* Elements of an array over these axes. */
+const Poly *panel_whole(Module *m, const IndexId *axes, int naxes);
+/* Is element `linear` of a value of so many elements that of these axes' own unit in one of its pieces, and in which? */
+bool panel_piece(Module *m, const IxExpr *linear, const Poly *elements, const IndexId *axes, int naxes, int64_t *piece);
 
 #endif

@@ -226,14 +226,9 @@ static NodeId rounded_cat(Rounding *st, NodeId array, const Piece *pieces, int n
         v = at(st->p, pieces[i].read);
         for (int k = 0; k < whole.nmap; k++)
             map[k] = v->kind == N_VIEW ? v->map[k] : ix_index(m, at(st->p, pieces[i].array)->axes[k]);
-        /* The guard of the piece: its range within the whole. */
-        Read self = { .id = array, .nmap = a.naxes };
-        const IxExpr *own[64];
-        for (int k = 0; k < a.naxes; k++)
-            own[k] = ix_index(m, a.axes[k]);
-        self.map = own;
-        const IxExpr *lin = read_linear(m, &self);
-        const Poly *end = poly_add(m, pieces[i].offset, array_elements(m, pieces[i].array));
+        /* The guard of the piece: its range within the whole, or within a row of it. */
+        const IxExpr *lin = inner_linear(m, array, pieces[i].lead);
+        const Poly *end = poly_add(m, pieces[i].offset, elements_from(m, pieces[i].array, pieces[i].lead));
         NodeId guard = node_map2(m, OP_AND,
                                  node_map2(m, OP_LE, node_size(m, pieces[i].offset), node_index(m, lin)),
                                  node_map2(m, OP_LT, node_index(m, lin), node_size(m, end)));
@@ -253,7 +248,7 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
         if (st->of.data[i] == (r->is_tensor ? -2 - r->id : r->id))
             return st->copies.data[i];
     Piece pieces[32];
-    int n = r->is_tensor ? 0 : cat_pieces(m, r->id, pieces, 32);
+    int n = r->is_tensor ? 0 : cat_pieces(m, r->id, st->p->schedule != SCHED_TILE, pieces, 32);
     NodeId copy;
     if (n > 1) {
         copy = rounded_cat(st, r->id, pieces, n);
@@ -913,7 +908,7 @@ static void mark_cats(Plan *p, const Phasing *s)
         Piece pieces[32];
         if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id])
             continue;
-        int n = cat_pieces(p->m, id, pieces, 32);
+        int n = cat_pieces(p->m, id, p->schedule != SCHED_TILE, pieces, 32);
         bool ok = n > 1;
         for (int i = 0; i < n && ok; i++)
             ok = !product[pieces[i].array] && !p->is_alias[pieces[i].array] &&
@@ -931,6 +926,8 @@ static void mark_cats(Plan *p, const Phasing *s)
             st->slot = -2 - id;       /* the cat's buffer, set when that is made */
             st->pitch = array_elements(p->m, id);
             st->alias_offset = pieces[i].offset;
+            st->lead = pieces[i].lead;
+            st->row = elements_from(p->m, id, pieces[i].lead);
         }
     }
 }
@@ -1186,7 +1183,7 @@ static void finish_cats(Plan *p, Program *pr)
         const Storage *w = &pr->node[whole];
         *st = (Storage){ .home = w->home, .slot = w->slot, .batched = dep & DEP_BATCH,
                          .timed = dep & DEP_TIME, .dtype = type_of_array(p, id), .pitch = st->pitch,
-                         .alias_offset = st->alias_offset };
+                         .alias_offset = st->alias_offset, .lead = st->lead, .row = st->row };
         p->buffers.data[w->slot].dtype = st->dtype;
         pr->node[whole].dtype = st->dtype;
     }

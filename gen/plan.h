@@ -26,8 +26,11 @@ typedef struct Storage {
     bool batched, timed;
     Dtype dtype;
     /* An alias: element e of this value is element alias_offset + e of another array's rows (a slice of a
-     * stacked value). pitch is the element count of one (batch, step) row; NULL: the product of the axes. */
+     * stacked value). pitch is the element count of one (batch, step) row; NULL: the product of the axes. Of a
+     * slice of each row along the first `lead` axes, `row` apart, e counts within the row. */
     const Poly *pitch, *alias_offset;
+    int lead;
+    const Poly *row;
 } Storage;
 
 /* A reference that a kernel takes as args.ptr[k]: a value of the IR, a tensor, or a role of a tensor in the
@@ -186,16 +189,19 @@ typedef struct Buffer {
 typedef Vec(Buffer) BufferVec;
 
 /* One kernel that walks all steps, whoever has its own units of the state. Schedule gemm: a cooperative kernel, whose
- * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`.
- * Schedule scan: no product; each thread has an element. */
+ * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`. Or blocks
+ * that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
 typedef struct Panel {
     Group *product;               /* scan: NULL, and of what follows only units, kernel and refs count */
     const Poly *units;
+    const Poly *heads;            /* 1: none; only blocks that hold one take them */
+    int naxes;                    /* of heads, and the units */
+    bool alone;                   /* a thread has one element for all steps, and its states in registers */
     int inner, outer;             /* pieces of k, of rows */
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
     TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
-    const Poly *weight_offset, *row_stride, *k_stride;
+    const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
     NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
     const Poly *operand_offset;
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
@@ -219,6 +225,7 @@ typedef struct Program {
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
+    Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
 } Program;
 
 typedef struct Plan Plan;
@@ -275,7 +282,7 @@ ColumnCut column_cut(bool by_rows);
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 void emit_kernels(Plan *p, Program *g, Buf *out);
-void emit_panel(Plan *p, Program *g, Buf *out);                    /* the kernel of g->panel; fills its refs */
+void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of g->panel or g->head; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */

@@ -12,12 +12,17 @@ static const Node *at(const Module *m, NodeId id)
     return &m->nodes.data[id];
 }
 
-const Poly *array_elements(Module *m, NodeId array)
+const Poly *elements_from(Module *m, NodeId array, int first)
 {
     const Poly *p = poly_const(m, 1);
-    for (int i = 0; i < at(m, array)->naxes; i++)
+    for (int i = first; i < at(m, array)->naxes; i++)
         p = poly_mul(m, p, m->indices.data[at(m, array)->axes[i]].extent);
     return p;
+}
+
+const Poly *array_elements(Module *m, NodeId array)
+{
+    return elements_from(m, array, 0);
 }
 
 const Poly *tensor_elements(Module *m, TensorId t)
@@ -112,24 +117,66 @@ static const Poly *stride_of(Module *m, const Read *r, int axis)
     return s;
 }
 
-const IxExpr *read_linear(Module *m, const Read *r)
+static const IxExpr *linear_from(Module *m, const Read *r, int first)
 {
     const IxExpr *e = ix_const(m, poly_const(m, 0));
-    for (int i = 0; i < r->nmap; i++)
+    for (int i = first; i < r->nmap; i++)
         e = ix_add(m, e, ix_scale(m, r->map[i], stride_of(m, r, i)));
     return e;
 }
 
+const IxExpr *read_linear(Module *m, const Read *r)
+{
+    return linear_from(m, r, 0);
+}
+
+const IxExpr *storage_linear(Module *m, const Read *r, const Storage *st)
+{
+    const IxExpr *e = linear_from(m, r, st->lead);
+    const Poly *stride = st->row;
+    for (int i = st->lead - 1; i >= 0; i--) {
+        e = ix_add(m, e, ix_scale(m, r->map[i], stride));
+        stride = poly_mul(m, stride, m->indices.data[at(m, r->id)->axes[i]].extent);
+    }
+    return st->alias_offset ? ix_add(m, e, ix_const(m, st->alias_offset)) : e;
+}
+
 /* ---- pieces laid together ---- */
 
-static int add_pieces(Module *m, NodeId id, const IxExpr *whole, Piece *out, int n, int max)
+/* An array at its own indices. */
+static Read itself(Module *m, NodeId array)
+{
+    Read r = { .id = array, .nmap = at(m, array)->naxes };
+    r.map = arena_alloc(m->arena, sizeof *r.map * (size_t)(r.nmap + 1));
+    for (int i = 0; i < r.nmap; i++)
+        r.map[i] = ix_index(m, at(m, array)->axes[i]);
+    return r;
+}
+
+const IxExpr *inner_linear(Module *m, NodeId array, int lead)
+{
+    Read self = itself(m, array);
+    return linear_from(m, &self, lead);
+}
+
+/* Is the piece read at the whole's own leading indices? */
+static bool same_lead(Module *m, const Read *r, NodeId whole, int lead)
+{
+    for (int i = 0; i < lead; i++)
+        if (i >= r->nmap || r->map[i] != ix_index(m, at(m, whole)->axes[i]) ||
+            m->indices.data[at(m, r->id)->axes[i]].extent != m->indices.data[at(m, whole)->axes[i]].extent)
+            return false;
+    return true;
+}
+
+static int add_pieces(Module *m, NodeId id, NodeId whole, int lead, Piece *out, int n, int max)
 {
     const Node *t = at(m, id);
     if (n < 0 || n >= max)
         return -1;
     if (t->kind == N_MAP && t->op == OP_ADD) {
         NodeId a = t->args[0], b = t->args[1];
-        return add_pieces(m, b, whole, out, add_pieces(m, a, whole, out, n, max), max);
+        return add_pieces(m, b, whole, lead, out, add_pieces(m, a, whole, lead, out, n, max), max);
     }
     if (t->kind != N_MAP || t->op != OP_SELECT || at(m, t->args[2])->kind != N_CONST ||
         at(m, t->args[2])->value != 0)
@@ -142,25 +189,21 @@ static int add_pieces(Module *m, NodeId id, const IxExpr *whole, Piece *out, int
     }
     if ((v->kind != N_VIEW && v->kind != N_ARRAY) || v->step)
         return -1;
-    NodeId array = v->kind == N_VIEW ? v->args[0] : value;
-    Read r = { .id = array, .nmap = at(m, array)->naxes };
-    r.map = arena_alloc(m->arena, sizeof *r.map * (size_t)(r.nmap + 1));
-    for (int i = 0; i < r.nmap; i++)
-        r.map[i] = v->kind == N_VIEW ? at(m, value)->map[i] : ix_index(m, at(m, array)->axes[i]);
-    const IxExpr *shift = ix_sub(m, whole, read_linear(m, &r));
+    Read r = itself(m, v->kind == N_VIEW ? v->args[0] : value);
+    for (int i = 0; v->kind == N_VIEW && i < r.nmap; i++)
+        r.map[i] = at(m, value)->map[i];
+    if (!same_lead(m, &r, whole, lead))
+        return -1;
+    const IxExpr *shift = ix_sub(m, inner_linear(m, whole, lead), linear_from(m, &r, lead));
     if (shift->nterms)
         return -1;
-    out[n] = (Piece){ array, value, shift->offset };
+    out[n] = (Piece){ r.id, value, shift->offset, lead };
     return n + 1;
 }
 
-int cat_pieces(Module *m, NodeId array, Piece *out, int max)
+static int pieces_behind(Module *m, NodeId array, int lead, Piece *out, int max)
 {
-    Read self = { .id = array, .nmap = at(m, array)->naxes };
-    self.map = arena_alloc(m->arena, sizeof *self.map * (size_t)(self.nmap + 1));
-    for (int i = 0; i < self.nmap; i++)
-        self.map[i] = ix_index(m, at(m, array)->axes[i]);
-    int n = add_pieces(m, at(m, array)->args[0], read_linear(m, &self), out, 0, max);
+    int n = add_pieces(m, at(m, array)->args[0], array, lead, out, 0, max);
     const Poly *end = poly_const(m, 0);
     int used = 0;
     for (bool more = n > 0; more;) {
@@ -170,12 +213,20 @@ int cat_pieces(Module *m, NodeId array, Piece *out, int max)
                 for (int k = 0; k < n; k++)
                     if (k != i && out[k].array == out[i].array)
                         return 0;
-                end = poly_add(m, end, array_elements(m, out[i].array));
+                end = poly_add(m, end, elements_from(m, out[i].array, lead));
                 used++;
                 more = used <= n;
             }
     }
-    return n > 0 && used == n && end == array_elements(m, array) ? n : 0;
+    return n > 0 && used == n && end == elements_from(m, array, lead) ? n : 0;
+}
+
+int cat_pieces(Module *m, NodeId array, bool rows, Piece *out, int max)
+{
+    int n = pieces_behind(m, array, 0, out, max);
+    for (int lead = 1; rows && n == 0 && lead < at(m, array)->naxes; lead++)
+        n = pieces_behind(m, array, lead, out, max);
+    return n;
 }
 
 /* ---- contractions as GEMMs ---- */

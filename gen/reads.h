@@ -9,12 +9,18 @@ bool alias_candidate(const Module *m, NodeId array);
 
 /* Element number within a row of the value's storage: sum of map * stride. */
 const IxExpr *read_linear(Module *m, const Read *r);
+/* The same where the value may be a piece of another's rows. */
+const IxExpr *storage_linear(Module *m, const Read *r, const Storage *st);
+/* Behind the first axes: how many elements of an array, and the number of the element at its own indices. */
+const Poly *elements_from(Module *m, NodeId array, int first);
+const IxExpr *inner_linear(Module *m, NodeId array, int lead);
 
-/* One term of an array that lays others together: elements [offset, offset + elements of `array`) are that
- * array's. */
-typedef struct Piece { NodeId array, read; const Poly *offset; } Piece;
-/* The pieces of `array` when they tile it exactly and each is another array; else 0. */
-int cat_pieces(Module *m, NodeId array, Piece *out, int max);
+/* One term of an array that lays others together: behind the first `lead` axes, which it shares with the whole,
+ * elements [offset, offset + its own) are those of `array`. */
+typedef struct Piece { NodeId array, read; const Poly *offset; int lead; } Piece;
+/* The pieces of `array` when they tile it exactly and each is another array; else 0. rows: or when they so tile each
+ * of its rows along some leading axes. */
+int cat_pieces(Module *m, NodeId array, bool rows, Piece *out, int max);
 
 /* Row pitch of a value in memory, and the axes before it. */
 typedef struct Layout { bool batched, timed; const Poly *pitch; } Layout;

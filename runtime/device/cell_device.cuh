@@ -92,5 +92,6 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_sort.cuh"
 #include "cell_device_mma.cuh"
 #include "cell_device_panel.cuh"
+#include "cell_device_head.cuh"
 
 #endif

@@ -55,13 +55,22 @@ for spec in e0 e1; do
     instance $spec "steps gemm" "$one"
 done
 # One kernel walks the steps: its blocks are 8 or 16 units each, it takes 16 sequences at a time and 64 at most;
-# the emulated device holds 4 blocks.
+# the emulated device holds 4 blocks. A GPU takes it beyond 256 units only, since before that a block walks alone.
 for spec in lstm gru; do
-    TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "2,3,5,24 18,4,3,31 65,2,2,9 2,2,3,33"
+    TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 2,2,3,265"
 done
 for spec in e0 e1; do
-    TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "2,3,40 18,4,64 65,2,17 2,2,65"
+    TYPES="bf16 f16" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 17,2,272"
 done
+# A block walks all steps of up to 8 sequences, as its 256 threads suffice.
+for spec in lstm e1; do
+    sizes=$([[ $spec == lstm ]] && echo "2,3,5,24 19,4,3,31 65,2,2,9 3,2,2,130" || echo "2,3,40 19,4,64 65,2,17 3,2,200")
+    TYPES="bf16 f32" SUFFIX=_block instance $spec gemm "$sizes"
+done
+# The same for each head; in tests/constructs are heads with tensor cores, which sLSTM's divisions do not suit.
+TYPES="f32 f64" SUFFIX=_head instance slstm gemm "1,1,3,2,5 2,3,5,3,24 19,4,3,1,17 40,3,2,3,33 3,2,2,2,130 2,2,2,1,257"
+TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --dim N=64
+TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 --set forget=exp
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 instance mingru "steps scan" "$two"
@@ -128,9 +137,11 @@ instance delta tile "$heads" --dim N=5 --dim V=7 --lengths --reverse
 instance conv4_silu map "$one" --dim K=4 --lengths --reverse
 instance causal_attention map "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
 TYPES=$types_before
-TYPES=bf16 SUFFIX=_panel instance lstm gemm "2,3,5,24 18,4,3,31 2,2,3,33" --lengths
-TYPES=bf16 SUFFIX=_panel instance lstm gemm "2,3,5,24 18,4,3,31 2,2,3,33" --reverse
-TYPES=bf16 SUFFIX=_panel instance e1 gemm "2,3,40 18,4,64" --reverse
+TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --lengths
+TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --reverse
+TYPES=bf16 SUFFIX=_panel instance e1 gemm "chip:2,3,40 chip:18,4,64 18,4,64" --reverse
+TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --lengths
+TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --reverse
 
 if [[ -n ${LARGE:-} ]]; then
     SUFFIX=_large

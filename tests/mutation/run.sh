@@ -71,8 +71,9 @@ first-share      specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 short-sort       specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
-one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | 2,4,40,3
-early-wait       specs/lstm.cell --schedule gemm --dtype bf16 | 2,3,5,24
+one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | chip:2,4,40,3
+early-wait       specs/lstm.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
+unput-operand    tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 2,3,2,3,8
 END
 }
 

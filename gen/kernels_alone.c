@@ -1,0 +1,271 @@
+/* kernels_alone.c: CUDA text of the kernels whose threads have one element each for all steps, with its states in
+ * registers. In comes a Panel (panel.c); out goes, for schedule scan, a kernel that does nothing else, and for schedule
+ * gemm one whose blocks have a head each: what the product of a step reads and gives passes through shared memory
+ * (cell_device_head.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
+ * all steps is read once. */
+#include <string.h>
+
+#include "kernels.h"
+#include "mutate.h"
+#include "panel.h"
+
+bool in_head(const Kernel *k)
+{
+    return k->panel && k->panel->alone && k->panel->product;
+}
+
+/* ---- states ---- */
+
+const char *scan_state(Kernel *k, TensorId s)
+{
+    return k->panel && k->panel->alone ? k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d",
+                                                k->p->m->tensors.data[s].name) : NULL;
+}
+
+void scan_update(Kernel *k, TensorId s, const char *value)
+{
+    const char *name = scan_state(k, s);
+    if (name)
+        buf_line(&k->updates, "%s = %s;", name, value);
+}
+
+/* The state before the first step, or the adjoint behind the last; what the product carries is its sum. */
+static void print_states(Kernel *k)
+{
+    Plan *p = k->p;
+    bool forward = k->pr->dir == FORWARD;
+    for (TensorId s = 0; s < p->m->tensors.len; s++) {
+        if (p->m->tensors.data[s].kind != T_STATE)
+            continue;
+        const char *at = k_text(k, "b * %s + e", k_poly(k, tensor_elements(p->m, s)));
+        if (!forward)
+            at = k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(p->m, s)), at);
+        const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
+        const char *name = !forward && panel_is_product(k, p->m->dprev.data[s]) ? "sum_0" : scan_state(k, s);
+        buf_line(k->out, "[[maybe_unused]] %s %s = %s[%s];", k->real, name, from, at);
+    }
+}
+
+/* ---- reads ahead ---- */
+
+/* Steps whose reads are under way: as many as registers hold. */
+static int steps_ahead(const Kernel *k, const PanelLoop *loops, int n)
+{
+    int reads = 0;
+    for (int i = 0; i < n; i++)
+        reads += loops[i].ahead;
+    return reads <= 6 ? 8 : reads <= (in_head(k) ? 16 : 12) ? 4 : 2;
+}
+
+static void print_reads(Kernel *k, const PanelLoop *l, int depth)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "%s ahead_%d[%d][%d];", k->real, l->number, depth, l->ahead);
+    k_open(k, "const auto read_%d = [&](int64_t t, %s (&ahead)[%d])", l->number, k->real, l->ahead);
+    k_declare_rows(k);
+    buf_f(k->out, "%s", l->early);
+    k->out->indent--;
+    buf_line(k->out, "};");
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    if (u < dim_T)");
+    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number,
+             k->pr->dir == FORWARD ? "u" : "dim_T - 1 - u", l->number);
+}
+
+/* In the place of what a step has read. */
+static void print_next_reads(Kernel *k, const PanelLoop *loops, int n, int depth)
+{
+    for (int i = 0; i < n; i++)
+        if (loops[i].ahead) {
+            buf_line(k->out, "if (begin + u + %d < dim_T)", depth);
+            buf_line(k->out, "    read_%d(t %c %d, ahead_%d[u]);", loops[i].number,
+                     k->pr->dir == FORWARD ? '+' : '-', depth, loops[i].number);
+        }
+}
+
+/* ---- a head's product ---- */
+
+void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value)
+{
+    int64_t piece;
+    if (!panel_piece(k->p->m, element, elements, k->units, k->panel->naxes, &piece))
+        bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
+    if (!mutate("unput-operand"))
+        buf_line(k->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
+}
+
+static bool carries_sum(const Kernel *k, TensorId *of)
+{
+    return root_kind(k->p->m, k->panel->product->arrays.data[0], of) == ROOT_DPREV;
+}
+
+/* The sums, where they have a place in memory. */
+static void store_sums(Kernel *k)
+{
+    const Panel *w = k->panel;
+    NodeId id = w->product->arrays.data[0];
+    const Storage *st = &k->pr->node[id];
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }))
+        return;
+    const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
+    k_open(k, k_may_be_null(k, st) ? "if (mine && %s)" : "if (mine)", p);
+    for (int piece = 0; piece < w->outer; piece++)
+        buf_line(k->out, "cell_store(%s + %s * %s + (head * %d + %d) * %s + own, sum_%d);", p,
+                 k_step_row(k, st), k_poly(k, array_elements(k->p->m, id)), w->outer, piece, units, piece);
+    k_close(k);
+}
+
+static void print_product(Kernel *k)
+{
+    k_comment(k, k->panel->product->arrays.data[0]);
+    buf_line(k->out, "panel.multiply();");
+    for (int piece = 0; piece < k->panel->outer; piece++)
+        buf_line(k->out, "sum_%d = panel.sum(sequence, %d, own);", piece, piece);
+    store_sums(k);
+}
+
+/* The operand of the first step, where the step before makes it. */
+static void print_first_operand(Kernel *k)
+{
+    const Panel *w = k->panel;
+    const Storage *st = &k->pr->node[w->operand];
+    const char *t = k->t;
+    if (!w->operand_ready)
+        return;
+    k->t = "0";
+    buf_line(k->out, "if (mine && dim_T > 0)");
+    buf_line(k->out, "    panel.put(sequence, 0, own, cell_load<%s>(%s + %s * %s + e));", k->real,
+             k_pointer(k, REF_NODE, w->operand, st->dtype), k_step_row(k, st),
+             k_poly(k, array_elements(k->p->m, w->operand)));
+    k->t = t;
+}
+
+/* A block's head and sequences; threads beyond them do what the first sequence's do, and store nothing. */
+static void open_head(Kernel *k, const char *indices)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const char *units = poly_text(&k->printer, w->units);
+    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
+    buf_line(out, "auto cursor = cell_shared();");
+    buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
+             w->units->is_const ? (int)w->units->value : 0);
+    buf_line(out, "panel.carve(cursor, %s);", units);
+    buf_line(out, "const int64_t tiles = cell_block_count(0) / %s, each = (dim_B + tiles - 1) / tiles;",
+             k_poly(k, w->heads));
+    buf_line(out, "const int64_t head = cell_block_index(0) %% %s, first = cell_block_index(0) / %s * each;",
+             k_poly(k, w->heads), k_poly(k, w->heads));
+    buf_line(out, "const int own = cell_thread() %% panel.units, place = cell_thread() / panel.units;");
+    buf_line(out, "const bool mine = place < each && first + place < dim_B;");
+    buf_line(out, "const int sequence = mine ? place : 0;");
+    buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
+    buf_f(out, "%s", indices);
+    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
+             w->head_stride ? k_poly(k, w->head_stride) : "0", ix_text(&k->printer, none),
+             poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
+    print_first_operand(k);
+    for (int piece = 0; piece < w->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
+        buf_line(out, "%s sum_%d = 0;", k->real, piece);
+}
+
+/* The adjoint of the initial state, which the last product gave. */
+static void close_head(Kernel *k)
+{
+    TensorId of;
+    if (!carries_sum(k, &of))
+        return;
+    buf_line(k->out, "if (mine && dim_T > 0)");
+    buf_line(k->out, "    %s[b * %s + e] = sum_0;",
+             k_written(k, REF_CARRY, of, k->p->compute), k_poly(k, tensor_elements(k->p->m, of)));
+}
+
+/* ---- a scan's elements ---- */
+
+static void open_scan(Kernel *k, const char *indices)
+{
+    const char *units = k_poly(k, k->panel->units);
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", units);
+    k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
+           SCAN_THREADS, SCAN_THREADS);
+    buf_line(k->out, "const int64_t b = n / %s, e = n - b * %s;", units, units);
+    buf_f(k->out, "%s", indices);
+}
+
+/* ---- the whole ---- */
+
+static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
+{
+    for (int i = 0; i <= n; i++) {
+        if (i == product && in_head(k))
+            print_product(k);
+        if (i == n)
+            break;
+        buf_f(k->out, "%s", loops[i].body);
+        if (!loops[i].late)
+            continue;
+        if (in_head(k))
+            buf_line(k->out, "if (mine) {");
+        buf_f(k->out, "%s", loops[i].late);
+        if (in_head(k))
+            buf_line(k->out, "}");
+    }
+    buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
+}
+
+/* The text of an element's indices, which all groups share. */
+static const char *name_axes(Kernel *k)
+{
+    const Program *pr = k->pr;
+    Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent + !in_head(k) };
+    int i = 0;
+    while (pr->groups.data[i].phase != PHASE_DURING || pr->groups.data[i].kind != G_MAP)
+        i++;
+    const Node *first = k_node(k, pr->groups.data[i].arrays.data[0]);
+    k->out = &names;
+    k_split_element(k, first->axes, first->naxes, "e", "i");
+    k->out = out;
+    for (int a = 0; a < first->naxes; a++)
+        k->own[a] = k->index[first->axes[a]];
+    return names.data;
+}
+
+void print_alone(Kernel *k)
+{
+    bool forward = k->pr->dir == FORWARD, head = in_head(k);
+    int n, product;
+    k->one_step = true;
+    k->t = "t";
+    k->updates = (Buf){ .arena = k->out->arena, .indent = head ? 4 : 5 };
+    k->once = (Buf){ .arena = k->out->arena, .indent = head ? 1 : 2 };
+    k->once_reads.len = 0;
+    const char *indices = name_axes(k);
+    PanelLoop *loops = panel_groups(k, &n, &product);
+    int depth = steps_ahead(k, loops, n);
+    k->row = NULL;
+    k->b = "b";
+    if (head)
+        open_head(k, indices);
+    else
+        open_scan(k, indices);
+    print_states(k);
+    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    for (int i = 0; i < n; i++)
+        print_reads(k, &loops[i], depth);
+    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %d; u++)", depth);
+    k_open(k, "if (begin + u < dim_T)");
+    buf_line(k->out, "const int64_t t = %s;", forward ? "begin + u" : "dim_T - 1 - begin - u");
+    k_declare_rows(k);
+    print_step(k, loops, n, product);
+    print_next_reads(k, loops, n, depth);
+    k_close(k);
+    k_close(k);
+    k_close(k);
+    if (head)
+        close_head(k);
+    else
+        k_close(k);
+}
