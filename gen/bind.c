@@ -90,7 +90,7 @@ static FIndex *bind_index(Binding *b, const Binder *binder)
     i->failed = !ok;
     b->eq->failed |= !ok;
     if (binder->range) {
-        i->extent = is_steps(b, binder->range) ? poly_dim(b->f->m, ATOM_T)
+        i->extent = is_steps(b, binder->range) ? poly_dim(b->f->m, ATOM_PAST)
                                                : fold_extent(b->f, binder->range, b->scope, b->chain);
         i->from = binder->range->span;
         i->how = FROM_STATED;

@@ -266,6 +266,12 @@ Case *case_from_vec(Eval *e, VecFile *f)
         return NULL;
     }
     Case *k = case_new(e, batch, steps);
+    if (!vec_size(f, "t0", &k->first))
+        k->first = 0;
+    if (k->first < 0 || k->first > MOST) {
+        vec_fail(f, vec_find_size(f, "t0")->place, "t0=%lld: steps are counted from 0", (long long)k->first);
+        return NULL;
+    }
     for (int i = 0; i < e->ntensors && !f->error[0]; i++)
         if (e->tensors[i].kind == EV_INPUT || e->tensors[i].kind == EV_PARAM)
             take_tensor(e, k, i, f);
@@ -290,6 +296,15 @@ int case_sizes(const EvalOutline *o, VecFile *f, EvalSize *sizes)
         if (s)
             sizes[n++] = (EvalSize){o->all_dims[i], s->value};
     }
+    for (int i = 0; i < o->nall; i++)
+        if (strcmp(o->all_dims[i], "history") == 0)
+            return n;
+    const VecSize *room = vec_find_size(f, "history"), *steps = vec_find_size(f, "T"), *t0 = vec_find_size(f, "t0");
+    int64_t end = (steps ? steps->value : 0) + (t0 ? t0->value : 0);
+    if (end >= 0 && end <= MOST)
+        sizes[n++] = (EvalSize){"history", room && room->value > 0 && room->value <= MOST ? room->value
+                                           : end > EVAL_ROOM                             ? end
+                                                                                         : EVAL_ROOM};
     return n;
 }
 

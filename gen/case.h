@@ -35,8 +35,8 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseI
  * NULL with the reason in f->error when an input or a param is missing or a shape is not the cell's. */
 Case *case_from_vec(Eval *e, VecFile *f);
 
-/* The cell's dims among the sizes of a file; B and T are left out, and so are names that are no dim of the
- * cell. -1 with the reason in f->error when no dim can be so large or small. */
+/* The cell's dims among the sizes of a file, and `history`, the steps that histories have room for; B, T and t0 are
+ * left out, and so are names that are no dim of the cell. -1 with the reason in f->error when no dim can be so large or small. */
 int case_sizes(const EvalOutline *o, VecFile *f, EvalSize *sizes);
 
 /* Notes in f->error that the cell cannot be had at these sizes of the file. */

@@ -227,9 +227,9 @@ typedef struct PolyTerm { int64_t coef; int natoms; int *atoms; } PolyTerm;
 struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
 typedef struct Quotient { const Poly *num, *den; } Quotient;
 /* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
-/* The last two dims are the batch size and the number of steps; they stand in memory layouts only, never in a
- * spec. */
-enum { MAX_DIMS = 32, ATOM_B = 30, ATOM_T = 31 };
+/* The last three are no dims of the spec: the steps from step 0 to the end of the call, which is what `w:T` runs over,
+ * the batch size, and the number of the call's steps. What lower adds to the dims is not counted in MAX_USER_DIMS. */
+enum { MAX_USER_DIMS = 32, ATOM_PAST = 33, ATOM_B, ATOM_T, MAX_DIMS };
 
 const Poly *poly_const(Module *m, int64_t v);
 const Poly *poly_dim(Module *m, int dim);
@@ -284,7 +284,7 @@ typedef enum {
     T_INPUT, T_PARAM,             /* T_INPUT [B,T,axes], T_PARAM [axes] */
     T_STATE,                      /* the state before the step, [B,axes] */
     T_HISTORY,                    /* what the steps before the call gave, [B,K,axes]: of input `of`, or of a
-                                   * definition (of -1); place j is j + 1 steps before the first */
+                                   * definition (of -1); place j is j + 1 steps before the first, or step j (grows) */
     T_OUTPUT,                     /* never loaded */
     T_DOUT,                       /* cotangent of an output, [B,T,axes]; of = that output */
     T_DNEXT,                      /* adjoint of a state's next value, [B,axes]; of = that state */
@@ -299,6 +299,7 @@ typedef struct Tensor {
     TensorId of;
     bool no_grad;                 /* const param, const input, integer */
     bool lengths;                 /* T_INPUT: what --lengths adds, one number per sequence, [B] */
+    bool grows;                   /* T_HISTORY: of all steps, step j at place j; a call leaves its own behind them */
     Dtype dtype;                  /* storage; a state: the compute type */
     bool complex;                 /* the last axis, of 2, is the real and the imaginary part */
     int rank;
@@ -445,6 +446,8 @@ void module_at(Module *m, Span span, const CallSite *chain);
 NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over, int n, bool *only);
 /* A sum of which a pinned term at most is not 0: a read at places that integer values give. */
 bool ir_gathers(const Module *m, NodeId reduce);
+/* Where a history has a step before the call. */
+const IxExpr *ir_history_place(Module *m, TensorId history, const IxExpr *step);
 /* The definition whose history a T_HISTORY is; -1: that of an input. */
 NodeId ir_history_source(const Module *m, TensorId history);
 void ir_print(const Module *m, Buf *out);                         /* text form, parses back */

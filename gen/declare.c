@@ -51,8 +51,8 @@ void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
         d->size = poly_const(f->m, value);
         return;
     }
-    if (f->m->dims.len == MAX_DIMS) {
-        FLAT_ERROR(f, chain, s->name_span, "more than %d dims without a size", MAX_DIMS);
+    if (f->m->dims.len == MAX_USER_DIMS) {
+        FLAT_ERROR(f, chain, s->name_span, "more than %d dims without a size", MAX_USER_DIMS);
         d->failed = true;
         return;
     }

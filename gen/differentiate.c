@@ -440,9 +440,12 @@ static void diff_past(Diff *d, const Node *n, Part p)
     if (!n->step || n->past < 0 || m->tensors.data[n->past].no_grad)
         return;
     const IndexId *axes = tensor_axes(d, n->past, NULL);
-    const IxExpr *back = ix_add(m, ix_index(m, axes[0]), ix_const(m, poly_const(m, 1)));
-    const IxExpr *before = ix_sub(m, ix_index(m, IX_START), back);
+    const IxExpr *place = ix_index(m, axes[0]), *start = ix_index(m, IX_START);
+    bool grows = m->tensors.data[n->past].grows;
+    const IxExpr *before = grows ? place : ix_sub(m, start, ix_add(m, place, ix_const(m, poly_const(m, 1))));
     Part part = { -1, inverse(d, p.cond, p.value, n->map, axes + 1, n->nmap, true, n->step, before) };
+    if (grows)
+        part.value = guarded(m, node_map2(m, OP_LT, node_index(m, place), node_index(m, start)), part.value);
     vec_push(m->arena, &d->tensor[n->past], part);
 }
 
@@ -712,10 +715,20 @@ static NodeId load_past(Diff *d, TensorId from, const IxExpr *place, const Index
     return node_load(d->m, from, map, rank);
 }
 
-/* The history that a call leaves: the last steps, the latest first, and before them what it began with. */
+/* Of a history that grows: is the place not that of a step of the call? */
+static NodeId is_kept(Module *m, const IxExpr *place)
+{
+    const IxExpr *start = ix_index(m, IX_START), *end = ix_add(m, start, ix_const(m, poly_dim(m, ATOM_T)));
+    NodeId before = node_map2(m, OP_LT, node_index(m, place), node_index(m, start));
+    return node_map2(m, OP_OR, before, node_map2(m, OP_LE, node_index(m, end), node_index(m, place)));
+}
+
+/* The history that a call leaves: the last steps, the latest first, and before them what it began with; or all steps,
+ * where those of the call took the place of what was there. */
 static void seed_history(Diff *d, TensorId history)
 {
     Module *m = d->m;
+    bool grows = m->tensors.data[history].grows;
     TensorId of = m->tensors.data[history].of, g;
     NodeId array = ir_history_source(m, history);
     if (m->tensors.data[history].no_grad)
@@ -725,7 +738,12 @@ static void seed_history(Diff *d, TensorId history)
     const IxExpr *steps = ix_const(m, poly_dim(m, ATOM_T));
     const IxExpr *place = ix_sub(m, ix_sub(m, steps, ix_const(m, poly_const(m, 1))), now);
     const IndexId *axes = tensor_axes(d, history, NULL);
-    Part kept = { -1, load_past(d, g, ix_add(m, ix_index(m, axes[0]), steps), axes + 1) };
+    const IxExpr *here = ix_index(m, axes[0]);
+    Part kept = { -1, load_past(d, g, grows ? here : ix_add(m, here, steps), axes + 1) };
+    if (grows) {
+        place = ix_index(m, IX_TIME);
+        kept.value = guarded(m, is_kept(m, here), kept.value);
+    }
     vec_push(m->arena, &d->tensor[history], kept);
     if (of >= 0) {
         Part last = { -1, load_past(d, g, place, tensor_axes(d, of, NULL)) };

@@ -72,6 +72,17 @@ static const char *const leave_text =
     "}\n"
     "\n";
 
+static const char *const append_text =
+    "/* What the next call begins with, of all steps: those of this call at their places, else what was there. */\n"
+    "static inline void append(real *to, const real *from, const real *steps, bool turned, int64_t places, int64_t t0,\n"
+    "                          int64_t T, int64_t n)\n"
+    "{\n"
+    "    memmove(to, from, sizeof(real) * (size_t)(places * n));\n"
+    "    for (int64_t t = 0; t < T; t++)\n"
+    "        memcpy(to + (t0 + t) * n, steps + (turned ? T - 1 - t : t) * n, sizeof(real) * (size_t)n);\n"
+    "}\n"
+    "\n";
+
 static const char *const put_text =
     "/* Writes or adds a gradient where it is wanted. */\n"
     "static inline void put(real *to, const real *from, int64_t n, int add)\n"
@@ -214,6 +225,7 @@ static const char *size(const CFile *f, const Poly *p, int prec)
     for (int i = 0; i < f->m->dims.len; i++)
         dims[i] = intern_f(f->m->c, "s.%s", member(f, f->g.dim_member[i]));
     dims[ATOM_T] = "T";
+    dims[ATOM_PAST] = "(t0 + T)";
     const char *s = c_poly(f->m, p, dims, &got);
     return got < prec ? intern_f(f->m->c, "(%s)", s) : s;
 }
@@ -234,7 +246,7 @@ static const char *safe_elements(const CFile *f, const Poly *p)
     const PolyTerm *t = &p->terms[0];
     const char *text = intern_f(f->m->c, "%lld", (long long)t->coef);
     for (int k = 0; k < t->natoms; k++) {
-        const char *dim = t->atoms[k] == ATOM_T ? "T"
+        const char *dim = t->atoms[k] == ATOM_T ? "T" : t->atoms[k] == ATOM_PAST ? "(t0 + T)"
                           : t->atoms[k] < MAX_DIMS
                               ? intern_f(f->m->c, "s.%s", member(f, f->g.dim_member[t->atoms[k]]))
                               : NULL;
@@ -449,9 +461,14 @@ static void print_last(CFile *f, Buf *out, const CallArgs *args)
                                         : intern_f(m->c, "(const real *)args[%d] + b * T * %s",
                                                    call_arg_find(args, x->of, ROLE_VALUE), size(f, n, C_UNARY));
         buf_line(out, "if (args[%d])", k);
-        buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
-                 member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "0" : "T - 1",
-                 size(f, x->axes[0], 0), size(f, n, 0));
+        if (x->grows)
+            buf_line(out, "    append((real *)args[%d] + b * %s, s.%s, %s, %s, %s, t0, T, %s);", k, elements(f, t, C_UNARY),
+                     member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "true" : "false",
+                     size(f, x->axes[0], 0), size(f, n, 0));
+        else
+            buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
+                     member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "0" : "T - 1",
+                     size(f, x->axes[0], 0), size(f, n, 0));
     }
 }
 
@@ -796,10 +813,12 @@ void emit_c(const Module *module, Buf *out)
     buf_f(&file, helper_text, blocks ? blocks : 1);
     if (has_states(&f))
         buf_f(&file, "%s", store_text);
-    bool leaves = false;
-    for (TensorId t = 0; t < m->tensors.len; t++)
-        leaves |= m->last.data[t] >= 0;
-    buf_f(&file, "%s", leaves ? leave_text : "");
+    bool leaves = false, appends = false;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        leaves |= m->last.data[t] >= 0 && !m->tensors.data[t].grows;
+        appends |= m->last.data[t] >= 0 && m->tensors.data[t].grows;
+    }
+    buf_f(&file, "%s%s", leaves ? leave_text : "", appends ? append_text : "");
     buf_f(&file, "%s%s", fill_text, m->has_grad ? put_text : "");
     print_helpers(&f, &file);
     buf_f(&file, "%.*s", (int)body->len, body->data);

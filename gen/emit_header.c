@@ -130,7 +130,9 @@ static const char *meaning(const Module *m, CallArg a)
     case T_INPUT: return x->lengths ? "how many steps each sequence has" : "input";
     case T_PARAM: return "param";
     case T_STATE: return intern_f(m->c, "state before the first step; NULL: %s", init);
-    case T_HISTORY: return "steps before the first, the latest first; NULL: zero, as before step 0";
+    case T_HISTORY:
+        return x->grows ? "earlier steps, step s at place s; NULL: before step 0"
+                        : "steps before the first, the latest first; NULL: zero, as before step 0";
     default: return "output";
     }
 }
@@ -161,13 +163,26 @@ static const char *guard_name(const Module *m)
     return intern_n(m->c, text, n);
 }
 
+/* The dim that says how many steps histories have room for that grow; -1: there are none. */
+static int room_of_histories(const Module *m)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int i = 0; m->tensors.data[t].grows && i < m->dims.len; i++)
+            if (m->tensors.data[t].axes[0] == poly_dim((Module *)(uintptr_t)m, i))
+                return i;
+    return -1;
+}
+
 static void print_sizes(const Module *m, Buf *out)
 {
     const char **names = api_sizes(m);
     buf_f(out, "/* The sizes of a call. B and T may be 0. */\ntypedef struct %s_sizes {\n", m->name);
     buf_f(out, "    int64_t B; /* sequences */\n    int64_t T; /* steps; a step call takes it as 1 */\n");
     for (int i = 0; i < m->dims.len; i++)
-        buf_f(out, "    int64_t %s; /* dim %s of the spec */\n", names[2 + i], m->dims.data[i]);
+        if (i == room_of_histories(m))
+            buf_f(out, "    int64_t %s; /* steps that histories have room for: t0 + T or more */\n", names[2 + i]);
+        else
+            buf_f(out, "    int64_t %s; /* dim %s of the spec */\n", names[2 + i], m->dims.data[i]);
     buf_f(out, "    int64_t t0; /* number of the first step, 0 for a new sequence */\n} %s_sizes;\n\n",
           m->name);
 }

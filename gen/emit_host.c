@@ -26,6 +26,8 @@ static void postfix_term(const Module *m, Buf *b, const PolyTerm *t)
         int atom = t->atoms[k];
         if (atom == ATOM_B || atom == ATOM_T) {
             buf_f(b, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
+        } else if (atom == ATOM_PAST) {
+            buf_f(b, "CELL_X_SIZE, 1, CELL_X_SIZE, %d, CELL_X_ADD, ", 2 + m->dims.len);
         } else if (atom < MAX_DIMS) {
             buf_f(b, "CELL_X_SIZE, %d, ", 2 + atom);
         } else {
@@ -262,8 +264,8 @@ static int print_checks(Host *h)
     if (m->whole_past) {
         buf_f(h->out, "static const int64_t starts[] = { CELL_X_PUSH, 0, CELL_X_SIZE, %d, CELL_X_SUB, CELL_X_END };\n",
               2 + m->dims.len);
-        buf_f(&rows, "    { starts, \"t0 must be 0: this cell reads the whole past, which is not carried "
-                     "from call to call yet\" },\n");
+        buf_f(&rows, "    { starts, \"t0 must be 0: what this cell reads of earlier steps is not carried "
+                     "from call to call\" },\n");
         n++;
     }
     if (n)

@@ -82,6 +82,9 @@ static bool uses_number(const IxExpr *e)
 /* Whether a call that continues another must know how many steps that one has done. */
 static bool counts_steps(const Module *m)
 {
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].grows)
+            return true;
     for (NodeId id = 0; id < m->nodes.len; id++) {
         const Node *n = &m->nodes.data[id];
         if (n->kind == N_INDEX && uses_number(n->ix))
@@ -132,7 +135,7 @@ static void json_tensor(const Module *m, Buf *out, TensorId t)
     if (x->kind == T_STATE)
         buf_f(out, ", \"initial\": \"%s\"", m->init.data[t] >= 0 ? "spec" : "zero");
     if (x->kind == T_HISTORY)
-        buf_f(out, ", \"initial\": \"zero\", \"history\": true");
+        buf_f(out, ", \"initial\": \"zero\", \"history\": true%s", x->grows ? ", \"grows\": true" : "");
     if (x->init)
         json_init(out, x);
     const char *doc = trailing_comment(m, x->span);

@@ -40,7 +40,9 @@ static void use_dims(CGen *g, const Poly *p)
         for (int k = 0; k < p->terms[i].natoms; k++) {
             int atom = p->terms[i].atoms[k];
             if (atom < MAX_DIMS) {
-                cgen_use(g, g->dim_member[atom]);
+                cgen_use(g, g->dim_member[atom == ATOM_PAST ? ATOM_T : atom]);
+                if (atom == ATOM_PAST)
+                    cgen_use(g, g->start_member);
                 continue;
             }
             use_dims(g, g->m->quotients.data[atom - MAX_DIMS].num);
@@ -54,8 +56,10 @@ static Text size_text(CGen *g, const Poly *p)
     int prec;
     for (int i = 0; i < g->m->dims.len; i++)
         dims[i] = g->members.data[g->dim_member[i]].name;
-    if (g->dim_member[ATOM_T] >= 0)
+    if (g->dim_member[ATOM_T] >= 0) {
         dims[ATOM_T] = g->members.data[g->dim_member[ATOM_T]].name;
+        dims[ATOM_PAST] = intern_f(g->c, "(%s + %s)", g->members.data[g->start_member].name, dims[ATOM_T]);
+    }
     use_dims(g, p);
     const char *s = c_poly(g->m, p, dims, &prec);
     return text(s, prec);
@@ -199,7 +203,7 @@ static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axe
     if (given && g->c->reverse)
         row = ix_sub(g->m, ix_sub(g->m, ix_const(g->m, poly_dim(g->m, ATOM_T)), one), row);
     at[0] = ix_text(g, row);
-    before[0] = ix_text(g, ix_sub(g->m, ix_sub(g->m, start, one), n->step));
+    before[0] = n->past < 0 ? at[0] : ix_text(g, ir_history_place(g->m, n->past, n->step));
     extents[0] = NULL;
     for (int i = 0; i < n->nmap; i++) {
         at[1 + i] = before[1 + i] = ix_text(g, n->map[i]);

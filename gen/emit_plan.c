@@ -39,6 +39,8 @@ static void postfix_atom(Print *e, int atom, Buf *out)
         buf_f(out, "%s", e->rows);
     } else if (atom == ATOM_B || atom == ATOM_T) {
         buf_f(out, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
+    } else if (atom == ATOM_PAST) {
+        buf_f(out, "CELL_X_SIZE, 1, CELL_X_SIZE, %d, CELL_X_ADD, ", 2 + m->dims.len);
     } else if (atom < MAX_DIMS) {
         buf_f(out, "CELL_X_SIZE, %d, ", 2 + atom);
     } else {

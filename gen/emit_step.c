@@ -804,7 +804,8 @@ static void find_timed(CFile *f)
     for (NodeId id = 0; id < m->nodes.len; id++)
         counted |= cgen_node(&f->g, id)->step != NULL;
     for (int i = IX_FIRST; i < m->indices.len; i++)
-        counted |= m->indices.data[i].extent == poly_dim(m, ATOM_T);
+        counted |= m->indices.data[i].extent == poly_dim(m, ATOM_T) ||
+                   m->indices.data[i].extent == poly_dim(m, ATOM_PAST);
     if (counted)
         add_count(f);
     for (TensorId t = 0; t < m->tensors.len; t++) {

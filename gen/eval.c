@@ -309,8 +309,11 @@ static void declare_all_names(EvalProgram *p, Scope *s, const StmtVec *body)
 static void give_sizes(EvalProgram *p, const EvalSize *sizes, int nsizes)
 {
     EvalSize *given = arena_alloc(p->arena, sizeof *given * (size_t)(nsizes + 1));
-    for (int i = 0; i < nsizes; i++)
+    for (int i = 0; i < nsizes; i++) {
         given[i] = sizes[i];
+        if (strcmp(sizes[i].name, "history") == 0)
+            p->room = sizes[i].value;
+    }
     p->e->dims = given;           /* what dim_given looks at */
     p->e->ndims = nsizes;
 }
@@ -329,6 +332,17 @@ static void list_dims(EvalProgram *p, Scope *s)
             all[k].name = y->name;
     e->dims = all;
     e->ndims = n;
+}
+
+/* How many steps histories have room for that grow is a size of the call as well. */
+static void list_room(EvalProgram *p)
+{
+    Eval *e = p->e;
+    EvalSize *all = arena_alloc(p->arena, sizeof *all * (size_t)(e->ndims + 2));
+    memcpy(all, e->dims, sizeof *all * (size_t)e->ndims);
+    all[e->ndims] = (EvalSize){"history", p->room};
+    e->dims = all;
+    e->ndims += p->has_room;
 }
 
 /* Files that were imported, so that a cycle of imports ends. */
@@ -434,6 +448,7 @@ static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSi
     p->e = e;
     p->ast = ast;
     p->extent_T = steps;
+    p->room = EVAL_ROOM;
     const Stmt *st = find_cell(ast, cell);
     if (!st) {
         diag(c, DIAG_ERROR, (Span){-1, 0, 0}, "there is no cell%s%s to evaluate", cell ? " " : "",
@@ -457,6 +472,7 @@ static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSi
             add_lengths(p);
         compile_cell(p, s);
         ev_add_histories(p);
+        list_room(p);
     }
     return c->errors == errors ? e : NULL;
 }

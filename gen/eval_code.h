@@ -60,7 +60,8 @@ struct Array {
     bool shifted;                 /* its values at all steps are kept as they come */
     struct Array *base;           /* argument of a fn: the array that is passed, or NULL */
     bool looked_at;               /* when reads of other steps were looked for */
-    int64_t back;                 /* how many steps back it is read */
+    int64_t back;                 /* how many steps back it is read, where that is bounded */
+    bool grows;                   /* it is not: its history has all steps, step j at place j */
     int history;                  /* the tensor with the steps before the call, -1 */
     int tensor;                   /* input: its tensor; else -1 */
     Dual *past;                   /* values at other steps of the sequence, [steps][count], NULL until asked for */
@@ -127,6 +128,7 @@ struct Code {
     int nbound;                   /* REDUCE, SOFTMAX, GRAD */
     int *bound;
     int64_t *extent;
+    bool *of_steps;               /* REDUCE, SOFTMAX: per bound index: it runs over the steps so far */
     Code *a, *b, *c;              /* GRAD: a is differentiated, b is held or NULL */
     Instance *instance;
     Instance **around;            /* GRAD: the calls it stands in, outermost first */
@@ -164,6 +166,8 @@ typedef struct EvalProgram {
     bool of_steps;                /* the extent that was found last is that of T */
     bool whole_past;              /* steps are read that no history has */
     Vec(Array *) looked_back;     /* arrays that are read at other steps */
+    bool has_room;                /* is there such a history? */
+    int64_t room;                 /* steps that a history has room for that grows */
     int64_t extent_T;             /* what T was as a range when the cell was compiled; 0: it is none */
     const Ast *ast;               /* to compile it again for another T */
     Vec(TensorSlot) inputs, params, outputs, watches;
@@ -191,6 +195,9 @@ int64_t eval_place(EvalProgram *p, const Code *x);
 bool eval_advance(EvalProgram *p, int n, const int *reg, const int64_t *extent);
 /* Puts the registers at the first point; false when there is none. */
 bool eval_start(EvalProgram *p, int n, const int *reg, const int64_t *extent);
+enum { MAX_BOUND = 64 };          /* indices of one reduction */
+/* How many places the bound indices of a reduction have at this step, into `room` where that is not x->extent. */
+const int64_t *eval_extents(EvalProgram *p, const Code *x, int64_t *room);
 
 int64_t eval_ix(EvalProgram *p, const Ix *x, Span span);
 

@@ -264,11 +264,13 @@ static Pair reduced(EvalProgram *p, Code *x)
 {
     Pair total = pair(dual_of(0), dual_of(0));
     double count = 0;
-    if (eval_start(p, x->nbound, x->bound, x->extent)) {
+    int64_t room[MAX_BOUND];
+    const int64_t *extent = eval_extents(p, x, room);
+    if (eval_start(p, x->nbound, x->bound, extent)) {
         do {
             total = p_add(&p->nest, total, eval_pair(p, x->a));
             count++;
-        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, extent));
     }
     return x->reduce == R_MEAN ? scaled(&p->nest, total, nest_div(&p->nest, dual_of(1), dual_of(count))) : total;
 }

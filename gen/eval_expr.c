@@ -317,6 +317,7 @@ static Code *reduction_new(EvalProgram *p, const Expr *x, CodeKind kind)
     c->nbound = x->binders.len;
     c->bound = arena_alloc(p->arena, sizeof *c->bound * (size_t)(c->nbound + 1));
     c->extent = arena_alloc(p->arena, sizeof *c->extent * (size_t)(c->nbound + 1));
+    c->of_steps = arena_alloc(p->arena, sizeof *c->of_steps * (size_t)(c->nbound + 1));
     return c;
 }
 
@@ -332,11 +333,14 @@ static Code *finish_reduction(EvalProgram *p, Scope *s, Code *c)
 
 static Code *compile_reduce(EvalProgram *p, Scope *s, const Expr *x)
 {
+    if (x->binders.len > MAX_BOUND)
+        return ev_failed(p, x, "too many indices of one reduction");
     Code *c = reduction_new(p, x, C_REDUCE);
     Scope *inside = ev_scope_inside(p, s);
     for (int i = 0; i < c->nbound; i++) {
         if (!ev_binder_extent(p, s, &x->binders.data[i], x->a, &c->extent[i]))
             return number(p, x->span, NAN);
+        c->of_steps[i] = p->of_steps;
         c->bound[i] = ev_declare_index(p, inside, x->binders.data[i].name, c->extent[i], p->of_steps)->reg;
     }
     c->a = ev_compile_expr(p, inside, x->a);
@@ -355,6 +359,7 @@ static Code *compile_softmax(EvalProgram *p, Scope *s, const Expr *x)
             return ev_failed(p, x, "softmax runs over indices that are in scope");
         c->bound[i] = y->reg;
         c->extent[i] = y->extent;
+        c->of_steps[i] = y->of_steps;
     }
     c->a = ev_compile_expr(p, s, x->a);
     return finish_reduction(p, s, c);

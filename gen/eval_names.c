@@ -81,6 +81,7 @@ Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t ext
     Symbol *y = ev_declare(p, s, SY_INDEX, name, NULL);
     y->reg = ev_new_register(p);
     y->extent = extent;
+    y->of_steps = of_steps;
     p->extents[y->reg] = of_steps ? -1 : extent;
     return y;
 }

@@ -67,10 +67,10 @@ static void look_back(EvalProgram *p, Array *a, const Ix *step)
 {
     Span1 s = ix_span(p, step);
     if (!s.known || s.slope != 1)
-        p->whole_past = true;
+        a->grows = true;
     else if (-s.lo > a->back)
         a->back = -s.lo;
-    if (a->back || p->whole_past)
+    if (a->back || a->grows)
         vec_push(p->arena, &p->looked_back, a);
 }
 
@@ -95,6 +95,8 @@ static void find_in_code(EvalProgram *p, const Code *x)
         return;
     /* Where sequences begin anew their steps are counted from a place that no call before tells. */
     bool counts = x->kind == C_STEP || (x->kind == C_INDEX && counts_steps(x->index[0]));
+    for (int i = 0; x->of_steps && i < x->nbound; i++)
+        counts = counts || x->of_steps[i];
     if (counts && (p->resets.len || (p->c->lengths && p->c->reverse)))
         p->whole_past = true;
     if (x->time)
@@ -133,9 +135,9 @@ static void add_history(EvalProgram *p, Array *a)
     like.rank = a->rank + 1;
     if (like.rank > EVAL_MAX_RANK)
         return;
-    like.shape[0] = a->back;
+    like.shape[0] = a->grows ? p->room : a->back;
     memcpy(like.shape + 1, a->shape, sizeof *a->shape * (size_t)a->rank);
-    like.count = a->back * a->count;
+    like.count = like.shape[0] * a->count;
     ev_complex_of(p, a);
     like.complex = a->complex;
     EvalTensor *t = ev_add_tensor(p, EV_STATE, intern_f(p->c, "%s_history", a->name), &like, NULL);
@@ -152,7 +154,8 @@ void ev_add_histories(EvalProgram *p)
         Array *a = p->looked_back.data[i], *root = a;
         while (root->base)
             root = root->base;
-        p->whole_past = p->whole_past || p->c->lengths || !is_of_cell(p, root);
+        p->whole_past = p->whole_past || p->c->lengths || !is_of_cell(p, root) || (a->grows && p->resets.len);
+        root->grows = root->grows || a->grows;
         for (int k = 0; k < root->rank; k++)
             p->whole_past = p->whole_past || root->of_steps[k];
         if (a->back > root->back)
@@ -173,8 +176,10 @@ void ev_add_histories(EvalProgram *p)
         a->shifted = true;
         if (!a->is_data && a->frame == &p->frame)
             vec_push(p->arena, &p->shifted, a);
-        if (!p->whole_past && a->back)
+        if (!p->whole_past && (a->back || a->grows))
             add_history(p, a);
+        if (!p->whole_past && a->grows)
+            p->has_room = true;
     }
 }
 
@@ -287,14 +292,21 @@ static Pair single_element(EvalProgram *p, Array *a, const int64_t *place)
     return not_a_number();
 }
 
-/* An element of a step before the call, `back` before the one before the first; zero where nobody carries it. */
-static Dual from_history(EvalProgram *p, const Array *a, int64_t back, int64_t at)
+/* An element at a place of a history; zero where nobody carries it. */
+static Dual at_place(EvalProgram *p, const Array *a, int64_t place, int64_t at)
 {
     const EvalTensor *t = a->history >= 0 ? &p->e->tensors[a->history] : NULL;
+    int64_t places = a->grows ? p->room : a->back;
     Dual v = dual_of(0);
-    if (t && t->value && back < a->back)
-        eval_read(&v, 1, t, (p->sequence * a->back + back) * a->count + at);
+    if (t && t->value && place >= 0 && place < places)
+        eval_read(&v, 1, t, (p->sequence * places + place) * a->count + at);
     return v;
+}
+
+/* An element of a step before the call, `back` before the one before the first. */
+static Dual from_history(EvalProgram *p, const Array *a, int64_t back, int64_t at)
+{
+    return at_place(p, a, a->grows ? p->first - 1 - back : back, at);
 }
 
 bool eval_is_reset(EvalProgram *p, int64_t step)
@@ -409,16 +421,18 @@ Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t a
     return give(v, im);
 }
 
-/* What the next call begins with: the last steps, the latest first. */
+/* What the next call begins with: the last steps, the latest first. Or all steps, each at its place; the others keep
+ * what they had. */
 static void leave(EvalProgram *p, const Array *a)
 {
     const EvalTensor *t = &p->e->tensors[a->history];
-    for (int64_t j = 0; j < a->back; j++)
+    int64_t places = a->grows ? p->room : a->back;
+    for (int64_t j = 0; j < places; j++)
         for (int64_t i = 0; i < a->count; i++) {
-            int64_t step = p->steps - 1 - j, to = (p->sequence * a->back + j) * a->count + i;
+            int64_t step = a->grows ? j - p->first : p->steps - 1 - j, to = (p->sequence * places + j) * a->count + i;
             Dual v = dual_of(0);
-            if (step < 0)
-                v = from_history(p, a, j - p->steps, i);
+            if (step < 0 || step >= p->steps)
+                v = at_place(p, a, a->grows ? j : j - p->steps, i);
             else if (a->tensor >= 0)
                 eval_read(&v, 1, &p->e->tensors[a->tensor],
                           (p->sequence * p->steps + eval_row(p, step)) * a->count + i);

@@ -102,6 +102,18 @@ bool eval_start(EvalProgram *p, int n, const int *reg, const int64_t *extent)
     return any;
 }
 
+const int64_t *eval_extents(EvalProgram *p, const Code *x, int64_t *room)
+{
+    bool moves = false;
+    for (int i = 0; i < x->nbound; i++)
+        moves = moves || x->of_steps[i];
+    if (!moves)
+        return x->extent;
+    for (int i = 0; i < x->nbound; i++)
+        room[i] = x->of_steps[i] ? p->t - eval_began(p) + 1 : x->extent[i];
+    return room;
+}
+
 static void run_equation(EvalProgram *p, Array *a, const Equation *q)
 {
     if (!eval_start(p, q->rank, q->reg, a->shape))
@@ -200,10 +212,12 @@ static Dual load(EvalProgram *p, Code *x, Dual *im)
 /* The largest (or, sign -1, smallest) value; equal ones share the derivative evenly. */
 static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
 {
+    int64_t room[MAX_BOUND];
+    const int64_t *extent = eval_extents(p, x, room);
     Dual best = dual_of(-sign * INFINITY);
     double ties = 0, error = 0;
     bool bad = false;
-    if (eval_start(p, x->nbound, x->bound, x->extent)) {
+    if (eval_start(p, x->nbound, x->bound, extent)) {
         do {
             Dual v = eval_code(p, x->a);
             bad = bad || isnan(v.v);
@@ -216,7 +230,7 @@ static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
                 best.v = v.v;
                 ties++;
             }
-        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, extent));
     }
     if (bad)
         return dual_of(NAN);
@@ -228,15 +242,17 @@ static Dual reduce_extreme(EvalProgram *p, Code *x, double sign)
 
 static Dual reduce_plain(EvalProgram *p, Code *x)
 {
+    int64_t room[MAX_BOUND];
+    const int64_t *extent = eval_extents(p, x, room);
     bool product = x->reduce == R_PROD;
     Dual total = dual_of(product);
     double n = 0;
-    if (eval_start(p, x->nbound, x->bound, x->extent)) {
+    if (eval_start(p, x->nbound, x->bound, extent)) {
         do {
             Dual v = eval_code(p, x->a);
             total = product ? nest_mul(&p->nest, total, v) : nest_add(&p->nest, total, v);
             n++;
-        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, extent));
     }
     return x->reduce == R_MEAN ? nest_div(&p->nest, total, dual_of(n)) : total;
 }
@@ -259,19 +275,21 @@ static Dual reduce(EvalProgram *p, Code *x)
 /* The largest value is taken out as a plain number: the result does not depend on it. */
 static void softmax_total(EvalProgram *p, Code *x)
 {
+    int64_t room[MAX_BOUND];
+    const int64_t *extent = eval_extents(p, x, room);
     int64_t here[EVAL_MAX_RANK];
     for (int i = 0; i < x->nbound; i++)
         here[i] = p->regs[x->bound[i]];
     Dual total = dual_of(0);
     x->top = -INFINITY;
-    for (int pass = 0; pass < 2 && eval_start(p, x->nbound, x->bound, x->extent); pass++) {
+    for (int pass = 0; pass < 2 && eval_start(p, x->nbound, x->bound, extent); pass++) {
         do {
             Dual v = eval_code(p, x->a);
             if (pass == 0)
                 x->top = v.v > x->top ? v.v : x->top;
             else
                 total = nest_add(&p->nest, total, nest_exp(&p->nest, nest_sub(&p->nest, v, dual_of(x->top))));
-        } while (!p->error && eval_advance(p, x->nbound, x->bound, x->extent));
+        } while (!p->error && eval_advance(p, x->nbound, x->bound, extent));
     }
     for (int i = 0; i < x->nbound; i++)
         p->regs[x->bound[i]] = here[i];
@@ -284,6 +302,11 @@ static Dual softmax(EvalProgram *p, Code *x)
         softmax_total(p, x);
         eval_memo_set(p, &x->memo);
     }
+    int64_t room[MAX_BOUND];
+    const int64_t *extent = eval_extents(p, x, room);
+    for (int i = 0; i < x->nbound; i++)
+        if (p->regs[x->bound[i]] >= extent[i])
+            return dual_of(0);    /* none of the steps so far */
     double top = x->top;
     Dual total = x->kept;         /* the operand may hold a softmax of its own, never this one */
     Nest *n = &p->nest;
@@ -482,11 +505,15 @@ bool dual_magnitudes;
 
 bool eval_run(Eval *e, int64_t batch, int64_t steps, int64_t t0)
 {
-    if (!eval_for_steps(e, steps)) {
+    if (!eval_for_steps(e, t0 + steps)) {
         e->run_error = "the cell cannot be compiled for so many steps";
         return false;
     }
     EvalProgram *p = e->program;
+    if (p->has_room && t0 + steps > p->room) {
+        e->run_error = "there are more steps than the histories have room for";
+        return false;
+    }
     p->error = NULL;
     p->steps = steps;
     dual_magnitudes = e->magnitudes;

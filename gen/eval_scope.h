@@ -22,6 +22,7 @@ typedef struct Symbol {
     struct Scope *home;           /* FN: the scope that its body sees */
     int reg;                      /* INDEX */
     int64_t extent;               /* INDEX */
+    bool of_steps;                /* INDEX: w:T */
     Array *now, *next;            /* VALUE: the value; a state's or an iterate's next */
     bool known, busy;             /* DIM, CONST, OPTION */
     int64_t size;                 /* DIM */

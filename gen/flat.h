@@ -94,6 +94,7 @@ struct Symbol {
     NodeId packed; /* both as one array with a last axis of 2, where it is needed; else -1 */
     bool is_array; /* node is an array of its own, else an expression */
     const Poly *past;  /* how far back other steps read it, NULL: not at all */
+    bool past_grows;   /* other steps read it as far back as there are steps */
     bool has_history;
     TensorId history; /* the tensor with as many steps before the call */
     IndexId *ids; /* its own axes, then those of the call it belongs to */

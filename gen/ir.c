@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ir_raw.h"
+#include "mutate.h"
 
 /* ---- hash-consing ---- */
 
@@ -297,7 +298,11 @@ static void node_derive(Module *m, Node *n, Axes *axes)
         memcpy(axes->id, n->axes, sizeof *n->axes * (size_t)n->naxes);
         n->type = m->nodes.data[n->args[0]].type;
         break;
-    case N_VIEW: n->type = m->nodes.data[n->args[0]].type; break;
+    case N_VIEW:
+        n->type = m->nodes.data[n->args[0]].type;
+        if (n->step && n->past >= 0 && n->type == TY_INT)
+            n->type = TY_REAL;    /* before the call it is whatever number the caller gives */
+        break;
     case N_MAP: n->type = map_type(m, n); break;
     case N_REDUCE: {
         int kept = 0;
@@ -399,9 +404,11 @@ static NodeId step_guard(Module *m, const IxExpr *step, TensorId past, NodeId gu
     const IxExpr *start = ix_index(m, IX_START), *place = ix_sub(m, step, start);
     const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), start);
     const Poly *lo, *hi, *steps = poly_dim(m, ATOM_T), *last = poly_sub(m, steps, poly_const(m, 1));
-    if (past >= 0)
+    if (past >= 0 && m->tensors.data[past].grows)
+        place = step;
+    else if (past >= 0)
         place = ix_add(m, place, ix_const(m, m->tensors.data[past].axes[0]));
-    if (!ix_range(m, ix_sub(m, place, now), &lo, &hi) || !poly_nonneg(lo))
+    if (!ix_range(m, ix_sub(m, place, past >= 0 && m->tensors.data[past].grows ? ix_index(m, IX_TIME) : now), &lo, &hi) || !poly_nonneg(lo))
         if (!ix_range(m, place, &lo, &hi) || !poly_nonneg(lo))
             guard = also(m, guard, node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, place)));
     place = ix_sub(m, step, start);
@@ -785,6 +792,14 @@ NodeId node_subst(Module *m, NodeId a, const IndexId *from, const IxExpr *const 
     s.done.slots = s.done.few;
     s.done.cap = sizeof s.done.few / sizeof *s.done.few;
     return subst_node(&s, a);
+}
+
+const IxExpr *ir_history_place(Module *m, TensorId history, const IxExpr *step)
+{
+    const IxExpr *one = ix_const(m, poly_const(m, 1));
+    if (m->tensors.data[history].grows)
+        return mutate("place-behind") ? ix_add(m, step, one) : step;
+    return ix_sub(m, ix_sub(m, ix_index(m, IX_START), one), step);
 }
 
 NodeId ir_history_source(const Module *m, TensorId history)

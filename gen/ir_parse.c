@@ -331,7 +331,15 @@ static const Poly *read_poly_factor(Reader *r)
     if (accept(r, '(')) {
         if (!enter(r))
             return poly_const(m, 0);
-        const Poly *p = read_poly(r);
+        const Poly *p;
+        if (!map_get(&r->dims, "t0") && accept_word(r, "t0")) {
+            expect(r, '+');
+            p = poly_dim(m, ATOM_PAST);
+            if (!accept_word(r, "T"))
+                fail(r, here(r), "expected 'T'");
+        } else {
+            p = read_poly(r);
+        }
         if (accept(r, '/'))
             p = read_quotient(r, p);
         expect(r, ')');
@@ -603,8 +611,8 @@ static void line_dim(Reader *r)
 {
     Module *m = r->m;
     const char *from = here(r), *name = read_name(r);
-    if (!r->failed && (m->dims.len >= ATOM_B || map_get(&r->dims, name)))
-        fail(r, from, m->dims.len >= ATOM_B ? "more than %d dims" : "this dim is there already", ATOM_B);
+    if (!r->failed && (m->dims.len >= ATOM_PAST || map_get(&r->dims, name)))
+        fail(r, from, m->dims.len >= ATOM_PAST ? "more than %d dims" : "this dim is there already", ATOM_PAST);
     if (r->failed)
         return;
     vec_push(m->arena, &m->dims, name);
@@ -722,6 +730,7 @@ static void line_tensor(Reader *r)
     read_of(r, &t);
     t.no_grad = accept_word(r, "no_grad");
     t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
+    t.grows = t.kind == T_HISTORY && accept_word(r, "grows");
     read_init(r, &t);
     t.span = read_span(r);
     if (r->failed)

@@ -307,6 +307,8 @@ static void put_tensor_line(Print *p, TensorId id)
         buf_f(p->out, " no_grad");
     if (t->lengths)
         buf_f(p->out, " lengths");
+    if (t->grows)
+        buf_f(p->out, " grows");
     if (t->init)
         buf_f(p->out, " ~ %s(%a, %a)", t->init, t->init_arg[0], t->init_arg[1]);
     put_span(p, t->span);

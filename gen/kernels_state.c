@@ -89,6 +89,23 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
     }
 }
 
+/* A history of all steps: those of the call go to their places. The others hold what they held; where it is another
+ * buffer that the call leaves, they are copied. */
+static void print_places(Kernel *k, const Tensor *x, const char *to)
+{
+    const char *from = k_pointer(k, REF_TENSOR, k->history, x->dtype);
+    buf_line(k->out, "const bool copies = %s != %s;", from, to);
+    k_open(k, "for (int64_t place = copies ? 0 : t0; place < (copies ? places : t0 + dim_T); place++)");
+    k_open(k, "if (place < t0 || place >= t0 + dim_T)");
+    buf_line(k->out, "const int64_t at = (b * places + place) * elements + e;");
+    buf_line(k->out, "if (%s)", from);
+    buf_line(k->out, "    %s[at] = %s[at];", to, from);
+    buf_line(k->out, "else");
+    buf_line(k->out, "    cell_store(%s + at, %s(0));", to, k->real);
+    buf_line(k->out, "continue;");
+    k_close(k);
+}
+
 /* The last steps of the call and, where these are fewer, what the call began with. A thread has all places of its
  * elements and goes from the last to the first, so that one buffer may be both. */
 static void print_last(Kernel *k)
@@ -104,7 +121,10 @@ static void print_last(Kernel *k)
     buf_line(k->out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
     k->b = "b";
     k_split_element(k, last.axes + 1, last.naxes - 1, "e", "i");
-    k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
+    if (x->grows)
+        print_places(k, x, to);
+    else
+        k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
     k->index[last.axes[0]] = "place";
     Named named = { 0 };
     const char *value = k_body(k, last.args[0], &named);

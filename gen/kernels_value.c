@@ -474,9 +474,8 @@ static Read with_own_map(Kernel *k, const Read *r)
 static const char *load_past(Kernel *k, const Read *of)
 {
     Module *m = k->p->m;
-    const IxExpr *one = ix_const(m, poly_const(m, 1));
     const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(of->npast + 2));
-    map[0] = ix_sub(m, ix_sub(m, ix_index(m, IX_START), one), of->step);
+    map[0] = ir_history_place(m, of->past, of->step);
     for (int i = 0; i < of->npast; i++)
         map[1 + i] = of->past_map[i];
     Read r = { .is_tensor = true, .id = of->past, .nmap = of->npast + 1, .map = map };

@@ -2,6 +2,7 @@
  * of ir.c: one N_ARRAY per equation that a root needs, with the user's name, and the roots (outputs, next
  * states, initial values) with their axes in the order of the tensor's. Values under a condition are never
  * made into arrays of their own, so that no read leaves the condition it stands under. */
+#include <math.h>
 #include <string.h>
 
 #include "bind.h"
@@ -356,12 +357,12 @@ static bool counts_steps(const Poly *p)
 {
     for (int i = 0; i < p->nterms; i++)
         for (int k = 0; k < p->terms[i].natoms; k++)
-            if (p->terms[i].atoms[k] == ATOM_T)
+            if (p->terms[i].atoms[k] == ATOM_PAST || p->terms[i].atoms[k] == ATOM_T)
                 return true;
     return false;
 }
 
-/* Has it as many places as the call has steps? */
+/* Has it as many places as there are steps? */
 static bool grows_with_steps(const Symbol *s)
 {
     for (int i = 0; i < s->rank; i++)
@@ -370,8 +371,9 @@ static bool grows_with_steps(const Symbol *s)
     return false;
 }
 
-/* How far back a value of the cell is read. The whole past, that of a value inside a fn, and that of one whose shape
- * is another in the next call, has no history that a call could begin with. */
+/* How far back a value of the cell is read: as far as there are steps, where no less is known. Values inside a fn, those
+ * whose shape is another in the next call, and any in a cell whose sequences begin and end within a call have no history
+ * that a call could begin with. */
 static void note_past(Flat *f, FExpr *x)
 {
     Symbol *s = x->source;
@@ -380,9 +382,11 @@ static void note_past(Flat *f, FExpr *x)
     if (known && hi->nterms == 0)
         return;
     if (f->resets.len)
-        f->longest = known ? farther(f, x, f->longest, hi) : poly_dim(f->m, ATOM_T);
-    if (!known || f->c->lengths || scope_find(f->scope, s->name) != s || grows_with_steps(s))
+        f->longest = known ? farther(f, x, f->longest, hi) : poly_dim(f->m, ATOM_PAST);
+    if ((!known && f->resets.len) || f->c->lengths || scope_find(f->scope, s->name) != s || grows_with_steps(s))
         f->m->whole_past = true;
+    else if (!known || s->past_grows)
+        s->past_grows = true;
     else
         s->past = farther(f, x, s->past, hi);
 }
@@ -412,6 +416,8 @@ static void find_past_of_call(Flat *f, Instance *inst)
 static void find_past(Flat *f, FExpr *x)
 {
     f->counts_steps |= counts_anew(f) && x->ix && ix_uses(x->ix, IX_TIME);
+    for (int i = 0; i < x->nbound; i++)
+        f->counts_steps |= counts_anew(f) && counts_steps(x->bound[i]->extent);
     if (x->step)
         note_past(f, x);
     if (x->kind == F_CALL)
@@ -420,7 +426,7 @@ static void find_past(Flat *f, FExpr *x)
         find_past(f, x->args[i]);
 }
 
-/* The steps that a call leaves, the latest first. */
+/* The steps that a call leaves, the latest first; or all of them. */
 static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
 {
     IndexId axes[2 + MAX_AXES_OF_VALUE];
@@ -431,10 +437,36 @@ static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
     for (int i = 0; i < rank; i++)
         map[i] = ix_index(m, axes[1 + i]);
     const IxExpr *step = ix_add(m, ix_index(m, IX_START), ix_sub(m, end, ix_index(m, axes[0])));
+    if (t->grows)
+        step = ix_index(m, axes[0]);
     NodeId array = s->type == TY_COMPLEX ? s->packed : s->node;
     NodeId v = s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, rank, step, s->history)
                                     : node_view_at(m, array, map, rank, step, s->history);
     return node_array(m, v, axes, t->rank, t->name, t->span);
+}
+
+/* How many steps the histories have room for that grow: a size of the call, as if the spec had a dim of that name. */
+static const Poly *room_for_steps(Flat *f, const Symbol *s)
+{
+    Module *m = f->m;
+    const char *name = intern(f->c, "history");
+    const Symbol *other = scope_find(f->scope, name);
+    for (int i = 0; i < m->dims.len; i++)
+        if (m->dims.data[i] == name && !other)
+            return poly_dim(m, i);
+    if (other) {
+        FLAT_ERROR(f, NULL, other->span, "'%s' is the name of the number of steps that the caller has room for: give this "
+                   "another one", name);
+        FLAT_NOTE(f, s->span, "all earlier steps of '%s' are read", s->name);
+        return poly_const(m, 1);
+    }
+    vec_push(m->arena, &m->dims, name);
+    const Poly *room = poly_dim(m, m->dims.len - 1);
+    Check enough = { .nonneg = poly_sub(m, room, poly_dim(m, ATOM_PAST)), .span = s->span,
+                     .text = intern_f(f->c, "history must be t0 + T or more: it is how many steps %s_history has "
+                                      "room for", s->name) };
+    vec_push(m->arena, &m->checks, enough);
+    return room;
 }
 
 /* The tensor with what a value had at the steps before the call, as far back as it is read. */
@@ -446,7 +478,7 @@ static void add_history(Flat *f, Symbol *s)
     Tensor t = { .kind = T_HISTORY, .of = input, .complex = complex, .rank = s->rank + 1 + complex, .span = s->span };
     const char *name = intern_f(f->c, "%s_history", s->name);
     const Symbol *other = scope_find(f->scope, name);
-    if (m->whole_past || s->has_history || !s->past)
+    if (m->whole_past || s->has_history || (!s->past && !s->past_grows))
         return;
     s->has_history = true;
     s->history = -1;
@@ -459,7 +491,8 @@ static void add_history(Flat *f, Symbol *s)
     t.dtype = input >= 0 ? m->tensors.data[input].dtype : f->c->dtype == DT_F64 ? DT_F64 : DT_F32;
     t.no_grad = input >= 0 && m->tensors.data[input].no_grad;
     t.axes = arena_alloc(m->arena, sizeof *t.axes * (size_t)(t.rank + 1));
-    t.axes[0] = s->past;
+    t.grows = s->past_grows;
+    t.axes[0] = t.grows ? room_for_steps(f, s) : s->past;
     for (int i = 0; i < s->rank; i++)
         t.axes[1 + i] = s->axes[i];
     if (complex)
@@ -725,7 +758,7 @@ static void note_resets(Flat *f)
     f->age = -1;
     m->whole_past |= f->counts_steps;
     if (f->counts_steps && f->resets.len)
-        f->longest = poly_dim(m, ATOM_T);
+        f->longest = poly_dim(m, ATOM_PAST);
     if (!f->longest)
         return;
     m->whole_past |= counts_steps(f->longest);
@@ -753,17 +786,60 @@ static void lower_resets(Flat *f)
 
 /* ---- operations ---- */
 
+static bool is_of_steps(const Flat *f, const FIndex *i)
+{
+    return i->extent == poly_dim(f->m, ATOM_PAST);
+}
+
+/* Of reductions over `w:T`: is w one of the steps so far? -1: they bind no such index. */
+static NodeId so_far(Flat *f, const FExpr *x)
+{
+    Module *m = f->m;
+    NodeId all = -1;
+    for (int i = 0; i < x->nbound; i++) {
+        if (!is_of_steps(f, x->bound[i]))
+            continue;
+        const IxExpr *w = ix_index(m, x->bound[i]->id), *back = ix_sub(m, ix_index(m, IX_TIME), w);
+        NodeId here = counts_anew(f) ? node_map2(m, OP_LE, node_index(m, w), steps_of_sequence(f))
+                                     : node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, back));
+        all = all < 0 ? here : node_map2(m, OP_AND, all, here);
+    }
+    return mutate("later-places") ? -1 : all;
+}
+
+/* A reduction over x's indices, of which only the steps so far count. */
+static NodeId reduce_so_far(Flat *f, const FExpr *x, ReduceOp op, NodeId v, NodeId so_far)
+{
+    static const double nothing[] = { [R_SUM] = 0, [R_MAX] = -INFINITY, [R_MIN] = INFINITY, [R_PROD] = 1 };
+    Module *m = f->m;
+    IndexId bound[MAX_AXES_OF_VALUE];
+    for (int i = 0; i < x->nbound; i++)
+        bound[i] = x->bound[i]->id;
+    if (so_far >= 0)
+        v = node_select(m, so_far, v, op == R_SUM && m->nodes.data[v].type == TY_INT ? node_size(m, poly_const(m, 0))
+                                                                                     : node_const(m, nothing[op]));
+    return node_reduce(m, op, v, bound, x->nbound);
+}
+
 static NodeId reduce_part(Flat *f, const FExpr *x, NodeId v)
 {
     Module *m = f->m;
-    IndexId bound[MAX_AXES_OF_VALUE];
     const Poly *count = poly_const(m, 1);
+    NodeId steps = -1;
+    v = reduce_so_far(f, x, x->reduce == R_MEAN ? R_SUM : x->reduce, v, so_far(f, x));
+    if (x->reduce != R_MEAN)
+        return v;
     for (int i = 0; i < x->nbound; i++) {
-        bound[i] = x->bound[i]->id;
-        count = poly_mul(m, count, x->bound[i]->extent);
+        if (!is_of_steps(f, x->bound[i])) {
+            count = poly_mul(m, count, x->bound[i]->extent);
+            continue;
+        }
+        NodeId n = node_map2(m, OP_ADD, counts_anew(f) ? steps_of_sequence(f) : node_index(m, ix_index(m, IX_TIME)),
+                             node_const(m, 1));
+        steps = steps < 0 ? n : node_map2(m, OP_MUL, steps, n);
     }
-    v = node_reduce(m, x->reduce == R_MEAN ? R_SUM : x->reduce, v, bound, x->nbound);
-    return x->reduce == R_MEAN ? node_map2(m, OP_DIV, v, lower_index(f, ix_const(m, count))) : v;
+    v = node_map2(m, OP_DIV, v, lower_index(f, ix_const(m, count)));
+    return steps < 0 ? v : node_map2(m, OP_DIV, v, steps);
 }
 
 /* A complex param, or its conjugate, whose last axis a sum runs along; NULL: it is something else. */
@@ -821,7 +897,7 @@ static Complex lower_reduction(Flat *f, FExpr *x)
     for (int k = 0; k < 2 && x->reduce == R_SUM && body->kind == F_MAP && body->op == OP_MUL && !x->guarded; k++) {
         bool conjugate;
         const FExpr *w = weight_of(f, body->args[k], x, &conjugate);
-        if (w && x->nbound < MAX_AXES_OF_VALUE)
+        if (w && x->nbound < MAX_AXES_OF_VALUE && so_far(f, x) < 0)
             return sum_of_products(f, x, w, body->args[!k], conjugate);
     }
     Complex v = lower_complex(f, x->args[0]);
@@ -833,14 +909,13 @@ static Complex lower_reduction(Flat *f, FExpr *x)
 static NodeId lower_softmax(Flat *f, FExpr *x)
 {
     Module *m = f->m;
-    IndexId bound[MAX_AXES_OF_VALUE];
-    for (int i = 0; i < x->nbound; i++)
-        bound[i] = x->bound[i]->id;
-    NodeId s = lower_expr(f, x->args[0]);
-    NodeId top = kept(f, node_reduce(m, R_MAX, s, bound, x->nbound), x->guarded, NULL, x->span);
+    NodeId s = lower_expr(f, x->args[0]), within = so_far(f, x);
+    NodeId top = kept(f, reduce_so_far(f, x, R_MAX, s, within), x->guarded, NULL, x->span);
     NodeId e = node_map1(m, OP_EXP, node_map2(m, OP_SUB, s, node_map1(m, OP_STOP, top)));
+    if (within >= 0)
+        e = node_select(m, within, e, node_const(m, 0));
     e = kept(f, e, x->guarded, NULL, x->span);
-    NodeId sum = kept(f, node_reduce(m, R_SUM, e, bound, x->nbound), x->guarded, NULL, x->span);
+    NodeId sum = kept(f, reduce_so_far(f, x, R_SUM, e, -1), x->guarded, NULL, x->span);
     return node_map2(m, OP_DIV, e, sum);
 }
 
@@ -1000,9 +1075,10 @@ static void define(Flat *f, Symbol *s)
     Complex v = lower_parts(f, s, s->ids);
     bool complex = s->type == TY_COMPLEX;
     s->packed = -1;
-    if (s->past && !(m->nodes.data[v.re].dep & DEP_TIME))
+    bool kept = s->past || s->past_grows;
+    if (kept && !(m->nodes.data[v.re].dep & DEP_TIME))
         v.re = of_every_step(m, v.re);
-    if (s->past && complex && !(m->nodes.data[v.im].dep & DEP_TIME))
+    if (kept && complex && !(m->nodes.data[v.im].dep & DEP_TIME))
         v.im = of_every_step(m, v.im);
     s->node = v.re;
     s->im = v.im;

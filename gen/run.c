@@ -89,7 +89,8 @@ static VecFile *collect(const Eval *e, const Case *k, bool inputs)
                          written_as[] = {VK_FINAL, VK_OUTPUT, VK_VALUE};
     VecFile *f = vec_new();
     bool ok =
-        f && vec_add_comment(f, e->cell) && vec_add_size(f, "B", k->batch) && vec_add_size(f, "T", k->steps);
+        f && vec_add_comment(f, e->cell) && vec_add_size(f, "B", k->batch) && vec_add_size(f, "T", k->steps) &&
+        (k->first == 0 || vec_add_size(f, "t0", k->first));
     for (int i = 0; ok && i < e->ndims; i++)
         ok = vec_add_size(f, e->dims[i].name, e->dims[i].value);
     for (int i = 0; ok && inputs && i < e->ntensors; i++)
@@ -155,7 +156,9 @@ static int run_spec(const Run *r, Compiler *c, VecFile *f)
         return 1;
     }
     EvalSize sizes[64];
-    int n = f ? case_sizes(&o, f, sizes) : 0;
+    int n = f ? case_sizes(&o, f, sizes) : 1;
+    if (!f)
+        sizes[0] = (EvalSize){"history", r->steps > EVAL_ROOM ? r->steps : EVAL_ROOM};
     if (n < 0) {
         vec_print_error(f, r->vectors);
         return 1;
@@ -163,12 +166,12 @@ static int run_spec(const Run *r, Compiler *c, VecFile *f)
     choose_dims(c, &o, f);
     if (!front_end_accepts(c, r->path))
         return 1;
-    Eval *e = eval_new(c, ast, NULL, NULL, 0);
+    Eval *e = eval_new(c, ast, NULL, sizes, n);
     if (!e) {
         diag_print(c, stderr);
-        if (n)
+        if (f)
             case_sizes_refused(f, sizes, n);
-        if (n)
+        if (f)
             vec_print_error(f, r->vectors);
         return 1;
     }

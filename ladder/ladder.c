@@ -39,7 +39,8 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
     if (!getenv("LADDER_QUICK") && !slow)
         check_identities(&c, true);
     case_free(&c);
-    for (int empty = 0; first && empty < 3; empty++) {
+    bool begins = sizes[d->n_sizes - 1] == 0;     /* else histories are wanted */
+    for (int empty = 0; first && empty < 2 + begins; empty++) {
         int64_t other[CELL_MAX_SIZES];
         memcpy(other, sizes, sizeof other);
         if (empty < 2)
@@ -63,6 +64,14 @@ static bool allowed(const cell_desc *d, const int64_t *sizes)
     return true;
 }
 
+/* Room for more steps than there are, where all earlier ones are read. */
+static void choose_room(const cell_desc *d, int64_t *sizes)
+{
+    for (int k = CELL_SIZE_DIM0; k + 1 < d->n_sizes; k++)
+        if (strcmp(d->size_names[k], "history") == 0)
+            sizes[k] = sizes[d->n_sizes - 1] + sizes[CELL_SIZE_T] + 2;
+}
+
 /* The cell's dims: first as the row of the table has them, each another and no multiples of warps or vectors,
  * else sizes that divide one another, else equal ones. */
 static bool choose_dims(const cell_desc *d, int row, int64_t *sizes)
@@ -76,6 +85,7 @@ static bool choose_dims(const cell_desc *d, int row, int64_t *sizes)
     for (int i = row; i < TRIED; i = i < FALLBACK ? FALLBACK : i + 1) {
         for (int k = CELL_SIZE_DIM0; k + 1 < d->n_sizes; k++)
             sizes[k] = tried[i][(k - CELL_SIZE_DIM0) % 6];
+        choose_room(d, sizes);
         if (allowed(d, sizes))
             return true;
     }
@@ -105,13 +115,18 @@ static int run_chosen(cell_context *ctx, const cell_desc *d, bool full)
 static void run_given(cell_context *ctx, const cell_desc *d, char *text, bool first)
 {
     int64_t sizes[CELL_MAX_SIZES] = { 0 };
+    int given = 0;
     int64_t copies = strncmp(text, "large:", 6) == 0 ? strtoll(text + 6, &text, 10) : 0;
     text += *text == ':';
     bool whole = strncmp(text, "chip:", 5) == 0;
     text += whole ? 5 : 0;
     setenv("CELL_EMULATED_CHIP", whole ? "1" : "0", 1);
-    for (int k = 0; k < d->n_sizes && *text; k++, text += *text == ',')
+    for (int k = 0; k < d->n_sizes && *text; k++, text += *text == ',') {
         sizes[k] = strtoll(text, &text, 10);
+        given = k + 1;
+    }
+    if (given < d->n_sizes - 1)
+        choose_room(d, sizes);
     if (copies)
         check_large(ctx, d, sizes, copies);
     else

@@ -38,16 +38,14 @@ class Function(Instance):
         arrays = [self.converted(declared, value)
                   for declared, value in zip(m.given, [*inputs, *self.param_list(params), *state])]
         sizes = Sizes(m, {k: v for k, v in (("B", batch), ("T", steps)) if v is not None}, "the call")
-        for declared, array in zip(m.given, arrays):
-            if array is not None:
-                sizes.take(declared, array.shape, True, step)
-        if step:
-            sizes.values.setdefault("T", 1)
-        sizes.values["t0"] = self.first_step(t0, state, step)
+        arrays = self.take_sizes(arrays, sizes, t0, True, step)
         known = sizes.finish()
         if step:
             arrays = [a[:, None] if a is not None and d.timed else a for d, a in zip(m.given, arrays)]
         return arrays, m.list_sizes(known)
+
+    def longer(self, array, room):
+        return self.xp.pad(array, [(0, 0), (0, room - array.shape[1])] + [(0, 0)] * (array.ndim - 2))
 
     def param_list(self, params):
         m = self.manifest

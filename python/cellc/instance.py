@@ -79,6 +79,28 @@ class Instance:
                              "needs t0, the number of steps that the state has seen")
         return 0
 
+    def take_sizes(self, arrays, sizes, t0, batch_first, step):
+        """Puts the sizes that the given arrays have into `sizes`. The arrays, in which histories of all steps have room
+        for those of this call: a framework's `longer` puts places behind those that an array has."""
+        m = self.manifest
+        before = len(m.given) - len(m.states)
+        arrays, state = arrays[:before], arrays[before:]
+        for declared, array in zip(m.given, arrays):
+            if array is not None:
+                sizes.take(declared, array.shape, batch_first, step)
+        if step:
+            sizes.values.setdefault("T", 1)
+        sizes.values["t0"] = self.first_step(t0, state, step)
+        if m.grows and "T" in sizes.values:
+            places = [a.shape[1] for d, a in zip(m.states, state) if d.grows and a is not None and len(a.shape) > 1]
+            room = sizes.values.setdefault("history", max([sizes.values["t0"] + sizes.values["T"], *places]))
+            state = [self.longer(a, room) if d.grows and a is not None and 1 < len(a.shape) and a.shape[1] < room else a
+                     for d, a in zip(m.states, state)]
+        for declared, array in zip(m.states, state):
+            if array is not None:
+                sizes.take(declared, array.shape, batch_first, step)
+        return [*arrays, *state]
+
     def needs_sizes(self):
         """The dims that the params' shapes are made of."""
         names = {name for t in self.manifest.params for axis in t.axes for name in axis.names}

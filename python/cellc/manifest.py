@@ -58,6 +58,7 @@ class Tensor:
         self.gradient = entry["gradient"]
         self.init = entry.get("init")
         self.history = entry.get("history", False)
+        self.grows = entry.get("grows", False)         # of all steps; its first axis is the room for them
         self.doc = entry.get("doc", "")
 
     def lead(self, batch_first=True, step=False):
@@ -89,6 +90,7 @@ class Manifest:
         self.dims = data["sizes"][2:-1]
         self.tensors = {entry["name"]: Tensor(entry) for entry in data["tensors"]}
         self.counts_steps = data.get("counts_steps", False)
+        self.grows = any(t.grows for t in self.tensors.values())
         self.forward, self.backward = data["forward"], data.get("backward")
         values = [self.tensors[a["tensor"]] for a in self.forward if a["role"] == "value"]
         self.inputs = [t for t in values if t.kind in ("input", "lengths")]

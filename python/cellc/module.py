@@ -67,16 +67,15 @@ class TorchInstance(Instance):
             raise BackendError(f"{self.name}: the tensors are on {device}, but this build has no kernels: "
                                f"{self.why_no_kernels}")
 
+    @staticmethod
+    def longer(tensor, room):
+        return torch.nn.functional.pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, room - tensor.shape[1]])
+
     def run(self, inputs, params, state, sizes, t0, batch_first, step):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes."""
         m = self.manifest
         tensors = self.check_types([*inputs, *params, *state])
-        for declared, tensor in zip(m.given, tensors):
-            if tensor is not None:
-                sizes.take(declared, tensor.shape, batch_first, step)
-        if step:
-            sizes.values.setdefault("T", 1)
-        sizes.values["t0"] = self.first_step(t0, state, step)
+        tensors = self.take_sizes(tensors, sizes, t0, batch_first, step)
         known = sizes.finish()
         tensors = [self.into_order(d, t, batch_first, step) for d, t in zip(m.given, tensors)]
         save = m.backward is not None and torch.is_grad_enabled() and any(

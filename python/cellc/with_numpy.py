@@ -109,6 +109,7 @@ class NumpyCell(Function):
         Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull."""
         if self.manifest.backward is None:
             raise BackendError(f"{self.name}: the cell has no gradients")
+        given = self.state_list(state)
         arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
         arrays = [ready(a) for a in arrays]
         reserve = empty((max(self.library.memory("reserve", None, sizes), 1),), numpy.dtype(numpy.uint8))
@@ -119,6 +120,10 @@ class NumpyCell(Function):
             found = [empty(a.shape, a.dtype) if a is not None and t.gradient else None
                      for t, a in zip(self.manifest.given, arrays)]
             self.call("backward", [*arrays, *weights, *found], sizes, reserve)
+            before = len(found) - len(given)
+            for i, (t, a) in enumerate(zip(self.manifest.states, given), before):
+                if t.grows and a is not None:       # as long as it was given
+                    found[i] = found[i][:, :a.shape[1]]
             return self.gradients(found)
 
         return y, final, pull

@@ -35,6 +35,8 @@ no-initial       tests/mutation/small.cell
 late-state       specs/gru.cell
 first-sequence   specs/gru.cell
 own-step         specs/conv4_silu.cell
+place-behind     specs/causal_attention.cell
+later-places     tests/constructs/history_all.cell
 straight-step    specs/gru.cell --reverse
 next-row         specs/embedding.cell
 leaking-shift    tests/constructs/reset_shift.cell

@@ -110,6 +110,43 @@ def test_history_is_a_state():
     torch.testing.assert_close(torch.stack(rest, 1), whole[:, 1:])
 
 
+ATTENTION = """cell attention { dim N; input q[N], k[N], v[N]; output y[N];
+    s[w:T] = sum[i] q[i] * k[i; t - w]; p[w] = softmax[w] s[w]; y[i] = sum[w] p[w] * v[i; t - w]; }"""
+
+
+def test_decoding_over_all_steps():
+    m = cellc.load(ATTENTION, dtype="f64")()
+    torch.manual_seed(3)
+    q, k, v = x = [torch.randn(2, 7, 5, dtype=torch.float64).requires_grad_() for _ in range(3)]
+    whole, final = m(*x)
+    score = (q @ k.mT).masked_fill(torch.ones(7, 7).triu(1) > 0, -torch.inf)
+    torch.testing.assert_close(whole, score.softmax(-1) @ v)
+    assert m.instance.State._fields == ("k_history", "v_history")
+    torch.testing.assert_close(final.k_history, k)           # step s at place s
+    with pytest.raises(cellc.ShapeError, match="needs t0, the number of steps that the state has seen"):
+        m.step(*[i[:, 0] for i in x], state=final)
+
+    first, state = m(*[i[:, :3] for i in x])                 # pieces, with gradients through what is carried
+    second, state = m(*[i[:, 3:] for i in x], state=state, t0=3)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    torch.testing.assert_close(state.v_history, v)
+    into = torch.randn_like(whole)
+    for a, b in zip(torch.autograd.grad(torch.cat([first, second], 1), x, into), torch.autograd.grad(whole, x, into)):
+        torch.testing.assert_close(a, b)
+
+    with torch.no_grad():
+        state, room = None, cellc.load(ATTENTION, dtype="f64")(history=16)
+        for t in range(7):                                   # the caches' room grows by one a step
+            y, state = m.step(*[i[:, t] for i in x], state=state, t0=t)
+            torch.testing.assert_close(y, whole[:, t])
+            assert state.k_history.shape[1] == t + 1
+        state = None
+        for t in range(7):                                   # or is there from the first step on
+            y, state = room.step(*[i[:, t] for i in x], state=state, t0=t)
+            torch.testing.assert_close(y, whole[:, t])
+        assert state.k_history.shape[1] == 16 and not state.k_history[:, 7:].any()
+
+
 def test_counted_steps():
     text = "cell c { dim N; input x[N]; state h[N]; output y[N]; h'[i] = h[i] + t * x[i]; y[i] = h'[i]; }"
     m = cellc.load(text)()

@@ -178,6 +178,21 @@ def test_errors():
             call()
 
 
+def test_all_steps_are_carried():
+    cell = cellc.load("cell sums { dim N; input x[N]; output y[N]; y[i] = sum[w:T] (1 + w) * x[i; t - w]; }",
+                      framework="numpy", dtype="f64")
+    x = x_of(2, 5, 3)
+    whole, _, pull = cell.vjp({}, x)
+    _, state = cell({}, x[:, :2])
+    y, final, pull_second = cell.vjp({}, x[:, 2:], state=state, t0=2)
+    np.testing.assert_allclose(y, whole[:, 2:], **CLOSE)
+    np.testing.assert_allclose(final.x_history, x)
+    into = x_of(2, 5, 3)
+    into[:, :2] = 0
+    given = pull_second(into[:, 2:]).state.x_history
+    np.testing.assert_allclose(given, pull(into).inputs[0][:, :2], **CLOSE)
+
+
 def test_first_values():
     cell = cellc.load("cell i { dim N; input x[N]; param A[N,N] ~ orthogonal, B[N] ~ normal(2, 0.1), C[N,N] ~ eye, "
                       "D[N] ~ uniform(3, 4), E[N] ~ ones, F[3*N,N]; output y[N]; y[i] = x[i] + B[i] + D[i] + E[i] + "
