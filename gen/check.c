@@ -416,9 +416,11 @@ static int check_spec(CheckRun *k, Compiler *c)
 }
 
 /* Runs k on a cell that is given as text. false: it cannot be read. */
-static bool run_text(CheckRun *run, const char *text, size_t len, const char *dir, bool quiet)
+static bool run_text(CheckRun *run, const Compiler *like, const char *text, size_t len, const char *dir, bool quiet)
 {
     Compiler *c = compiler_new();
+    c->lengths = like->lengths;
+    c->reverse = like->reverse;
     CheckRun k = *run;
     k.user = c;
     k.dir = dir;
@@ -443,11 +445,11 @@ static bool run_text(CheckRun *run, const char *text, size_t len, const char *di
     return read;
 }
 
-bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t)
+bool check_text(const Compiler *like, const char *text, size_t len, const char *dir, bool quiet, Tally *t)
 {
     CheckRun k = {.tally = *t};
     int failed = t->failed;
-    if (!run_text(&k, text, len, dir, quiet)) {
+    if (!run_text(&k, like, text, len, dir, quiet)) {
         k.tally.failed++;
         k.tally.kinds |= 1u << FAIL_RUN;
     }
@@ -455,10 +457,10 @@ bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally
     return t->failed == failed;
 }
 
-bool judge_text(const char *text, size_t len, const char *dir)
+bool judge_text(const Compiler *like, const char *text, size_t len, const char *dir)
 {
     CheckRun k = {.judge = true};
-    return !run_text(&k, text, len, dir, true) || k.tally.failed == 0 || k.tally.passed == 0;
+    return !run_text(&k, like, text, len, dir, true) || k.tally.failed == 0 || k.tally.passed == 0;
 }
 
 int cmd_check(int argc, char **argv)

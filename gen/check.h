@@ -83,12 +83,13 @@ void judge_case(const Subject *s, const Backend *b, void *self, const Case *k, c
 /* Every tensor of a vector file, whose case is k, against the evaluator and the backend. */
 void check_vectors(const Subject *s, const Backend *b, void *self, const Case *k, const VecFile *f, Tally *t);
 
-/* check.c: checks a cell that is given as text, at its own bound sizes and two choices of the open ones.
+/* check.c: checks a cell that is given as text, with the lengths and the direction of time of `like`, at its own bound
+ * sizes and two choices of the open ones.
  * Failures are printed unless `quiet`. false when it does not compile (with diagnostics on stdout unless
  * quiet) or a check failed. */
-bool check_text(const char *text, size_t len, const char *dir, bool quiet, Tally *t);
+bool check_text(const Compiler *like, const char *text, size_t len, const char *dir, bool quiet, Tally *t);
 /* Can it be checked, as judge_case has it, in all cases of check_text? So it is when it does not compile: that is for
  * check_text to say. */
-bool judge_text(const char *text, size_t len, const char *dir);
+bool judge_text(const Compiler *like, const char *text, size_t len, const char *dir);
 
 #endif

@@ -634,8 +634,12 @@ static bool well_conditioned(const double *x, const double *bound, int64_t n)
 void judge_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t)
 {
     (void)b, (void)self;
-    Result *r = result_new(s, k, true);
     double **bound = NULL;
+    if (!eval_for_steps(s->e, k->first + k->steps)) {
+        tally(t, false, s, "%s: the evaluator cannot have so many steps", what);
+        return;
+    }
+    Result *r = result_new(s, k, true);
     for (int i = 0; i < s->e->ntensors; i++)
         if (s->e->tensors[i].kind == EV_WATCH)
             r->out[i] = doubles(s, case_count(k, &s->e->tensors[i]));

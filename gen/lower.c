@@ -381,8 +381,10 @@ static void note_past(Flat *f, FExpr *x)
     bool known = ix_range(f->m, ix_sub(f->m, ix_index(f->m, IX_TIME), x->step), &lo, &hi) && !counts_steps(hi);
     if (known && hi->nterms == 0)
         return;
-    if (f->resets.len)
-        f->longest = known ? farther(f, x, f->longest, hi) : poly_dim(f->m, ATOM_PAST);
+    if (f->resets.len && (!known || (f->longest && counts_steps(f->longest))))
+        f->longest = poly_dim(f->m, ATOM_PAST);      /* a call of such a cell begins with step 0 */
+    else if (f->resets.len)
+        f->longest = farther(f, x, f->longest, hi);
     if ((!known && f->resets.len) || f->c->lengths || scope_find(f->scope, s->name) != s || grows_with_steps(s))
         f->m->whole_past = true;
     else if (!known || s->past_grows)

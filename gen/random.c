@@ -39,14 +39,14 @@ enum { MAX_TRIALS = 1500, MAX_DRAWS = 50 };
 
 /* Checks a cell in a process of its own, so that generated code that crashes is one failure. What it added
  * goes to *t. */
-static bool check_apart(const Buf *text, const char *dir, bool quiet, Tally *t)
+static bool check_apart(const Compiler *c, const Buf *text, const char *dir, bool quiet, Tally *t)
 {
     int ends[2], status = 0;
     Tally got = *t;
     fflush(NULL);
     pid_t pid = pipe(ends) == 0 ? fork() : -1;
     if (pid == 0) {
-        check_text(text->data, text->len, dir, quiet, &got);
+        check_text(c, text->data, text->len, dir, quiet, &got);
         fflush(NULL);
         _exit(write(ends[1], &got, sizeof got) == (ssize_t)sizeof got ? 0 : 1);
     }
@@ -78,11 +78,11 @@ static bool still_fails(Shrink *s)
     Buf text = {.arena = s->c->arena};
     s->trials++;
     fmt_ast(s->c, s->ast, true, &text);
-    check_apart(&text, s->dir, true, &t);
+    check_apart(s->c, &text, s->dir, true, &t);
     unsigned gravest = t.kinds & -t.kinds;
     if (!s->kind)
         s->kind = gravest;
-    return t.passed > 0 && gravest && gravest == s->kind && judge_text(text.data, text.len, s->dir);
+    return t.passed > 0 && gravest && gravest == s->kind && judge_text(s->c, text.data, text.len, s->dir);
 }
 
 /* Tries to put something smaller in the place of an expression. */
@@ -193,10 +193,11 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
     fflush(stdout);
     Buf small = smallest(c, text, dir);
     printf("%.*s", (int)small.len, small.data);
-    check_apart(&small, dir, false, &t);
+    check_apart(c, &small, dir, false, &t);
     if (!keep)
         return;
-    const char *path = intern_f(c, "%s/seed_%llu.cell", keep, (unsigned long long)seed);
+    const char *path = intern_f(c, "%s/seed_%llu%s%s.cell", keep, (unsigned long long)seed, c->lengths ? "--lengths" : "",
+                                c->reverse ? "--reverse" : "");
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(small.data, 1, small.len, f) != small.len || fclose(f) != 0)
         fprintf(stderr, "cellc random: cannot write %s: %s\n", path, strerror(errno));
@@ -207,11 +208,12 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
 /* The first draw of a seed that can be checked. Gives how many came before it. */
 static int draw_cell(Compiler *c, uint64_t seed, const char *dir, Buf *out)
 {
+    random_settings(seed, c);
     for (int draw = 0; draw < MAX_DRAWS; draw++) {
         Buf text = {.arena = c->arena};
         random_cell(c, seed, draw, &text);
         *out = text;
-        if (judge_text(text.data, text.len, dir))
+        if (judge_text(c, text.data, text.len, dir))
             return draw;
     }
     fprintf(stderr, "cellc random: seed %llu: no draw can be checked\n", (unsigned long long)seed);
@@ -234,7 +236,7 @@ static int check_many(int64_t seed, int64_t n, const char *dir, const char *keep
         Compiler *c = compiler_new();
         Buf text;
         again += draw_cell(c, (uint64_t)(seed + i), dir, &text);
-        if (!check_apart(&text, dir, true, &t)) {
+        if (!check_apart(c, &text, dir, true, &t)) {
             failed++;
             keep_failed(c, &text, (uint64_t)(seed + i), dir, keep);
         }

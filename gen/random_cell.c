@@ -1,7 +1,7 @@
 /* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out
  * is a spec that draws on the whole language: scalars, vectors, matrices and heads, several states, learned
  * initial values, constant inputs and params, guards, affine and wrapping indices, functions of every kind,
- * fn, repeat, softmax, reductions and reads at integer places. Every expression carries a bound of its magnitude; what could grow is
+ * fn, repeat, softmax, reductions, earlier steps and the whole past, resets, lengths, and reads at integer places. Every expression carries a bound of its magnitude; what could grow is
  * squashed, and what has a limited domain is given an argument inside it. */
 #include "random_cell.h"
 
@@ -38,6 +38,7 @@ typedef struct Maker {
     bool uses_fn[FNS];
     Random places;                /* of its own, so that a seed's cell is else the same with integers as without */
     bool has_integers;
+    bool anew;                    /* sequences begin within a call: t is no index, and steps are counted back */
     bool plain;                   /* no integer places: of what a gradient is taken with respect to */
 } Maker;
 
@@ -187,7 +188,7 @@ static const char *step_text(Maker *m, const Value *v)
         return NULL;
     switch (below(m, w ? 6 : 3)) {
     case 0: return "t - 2";
-    case 1: return chance(m, 10) ? "0" : "t - 4";
+    case 1: return chance(m, 10) && !m->anew ? "0" : "t - 4";
     case 3: return TEXT(m, "t - %c", w);
     case 4: return TEXT(m, "t - 2*%c - 1", w);
     case 5: return TEXT(m, "t - (%c + 1) / 2", w);
@@ -264,7 +265,7 @@ static const char *condition(Maker *m, int budget)
         }
     }
     if (chance(m, 25))
-        return chance(m, 50) ? "t > 0" : "t % 2 == 0";
+        return chance(m, 50) ? "t > 0" : m->anew ? "t < 3" : "t % 2 == 0";
     Term a = expression(m, budget / 2);
     return TEXT(m, "%s %s %g", a.text, chance(m, 50) ? ">" : "<=", 0.1 + 0.37 * below(m, 3));
 }
@@ -754,6 +755,28 @@ static void complex_part(Maker *m)
     m->nbound = 0;
 }
 
+/* Reductions over all earlier steps of a value, behind all else as complex values are; true: there was one. */
+static bool past_part(Maker *m)
+{
+    static const char *const over[] = {"sum", "mean", "max", "min", "prod"};
+    const Value *v = NULL;
+    for (int tries = 0; tries < 20 && (!v || v->stateful || !strchr("xa", v->name[0])); tries++)
+        v = &m->values[below(m, m->nvalues)];
+    if (v->stateful || !strchr("xa", v->name[0]))
+        return false;
+    const char *left = open_left(m, v, false), *in = v->rank ? TEXT(m, "%.*s, ", (int)strlen(left) - 2, left + 1) : "";
+    const char *at = v->rank ? TEXT(m, "%.*s", (int)strlen(left) - 2, left + 1) : "";
+    const char *early = TEXT(m, "%s[%s; t - u]", v->name, at);
+    buf_line(m->out, "output py%s;", axes_text(m, v));
+    buf_line(m->out, "ps[%su:T] = tanh(%s) * %s - 0.2*u;", in, squash(m, expression(m, 2), 1).text, early);
+    buf_line(m->out, "pp[%su] = softmax[u] ps[%su];", in, in);
+    const char *which = over[below(m, 5)];
+    buf_line(m->out, "py%s = sum[u:T] pp[%su] * %s + 0.3 * %s[u:T] (1 + 0.2*tanh(%s)) / (1 + u)%s;", left, in, early,
+             which, early, m->anew ? "" : TEXT(m, " + sum[u:T] (u <= t ? %s[%s; u] * exp(-u) : 0)", v->name, at));
+    m->nbound = 0;
+    return true;
+}
+
 static void print_fns(Maker *m, Buf *to)
 {
     static const char *const text[] = {
@@ -780,8 +803,15 @@ static uint64_t seed_of_draw(uint64_t seed, int draw)
     return own;
 }
 
+void random_settings(uint64_t seed, Compiler *c)
+{
+    c->lengths = seed % 7 == 3 || seed % 7 == 6;
+    c->reverse = seed % 7 == 5 || seed % 7 == 6;
+}
+
 void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out)
 {
+    const bool resets = seed % 5 == 2;
     Buf body = {.arena = c->arena, .indent = 1};
     Maker *m = arena_alloc(c->arena, sizeof *m);
     Value states[3];
@@ -790,7 +820,10 @@ void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out)
     m->places.state = ~m->random.state;
     m->has_integers = random_below(&m->places, 3) == 0;
     m->out = &body;
+    m->anew = resets || (c->lengths && c->reverse);
     declare_inputs(m);
+    if (resets)
+        buf_line(m->out, "reset r0;");
     int nstates = below(m, 4) % 4, ndefinitions = 1 + below(m, 4);
     declare_states(m, states, nstates);
     for (int i = 0; i < ndefinitions; i++)
@@ -809,8 +842,14 @@ void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out)
         complex_part(m);
         m->random = before;
     }
+    if (seed % 4 == 2) {
+        m->nvalues = pool;
+        m->random.state = ~seed * 3;
+        past_part(m);
+    }
 
-    buf_line(out, "// random cell of seed %llu, draw %d", (unsigned long long)seed, draw);
+    buf_line(out, "// random cell of seed %llu, draw %d%s%s", (unsigned long long)seed, draw,
+             c->lengths ? ", for --lengths" : "", c->reverse ? ", for --reverse" : "");
     print_fns(m, out);
     buf_line(out, "cell random {");
     buf_line(out, "    dim D; dim H; dim N = %d; dim M = %d;", 2 + below(m, 4), 1 + below(m, 5));

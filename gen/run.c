@@ -131,6 +131,8 @@ static int run_eval(const Run *r, Compiler *c, Eval *e, VecFile *f)
         vec_print_error(f, r->vectors);
         return 1;
     }
+    if (!eval_for_steps(e, k->first + k->steps))
+        return fail(r->path, "it cannot be evaluated for so many steps", NULL);
     case_bind(k, e);
     for (int i = 0; i < e->ntensors; i++)
         if (e->tensors[i].kind >= EV_STATE)

@@ -18,7 +18,8 @@ for ((i = seed; i < seed + n; i++)); do
     for schedule in auto steps; do
         name=seed${i}_$schedule
         "$CELLC" random --seed "$i" >"$out/random.cell"
-        if (ulimit -v 4000000; exec timeout 60 "$CELLC" emit "$out/random.cell" --schedule $schedule --dtype f64 \
+        mapfile -t settings < <(head -n 1 "$out/random.cell" | grep -o -- '--[a-z]*')
+        if (ulimit -v 4000000; exec timeout 60 "$CELLC" emit "$out/random.cell" --schedule $schedule --dtype f64 "${settings[@]}" \
             -o "$out/$name") >/dev/null 2>"$out/err"; then
             echo "$name random 1,1,7,5 2,3,3,4 1,6,1,2" >>"$out/list"
         elif grep -q 'has no state: only --schedule map' "$out/err"; then
