@@ -25,7 +25,7 @@ from model import Model, groups, load_cell, pairs
 CELLS = {
     "e1": ([], {}),
     "e79": (["N=32", "bias=input"], {}),
-    "e88": (["N=32", "V=32"], {"H": lambda width: width // 32}),
+    "e88": (["N=32", "V=32"], {"H": lambda width: max(1, width // 32)}),
     "gated_delta": (["N=64", "V=64"], {}),
     "lstm": ([], {}),
     "torch.LSTM": ([], {}),
