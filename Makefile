@@ -110,7 +110,7 @@ $(BUILD)/gen/lex.o $(BUILD)/gen/parse.o: $(BUILD)/gen/%.o: $(BUILD)/gen/%.c | $(
 RT_SOURCES := $(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)) $(if $(CUDA),$(wildcard runtime/backend_cuda.c))
 RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(RT_SOURCES))
 RT_CFLAGS := -Iruntime $(if $(BLAS),-DCELL_HAVE_CBLAS) $(if $(CUDA),-DCELL_HAVE_CUDA -isystem $(CUDA)/include)
-RT_LIBS := $(BLAS) $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart) -lm
+RT_LIBS := $(BLAS) $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart) -lm -ldl
 
 # The ladder: what `cellc selftest` and tests/ladder link with an instance.
 LADDER_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard ladder/*.c))

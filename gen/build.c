@@ -47,7 +47,8 @@ typedef struct Build {
     const char *library;          /* --name, or NULL */
     const char *objects;          /* a temporary directory */
     const char *include, *lib;    /* of the runtime */
-    const char *nvcc;             /* NULL: without kernels */
+    const char *nvcc;             /* NULL: without kernels in the library */
+    bool apart;                   /* somebody else compiles NAME.cu */
     const char *archs;            /* "80 90", or "native" */
     int64_t jobs;                 /* compilers at once */
     bool verbose;
@@ -144,7 +145,7 @@ static int read_operand(Build *b, Instance *in, const char *operand, bool severa
 
 static int compile_instance(Build *b, Instance *in)
 {
-    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc != NULL);
+    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc || b->apart);
     diag_print(in->c, stderr);
     return ok ? -1 : 1;
 }
@@ -214,6 +215,8 @@ static void compile_c(Build *b, const char *stem)
     words_add(&w, intern_f(c, "-I%s", b->dir));
     if (b->nvcc)
         words_add(&w, intern_f(c, "-DCELL_ARCHS=\"%s\"", b->archs));
+    if (b->apart)
+        words_add(&w, "-DCELL_KERNEL_SYMBOL=extern __attribute__((weak))");
     words_add(&w, "-c");
     words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
     words_add(&w, "-o");
@@ -356,7 +359,8 @@ static bool compile_all(Build *b)
 {
     if (b->n > 1 && !write_list(b))
         return false;
-    compile_sources(b, ".cu");
+    if (!b->apart)
+        compile_sources(b, ".cu");
     compile_sources(b, ".c");
     if (b->n > 1)
         compile_c(b, b->library);
@@ -465,6 +469,7 @@ int cmd_build(int argc, char **argv)
         { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
         { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
         { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
+        { "--kernels-apart", NULL, OPT_FLAG, &b.apart, "without nvcc: NAME.cu is for NVRTC, its image for the context" },
         { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
@@ -476,9 +481,12 @@ int cmd_build(int argc, char **argv)
         rc = find_runtime(&b) ? -1 : 1;
     }
     if (rc < 0) {
-        b.nvcc = find_nvcc(&b, no_cuda);
-        rc = check_architectures(&b);
+        if (b.apart && no_cuda)
+            rc = usage_error(&build_help, "--kernels-apart and --no-cuda exclude each other");
+        b.nvcc = find_nvcc(&b, no_cuda || b.apart);
     }
+    if (rc < 0)
+        rc = check_architectures(&b);
     if (rc < 0)
         rc = read_instances(&b, operands, n);
     if (rc < 0)

@@ -951,7 +951,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_direction(&e, BACKWARD, &states);
 
     for (int i = 0; i < e.kernels.len; i++)
-        buf_line(host, "extern void %s(cell_kernel_args args);", e.kernels.data[i]);
+        buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);
     buf_f(host, "\n%s", tables.data);
     buf_f(host, "static const cell_kernel %skernel_table[] = {\n%s};\n\n", tag, e.table.data ? e.table.data : "");
     return (HostPlan){ .forward = intern_f(m->c, "%sforward_plan", tag),

@@ -4,14 +4,14 @@
 #include "cell_plan.h"
 #include "reference.h"
 
-extern void e79_fwd_before_1(cell_kernel_args args);
-extern void e79_fwd_walk(cell_kernel_args args);
-extern void e79_bwd_before_0(cell_kernel_args args);
-extern void e79_bwd_walk(cell_kernel_args args);
-extern void e79_bwd_after_1(cell_kernel_args args);
-extern void e79_bwd_after_1_2(cell_kernel_args args);
-extern void e79_bwd_after_2(cell_kernel_args args);
-extern void e79_bwd_after_3(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_fwd_before_1(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_fwd_walk(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_before_0(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_walk(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_after_1(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_after_1_2(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_after_2(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_after_3(cell_kernel_args args);
 
 static const int64_t x0[] = { CELL_X_PUSH, 16384, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_PUSH, 4,
         CELL_X_CEILDIV, CELL_X_MUL, CELL_X_END };

@@ -4,15 +4,15 @@
 #include "cell_plan.h"
 #include "reference.h"
 
-extern void lstm_init(cell_kernel_args args);
-extern void lstm_fwd_heads(cell_kernel_args args);
-extern void lstm_fwd_step_2(cell_kernel_args args);
-extern void lstm_seed(cell_kernel_args args);
-extern void lstm_bwd_heads(cell_kernel_args args);
-extern void lstm_bwd_step_0(cell_kernel_args args);
-extern void lstm_bwd_after_5(cell_kernel_args args);
-extern void lstm_bwd_after_5_2(cell_kernel_args args);
-extern void lstm_result(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_init(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_fwd_heads(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_fwd_step_2(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_seed(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_bwd_heads(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_bwd_step_0(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_bwd_after_5(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_bwd_after_5_2(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_result(cell_kernel_args args);
 
 static const int64_t x0[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_END };

@@ -64,6 +64,12 @@ size_t cell_dtype_bytes(cell_dtype dtype);
  * context. */
 cell_status cell_context_create(cell_context **ctx, cell_backend_kind backend, int device, char *message,
                                 size_t message_bytes);
+/* A context on GPU number `device` through the driver alone, whose kernels come from `image`: a cubin that holds them
+ * under their names, such as NVRTC makes of a generated NAME.cu. Needs no CUDA toolkit, neither when this is compiled nor
+ * now, and takes libraries that were built with --kernels-apart. cuBLAS is that of the process, or else CELL_CUBLAS, or
+ * what the loader finds. With image NULL there are no kernels, only memory and products. */
+cell_status cell_context_create_image(cell_context **ctx, int device, const void *image, char *message,
+                                      size_t message_bytes);
 /* Waits for the context's work and frees what it owns; NULL is ignored. The caller's stream stays. */
 void cell_context_destroy(cell_context *ctx);
 /* Later calls run on `stream` (a cudaStream_t, or NULL for the context's own, which is ordered with the

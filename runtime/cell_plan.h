@@ -26,6 +26,9 @@ extern "C" {
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
+#ifndef CELL_KERNEL_SYMBOL /* how it declares them: weak, and so NULL, where they are not in it (--kernels-apart) */
+#define CELL_KERNEL_SYMBOL extern
+#endif
 #define CELL_ALIGNMENT    256 /* of every buffer in workspace and reserve, bytes */
 #define CELL_MAX_LOOPS    4   /* nesting of LOOP operations */
 #define CELL_MAX_ARGS     256
@@ -207,7 +210,8 @@ typedef struct cell_plan {
     int32_t n_buffers, n_ops;
 } cell_plan;
 
-/* A generated kernel. On CUDA `symbol` is the host stub, in the emulator the function itself. */
+/* A generated kernel. On CUDA `symbol` is the host stub, in the emulator the function itself; where an image holds the
+ * kernels it is NULL, and `name` finds them. */
 typedef void (*cell_kernel_fn)(cell_kernel_args args);
 
 typedef struct cell_kernel {

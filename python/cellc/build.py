@@ -8,8 +8,9 @@ import os
 import tempfile
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
-from . import cache, compiler
+from . import cache, compiler, nvrtc
 from .errors import BackendError, BuildError, CellcWarning, SpecError, TypeMismatch
 from .manifest import Manifest
 from .native import Library
@@ -25,29 +26,40 @@ def once(text):
         warnings.warn(text, CellcWarning, stacklevel=USER)
 
 
+def kernel_compiler():
+    """"nvcc" or, where there is none, "nvrtc", or None. CELLC_KERNELS chooses."""
+    wanted = os.environ.get("CELLC_KERNELS", "")
+    if wanted not in ("", "nvcc", "nvrtc"):
+        raise BuildError(f"CELLC_KERNELS is '{wanted}'; wanted nvcc or nvrtc")
+    if wanted != "nvrtc" and compiler.nvcc():
+        return "nvcc"
+    return "nvrtc" if wanted != "nvcc" and nvrtc.library() else None
+
+
 def choose_kernels(cuda, archs, framework, gpus):
-    """(architectures or None for no kernels, why there are none). `gpus` are those that the framework sees, as
-    {"90"}; None: it never computes on one."""
-    there = compiler.nvcc()
+    """(architectures or None for no kernels, why there are none). `gpus` are those that the framework sees, {number:
+    "90"}; None: it never computes on one."""
     if gpus is None:
         if cuda:
             raise BackendError(f"cuda=True, but arrays of {framework} are in the host's memory")
         return None, f"arrays of {framework} are in the host's memory"
     if cuda is False:
         return None, "it was loaded with cuda=False"
+    there = kernel_compiler()
     if not there and cuda:
-        raise BuildError("cuda=True, but cellc was built without nvcc, or it is not there any more")
+        raise BuildError("cuda=True, but there is neither nvcc, as far as cellc knows, nor NVRTC")
     if not gpus and not cuda:
         once(f"cellc: {framework} sees no GPU here, so cells run on the CPU, in the plain C that cellc generates")
         return None, "there was no GPU when it was loaded"
     if not there:
-        once("cellc: there is a GPU but no nvcc, so cells have no kernels: they run on the CPU only, in plain C")
-        return None, "there is no nvcc"
+        once("cellc: there is a GPU but neither nvcc nor NVRTC, so cells have no kernels: they run on the CPU only, in "
+             "plain C")
+        return None, "there is neither nvcc nor NVRTC"
     if archs:
         return archs, ""
     if not gpus:
         return os.environ.get("CUDA_ARCHS") or "80 86 89 90", ""
-    return " ".join(sorted(gpus, key=int)), ""
+    return " ".join(sorted(set(gpus.values()), key=int)), ""
 
 
 def type_name(dtype):
@@ -77,17 +89,19 @@ def build(given, options, framework, gpus, make):
     spec = compiler.Spec(given)
     dtype, settings = read_settings(options)
     archs, why = choose_kernels(options["cuda"], options["archs"], framework, gpus)
+    by = kernel_compiler() if archs else None
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"]]
+               options["lengths"], by, nvrtc.version() if by == "nvrtc" else None]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
     words += [word for word in ("reverse", "lengths") if options[word]]
+    words += ["nvrtc"] if by == "nvrtc" else []
     words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
     with locks[name]:
         if (framework, name) not in made:
-            made[framework, name] = make(Built(name, spec, dtype, settings, archs, why, options))
+            made[framework, name] = make(Built(name, spec, dtype, settings, archs, by, gpus, why, options))
     return made[framework, name]
 
 
@@ -96,10 +110,25 @@ def messages(text):
     return "\n".join(line for line in text.splitlines() if not line.startswith("cellc build: no nvcc")).strip("\n")
 
 
+def compile_apart(place, source, archs):
+    """The kernels of a file by NVRTC, for all architectures at once: {"90": name of the image}."""
+    with open(os.path.join(place, source)) as f:
+        text = f.read()
+
+    def one(arch):
+        name = f"{source[:-3]}.sm{arch}.cubin"
+        with open(os.path.join(place, name), "wb") as f:
+            f.write(nvrtc.compile_kernels(text, source, compiler.home("runtime", "include/cellc"), arch))
+        return name
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(archs.split(), pool.map(one, archs.split())))
+
+
 class Built:
     """A library with its manifest, which can be asked for its sources: the compiler runs again."""
 
-    def __init__(self, title, spec, dtype, settings, archs, why, options):
+    def __init__(self, title, spec, dtype, settings, archs, by, gpus, why, options):
         self.title, self.spec, self.dtype, self.settings = title, spec, dtype, settings
         self.has_kernels, self.why_no_kernels = bool(archs), why
         self.flags = ["--dtype", dtype]
@@ -107,12 +136,12 @@ class Built:
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
         self.flags += ["--import-dir", os.path.abspath(options["import_dir"])] if options["import_dir"] else []
         for attempt in range(2):
-            self.path = cache.get(title, lambda place: self.compile(place, archs))
+            self.path = cache.get(title, lambda place: self.compile(place, archs, by))
             try:
                 info = cache.info(self.path)
                 self.manifest = Manifest(os.path.join(self.path, info["manifest"]))
                 self.library = Library(os.path.join(self.path, f"lib{info['manifest'][:-5]}.so"),
-                                       self.manifest.entry("instance"))
+                                       self.manifest.entry("instance"), self.read_images(info, gpus))
                 break
             except FileNotFoundError:      # somebody cleared the cache in between
                 if attempt:
@@ -120,13 +149,25 @@ class Built:
         if info["said"]:
             warnings.warn(info["said"], CellcWarning, stacklevel=USER - 1)
 
-    def compile(self, place, archs):
+    def compile(self, place, archs, by):
         kernels = ["--archs", archs] if archs else ["--no-cuda"]
+        kernels += ["--kernels-apart"] if by == "nvrtc" else []
         operand, where = self.spec.operand(self.settings, place)
         _, said = compiler.run(["build", operand, *self.flags, *kernels, "-o", place], where)
         written = [f for f in os.listdir(place) if f.endswith(".json")]
+        images = compile_apart(place, written[0][:-5] + ".cu", archs) if by == "nvrtc" else {}
         return {"manifest": written[0], "archs": archs, "said": messages(said), "spec": self.spec.path,
-                "compiler": compiler.program()}
+                "compiler": compiler.program(), "images": images}
+
+    def read_images(self, info, gpus):
+        """{number of a GPU: its kernels} where they are not in the library, else None."""
+        if not info["images"]:
+            return None
+        found = {}
+        for arch, name in info["images"].items():
+            with open(os.path.join(self.path, name), "rb") as f:
+                found[arch] = f.read()
+        return {number: found.get(arch) for number, arch in (gpus or {}).items()}
 
     def ask(self, *command):
         words = []

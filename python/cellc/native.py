@@ -8,6 +8,7 @@ import ctypes
 import os
 import threading
 
+from . import nvrtc
 from .errors import BackendError, ShapeError
 
 OK, OUT_OF_MEMORY = 0, 5
@@ -25,8 +26,9 @@ class OutOfMemory(BackendError, MemoryError):
 
 
 class Library:
-    def __init__(self, path, instance):
-        self.path = path
+    def __init__(self, path, instance, images=None):
+        """images: {number of a GPU: its kernels} where they are not in the library."""
+        self.path, self.images = path, images
         self.dll = self.open_library(path)
         self.desc = self.declare(instance, ctypes.c_void_p)()
         run = [ctypes.c_void_p] * 5 + [ctypes.c_int]
@@ -37,6 +39,8 @@ class Library:
                       for what in ("workspace", "inference", "reserve")}
         self.create = self.declare("cell_context_create", ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
                                    ctypes.c_char_p, ctypes.c_size_t)
+        self.create_image = self.declare("cell_context_create_image", ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
+                                         ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
         self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
         self.contexts, self.lock, self.known = {}, threading.Lock(), {}
@@ -74,11 +78,23 @@ class Library:
 
     def open(self, device):
         ctx, why = ctypes.c_void_p(), ctypes.create_string_buffer(512)
-        kind = REFERENCE if device is None else CUDA
-        status = self.create(ctypes.byref(ctx), kind, device or 0, why, len(why))
+        if device is not None and self.images is not None:
+            nvrtc.load_cublas()
+            status = self.create_image(ctypes.byref(ctx), device, self.image(device), why, len(why))
+        else:
+            kind = REFERENCE if device is None else CUDA
+            status = self.create(ctypes.byref(ctx), kind, device or 0, why, len(why))
         if status != OK:
             raise BackendError(why.value.decode(errors="replace") or f"no context (status {status})")
         return ctx
+
+    def image(self, device):
+        """The kernels for a GPU; as bytes, which ctypes ends with a zero and the driver does not count."""
+        found = self.images.get(device)
+        if found is None:
+            raise BackendError(f"{os.path.basename(self.path)} has no kernels for GPU {device}: it was compiled for "
+                               "others (archs)")
+        return found
 
     def check(self, ctx, status):
         if status == OK:

@@ -21,14 +21,14 @@ import jax
 import jax.numpy
 import numpy
 
-from . import cache, compiler
+from . import cache, compiler, nvrtc
 from .build import build
 from .errors import BackendError, BuildError, NotThere, ShapeError
 from .function import DTYPE_NAMES, Function
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = "cellc"
-WAYS = ("create", "set_stream", "last_error", "forward", "backward", "step", "workspace", "inference")
+WAYS = ("create", "create_image", "set_stream", "last_error", "forward", "backward", "step", "workspace", "inference")
 SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
                 "Where it is needed, write the inner gradient into the spec with grad(...), or take a finite difference "
                 "of two first gradients")
@@ -37,7 +37,8 @@ lock = threading.Lock()
 
 class Entry(ctypes.Structure):
     """CellcLibrary of xla_call.c."""
-    _fields_ = [("desc", ctypes.c_void_p), *[(way, ctypes.c_void_p) for way in WAYS], ("no_kernels", ctypes.c_char_p)]
+    _fields_ = [("desc", ctypes.c_void_p), *[(way, ctypes.c_void_p) for way in WAYS], ("no_kernels", ctypes.c_char_p),
+                ("apart", ctypes.c_int), ("images", ctypes.c_char_p * 64)]
 
 
 def gpus():
@@ -49,7 +50,7 @@ def gpus():
 
 
 def capabilities():
-    return {device.compute_capability.replace(".", "") for device in gpus()}
+    return {device.local_hardware_id: device.compute_capability.replace(".", "") for device in gpus()}
 
 
 def compile_call(place):
@@ -84,11 +85,15 @@ def custom_call():
 def register(built):
     """Tells the custom call of a cell, under its title in the cache."""
     library = built.library
-    functions = [library.create, library.set_stream, library.last_error, *[library.run[way] for way in WAYS[3:6]],
-                 *[library.bytes[what] for what in WAYS[6:]]]
+    functions = [library.create, library.create_image, library.set_stream, library.last_error,
+                 *[library.run[way] for way in WAYS[4:7]], *[library.bytes[what] for what in WAYS[7:]]]
     addresses = [ctypes.cast(function, ctypes.c_void_p) for function in functions]
     why = None if built.has_kernels else built.why_no_kernels.encode()
-    entry = Entry(ctypes.cast(library.desc, ctypes.c_void_p), *addresses, why)
+    entry = Entry(ctypes.cast(library.desc, ctypes.c_void_p), *addresses, why, library.images is not None)
+    for number, image in (library.images or {}).items():
+        entry.images[number] = image
+    if library.images is not None:
+        nvrtc.load_cublas()
     with lock:
         if custom_call().cellc_xla_register(built.title.encode(), ctypes.byref(entry)):
             raise BuildError(f"{built.manifest.name}: out of memory")

@@ -8,10 +8,10 @@ from .module import Cell, TorchInstance
 
 
 def gpus():
-    """Those that PyTorch sees, {"90"}."""
+    """Those that PyTorch sees, {0: "90"}."""
     if not torch.cuda.is_available():
-        return set()
-    return {"%d%d" % torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
+        return {}
+    return {i: "%d%d" % torch.cuda.get_device_capability(i) for i in range(torch.cuda.device_count())}
 
 
 def load(given, options):

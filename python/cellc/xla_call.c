@@ -11,7 +11,7 @@
 #include "cell_plan.h"
 #include "xla/ffi/api/c_api.h"
 
-enum { WORDS = 256, MAX_SIZES = CELL_MAX_SIZES, HOST = -1 };
+enum { MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_SIZES, HOST = -1 };
 
 typedef cell_status RunFn(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *, int);
 typedef cell_status BytesFn(cell_context *, const cell_desc *, const int64_t *, size_t *);
@@ -20,11 +20,14 @@ typedef cell_status BytesFn(cell_context *, const cell_desc *, const int64_t *, 
 typedef struct CellcLibrary {
     const cell_desc *desc;
     cell_status (*create)(cell_context **, cell_backend_kind, int, char *, size_t);
+    cell_status (*create_image)(cell_context **, int, const void *, char *, size_t);
     cell_status (*set_stream)(cell_context *, void *);
     const char *(*last_error)(const cell_context *);
     RunFn *forward, *backward, *step;
     BytesFn *workspace_bytes, *inference_bytes;
     const char *no_kernels; /* why it has none, or NULL */
+    int apart;              /* kernels are in images, by the GPU's number, which stay where they are */
+    const char *images[MAX_DEVICES];
 } CellcLibrary;
 
 typedef struct Context {
@@ -86,6 +89,17 @@ static XLA_FFI_Error *fail_as(const XLA_FFI_CallFrame *frame, cell_status status
     return fail(frame, code, text);
 }
 
+static cell_status open_context(const CellcLibrary *library, int device, cell_context **ctx, char *why, size_t room) {
+    if (device == HOST)
+        return library->create(ctx, CELL_BACKEND_REFERENCE, 0, why, room);
+    if (!library->apart)
+        return library->create(ctx, CELL_BACKEND_CUDA, device, why, room);
+    if (device < MAX_DEVICES && library->images[device])
+        return library->create_image(ctx, device, library->images[device], why, room);
+    snprintf(why, room, "%s has no kernels for GPU %d: it was compiled for others", library->desc->name, device);
+    return CELL_NO_IMAGE;
+}
+
 /* A context that no other thread uses, by put(). NULL and `why` where there is none. */
 static Context *take(Entry *entry, int device, char *why, size_t room) {
     Context *found = NULL;
@@ -101,8 +115,7 @@ static Context *take(Entry *entry, int device, char *why, size_t room) {
         return found;
     snprintf(why, room, "out of memory");
     found = calloc(1, sizeof *found);
-    cell_backend_kind kind = device == HOST ? CELL_BACKEND_REFERENCE : CELL_BACKEND_CUDA;
-    if (found && entry->library.create(&found->ctx, kind, device == HOST ? 0 : device, why, room) != CELL_OK) {
+    if (found && open_context(&entry->library, device, &found->ctx, why, room) != CELL_OK) {
         free(found);
         return NULL;
     }

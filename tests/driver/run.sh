@@ -95,6 +95,9 @@ expect 2 "a library with --no-cuda has none" "$cellc" emit --schedule steps --no
 expect 0 "cell_load" "$cellc" emit --schedule steps --kind cuda $spec
 # Architectures are judged before nvcc sees them.
 expect 2 "--archs takes native, or numbers such as \"80 90\", not 'foo'" "$cellc" build --archs "75 foo" $spec -o "$dir/none"
+expect 2 "--kernels-apart and --no-cuda exclude each other" "$cellc" build --kernels-apart --no-cuda $spec -o "$dir/none"
+expect 0 "libswiglu.so" "$cellc" build --kernels-apart swiglu -o "$dir/apart"
+holds "kernels that are apart are not in the library" test -e "$dir/apart/swiglu.cu"
 expect 2 "not '9-0'" "$cellc" build --no-cuda --archs 9-0 $spec -o "$dir/none"
 expect 2 "--archs names no architecture" "$cellc" build --archs " " $spec -o "$dir/none"
 if [[ -n $(sed -n 's/^nvcc //p' "$(dirname "$cellc")/libcell.flags") ]]; then

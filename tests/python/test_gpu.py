@@ -5,14 +5,14 @@ import pytest
 import torch
 
 import cellc
-from cellc import compiler
+from cellc import build
 from cellc.ops import DTYPES
 from conftest import bound_dims, open_dims, random_inputs, random_state
 
 if not torch.cuda.is_available():
     pytest.skip("PyTorch sees no GPU", allow_module_level=True)
-if not compiler.nvcc():
-    pytest.skip("there is a GPU, but cellc has no nvcc, so it has no kernels", allow_module_level=True)
+if not build.kernel_compiler():
+    pytest.skip("there is a GPU, but neither nvcc nor NVRTC, so there are no kernels", allow_module_level=True)
 
 CELLS = ["e79", "e88", "lstm", "gru", "e1", "gated_delta", "delta", "layernorm", "swiglu", "conv4_silu", "mamba2"]
 # What one rounding to the type may change, times a few for sums of up to some 30 terms in another order.

@@ -1,0 +1,333 @@
+// A CUDA driver and a cuBLAS whose device is the CPU, written against NVIDIA's headers, for the runtime's
+// backend_driver.c: what that file believes of the interface is checked by who declares it. In: an image is the path of
+// a library that holds kernels for the emulator. Out: calls do at once what they say, or, while a stream is captured,
+// become part of a graph. Streams are in order with each other.
+#include <cublas_v2.h>
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cell_emu.h"
+#include "half.h"
+
+namespace {
+
+struct Stream {
+    bool capturing = false;
+};
+struct Graph {
+    std::vector<std::function<void()>> work;
+};
+struct Function {
+    cell_emu_kernel kernel;
+    std::string name;
+    decltype(&cell_emu_launch) launch;
+    int dynamic = 48 << 10;
+};
+
+Graph *recording;
+int launches, graphs;                           // for the test, which asks whether both were used
+char primary;                                   // the address is the context
+CUcontext current;
+
+CUresult issue(CUstream stream, std::function<void()> work)
+{
+    if (current != (CUcontext)&primary)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (stream && reinterpret_cast<Stream *>(stream)->capturing)
+        recording->work.push_back(work);
+    else
+        work();
+    return CUDA_SUCCESS;
+}
+
+template <class T> T value(const void *p, int64_t i)
+{
+    return static_cast<const T *>(p)[i];
+}
+
+double load(const void *p, int64_t i, cudaDataType type)
+{
+    switch (type) {
+    case CUDA_R_64F:
+        return value<double>(p, i);
+    case CUDA_R_16F:
+        return cell_f16_to_f32(value<uint16_t>(p, i));
+    case CUDA_R_16BF:
+        return cell_bf16_to_f32(value<uint16_t>(p, i));
+    default:
+        return value<float>(p, i);
+    }
+}
+
+void store(void *p, int64_t i, cudaDataType type, double v)
+{
+    switch (type) {
+    case CUDA_R_64F:
+        static_cast<double *>(p)[i] = v;
+        break;
+    case CUDA_R_16F:
+        static_cast<uint16_t *>(p)[i] = cell_f32_to_f16((float)v);
+        break;
+    case CUDA_R_16BF:
+        static_cast<uint16_t *>(p)[i] = cell_f32_to_bf16((float)v);
+        break;
+    default:
+        static_cast<float *>(p)[i] = (float)v;
+    }
+}
+
+CUstream blas_stream;
+
+double factor(const void *p, bool wide)
+{
+    return wide ? value<double>(p, 0) : value<float>(p, 0);
+}
+
+} // namespace
+
+extern "C" {
+
+int fake_launches(void) { return launches; }
+int fake_graphs(void) { return graphs; }
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int *v) { return *v = 13000, CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int *n) { return *n = 1, CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice *d, int i) { return *d = i, i ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS; }
+
+CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice)
+{
+    *v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT                  ? 4
+         : a == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? 232448
+         : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR          ? 9
+         : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR          ? 0
+                                                                      : -1;
+    return *v < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice) { return *c = (CUcontext)&primary, CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuCtxGetCurrent(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(CUcontext c) { return current = c, CUDA_SUCCESS; }
+CUresult cuGetErrorName(CUresult, const char **t) { return *t = "CUDA_ERROR_FAKE", CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult, const char **t) { return *t = "the fake said no", CUDA_SUCCESS; }
+
+CUresult cuStreamCreate(CUstream *s, unsigned) { return *s = (CUstream) new Stream, CUDA_SUCCESS; }
+CUresult cuStreamDestroy(CUstream s) { return delete (Stream *)s, CUDA_SUCCESS; }
+CUresult cuStreamSynchronize(CUstream) { return CUDA_SUCCESS; }
+CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; }
+
+CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
+{
+    bool busy = s && ((Stream *)s)->capturing;
+    return *status = busy ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream s, CUstreamCaptureMode mode)
+{
+    if (mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    ((Stream *)s)->capturing = true;
+    recording = new Graph;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream s, CUgraph *g)
+{
+    ((Stream *)s)->capturing = false;
+    return *g = (CUgraph)recording, CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent *e, unsigned flags)
+{
+    return *e = (CUevent) new char, flags == CU_EVENT_DISABLE_TIMING ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuEventRecord(CUevent, CUstream) { return CUDA_SUCCESS; }
+CUresult cuEventDestroy(CUevent e) { return delete (char *)e, CUDA_SUCCESS; }
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *x, CUgraph g, unsigned long long)
+{
+    return *x = (CUgraphExec) new Graph(*(Graph *)g), CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec x, CUstream)
+{
+    graphs++;
+    for (auto &work : ((Graph *)x)->work)
+        work();
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph g) { return delete (Graph *)g, CUDA_SUCCESS; }
+CUresult cuGraphExecDestroy(CUgraphExec x) { return delete (Graph *)x, CUDA_SUCCESS; }
+
+CUresult cuMemPoolCreate(CUmemoryPool *p, const CUmemPoolProps *props)
+{
+    *p = (CUmemoryPool)&primary;
+    bool right = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+                 props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && props->location.id == 0 && !props->maxSize;
+    return right ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute a, void *)
+{
+    return a == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemPoolDestroy(CUmemoryPool) { return CUDA_SUCCESS; }
+
+CUresult cuMemAlloc(CUdeviceptr *p, size_t n)
+{
+    void *memory = aligned_alloc(256, (n + 255) / 256 * 256);
+    memset(memory, 0xff, n);                    // NaN, as a device has anything
+    return *p = (CUdeviceptr)memory, CUDA_SUCCESS;
+}
+CUresult cuMemFree(CUdeviceptr p) { return free((void *)p), CUDA_SUCCESS; }
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *p, size_t n, CUmemoryPool, CUstream) { return cuMemAlloc(p, n); }
+CUresult cuMemFreeAsync(CUdeviceptr p, CUstream) { return cuMemFree(p); }
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
+{
+    return issue(s, [=] { memcpy((void *)to, (const void *)from, n); });
+}
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t n, CUstream)
+{
+    return memcpy((void *)to, from, n), CUDA_SUCCESS;
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t n, CUstream s)
+{
+    return issue(s, [=] { memset((void *)to, byte, n); });
+}
+CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char byte, size_t width, size_t height, CUstream s)
+{
+    return issue(s, [=] {
+        for (size_t i = 0; i < height; i++)
+            memset((char *)to + i * pitch, byte, width);
+    });
+}
+
+CUresult cuPointerGetAttribute(void *v, CUpointer_attribute a, CUdeviceptr)
+{
+    *(unsigned *)v = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? CU_MEMORYTYPE_DEVICE : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule *m, const void *image)
+{
+    *m = (CUmodule)dlopen((const char *)image, RTLD_NOW | RTLD_LOCAL);
+    return *m ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
+
+CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
+{
+    void *kernel = dlsym((void *)m, name), *launch = dlsym((void *)m, "cell_emu_launch");
+    if (!kernel || !launch)
+        return CUDA_ERROR_NOT_FOUND;
+    *f = (CUfunction) new Function{(cell_emu_kernel)kernel, name, (decltype(&cell_emu_launch))launch};
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int *v, CUfunction_attribute a, CUfunction)
+{
+    *v = a == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : a == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES ? 0 : -1;
+    return *v < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v)
+{
+    if (a == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        ((Function *)f)->dynamic = v;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **args, void **)
+{
+    const Function *function = (Function *)f;
+    unsigned cluster = 0;
+    int cooperative = 0;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute &a = config->attrs[i];
+        if (a.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            cluster = a.value.clusterDim.x;
+        else if (a.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+            cooperative = a.value.cooperative;
+        else if (a.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (config->blockDimY != 1 || config->blockDimZ != 1 || (int)config->sharedMemBytes > function->dynamic)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUlaunchConfig c = *config;
+    cell_kernel_args copy = *(cell_kernel_args *)args[0];
+    return issue(config->hStream, [=] {
+        const uint32_t grid[3] = {c.gridDimX, c.gridDimY, c.gridDimZ};
+        char why[512];
+        launches++;
+        if (function->launch(function->kernel, function->name.c_str(), &copy, grid, c.blockDimX, c.sharedMemBytes,
+                             cluster, cooperative, why, sizeof why)) {
+            fprintf(stderr, "%s\n", why);
+            abort();
+        }
+    });
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction, int, size_t) { return *n = 2, CUDA_SUCCESS; }
+CUresult cuOccupancyMaxActiveClusters(int *n, CUfunction, const CUlaunchConfig *c)
+{
+    return *n = 8, c->numAttrs ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+cublasStatus_t cublasCreate(cublasHandle_t *h) { return *h = (cublasHandle_t)&primary, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasDestroy(cublasHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t s) { return blas_stream = s, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *, size_t) { return CUBLAS_STATUS_SUCCESS; }
+const char *cublasGetStatusString(cublasStatus_t) { return "the fake said no"; }
+
+cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t mode)
+{
+    return mode == CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasScalEx_64(cublasHandle_t, int64_t n, const void *alpha, cudaDataType alpha_type, void *x,
+                               cudaDataType type, int64_t stride, cudaDataType)
+{
+    double f = factor(alpha, alpha_type == CUDA_R_64F);
+    issue(blas_stream, [=] {
+        for (int64_t i = 0; i < n; i++)
+            store(x, i * stride, type, f * load(x, i * stride, type));
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx_64(cublasHandle_t, cublasOperation_t ta, cublasOperation_t tb, int64_t m,
+                                             int64_t n, int64_t k, const void *alpha, const void *a, cudaDataType at,
+                                             int64_t lda, long long sa, const void *b, cudaDataType bt, int64_t ldb,
+                                             long long sb, const void *beta, void *c, cudaDataType ct, int64_t ldc,
+                                             long long sc, int64_t count, cublasComputeType_t compute,
+                                             cublasGemmAlgo_t)
+{
+    if (compute != (ct == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    double fa = factor(alpha, ct == CUDA_R_64F), fb = factor(beta, ct == CUDA_R_64F);
+    issue(blas_stream, [=] {
+        for (int64_t z = 0; z < count; z++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t i = 0; i < m; i++) {
+                    double sum = 0;
+                    for (int64_t l = 0; l < k; l++)
+                        sum += load(a, z * sa + (ta == CUBLAS_OP_N ? l * lda + i : i * lda + l), at) *
+                               load(b, z * sb + (tb == CUBLAS_OP_N ? j * ldb + l : l * ldb + j), bt);
+                    int64_t at_c = z * sc + j * ldc + i;
+                    store(c, at_c, ct, fa * sum + (fb ? fb * load(c, at_c, ct) : 0));
+                }
+    });
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+} // extern "C"
