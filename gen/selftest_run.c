@@ -36,16 +36,32 @@ Test *test_add(Tests *t, const char *label, const char *cell)
 
 /* ---- one test, in its own process */
 
-/* The reference once more, in double and under the names that the ladder calls: the library has it too. */
-static bool write_glue(const Test *one, const char *path)
+/* The reference once more, under the names that the ladder calls: the library has it too. */
+static void put_reference(FILE *f, const Test *one, const char *real, const char *prefix)
 {
     static const char *const names[] = {"forward", "backward", "step", "reserve_bytes", "real_bytes"};
+    fprintf(f, "#define CELL_REAL %s\n", real);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        fprintf(f, "#define %s_ref_%s ladder_%s_%s\n", one->cell, names[i], prefix, names[i]);
+    fprintf(f, "#include \"%s_ref.c\"\n", one->cell);
+}
+
+/* In float, which tells what roundings do. */
+static bool write_rough(const Test *one, const char *path)
+{
     FILE *f = fopen(path, "w");
     if (!f)
         return false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        fprintf(f, "#define %s_ref_%s ladder_ref_%s\n", one->cell, names[i], names[i]);
-    fprintf(f, "#include \"%s_ref.c\"\n", one->cell);
+    put_reference(f, one, "float", "rough");
+    return fclose(f) == 0;
+}
+
+static bool write_glue(const Test *one, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return false;
+    put_reference(f, one, "double", "ref");
     fprintf(f, "struct cell_desc;\nconst struct cell_desc *%s_instance(void);\n", one->cell);
     fprintf(f, "const struct cell_desc *ladder_instance(void);\n");
     fprintf(f, "const struct cell_desc *ladder_instance(void) { return %s_instance(); }\n", one->cell);
@@ -64,16 +80,17 @@ static int build_library(const Tests *t, const Test *one)
     return run_words(&w, t->verbose);
 }
 
-static int link_ladder(const Tests *t, const Test *one, const char *glue, const char *target)
+static int link_ladder(const Tests *t, const Test *one, const char *glue, const char *rough, const char *target)
 {
     Compiler *c = t->c;
     Words w = {0};
     const char *cc = getenv("CC");
     words_split(c, &w, cc && *cc ? cc : "cc");
-    words_split(c, &w, "-std=c11 -O2 -ffp-contract=off -DCELL_REAL=double");
+    words_split(c, &w, "-std=c11 -O2 -ffp-contract=off");
     /* Not CFLAGS: what they do to the library must not happen to what it is compared with. */
     words_add(&w, intern_f(c, "-I%s", one->dir));
     words_add(&w, glue);
+    words_add(&w, rough);
     words_add(&w, intern_f(c, "%s/libladder.a", home_dir(c, HOME_LIB)));
     words_add(&w, intern_f(c, "%s/lib%s.so", one->dir, one->cell));
     words_add(&w, intern_f(c, "-Wl,-rpath,%s", one->dir));
@@ -86,15 +103,16 @@ static int link_ladder(const Tests *t, const Test *one, const char *glue, const 
 static int climb(const Tests *t, const Test *one)
 {
     const char *glue = intern_f(t->c, "%s/ladder.c", one->dir);
+    const char *rough = intern_f(t->c, "%s/rough.c", one->dir);
     const char *target = intern_f(t->c, "%s/ladder", one->dir);
     Words w = {0};
     int rc = build_library(t, one);
-    if (rc == 0 && !write_glue(one, glue)) {
-        fprintf(stderr, "cannot write %s: %s\n", glue, strerror(errno));
+    if (rc == 0 && !(write_glue(one, glue) && write_rough(one, rough))) {
+        fprintf(stderr, "cannot write in %s: %s\n", one->dir, strerror(errno));
         rc = 1;
     }
     if (rc == 0)
-        rc = link_ladder(t, one, glue, target);
+        rc = link_ladder(t, one, glue, rough, target);
     if (rc)
         return rc;
     setenv("CELL_BACKEND", t->cuda ? "cuda" : "reference", 1);

@@ -1,6 +1,6 @@
-/* case.c: what an instance is run on at one set of sizes. In: the instance's reference C in double, linked in
- * under the names below, and sizes. Out: inputs in storage types, the reference's results, and how far these
- * move when every input is moved by a unit roundoff. Guaranteed: where inputs exist among those tried for
+/* case.c: what an instance is run on at one set of sizes. In: the instance's reference C in double and in float, linked
+ * in under the names below, and sizes. Out: inputs in storage types, the reference's results in double, and how far
+ * these move when every input is moved by a unit roundoff, and in float. Guaranteed: where inputs exist among those tried for
  * which roundings decide no tensor, such are taken. */
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +12,10 @@
 int ladder_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);
 int ladder_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
 size_t ladder_ref_reserve_bytes(const int64_t *sizes);
+/* The same, compiled with float in double's place. */
+int ladder_rough_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+int ladder_rough_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
+size_t ladder_rough_reserve_bytes(const int64_t *sizes);
 
 enum { DRAWS = 4 }; /* of moved inputs: in a tensor of a few elements one may cancel */
 
@@ -84,6 +88,49 @@ static void run_reference(const Case *c, Set *f, Set *b)
     free(reserve);
 }
 
+/* Arguments of the reference in float; what is an integer stays one. */
+static void *as_float(const cell_arg *a, const double *v, int64_t n)
+{
+    float *x = take(sizeof *x * (size_t)(n + 1));
+    for (int64_t k = 0; k < n; k++)
+        if (a->dtype == CELL_I32)
+            ((int32_t *)(void *)x)[k] = (int32_t)v[k];
+        else
+            x[k] = (float)v[k];
+    return x;
+}
+
+/* What is no number in float says nothing of roundings: there, s keeps what it has. */
+static void take_floats(const cell_desc *d, const cell_arg *args, int n, Set *s, void *const *given)
+{
+    for (int i = 0; i < n; i++) {
+        for (int64_t k = 0; written(d, &args[i]) && k < s->n[i]; k++)
+            if (isfinite(((const float *)given[i])[k]))
+                s->v[i][k] = ((const float *)given[i])[k];
+        free(given[i]);
+    }
+}
+
+/* The results in f and b become those that the reference has in float, which rounds its inputs first. */
+static void run_rough(const Case *c, Set *f, Set *b)
+{
+    const cell_desc *d = c->d;
+    void *reserve = take(ladder_rough_reserve_bytes(c->sizes)), *fa[MAX_ARGS], *ba[MAX_ARGS];
+    for (int i = 0; i < d->n_forward_args; i++) {
+        bool null = c->null_states && is_state(d, &d->forward_args[i]);
+        fa[i] = null ? NULL : as_float(&d->forward_args[i], f->v[i], f->n[i]);
+    }
+    for (int i = 0; i < d->n_backward_args; i++) {
+        bool null = c->null_states && is_state(d, &d->backward_args[i]);
+        ba[i] = null ? NULL : as_float(&d->backward_args[i], b->v[i], b->n[i]);
+    }
+    if (ladder_rough_forward(c->sizes, fa, reserve, 0) || ladder_rough_backward(c->sizes, ba, reserve, 0))
+        abort();
+    take_floats(d, d->forward_args, d->n_forward_args, f, fa);
+    take_floats(d, d->backward_args, d->n_backward_args, b, ba);
+    free(reserve);
+}
+
 /* ---- sensitivity */
 
 static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *from, Set *to, double u)
@@ -121,6 +168,27 @@ static void find_vanishing(const cell_desc *d, const cell_arg *args, int n, cons
                                                      rms(at->v[i], NULL, at->n[i]);
 }
 
+static Set copy_of(const cell_desc *d, const cell_arg *args, int n, const Set *from, const int64_t *sizes)
+{
+    Set to = set_new(d, args, n, sizes);
+    for (int i = 0; i < n; i++)
+        memcpy(to.v[i], from->v[i], sizeof(double) * (size_t)to.n[i]);
+    return to;
+}
+
+/* How far the results in float are from those in double. */
+static void find_roundings(Case *c, const Set *f, const Set *b)
+{
+    const cell_desc *d = c->d;
+    Set rf = copy_of(d, d->forward_args, d->n_forward_args, f, c->sizes);
+    Set rb = copy_of(d, d->backward_args, d->n_backward_args, b, c->sizes);
+    run_rough(c, &rf, &rb);
+    widen_sense(d, d->forward_args, d->n_forward_args, f, &rf, &c->fs);
+    widen_sense(d, d->backward_args, d->n_backward_args, b, &rb, &c->bs);
+    set_free(&rf);
+    set_free(&rb);
+}
+
 static void find_sense(Case *c)
 {
     const cell_desc *d = c->d;
@@ -136,6 +204,8 @@ static void find_sense(Case *c)
             draw < DRAWS ? widen_sense : find_vanishing;
         note(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
         note(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
+        if (draw < DRAWS && c->u > unit(CELL_F64))
+            find_roundings(c, &f, &b);
         set_free(&f);
         set_free(&b);
     }

@@ -25,8 +25,8 @@ typedef struct Raw {
     size_t bytes[MAX_ARGS];
 } Raw;
 
-/* How far the reference's results move when every input is moved by a unit roundoff: the most of a few draws,
- * by argument. */
+/* How far the reference's results move when every input is moved by a unit roundoff, or when it computes in float: the
+ * most of a few draws, by argument. */
 typedef struct Sense {
     double rms[MAX_ARGS];   /* of the tensor */
     double along[MAX_ARGS]; /* of its projection onto itself, relative: 1 is all of it */

@@ -35,12 +35,19 @@ build() {
         -o "$dir/host.o" || return 1
     compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O2 -fPIC -DCELL_REAL=double \
         -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
+    local rough=
+    for part in forward backward step reserve_bytes real_bytes; do
+        rough+=" -D${cell}_ref_$part=ladder_rough_$part"
+    done
+    # shellcheck disable=SC2086
+    compile "$dir/rough.o" "$dir/${cell}_ref.c" $cc -std=c11 -O1 -fPIC -DCELL_REAL=float $rough -I"$root/runtime" -I"$dir" \
+        -c "$dir/${cell}_ref.c" -o "$dir/rough.o" || return 1
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
     [[ $BACKEND == emulated && ${EMU_SANITIZE:-1} != 0 ]] && sanitize=-fsanitize=address,undefined
     # shellcheck disable=SC2086
-    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference}.o $symbols \
+    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference,rough}.o $symbols \
         "$objects"/libladder.a $(ls "$objects"/cell_emu*.o 2>/dev/null) "$RUNTIME" $LIBS \
         -lpthread -lm -o "$dir/ladder.$BACKEND" >>"$log" 2>&1
 }
