@@ -12,7 +12,7 @@
 #include "tile.h"
 #include "mutate.h"
 
-enum { SMEM_LIMIT = 227 * 1024 };
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -71,6 +71,11 @@ const char *tile_unique(Tile *t, const char *base)
     return names_numbered(&t->names, b.data, "_");
 }
 
+static void refuse_arrays(Tile *t)
+{
+    tile_refuse(t, "the walk needs more than %d arrays", MOST_ARRAYS);
+}
+
 int tile_ref(Tile *t, RefKind kind, int id)
 {
     RefVec *v = &t->w->refs;
@@ -79,8 +84,8 @@ int tile_ref(Tile *t, RefKind kind, int id)
             return k;
     Ref r = { kind, id };
     vec_push(t->arena, v, r);
-    if (v->len > 48)
-        tile_refuse(t, "the walk needs more than 48 arrays");
+    if (v->len > MOST_ARRAYS)
+        refuse_arrays(t);
     return v->len - 1;
 }
 
@@ -981,6 +986,27 @@ void tile_saved(Module *m, bool *saved)
     tile_find_saved(s, saved);
 }
 
+static int count(const bool *marks, int n)
+{
+    int marked = 0;
+    for (int i = 0; i < n; i++)
+        marked += marks[i];
+    return marked;
+}
+
+/* Forward writes each array that backward finds saved. Where there are too many, nothing need be printed to know it;
+ * where not even so many could be saved, nothing need be looked for. */
+static bool saves_too_many(Tile *t)
+{
+    Module *m = t->m;
+    int n = m->nodes.len;
+    if (!m->has_grad || count(small_arrays(t), n) <= MOST_ARRAYS)
+        return false;
+    bool *saved = arena_alloc(m->arena, (size_t)n + 1);
+    tile_saved(m, saved);
+    return count(saved, n) > MOST_ARRAYS;
+}
+
 const char *tile_refuses(Module *m, Dtype storage)
 {
     Walk w = assume(m, FORWARD, storage, NULL);
@@ -988,6 +1014,10 @@ const char *tile_refuses(Module *m, Dtype storage)
     if (t->refused)
         return t->refused;
     tile_split_sums(t);
+    if (saves_too_many(t))
+        refuse_arrays(t);
+    if (t->refused)
+        return t->refused;
     w = assume(m, FORWARD, storage, NULL);
     tile_walk(&w);
     if (w.refused || !m->has_grad)
