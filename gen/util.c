@@ -20,7 +20,7 @@
 #define ARENA_EXACT 0
 #endif
 
-enum { CHUNK_BYTES = 256 * 1024, MOST_BYTES = 4 * 1024 * 1024, ALIGNMENT = 16 };
+enum { CHUNK_BYTES = 256 * 1024, MOST_BYTES = 4 * 1024 * 1024, HUGE_PAGE = 2 * 1024 * 1024, ALIGNMENT = 16 };
 
 typedef struct Chunk {
     struct Chunk *next;
@@ -82,14 +82,34 @@ static Chunk *chunk_for(Arena *a, size_t size)
     return k;
 }
 
-/* Memory to be filled, twice as much each time: its pages come all at once, which is cheaper than one by one as they
- * are touched. */
+/* Zeroed memory that will be filled: its pages come at once, or as huge ones, which is cheaper than one by one as they
+ * are touched. NULL: there is none. */
+static void *map_pages(size_t bytes)
+{
+    size_t spare = bytes % HUGE_PAGE ? 0 : HUGE_PAGE;
+    char *p = mmap(NULL, bytes + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (spare ? 0 : MAP_POPULATE),
+                   -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    if (spare) {
+        size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE;
+        if (before)
+            munmap(p, before);
+        p += before;
+        if (spare > before)
+            munmap(p + bytes, spare - before);
+        madvise(p, bytes, MADV_HUGEPAGE);     /* where it is not to be had, they are small */
+    }
+    return p;
+}
+
+/* Twice as much each time. */
 static Chunk *chunk_new(Arena *a)
 {
     size_t bytes = a->filling ? 2 * a->filling : CHUNK_BYTES;
     a->filling = bytes = bytes > MOST_BYTES ? MOST_BYTES : bytes;
-    Chunk *k = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    bool mapped = k != MAP_FAILED;
+    Chunk *k = map_pages(bytes);
+    bool mapped = k != NULL;
     if (!mapped)
         k = must_calloc(bytes);
     *k = (Chunk){ .next = a->chunks, .size = bytes - header_bytes(), .mapped = mapped };
@@ -251,10 +271,15 @@ struct InternTable {
 
 static uint32_t hash_bytes(const char *s, size_t n)
 {
-    uint32_t h = 2166136261u;
+    uint64_t h = n, word;
+    for (; n >= sizeof word; s += sizeof word, n -= sizeof word) {
+        memcpy(&word, s, sizeof word);
+        h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 32;
+    }
     for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)s[i]) * 16777619u;
-    return h;
+        h = (h ^ (unsigned char)s[i]) * 0x100000001b3ull;
+    return (uint32_t)(h ^ h >> 32);
 }
 
 static void intern_rehash(Compiler *c, struct InternTable *t)

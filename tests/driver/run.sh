@@ -115,6 +115,21 @@ for p in parse lower differentiate simplify; do
     expect 0 "S" "$cellc" emit --dump-after $p $spec
 done
 
+# The promise is that a spec compiles, with its kernels but without nvcc, in 50 ms of the processor's time. The limit is
+# three times that, for slower machines and for caches that others use; with sanitizers it is that one ends.
+limit=$([[ -n ${SAN:-} || -n ${COVER:-} ]] && echo 10000 || echo 150)
+slowest=0
+
+user_ms() { # command...: its user time in milliseconds, the least of three runs
+    local TIMEFORMAT=%U best=999999 took i
+    for i in 1 2 3; do
+        took=$({ time "$@" >/dev/null 2>&1; } 2>&1)
+        took=$((10#${took/./}))
+        best=$((took < best ? took : best))
+    done
+    echo $best
+}
+
 # Every spec: canonical, compiles fast, and gives the same text twice.
 for s in specs/*.cell; do
     expect 0 "" "$cellc" fmt --check "$s"
@@ -124,13 +139,11 @@ for s in specs/*.cell; do
         "$cellc" emit --kind $kind "$s" >"$dir/twice" 2>>"$dir/out"
         holds "$s: $kind is something, and the same twice" test -s "$dir/once" -a -z "$(cmp "$dir/once" "$dir/twice" 2>&1)"
     done
-    start=$(date +%s%N)
-    "$cellc" emit --kind manifest "$s" >/dev/null 2>&1
-    took=$((($(date +%s%N) - start) / 1000000))
-    # The promise is 50 ms; four times that keeps a busy machine from failing it. With sanitizers it does not
-    # count.
-    holds "$s compiles in $took ms" test $took -lt $([[ -n ${SAN:-} ]] && echo 5000 || echo 200)
+    took=$(user_ms "$cellc" emit "$s" -o "$dir/timed")
+    holds "$s compiles in $took ms" test "$took" -lt "$limit"
+    ((took <= slowest)) || { slowest=$took slow=$s; }
 done
+echo "the spec that takes longest to compile is $slow: $slowest ms"
 
 # fmt: a file with errors stays as it is; --write changes what --check names; standard input works.
 printf 'cell  a{input x[3] ;output y[3];y[i]=2*x[i];}\n' >"$dir/a.cell"
