@@ -136,15 +136,12 @@ static bool may_be_nonneg(const Module *m, const Poly *p)
 /* p >= 0 as a comparison without minus signs: N <= D. */
 static const char *comparison_text(Flat *f, const Poly *p)
 {
-    const Poly *minus = poly_const(f->m, 0), *one = poly_const(f->m, 1);
+    const Poly *minus = poly_const(f->m, 0);
     for (int i = 0; i < p->nterms; i++)
         if (p->terms[i].coef < 0) {
             const Poly *term = poly_const(f->m, -p->terms[i].coef);
-            for (int k = 0; k < p->terms[i].natoms; k++) {
-                PolyTerm atom = { .coef = 1, .natoms = 1, .atoms = &p->terms[i].atoms[k] };
-                Poly single = { .nterms = 1, .terms = &atom };
-                term = poly_mul(f->m, term, poly_mul(f->m, one, &single));
-            }
+            for (int k = 0; k < p->terms[i].natoms; k++)
+                term = poly_mul(f->m, term, poly_dim(f->m, p->terms[i].atoms[k]));
             minus = poly_add(f->m, minus, term);
         }
     return intern_f(f->c, "%s <= %s", poly_shown(f, minus), poly_shown(f, poly_add(f->m, p, minus)));
