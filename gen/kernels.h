@@ -23,6 +23,9 @@ typedef struct Vector {
 /* One number of a row, read once for all its elements. */
 typedef struct RowRead { const char *text, *name, *wanted; } RowRead;
 
+/* A value over the past that a block has in shared memory. */
+typedef struct PastTile { Read read; const char *text; } PastTile;
+
 typedef struct Kernel {
     Plan *p;
     Program *pr;
@@ -80,6 +83,10 @@ typedef struct Kernel {
     Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
     Vec(const char *) once_reads; /* as they would stand in their places */
     int numbered;                 /* locals: the same node may have one in several arrays */
+    Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
+    Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
+    bool past_keeps;
+    int loops_inside;             /* of expressions: reductions that are printed in place */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */
@@ -133,6 +140,7 @@ bool k_can_be_wide(const Kernel *k, const Poly *extent);
 
 const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type);
 const char *k_written(Kernel *k, RefKind kind, int id, Dtype type);     /* the same, to be written through */
+const char *k_read(Kernel *k, const Read *r);      /* a value that is read, in its place */
 const char *k_body(Kernel *k, NodeId body, Named *named);
 void k_forget(Kernel *k, Named *named);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
@@ -152,6 +160,7 @@ const char *k_index(ExprPrinter *e, IndexId i);
 void emit_map(Kernel *k);
 void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 void emit_row(Kernel *k);
+void emit_past(Kernel *k);
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);

@@ -528,15 +528,73 @@ static const char *gather(Kernel *k, NodeId id)
     return mutate("gather-outside") ? s : k_text(k, "(%s ? %s : 0)", inside, s);
 }
 
+/* A reduction as an expression: a loop in a function without a name. */
+static const char *reduce_in_place(Kernel *k, NodeId id)
+{
+    static const char *const start[] = { [R_SUM] = "0", [R_MAX] = "-CELL_INF", [R_MIN] = "CELL_INF", [R_PROD] = "1" };
+    Node r = *k_node(k, id);
+    Buf loops = { .arena = k->p->m->arena };
+    const char *before[64], *sum = names_fresh(&k->locals, "within"), *join;
+    int wide = k->wide;
+    bool gathers = k->gathers;
+    for (int i = 0; i < r.nbound; i++) {
+        const Index *b = &k->p->m->indices.data[r.bound[i]];
+        const char *name = names_fresh(&k->locals, k_text(k, "i_%s", b->name));
+        before[i] = k->index[r.bound[i]];
+        k->index[r.bound[i]] = name;
+        buf_f(&loops, "for (int64_t %s = 0; %s < %s; %s++) ", name, name, poly_text(&k->printer, b->extent), name);
+    }
+    k->wide = 0;
+    k->gathers = false;
+    k->depth++;
+    k->loops_inside++;
+    const char *term = k_bare(k, expr_text(&k->printer, r.args[0]));
+    k->loops_inside--;
+    k->depth--;
+    k->gathers = gathers;
+    k->wide = wide;
+    for (int i = r.nbound - 1; i >= 0; i--)
+        k->index[r.bound[i]] = before[i];
+    if (r.reduce == R_MAX || r.reduce == R_MIN)
+        join = k_text(k, "%s = cell_%s(%s, %s)", sum, r.reduce == R_MAX ? "max" : "min", sum, term);
+    else
+        join = k_text(k, "%s %s= %s", sum, r.reduce == R_PROD ? "*" : "+", term);
+    return k_text(k, "([&] { %s %s = (%s)(%s); %s%s; return %s; }())", k->real, sum, k->real, start[r.reduce],
+                  loops.data, join, sum);
+}
+
+const char *k_read(Kernel *k, const Read *r)
+{
+    return r->step ? load_at_step(k, r) : r->is_tensor ? load_tensor(k, r) : load_array(k, r);
+}
+
+/* Values over the past that the block has at hand. */
+static const char *past_tile(Kernel *k, const Read *r)
+{
+    for (int i = 0; i < k->past_tiles.len; i++) {
+        const Read *t = &k->past_tiles.data[i].read;
+        bool same = !r->is_tensor && t->id == r->id && t->nmap == r->nmap && t->step == r->step;
+        for (int j = 0; j < r->nmap && same; j++)
+            same = t->map[j] == r->map[j];
+        if (same)
+            return k->past_tiles.data[i].text;
+    }
+    return NULL;
+}
+
 const char *k_leaf(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
     Read r;
     if (ir_gathers(k->p->m, id))
         return gather(k, id);
-    if (plan_resolve(k->p, id, &r))
-        return r.step ? load_at_step(k, &r) : r.is_tensor ? load_tensor(k, &r) : load_array(k, &r);
+    if (plan_resolve(k->p, id, &r)) {
+        const char *tile = k->depth ? NULL : past_tile(k, &r);
+        return tile ? tile : k_read(k, &r);
+    }
     const Node *n = k_node(k, id);
+    if (n->kind == N_REDUCE && k->p->past)
+        return reduce_in_place(k, id);
     if (n->kind == N_ARRAY || n->kind == N_VIEW)
         return expr_text(e, k_node(k, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
     bug(k->p->m->c, "kernels", "a reduction inside an expression");
@@ -601,6 +659,24 @@ const char *k_index(ExprPrinter *e, IndexId i)
     return k->index[i];
 }
 
+/* A name for a value over the past at a place, where it may be computed whatever condition the read stands under: its
+ * indices are the reader's own, so that it is there. Else NULL. */
+static const char *past_place(Kernel *k, NodeId array, const IxExpr *const *map, const char *const *inside)
+{
+    const Node *a = k_node(k, array);
+    IndexId which;
+    if (!k->past_keeps || !k->p->past[array] || a->type != TY_REAL)
+        return NULL;
+    const char *place = k_text(k, "%d at %s", array, k->t);
+    for (int i = 0; i < a->naxes; i++) {
+        if (!ix_is_index(map[i], &which) || which < IX_FIRST ||
+            k->p->m->indices.data[which].extent != k->p->m->indices.data[a->axes[i]].extent)
+            return NULL;
+        place = k_text(k, "%s, %s", place, inside[i]);
+    }
+    return place;
+}
+
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map)
 {
     Node a = *k_node(k, array);
@@ -609,6 +685,10 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     panel_enter(k, &a, map, meant);
     for (int i = 0; i < a.naxes; i++)
         inside[i] = ix_text(&k->printer, map[i]);
+    const char *place = past_place(k, array, map, inside);
+    for (int i = 0; place && i < k->past_values.len; i++)
+        if (strcmp(k->past_values.data[i].text, place) == 0)
+            return k->past_values.data[i].name;
     for (int i = 0; i < a.naxes; i++) {
         before[i] = k->index[a.axes[i]];
         k->index[a.axes[i]] = inside[i];
@@ -619,7 +699,12 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     for (int i = a.naxes - 1; i >= 0; i--)
         k->index[a.axes[i]] = before[i];
     panel_leave(k, &a, meant);
-    return s;
+    if (!place || k->loops_inside)
+        return s;
+    RowRead value = { .text = place, .name = names_fresh(&k->locals, "past") };
+    vec_push(k->p->m->arena, &k->past_values, value);
+    buf_line(k->out, "const %s %s = %s;", k->real, value.name, k_bare(k, s));
+    return value.name;
 }
 
 /* ---- locals for what an expression uses more than once ---- */

@@ -917,7 +917,7 @@ static NodeId lower_softmax(Flat *f, FExpr *x)
     if (within >= 0)
         e = node_select(m, within, e, node_const(m, 0));
     e = kept(f, e, x->guarded, NULL, x->span);
-    NodeId sum = kept(f, reduce_so_far(f, x, R_SUM, e, -1), x->guarded, NULL, x->span);
+    NodeId sum = kept(f, reduce_so_far(f, x, R_SUM, e, within), x->guarded, NULL, x->span);
     return node_map2(m, OP_DIV, e, sum);
 }
 

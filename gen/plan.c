@@ -749,7 +749,7 @@ static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId
 
 static bool fits(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
-    if (!pointers_suffice(p, pr, group, array, uses))
+    if (!pointers_suffice(p, pr, group, array, uses) || pr->groups.data[group].past || past_sums(p, array))
         return false;
     switch (pr->groups.data[group].kind) {
     case G_MAP: return fits_map(p, pr, group, array, uses);
@@ -784,9 +784,10 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
         for (int i = 0; i < r->nbound; i++)
             g.timed |= r->bound[i] == IX_TIME;
     }
-    g.naxes = a->naxes;
+    g.past = g.kind == G_ROW && past_sums(p, array);
+    g.naxes = g.past ? past_rows(p, array) : a->naxes;
     g.axes = per(p, sizeof *g.axes, a->naxes);
-    for (int i = 0; i < a->naxes; i++)
+    for (int i = 0; i < g.naxes; i++)
         g.axes[i] = m->indices.data[a->axes[i]].extent;
     return g;
 }
@@ -875,6 +876,8 @@ static bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
     if (is_root(p->m, id) || p->rounded[id])
         return false;
+    if (p->past && p->past[id])
+        return true;
     if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !is_reduction(p, id) && !p->is_cat[id] &&
         cheap_sum(p, at(p, id)->args[0], 4))
         return true;
@@ -906,12 +909,12 @@ static void mark_cats(Plan *p, const Phasing *s)
     const bool *product = product_operands(p, s);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Piece pieces[32];
-        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id])
+        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] || (p->past && p->past[id]))
             continue;
         int n = cat_pieces(p->m, id, p->schedule != SCHED_TILE, pieces, 32);
         bool ok = n > 1;
         for (int i = 0; i < n && ok; i++)
-            ok = !product[pieces[i].array] && !p->is_alias[pieces[i].array] &&
+            ok = !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) && !p->is_alias[pieces[i].array] &&
                  !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok) {
@@ -990,7 +993,7 @@ static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
     if (g->kind == G_MAP)
         return g->naxes == 1 && g->axes[0] == extent && g->batched && g->phase != PHASE_DURING &&
                !(extent->is_const && extent->value < 256);
-    if (g->kind != G_ROW || g->naxes || !g->batched || g->phase == PHASE_DURING || g->sums)
+    if (g->kind != G_ROW || g->past || g->naxes || !g->batched || g->phase == PHASE_DURING || g->sums)
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
@@ -1555,7 +1558,9 @@ static void finish_groups(Plan *p, Program *pr)
             g->flat = elements->is_const && elements->value < 256;
             g->threads = g->phase == PHASE_DURING ? 128 : 256;
         }
-        if (g->kind == G_ROW) {
+        if (g->past)
+            g->lanes = g->threads = 128;
+        if (g->kind == G_ROW && !g->past) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
             if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
@@ -1689,8 +1694,43 @@ static void find_rings(Plan *p, const Phasing *s)
     end_rings(p, s);
 }
 
+static bool is_over_past(const Plan *p, NodeId id)
+{
+    const Node *a = at(p, id);
+    bool over = false;
+    for (int i = 0; a->kind == N_ARRAY && i < a->naxes; i++)
+        over |= p->m->indices.data[a->axes[i]].extent == poly_dim(p->m, ATOM_PAST);
+    return over && a->type == TY_REAL && !p->is_alias[id] && !p->rounded[id] && !is_root(p->m, id);
+}
+
+/* Values with as many places as there are steps, at every step: memory for them would grow with the square of T. Where
+ * no walk reads them, they are made where they are read; what a product reads or gives lies in memory. */
+static void find_past(Plan *p)
+{
+    bool any = false, *past = per(p, 1, p->n_nodes);
+    if (p->schedule != SCHED_MAP)
+        return;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        any |= past[id] = is_over_past(p, id);
+    for (NodeId id = 0; id < p->n_nodes && any; id++) {
+        Gemm g;
+        NodeId factor[2];
+        if (at(p, id)->kind != N_ARRAY || !contraction_of(p, id, false, &g, factor))
+            continue;
+        Uses uses = uses_of(p, id);
+        past[id] = false;
+        for (int i = 0; i < uses.len; i++)
+            if (!uses.data[i].read.is_tensor)
+                past[uses.data[i].read.id] = false;
+    }
+    p->past = any ? past : NULL;
+    if (any)
+        buf_f(&p->reasons, "values with a place per step are made where they are read: no memory grows with the square of T\n");
+}
+
 static void plan_directions(Plan *p)
 {
+    find_past(p);
     Phasing f = phasing(p, FORWARD, NULL);
     bool *stored = stored_arrays(p, &f), *wanted = per(p, 1, p->n_nodes);
     Phasing b = phasing(p, BACKWARD, stored);

@@ -148,6 +148,7 @@ typedef struct Group {
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
+    bool past;                    /* ROW: one reduction over the past (kernels_past.c); naxes: of a block's index */
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
     int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
@@ -237,6 +238,7 @@ struct Plan {
     BufferVec buffers;            /* of both directions; Storage.slot counts through it */
     Program program[2];           /* FORWARD, BACKWARD */
     bool *is_alias;               /* per node: an array that is printed where it is used */
+    bool *past;                   /* per node: an array over the past, which lies nowhere and is made where it is read */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
@@ -281,6 +283,9 @@ typedef struct ColumnCut { int rows, most, blocks, least; } ColumnCut;
 ColumnCut column_cut(bool by_rows);
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
+/* kernels_past.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
+bool past_sums(const Plan *p, NodeId array);
+int past_rows(const Plan *p, NodeId array);
 void emit_kernels(Plan *p, Program *g, Buf *out);
 void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of g->panel or g->head; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);

@@ -56,5 +56,12 @@ for spec in specs/*.cell; do
 done
 "$cellc" explain specs/e79.cell >"$work/one" && "$cellc" explain specs/e79.cell | cmp -s - "$work/one" &&
     passed=$((passed + 1)) || fail "two runs differ"
+# Attention over all steps has no buffer with a place for every two steps, and its reserve grows with T alone.
+"$cellc" explain specs/causal_attention.cell >"$work/out" 2>/dev/null
+if grep -q '^  in all: reserve 8\*H\*B\*T bytes' "$work/out" && ! grep -E '^  (workspace|reserve) .*t0' "$work/out"; then
+    passed=$((passed + 1))
+else
+    fail "cellc explain specs/causal_attention.cell: its memory"
+fi
 echo "$passed passed, $failed failed"
 exit $((failed > 0))

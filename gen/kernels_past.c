@@ -1,0 +1,407 @@
+/* kernels_past.c: CUDA text of reductions over the past whose terms read values over the past, such as the scores and
+ * weights of attention. In comes a ROW group of one such reduction; out goes a kernel in which a block has a row (a
+ * step of a sequence, and those axes that the values over the past vary over), and takes the distances in stretches of
+ * as many as it has threads: each thread computes these values at one distance, into shared memory, then all add
+ * terms to the elements of the row. So a value over the past lies in no memory, at no size of T: what reads it makes
+ * it, forwards and backwards, from what lies in memory with a row per step. The order of every sum follows from sizes. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum { DISTANCES = 128 };         /* of a stretch, and threads of a block */
+
+/* ---- what the planner asks */
+
+typedef struct PastReads { Read data[16]; int len; } PastReads;
+
+static bool same_read(const Read *a, const Read *b)
+{
+    bool same = !a->is_tensor && !b->is_tensor && a->id == b->id && a->nmap == b->nmap && a->step == b->step;
+    for (int i = 0; i < a->nmap && same; i++)
+        same = a->map[i] == b->map[i];
+    return same;
+}
+
+static void find_reads(const Plan *p, NodeId id, PastReads *out)
+{
+    const Node *n = &p->m->nodes.data[id];
+    Read r;
+    if (plan_resolve(p, id, &r)) {
+        bool known = r.is_tensor || !p->past[r.id] || out->len == 16;
+        for (int i = 0; i < out->len && !known; i++)
+            known = same_read(&out->data[i], &r);
+        if (!known)
+            out->data[out->len++] = r;
+        return;
+    }
+    for (int i = 0; i < n->nargs; i++)
+        find_reads(p, n->args[i], out);
+}
+
+static const Node *reduction(const Plan *p, NodeId array)
+{
+    return &p->m->nodes.data[p->m->nodes.data[array].args[0]];
+}
+
+static bool read_uses(const PastReads *reads, IndexId i)
+{
+    for (int k = 0; k < reads->len; k++) {
+        const Read *r = &reads->data[k];
+        for (int j = 0; j < r->nmap; j++)
+            if (ix_uses(r->map[j], i))
+                return true;
+        if (r->step && ix_uses(r->step, i))
+            return true;
+    }
+    return false;
+}
+
+/* The bound index that counts distances; -1: there is none. */
+static IndexId distance_of(const Plan *p, const Node *r, const PastReads *reads)
+{
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] >= IX_FIRST && p->m->indices.data[r->bound[i]].extent == poly_dim(p->m, ATOM_PAST) &&
+            read_uses(reads, r->bound[i]))
+            return r->bound[i];
+    return -1;
+}
+
+bool past_sums(const Plan *p, NodeId array)
+{
+    const Node *r = reduction(p, array);
+    PastReads reads = { .len = 0 };
+    if (!p->past || r->kind != N_REDUCE || !plan_reduces(p, array))
+        return false;
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] < IX_FIRST)
+            return false;
+    find_reads(p, r->args[0], &reads);
+    return reads.len > 0 && distance_of(p, r, &reads) >= 0;
+}
+
+int past_rows(const Plan *p, NodeId array)
+{
+    const Node *a = &p->m->nodes.data[array];
+    PastReads reads = { .len = 0 };
+    int n = 0;
+    find_reads(p, reduction(p, array)->args[0], &reads);
+    for (int i = 0; i < a->naxes; i++)
+        if (read_uses(&reads, a->axes[i]))
+            n = i + 1;
+    return n;
+}
+
+/* ---- where terms begin and end */
+
+typedef struct PastKernel {
+    NodeId id;
+    Node a, r;
+    PastReads reads;
+    IndexId w;
+    const char *extent;           /* elements of a row */
+    int lanes;                    /* threads side by side along them */
+} PastKernel;
+
+static const IxExpr *as_index(Kernel *k, NodeId id)
+{
+    const Node *n = k_node(k, id);
+    return n->kind == N_INDEX ? n->ix : n->kind == N_SIZE ? ix_const(k->p->m, n->size) : NULL;
+}
+
+/* Does it vary over nothing but the rows and those axes that a block's index has? */
+static bool of_row_only(const Kernel *k, const Node *a, const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++) {
+        bool known = e->terms[i].kind == IA_INDEX && e->terms[i].index < IX_FIRST;
+        for (int j = 0; a && j < k->g->naxes && e->terms[i].kind == IA_INDEX; j++)
+            known |= e->terms[i].index == a->axes[j];
+        if (!known)
+            return false;
+    }
+    return true;
+}
+
+/* A condition that bounds the distance w by the row alone, or says of the row that it has no terms. */
+static void limit_by(Kernel *k, const Node *array, NodeId cond, IndexId w)
+{
+    Module *m = k->p->m;
+    Node n = *k_node(k, cond);
+    if (n.kind == N_MAP && n.op == OP_AND) {
+        limit_by(k, array, n.args[0], w);
+        limit_by(k, array, n.args[1], w);
+        return;
+    }
+    if (n.kind != N_MAP || (n.op != OP_LE && n.op != OP_LT))
+        return;
+    const IxExpr *a = as_index(k, n.args[0]), *b = as_index(k, n.args[1]), *one = ix_const(m, poly_const(m, 1));
+    if (!a || !b)
+        return;
+    const IxExpr *room = n.op == OP_LT ? ix_sub(m, ix_sub(m, b, a), one) : ix_sub(m, b, a);     /* >= 0 */
+    for (int i = 0; i < room->nterms; i++) {
+        const IxTerm t = room->terms[i];
+        if (t.kind != IA_INDEX || t.index != w || !t.coef->is_const || (t.coef->value != 1 && t.coef->value != -1))
+            continue;
+        const IxExpr *rest = ix_sub(m, room, ix_scale(m, ix_index(m, w), t.coef));
+        if (!of_row_only(k, array, rest))
+            return;
+        if (t.coef->value == 1) {
+            const char *least = k_bare(k, ix_text(&k->printer, ix_scale(m, rest, poly_const(m, -1))));
+            buf_line(k->out, "if (begin < %s)", least);
+            buf_line(k->out, "    begin = %s;", least);
+        } else {
+            const char *end = k_bare(k, ix_text(&k->printer, ix_add(m, rest, one)));
+            buf_line(k->out, "if (end > %s)", end);
+            buf_line(k->out, "    end = %s;", end);
+        }
+        return;
+    }
+    if (of_row_only(k, array, room)) {
+        buf_line(k->out, "if (%s < 0)", k_bare(k, ix_text(&k->printer, room)));
+        buf_line(k->out, "    end = begin;");
+    }
+}
+
+static double nothing_of(ReduceOp op)
+{
+    return op == R_MAX ? -INFINITY : op == R_MIN ? INFINITY : op == R_PROD ? 1 : 0;
+}
+
+/* Where a term is nothing whatever else it is made of: in a sum, where a factor is zero. array: whose axes a block's
+ * index has, by the names of `id`; NULL: they have others. */
+static void limit_term(Kernel *k, const Node *array, NodeId id, IndexId w, ReduceOp op)
+{
+    Node n = *k_node(k, id);
+    Read r;
+    if (n.kind == N_MAP && n.op == OP_SELECT && k_node(k, n.args[2])->kind == N_CONST &&
+        k_node(k, n.args[2])->value == nothing_of(op)) {
+        limit_by(k, array, n.args[0], w);
+        limit_term(k, array, n.args[1], w, op);
+    } else if (op == R_SUM && n.kind == N_MAP && (n.op == OP_MUL || n.op == OP_DIV || n.op == OP_NEG)) {
+        limit_term(k, array, n.args[0], w, op);
+        if (n.op == OP_MUL)
+            limit_term(k, array, n.args[1], w, op);
+    } else if (op == R_SUM && n.kind != N_MAP && plan_resolve(k->p, id, &r) && !r.is_tensor && !r.step &&
+               k->p->past[r.id]) {
+        for (int i = 0; i < r.nmap; i++)
+            if (r.map[i] == ix_index(k->p->m, w))
+                limit_term(k, NULL, k_node(k, r.id)->args[0], k_node(k, r.id)->axes[i], op);
+    }
+}
+
+static void print_limits(Kernel *k, const PastKernel *s)
+{
+    Buf limits = { .arena = k->out->arena, .indent = k->out->indent }, *out = k->out;
+    buf_line(k->out, "int64_t begin = 0, end = %s;", poly_text(&k->printer, k->p->m->indices.data[s->w].extent));
+    k->out = &limits;
+    limit_term(k, &s->a, s->r.args[0], s->w, s->r.reduce);
+    k->out = out;
+    /* Each once. */
+    for (const char *line = limits.data; line && *line;) {
+        const char *end = strchr(strchr(line, '\n') + 1, '\n') + 1;
+        const char *text = intern_n(k->p->m->c, line, (size_t)(end - line)), *first = strstr(limits.data, text);
+        if (first == line)
+            buf_f(out, "%s", text);
+        line = end;
+    }
+}
+
+/* ---- values over the past, of a thread's distance */
+
+/* Is the value there, at the place and the step that are read? NULL: always. */
+static const char *there(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    const char *all = NULL;
+    for (int i = 0; i <= r->nmap; i++) {
+        const Poly *lo, *hi, *extent = poly_dim(m, ATOM_T);
+        const IxExpr *e = i < r->nmap ? r->map[i] : r->step ? ix_sub(m, r->step, ix_index(m, IX_START)) : NULL;
+        if (i < r->nmap)
+            extent = m->indices.data[k_node(k, r->id)->axes[i]].extent;
+        if (!e || (i < r->nmap && ix_range(m, e, &lo, &hi) && poly_nonneg(lo) &&
+                   poly_nonneg(poly_sub(m, poly_sub(m, extent, poly_const(m, 1)), hi))))
+            continue;
+        const char *s = ix_text(&k->printer, e);
+        const char *here = k_text(k, "%s >= 0 && %s < %s", s, s, poly_text(&k->printer, extent));
+        all = all ? k_text(k, "%s && %s", all, here) : here;
+    }
+    return all;
+}
+
+static void print_value(Kernel *k, const Read *r, const char *tile)
+{
+    const char *inside = there(k, r), *now;
+    int kept = inside ? k->past_values.len : 0;
+    if (inside)
+        buf_line(k->out, "%s[cell_thread()] = 0;", tile);
+    if (inside)
+        k_open(k, "if (%s)", inside);
+    k->past_keeps = true;
+    now = k_bare(k, k_read(k, r));
+    k->past_keeps = false;
+    if (inside)
+        k->past_values.len = kept;        /* what was made for it is in scope no longer */
+    buf_line(k->out, "%s[cell_thread()] = %s;", tile, now);
+    if (inside)
+        k_close(k);
+}
+
+/* ---- the kernel */
+
+static bool is_one(const Poly *p)
+{
+    return p->is_const && p->value == 1;
+}
+
+static PastKernel begin_past(Kernel *k)
+{
+    PastKernel s = { .id = k->g->arrays.data[0], .lanes = 32 };
+    const Poly *elements = poly_const(k->p->m, 1);
+    s.a = *k_node(k, s.id);
+    s.r = *k_node(k, s.a.args[0]);
+    find_reads(k->p, s.r.args[0], &s.reads);
+    s.w = distance_of(k->p, &s.r, &s.reads);
+    for (int i = k->g->naxes; i < s.a.naxes; i++)
+        elements = poly_mul(k->p->m, elements, k->p->m->indices.data[s.a.axes[i]].extent);
+    s.extent = poly_text(&k->printer, elements);
+    if (elements->is_const)
+        for (s.lanes = 1; s.lanes < elements->value && s.lanes < DISTANCES;)
+            s.lanes *= 2;
+    if (is_one(elements))
+        s.extent = "1";
+    return s;
+}
+
+static const char *tile_name(Kernel *k, int i)
+{
+    return k_text(k, "tile_%d", i);
+}
+
+static void join(Kernel *k, ReduceOp op, const char *term)
+{
+    if (op == R_MAX || op == R_MIN)
+        buf_line(k->out, "sum = cell_%s(sum, %s);", op == R_MAX ? "max" : "min", term);
+    else
+        buf_line(k->out, "sum %s= %s;", op == R_PROD ? "*" : "+", term);
+}
+
+/* Loops over the bound indices that the values over the past vary over, or over the others. */
+static int open_bound(Kernel *k, const PastKernel *s, bool of_reads)
+{
+    int n = 0;
+    for (int i = 0; i < s->r.nbound; i++) {
+        IndexId b = s->r.bound[i];
+        if (b == s->w || read_uses(&s->reads, b) != of_reads)
+            continue;
+        const char *name = names_fresh(&k->locals, k_text(k, "i_%s", k->p->m->indices.data[b].name));
+        k_open(k, "for (int64_t %s = 0; %s < %s; %s++)", name, name,
+               poly_text(&k->printer, k->p->m->indices.data[b].extent), name);
+        k->index[b] = name;
+        n++;
+    }
+    return n;
+}
+
+static void close_bound(Kernel *k, int n)
+{
+    while (n--)
+        k_close(k);
+}
+
+static void print_values(Kernel *k, const PastKernel *s)
+{
+    k->index[s->w] = "own";
+    k->past_values.len = 0;
+    buf_line(k->out, "const int64_t own = from + cell_thread();");
+    k_open(k, "if (own < end)");
+    for (int i = 0; i < s->reads.len; i++)
+        print_value(k, &s->reads.data[i], tile_name(k, i));
+    k_close(k);
+    buf_line(k->out, "cell_barrier();");
+}
+
+static void print_terms(Kernel *k, const PastKernel *s)
+{
+    k_open(k, "if (e < %s)", s->extent);
+    k_open(k, "for (int64_t c = cell_thread() / %d; c < %d && from + c < end; c += %d)", s->lanes, DISTANCES,
+           DISTANCES / s->lanes);
+    buf_line(k->out, "[[maybe_unused]] const int64_t back = from + c;");
+    k->index[s->w] = "back";
+    int inner = open_bound(k, s, false);
+    for (int i = 0; i < s->reads.len; i++) {
+        PastTile tile = { s->reads.data[i], k_text(k, "%s[c]", tile_name(k, i)) };
+        vec_push(k->p->m->arena, &k->past_tiles, tile);
+    }
+    Named named = { 0 };
+    join(k, s->r.reduce, k_body(k, s->r.args[0], &named));
+    k_forget(k, &named);
+    k->past_tiles.len = 0;
+    close_bound(k, inner);
+    k_close(k);
+    k_close(k);
+    buf_line(k->out, "cell_barrier();");
+}
+
+static void print_result(Kernel *k, const PastKernel *s)
+{
+    static const char *const name[] = { [R_SUM] = "sum", [R_MAX] = "max", [R_MIN] = "min", [R_PROD] = "prod" };
+    bool shared = s->lanes > 1 && s->lanes < DISTANCES;
+    if (s->lanes == 1)
+        buf_line(k->out, "cell_block_%s(shares, sum);", name[s->r.reduce]);
+    if (shared) {
+        buf_line(k->out, "shares[cell_thread()] = sum;");
+        buf_line(k->out, "cell_barrier();");
+    }
+    k_open(k, "if (cell_thread() < %d && e < %s)", s->lanes, s->extent);
+    if (shared) {
+        k_open(k, "for (int share = cell_thread() + %d; share < %d; share += %d)", s->lanes, DISTANCES, s->lanes);
+        join(k, s->r.reduce, "shares[share]");
+        k_close(k);
+    }
+    k_store(k, s->id, "sum");
+    k_close(k);
+    if (shared)
+        buf_line(k->out, "cell_barrier();");
+}
+
+static void print_past(Kernel *k)
+{
+    Group *g = k->g;
+    PastKernel s = begin_past(k);
+    static const char *const start[][2] = { [R_SUM] = { "0", "0" }, [R_MAX] = { "-CELL_INF_F", "-CELL_INF" },
+                                            [R_MIN] = { "CELL_INF_F", "CELL_INF" }, [R_PROD] = { "1", "1" } };
+    k->past_tiles.len = k->past_values.len = 0;
+    buf_line(k->out, "const int64_t rows = %s, elements = %s;", k_rows(k), k_product(k, g->axes, g->naxes));
+    buf_line(k->out, "auto cursor = cell_shared();");
+    for (int i = 0; i < s.reads.len; i++)
+        buf_line(k->out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %d);", k->real, tile_name(k, i), k->real, DISTANCES);
+    if (s.lanes < DISTANCES)
+        buf_line(k->out, "cell_smem<%s> shares = cell_carve<%s>(cursor, %d);", k->real, k->real, DISTANCES);
+    k_open(k, "for (int64_t n = cell_block_index(0); n < rows * elements; n += cell_block_count(0))");
+    buf_line(k->out, "const int64_t row = n / elements;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");
+    k_split_row(k, "row");
+    k_split_element(k, s.a.axes, g->naxes, "r", "row");
+    k_comment(k, s.id);
+    k_open(k, "for (int64_t first = 0; first < %s; first += %d)", s.extent, s.lanes);
+    buf_line(k->out, "const int64_t e = first + cell_thread() %% %d;", s.lanes);
+    k_split_element(k, s.a.axes + g->naxes, s.a.naxes - g->naxes, "e", "i");
+    buf_line(k->out, "%s sum = %s;", k->real, start[s.r.reduce][strcmp(k->real, "double") == 0]);
+    print_limits(k, &s);
+    int outer = open_bound(k, &s, true);
+    k_open(k, "for (int64_t from = begin; from < end; from += %d)", DISTANCES);
+    print_values(k, &s);
+    print_terms(k, &s);
+    k_close(k);
+    close_bound(k, outer);
+    print_result(k, &s);
+    k_close(k);
+    k_close(k);
+    g->smem = (int64_t)(s.reads.len + (s.lanes < DISTANCES)) * DISTANCES * (strcmp(k->real, "double") == 0 ? 8 : 4);
+}
+
+void emit_past(Kernel *k)
+{
+    k->threads = k->g->threads = k->g->lanes = DISTANCES;
+    k_print(k, k->g->kernel, print_past);
+}
