@@ -588,7 +588,8 @@ static cell_status driver_graph_begin(void *self, cell_error *err) {
     if (status == CELL_OK)
         status = point_blas(d, d->capture, err);
     if (status == CELL_OK)
-        status = check(d, d->cu.cuStreamBeginCapture_v2(d->capture, CELL_CU_CAPTURE_RELAXED), "cannot begin a graph", err);
+        status = check(d, d->cu.cuStreamBeginCapture_v2(d->capture, CELL_CU_CAPTURE_RELAXED), "cannot begin a graph",
+                       err);
     d->resume = resume;
     if (status != CELL_OK)
         point_blas(d, resume, NULL);

@@ -4,13 +4,15 @@ options, in this process and, through the cache, on this machine; what is used i
 what the compiler warned of is said at every first load, cached or not."""
 
 import collections
+import ctypes
+import json
 import os
 import tempfile
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from . import cache, compiler, nvrtc
+from . import cache, compiler, nvrtc, tables
 from .errors import BackendError, BuildError, CellcWarning, SpecError, TypeMismatch
 from .manifest import Manifest
 from .native import Library
@@ -90,18 +92,21 @@ def build(given, options, framework, gpus, make):
     dtype, settings = read_settings(options)
     archs, why = choose_kernels(options["cuda"], options["archs"], framework, gpus)
     by = kernel_compiler() if archs else None
+    plain = by != "nvrtc" or compiler.cc() is not None
+    if not plain:
+        once("cellc: there is no C compiler, so cells have kernels only: they run on the GPU, not on the CPU")
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"], by, nvrtc.version() if by == "nvrtc" else None]
+               options["lengths"], by, nvrtc.version() if by == "nvrtc" else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
     words += [word for word in ("reverse", "lengths") if options[word]]
-    words += ["nvrtc"] if by == "nvrtc" else []
+    words += [] if by != "nvrtc" else ["nvrtc"] if plain else ["nvrtc", "no_cc"]
     words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
     with locks[name]:
         if (framework, name) not in made:
-            made[framework, name] = make(Built(name, spec, dtype, settings, archs, by, gpus, why, options))
+            made[framework, name] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options))
     return made[framework, name]
 
 
@@ -118,7 +123,7 @@ def compile_apart(place, source, archs):
     def one(arch):
         name = f"{source[:-3]}.sm{arch}.cubin"
         with open(os.path.join(place, name), "wb") as f:
-            f.write(nvrtc.compile_kernels(text, source, compiler.home("runtime", "include/cellc"), arch))
+            f.write(nvrtc.compile_kernels(text, source, compiler.headers_dir(), arch))
         return name
 
     with ThreadPoolExecutor() as pool:
@@ -126,11 +131,12 @@ def compile_apart(place, source, archs):
 
 
 class Built:
-    """A library with its manifest, which can be asked for its sources: the compiler runs again."""
+    """A library with its manifest, which can be asked for its sources: the compiler runs again. Where no C compiler is
+    (not `plain`) the library is the runtime alone, and what the cell is it reads from tables."""
 
-    def __init__(self, title, spec, dtype, settings, archs, by, gpus, why, options):
+    def __init__(self, title, spec, dtype, settings, archs, by, plain, gpus, why, options):
         self.title, self.spec, self.dtype, self.settings = title, spec, dtype, settings
-        self.has_kernels, self.why_no_kernels = bool(archs), why
+        self.has_kernels, self.why_no_kernels, self.has_reference = bool(archs), why, plain
         self.flags = ["--dtype", dtype]
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
@@ -140,8 +146,7 @@ class Built:
             try:
                 info = cache.info(self.path)
                 self.manifest = Manifest(os.path.join(self.path, info["manifest"]))
-                self.library = Library(os.path.join(self.path, f"lib{info['manifest'][:-5]}.so"),
-                                       self.manifest.entry("instance"), self.read_images(info, gpus))
+                self.library = self.open(info["manifest"][:-5], self.read_images(info, gpus))
                 break
             except FileNotFoundError:      # somebody cleared the cache in between
                 if attempt:
@@ -149,11 +154,20 @@ class Built:
         if info["said"]:
             warnings.warn(info["said"], CellcWarning, stacklevel=USER - 1)
 
+    def open(self, stem, images):
+        if self.has_reference:
+            return Library(os.path.join(self.path, f"lib{stem}.so"), self.manifest.entry("instance"), images)
+        desc, kept = tables.read(os.path.join(self.path, stem + ".c"), compiler.headers_dir())
+        return Library(os.path.join(compiler.library_dir(), "libcell.so"), None, images, ctypes.addressof(desc), kept)
+
     def compile(self, place, archs, by):
         kernels = ["--archs", archs] if archs else ["--no-cuda"]
-        kernels += ["--kernels-apart"] if by == "nvrtc" else []
-        operand, where = self.spec.operand(self.settings, place)
-        _, said = compiler.run(["build", operand, *self.flags, *kernels, "-o", place], where)
+        if self.has_reference:
+            kernels += ["--kernels-apart"] if by == "nvrtc" else []
+            operand, where = self.spec.operand(self.settings, place)
+            _, said = compiler.run(["build", operand, *self.flags, *kernels, "-o", place], where)
+        else:
+            _, said = self.run("emit", *kernels, "-o", place)
         written = [f for f in os.listdir(place) if f.endswith(".json")]
         images = compile_apart(place, written[0][:-5] + ".cu", archs) if by == "nvrtc" else {}
         return {"manifest": written[0], "archs": archs, "said": messages(said), "spec": self.spec.path,
@@ -169,10 +183,21 @@ class Built:
                 found[arch] = f.read()
         return {number: found.get(arch) for number, arch in (gpus or {}).items()}
 
-    def ask(self, *command):
-        words = []
-        for name, value in self.settings.items():
-            words += ["--dim" if name in self.manifest.bound else "--set", f"{name}={value}"]
+    def run(self, *command):
+        """(what a command of cellc's says of this cell, what it warns of)."""
         with tempfile.TemporaryDirectory() as place:
             path, where = self.spec.operand({}, place)
-            return compiler.run([command[0], path, *command[1:], *self.flags, *words], where)[0]
+            dims = []
+            if self.settings:        # bound or not, a dim is one of these
+                manifest = json.loads(compiler.run(["emit", "--kind", "manifest", path, *self.imports()], where)[0])
+                dims = [*manifest["bound"], *manifest["sizes"][2:-1]]
+            words = [word for name, value in self.settings.items()
+                     for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
+            return compiler.run([command[0], path, *command[1:], *self.flags, *words], where)
+
+    def imports(self):
+        at = self.flags.index("--import-dir") if "--import-dir" in self.flags else len(self.flags)
+        return self.flags[at:at + 2]
+
+    def ask(self, *command):
+        return self.run(*command)[0]

@@ -76,6 +76,17 @@ def nvcc():
     return found if found and os.access(found, os.X_OK) else None
 
 
+def cc():
+    """The C compiler that cellc would run; None where there is none."""
+    words = os.environ.get("CC", "").split() or ["cc"]
+    return shutil.which(words[0])
+
+
+def headers_dir():
+    """Of the runtime and, in `device`, of kernels."""
+    return home("runtime", "include/cellc")
+
+
 @functools.lru_cache(None)
 def hash_file(path, _size, _time):
     with open(path, "rb") as f:

@@ -59,6 +59,9 @@ class TorchInstance(Instance):
                            "with another dtype")
 
     def check_device(self, device):
+        if device is not None and device.type == "cpu" and not self.built.has_reference:
+            raise BackendError(f"{self.name}: the tensors are on the CPU, but this build has kernels only, since there "
+                               "was no C compiler")
         if device is None or device.type == "cpu":
             return
         if device.type != "cuda":

@@ -26,11 +26,12 @@ class OutOfMemory(BackendError, MemoryError):
 
 
 class Library:
-    def __init__(self, path, instance, images=None):
-        """images: {number of a GPU: its kernels} where they are not in the library."""
-        self.path, self.images = path, images
+    def __init__(self, path, instance, images=None, desc=None, kept=None):
+        """images: {number of a GPU: its kernels} where they are not in the library. desc: the address of the cell's
+        description where the library has no `instance` that gives it; `kept` is what it lies in."""
+        self.path, self.images, self.kept = path, images, kept
         self.dll = self.open_library(path)
-        self.desc = self.declare(instance, ctypes.c_void_p)()
+        self.desc = self.declare(instance, ctypes.c_void_p)() if instance else desc
         run = [ctypes.c_void_p] * 5 + [ctypes.c_int]
         self.run = {way: self.declare(f"cell_run_{way}", ctypes.c_int, *run)
                     for way in ("forward", "backward", "step")}

@@ -55,7 +55,7 @@ def capabilities():
 
 def compile_call(place):
     """libcellc_xla.so, with the C compiler that cellc uses and the headers that came with JAX."""
-    include = compiler.home("runtime", "include/cellc")
+    include = compiler.headers_dir()
     words = [*os.environ.get("CC", "cc").split(), "-std=c11", "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", "-pthread",
              "-I", include, "-I", jax.ffi.include_dir(), os.path.join(HERE, "xla_call.c"),
              "-o", os.path.join(place, "libcellc_xla.so")]
@@ -234,7 +234,8 @@ class JaxCell(Function):
 
     def reserve(self, sizes):
         """As large as any device that may run this wants it."""
-        devices = [None, *[d.local_hardware_id for d in gpus()]] if self.has_kernels else [None]
+        devices = [None] if self.built.has_reference else []
+        devices += [d.local_hardware_id for d in gpus()] if self.has_kernels else []
         return jax.ShapeDtypeStruct((max(self.library.memory("reserve", d, sizes) for d in devices),), numpy.uint8)
 
     def run(self, way, sizes, arrays, made, reserve, *kept):
