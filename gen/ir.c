@@ -295,7 +295,8 @@ static void node_derive(Module *m, Node *n, Axes *axes)
         break;
     case N_ARRAY:
         axes->n = n->naxes;
-        memcpy(axes->id, n->axes, sizeof *n->axes * (size_t)n->naxes);
+        if (n->naxes)
+            memcpy(axes->id, n->axes, sizeof *n->axes * (size_t)n->naxes);
         n->type = m->nodes.data[n->args[0]].type;
         break;
     case N_VIEW:

@@ -205,7 +205,8 @@ static bool print_plain(Printed *p, const char *fmt, va_list ap)
         } else if (strncmp(s, ".*s", 3) == 0) {
             int most = va_arg(ap, int);
             const char *text = va_arg(ap, const char *);
-            put_bytes(p, text, most < 0 ? strlen(text) : strnlen(text, (size_t)most));
+            if (text)
+                put_bytes(p, text, most < 0 ? strlen(text) : strnlen(text, (size_t)most));
             s += 2;
         } else if (strncmp(s, "*s", 2) == 0) {
             int width = va_arg(ap, int);

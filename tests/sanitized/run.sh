@@ -1,0 +1,48 @@
+#!/bin/bash
+# The compiler under AddressSanitizer and UBSan: all that it writes of every spec and construct, and every mistake of
+# tests/diag. (`make check SAN=1` runs all suites so; this one is in every check.) In: BUILD, CC, SAN. Out: what was found,
+# and the sum as the last line.
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+if [[ -n ${SAN:-} ]]; then
+    echo "the compiler with sanitizers: it is built so already"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+out=$build/tests/sanitized
+mkdir -p "$out/files"
+if ! MAKEFLAGS= make -s -j2 SAN=1 BUILD="$out" CC="${CC:-cc}" CFLAGS=-O0 "$out/cellc" >"$out/log" 2>&1; then
+    tail -n 5 "$out/log"
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+export ASAN_OPTIONS=detect_leaks=0 out
+
+one() { # FILE COMMAND...: the exit code of a mistake is fine, a report is not
+    local file=$1 said=$out/said.$$
+    shift
+    "$out/cellc" "$@" "$file" >/dev/null 2>"$said"
+    local rc=$?
+    if ((rc <= 2)) && ! grep -qE 'runtime error|Sanitizer' "$said"; then
+        echo ok
+    else
+        echo "FAIL cellc $* $file: exit code $rc: $(grep -m1 -E 'runtime error|ERROR' "$said")"
+    fi
+    rm -f "$said"
+}
+export -f one
+{
+    for file in specs/*.cell tests/constructs/*.cell; do
+        [[ $file == specs/std.cell ]] || printf '%s\n' "$file emit --import-dir specs -o $out/files/$(basename "$file")" "$file doc --import-dir specs"
+    done
+    for file in tests/diag/*.cell; do
+        printf '%s\n' "$file explain" "$file run --steps 2"
+    done
+    printf '%s\n' "specs/e79.cell fmt" "specs/e79.cell graph --backward" "specs/e79.cell check --dim N=3"
+} | xargs -P 2 -I '{}' bash -c 'one $1' one '{}' >"$out/results"
+grep FAIL "$out/results"
+passed=$(grep -c '^ok' "$out/results") failed=$(grep -c FAIL "$out/results")
+rm -rf "$out/files"
+echo "$passed passed, $failed failed"
+[[ $failed == 0 && $passed -gt 0 ]]
