@@ -1,0 +1,56 @@
+#!/bin/bash
+# What a machine with a GPU and little else proves and measures, part by part: for one that lacks flex and bison and is
+# there for minutes only. In: the parts, in order; GRAMMAR, a folder with lex.c, lex.h, parse.c and parse.h as a build
+# elsewhere has them (build/gen; not needed with flex and bison), DIR for what is written (out), ARCH (sm_90). Out: a
+# line for each part when it ends, with its time; what it printed is in DIR/PART.log.
+#   check       make check: all suites, the ladder on the GPU with the sanitizers among them (JOBS at a time)
+#   collection  every spec with every value of its options, f32, on the ladder
+#   bench       bench/workloads.txt, then bench/peers.py
+#   python      the Python package's tests with PyTorch and JAX as they are installed
+#   throughput  examples/throughput.py: five cells in a language model of 50 million params
+set -u
+cd "$(dirname "$0")/.."
+out=${DIR:-out} arch=${ARCH:-sm_90}
+mkdir -p "$out"
+export PATH=$PATH:$(ls -d /usr/local/cuda/bin 2>/dev/null)
+tools=()
+if [[ -n ${GRAMMAR:-} ]]; then
+    mkdir -p build/gen
+    cp "$GRAMMAR"/{lex,parse}.{c,h} build/gen/
+    touch build/gen/{lex,parse}.{c,h}
+    tools=(FLEX=true BISON=true)
+fi
+make -s -j"$(nproc)" "${tools[@]}" >"$out/make.log" 2>&1 || { tail -n 5 "$out/make.log"; exit 1; }
+
+check() { JOBS=${JOBS:-$(nproc)} make -s check "${tools[@]}" ${TESTS:+TESTS="$TESTS"}; }
+
+collection() {
+    TYPES=f32 MATRIX=tests/ladder/collection.sh bash tests/ladder/prepare.sh "$work/collection" &&
+        SANITIZE=0 ARCH=$arch bash tests/ladder/gpu.sh "$work/collection"
+}
+
+bench() {
+    bash bench/prepare.sh "$work/bench" && ARCH=$arch bash bench/run.sh "$work/bench" &&
+        cp "$work/bench/results.json" "$out/" && python3 bench/peers.py
+}
+
+python() {
+    CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python timeout 400 python3 -m pytest -q -p no:cacheprovider -rs \
+        ${ONLY:+-k "$ONLY"} tests/python
+}
+
+throughput() {
+    (cd python/examples && CELLC=$PWD/../../build/cellc CELLC_CACHE=$work/cache PYTHONPATH=.. python3 throughput.py)
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+for part in "$@"; do
+    start=$SECONDS
+    "$part" >"$out/$part.log" 2>&1
+    rc=$?
+    ((rc == 0)) || failed=1
+    echo "$part: exit code $rc, $((SECONDS - start)) s: $(tail -n 1 "$out/$part.log")"
+done
+exit $failed
