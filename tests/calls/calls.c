@@ -35,8 +35,8 @@ void calls_sizes(const cell_desc *d, int64_t batch, int64_t steps, int64_t *size
     memset(sizes, 0, sizeof *sizes * CELL_MAX_SIZES);
     sizes[0] = batch;
     sizes[1] = steps;
-    for (int i = 0; i < d->n_sizes - 3; i++)
-        sizes[2 + i] = 3 + i;
+    for (int i = 2; i < d->n_sizes - 1; i++)        /* the last is t0 */
+        sizes[i] = strcmp(d->size_names[i], "history") == 0 ? steps : 1 + i;
 }
 
 const char *arg_name(const List *l, int i)

@@ -19,7 +19,7 @@ const cell_desc *calls_load(const char *path, const char *symbol);
 List calls_forward(const cell_desc *d);
 List calls_backward(const cell_desc *d);
 
-/* B, T, and 3, 4, ... for the dims: sizes[CELL_MAX_SIZES]. */
+/* B, T, 3, 4, ... for the dims, and no more room for histories than the steps need: sizes[CELL_MAX_SIZES]. */
 void calls_sizes(const cell_desc *d, int64_t batch, int64_t steps, int64_t *sizes);
 
 const char *arg_name(const List *l, int i);
