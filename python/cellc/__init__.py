@@ -50,6 +50,8 @@ def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedul
 
 def op(spec, *, batch_first=True, **options):
     """The functional form for PyTorch: y, state = op(x, W, ..., state=None). Options as for load."""
+    if options.get("framework", "torch") != "torch":
+        raise TypeMismatch(f"op is for PyTorch; load(..., framework={options['framework']!r}) gives a function already")
     from .module import Op
     return Op(load(spec, **options).instance, batch_first)
 

@@ -174,6 +174,7 @@ def test_errors():
             (lambda: cell.vjp(p, x_of(2, 3, 5))[2](x_of(2, 3, 5)), ValueError,
              r"the cotangent of y has shape \[2, 3, 5\]; wanted \[2, 3, 7\], as y has"),
             (lambda: cellc.load("lstm", framework="numpy", cuda=True), RuntimeError, "in the host's memory"),
+            (lambda: cellc.op("lstm", framework="numpy"), TypeError, "load.* gives a function already"),
             (lambda: cellc.load("lstm", framework="tf"), TypeError, "framework is 'tf'; wanted torch or jax or numpy")]:
         with pytest.raises(kind, match=message):
             call()

@@ -53,6 +53,17 @@ static void creation(void) {
     cell_context_destroy(NULL);
 }
 
+/* Without a driver, or without that many GPUs, there is none. */
+static void image(void) {
+    char message[200];
+    cell_context *ctx = (cell_context *)1;
+    EXPECT(cell_context_create_image(&ctx, 9999, NULL, message, sizeof message) == CELL_NO_DEVICE && !ctx,
+           "no GPU for an image");
+    EXPECT(strstr(message, "NVIDIA") || strstr(message, "device 9999 was asked for"), "it says why");
+    EXPECT(cell_context_create_image(&ctx, -1, "", NULL, 0) == CELL_NO_DEVICE && !ctx, "device -1 for an image");
+    EXPECT(cell_context_create_image(NULL, 0, NULL, NULL, 0) == CELL_NULL_POINTER, "no place for the context");
+}
+
 static void names(void) {
     static const cell_dtype dtypes[] = {CELL_F32, CELL_BF16, CELL_F16, CELL_F64, CELL_I32, CELL_BOOL};
     static const char *const wanted[] = {"f32", "bf16", "f16", "f64", "i32", "bool"};
@@ -149,6 +160,7 @@ static void threads(void) {
 
 int main(void) {
     creation();
+    image();
     names();
     memory();
     foreign();
