@@ -130,6 +130,23 @@ def test_steps_under_scan():
     jax.tree.map(lambda u, v: np.testing.assert_allclose(u, v, rtol=1e-11, atol=1e-12), a, b)
 
 
+def test_all_steps_are_carried():
+    """Pieces of a cell that reads the whole past, and gradients from one piece into the ones before."""
+    cell = cellc.load("cell sums { dim N; input x[N]; output y[N]; y[i] = sum[w:T] (1 + w) * x[i; t - w]; }",
+                      framework="jax", dtype="f64")
+    x = jnp.asarray(np.random.default_rng(2).normal(size=(2, 5, 3)))
+
+    def pieces(x):
+        first, state = cell({}, x[:, :2])
+        second, state = cell({}, x[:, 2:4], state=state, t0=2)
+        last, _ = cell.step({}, x[:, 4], state=state, t0=4)
+        return jnp.concatenate([first, second, last[:, None]], 1)
+
+    np.testing.assert_allclose(pieces(x), cell({}, x)[0], rtol=1e-12)
+    a, b = (jax.grad(lambda x: (f(x) ** 2).sum())(x) for f in (pieces, lambda x: cell({}, x)[0]))
+    np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
 def test_vmap():
     cell, p, (x,), _ = lstm()
     xs, ps = jnp.stack([x, 2 * x, -x]), jax.tree.map(lambda w: jnp.stack([w, w / 2, w + 1]), p)
