@@ -1703,16 +1703,25 @@ static bool is_over_past(const Plan *p, NodeId id)
     return over && a->type == TY_REAL && !p->is_alias[id] && !p->rounded[id] && !is_root(p->m, id);
 }
 
-/* Values with as many places as there are steps, at every step: memory for them would grow with the square of T. Where
- * no walk reads them, they are made where they are read; what a product reads or gives lies in memory. */
-static void find_past(Plan *p)
+/* A walk reads memory. */
+static void leave_to_walk(const Plan *p, const Phasing *s, bool *past)
 {
-    bool any = false, *past = per(p, 1, p->n_nodes);
-    if (p->schedule != SCHED_MAP)
-        return;
-    for (NodeId id = 0; id < p->n_nodes; id++)
-        any |= past[id] = is_over_past(p, id);
-    for (NodeId id = 0; id < p->n_nodes && any; id++) {
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        bool walks = s->replayed[id] || (s->needed[id] && s->g->phase[id] == PHASE_DURING);
+        Uses uses = { 0 };
+        if (walks)
+            uses = uses_of(p, id);
+        past[id] &= !walks;
+        for (int i = 0; i < uses.len; i++)
+            if (!uses.data[i].read.is_tensor)
+                past[uses.data[i].read.id] = false;
+    }
+}
+
+/* So does a product, and what it gives lies there. */
+static void leave_to_products(Plan *p, bool *past)
+{
+    for (NodeId id = 0; id < p->n_nodes; id++) {
         Gemm g;
         NodeId factor[2];
         if (at(p, id)->kind != N_ARRAY || !contraction_of(p, id, false, &g, factor))
@@ -1723,9 +1732,30 @@ static void find_past(Plan *p)
             if (!uses.data[i].read.is_tensor)
                 past[uses.data[i].read.id] = false;
     }
+}
+
+static bool *stored_arrays(Plan *p, const Phasing *forward);
+
+/* Values with as many places as there are steps, at every step: memory for them would grow with the square of T. They
+ * are made where they are read, but for those of a walk, which is known once phases are. */
+static void find_past(Plan *p)
+{
+    bool any = false, *past = per(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        any |= past[id] = is_over_past(p, id);
+    if (!any)
+        return;
+    Phasing f = phasing(p, FORWARD, NULL), b = phasing(p, BACKWARD, stored_arrays(p, &f));
+    leave_to_walk(p, &f, past);
+    leave_to_walk(p, &b, past);
+    leave_to_products(p, past);
+    any = false;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        any |= past[id];
     p->past = any ? past : NULL;
     if (any)
-        buf_f(&p->reasons, "values with a place per step are made where they are read: no memory grows with the square of T\n");
+        buf_f(&p->reasons, "values with a place per step are made where they are read: no memory for them grows with the "
+                           "square of T\n");
 }
 
 static void plan_directions(Plan *p)
