@@ -61,9 +61,9 @@ static bool read_uses(const PastReads *reads, IndexId i)
 static IndexId distance_of(const Plan *p, const Node *r, const PastReads *reads)
 {
     for (int i = 0; i < r->nbound; i++)
-        if (r->bound[i] >= IX_FIRST && p->m->indices.data[r->bound[i]].extent == poly_dim(p->m, ATOM_PAST) &&
-            read_uses(reads, r->bound[i]))
-            return r->bound[i];
+        for (int k = 0; k < reads->len; k++)
+            if (r->bound[i] >= IX_FIRST && ix_uses(reads->data[k].map[p->past[reads->data[k].id] - 1], r->bound[i]))
+                return r->bound[i];
     return -1;
 }
 

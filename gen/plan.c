@@ -1694,32 +1694,104 @@ static void find_rings(Plan *p, const Phasing *s)
     end_rings(p, s);
 }
 
-static bool is_over_past(const Plan *p, NodeId id)
+/* A window of so many steps is a short one, whose values lie in memory. */
+static bool is_far(const Plan *p, IndexId i)
+{
+    enum { SHORT = 128 };
+    const Poly *n = i >= IX_FIRST ? p->m->indices.data[i].extent : poly_const(p->m, 0);
+    return !n->is_const || n->value > SHORT;
+}
+
+/* Most cells do not, and need not be searched. */
+static bool reads_far_back(const Plan *p)
+{
+    bool far = false;
+    for (int i = IX_FIRST; i < p->m->indices.len; i++)
+        far |= p->m->indices.data[i].extent == poly_dim(p->m, ATOM_PAST);
+    for (NodeId id = 0; id < p->n_nodes && !far; id++)
+        for (int k = 0; at(p, id)->step && k < at(p, id)->step->nterms; k++) {
+            const IxTerm *t = &at(p, id)->step->terms[k];
+            far |= t->kind == IA_INDEX && is_far(p, t->index);
+        }
+    return far;
+}
+
+static int axis_of(const Node *a, IndexId i)
+{
+    for (int k = 0; k < a->naxes; k++)
+        if (a->axes[k] == i)
+            return k;
+    return -1;
+}
+
+static void mark_past(const Plan *p, NodeId id, int axis, int *past)
 {
     const Node *a = at(p, id);
-    bool over = false;
-    for (int i = 0; a->kind == N_ARRAY && i < a->naxes; i++)
-        over |= p->m->indices.data[a->axes[i]].extent == poly_dim(p->m, ATOM_PAST);
-    return over && a->type == TY_REAL && !p->is_alias[id] && !p->rounded[id] && !is_root(p->m, id);
+    bool each_step = rows_dep(p, id) & DEP_TIME;      /* else it is small, and the same for all steps */
+    if (!past[id] && each_step && a->type == TY_REAL && !p->is_alias[id] && !p->rounded[id] && !is_root(p->m, id))
+        past[id] = 1 + axis;
+}
+
+/* What an array's terms read at an index that counts distances. */
+static void mark_reads_over(const Plan *p, const Uses *uses, IndexId w, int *past)
+{
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        IndexId which;
+        for (int k = 0; !r->is_tensor && k < r->nmap; k++)
+            if (ix_is_index(r->map[k], &which) && which == w)
+                mark_past(p, r->id, k, past);
+    }
+}
+
+/* Arrays with an axis of as many places as there are steps; or one that counts back steps far away, itself or in the sums
+ * that read it; and what these are made of. Readers stand behind what they read. */
+static void mark_over_past(const Plan *p, int *past)
+{
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+        if (at(p, id)->kind != N_ARRAY)
+            continue;
+        const Node *a = at(p, id), *r = at(p, a->args[0]);
+        Uses uses = uses_of(p, id);
+        for (int k = 0; k < a->naxes; k++)
+            if (p->m->indices.data[a->axes[k]].extent == poly_dim(p->m, ATOM_PAST))
+                mark_past(p, id, k, past);
+        for (int i = 0; i < uses.len; i++) {
+            const IxExpr *step = uses.data[i].read.step;
+            for (int k = 0; step && k < step->nterms; k++) {
+                IndexId w = step->terms[k].kind == IA_INDEX ? step->terms[k].index : IX_TIME;
+                if (!is_far(p, w))
+                    continue;
+                if (axis_of(a, w) >= 0)
+                    mark_past(p, id, axis_of(a, w), past);
+                for (int b = 0; r->kind == N_REDUCE && b < r->nbound; b++)
+                    if (r->bound[b] == w)
+                        mark_reads_over(p, &uses, w, past);
+            }
+        }
+        if (past[id])
+            mark_reads_over(p, &uses, a->axes[past[id] - 1], past);
+    }
 }
 
 /* A walk reads memory. */
-static void leave_to_walk(const Plan *p, const Phasing *s, bool *past)
+static void leave_to_walk(const Plan *p, const Phasing *s, int *past)
 {
     for (NodeId id = 0; id < p->n_nodes; id++) {
         bool walks = s->replayed[id] || (s->needed[id] && s->g->phase[id] == PHASE_DURING);
         Uses uses = { 0 };
         if (walks)
             uses = uses_of(p, id);
-        past[id] &= !walks;
+        if (walks)
+            past[id] = 0;
         for (int i = 0; i < uses.len; i++)
             if (!uses.data[i].read.is_tensor)
-                past[uses.data[i].read.id] = false;
+                past[uses.data[i].read.id] = 0;
     }
 }
 
 /* So does a product, and what it gives lies there. */
-static void leave_to_products(Plan *p, bool *past)
+static void leave_to_products(Plan *p, int *past)
 {
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Gemm g;
@@ -1727,35 +1799,40 @@ static void leave_to_products(Plan *p, bool *past)
         if (at(p, id)->kind != N_ARRAY || !contraction_of(p, id, false, &g, factor))
             continue;
         Uses uses = uses_of(p, id);
-        past[id] = false;
+        past[id] = 0;
         for (int i = 0; i < uses.len; i++)
             if (!uses.data[i].read.is_tensor)
-                past[uses.data[i].read.id] = false;
+                past[uses.data[i].read.id] = 0;
     }
 }
 
 static bool *stored_arrays(Plan *p, const Phasing *forward);
 
-/* Values with as many places as there are steps, at every step: memory for them would grow with the square of T. They
- * are made where they are read, but for those of a walk, which is known once phases are. */
+static int any_past(const Plan *p, const int *past)
+{
+    int any = 0;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        any |= past[id];
+    return any;
+}
+
+/* Values with a place for each of many steps, at every step: memory for them would grow with the square of T, or with T
+ * times a window. They are made where they are read, but for those of a walk, which is known once phases are. */
 static void find_past(Plan *p)
 {
-    bool any = false, *past = per(p, 1, p->n_nodes);
-    for (NodeId id = 0; id < p->n_nodes; id++)
-        any |= past[id] = is_over_past(p, id);
-    if (!any)
+    int *past = per(p, sizeof *past, p->n_nodes);
+    if (!reads_far_back(p))
+        return;
+    mark_over_past(p, past);
+    if (!any_past(p, past))
         return;
     Phasing f = phasing(p, FORWARD, NULL), b = phasing(p, BACKWARD, stored_arrays(p, &f));
     leave_to_walk(p, &f, past);
     leave_to_walk(p, &b, past);
     leave_to_products(p, past);
-    any = false;
-    for (NodeId id = 0; id < p->n_nodes; id++)
-        any |= past[id];
-    p->past = any ? past : NULL;
-    if (any)
-        buf_f(&p->reasons, "values with a place per step are made where they are read: no memory for them grows with the "
-                           "square of T\n");
+    p->past = any_past(p, past) ? past : NULL;
+    if (p->past)
+        buf_f(&p->reasons, "values with a place for each earlier step are made where they are read: no memory for them\n");
 }
 
 static void plan_directions(Plan *p)

@@ -238,7 +238,8 @@ struct Plan {
     BufferVec buffers;            /* of both directions; Storage.slot counts through it */
     Program program[2];           /* FORWARD, BACKWARD */
     bool *is_alias;               /* per node: an array that is printed where it is used */
-    bool *past;                   /* per node: an array over the past, which lies nowhere and is made where it is read */
+    int *past;                    /* per node: an array over the past, which lies nowhere and is made where it is read:
+                                   * 1 + the axis that counts distances; else 0. NULL: there are none */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
