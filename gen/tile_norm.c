@@ -380,8 +380,10 @@ static NodeId canonical_reduction(Norm *x, const Node *r, NodeId inner)
         for (int i = 0; i < r->nbound; i++)
             is_bound |= r->bound[i] == n.axes[k];
         if (is_bound && role[k] >= ROLE_PAR) {
-            tile_refuse(s->t, "the step sums over its parallel axis `%s`",
-                        s->t->par_name[role[k] - ROLE_PAR]);
+            Buf extent = { .arena = s->t->arena };
+            poly_print(m, s->t->par_extent[role[k] - ROLE_PAR], &extent);
+            tile_refuse(s->t, "the step, or its gradient, sums over the axis of size %s, whose elements are on different "
+                        "SMs", extent.data);
             return -1;
         }
         if (is_bound)
