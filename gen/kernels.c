@@ -252,7 +252,7 @@ static void print_choice(Kernel *k, Buf *out, const char *name)
         otherwise = "else ";
     }
     if (k->multiples.len) {
-        buf_line(&text, "%sif (%s)", otherwise, width_test(k, NULL));
+        buf_line(&text, "%sif (%s)", otherwise, width_test(k, k->enough));
         buf_line(&text, "    %s_by<%d%s>(args);", name, k_width(k), more);
     }
     buf_line(&text, "else");
@@ -273,6 +273,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     k->full = false;
     k->row_extent = NULL;
     k->mixed = false;
+    k->enough = NULL;
     forget_all(k, true);
     k->out = &none;
     body(k);
@@ -393,7 +394,19 @@ static const char *times(Kernel *k, const char *a, const char *n)
 
 static void one_by_one(Kernel *k, const Loop *l)
 {
+    if (l->outer) {
+        IndexId axes[64];
+        memcpy(axes, l->outer, sizeof *axes * (size_t)l->n_outer);
+        axes[l->n_outer] = l->along;
+        k_open(k, "for (int64_t e = %s; e < elements; e += %s)", l->first, l->step);
+        k_split_element(k, axes, l->n_outer + 1, "e", "i");
+        l->body(k, l->data);
+        k_close(k);
+        return;
+    }
     const char *name = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
+    if (strcmp(l->step, "1") == 0)        /* a thread's own sum: its reads are under way together */
+        buf_line(k->out, "CELL_UNROLL_BY(8)");
     k_open(k, "for (int64_t %s = %s; %s < %s; %s += %s)", name, l->first, name,
            poly_text(&k->printer, l->extent), name, l->step);
     k->index[l->along] = name;
@@ -450,6 +463,31 @@ void k_close_slots(Kernel *k)
     k_close(k);
 }
 
+/* Over all elements: a vector lies in one row of the last axis, whose length is a multiple of the width. */
+static void by_vectors_of_rows(Kernel *k, const Loop *l)
+{
+    Buf *out = k->out, loop = { .arena = out->arena, .indent = out->indent }, head = loop, inner;
+    int reads = k->reads.len, hoisted = k->hoisted.len;
+    const char *extent = k_poly(k, l->extent);
+    k->out = &head;
+    k_open(k, "for (int64_t n = %s; n < elements; n += %s)", times(k, l->first, k->n), times(k, l->step, k->n));
+    buf_line(k->out, "const int64_t outer = n / %s, e = n - outer * %s;", extent, extent);
+    k_split_element(k, l->outer, l->n_outer, "outer", "i");
+    loop.indent = head.indent;
+    k->out = &loop;
+    k_wide_begin(k, l->along, &inner);
+    k->hoists.indent = head.indent;
+    l->body(k, l->data);
+    k_wide_end(k, &loop, &inner);
+    k->out = &head;
+    buf_f(&head, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
+    k_close(k);
+    k->out = out;
+    buf_f(out, "%s", head.data);
+    k->reads.len = reads;         /* those of the loop are not there behind it */
+    k->hoisted.len = hoisted;
+}
+
 /* The body printed for a vector of neighbours, in a loop over such vectors. */
 static void by_vectors(Kernel *k, const Loop *l)
 {
@@ -474,9 +512,10 @@ static void by_vectors(Kernel *k, const Loop *l)
     buf_f(out, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
 }
 
-bool k_can_be_wide(const Kernel *k, const Poly *extent)
+/* In a step, only where the call's sizes can decide: a vector per thread pays when there are threads enough. */
+bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer)
 {
-    return !k->one_step && !(extent->is_const && extent->value % k_width(k));
+    return k->one_step ? outer && !extent->is_const : !(extent->is_const && extent->value % k_width(k));
 }
 
 static void note_extent(Kernel *k, const Poly *extent, bool wide)
@@ -491,9 +530,12 @@ void k_loop(Kernel *k, const Loop *l)
     Buf *out = k->out, wide = { .arena = out->arena, .indent = out->indent };
     int taken = k->locals.taken.len, numbered = k->numbered, hoisted = k->hoisted.len,
         reads = k->reads.len;
-    if (k_can_be_wide(k, l->extent)) {
+    if (k_can_be_wide(k, l->extent, l->outer)) {
         k->out = &wide;
-        by_vectors(k, l);
+        if (l->outer)
+            by_vectors_of_rows(k, l);
+        else
+            by_vectors(k, l);
         k->out = out;
         if (k->here.len || k->stores.data) {
             k_need_multiple(k, l->extent);

@@ -55,6 +55,7 @@ typedef struct Kernel {
     const char *along;            /* text of that index; ids are rebound */
     bool at_first;                /* print the loop's index as that of the first neighbour */
     Vec(const Poly *) multiples;
+    const char *enough;           /* and this must hold; or NULL */
     Vec(Vector) vectors;
     Vec(int) here;                /* vectors of this loop */
     Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
@@ -78,6 +79,7 @@ typedef struct Kernel {
     const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
     int panel_group;              /* its number */
     Vec(const char *) panel_reads;/* what is read a step ahead, as it would stand in its place */
+    Buf ahead_fields;             /* a declaration for each */
     Buf early, late;              /* those reads; stores that no other block waits for */
     Buf *now;                     /* stores that others wait for */
     Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
@@ -127,6 +129,8 @@ typedef struct Loop {
     const char *step;             /* and how many they are */
     void (*body)(Kernel *k, void *data);
     void *data;
+    const IndexId *outer;         /* axes before that index, so that the loop is over all elements; or NULL */
+    int n_outer;
 } Loop;
 void k_loop(Kernel *k, const Loop *l);
 void k_open_slots(Kernel *k, const char *count, const char *lanes);
@@ -134,7 +138,7 @@ void k_close_slots(Kernel *k);
 /* For kernels that print the loop over the neighbours themselves. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner);
 void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
-bool k_can_be_wide(const Kernel *k, const Poly *extent);
+bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer);
 
 /* ---- kernels_value.c */
 
@@ -173,14 +177,16 @@ void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
 /* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *early, *body, *late; bool posts; } PanelLoop;
+typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *body, *late; bool posts; } PanelLoop;
 /* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);
 /* No more than their names say where k->panel is NULL. */
 void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
-/* A local that holds what `s` reads, if it may be read a step ahead; else s. timed: it differs from step to step. */
-const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, bool timed);
+/* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
+ * type that it then has, and whether it differs from step to step. */
+typedef struct AheadRead { const char *text, *type; bool timed; } AheadRead;
+const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */

@@ -25,8 +25,10 @@ const char *scan_state(Kernel *k, TensorId s)
 void scan_update(Kernel *k, TensorId s, const char *value)
 {
     const char *name = scan_state(k, s);
-    if (name)
-        buf_line(&k->updates, "%s = %s;", name, value);
+    if (!name)
+        return;
+    buf_line(&k->late, "new_%s = %s;", name, value);       /* other groups of the step may still read it */
+    buf_line(&k->updates, "%s = new_%s;", name, name);
 }
 
 /* The state before the first step, or the adjoint behind the last; what the product carries is its sum. */
@@ -41,8 +43,11 @@ static void print_states(Kernel *k)
         if (!forward)
             at = k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(p->m, s)), at);
         const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
-        const char *name = !forward && panel_is_product(k, p->m->dprev.data[s]) ? "sum_0" : scan_state(k, s);
-        buf_line(k->out, "[[maybe_unused]] %s %s = %s[%s];", k->real, name, from, at);
+        const char *name = scan_state(k, s);
+        if (!forward && panel_is_product(k, p->m->dprev.data[s]))
+            buf_line(k->out, "%s sum_0 = %s[%s];", k->real, from, at);
+        else
+            buf_line(k->out, "[[maybe_unused]] %s %s = %s[%s], new_%s = %s;", k->real, name, from, at, name, name);
     }
 }
 
@@ -61,8 +66,8 @@ static void print_reads(Kernel *k, const PanelLoop *l, int depth)
 {
     if (l->ahead == 0)
         return;
-    buf_line(k->out, "%s ahead_%d[%d][%d];", k->real, l->number, depth, l->ahead);
-    k_open(k, "const auto read_%d = [&](int64_t t, %s (&ahead)[%d])", l->number, k->real, l->ahead);
+    buf_line(k->out, "struct {%s } ahead_%d[%d];", l->fields, l->number, depth);
+    k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
     k_declare_rows(k);
     buf_f(k->out, "%s", l->early);
     k->out->indent--;
@@ -110,20 +115,24 @@ static void store_sums(Kernel *k)
     if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }))
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
-    k_open(k, k_may_be_null(k, st) ? "if (mine && %s)" : "if (mine)", p);
+    bool optional = k_may_be_null(k, st);
+    if (optional)
+        k_open(k, "if (%s)", p);
     for (int piece = 0; piece < w->outer; piece++)
         buf_line(k->out, "cell_store(%s + %s * %s + (head * %d + %d) * %s + own, sum_%d);", p,
                  k_step_row(k, st), k_poly(k, array_elements(k->p->m, id)), w->outer, piece, units, piece);
-    k_close(k);
+    if (optional)
+        k_close(k);
 }
 
 static void print_product(Kernel *k)
 {
     k_comment(k, k->panel->product->arrays.data[0]);
     buf_line(k->out, "panel.multiply();");
+    k_open(k, "if (mine)");
     for (int piece = 0; piece < k->panel->outer; piece++)
         buf_line(k->out, "sum_%d = panel.sum(sequence, %d, own);", piece, piece);
-    store_sums(k);
+    k_close(k);
 }
 
 /* The operand of the first step, where the step before makes it. */
@@ -142,7 +151,7 @@ static void print_first_operand(Kernel *k)
     k->t = t;
 }
 
-/* A block's head and sequences; threads beyond them do what the first sequence's do, and store nothing. */
+/* A block's head and sequences; threads beyond them do nothing but their part of the product. */
 static void open_head(Kernel *k, const char *indices)
 {
     const Panel *w = k->panel;
@@ -195,22 +204,30 @@ static void open_scan(Kernel *k, const char *indices)
 
 /* ---- the whole ---- */
 
-static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
+/* Some of a step's groups; behind the last of them what they have read is read anew. Last come the product's sums,
+ * which no thread waits for. */
+static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, int n, int depth, bool sums)
 {
-    for (int i = 0; i <= n; i++) {
-        if (i == product && in_head(k))
-            print_product(k);
-        if (i == n)
-            break;
-        buf_f(k->out, "%s", loops[i].body);
-        if (!loops[i].late)
-            continue;
-        if (in_head(k))
-            buf_line(k->out, "if (mine) {");
-        buf_f(k->out, "%s", loops[i].late);
-        if (in_head(k))
-            buf_line(k->out, "}");
-    }
+    if (in_head(k))
+        k_open(k, "if (mine)");
+    for (int i = from; i < to; i++)
+        buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
+    if (to == n && from < to)
+        print_next_reads(k, loops, n, depth);
+    if (in_head(k) && sums)
+        store_sums(k);
+    if (in_head(k))
+        k_close(k);
+}
+
+static void print_step(Kernel *k, const PanelLoop *loops, int n, int product, int depth)
+{
+    if (!in_head(k) || product > 0)
+        print_some(k, loops, 0, in_head(k) ? product : n, n, depth, false);
+    if (in_head(k))
+        print_product(k);
+    if (in_head(k) && (product < n || !carries_sum(k, &(TensorId){ 0 })))
+        print_some(k, loops, product, n, n, depth, true);
     buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
 }
 
@@ -237,8 +254,8 @@ void print_alone(Kernel *k)
     int n, product;
     k->one_step = true;
     k->t = "t";
-    k->updates = (Buf){ .arena = k->out->arena, .indent = head ? 4 : 5 };
-    k->once = (Buf){ .arena = k->out->arena, .indent = head ? 1 : 2 };
+    k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + (head ? 3 : 4) };
+    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent + !head };
     k->once_reads.len = 0;
     const char *indices = name_axes(k);
     PanelLoop *loops = panel_groups(k, &n, &product);
@@ -259,8 +276,7 @@ void print_alone(Kernel *k)
     k_open(k, "if (begin + u < dim_T)");
     buf_line(k->out, "const int64_t t = %s;", forward ? "begin + u" : "dim_T - 1 - begin - u");
     k_declare_rows(k);
-    print_step(k, loops, n, product);
-    print_next_reads(k, loops, n, depth);
+    print_step(k, loops, n, product, depth);
     k_close(k);
     k_close(k);
     k_close(k);

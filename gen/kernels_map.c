@@ -2,10 +2,15 @@
  * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
 #include "kernels.h"
 
+/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
+enum { ENOUGH = 1 << 18 };
+
 static void print_prefetches(Kernel *k)
 {
-    if (k->prefetches.len == 0)
+    if (k->prefetches.len == 0 || k->wide) {
+        k->prefetches.len = 0;
         return;
+    }
     k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
     for (int i = 0; i < k->prefetches.len; i++)
         buf_line(k->out, "%s", k->prefetches.data[i]);
@@ -80,14 +85,17 @@ static void print_map(Kernel *k)
     }
     k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
     k_split_row(k, "row");
-    if (g->naxes == 1) {
-        Loop l = { k_node(k, first)->axes[0], g->axes[0], "first", "step", map_body, NULL };
-        k_loop(k, &l);
-    } else {
+    if (k->one_step)
+        k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), ENOUGH);
+    if (g->naxes == 0) {
         k_open(k, "for (int64_t e = first; e < elements; e += step)");
-        k_split_element(k, k_node(k, first)->axes, g->naxes, "e", "i");
         map_body(k, NULL);
         k_close(k);
+    } else {
+        const IndexId *axes = k_node(k, first)->axes;
+        int last = g->naxes - 1;
+        Loop l = { axes[last], g->axes[last], "first", "step", map_body, NULL, last > 0 ? axes : NULL, last };
+        k_loop(k, &l);
     }
     k_close(k);
 }

@@ -52,7 +52,6 @@ static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
     return e && panel_piece(m, e, elements, k->units, k->panel->naxes, piece);
 }
 
-/* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. */
 static int number_of(const char *const *texts, int n, const char *s)
 {
     int i = 0;
@@ -71,21 +70,25 @@ static const char *read_once(Kernel *k, const char *s)
     return k_text(k, "once_%d", n);
 }
 
-const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, bool timed)
+/* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. What is
+ * ahead is kept as it lies in memory: to convert it would be to wait for it. */
+const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
 {
     Module *m = k->p->m;
     int64_t piece;
     if (!k->panel || k->away || !own_piece(k, r, &piece))
         return s;
-    if (k->panel->alone && !timed)
+    if (k->panel->alone && !as->timed)
         return read_once(k, s);
-    int n = number_of(k->panel_reads.data, k->panel_reads.len, s);
+    int n = number_of(k->panel_reads.data, k->panel_reads.len, as->text);
     if (n == k->panel_reads.len) {
-        vec_push(m->arena, &k->panel_reads, s);
+        vec_push(m->arena, &k->panel_reads, as->text);
         const char *to = k->panel->alone ? "ahead" : k_text(k, "ahead_%d", k->panel_group);
-        buf_line(&k->early, "%s[%d] = %s;", to, n, k_bare(k, s));
+        buf_line(&k->early, "%s.r%d = %s;", to, n, k_bare(k, as->text));
+        buf_f(&k->ahead_fields, " %s r%d;", as->type, n);
     }
-    return k_text(k, k->panel->alone ? "ahead_%d[u][%d]" : "ahead_%d[%d]", k->panel_group, n);
+    const char *at = k_text(k, k->panel->alone ? "ahead_%d[u].r%d" : "ahead_%d.r%d", k->panel_group, n);
+    return strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
 }
 
 const char *panel_sum(Kernel *k, const Read *r)
@@ -187,16 +190,17 @@ static void print_product(Kernel *k)
 static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 {
     const IndexId *axes = k_node(k, g->arrays.data[0])->axes;
-    bool alone = k->panel->alone, head = in_head(k);
-    Buf *out = k->out, body = { .arena = out->arena, .indent = !alone ? 3 : head ? 4 : 5 };
+    bool alone = k->panel->alone;
+    Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
     PanelLoop l = { .number = number, .posts = posts };
-    k->early = (Buf){ .arena = out->arena, .indent = !alone || head ? 2 : 3 };
+    k->early = (Buf){ .arena = out->arena, .indent = alone && !in_head(k) ? 3 : 2 };
     k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : 5 };
     if (!alone)
         k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
     l.unit = k->own[0];
     for (int i = 0; i < g->naxes; i++)
         k->index[axes[i]] = k->own[i];
+    k->ahead_fields = (Buf){ .arena = out->arena };
     k->panel_reads.len = 0;
     k->panel_group = number;
     k->g = g;
@@ -209,6 +213,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     k->g = NULL;
     l.ahead = k->panel_reads.len;
     l.early = k->early.data;
+    l.fields = k->ahead_fields.data;
     l.body = body.data;
     l.late = k->late.data;
     return l;
@@ -227,7 +232,7 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
 {
     if (l->ahead == 0)
         return;
-    buf_line(k->out, "%s ahead_%d[%d];", k->real, l->number, l->ahead);
+    buf_line(k->out, "struct {%s } ahead_%d;", l->fields, l->number);
     k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
     buf_line(k->out, "(void)b, (void)%s, (void)t;", l->unit);
     k_declare_rows(k);

@@ -1,6 +1,6 @@
 /* kernels_row.c: CUDA text of ROW groups. In comes a group of reductions along a row and of what is pointwise
- * around them, ordered by how many reductions stand before each; out goes a kernel with a warp or a block per
- * row. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
+ * around them, ordered by how many reductions stand before each; out goes a kernel with a warp, a block or a
+ * thread per row. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
  * in registers where the row is short enough for its threads; else it is read again. With it go the sums over
  * rows of a COLUMN group that reads the same rows: then a block takes many rows, and keeps their sums. */
 #include <string.h>
@@ -42,7 +42,7 @@ static void reduce_join(Kernel *k, ReduceOp r, const char *a, const char *b)
 
 static const char *lanes(Kernel *k)
 {
-    return k->g->lanes == 32 ? "32" : "lanes";
+    return k->g->lanes == 1 ? "1" : k->g->lanes == 32 ? "32" : "lanes";
 }
 
 /* ---- reductions ---- */
@@ -53,9 +53,11 @@ static void keep_scalar(Kernel *k, NodeId id, Named *kept)
     vec_push(k->p->m->arena, kept, id);
     if (!k_is_stored(k, id))
         return;
-    k_open(k, "if (lane == 0)");
+    if (k->g->lanes > 1)
+        k_open(k, "if (lane == 0)");
     k_store(k, id, k->value[id]);
-    k_close(k);
+    if (k->g->lanes > 1)
+        k_close(k);
 }
 
 static Node reduction_of(const Kernel *k, NodeId id)
@@ -100,7 +102,7 @@ static void exchange(Kernel *k, ArrayRange range)
 {
     Group *g = k->g;
     bool done[R_SOFTMAX + 1] = { false };
-    for (int i = range.begin; i < range.end; i++) {
+    for (int i = range.begin; g->lanes > 1 && i < range.end; i++) {
         ReduceOp op = reduction_of(k, g->arrays.data[i]).reduce;
         const char *name = k->value[g->arrays.data[i]];
         if (g->lanes == 32) {
@@ -140,7 +142,7 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
         buf_line(k->out, "%s %s = %s;", k->real, k->value[id], reduce_start(k, reduction_of(k, id).reduce));
     }
     if (first.nbound == 1) {
-        Loop l = { first.bound[0], extents[0], "lane", lanes(k), row_terms, &range };
+        Loop l = { first.bound[0], extents[0], "lane", lanes(k), row_terms, &range, NULL, 0 };
         k_loop(k, &l);
     } else {
         k->mixed = true;
@@ -218,7 +220,7 @@ static void row_elements(Kernel *k, void *data)
 static void row_sums(Kernel *k)
 {
     ArrayRange none = { k->g->arrays.len, k->g->arrays.len };
-    Loop l = { column_index(k), sums_of(k)->axes[0], "lane", lanes(k), row_elements, &none };
+    Loop l = { column_index(k), sums_of(k)->axes[0], "lane", lanes(k), row_elements, &none, NULL, 0 };
     k_loop(k, &l);
 }
 
@@ -240,7 +242,7 @@ static int row_vectors(Kernel *k, int i, bool *summed)
     if (end == g->arrays.len)
         *summed = true;
     ArrayRange range = { i, end };
-    Loop l = { along, extent, "lane", lanes(k), row_elements, &range };
+    Loop l = { along, extent, "lane", lanes(k), row_elements, &range, NULL, 0 };
     k_loop(k, &l);
     k->index[along] = NULL;
     return end;
@@ -293,7 +295,7 @@ static void choose_slots(Kernel *k, const Group *sums)
     const Poly *extent = k->row_extent;
     if (sums)
         k->slots = "0";
-    if (!slots || (!extent->is_const && g->lanes == 32))
+    if (!slots || g->lanes == 1 || (!extent->is_const && g->lanes == 32))
         return;
     if (!extent->is_const) {
         g->row_extent = extent;
@@ -430,7 +432,8 @@ static void open_rows(Kernel *k)
     const char *place = k->slots ? k_text(k, "cell_place<%s>", k->slots) : "int";
     if (k->slots)
         buf_line(k->out, "const %s length = %s;", place, poly_text(&k->printer, k->row_extent));
-    buf_line(k->out, "const %s lane = cell_thread()%s;", place, g->lanes > 32 ? "" : " % 32");
+    buf_line(k->out, "[[maybe_unused]] const %s lane = %s;", place,
+             g->lanes > 32 ? "cell_thread()" : g->lanes == 32 ? "cell_thread() % 32" : "0");
     if (g->lanes > 32 || sums_of(k))
         buf_line(k->out, "[[maybe_unused]] auto cursor = cell_shared();");
     if (g->lanes > 32)
@@ -452,8 +455,8 @@ static void open_rows(Kernel *k)
     if (per_block == 1)
         k_open(k, "for (int64_t %s = cell_block_index(0); %s < %s; %s += cell_block_count(0))", n, n, end, n);
     else
-        k_open(k, "for (int64_t %s = cell_block_index(0) * %d + cell_thread() / %d; %s < %s; "
-                  "%s += cell_block_count(0) * %d)", n, per_block, g->lanes, n, end, n, per_block);
+        k_open(k, "for (int64_t %s = cell_block_index(0) * %d + cell_thread()%s; %s < %s; "
+                  "%s += cell_block_count(0) * %d)", n, per_block, g->lanes == 32 ? " / 32" : "", n, end, n, per_block);
     if (!whole) {
         buf_line(k->out, "const int64_t row = n / elements;");
         buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");

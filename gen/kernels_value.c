@@ -343,8 +343,11 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (k->panel && whole)
         return s;
     if (k->panel) {
+        AheadRead as = { .type = k_type(st->dtype), .timed = st->timed };
+        as.text = k_text(k, optional ? "(%s ? %s : %s{})" : "%.0s%s%.0s", p,
+                         k_text(k, "cell_load_ro<%s>(%s)", as.type, add_text(k, p, offset)), as.type);
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
-        return known ? panel_read_ahead(k, r, s, st->timed) : s;
+        return known ? panel_read_ahead(k, r, s, &as) : s;
     }
     if (k->one_step && st->timed && !k->away && known && always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
@@ -380,8 +383,9 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
     const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
+    AheadRead as = { s, k->real, true };
     if (k->panel)
-        return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, true) : s;
+        return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, &as) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
 }
 
@@ -412,9 +416,15 @@ static const char *load_tensor(Kernel *k, const Read *r)
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
                                                              : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
         const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
+        const IxExpr *lin = read_linear(m, r);
+        if (k->wide && always_inside(k, r) && wide_stride(k, lin, n) == 1) {
+            Place at = { p, place_text(k, half, n, at_first(k, lin)), k->p->compute, false, false };
+            return wide_read(k, &at);
+        }
         const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
+        AheadRead as = { s, k->real, true };
         if (k->panel)
-            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, true) : s;
+            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : s;
         return early_read(k, r, p, s, false);
     }
     case T_DINIT: {
@@ -793,6 +803,22 @@ static Read own_element(Kernel *k, NodeId id, const IxExpr **map)
     return self;
 }
 
+/* In a wide loop, an element of what is written as vectors behind it, under a condition or none. */
+static bool store_wide(Kernel *k, const char *p, const char *row, const Poly *pitch, const IxExpr *lin,
+                       const char *value, const char *condition)
+{
+    if (!k->wide || wide_stride(k, lin, pitch) != 1)
+        return false;
+    const char *name = names_fresh(&k->locals, k_text(k, "w_%s", p + 2));
+    buf_line(&k->loads, "%s %s[%s];", k->real, name, k->n);
+    buf_line(k->out, "%s[u] = %s;", name, value);
+    if (condition)
+        buf_line(&k->stores, "if (%s)", condition);
+    buf_line(&k->stores, "%scell_store_vec<%s>(%s + %s, %s);", condition ? "    " : "", k->n, p,
+             place_text(k, row, pitch, at_first(k, lin)), name);
+    return true;
+}
+
 /* A next state goes before the next step too, and behind the last. */
 static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 {
@@ -800,18 +826,17 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     const Poly *n = tensor_elements(m, s);
     const IxExpr *map[64];
     Read self = own_element(k, id, map);
-    const char *e = ix_text(&k->printer, read_linear(m, &self));
+    const IxExpr *lin = read_linear(m, &self);
+    const char *e = ix_text(&k->printer, lin);
     int before = k->pr->before[s];
-    if (before >= 0) {
-        const char *row = buffer_row(k, &k->p->buffers.data[before], 1);
+    const char *row = before >= 0 ? buffer_row(k, &k->p->buffers.data[before], 1) : NULL;
+    if (before >= 0 &&
+        !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
+                    k_text(k, "%s + 1 < dim_T", k->t))) {
         Buf *out = k->panel ? k->now : k->out;
-        if (in_head(k) && k->panel->operand_ready) {
-            buf_line(out, "if (mine)");
-            out->indent++;
+        if (in_head(k) && k->panel->operand_ready)
             head_put(k, read_linear(m, &self), n, value);
-            out->indent--;
-        }
-        buf_line(out, k->panel ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
+        buf_line(out, k->panel && !in_head(k) ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
         buf_line(out, "    cell_store(%s + %s, %s);",
                  k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
     }
@@ -831,9 +856,12 @@ static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
     const IxExpr *map[64];
     Read self = own_element(k, id, map);
     const char *half = k_text(k, "((%s & 1) * dim_B + %s)", k->t, k->b);
+    const IxExpr *lin = read_linear(k->p->m, &self);
+    const Poly *n = tensor_elements(k->p->m, of);
+    if (store_wide(k, k_written(k, REF_CARRY, of, k->p->compute), half, n, lin, value, NULL))
+        return;
     buf_line(k->out, "%scell_store(%s + %s, %s);", last ? "    " : "", k_written(k, REF_CARRY, of, k->p->compute),
-             place_text(k, half, tensor_elements(k->p->m, of),
-                        ix_text(&k->printer, read_linear(k->p->m, &self))), value);
+             place_text(k, half, n, ix_text(&k->printer, lin)), value);
 }
 
 static void store_vector(Kernel *k, NodeId id, const char *where, const char *value)
@@ -892,6 +920,8 @@ void k_store(Kernel *k, NodeId id, const char *value)
 {
     Buf *out = k->out;
     if (!k->panel) {
+        store(k, id, value);
+    } else if (in_head(k) && panel_waits_for(k, &k->pr->node[id])) {
         store(k, id, value);
     } else if (panel_waits_for(k, &k->pr->node[id])) {
         k_open(k, "if (mine)");

@@ -935,6 +935,24 @@ static void mark_cats(Plan *p, const Phasing *s)
     }
 }
 
+/* What backward computes again as a short sum of what lies in memory, for the steps alone: each of them reads a part of
+ * it at most, so the whole is neither written nor read. */
+static void mark_short_sums(Plan *p, const Phasing *s)
+{
+    const bool *product = product_operands(p, s);
+    bool *other = per(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && i < s->uses[id].len; i++)
+            if (!s->uses[id].data[i].read.is_tensor &&
+                (s->g->phase[id] != PHASE_DURING || is_reduction(p, id) || s->uses[id].data[i].read.step))
+                other[s->uses[id].data[i].read.id] = true;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (s->g->dir == BACKWARD && p->schedule != SCHED_TILE && s->needed[id] && !is_root(p->m, id) &&
+            s->g->phase[id] == PHASE_BEFORE && !p->is_alias[id] && !p->is_cat[id] && !p->rounded[id] && !other[id] &&
+            !product[id] && !is_reduction(p, id) && cheap_sum(p, at(p, id)->args[0], 4))
+            p->in_place[id] = true;
+}
+
 /* The copy of a state that products read is written along with the state itself. */
 static bool copies_state(const Plan *p, NodeId id)
 {
@@ -1459,9 +1477,42 @@ static void root_storage(Plan *p, Program *pr)
 
 /* ---- the whole ---- */
 
-/* A short row is a warp's, a long one (or one of unknown length) a block's. */
-static int row_lanes(const Plan *p, const Group *g)
+static const Poly *coefficient(const IxExpr *e, IndexId i)
 {
+    for (int k = 0; k < e->nterms; k++)
+        if (e->terms[k].kind == IA_INDEX && e->terms[k].index == i)
+            return e->terms[k].coef;
+    return NULL;
+}
+
+/* Sums along an axis whose elements lie apart, of rows that lie side by side: threads that have a row each read
+ * neighbours at every step of the sum. */
+static bool rows_are_neighbours(Plan *p, const Group *g)
+{
+    bool strided = false;
+    if (g->naxes == 0 || !g->batched || g->sums)
+        return false;
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
+        Uses uses = uses_of(p, g->arrays.data[i]);
+        if (a->naxes != g->naxes)
+            return false;
+        for (int j = 0; is_reduction(p, g->arrays.data[i]) && j < uses.len; j++) {
+            const IxExpr *e = read_linear(p->m, &uses.data[j].read);
+            const Poly *row = coefficient(e, a->axes[a->naxes - 1]), *along = coefficient(e, r->bound[r->nbound - 1]);
+            if (uses.data[j].read.step || r->nbound != 1 || (row && along && along->is_const && along->value == 1))
+                return false;
+            strided |= row && along && row->is_const && row->value == 1;
+        }
+    }
+    return strided;
+}
+
+/* A short row is a warp's, a long one (or one of unknown length) a block's, or each a thread's. */
+static int row_lanes(Plan *p, const Group *g)
+{
+    if (rows_are_neighbours(p, g))
+        return 1;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
         bool reduces = is_reduction(p, g->arrays.data[i]);
@@ -1563,6 +1614,8 @@ static void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW && !g->past) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
+            if (g->lanes == 1)
+                g->threads = 128;
             if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
                 g->lanes = g->threads = 128;
         }
@@ -1849,6 +1902,7 @@ static void plan_directions(Plan *p)
     carry_storage(p);
     for (int d = 1; d >= 0; d--) {
         mark_cats(p, both[d]);
+        mark_short_sums(p, both[d]);
         make_groups(p, both[d]);
         join_columns(p, both[d]);
         if (d == FORWARD)

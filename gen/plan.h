@@ -143,7 +143,7 @@ typedef struct Group {
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
     int resident;                 /* blocks that an SM should hold at once (bounds registers); or 0 */
-    int lanes;                    /* ROW: threads per row, 32 or a whole block */
+    int lanes;                    /* ROW: threads per row: 1, 32 or a whole block */
     int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */

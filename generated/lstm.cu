@@ -134,8 +134,8 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     float sum_1 = 0;
     float sum_2 = 0;
     float sum_3 = 0;
-    float s_h = p_h_init[b * dim_H + e];
-    float s_c = p_c_init[b * dim_H + e];
+    float s_h = p_h_init[b * dim_H + e], new_s_h = s_h;
+    float s_c = p_c_init[b * dim_H + e], new_s_c = s_c;
     const float once_0 = cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a);
     const float once_1 = cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a);
     const float once_2 = cell_load_ro<float>(p_bias_ih + dim_H + i_a);
@@ -144,13 +144,13 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     const float once_5 = cell_load_ro<float>(p_bias_hh + i_a);
     const float once_6 = cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a);
     const float once_7 = cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a);
-    float ahead_0[8][4];
-    const auto read_0 = [&](int64_t t, float (&ahead)[4]) {
+    struct { float r0; float r1; float r2; float r3; } ahead_0[8];
+    const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
-        ahead[0] = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
-        ahead[1] = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a);
-        ahead[2] = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a);
-        ahead[3] = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
+        ahead.r0 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
+        ahead.r1 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a);
+        ahead.r2 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a);
+        ahead.r3 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
     };
     CELL_UNROLL
     for (int u = 0; u < 8; u++)
@@ -166,35 +166,30 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
                 // part of lstm.cell:14: p[r:4*H] = sum[d] weight_ih[r,d] * x[d] + bias_ih[r] + sum[j]
                 // weight_hh[r,j] * h[j] + b...
                 panel.multiply();
-                sum_0 = panel.sum(sequence, 0, own);
-                sum_1 = panel.sum(sequence, 1, own);
-                sum_2 = panel.sum(sequence, 2, own);
-                sum_3 = panel.sum(sequence, 3, own);
                 if (mine) {
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 0) * dim_H + own, sum_0);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 1) * dim_H + own, sum_1);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 2) * dim_H + own, sum_2);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 3) * dim_H + own, sum_3);
+                    sum_0 = panel.sum(sequence, 0, own);
+                    sum_1 = panel.sum(sequence, 1, own);
+                    sum_2 = panel.sum(sequence, 2, own);
+                    sum_3 = panel.sum(sequence, 3, own);
                 }
-                // o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-                const float a_o = cell_sigmoid((((ahead_0[u][0] + once_0) + sum_3) + once_1));
-                // f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-                const float a_f = cell_sigmoid((((ahead_0[u][1] + once_2) + sum_1) + once_3));
-                // i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
-                const float a_i = cell_sigmoid((((ahead_0[u][2] + once_4) + sum_0) + once_5));
-                // g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-                const float a_g = cell_tanh((((ahead_0[u][3] + once_6) + sum_2) + once_7));
-                // c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
-                const float a_c_next = (a_f * s_c) + (a_i * a_g);
-                // h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
-                const float a_h_next = a_o * cell_tanh(a_c_next);
-                if (mine)
-                    panel.put(sequence, 0, own, a_h_next);
-                if (mine && t + 1 < dim_T)
-                    cell_store(p_h_before + (all ? bt + 1 : b * 2 + (t + 1) % 2) * dim_H + i_a, a_h_next);
-                // y, lstm.cell:22: y[a] = h'[a];
-                const float a_y = a_h_next;
                 if (mine) {
+                    // o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
+                    const float a_o = cell_sigmoid((((ahead_0[u].r0 + once_0) + sum_3) + once_1));
+                    // f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
+                    const float a_f = cell_sigmoid((((ahead_0[u].r1 + once_2) + sum_1) + once_3));
+                    // i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
+                    const float a_i = cell_sigmoid((((ahead_0[u].r2 + once_4) + sum_0) + once_5));
+                    // g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
+                    const float a_g = cell_tanh((((ahead_0[u].r3 + once_6) + sum_2) + once_7));
+                    // c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
+                    const float a_c_next = (a_f * s_c) + (a_i * a_g);
+                    // h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
+                    const float a_h_next = a_o * cell_tanh(a_c_next);
+                    panel.put(sequence, 0, own, a_h_next);
+                    if (t + 1 < dim_T)
+                        cell_store(p_h_before + (all ? bt + 1 : b * 2 + (t + 1) % 2) * dim_H + i_a, a_h_next);
+                    // y, lstm.cell:22: y[a] = h'[a];
+                    const float a_y = a_h_next;
                     if (p_o)
                         cell_store(p_o + bt * dim_H + i_a, a_o);
                     if (p_f)
@@ -203,18 +198,24 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
                         cell_store(p_i + bt * dim_H + i_a, a_i);
                     if (p_g)
                         cell_store(p_g + bt * dim_H + i_a, a_g);
+                    new_s_c = a_c_next;
                     if (p_c_final && t + 1 == dim_T)
                         cell_store(p_c_final + b * dim_H + i_a, a_c_next);
                     cell_store(p_c_next + bt2 * dim_H + i_a, a_c_next);
+                    new_s_h = a_h_next;
                     if (p_h_final && t + 1 == dim_T)
                         cell_store(p_h_final + b * dim_H + i_a, a_h_next);
                     cell_store(p_h_next + bt2 * dim_H + i_a, a_h_next);
                     cell_store(p_y + bt * dim_H + i_a, a_y);
+                    if (begin + u + 8 < dim_T)
+                        read_0(t + 8, ahead_0[u]);
+                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 0) * dim_H + own, sum_0);
+                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 1) * dim_H + own, sum_1);
+                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 2) * dim_H + own, sum_2);
+                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 3) * dim_H + own, sum_3);
                 }
-                s_c = a_c_next;
-                s_h = a_h_next;
-                if (begin + u + 8 < dim_T)
-                    read_0(t + 8, ahead_0[u]);
+                s_c = new_s_c;
+                s_h = new_s_h;
             }
         }
     }
@@ -421,17 +422,17 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     const int64_t i_a = e;
     panel.load(p_weight_hh + head * 0 + 0, 1, dim_H);
     float sum_0 = p_d_h_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e];
-    float d_c = p_d_c_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e];
-    float ahead_0[4][7];
-    const auto read_0 = [&](int64_t t, float (&ahead)[7]) {
+    float d_c = p_d_c_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e], new_d_c = d_c;
+    struct { float r0; float r1; float r2; float r3; float r4; float r5; float r6; } ahead_0[4];
+    const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
-        ahead[0] = p_d_y ? cell_load_ro<float>(p_d_y + bt * dim_H + i_a) : 0;
-        ahead[1] = cell_load_ro<float>(p_c_next + bt * dim_H + i_a);
-        ahead[2] = cell_load_ro<float>(p_o + bt * dim_H + i_a);
-        ahead[3] = cell_load_ro<float>(p_i + bt * dim_H + i_a);
-        ahead[4] = cell_load_ro<float>(p_g + bt * dim_H + i_a);
-        ahead[5] = cell_load<float>(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a : p_c_init + b * dim_H + i_a);
-        ahead[6] = cell_load_ro<float>(p_f + bt * dim_H + i_a);
+        ahead.r0 = p_d_y ? cell_load_ro<float>(p_d_y + bt * dim_H + i_a) : float{};
+        ahead.r1 = cell_load_ro<float>(p_c_next + bt * dim_H + i_a);
+        ahead.r2 = cell_load_ro<float>(p_o + bt * dim_H + i_a);
+        ahead.r3 = cell_load_ro<float>(p_i + bt * dim_H + i_a);
+        ahead.r4 = cell_load_ro<float>(p_g + bt * dim_H + i_a);
+        ahead.r5 = cell_load<float>(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a : p_c_init + b * dim_H + i_a);
+        ahead.r6 = cell_load_ro<float>(p_f + bt * dim_H + i_a);
     };
     CELL_UNROLL
     for (int u = 0; u < 4; u++)
@@ -443,55 +444,50 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
             if (begin + u < dim_T) {
                 const int64_t t = dim_T - 1 - begin - u;
                 const int64_t bt = b * dim_T + t;
-                // d_h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
-                const float a_d_h_next = sum_0 + ahead_0[u][0];
-                // d_c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
-                const float s0 = cell_tanh(ahead_0[u][1]);
-                const float a_d_c_next = d_c + ((a_d_h_next * ahead_0[u][2]) * (1.0f - (s0 * s0)));
-                // d_g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-                const float a_d_g = a_d_c_next * ahead_0[u][3];
-                // part of lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
-                const float a_221 = a_d_g * (1.0f - (ahead_0[u][4] * ahead_0[u][4]));
                 if (mine) {
+                    // d_h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
+                    const float a_d_h_next = sum_0 + ahead_0[u].r0;
+                    // d_c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
+                    const float s0 = cell_tanh(ahead_0[u].r1);
+                    const float a_d_c_next = d_c + ((a_d_h_next * ahead_0[u].r2) * (1.0f - (s0 * s0)));
+                    // d_g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
+                    const float a_d_g = a_d_c_next * ahead_0[u].r3;
+                    // part of lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
+                    const float a_221 = a_d_g * (1.0f - (ahead_0[u].r4 * ahead_0[u].r4));
                     panel.put(sequence, 2, own, a_221);
                     cell_store(p_v221 + bt * (4*dim_H) + 2*dim_H + i_a, a_221);
-                }
-                // d_i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
-                const float a_d_i = a_d_c_next * ahead_0[u][4];
-                // part of lstm.cell:15: i[a:H] = sigmoid(p[a]);
-                const float a_230 = a_d_i * (ahead_0[u][3] * (1.0f - ahead_0[u][3]));
-                if (mine) {
+                    // d_i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
+                    const float a_d_i = a_d_c_next * ahead_0[u].r4;
+                    // part of lstm.cell:15: i[a:H] = sigmoid(p[a]);
+                    const float a_230 = a_d_i * (ahead_0[u].r3 * (1.0f - ahead_0[u].r3));
                     panel.put(sequence, 0, own, a_230);
                     cell_store(p_v230 + bt * (4*dim_H) + i_a, a_230);
-                }
-                // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-                const float a_d_f = a_d_c_next * ahead_0[u][5];
-                // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
-                const float a_240 = a_d_f * (ahead_0[u][6] * (1.0f - ahead_0[u][6]));
-                if (mine) {
+                    // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
+                    const float a_d_f = a_d_c_next * ahead_0[u].r5;
+                    // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
+                    const float a_240 = a_d_f * (ahead_0[u].r6 * (1.0f - ahead_0[u].r6));
                     panel.put(sequence, 1, own, a_240);
                     cell_store(p_v240 + bt * (4*dim_H) + dim_H + i_a, a_240);
-                }
-                // d_o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-                const float a_d_o = a_d_h_next * cell_tanh(ahead_0[u][1]);
-                // part of lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
-                const float a_250 = a_d_o * (ahead_0[u][2] * (1.0f - ahead_0[u][2]));
-                if (mine) {
+                    // d_o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
+                    const float a_d_o = a_d_h_next * cell_tanh(ahead_0[u].r1);
+                    // part of lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
+                    const float a_250 = a_d_o * (ahead_0[u].r2 * (1.0f - ahead_0[u].r2));
                     panel.put(sequence, 3, own, a_250);
                     cell_store(p_v250 + bt * (4*dim_H) + 3*dim_H + i_a, a_250);
-                }
-                // d_c, lstm.cell:11: c
-                const float a_d_c = a_d_c_next * ahead_0[u][6];
-                if (mine) {
+                    // d_c, lstm.cell:11: c
+                    const float a_d_c = a_d_c_next * ahead_0[u].r6;
+                    new_d_c = a_d_c;
                     if (t == 0)
                         cell_store(p_d_c_carried + ((t & 1) * dim_B + b) * dim_H + i_a, a_d_c);
+                    if (begin + u + 4 < dim_T)
+                        read_0(t - 4, ahead_0[u]);
                 }
                 // d_h, lstm.cell:11: h
                 panel.multiply();
-                sum_0 = panel.sum(sequence, 0, own);
-                d_c = a_d_c;
-                if (begin + u + 4 < dim_T)
-                    read_0(t - 4, ahead_0[u]);
+                if (mine) {
+                    sum_0 = panel.sum(sequence, 0, own);
+                }
+                d_c = new_d_c;
             }
         }
     }

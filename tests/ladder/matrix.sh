@@ -73,6 +73,8 @@ TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --
 TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 --set forget=exp
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
+# Enough elements for vectors within a step.
+TYPES="f32 bf16" SUFFIX=_wide instance e2 gemm "16,2,256,64"
 instance mingru "steps scan" "$two"
 instance hgrn scan "$one 2,9,70"
 instance indrnn scan "$two 2,9,3,70"
