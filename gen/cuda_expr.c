@@ -105,6 +105,7 @@ static const char *fast_name(Op op)
     case OP_TANH: return "cell_fast_tanh(%s)";
     case OP_EXP: return "cell_fast_exp(%s)";
     case OP_SIGMOID: return "cell_fast_sigmoid(%s)";
+    case OP_LOGSIGMOID: return "cell_fast_logsigmoid(%s)";
     case OP_SQRT: return "cell_fast_sqrt(%s)";
     case OP_SILU: return "cell_fast_silu(%s)";
     case OP_ERF: return "cell_fast_erf(%s)";

@@ -267,7 +267,7 @@ static int operation_number(const Program *g, int group)
 
 static const char *row_words(const Explain *e, const Group *g, const Program *pr)
 {
-    const char *by = g->lanes > 32 ? "a block" : g->lanes == 1 ? "a thread" : "a warp";
+    const char *by = g->lanes > 32 ? "a block" : g->lanes < 32 ? "a lane of each warp" : "a warp";
     if (!g->sums)
         return intern_f(e->c, "%s; a row by %s", names_of(e, g), by);
     return intern_f(e->c, "%s; a row by %s, which sums its rows for %s", names_of(e, g), by,

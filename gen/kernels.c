@@ -405,7 +405,7 @@ static void one_by_one(Kernel *k, const Loop *l)
         return;
     }
     const char *name = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
-    if (strcmp(l->step, "1") == 0)        /* a thread's own sum: its reads are under way together */
+    if (k->g && k->g->kind == G_ROW && k->g->lanes < 32)  /* its reads are under way together */
         buf_line(k->out, "CELL_UNROLL_BY(8)");
     k_open(k, "for (int64_t %s = %s; %s < %s; %s += %s)", name, l->first, name,
            poly_text(&k->printer, l->extent), name, l->step);

@@ -184,8 +184,8 @@ PanelLoop *panel_groups(Kernel *k, int *n, int *product);
 void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
- * type that it then has, and whether it differs from step to step. */
-typedef struct AheadRead { const char *text, *type; bool timed; } AheadRead;
+ * type that it then has (of half a word: which it is, in a whole one), and whether it differs from step to step. */
+typedef struct AheadRead { const char *text, *type, *half; bool timed; } AheadRead;
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);

@@ -51,22 +51,48 @@ static void print_states(Kernel *k)
     }
 }
 
+/* The final states, or the adjoints of the initial ones; where there is no step, others have written them. */
+static void print_last_states(Kernel *k)
+{
+    Plan *p = k->p;
+    bool forward = k->pr->dir == FORWARD;
+    k_open(k, in_head(k) ? "if (mine && dim_T > 0)" : "if (dim_T > 0)");
+    for (TensorId s = 0; s < p->m->tensors.len; s++) {
+        if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
+            continue;
+        const char *at = k_text(k, "(b * %s + e)", k_poly(k, tensor_elements(p->m, s)));
+        const char *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
+        bool sum = !forward && panel_is_product(k, p->m->dprev.data[s]);
+        if (forward)
+            buf_line(k->out, "if (%s)", to);
+        buf_line(k->out, "%scell_store(%s + %s, %s);", forward ? "    " : "", to, at, sum ? "sum_0" : scan_state(k, s));
+    }
+    k_close(k);
+}
+
 /* ---- reads ahead ---- */
 
 /* Steps whose reads are under way: as many as registers hold. */
-static int steps_ahead(const Kernel *k, const PanelLoop *loops, int n)
+static int steps_ahead(const PanelLoop *loops, int n)
 {
     int reads = 0;
     for (int i = 0; i < n; i++)
         reads += loops[i].ahead;
-    return reads <= 6 ? 8 : reads <= (in_head(k) ? 16 : 12) ? 4 : 2;
+    return reads <= 6 ? 8 : reads <= 16 ? 4 : 2;
+}
+
+/* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
+static const char *step_or_last(Kernel *k, const char *n)
+{
+    return k_text(k, k->pr->dir == FORWARD ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
 }
 
 static void print_reads(Kernel *k, const PanelLoop *l, int depth)
 {
     if (l->ahead == 0)
         return;
-    buf_line(k->out, "struct {%s } ahead_%d[%d];", l->fields, l->number, depth);
+    buf_line(k->out, "struct reads_%d {%s };", l->number, l->fields);
+    buf_line(k->out, "reads_%d ahead_%d[%d];", l->number, l->number, depth);
     k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
     k_declare_rows(k);
     buf_f(k->out, "%s", l->early);
@@ -74,19 +100,32 @@ static void print_reads(Kernel *k, const PanelLoop *l, int depth)
     buf_line(k->out, "};");
     buf_line(k->out, "CELL_UNROLL");
     buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    if (u < dim_T)");
-    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number,
-             k->pr->dir == FORWARD ? "u" : "dim_T - 1 - u", l->number);
+    buf_line(k->out, "    if (dim_T > 0)");
+    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, step_or_last(k, "u"), l->number);
 }
 
-/* In the place of what a step has read. */
+/* The reads of the next steps begin with these steps and are waited for behind them. One by one, in the place of what
+ * a step has read, they would share a warp's few scoreboards with the reads that the next step waits for. */
 static void print_next_reads(Kernel *k, const PanelLoop *loops, int n, int depth)
+{
+    for (int i = 0; i < n; i++) {
+        if (loops[i].ahead == 0)
+            continue;
+        buf_line(k->out, "reads_%d next_%d[%d];", loops[i].number, loops[i].number, depth);
+        buf_line(k->out, "CELL_UNROLL");
+        buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+        buf_line(k->out, "    read_%d(%s, next_%d[u]);", loops[i].number,
+                 step_or_last(k, k_text(k, "begin + %d + u", depth)), loops[i].number);
+    }
+}
+
+static void take_next_reads(Kernel *k, const PanelLoop *loops, int n, int depth)
 {
     for (int i = 0; i < n; i++)
         if (loops[i].ahead) {
-            buf_line(k->out, "if (begin + u + %d < dim_T)", depth);
-            buf_line(k->out, "    read_%d(t %c %d, ahead_%d[u]);", loops[i].number,
-                     k->pr->dir == FORWARD ? '+' : '-', depth, loops[i].number);
+            buf_line(k->out, "CELL_UNROLL");
+            buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+            buf_line(k->out, "    ahead_%d[u] = next_%d[u];", loops[i].number, loops[i].number);
         }
 }
 
@@ -116,11 +155,12 @@ static void store_sums(Kernel *k)
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
     bool optional = k_may_be_null(k, st);
+    buf_line(k->out, "const int64_t sums_at = %s * %s + head * %d * %s + own;", k_step_row(k, st),
+             k_poly(k, array_elements(k->p->m, id)), w->outer, units);
     if (optional)
-        k_open(k, "if (%s)", p);
+        k_open(k, "if (%s)", k->pr->dir == FORWARD ? "all" : p);
     for (int piece = 0; piece < w->outer; piece++)
-        buf_line(k->out, "cell_store(%s + %s * %s + (head * %d + %d) * %s + own, sum_%d);", p,
-                 k_step_row(k, st), k_poly(k, array_elements(k->p->m, id)), w->outer, piece, units, piece);
+        buf_line(k->out, "cell_store(%s + (sums_at + %d * %s), sum_%d);", p, piece, units, piece);
     if (optional)
         k_close(k);
 }
@@ -179,17 +219,6 @@ static void open_head(Kernel *k, const char *indices)
         buf_line(out, "%s sum_%d = 0;", k->real, piece);
 }
 
-/* The adjoint of the initial state, which the last product gave. */
-static void close_head(Kernel *k)
-{
-    TensorId of;
-    if (!carries_sum(k, &of))
-        return;
-    buf_line(k->out, "if (mine && dim_T > 0)");
-    buf_line(k->out, "    %s[b * %s + e] = sum_0;",
-             k_written(k, REF_CARRY, of, k->p->compute), k_poly(k, tensor_elements(k->p->m, of)));
-}
-
 /* ---- a scan's elements ---- */
 
 static void open_scan(Kernel *k, const char *indices)
@@ -204,30 +233,27 @@ static void open_scan(Kernel *k, const char *indices)
 
 /* ---- the whole ---- */
 
-/* Some of a step's groups; behind the last of them what they have read is read anew. Last come the product's sums,
- * which no thread waits for. */
-static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, int n, int depth, bool sums)
+/* Some of a step's groups. Last come the product's sums, which no thread waits for. */
+static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
 {
     if (in_head(k))
         k_open(k, "if (mine)");
     for (int i = from; i < to; i++)
         buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
-    if (to == n && from < to)
-        print_next_reads(k, loops, n, depth);
     if (in_head(k) && sums)
         store_sums(k);
     if (in_head(k))
         k_close(k);
 }
 
-static void print_step(Kernel *k, const PanelLoop *loops, int n, int product, int depth)
+static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
 {
     if (!in_head(k) || product > 0)
-        print_some(k, loops, 0, in_head(k) ? product : n, n, depth, false);
+        print_some(k, loops, 0, in_head(k) ? product : n, false);
     if (in_head(k))
         print_product(k);
     if (in_head(k) && (product < n || !carries_sum(k, &(TensorId){ 0 })))
-        print_some(k, loops, product, n, n, depth, true);
+        print_some(k, loops, product, n, true);
     buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
 }
 
@@ -259,7 +285,7 @@ void print_alone(Kernel *k)
     k->once_reads.len = 0;
     const char *indices = name_axes(k);
     PanelLoop *loops = panel_groups(k, &n, &product);
-    int depth = steps_ahead(k, loops, n);
+    int depth = steps_ahead(loops, n);
     k->row = NULL;
     k->b = "b";
     if (head)
@@ -271,17 +297,18 @@ void print_alone(Kernel *k)
     for (int i = 0; i < n; i++)
         print_reads(k, &loops[i], depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
+    print_next_reads(k, loops, n, depth);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %d; u++)", depth);
     k_open(k, "if (begin + u < dim_T)");
     buf_line(k->out, "const int64_t t = %s;", forward ? "begin + u" : "dim_T - 1 - begin - u");
     k_declare_rows(k);
-    print_step(k, loops, n, product, depth);
+    print_step(k, loops, n, product);
     k_close(k);
     k_close(k);
+    take_next_reads(k, loops, n, depth);
     k_close(k);
-    if (head)
-        close_head(k);
-    else
+    print_last_states(k);
+    if (!head)
         k_close(k);
 }

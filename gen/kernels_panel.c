@@ -88,7 +88,9 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
         buf_f(&k->ahead_fields, " %s r%d;", as->type, n);
     }
     const char *at = k_text(k, k->panel->alone ? "ahead_%d[u].r%d" : "ahead_%d.r%d", k->panel_group, n);
-    return strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
+    if (as->half)
+        at = k_text(k, "%s{(uint16_t)%s}", as->half, at);
+    return !as->half && strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
 }
 
 const char *panel_sum(Kernel *k, const Read *r)

@@ -1,6 +1,6 @@
 /* kernels_row.c: CUDA text of ROW groups. In comes a group of reductions along a row and of what is pointwise
- * around them, ordered by how many reductions stand before each; out goes a kernel with a warp, a block or a
- * thread per row. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
+ * around them, ordered by how many reductions stand before each; out goes a kernel with a warp or a block per
+ * row, or with a part of each row in each warp. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
  * in registers where the row is short enough for its threads; else it is read again. With it go the sums over
  * rows of a COLUMN group that reads the same rows: then a block takes many rows, and keeps their sums. */
 #include <string.h>
@@ -42,7 +42,7 @@ static void reduce_join(Kernel *k, ReduceOp r, const char *a, const char *b)
 
 static const char *lanes(Kernel *k)
 {
-    return k->g->lanes == 1 ? "1" : k->g->lanes == 32 ? "32" : "lanes";
+    return k->g->lanes > 32 ? "lanes" : k->g->lanes == 32 ? "32" : k_text(k, "%d", ROW_PARTS);
 }
 
 /* ---- reductions ---- */
@@ -53,11 +53,9 @@ static void keep_scalar(Kernel *k, NodeId id, Named *kept)
     vec_push(k->p->m->arena, kept, id);
     if (!k_is_stored(k, id))
         return;
-    if (k->g->lanes > 1)
-        k_open(k, "if (lane == 0)");
+    k_open(k, k->g->lanes < 32 ? "if (lane == 0 && mine)" : "if (lane == 0)");
     k_store(k, id, k->value[id]);
-    if (k->g->lanes > 1)
-        k_close(k);
+    k_close(k);
 }
 
 static Node reduction_of(const Kernel *k, NodeId id)
@@ -102,11 +100,15 @@ static void exchange(Kernel *k, ArrayRange range)
 {
     Group *g = k->g;
     bool done[R_SOFTMAX + 1] = { false };
-    for (int i = range.begin; g->lanes > 1 && i < range.end; i++) {
+    for (int i = range.begin; i < range.end; i++) {
         ReduceOp op = reduction_of(k, g->arrays.data[i]).reduce;
         const char *name = k->value[g->arrays.data[i]];
         if (g->lanes == 32) {
             buf_line(k->out, "%s = cell_warp_%s(%s);", name, reduce_name(op), name);
+            continue;
+        }
+        if (g->lanes < 32) {
+            buf_line(k->out, "%s = cell_part_sum(scratch, %s);", name, name);
             continue;
         }
         if (done[op])
@@ -295,7 +297,7 @@ static void choose_slots(Kernel *k, const Group *sums)
     const Poly *extent = k->row_extent;
     if (sums)
         k->slots = "0";
-    if (!slots || g->lanes == 1 || (!extent->is_const && g->lanes == 32))
+    if (!slots || g->lanes < 32 || (!extent->is_const && g->lanes == 32))
         return;
     if (!extent->is_const) {
         g->row_extent = extent;
@@ -419,6 +421,15 @@ static void row_body(Kernel *k)
     k->prefetches.len = 0;            /* rows re-read from the cache */
 }
 
+/* All warps of a block have the same 32 rows, or the last one again. */
+static void open_parts(Kernel *k, const char *n, const char *end)
+{
+    buf_line(k->out, "const int64_t all_rows = %s;", end);
+    k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < all_rows; first += cell_block_count(0) * 32)");
+    buf_line(k->out, "const bool mine = first + cell_lane() < all_rows;");
+    buf_line(k->out, "const int64_t %s = mine ? first + cell_lane() : all_rows - 1;", n);
+}
+
 static void open_rows(Kernel *k)
 {
     Group *g = k->g;
@@ -433,11 +444,13 @@ static void open_rows(Kernel *k)
     if (k->slots)
         buf_line(k->out, "const %s length = %s;", place, poly_text(&k->printer, k->row_extent));
     buf_line(k->out, "[[maybe_unused]] const %s lane = %s;", place,
-             g->lanes > 32 ? "cell_thread()" : g->lanes == 32 ? "cell_thread() % 32" : "0");
-    if (g->lanes > 32 || sums_of(k))
+             g->lanes > 32 ? "cell_thread()" : g->lanes == 32 ? "cell_thread() % 32" : "cell_warp()");
+    if (g->lanes != 32 || sums_of(k))
         buf_line(k->out, "[[maybe_unused]] auto cursor = cell_shared();");
     if (g->lanes > 32)
         buf_line(k->out, "[[maybe_unused]] const %s lanes = cell_threads();", place);
+    if (g->lanes < 32)
+        buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real, g->threads);
     if (g->lanes > 32 && !g->pointwise) {
         buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %d);", k->real, k->real,
                  32 * g->exchanged);
@@ -454,9 +467,11 @@ static void open_rows(Kernel *k)
     const char *end = whole ? "rows" : "rows * elements";
     if (per_block == 1)
         k_open(k, "for (int64_t %s = cell_block_index(0); %s < %s; %s += cell_block_count(0))", n, n, end, n);
+    else if (g->lanes == 32)
+        k_open(k, "for (int64_t %s = cell_block_index(0) * %d + cell_thread() / 32; %s < %s; "
+                  "%s += cell_block_count(0) * %d)", n, per_block, n, end, n, per_block);
     else
-        k_open(k, "for (int64_t %s = cell_block_index(0) * %d + cell_thread()%s; %s < %s; "
-                  "%s += cell_block_count(0) * %d)", n, per_block, g->lanes == 32 ? " / 32" : "", n, end, n, per_block);
+        open_parts(k, n, end);
     if (!whole) {
         buf_line(k->out, "const int64_t row = n / elements;");
         buf_line(k->out, "[[maybe_unused]] const int64_t r = n - row * elements;");
@@ -485,6 +500,8 @@ void emit_row(Kernel *k)
     k_print(k, g->kernel, print_row);
     if (g->lanes > 32)
         g->smem = 32 * g->exchanged * bytes_of(k->p->compute);
+    if (g->lanes < 32)
+        g->smem = g->threads * bytes_of(k->p->compute);
     if (g->row_extent)
         return;
     g->smem += g->smem_each * g->threads;

@@ -187,7 +187,10 @@ static const char *place_text(Kernel *k, const char *row, const Poly *pitch, con
         return within;
     const char *start = pitch->is_const && pitch->value == 1
                             ? row : k_text(k, "%s * %s", row, k_poly(k, pitch));
-    return strcmp(within, "0") == 0 ? start : k_text(k, "%s + %s", start, within);
+    if (strcmp(within, "0") == 0)
+        return start;
+    /* What walks all steps has one thread's latency: the number of the element is worth computing once for all. */
+    return k_text(k, k->panel && k->panel->alone ? "(%s + %s)" : "%s + %s", start, within);
 }
 
 static const char *add_text(Kernel *k, const char *p, const char *offset)
@@ -343,9 +346,12 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (k->panel && whole)
         return s;
     if (k->panel) {
-        AheadRead as = { .type = k_type(st->dtype), .timed = st->timed };
-        as.text = k_text(k, optional ? "(%s ? %s : %s{})" : "%.0s%s%.0s", p,
-                         k_text(k, "cell_load_ro<%s>(%s)", as.type, add_text(k, p, offset)), as.type);
+        bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
+        const char *type = half ? "uint32_t" : k_type(st->dtype), *at = add_text(k, p, offset);
+        AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
+        as.text = half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
+        if (optional)
+            as.text = k_text(k, "(%s ? %s : 0)", p, as.text);
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
         return known ? panel_read_ahead(k, r, s, &as) : s;
     }
@@ -383,7 +389,7 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
     const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
-    AheadRead as = { s, k->real, true };
+    AheadRead as = { s, k->real, NULL, true };
     if (k->panel)
         return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, &as) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
@@ -422,7 +428,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
             return wide_read(k, &at);
         }
         const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
-        AheadRead as = { s, k->real, true };
+        AheadRead as = { s, k->real, NULL, true };
         if (k->panel)
             return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : s;
         return early_read(k, r, p, s, false);
@@ -841,6 +847,8 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
                  k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
     }
     scan_update(k, s, value);
+    if (scan_state(k, s))
+        return;                       /* the last one is stored behind the steps */
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
     buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
     buf_line(k->out, "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), value);
@@ -848,10 +856,9 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 
 static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
 {
-    bool last = scan_state(k, of);       /* the others stay in registers */
-    if (last) {
+    if (scan_state(k, of)) {
         scan_update(k, of, value);
-        buf_line(k->out, "if (t == 0)");
+        return;                       /* the last one is stored behind the steps */
     }
     const IxExpr *map[64];
     Read self = own_element(k, id, map);
@@ -860,7 +867,7 @@ static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
     const Poly *n = tensor_elements(k->p->m, of);
     if (store_wide(k, k_written(k, REF_CARRY, of, k->p->compute), half, n, lin, value, NULL))
         return;
-    buf_line(k->out, "%scell_store(%s + %s, %s);", last ? "    " : "", k_written(k, REF_CARRY, of, k->p->compute),
+    buf_line(k->out, "cell_store(%s + %s, %s);", k_written(k, REF_CARRY, of, k->p->compute),
              place_text(k, half, n, ix_text(&k->printer, lin)), value);
 }
 
@@ -906,7 +913,7 @@ static void store(Kernel *k, NodeId id, const char *value)
     if (in_head(k) && panel_waits_for(k, st))
         head_put(k, lin, pitch, value);
     if (k_may_be_null(k, st))
-        buf_line(k->out, "if (%s)", p);
+        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? "all" : p);
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     const char *pad = k_may_be_null(k, st) ? "    " : "";
     if (adds)

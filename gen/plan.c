@@ -1485,8 +1485,8 @@ static const Poly *coefficient(const IxExpr *e, IndexId i)
     return NULL;
 }
 
-/* Sums along an axis whose elements lie apart, of rows that lie side by side: threads that have a row each read
- * neighbours at every step of the sum. */
+/* Sums along an axis whose elements lie apart, of rows that lie side by side: a warp that has 32 of these rows reads
+ * neighbours at every step of its share of the sums. */
 static bool rows_are_neighbours(Plan *p, const Group *g)
 {
     bool strided = false;
@@ -1500,7 +1500,7 @@ static bool rows_are_neighbours(Plan *p, const Group *g)
         for (int j = 0; is_reduction(p, g->arrays.data[i]) && j < uses.len; j++) {
             const IxExpr *e = read_linear(p->m, &uses.data[j].read);
             const Poly *row = coefficient(e, a->axes[a->naxes - 1]), *along = coefficient(e, r->bound[r->nbound - 1]);
-            if (uses.data[j].read.step || r->nbound != 1 || (row && along && along->is_const && along->value == 1))
+            if (uses.data[j].read.step || r->nbound != 1 || r->reduce != R_SUM || (row && along && along->is_const && along->value == 1))
                 return false;
             strided |= row && along && row->is_const && row->value == 1;
         }
@@ -1508,11 +1508,12 @@ static bool rows_are_neighbours(Plan *p, const Group *g)
     return strided;
 }
 
-/* A short row is a warp's, a long one (or one of unknown length) a block's, or each a thread's. */
+/* A short row is a warp's, a long one (or one of unknown length) a block's; of 32 neighbours each of a block's warps
+ * has a part. */
 static int row_lanes(Plan *p, const Group *g)
 {
     if (rows_are_neighbours(p, g))
-        return 1;
+        return ROW_PARTS;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
         bool reduces = is_reduction(p, g->arrays.data[i]);
@@ -1614,8 +1615,6 @@ static void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW && !g->past) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
-            if (g->lanes == 1)
-                g->threads = 128;
             if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
                 g->lanes = g->threads = 128;
         }

@@ -133,6 +133,7 @@ enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATT
 extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
 
+enum { ROW_PARTS = 8 };
 typedef struct Group {
     GroupKind kind;
     Phase phase;
@@ -143,7 +144,7 @@ typedef struct Group {
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
     int resident;                 /* blocks that an SM should hold at once (bounds registers); or 0 */
-    int lanes;                    /* ROW: threads per row: 1, 32 or a whole block */
+    int lanes;                    /* ROW: threads per row: 32, a whole block, or ROW_PARTS in as many warps */
     int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */

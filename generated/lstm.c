@@ -53,8 +53,8 @@ static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 0, CELL_X_ATTR, CELL
         CELL_X_CEILDIV, CELL_X_PUSH, 256, CELL_X_SIZE, 3, CELL_X_DIV, CELL_X_MIN, CELL_X_PUSH, 8, CELL_X_MIN,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
 static const cell_ref refs_1[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 14, NULL }, { 15, NULL },
-        { 16, NULL }, { 17, NULL }, { 9, NULL }, { 18, NULL }, { 12, NULL }, { 8, NULL }, { 19, NULL },
-        { 7, NULL }, { 2, NULL }, { 12, NULL }, { 11, NULL }, { 13, NULL }, { 20, NULL }, };
+        { 16, NULL }, { 17, NULL }, { 18, NULL }, { 12, NULL }, { 19, NULL }, { 7, NULL }, { 2, NULL },
+        { 12, NULL }, { 11, NULL }, { 13, NULL }, { 20, NULL }, { 8, NULL }, { 9, NULL }, };
 static const int64_t x11[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         1, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const int64_t x12[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
@@ -138,8 +138,8 @@ static const int64_t x23[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, C
 static const int64_t x24[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         4, CELL_X_LE, CELL_X_MUL, CELL_X_END };
 static const cell_ref refs_4[] = { { 7, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL },
-        { 23, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 23, NULL }, { 23, NULL }, { 18, NULL },
-        { 2, NULL }, { 17, NULL }, };
+        { 23, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 23, NULL }, { 23, NULL }, { 2, NULL },
+        { 17, NULL }, { 18, NULL }, };
 static const int64_t x25[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         4, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const cell_ref refs_5[] = { { 17, NULL }, { 7, NULL }, { 19, NULL }, { 18, NULL }, { 20, NULL },

@@ -104,17 +104,17 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     float *const p_f = static_cast<float *>(args.ptr[4]);
     float *const p_i = static_cast<float *>(args.ptr[5]);
     float *const p_g = static_cast<float *>(args.ptr[6]);
-    float *const p_c_final = static_cast<float *>(args.ptr[7]);
-    float *const p_c_next = static_cast<float *>(args.ptr[8]);
-    float *const p_h_before = static_cast<float *>(args.ptr[9]);
-    float *const p_h_final = static_cast<float *>(args.ptr[10]);
-    float *const p_h_next = static_cast<float *>(args.ptr[11]);
-    float *const p_y = static_cast<float *>(args.ptr[12]);
-    const float *const p_weight_hh = static_cast<const float *>(args.ptr[13]);
-    const float *const p_h_f32 = static_cast<const float *>(args.ptr[14]);
-    const float *const p_h_init = static_cast<const float *>(args.ptr[15]);
-    const float *const p_c_init = static_cast<const float *>(args.ptr[16]);
-    float *const p_v189 = static_cast<float *>(args.ptr[17]);
+    float *const p_c_next = static_cast<float *>(args.ptr[7]);
+    float *const p_h_before = static_cast<float *>(args.ptr[8]);
+    float *const p_h_next = static_cast<float *>(args.ptr[9]);
+    float *const p_y = static_cast<float *>(args.ptr[10]);
+    const float *const p_weight_hh = static_cast<const float *>(args.ptr[11]);
+    const float *const p_h_f32 = static_cast<const float *>(args.ptr[12]);
+    const float *const p_h_init = static_cast<const float *>(args.ptr[13]);
+    const float *const p_c_init = static_cast<const float *>(args.ptr[14]);
+    float *const p_v189 = static_cast<float *>(args.ptr[15]);
+    float *const p_h_final = static_cast<float *>(args.ptr[16]);
+    float *const p_c_final = static_cast<float *>(args.ptr[17]);
     const bool all = args.flags & CELL_KERNEL_SAVE;
     auto cursor = cell_shared();
     cell_head<float, 1, 4, 0> panel;
@@ -144,19 +144,24 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     const float once_5 = cell_load_ro<float>(p_bias_hh + i_a);
     const float once_6 = cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a);
     const float once_7 = cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a);
-    struct { float r0; float r1; float r2; float r3; } ahead_0[8];
+    struct reads_0 { float r0; float r1; float r2; float r3; };
+    reads_0 ahead_0[8];
     const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
-        ahead.r0 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
-        ahead.r1 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a);
-        ahead.r2 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a);
-        ahead.r3 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
+        ahead.r0 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + 3*dim_H + i_a));
+        ahead.r1 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + dim_H + i_a));
+        ahead.r2 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + i_a));
+        ahead.r3 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + 2*dim_H + i_a));
     };
     CELL_UNROLL
     for (int u = 0; u < 8; u++)
-        if (u < dim_T)
-            read_0(u, ahead_0[u]);
+        if (dim_T > 0)
+            read_0(u < dim_T ? u : dim_T - 1, ahead_0[u]);
     for (int64_t begin = 0; begin < dim_T; begin += 8) {
+        reads_0 next_0[8];
+        CELL_UNROLL
+        for (int u = 0; u < 8; u++)
+            read_0(begin + 8 + u < dim_T ? begin + 8 + u : dim_T - 1, next_0[u]);
         CELL_UNROLL
         for (int u = 0; u < 8; u++) {
             if (begin + u < dim_T) {
@@ -187,37 +192,42 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
                     const float a_h_next = a_o * cell_tanh(a_c_next);
                     panel.put(sequence, 0, own, a_h_next);
                     if (t + 1 < dim_T)
-                        cell_store(p_h_before + (all ? bt + 1 : b * 2 + (t + 1) % 2) * dim_H + i_a, a_h_next);
+                        cell_store(p_h_before + ((all ? bt + 1 : b * 2 + (t + 1) % 2) * dim_H + i_a),
+                                a_h_next);
                     // y, lstm.cell:22: y[a] = h'[a];
                     const float a_y = a_h_next;
-                    if (p_o)
-                        cell_store(p_o + bt * dim_H + i_a, a_o);
-                    if (p_f)
-                        cell_store(p_f + bt * dim_H + i_a, a_f);
-                    if (p_i)
-                        cell_store(p_i + bt * dim_H + i_a, a_i);
-                    if (p_g)
-                        cell_store(p_g + bt * dim_H + i_a, a_g);
+                    if (all)
+                        cell_store(p_o + (bt * dim_H + i_a), a_o);
+                    if (all)
+                        cell_store(p_f + (bt * dim_H + i_a), a_f);
+                    if (all)
+                        cell_store(p_i + (bt * dim_H + i_a), a_i);
+                    if (all)
+                        cell_store(p_g + (bt * dim_H + i_a), a_g);
                     new_s_c = a_c_next;
-                    if (p_c_final && t + 1 == dim_T)
-                        cell_store(p_c_final + b * dim_H + i_a, a_c_next);
-                    cell_store(p_c_next + bt2 * dim_H + i_a, a_c_next);
+                    cell_store(p_c_next + (bt2 * dim_H + i_a), a_c_next);
                     new_s_h = a_h_next;
-                    if (p_h_final && t + 1 == dim_T)
-                        cell_store(p_h_final + b * dim_H + i_a, a_h_next);
-                    cell_store(p_h_next + bt2 * dim_H + i_a, a_h_next);
-                    cell_store(p_y + bt * dim_H + i_a, a_y);
-                    if (begin + u + 8 < dim_T)
-                        read_0(t + 8, ahead_0[u]);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 0) * dim_H + own, sum_0);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 1) * dim_H + own, sum_1);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 2) * dim_H + own, sum_2);
-                    cell_store(p_v189 + b * (4*dim_H) + (head * 4 + 3) * dim_H + own, sum_3);
+                    cell_store(p_h_next + (bt2 * dim_H + i_a), a_h_next);
+                    cell_store(p_y + (bt * dim_H + i_a), a_y);
+                    const int64_t sums_at = b * (4*dim_H) + head * 4 * dim_H + own;
+                    cell_store(p_v189 + (sums_at + 0 * dim_H), sum_0);
+                    cell_store(p_v189 + (sums_at + 1 * dim_H), sum_1);
+                    cell_store(p_v189 + (sums_at + 2 * dim_H), sum_2);
+                    cell_store(p_v189 + (sums_at + 3 * dim_H), sum_3);
                 }
                 s_c = new_s_c;
                 s_h = new_s_h;
             }
         }
+        CELL_UNROLL
+        for (int u = 0; u < 8; u++)
+            ahead_0[u] = next_0[u];
+    }
+    if (mine && dim_T > 0) {
+        if (p_h_final)
+            cell_store(p_h_final + (b * dim_H + e), s_h);
+        if (p_c_final)
+            cell_store(p_c_final + (b * dim_H + e), s_c);
     }
 }
 
@@ -407,9 +417,9 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     const float *const p_f = static_cast<const float *>(args.ptr[8]);
     float *const p_v240 = static_cast<float *>(args.ptr[9]);
     float *const p_v250 = static_cast<float *>(args.ptr[10]);
-    float *const p_d_c_carried = static_cast<float *>(args.ptr[11]);
-    const float *const p_weight_hh = static_cast<const float *>(args.ptr[12]);
-    float *const p_d_h_carried = static_cast<float *>(args.ptr[13]);
+    const float *const p_weight_hh = static_cast<const float *>(args.ptr[11]);
+    float *const p_d_h_carried = static_cast<float *>(args.ptr[12]);
+    float *const p_d_c_carried = static_cast<float *>(args.ptr[13]);
     auto cursor = cell_shared();
     cell_head<float, 4, 1, 0> panel;
     panel.carve(cursor, dim_H);
@@ -423,22 +433,28 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     panel.load(p_weight_hh + head * 0 + 0, 1, dim_H);
     float sum_0 = p_d_h_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e];
     float d_c = p_d_c_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e], new_d_c = d_c;
-    struct { float r0; float r1; float r2; float r3; float r4; float r5; float r6; } ahead_0[4];
+    struct reads_0 { float r0; float r1; float r2; float r3; float r4; float r5; float r6; };
+    reads_0 ahead_0[4];
     const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
-        ahead.r0 = p_d_y ? cell_load_ro<float>(p_d_y + bt * dim_H + i_a) : float{};
-        ahead.r1 = cell_load_ro<float>(p_c_next + bt * dim_H + i_a);
-        ahead.r2 = cell_load_ro<float>(p_o + bt * dim_H + i_a);
-        ahead.r3 = cell_load_ro<float>(p_i + bt * dim_H + i_a);
-        ahead.r4 = cell_load_ro<float>(p_g + bt * dim_H + i_a);
-        ahead.r5 = cell_load<float>(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a : p_c_init + b * dim_H + i_a);
-        ahead.r6 = cell_load_ro<float>(p_f + bt * dim_H + i_a);
+        ahead.r0 = p_d_y ? cell_load_ro<float>(p_d_y + (bt * dim_H + i_a)) : 0;
+        ahead.r1 = cell_load_ro<float>(p_c_next + (bt * dim_H + i_a));
+        ahead.r2 = cell_load_ro<float>(p_o + (bt * dim_H + i_a));
+        ahead.r3 = cell_load_ro<float>(p_i + (bt * dim_H + i_a));
+        ahead.r4 = cell_load_ro<float>(p_g + (bt * dim_H + i_a));
+        ahead.r5 = cell_load<float>(t > 0 ? p_c_next + ((bt - 1) * dim_H + i_a)
+                : p_c_init + (b * dim_H + i_a));
+        ahead.r6 = cell_load_ro<float>(p_f + (bt * dim_H + i_a));
     };
     CELL_UNROLL
     for (int u = 0; u < 4; u++)
-        if (u < dim_T)
-            read_0(dim_T - 1 - u, ahead_0[u]);
+        if (dim_T > 0)
+            read_0(u < dim_T ? dim_T - 1 - (u) : 0, ahead_0[u]);
     for (int64_t begin = 0; begin < dim_T; begin += 4) {
+        reads_0 next_0[4];
+        CELL_UNROLL
+        for (int u = 0; u < 4; u++)
+            read_0(begin + 4 + u < dim_T ? dim_T - 1 - (begin + 4 + u) : 0, next_0[u]);
         CELL_UNROLL
         for (int u = 0; u < 4; u++) {
             if (begin + u < dim_T) {
@@ -455,32 +471,28 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
                     // part of lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
                     const float a_221 = a_d_g * (1.0f - (ahead_0[u].r4 * ahead_0[u].r4));
                     panel.put(sequence, 2, own, a_221);
-                    cell_store(p_v221 + bt * (4*dim_H) + 2*dim_H + i_a, a_221);
+                    cell_store(p_v221 + (bt * (4*dim_H) + 2*dim_H + i_a), a_221);
                     // d_i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
                     const float a_d_i = a_d_c_next * ahead_0[u].r4;
                     // part of lstm.cell:15: i[a:H] = sigmoid(p[a]);
                     const float a_230 = a_d_i * (ahead_0[u].r3 * (1.0f - ahead_0[u].r3));
                     panel.put(sequence, 0, own, a_230);
-                    cell_store(p_v230 + bt * (4*dim_H) + i_a, a_230);
+                    cell_store(p_v230 + (bt * (4*dim_H) + i_a), a_230);
                     // d_f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
                     const float a_d_f = a_d_c_next * ahead_0[u].r5;
                     // part of lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
                     const float a_240 = a_d_f * (ahead_0[u].r6 * (1.0f - ahead_0[u].r6));
                     panel.put(sequence, 1, own, a_240);
-                    cell_store(p_v240 + bt * (4*dim_H) + dim_H + i_a, a_240);
+                    cell_store(p_v240 + (bt * (4*dim_H) + dim_H + i_a), a_240);
                     // d_o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
                     const float a_d_o = a_d_h_next * cell_tanh(ahead_0[u].r1);
                     // part of lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
                     const float a_250 = a_d_o * (ahead_0[u].r2 * (1.0f - ahead_0[u].r2));
                     panel.put(sequence, 3, own, a_250);
-                    cell_store(p_v250 + bt * (4*dim_H) + 3*dim_H + i_a, a_250);
+                    cell_store(p_v250 + (bt * (4*dim_H) + 3*dim_H + i_a), a_250);
                     // d_c, lstm.cell:11: c
                     const float a_d_c = a_d_c_next * ahead_0[u].r6;
                     new_d_c = a_d_c;
-                    if (t == 0)
-                        cell_store(p_d_c_carried + ((t & 1) * dim_B + b) * dim_H + i_a, a_d_c);
-                    if (begin + u + 4 < dim_T)
-                        read_0(t - 4, ahead_0[u]);
                 }
                 // d_h, lstm.cell:11: h
                 panel.multiply();
@@ -490,9 +502,14 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
                 d_c = new_d_c;
             }
         }
+        CELL_UNROLL
+        for (int u = 0; u < 4; u++)
+            ahead_0[u] = next_0[u];
     }
-    if (mine && dim_T > 0)
-        p_d_h_carried[b * dim_H + e] = sum_0;
+    if (mine && dim_T > 0) {
+        cell_store(p_d_h_carried + (b * dim_H + e), sum_0);
+        cell_store(p_d_c_carried + (b * dim_H + e), d_c);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(256)

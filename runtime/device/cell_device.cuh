@@ -56,6 +56,7 @@
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero
 //  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
+//  registers  cell_keep(i): an int that is not to be computed again
 //             cell_load_bits(global): 2 bytes
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 #ifndef CELL_DEVICE_CUH

@@ -493,6 +493,9 @@ __device__ __forceinline__ void cell_detail_words(uint32_t (&words)[4], uint4 v)
     words[2] = v.z;
     words[3] = v.w;
 }
+// A number that is cheaper to keep than the compiler believes, which would compute it again at every use.
+__device__ __forceinline__ void cell_keep(int &v) { asm volatile("" : "+r"(v)); }
+
 template <class T> __device__ __forceinline__ void cell_load_words(uint32_t (&words)[4], const T *global)
 {
     cell_detail_words(words, __ldcg(reinterpret_cast<const uint4 *>(global)));
@@ -577,6 +580,12 @@ __device__ __forceinline__ float cell_detail_ex2_approx(float x)
 {
     float r;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return r;
+}
+__device__ __forceinline__ float cell_detail_lg2_approx(float x)
+{
+    float r;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
     return r;
 }
 __device__ __forceinline__ float cell_detail_sqrt_approx(float x)

@@ -42,7 +42,9 @@ template <class T, int Inner, int Outer, int Units = 0> struct cell_head {
     cell_smem<T> operand;    // [block of 32 along k][sequence][32]
     cell_smem<float> sums;   // [part][sequence][pitch]
     int units;
+    static constexpr bool even = known_tiles * known_parts % CELL_HEAD_WARPS == 0;
     uint32_t own[kept ? jobs : 1][kept ? depth : 1][8];
+    int from[kept ? jobs : 1], to[kept ? jobs : 1];    // where a job finds its operand, and leaves its first sum
 
     __device__ __forceinline__ void carve(unsigned char *&cursor, int64_t of_units)
     {
@@ -83,6 +85,10 @@ template <class T, int Inner, int Outer, int Units = 0> struct cell_head {
         CELL_UNROLL
         for (int j = 0; j < jobs; j++) {
             const int job = cell_warp() + j * CELL_HEAD_WARPS, tile = job % known_tiles, part = job / known_tiles;
+            from[j] = (part < known_parts ? first_block(part) : 0) * 256 + cell_lane() * 8;
+            to[j] = (part * CELL_HEAD_BATCH + cell_mma_c_column(0)) * pitch() + tile * 16 + cell_mma_c_row(0);
+            cell_keep(from[j]);
+            cell_keep(to[j]);
             CELL_UNROLL
             for (int d = 0; d < depth; d++) {
                 CELL_UNROLL
@@ -114,11 +120,12 @@ template <class T, int Inner, int Outer, int Units = 0> struct cell_head {
         cell_mma(c[1], cell_mma_a<T>{{a[2], a[6], a[3], a[7]}}, cell_mma_b<T>{{x[2], x[3]}});
     }
 
-    __device__ __forceinline__ void store(const cell_mma_c (&c)[2], int tile, int part)
+    // first: where the lane's first element of the tile belongs.
+    __device__ __forceinline__ void store(const cell_mma_c (&c)[2], int first)
     {
         CELL_UNROLL
         for (int r = 0; r < 4; r++)
-            sums[(part * CELL_HEAD_BATCH + cell_mma_c_column(r)) * pitch() + tile * 16 + cell_mma_c_row(r)] =
+            sums[first + (cell_mma_c_column(r) - cell_mma_c_column(0)) * pitch() + cell_mma_c_row(r) - cell_mma_c_row(0)] =
                 c[0].x[r] + c[1].x[r];
     }
 
@@ -139,23 +146,22 @@ template <class T, int Inner, int Outer, int Units = 0> struct cell_head {
         cell_barrier();
     }
 
+    // A share never ends behind the last block; what it has beyond its own are zeros.
     __device__ __forceinline__ void multiply_kept()
     {
         CELL_UNROLL
         for (int j = 0; j < jobs; j++) {
-            const int job = cell_warp() + j * CELL_HEAD_WARPS, tile = job % known_tiles, part = job / known_tiles;
             cell_mma_c c[2];
             cell_mma_zero(c[0]);
             cell_mma_zero(c[1]);
             CELL_UNROLL
             for (int d = 0; d < depth; d++) {
-                const int block = part < known_parts ? first_block(part) + d : 0;
                 uint32_t x[4];
-                cell_shared_words(x, operand + (block < known_blocks ? block : 0) * 256 + cell_lane() * 8);
-                add(c, own[j][d], x);      // zeros beyond the share
+                cell_shared_words(x, operand + (from[j] + d * 256));
+                add(c, own[j][d], x);
             }
-            if (part < known_parts)
-                store(c, tile, part);
+            if (even || cell_warp() + j * CELL_HEAD_WARPS < known_tiles * known_parts)
+                store(c, to[j]);
         }
     }
 
@@ -173,18 +179,18 @@ template <class T, int Inner, int Outer, int Units = 0> struct cell_head {
                 cell_shared_words(x, operand + block * 256 + cell_lane() * 8);
                 add(c, a, x);
             }
-            store(c, tile, part);
+            store(c, (part * CELL_HEAD_BATCH + cell_mma_c_column(0)) * pitch() + tile * 16 + cell_mma_c_row(0));
         }
     }
 
     __device__ __forceinline__ float sum(int sequence, int piece, int unit) const
     {
-        float all = 0;
-        const int row = piece * tall() * 16 + unit;
+        const int at = sequence * pitch() + piece * tall() * 16 + unit;
+        float all = sums[at];
         CELL_UNROLL
-        for (int part = 0; part < CELL_HEAD_WARPS; part++)
+        for (int part = 1; part < CELL_HEAD_WARPS; part++)
             if (part < parts())
-                all += sums[(part * CELL_HEAD_BATCH + sequence) * pitch() + row];
+                all += sums[at + part * CELL_HEAD_BATCH * pitch()];
         return all;
     }
 };

@@ -1,7 +1,7 @@
 // One function per operator of the language, in float and double, for both sides of the device library.
 //
-// In: the C math functions, and the three approximations that each side supplies (cell_detail_tanh_approx,
-// _ex2_approx, _rcp_approx). Out: cell_NAME(x). Guaranteed: within a few ulp over the whole range, the right
+// In: the C math functions, and the approximations that each side supplies (cell_detail_tanh_approx,
+// _ex2_approx, _lg2_approx, _rcp_approx). Out: cell_NAME(x). Guaranteed: within a few ulp over the whole range, the right
 // limits at infinities and large arguments, NaN in gives NaN out. The cell_fast_* functions are for kernels
 // whose storage is bf16 or f16; their error stands beside each.
 #ifndef CELL_DEVICE_MATH_CUH
@@ -163,6 +163,15 @@ __device__ __forceinline__ float cell_fast_sigmoid(float x)
     return cell_detail_rcp_approx(1.0f + cell_detail_ex2_approx(x * -1.4426950408889634f));
 }
 
+// log(sigmoid(x)) to 2^-11 relative and 2^-20 absolute, for x above -1; below, to 2^-20 relative. Near 1, a logarithm's
+// error is absolute: where exp(-x) is small, two terms of the series are better.
+__device__ __forceinline__ float cell_fast_logsigmoid(float x)
+{
+    const float e = cell_detail_ex2_approx(fabsf(x) * -1.4426950408889634f);
+    const float log = e < 0x1p-10f ? e - 0.5f * e * e : 0.69314718055994531f * cell_detail_lg2_approx(1.0f + e);
+    return (x < 0 ? x : 0.0f) - log;
+}
+
 // sigmoid to 2^-11.9 absolute with one special-function operation. Not for gates that are multiplied over
 // many steps.
 __device__ __forceinline__ float cell_coarse_sigmoid(float x)
@@ -206,6 +215,7 @@ __device__ __forceinline__ double cell_fast_silu(double x) { return cell_silu(x)
 __device__ __forceinline__ double cell_fast_tanh(double x) { return cell_tanh(x); }
 __device__ __forceinline__ double cell_fast_exp(double x) { return cell_exp(x); }
 __device__ __forceinline__ double cell_fast_sigmoid(double x) { return cell_sigmoid(x); }
+__device__ __forceinline__ double cell_fast_logsigmoid(double x) { return cell_logsigmoid(x); }
 __device__ __forceinline__ double cell_coarse_sigmoid(double x) { return cell_sigmoid(x); }
 
 #endif

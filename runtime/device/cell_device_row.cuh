@@ -221,6 +221,20 @@ template <int N, class C> __device__ __forceinline__ C cell_part_total(cell_smem
     return total;
 }
 
+// The same for a sum of each lane, which all parts get. No thread may still read what scratch had.
+template <class C> __device__ __forceinline__ C cell_part_sum(cell_smem<C> scratch, C share)
+{
+    cell_barrier();
+    scratch[cell_thread()] = share;
+    cell_barrier();
+    C total = 0;
+    for (int part = 0; part < cell_threads() / 32; part++) {
+        const C v = scratch[part * 32 + cell_lane()];
+        total += v;
+    }
+    return total;
+}
+
 // A part's share of the chunks of one column, in order.
 template <class C>
 __device__ __forceinline__ C cell_chunk_sum(const C *partial, int64_t begin, int64_t end, int64_t columns)

@@ -267,6 +267,8 @@ template <class T, int N> struct cell_vec {
     void renew() {}
 };
 
+inline void cell_keep(int &) {}
+
 template <class T> inline void cell_load_words(uint32_t (&words)[4], const T *p)
 {
     cell_emu_check_aligned(p, 16, "cell_load_words");
@@ -443,6 +445,10 @@ inline float cell_detail_ex2_approx(float x)
 {
     const float r = exp2f(x);
     return r < 0x1p-126f ? 0.0f : cell_emu_approximate(r, x, 0x1p-22f);
+}
+inline float cell_detail_lg2_approx(float x)      // 2^-22 absolute between 1 and 2
+{
+    return log2f(x) + (cell_emu_approximate(1.0f, x, 0x1p-22f) - 1.0f);
 }
 inline float cell_detail_sqrt_approx(float x)
 {

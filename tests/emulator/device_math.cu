@@ -246,20 +246,21 @@ KERNEL(k_fast)
     out[3 * n + i] = cell_coarse_sigmoid(x);
     out[4 * n + i] = cell_fast_erf(x);
     out[5 * n + i] = cell_fast_gelu(x);
+    out[6 * n + i] = cell_fast_logsigmoid(x);
 }
 
 static void check_fast()
 {
     const size_t n = 8192;
-    Array<float> x(n), out(6 * n);
+    Array<float> x(n), out(7 * n);
     fill_arguments(x);
     cell_kernel_args args = arguments({x.data, out.data}, (int64_t)n);
     LAUNCH(k_fast, args, (Shape{(unsigned)(n / 256), 256}));
-    double worst[6] = {0, 0, 0, 0, 0, 0};
+    double worst[7] = {0, 0, 0, 0, 0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         const double v = x[i];
         if (isnan(v)) {
-            for (size_t f = 0; f < 6; f++)
+            for (size_t f = 0; f < 7; f++)
                 check(isnan(out[f * n + i]), "fast function %zu of NaN", f);
             continue;
         }
@@ -292,11 +293,17 @@ static void check_fast()
         check(e_erf <= 0x1p-19, "fast_erf(%a) is %a", v, (double)out[4 * n + i]);
         if (isfinite(v) && v != 0)
             worst[5] = fmax(worst[5], fabs(got - gelu) / fabs(v));
+        const double ls = (double)ref_logsigmoid(v), e_ls = ls == out[6 * n + i] ? 0 : fabs(out[6 * n + i] - ls);
+        if (fabs(v) < 80)
+            worst[6] = fmax(worst[6], e_ls / fabs(ls));
+        check(e_ls <= 0x1p-20 * fmax(1, fabs(ls)) && (fabs(v) >= 80 || e_ls <= 0x1p-11 * fabs(ls)),
+              "fast_logsigmoid(%a) is %a, should be %a", v, (double)out[6 * n + i], ls);
         check(got == gelu || fabs(got - gelu) <= fabs(v) * 0x1p-20, "fast_gelu(%a) is %a", v, got);
     }
     printf("fast functions, largest errors: tanh 2^%.2f, exp %.2f of its bound, sigmoid 2^%.2f, coarse "
-           "sigmoid 2^%.2f, erf 2^%.2f, gelu 2^%.2f |x|\n",
-           log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]), log2(worst[4]), log2(worst[5]));
+           "sigmoid 2^%.2f, erf 2^%.2f, gelu 2^%.2f |x|, logsigmoid 2^%.2f\n",
+           log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]), log2(worst[4]), log2(worst[5]),
+           log2(worst[6]));
 }
 
 KERNEL(k_integers)
