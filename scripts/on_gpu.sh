@@ -7,6 +7,7 @@
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py
 #   python      the Python package's tests with PyTorch and JAX as they are installed
+#   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
 #   throughput  examples/throughput.py: five cells in a language model of 50 million params
 set -u
 cd "$(dirname "$0")/.."
@@ -38,6 +39,8 @@ python() {
     CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python timeout 400 python3 -m pytest -q -p no:cacheprovider -rs \
         ${ONLY:+-k "$ONLY"} tests/python
 }
+
+nvrtc() { PYTHONPATH=python timeout 200 python3 tests/python/nvrtc_on_gpu.py; }
 
 throughput() {
     (cd python/examples && CELLC=$PWD/../../build/cellc CELLC_CACHE=$work/cache PYTHONPATH=.. python3 throughput.py)

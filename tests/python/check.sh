@@ -40,4 +40,9 @@ fi
     exit 1
 }
 unset CELLC CELLC_HOME PYTHONPATH
-CELLC_CACHE=$build/python-cache "$venv/bin/python" -m pytest -q -p no:cacheprovider -rs ${ONLY:+-k "$ONLY"} tests/python
+torch=0
+if [[ -z ${ONLY:-} ]]; then
+    echo "specs against PyTorch's operators:"
+    PYTHON=$venv/bin/python bash tests/torch/run.sh || torch=1
+fi
+CELLC_CACHE=$build/python-cache "$venv/bin/python" -m pytest -q -p no:cacheprovider -rs ${ONLY:+-k "$ONLY"} tests/python && exit $torch
