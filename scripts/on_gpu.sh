@@ -8,6 +8,7 @@
 #   bench       bench/workloads.txt, then bench/peers.py
 #   python      the Python package's tests with PyTorch and JAX as they are installed
 #   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
+#   jax         cells in JAX programs on the GPU
 #   throughput  examples/throughput.py: five cells in a language model of 50 million params
 set -u
 cd "$(dirname "$0")/.."
@@ -41,6 +42,10 @@ python() {
 }
 
 nvrtc() { PYTHONPATH=python timeout 200 python3 tests/python/nvrtc_on_gpu.py; }
+
+jax() {
+    CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache timeout 200 python3 tests/python/jax_on_gpu.py
+}
 
 throughput() {
     (cd python/examples && CELLC=$PWD/../../build/cellc CELLC_CACHE=$work/cache PYTHONPATH=.. python3 throughput.py)
