@@ -6,7 +6,8 @@
 #   build.sh cu FILE.cu OUT.o    a generated kernel file
 #   build.sh flags               the flags of the compile and link lines
 #
-# EMU_SANITIZE=0 leaves out AddressSanitizer and UBSan, which make building four times longer.
+# EMU_SANITIZE=0 leaves out AddressSanitizer and UBSan, which make building longer. Kernels run for less time than it takes
+# to optimise them, several times where they are instrumented; and nothing is optimised away that a check would see.
 # CXX chooses the compiler (g++, else clang++). A program links its kernels' objects with cell_emu.o; if it
 # runs them through the runtime, also with cell_emu_backend.o and libcell.a. Link with $CXX and the flags.
 set -eu
@@ -17,9 +18,9 @@ if [[ -z $CXX ]]; then
     echo "no C++ compiler: the emulator needs g++ or clang++" >&2
     exit 3
 fi
-sanitize="-g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+sanitize="-g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 [[ ${EMU_SANITIZE:-1} == 0 ]] && sanitize=
-flags="-std=c++17 -O1 -fPIC $sanitize -Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$root/runtime/device -I$here"
+flags="-std=c++17 -O0 -fPIC $sanitize -Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$root/runtime/device -I$here"
 
 newer() { # is any of the files newer than the first?
     local target=$1 file

@@ -2,17 +2,21 @@
 //
 // In: an entry function. Out: fibers that can be switched to, a few nanoseconds each way. Guaranteed:
 // AddressSanitizer is told of every switch where it is linked in; a stack ends in a page that cannot be
-// touched.
+// touched. Stacks are kept for the next fibers: kernels of other shapes alternate, and making one takes three system
+// calls and a fault for every page.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <vector>
 
 #include "cell_emu_internal.h"
 
 extern "C" {
 void __sanitizer_start_switch_fiber(void **save, const void *bottom, size_t size) __attribute__((weak));
 void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *size) __attribute__((weak));
+void __asan_unpoison_memory_region(const volatile void *at, size_t bytes) __attribute__((weak));
 }
 
 // -DCELL_EMU_UCONTEXT takes the portable way, which costs a system call per switch.
@@ -127,10 +131,25 @@ static void forget(Fiber *fiber) { delete (ucontext_t *)fiber->sp; }
 
 static size_t page_bytes() { return (size_t)sysconf(_SC_PAGESIZE); }
 
-void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)())
+struct Stack {
+    char *lowest; // behind the guard page
+    size_t bytes;
+};
+
+struct Stacks {
+    std::vector<Stack> spare;
+    ~Stacks()
+    {
+        const size_t page = page_bytes();
+        for (Stack &s : spare)
+            munmap(s.lowest - page, s.bytes + page);
+    }
+};
+static thread_local Stacks stacks;
+
+static Stack new_stack(size_t bytes)
 {
     const size_t page = page_bytes();
-    bytes = (bytes + page - 1) / page * page;
     void *base = mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) {
@@ -139,17 +158,34 @@ void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)())
     }
     // Every guard page splits a mapping; the system allows some 65,000. Beyond that it is left off.
     (void)mprotect(base, page, PROT_NONE);
-    fiber->stack = (char *)base + page;
-    fiber->bytes = bytes;
+    return Stack{ (char *)base + page, bytes };
+}
+
+static Stack take_stack(size_t bytes)
+{
+    if (stacks.spare.empty() || stacks.spare.back().bytes != bytes)
+        return new_stack(bytes);
+    Stack s = stacks.spare.back();
+    stacks.spare.pop_back();
+    if (__asan_unpoison_memory_region)
+        __asan_unpoison_memory_region(s.lowest, s.bytes);
+    return s;
+}
+
+void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)())
+{
+    const size_t page = page_bytes();
+    const Stack s = take_stack((bytes + page - 1) / page * page);
+    fiber->stack = s.lowest;
+    fiber->bytes = s.bytes;
     fiber->fake_stack = nullptr;
     prepare(fiber, color, entry);
 }
 
 void fiber_destroy(Fiber *fiber)
 {
-    const size_t page = page_bytes();
     forget(fiber);
-    munmap(fiber->stack - page, fiber->bytes + page);
+    stacks.spare.push_back(Stack{ fiber->stack, fiber->bytes });
     *fiber = Fiber();
 }
 

@@ -28,19 +28,21 @@ kernels() {
 }
 
 build() {
-    local symbols= part sanitize=
+    # On the emulator sizes are small, and optimising takes longer than it saves.
+    local symbols= part sanitize= level=2
+    [[ $BACKEND == emulated ]] && level=0
     kernels || return 1
     [[ -n ${COMPILE:-} ]] && return 0
-    compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O1 -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
+    compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O$level -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
         -o "$dir/host.o" || return 1
-    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O2 -fPIC -DCELL_REAL=double \
+    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$level -fPIC -DCELL_REAL=double \
         -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
     local rough=
     for part in forward backward step reserve_bytes real_bytes; do
         rough+=" -D${cell}_ref_$part=ladder_rough_$part"
     done
     # shellcheck disable=SC2086
-    compile "$dir/rough.o" "$dir/${cell}_ref.c" $cc -std=c11 -O1 -fPIC -DCELL_REAL=float $rough -I"$root/runtime" -I"$dir" \
+    compile "$dir/rough.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$level -fPIC -DCELL_REAL=float $rough -I"$root/runtime" -I"$dir" \
         -c "$dir/${cell}_ref.c" -o "$dir/rough.o" || return 1
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
