@@ -28,14 +28,16 @@ kernels() {
 }
 
 build() {
-    # On the emulator sizes are small, and optimising takes longer than it saves.
-    local symbols= part sanitize= level=2
+    # On the emulator sizes are small, and optimising takes longer than it saves: the reference is optimised where the
+    # kernels are not instrumented, which each spec has once.
+    local symbols= part sanitize= level=2 reference=2
     [[ $BACKEND == emulated ]] && level=0
+    [[ $BACKEND == emulated && ${EMU_SANITIZE:-1} != 0 ]] && reference=0
     kernels || return 1
     [[ -n ${COMPILE:-} ]] && return 0
     compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O$level -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
         -o "$dir/host.o" || return 1
-    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$level -fPIC -DCELL_REAL=double \
+    compile "$dir/reference.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$reference -fPIC -DCELL_REAL=double \
         -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/reference.o" || return 1
     local rough=
     for part in forward backward step reserve_bytes real_bytes; do
