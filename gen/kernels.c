@@ -469,10 +469,15 @@ static void by_vectors_of_rows(Kernel *k, const Loop *l)
     Buf *out = k->out, loop = { .arena = out->arena, .indent = out->indent }, head = loop, inner;
     int reads = k->reads.len, hoisted = k->hoisted.len;
     const char *extent = k_poly(k, l->extent);
+    const Index *indices = k->p->m->indices.data;
     k->out = &head;
     k_open(k, "for (int64_t n = %s; n < elements; n += %s)", times(k, l->first, k->n), times(k, l->step, k->n));
     buf_line(k->out, "const int64_t outer = n / %s, e = n - outer * %s;", extent, extent);
-    k_split_element(k, l->outer, l->n_outer, "outer", "i");
+    const char *prefix = "i";
+    for (int i = 0; i < l->n_outer; i++)       /* the spec may call two axes alike */
+        if (strcmp(indices[l->outer[i]].name, indices[l->along].name) == 0)
+            prefix = "o";
+    k_split_element(k, l->outer, l->n_outer, "outer", prefix);
     loop.indent = head.indent;
     k->out = &loop;
     k_wide_begin(k, l->along, &inner);

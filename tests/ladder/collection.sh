@@ -40,7 +40,7 @@ for file in "$root"/specs/*.cell; do
         dims+="--dim $dim=${bound[n++]} "
     done
     # shellcheck disable=SC2086
-    open=$(($("$cellc" emit --kind manifest "$file" $dims 2>/dev/null | sed -n 's/^ *"sizes": //p' | tr -cd , | wc -c) - 3))
+    open=$(($("$cellc" emit --kind manifest "$file" $dims 2>/dev/null | sed -n 's/^ *"sizes": //; s/"history", //; /^\["B"/p' | tr -cd , | wc -c) - 3))
     variant "$spec"
     while read -r option values; do
         for value in $values; do
