@@ -414,6 +414,7 @@ mkdir "$dir/clone" && ln -s "$PWD/specs" "$PWD/tests" "$dir/clone"
 while read -r line; do
     line=${line%%#*}
     line=${line//-o out/-o $dir/generated}
+    [[ $line != *.svg* ]] || command -v dot >/dev/null || continue
     holds "README: $line" bash -c "cd '$dir/clone' && ${line//build\/cellc/$cellc}"
 done < <(sed -n '/^```/,/^```/p' README.md | grep '^build/cellc' | grep -v 'check specs/e79.cell')
 awk '/^cell tiny_gru/, /^}/' README.md >"$dir/tiny.cell"
