@@ -4,6 +4,7 @@
 # elsewhere has them (build/gen; not needed with flex and bison), DIR for what is written (out), ARCH (sm_90). Out: a
 # line for each part when it ends, with its time; what it printed is in DIR/PART.log.
 #   check       make check: all suites, the ladder on the GPU with the sanitizers among them (JOBS at a time)
+#   ladder      of check, the ladder's instances on the GPU alone, and the sanitizers
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py
 #   python      the Python package's tests with PyTorch and JAX as they are installed
@@ -25,6 +26,10 @@ fi
 make -s -j"$(nproc)" "${tools[@]}" >"$out/make.log" 2>&1 || { tail -n 5 "$out/make.log"; exit 1; }
 
 check() { JOBS=${JOBS:-$(nproc)} make -s check "${tools[@]}" ${TESTS:+TESTS="$TESTS"}; }
+
+ladder() {
+    bash tests/ladder/prepare.sh "$work/ladder" && ARCH=$arch bash tests/ladder/gpu.sh "$work/ladder"
+}
 
 collection() {
     TYPES=f32 MATRIX=tests/ladder/collection.sh bash tests/ladder/prepare.sh "$work/collection" &&
