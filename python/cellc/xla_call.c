@@ -305,12 +305,13 @@ static XLA_FFI_Error *run(const XLA_FFI_CallFrame *frame, int device, void *stre
     return error;
 }
 
-/* XLA asks first which version of the interface this was compiled with. */
+/* XLA asks first which version of the interface this was compiled with. What an extension begins with has had several
+ * names (another one since JAX 0.11), so it is read as the one that is asked for. */
 static int answers_metadata(XLA_FFI_CallFrame *frame) {
-    XLA_FFI_Extension_Base *extension = frame->extension_start;
-    if (!extension || extension->type != XLA_FFI_Extension_Metadata)
+    const XLA_FFI_Metadata_Extension *extension = (const XLA_FFI_Metadata_Extension *)frame->extension_start;
+    if (!extension || extension->extension_base.type != XLA_FFI_Extension_Metadata)
         return 0;
-    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)extension)->metadata;
+    XLA_FFI_Metadata *metadata = extension->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = XLA_FFI_API_MINOR;
     return 1;
