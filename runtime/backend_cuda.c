@@ -311,28 +311,11 @@ static cudaDataType_t cuda_type(cell_dtype dtype) {
     }
 }
 
-/* A host number in the type in which cuBLAS wants its factors. */
-typedef union Factor {
-    float f32;
-    double f64;
-} Factor;
-
-static Factor factor_of(double value, cell_dtype dtype) {
-    Factor factor = {.f64 = value};
-    if (dtype != CELL_F64)
-        factor.f32 = (float)value;
-    return factor;
-}
-
-static char *batch_start(const cell_matrix *matrix, int64_t batch) {
-    return (char *)matrix->data + batch * matrix->batch_stride * (int64_t)cell_dtype_bytes(matrix->dtype);
-}
-
 /* C = beta C where there is nothing to add; row by row only if rows are apart. */
 static cell_status scale_one(CudaDevice *cuda, const cell_blas_call *blas, int64_t batch, double beta,
                              cell_error *err) {
     size_t element = cell_dtype_bytes(blas->c.dtype);
-    char *c = batch_start(&blas->c, batch);
+    char *c = cell_batch_start(&blas->c, batch);
     if (beta == 0)
         return check(cudaMemset2DAsync(c, (size_t)blas->ldc * element, 0, (size_t)blas->n * element,
                                        (size_t)blas->m, cuda->stream),
@@ -340,7 +323,7 @@ static cell_status scale_one(CudaDevice *cuda, const cell_blas_call *blas, int64
     int64_t rows = blas->ldc == blas->n ? 1 : blas->m,
             length = blas->ldc == blas->n ? blas->m * blas->n : blas->n;
     cell_dtype factor_type = blas->c.dtype == CELL_F64 ? CELL_F64 : CELL_F32;
-    Factor factor = factor_of(beta, factor_type);
+    cell_blas_factor factor = cell_blas_factor_of(beta, factor_type);
     for (int64_t row = 0; row < rows; row++) {
         void *at = c + (size_t)(row * blas->ldc) * element;
         cublasStatus_t status = cublasScalEx_64(cuda->blas, length, &factor, cuda_type(factor_type), at,
@@ -367,13 +350,13 @@ static cell_status scale_only(CudaDevice *cuda, const cell_blas_call *blas, doub
 static cell_status multiply(CudaDevice *cuda, const cell_blas_call *blas, int64_t first, int64_t count,
                             double alpha, double beta, cell_error *err) {
     int is_double = blas->c.dtype == CELL_F64;
-    Factor a_factor = factor_of(alpha, blas->c.dtype), b_factor = factor_of(beta, blas->c.dtype);
+    cell_blas_factor a_factor = cell_blas_factor_of(alpha, blas->c.dtype), b_factor = cell_blas_factor_of(beta, blas->c.dtype);
     cublasOperation_t a_form = blas->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t b_form = blas->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t status = cublasGemmStridedBatchedEx_64(
-        cuda->blas, b_form, a_form, blas->n, blas->m, blas->k, &a_factor, batch_start(&blas->b, first),
-        cuda_type(blas->b.dtype), blas->ldb, blas->b.batch_stride, batch_start(&blas->a, first),
-        cuda_type(blas->a.dtype), blas->lda, blas->a.batch_stride, &b_factor, batch_start(&blas->c, first),
+        cuda->blas, b_form, a_form, blas->n, blas->m, blas->k, &a_factor, cell_batch_start(&blas->b, first),
+        cuda_type(blas->b.dtype), blas->ldb, blas->b.batch_stride, cell_batch_start(&blas->a, first),
+        cuda_type(blas->a.dtype), blas->lda, blas->a.batch_stride, &b_factor, cell_batch_start(&blas->c, first),
         cuda_type(blas->c.dtype), blas->ldc, blas->c.batch_stride, count,
         is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     return check_blas(status, "matrix product", err);

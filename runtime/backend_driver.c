@@ -325,33 +325,16 @@ static int blas_type(cell_dtype dtype) {
     }
 }
 
-/* A host number in the type in which cuBLAS wants its factors. */
-typedef union Factor {
-    float f32;
-    double f64;
-} Factor;
-
-static Factor factor_of(double value, cell_dtype dtype) {
-    Factor factor = {.f64 = value};
-    if (dtype != CELL_F64)
-        factor.f32 = (float)value;
-    return factor;
-}
-
-static char *batch_start(const cell_matrix *matrix, int64_t batch) {
-    return (char *)matrix->data + batch * matrix->batch_stride * (int64_t)cell_dtype_bytes(matrix->dtype);
-}
-
 /* C = beta C where there is nothing to add; row by row only if rows are apart. */
 static cell_status scale_one(Device *d, const cell_blas_call *blas, int64_t batch, double beta, cell_error *err) {
     size_t element = cell_dtype_bytes(blas->c.dtype);
-    char *c = batch_start(&blas->c, batch);
+    char *c = cell_batch_start(&blas->c, batch);
     if (beta == 0)
         return check(d, d->cu.cuMemsetD2D8Async(c, (size_t)blas->ldc * element, 0, (size_t)blas->n * element,
                                                 (size_t)blas->m, d->stream), "cannot clear a product", err);
     int64_t rows = blas->ldc == blas->n ? 1 : blas->m, length = blas->ldc == blas->n ? blas->m * blas->n : blas->n;
     int type = blas_type(blas->c.dtype == CELL_F64 ? CELL_F64 : CELL_F32);
-    Factor factor = factor_of(beta, blas->c.dtype);
+    cell_blas_factor factor = cell_blas_factor_of(beta, blas->c.dtype);
     for (int64_t row = 0; row < rows; row++) {
         int status = d->blas.cublasScalEx_64(d->cublas, length, &factor, type, c + (size_t)(row * blas->ldc) * element,
                                              blas_type(blas->c.dtype), 1, type);
@@ -364,13 +347,13 @@ static cell_status scale_one(Device *d, const cell_blas_call *blas, int64_t batc
 /* Row-major C = A B is column-major C^T = B^T A^T with the same memory: A and B change places, the flags stay. */
 static cell_status multiply(Device *d, const cell_blas_call *blas, int64_t first, int64_t count, double alpha,
                             double beta, cell_error *err) {
-    Factor a_factor = factor_of(alpha, blas->c.dtype), b_factor = factor_of(beta, blas->c.dtype);
+    cell_blas_factor a_factor = cell_blas_factor_of(alpha, blas->c.dtype), b_factor = cell_blas_factor_of(beta, blas->c.dtype);
     int compute = blas->c.dtype == CELL_F64 ? CELL_BLAS_COMPUTE_64F : CELL_BLAS_COMPUTE_32F;
     int status = d->blas.cublasGemmStridedBatchedEx_64(
         d->cublas, blas->b_transposed, blas->a_transposed, blas->n, blas->m, blas->k, &a_factor,
-        batch_start(&blas->b, first), blas_type(blas->b.dtype), blas->ldb, blas->b.batch_stride,
-        batch_start(&blas->a, first), blas_type(blas->a.dtype), blas->lda, blas->a.batch_stride, &b_factor,
-        batch_start(&blas->c, first), blas_type(blas->c.dtype), blas->ldc, blas->c.batch_stride, count, compute,
+        cell_batch_start(&blas->b, first), blas_type(blas->b.dtype), blas->ldb, blas->b.batch_stride,
+        cell_batch_start(&blas->a, first), blas_type(blas->a.dtype), blas->lda, blas->a.batch_stride, &b_factor,
+        cell_batch_start(&blas->c, first), blas_type(blas->c.dtype), blas->ldc, blas->c.batch_stride, count, compute,
         CELL_BLAS_GEMM_DEFAULT);
     return check_blas(d, status, "matrix product", err);
 }

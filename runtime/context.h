@@ -113,4 +113,13 @@ typedef struct cell_blas_call {
 /* 0 if the strides are none that a BLAS can express; then name of the matrix in *which. */
 int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char **which);
 
+/* A host number in the type in which cuBLAS wants its factors: double where C is, else float. */
+typedef union cell_blas_factor {
+    float f32;
+    double f64;
+} cell_blas_factor;
+cell_blas_factor cell_blas_factor_of(double value, cell_dtype c);
+/* Where the matrix of that number in a batch begins. */
+char *cell_batch_start(const cell_matrix *matrix, int64_t batch);
+
 #endif

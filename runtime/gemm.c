@@ -76,6 +76,17 @@ static cell_matrix transposed(cell_matrix matrix) {
     return matrix;
 }
 
+cell_blas_factor cell_blas_factor_of(double value, cell_dtype c) {
+    cell_blas_factor factor = {.f64 = value};
+    if (c != CELL_F64)
+        factor.f32 = (float)value;
+    return factor;
+}
+
+char *cell_batch_start(const cell_matrix *matrix, int64_t batch) {
+    return (char *)matrix->data + batch * matrix->batch_stride * (int64_t)cell_dtype_bytes(matrix->dtype);
+}
+
 int cell_blas_form(const cell_gemm_call *call, cell_blas_call *blas, const char **which) {
     int c_transposed;
     *blas = (cell_blas_call){.m = call->m, .n = call->n, .k = call->k, .batch = call->batch};
