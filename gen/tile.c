@@ -393,14 +393,50 @@ static void copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, co
     each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, to), state_var(t, s, from)));
 }
 
-/* Writes the state where `where` (an element address) says, by the threads that own it. */
-static void store_state(Tile *t, const StateInfo *s, Buf *out, const char *condition, const char *statement)
+/* Elements that a thread may move at once between a state's rows in memory and its own columns: 16 bytes, where
+ * those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
+static int run_width(const Tile *t, const StateInfo *s)
+{
+    int wide = 16 / t->real_bytes;
+    return has_cols(s) && t->lay.rc % wide == 0 && t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? wide : 1;
+}
+
+/* Does the statement for each element, by the threads that own it. */
+static void store_elements(Tile *t, const StateInfo *s, Buf *out, const char *condition, const char *statement)
 {
     const char *owner = tile_owner(t, has_rows(s), has_cols(s));
     const char *inside = tile_owned(t, has_rows(s), has_cols(s));
     buf_line(out, "if (%s%s%s) {", condition, owner ? " && " : "", owner ? owner : "");
     out->indent++;
     each_element(t, s, out, inside ? tile_text(t, "if (%s) %s", inside, statement) : statement);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+/* Writes the state at `to + base`, by the threads that own it. A vector's store writes whole sectors of memory: the
+ * single elements of neighbouring threads lie apart. */
+static void store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, const char *base)
+{
+    const char *owner = tile_owner(t, has_rows(s), has_cols(s)), *inside = tile_owned(t, has_rows(s), has_cols(s));
+    const char *at = tile_text(t, "%s + %s", base, state_place(t, s));
+    int wide = run_width(t, s);
+    if (wide == 1) {
+        store_elements(t, s, out, to, tile_text(t, "%s[%s] = %s;", to, at, state_var(t, s, s->name)));
+        return;
+    }
+    buf_line(out, "if (%s%s%s) {", to, owner ? " && " : "", owner ? owner : "");
+    out->indent++;
+    tile_open(t, out, has_rows(s), false);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int c = 0; c < %d; c += %d) {", t->lay.rc, wide);
+    buf_line(out, "    %s some[%d];", t->real, wide);
+    buf_line(out, "    CELL_UNROLL");
+    buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
+    buf_line(out, "        some[i] = %s%s[c + i];", s->name, has_rows(s) ? "[r]" : "");
+    buf_line(out, "    %scell_store_vec<%d>(%s + (%s), some);", inside ? tile_text(t, "if (%s) ", inside) : "", wide, to,
+             at);
+    buf_line(out, "}");
+    tile_close(out, has_rows(s), false);
     out->indent--;
     buf_line(out, "}");
 }
@@ -536,7 +572,7 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
                                  pointer(t, REF_CHECKPOINT, s->tensor),
                                  mutate("wrong-checkpoint") ? " - (chunk > 0)" : "", state_size(t, s),
                                  state_place(t, s));
-    bool run = has_cols(s) && t->lay.rc % wide == 0 && t->cols == t->lay.wc * t->lay.lc * t->lay.rc;
+    bool run = run_width(t, s) == wide;
     tile_open(t, out, has_rows(s), has_cols(s));
     if (run && wide > 1)
         buf_line(out, "if (c %% %d == 0)", wide);
@@ -609,8 +645,7 @@ static void print_forward(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_CHECKPOINT, s->tensor);
-        store_state(t, s, out, to, tile_text(t, "%s[(b * chunks + chunk) * (%s) + %s] = %s;", to,
-                                             state_size(t, s), state_place(t, s), state_var(t, s, s->name)));
+        store_state(t, s, out, to, tile_text(t, "(b * chunks + chunk) * (%s)", state_size(t, s)));
     }
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
     tile_print_step(t->forward, &step);
@@ -631,8 +666,7 @@ static void print_forward(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_FINAL, s->tensor);
-        store_state(t, s, out, to, tile_text(t, "%s[b * (%s) + %s] = %s;", to, state_size(t, s),
-                                             state_place(t, s), state_var(t, s, s->name)));
+        store_state(t, s, out, to, tile_text(t, "b * (%s)", state_size(t, s)));
     }
 }
 
@@ -779,10 +813,10 @@ static void print_backward(Tile *t, Buf *out)
         const char *at = tile_text(t, "%s[b * (%s) + %s]", to, state_size(t, s), state_place(t, s));
         if (learned(t, s)) {
             const char *carry = pointer(t, REF_CARRY, s->tensor);
-            store_state(t, s, out, carry, tile_text(t, "%s[b * (%s) + %s] = %s;", carry, state_size(t, s),
+            store_elements(t, s, out, carry, tile_text(t, "%s[b * (%s) + %s] = %s;", carry, state_size(t, s),
                                                     state_place(t, s), state_var(t, s, s->adj)));
         }
-        store_state(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;",
+        store_elements(t, s, out, to, tile_text(t, "%s = args.flags & CELL_KERNEL_ACCUMULATE ? %s + %s : %s;",
                                              at, at,
                                          state_var(t, s, s->adj), state_var(t, s, s->adj)));
     }
