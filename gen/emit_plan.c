@@ -395,7 +395,7 @@ static void print_group_kernel(Print *e, Group *g)
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &chunks), "NULL");
     } else if (g->kind == G_ROW) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
-                        blocks_expr(e, work, g->threads / g->lanes), "NULL");
+                        blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)), "NULL");
     } else if (g->kind == G_COLUMN) {
         int64_t real = e->p->compute == DT_F64 ? 8 : 4;
         Buf chunks = program_new(e);

@@ -1,6 +1,6 @@
 /* kernels_row.c: CUDA text of ROW groups. In comes a group of reductions along a row and of what is pointwise
  * around them, ordered by how many reductions stand before each; out goes a kernel with a warp or a block per
- * row, or with a part of each row in each warp. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
+ * row, with several short rows in each warp, or with a part of each row in each warp. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
  * in registers where the row is short enough for its threads; else it is read again. With it go the sums over
  * rows of a COLUMN group that reads the same rows: then a block takes many rows, and keeps their sums. */
 #include <string.h>
@@ -40,8 +40,15 @@ static void reduce_join(Kernel *k, ReduceOp r, const char *a, const char *b)
         buf_line(k->out, "%s %s= %s;", a, r == R_PROD ? "*" : "+", b);
 }
 
+static bool shared(const Kernel *k)
+{
+    return k->g->share > 1;
+}
+
 static const char *lanes(Kernel *k)
 {
+    if (shared(k))
+        return k_text(k, "%d", 32 / k->g->share);
     return k->g->lanes > 32 ? "lanes" : k->g->lanes == 32 ? "32" : k_text(k, "%d", ROW_PARTS);
 }
 
@@ -53,7 +60,7 @@ static void keep_scalar(Kernel *k, NodeId id, Named *kept)
     vec_push(k->p->m->arena, kept, id);
     if (!k_is_stored(k, id))
         return;
-    k_open(k, k->g->lanes < 32 ? "if (lane == 0 && mine)" : "if (lane == 0)");
+    k_open(k, k->g->lanes < 32 || shared(k) ? "if (lane == 0 && mine)" : "if (lane == 0)");
     k_store(k, id, k->value[id]);
     k_close(k);
 }
@@ -103,6 +110,10 @@ static void exchange(Kernel *k, ArrayRange range)
     for (int i = range.begin; i < range.end; i++) {
         ReduceOp op = reduction_of(k, g->arrays.data[i]).reduce;
         const char *name = k->value[g->arrays.data[i]];
+        if (shared(k)) {
+            buf_line(k->out, "%s = cell_group_%s<%s>(%s);", name, reduce_name(op), lanes(k), name);
+            continue;
+        }
         if (g->lanes == 32) {
             buf_line(k->out, "%s = cell_warp_%s(%s);", name, reduce_name(op), name);
             continue;
@@ -290,6 +301,15 @@ static int threads_for(int64_t elements, int64_t each)
     return n > STAY_THREADS ? STAY_THREADS : n < 32 ? 32 : (int)n;
 }
 
+/* How many rows of this length a warp takes side by side, when a thread takes `each` elements. */
+static int rows_of_warp(int64_t elements, int64_t each)
+{
+    int rows = 1;
+    while (rows < 32 && elements * 2 * rows <= 32 * each)
+        rows *= 2;
+    return rows;
+}
+
 static void choose_slots(Kernel *k, const Group *sums)
 {
     Group *g = k->g;
@@ -310,11 +330,13 @@ static void choose_slots(Kernel *k, const Group *sums)
         if (needed > slots)
             return;
         slots = (int)needed;
+        if (g->lanes == 32 && !sums && k->multiples.len == 0)
+            g->share = rows_of_warp(extent->value, width);
     }
     g->slots = slots;
     g->smem_each = sums ? 2 * slots * vector_bytes(k, false) : 0;
     k->slots = extent->is_const && k->multiples.len == 0 ? k_text(k, "%d", slots) : "V";
-    k->full = strcmp(k->slots, "V") != 0 && extent->value == (int64_t)slots * g->lanes * width;
+    k->full = !shared(k) && strcmp(k->slots, "V") != 0 && extent->value == (int64_t)slots * g->lanes * width;
 }
 
 typedef enum { ALL_ROWS, OWN_ROW } Scope;
@@ -430,6 +452,18 @@ static void open_parts(Kernel *k, const char *n, const char *end)
     buf_line(k->out, "const int64_t %s = mine ? first + cell_lane() : all_rows - 1;", n);
 }
 
+/* A warp's lanes are groups with a row each. What is beyond the last row has no elements. */
+static void open_shared(Kernel *k, const char *n, const char *end, const char *place)
+{
+    int rows = k->g->share, per_block = k->g->threads / 32 * rows;
+    buf_line(k->out, "const int64_t all_rows = %s;", end);
+    k_open(k, "for (int64_t first = cell_block_index(0) * %d + cell_warp() * %d; first < all_rows; "
+              "first += cell_block_count(0) * %d)", per_block, rows, per_block);
+    buf_line(k->out, "const bool mine = first + cell_lane() / %s < all_rows;", lanes(k));
+    buf_line(k->out, "const int64_t %s = mine ? first + cell_lane() / %s : all_rows - 1;", n, lanes(k));
+    buf_line(k->out, "const %s length = mine ? %s : 0;", place, poly_text(&k->printer, k->row_extent));
+}
+
 static void open_rows(Kernel *k)
 {
     Group *g = k->g;
@@ -441,10 +475,10 @@ static void open_rows(Kernel *k)
     if (!whole)
         buf_line(k->out, "const int64_t elements = %s;", k_product(k, g->axes, g->naxes));
     const char *place = k->slots ? k_text(k, "cell_place<%s>", k->slots) : "int";
-    if (k->slots)
+    if (k->slots && !shared(k))
         buf_line(k->out, "const %s length = %s;", place, poly_text(&k->printer, k->row_extent));
     buf_line(k->out, "[[maybe_unused]] const %s lane = %s;", place,
-             g->lanes > 32 ? "cell_thread()" : g->lanes == 32 ? "cell_thread() % 32" : "cell_warp()");
+             g->lanes > 32 ? "cell_thread()" : g->lanes < 32 ? "cell_warp()" : k_text(k, "cell_thread() %% %s", lanes(k)));
     if (g->lanes != 32 || sums_of(k))
         buf_line(k->out, "[[maybe_unused]] auto cursor = cell_shared();");
     if (g->lanes > 32)
@@ -465,7 +499,9 @@ static void open_rows(Kernel *k)
             print_fetch(k);
     }
     const char *end = whole ? "rows" : "rows * elements";
-    if (per_block == 1)
+    if (shared(k))
+        open_shared(k, n, end, place);
+    else if (per_block == 1)
         k_open(k, "for (int64_t %s = cell_block_index(0); %s < %s; %s += cell_block_count(0))", n, n, end, n);
     else if (g->lanes == 32)
         k_open(k, "for (int64_t %s = cell_block_index(0) * %d + cell_thread() / 32; %s < %s; "

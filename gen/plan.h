@@ -145,6 +145,7 @@ typedef struct Group {
     int threads;                  /* per block */
     int resident;                 /* blocks that an SM should hold at once (bounds registers); or 0 */
     int lanes;                    /* ROW: threads per row: 32, a whole block, or ROW_PARTS in as many warps */
+    int share;                    /* ROW of 32 lanes: short rows that share them; 0 or 1: one row has them */
     int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */

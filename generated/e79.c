@@ -44,7 +44,7 @@ static const int64_t x5[] = { CELL_X_SIZE, 2, CELL_X_END };
 static const int64_t x6[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
 static const int64_t x7[] = { CELL_X_PUSH, 256, CELL_X_END };
 static const int64_t x8[] = { CELL_X_PUSH, 1, CELL_X_END };
-static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 8, CELL_X_CEILDIV,
+static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 16, CELL_X_CEILDIV,
         CELL_X_END };
 static const cell_ref refs_0[] = { { 9, NULL }, { 10, NULL }, { 11, NULL }, { 12, NULL }, { 13, NULL }, };
 static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_END };

@@ -12,15 +12,18 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
     float *const p_kn = static_cast<float *>(args.ptr[3]);
     float *const p_mn = static_cast<float *>(args.ptr[4]);
     const int64_t rows = dim_B * dim_T;
-    const cell_place<1> length = 64;
-    const cell_place<1> lane = cell_thread() % 32;
-    for (int64_t row = cell_block_index(0) * 8 + cell_thread() / 32; row < rows;
-            row += cell_block_count(0) * 8) {
+    const cell_place<1> lane = cell_thread() % 16;
+    const int64_t all_rows = rows;
+    for (int64_t first = cell_block_index(0) * 16 + cell_warp() * 2; first < all_rows;
+            first += cell_block_count(0) * 16) {
+        const bool mine = first + cell_lane() / 16 < all_rows;
+        const int64_t row = mine ? first + cell_lane() / 16 : all_rows - 1;
+        const cell_place<1> length = mine ? 64 : 0;
         cell_row<float, 4, 1> row_W_kvqm_x;
         cell_row<float, 4, 1> row_W_kvqm_x2;
         CELL_UNROLL_BY(1)
         for (cell_place<1> s = 0; s < 1; s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 row_W_kvqm_x.load(s, p_W_kvqm_x + row * 256 + e);
                 row_W_kvqm_x2.load(s, p_W_kvqm_x + row * 256 + 192 + e);
@@ -29,8 +32,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         float a_163 = 0;
         float a_191 = 0;
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
                 row_W_kvqm_x.values(v_W_kvqm_x, s, p_W_kvqm_x + row * 256 + e);
@@ -45,13 +48,13 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
                 }
             }
         }
-        a_163 = cell_warp_sum(a_163);
-        a_191 = cell_warp_sum(a_191);
-        if (lane == 0) {
+        a_163 = cell_group_sum<16>(a_163);
+        a_191 = cell_group_sum<16>(a_191);
+        if (lane == 0 && mine) {
             if (p_v163)
                 cell_store(p_v163 + row, a_163);
         }
-        if (lane == 0) {
+        if (lane == 0 && mine) {
             if (p_v191)
                 cell_store(p_v191 + row, a_191);
         }
@@ -60,8 +63,8 @@ e79_fwd_before_1(const __grid_constant__ cell_kernel_args args)
         const float h192 = cell_sqrt(a_191);
         const float h193 = h192 + 1e-06f;
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
                 row_W_kvqm_x.values(v_W_kvqm_x, s, p_W_kvqm_x + row * 256 + e);
@@ -167,9 +170,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
-                        ((float *)args.ptr[2])[(b * chunks + chunk) * (4096)
-                                + (64 * (row0 + r) + (col0 + c))] = S[r][c];
+                    for (int c = 0; c < 8; c += 4) {
+                        float some[4];
+                        CELL_UNROLL
+                        for (int i = 0; i < 4; i++)
+                            some[i] = S[r][c + i];
+                        cell_store_vec<4>(((float *)args.ptr[2])
+                                + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))), some);
                     }
                 }
             }
@@ -177,9 +184,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
-                        ((float *)args.ptr[3])[(b * chunks + chunk) * (4096)
-                                + (64 * (row0 + r) + (col0 + c))] = M[r][c];
+                    for (int c = 0; c < 8; c += 4) {
+                        float some[4];
+                        CELL_UNROLL
+                        for (int i = 0; i < 4; i++)
+                            some[i] = M[r][c + i];
+                        cell_store_vec<4>(((float *)args.ptr[3])
+                                + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))), some);
                     }
                 }
             }
@@ -489,8 +500,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             CELL_UNROLL
             for (int r = 0; r < 2; r++) {
                 CELL_UNROLL
-                for (int c = 0; c < 8; c++) {
-                    ((float *)args.ptr[17])[b * (4096) + (64 * (row0 + r) + (col0 + c))] = S[r][c];
+                for (int c = 0; c < 8; c += 4) {
+                    float some[4];
+                    CELL_UNROLL
+                    for (int i = 0; i < 4; i++)
+                        some[i] = S[r][c + i];
+                    cell_store_vec<4>(((float *)args.ptr[17])
+                            + (b * (4096) + (64 * (row0 + r) + (col0 + c))), some);
                 }
             }
         }
@@ -498,8 +514,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             CELL_UNROLL
             for (int r = 0; r < 2; r++) {
                 CELL_UNROLL
-                for (int c = 0; c < 8; c++) {
-                    ((float *)args.ptr[18])[b * (4096) + (64 * (row0 + r) + (col0 + c))] = M[r][c];
+                for (int c = 0; c < 8; c += 4) {
+                    float some[4];
+                    CELL_UNROLL
+                    for (int i = 0; i < 4; i++)
+                        some[i] = M[r][c + i];
+                    cell_store_vec<4>(((float *)args.ptr[18])
+                            + (b * (4096) + (64 * (row0 + r) + (col0 + c))), some);
                 }
             }
         }
@@ -637,15 +658,18 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
     float *const p_d_m = static_cast<float *>(args.ptr[7]);
     float *const p_d_k = static_cast<float *>(args.ptr[8]);
     const int64_t rows = dim_B * dim_T;
-    const cell_place<1> length = 64;
-    const cell_place<1> lane = cell_thread() % 32;
-    for (int64_t row = cell_block_index(0) * 8 + cell_thread() / 32; row < rows;
-            row += cell_block_count(0) * 8) {
+    const cell_place<1> lane = cell_thread() % 16;
+    const int64_t all_rows = rows;
+    for (int64_t first = cell_block_index(0) * 16 + cell_warp() * 2; first < all_rows;
+            first += cell_block_count(0) * 16) {
+        const bool mine = first + cell_lane() / 16 < all_rows;
+        const int64_t row = mine ? first + cell_lane() / 16 : all_rows - 1;
+        const cell_place<1> length = mine ? 64 : 0;
         cell_row<float, 4, 1> row_d_mn;
         cell_row<float, 4, 1> row_d_kn;
         CELL_UNROLL_BY(1)
         for (cell_place<1> s = 0; s < 1; s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 row_d_mn.load(s, p_d_mn + row * 64 + e);
                 row_d_kn.load(s, p_d_kn + row * 64 + e);
@@ -660,8 +684,8 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const float h164 = cell_sqrt(r_v163);
         const float h165 = h164 + 1e-06f;
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_d_mn[4];
                 row_d_mn.values(v_d_mn, s, p_d_mn + row * 64 + e);
@@ -680,14 +704,14 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
                 }
             }
         }
-        a_493 = cell_warp_sum(a_493);
-        a_531 = cell_warp_sum(a_531);
+        a_493 = cell_group_sum<16>(a_493);
+        a_531 = cell_group_sum<16>(a_531);
         // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
         const float s0 = cell_sqrt(r_v191);
         const float a_497 = (s0 == 0.0f) ? 0.0f : ((a_493 * 0.5f) / s0);
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
                 cell_load_vec_ro<4>(v_W_kvqm_x, p_W_kvqm_x + row * 256 + 192 + e);
@@ -708,8 +732,8 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const float s2 = cell_sqrt(r_v163);
         const float a_535 = (s2 == 0.0f) ? 0.0f : ((a_531 * 0.5f) / s2);
         CELL_UNROLL_BY(1)
-        for (cell_place<1> s = 0; s < cell_slots<1>(length, 32 * 4); s++) {
-            const cell_place<1> e = (s * 32 + lane) * 4;
+        for (cell_place<1> s = 0; s < cell_slots<1>(length, 16 * 4); s++) {
+            const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x2[4];
                 cell_load_vec_ro<4>(v_W_kvqm_x2, p_W_kvqm_x + row * 256 + e);
