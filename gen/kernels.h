@@ -191,6 +191,7 @@ const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for 
 bool panel_is_product(const Kernel *k, NodeId id);
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
 bool panel_carried_here(const Kernel *k, NodeId id);
+bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
 bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
 /* kernels_alone.c: a kernel whose threads have an element each for all steps. */
 void print_alone(Kernel *k);

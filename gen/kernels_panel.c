@@ -126,6 +126,11 @@ bool panel_waits_for(const Kernel *k, const Storage *st)
     return st->home == x->home && st->slot == x->slot;
 }
 
+bool panel_gives(const Kernel *k)
+{
+    return k->panel && k->panel->product && !k->panel->alone && k->panel->marks;
+}
+
 /* ---- the product ---- */
 
 /* Sequence b0 + b, piece and unit `own` of the block: to shared memory for the block itself, and to memory for
@@ -145,6 +150,9 @@ static void store_sum(Kernel *k)
         return;
     }
     k->b = "(b0 + row)";
+    const Buffer *kept = st->home == HOME_WORKSPACE && k->pr->dir == FORWARD ? &k->p->buffers.data[st->slot] : NULL;
+    if (kept && kept->ring == 1 && !kept->reserve)      /* only the step itself reads it */
+        return;
     const char *row = k_step_row(k, st), *p = k_written(k, REF_NODE, id, st->dtype);
     if (k_may_be_null(k, st))
         buf_line(k->out, "if (%s)", p);
@@ -158,16 +166,29 @@ static const Storage *operand_storage(const Kernel *k)
     return st->home == HOME_NONE ? &k->p->program[FORWARD].node[k->panel->operand] : st;
 }
 
+/* Where the operand of all sequences begins, and how far apart the steps are. */
+static const char *operand_at(Kernel *k, const Storage *st, const char *row)
+{
+    const Panel *w = k->panel;
+    const Poly *at = st->alias_offset ? poly_add(k->p->m, w->operand_offset, st->alias_offset) : w->operand_offset;
+    const char *p = w->marks ? k_written(k, REF_NODE, w->operand, st->dtype)
+                             : k_pointer(k, REF_NODE, w->operand, st->dtype);
+    p = row ? k_text(k, "%s + %s", p, row) : p;
+    return at->nterms ? k_text(k, "%s + %s", p, poly_text(&k->printer, at)) : p;
+}
+
+static const char *operand_pitch(Kernel *k, const Storage *st)
+{
+    return k_poly(k, st->pitch ? st->pitch : array_elements(k->p->m, k->panel->operand));
+}
+
 /* The operand of sequence b0 at this step, and how far apart the sequences are. */
 static void print_product(Kernel *k)
 {
     const Panel *w = k->panel;
-    Module *m = k->p->m;
     const Storage *st = operand_storage(k);
     const Buffer *buffer = &k->p->buffers.data[st->slot];
-    const Poly *pitch = st->pitch ? st->pitch : array_elements(m, w->operand);
-    const Poly *at = st->alias_offset ? poly_add(m, w->operand_offset, st->alias_offset) : w->operand_offset;
-    const char *steps = "dim_T";
+    const char *pitch = operand_pitch(k, st), *steps = "dim_T";
     if (buffer->ring && k->pr->dir == FORWARD)
         steps = k_text(k, buffer->reserve ? "(all ? dim_T : %d)" : "%d", buffer->ring);
     k_comment(k, w->product->arrays.data[0]);
@@ -175,15 +196,28 @@ static void print_product(Kernel *k)
     k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH)");
     buf_line(k->out, "cell_mma_c shares[panel.tiles];");
     k->b = "b0";
-    buf_line(k->out, "panel.multiply(shares, %s + %s * %s%s%s, %s * %s, dim_B - b0);",
-             k_pointer(k, REF_NODE, w->operand, st->dtype), k_step_row(k, st), k_poly(k, pitch),
-             at->nterms ? " + " : "", at->nterms ? poly_text(&k->printer, at) : "", steps, k_poly(k, pitch));
+    buf_line(k->out, "panel.multiply(shares, kept, %s, %s * %s, dim_B - b0);",
+             operand_at(k, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
     k_open(k, "panel.reduce(shares, dim_B - b0, [&](int row, [[maybe_unused]] int piece, int own, float sum)");
     store_sum(k);
     k->out->indent--;
     buf_line(k->out, "});");
     buf_line(k->out, "cell_barrier();");
     k_close(k);
+}
+
+/* Behind the setup. A ring of steps is not marked: its rows are written more than once. */
+static void print_marks(Kernel *k)
+{
+    const Storage *st = operand_storage(k);
+    const Buffer *buffer = &k->p->buffers.data[st->slot];
+    bool ring = buffer->ring && k->pr->dir == FORWARD;
+    if (!k->panel->marks || (ring && !buffer->reserve))
+        return;
+    if (ring)
+        buf_line(k->out, "if (all)");
+    buf_line(k->out, "%spanel.mark(%s, %s, dim_B, dim_T, %s);", ring ? "    " : "", operand_at(k, st, NULL),
+             operand_pitch(k, st), k->panel->operand_ready ? k_time_row(k, "0", 0) : "-1");
 }
 
 /* ---- the pointwise groups ---- */
@@ -234,7 +268,7 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
 {
     if (l->ahead == 0)
         return;
-    buf_line(k->out, "struct {%s } ahead_%d;", l->fields, l->number);
+    buf_line(k->out, "struct {%s } ahead_%d = {};", l->fields, l->number);
     k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
     buf_line(k->out, "(void)b, (void)%s, (void)t;", l->unit);
     k_declare_rows(k);
@@ -247,7 +281,7 @@ static void read_first(Kernel *k, const PanelLoop *l, const char *condition, con
 {
     if (l->ahead == 0)
         return;
-    k_open(k, k->panel->split > 1 ? "if (elements > 0 && %s)" : "if (%s)", condition);
+    k_open(k, "if (cell_thread() < elements && %s)", condition);
     print_element(k, l, "cell_thread()");
     buf_line(k->out, "read_%d(b, %s, %s);", l->number, l->unit, t);
     k_close(k);
@@ -318,6 +352,9 @@ static void print_setup(Kernel *k)
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
     print_seed(k);
     buf_line(out, "panel.start();");
+    buf_line(out, "decltype(panel)::kept kept;");
+    buf_line(out, "panel.keep(kept);");
+    print_marks(k);
 }
 
 PanelLoop *panel_groups(Kernel *k, int *n, int *product)

@@ -842,9 +842,11 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
         Buf *out = k->panel ? k->now : k->out;
         if (in_head(k) && k->panel->operand_ready)
             head_put(k, read_linear(m, &self), n, value);
-        buf_line(out, k->panel && !in_head(k) ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
-        buf_line(out, "    cell_store(%s + %s, %s);",
-                 k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e), value);
+        bool gives = panel_gives(k) && k->pr->node[k->panel->operand].slot == before;
+        const char *where = add_text(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype),
+                                     place_text(k, row, n, e));
+        buf_line(out, k->panel && !in_head(k) && !gives ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
+        buf_line(out, gives ? "    panel.give(mine, %s, %s);" : "    cell_store(%s, %s);", where, value);
     }
     scan_update(k, s, value);
     if (scan_state(k, s))
@@ -920,7 +922,8 @@ static void store(Kernel *k, NodeId id, const char *value)
         buf_line(k->out, "%scell_put(%s, %s, %s);", pad, where, value,
                  root == ROOT_DPARAM_INIT ? "true" : "adds");
     else
-        buf_line(k->out, "%scell_store(%s, %s);", pad, where, value);
+        buf_line(k->out, panel_gives(k) && panel_waits_for(k, st) ? "%spanel.give(mine, %s, %s);"
+                                                                  : "%scell_store(%s, %s);", pad, where, value);
 }
 
 void k_store(Kernel *k, NodeId id, const char *value)
@@ -928,7 +931,7 @@ void k_store(Kernel *k, NodeId id, const char *value)
     Buf *out = k->out;
     if (!k->panel) {
         store(k, id, value);
-    } else if (in_head(k) && panel_waits_for(k, &k->pr->node[id])) {
+    } else if ((in_head(k) || panel_gives(k)) && panel_waits_for(k, &k->pr->node[id])) {
         store(k, id, value);
     } else if (panel_waits_for(k, &k->pr->node[id])) {
         k_open(k, "if (mine)");

@@ -251,6 +251,26 @@ static bool makes_operand(const Plan *p, const Program *pr, const Panel *w)
     return made == ((int64_t)1 << w->inner) - 1;
 }
 
+/* May blocks see by the operand's words themselves whether they are there? Forward reads copies of the state, which
+ * store_next writes; all else is written by k_store, which knows of no copy elsewhere. */
+static bool marks_operand(const Plan *p, const Program *pr, const Panel *w)
+{
+    const Storage *x = &pr->node[w->operand];
+    TensorId of;
+    if (x->home == HOME_NONE || !makes_operand(p, pr, w))
+        return false;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (pr->group[id] >= 0 && pr->node[id].home == x->home && pr->node[id].slot == x->slot &&
+            pr->phase[id] == PHASE_DURING && root_kind(p->m, id, &of) != ROOT_NONE)
+            return false;
+    if (!w->operand_ready)
+        return true;
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (pr->dir == FORWARD && p->m->tensors.data[t].kind == T_STATE && pr->before[t] == x->slot)
+            return true;
+    return false;
+}
+
 /* Every state has the axes of the step's groups, and no product reads but the one. */
 static bool states_of_heads(const Plan *p, const Panel *w)
 {
@@ -336,6 +356,7 @@ static void take_panel(Plan *p, Program *pr, Panel *w)
     pr->panel = w;
     vec_push(p->m->arena, &p->buffers, posts);
     keep_operand(p, pr, w);
+    w->marks = marks_operand(p, pr, w);
     w->posts = p->buffers.len - 1;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "

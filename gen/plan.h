@@ -208,6 +208,7 @@ typedef struct Panel {
     NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
     const Poly *operand_offset;
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
+    bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
     int posts;                    /* buffer of the counters */
     const char *kernel;
     RefVec refs;                  /* filled while the kernel is printed */

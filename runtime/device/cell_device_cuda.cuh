@@ -500,6 +500,29 @@ template <class T> __device__ __forceinline__ void cell_load_words(uint32_t (&wo
 {
     cell_detail_words(words, __ldcg(reinterpret_cast<const uint4 *>(global)));
 }
+template <class T> __device__ __forceinline__ void cell_store_words(T *global, const uint32_t (&words)[4])
+{
+    *reinterpret_cast<uint4 *>(global) = uint4{words[0], words[1], words[2], words[3]};
+}
+
+// 16 bytes of which other blocks may write words at the same time: each of the four is what it was or what it becomes.
+// Nothing else is ordered by it. await is the same once more, because a word was `mark`; it may still be that.
+template <class T> __device__ __forceinline__ void cell_watch_words(uint32_t (&words)[4], const T *global)
+{
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(__cvta_generic_to_global(global)));
+}
+template <class T>
+__device__ __forceinline__ void cell_await_words(uint32_t (&words)[4], const T *global, uint32_t)
+{
+    cell_watch_words(words, global);
+}
+// A word that other blocks watch, aligned to 4 bytes.
+template <class T> __device__ __forceinline__ void cell_show_word(T *global, uint32_t word)
+{
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(global)), "r"(word) : "memory");
+}
 template <class T> __device__ __forceinline__ uint16_t cell_load_bits(const T *global)
 {
     return __ldcg(reinterpret_cast<const unsigned short *>(global));

@@ -11,10 +11,21 @@
 // The contraction is split over the block's 8 warps by units: warp w takes those of group w in every piece of k.
 // Where an element of a fragment stands along k is free as long as both operands agree, so a lane takes 8
 // neighbours, 16 bytes, of a row of X and of a row of W.
+//
+// How a block knows that its part of X is there. Where X has a row for every step and whole words of 4 bytes, its words
+// are marked before the first step with a value that no number has, and a warp reads its part until no word is marked:
+// one way through memory, no barrier, no fence. What orders it: a word is written by one store of one thread (relaxed,
+// gpu scope) after its mark, with a barrier of the block between, and read whole, so it is either the mark or final. Marks
+// are seen by all before the first step: each block posts behind its marks (release), and waits for the posts of the
+// blocks whose words it reads (acquire). Nothing else passes between blocks. Otherwise blocks post at every step, and X may be
+// a ring of two steps.
 #ifndef CELL_DEVICE_PANEL_CUH
 #define CELL_DEVICE_PANEL_CUH
 
 enum { CELL_PANEL_WARPS = 8, CELL_PANEL_THREADS = 256, CELL_PANEL_BATCH = 16, CELL_PANEL_POST = 32 };
+
+// Two numbers of 16 bits, or one of 32, of which none is the result of a conversion or an operation: NaN with all bits set.
+constexpr uint32_t CELL_PANEL_MARK = 0xffffffffu;
 
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
 // divides 32. Split: blocks of a cluster that share their rows and divide the pieces of k, so that each reads
@@ -26,6 +37,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int tile = 8 * CELL_PANEL_BATCH;   // elements of C in one
     static constexpr int shares = Outer * Units * CELL_PANEL_BATCH; // elements of C that are the block's own
     static constexpr int ahead = pieces > 1 ? 8 : 4;    // blocks of 32 along k that are read at once
+    static constexpr int held = pieces > 1 ? 0 : tiles < 4 ? tiles : 4; // tiles of the first `ahead` blocks in registers
 
     cell_smem<T> weights;     // [warp][piece][block of 32 along k][tile][lane][8]
     cell_smem<float> partial; // [warp][tile][16][8]
@@ -36,6 +48,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     int turn;                 // which half of `gathered` is next
     unsigned int *posts;      // [group], CELL_PANEL_POST apart
     unsigned int *own_posts;  // the one that this block posts to; NULL: nobody waits for it
+    bool marks;               // words of X that are not there yet are marked
+    bool awaits;              // those of this step may be
 
     __device__ __forceinline__ void carve(unsigned char *&cursor, int64_t of_units, unsigned int *counters)
     {
@@ -44,6 +58,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         first = (int)cell_block_index(0) * Units;
         rank = Split > 1 ? cell_cluster_rank() : 0;
         turn = 0;
+        marks = awaits = false;
         posts = counters;
         own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
         weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / 32) * tiles * 256);
@@ -81,17 +96,57 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             cell_barrier();
     }
 
+    // Marks the block's own words of X, the rows of `steps` steps of each sequence but row `skip` of each, which is there
+    // already. Behind start(). The block's threads together.
+    __device__ __forceinline__ void mark(T *x, int64_t pitch, int64_t batch, int64_t steps, int64_t skip)
+    {
+        constexpr int each = 16 / (int)sizeof(T), own = Units / each, words = Inner * own, rows = CELL_PANEL_THREADS / words;
+        if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0)
+            return;
+        const uint32_t none[4] = {CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK};
+        const int at = cell_thread() % words, unit = first + at % own * each;
+        if (cell_thread() < rows * words && unit < units)
+            for (int64_t b = 0; b < batch; b++)
+                for (int64_t row = cell_thread() / words; row < steps; row += rows)
+                    if (row != skip)
+                        cell_store_words(x + (b * steps + row) * pitch + at / own * units + unit, none);
+        post();
+        wait(1);
+        marks = true;
+    }
+
+    // An element of X, p its place: all threads of a warp come, neighbours with neighbours, those that are not `mine`
+    // for nothing.
+    __device__ __forceinline__ void give(bool mine, T *p, float v) const
+    {
+        if (!marks) {
+            if (mine)
+                cell_store(p, v);
+            return;
+        }
+        const uint32_t bits = cell_convert<T>(v).bits, own = bits == 0xffffu ? 0x7fffu : bits;
+        const uint32_t next = cell_shfl_down(own, 1);
+        if (mine && cell_lane() % 2 == 0)
+            cell_show_word(p, own | next << 16);
+    }
+
     // What the block wrote is there for others. A block of a cluster's end may have no units; nobody waits for it.
     __device__ __forceinline__ void post() const
     {
+        if (marks)
+            return;
         cell_barrier();
         if (cell_thread() == 0 && own_posts)
             cell_counter_post(own_posts);
     }
 
-    // Called by every warp: returns when all blocks of its group have posted `rounds` times.
-    __device__ __forceinline__ void wait(int64_t rounds) const
+    // Called by every warp: behind it, multiply() may be called for what all blocks of its group have posted `rounds`
+    // times; 0 is what was there before the steps.
+    __device__ __forceinline__ void wait(int64_t rounds)
     {
+        awaits = marks && rounds > 0;
+        if (marks)
+            return;
         const int begin = cell_warp() * group, end = begin + group < units ? begin + group : units;
         if (cell_lane() == 0 && begin < end)
             cell_counter_wait(posts + cell_warp() * CELL_PANEL_POST,
@@ -99,16 +154,43 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         cell_warp_barrier();
     }
 
-    // One block of 32 along k: the fragments of 16 rows of X, as `low` and `high` hold them, times all tiles.
+    // The weights that a lane takes at every step for the first blocks along k.
+    struct kept {
+        uint32_t words[ahead][held > 0 ? held : 1][4];
+    };
+
+    __device__ __forceinline__ void keep(kept &weights_kept) const
+    {
+        const int all = pieces * (group / 32);
+        CELL_UNROLL
+        for (int i = 0; i < ahead; i++)
+            CELL_UNROLL
+            for (int j = 0; j < held; j++)
+                cell_shared_words(weights_kept.words[i][j], lane_weights() + (i < all ? i * tiles + j : 0) * 256);
+    }
+
+    __device__ __forceinline__ cell_smem<T> lane_weights() const
+    {
+        return weights + (cell_warp() * pieces * (group / 32) * tiles * 32 + cell_lane()) * 8;
+    }
+
+    __device__ __forceinline__ static void multiply_words(cell_mma_c &sum, const uint32_t (&low)[4],
+                                                          const uint32_t (&high)[4], const uint32_t (&b)[4])
+    {
+        cell_mma(sum, cell_mma_a<T>{{low[0], high[0], low[1], high[1]}}, cell_mma_b<T>{{b[0], b[1]}});
+        cell_mma(sum, cell_mma_a<T>{{low[2], high[2], low[3], high[3]}}, cell_mma_b<T>{{b[2], b[3]}});
+    }
+
+    // One block of 32 along k: the fragments of 16 rows of X, as `low` and `high` hold them, times the tiles from `From`.
+    template <int From>
     __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[tiles], const uint32_t (&low)[4],
                                                           const uint32_t (&high)[4], cell_smem<T> at)
     {
         CELL_UNROLL
-        for (int j = 0; j < tiles; j++) {
+        for (int j = From; j < tiles; j++) {
             uint32_t b[4];
             cell_shared_words(b, at + j * 256);
-            cell_mma(sums[j], cell_mma_a<T>{{low[0], high[0], low[1], high[1]}}, cell_mma_b<T>{{b[0], b[1]}});
-            cell_mma(sums[j], cell_mma_a<T>{{low[2], high[2], low[3], high[3]}}, cell_mma_b<T>{{b[2], b[3]}});
+            multiply_words(sums[j], low, high, b);
         }
     }
 
@@ -130,20 +212,86 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 uint32_t a[4], a_8[4];
                 read_single(a, low + (int64_t)piece * units + k, units - k);
                 read_single(a_8, high + (int64_t)piece * units + k, units - k);
-                multiply_block(sums, a, a_8, at);
+                multiply_block<0>(sums, a, a_8, at);
                 at += tiles * 256;
             }
     }
 
+    // Fragments of X, as many blocks of 32 along k as are read at once.
+    struct fragments {
+        uint32_t low[ahead][4], high[ahead][4];
+        int at[ahead]; // along k; negative: none
+    };
+
+    __device__ __forceinline__ static bool is_marked(const uint32_t (&words)[4])
+    {
+        const uint32_t a = words[0] > words[1] ? words[0] : words[1], b = words[2] > words[3] ? words[2] : words[3];
+        return (a > b ? a : b) == CELL_PANEL_MARK;
+    }
+
+    // Reads again what was marked, until nothing is.
+    __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
+    {
+        bool again = true;
+        while (again) {
+            again = false;
+            CELL_UNROLL
+            for (int i = 0; i < ahead; i++) {
+                if (is_marked(x.low[i])) {
+                    again = true;
+                    cell_await_words(x.low[i], low + x.at[i], CELL_PANEL_MARK);
+                }
+                if (is_marked(x.high[i])) {
+                    again = true;
+                    cell_await_words(x.high[i], high + x.at[i], CELL_PANEL_MARK);
+                }
+            }
+            again = cell_any(again);
+        }
+    }
+
+    __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
+    {
+        CELL_UNROLL
+        for (int i = 0; i < ahead; i++) {
+            CELL_UNROLL
+            for (int j = 0; j < 4; j++)
+                x.low[i][j] = x.high[i][j] = 0;
+            if (x.at[i] >= 0) {
+                cell_watch_words(x.low[i], low + x.at[i]);
+                cell_watch_words(x.high[i], high + x.at[i]);
+            }
+        }
+        if (awaits)
+            await(x, low, high);
+    }
+
+    // The first `left` of these blocks, of which `Held` tiles are in registers.
+    template <int Held>
+    __device__ __forceinline__ static void multiply_some(cell_mma_c (&sums)[tiles], const fragments &x,
+                                                         const kept &first_weights, int left, cell_smem<T> at)
+    {
+        CELL_UNROLL
+        for (int i = 0; i < ahead; i++) {
+            if (i >= left)
+                continue;
+            CELL_UNROLL
+            for (int j = 0; j < Held; j++)
+                multiply_words(sums[j], x.low[i], x.high[i], first_weights.words[i][j]);
+            multiply_block<Held>(sums, x.low[i], x.high[i], at + i * (tiles * 256));
+        }
+    }
+
     // The warp's share of the sums for the first 16 of `batch` rows of X, `pitch` elements apart. Sums of rows
     // beyond the batch are those of its first row.
-    __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const T *x, int64_t pitch, int64_t batch) const
+    __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
+                                             int64_t pitch, int64_t batch) const
     {
         const int lane = cell_lane(), blocks = group / 32, all = pieces * blocks;
         x += (int64_t)rank * pieces * units;
         const T *low = x + (lane / 4 < batch ? lane / 4 : 0) * pitch;
         const T *high = x + (lane / 4 + 8 < batch ? lane / 4 + 8 : 0) * pitch;
-        cell_smem<T> at = weights + (cell_warp() * all * tiles * 32 + lane) * 8;
+        cell_smem<T> at = lane_weights();
         CELL_UNROLL
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
@@ -154,13 +302,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         const int begin = cell_warp() * group + lane % 4 * 8;
         int unit = begin, k = begin;                 // within its piece; of the row
         for (int done = 0; done < all; done += ahead) {
-            uint32_t a[ahead][4] = {}, a_8[ahead][4] = {};
+            fragments some;
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
-                if (done + i < all && unit < units) {
-                    cell_load_words(a[i], low + k);
-                    cell_load_words(a_8[i], high + k);
-                }
+                some.at[i] = done + i < all && unit < units ? k : -1;
                 unit += 32;
                 k += 32;
                 if (pieces > 1 && unit >= begin + group) {
@@ -168,10 +313,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                     unit = begin;
                 }
             }
-            CELL_UNROLL
-            for (int i = 0; i < ahead; i++)
-                if (done + i < all)
-                    multiply_block(sums, a[i], a_8[i], at + i * (tiles * 256));
+            read(some, low, high);
+            if (done == 0)
+                multiply_some<held>(sums, some, first_weights, all, at);
+            else
+                multiply_some<0>(sums, some, first_weights, all - done, at);
             at += ahead * tiles * 256;
         }
     }

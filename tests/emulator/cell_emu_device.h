@@ -50,7 +50,8 @@ void cell_emu_split_arrive(size_t offset);
 void cell_emu_split_wait(size_t offset);
 void cell_emu_cluster_arrive(void);
 void cell_emu_cluster_wait(void);
-void cell_emu_counter_wait(const unsigned *counter, unsigned value);
+void cell_emu_counter_wait(const unsigned *counter, unsigned value); // until it has reached value
+void cell_emu_word_wait(const unsigned *word, unsigned value);       // until it is not value
 void cell_emu_mma(int type, float c[4], const uint32_t a[4], const uint32_t b[2]);
 unsigned char *cell_emu_shared_base(void);
 size_t cell_emu_shared_offset(const void *p);
@@ -276,6 +277,26 @@ template <class T> inline void cell_load_words(uint32_t (&words)[4], const T *p)
     for (size_t i = 0; i < 16 / sizeof(T); i++)
         v[i] = p[i];
     memcpy(words, v, 16);
+}
+template <class T> inline void cell_store_words(T *p, const uint32_t (&words)[4])
+{
+    cell_emu_check_aligned(p, 16, "cell_store_words");
+    for (size_t i = 0; i < 16 / sizeof(T); i++)
+        memcpy(&p[i], (const unsigned char *)words + i * sizeof(T), sizeof(T));
+}
+template <class T> inline void cell_watch_words(uint32_t (&words)[4], const T *p) { cell_load_words(words, p); }
+// Waits until none of the words is `mark`.
+template <class T> inline void cell_await_words(uint32_t (&words)[4], const T *p, uint32_t mark)
+{
+    cell_emu_check_aligned(p, 16, "cell_await_words");
+    for (size_t i = 0; i < 4; i++)
+        cell_emu_word_wait((const unsigned *)p + i, mark);
+    cell_load_words(words, p);
+}
+template <class T> inline void cell_show_word(T *p, uint32_t word)
+{
+    cell_emu_check_aligned(p, 4, "cell_show_word");
+    memcpy(p, &word, 4);
 }
 template <class T> inline uint16_t cell_load_bits(const T *p) { return p->bits; }
 template <class T> inline void cell_shared_words(uint32_t (&words)[4], cell_smem<T> p)

@@ -66,8 +66,10 @@ struct Thread {
     Block *block = nullptr;
     int index = 0; // in the block
     bool done = true;
-    const volatile unsigned *poll = nullptr; // the counter it spins on
+    const volatile unsigned *poll = nullptr; // the counter or the word that it spins on
     unsigned poll_value = 0;
+    bool poll_differs = false;               // a word that is to differ from that, not a counter that is to reach it
+    bool polled() const { return poll_differs ? *poll != poll_value : (int)(*poll - poll_value) >= 0; }
     std::vector<Copy> copies;    // oldest first
     std::vector<size_t> commits; // ends of the committed groups in `copies`
     int lane() const { return index % kLanes; }

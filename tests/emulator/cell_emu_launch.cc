@@ -82,13 +82,12 @@ static void thread_main()
     }
 }
 
-// Threads that spin on a counter are looked at when nothing else can run.
+// Threads that spin on a counter or a word are looked at when nothing else can run.
 static bool wake_pollers(Launch *launch)
 {
     std::vector<Thread *> still;
     for (Thread *thread : launch->polling) {
-        if ((int)(*thread->poll - thread->poll_value) >= 0) {
-            thread->poll = nullptr;
+        if (thread->polled()) {
             launch->ready.push_back(thread);
         } else {
             still.push_back(thread);

@@ -343,15 +343,27 @@ void cell_emu_cluster_wait(void)
 
 // Counters. Other threads run only while this one is suspended, so plain additions are atomic.
 
-void cell_emu_counter_wait(const unsigned *counter, unsigned value)
+static void poll(const unsigned *word, unsigned value, bool differs)
 {
     Thread *t = self();
-    while ((int)(*(const volatile unsigned *)counter - value) < 0) {
-        t->poll = counter;
-        t->poll_value = value;
+    t->poll = word;
+    t->poll_value = value;
+    t->poll_differs = differs;
+    while (!t->polled()) {
         emu_launch->polling.push_back(t);
         emu_suspend();
     }
+    t->poll = nullptr;
+}
+
+void cell_emu_counter_wait(const unsigned *counter, unsigned value)
+{
+    poll(counter, value, false);
+}
+
+void cell_emu_word_wait(const unsigned *word, unsigned value)
+{
+    poll(word, value, true);
 }
 
 // C += A B over a warp: sums in double, rounded once, where the hardware's order is not known.

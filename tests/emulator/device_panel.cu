@@ -5,7 +5,8 @@
 // small integers, so that sums are exact in any order and a wrong, missing or doubled term shows.
 #include "harness.h"
 
-// x[t+1][b][k] = C[b, k] mod 7 - 3 for k of every inner piece, C the product with rows piece + unit.
+// x[b][t+1][k] = C[b, k] mod 7 - 3 for k of every inner piece, C the product with rows piece + unit.
+// args.flags: blocks see by the operand's own words whether they are there.
 template <int Inner, int Outer, int Units, int Split = 1> __device__ void recurrence(const cell_kernel_args &args)
 {
     const int64_t batch = args.size[0], units = args.size[1], steps = args.size[2];
@@ -20,19 +21,27 @@ template <int Inner, int Outer, int Units, int Split = 1> __device__ void recurr
     else
         panel.load((const cell_bf16 *)args.ptr[1], Inner * units, 1);
     panel.start();
+    typename decltype(panel)::kept kept;
+    panel.keep(kept);
+    if (args.flags)
+        panel.mark(x, pitch, batch, steps + 1, 0);
     for (int64_t t = 0; t < steps; t++) {
         panel.wait(t);
         for (int64_t b0 = 0; b0 < batch; b0 += CELL_PANEL_BATCH) {
             cell_mma_c sums[panel.tiles];
-            panel.multiply(sums, x + (t * batch + b0) * pitch, pitch, batch - b0);
+            panel.multiply(sums, kept, x + (b0 * (steps + 1) + t) * pitch, (steps + 1) * pitch, batch - b0);
             panel.reduce(sums, batch - b0, [&](int b, int piece, int own, float sum) {
-                const int64_t unit = panel.first + own;
-                c[((t * batch + b0 + b) * Outer + piece) * units + unit] = sum;
-                const float next = sum - 7 * floorf(sum / 7) - 3;
-                for (int64_t i = piece; i < Inner; i += Outer)
-                    cell_store(x + ((t + 1) * batch + b0 + b) * pitch + i * units + unit, next);
+                c[((t * batch + b0 + b) * Outer + piece) * units + panel.first + own] = sum;
             });
             cell_barrier();
+        }
+        for (int64_t begin = 0; begin < batch * Inner * Units; begin += CELL_PANEL_THREADS) {
+            const int64_t n = begin + cell_thread(), b = n / (Inner * Units), i = n / Units % Inner;
+            const int64_t unit = panel.first + n % Units;
+            const bool mine = b < batch && unit < units;
+            const float sum = mine ? c[((t * batch + b) * Outer + i % Outer) * units + unit] : 0;
+            panel.give(mine, x + (b * (steps + 1) + t + 1) * pitch + i * units + unit,
+                       sum - 7 * floorf(sum / 7) - 3);
         }
         panel.post();
     }
@@ -70,7 +79,7 @@ static cell_bf16 bf16_of(int v)
 }
 
 static void try_one(const char *name, test_kernel kernel, int inner, int outer, int own, int split,
-                    int batch, int units, int steps, bool transposed)
+                    int batch, int units, int steps, bool transposed, bool marks)
 {
     const int rows = outer * units, k = inner * units, blocks = (units + own * split - 1) / (own * split) * split;
     const int group = ((units + 7) / 8 + 31) / 32 * 32;
@@ -89,11 +98,13 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
             weights[(size_t)r * k + j] = v;
             w[transposed ? (size_t)j * rows + r : (size_t)r * k + j] = bf16_of(v);
         }
+    const auto place = [&](size_t i, int t) { return (i / k * (size_t)(steps + 1) + t) * k + i % k; };
     for (size_t i = 0; i < state.size(); i++)
-        x[i] = bf16_of(state[i]);
+        x[place(i, 0)] = bf16_of(state[i]);
     cell_kernel_args args = arguments({x.data, w.data, c.data, posts.data}, batch, units);
     args.size[2] = steps;
     args.t = transposed;
+    args.flags = marks;
     const int tiles = outer * own * split / 8;
     size_t smem = (size_t)(8 * inner / split * group / 32 * tiles * 512 + 8 * tiles * 512);
     if (split > 1)
@@ -116,7 +127,7 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
             }
         state = next;
         for (size_t i = 0; i < state.size(); i++)
-            check(value_of(x[(size_t)(t + 1) * batch * k + i]) == state[i], "%s: x after step %d", name, t);
+            check(value_of(x[place(i, t + 1)]) == state[i], "%s: x after step %d", name, t);
     }
 }
 
@@ -139,9 +150,9 @@ int main()
     } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {5, 250, 2}, {9, 272, 2}};
     for (auto &kind : kinds)
         for (auto &size : sizes)
-            for (int transposed = 0; transposed < 2; transposed++)
+            for (int way = 0; way < 3; way++)
                 if (kind.split == 1 || has_clusters())
                     try_one(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch,
-                            size.units, size.steps, transposed != 0);
+                            size.units, size.steps, way == 1, way == 2);
     return report();
 }
