@@ -177,7 +177,8 @@ void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
 /* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *body, *late; bool posts; } PanelLoop;
+typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *once, *body, *late; bool posts; }
+    PanelLoop;
 /* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);
 /* No more than their names say where k->panel is NULL. */

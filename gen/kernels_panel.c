@@ -84,7 +84,7 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
     if (n == k->panel_reads.len) {
         vec_push(m->arena, &k->panel_reads, as->text);
         const char *to = k->panel->alone ? "ahead" : k_text(k, "ahead_%d", k->panel_group);
-        buf_line(&k->early, "%s.r%d = %s;", to, n, k_bare(k, as->text));
+        buf_line(as->timed ? &k->early : &k->once, "%s.r%d = %s;", to, n, k_bare(k, as->text));
         buf_f(&k->ahead_fields, " %s r%d;", as->type, n);
     }
     const char *at = k_text(k, k->panel->alone ? "ahead_%d[u].r%d" : "ahead_%d.r%d", k->panel_group, n);
@@ -230,6 +230,8 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
     PanelLoop l = { .number = number, .posts = posts };
     k->early = (Buf){ .arena = out->arena, .indent = alone && !in_head(k) ? 3 : 2 };
+    if (!alone)
+        k->once = (Buf){ .arena = out->arena, .indent = 3 };
     k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : 5 };
     if (!alone)
         k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
@@ -249,6 +251,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     k->g = NULL;
     l.ahead = k->panel_reads.len;
     l.early = k->early.data;
+    l.once = alone ? NULL : k->once.data;
     l.fields = k->ahead_fields.data;
     l.body = body.data;
     l.late = k->late.data;
@@ -269,21 +272,27 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
     if (l->ahead == 0)
         return;
     buf_line(k->out, "struct {%s } ahead_%d = {};", l->fields, l->number);
-    k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
-    buf_line(k->out, "(void)b, (void)%s, (void)t;", l->unit);
+    k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t, bool other)", l->number, l->unit);
+    buf_line(k->out, "(void)b, (void)%s, (void)t, (void)other;", l->unit);
     k_declare_rows(k);
+    if (l->once) {                    /* the same at all steps */
+        buf_line(k->out, "if (other) {");
+        buf_f(k->out, "%s", l->once);
+        buf_line(k->out, "}");
+    }
     buf_f(k->out, "%s", l->early);
     k->out->indent--;
     buf_line(k->out, "};");
 }
 
-static void read_first(Kernel *k, const PanelLoop *l, const char *condition, const char *t)
+/* other: this thread has had another element since it last read, or none. */
+static void read_first(Kernel *k, const PanelLoop *l, const char *condition, const char *t, const char *other)
 {
     if (l->ahead == 0)
         return;
     k_open(k, "if (cell_thread() < elements && %s)", condition);
     print_element(k, l, "cell_thread()");
-    buf_line(k->out, "read_%d(b, %s, %s);", l->number, l->unit, t);
+    buf_line(k->out, "read_%d(b, %s, %s, %s);", l->number, l->unit, t, other);
     k_close(k);
 }
 
@@ -297,7 +306,7 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
     k_declare_rows(k);
     if (l->ahead) {
         buf_line(k->out, "if (begin > 0)");
-        buf_line(k->out, "    read_%d(b, %s, t);", l->number, l->unit);
+        buf_line(k->out, "    read_%d(b, %s, t, true);", l->number, l->unit);
     }
     buf_f(k->out, "%s", l->body);
     if (l->posts) {
@@ -310,7 +319,7 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
         buf_line(k->out, "}");
     }
     k_close(k);
-    read_first(k, l, "step + 1 < steps", next);
+    read_first(k, l, "step + 1 < steps", next, "elements > CELL_PANEL_THREADS");
 }
 
 /* ---- the whole ---- */
@@ -389,7 +398,7 @@ static void print_walk(Kernel *k)
     print_setup(k);
     for (int i = 0; i < n; i++) {
         print_read_ahead(k, &loops[i]);
-        read_first(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1");
+        read_first(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1", "true");
     }
     k_open(k, "for (int64_t step = 0; step < steps; step++)");
     buf_line(k->out, "const int64_t t = %s;", forward ? "step" : "dim_T - 1 - step");
