@@ -201,6 +201,7 @@ struct Compiler {
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
     Schedule schedule;            /* --schedule */
+    int cluster;                  /* --schedule tile:cluster=N: blocks that share a state; 0: as few as hold it */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
@@ -211,6 +212,7 @@ struct Compiler {
     /* While a plan is made for GPUs that have less shared memory than others; 0: for those that have most. */
     int64_t block_memory;         /* bytes that a block may have */
     int interval;                 /* steps between checkpoints, at most */
+    bool one_block;               /* there are no clusters of blocks */
 };
 
 Compiler *compiler_new(void);
@@ -373,6 +375,7 @@ struct Module {
     Vec(const char *) dims;       /* run-time dims, in order of declaration */
     Vec(Setting) bound;           /* dims that are bound: name, value */
     Vec(Setting) options;         /* option values in force */
+    int cluster;                  /* blocks that share a state under tile, as far as planned; 0: not yet */
     Vec(Quotient) quotients;      /* each must be exact: checked at the call */
     Vec(Index) indices;
     Vec(Tensor) tensors;          /* in order of declaration; then what differentiate adds */

@@ -17,14 +17,16 @@ static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
     return plan_make(m, c->dtype, c->schedule);
 }
 
-/* The same cell for GPUs whose blocks have so much shared memory. What is slow about it was said, or is no news:
+/* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about it was said, or is no news:
  * NULL where a schedule was forced that cannot do with so little. */
 static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int64_t bytes)
 {
     int said = c->diags.len;
     c->block_memory = bytes;
+    c->one_block = true;
     Plan *p = plan_once(c, spec, intern_f(c, "%s_%dk", prefix, (int)(bytes / 1024)));
     c->block_memory = 0;
+    c->one_block = false;
     c->interval = 0;
     if (!c->errors)
         c->diags.len = said;
@@ -34,7 +36,10 @@ static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
 {
     Plan *first = plan_once(c, spec, prefix), *p = first;
-    for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory)); p = p->smaller)
+    /* Who asks for clusters gets them, or an error at the call. */
+    if (first && first->cluster > 1 && c->schedule == SCHED_TILE)
+        return c->errors ? NULL : first;
+    for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory, p->cluster > 1)); p = p->smaller)
         p->smaller = plan_smaller(c, spec, first->m->name, bytes);
     return c->errors ? NULL : first;
 }

@@ -349,6 +349,8 @@ static void print_kernel_op(Print *e, const Group *g, const char *name, int thre
              refs->len, MAX_POINTERS);
     buf_f(&e->table, ", .threads = %d", threads);
     print_block(e, g, smem);
+    if (g->kind == G_WALK && g->walk->cluster > 1)
+        buf_f(&e->table, ", .cluster = %d", g->walk->cluster);
     buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
     const char *need = need_name(e, g);
     bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
@@ -408,6 +410,7 @@ static void print_group_kernel(Print *e, Group *g)
     } else if (g->kind == G_WALK) {
         const Walk *w = g->walk;
         const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), w->blocks);
+        blocks = poly_mul(m, blocks, poly_const(m, w->cluster));
         print_kernel_op(e, g, w->kernel, w->threads, w->smem, &w->refs, poly_expr(e, blocks), "NULL");
     }
 }
@@ -972,7 +975,8 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     for (Plan *q = p; q; q = q->smaller) {
         HostPlan *next = arena_alloc(m->arena, sizeof *next);
         if (q != p)
-            buf_f(cuda, "// For devices with less shared memory: %s.\n\n", schedule_words(q));
+            buf_f(cuda, "// For devices with less shared memory%s: %s.\n\n", p->cluster > 1 ? " or no clusters" : "",
+                  schedule_words(q));
         *next = emit_one(q, level ? intern_f(m->c, "small%d_", level) : "", cuda, host);
         level++;
         if (hp)

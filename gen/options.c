@@ -137,6 +137,26 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
             vec_push((c)->arena, vec, setting);                                                           \
     } while (0)
 
+/* NAME, or tile:cluster=N. */
+static int take_schedule(const CommandHelp *help, Compiler *c, const char *value)
+{
+    static const char cluster[] = "tile:cluster=";
+    size_t n = sizeof cluster - 1;
+    c->cluster = 0;
+    if (strncmp(value, cluster, n) == 0) {
+        if (!strchr("1248", value[n]) || !value[n] || value[n + 1])
+            return usage_error(help, "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '%s'", value + n);
+        c->cluster = value[n] - '0';
+        c->schedule = SCHED_TILE;
+        return -1;
+    }
+    int at = position(schedule_names, value);
+    if (at < 0)
+        return bad_choice(help, "--schedule", value, schedule_names);
+    c->schedule = (Schedule)at;
+    return -1;
+}
+
 static int take_compile_option(const CommandHelp *help, Compiler *c, int which, const char *value)
 {
     const char *option = compile_table[which].name;
@@ -158,10 +178,7 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         c->dtype = (Dtype)at;
         return -1;
     case C_SCHEDULE:
-        if ((at = position(schedule_names, value)) < 0)
-            return bad_choice(help, option, value, schedule_names);
-        c->schedule = (Schedule)at;
-        return -1;
+        return take_schedule(help, c, value);
     case C_REVERSE:
         c->reverse = true;
         return -1;

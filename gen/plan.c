@@ -1958,11 +1958,12 @@ static bool multiplies_each_step(const Program *pr)
     return false;
 }
 
-static const char *walk_refused(const Plan *p)
+static const char *walk_refused(const Plan *p, bool *no_room)
 {
     for (int d = 0; d < 2; d++)
         for (int i = 0; i < p->program[d].groups.len; i++) {
             const Group *g = &p->program[d].groups.data[i];
+            *no_room = g->kind == G_WALK && g->walk->no_room;
             if (g->kind == G_WALK && g->walk->refused)
                 return g->walk->refused;
         }
@@ -1975,7 +1976,10 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
 static Plan *without_tile(Plan *p, Schedule wanted)
 {
     Module *m = p->m;
-    const char *why = walk_refused(p);
+    bool no_room;
+    const char *why = walk_refused(p, &no_room);
+    if (no_room && tile_widen(m))
+        return make(m, p->dtype, wanted, NULL);
     if (wanted == SCHED_TILE) {
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, why);
         return NULL;
@@ -2082,8 +2086,9 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     for (int d = 0; d < 2; d++)
         p->program[d].node = per(p, sizeof *p->program[d].node, p->n_nodes);
     plan_directions(p);
-    if (p->schedule == SCHED_TILE && walk_refused(p))
+    if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }))
         return without_tile(p, wanted);
+    p->cluster = p->schedule == SCHED_TILE ? m->cluster : 1;
     p->block_memory = block_memory(p);
     if (p->schedule == SCHED_TILE && m->c->block_memory && p->block_memory > m->c->block_memory)
         return with_less_memory(p, wanted);

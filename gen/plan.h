@@ -77,11 +77,13 @@ typedef struct Walk {
     Vec(IndexId) parallel;        /* axes spread over blocks beside the batch */
     const Poly *blocks;           /* blocks per batch element: product of the parallel extents */
     int threads;
+    int cluster;                  /* blocks that share a state, 1 if one holds it */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */
     const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */
+    bool no_room;                 /* because of its states' size */
 } Walk;
 
 /* ---- everything around the walk: kernels over all steps, products, and (schedules steps, gemm) one step's
@@ -249,6 +251,7 @@ struct Plan {
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
+    int cluster;                  /* tile: blocks that share a state; else 1 */
     const char *not_tile;         /* why not, where tile was thought of */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
@@ -259,8 +262,9 @@ struct Plan {
 /* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated,
  * simplified. */
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
-/* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or 0. */
-int64_t block_memory_below(const char *archs, int64_t bytes);
+/* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or no
+ * clusters where these are needed; 0: there is none. */
+int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
 bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
@@ -298,7 +302,8 @@ void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
 /* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
-const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can */
+const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can, by clusters of m->cluster */
+bool tile_widen(Module *m);                                       /* twice as many blocks to a state, if that can be */
 void tile_saved(Module *m, bool *saved);                          /* marks arrays (per node) to save */
 int tile_interval(Module *m, Dtype storage);                       /* K, from shared memory */
 void tile_walk(Walk *w);                                           /* decides and prints the kernel */

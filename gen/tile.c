@@ -12,7 +12,8 @@
 #include "tile.h"
 #include "mutate.h"
 
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48 };
+/* MOST_BLOCKS: of a cluster, on any GPU that has clusters */
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -46,7 +47,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
-    "late", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "late", "rank", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -288,6 +289,7 @@ static Tile *tile_new(Walk *w)
     t->m = m;
     t->arena = m->arena;
     t->w = w;
+    t->lay.cr = m->cluster ? m->cluster : 1;
     t->real = w->storage == DT_F64 ? "double" : "float";
     t->real_bytes = w->storage == DT_F64 ? 8 : 4;
     t->fast = w->storage == DT_BF16 || w->storage == DT_F16;
@@ -507,7 +509,13 @@ static void print_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t time0 = args.size[%d];", m->dims.len + 2);
     buf_line(out, "const int lane = cell_lane(), warp = cell_warp();");
     buf_line(out, "const int lane_row = lane / %d, lane_col = lane %% %d;", l->lc, l->lc);
-    buf_line(out, "const int warp_row = warp / %d, warp_col = warp %% %d;", l->wc, l->wc);
+    if (l->cr > 1) {
+        buf_line(out, "// %d blocks share the rows.", l->cr);
+        buf_line(out, "const int rank = cell_cluster_rank();");
+        buf_line(out, "const int warp_row = rank * %d + warp / %d, warp_col = warp %% %d;", l->wr, l->wc, l->wc);
+    } else {
+        buf_line(out, "const int warp_row = warp / %d, warp_col = warp %% %d;", l->wc, l->wc);
+    }
     buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.",
              t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
     buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;",
@@ -584,8 +592,13 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
 static void print_item_head(Tile *t, Buf *out)
 {
     ExprPrinter p = tile_printer(any_step(t));
-    buf_line(out, "for (int64_t item = cell_block_index(0); item < B * (%s); item += cell_block_count(0)) {",
-             poly_text(&p, t->w->blocks));
+    const char *each = t->lay.cr > 1 ? tile_text(t, " / %d", t->lay.cr) : "";
+    if (t->lay.cr > 1) {
+        buf_line(out, "// The others are there to be written to.");
+        buf_line(out, "cell_cluster_barrier();");
+    }
+    buf_line(out, "for (int64_t item = cell_block_index(0)%s; item < B * (%s); item += cell_block_count(0)%s) {",
+             each, poly_text(&p, t->w->blocks), each);
     out->indent++;
     const char *rest = "item";
     for (int k = t->npar - 1; k >= 0; k--) {
@@ -738,6 +751,12 @@ static void print_replay(Tile *t, Buf *out)
     }
 }
 
+/* Whoever shares a state. A block that has passed its last one may end: nobody writes to it any more. */
+static const char *all_meet(const Tile *t)
+{
+    return t->lay.cr > 1 ? "cell_cluster_barrier();" : "cell_barrier();";
+}
+
 static void print_back(Tile *t, Buf *out)
 {
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
@@ -772,7 +791,7 @@ static void print_back(Tile *t, Buf *out)
     out->indent--;
     buf_line(out, "}");
     if (late) {
-        buf_line(out, "cell_barrier();");
+        buf_line(out, "%s", all_meet(t));
         buf_line(out, "late(0);");
     }
 }
@@ -842,7 +861,7 @@ static void print_kernel(Tile *t)
         return;
     print_item_head(t, &item);
     buf_f(&item, "%s", body.data);
-    buf_line(&item, "cell_barrier();");
+    buf_line(&item, "%s", all_meet(t));
     item.indent--;
     buf_line(&item, "}");
     w->threads = tile_threads(&t->lay);
@@ -870,6 +889,9 @@ static void explain(Tile *t)
     buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, "
           "%d x %d lanes, %d x %d warps\n",
           w->kernel, w->threads / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
+    if (l->cr > 1)
+        buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
+              tile_block_rows(l), t->m->c->cluster ? ", as was asked for" : ": fewer do not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
@@ -891,6 +913,7 @@ static void set_blocks(Tile *t)
 
 static void check_room(Tile *t)
 {
+    t->no_room |= t->w->smem > SMEM_LIMIT && !t->refused;
     if (t->w->smem > SMEM_LIMIT)
         tile_refuse(t, "its walk needs %" PRId64 " bytes of shared memory, and an SM has %d: lower --dim %s",
                     t->w->smem, SMEM_LIMIT, tile_bound_dims(t));
@@ -902,7 +925,7 @@ static void forget_crossings(Tile *t)
     Step *steps[] = { t->forward, t->replay, t->adjoint };
     for (int i = 0; i < 3; i++)
         for (int k = 0; steps[i] && k < steps[i]->reds.len; k++)
-            steps[i]->reds.data[k].crossed = false;
+            steps[i]->reds.data[k].crossed = steps[i]->reds.data[k].far = false;
 }
 
 /* What is printed again as it was printed before stays so. */
@@ -920,7 +943,8 @@ void tile_walk(Walk *w)
         t->replay = step_new(t, STEP_REPLAY);
         t->adjoint = step_new(t, STEP_ADJOINT);
     }
-    t->lay = (TileLayout){ 1, 8, (int)((t->rows + 7) / 8), 1, 4, (int)((t->cols + 3) / 4) };
+    int cr = t->lay.cr, rows = 8 * cr;
+    t->lay = (TileLayout){ 1, 8, (int)((t->rows + rows - 1) / rows), 1, 4, (int)((t->cols + 3) / 4), cr };
     if (!t->refused) {
         set_blocks(t);
         print_kernel(t);
@@ -938,6 +962,8 @@ void tile_walk(Walk *w)
         check_room(t);
     w->interval = t->K;
     w->refused = t->refused;
+    w->no_room = t->no_room;
+    w->cluster = t->lay.cr;
     if (!t->refused)
         explain(t);
 }
@@ -1041,19 +1067,12 @@ static bool saves_too_many(Tile *t)
     return count(saved, n) > MOST_ARRAYS;
 }
 
-const char *tile_refuses(Module *m, Dtype storage)
+/* Whether walks by clusters of m->cluster blocks have room. */
+static const char *walks_refuse(Module *m, Dtype storage, bool *no_room)
 {
     Walk w = assume(m, FORWARD, storage, NULL);
-    Tile *t = tile_new(&w);
-    if (t->refused)
-        return t->refused;
-    tile_split_sums(t);
-    if (saves_too_many(t))
-        refuse_arrays(t);
-    if (t->refused)
-        return t->refused;
-    w = assume(m, FORWARD, storage, NULL);
     tile_walk(&w);
+    *no_room = w.no_room;
     if (w.refused || !m->has_grad)
         return w.refused;
     int n = m->nodes.len;
@@ -1063,7 +1082,37 @@ const char *tile_refuses(Module *m, Dtype storage)
     saved = arena_grow(m->arena, saved, (size_t)n + 1, (size_t)m->nodes.len + 1);
     w = assume(m, BACKWARD, storage, saved);
     tile_walk(&w);
+    *no_room = w.no_room;
     return w.refused;
+}
+
+bool tile_widen(Module *m)
+{
+    const Compiler *c = m->c;
+    if (c->cluster || c->one_block || m->cluster >= MOST_BLOCKS)
+        return false;
+    m->cluster *= 2;
+    return true;
+}
+
+const char *tile_refuses(Module *m, Dtype storage)
+{
+    m->cluster = m->c->cluster ? m->c->cluster : m->cluster ? m->cluster : 1;
+    Walk w = assume(m, FORWARD, storage, NULL);
+    Tile *t = tile_new(&w);
+    if (t->refused)
+        return t->refused;
+    tile_split_sums(t);
+    if (saves_too_many(t))
+        refuse_arrays(t);
+    if (t->refused)
+        return t->refused;
+    bool no_room;
+    const char *why;
+    do
+        why = walks_refuse(m, storage, &no_room);
+    while (why && no_room && tile_widen(m));
+    return why;
 }
 
 int tile_interval(Module *m, Dtype storage)

@@ -20,9 +20,9 @@ typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
 /* Roles of a node's axes. strong: it follows from a read of a matrix that lies in registers. */
 typedef struct Roles { bool done; uint8_t role[TILE_MAX_AXES]; bool strong[TILE_MAX_AXES]; } Roles;
 
-/* Rows over wr warps x lr lanes x rr registers, columns likewise; a thread's rows and columns are
- * consecutive. */
-typedef struct TileLayout { int wr, lr, rr, wc, lc, rc; } TileLayout;
+/* Rows over cr blocks of a cluster x wr warps x lr lanes x rr registers, columns over wc warps x lc lanes x rc
+ * registers; a thread's rows and columns are consecutive, and so are a block's rows. */
+typedef struct TileLayout { int wr, lr, rr, wc, lc, rc, cr; } TileLayout;
 
 typedef struct StateInfo {
     TensorId tensor;
@@ -49,6 +49,7 @@ typedef struct Red {
     bool over_row, over_col;      /* bound */
     bool vary_row, vary_col;      /* what its body varies over */
     bool crossed;                 /* read at an index that the reader does not own; found while printing */
+    bool far;                     /* and that its block does not own */
     bool loose;                   /* vectors of which outs only read single elements: may be scattered */
     bool scattered;               /* outs only read it, each element from the lane that has it */
     const char *name;             /* of the value that it is part of */
@@ -144,9 +145,11 @@ typedef struct Tile {
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
     const char *any_text;         /* what `any` is called in the open block */
+    bool any_is_own;              /* and it is one of the block's own rows */
     Vec(RowOffset) rows_out;      /* first elements of the step's rows, by pitch */
     bool initial;                 /* printing initial values: params are read from global memory */
     const char *refused;
+    bool no_room;                 /* a larger cluster might take it */
 } Tile;
 
 /* tile.c */
@@ -178,6 +181,8 @@ Red *tile_red(Step *s, NodeId array);                             /* NULL: not a
 NodeId tile_read(const Step *s, NodeId id, const IxExpr **map);
 /* An array that is a state's next value, held in registers. */
 bool tile_whole(const Step *s, NodeId id, int *state);
+int tile_row_warps(const TileLayout *l);                          /* that divide the rows, of all blocks */
+int tile_block_rows(const TileLayout *l);                         /* rows of one block, with padding */
 
 /* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
 void tile_split_sums(Tile *t);

@@ -11,6 +11,16 @@ int tile_threads(const TileLayout *l)
     return 32 * l->wr * l->wc;
 }
 
+int tile_row_warps(const TileLayout *l)
+{
+    return l->cr * l->wr;
+}
+
+int tile_block_rows(const TileLayout *l)
+{
+    return l->wr * l->lr * l->rr;
+}
+
 static int64_t round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
@@ -88,13 +98,15 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
         const Red *r = &s->reds.data[i];
         int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
         int lanes = (r->over_row ? l->lr : 1) * (r->over_col ? l->lc : 1);
-        int warps = (r->over_row ? l->wr : 1) * (r->over_col ? l->wc : 1);
+        int warps = (r->over_row ? tile_row_warps(l) : 1) * (r->over_col ? l->wc : 1);
         bool scatter = (warps > 1 || r->loose) && n > 1 && lanes > 1 && (n % lanes == 0 || n < lanes);
         double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0)
                           : n * log2_of(lanes);
         *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
         if (warps > 1 || r->crossed) {
             *slots += 6 + warps * n * 0.75;
+            if (l->cr > 1 && r->over_row)         /* to every block of the cluster */
+                *slots += 3.0 * l->cr * n / lanes + 3;
             if (r->level < 64)
                 waits[r->level] = true;
         }
@@ -124,6 +136,25 @@ static double cycles(const Tile *t, const TileLayout *l)
 
 static int64_t state_bytes(const Tile *t);
 
+/* What the blocks of a cluster write to each other, and the warps of each among themselves. */
+static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
+{
+    const Step *steps[] = { t->forward, t->adjoint };
+    int64_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t n = 0;
+        for (int k = 0; steps[i] && k < steps[i]->reds.len; k++) {
+            const Red *r = &steps[i]->reds.data[k];
+            int warps = (r->over_row ? tile_row_warps(l) : 1) * (r->over_col ? l->wc : 1);
+            int64_t pitch = r->vary_row && !r->over_row   ? (int64_t)l->cr * tile_block_rows(l)
+                            : r->vary_col && !r->over_col ? (int64_t)l->wc * l->lc * l->rc : 1;
+            n += r->crossed || warps > 1 ? round_up(warps * round_up(pitch, 4), 4) : 0;
+        }
+        most = n > most ? n : most;
+    }
+    return 2 * most * t->real_bytes;
+}
+
 /* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the
  * vectors. */
 static int64_t smem_bytes(Tile *t, const TileLayout *l)
@@ -134,19 +165,20 @@ static int64_t smem_bytes(Tile *t, const TileLayout *l)
     for (int k = 0; k < t->states.len && t->adjoint; k++)
         n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * (t->K + 1);
     t->lay = before;
-    return n + tile_fetch_bytes(t, t->K) + 8 * 1024;
+    return n + tile_fetch_bytes(t, t->K) + (l->cr > 1 ? exchange_bytes(t, l) : 8 * 1024);
 }
 
 static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
 {
-    l.rr = (int)((t->rows + l.wr * l.lr - 1) / (l.wr * l.lr));
+    int lane_rows = tile_row_warps(&l) * l.lr;
+    l.rr = (int)((t->rows + lane_rows - 1) / lane_rows);
     l.rc = (int)((t->cols + l.wc * l.lc - 1) / (l.wc * l.lc));
     int threads = tile_threads(&l), limit = REGISTERS / threads;
     limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
     if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
         return;
     int over = tile_registers(t, &l) - limit;
-    double owned = (double)(l.rr * l.lr * l.wr) * (l.rc * l.lc * l.wc);
+    double owned = (double)(l.rr * lane_rows) * (l.rc * l.lc * l.wc);
     double padding = owned / ((double)t->rows * (double)t->cols);
     /* Vectors can be read again; each register too many costs a few slots. */
     double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1) + (over > 0 ? 0.03 * over : 0));
@@ -171,14 +203,18 @@ void tile_choose_layout(Tile *t)
     for (int wr = 1; wr <= 32; wr *= 2)
         for (int wc = 1; wr * wc <= 32; wc *= 2)
             for (int lr = 1; lr <= 32; lr *= 2) {
-                if ((wr > 1 && wr * lr > 2 * t->rows) || (wc > 1 && wc * (32 / lr) > 2 * t->cols))
+                int cr = t->lay.cr;
+                if ((wr > 1 && cr * wr * lr > 2 * t->rows) || (wc > 1 && wc * (32 / lr) > 2 * t->cols))
                     continue;
-                consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr }, &best, &chosen);
+                consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr, .cr = cr }, &best, &chosen);
             }
+    t->no_room = !chosen.wr;
     if (!chosen.wr)
-        tile_refuse(t, "its states do not fit on an SM: %lld bytes before and after a step, with their "
+        tile_refuse(t, "its states do not fit on %s: %lld bytes before and after a step, with their "
                        "adjoints %lld; lower --dim %s",
-                    (long long)(2 * state_bytes(t)), (long long)(3 * state_bytes(t)), tile_bound_dims(t));
+                    t->lay.cr > 1 ? tile_text(t, "a cluster of %d SMs", t->lay.cr) : "an SM",
+                    (long long)(2 * state_bytes(t) * t->lay.cr), (long long)(3 * state_bytes(t) * t->lay.cr),
+                    tile_bound_dims(t));
     else
         t->lay = chosen;
 }
@@ -191,7 +227,7 @@ static int64_t padded(int64_t n)
 
 static int64_t state_bytes(const Tile *t)
 {
-    int64_t n = 0, rows = padded(t->rows), cols = padded(t->cols);
+    int64_t n = 0, rows = padded((t->rows + t->lay.cr - 1) / t->lay.cr), cols = padded(t->cols);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         n += s->rank == 2 ? rows * cols : s->rank == 1 ? 32 * (s->role[0] == ROLE_ROW ? rows : cols) : 1024;

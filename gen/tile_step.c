@@ -25,7 +25,7 @@ static bool power_of_two(int n)
 
 static bool rows_exact(const Tile *t)
 {
-    return t->rows == t->lay.wr * t->lay.lr * t->lay.rr;
+    return t->rows == tile_row_warps(&t->lay) * t->lay.lr * t->lay.rr;
 }
 
 static bool cols_exact(const Tile *t)
@@ -84,7 +84,7 @@ const char *tile_owner(Tile *t, bool rows, bool cols)
     const char *who = NULL;
     if (!rows && t->lay.lr > 1)
         who = both(t, who, "lane_row == 0");
-    if (!rows && t->lay.wr > 1)
+    if (!rows && tile_row_warps(&t->lay) > 1)
         who = both(t, who, "warp_row == 0");
     if (!cols && t->lay.lc > 1)
         who = both(t, who, "lane_col == 0");
@@ -167,12 +167,18 @@ static const char *state_text(Step *s, const StateInfo *st, const char *name, co
 /* Warps that hold partial results. */
 static int red_warps(const Tile *t, const Red *r)
 {
-    return (r->over_row ? t->lay.wr : 1) * (r->over_col ? t->lay.wc : 1);
+    return (r->over_row ? tile_row_warps(&t->lay) : 1) * (r->over_col ? t->lay.wc : 1);
 }
 
 static bool red_published(const Tile *t, const Red *r)
 {
     return r->crossed || red_warps(t, r) > 1;
+}
+
+/* Goes to the exchange buffers of all blocks of the cluster: they add up its parts, or read each other's rows. */
+static bool red_far(const Tile *t, const Red *r)
+{
+    return t->lay.cr > 1 && (r->over_row || r->far);
 }
 
 static bool red_rows(const Red *r)
@@ -188,7 +194,7 @@ static bool red_cols(const Red *r)
 /* Elements that one warp's partial result takes in the exchange buffer. */
 static int red_pitch(const Tile *t, const Red *r)
 {
-    int n = red_rows(r)   ? t->lay.wr * t->lay.lr * t->lay.rr
+    int n = red_rows(r)   ? tile_row_warps(&t->lay) * t->lay.lr * t->lay.rr
             : red_cols(r) ? t->lay.wc * t->lay.lc * t->lay.rc
                           : 1;
     return n > 1 ? (n + 3) / 4 * 4 : 1;
@@ -334,6 +340,7 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
     if (!red_natural(s, r, at)) {
         ExprPrinter p = tile_printer(s);
         r->crossed = true;
+        r->far |= red_rows(r) && !(t->any_is_own && is_canonical(at, t->any));
         return red_exchanged(s, r, ix_text(&p, at));
     }
     if (red_warps(t, r) > 1 && !held_version(s, id))
@@ -651,22 +658,50 @@ static LaneGroup lanes_of(const Tile *t, const Red *r)
     return r->over_row ? (LaneGroup){ t->lay.lc, t->lay.lr } : (LaneGroup){ 1, t->lay.lc };
 }
 
-static const char *partial_number(const Tile *t, const Red *r)
+static const char *partial_number(Tile *t, const Red *r)
 {
     if (red_warps(t, r) == 1)
         return NULL;
-    return r->over_row && r->over_col ? "warp" : r->over_row ? "warp_row" : "warp_col";
+    if (r->over_row && r->over_col)
+        return t->lay.cr > 1 ? tile_text(t, "(warp_row * %d + warp_col)", t->lay.wc) : "warp";
+    return r->over_row ? "warp_row" : "warp_col";
 }
 
-static void publish_red(Step *s, Red *r, int count, const char *first, const char *lanes, Buf *out)
+/* What a lane holds of a reduction's results: how many elements, from which on; who speaks for lanes that hold the
+ * same (NULL: each lane has its own), and how many they are, `copy` the number among them. */
+typedef struct Share { int count; const char *first, *lanes; int copies; const char *copy; } Share;
+
+/* One element of the exchange buffer, here or, the lanes with the same result by turns, in every block of the
+ * cluster. Blocks begin with different ones, so that not all write to one. */
+static void publish_element(Tile *t, const Red *r, const Share *h, const char *at, const char *value, Buf *out)
+{
+    int cr = t->lay.cr, copies = h->copies < cr ? h->copies : cr;
+    if (!red_far(t, r)) {
+        buf_line(out, "ex[%s] = %s;", at, value);
+        return;
+    }
+    if (copies == cr) {
+        buf_line(out, "cell_cluster_store(ex + (%s), %s ^ rank, %s);", at, h->copy, value);
+        return;
+    }
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int k = 0; k < %d; k += %d)", cr, copies);
+    buf_line(out, "    cell_cluster_store(ex + (%s), (k%s%s) ^ rank, %s);", at, copies > 1 ? " + " : "",
+             copies > 1 ? h->copy : "", value);
+}
+
+static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
 {
     Tile *t = s->t;
-    bool row = red_rows(r), col = red_cols(r);
-    const char *warp = partial_number(t, r), *who = lanes;
+    bool row = red_rows(r), col = red_cols(r), far = red_far(t, r);
+    const char *warp = partial_number(t, r), *who = far ? NULL : h->lanes, *first = h->first;
+    int count = h->count;
+    if (far && h->copies > t->lay.cr)
+        who = tile_text(t, "%s < %d", h->copy, t->lay.cr);
     if (!r->over_row && !row && t->lay.lr > 1)
         who = both(t, who, "lane_row == 0");
     if (!r->over_row && !row && t->lay.wr > 1)
-        who = both(t, who, "warp_row == 0");
+        who = both(t, who, t->lay.cr > 1 ? tile_text(t, "warp < %d", t->lay.wc) : "warp_row == 0");
     if (!r->over_col && !col && t->lay.lc > 1)
         who = both(t, who, "lane_col == 0");
     if (!r->over_col && !col && t->lay.wc > 1)
@@ -679,11 +714,15 @@ static void publish_red(Step *s, Red *r, int count, const char *first, const cha
         out->indent++;
     }
     if (!row && !col) {
-        buf_line(out, "ex[%s] = %s;", at, red_own(t, r));
+        publish_element(t, r, h, at, red_own(t, r), out);
     } else {
         buf_line(out, "CELL_UNROLL");
-        buf_line(out, "for (int i = 0; i < %d; i++)", count);
-        buf_line(out, "    ex[%s%s + i] = %s[i];", at, first, red_own(t, r));
+        buf_line(out, "for (int i = 0; i < %d; i++)%s", count, far ? " {" : "");
+        out->indent++;
+        publish_element(t, r, h, tile_text(t, "%s%s + i", at, first), tile_text(t, "%s[i]", red_own(t, r)), out);
+        out->indent--;
+        if (far)
+            buf_line(out, "}");
     }
     if (who) {
         out->indent--;
@@ -697,16 +736,29 @@ static bool scatters(int n, int lanes)
     return n > 1 && lanes > 1 && (n % lanes == 0 || (n < lanes && power_of_two(n)));
 }
 
-/* What a lane holds after a reduce-scatter: how many elements, from which on, and which lanes speak for them. */
-typedef struct Share { int count; const char *first, *lanes; } Share;
-
+/* After a reduce-scatter. */
 static Share share_of(Tile *t, const Red *r, int n)
 {
     LaneGroup g = lanes_of(t, r);
     Share h = { n >= g.size ? n / g.size : 1,
-                tile_text(t, " + cell_scatter_first<%d, %d, %d>()", g.stride, g.size, n), NULL };
-    if (n < g.size)
-        h.lanes = tile_text(t, "lane / %d %% %d == 0", g.stride, g.size / n);
+                tile_text(t, " + cell_scatter_first<%d, %d, %d>()", g.stride, g.size, n), NULL, 1, "0" };
+    if (n < g.size) {
+        h.copies = g.size / n;
+        h.copy = tile_text(t, "lane / %d %% %d", g.stride, h.copies);
+        h.lanes = tile_text(t, "%s == 0", h.copy);
+    }
+    return h;
+}
+
+/* After an all-reduce of n elements. */
+static Share whole_share(Tile *t, const Red *r, int n)
+{
+    LaneGroup g = lanes_of(t, r);
+    Share h = { n, "", NULL, g.size, "0" };
+    if (g.size > 1) {
+        h.copy = r->over_row && r->over_col ? "lane" : r->over_row ? "lane_row" : "lane_col";
+        h.lanes = tile_text(t, "%s == 0", h.copy);
+    }
     return h;
 }
 
@@ -723,23 +775,19 @@ static void finish_red(Step *s, Red *r, Buf *out)
     bool vector = red_rows(r) || red_cols(r);
     int n = red_count(t, r);
     bool publish = red_published(t, r);
-    const char *own = red_own(t, r), *op = red_function(r->op), *lanes = NULL, *first = "";
-    int count = n;
+    const char *own = red_own(t, r), *op = red_function(r->op);
+    Share h = whole_share(t, r, n);
     if ((red_warps(t, r) > 1 && vector && scatters(n, g.size)) || r->scattered) {
-        Share h = share_of(t, r, n);
         buf_line(out, "cell_reduce_scatter_op<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
-        count = h.count;
-        first = h.first;
-        lanes = h.lanes;
+        h = share_of(t, r, n);
     } else if (g.size > 1) {
         if (vector)
             buf_line(out, "cell_stride_reduce_all<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
         else
             buf_line(out, "%s = cell_stride_%s<%d, %d>(%s);", own, op, g.stride, g.size, own);
-        lanes = r->over_row && r->over_col ? "lane == 0" : r->over_row ? "lane_row == 0" : "lane_col == 0";
     }
     if (publish)
-        publish_red(s, r, count, first, lanes, out);
+        publish_red(s, r, &h, out);
 }
 
 /* ---- stores ---- */
@@ -997,12 +1045,16 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
             n = o->extent[i]->value;
-    bool once = n <= tile_threads(&t->lay), asked = once || out_condition(s, o);
+    /* The blocks of a cluster share them out, by their own rows where there are as many. */
+    bool shared = t->lay.cr > 1, by_rows = n == t->rows;
+    int64_t share = shared && by_rows ? tile_block_rows(&t->lay) : (n + t->lay.cr - 1) / t->lay.cr;
+    bool once = share <= tile_threads(&t->lay), asked = once || out_condition(s, o);
     Buf body = { .arena = t->arena, .indent = out->indent + !once + asked };
     Buf *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
     t->any = any_index(t, n);
+    t->any_is_own = shared && by_rows;
     NodeId value = out_value(s, o, map);
     ExprPrinter p = tile_printer(s);
     s->body = &body;
@@ -1010,20 +1062,28 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     const char *text = expr_text(&p, value);
     store_out(s, o, map, text, &body);
     s->body = outer;
+    t->any_is_own = false;
     int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
     const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads)
                                        : "cell_thread()";
-    const char *who = both(t, out_condition(s, o), once ? tile_text(t, "%s < %" PRId64, start, n) : NULL);
+    const char *who = both(t, out_condition(s, o), once ? tile_text(t, "%s < %" PRId64, start, share) : NULL);
+    const char *first = shared ? tile_text(t, "rank * %" PRId64 " + ", share) : "";
     open_if(out, who);
     if (once)
-        buf_line(out, "const int x = %s;", start);
+        buf_line(out, "const int x = %s%s;", first, start);
+    else if (shared)
+        buf_line(out, "for (int x = %s%s; x < cell_min(%" PRId64 ", (rank + 1) * %" PRId64 "); x += %d) {", first,
+                 start, n, share, threads);
     else
         buf_line(out, "for (int x = %s; x < %" PRId64 "; x += %d) {", start, n, threads);
+    bool edge = once && share * t->lay.cr > n;
+    if (edge)
+        buf_line(out, "if (x < %" PRId64 ") {", n);
     buf_f(out, "%s", body.data);
-    if (!once)
+    if (edge || !once)
         buf_line(out, "}");
     close_if(out, who);
-    *warp = (*warp + (int)((n + 31) / 32)) % (threads / 32);
+    *warp = (*warp + (int)((share + 31) / 32)) % (threads / 32);
 }
 
 static void print_own_out(Step *s, Out *o, Buf *out)
@@ -1242,21 +1302,45 @@ static Wants next_wants(const Step *s, Wants last)
     return next;
 }
 
+/* For whom the next level reads what this one exchanges: among the warps of each block, or (far) all over the
+ * cluster. */
+static Wants exchanged(const Step *s, bool far)
+{
+    Wants w = 0;
+    for (int i = 0; i < s->reds.len; i++) {
+        const Red *r = &s->reds.data[i];
+        if (r->level == s->now + 1 && red_published(s->t, r) && (r->wants == WANT_ALWAYS || s->read_now[i]) &&
+            red_far(s->t, r) == far)
+            w |= r->wants;
+    }
+    return mutate("missing-exchange") ? 0 : w;
+}
+
+/* The first half of a cluster's barrier: what the level stores comes between the two. */
+static void print_level_arrive(Step *s, Buf *out)
+{
+    Wants far = exchanged(s, true);
+    const char *condition = tile_wanted(s->t, far);
+    if (far)
+        buf_line(out, condition ? "if (%s) cell_cluster_arrive();" : "cell_cluster_arrive();", condition);
+}
+
 /* A barrier before the next level reads what the warps exchange in this one. */
 static void print_level_barrier(Step *s, Buf *out)
 {
     Tile *t = s->t;
-    Wants w = 0;
-    for (int i = 0; i < s->reds.len; i++) {
-        const Red *r = &s->reds.data[i];
-        if (r->level == s->now + 1 && red_published(t, r) && (r->wants == WANT_ALWAYS || s->read_now[i]))
-            w |= r->wants;
+    Wants near = exchanged(s, false), far = exchanged(s, true);
+    const char *far_condition = tile_wanted(t, far), *condition = tile_wanted(t, near);
+    if (far)
+        buf_line(out, far_condition ? "if (%s) cell_cluster_wait();" : "cell_cluster_wait();", far_condition);
+    if (far && far_condition && near)
+        buf_line(out, "else");
+    if (near && (!far || far_condition)) {
+        out->indent += far != 0;
+        buf_line(out, condition ? "if (%s) cell_barrier();" : "cell_barrier();", condition);
+        out->indent -= far != 0;
     }
-    if (!w || mutate("missing-exchange"))
-        return;
-    const char *condition = tile_wanted(t, w);
-    buf_line(out, condition ? "if (%s) cell_barrier();" : "cell_barrier();", condition);
-    s->barriers++;
+    s->barriers += near || far;
 }
 
 static void print_level(Step *s, int *warp, Buf *out)
@@ -1272,6 +1356,7 @@ static void print_level(Step *s, int *warp, Buf *out)
         print_wanted(s, w, warp, &blocks);
     buf_f(out, "%s%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
           after.data ? after.data : "", blocks.data ? blocks.data : "");
+    print_level_arrive(s, out);
     for (int k = 0; k < s->outs.len && !t->refused; k++)
         if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now)
             print_out(s, k, warp, out);
@@ -1280,12 +1365,14 @@ static void print_level(Step *s, int *warp, Buf *out)
 
 /* ---- when outs are written ---- */
 
-/* Is there a barrier in every step, whatever is asked for? */
+/* Is there a barrier in every step, whatever is asked for? In a cluster, one of all its blocks. */
 static bool always_meets(const Step *s)
 {
-    for (int i = 0; i < s->reds.len; i++)
-        if (s->reds.data[i].wants == WANT_ALWAYS && red_published(s->t, &s->reds.data[i]))
+    for (int i = 0; i < s->reds.len; i++) {
+        const Red *r = &s->reds.data[i];
+        if (r->wants == WANT_ALWAYS && red_published(s->t, r) && (s->t->lay.cr == 1 || red_far(s->t, r)))
             return true;
+    }
     return false;
 }
 

@@ -81,7 +81,9 @@ static cell_status host_resident(void *self, const cell_kernel *kernel, size_t s
     int64_t most = host_attribute(self, CELL_ATTR_SMEM_MAX);
     if (chip && strcmp(chip, "1") == 0 && !kernel->cooperative)
         most = -1;
-    *blocks = (int64_t)smem > most ? 0 : host_attribute(self, CELL_ATTR_SM_COUNT);
+    int64_t count = host_attribute(self, CELL_ATTR_SM_COUNT);
+    count = kernel->cluster > count ? kernel->cluster : count;
+    *blocks = (int64_t)smem > most ? 0 : count;
     return CELL_OK;
 }
 

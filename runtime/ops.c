@@ -170,6 +170,8 @@ static cell_status run_gemm(const cell_run *run, const cell_op *op) {
 /* Kernels walk their work grid-stride, so a grid beyond the hardware's limit is cut to it. */
 static cell_status grid_extent(const cell_run *run, const cell_op *op, int axis, uint32_t *extent) {
     int64_t limit = axis == 0 ? 2147483647 : 65535, value;
+    int32_t cluster = run->desc->kernels[op->u.kernel.kernel].cluster;
+    limit -= axis == 0 && cluster > 1 ? limit % cluster : 0;
     cell_status status = cell_run_eval(run, op->u.kernel.grid[axis], 1, &value);
     if (status != CELL_OK)
         return status;

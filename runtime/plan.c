@@ -48,13 +48,33 @@ static cell_status plan_workspace(cell_context *ctx, const cell_desc *desc, cons
     return cell_layout_workspace(&run, bytes);
 }
 
+/* The first kernel whose blocks share their work as clusters, and of which the device holds not even one; the whole
+ * chip's kernels have conditions of their own. NULL: there is none. */
+static const cell_kernel *without_cluster(cell_context *ctx, const cell_desc *desc) {
+    for (int i = 0; i < desc->n_kernels; i++) {
+        const cell_kernel *kernel = &desc->kernels[i];
+        int64_t blocks = 0;
+        if (kernel->cluster <= 1 || kernel->cooperative)
+            continue;
+        cell_status status =
+            ctx->backend->resident(ctx->self, kernel, (size_t)desc->block_memory, &blocks, NULL);
+        if (status == CELL_OK && blocks < kernel->cluster)
+            return kernel;
+    }
+    return NULL;
+}
+
 /* The plans that the context's device can run. Where none can, the kernels say why. */
 static const cell_desc *for_device(cell_context *ctx, const cell_desc *desc) {
     const cell_desc *all = desc;
+    const cell_kernel *lone = NULL;
     int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
-    while (desc->smaller && desc->block_memory > memory)
+    while (desc->smaller && (desc->block_memory > memory || (lone = without_cluster(ctx, desc))))
         desc = desc->smaller;
-    if (desc != all && ctx->verbose && ctx->smaller_said != desc)
+    if (desc != all && lone && ctx->verbose && ctx->smaller_said != desc)
+        fprintf(stderr, "cell: %s: the device holds no cluster of %d blocks of %s: taking %s\n", all->key,
+                lone->cluster, lone->name, desc->how);
+    else if (desc != all && ctx->verbose && ctx->smaller_said != desc)
         fprintf(stderr, "cell: %s: a block has %lld bytes of shared memory, and %s needs %lld: taking %s\n",
                 all->key, (long long)memory, all->how, (long long)all->block_memory, desc->how);
     if (desc != all)

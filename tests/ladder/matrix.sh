@@ -182,6 +182,17 @@ else
     instance e88 "tile" "$few_two" --dim N=32 --dim V=32
 fi
 
+# Blocks of a cluster share the rows of a state: some with fewer than others, some without any.
+TYPES="f32 bf16" instance e79 tile:cluster=2 "$few" --dim N=6 --set bias=input
+TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=fixed
+TYPES=f32 instance e79 tile:cluster=8 "$few" --dim N=17 --set bias=none --reverse
+TYPES=f32 instance e79 tile:cluster=2 "$few" --dim N=20 --set bias=input --lengths
+TYPES="f32 f16" instance e88 tile:cluster=4 "$few_two" --dim N=12 --dim V=9
+TYPES=f32 instance e75 tile:cluster=2 "$few_two" --dim N=9
+for spec in delta gated_delta; do
+    TYPES="f32 bf16" instance $spec tile:cluster=2 "$few_heads" --dim N=17 --dim V=20
+done
+
 # A vector of bound size would fit on an SM; its elements walk on their own all the same.
 TYPES="f32 bf16" instance hgrn auto "2,5 1,34" --dim D=37
 
