@@ -166,7 +166,7 @@ static const char *schedule_words(Schedule s)
 {
     switch (s) {
     case SCHED_MAP: return "the cell has no state: every value is computed for all steps at once";
-    case SCHED_TILE: return "the states stay on one SM while one kernel walks over the steps";
+    case SCHED_TILE: return "the states stay on chip while one kernel walks over the steps";
     case SCHED_SCAN: return "each element of the state walks over the steps by itself, in one kernel";
     case SCHED_GEMM: return "the states lie in memory, each step is a product and the kernels around it";
     default: return "the states lie in memory, each step is a sequence of kernels";
@@ -183,8 +183,9 @@ static void put_schedule(const Explain *e)
         int K = p->smaller->interval;
         const char *every = K > 1 ? intern_f(e->c, ", a checkpoint every %d steps", K)
                             : K   ? ", a checkpoint every step" : "";
-        put_paragraph(intern_f(e->c, "where a block has less than %lld bytes of shared memory: schedule %s%s",
-                               (long long)p->block_memory, schedule_names[p->smaller->schedule], every), 2,
+        put_paragraph(intern_f(e->c, "where a block has less than %lld bytes of shared memory%s: schedule %s%s",
+                               (long long)p->block_memory, p->cluster > 1 ? ", or there are no clusters" : "",
+                               schedule_names[p->smaller->schedule], every), 2,
                       e->out);
     }
 }
@@ -248,7 +249,7 @@ static const char *walk_words(const Explain *e, const Group *g)
     Buf b = { .arena = e->m->arena };
     const Poly *blocks = poly_dim(e->m, ATOM_B);
     if (w->blocks)
-        blocks = poly_mul(e->m, w->blocks, blocks);
+        blocks = poly_mul(e->m, poly_mul(e->m, w->blocks, poly_const(e->m, w->cluster)), blocks);
     buf_f(&b, "all steps in %s blocks of %d threads, %lld bytes of shared memory", size_words(e, blocks),
           w->threads, (long long)w->smem);
     return b.data;

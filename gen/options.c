@@ -21,7 +21,7 @@ static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
-    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile, gemm or scan" },
+    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:cluster=N), gemm or scan" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
@@ -137,7 +137,7 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
             vec_push((c)->arena, vec, setting);                                                           \
     } while (0)
 
-/* NAME, or tile:cluster=N. */
+/* NAME, or tile:cluster=N: so many blocks share a state. */
 static int take_schedule(const CommandHelp *help, Compiler *c, const char *value)
 {
     static const char cluster[] = "tile:cluster=";

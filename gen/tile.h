@@ -50,6 +50,7 @@ typedef struct Red {
     bool vary_row, vary_col;      /* what its body varies over */
     bool crossed;                 /* read at an index that the reader does not own; found while printing */
     bool far;                     /* and that its block does not own */
+    bool whole;                   /* over columns: a block reads more of it than its share */
     bool loose;                   /* vectors of which outs only read single elements: may be scattered */
     bool scattered;               /* outs only read it, each element from the lane that has it */
     const char *name;             /* of the value that it is part of */
@@ -145,7 +146,7 @@ typedef struct Tile {
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
     const char *any_text;         /* what `any` is called in the open block */
-    bool any_is_own;              /* and it is one of the block's own rows */
+    int64_t any_shared;           /* blocks share out so many of it by tile_share; 0: each has all */
     Vec(RowOffset) rows_out;      /* first elements of the step's rows, by pitch */
     bool initial;                 /* printing initial values: params are read from global memory */
     const char *refused;
@@ -183,6 +184,7 @@ NodeId tile_read(const Step *s, NodeId id, const IxExpr **map);
 bool tile_whole(const Step *s, NodeId id, int *state);
 int tile_row_warps(const TileLayout *l);                          /* that divide the rows, of all blocks */
 int tile_block_rows(const TileLayout *l);                         /* rows of one block, with padding */
+int64_t tile_share(const Tile *t, const TileLayout *l, int64_t n); /* of n elements, for one block */
 
 /* tile_split.c: sums over parallel axes are taken apart; the module's roots change. */
 void tile_split_sums(Tile *t);

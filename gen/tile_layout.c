@@ -21,6 +21,12 @@ int tile_block_rows(const TileLayout *l)
     return l->wr * l->lr * l->rr;
 }
 
+/* By its own rows where there are as many. */
+int64_t tile_share(const Tile *t, const TileLayout *l, int64_t n)
+{
+    return n == t->rows ? tile_block_rows(l) : (n + l->cr - 1) / l->cr;
+}
+
 static int64_t round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
@@ -146,8 +152,10 @@ static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
         for (int k = 0; steps[i] && k < steps[i]->reds.len; k++) {
             const Red *r = &steps[i]->reds.data[k];
             int warps = (r->over_row ? tile_row_warps(l) : 1) * (r->over_col ? l->wc : 1);
-            int64_t pitch = r->vary_row && !r->over_row   ? (int64_t)l->cr * tile_block_rows(l)
-                            : r->vary_col && !r->over_col ? (int64_t)l->wc * l->lc * l->rc : 1;
+            int64_t pitch = r->vary_row && !r->over_row   ? (int64_t)(r->far ? l->cr : 1) * tile_block_rows(l)
+                            : r->vary_col && !r->over_col ? (r->loose && !r->whole ? tile_share(t, l, t->cols)
+                                                                                   : (int64_t)l->wc * l->lc * l->rc)
+                                                          : 1;
             n += r->crossed || warps > 1 ? round_up(warps * round_up(pitch, 4), 4) : 0;
         }
         most = n > most ? n : most;
@@ -239,6 +247,8 @@ static int64_t state_bytes(const Tile *t)
 void tile_choose_interval(Tile *t)
 {
     int64_t bytes = state_bytes(t), kb = bytes <= 4096 ? 32 : bytes <= 16384 ? 64 : 128, room = kb * 1024;
+    if (t->lay.cr > 1)            /* one block has the SM, and every block has all vectors of a step */
+        room = 80 * 1024;
     int64_t K = room / bytes;
     t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
     if (t->m->c->interval && t->K > t->m->c->interval)

@@ -191,13 +191,28 @@ static bool red_cols(const Red *r)
     return r->vary_col && !r->over_col;
 }
 
+/* Sums over all blocks that nothing but outs reads: each block gets what it stores. */
+static bool red_spread(const Tile *t, const Red *r)
+{
+    return red_far(t, r) && red_cols(r) && r->loose && !r->whole;
+}
+
 /* Elements that one warp's partial result takes in the exchange buffer. */
 static int red_pitch(const Tile *t, const Red *r)
 {
-    int n = red_rows(r)   ? tile_row_warps(&t->lay) * t->lay.lr * t->lay.rr
-            : red_cols(r) ? t->lay.wc * t->lay.lc * t->lay.rc
-                          : 1;
+    int n = red_spread(t, r) ? (int)tile_share(t, &t->lay, t->cols)
+            : red_rows(r)    ? tile_block_rows(&t->lay) * (red_far(t, r) ? t->lay.cr : 1)
+            : red_cols(r)    ? t->lay.wc * t->lay.lc * t->lay.rc
+                             : 1;
     return n > 1 ? (n + 3) / 4 * 4 : 1;
+}
+
+/* The exchange buffer holds a block's own rows, or its share: from which element on. "": it holds all. */
+static const char *red_origin(Tile *t, const Red *r)
+{
+    if (t->lay.cr == 1 || !(red_spread(t, r) || (red_rows(r) && !red_far(t, r))))
+        return "";
+    return tile_text(t, " - rank * %d", red_rows(r) ? tile_block_rows(&t->lay) : (int)tile_share(t, &t->lay, t->cols));
 }
 
 /* What the thread accumulates into: the result itself, unless that is put together from several warps. */
@@ -224,8 +239,8 @@ static const char *red_exchanged(Step *s, const Red *r, const char *at)
     Tile *t = s->t;
     const char *all = NULL;
     for (int w = 0; w < red_warps(t, r); w++) {
-        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real,
-                                    r->at + (int64_t)w * red_pitch(t, r), at);
+        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s%s]", t->real,
+                                    r->at + (int64_t)w * red_pitch(t, r), at, red_origin(t, r));
         all = all ? red_combine(t, r->op, all, one) : one;
     }
     return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
@@ -310,7 +325,7 @@ static void define_exchanged(Step *s, Buf *to, const Red *r)
     Tile *t = s->t;
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : col ? t->lay.rc : 1;
-    const char *from = row ? "row0" : "col0";
+    const char *from = tile_text(t, "%s%s", row ? "row0" : "col0", red_origin(t, r));
     if ((!row && !col) || !vector_width(n)) {
         define(s, to, r->var, row, col, red_exchanged(s, r, row ? "row0 + r" : col ? "col0 + c" : "0"), "");
         return;
@@ -340,9 +355,12 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
     if (!red_natural(s, r, at)) {
         ExprPrinter p = tile_printer(s);
         r->crossed = true;
-        r->far |= red_rows(r) && !(t->any_is_own && is_canonical(at, t->any));
+        bool own = t->any_shared == (red_rows(r) ? t->rows : t->cols) && is_canonical(at, t->any);
+        r->far |= red_rows(r) && !own;
+        r->whole |= !own;
         return red_exchanged(s, r, ix_text(&p, at));
     }
+    r->whole = true;
     if (red_warps(t, r) > 1 && !held_version(s, id))
         define_exchanged(s, keep(s, id, r->var), r);
     return element(t, r->var, red_rows(r), red_cols(r));
@@ -676,6 +694,16 @@ typedef struct Share { int count; const char *first, *lanes; int copies; const c
 static void publish_element(Tile *t, const Red *r, const Share *h, const char *at, const char *value, Buf *out)
 {
     int cr = t->lay.cr, copies = h->copies < cr ? h->copies : cr;
+    if (red_spread(t, r)) {
+        int64_t share = tile_share(t, &t->lay, t->cols);
+        if (!cols_exact(t))
+            buf_line(out, "if (col0%s + i <= last_col)", h->first);
+        out->indent += !cols_exact(t);
+        buf_line(out, "cell_cluster_store(ex + (%s - (col0%s + i) / %" PRId64 " * %" PRId64 "), (col0%s + i) / %" PRId64
+                      ", %s);", at, h->first, share, share, h->first, share, value);
+        out->indent -= !cols_exact(t);
+        return;
+    }
     if (!red_far(t, r)) {
         buf_line(out, "ex[%s] = %s;", at, value);
         return;
@@ -693,7 +721,7 @@ static void publish_element(Tile *t, const Red *r, const Share *h, const char *a
 static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
 {
     Tile *t = s->t;
-    bool row = red_rows(r), col = red_cols(r), far = red_far(t, r);
+    bool row = red_rows(r), col = red_cols(r), far = red_far(t, r) && !red_spread(t, r);
     const char *warp = partial_number(t, r), *who = far ? NULL : h->lanes, *first = h->first;
     int count = h->count;
     if (far && h->copies > t->lay.cr)
@@ -708,7 +736,7 @@ static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
         who = both(t, who, "warp_col == 0");
     const char *at = tile_text(t, "flip + %" PRId64 "%s%s", r->at,
                                warp ? tile_text(t, " + %s * %d", warp, red_pitch(t, r)) : "",
-                               row ? " + row0" : col ? " + col0" : "");
+                               row ? tile_text(t, " + row0%s", red_origin(t, r)) : col ? " + col0" : "");
     if (who) {
         buf_line(out, "if (%s) {", who);
         out->indent++;
@@ -717,11 +745,11 @@ static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
         publish_element(t, r, h, at, red_own(t, r), out);
     } else {
         buf_line(out, "CELL_UNROLL");
-        buf_line(out, "for (int i = 0; i < %d; i++)%s", count, far ? " {" : "");
+        buf_line(out, "for (int i = 0; i < %d; i++)%s", count, red_far(t, r) ? " {" : "");
         out->indent++;
         publish_element(t, r, h, tile_text(t, "%s%s + i", at, first), tile_text(t, "%s[i]", red_own(t, r)), out);
         out->indent--;
-        if (far)
+        if (red_far(t, r))
             buf_line(out, "}");
     }
     if (who) {
@@ -1045,16 +1073,16 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
             n = o->extent[i]->value;
-    /* The blocks of a cluster share them out, by their own rows where there are as many. */
-    bool shared = t->lay.cr > 1, by_rows = n == t->rows;
-    int64_t share = shared && by_rows ? tile_block_rows(&t->lay) : (n + t->lay.cr - 1) / t->lay.cr;
+    /* The blocks of a cluster share them out. */
+    bool shared = t->lay.cr > 1;
+    int64_t share = shared ? tile_share(t, &t->lay, n) : n;
     bool once = share <= tile_threads(&t->lay), asked = once || out_condition(s, o);
     Buf body = { .arena = t->arena, .indent = out->indent + !once + asked };
     Buf *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
     t->any = any_index(t, n);
-    t->any_is_own = shared && by_rows;
+    t->any_shared = shared ? n : 0;
     NodeId value = out_value(s, o, map);
     ExprPrinter p = tile_printer(s);
     s->body = &body;
@@ -1062,7 +1090,7 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     const char *text = expr_text(&p, value);
     store_out(s, o, map, text, &body);
     s->body = outer;
-    t->any_is_own = false;
+    t->any_shared = 0;
     int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
     const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads)
                                        : "cell_thread()";

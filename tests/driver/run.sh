@@ -86,7 +86,14 @@ expect 1 "did you mean 'lstm'?" "$cellc" build lstmm:H=3
 mkdir "$dir/e1"
 (cd "$dir" && expect 0 "cell e1" "$cellc" explain e1; echo "$passed $failed" >"$dir/counts")
 read -r passed failed <"$dir/counts"
-expect 0 "not tile: its states do not fit on an SM" "$cellc" explain --dim N=96 e79
+expect 0 "not tile: its states do not fit on a cluster of 8 SMs" "$cellc" explain --dim N=256 e79
+expect 1 "its states do not fit on an SM" "$cellc" explain --dim N=96 --schedule tile:cluster=1 e79
+# Blocks share a state where one does not hold it; GPUs without clusters get steps instead.
+expect 0 "4 blocks of a cluster share a state's rows, 24 each: one does not hold it" "$cellc" explain --dim N=96 --archs 90 e79
+expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$cellc" explain --dim N=96 --archs "80 90" e79
+expect 0 "2 blocks of a cluster share a state's rows, 8 each, as was asked for" \
+    "$cellc" explain --dim N=16 --schedule tile:cluster=2 --archs "80 90" e79
+expect 2 "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '3'" "$cellc" explain --schedule tile:cluster=3 e79
 # A schedule is of kernels, and what has none does not take it silently.
 for kind in c header host manifest ir; do
     expect 2 "--schedule concerns kernels only, and --kind $kind has none" "$cellc" emit --schedule steps --kind $kind $spec
