@@ -17,8 +17,9 @@ typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL */
-/* Gives `old` where there is room behind it, else a copy. */
+/* Gives `old` where there is room behind it, else a copy; `old` is released then. */
 void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes);
+void arena_release(Arena *a, void *p, size_t bytes);              /* of which nobody reads anything any more */
 const char *arena_text(Arena *a, const char *fmt, va_list ap);    /* formatted */
 
 /* A growable array: struct { T *data; int len, cap; }. */
@@ -40,7 +41,10 @@ const char *intern_n(Compiler *c, const char *s, size_t n);
 const char *intern_f(Compiler *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* A growing text buffer; emitters print into it. */
-typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; } Buf;
+/* dropped: what is printed goes nowhere. */
+typedef struct Buf { Arena *arena; char *data; size_t len, cap; int indent; bool dropped; } Buf;
+Buf buf_like(const Buf *b);                                       /* empty, as far in, dropped if b is */
+void buf_release(Buf *b);                                         /* empty again; its text is gone */
 void buf_f(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));   /* append */
 /* indent, append, newline */
 void buf_line(Buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -21,9 +21,13 @@ static const char *text_f(ExprPrinter *p, const char *fmt, ...)
 
 const char *poly_text(ExprPrinter *p, const Poly *e)
 {
+    size_t place = (uintptr_t)e / 32 % (sizeof p->polys / sizeof *p->polys);
+    if (p->polys[place].of == e)
+        return p->polys[place].text;
     Buf b = { .arena = p->m->arena };
     poly_print_c(p->m, e, &b, "dim_");
-    return b.data;
+    p->polys[place].of = e;
+    return p->polys[place].text = b.data;
 }
 
 static const char *ix_term_text(ExprPrinter *p, const IxTerm *t)
@@ -74,6 +78,8 @@ static const char *fill(ExprPrinter *p, const char *fmt, const char *const *args
 {
     size_t bytes = strlen(fmt) + 1;
     int k = 0;
+    if (p->dry)
+        return "";
     for (const char *s = fmt; (s = strstr(s, "%s")); s += 2)
         bytes += strlen(args[k++]);
     char *text = arena_alloc(p->m->arena, bytes), *to = text;
@@ -95,8 +101,9 @@ static const char *as_real(ExprPrinter *p, NodeId id)
     const Node *n = &p->m->nodes.data[id];
     if (n->kind == N_SIZE && n->size->is_const)
         return const_text(p, (double)n->size->value);
+    bool integer = n->type == TY_INT;         /* printing may make nodes, and move them */
     const char *s = expr_text(p, id);
-    return n->type == TY_INT ? text_f(p, "(%s)(%s)", p->real, s) : s;
+    return integer ? text_f(p, "(%s)(%s)", p->real, s) : s;
 }
 
 static const char *fast_name(Op op)

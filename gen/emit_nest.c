@@ -312,6 +312,7 @@ void cgen_close(CGen *g, Block *b, const char *header)
     buf_f(g->out, "%.*s", (int)b->body.len, b->body.data);
     if (!bare)
         buf_line(g->out, "}");
+    buf_release(&b->body);
 }
 
 /* ---- scopes: what is used more than once, and in which branch of which select */
@@ -827,6 +828,7 @@ static void open_loops(CGen *g, Loops *l, const IndexId *ids, int n, NodeId body
     }
 }
 
+/* And releases l. */
 static void close_loops(CGen *g, Loops *l)
 {
     for (int k = l->n - 1; k >= 0; k--) {
@@ -838,6 +840,7 @@ static void close_loops(CGen *g, Loops *l)
         g->env[l->id[k]] = l->old[k];
         g->env_serial[l->id[k]] = l->old_serial[k];
     }
+    arena_release(g->arena, l, sizeof *l);
 }
 
 static const char *reduce_start(CGen *g, ReduceOp op)
@@ -962,6 +965,7 @@ static void print_nest(CGen *g, NodeId id, NodeId body, int target, const char *
         (scatters(g, n, sum->args[0], &nest, l) || scatters(g, n, sum->args[1], &nest, l))) {
         for (int k = 0; k < 2; k++)
             print_nest(g, id, sum->args[k], target, op, declare);
+        arena_release(g->arena, l, sizeof *l);
         return;
     }
     if (!adds || !scatters(g, n, body, &nest, l))

@@ -123,19 +123,36 @@ static bool word_at(const char *s, const char *word, size_t n)
     return strncmp(s, word, n) == 0 && !isalnum((unsigned char)s[n]) && s[n] != '_';
 }
 
+/* Is the place in a comment? */
+static bool in_comment(const char *from, const char *place)
+{
+    for (const char *s = place; s > from && s[-1] != '\n'; s--)
+        if (s[-1] == '/' && s[0] == '/')
+            return true;
+    return false;
+}
+
+/* Does the block that starts at this indentation end before the place? */
+static bool ends_before(const char *s, size_t indent, const char *place)
+{
+    for (const char *line = s; line <= place; line = strchr(line, '\n') + 1) {
+        size_t depth = strspn(line, " ");
+        if (depth < indent && line[depth] != '\n')
+            return true;
+        if (!memchr(line, '\n', (size_t)(place - line)))
+            return false;
+    }
+    return false;
+}
+
 /* Does the name occur in what follows, up to the end of the block that starts at this indentation? */
 static bool used_below(const char *s, const char *name, size_t n, size_t indent)
 {
-    while (*s) {
-        size_t depth = strspn(s, " ");
-        if (depth < indent && s[depth] != '\n')
-            return false;
-        for (; *s && *s != '\n' && !(s[0] == '/' && s[1] == '/'); s++)
-            if (*s == *name && word_at(s, name, n) && !isalnum((unsigned char)s[-1]) && s[-1] != '_')
-                return true;
-        s += strcspn(s, "\n");
-        s += *s == '\n';
-    }
+    char word[128];
+    snprintf(word, sizeof word, "%.*s", (int)n, name);
+    for (const char *at = s; (at = strstr(at, word)); at++)
+        if (word_at(at, name, n) && !isalnum((unsigned char)at[-1]) && at[-1] != '_' && !in_comment(s, at))
+            return !ends_before(s, indent, at);
     return false;
 }
 
@@ -155,20 +172,28 @@ static bool drop_unused(Buf *text)
 {
     static const char mark[] = "[[maybe_unused]] ";
     char *kept = text->data;
-    for (const char *s = text->data; s && *s;) {
-        const char *end = strchr(s, '\n');
-        size_t indent = strspn(s, " "), n = end ? (size_t)(end + 1 - s) : strlen(s);
-        bool unused = false;
-        if (strncmp(s + indent, mark, sizeof mark - 1) == 0) {
-            const char *to = strstr(s, " = "), *name = to;
-            while (name[-1] != ' ' && name[-1] != '*')
-                name--;
-            unused = !used_below(s + n, name, (size_t)(to - name), indent);
-        }
-        if (!unused && kept != s)
-            memmove(kept, s, n);
-        kept += unused ? 0 : n;
-        s += n;
+    const char *s = text->data;               /* what is not yet behind `kept` */
+    for (const char *at = s; at && (at = strstr(at, mark));) {
+        const char *line = at, *to = strstr(at, " = "), *name = to;
+        while (line > text->data && line[-1] == ' ')
+            line--;
+        size_t indent = (size_t)(at - line);
+        at = line + strcspn(line, "\n");
+        at += *at == '\n';
+        if (line > text->data && line[-1] != '\n')
+            continue;
+        while (name[-1] != ' ' && name[-1] != '*')
+            name--;
+        if (used_below(at, name, (size_t)(to - name), indent))
+            continue;
+        memmove(kept, s, (size_t)(line - s));
+        kept += line - s;
+        s = at;
+    }
+    if (s) {
+        size_t rest = strlen(s);
+        memmove(kept, s, rest);
+        kept += rest;
     }
     return cut_text(text, kept);
 }
@@ -196,7 +221,7 @@ static void forget_all(Kernel *k, bool trial)
     k->prefetches.len = 0;
     k->numbered = k->depth = k->loops = 0;
     memset(k->index, 0, sizeof *k->index * (size_t)k->indices);
-    memset(k->value, 0, sizeof *k->value * (size_t)(k->p->m->nodes.len + 64));
+    memset(k->value, 0, sizeof *k->value * (size_t)k->values);
     names_init(&k->locals, k->p->m->c);
     k->b = k->t = "0";
     k->row = NULL;
@@ -223,6 +248,8 @@ static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
     if (waits(k))
         buf_line(out, "    cell_dependency_wait();");
     buf_f(out, "%s}\n\n", whole.data);
+    buf_release(&text);
+    buf_release(&whole);
 }
 
 /* The test that a template's widest form needs, over the kernel's sizes. */
@@ -259,12 +286,13 @@ static void print_choice(Kernel *k, Buf *out, const char *name)
     buf_line(&text, "    %s_by<%d%s>(args);", name, k->multiples.len ? 1 : k_width(k), more);
     drop_marks(&text);
     buf_f(out, "{\n%s}\n\n", text.data);
+    buf_release(&text);
 }
 
 /* Prints the kernel that `body` prints inside. */
 void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
 {
-    Buf *out = k->out, none = { .arena = out->arena, .indent = 1 };
+    Buf *out = k->out, none = { .arena = out->arena, .indent = 1, .dropped = true };
     k->printer.data = k;
     names_init(&k->pointer_names, k->p->m->c);
     k->multiples.len = k->vectors.len = k->ahead.len = 0;
@@ -276,7 +304,9 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     k->enough = NULL;
     forget_all(k, true);
     k->out = &none;
+    k->printer.dry = true;
     body(k);
+    k->printer.dry = false;
     k->n = k->multiples.len ? "N" : k_text(k, "%d", k_width(k));
     bool sized = k->slots && strcmp(k->slots, "V") == 0, templated = k->multiples.len || sized;
     if (sized)
@@ -419,8 +449,9 @@ void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
 {
     Buf *out = k->out;
     const char *name = k_text(k, "i_%s", k->p->m->indices.data[along].name);
-    k->hoists = (Buf){ .arena = out->arena, .indent = out->indent - 1 };
-    k->loads = k->stores = *inner = (Buf){ .arena = out->arena, .indent = out->indent };
+    k->loads = k->stores = (Buf){ .arena = out->arena, .indent = out->indent };
+    k->hoists = *inner = buf_like(out);
+    k->hoists.indent--;
     k->here.len = 0;
     k->wide = k_width(k);
     k->along = name;
@@ -466,7 +497,7 @@ void k_close_slots(Kernel *k)
 /* Over all elements: a vector lies in one row of the last axis, whose length is a multiple of the width. */
 static void by_vectors_of_rows(Kernel *k, const Loop *l)
 {
-    Buf *out = k->out, loop = { .arena = out->arena, .indent = out->indent }, head = loop, inner;
+    Buf *out = k->out, loop = buf_like(out), head = loop, inner;
     int reads = k->reads.len, hoisted = k->hoisted.len;
     const char *extent = k_poly(k, l->extent);
     const Index *indices = k->p->m->indices.data;
@@ -496,7 +527,7 @@ static void by_vectors_of_rows(Kernel *k, const Loop *l)
 /* The body printed for a vector of neighbours, in a loop over such vectors. */
 static void by_vectors(Kernel *k, const Loop *l)
 {
-    Buf *out = k->out, loop = { .arena = out->arena, .indent = out->indent }, inner;
+    Buf *out = k->out, loop = buf_like(out), inner;
     const char *extent = poly_text(&k->printer, l->extent);
     k->out = &loop;
     if (k->slots) {
@@ -532,7 +563,7 @@ static void note_extent(Kernel *k, const Poly *extent, bool wide)
 /* A loop in vectors where something is contiguous along it; a step is short of threads, not of bandwidth. */
 void k_loop(Kernel *k, const Loop *l)
 {
-    Buf *out = k->out, wide = { .arena = out->arena, .indent = out->indent };
+    Buf *out = k->out, wide = buf_like(out);
     int taken = k->locals.taken.len, numbered = k->numbered, hoisted = k->hoisted.len,
         reads = k->reads.len;
     if (k_can_be_wide(k, l->extent, l->outer)) {
@@ -563,15 +594,25 @@ Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
 {
     Kernel k = { .p = p, .pr = pr, .g = g, .refs = refs, .out = out };
     k.real = p->compute == DT_F64 ? "double" : "float";
-    k.indices = p->m->indices.len + 64;
+    k.indices = k.meanings = p->m->indices.len + 64;
+    k.values = p->m->nodes.len + 64;
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)k.indices);
-    k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)(p->m->nodes.len + 64));
-    k.meaning = arena_alloc(p->m->arena, sizeof *k.meaning * (size_t)(p->m->indices.len + 64));
+    k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)k.values);
+    k.meaning = arena_alloc(p->m->arena, sizeof *k.meaning * (size_t)k.meanings);
     k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = k_leaf, .index = k_index, .known = k_known,
                                .reciprocal = k_reciprocal,
                                .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };
     k.b = k.t = "0";
     return k;
+}
+
+/* What the kernel was printed with; what was printed stays. */
+void kernel_release(Kernel *k)
+{
+    Arena *a = k->p->m->arena;
+    arena_release(a, k->index, sizeof *k->index * (size_t)k->indices);
+    arena_release(a, k->value, sizeof *k->value * (size_t)k->values);
+    arena_release(a, k->meaning, sizeof *k->meaning * (size_t)k->meanings);
 }
 
 void emit_kernels(Plan *p, Program *pr, Buf *out)
@@ -585,6 +626,7 @@ void emit_kernels(Plan *p, Program *pr, Buf *out)
         case G_COLUMN:
             if (!g->by_rows)
                 emit_column_sums(&k);
+            kernel_release(&k);
             k = kernel_new(p, pr, g, &g->refs_2, out);
             emit_column_totals(&k);
             break;
@@ -592,5 +634,6 @@ void emit_kernels(Plan *p, Program *pr, Buf *out)
         case G_GEMM: break;
         case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
         }
+        kernel_release(&k);
     }
 }

@@ -37,6 +37,7 @@ typedef struct Kernel {
     const char **index;           /* per index id: its text in the scope, or NULL */
     int indices;                  /* so many there is room for */
     const char **value;           /* per node: the local that holds it in the scope, or NULL */
+    int values;
     const char *b, *t;            /* text of the batch element and the step */
     const char *row;              /* text of b*T + t where rows run over both, else NULL */
     bool one_step;                /* t comes from outside */
@@ -77,6 +78,7 @@ typedef struct Kernel {
     const Panel *panel;           /* else NULL */
     const IndexId *units;         /* axes of the group that is printed: of heads, and the units */
     const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
+    int meanings;
     int panel_group;              /* its number */
     Vec(const char *) panel_reads;/* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */
@@ -169,6 +171,7 @@ void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
+void kernel_release(Kernel *k);
 
 /* A ROW kernel that sums its rows for a COLUMN group too (kernels_column.c): before the rows, at an element of a
  * row, and behind the rows. `along`: text of the column. */

@@ -417,4 +417,5 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
     k.panel = w;
     k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : SCAN_THREADS;
     k_print(&k, w->kernel, w->alone ? print_alone : print_walk);
+    kernel_release(&k);
 }

@@ -234,5 +234,6 @@ void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out)
         Kernel k = kernel_new(p, pr, g, &g->scatter->refs[i], out);
         k.threads = scatter_threads(i);
         k_print(&k, intern_f(p->m->c, "%s_%s", g->kernel, scatter_kernels[i]), body[i]);
+        kernel_release(&k);
     }
 }

@@ -86,6 +86,7 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
         Kernel k = kernel_new(p, pr, NULL, &s->refs[i], out);
         k.threads = 256;
         k_print(&k, s->name[i], body[i]);
+        kernel_release(&k);
     }
 }
 
@@ -140,4 +141,5 @@ void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out)
     k.threads = 256;
     k.history = h->history;
     k_print(&k, h->name, print_last);
+    kernel_release(&k);
 }

@@ -962,7 +962,9 @@ static bool copies_state(const Plan *p, NodeId id)
 
 static void place_with_uses(Plan *p, Program *pr, const Phasing *s, NodeId id, int first)
 {
-    Uses uses = s->uses[id];
+    Uses uses = { 0 };
+    for (int i = 0; i < s->uses[id].len; i++)
+        vec_push(p->m->arena, &uses, s->uses[id].data[i]);
     /* Through what is printed inline and through pieces laid together. */
     for (int i = 0; i < uses.len; i++) {
         NodeId r = uses.data[i].read.id;

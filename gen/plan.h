@@ -322,6 +322,8 @@ struct ExprPrinter {
     const char *(*known)(ExprPrinter *, NodeId);
     const char *(*reciprocal)(ExprPrinter *, NodeId);
     void *data;
+    bool dry;                     /* what is read and named is what matters: operators give no text */
+    struct { const Poly *of; const char *text; } polys[64];       /* equal sizes are one, and are asked for often */
 };
 const char *expr_text(ExprPrinter *p, NodeId n);
 const char *ix_text(ExprPrinter *p, const IxExpr *e);              /* int64 arithmetic, floor division */

@@ -332,11 +332,11 @@ static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_p
 static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix)
 {
     if (atom < MAX_DIMS) {
-        const char *name = atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : m->dims.data[atom], *prefix = c_prefix ? c_prefix : "";
+        const char *prefix = c_prefix ? c_prefix : "";
         if (atom == ATOM_PAST)
             buf_f(out, "(t0 + %sT)", prefix);
         else
-            buf_f(out, "%s%s", prefix, name);
+            buf_f(out, "%s%s", prefix, atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : m->dims.data[atom]);
         return;
     }
     buf_f(out, "(");

@@ -20,17 +20,25 @@
 #define ARENA_EXACT 0
 #endif
 
-enum { CHUNK_BYTES = 256 * 1024, MOST_BYTES = 4 * 1024 * 1024, HUGE_PAGE = 2 * 1024 * 1024, ALIGNMENT = 16 };
+enum {
+    CHUNK_BYTES = 256 * 1024, MOST_BYTES = 4 * 1024 * 1024, HUGE_PAGE = 2 * 1024 * 1024, ALIGNMENT = 16,
+    CLASSES = 40,             /* of released blocks: class c has those of 2^c bytes and more, below 2^(c+1) */
+    LEAST_RELEASED = 64,      /* bytes: smaller ones are not kept */
+    LEAST_REUSED = 1024       /* for what asks for zeros: smaller ones cost less in a row */
+};
 
 typedef struct Chunk {
-    struct Chunk *next;
+    struct Chunk *next, *before;
     size_t used, size; /* bytes behind the header */
     bool mapped;
 } Chunk;
 
+typedef struct Released { struct Released *next; size_t bytes; } Released;
+
 struct Arena {
     Chunk *chunks;
     size_t filling;    /* bytes of the last chunk that was made to be filled */
+    Released *released[CLASSES];
 };
 
 static void *must_calloc(size_t bytes)
@@ -77,8 +85,11 @@ static Chunk *chunk_for(Arena *a, size_t size)
 {
     Chunk *k = must_calloc(header_bytes() + size);
     k->size = size;
+    k->before = a->chunks;
     k->next = a->chunks ? a->chunks->next : NULL;
     *(a->chunks ? &a->chunks->next : &a->chunks) = k;
+    if (k->next)
+        k->next->before = k;
     return k;
 }
 
@@ -113,8 +124,45 @@ static Chunk *chunk_new(Arena *a)
     if (!mapped)
         k = must_calloc(bytes);
     *k = (Chunk){ .next = a->chunks, .size = bytes - header_bytes(), .mapped = mapped };
+    if (k->next)
+        k->next->before = k;
     a->chunks = k;
     return k;
+}
+
+static int size_class(size_t bytes)
+{
+    int c = 63 - __builtin_clzll((unsigned long long)bytes);
+    return c < CLASSES ? c : CLASSES - 1;
+}
+
+/* The next large block may have these bytes, which is cheaper than pages that were never touched. Under
+ * AddressSanitizer they are freed, so that whoever still reads them is seen. */
+void arena_release(Arena *a, void *old, size_t bytes)
+{
+    if (!old)
+        return;
+    if (ARENA_EXACT) {
+        Chunk *k = (Chunk *)((char *)old - header_bytes());
+        *(k->before ? &k->before->next : &a->chunks) = k->next;
+        if (k->next)
+            k->next->before = k->before;
+        free(k);
+    } else if (bytes >= LEAST_RELEASED) {
+        Released *o = old, **list = &a->released[size_class(bytes)];
+        *o = (Released){ *list, bytes };
+        *list = o;
+    }
+}
+
+/* NULL: there is none of its class; its bytes are not zero. */
+static void *take_released(Arena *a, size_t bytes)
+{
+    Released **list = bytes >= LEAST_RELEASED ? &a->released[size_class(bytes)] : NULL, *o = list ? *list : NULL;
+    if (!o || o->bytes < bytes)
+        return NULL;
+    *list = o->next;
+    return o;
 }
 
 void *arena_alloc(Arena *a, size_t bytes)
@@ -126,6 +174,9 @@ void *arena_alloc(Arena *a, size_t bytes)
     /* Under AddressSanitizer each block is an allocation of its exact size, so that an overrun is seen. */
     if (ARENA_EXACT)
         return (char *)chunk_for(a, bytes ? bytes : 1) + header_bytes();
+    void *released = bytes >= LEAST_REUSED ? take_released(a, bytes) : NULL;
+    if (released)
+        return memset(released, 0, bytes);
     size_t need = room_for(bytes);
     Chunk *k = a->chunks;
     if (!k || k->size - k->used < need)
@@ -151,9 +202,16 @@ void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes)
         a->chunks->used += room_for(new_bytes) - room_for(old_bytes);
         return old;
     }
-    void *p = arena_alloc(a, new_bytes);
-    if (old && old_bytes)
-        memcpy(p, old, old_bytes < new_bytes ? old_bytes : new_bytes);
+    size_t kept = !old ? 0 : old_bytes < new_bytes ? old_bytes : new_bytes;
+    char *p = take_released(a, new_bytes);
+    if (p)
+        memset(p + kept, 0, new_bytes - kept);
+    else
+        p = arena_alloc(a, new_bytes);
+    if (kept)
+        memcpy(p, old, kept);
+    if (old_bytes)
+        arena_release(a, old, old_bytes);
     return p;
 }
 
@@ -353,8 +411,22 @@ static void buf_reserve(Buf *b, size_t more)
     b->cap = cap;
 }
 
+Buf buf_like(const Buf *b)
+{
+    return (Buf){ .arena = b->arena, .indent = b->indent, .dropped = b->dropped };
+}
+
+void buf_release(Buf *b)
+{
+    arena_release(b->arena, b->data, b->cap);
+    b->data = NULL;
+    b->len = b->cap = 0;
+}
+
 static void buf_v(Buf *b, const char *fmt, va_list ap)
 {
+    if (b->dropped)
+        return;
     buf_reserve(b, 24);
     size_t room = b->cap - b->len, n = format(b->data + b->len, room, fmt, ap);
     if (n >= room) {
@@ -376,6 +448,8 @@ void buf_f(Buf *b, const char *fmt, ...)
 void buf_line(Buf *b, const char *fmt, ...)
 {
     size_t start = b->len, pad = b->indent > 0 ? 4 * (size_t)b->indent : 0, text = start + pad;
+    if (b->dropped)
+        return;
     buf_reserve(b, pad);
     memset(b->data + start, ' ', pad);
     b->len = text;

@@ -123,8 +123,8 @@ for p in parse lower differentiate simplify; do
 done
 
 # The promise is that a spec compiles, with its kernels but without nvcc, in 50 ms of the processor's time. The limit is
-# three times that, for slower machines and for caches that others use; with sanitizers it is that one ends.
-limit=$([[ -n ${SAN:-} || -n ${COVER:-} ]] && echo 10000 || echo 150)
+# twice that, for slower machines and for caches that others use; with sanitizers it is that one ends.
+limit=$([[ -n ${SAN:-} || -n ${COVER:-} ]] && echo 10000 || echo 100)
 slowest=0
 
 cpu_ms() { # command...: its user and system time in milliseconds, the least of three runs
