@@ -7,6 +7,7 @@
 #include "mutate.h"
 #include "options.h"
 #include "panel.h"
+#include "scan.h"
 
 typedef struct Print {
     Plan *p;

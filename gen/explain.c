@@ -304,7 +304,7 @@ static int nth_operation(const Program *g, int n)
 
 static void put_operations(const Explain *e, Direction d)
 {
-    static const char *const kinds[] = { "map", "row", "column", "scatter", "product", "walk" };
+    static const char *const kinds[] = { "map", "row", "column", "scatter", "product", "walk", "scan" };
     const Program *g = &e->p->program[d];
     Table t = { .right = 1 };
     table_row(e->c, &t, "", "when", "kind", "bytes", "bytes once", "flops", "what", NULL);

@@ -631,7 +631,7 @@ void emit_kernels(Plan *p, Program *pr, Buf *out)
             emit_column_totals(&k);
             break;
         case G_SCATTER: emit_scatter(p, pr, g, out); break;
-        case G_GEMM: break;
+        case G_GEMM: case G_SCAN: break;
         case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
         }
         kernel_release(&k);

@@ -26,6 +26,9 @@ typedef struct RowRead { const char *text, *name, *wanted; } RowRead;
 /* A value over the past that a block has in shared memory. */
 typedef struct PastTile { Read read; const char *text; } PastTile;
 
+/* A loop over few elements of a unit, which is unrolled. */
+typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
+
 typedef struct Kernel {
     Plan *p;
     Program *pr;
@@ -86,6 +89,9 @@ typedef struct Kernel {
     Buf *now;                     /* stores that others wait for */
     Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
     Vec(const char *) once_reads; /* as they would stand in their places */
+    Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
+    Vec(InnerLoop) inner_names;   /* and what names they have had */
+    int64_t panel_registers;      /* that reads ahead take, for a step */
     int numbered;                 /* locals: the same node may have one in several arrays */
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
@@ -155,6 +161,7 @@ const char *k_step_row(Kernel *k, const Storage *st);                   /* of se
 bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
 bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
+bool k_always_inside(Kernel *k, const Read *r);    /* whatever condition it stands under */
 bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
 const char *k_leaf(ExprPrinter *e, NodeId id);
 const char *k_known(ExprPrinter *e, NodeId id);
@@ -184,6 +191,8 @@ typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early,
     PanelLoop;
 /* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);
+/* In terms of k->units and the loops around; NULL: it has other parts. */
+const IxExpr *panel_in_units(Kernel *k, const IxExpr *e);
 /* No more than their names say where k->panel is NULL. */
 void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
@@ -202,8 +211,21 @@ void print_alone(Kernel *k);
 bool in_head(const Kernel *k);                     /* blocks that have a head each */
 /* The product's operand has this value at an element of so many. */
 void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value);
-/* The local that holds a state, or the adjoint of its next value; NULL otherwise. scan_update: its new value. */
-const char *scan_state(Kernel *k, TensorId s);
-void scan_update(Kernel *k, TensorId s, const char *value);
+/* The local that holds what is read of a state, or of the adjoint of its next value; NULL: none does. scan_update: its
+ * new value. */
+const char *scan_state(Kernel *k, TensorId s, const Read *r);
+void scan_update(Kernel *k, TensorId s, const Read *r, const char *value);
+/* Reads of all groups ahead of their steps, so many at a time; and those behind. */
+int alone_depth(int64_t registers);
+void alone_reads(Kernel *k, const PanelLoop *l, int depth);
+void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
+void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
+
+/* kernels_scan.c: a kernel whose threads have a unit each for all steps. */
+void print_scan_walk(Kernel *k);
+bool in_scan(const Kernel *k);
+/* What is read of a value that a thread has; a read ahead of its step, or s. */
+const char *scan_element(Kernel *k, const Read *r, const char *name);
+const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 
 #endif

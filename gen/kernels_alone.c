@@ -1,8 +1,7 @@
-/* kernels_alone.c: CUDA text of the kernels whose threads have one element each for all steps, with its states in
- * registers. In comes a Panel (panel.c); out goes, for schedule scan, a kernel that does nothing else, and for schedule
- * gemm one whose blocks have a head each: what the product of a step reads and gives passes through shared memory
- * (cell_device_head.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
- * all steps is read once. */
+/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks have a head each, and whose threads one element
+ * for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the product of a step
+ * reads and gives passes through shared memory (cell_device_head.cuh). What a step reads and no step makes is asked for
+ * several steps ahead; what is the same in all steps is read once. Schedule scan (kernels_scan.c) reads ahead alike. */
 #include <string.h>
 
 #include "kernels.h"
@@ -16,19 +15,25 @@ bool in_head(const Kernel *k)
 
 /* ---- states ---- */
 
-const char *scan_state(Kernel *k, TensorId s)
+static const char *state_name(Kernel *k, TensorId s)
 {
-    return k->panel && k->panel->alone ? k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d",
-                                                k->p->m->tensors.data[s].name) : NULL;
+    return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
 }
 
-void scan_update(Kernel *k, TensorId s, const char *value)
+const char *scan_state(Kernel *k, TensorId s, const Read *r)
 {
-    const char *name = scan_state(k, s);
-    if (!name)
-        return;
-    buf_line(&k->late, "new_%s = %s;", name, value);       /* other groups of the step may still read it */
-    buf_line(&k->updates, "%s = new_%s;", name, name);
+    return k->panel && k->panel->alone ? scan_element(k, r, state_name(k, s)) : NULL;
+}
+
+void scan_update(Kernel *k, TensorId s, const Read *r, const char *value)
+{
+    const char *name = scan_state(k, s, r);
+    if (in_scan(k)) {
+        buf_line(&k->late, "%s = %s;", name, value);
+    } else if (name) {
+        buf_line(&k->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
+        buf_line(&k->updates, "%s = new_%s;", name, name);
+    }
 }
 
 /* The state before the first step, or the adjoint behind the last; what the product carries is its sum. */
@@ -43,7 +48,7 @@ static void print_states(Kernel *k)
         if (!forward)
             at = k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(p->m, s)), at);
         const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
-        const char *name = scan_state(k, s);
+        const char *name = state_name(k, s);
         if (!forward && panel_is_product(k, p->m->dprev.data[s]))
             buf_line(k->out, "%s sum_0 = %s[%s];", k->real, from, at);
         else
@@ -56,7 +61,7 @@ static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD;
-    k_open(k, in_head(k) ? "if (mine && dim_T > 0)" : "if (dim_T > 0)");
+    k_open(k, "if (mine && dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
@@ -65,7 +70,7 @@ static void print_last_states(Kernel *k)
         bool sum = !forward && panel_is_product(k, p->m->dprev.data[s]);
         if (forward)
             buf_line(k->out, "if (%s)", to);
-        buf_line(k->out, "%scell_store(%s + %s, %s);", forward ? "    " : "", to, at, sum ? "sum_0" : scan_state(k, s));
+        buf_line(k->out, "%scell_store(%s + %s, %s);", forward ? "    " : "", to, at, sum ? "sum_0" : state_name(k, s));
     }
     k_close(k);
 }
@@ -73,12 +78,9 @@ static void print_last_states(Kernel *k)
 /* ---- reads ahead ---- */
 
 /* Steps whose reads are under way: as many as registers hold. */
-static int steps_ahead(const PanelLoop *loops, int n)
+int alone_depth(int64_t registers)
 {
-    int reads = 0;
-    for (int i = 0; i < n; i++)
-        reads += loops[i].ahead;
-    return reads <= 6 ? 8 : reads <= 16 ? 4 : 2;
+    return registers <= 6 ? 8 : registers <= 16 ? 4 : registers <= 40 ? 2 : 1;
 }
 
 /* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
@@ -87,7 +89,7 @@ static const char *step_or_last(Kernel *k, const char *n)
     return k_text(k, k->pr->dir == FORWARD ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
 }
 
-static void print_reads(Kernel *k, const PanelLoop *l, int depth)
+void alone_reads(Kernel *k, const PanelLoop *l, int depth)
 {
     if (l->ahead == 0)
         return;
@@ -106,27 +108,24 @@ static void print_reads(Kernel *k, const PanelLoop *l, int depth)
 
 /* The reads of the next steps begin with these steps and are waited for behind them. One by one, in the place of what
  * a step has read, they would share a warp's few scoreboards with the reads that the next step waits for. */
-static void print_next_reads(Kernel *k, const PanelLoop *loops, int n, int depth)
+void alone_next_reads(Kernel *k, const PanelLoop *l, int depth)
 {
-    for (int i = 0; i < n; i++) {
-        if (loops[i].ahead == 0)
-            continue;
-        buf_line(k->out, "reads_%d next_%d[%d];", loops[i].number, loops[i].number, depth);
-        buf_line(k->out, "CELL_UNROLL");
-        buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-        buf_line(k->out, "    read_%d(%s, next_%d[u]);", loops[i].number,
-                 step_or_last(k, k_text(k, "begin + %d + u", depth)), loops[i].number);
-    }
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, step_or_last(k, k_text(k, "begin + %d + u", depth)),
+             l->number);
 }
 
-static void take_next_reads(Kernel *k, const PanelLoop *loops, int n, int depth)
+void alone_take_reads(Kernel *k, const PanelLoop *l, int depth)
 {
-    for (int i = 0; i < n; i++)
-        if (loops[i].ahead) {
-            buf_line(k->out, "CELL_UNROLL");
-            buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-            buf_line(k->out, "    ahead_%d[u] = next_%d[u];", loops[i].number, loops[i].number);
-        }
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    ahead_%d[u] = next_%d[u];", l->number, l->number);
 }
 
 /* ---- a head's product ---- */
@@ -219,40 +218,25 @@ static void open_head(Kernel *k, const char *indices)
         buf_line(out, "%s sum_%d = 0;", k->real, piece);
 }
 
-/* ---- a scan's elements ---- */
-
-static void open_scan(Kernel *k, const char *indices)
-{
-    const char *units = k_poly(k, k->panel->units);
-    buf_line(k->out, "const int64_t elements = dim_B * %s;", units);
-    k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
-           SCAN_THREADS, SCAN_THREADS);
-    buf_line(k->out, "const int64_t b = n / %s, e = n - b * %s;", units, units);
-    buf_f(k->out, "%s", indices);
-}
-
 /* ---- the whole ---- */
 
 /* Some of a step's groups. Last come the product's sums, which no thread waits for. */
 static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
 {
-    if (in_head(k))
-        k_open(k, "if (mine)");
+    k_open(k, "if (mine)");
     for (int i = from; i < to; i++)
         buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
-    if (in_head(k) && sums)
+    if (sums)
         store_sums(k);
-    if (in_head(k))
-        k_close(k);
+    k_close(k);
 }
 
 static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
 {
-    if (!in_head(k) || product > 0)
-        print_some(k, loops, 0, in_head(k) ? product : n, false);
-    if (in_head(k))
-        print_product(k);
-    if (in_head(k) && (product < n || !carries_sum(k, &(TensorId){ 0 })))
+    if (product > 0)
+        print_some(k, loops, 0, product, false);
+    print_product(k);
+    if (product < n || !carries_sum(k, &(TensorId){ 0 }))
         print_some(k, loops, product, n, true);
     buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
 }
@@ -261,7 +245,7 @@ static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
 static const char *name_axes(Kernel *k)
 {
     const Program *pr = k->pr;
-    Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent + !in_head(k) };
+    Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent };
     int i = 0;
     while (pr->groups.data[i].phase != PHASE_DURING || pr->groups.data[i].kind != G_MAP)
         i++;
@@ -276,28 +260,28 @@ static const char *name_axes(Kernel *k)
 
 void print_alone(Kernel *k)
 {
-    bool forward = k->pr->dir == FORWARD, head = in_head(k);
-    int n, product;
+    bool forward = k->pr->dir == FORWARD;
+    int n, product, reads = 0;
     k->one_step = true;
     k->t = "t";
-    k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + (head ? 3 : 4) };
-    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent + !head };
+    k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
+    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
     k->once_reads.len = 0;
     const char *indices = name_axes(k);
     PanelLoop *loops = panel_groups(k, &n, &product);
-    int depth = steps_ahead(loops, n);
+    for (int i = 0; i < n; i++)
+        reads += loops[i].ahead;
+    int depth = alone_depth(reads > 16 ? 17 : reads);
     k->row = NULL;
     k->b = "b";
-    if (head)
-        open_head(k, indices);
-    else
-        open_scan(k, indices);
+    open_head(k, indices);
     print_states(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     for (int i = 0; i < n; i++)
-        print_reads(k, &loops[i], depth);
+        alone_reads(k, &loops[i], depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
-    print_next_reads(k, loops, n, depth);
+    for (int i = 0; i < n; i++)
+        alone_next_reads(k, &loops[i], depth);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %d; u++)", depth);
     k_open(k, "if (begin + u < dim_T)");
@@ -306,9 +290,8 @@ void print_alone(Kernel *k)
     print_step(k, loops, n, product);
     k_close(k);
     k_close(k);
-    take_next_reads(k, loops, n, depth);
+    for (int i = 0; i < n; i++)
+        alone_take_reads(k, &loops[i], depth);
     k_close(k);
     print_last_states(k);
-    if (!head)
-        k_close(k);
 }

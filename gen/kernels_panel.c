@@ -8,10 +8,11 @@
 #include "kernels.h"
 #include "mutate.h"
 #include "panel.h"
+#include "scan.h"
 
 /* ---- reads ---- */
 
-static const IxExpr *in_units(Kernel *k, const IxExpr *e)
+const IxExpr *panel_in_units(Kernel *k, const IxExpr *e)
 {
     IndexId from[16];
     const IxExpr *to[16];
@@ -30,7 +31,7 @@ void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const I
 {
     const IxExpr *inside[64];
     for (int i = 0; i < array->naxes; i++)
-        inside[i] = k->panel ? in_units(k, map[i]) : NULL;
+        inside[i] = k->panel ? panel_in_units(k, map[i]) : NULL;
     for (int i = 0; i < array->naxes; i++) {
         before[i] = k->meaning[array->axes[i]];
         k->meaning[array->axes[i]] = inside[i];
@@ -47,7 +48,7 @@ void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before)
 static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
 {
     Module *m = k->p->m;
-    const IxExpr *e = in_units(k, read_linear(m, r));
+    const IxExpr *e = panel_in_units(k, read_linear(m, r));
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
     return e && panel_piece(m, e, elements, k->units, k->panel->naxes, piece);
 }
@@ -76,6 +77,8 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
 {
     Module *m = k->p->m;
     int64_t piece;
+    if (in_scan(k))
+        return scan_read_ahead(k, r, s, as);
     if (!k->panel || k->away || !own_piece(k, r, &piece))
         return s;
     if (k->panel->alone && !as->timed)
@@ -416,6 +419,6 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
     k.panel = w;
     k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : SCAN_THREADS;
-    k_print(&k, w->kernel, w->alone ? print_alone : print_walk);
+    k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : print_scan_walk);
     kernel_release(&k);
 }

@@ -256,7 +256,7 @@ static bool known_before(const Kernel *k, const Read *r)
 
 /* Is the element there whatever condition the read stands under? What is asked for early is asked for without
  * it. */
-static bool always_inside(Kernel *k, const Read *r)
+bool k_always_inside(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     for (int i = 0; i < r->nmap; i++) {
@@ -314,7 +314,7 @@ static const char *hoisted_read(Kernel *k, const char *p, const char *s, bool wh
 /* A read of an element in front of all that is computed and written there, so that none waits for another. */
 static const char *early_read(Kernel *k, const Read *r, const char *p, const char *s, bool whole)
 {
-    if (!k->gathers || k->away || !always_inside(k, r))
+    if (!k->gathers || k->away || !k_always_inside(k, r))
         return s;
     const char *before = read_before(k, s);
     if (before)
@@ -332,7 +332,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const Poly *pitch = st->pitch ? st->pitch : elements_of(k, r);
     const char *row = row_text(k, st);
     bool whole = st->dtype == DT_I32;
-    int stride = k->wide && always_inside(k, r) ? wide_stride(k, lin, pitch) : -1;
+    int stride = k->wide && k_always_inside(k, r) ? wide_stride(k, lin, pitch) : -1;
     stride = whole && stride > 0 ? -1 : stride;
     if (stride == 1) {
         Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
@@ -355,7 +355,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
         return known ? panel_read_ahead(k, r, s, &as) : s;
     }
-    if (k->one_step && st->timed && !k->away && known && always_inside(k, r))
+    if (k->one_step && st->timed && !k->away && known && k_always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
     s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
     const char *name = k->away ? NULL : read_before(k, s);
@@ -382,8 +382,8 @@ static const char *load_state(Kernel *k, const Read *r)
     NodeId next = m->next.data[r->id];
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
-    if (k->pr->dir == FORWARD && scan_state(k, r->id))
-        return scan_state(k, r->id);
+    if (k->pr->dir == FORWARD && scan_state(k, r->id, r))
+        return scan_state(k, r->id, r);
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
@@ -417,13 +417,13 @@ static const char *load_tensor(Kernel *k, const Read *r)
         NodeId carried = m->dprev.data[x->of];
         if (panel_is_product(k, carried))
             return panel_sum(k, r);
-        if (scan_state(k, x->of))
-            return scan_state(k, x->of);
+        if (scan_state(k, x->of, r))
+            return scan_state(k, x->of, r);
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
                                                              : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
         const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
         const IxExpr *lin = read_linear(m, r);
-        if (k->wide && always_inside(k, r) && wide_stride(k, lin, n) == 1) {
+        if (k->wide && k_always_inside(k, r) && wide_stride(k, lin, n) == 1) {
             Place at = { p, place_text(k, half, n, at_first(k, lin)), k->p->compute, false, false };
             return wide_read(k, &at);
         }
@@ -450,7 +450,7 @@ static const char *load_array(Kernel *k, const Read *r)
 {
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && k->value[r->id] && !k->away)
-        return k->value[r->id];
+        return scan_element(k, r, k->value[r->id]);
     if (panel_is_product(k, r->id))
         return panel_sum(k, r);
     const Storage *st = &k->pr->node[r->id];
@@ -839,17 +839,17 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (before >= 0 &&
         !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
                     k_text(k, "%s + 1 < dim_T", k->t))) {
-        Buf *out = k->panel ? k->now : k->out;
+        Buf *out = k->panel && k->panel->product ? k->now : k->out;
         if (in_head(k) && k->panel->operand_ready)
             head_put(k, read_linear(m, &self), n, value);
         bool gives = panel_gives(k) && k->pr->node[k->panel->operand].slot == before;
         const char *where = add_text(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype),
                                      place_text(k, row, n, e));
-        buf_line(out, k->panel && !in_head(k) && !gives ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
+        buf_line(out, k->panel && !k->panel->alone && !gives ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
         buf_line(out, gives ? "    panel.give(mine, %s, %s);" : "    cell_store(%s, %s);", where, value);
     }
-    scan_update(k, s, value);
-    if (scan_state(k, s))
+    scan_update(k, s, &self, value);
+    if (scan_state(k, s, &self))
         return;                       /* the last one is stored behind the steps */
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
     buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
@@ -858,12 +858,12 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 
 static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
 {
-    if (scan_state(k, of)) {
-        scan_update(k, of, value);
-        return;                       /* the last one is stored behind the steps */
-    }
     const IxExpr *map[64];
     Read self = own_element(k, id, map);
+    if (scan_state(k, of, &self)) {
+        scan_update(k, of, &self, value);
+        return;                       /* the last one is stored behind the steps */
+    }
     const char *half = k_text(k, "((%s & 1) * dim_B + %s)", k->t, k->b);
     const IxExpr *lin = read_linear(k->p->m, &self);
     const Poly *n = tensor_elements(k->p->m, of);

@@ -1,5 +1,4 @@
-/* panel.c: which steps of schedule gemm one kernel can walk, and which steps need no other (schedule scan). In comes
- * a planned program; out go, where the steps allow it, a Panel or two: the product of every step with its param held
+/* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow it, a Panel or two: the product of every step with its param held
  * in shared memory, either by the blocks of a cooperative launch (runtime/device/cell_device_panel.cuh), each of which
  * owns some units of the state, or by blocks that have a whole head each (cell_device_head.cuh), and the pointwise
  * kernels in between for the block's own units. Guaranteed: what a block reads of another block is the product's one
@@ -69,7 +68,7 @@ static bool own_read(const Own *o, const Read *r)
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
     if (!stepwise)
         return true;
-    if (!panel_piece(m, read_linear(m, r), elements, o->axes, o->naxes, &piece) || (!o->w->product && piece > 0))
+    if (!panel_piece(m, read_linear(m, r), elements, o->axes, o->naxes, &piece))
         return false;
     if (r->is_tensor || pr->node[r->id].home != HOME_NONE || pr->group[r->id] >= 0)
         return true;
@@ -98,7 +97,7 @@ static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Gr
     for (int i = 0; i < g->naxes; i++)
         all = poly_mul(p->m, all, g->axes[i]);
     if (g->naxes != w->naxes || g->axes[g->naxes - 1] != w->units || all != poly_mul(p->m, w->units, w->heads) ||
-        !g->batched || (w->product && g->need.len && !g->always))
+        !g->batched || (g->need.len && !g->always))
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]);
@@ -306,49 +305,6 @@ static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
     w->alone = true;
     w->kernel = intern_f(p->m->c, "%s_%s_heads", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
     return w;
-}
-
-/* ---- scan ---- */
-
-static Panel *find_scan(Plan *p, Program *pr)
-{
-    Panel *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Panel){ .operand = -1, .alone = true, .naxes = 1, .heads = poly_const(p->m, 1) };
-    for (int i = 0; i < pr->groups.len; i++) {
-        const Group *g = &pr->groups.data[i];
-        if (g->phase != PHASE_DURING)
-            continue;
-        if (g->kind != G_MAP || g->naxes != 1)
-            return NULL;
-        w->units = w->units ? w->units : g->axes[0];
-        if (!takes_map(p, pr, w, g))
-            return NULL;
-    }
-    return w->units ? w : NULL;
-}
-
-static bool has_states_of(const Plan *p, const Poly *units)
-{
-    for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (p->m->tensors.data[t].kind == T_STATE &&
-            (p->m->tensors.data[t].rank != 1 || p->m->tensors.data[t].axes[0] != units ||
-             p->program[FORWARD].before[t] >= 0 || p->program[BACKWARD].before[t] >= 0))
-            return false;
-    return true;
-}
-
-void scan_find(Plan *p)
-{
-    Panel *w[2];
-    for (int d = 0; d < 2; d++) {
-        w[d] = find_scan(p, &p->program[d]);
-        if (!w[d] || !has_states_of(p, w[d]->units))
-            return;
-        w[d]->kernel = intern_f(p->m->c, "%s_%s_scan", p->m->name, d == FORWARD ? "fwd" : "bwd");
-    }
-    for (int d = 0; d < 2; d++)
-        p->program[d].panel = w[d];
-    p->schedule = SCHED_SCAN;
 }
 
 /* ---- gemm ---- */

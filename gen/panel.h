@@ -6,14 +6,12 @@
 
 /* Counters that blocks post to: 8 groups, each in a line of 128 bytes (CELL_PANEL_WARPS * CELL_PANEL_POST). A batch
  * of more than PANEL_BATCH sequences gives a product enough rows to fill the device by itself. */
-enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_THREADS = 256, SCAN_THREADS = 64 };
+enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_THREADS = 256 };
 /* A block that has a whole head: its threads, and the most sequences that it takes (CELL_HEAD_THREADS, _BATCH). */
 enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
 
 /* Decides for both directions of a plan with schedule gemm; sets Program.panel. */
 void panel_find(Plan *p);
-/* The same for a plan by steps: where elements walk alone it becomes one with schedule scan. */
-void scan_find(Plan *p);
 /* How often `whole` contains `part`, as a number; 0 when that is not one. */
 int64_t panel_times(Module *m, const Poly *whole, const Poly *part);
 /* Elements of an array over these axes. */

@@ -12,6 +12,7 @@
 #include "panel.h"
 #include "reads.h"
 #include "rewrite.h"
+#include "scan.h"
 
 static const Node *at(const Plan *p, NodeId id)
 {
@@ -500,6 +501,8 @@ static Phase phase_of(const Phasing *s, NodeId array)
     if (held && p->schedule == SCHED_TILE && s->g->dir == FORWARD)
         return PHASE_DURING;
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
+    if (p->scan)                      /* a thread's own, or behind the walk from what lies in memory */
+        return scan_form(p, array) ? PHASE_DURING : PHASE_AFTER;
     /* The operand of a product with a param lies in memory for the param's gradient, whatever its size. */
     if (matrix && !(product && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
         return PHASE_DURING;
@@ -540,6 +543,60 @@ static void *per(const Plan *p, size_t bytes, int n)
     return arena_alloc(p->m->arena, bytes * (size_t)(n + 1));
 }
 
+/* A root has no reader in the walk: does it read what the walk reads anyway? */
+static bool reads_with_walk(const Phasing *s, NodeId array)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++) {
+        if (!s->needed[id] || s->g->phase[id] != PHASE_DURING)
+            continue;
+        for (int i = 0; i < s->uses[id].len; i++)
+            for (int j = 0; j < s->uses[array].len; j++) {
+                const Read *x = &s->uses[id].data[i].read, *y = &s->uses[array].data[j].read;
+                if (x->is_tensor == y->is_tensor && x->id == y->id && scan_own(s->p, at(s->p, id)->axes, x))
+                    return true;
+            }
+    }
+    return false;
+}
+
+static bool scan_may_take(const Phasing *s, NodeId id)
+{
+    const Plan *p = s->p;
+    RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+    bool steps = true;
+    for (int i = 0; i < s->uses[id].len; i++)
+        steps &= !s->uses[id].data[i].read.step;
+    return steps && !p->rounded[id] && !(p->past && p->past[id]) && rows_dep(p, id) == (DEP_BATCH | DEP_TIME) &&
+           (root == ROOT_NONE || root == ROOT_OUTPUT || root == ROOT_DINPUT) && scan_form(p, id);
+}
+
+/* What is made of one unit's values for the walk alone is made in the walk: it is neither written nor read. Readers
+ * stand behind what they read. */
+static void take_into_scan(Phasing *s)
+{
+    enum { IN_WALK = 1, ELSEWHERE = 2 };
+    const Plan *p = s->p;
+    Phase *phase = s->g->phase;
+    char *read = per(p, 1, p->n_nodes);
+    s->g->taken = per(p, sizeof *s->g->taken, p->n_nodes);
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+        if (!s->needed[id])
+            continue;
+        bool wanted = read[id] == IN_WALK ||
+                      (!read[id] && root_kind(p->m, id, &(TensorId){ 0 }) != ROOT_NONE && phase[id] == PHASE_BEFORE &&
+                       reads_with_walk(s, id));
+        if (phase[id] == PHASE_BEFORE && wanted && scan_may_take(s, id)) {
+            s->g->taken[id] = true;
+            phase[id] = PHASE_DURING;
+        }
+        for (int i = 0; i < s->uses[id].len && phase[id] != PHASE_AFTER; i++) {
+            const Read *r = &s->uses[id].data[i].read;
+            if (!r->is_tensor)
+                read[r->id] |= phase[id] == PHASE_DURING && scan_own(p, at(p, id)->axes, r) ? IN_WALK : ELSEWHERE;
+        }
+    }
+}
+
 static Phasing phasing(Plan *p, Direction dir, const bool *stored)
 {
     Program *g = &p->program[dir];
@@ -558,6 +615,8 @@ static Phasing phasing(Plan *p, Direction dir, const bool *stored)
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
             g->phase[id] = phase_of(&s, id);
+    if (p->scan)
+        take_into_scan(&s);
     /* A rounded copy of a value of the walk is written by the walk. */
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id] && p->rounded[id] && g->phase[id] == PHASE_AFTER && s.uses[id].len == 1 &&
@@ -755,6 +814,7 @@ static bool fits(const Plan *p, const Program *pr, int group, NodeId array, cons
     case G_MAP: return fits_map(p, pr, group, array, uses);
     case G_ROW: return fits_row(p, pr, group, array, uses);
     case G_COLUMN: return fits_column(p, pr, group, array, uses);
+    case G_SCAN: return true;
     default: return false;
     }
 }
@@ -767,7 +827,9 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     int axis;
     Group g = { .phase = pr->phase[array], .batched = rows_dep(p, array) & DEP_BATCH,
                 .timed = rows_dep(p, array) & DEP_TIME, .threads = 256 };
-    if (contraction_of(p, array, g.phase == PHASE_DURING, &g.gemm, factor))
+    if (p->scan && g.phase == PHASE_DURING)
+        g.kind = G_SCAN;
+    else if (contraction_of(p, array, g.phase == PHASE_DURING, &g.gemm, factor))
         g.kind = G_GEMM;
     else if (is_scatter(p, array, &axis, &place))
         g.kind = G_SCATTER;
@@ -785,7 +847,7 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
             g.timed |= r->bound[i] == IX_TIME;
     }
     g.past = g.kind == G_ROW && past_sums(p, array);
-    g.naxes = g.past ? past_rows(p, array) : a->naxes;
+    g.naxes = g.past ? past_rows(p, array) : g.kind == G_SCAN ? p->scan->naxes : a->naxes;
     g.axes = per(p, sizeof *g.axes, a->naxes);
     for (int i = 0; i < g.naxes; i++)
         g.axes[i] = m->indices.data[a->axes[i]].extent;
@@ -1685,6 +1747,8 @@ static bool *stored_arrays(Plan *p, const Phasing *forward)
             stored[id] = false;
         if (p->schedule == SCHED_TILE && f->phase[id] == PHASE_DURING)
             stored[id] = stored[id] && saved[id];
+        if (f->taken && f->taken[id])
+            stored[id] = false;       /* backward makes it anew, from what it is made of */
     }
     return stored;
 }
@@ -1896,6 +1960,10 @@ static void plan_directions(Plan *p)
     bool *stored = stored_arrays(p, &f), *wanted = per(p, 1, p->n_nodes);
     Phasing b = phasing(p, BACKWARD, stored);
     const Phasing *both[2] = { &f, &b };
+    for (int d = 0; p->scan && d < 2 && !p->not_scan; d++)
+        p->not_scan = scan_refused(p, &p->program[d]);
+    if (p->scan && p->not_scan)
+        return;
     for (int d = 0; d < 2; d++) {
         tensor_storage(p, &p->program[d]);
         root_storage(p, &p->program[d]);
@@ -1925,6 +1993,8 @@ static void plan_directions(Plan *p)
         finish_groups(p, &p->program[d]);
         name_kernels(p, &p->program[d]);
     }
+    for (int d = 0; p->scan && d < 2 && !p->not_scan; d++)
+        p->not_scan = scan_refused(p, &p->program[d]);
 }
 
 /* What the cell can take: no state is map; a state that fits on an SM is tile, unless that was tried and
@@ -1972,7 +2042,7 @@ static const char *walk_refused(const Plan *p, bool *no_room)
     return NULL;
 }
 
-static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile);
+static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile, const char *not_scan);
 
 /* What a walk must write for others is known only now: it may be what the walk cannot give. */
 static Plan *without_tile(Plan *p, Schedule wanted)
@@ -1981,12 +2051,12 @@ static Plan *without_tile(Plan *p, Schedule wanted)
     bool no_room;
     const char *why = walk_refused(p, &no_room);
     if (no_room && tile_widen(m))
-        return make(m, p->dtype, wanted, NULL);
+        return make(m, p->dtype, wanted, NULL, NULL);
     if (wanted == SCHED_TILE) {
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, why);
         return NULL;
     }
-    return make(m, p->dtype, SCHED_AUTO, why);
+    return make(m, p->dtype, SCHED_AUTO, why, NULL);
 }
 
 /* Does the array sum over many steps, each of which it reads by itself? Short windows come from the cache. */
@@ -2040,13 +2110,13 @@ static Plan *with_less_memory(Plan *p, Schedule wanted)
     int64_t room = m->c->block_memory;
     if (p->interval > 1) {
         m->c->interval = p->interval / 2;
-        return make(m, p->dtype, wanted, NULL);
+        return make(m, p->dtype, wanted, NULL, NULL);
     }
     if (wanted == SCHED_TILE)
         return NULL;
     return make(m, p->dtype, SCHED_AUTO,
                 intern_f(m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, and a "
-                               "block has %lld", (long long)p->block_memory, (long long)room));
+                               "block has %lld", (long long)p->block_memory, (long long)room), NULL);
 }
 
 /* Vectors of one length that no sum of the step reads: their elements may walk on their own, and then a vector needs
@@ -2058,7 +2128,7 @@ static bool elements_alone(const Module *m)
         const Tensor *x = &m->tensors.data[t];
         if (x->kind != T_STATE)
             continue;
-        if (x->rank != 1 || (units && x->axes[0] != units))
+        if (x->rank - x->complex != 1 || (units && x->axes[0] != units))
             return false;
         units = x->axes[0];
     }
@@ -2068,10 +2138,33 @@ static bool elements_alone(const Module *m)
     return units != NULL;
 }
 
-static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
+/* Where states lie in memory so far, a thread for each of their units may have them in registers. */
+static void choose_scan(Plan *p, Schedule wanted, const char *not_scan)
+{
+    const char *why = not_scan;
+    if (wanted != SCHED_SCAN && (wanted != SCHED_AUTO || p->schedule != SCHED_STEPS))
+        return;
+    if (!why)
+        p->scan = scan_units(p->m, &why);
+    if (p->scan)
+        p->schedule = SCHED_SCAN;
+    else
+        p->not_scan = why;
+}
+
+static Plan *without_scan(Plan *p, Schedule wanted)
+{
+    Module *m = p->m;
+    if (wanted != SCHED_SCAN)
+        return make(m, p->dtype, wanted, p->not_tile, p->not_scan);
+    diag(m->c, DIAG_ERROR, m->span, "--schedule scan cannot take cell %s: %s", m->name, p->not_scan);
+    return NULL;
+}
+
+static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile, const char *not_scan)
 {
     if (wanted == SCHED_AUTO && !not_tile && elements_alone(m)) {
-        Plan *scan = make(m, dtype, wanted, "each element of its states walks by itself");
+        Plan *scan = make(m, dtype, wanted, "each element of its states walks by itself", NULL);
         if (!scan || scan->schedule == SCHED_SCAN)
             return scan;
     }
@@ -2081,6 +2174,9 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     p->schedule = choose(p, wanted);
     if (m->c->errors)
         return NULL;
+    choose_scan(p, wanted, not_scan);
+    if (wanted == SCHED_SCAN && !p->scan)
+        return without_scan(p, wanted);
     if (p->schedule == SCHED_TILE)
         p->interval = tile_interval(m, dtype);
     split_roots(p);
@@ -2091,6 +2187,8 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }))
         return without_tile(p, wanted);
     p->cluster = p->schedule == SCHED_TILE ? m->cluster : 1;
+    if (p->scan && p->not_scan)
+        return without_scan(p, wanted);
     p->block_memory = block_memory(p);
     if (p->schedule == SCHED_TILE && m->c->block_memory && p->block_memory > m->c->block_memory)
         return with_less_memory(p, wanted);
@@ -2102,13 +2200,10 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
     }
     if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)
         p->schedule = SCHED_GEMM;
-    if ((p->schedule == SCHED_STEPS && wanted == SCHED_AUTO) || wanted == SCHED_SCAN)
-        scan_find(p);
-    if (wanted == SCHED_SCAN && !p->program[FORWARD].panel) {
-        diag(m->c, DIAG_ERROR, m->span,
-             "--schedule scan needs a state of one axis whose elements do not read one another; %s has none", m->name);
-        return NULL;
-    }
+    if (p->not_scan && p->schedule == SCHED_STEPS)
+        buf_f(&p->reasons, "not scan: %s\n", p->not_scan);
+    if (p->scan)
+        scan_kernels(p);
     warn_of_steps(p);
     panel_find(p);
     ir_verify(m, "plan");
@@ -2118,7 +2213,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile)
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
 {
     int conditions = m->quotients.len;
-    Plan *p = make(m, dtype, wanted, NULL);
+    Plan *p = make(m, dtype, wanted, NULL, NULL);
     if (m->quotients.len != conditions)       /* each is a check of the call: only the spec may ask for one */
         bug(m->c, "plan", "planning made %d conditions of the call", m->quotients.len - conditions);
     return p;

@@ -113,7 +113,8 @@ typedef enum {
     G_COLUMN,                     /* sums over batch and time, in two stages of fixed order */
     G_SCATTER,                    /* sums over batch and time at places that integers give */
     G_GEMM,
-    G_WALK
+    G_WALK,
+    G_SCAN                        /* schedule scan: the whole step, a thread per unit */
 } GroupKind;
 
 enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
@@ -216,6 +217,13 @@ typedef struct Panel {
     RefVec refs;                  /* filled while the kernel is printed */
 } Panel;
 
+/* Schedule scan: a thread walks one place of the axes that all states begin with, a unit. */
+typedef struct Scan {
+    int naxes;
+    const Poly **axes;
+    const Poly *units;            /* their product */
+} Scan;
+
 typedef struct Program {
     Direction dir;
     Phase *phase;                 /* per node */
@@ -230,6 +238,7 @@ typedef struct Program {
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
+    bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
 } Program;
@@ -253,6 +262,8 @@ struct Plan {
     int interval;                 /* tile: steps between checkpoints */
     int cluster;                  /* tile: blocks that share a state; else 1 */
     const char *not_tile;         /* why not, where tile was thought of */
+    Scan *scan;                   /* schedule scan; else NULL */
+    const char *not_scan;         /* why the steps turned out to be none for it */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
     Buf reasons;                  /* lines for cellc explain */

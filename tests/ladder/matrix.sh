@@ -90,8 +90,9 @@ TYPES="f32 f64 bf16" instance complex_linear map "$two"
 for op in muladd div abs; do
     instance complex_muladd map "$one" --set op=$op
 done
-TYPES="f32 f64" instance complex_lru steps "$one"
-TYPES="f32 f16" instance s5 steps "$two" --set normal=gamma
+TYPES="f32 f64" instance complex_lru "steps scan" "$one"
+TYPES="f32 f16" instance s5 "steps scan" "$two" --set normal=gamma
+TYPES="f32 bf16" instance mamba1 scan "$one" --dim N=4
 
 # Memories that learn by inner gradients.
 instance dgd "steps tile" "$heads" --dim N=5 --dim V=7

@@ -1,0 +1,404 @@
+/* kernels_scan.c: CUDA text of schedule scan. In comes a program whose steps are one SCAN group (scan.c); out goes a
+ * kernel whose threads have a unit each, one place of the axes that all states begin with, and walk all steps with its
+ * states in registers. What a unit has several elements of is an array of registers, in loops that are unrolled; what it
+ * sums over, a loop of its own. What a step reads and no step makes is asked for several steps ahead, what is the same in
+ * all steps is read once (kernels_alone.c). */
+#include <string.h>
+
+#include "kernels.h"
+#include "reads.h"
+#include "scan.h"
+
+bool in_scan(const Kernel *k)
+{
+    return k->panel && k->panel->alone && !k->panel->product;
+}
+
+/* ---- a unit's elements ---- */
+
+static bool name_is_taken(const Kernel *k, const char *name, int64_t extent)
+{
+    for (int i = 0; i < k->inner.len; i++)
+        if (strcmp(k->inner.data[i].name, name) == 0)
+            return true;
+    for (int i = 0; i < k->inner_names.len; i++)
+        if (strcmp(k->inner_names.data[i].name, name) == 0)
+            return k->inner_names.data[i].extent != extent;
+    return false;
+}
+
+/* Loops of one extent share a name where they may, so that equal reads have equal texts. */
+static void open_inner(Kernel *k, Buf *out, IndexId i)
+{
+    const Index *index = &k->p->m->indices.data[i];
+    InnerLoop l = { i, k_text(k, "n_%s", index->name), index->extent->value };
+    for (int n = 2; name_is_taken(k, l.name, l.extent); n++)
+        l.name = k_text(k, "n_%s_%d", index->name, n);
+    vec_push(k->p->m->arena, &k->inner, l);
+    vec_push(k->p->m->arena, &k->inner_names, l);
+    k->index[i] = l.name;
+    k->meaning[i] = ix_index(k->p->m, i);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int %s = 0; %s < %d; %s++) {", l.name, l.name, (int)l.extent, l.name);
+    out->indent++;
+}
+
+static void close_inner(Kernel *k, Buf *out)
+{
+    InnerLoop *l = &k->inner.data[--k->inner.len];
+    k->index[l->index] = NULL;
+    k->meaning[l->index] = NULL;
+    out->indent--;
+    buf_line(out, "}");
+}
+
+static void open_elements(Kernel *k, Buf *out, NodeId array)
+{
+    Node a = *k_node(k, array);
+    for (int i = k->p->scan->naxes; i < a.naxes; i++)
+        open_inner(k, out, a.axes[i]);
+}
+
+static void close_elements(Kernel *k, Buf *out, NodeId array)
+{
+    for (int i = k->p->scan->naxes; i < k_node(k, array)->naxes; i++)
+        close_inner(k, out);
+}
+
+const char *scan_element(Kernel *k, const Read *r, const char *name)
+{
+    if (!in_scan(k) || scan_inner(k->p, r) == 1)
+        return name;
+    return k_text(k, "%s[%s]", name, k_bare(k, ix_text(&k->printer, scan_inner_linear(k->p, r))));
+}
+
+/* ---- reads ---- */
+
+/* The loops around that a read's address depends on, by name: equal texts have them in one order. */
+static int loops_of(Kernel *k, const IxExpr *e, InnerLoop *out)
+{
+    int n = 0;
+    for (int i = 0; i < k->inner.len; i++) {
+        InnerLoop l = k->inner.data[i];
+        int at = n;
+        if (!ix_uses(e, l.index))
+            continue;
+        for (; at > 0 && strcmp(out[at - 1].name, l.name) > 0; at--)
+            out[at] = out[at - 1];
+        out[at] = l;
+        n++;
+    }
+    return n;
+}
+
+static int64_t loops_elements(const InnerLoop *l, int n)
+{
+    int64_t all = 1;
+    for (int i = 0; i < n; i++)
+        all *= l[i].extent;
+    return all;
+}
+
+static const char *loops_place(Kernel *k, const InnerLoop *l, int n)
+{
+    const char *at = "";
+    for (int i = 0; i < n; i++)
+        at = i ? k_text(k, "(%s) * %d + %s", at, (int)l[i].extent, l[i].name) : l[i].name;
+    return n ? k_text(k, "[%s]", at) : "";
+}
+
+static void print_in_loops(Buf *out, const InnerLoop *l, int n, const char *statement)
+{
+    for (int i = 0; i < n; i++) {
+        buf_line(out, "CELL_UNROLL");
+        buf_line(out, "for (int %s = 0; %s < %d; %s++)", l[i].name, l[i].name, (int)l[i].extent, l[i].name);
+        out->indent++;
+    }
+    buf_line(out, "%s;", statement);
+    out->indent -= n;
+}
+
+static int number_of(const char *const *texts, int n, const char *s)
+{
+    int i = 0;
+    while (i < n && strcmp(texts[i], s) != 0)
+        i++;
+    return i;
+}
+
+static const char *read_once(Kernel *k, const char *s, const InnerLoop *l, int loops)
+{
+    int n = number_of(k->once_reads.data, k->once_reads.len, s);
+    const char *place = loops_place(k, l, loops);
+    if (n == k->once_reads.len) {
+        vec_push(k->p->m->arena, &k->once_reads, s);
+        if (loops)
+            buf_line(&k->once, "%s once_%d[%d];", k->real, n, (int)loops_elements(l, loops));
+        const char *to = loops ? k_text(k, "once_%d%s", n, place) : k_text(k, "const %s once_%d", k->real, n);
+        print_in_loops(&k->once, l, loops, k_text(k, "%s = %s", to, k_bare(k, s)));
+    }
+    return k_text(k, "once_%d%s", n, place);
+}
+
+/* Only what is certainly inside, in terms of the unit and of the loops around, is there whatever conditions stand
+ * around the read. What is ahead is kept as it lies in memory: to convert it would be to wait for it. */
+const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
+{
+    InnerLoop l[64];
+    const IxExpr *e = k->away ? NULL : panel_in_units(k, read_linear(k->p->m, r));
+    if (!e || !k_always_inside(k, r))
+        return s;
+    int loops = loops_of(k, e, l);
+    if (!as->timed)
+        return read_once(k, s, l, loops);
+    const char *place = loops_place(k, l, loops);
+    int n = number_of(k->panel_reads.data, k->panel_reads.len, as->text);
+    if (n == k->panel_reads.len) {
+        int elements = (int)loops_elements(l, loops);
+        vec_push(k->p->m->arena, &k->panel_reads, as->text);
+        print_in_loops(&k->early, l, loops, k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
+        buf_f(&k->ahead_fields, loops ? " %s r%d[%d];" : " %s r%d;", as->type, n, elements);
+        k->panel_registers += elements;
+    }
+    const char *at = k_text(k, "ahead_0[u].r%d%s", n, place);
+    if (as->half)
+        at = k_text(k, "%s{(uint16_t)%s}", as->half, at);
+    return !as->half && strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
+}
+
+/* ---- values ---- */
+
+static const char *start_of(ReduceOp r)
+{
+    return r == R_MAX ? "-CELL_INF" : r == R_MIN ? "CELL_INF" : r == R_PROD ? "1" : "0";
+}
+
+static const char *join(Kernel *k, ReduceOp r, const char *sum, const char *term)
+{
+    if (r == R_MAX || r == R_MIN)
+        return k_text(k, "%s = cell_%s(%s, %s);", sum, r == R_MAX ? "max" : "min", sum, term);
+    return k_text(k, "%s %s= %s;", sum, r == R_PROD ? "*" : "+", term);
+}
+
+/* to: what takes the value, declared. */
+static void print_reduction(Kernel *k, Node r, const char *to)
+{
+    Named named = { 0 };
+    for (int i = 0; i < r.nbound; i++)
+        open_inner(k, k->out, r.bound[i]);
+    const char *term = k_body(k, r.args[0], &named);
+    buf_line(k->out, "%s", join(k, r.reduce, to, term));
+    k_forget(k, &named);
+    for (int i = 0; i < r.nbound; i++)
+        close_inner(k, k->out);
+}
+
+static Read own_elements(Kernel *k, NodeId id, const IxExpr **map)
+{
+    Read self = { .id = id, .nmap = k_node(k, id)->naxes, .map = map };
+    for (int i = 0; i < self.nmap; i++)
+        map[i] = ix_index(k->p->m, k_node(k, id)->axes[i]);
+    return self;
+}
+
+static void store_elements(Kernel *k, NodeId id, const Read *self, const char *name)
+{
+    Buf *out = k->out;
+    open_elements(k, &k->late, id);
+    k->out = &k->late;
+    k_store(k, id, scan_element(k, self, name));
+    k->out = out;
+    close_elements(k, &k->late, id);
+}
+
+static void print_array(Kernel *k, NodeId id, Named *kept)
+{
+    const IxExpr *map[64];
+    Read self = own_elements(k, id, map);
+    Node body = *k_node(k, k_node(k, id)->args[0]);
+    bool sums = plan_reduces(k->p, id);
+    int64_t elements = scan_inner(k->p, &self);
+    Named named = { 0 };
+    k_bind_axes(k, id);
+    k_comment(k, id);
+    const char *name = k_local(k, "a", id);
+    if (elements > 1)
+        buf_line(k->out, "%s %s[%d];", k->real, name, (int)elements);
+    open_elements(k, k->out, id);
+    const char *to = scan_element(k, &self, name), *declared = elements > 1 ? to : k_text(k, "%s %s", k->real, to);
+    if (sums) {
+        buf_line(k->out, "%s = %s;", declared, start_of(body.reduce));
+        print_reduction(k, body, to);
+    } else {
+        const char *v = k_body(k, k_node(k, id)->args[0], &named);
+        buf_line(k->out, "%s%s = %s;", elements > 1 ? "" : "const ", declared, v);
+        k_forget(k, &named);
+    }
+    close_elements(k, k->out, id);
+    k->value[id] = name;
+    vec_push(k->p->m->arena, kept, id);
+    if (k_is_stored(k, id))
+        store_elements(k, id, &self, name);
+}
+
+/* ---- states ---- */
+
+static const char *state_name(Kernel *k, TensorId s)
+{
+    return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
+}
+
+static int state_elements(const Kernel *k, TensorId s)
+{
+    int64_t n = 1;
+    for (int i = k->p->scan->naxes; i < k->p->m->tensors.data[s].rank; i++)
+        n *= k->p->m->tensors.data[s].axes[i]->value;
+    return (int)n;
+}
+
+/* Where element j of unit n, counted through all sequences, lies. */
+static const char *unit_place(Kernel *k, int each)
+{
+    return each > 1 ? k_text(k, "n * %d + j", each) : "n";
+}
+
+/* The state before the first step, or the adjoint behind the last. */
+static void print_states(Kernel *k)
+{
+    Plan *p = k->p;
+    bool forward = k->pr->dir == FORWARD;
+    for (TensorId s = 0; s < p->m->tensors.len; s++) {
+        if (p->m->tensors.data[s].kind != T_STATE)
+            continue;
+        int each = state_elements(k, s);
+        const char *at = unit_place(k, each), *name = state_name(k, s);
+        if (!forward)
+            at = k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(p->m, s)), at);
+        const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
+        if (each == 1) {
+            buf_line(k->out, "%s %s = %s[%s];", k->real, name, from, at);
+            continue;
+        }
+        buf_line(k->out, "%s %s[%d];", k->real, name, each);
+        buf_line(k->out, "CELL_UNROLL");
+        buf_line(k->out, "for (int j = 0; j < %d; j++)", each);
+        buf_line(k->out, "    %s[j] = %s[%s];", name, from, at);
+    }
+}
+
+/* The final states, or the adjoints of the initial ones; where there is no step, others have written them. */
+static void print_last_states(Kernel *k)
+{
+    Plan *p = k->p;
+    bool forward = k->pr->dir == FORWARD;
+    k_open(k, "if (dim_T > 0)");
+    for (TensorId s = 0; s < p->m->tensors.len; s++) {
+        if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
+            continue;
+        int each = state_elements(k, s);
+        const char *name = state_name(k, s), *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
+        if (forward)
+            k_open(k, "if (%s)", to);
+        if (each > 1) {
+            buf_line(k->out, "CELL_UNROLL");
+            buf_line(k->out, "for (int j = 0; j < %d; j++)", each);
+        }
+        buf_line(k->out, each > 1 ? "    cell_store(%s + %s, %s[j]);" : "cell_store(%s + %s, %s);", to,
+                 each > 1 ? k_text(k, "(%s)", unit_place(k, each)) : unit_place(k, each), name);
+        if (forward)
+            k_close(k);
+    }
+    k_close(k);
+}
+
+/* ---- the whole ---- */
+
+static Group *step_group(const Kernel *k)
+{
+    int i = 0;
+    while (k->pr->groups.data[i].kind != G_SCAN)
+        i++;
+    return &k->pr->groups.data[i];
+}
+
+/* The text of a unit's indices. */
+static const char *name_units(Kernel *k, const Group *g)
+{
+    Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent + 1 };
+    k->units = k_node(k, g->arrays.data[0])->axes;
+    k->out = &names;
+    k_split_element(k, k->units, k->p->scan->naxes, "e", "i");
+    k->out = out;
+    for (int i = 0; i < k->p->scan->naxes; i++)
+        k->own[i] = k->index[k->units[i]];
+    return names.data;
+}
+
+/* A step, printed but for its loop. */
+static PanelLoop print_group(Kernel *k, Group *g)
+{
+    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent + 4 };
+    PanelLoop l = { .number = 0 };
+    Named kept = { 0 };
+    k->early = (Buf){ .arena = out->arena, .indent = out->indent + 2 };
+    k->late = (Buf){ .arena = out->arena, .indent = body.indent };
+    k->ahead_fields = (Buf){ .arena = out->arena };
+    k->panel_reads.len = 0;
+    k->panel_registers = 0;
+    k->g = g;
+    k->b = "b";
+    k->row = "bt";
+    k->out = &body;
+    for (int i = 0; i < g->arrays.len; i++)
+        print_array(k, g->arrays.data[i], &kept);
+    k_forget(k, &kept);
+    k->out = out;
+    k->g = NULL;
+    l.ahead = k->panel_reads.len;
+    l.early = k->early.data;
+    l.fields = k->ahead_fields.data;
+    l.body = body.data;
+    l.late = k->late.data;
+    return l;
+}
+
+static void open_units(Kernel *k, const char *indices)
+{
+    const char *units = k_poly(k, k->panel->units);
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", units);
+    k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
+           SCAN_THREADS, SCAN_THREADS);
+    buf_line(k->out, "const int64_t b = n / %s, e = n - b * %s;", units, units);
+    buf_f(k->out, "%s", indices);
+}
+
+void print_scan_walk(Kernel *k)
+{
+    Group *g = step_group(k);
+    k->one_step = true;
+    k->t = "t";
+    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 1 };
+    k->once_reads.len = k->inner.len = k->inner_names.len = 0;
+    const char *indices = name_units(k, g);
+    PanelLoop l = print_group(k, g);
+    int depth = alone_depth(k->panel_registers);
+    k->row = NULL;
+    open_units(k, indices);
+    print_states(k);
+    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    alone_reads(k, &l, depth);
+    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
+    alone_next_reads(k, &l, depth);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %d; u++)", depth);
+    k_open(k, "if (begin + u < dim_T)");
+    buf_line(k->out, "const int64_t t = %s;", k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u");
+    k_declare_rows(k);
+    buf_f(k->out, "%s%s", l.body ? l.body : "", l.late ? l.late : "");
+    k_close(k);
+    k_close(k);
+    alone_take_reads(k, &l, depth);
+    k_close(k);
+    print_last_states(k);
+    k_close(k);
+}

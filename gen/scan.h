@@ -1,0 +1,24 @@
+/* scan.h: the units of schedule scan, and what one thread may compute of a step (scan.c). */
+#ifndef CELLC_SCAN_H
+#define CELLC_SCAN_H
+
+#include "plan.h"
+
+enum { SCAN_THREADS = 64 };
+
+/* The units of a cell's states; NULL: it has none, and why. */
+Scan *scan_units(Module *m, const char **why);
+/* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
+bool scan_form(const Plan *p, NodeId array);
+/* Is the value that is read there the own unit's, of a reader with these axes? */
+bool scan_own(const Plan *p, const IndexId *axes, const Read *r);
+/* Elements of an array or tensor behind its unit. */
+int64_t scan_inner(const Plan *p, const Read *r);
+/* Which of them is read. */
+const IxExpr *scan_inner_linear(const Plan *p, const Read *r);
+/* Once a plan is made: why a step of a direction is not such that each unit walks by itself; or NULL. */
+const char *scan_refused(const Plan *p, const Program *pr);
+/* Takes the kernels of both directions into the plan. */
+void scan_kernels(Plan *p);
+
+#endif
