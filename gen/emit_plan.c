@@ -626,7 +626,7 @@ static const char *panel_smem(Print *e, const Panel *w)
     Buf x = program_new(e);
     postfix_poly(e, w->units, &x);
     buf_f(&x, "CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
-          8 * w->inner / w->split * tiles * 256 * 2);
+          8 * w->inner / w->split * tiles * 256 * (e->p->dtype == DT_F32 ? 4 : 2));
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, %d, "
               "CELL_X_MUL, CELL_X_ADD, ", shares, own);
     return expr_name(e, &x);

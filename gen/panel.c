@@ -172,10 +172,22 @@ static bool made_before(const Plan *p, NodeId operand)
 /* More units in a block are fewer blocks to wait for. A block of forward takes them until its rows fill 4 of the
  * tensor cores' tiles; backward's blocks divide k instead, so that each reads only its part of the operand, and
  * take 16, so that all clusters are resident (measured on an H200, LSTM 1024 backward: 2.2 ms with clusters of 4
- * and 16 units, 2.8 ms with 8 units and no cluster). */
-static int own_of(const Panel *w)
+ * and 16 units, 2.8 ms with 8 units and no cluster). f32 has room for half of that. */
+static int own_of(const Plan *p, const Panel *w)
 {
+    if (p->dtype == DT_F32 && w->inner > 1)
+        return 8;
     return w->inner > 1 || w->outer <= 2 ? 16 : 8;
+}
+
+/* A block that reads all pieces would read more than it multiplies. In f32 its part of the weights fits for clusters of
+ * up to 3. */
+static int split_of(const Plan *p, const Panel *w)
+{
+    int split = w->inner;
+    while (p->dtype == DT_F32 && (split > 3 || w->inner % split))
+        split--;
+    return split;
 }
 
 static const Poly *heads_of(Plan *p, const Group *g)
@@ -213,8 +225,8 @@ static Panel *find(Plan *p, Program *pr)
             return NULL;
     }
     w->operand_ready = made_before(p, w->operand);
-    w->own = own_of(w);
-    w->split = w->inner;          /* a block that reads all pieces would read more than it multiplies */
+    w->own = own_of(p, w);
+    w->split = split_of(p, w);
     return w;
 }
 
@@ -338,7 +350,7 @@ void panel_find(Plan *p)
             buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
                   "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
                   is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
-        if (w->naxes == 1 && (p->dtype == DT_BF16 || p->dtype == DT_F16))
+        if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
     }
 }

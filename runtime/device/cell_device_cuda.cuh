@@ -523,6 +523,10 @@ template <class T> __device__ __forceinline__ void cell_show_word(T *global, uin
 {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(global)), "r"(word) : "memory");
 }
+__device__ __forceinline__ uint32_t cell_load_word(const float *global)
+{
+    return __ldcg(reinterpret_cast<const unsigned int *>(global));
+}
 template <class T> __device__ __forceinline__ uint16_t cell_load_bits(const T *global)
 {
     return __ldcg(reinterpret_cast<const unsigned short *>(global));
@@ -627,6 +631,8 @@ __device__ __forceinline__ float cell_detail_rcp_approx(float x)
 
 // What cell_device_mma.cuh builds on.
 
+__device__ __forceinline__ uint32_t cell_detail_float_bits(float v) { return __float_as_uint(v); }
+__device__ __forceinline__ float cell_detail_bits_float(uint32_t bits) { return __uint_as_float(bits); }
 __device__ __forceinline__ uint32_t cell_detail_tf32_bits(float v)
 {
     uint32_t r;

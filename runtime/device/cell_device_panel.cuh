@@ -10,7 +10,11 @@
 //
 // The contraction is split over the block's 8 warps by units: warp w takes those of group w in every piece of k.
 // Where an element of a fragment stands along k is free as long as both operands agree, so a lane takes 8
-// neighbours, 16 bytes, of a row of X and of a row of W.
+// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32).
+//
+// f32: a number is two of tf32, each rounded to 11 bits, x = hi + lo with an error of 2^-22 |x| at most, and a product
+// three, hi hi + hi lo + lo hi, so that a term is off by less than 2^-20 of itself; those errors have all signs. What the
+// tensor cores add up they truncate: 16 terms at a time only, and these sums are added as f32 is.
 //
 // How a block knows that its part of X is there. Where X has a row for every step and whole words of 4 bytes, its words
 // are marked before the first step with a value that no number has, and a warp reads its part until no word is marked:
@@ -27,6 +31,28 @@ enum { CELL_PANEL_WARPS = 8, CELL_PANEL_THREADS = 256, CELL_PANEL_BATCH = 16, CE
 // Two numbers of 16 bits, or one of 32, of which none is the result of a conversion or an operation: NaN with all bits set.
 constexpr uint32_t CELL_PANEL_MARK = 0xffffffffu;
 
+// A number as it is stored, and none of them the mark.
+__device__ __forceinline__ uint32_t cell_panel_bits(float v)
+{
+    const uint32_t bits = cell_detail_float_bits(v);
+    return bits == CELL_PANEL_MARK ? 0x7fffffffu : bits;
+}
+template <class T> __device__ __forceinline__ uint32_t cell_panel_bits(T v)
+{
+    return v.bits == 0xffffu ? 0x7fffu : (uint32_t)v.bits;
+}
+
+// A word of f32 in two of tf32.
+struct cell_panel_halves {
+    uint32_t hi, lo;
+    __device__ __forceinline__ explicit cell_panel_halves(uint32_t word)
+    {
+        const float v = cell_detail_bits_float(word);
+        hi = cell_detail_tf32_bits(v);
+        lo = cell_detail_tf32_bits(v - cell_detail_bits_float(hi));
+    }
+};
+
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
 // divides 32. Split: blocks of a cluster that share their rows and divide the pieces of k, so that each reads
 // only its part of X; it divides Inner.
@@ -36,10 +62,14 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int tiles = Outer * (covered / 8); // of 8 rows: piece by piece
     static constexpr int tile = 8 * CELL_PANEL_BATCH;   // elements of C in one
     static constexpr int shares = Outer * Units * CELL_PANEL_BATCH; // elements of C that are the block's own
-    static constexpr int ahead = pieces > 1 ? 8 : 4;    // blocks of 32 along k that are read at once
-    static constexpr int held = pieces > 1 ? 0 : tiles < 4 ? tiles : 4; // tiles of the first `ahead` blocks in registers
+    static constexpr bool narrow = sizeof(T) == 2;
+    static constexpr int each = 16 / (int)sizeof(T);    // numbers of a lane, neighbours along k
+    static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
+    static constexpr int stride = 32 * each;            // of a tile's weights for such a block
+    static constexpr int ahead = pieces > 1 || !narrow ? 8 : 4; // blocks along k that are read at once
+    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 4 ? tiles : 4; // tiles of them in registers
 
-    cell_smem<T> weights;     // [warp][piece][block of 32 along k][tile][lane][8]
+    cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each]
     cell_smem<float> partial; // [warp][tile][16][8]
     cell_smem<float> gathered; // [2][block of the cluster][piece][16][Units]
     int units, group;         // group: units of one warp, a multiple of 32, the length of two fragments
@@ -61,7 +91,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         marks = awaits = false;
         posts = counters;
         own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
-        weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / 32) * tiles * 256);
+        weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / along) * tiles * stride);
         partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
         if (Split > 1)
             gathered = cell_carve<float>(cursor, 2 * Split * shares);
@@ -70,19 +100,19 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
     __device__ void load(const T *w, int64_t row_stride, int64_t k_stride)
     {
-        const int blocks = group / 32, slots = CELL_PANEL_WARPS * pieces * blocks * tiles * 32;
+        const int blocks = group / along, slots = CELL_PANEL_WARPS * pieces * blocks * tiles * 32;
         for (int slot = cell_thread(); slot < slots; slot += CELL_PANEL_THREADS) {
             const int lane = slot % 32, row_tile = slot / 32 % tiles, k_block = slot / 32 / tiles;
             const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
-            const int within = k_block % blocks * 32 + lane % 4 * 8;
+            const int within = k_block % blocks * along + lane % 4 * each;
             const int k_unit = k_block / blocks / pieces * group + within;
             const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
             const int64_t k = (int64_t)(rank * pieces + k_block / blocks % pieces) * units + k_unit;
-            for (int i = 0; i < 8; i++) {
+            for (int i = 0; i < each; i++) {
                 T v = {};
                 if (unit < units && k_unit + i < units)
                     v = w[row * row_stride + (k + i) * k_stride];
-                weights[slot * 8 + i] = v;
+                weights[slot * each + i] = v;
             }
         }
     }
@@ -100,7 +130,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // already. Behind start(). The block's threads together.
     __device__ __forceinline__ void mark(T *x, int64_t pitch, int64_t batch, int64_t steps, int64_t skip)
     {
-        constexpr int each = 16 / (int)sizeof(T), own = Units / each, words = Inner * own, rows = CELL_PANEL_THREADS / words;
+        constexpr int own = Units / each, words = Inner * own, rows = CELL_PANEL_THREADS / words;
         if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0)
             return;
         const uint32_t none[4] = {CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK};
@@ -124,10 +154,14 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 cell_store(p, v);
             return;
         }
-        const uint32_t bits = cell_convert<T>(v).bits, own = bits == 0xffffu ? 0x7fffu : bits;
-        const uint32_t next = cell_shfl_down(own, 1);
-        if (mine && cell_lane() % 2 == 0)
-            cell_show_word(p, own | next << 16);
+        const uint32_t bits = cell_panel_bits(cell_convert<T>(v));
+        if constexpr (narrow) {
+            const uint32_t next = cell_shfl_down(bits, 1);
+            if (mine && cell_lane() % 2 == 0)
+                cell_show_word(p, bits | next << 16);
+        } else if (mine) {
+            cell_show_word(p, bits);
+        }
     }
 
     // What the block wrote is there for others. A block of a cluster's end may have no units; nobody waits for it.
@@ -161,63 +195,111 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
 
     __device__ __forceinline__ void keep(kept &weights_kept) const
     {
-        const int all = pieces * (group / 32);
+        const int all = pieces * (group / along);
         CELL_UNROLL
         for (int i = 0; i < ahead; i++)
             CELL_UNROLL
             for (int j = 0; j < held; j++)
-                cell_shared_words(weights_kept.words[i][j], lane_weights() + (i < all ? i * tiles + j : 0) * 256);
+                cell_shared_words(weights_kept.words[i][j], lane_weights() + (i < all ? i * tiles + j : 0) * stride);
     }
 
     __device__ __forceinline__ cell_smem<T> lane_weights() const
     {
-        return weights + (cell_warp() * pieces * (group / 32) * tiles * 32 + cell_lane()) * 8;
+        return weights + (cell_warp() * pieces * (group / along) * tiles * 32 + cell_lane()) * each;
     }
 
-    __device__ __forceinline__ static void multiply_words(cell_mma_c &sum, const uint32_t (&low)[4],
-                                                          const uint32_t (&high)[4], const uint32_t (&b)[4])
+    // Fragments of 16 rows of X for one block along k, as two tiles' operands; f32 as hi and lo.
+    struct factors {
+        uint32_t hi[2][4], lo[2][4];
+        __device__ __forceinline__ factors(const uint32_t (&low)[4], const uint32_t (&high)[4])
+        {
+            CELL_UNROLL
+            for (int i = 0; i < 8; i++) {
+                const uint32_t word = i % 2 ? high[i / 2] : low[i / 2];
+                if constexpr (narrow) {
+                    hi[i / 4][i % 4] = word;
+                } else {
+                    const cell_panel_halves v(word);
+                    hi[i / 4][i % 4] = v.hi;
+                    lo[i / 4][i % 4] = v.lo;
+                }
+            }
+        }
+    };
+
+    __device__ __forceinline__ static void multiply_tf32(cell_mma_c &sum, const uint32_t (&a)[4], uint32_t b,
+                                                         uint32_t b_next)
     {
-        cell_mma(sum, cell_mma_a<T>{{low[0], high[0], low[1], high[1]}}, cell_mma_b<T>{{b[0], b[1]}});
-        cell_mma(sum, cell_mma_a<T>{{low[2], high[2], low[3], high[3]}}, cell_mma_b<T>{{b[2], b[3]}});
+        cell_mma(sum, cell_mma_a<cell_tf32>{{a[0], a[1], a[2], a[3]}}, cell_mma_b<cell_tf32>{{b, b_next}});
     }
 
-    // One block of 32 along k: the fragments of 16 rows of X, as `low` and `high` hold them, times the tiles from `From`.
+    __device__ __forceinline__ static void multiply_words(cell_mma_c &sum, const factors &x, const uint32_t (&b)[4])
+    {
+        if constexpr (narrow) {
+            CELL_UNROLL
+            for (int i = 0; i < 2; i++)
+                cell_mma(sum, cell_mma_a<T>{{x.hi[i][0], x.hi[i][1], x.hi[i][2], x.hi[i][3]}},
+                         cell_mma_b<T>{{b[2 * i], b[2 * i + 1]}});
+        } else {
+            cell_mma_c part;
+            cell_mma_zero(part);
+            const cell_panel_halves w[4] = {cell_panel_halves(b[0]), cell_panel_halves(b[1]),
+                                            cell_panel_halves(b[2]), cell_panel_halves(b[3])};
+            CELL_UNROLL
+            for (int i = 0; i < 2; i++) {
+                multiply_tf32(part, x.hi[i], w[2 * i].lo, w[2 * i + 1].lo);
+                multiply_tf32(part, x.lo[i], w[2 * i].hi, w[2 * i + 1].hi);
+            }
+            CELL_UNROLL
+            for (int i = 0; i < 2; i++)
+                multiply_tf32(part, x.hi[i], w[2 * i].hi, w[2 * i + 1].hi);
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++)
+                sum.x[i] += part.x[i];
+        }
+    }
+
+    // One block along k: 16 rows of X times the tiles from `From`.
     template <int From>
-    __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[tiles], const uint32_t (&low)[4],
-                                                          const uint32_t (&high)[4], cell_smem<T> at)
+    __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[tiles], const factors &x,
+                                                          cell_smem<T> at)
     {
         CELL_UNROLL
         for (int j = From; j < tiles; j++) {
             uint32_t b[4];
-            cell_shared_words(b, at + j * 256);
-            multiply_words(sums[j], low, high, b);
+            cell_shared_words(b, at + j * stride);
+            multiply_words(sums[j], x, b);
         }
     }
 
-    // 8 neighbours of a row of X that does not lie in words of 16 bytes; 0 beyond the last unit.
+    // `each` neighbours of a row of X that does not lie in words of 16 bytes; 0 beyond the last unit.
     __device__ __forceinline__ static void read_single(uint32_t (&words)[4], const T *p, int left)
     {
         for (int i = 0; i < 4; i++) {
-            const uint32_t lo = 2 * i < left ? (uint32_t)cell_load_bits(p + 2 * i) : 0u;
-            const uint32_t hi = 2 * i + 1 < left ? (uint32_t)cell_load_bits(p + 2 * i + 1) : 0u;
-            words[i] = lo | hi << 16;
+            if constexpr (narrow) {
+                const uint32_t lo = 2 * i < left ? (uint32_t)cell_load_bits(p + 2 * i) : 0u;
+                const uint32_t hi = 2 * i + 1 < left ? (uint32_t)cell_load_bits(p + 2 * i + 1) : 0u;
+                words[i] = lo | hi << 16;
+            } else {
+                words[i] = i < left ? cell_load_word(p + i) : 0u;
+            }
         }
     }
 
     __device__ void multiply_single(cell_mma_c (&sums)[tiles], const T *low, const T *high, cell_smem<T> at) const
     {
-        const int unit = cell_warp() * group + cell_lane() % 4 * 8;
+        const int unit = cell_warp() * group + cell_lane() % 4 * each;
         for (int piece = 0; piece < pieces; piece++)
-            for (int k = unit; k < unit + group; k += 32) {
+            for (int k = unit; k < unit + group; k += along) {
                 uint32_t a[4], a_8[4];
                 read_single(a, low + (int64_t)piece * units + k, units - k);
                 read_single(a_8, high + (int64_t)piece * units + k, units - k);
-                multiply_block<0>(sums, a, a_8, at);
-                at += tiles * 256;
+                multiply_block<0>(sums, factors(a, a_8), at);
+                at += tiles * stride;
             }
     }
 
-    // Fragments of X, as many blocks of 32 along k as are read at once.
+    // Fragments of X, as many blocks along k as are read at once.
     struct fragments {
         uint32_t low[ahead][4], high[ahead][4];
         int at[ahead]; // along k; negative: none
@@ -275,10 +357,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         for (int i = 0; i < ahead; i++) {
             if (i >= left)
                 continue;
+            const factors some(x.low[i], x.high[i]);
             CELL_UNROLL
             for (int j = 0; j < Held; j++)
-                multiply_words(sums[j], x.low[i], x.high[i], first_weights.words[i][j]);
-            multiply_block<Held>(sums, x.low[i], x.high[i], at + i * (tiles * 256));
+                multiply_words(sums[j], some, first_weights.words[i][j]);
+            multiply_block<Held>(sums, some, at + i * (tiles * stride));
         }
     }
 
@@ -287,7 +370,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
                                              int64_t pitch, int64_t batch) const
     {
-        const int lane = cell_lane(), blocks = group / 32, all = pieces * blocks;
+        const int lane = cell_lane(), blocks = group / along, all = pieces * blocks;
         x += (int64_t)rank * pieces * units;
         const T *low = x + (lane / 4 < batch ? lane / 4 : 0) * pitch;
         const T *high = x + (lane / 4 + 8 < batch ? lane / 4 + 8 : 0) * pitch;
@@ -299,15 +382,15 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             multiply_single(sums, low, high, at);
             return;
         }
-        const int begin = cell_warp() * group + lane % 4 * 8;
+        const int begin = cell_warp() * group + lane % 4 * each;
         int unit = begin, k = begin;                 // within its piece; of the row
         for (int done = 0; done < all; done += ahead) {
             fragments some;
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
                 some.at[i] = done + i < all && unit < units ? k : -1;
-                unit += 32;
-                k += 32;
+                unit += along;
+                k += along;
                 if (pieces > 1 && unit >= begin + group) {
                     k += units - group;
                     unit = begin;
@@ -318,7 +401,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 multiply_some<held>(sums, some, first_weights, all, at);
             else
                 multiply_some<0>(sums, some, first_weights, all - done, at);
-            at += ahead * tiles * 256;
+            at += ahead * tiles * stride;
         }
     }
 

@@ -298,6 +298,12 @@ template <class T> inline void cell_show_word(T *p, uint32_t word)
     cell_emu_check_aligned(p, 4, "cell_show_word");
     memcpy(p, &word, 4);
 }
+inline uint32_t cell_load_word(const float *p)
+{
+    uint32_t bits;
+    memcpy(&bits, p, 4);
+    return bits;
+}
 template <class T> inline uint16_t cell_load_bits(const T *p) { return p->bits; }
 template <class T> inline void cell_shared_words(uint32_t (&words)[4], cell_smem<T> p)
 {
@@ -480,6 +486,18 @@ inline float cell_detail_rcp_approx(float x)
 {
     const float r = 1.0f / x;
     return fabsf(r) < 0x1p-126f ? copysignf(0.0f, r) : cell_emu_approximate(r, x, 0x1p-23f);
+}
+inline uint32_t cell_detail_float_bits(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    return bits;
+}
+inline float cell_detail_bits_float(uint32_t bits)
+{
+    float v;
+    memcpy(&v, &bits, 4);
+    return v;
 }
 inline uint32_t cell_detail_tf32_bits(float v) { return cell_emu_tf32_bits(v); }
 inline void cell_detail_mma(cell_bf16, float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])

@@ -7,19 +7,19 @@
 
 // x[b][t+1][k] = C[b, k] mod 7 - 3 for k of every inner piece, C the product with rows piece + unit.
 // args.flags: blocks see by the operand's own words whether they are there.
-template <int Inner, int Outer, int Units, int Split = 1> __device__ void recurrence(const cell_kernel_args &args)
+template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ void recurrence(const cell_kernel_args &args)
 {
     const int64_t batch = args.size[0], units = args.size[1], steps = args.size[2];
     auto cursor = cell_shared();
-    cell_panel<cell_bf16, Inner, Outer, Units, Split> panel;
+    cell_panel<T, Inner, Outer, Units, Split> panel;
     panel.carve(cursor, units, (unsigned int *)args.ptr[3]);
     const int64_t pitch = Inner * units;
-    cell_bf16 *const x = (cell_bf16 *)args.ptr[0];
+    T *const x = (T *)args.ptr[0];
     float *const c = (float *)args.ptr[2];
     if (args.t)
-        panel.load((const cell_bf16 *)args.ptr[1], 1, Outer * units);
+        panel.load((const T *)args.ptr[1], 1, Outer * units);
     else
-        panel.load((const cell_bf16 *)args.ptr[1], Inner * units, 1);
+        panel.load((const T *)args.ptr[1], Inner * units, 1);
     panel.start();
     typename decltype(panel)::kept kept;
     panel.keep(kept);
@@ -53,14 +53,17 @@ template <int Inner, int Outer, int Units, int Split = 1> __device__ void recurr
     {                                                                                                         \
         recurrence<__VA_ARGS__>(args);                                                                        \
     }
-PANEL(k_panel_1_1, 1, 1, 8)
-PANEL(k_panel_1_4, 1, 4, 8)
-PANEL(k_panel_4_1, 4, 1, 8)
-PANEL(k_panel_3_3_wide, 3, 3, 16)
-PANEL(k_panel_1_1_widest, 1, 1, 32)
-PANEL(k_panel_split_4, 4, 1, 8, 4)
-PANEL(k_panel_split_3, 3, 3, 8, 3)
-PANEL(k_panel_split_2_of_4, 4, 2, 16, 2)
+PANEL(k_panel_1_1, cell_bf16, 1, 1, 8)
+PANEL(k_panel_1_4, cell_bf16, 1, 4, 8)
+PANEL(k_panel_4_1, cell_bf16, 4, 1, 8)
+PANEL(k_panel_3_3_wide, cell_bf16, 3, 3, 16)
+PANEL(k_panel_1_1_widest, cell_bf16, 1, 1, 32)
+PANEL(k_panel_split_4, cell_bf16, 4, 1, 8, 4)
+PANEL(k_panel_split_3, cell_bf16, 3, 3, 8, 3)
+PANEL(k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2)
+PANEL(k_panel_f32_1_4, float, 1, 4, 8)
+PANEL(k_panel_f32_split_2_of_4, float, 4, 1, 8, 2)
+PANEL(k_panel_f32_3_3, float, 3, 3, 8)
 
 static int value_of(cell_bf16 v)
 {
@@ -70,20 +73,25 @@ static int value_of(cell_bf16 v)
     return (int)f;
 }
 
-static cell_bf16 bf16_of(int v)
+static int value_of(float v) { return (int)v; }
+
+static void set(float &to, int v) { to = (float)v; }
+
+static void set(cell_bf16 &to, int v)
 {
     const float f = (float)v;
     uint32_t bits;
     memcpy(&bits, &f, 4);
-    return cell_bf16{(uint16_t)(bits >> 16)};
+    to = cell_bf16{(uint16_t)(bits >> 16)};
 }
 
+template <class T>
 static void try_one(const char *name, test_kernel kernel, int inner, int outer, int own, int split,
                     int batch, int units, int steps, bool transposed, bool marks)
 {
     const int rows = outer * units, k = inner * units, blocks = (units + own * split - 1) / (own * split) * split;
     const int group = ((units + 7) / 8 + 31) / 32 * 32;
-    Array<cell_bf16> x((size_t)(steps + 1) * batch * k), w((size_t)rows * k);
+    Array<T> x((size_t)(steps + 1) * batch * k), w((size_t)rows * k);
     Array<float> c((size_t)steps * batch * rows);
     Array<unsigned> posts(8 * CELL_PANEL_POST);
     Random random(7);
@@ -96,17 +104,17 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
         for (int j = 0; j < k; j++) {
             const int v = random.integer(0, 3) ? 0 : random.integer(-3, 3);
             weights[(size_t)r * k + j] = v;
-            w[transposed ? (size_t)j * rows + r : (size_t)r * k + j] = bf16_of(v);
+            set(w[transposed ? (size_t)j * rows + r : (size_t)r * k + j], v);
         }
     const auto place = [&](size_t i, int t) { return (i / k * (size_t)(steps + 1) + t) * k + i % k; };
     for (size_t i = 0; i < state.size(); i++)
-        x[place(i, 0)] = bf16_of(state[i]);
+        set(x[place(i, 0)], state[i]);
     cell_kernel_args args = arguments({x.data, w.data, c.data, posts.data}, batch, units);
     args.size[2] = steps;
     args.t = transposed;
     args.flags = marks;
     const int tiles = outer * own * split / 8;
-    size_t smem = (size_t)(8 * inner / split * group / 32 * tiles * 512 + 8 * tiles * 512);
+    size_t smem = (size_t)8 * (inner / split) * (group / 32) * tiles * 256 * sizeof(T) + (size_t)(8 * tiles * 512);
     if (split > 1)
         smem += (size_t)(2 * split * outer * own * 16 * 4);
     Shape shape = {(unsigned)blocks, 256, smem, (unsigned)split, true};
@@ -137,6 +145,7 @@ int main()
         const char *name;
         test_kernel kernel;
         int inner, outer, own, split;
+        bool f32 = false;
     } kinds[] = {{"1 of 1", k_panel_1_1, 1, 1, 8, 1},
                  {"1 of 4", k_panel_1_4, 1, 4, 8, 1},
                  {"4 of 1", k_panel_4_1, 4, 1, 8, 1},
@@ -144,15 +153,19 @@ int main()
                  {"1 of 1, 32 units", k_panel_1_1_widest, 1, 1, 32, 1},
                  {"4 of 1, split by 4", k_panel_split_4, 4, 1, 8, 4},
                  {"3 of 3, split by 3", k_panel_split_3, 3, 3, 8, 3},
-                 {"4 of 2, split by 2", k_panel_split_2_of_4, 4, 2, 16, 2}};
+                 {"4 of 2, split by 2", k_panel_split_2_of_4, 4, 2, 16, 2},
+                 {"1 of 4 in f32", k_panel_f32_1_4, 1, 4, 8, 1, true},
+                 {"4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, 4, 1, 8, 2, true},
+                 {"3 of 3 in f32", k_panel_f32_3_3, 3, 3, 8, 1, true}};
     const struct {
         int batch, units, steps;
     } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {5, 250, 2}, {9, 272, 2}};
     for (auto &kind : kinds)
         for (auto &size : sizes)
             for (int way = 0; way < 3; way++)
-                if (kind.split == 1 || has_clusters())
-                    try_one(kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch,
-                            size.units, size.steps, way == 1, way == 2);
+                if ((kind.split == 1 || has_clusters()) && (way != 1 || size.batch <= 3))
+                    (kind.f32 ? try_one<float> : try_one<cell_bf16>)(
+                        kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
+                        size.steps, way == 1, way == 2);
     return report();
 }
