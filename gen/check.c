@@ -26,6 +26,7 @@ static const CommandHelp check_help = {
                 "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",
     .compiles = true,
+    .computes = true,
 };
 
 typedef struct CheckRun {

@@ -21,6 +21,20 @@ static Setting *find_setting(Setting *settings, int n, const char *name)
 
 const Span no_span = { -1, 0, 0 };
 
+/* What --dim says: a size, or 0 where a dim with a value is to be left to the run time. */
+static bool set_dim(Flat *f, const Setting *set, int64_t *value)
+{
+    char *end;
+    if (strcmp(set->value, "open") == 0)
+        return true;
+    *value = strtoll(set->value, &end, 10);
+    if (!*end && end != set->value && *value >= 1 && *value <= 1 << 28)
+        return true;
+    FLAT_ERROR(f, NULL, no_span, "--dim %s=%s: a dim is a whole number from 1 to %d, or open", set->name, set->value,
+               1 << 28);
+    return false;
+}
+
 void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
 {
     Symbol *d = new_symbol(f, SYM_DIM, s->name, s->name_span, NULL);
@@ -28,13 +42,7 @@ void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
     int64_t value = 0;
     d->decl = s;
     if (set) {
-        char *end;
-        value = strtoll(set->value, &end, 10);
-        if (*end || end == set->value || value < 1 || value > 1 << 28) {
-            FLAT_ERROR(f, NULL, no_span, "--dim %s=%s: a dim is a whole number from 1 to %d", set->name,
-                       set->value, 1 << 28);
-            d->failed = true;
-        }
+        d->failed = !set_dim(f, set, &value);
     } else if (s->value) {
         d->failed = !fold_integer(f, s->value, scope, chain, "the size of a dim", &value);
         if (!d->failed && value < 1) {

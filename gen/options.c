@@ -18,7 +18,7 @@ static const char *const diagnostics_forms[] = { "text", "json", NULL };
 /* The options that every compiling command takes; their values go to the Compiler. */
 enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
 static const OptionSpec compile_table[] = {
-    { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32" },
+    { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:cluster=N), gemm or scan" },
@@ -167,6 +167,8 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     case C_SET:
         if (!split_setting(c, value, &s))
             return usage_error(help, "%s takes %s, not '%s'", option, compile_table[which].argument, value);
+        if (which == C_DIM && help->computes && strcmp(s.value, "open") == 0)
+            return usage_error(help, "%s %s: %s runs the cell, so a dim needs a size", option, value, help->name);
         if (which == C_DIM)
             PUT_SETTING(c, &c->dims, s);
         else

@@ -29,6 +29,7 @@ typedef struct CommandHelp {
     const char *summary;          /* one line for the list of commands */
     const char *about;            /* a paragraph, or NULL */
     const char *examples;         /* lines, each ending in a newline */
+    bool computes;                /* runs the cell itself, so every dim has a size */
     bool compiles;                /* takes --dim, --set, --dtype and what else stands in options.c's compile_table */
 } CommandHelp;
 

@@ -32,6 +32,7 @@ static const CommandHelp help = {
                 "  cellc selftest e79 lstm\n"
                 "  cellc selftest my.cell --dim N=48 --dtype bf16 --full\n",
     .compiles = true,
+    .computes = true,
 };
 
 typedef struct Self {

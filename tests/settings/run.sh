@@ -29,10 +29,12 @@ try "cellc: error: --set bais=input: cell 'e79' has no option or constant 'bais'
     $e79 --set bais=input
 try "cellc: error: --dim NN=3: cell 'e79' has no dim 'NN'" $e79 --dim NN=3
 try "cellc: error: --dim K=3: cell 'e79' has no dim 'K'" $e79 --dim K=3
-try "cellc: error: --dim N=0: a dim is a whole number from 1 to 268435456" $e79 --dim N=0
-try "cellc: error: --dim N=8x: a dim is a whole number from 1 to 268435456" $e79 --dim N=8x
-try "cellc: error: --dim N=99999999999999999999: a dim is a whole number from 1 to 268435456" \
+try "cellc: error: --dim N=0: a dim is a whole number from 1 to 268435456, or open" $e79 --dim N=0
+try "cellc: error: --dim N=8x: a dim is a whole number from 1 to 268435456, or open" $e79 --dim N=8x
+try "cellc: error: --dim N=99999999999999999999: a dim is a whole number from 1 to 268435456, or open" \
     $e79 --dim N=99999999999999999999
+try ok $e79 --dim N=open
+try "cellc: error: --dim N=opened: a dim is a whole number from 1 to 268435456, or open" $e79 --dim N=opened
 try "cellc: error: --set eps=small: constant 'eps' needs a number" specs/e88.cell --set eps=small
 try "cellc: error: --set eps=nan: constant 'eps' needs a number" specs/e88.cell --set eps=nan
 echo "$passed passed, $failed failed"
