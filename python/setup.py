@@ -1,13 +1,15 @@
-"""Puts the compiler, the runtime and the specs into the wheel, as `make install` lays them out, in cellc/_home. In: the
-source tree around this directory. Out: a wheel for this kind of machine and any Python 3."""
+"""Puts the compiler, the runtime and the specs into the wheel, as `make install` lays them out, in cellc/_home, and the
+specs as machine code for CPUs, as prebuild.py has it. In: the source tree around this directory. Out: a wheel for this kind of machine and any Python 3."""
 
 import os
 import subprocess
+import sys
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -19,6 +21,9 @@ class WithCompiler(build_py):
                              "in pip install ./python")
         home = os.path.abspath(os.path.join(self.build_lib, "cellc", "_home"))
         subprocess.run(["make", "-C", TREE, "install", f"PREFIX={home}", "DESTDIR="], check=True)
+        sys.path.insert(0, HERE)
+        from prebuild import prebuild
+        prebuild(TREE, home)
 
 
 class ForThisMachine(bdist_wheel):

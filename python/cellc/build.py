@@ -12,7 +12,7 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-from . import cache, compiler, nvrtc, tables
+from . import cache, compiler, nvrtc, prebuilt, tables
 from .errors import BackendError, BuildError, CellcWarning, SpecError, TypeMismatch
 from .manifest import Manifest
 from .native import Library
@@ -92,16 +92,14 @@ def build(given, options, framework, gpus, make):
     dtype, settings = read_settings(options)
     archs, why = choose_kernels(options["cuda"], options["archs"], framework, gpus)
     by = kernel_compiler() if archs else None
-    plain = by != "nvrtc" or compiler.cc() is not None
-    if not plain:
-        once("cellc: there is no C compiler, so cells have kernels only: they run on the GPU, not on the CPU")
+    plain = by == "nvcc" or compiler.cc() is not None
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
                options["lengths"], by, nvrtc.version() if by == "nvrtc" else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
     words += [word for word in ("reverse", "lengths") if options[word]]
-    words += [] if by != "nvrtc" else ["nvrtc"] if plain else ["nvrtc", "no_cc"]
+    words += (["nvrtc"] if by == "nvrtc" else []) + ([] if plain else ["no_cc"])
     words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
     with locks[name]:
@@ -132,11 +130,12 @@ def compile_apart(place, source, archs):
 
 class Built:
     """A library with its manifest, which can be asked for its sources: the compiler runs again. Where no C compiler is
-    (not `plain`) the library is the runtime alone, and what the cell is it reads from tables."""
+    (not `plain`) the CPU is served by what came compiled with the package; the library of kernels is the runtime alone,
+    and what the cell is it reads from tables."""
 
     def __init__(self, title, spec, dtype, settings, archs, by, plain, gpus, why, options):
         self.title, self.spec, self.dtype, self.settings = title, spec, dtype, settings
-        self.has_kernels, self.why_no_kernels, self.has_reference = bool(archs), why, plain
+        self.has_kernels, self.why_no_kernels, self.plain = bool(archs), why, plain
         self.flags = ["--dtype", dtype]
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
@@ -155,14 +154,25 @@ class Built:
             warnings.warn(info["said"], CellcWarning, stacklevel=USER - 1)
 
     def open(self, stem, images):
-        if self.has_reference:
+        self.has_reference, self.why_no_reference = True, ""
+        if self.plain:
             return Library(os.path.join(self.path, f"lib{stem}.so"), self.manifest.entry("instance"), images)
+        host, why = prebuilt.find(self.spec, self.manifest, self.settings)
+        self.has_reference, self.why_no_reference = bool(host), f"there is no C compiler, and {why}"
+        if not host and not self.has_kernels:
+            raise BuildError(f"{self.manifest.name}: {self.why_no_reference}. Install one, as in apt-get install gcc, or "
+                             "say in CC how yours is called")
+        if not self.has_kernels:
+            return host
+        if not host:
+            once(f"cellc: {self.manifest.name}: {self.why_no_reference}, so it runs on the GPU only")
         desc, kept = tables.read(os.path.join(self.path, stem + ".c"), compiler.headers_dir())
-        return Library(os.path.join(compiler.library_dir(), "libcell.so"), None, images, ctypes.addressof(desc), kept)
+        return Library(os.path.join(compiler.library_dir(), "libcell.so"), None, images, ctypes.addressof(desc), kept,
+                       host=host)
 
     def compile(self, place, archs, by):
         kernels = ["--archs", archs] if archs else ["--no-cuda"]
-        if self.has_reference:
+        if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
             operand, where = self.spec.operand(self.settings, place)
             _, said = compiler.run(["build", operand, *self.flags, *kernels, "-o", place], where)

@@ -60,8 +60,8 @@ class TorchInstance(Instance):
 
     def check_device(self, device):
         if device is not None and device.type == "cpu" and not self.built.has_reference:
-            raise BackendError(f"{self.name}: the tensors are on the CPU, but this build has kernels only, since there "
-                               "was no C compiler")
+            raise BackendError(f"{self.name}: the tensors are on the CPU, but this build has kernels only: "
+                               f"{self.built.why_no_reference}")
         if device is None or device.type == "cpu":
             return
         if device.type != "cuda":

@@ -26,10 +26,11 @@ class OutOfMemory(BackendError, MemoryError):
 
 
 class Library:
-    def __init__(self, path, instance, images=None, desc=None, kept=None):
+    def __init__(self, path, instance, images=None, desc=None, kept=None, widen=list, host=None):
         """images: {number of a GPU: its kernels} where they are not in the library. desc: the address of the cell's
-        description where the library has no `instance` that gives it; `kept` is what it lies in."""
-        self.path, self.images, self.kept = path, images, kept
+        description where the library has no `instance` that gives it; `kept` is what it lies in. widen: makes the sizes
+        that the library takes of those that a call has. host: the library for calls on the host, if it is another."""
+        self.path, self.images, self.kept, self.widen, self.host = path, images, kept, widen, host
         self.dll = self.open_library(path)
         self.desc = self.declare(instance, ctypes.c_void_p)() if instance else desc
         run = [ctypes.c_void_p] * 5 + [ctypes.c_int]
@@ -106,6 +107,9 @@ class Library:
 
     def memory(self, what, device, sizes):
         """Bytes of workspace, of workspace for inference, or of reserve."""
+        if device is None and self.host:
+            return self.host.memory(what, device, sizes)
+        sizes = self.widen(sizes)
         key = (what, device, tuple(sizes))
         if key not in self.known:
             count = ctypes.c_size_t()
@@ -119,6 +123,9 @@ class Library:
 
     def call(self, way, device, stream, sizes, pointers, workspace, reserve):
         """One call; workspace and reserve are (address, bytes)."""
+        if device is None and self.host:
+            return self.host.call(way, device, stream, sizes, pointers, workspace, reserve)
+        sizes = self.widen(sizes)
         array = (ctypes.c_int64 * len(sizes))(*sizes)
         arguments = (ctypes.c_void_p * len(pointers))(*[p or None for p in pointers])
         memory = Memory(workspace[0] or None, workspace[1], reserve[0] or None, reserve[1])
