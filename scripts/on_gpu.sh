@@ -7,7 +7,7 @@
 #   ladder      of check, the ladder's instances on the GPU alone, and the sanitizers
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py
-#   python      the Python package's tests with PyTorch and JAX as they are installed
+#   python      the Python package's tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k)
 #   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
 #   jax         cells in JAX programs on the GPU
 #   throughput  examples/throughput.py: five cells in a language model of 50 million params
@@ -42,8 +42,10 @@ bench() {
 }
 
 python() {
+    local several=()
+    python3 -c 'import xdist' 2>/dev/null && several=(-n $(($(nproc) / 2)))
     CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python timeout 400 python3 -m pytest -q -p no:cacheprovider -rs \
-        ${ONLY:+-k "$ONLY"} tests/python
+        "${several[@]}" ${ONLY:+-k "$ONLY"} ${FILES:-tests/python}
 }
 
 nvrtc() { PYTHONPATH=python timeout 200 python3 tests/python/nvrtc_on_gpu.py; }
@@ -53,7 +55,7 @@ jax() {
 }
 
 throughput() {
-    (cd python/examples && CELLC=$PWD/../../build/cellc CELLC_CACHE=$work/cache PYTHONPATH=.. python3 throughput.py)
+    (cd python/examples && CELLC=$PWD/../../build/cellc CELLC_CACHE=$work/cache PYTHONPATH=.. python3 throughput.py ${ARGS:-})
 }
 
 work=$(mktemp -d)

@@ -90,7 +90,7 @@ def headers_dir():
 @functools.lru_cache(None)
 def hash_file(path, _size, _time):
     with open(path, "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
+        return hashlib.blake2b(f.read()).hexdigest()      # three times as fast as sha256, and every load waits for it
 
 
 def fingerprint():

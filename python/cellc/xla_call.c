@@ -4,6 +4,7 @@
  * number of threads at once; nothing of a cell's is kept but contexts, to the end of the process. Compiled beside
  * JAX's own headers when JAX is first used. */
 #include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,8 @@
 #include "cell_plan.h"
 #include "xla/ffi/api/c_api.h"
 
-enum { MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_SIZES, HOST = -1 };
+/* The largest alignment that XLA takes for scratch memory is that of its allocators on the host. */
+enum { XLA_ALIGNMENT = 64, MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_SIZES, HOST = -1 };
 
 typedef cell_status RunFn(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *, int);
 typedef cell_status BytesFn(cell_context *, const cell_desc *, const int64_t *, size_t *);
@@ -151,6 +153,8 @@ typedef struct Call {
     int64_t sizes[MAX_SIZES];
     void *args[CELL_MAX_ARGS];
     cell_memory memory;
+    void *scratch;             /* what XLA gave for the workspace, which begins at the next multiple of CELL_ALIGNMENT */
+    size_t scratch_bytes;
     int64_t operands, results; /* taken so far */
     Entry *entry;
     RunFn *run;
@@ -245,13 +249,18 @@ static XLA_FFI_Error *allocate(Call *call, cell_context *ctx) {
     XLA_FFI_DeviceMemory_Allocate_Args args = {
         .struct_size = XLA_FFI_DeviceMemory_Allocate_Args_STRUCT_SIZE,
         .ctx = call->frame->ctx,
-        .size = bytes,
-        .alignment = CELL_ALIGNMENT,
+        .size = bytes + CELL_ALIGNMENT - XLA_ALIGNMENT,
+        .alignment = XLA_ALIGNMENT,
     };
     XLA_FFI_Error *error = call->frame->api->XLA_FFI_DeviceMemory_Allocate(&args);
-    call->memory.workspace = args.data;
-    call->memory.workspace_bytes = error ? 0 : bytes;
-    return error;
+    if (error)
+        return error;
+    call->scratch = args.data;
+    call->scratch_bytes = args.size;
+    uintptr_t start = ((uintptr_t)args.data + CELL_ALIGNMENT - 1) / CELL_ALIGNMENT * CELL_ALIGNMENT;
+    call->memory.workspace = (void *)start;
+    call->memory.workspace_bytes = bytes;
+    return NULL;
 }
 
 /* Work that follows on the stream may have the memory again at once. */
@@ -259,10 +268,10 @@ static XLA_FFI_Error *give_back(Call *call) {
     XLA_FFI_DeviceMemory_Free_Args args = {
         .struct_size = XLA_FFI_DeviceMemory_Free_Args_STRUCT_SIZE,
         .ctx = call->frame->ctx,
-        .size = call->memory.workspace_bytes,
-        .data = call->memory.workspace,
+        .size = call->scratch_bytes,
+        .data = call->scratch,
     };
-    return call->memory.workspace_bytes ? call->frame->api->XLA_FFI_DeviceMemory_Free(&args) : NULL;
+    return call->scratch_bytes ? call->frame->api->XLA_FFI_DeviceMemory_Free(&args) : NULL;
 }
 
 static XLA_FFI_Error *run_with(Call *call, Context *context, void *stream) {

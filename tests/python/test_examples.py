@@ -82,7 +82,7 @@ def test_jax():
 def test_throughput(tmp_path):
     small = ["--params", "1e4", "--width", "16", "--batch", "2", "--length", "16", "--dtype", "f32", "--device", "cpu",
              "--cells", "e88:N=4,V=4", "torch.LSTM"]
-    lines = example("throughput.py", *small, "--seconds", "0.1").splitlines()
+    lines = example("throughput.py", *small, "--seconds", "0.1", "--steps", "8").splitlines()
     assert lines[1].split()[:3] == ["cell", "layers", "params"]
     for line, name in zip(lines[2:4], small[-2:]):
         label, layers, params, middle, half, tokens, steps, bits = line.split()
