@@ -2050,7 +2050,7 @@ static Plan *without_tile(Plan *p, Schedule wanted)
     Module *m = p->m;
     bool no_room;
     const char *why = walk_refused(p, &no_room);
-    if (no_room && tile_widen(m))
+    if (no_room && tile_widen(m, p->interval))
         return make(m, p->dtype, wanted, NULL, NULL);
     if (wanted == SCHED_TILE) {
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, why);

@@ -314,7 +314,8 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
 /* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
 const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can, by clusters of m->cluster */
-bool tile_widen(Module *m);                                       /* twice as many blocks to a state, if that can be */
+/* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
+bool tile_widen(Module *m, int interval);
 void tile_saved(Module *m, bool *saved);                          /* marks arrays (per node) to save */
 int tile_interval(Module *m, Dtype storage);                       /* K, from shared memory */
 void tile_walk(Walk *w);                                           /* decides and prints the kernel */

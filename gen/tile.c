@@ -1069,11 +1069,12 @@ static bool saves_too_many(Tile *t)
 }
 
 /* Whether walks by clusters of m->cluster blocks have room. */
-static const char *walks_refuse(Module *m, Dtype storage, bool *no_room)
+static const char *walks_refuse(Module *m, Dtype storage, bool *no_room, int *interval)
 {
     Walk w = assume(m, FORWARD, storage, NULL);
     tile_walk(&w);
     *no_room = w.no_room;
+    *interval = w.interval;
     if (w.refused || !m->has_grad)
         return w.refused;
     int n = m->nodes.len;
@@ -1088,13 +1089,19 @@ static const char *walks_refuse(Module *m, Dtype storage, bool *no_room)
 }
 
 /* From one block to four: two that share what one cannot hold have full registers, and are slower (measured on an
- * H200, E79 of 96, forward and backward: 5.6 ms with 2 blocks, 3.2 with 4). */
-bool tile_widen(Module *m)
+ * H200, E79 of 96, forward and backward: 5.6 ms with 2 blocks, 3.2 with 4). Blocks of a cluster keep as many steps
+ * as they have room for. */
+bool tile_widen(Module *m, int interval)
 {
     const Compiler *c = m->c;
+    if (m->cluster > 1 && interval > 1) {
+        m->interval = interval - 1;
+        return true;
+    }
     if (c->cluster || c->one_block || m->cluster >= MOST_BLOCKS)
         return false;
     m->cluster = m->cluster == 1 ? 4 : 2 * m->cluster;
+    m->interval = 0;
     return true;
 }
 
@@ -1111,10 +1118,11 @@ const char *tile_refuses(Module *m, Dtype storage)
     if (t->refused)
         return t->refused;
     bool no_room;
+    int interval;
     const char *why;
     do
-        why = walks_refuse(m, storage, &no_room);
-    while (why && no_room && tile_widen(m));
+        why = walks_refuse(m, storage, &no_room, &interval);
+    while (why && no_room && tile_widen(m, interval));
     return why;
 }
 

@@ -247,10 +247,12 @@ static int64_t state_bytes(const Tile *t)
 void tile_choose_interval(Tile *t)
 {
     int64_t bytes = state_bytes(t), kb = bytes <= 4096 ? 32 : bytes <= 16384 ? 64 : 128, room = kb * 1024;
-    if (t->lay.cr > 1)            /* one block has the SM, and every block has all vectors of a step */
-        room = 80 * 1024;
+    if (t->lay.cr > 1)            /* one block has the SM; vectors of a step, which it has whole, take more than half */
+        room = 160 * 1024;
     int64_t K = room / bytes;
     t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
+    if (t->m->interval && t->K > t->m->interval)
+        t->K = t->m->interval;
     if (t->m->c->interval && t->K > t->m->c->interval)
         t->K = t->m->c->interval;     /* the planner has seen that so many do not fit */
 }
