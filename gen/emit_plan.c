@@ -791,13 +791,39 @@ static const char *print_panel(Print *e)
     return expr_name(e, &x);
 }
 
-/* The one kernel of schedule scan. */
+/* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
+static void postfix_chunks_pay(Print *e, const Panel *w, Buf *x)
+{
+    postfix_poly(e, poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units), x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LT, CELL_X_PUSH, %d, CELL_X_SIZE, 1, CELL_X_LE, CELL_X_MUL, ", CHUNK_UNITS,
+          CHUNK_STEPS);
+}
+
+static void print_scan_op(Print *e, Panel *w, const char *when)
+{
+    const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
+    int kernel = kernel_number(e, w->kernel);
+    int64_t bytes = w->warps * scan_state_elements(e->p) * 2 * 2 * 32 * (e->p->compute == DT_F64 ? 8 : 4);
+    buf_f(&e->table, ", .threads = %d", w->warps ? 32 * w->warps : SCAN_THREADS);
+    if (bytes)
+        buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, bytes)));
+    buf_f(&e->table, " },\n");
+    print_panel_op(e, w, blocks_expr(e, elements, w->warps ? 32 : SCAN_THREADS), when, kernel);
+}
+
+/* The kernels of schedule scan: one walks all steps, or chunks of them at once. */
 static void print_scan(Print *e)
 {
-    Panel *w = e->pr->panel;
-    Group own = { .always = true };
-    const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
-    print_kernel_op(e, &own, w->kernel, SCAN_THREADS, 0, &w->refs, blocks_expr(e, elements, SCAN_THREADS), "NULL");
+    Buf chunks = program_new(e), walk = program_new(e);
+    if (!e->pr->chunks) {
+        print_scan_op(e, e->pr->panel, "NULL");
+        return;
+    }
+    postfix_chunks_pay(e, e->pr->panel, &chunks);
+    postfix_chunks_pay(e, e->pr->panel, &walk);
+    postfix_not(&walk);
+    print_scan_op(e, e->pr->chunks, expr_name(e, &chunks));
+    print_scan_op(e, e->pr->panel, expr_name(e, &walk));
 }
 
 static void print_loop(Print *e)
@@ -917,6 +943,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         emit_kernels(p, &p->program[d], cuda);
         if (p->program[d].panel)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
+        if (p->program[d].chunks)
+            emit_panel(p, &p->program[d], p->program[d].chunks, cuda);
         if (p->program[d].head)
             emit_panel(p, &p->program[d], p->program[d].head, cuda);
     }

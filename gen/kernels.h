@@ -217,12 +217,15 @@ const char *scan_state(Kernel *k, TensorId s, const Read *r);
 void scan_update(Kernel *k, TensorId s, const Read *r, const char *value);
 /* Reads of all groups ahead of their steps, so many at a time; and those behind. */
 int alone_depth(int64_t registers);
+void alone_declare_reads(Kernel *k, const PanelLoop *l);
 void alone_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
 
 /* kernels_scan.c: a kernel whose threads have a unit each for all steps. */
 void print_scan_walk(Kernel *k);
+void print_scan_chunks(Kernel *k);                 /* whose warps have chunks of the steps */
+const char *alone_step_or_last(Kernel *k, const char *n);
 bool in_scan(const Kernel *k);
 /* What is read of a value that a thread has; a read ahead of its step, or s. */
 const char *scan_element(Kernel *k, const Read *r, const char *name);

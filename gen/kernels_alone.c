@@ -84,30 +84,35 @@ int alone_depth(int64_t registers)
 }
 
 /* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
-static const char *step_or_last(Kernel *k, const char *n)
+const char *alone_step_or_last(Kernel *k, const char *n)
 {
     return k_text(k, k->pr->dir == FORWARD ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
+}
+
+void alone_declare_reads(Kernel *k, const PanelLoop *l)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "struct reads_%d {%s };", l->number, l->fields);
+    k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
+    k_declare_rows(k);
+    buf_f(k->out, "%s", l->early);
+    k->out->indent--;
+    buf_line(k->out, "};");
 }
 
 void alone_reads(Kernel *k, const PanelLoop *l, int depth)
 {
     if (l->ahead == 0)
         return;
-    buf_line(k->out, "struct reads_%d {%s };", l->number, l->fields);
+    alone_declare_reads(k, l);
     buf_line(k->out, "reads_%d ahead_%d[%d];", l->number, l->number, depth);
-    k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
-    k_declare_rows(k);
-    buf_f(k->out, "%s", l->early);
-    k->out->indent--;
-    buf_line(k->out, "};");
     buf_line(k->out, "CELL_UNROLL");
     buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
     buf_line(k->out, "    if (dim_T > 0)");
-    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, step_or_last(k, "u"), l->number);
+    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, alone_step_or_last(k, "u"), l->number);
 }
 
-/* The reads of the next steps begin with these steps and are waited for behind them. One by one, in the place of what
- * a step has read, they would share a warp's few scoreboards with the reads that the next step waits for. */
 void alone_next_reads(Kernel *k, const PanelLoop *l, int depth)
 {
     if (l->ahead == 0)
@@ -115,7 +120,7 @@ void alone_next_reads(Kernel *k, const PanelLoop *l, int depth)
     buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
     buf_line(k->out, "CELL_UNROLL");
     buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, step_or_last(k, k_text(k, "begin + %d + u", depth)),
+    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, alone_step_or_last(k, k_text(k, "begin + %d + u", depth)),
              l->number);
 }
 

@@ -107,7 +107,7 @@ static void print_scratch(Kernel *k, const char *elements)
 {
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> scratch = cell_carve<%s>(cursor, %s);", k->real, k->real, elements);
-    buf_line(k->out, "const int64_t rows = %s;", k_rows(k));
+    buf_line(k->out, "[[maybe_unused]] const int64_t rows = %s;", k_rows(k));
     buf_line(k->out, "const int64_t columns = %s;", k_product(k, k->g->axes, k->g->naxes));
 }
 
@@ -151,8 +151,11 @@ static void print_totals(Kernel *k)
     int parts = g->threads_2 / COLUMN_WIDTH;
     ColumnCut cut = column_cut(g->by_rows);
     print_scratch(k, k_text(k, "%d", g->threads_2));
-    buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d>(rows, columns);", cut.rows,
-             cut.most, cut.blocks, cut.least);
+    if (g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_SCAN)
+        buf_line(k->out, "const int64_t chunks = dim_B;");
+    else
+        buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d>(rows, columns);", cut.rows,
+                 cut.most, cut.blocks, cut.least);
     buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
              COLUMN_WIDTH);
     buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts,

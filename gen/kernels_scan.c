@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "mutate.h"
 #include "reads.h"
 #include "scan.h"
 
@@ -211,7 +212,7 @@ static void store_elements(Kernel *k, NodeId id, const Read *self, const char *n
     close_elements(k, &k->late, id);
 }
 
-static void print_array(Kernel *k, NodeId id, Named *kept)
+static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
 {
     const IxExpr *map[64];
     Read self = own_elements(k, id, map);
@@ -237,8 +238,89 @@ static void print_array(Kernel *k, NodeId id, Named *kept)
     close_elements(k, k->out, id);
     k->value[id] = name;
     vec_push(k->p->m->arena, kept, id);
-    if (k_is_stored(k, id))
+    if (stores && k_is_stored(k, id))
         store_elements(k, id, &self, name);
+}
+
+/* ---- sums over batch and time ---- */
+
+/* The groups of sums that the walk leaves a row of for each sequence. */
+static bool is_summed(const Kernel *k, int group)
+{
+    const Group *g = &k->pr->groups.data[group];
+    return g->kind == G_COLUMN && g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_SCAN;
+}
+
+static void each_sum(Kernel *k, void (*print)(Kernel *k, const Group *g, int number))
+{
+    for (int i = 0; i < k->pr->groups.len; i++)
+        for (int j = 0; is_summed(k, i) && j < k->pr->groups.data[i].arrays.len; j++)
+            print(k, &k->pr->groups.data[i], j);
+}
+
+static const char *sum_name(Kernel *k, NodeId id)
+{
+    return k_text(k, "sum_%d", id);
+}
+
+static int64_t array_inner(Kernel *k, NodeId id)
+{
+    const IxExpr *map[64];
+    Read self = own_elements(k, id, map);
+    return scan_inner(k->p, &self);
+}
+
+static void declare_sum(Kernel *k, const Group *g, int number)
+{
+    NodeId id = g->arrays.data[number];
+    int elements = (int)array_inner(k, id);
+    buf_line(k->out, elements > 1 ? "%s %s[%d] = {};" : "%s %s = 0;", k->real, sum_name(k, id), elements);
+}
+
+static void add_to_sum(Kernel *k, const Group *g, int number)
+{
+    NodeId id = g->arrays.data[number];
+    const IxExpr *map[64];
+    Read self = own_elements(k, id, map);
+    Node r = *k_node(k, k_node(k, id)->args[0]);
+    Named named = { 0 };
+    k_bind_axes(k, id);
+    k_comment(k, id);
+    open_elements(k, k->out, id);
+    const char *term = k_body(k, r.args[0], &named);
+    buf_line(k->out, "%s += %s;", scan_element(k, &self, sum_name(k, id)), term);
+    k_forget(k, &named);
+    close_elements(k, k->out, id);
+}
+
+/* Warps that have steps of the same units add up their sums in order. */
+static const char *sum_of_warps(Kernel *k, const char *value)
+{
+    if (!k->panel->warps)
+        return value;
+    buf_line(k->out, "cell_barrier();");
+    buf_line(k->out, "maps[warp * 32 + lane] = %s;", value);
+    buf_line(k->out, "cell_barrier();");
+    buf_line(k->out, "%s total = 0;", k->real);
+    buf_line(k->out, "for (int v = 0; v < %d; v++)", k->panel->warps);
+    buf_line(k->out, "    total += (%s)maps[v * 32 + lane];", k->real);
+    return "total";
+}
+
+static void store_sum(Kernel *k, const Group *g, int number)
+{
+    NodeId id = g->arrays.data[number];
+    int elements = (int)array_inner(k, id);
+    const char *name = sum_name(k, id), *units = k_poly(k, k->panel->units);
+    const char *partial = k_written(k, REF_BUFFER, g->partial, k->p->compute);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int j = 0; j < %d; j++)", elements);
+    const char *value = sum_of_warps(k, elements > 1 ? k_text(k, "%s[j]", name) : name);
+    if (k->panel->warps)
+        buf_line(k->out, "if (warp == 0 && mine)");
+    buf_line(k->out, "%s%s[((%d * dim_B + b) * %s + e) * %d + j] = %s;", k->panel->warps ? "    " : "", partial, number,
+             units, elements, value);
+    k_close(k);
 }
 
 /* ---- states ---- */
@@ -291,7 +373,8 @@ static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD;
-    k_open(k, "if (dim_T > 0)");
+    const char *last = "(dim_T - 1) / steps %% %d == warp";
+    k_open(k, k->panel->warps ? k_text(k, "if (mine && dim_T > 0 && %s)", k_text(k, last, k->panel->warps)) : "if (dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
@@ -334,23 +417,37 @@ static const char *name_units(Kernel *k, const Group *g)
     return names.data;
 }
 
-/* A step, printed but for its loop. */
-static PanelLoop print_group(Kernel *k, Group *g)
+/* Everything of a step begins here. */
+static void begin_step(Kernel *k, Group *g, Buf *body, int indent)
 {
-    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent + 4 };
-    PanelLoop l = { .number = 0 };
-    Named kept = { 0 };
-    k->early = (Buf){ .arena = out->arena, .indent = out->indent + 2 };
-    k->late = (Buf){ .arena = out->arena, .indent = body.indent };
-    k->ahead_fields = (Buf){ .arena = out->arena };
-    k->panel_reads.len = 0;
-    k->panel_registers = 0;
+    Buf *out = k->out;
+    *body = (Buf){ .arena = out->arena, .indent = out->indent + indent };
+    k->late = *body;
+    k->late.indent += k->panel->warps > 0;
     k->g = g;
     k->b = "b";
     k->row = "bt";
+}
+
+static void begin_reads(Kernel *k)
+{
+    k->early = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 2 };
+    k->ahead_fields = (Buf){ .arena = k->out->arena };
+    k->panel_reads.len = 0;
+    k->panel_registers = 0;
+}
+
+/* A step, printed but for its loop. */
+static PanelLoop print_group(Kernel *k, Group *g)
+{
+    Buf *out = k->out, body;
+    PanelLoop l = { .number = 0 };
+    Named kept = { 0 };
+    begin_step(k, g, &body, 4);
     k->out = &body;
     for (int i = 0; i < g->arrays.len; i++)
-        print_array(k, g->arrays.data[i], &kept);
+        print_array(k, g->arrays.data[i], &kept, true);
+    each_sum(k, add_to_sum);
     k_forget(k, &kept);
     k->out = out;
     k->g = NULL;
@@ -362,37 +459,56 @@ static PanelLoop print_group(Kernel *k, Group *g)
     return l;
 }
 
-static void open_units(Kernel *k, const char *indices)
+static const char *split_units(Kernel *k)
 {
     const char *units = k_poly(k, k->panel->units);
-    buf_line(k->out, "const int64_t elements = dim_B * %s;", units);
+    return k_text(k, "const int64_t b = n / %s, e = n - b * %s;", units, units);
+}
+
+static void open_units(Kernel *k, const char *indices)
+{
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, k->panel->units));
     k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
            SCAN_THREADS, SCAN_THREADS);
-    buf_line(k->out, "const int64_t b = n / %s, e = n - b * %s;", units, units);
+    buf_line(k->out, "%s", split_units(k));
     buf_f(k->out, "%s", indices);
 }
 
-void print_scan_walk(Kernel *k)
+static const char *step_of(const Kernel *k, const char *forward, const char *backward)
 {
-    Group *g = step_group(k);
+    return k->pr->dir == FORWARD ? forward : backward;
+}
+
+/* What both kernels print first: the step itself and what it reads. */
+static const char *begin_walk(Kernel *k, Group *g)
+{
     k->one_step = true;
     k->t = "t";
     k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 1 };
     k->once_reads.len = k->inner.len = k->inner_names.len = 0;
     const char *indices = name_units(k, g);
+    begin_reads(k);
+    return indices;
+}
+
+void print_scan_walk(Kernel *k)
+{
+    Group *g = step_group(k);
+    const char *indices = begin_walk(k, g);
     PanelLoop l = print_group(k, g);
     int depth = alone_depth(k->panel_registers);
     k->row = NULL;
     open_units(k, indices);
     print_states(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    each_sum(k, declare_sum);
     alone_reads(k, &l, depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
     alone_next_reads(k, &l, depth);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %d; u++)", depth);
     k_open(k, "if (begin + u < dim_T)");
-    buf_line(k->out, "const int64_t t = %s;", k->pr->dir == FORWARD ? "begin + u" : "dim_T - 1 - begin - u");
+    buf_line(k->out, "const int64_t t = %s;", step_of(k, "begin + u", "dim_T - 1 - begin - u"));
     k_declare_rows(k);
     buf_f(k->out, "%s%s", l.body ? l.body : "", l.late ? l.late : "");
     k_close(k);
@@ -400,5 +516,238 @@ void print_scan_walk(Kernel *k)
     alone_take_reads(k, &l, depth);
     k_close(k);
     print_last_states(k);
+    each_sum(k, store_sum);
+    k_close(k);
+}
+
+/* ---- chunks of time ---- */
+
+/* A state in the step: its next value, or its adjoint before the step. */
+static NodeId next_of(const Kernel *k, TensorId s)
+{
+    const Module *m = k->p->m;
+    if (m->tensors.data[s].kind != T_STATE)
+        return -1;
+    return k->pr->dir == FORWARD ? m->next.data[s] : m->dprev.data[s];
+}
+
+/* The arrays of the step that a value is made of. */
+static void mark_parts(const Kernel *k, NodeId id, bool *part)
+{
+    const Node *n = k_node(k, id);
+    if (part[id] || (n->kind == N_ARRAY && k->pr->phase[id] != PHASE_DURING))
+        return;
+    part[id] = true;
+    for (int i = 0; i < n->nargs; i++)
+        mark_parts(k, n->args[i], part);
+}
+
+static bool *parts_of_states(Kernel *k)
+{
+    bool *part = arena_alloc(k->p->m->arena, (size_t)k->p->m->nodes.len + 1);
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        if (next_of(k, s) < 0)
+            continue;
+        mark_parts(k, next_of(k, s), part);
+        if (k->pr->slope[s] >= 0)
+            mark_parts(k, k->pr->slope[s], part);
+    }
+    return part;
+}
+
+static const char *slope_name(Kernel *k, TensorId s)
+{
+    return k_text(k, "r_%s", k->p->m->tensors.data[s].name);
+}
+
+static const char *carry_name(Kernel *k, TensorId s)
+{
+    return k_text(k, "c_%s", k->p->m->tensors.data[s].name);
+}
+
+/* A step of the map that a chunk is of the state before it: from 0, and what multiplies that state. */
+static void print_slope(Kernel *k, TensorId s)
+{
+    const IxExpr *map[64];
+    NodeId next = next_of(k, s), slope = k->pr->slope[s];
+    Read self = own_elements(k, next, map);
+    Named named = { 0 };
+    k_bind_axes(k, next);
+    open_elements(k, k->out, next);
+    const char *times = slope < 0 ? "0" : k_body(k, slope, &named);
+    buf_line(k->out, "%s *= %s;", scan_element(k, &self, slope_name(k, s)), times);
+    buf_line(k->out, "%s = %s;", scan_element(k, &self, state_name(k, s)), scan_element(k, &self, k->value[next]));
+    k_forget(k, &named);
+    close_elements(k, k->out, next);
+}
+
+static const char *print_map_step(Kernel *k, Group *g)
+{
+    Buf *out = k->out, body;
+    Named kept = { 0 };
+    const bool *part = parts_of_states(k);
+    int taken = k->locals.taken.len, numbered = k->numbered;
+    begin_step(k, g, &body, 4);
+    k->out = &body;
+    for (int i = 0; i < g->arrays.len; i++)
+        if (part[g->arrays.data[i]])
+            print_array(k, g->arrays.data[i], &kept, false);
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
+        if (next_of(k, s) >= 0)
+            print_slope(k, s);
+    k_forget(k, &kept);
+    names_cut(&k->locals, taken);
+    k->numbered = numbered;
+    k->out = out;
+    return body.data;
+}
+
+/* A local beside a state, and what it begins with. */
+static void declare_beside(Kernel *k, TensorId s, const char *name, const char *value)
+{
+    int n = state_elements(k, s);
+    if (n == 1) {
+        buf_line(k->out, "%s %s = %s;", k->real, name, value);
+        return;
+    }
+    buf_line(k->out, "%s %s[%d];", k->real, name, n);
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int j = 0; j < %d; j++)", n);
+    buf_line(k->out, "    %s[j] = %s;", name, value);
+}
+
+static void declare_carries(Kernel *k)
+{
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
+        if (next_of(k, s) >= 0)
+            declare_beside(k, s, carry_name(k, s),
+                           k_text(k, state_elements(k, s) > 1 ? "%s[j]" : "%s", state_name(k, s)));
+}
+
+/* The chunk's map: from a state of 0. */
+static void begin_maps(Kernel *k)
+{
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        int n = next_of(k, s) < 0 ? 0 : state_elements(k, s);
+        if (n)
+            declare_beside(k, s, slope_name(k, s), "1");
+        if (n > 1)
+            buf_line(k->out, "for (auto &h : %s)", state_name(k, s));
+        if (n)
+            buf_line(k->out, n > 1 ? "    h = 0;" : "%s = 0;", state_name(k, s));
+    }
+}
+
+/* Where warp `of` leaves the map of element j of a state: the slope, and 32 behind it the rest. */
+static const char *map_place(Kernel *k, TensorId s, const char *of)
+{
+    int before = 0, all = (int)scan_state_elements(k->p);
+    for (TensorId t = 0; t < s; t++)
+        before += k->p->m->tensors.data[t].kind == T_STATE ? state_elements(k, t) : 0;
+    return k_text(k, "((turn * %d + %s) * %d + %d%s) * 64 + lane", k->panel->warps, of, all, before,
+                  state_elements(k, s) > 1 ? " + j" : "");
+}
+
+/* Element j of a state to the maps, or from the map of warp v. */
+static void print_map(Kernel *k, TensorId s, bool get)
+{
+    int n = state_elements(k, s);
+    const char *j = n > 1 ? "[j]" : "", *c = carry_name(k, s), *h = state_name(k, s), *r = slope_name(k, s);
+    if (n > 1) {
+        buf_line(k->out, "CELL_UNROLL");
+        k_open(k, "for (int j = 0; j < %d; j++)", n);
+    }
+    if (get) {
+        const char *at = map_place(k, s, "v"), *name = k_text(k, "slope_%s", k->p->m->tensors.data[s].name);
+        buf_line(k->out, "%s%s = v == warp ? %s%s : %s%s;", h, j, c, j, h, j);
+        buf_line(k->out, "const %s %s = maps[%s];", k->real, name, at);
+        buf_line(k->out, "%s%s = (%s == 0 ? 0 : %s * %s%s) + (%s)maps[%s + 32];", c, j, name, name, c, j, k->real, at);
+    } else {
+        buf_line(k->out, "maps[%s] = %s%s;", map_place(k, s, "warp"), r, j);
+        buf_line(k->out, "maps[%s + 32] = %s%s;", map_place(k, s, "warp"), h, j);
+    }
+    if (n > 1)
+        k_close(k);
+}
+
+/* All warps go through the chunks' maps in order; each has the state before its own on the way, and before the next
+ * turn behind them. A slope of 0 forgets the state, whatever it is. */
+static void print_exchange(Kernel *k)
+{
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
+        if (next_of(k, s) >= 0)
+            print_map(k, s, false);
+    buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
+    k_open(k, "for (int v = 0; v < %d; v++)", k->panel->warps);
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
+        if (next_of(k, s) >= 0)
+            print_map(k, s, true);
+    k_close(k);
+}
+
+static void print_steps(Kernel *k, const char *body, const char *late)
+{
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < steps; u++)");
+    k_open(k, "if (from + u < dim_T)");
+    buf_line(k->out, "const int64_t t = %s;", step_of(k, "from + u", "dim_T - 1 - from - u"));
+    k_declare_rows(k);
+    buf_f(k->out, "%s", body ? body : "");
+    if (late) {
+        buf_line(k->out, "if (mine) {");
+        buf_f(k->out, "%s", late);
+        buf_line(k->out, "}");
+    }
+    k_close(k);
+    k_close(k);
+}
+
+/* 32 units to a block, a chunk of the steps to each of its warps. */
+static void open_chunks(Kernel *k, const char *indices)
+{
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, k->panel->units));
+    buf_line(k->out, "const int lane = cell_thread() %% 32, warp = cell_thread() / 32;");
+    buf_line(k->out, "auto cursor = cell_shared();");
+    buf_line(k->out, "cell_smem<%s> maps = cell_carve<%s>(cursor, %d);", k->real, k->real,
+             k->panel->warps * (int)scan_state_elements(k->p) * 2 * 64);
+    k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < elements; first += cell_block_count(0) * 32)");
+    buf_line(k->out, "const bool mine = first + lane < elements;");
+    buf_line(k->out, "const int64_t n = mine ? first + lane : elements - 1;");
+    buf_line(k->out, "%s", split_units(k));
+    buf_f(k->out, "%s", indices);
+}
+
+void print_scan_chunks(Kernel *k)
+{
+    Group *g = step_group(k);
+    const char *indices = begin_walk(k, g), *map = print_map_step(k, g);
+    PanelLoop l = print_group(k, g);
+    int depth = alone_depth(k->panel_registers), tile = depth * k->panel->warps;
+    k->row = NULL;
+    buf_line(k->out, "constexpr int steps = %d;", depth);
+    open_chunks(k, indices);
+    print_states(k);
+    declare_carries(k);
+    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    each_sum(k, declare_sum);
+    alone_declare_reads(k, &l);
+    buf_line(k->out, "int turn = 0;");
+    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", tile);
+    buf_line(k->out, "const int64_t from = begin + warp * steps;");
+    if (l.ahead) {
+        buf_line(k->out, "reads_0 ahead_0[steps];");
+        buf_line(k->out, "CELL_UNROLL");
+        buf_line(k->out, "for (int u = 0; u < steps; u++)");
+        buf_line(k->out, "    read_0(%s, ahead_0[u]);", alone_step_or_last(k, "from + u"));
+    }
+    begin_maps(k);
+    print_steps(k, map, NULL);
+    print_exchange(k);
+    print_steps(k, l.body, l.late);
+    buf_line(k->out, "turn ^= 1;");
+    k_close(k);
+    print_last_states(k);
+    each_sum(k, store_sum);
+    buf_line(k->out, "cell_barrier();");
     k_close(k);
 }

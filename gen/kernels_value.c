@@ -31,7 +31,7 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
     case REF_BEFORE: return k_text(k, "%s_before", of);
     case REF_BUFFER:
         of = k->p->buffers.data[id].name;
-        return k->panel ? "posts" : k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of)
+        return k->panel && k->panel->product ? "posts" : k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of)
                                                                     : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }

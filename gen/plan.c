@@ -1159,13 +1159,30 @@ static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int
 
 /* Sums over rows of what a row kernel reads anyway are that kernel's: one pass over memory instead of two. Its
  * block takes many rows, and a thread keeps the sums of its columns. */
+static void join_walk(Plan *p, Program *pr)
+{
+    int walk = 0;
+    while (walk < pr->groups.len && pr->groups.data[walk].kind != G_SCAN)
+        walk++;
+    for (int c = walk + 1; c < pr->groups.len; c++) {
+        Group *sums = &pr->groups.data[c];
+        bool all = sums->kind == G_COLUMN;
+        for (int i = 0; i < sums->arrays.len && all; i++)
+            all = scan_sums(p, pr, sums->arrays.data[i]);
+        if (all)
+            sums->by_rows = 1 + walk;
+    }
+}
+
 static void join_columns(Plan *p, const Phasing *s)
 {
     Program *pr = s->g;
+    if (p->scan)
+        join_walk(p, pr);
     int wide = p->dtype == DT_F64 ? 2 : p->dtype == DT_F32 ? 4 : 8;
     for (int c = 0; c < pr->groups.len; c++) {
         Group *sums = &pr->groups.data[c];
-        if (sums->kind != G_COLUMN || sums->naxes != 1 ||
+        if (sums->kind != G_COLUMN || sums->by_rows || sums->naxes != 1 ||
             (sums->axes[0]->is_const && sums->axes[0]->value % wide))
             continue;
         for (int r = 0; r < c && !sums->by_rows; r++)
@@ -1687,11 +1704,17 @@ static void finish_groups(Plan *p, Program *pr)
         if (g->kind != G_COLUMN)
             continue;
         g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? (g->arrays.len == 2 ? 2 : 3) : 0;
-        g->threads_2 = g->by_rows ? 1024 : g->threads;
+        bool by_walk = g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_SCAN;
+        g->threads_2 = g->by_rows && !by_walk ? 1024 : g->threads;
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
         p->buffers.data[g->partial].by_rows = g->by_rows;
         p->buffers.data[g->partial].columns = elements;
         p->buffers.data[g->partial].arrays = g->arrays.len;
+        if (by_walk)                  /* a row per sequence */
+            p->buffers.data[g->partial].elements = poly_mul(
+                p->m, poly_dim(p->m, ATOM_B), poly_mul(p->m, elements, poly_const(p->m, g->arrays.len)));
+        if (by_walk)
+            p->buffers.data[g->partial].columns = NULL;
     }
 }
 
@@ -1753,12 +1776,22 @@ static bool *stored_arrays(Plan *p, const Phasing *forward)
     return stored;
 }
 
+/* Is a state read behind the steps, of which the walk of a scan keeps nothing otherwise? */
+static bool read_behind(const Phasing *s, TensorId state)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && s->g->phase[id] != PHASE_DURING && i < s->uses[id].len; i++)
+            if (s->uses[id].data[i].read.is_tensor && s->uses[id].data[i].read.id == state)
+                return true;
+    return false;
+}
+
 /* With steps, the states after each step are kept: the next step and backward read them. */
-static void next_storage(Plan *p, int direction)
+static void next_storage(Plan *p, const Phasing *s)
 {
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (direction == FORWARD && p->schedule != SCHED_TILE && p->m->next.data[t] >= 0)
-            give_storage(p, &p->program[FORWARD], p->m->next.data[t], true, true);
+        if (s->g->dir == FORWARD && p->schedule != SCHED_TILE && p->m->next.data[t] >= 0)
+            give_storage(p, &p->program[FORWARD], p->m->next.data[t], true, !p->scan || read_behind(s, t));
 }
 
 static void end_ring(Plan *p, const Storage *st)
@@ -1978,7 +2011,7 @@ static void plan_directions(Plan *p)
             for (NodeId id = 0; id < p->n_nodes; id++)
                 if (wanted[id])
                     give_storage(p, &p->program[d], id, true, false);
-        next_storage(p, d);
+        next_storage(p, both[d]);
         store_read_values(p, both[d], wanted);
         finish_cats(p, &p->program[d]);
         find_needs(p, both[d]);

@@ -213,6 +213,7 @@ typedef struct Panel {
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
     bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
     int posts;                    /* buffer of the counters */
+    int warps;                    /* scan: of a block that has 32 units, each warp some of the steps; or 0 */
     const char *kernel;
     RefVec refs;                  /* filled while the kernel is printed */
 } Panel;
@@ -238,6 +239,9 @@ typedef struct Program {
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
+    NodeId *slope;                /* scan: per state of which the next one (backward: the adjoint before the step) is
+                                   * slope times it plus what does not depend on it; -1: 0. NULL: not all are such */
+    Panel *chunks;                /* scan: one kernel may walk chunks of steps at once; or NULL */
     bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */

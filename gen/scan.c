@@ -141,27 +141,35 @@ Scan *scan_units(Module *m, const char **why)
 
 /* ---- values ---- */
 
-bool scan_form(const Plan *p, NodeId array)
+static int64_t inner_of(const Plan *p, NodeId array)
 {
     const Scan *s = p->scan;
-    const Node *a = at(p, array), *r = at(p, a->args[0]);
-    const Poly *terms[64];
-    int n = 0;
+    const Node *a = at(p, array);
+    const Poly *axes[64];
     if (a->naxes < s->naxes)
-        return false;
-    for (int i = 0; i < a->naxes; i++)
-        if (i < s->naxes && extent(p->m, a->axes[i]) != s->axes[i])
-            return false;
-        else if (i >= s->naxes)
-            terms[n++] = extent(p->m, a->axes[i]);
-    if (!few(terms, n, FEW))
-        return false;
-    for (int i = 0; plan_reduces(p, array) && i < r->nbound; i++) {
-        if (r->bound[i] < IX_FIRST || n == 64)
-            return false;
-        terms[n++] = extent(p->m, r->bound[i]);
+        return 0;
+    for (int i = 0; i < a->naxes; i++) {
+        axes[i] = extent(p->m, a->axes[i]);
+        if (i < s->naxes && axes[i] != s->axes[i])
+            return 0;
     }
-    return few(terms, n, TERMS) > 0;
+    return few(axes + s->naxes, a->naxes - s->naxes, FEW);
+}
+
+bool scan_axes(const Plan *p, NodeId array)
+{
+    return inner_of(p, array) > 0;
+}
+
+bool scan_form(const Plan *p, NodeId array)
+{
+    const Node *r = at(p, at(p, array)->args[0]);
+    int64_t terms = inner_of(p, array);
+    for (int i = 0; plan_reduces(p, array) && i < r->nbound && terms; i++) {
+        int64_t n = r->bound[i] < IX_FIRST ? 0 : few(&p->m->indices.data[r->bound[i]].extent, 1, TERMS);
+        terms = terms * n > TERMS ? 0 : terms * n;
+    }
+    return terms > 0;
 }
 
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r)
@@ -229,6 +237,31 @@ static bool own_value(const Plan *p, const Program *pr, const IndexId *axes, Nod
     return true;
 }
 
+static bool sum_term(const Plan *p, const Program *pr, const IndexId *axes, NodeId value, bool *walks)
+{
+    const Node n = *at(p, value);
+    Read r;
+    if (n.kind != N_MAP && plan_resolve(p, value, &r)) {
+        bool later = r.step || (r.is_tensor ? p->m->tensors.data[r.id].kind == T_DINIT : pr->phase[r.id] == PHASE_AFTER);
+        *walks |= !r.is_tensor && pr->phase[r.id] == PHASE_DURING;
+        return !later && own_read(p, pr, axes, &r);
+    }
+    if (n.kind == N_ARRAY || n.kind == N_VIEW)
+        return true;
+    for (int i = 0; i < n.nargs; i++)
+        if (!sum_term(p, pr, axes, n.args[i], walks))
+            return false;
+    return n.kind != N_REDUCE;
+}
+
+bool scan_sums(const Plan *p, const Program *pr, NodeId sum)
+{
+    const Node *r = at(p, at(p, sum)->args[0]);
+    bool walks = false;
+    return scan_axes(p, sum) && r->kind == N_REDUCE && r->reduce == R_SUM && r->nbound == 2 && r->bound[0] < IX_FIRST &&
+           r->bound[1] < IX_FIRST && sum_term(p, pr, at(p, sum)->axes, r->args[0], &walks) && walks;
+}
+
 static const char *name_of(const Plan *p, NodeId id)
 {
     const char *name = at(p, id)->name;
@@ -253,14 +286,153 @@ const char *scan_refused(const Plan *p, const Program *pr)
                                                                                             : NULL;
 }
 
+/* ---- linear recurrences ---- */
+
+/* The state whose slope is asked for, and the axes of its next value. */
+typedef struct Slope { const Plan *p; const Program *pr; TensorId of; const IndexId *axes; int left; } Slope;
+
+static bool slope_of(Slope *s, NodeId id, NodeId *out);
+
+static bool slope_of_read(Slope *s, const Read *r, NodeId *out)
+{
+    Module *m = s->p->m;
+    IndexId which;
+    *out = -1;
+    if (r->is_tensor) {
+        const Tensor *x = &m->tensors.data[r->id];
+        bool forward = s->pr->dir == FORWARD, carried = x->kind == (forward ? T_STATE : T_DNEXT);
+        bool same = (forward ? r->id : x->of) == s->of;
+        for (int i = 0; i < r->nmap && same; i++)
+            same = ix_is_index(r->map[i], &which) && which == s->axes[i];
+        if (carried && same)
+            *out = node_const(m, 1);
+        return !carried || same;
+    }
+    if (s->pr->phase[r->id] != PHASE_DURING || s->pr->taken[r->id])
+        return true;
+    const Node a = *at(s->p, r->id);
+    return !r->step && slope_of(s, node_subst(m, a.args[0], a.axes, r->map, a.naxes), out);
+}
+
+static bool slope_of_product(Slope *s, const Node *n, const NodeId *slopes, NodeId *out)
+{
+    int which = slopes[0] < 0;
+    if (slopes[!which] >= 0 || (n->op == OP_DIV && which == 1))
+        return false;
+    NodeId factor = n->args[!which];
+    bool one = n->op == OP_MUL && at(s->p, slopes[which])->kind == N_CONST && at(s->p, slopes[which])->value == 1;
+    *out = one ? factor : node_map2(s->p->m, n->op, slopes[which], factor);
+    return true;
+}
+
+/* Of an operator whose arguments have these slopes, not all of them 0. */
+static bool slope_of_map(Slope *s, const Node *n, const NodeId *slopes, NodeId *out)
+{
+    Module *m = s->p->m;
+    NodeId zero = node_const(m, 0);
+    switch (n->op) {
+    case OP_NEG:
+        *out = node_map1(m, OP_NEG, slopes[0]);
+        return true;
+    case OP_STOP:
+        *out = slopes[0];
+        return true;
+    case OP_ADD: case OP_SUB:
+        *out = slopes[1] < 0   ? slopes[0]
+               : slopes[0] < 0 ? (n->op == OP_ADD ? slopes[1] : node_map1(m, OP_NEG, slopes[1]))
+                               : node_map2(m, n->op, slopes[0], slopes[1]);
+        return true;
+    case OP_MUL: case OP_DIV:
+        return slope_of_product(s, n, slopes, out);
+    case OP_SELECT:
+        *out = node_select(m, n->args[0], slopes[1] < 0 ? zero : slopes[1], slopes[2] < 0 ? zero : slopes[2]);
+        return slopes[0] < 0;
+    default:
+        return false;
+    }
+}
+
+/* What multiplies the state in a value that is linear in it; false: it is not, or too long. */
+static bool slope_of(Slope *s, NodeId id, NodeId *out)
+{
+    const Node n = *at(s->p, id);
+    NodeId slopes[4] = { -1, -1, -1, -1 };
+    bool any = false;
+    Read r;
+    *out = -1;
+    if (--s->left < 0)
+        return false;
+    if (n.kind != N_MAP && n.kind != N_REDUCE)
+        return !plan_resolve(s->p, id, &r) || slope_of_read(s, &r, out);
+    for (int i = 0; i < n.nargs; i++) {
+        NodeId at_arg;
+        if (!slope_of(s, n.args[i], &at_arg))
+            return false;
+        any |= at_arg >= 0;
+        if (i < 4)
+            slopes[i] = at_arg;
+    }
+    return !any || (n.kind == N_MAP && n.nargs <= 3 && slope_of_map(s, &n, slopes, out));
+}
+
+/* Is each next state linear in itself and free of the others? Then steps are maps h -> r h + c, and so are chunks. */
+static NodeId *slopes_of(const Plan *p, const Program *pr)
+{
+    Module *m = p->m;
+    NodeId *slope = arena_alloc(m->arena, sizeof *slope * (size_t)(m->tensors.len + 1));
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        NodeId next = pr->dir == FORWARD ? m->next.data[t] : m->dprev.data[t];
+        if (m->tensors.data[t].kind != T_STATE)
+            continue;
+        if (next < 0)
+            return NULL;
+        Slope s = { p, pr, t, at(p, next)->axes, 2000 };
+        if (!slope_of(&s, at(p, next)->args[0], &slope[t]))
+            return NULL;
+    }
+    return slope;
+}
+
+int64_t scan_state_elements(const Plan *p)
+{
+    int64_t all = 0;
+    for (TensorId t = 0; t < p->m->tensors.len; t++) {
+        const Tensor *x = &p->m->tensors.data[t];
+        if (x->kind == T_STATE)
+            all += few(x->axes + p->scan->naxes, x->rank - p->scan->naxes, FEW);
+    }
+    return all;
+}
+
+/* What warps exchange should not need more memory than any device's block may have. */
+static int warps_of(const Plan *p)
+{
+    int64_t each = scan_state_elements(p) * 2 * 2 * 32 * (p->compute == DT_F64 ? 8 : 4);
+    return 16 * each <= 48 << 10 ? 16 : 8 * each <= 48 << 10 ? 8 : 0;
+}
+
+static Panel *walk_of(const Plan *p, const Program *pr, const char *kind)
+{
+    Panel *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (Panel){ .operand = -1, .alone = true, .naxes = p->scan->naxes, .heads = poly_const(p->m, 1),
+                  .units = p->scan->units };
+    w->kernel = intern_f(p->m->c, "%s_%s_%s", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd", kind);
+    return w;
+}
+
 void scan_kernels(Plan *p)
 {
+    int warps = warps_of(p);
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
-        Panel *w = arena_alloc(p->m->arena, sizeof *w);
-        *w = (Panel){ .operand = -1, .alone = true, .naxes = p->scan->naxes, .heads = poly_const(p->m, 1),
-                      .units = p->scan->units };
-        w->kernel = intern_f(p->m->c, "%s_%s_scan", p->m->name, d == FORWARD ? "fwd" : "bwd");
-        pr->panel = w;
+        pr->panel = walk_of(p, pr, "scan");
+        pr->slope = warps ? slopes_of(p, pr) : NULL;
+        if (!pr->slope)
+            continue;
+        pr->chunks = walk_of(p, pr, "chunks");
+        pr->chunks->warps = warps;
+        buf_f(&p->reasons, "%s is linear in the %s: with less than %d units and %d steps or more, %d warps of a block walk "
+              "chunks of the same units' steps at once\n", d == FORWARD ? "forward" : "backward",
+              d == FORWARD ? "states" : "adjoints", CHUNK_UNITS, CHUNK_STEPS, warps);
     }
 }

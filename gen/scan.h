@@ -4,12 +4,19 @@
 
 #include "plan.h"
 
-enum { SCAN_THREADS = 64 };
+/* Units and steps for which chunks of time pay: more units fill a device by themselves, fewer steps are one chunk. */
+enum { SCAN_THREADS = 64, CHUNK_UNITS = 1 << 17, CHUNK_STEPS = 16 };
 
 /* The units of a cell's states; NULL: it has none, and why. */
 Scan *scan_units(Module *m, const char **why);
 /* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
 bool scan_form(const Plan *p, NodeId array);
+/* The same of its axes alone. */
+bool scan_axes(const Plan *p, NodeId array);
+/* May the walk add its terms to sums over batch and time? */
+bool scan_sums(const Plan *p, const Program *pr, NodeId sum);
+/* Of all states, in registers of one thread. */
+int64_t scan_state_elements(const Plan *p);
 /* Is the value that is read there the own unit's, of a reader with these axes? */
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r);
 /* Elements of an array or tensor behind its unit. */

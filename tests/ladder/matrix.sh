@@ -76,7 +76,7 @@ TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # Enough elements for vectors within a step.
 TYPES="f32 bf16" SUFFIX=_wide instance e2 gemm "16,2,256,64"
 instance mingru "steps scan" "$two"
-instance hgrn scan "$one 2,9,70"
+instance hgrn scan "$one 2,9,70 2,150,5 1,290,33"
 instance indrnn scan "$two 2,9,3,70"
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"
