@@ -234,8 +234,9 @@ struct Poly { int nterms; PolyTerm *terms; bool is_const; int64_t value; };
 typedef struct Quotient { const Poly *num, *den; } Quotient;
 /* Atom k < module dims: that dim. Above: module->quotients[k - MAX_DIMS]. */
 /* The last three are no dims of the spec: the steps from step 0 to the end of the call, which is what `w:T` runs over,
- * the batch size, and the number of the call's steps. What lower adds to the dims is not counted in MAX_USER_DIMS. */
-enum { MAX_USER_DIMS = 32, ATOM_PAST = 33, ATOM_B, ATOM_T, MAX_DIMS };
+ * the batch size, and the number of the call's steps. What lower adds to the dims is not counted in MAX_USER_DIMS, which
+ * leaves room for it, B, T and t0 in CELL_MAX_SIZES of the runtime. */
+enum { MAX_USER_DIMS = 20, ATOM_PAST = MAX_USER_DIMS + 1, ATOM_B, ATOM_T, MAX_DIMS };
 
 const Poly *poly_const(Module *m, int64_t v);
 const Poly *poly_dim(Module *m, int dim);

@@ -412,6 +412,8 @@ static int check_spec(CheckRun *k, Compiler *c)
     if (k->tally.passed)
         printf("largest errors: outputs and states %.2g, gradients %.2g\n", k->tally.worst_forward,
                k->tally.worst_gradient);
+    if (k->tally.most && k->tally.failed > k->tally.most)
+        printf("%d more failures (-v says them all)\n", k->tally.failed - k->tally.most);
     printf("%d passed, %d failed\n", k->tally.passed, k->tally.failed);
     return k->tally.failed > 0;
 }
@@ -464,6 +466,8 @@ bool judge_text(const Compiler *like, const char *text, size_t len, const char *
     return !run_text(&k, like, text, len, dir, true) || k.tally.failed == 0 || k.tally.passed == 0;
 }
 
+enum { MOST_SAID = 20 };     /* failures: one that is everywhere would hide the first */
+
 int cmd_check(int argc, char **argv)
 {
     Compiler *c = compiler_new();
@@ -474,11 +478,12 @@ int cmd_check(int argc, char **argv)
          "compare every tensor of a vector file; sizes come from it"},
         {"--all-variants", NULL, OPT_FLAG, &k.all_variants,
          "every combination of options, not each value once"},
-        {"-v", NULL, OPT_FLAG, &k.tally.verbose, "a line per case"},
+        {"-v", NULL, OPT_FLAG, &k.tally.verbose, "a line per case, and all failures"},
         {NULL, NULL, OPT_FLAG, NULL, NULL},
     };
     int n, rc = options_parse(&check_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
+        k.tally.most = k.tally.verbose ? 0 : MOST_SAID;
         if (c->dtype != DT_F32 || c->schedule != SCHED_AUTO)
             fprintf(stderr, "cellc check: --dtype and --schedule change nothing here: what is checked is "
                             "the reference, in double\n");

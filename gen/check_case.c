@@ -588,6 +588,24 @@ static bool all_given(const Subject *s, const Case *k)
     return all;
 }
 
+/* Of a cell that is not finite on these values, nothing can be said: neither that it is right nor that it is wrong. */
+static bool is_finite(const Subject *s, const Case *k, const char *what, const Result *expect, Tally *t)
+{
+    for (int i = 0; i < s->e->ntensors; i++) {
+        const EvalTensor *x = &s->e->tensors[i];
+        int64_t n = expect->out[i] ? case_count(k, x) : 0;
+        for (int64_t at = 0; at < n; at++) {
+            double v = expect->out[i][at];
+            if (!isfinite(v))
+                return tally_kind(t, false, FAIL_VALUE_NAN, s,
+                                  "%s: the cell itself gives %s%s = %s at %s, so nothing can be compared", what,
+                                  x->kind == EV_STATE ? "final " : "", x->name,
+                                  isnan(v) ? "nan" : v < 0 ? "-inf" : "inf", place(s, k, x, at));
+        }
+    }
+    return true;
+}
+
 void check_case(const Subject *s, const Backend *b, void *self, const Case *k, const char *what, Tally *t)
 {
     Result *expect = result_new(s, k, false), *r = result_new(s, k, true);
@@ -595,6 +613,8 @@ void check_case(const Subject *s, const Backend *b, void *self, const Case *k, c
         tally(t, false, s, "%s: the evaluator stops: %s", what, s->e->run_error);
         return;
     }
+    if (!is_finite(s, k, what, expect, t))
+        return;
     const char *error = b->run(self, s, k, r, 0);
     if (error) {
         tally(t, false, s, "%s, %s: %s", b->name, what, error);

@@ -127,9 +127,9 @@ done
 limit=$([[ -n ${SAN:-} || -n ${COVER:-} ]] && echo 10000 || echo 100)
 slowest=0
 
-cpu_ms() { # command...: its user and system time in milliseconds, the least of three runs
+cpu_ms() { # command...: its user and system time in milliseconds, the least of five runs
     local TIMEFORMAT='%U %S' best=999999 took user system i
-    for i in 1 2 3; do
+    for i in 1 2 3 4 5; do
         took=$({ time "$@" >/dev/null 2>&1; } 2>&1)
         read -r user system <<<"$took"
         took=$((10#${user/./} + 10#${system/./}))
@@ -386,6 +386,14 @@ expect 2 "--name math: math.h would hide a header" "$cellc" build e0 e1 --name m
 mkdir -p "$dir/mine" && printf 'fn twice(x) = 2 * x;\n' >"$dir/mine/mine.cell"
 printf 'import "std.cell";\nimport "mine.cell";\ncell c { dim D; input x[D]; output y[D]; y[d] = twice(l2norm(x)[d]); }\n' >"$dir/c.cell"
 expect 0 " passed, 0 failed" "$cellc" check "$dir/c.cell" --import-dir "$dir/mine"
+
+# A cell that is not finite by itself: said once a case, and not more than 20 failures without -v.
+printf 'cell c { dim D; input x[D]; state h[D]; output y[D]; h'"'"'[d] = log(h[d]) + x[d]; y[d] = h[d] / sqrt(x[d]); }\n' >"$dir/c.cell"
+expect 1 "zero state: the cell itself gives final h = -inf at sequence 0, [0], so nothing can be compared" "$cellc" check "$dir/c.cell"
+holds "20 failures are printed" test "$(grep -c ^FAILED "$dir/out")" = 20
+expect 1 "4 more failures (-v says them all)" "$cellc" check "$dir/c.cell"
+"$cellc" check -v "$dir/c.cell" >"$dir/out"
+holds "-v prints all failures" test "$(grep -c ^FAILED "$dir/out")" = 24
 
 # selftest: of a spec, with what was wrong in the library that was built; from an install, anywhere.
 expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" selftest swiglu --dtype f8
