@@ -188,7 +188,7 @@ struct Stmt {
 /* ---------------------------------------------------------------- the compilation */
 
 typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
-typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN } Schedule;
+typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
 
 typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
 

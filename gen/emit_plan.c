@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "emit.h"
+#include "window.h"
 #include "mutate.h"
 #include "options.h"
 #include "panel.h"
@@ -396,6 +397,12 @@ static void print_group_kernel(Print *e, Group *g)
         Buf chunks = program_new(e);
         postfix_chunks(e, group_rows(e, g), sums->axes[0], true, &chunks);
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &chunks), "NULL");
+    } else if (g->kind == G_ROW && g->window) {
+        Buf x = program_new(e);
+        postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), elements), &x);
+        postfix_poly(e, poly_dim(m, ATOM_T), &x);
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", WINDOW_TILE);
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &x), "NULL");
     } else if (g->kind == G_ROW) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
                         blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)), "NULL");

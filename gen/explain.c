@@ -6,6 +6,7 @@
 
 #include "emit.h"
 #include "explain.h"
+#include "window.h"
 #include "options.h"
 
 typedef struct Explain {
@@ -166,6 +167,7 @@ static const char *schedule_words(Schedule s)
 {
     switch (s) {
     case SCHED_MAP: return "the cell has no state: every value is computed for all steps at once";
+    case SCHED_WINDOW: return "a softmax over the past goes in one pass, by tiles of steps, and so do its gradients";
     case SCHED_TILE: return "the states stay on chip while one kernel walks over the steps";
     case SCHED_SCAN: return "each element of the state walks over the steps by itself, in one kernel";
     case SCHED_GEMM: return "the states lie in memory, each step is a product and the kernels around it";
@@ -269,6 +271,9 @@ static int operation_number(const Program *g, int group)
 static const char *row_words(const Explain *e, const Group *g, const Program *pr)
 {
     const char *by = g->lanes > 32 ? "a block" : g->lanes < 32 ? "a lane of each warp" : "a warp";
+    if (g->window)
+        return intern_f(e->c, "%s; %s, tiles of %d steps by a block", names_of(e, g),
+                        g->arrays.len > 1 ? "in one pass over the past" : "a pass over the past", WINDOW_TILE);
     if (!g->sums)
         return intern_f(e->c, "%s; a row by %s", names_of(e, g), by);
     return intern_f(e->c, "%s; a row by %s, which sums its rows for %s", names_of(e, g), by,
@@ -566,7 +571,7 @@ static void put_saved(const Explain *e)
     if (e->p->schedule == SCHED_TILE)
         how = intern_f(e->c, ", beside the checkpoints: backward replays the states of %d steps at a time",
                        e->p->interval);
-    else if (e->p->schedule != SCHED_MAP)
+    else if (e->p->schedule != SCHED_MAP && e->p->schedule != SCHED_WINDOW)
         how = intern_f(e->c, ", of which %s are every step's states: backward replays nothing",
                        size_words(e, states));
     put_paragraph(intern_f(e->c, "saved for backward: %s bytes per sequence and step%s", size_words(e, all), how),

@@ -622,7 +622,7 @@ void emit_kernels(Plan *p, Program *pr, Buf *out)
         Kernel k = kernel_new(p, pr, g, &g->refs, out);
         switch (g->kind) {
         case G_MAP: emit_map(&k); break;
-        case G_ROW: (g->past ? emit_past : emit_row)(&k); break;
+        case G_ROW: (g->window ? emit_window : g->past ? emit_past : emit_row)(&k); break;
         case G_COLUMN:
             if (!g->by_rows)
                 emit_column_sums(&k);

@@ -1,11 +1,12 @@
 /* kernels.h: what the printers of the kernels around the walk share. kernels.c has frames and loops,
  * kernels_value.c reads, writes and expressions; kernels_map.c, kernels_row.c, kernels_column.c and
- * kernels_state.c have a kind of kernel each. */
+ * kernels_state.c have a kind of kernel each; kernels_past.c and kernels_window.c those of sums over the past. */
 #ifndef CELLC_KERNELS_H
 #define CELLC_KERNELS_H
 
 #include "emit.h"
 #include "plan.h"
+#include "window.h"
 
 /* args.ptr[i] as the kernel sees it. */
 typedef struct Pointer { const char *name; Dtype type; bool written; } Pointer;
@@ -96,6 +97,8 @@ typedef struct Kernel {
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
     bool past_keeps;
+    const Window *window;         /* kernels_window.c: of the kernel that is printed, or NULL */
+    bool window_pairs;            /* its products lie in tiles; else there are none, at this place */
     int loops_inside;             /* of expressions: reductions that are printed in place */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
@@ -174,6 +177,10 @@ void emit_map(Kernel *k);
 void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 void emit_row(Kernel *k);
 void emit_past(Kernel *k);
+/* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
+void past_limits(Kernel *k, NodeId array, IndexId w);
+void emit_window(Kernel *k);
+const char *window_dot(Kernel *k, NodeId reduce);  /* a sum of products in a tile; NULL: it is not in one */
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);

@@ -122,6 +122,19 @@ static bool of_row_only(const Kernel *k, const Node *a, const IxExpr *e)
     return true;
 }
 
+/* A tile of rows has the first row's first distance and the last row's last one: bounds that move with the steps, or stay
+ * where they are. */
+static bool moves_with_steps(const Kernel *k, const IxExpr *bound)
+{
+    for (int i = 0; k->window && i < bound->nterms; i++) {
+        const IxTerm *t = &bound->terms[i];
+        int64_t each = k->window->by_key ? -1 : 1;
+        if (t->kind != IA_INDEX || (t->index == IX_TIME && !(t->coef->is_const && t->coef->value == each)))
+            return false;
+    }
+    return true;
+}
+
 /* A condition that bounds the distance w by the row alone, or says of the row that it has no terms. */
 static void limit_by(Kernel *k, const Node *array, NodeId cond, IndexId w)
 {
@@ -145,6 +158,9 @@ static void limit_by(Kernel *k, const Node *array, NodeId cond, IndexId w)
         const IxExpr *rest = ix_sub(m, room, ix_scale(m, ix_index(m, w), t.coef));
         if (!of_row_only(k, array, rest))
             return;
+        const IxExpr *bound = ix_scale(m, rest, poly_const(m, -t.coef->value));
+        if (!moves_with_steps(k, bound))
+            return;
         if (t.coef->value == 1) {
             const char *least = k_bare(k, ix_text(&k->printer, ix_scale(m, rest, poly_const(m, -1))));
             buf_line(k->out, "if (begin < %s)", least);
@@ -156,7 +172,7 @@ static void limit_by(Kernel *k, const Node *array, NodeId cond, IndexId w)
         }
         return;
     }
-    if (of_row_only(k, array, room)) {
+    if (!k->window && of_row_only(k, array, room)) {
         buf_line(k->out, "if (%s < 0)", k_bare(k, ix_text(&k->printer, room)));
         buf_line(k->out, "    end = begin;");
     }
@@ -177,6 +193,9 @@ static void limit_term(Kernel *k, const Node *array, NodeId id, IndexId w, Reduc
         k_node(k, n.args[2])->value == nothing_of(op)) {
         limit_by(k, array, n.args[0], w);
         limit_term(k, array, n.args[1], w, op);
+    } else if (n.kind == N_MAP && n.op == OP_SELECT && k_node(k, n.args[1])->kind == N_CONST &&
+               k_node(k, n.args[1])->value == nothing_of(op)) {
+        limit_term(k, array, n.args[2], w, op);
     } else if (op == R_SUM && n.kind == N_MAP && (n.op == OP_MUL || n.op == OP_DIV || n.op == OP_NEG)) {
         limit_term(k, array, n.args[0], w, op);
         if (n.op == OP_MUL)
@@ -189,12 +208,14 @@ static void limit_term(Kernel *k, const Node *array, NodeId id, IndexId w, Reduc
     }
 }
 
-static void print_limits(Kernel *k, const PastKernel *s)
+void past_limits(Kernel *k, NodeId array, IndexId w)
 {
+    const Node a = *k_node(k, array), r = *k_node(k, a.args[0]);
     Buf limits = { .arena = k->out->arena, .indent = k->out->indent }, *out = k->out;
-    buf_line(k->out, "int64_t begin = 0, end = %s;", poly_text(&k->printer, k->p->m->indices.data[s->w].extent));
+    buf_line(k->out, "int64_t begin = 0;");
+    buf_line(k->out, "int64_t end = %s;", poly_text(&k->printer, k->p->m->indices.data[w].extent));
     k->out = &limits;
-    limit_term(k, &s->a, s->r.args[0], s->w, s->r.reduce);
+    limit_term(k, &a, r.args[0], w, r.reduce);
     k->out = out;
     /* Each once. */
     for (const char *line = limits.data; line && *line;) {
@@ -387,7 +408,7 @@ static void print_past(Kernel *k)
     buf_line(k->out, "const int64_t e = first + cell_thread() %% %d;", s.lanes);
     k_split_element(k, s.a.axes + g->naxes, s.a.naxes - g->naxes, "e", "i");
     buf_line(k->out, "%s sum = %s;", k->real, start[s.r.reduce][strcmp(k->real, "double") == 0]);
-    print_limits(k, &s);
+    past_limits(k, s.id, s.w);
     int outer = open_bound(k, &s, true);
     k_open(k, "for (int64_t from = begin; from < end; from += %d)", DISTANCES);
     print_values(k, &s);

@@ -609,6 +609,10 @@ const char *k_leaf(ExprPrinter *e, NodeId id)
         return tile ? tile : k_read(k, &r);
     }
     const Node *n = k_node(k, id);
+    const char *dot = n->kind == N_REDUCE ? window_dot(k, id) : NULL;
+    if (dot)
+        return dot;
+    n = k_node(k, id);
     if (n->kind == N_REDUCE && k->p->past)
         return reduce_in_place(k, id);
     if (n->kind == N_ARRAY || n->kind == N_VIEW)

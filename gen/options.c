@@ -11,7 +11,7 @@
 #include "options.h"
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
-const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", NULL };
+const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
 
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
@@ -21,7 +21,7 @@ static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
-    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:cluster=N), gemm or scan" },
+    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:cluster=N), gemm, scan or window" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },

@@ -11,6 +11,7 @@
 #include "emit.h"
 #include "panel.h"
 #include "reads.h"
+#include "window.h"
 #include "rewrite.h"
 #include "scan.h"
 
@@ -94,6 +95,16 @@ static unsigned rows_dep(const Plan *p, NodeId id)
     case ROOT_INIT: case ROOT_DPAST: case ROOT_LAST: return DEP_BATCH;
     default: return at(p, id)->dep & (DEP_BATCH | DEP_TIME);
     }
+}
+
+bool plan_batched(const Plan *p, NodeId array)
+{
+    return rows_dep(p, array) & DEP_BATCH;
+}
+
+bool plan_timed(const Plan *p, NodeId array)
+{
+    return rows_dep(p, array) & DEP_TIME;
 }
 
 static Layout layout_of(Plan *p, const Read *r, bool timed_state)
@@ -808,8 +819,11 @@ static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId
 
 static bool fits(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
-    if (!pointers_suffice(p, pr, group, array, uses) || pr->groups.data[group].past || past_sums(p, array))
+    const Group *into = &pr->groups.data[group];
+    if (!pointers_suffice(p, pr, group, array, uses))
         return false;
+    if (into->past || past_sums(p, array))
+        return into->window && past_sums(p, array) && window_joins(p, into, array);
     switch (pr->groups.data[group].kind) {
     case G_MAP: return fits_map(p, pr, group, array, uses);
     case G_ROW: return fits_row(p, pr, group, array, uses);
@@ -848,6 +862,12 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     }
     g.past = g.kind == G_ROW && past_sums(p, array);
     g.naxes = g.past ? past_rows(p, array) : g.kind == G_SCAN ? p->scan->naxes : a->naxes;
+    Window w;
+    if (g.past && g.phase != PHASE_DURING && window_build(p, &array, 1, &w)) {
+        g.window = arena_alloc(m->arena, sizeof *g.window);
+        *g.window = w;
+        g.naxes = w.naxes;
+    }
     g.axes = per(p, sizeof *g.axes, a->naxes);
     for (int i = 0; i < g.naxes; i++)
         g.axes[i] = m->indices.data[a->axes[i]].extent;
@@ -858,6 +878,8 @@ static void into_group(Plan *p, Program *pr, int group, NodeId array, const Uses
 {
     Group *g = &pr->groups.data[group];
     vec_push(p->m->arena, &g->arrays, array);
+    if (g->window)
+        window_build(p, g->arrays.data, g->arrays.len, g->window);
     pr->group[array] = group;
     for (int i = 0; i < uses->len; i++) {
         const Read *r = &uses->data[i].read;
@@ -1848,9 +1870,8 @@ static void find_rings(Plan *p, const Phasing *s)
 /* A window of so many steps is a short one, whose values lie in memory. */
 static bool is_far(const Plan *p, IndexId i)
 {
-    enum { SHORT = 128 };
     const Poly *n = i >= IX_FIRST ? p->m->indices.data[i].extent : poly_const(p->m, 0);
-    return !n->is_const || n->value > SHORT;
+    return !n->is_const || n->value > p->short_window;
 }
 
 /* Most cells do not, and need not be searched. */
@@ -1925,6 +1946,23 @@ static void mark_over_past(const Plan *p, int *past)
     }
 }
 
+/* What is pointwise in values over the past is one, too. */
+static void mark_made_of(const Plan *p, int *past)
+{
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        if (at(p, id)->kind != N_ARRAY || past[id] || is_reduction(p, id))
+            continue;
+        Uses uses = uses_of(p, id);
+        for (int i = 0; i < uses.len; i++) {
+            const Read *r = &uses.data[i].read;
+            IndexId which;
+            if (!r->is_tensor && past[r->id] && ix_is_index(r->map[past[r->id] - 1], &which) &&
+                axis_of(at(p, id), which) >= 0)
+                mark_past(p, id, axis_of(at(p, id), which), past);
+        }
+    }
+}
+
 /* A walk reads memory. */
 static void leave_to_walk(const Plan *p, const Phasing *s, int *past)
 {
@@ -1969,19 +2007,57 @@ static int any_past(const Plan *p, const int *past)
 
 /* Values with a place for each of many steps, at every step: memory for them would grow with the square of T, or with T
  * times a window. They are made where they are read, but for those of a walk, which is known once phases are. */
-static void find_past(Plan *p)
+static int *past_values(Plan *p, int short_window)
 {
     int *past = per(p, sizeof *past, p->n_nodes);
+    p->short_window = short_window;
     if (!reads_far_back(p))
-        return;
+        return NULL;
     mark_over_past(p, past);
     if (!any_past(p, past))
-        return;
+        return NULL;
+    if (short_window == 1)
+        mark_made_of(p, past);
     Phasing f = phasing(p, FORWARD, NULL), b = phasing(p, BACKWARD, stored_arrays(p, &f));
     leave_to_walk(p, &f, past);
     leave_to_walk(p, &b, past);
     leave_to_products(p, past);
-    p->past = any_past(p, past) ? past : NULL;
+    return any_past(p, past) ? past : NULL;
+}
+
+static bool takes_maxima(const Plan *p)
+{
+    for (NodeId id = 0; id < p->m->forward_nodes; id++)
+        if (at(p, id)->kind == N_REDUCE && at(p, id)->reduce == R_MAX)
+            return true;
+    return false;
+}
+
+static void own_slices(Plan *p)
+{
+    if (p->no_window || !takes_maxima(p))
+        return;
+    find_aliases(p, NULL);
+    int *past = per(p, sizeof *past, p->n_nodes);
+    p->short_window = 1;
+    if (!reads_far_back(p))
+        return;
+    mark_over_past(p, past);
+    mark_made_of(p, past);
+    window_own_slices(p->m, past);
+}
+
+/* A softmax over a window of any length goes in one pass; what else there is over a short one lies in memory. */
+static void find_past(Plan *p)
+{
+    enum { SHORT = 128 };
+    if (!p->no_window && takes_maxima(p)) {
+        p->past = past_values(p, 1);
+        p->window = window_found(p);
+        p->past = p->window ? p->past : NULL;
+    }
+    if (!p->past)
+        p->past = past_values(p, SHORT);
     if (p->past)
         buf_f(&p->reasons, "values with a place for each earlier step are made where they are read: no memory for them\n");
 }
@@ -2037,12 +2113,14 @@ static Schedule choose(Plan *p, Schedule wanted)
     Module *m = p->m;
     const char *refused = p->not_tile;
     if (!has_state(m)) {
-        if (wanted != SCHED_AUTO && wanted != SCHED_MAP)
-            diag(m->c, DIAG_ERROR, m->span, "cell %s has no state: only --schedule map can take it", m->name);
+        if (wanted != SCHED_AUTO && wanted != SCHED_MAP && wanted != SCHED_WINDOW)
+            diag(m->c, DIAG_ERROR, m->span, "cell %s has no state: only --schedule map or window can take it", m->name);
+        p->no_window = wanted == SCHED_MAP;
         return SCHED_MAP;
     }
-    if (wanted == SCHED_MAP)
-        diag(m->c, DIAG_ERROR, m->span, "--schedule map takes cells without a state; %s has one", m->name);
+    if (wanted == SCHED_MAP || wanted == SCHED_WINDOW)
+        diag(m->c, DIAG_ERROR, m->span, "--schedule %s takes cells without a state; %s has one",
+             wanted == SCHED_MAP ? "map" : "window", m->name);
     if (!refused && (wanted == SCHED_AUTO || wanted == SCHED_TILE))
         refused = tile_refuses(m, p->dtype);
     if (wanted == SCHED_TILE && refused)
@@ -2114,11 +2192,12 @@ static void warn_of_steps(Plan *p)
     for (int d = 0; d < 2; d++)
         for (NodeId id = 0; id < p->n_nodes; id++) {
             int group = p->program[d].group[id];
-            if (group < 0 || p->program[d].groups.data[group].kind == G_GEMM || !sums_many_steps(p, id))
+            const Group *g = group < 0 ? NULL : &p->program[d].groups.data[group];
+            bool history = g && p->window && !g->timed;       /* for the call before, where that is asked for */
+            if (!g || g->kind == G_GEMM || g->window || history || !sums_many_steps(p, id))
                 continue;
             diag(p->m->c, DIAG_PERF, at(p, id)->span,
-                 "every step reads many earlier ones here, each from memory (a schedule that keeps them is not "
-                 "built yet)");
+                 "every step reads many earlier ones here, each from memory");
             return;
         }
 }
@@ -2194,6 +2273,20 @@ static Plan *without_scan(Plan *p, Schedule wanted)
     return NULL;
 }
 
+/* A cell without a state whose softmax over the past goes in one pass. */
+static bool choose_window(Plan *p, Schedule wanted)
+{
+    Module *m = p->m;
+    const char *why = p->window ? NULL : window_refuses(p);
+    if (p->window)
+        p->schedule = SCHED_WINDOW;
+    else if (wanted == SCHED_WINDOW)
+        diag(m->c, DIAG_ERROR, m->span, "--schedule window cannot take cell %s: %s", m->name, why);
+    else if (p->past && !p->no_window)
+        buf_f(&p->reasons, "not window: %s\n", why);
+    return p->window || wanted != SCHED_WINDOW;
+}
+
 static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile, const char *not_scan)
 {
     if (wanted == SCHED_AUTO && !not_tile && elements_alone(m)) {
@@ -2210,9 +2303,11 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     choose_scan(p, wanted, not_scan);
     if (wanted == SCHED_SCAN && !p->scan)
         return without_scan(p, wanted);
+    p->other_step = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_T));
     if (p->schedule == SCHED_TILE)
         p->interval = tile_interval(m, dtype);
     split_roots(p);
+    own_slices(p);
     round_operands(p);
     for (int d = 0; d < 2; d++)
         p->program[d].node = per(p, sizeof *p->program[d].node, p->n_nodes);
@@ -2237,6 +2332,8 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
         buf_f(&p->reasons, "not scan: %s\n", p->not_scan);
     if (p->scan)
         scan_kernels(p);
+    if (p->schedule == SCHED_MAP && !choose_window(p, wanted))
+        return NULL;
     warn_of_steps(p);
     panel_find(p);
     ir_verify(m, "plan");

@@ -137,6 +137,8 @@ extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
 
 enum { ROW_PARTS = 8 };
+struct Window;                    /* window.h */
+
 typedef struct Group {
     GroupKind kind;
     Phase phase;
@@ -153,6 +155,7 @@ typedef struct Group {
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     int64_t smem;                 /* dynamic shared memory, bytes */
+    struct Window *window;        /* ROW: sums over the past in one pass (kernels_window.c), or NULL; then past too */
     bool past;                    /* ROW: one reduction over the past (kernels_past.c); naxes: of a block's index */
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
@@ -258,6 +261,10 @@ struct Plan {
     bool *is_alias;               /* per node: an array that is printed where it is used */
     int *past;                    /* per node: an array over the past, which lies nowhere and is made where it is read:
                                    * 1 + the axis that counts distances; else 0. NULL: there are none */
+    IndexId other_step;           /* stands for the other step of a pair, where window.c asks whose a value is */
+    int short_window;             /* so many distances are few: values over them lie in memory */
+    bool window;                  /* a softmax over the past goes in one pass */
+    bool no_window;               /* --schedule map: values over the past are made where they are read */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
@@ -282,6 +289,8 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
 int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
+bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
+bool plan_timed(const Plan *p, NodeId array);
 bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
 bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */
 const Poly *array_elements(Module *m, NodeId array);

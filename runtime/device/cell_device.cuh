@@ -58,6 +58,8 @@
 //  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
 //  registers  cell_keep(i): an int that is not to be computed again
 //             cell_load_bits(global): 2 bytes
+//  window     cell_window_multiply(sums[4][2], rows, columns, k) cell_window_weigh(...) cell_window_put(tile, sums):
+//             tiles of pairs of steps
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
@@ -92,6 +94,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_reduce.cuh"
 #include "cell_device_row.cuh"
 #include "cell_device_sort.cuh"
+#include "cell_device_window.cuh"
 #include "cell_device_mma.cuh"
 #include "cell_device_panel.cuh"
 #include "cell_device_head.cuh"

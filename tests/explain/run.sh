@@ -34,12 +34,13 @@ golden e79 specs/e79.cell --schedule tile
 golden e79_input_steps specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
 golden lstm specs/lstm.cell
 golden layernorm specs/layernorm.cell
+golden causal_attention specs/causal_attention.cell --dim G=4 --dtype bf16
 golden hgrn_2048 specs/hgrn.cell --dim D=2048 --dtype bf16
 
 # Exit code 1 with a message is right where a forced schedule cannot take the cell; anything above is ours.
 for spec in specs/*.cell; do
     [[ $spec == specs/std.cell ]] && continue
-    for options in "" "--dtype bf16" "--dtype f64" "--schedule "{steps,tile,gemm,map,scan}; do
+    for options in "" "--dtype bf16" "--dtype f64" "--schedule "{steps,tile,gemm,map,scan,window}; do
         # shellcheck disable=SC2086
         "$cellc" explain "$spec" $options >"$work/out" 2>"$work/err"
         rc=$?
@@ -62,6 +63,20 @@ if grep -q '^  in all: reserve 8\*H\*B\*T bytes' "$work/out" && ! grep -E '^  (w
     passed=$((passed + 1))
 else
     fail "cellc explain specs/causal_attention.cell: its memory"
+fi
+# Nor has attention to a window and a prefix one with a place for each step of the window.
+"$cellc" explain specs/window_attention.cell --dim W=50 --dim P=4 --dim N=8 --dim V=8 --set prefix=learned >"$work/out" 2>/dev/null
+if grep -q '^schedule window' "$work/out" && ! grep -E '^  (workspace|reserve) .* (200|216|108)\*H\*B\*T' "$work/out"; then
+    passed=$((passed + 1))
+else
+    fail "cellc explain specs/window_attention.cell: its memory"
+fi
+# Where the schedule is not window, its reason.
+if "$cellc" explain tests/constructs/past_values.cell 2>/dev/null |
+    grep -q '^  not window: a sum over the past has columns that are not of the other step alone'; then
+    passed=$((passed + 1))
+else
+    fail "cellc explain tests/constructs/past_values.cell: why not window"
 fi
 echo "$passed passed, $failed failed"
 exit $((failed > 0))

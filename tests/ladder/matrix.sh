@@ -114,11 +114,11 @@ instance cross_entropy map "$one" --set smoothing=uniform --set ignore=index --s
 # Earlier steps: sequences shorter than what they look back at, and longer.
 instance conv4_silu map "$one" --dim K=4
 instance conv4_silu map "1,1,3 2,9,2" --dim K=7
-instance window_attention map "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
-instance window_attention map "$heads" --dim N=5 --dim V=7 --dim W=6 --dim G=2
+instance window_attention "map window" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim P=3 --set prefix=learned --set distance=linear
+instance window_attention "map window" "$heads" --dim N=5 --dim V=7 --dim W=6 --dim G=2
 instance e28 "steps gemm" "$one" --dim K=3
 instance e88 "steps tile" "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=causal
-instance causal_attention map "$heads 2,3,2,9,4 1,1,1,12,11" --dim N=5 --dim V=7 --dim G=2
+instance causal_attention "map window" "$heads 2,3,2,9,4 1,1,1,12,11" --dim N=5 --dim V=7 --dim G=2
 
 # Time walked backwards, in every schedule: rows of inputs and outputs, of what is kept for each step, of rings,
 # of earlier steps and of histories.
@@ -129,7 +129,7 @@ instance e88 tile "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=caus
 instance lstm "steps gemm" "$two" --reverse
 instance mingru scan "$two" --reverse
 instance conv4_silu map "$one" --dim K=4 --reverse
-instance causal_attention map "$heads 2,4,1,7,3" --dim N=5 --dim V=7 --dim G=2 --reverse
+instance causal_attention "map window" "$heads 2,4,1,7,3" --dim N=5 --dim V=7 --dim G=2 --reverse
 instance e28 gemm "$one" --dim K=3 --reverse
 # Sequences of several lengths.
 instance e79 "steps tile" "$one" --dim N=6 --set bias=input --lengths
@@ -138,7 +138,7 @@ instance lstm steps "$two" --lengths --reverse
 instance mingru scan "$two" --lengths
 instance delta tile "$heads" --dim N=5 --dim V=7 --lengths --reverse
 instance conv4_silu map "$one" --dim K=4 --lengths --reverse
-instance causal_attention map "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
+instance causal_attention "map window" "4,5,1 3,17,2" --dim N=5 --dim V=7 --dim G=2 --lengths --reverse
 TYPES=$types_before
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --lengths
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --reverse
