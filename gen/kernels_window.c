@@ -375,7 +375,7 @@ static void print_tiles(Printing *s)
     k_open(k, "for (int64_t from = low; from <= high; from += " TILE ")");
     for (int i = 0; i < s->w->n_dots; i++)
         print_dot(s, i);
-    if (!mutate("missing-barrier"))
+    if (!mutate("early-weights"))
         buf_line(k->out, "cell_barrier();");
     if (s->w->max >= 0)
         print_maximum(s, extent);
