@@ -136,8 +136,9 @@ static inline Dual dual_atan2(Dual y, Dual x)
 }
 
 /* Integer operations on numbers: they round towards minus infinity and carry no direction. */
-static inline double floor_div(double a, double b) { return floor(a / b); }
-static inline double floor_mod(double a, double b) { return a - b * floor(a / b); }
+/* By zero, which integers of the call may be: zero. */
+static inline double floor_div(double a, double b) { return b == 0 ? 0 : floor(a / b); }
+static inline double floor_mod(double a, double b) { return b == 0 ? 0 : a - b * floor(a / b); }
 static inline Dual dual_idiv(Dual a, Dual b) { return dual_of(floor_div(a.v, b.v)); }
 static inline Dual dual_imod(Dual a, Dual b) { return dual_of(floor_mod(a.v, b.v)); }
 

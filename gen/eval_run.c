@@ -18,7 +18,13 @@ void eval_fail(EvalProgram *p, Span span, const char *text)
 static int64_t div_floor(int64_t a, int64_t b)
 {
     int64_t q = a / b;
-    return q * b > a || (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
+    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+/* Is it made of integers that the call gives? Any of them may divide; by zero that is zero. */
+static bool of_values(const Ix *x)
+{
+    return x && (x->op == I_VALUE || of_values(x->a) || of_values(x->b));
 }
 
 int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
@@ -45,10 +51,12 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
     case I_SUB: overflow = __builtin_sub_overflow(a, b, &r); break;
     case I_MUL: overflow = __builtin_mul_overflow(a, b, &r); break;
     default:
-        if (b <= 0) {
+        if (b <= 0 && !of_values(x)) {
             eval_fail(p, span, "an index is divided by a number that is not positive");
             return 0;
         }
+        if (b == 0)
+            return 0;
         return x->op == I_DIV ? div_floor(a, b) : a - b * div_floor(a, b);
     }
     if (overflow)

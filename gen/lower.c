@@ -995,6 +995,11 @@ static NodeId lower_expr(Flat *f, FExpr *x)
         NodeId of = lower_expr(f, x->args[0]);
         return inner_grad(f, x, of, x->nargs > 2 ? lower_expr(f, x->args[2]) : -1);
     }
+    case F_IDIV:
+    case F_IMOD: {
+        NodeId a = lower_integer(f, x->args[0]);
+        return node_map2(m, x->kind == F_IDIV ? OP_IDIV : OP_IMOD, a, lower_integer(f, x->args[1]));
+    }
     case F_MAP: {
         NodeId args[4];
         bool whole = false;

@@ -366,6 +366,8 @@ EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
 EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
 EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
+EVAL(e_idiv, x[1] == 0 ? 0 : floor(x[0] / x[1]))
+EVAL(e_imod, x[1] == 0 ? 0 : x[0] - x[1] * floor(x[0] / x[1]))
 EVAL(e_real, x[0])
 EVAL(e_stop, x[0])
 EVAL(e_ste, x[0])
@@ -450,6 +452,10 @@ const OpRow op_table[OP_COUNT] = {
     [OP_CLAMP] = { "clamp", 3, true, "clamp(%s, %s, %s)", "clamp(%s, %s, %s)", "cell_clamp(%s, %s, %s)", 2,
                    true, false, e_clamp, d_clamp,
                    "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it" },
+    [OP_IDIV] = { "idiv", 2, false, "whole_quotient(%s, %s)", "whole_quotient(%s, %s)", "cell_whole_quotient(%s, %s)", 20,
+                  true, false, e_idiv, d_none, "a / b of integers, rounded down; 0 where b = 0" },
+    [OP_IMOD] = { "imod", 2, false, "whole_remainder(%s, %s)", "whole_remainder(%s, %s)", "cell_whole_remainder(%s, %s)",
+                  20, true, false, e_imod, d_none, "a - b div(a, b) of integers, with the sign of b; 0 where b = 0" },
     [OP_REAL] = { "real", 1, true, "(%s)", "(%s)", "(%s)", 0, true, false, e_real, d_real,
                   "x as a real number, for integers; derivative 1" },
     [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,

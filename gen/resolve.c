@@ -356,18 +356,29 @@ static const Poly *exact_quotient(const Module *m, const Poly *num, const Poly *
     return NULL;
 }
 
+/* Of integers that the call gives: any whole number divides, and a quotient by zero is zero. */
+static bool divides_integers(Walk *w, FExpr *x, const char *op)
+{
+    const FExpr *integer = x->args[0]->whole ? x->args[0] : x->args[1];
+    if (!integer->whole)
+        return false;
+    for (int i = 0; i < 2; i++)
+        need_integer(w, x->args[i], integer, intern_f(w->f->c, "'%s'", op));
+    x->whole = !w->eq->failed;
+    return true;
+}
+
 static void check_whole(Walk *w, FExpr *x)
 {
     Flat *f = w->f;
     const char *op = x->op_text ? x->op_text : x->kind == F_IDIV ? "/" : "%";
     const IxExpr *ix[2];
     x->type = TY_INT;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         check(w, x->args[i]);
-        if (x->args[i]->whole && !w->eq->failed) {
-            WALK_ERROR(w, x->args[i], x->args[i]->span, "'%s' of integer inputs is not supported yet", op);
-            w->eq->failed = true;
-        }
+    if (divides_integers(w, x, op))
+        return;
+    for (int i = 0; i < 2; i++) {
         if (x->args[i]->type != TY_INT && !w->eq->failed) {
             WALK_ERROR(w, x->args[i], x->args[i]->span, "'%s' here needs whole numbers, but this is %s", op,
                        x->args[i]->type == TY_BOOL ? "a condition" : "a real number");

@@ -148,6 +148,13 @@ __device__ __forceinline__ int64_t cell_floormod(int64_t a, int64_t b) { return 
 __device__ __forceinline__ int64_t cell_floormod(int64_t a, int b) { return a - b * cell_floordiv(a, b); }
 __device__ __forceinline__ int64_t cell_floormod(int a, int64_t b) { return a - b * cell_floordiv(a, b); }
 
+// The same of integers that the call gives: 0 where b is 0.
+__device__ __forceinline__ int64_t cell_whole_quotient(int64_t a, int64_t b) { return b == 0 ? 0 : cell_floordiv(a, b); }
+__device__ __forceinline__ int64_t cell_whole_remainder(int64_t a, int64_t b)
+{
+    return b == 0 ? 0 : cell_floormod(a, b);
+}
+
 // tanh to 2^-10.9 relative (one special-function operation); exactly +-1 for large |x|.
 __device__ __forceinline__ float cell_fast_tanh(float x) { return cell_detail_tanh_approx(x); }
 
