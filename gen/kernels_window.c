@@ -36,7 +36,7 @@ static const char *product_text(Kernel *k, const Factors *f, const char *first)
                 continue;
             const char *s = expr_text(&k->printer, f->data[i].id);
             if (pass)
-                all = k_text(k, "%s / (%s)", all ? all : "(%s)1", s);
+                all = k_text(k, "%s / (%s)", all ? all : k_text(k, "(%s)1", k->real), s);
             else
                 all = all ? k_text(k, "%s * (%s)", all, s) : k_text(k, "(%s)", s);
         }
@@ -53,9 +53,11 @@ static const char *product_text(Kernel *k, const Factors *f, const char *first)
 const char *window_dot(Kernel *k, NodeId reduce)
 {
     const Window *w = k->window;
-    for (int i = 0; w && i < w->n_dots; i++)
+    for (int i = 0; w && i < w->n_dots; i++) {
+        const char *pair = k->window_pairs ? k_text(k, "(%s)pairs_%d[at]", k->real, i) : "0";
         if (w->dots[i].reduce == reduce)
-            return k_text(k, "(%s)", product_text(k, &w->dots[i].scale, k->window_pairs ? k_text(k, "pairs_%d[at]", i) : "0"));
+            return k_text(k, "(%s)", product_text(k, &w->dots[i].scale, pair));
+    }
     return NULL;
 }
 
@@ -597,12 +599,11 @@ static void print_window(Kernel *k)
     if (w->total >= 0)
         k->value[w->sums[w->total].array] = k_text(k, "((%s)1)", k->real);
     if (s.passes) {
-        const char *most = NULL;
+        const char *any = NULL;
         for (int i = 0; i < w->n; i++)
             if (w->sums[i].along >= 0)
-                most = most ? k_text(k, "cell_max(%s, (int64_t)(%s))", most, columns_text(&s, &w->sums[i]))
-                            : k_text(k, "(int64_t)(%s)", columns_text(&s, &w->sums[i]));
-        k_open(k, "for (int64_t base = 0; base < %s; base += %d)", most, WINDOW_PASS * WINDOW_TILE);
+                any = k_text(k, any ? "%s || base < %s" : "%sbase < %s", any ? any : "", columns_text(&s, &w->sums[i]));
+        k_open(k, "for (int64_t base = 0; %s; base += %d)", any, WINDOW_PASS * WINDOW_TILE);
     }
     for (int i = 0; i < w->n; i++) {
         k_comment(k, w->sums[i].array);

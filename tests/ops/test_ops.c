@@ -72,6 +72,8 @@ static Real define(Op op, const Real *x)
     case OP_ELU: return a > 0 ? a : expm1l(a);
     case OP_ERF: return erfl(a);
     case OP_CLAMP: return a < b ? b : a > c ? c : a;
+    case OP_IDIV: return b == 0 ? 0 : floorl(a / b);
+    case OP_IMOD: return b == 0 ? 0 : a - b * floorl(a / b);
     case OP_REAL: case OP_STOP: case OP_STE: case OP_OVERRIDE: return a;
     case OP_SELECT: return a != 0 ? b : c;
     case OP_LT: return a < b;
