@@ -423,7 +423,7 @@ static Real difference(Op op, const Real *at, int k)
 
 static bool flat(Op op)
 {
-    return op == OP_SIGN || op == OP_STOP || op == OP_OVERRIDE || op >= OP_LT;
+    return op == OP_SIGN || op == OP_STOP || op == OP_IDIV || op == OP_IMOD || op == OP_OVERRIDE || op >= OP_LT;
 }
 
 static void test_derivative(Point *p, Op op, const Real *x, int k, bool constant)
