@@ -207,14 +207,6 @@ static void print_helpers(const CFile *f, Buf *out)
     if (f->g.used_floor_mod)
         buf_f(out, "/* The remainder in [0, b) */\nstatic inline int64_t floor_mod(int64_t a, int64_t b) "
                    "{ return a %% b + (a %% b < 0 ? b : 0); }\n\n");
-    if (f->g.used_op[OP_IDIV] || f->g.used_op[OP_IMOD])
-        buf_f(out, "/* a / b of integers, rounded down; 0 where b is 0 */\n"
-                   "static inline int64_t whole_quotient(int64_t a, int64_t b)\n{\n"
-                   "    return b == 0 ? 0 : a / b - (a %% b != 0 && (a < 0) != (b < 0));\n}\n\n");
-    if (f->g.used_op[OP_IMOD])
-        buf_f(out, "/* What is left of a, with the sign of b; 0 where b is 0 */\n"
-                   "static inline int64_t whole_remainder(int64_t a, int64_t b)\n{\n"
-                   "    return b == 0 ? 0 : a - b * whole_quotient(a, b);\n}\n\n");
     ops_prelude(out, f->g.used_op);
 }
 

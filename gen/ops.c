@@ -550,6 +550,14 @@ static const Helper helpers[] = {
       "static inline real clamp(real x, real lo, real hi)\n{\n"
       "    real raised = x > lo || x != x ? x : lo;\n"
       "    return raised < hi || raised != raised ? raised : hi;\n}\n" },
+    { OP_IDIV, OP_IDIV,
+      "/* a / b of integers, rounded down; 0 where b is 0. */\n"
+      "static inline int64_t whole_quotient(int64_t a, int64_t b)\n{\n"
+      "    return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));\n}\n" },
+    { OP_IMOD, OP_IDIV,
+      "/* What is left of a, with the sign of b; 0 where b is 0. */\n"
+      "static inline int64_t whole_remainder(int64_t a, int64_t b)\n{\n"
+      "    return b == 0 ? 0 : a - b * whole_quotient(a, b);\n}\n" },
     { OP_OVERRIDE, OP_OVERRIDE,
       "static inline real override(real y, real u, real a)\n{\n    (void)u;\n    (void)a;\n    return y;\n}\n" },
     { OP_STE, OP_STE,

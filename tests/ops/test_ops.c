@@ -99,6 +99,7 @@ static bool in_domain(Op op, const Real *x)
     case OP_ABS: case OP_SIGN: case OP_RELU: case OP_ELU: return fabsl(x[0]) > 0.01L;
     case OP_MAX: case OP_MIN: return fabsl(x[0] - x[1]) > 0.01L;
     case OP_ATAN2: return fabsl(x[0]) + fabsl(x[1]) > 0.1L;
+    case OP_IDIV: case OP_IMOD: return x[0] == floorl(x[0]) && x[1] == floorl(x[1]);
     case OP_CLAMP: return x[1] < x[2] && fabsl(x[0] - x[1]) > 0.01L && fabsl(x[0] - x[2]) > 0.01L;
     default: return true;
     }
@@ -223,7 +224,7 @@ static void *compile(Compiler *c, const char *dir, bool is_float)
     FILE *f = fopen(source, "w");
     if (!f)
         return NULL;
-    fprintf(f, "#include <math.h>\n#include <tgmath.h>\n#undef I\ntypedef %s real;\n%.*s",
+    fprintf(f, "#include <math.h>\n#include <stdint.h>\n#include <tgmath.h>\n#undef I\ntypedef %s real;\n%.*s",
             is_float ? "float" : "double", (int)prelude.len, prelude.data);
     for (int op = 0; op < OP_COUNT; op++) {
         fprintf(f, "double op_%s(double x, double y, double z)\n{\n    real a = x, b = y, c = z;\n"
