@@ -48,7 +48,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
-    "late", "rank", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "late", "rank", "own_row0", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -521,6 +521,8 @@ static void print_head(Tile *t, Buf *out)
              t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
     buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;",
              l->lr, l->rr, l->lc, l->rc);
+    if (l->cr > 1)
+        buf_line(out, "const int own_row0 = (warp / %d * %d + lane_row) * %d;  // among the block's", l->wc, l->lr, l->rr);
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
 }
 

@@ -50,7 +50,8 @@ typedef struct Red {
     bool vary_row, vary_col;      /* what its body varies over */
     bool crossed;                 /* read at an index that the reader does not own; found while printing */
     bool far;                     /* and that its block does not own */
-    bool whole;                   /* over columns: a block reads more of it than its share */
+    bool inside;                  /* a state or another reduction reads it, not only outs */
+    bool whole;                   /* over columns: a block's outs read more of it than its share */
     bool loose;                   /* vectors of which outs only read single elements: may be scattered */
     bool scattered;               /* outs only read it, each element from the lane that has it */
     const char *name;             /* of the value that it is part of */

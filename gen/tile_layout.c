@@ -153,7 +153,7 @@ static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
             const Red *r = &steps[i]->reds.data[k];
             int warps = (r->over_row ? tile_row_warps(l) : 1) * (r->over_col ? l->wc : 1);
             int64_t pitch = r->vary_row && !r->over_row   ? (int64_t)(r->far ? l->cr : 1) * tile_block_rows(l)
-                            : r->vary_col && !r->over_col ? (r->loose && !r->whole ? tile_share(t, l, t->cols)
+                            : r->vary_col && !r->over_col ? (!r->inside && !r->whole ? tile_share(t, l, t->cols)
                                                                                    : (int64_t)l->wc * l->lc * l->rc)
                                                           : 1;
             n += r->crossed || warps > 1 ? round_up(warps * round_up(pitch, 4), 4) : 0;

@@ -194,7 +194,7 @@ static bool red_cols(const Red *r)
 /* Sums over all blocks that nothing but outs reads: each block gets what it stores. */
 static bool red_spread(const Tile *t, const Red *r)
 {
-    return red_far(t, r) && red_cols(r) && r->loose && !r->whole;
+    return red_far(t, r) && red_cols(r) && !r->inside && !r->whole;
 }
 
 /* Elements that one warp's partial result takes in the exchange buffer. */
@@ -233,14 +233,20 @@ static const char *red_combine(Tile *t, ReduceOp op, const char *a, const char *
     return tile_text(t, "cell_%s(%s, %s)", red_function(op), a, b);
 }
 
-/* All warps' partial results at one index, combined in the order of the warps. */
+/* Where the thread's own elements begin there. */
+static const char *red_first(const Tile *t, const Red *r)
+{
+    return !red_rows(r) ? "col0" : t->lay.cr > 1 && !red_far(t, r) ? "own_row0" : "row0";
+}
+
+/* All warps' partial results at one place of the exchange buffer, combined in the order of the warps. */
 static const char *red_exchanged(Step *s, const Red *r, const char *at)
 {
     Tile *t = s->t;
     const char *all = NULL;
     for (int w = 0; w < red_warps(t, r); w++) {
-        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s%s]", t->real,
-                                    r->at + (int64_t)w * red_pitch(t, r), at, red_origin(t, r));
+        const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real,
+                                    r->at + (int64_t)w * red_pitch(t, r), at);
         all = all ? red_combine(t, r->op, all, one) : one;
     }
     return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
@@ -325,9 +331,10 @@ static void define_exchanged(Step *s, Buf *to, const Red *r)
     Tile *t = s->t;
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : col ? t->lay.rc : 1;
-    const char *from = tile_text(t, "%s%s", row ? "row0" : "col0", red_origin(t, r));
+    const char *from = red_first(t, r);
     if ((!row && !col) || !vector_width(n)) {
-        define(s, to, r->var, row, col, red_exchanged(s, r, row ? "row0 + r" : col ? "col0 + c" : "0"), "");
+        const char *at = row || col ? tile_text(t, "%s + %s", from, row ? "r" : "c") : "0";
+        define(s, to, r->var, row, col, red_exchanged(s, r, at), "");
         return;
     }
     s->rows_kept += row;
@@ -358,7 +365,7 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
         bool own = t->any_shared == (red_rows(r) ? t->rows : t->cols) && is_canonical(at, t->any);
         r->far |= red_rows(r) && !own;
         r->whole |= !own;
-        return red_exchanged(s, r, ix_text(&p, at));
+        return red_exchanged(s, r, tile_text(t, "%s%s", ix_text(&p, at), red_origin(t, r)));
     }
     r->whole = true;
     if (red_warps(t, r) > 1 && !held_version(s, id))
@@ -736,7 +743,7 @@ static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
         who = both(t, who, "warp_col == 0");
     const char *at = tile_text(t, "flip + %" PRId64 "%s%s", r->at,
                                warp ? tile_text(t, " + %s * %d", warp, red_pitch(t, r)) : "",
-                               row ? tile_text(t, " + row0%s", red_origin(t, r)) : col ? " + col0" : "");
+                               row || col ? tile_text(t, " + %s", red_first(t, r)) : "");
     if (who) {
         buf_line(out, "if (%s) {", who);
         out->indent++;
@@ -1440,6 +1447,8 @@ static void mark_inside(Step *s)
         mark_reds(s, node(s, s->next.data[k]).args[0], seen, s->read_inside);
     for (int i = 0; i < s->reds.len; i++)
         mark_reds(s, node(s, s->reds.data[i].reduce).args[0], seen, s->read_inside);
+    for (int i = 0; i < s->reds.len; i++)
+        s->reds.data[i].inside = s->read_inside[i];
 }
 
 /* A vector of reductions that vary over one side, each of which nobody needs as a whole. */
