@@ -194,6 +194,9 @@ for spec in delta gated_delta; do
     TYPES="f32 bf16" instance $spec tile:cluster=2 "$few_heads" --dim N=17 --dim V=20
 done
 
+# One block does not hold these states. Where the device has no clusters (chip: says that) the steps are launched.
+TYPES=f32 instance e79 auto "1,2,3 2,4,2 chip:2,4,2" --dim N=96 --archs 80
+
 # A vector of bound size would fit on an SM; its elements walk on their own all the same.
 TYPES="f32 bf16" instance hgrn auto "2,5 1,34" --dim D=37
 

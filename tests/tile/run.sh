@@ -90,10 +90,8 @@ compiled() {
                     echo "e79_${n}_${bias}_$type $arch $root/specs/e79.cell --dim N=$n --set bias=$bias --dtype $type"
                 done
             done
-            # Blocks of a cluster share these.
-            [[ $arch == sm_90 ]] && for n in 96 128; do
-                echo "e79_${n}_$type $arch $root/specs/e79.cell --dim N=$n --dtype $type"
-            done
+            # Blocks of a cluster share it.
+            [[ $arch == sm_90 ]] && echo "e79_96_$type $arch $root/specs/e79.cell --dim N=96 --dtype $type"
             for cell in e75 e88 delta gated_delta linear_attention; do
                 echo "${cell}_$type $arch $root/specs/$cell.cell --dtype $type"
             done
