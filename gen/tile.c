@@ -315,6 +315,7 @@ static Tile *tile_new(Walk *w)
         t->state_of_next[m->next.data[t->states.data[k].tensor]] = k + 1;
     find_classes(t);
     tile_choose_interval(t);
+    t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
     return t;
 }
 
@@ -560,7 +561,7 @@ static void print_carves(Tile *t, Buf *out)
         carve(t, out, s->start, n);
     }
     if (ex)
-        carve(t, out, "ex", 2 * ex);
+        carve(t, out, "ex", (t->defer ? t->K : 2) * ex);
 }
 
 /* Elements of a state that the thread moves at once: 16 bytes, if it owns a multiple of them. */
@@ -627,14 +628,25 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "};");
 }
 
-static void print_exchange_half(Tile *t, Buf *out)
+void tile_print_place(Tile *t, Buf *out)
 {
     if (exchange_size(t))
-        buf_line(out, "const int flip = (int)(t & 1) * %" PRId64 ";", exchange_size(t));
+        buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", exchange_size(t));
     else
         buf_line(out, "const int flip = 0;");
     buf_line(out, "const int slot = half + s;");
-    buf_line(out, "(void)flip, (void)slot;");
+    buf_line(out, "(void)t, (void)flip, (void)slot;");
+}
+
+/* What the caller only waits for is written for all steps of a chunk at once, by all threads: no step waits for the
+ * warps' sums, and neighbours are stored together. */
+static void print_behind(const Step *s, Buf *out)
+{
+    if (!s->behind.data)
+        return;
+    if (!mutate("missing-exchange"))
+        buf_line(out, "cell_barrier();");
+    buf_f(out, "%s", s->behind.data);
 }
 
 static void print_forward(Tile *t, Buf *out)
@@ -669,14 +681,14 @@ static void print_forward(Tile *t, Buf *out)
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
-    print_exchange_half(t, out);
-    buf_line(out, "(void)t;");
+    tile_print_place(t, out);
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++)
         copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
     move_rows(t, true, out);
     out->indent--;
     buf_line(out, "}");
+    print_behind(t->forward, out);
     out->indent--;
     buf_line(out, "}");
     for (int k = 0; k < t->states.len; k++) {
@@ -736,8 +748,7 @@ static void print_replay(Tile *t, Buf *out)
     buf_line(out, "const int64_t t = t0 + s;");
     Buf step = { .arena = t->arena, .indent = out->indent };
     tile_print_step(t->replay, &step);
-    print_exchange_half(t, out);
-    buf_line(out, "(void)t;");
+    tile_print_place(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         move_kept(t, s, s->kept, "s", false, out);
@@ -747,6 +758,8 @@ static void print_replay(Tile *t, Buf *out)
         copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
     out->indent--;
     buf_line(out, "}");
+    if (t->defer && t->replay->barriers)
+        buf_line(out, "cell_barrier();");     /* the way back writes where the replay's last step read */
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         buf_line(out, "%s %s;", t->real, state_decl(t, s, s->after));
@@ -771,7 +784,7 @@ static void print_back(Tile *t, Buf *out)
         buf_line(out, "auto late = [&](int s) {");
         out->indent++;
         buf_line(out, "const int64_t t = t0 + s;");
-        print_exchange_half(t, out);
+        tile_print_place(t, out);
         buf_f(out, "%s", t->adjoint->late.data);
         out->indent--;
         buf_line(out, "};");
@@ -779,7 +792,7 @@ static void print_back(Tile *t, Buf *out)
     buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
-    print_exchange_half(t, out);
+    tile_print_place(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         move_kept(t, s, s->kept, "s", true, out);
@@ -797,6 +810,7 @@ static void print_back(Tile *t, Buf *out)
         buf_line(out, "%s", all_meet(t));
         buf_line(out, "late(0);");
     }
+    print_behind(t->adjoint, out);
 }
 
 /* Is the adjoint of the initial state passed on to params? They read it from a buffer of its own. */
@@ -937,6 +951,17 @@ static bool same_text(const Buf *a, const Buf *b)
     return a->len && a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
 }
 
+/* Until nothing changes: what is found while printing feeds the next time. */
+static void print_again(Tile *t)
+{
+    Walk *w = t->w;
+    Buf before = { 0 };
+    for (int pass = 0; pass < 3 && !t->refused && !same_text(&before, &w->cuda); pass++) {
+        before = pass ? w->cuda : before;
+        print_kernel(t);
+    }
+}
+
 void tile_walk(Walk *w)
 {
     Tile *t = tile_new(w);
@@ -956,10 +981,10 @@ void tile_walk(Walk *w)
         tile_choose_layout(t);
         forget_crossings(t);
     }
-    Buf before = { 0 };
-    for (int pass = 0; pass < 3 && !t->refused && !same_text(&before, &w->cuda); pass++) {
-        before = pass ? w->cuda : before;
-        print_kernel(t);
+    print_again(t);
+    if (!t->refused && w->smem > SMEM_LIMIT && t->defer) {
+        t->defer = false;
+        print_again(t);
     }
     if (!t->refused)
         check_room(t);

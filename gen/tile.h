@@ -54,6 +54,7 @@ typedef struct Red {
     bool whole;                   /* over columns: a block's outs read more of it than its share */
     bool loose;                   /* vectors of which outs only read single elements: may be scattered */
     bool scattered;               /* outs only read it, each element from the lane that has it */
+    bool kept;                    /* outs behind the chunk read it: the exchange buffer has it for each step */
     const char *name;             /* of the value that it is part of */
     const char *var, *own;        /* its variable in the step; the warp's part of it, if several add up */
     int64_t at;                   /* place in the exchange buffer */
@@ -108,7 +109,8 @@ typedef struct Step {
     VersionVec inner_versions;    /* of the open block of what is not always wanted */
     int *out_level;               /* per out: the level that prints it */
     bool *out_late;               /* per out: written by the next step */
-    bool *read_now;               /* per reduction: an out of the same step reads it */
+    bool *out_behind;             /* per out: written behind the chunk's steps */
+    bool *read_now;               /* per reduction: the same step reads it */
     bool *read_inside;            /* per reduction: a state or another reduction reads it */
     bool *out_scattered;          /* per out: its reductions are scattered */
     bool scattering;              /* printing such an out: its reductions are read at element i */
@@ -117,6 +119,9 @@ typedef struct Step {
     Buf *inner;                   /* the open block's, NULL when none is open */
     bool is_late;                 /* printing late: rows are one step behind */
     Buf late;                     /* stores of a step that the one after it does, behind its barrier */
+    bool behind_pays;             /* in this layout */
+    bool is_behind;               /* printing what stands behind the chunk's steps */
+    Buf behind;                   /* that: outs of all its steps, of what the exchange buffer has */
     int now;                      /* level that is being printed */
     int rows_kept, cols_kept, ones_kept;     /* counts of versions */
     double elements;              /* cost of the loops per element */
@@ -143,6 +148,7 @@ typedef struct Tile {
     Vec(Fetch) fetches;
     TileLayout lay;
     int K;
+    bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
     Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
@@ -163,6 +169,7 @@ int tile_ref(Tile *t, RefKind kind, int id);                      /* number of t
 const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
 int tile_threads(const TileLayout *l);
+void tile_print_place(Tile *t, Buf *out);                         /* of step s: in the exchange buffer, in the fetches */
 /* Text of the element number of a value over axes at indices map, row-major. */
 const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n);
 StateInfo *tile_state(Tile *t, TensorId tensor);                  /* of a T_STATE or a T_DNEXT; NULL */

@@ -320,6 +320,7 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     if (alone)
         buf_line(out, "if (warp == %d)", warp);
     out->indent += alone;
+    buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
     buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()",
              pieces, alone ? 32 : threads);
     out->indent++;

@@ -93,6 +93,12 @@ static int log2_of(int n)
     return k;
 }
 
+/* Elements of a sum's result. */
+static double side(const Tile *t, const Red *r)
+{
+    return r->vary_row && !r->over_row ? (double)t->rows : r->vary_col && !r->over_col ? (double)t->cols : 1;
+}
+
 /* Issue slots of one warp and cycles of waiting, per step. */
 static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double *slots, double *wait)
 {
@@ -109,19 +115,23 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
         double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0)
                           : n * log2_of(lanes);
         *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
-        if (warps > 1 || r->crossed) {
+        bool now = (warps > 1 || r->crossed) && (!t->defer || (s->read_now && s->read_now[i]));
+        if (now) {
             *slots += 6 + warps * n * 0.75;
             if (l->cr > 1 && r->over_row)         /* to every block of the cluster */
                 *slots += 3.0 * l->cr * n / lanes + 3;
             if (r->level < 64)
                 waits[r->level] = true;
         }
+        if (r->kept)          /* stored now, read behind the chunk: each element by one thread */
+            *slots += 3 + (2.0 * warps + 20) * side(t, r) / tile_threads(l);
         if (i == 0 || s->reds.data[i - 1].level != r->level)
             *wait += 26.0 * log2_of(lanes);
     }
     for (int i = 0; i < 64; i++)
         barriers += waits[i];
-    *wait += barriers * (90.0 + 4 * l->wr * l->wc);
+    /* The barrier, the slowest warp, and the sums' way through shared memory. */
+    *wait += barriers * (l->cr > 1 ? 90.0 + 4 * l->wr * l->wc : 140.0 + 6 * l->wr * l->wc);
     (void)t;
 }
 
@@ -156,11 +166,11 @@ static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
                             : r->vary_col && !r->over_col ? (!r->inside && !r->whole ? tile_share(t, l, t->cols)
                                                                                    : (int64_t)l->wc * l->lc * l->rc)
                                                           : 1;
-            n += r->crossed || warps > 1 ? round_up(warps * round_up(pitch, 4), 4) : 0;
+            n += r->kept || r->crossed || warps > 1 ? round_up(warps * round_up(pitch, 4), 4) : 0;
         }
         most = n > most ? n : most;
     }
-    return 2 * most * t->real_bytes;
+    return (t->defer ? t->K : 2) * most * t->real_bytes;
 }
 
 /* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the
@@ -173,7 +183,7 @@ static int64_t smem_bytes(Tile *t, const TileLayout *l)
     for (int k = 0; k < t->states.len && t->adjoint; k++)
         n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * (t->K + 1);
     t->lay = before;
-    return n + tile_fetch_bytes(t, t->K) + (l->cr > 1 ? exchange_bytes(t, l) : 8 * 1024);
+    return n + tile_fetch_bytes(t, t->K) + exchange_bytes(t, l);
 }
 
 static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)

@@ -170,9 +170,15 @@ static int red_warps(const Tile *t, const Red *r)
     return (r->over_row ? tile_row_warps(&t->lay) : 1) * (r->over_col ? t->lay.wc : 1);
 }
 
-static bool red_published(const Tile *t, const Red *r)
+/* Do other threads read it within the step, or of it what warps add up? */
+static bool red_shared(const Tile *t, const Red *r)
 {
     return r->crossed || red_warps(t, r) > 1;
+}
+
+static bool red_published(const Tile *t, const Red *r)
+{
+    return r->kept || red_shared(t, r);
 }
 
 /* Goes to the exchange buffers of all blocks of the cluster: they add up its parts, or read each other's rows. */
@@ -359,6 +365,10 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
     const IxExpr *at = red_index(s, r, map);
     if (s->scattering)
         return tile_text(t, "%s[i]", r->var);
+    if (s->is_behind) {
+        ExprPrinter p = tile_printer(s);
+        return red_exchanged(s, r, at ? ix_text(&p, at) : "0");
+    }
     if (!red_natural(s, r, at)) {
         ExprPrinter p = tile_printer(s);
         r->crossed = true;
@@ -812,7 +822,7 @@ static void finish_red(Step *s, Red *r, Buf *out)
     bool publish = red_published(t, r);
     const char *own = red_own(t, r), *op = red_function(r->op);
     Share h = whole_share(t, r, n);
-    if ((red_warps(t, r) > 1 && vector && scatters(n, g.size)) || r->scattered) {
+    if (((red_warps(t, r) > 1 || (r->kept && r->loose)) && vector && scatters(n, g.size)) || r->scattered) {
         buf_line(out, "cell_reduce_scatter_op<cell_op_%s, %d, %d>(%s);", op, g.stride, g.size, own);
         h = share_of(t, r, n);
     } else if (g.size > 1) {
@@ -1008,6 +1018,8 @@ static const char *row_offset(Step *s, const char *pitch)
 {
     Tile *t = s->t;
     int k = 0;
+    if (s->is_behind)
+        return tile_text(t, "(b * T + %s) * (%s)", t->m->c->reverse ? "(T - 1 - t)" : "t", pitch);
     while (k < t->rows_out.len && strcmp(t->rows_out.data[k].pitch, pitch) != 0)
         k++;
     RowOffset fresh = { pitch, k < t->rows_out.len ? NULL : tile_unique(t, "row_at") };
@@ -1296,7 +1308,7 @@ static void print_wanted(Step *s, Wants w, int *warp, Buf *out)
     s->inner_versions.len = 0;
     print_reds(s, w, &loops, &after);
     for (int k = 0; k < s->outs.len && !t->refused; k++)
-        if (out_wants(s, k) == w && s->out_level[k] == s->now && !s->out_late[k]) {
+        if (out_wants(s, k) == w && s->out_level[k] == s->now && !s->out_late[k] && !s->out_behind[k]) {
             s->inner = &pre;
             print_out(s, k, warp, &stores);
         }
@@ -1332,9 +1344,18 @@ static Wants next_wants(const Step *s, Wants last)
         if (s->reds.data[i].level == s->now + 1)
             consider(s->reds.data[i].wants, last, &next);
     for (int k = 0; k < s->outs.len; k++)
-        if (s->out_level[k] == s->now && !s->out_late[k])
+        if (s->out_level[k] == s->now && !s->out_late[k] && !s->out_behind[k])
             consider(out_wants(s, k), last, &next);
     return next;
+}
+
+/* Does the next level wait for the exchange? Where outs stand behind the chunk, it is known exactly who reads. */
+static bool read_next(const Step *s, int i)
+{
+    const Red *r = &s->reds.data[i];
+    if (s->t->defer)
+        return red_shared(s->t, r) && s->read_now[i];
+    return red_published(s->t, r) && (r->wants == WANT_ALWAYS || s->read_now[i]);
 }
 
 /* For whom the next level reads what this one exchanges: among the warps of each block, or (far) all over the
@@ -1344,8 +1365,7 @@ static Wants exchanged(const Step *s, bool far)
     Wants w = 0;
     for (int i = 0; i < s->reds.len; i++) {
         const Red *r = &s->reds.data[i];
-        if (r->level == s->now + 1 && red_published(s->t, r) && (r->wants == WANT_ALWAYS || s->read_now[i]) &&
-            red_far(s->t, r) == far)
+        if (r->level == s->now + 1 && read_next(s, i) && red_far(s->t, r) == far)
             w |= r->wants;
     }
     return mutate("missing-exchange") ? 0 : w;
@@ -1393,7 +1413,7 @@ static void print_level(Step *s, int *warp, Buf *out)
           after.data ? after.data : "", blocks.data ? blocks.data : "");
     print_level_arrive(s, out);
     for (int k = 0; k < s->outs.len && !t->refused; k++)
-        if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now)
+        if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now && !s->out_behind[k])
             print_out(s, k, warp, out);
     print_level_barrier(s, out);
 }
@@ -1517,12 +1537,9 @@ static void find_scattered(Step *s)
             s->reds.data[i].scattered |= marks[k * n + i];
 }
 
-static void place_outs(Step *s)
+static void place_outs_in_steps(Step *s)
 {
-    Tile *t = s->t;
-    s->out_level = arena_alloc(t->arena, sizeof *s->out_level * (size_t)(s->outs.len + 1));
-    s->out_late = arena_alloc(t->arena, (size_t)s->outs.len + 1);
-    s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    find_scattered(s);
     for (int i = 0; i < s->reds.len; i++)
         s->read_now[i] = s->reds.data[i].level < s->levels;
     for (int k = 0; k < s->outs.len; k++) {
@@ -1531,6 +1548,79 @@ static void place_outs(Step *s)
         else
             s->out_level[k] = tile_level(s, s->outs.data[k]);
     }
+}
+
+/* An out that reads sums and what was fetched, but no registers, can be written by any thread: behind the chunk's
+ * steps, for all of them at once. */
+static bool stands_behind(Step *s, int k)
+{
+    Tile *t = s->t;
+    if (!t->defer || !s->behind_pays || reads_registers(s, s->outs.data[k], 0))
+        return false;
+    Out o = describe_out(s, k);
+    return !t->refused && o.inner < 2;
+}
+
+/* Behind the chunk, or at the level that has what they read. */
+static void place_out_behind(Step *s, int k)
+{
+    Tile *t = s->t;
+    bool *seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1);
+    bool *marks = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    int level = s->wants ? s->depth : tile_level(s, s->outs.data[k]);
+    mark_reds(s, s->outs.data[k], seen, marks);
+    s->out_behind[k] = stands_behind(s, k);
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        r->kept |= marks[i] && s->out_behind[k];
+        s->read_now[i] |= marks[i] && !s->out_behind[k];
+        int at = r->level - !red_shared(t, r);
+        level = s->wants && marks[i] && at > level ? at : level;
+    }
+    s->out_level[k] = level;
+}
+
+/* Behind the chunk's steps pays where warps add up what outs read, or lanes could share it out. Where each thread has
+ * what it stores, as forward may, a store is cheaper than a detour. */
+static bool pays_behind(Step *s)
+{
+    Tile *t = s->t;
+    bool *seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1), pays = s->kind == STEP_ADJOINT;
+    bool *marks = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    for (int k = 0; k < s->outs.len; k++)
+        mark_reds(s, s->outs.data[k], seen, marks);
+    for (int i = 0; i < s->reds.len; i++)
+        pays |= marks[i] && (red_shared(t, &s->reds.data[i]) || red_count(t, &s->reds.data[i]) > 1);
+    return pays;
+}
+
+static void place_outs_behind(Step *s)
+{
+    s->behind_pays = pays_behind(s);
+    mark_inside(s);
+    for (int i = 0; i < s->reds.len; i++)
+        s->read_now[i] = s->read_inside[i];
+    for (int k = 0; k < s->outs.len; k++)
+        place_out_behind(s, k);
+    for (int i = 0; i < s->reds.len; i++)
+        s->reds.data[i].loose = s->reds.data[i].kept && !s->read_now[i];
+}
+
+static void place_outs(Step *s)
+{
+    Tile *t = s->t;
+    size_t outs = (size_t)s->outs.len + 1;
+    s->out_level = arena_alloc(t->arena, sizeof *s->out_level * outs);
+    s->out_late = arena_alloc(t->arena, outs);
+    s->out_behind = arena_alloc(t->arena, outs);
+    s->out_scattered = arena_alloc(t->arena, outs);
+    s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    for (int i = 0; i < s->reds.len; i++)
+        s->reds.data[i].kept = s->reds.data[i].scattered = false;
+    if (t->defer)
+        place_outs_behind(s);
+    else if (s->outs.len)
+        place_outs_in_steps(s);
 }
 
 static void print_late(Step *s, int *warp)
@@ -1556,6 +1646,82 @@ static void print_late(Step *s, int *warp)
     s->is_late = false;
 }
 
+/* ---- behind the chunk's steps ---- */
+
+/* Elements of an out of at most one axis on the chip. */
+static int64_t out_length(const Step *s, const Out *o)
+{
+    int64_t n = 1;
+    for (int i = 0; i < node(s, o->array).naxes; i++)
+        if (o->role[i] < ROLE_PAR)
+            n = o->extent[i]->value;
+    return n;
+}
+
+/* Element x of the out of step s. */
+static void print_element(Step *s, Out *o, const char *condition, Buf *out)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    Buf body = { .arena = t->arena, .indent = out->indent + (condition != NULL) }, pre = body;
+    o->row = o->col = false;
+    s->body = &body;
+    s->pre = &pre;
+    s->locals.len = s->versions.len = s->inner_versions.len = 0;
+    NodeId value = out_value(s, o, map);
+    ExprPrinter p = tile_printer(s);
+    store_out(s, o, map, expr_text(&p, value), &body);
+    s->body = s->pre = NULL;
+    open_if(out, condition);
+    buf_f(out, "%s%s", pre.data ? pre.data : "", body.data);
+    close_if(out, condition);
+}
+
+/* All outs of n elements a step, in one loop: it runs once or twice in a chunk, so that its code is short rather than
+ * unrolled. */
+static void print_outs_behind(Step *s, int64_t n, Buf *out)
+{
+    Tile *t = s->t;
+    int threads = tile_threads(&t->lay);
+    buf_line(out, "CELL_UNROLL_BY(1)");
+    buf_line(out, "for (int p = cell_thread(); p < steps * %" PRId64 "; p += %d) {", n, threads);
+    out->indent++;
+    buf_line(out, "const int s = p / %" PRId64 ", x = p %% %" PRId64 ";", n, n);
+    buf_line(out, "const int64_t t = t0 + s;");
+    tile_print_place(t, out);
+    buf_line(out, "(void)x;");
+    t->any_text = "x";
+    t->any = any_index(t, n);
+    for (int k = 0; k < s->outs.len && !t->refused; k++) {
+        Out o = describe_out(s, k);
+        int c = t->class_of.data[k];
+        if (s->out_behind[k] && !t->refused && out_length(s, &o) == n)
+            print_element(s, &o, s->wants && c >= 0 ? t->classes.data[c].name : out_condition(s, &o), out);
+    }
+    out->indent--;
+    buf_line(out, "}");
+}
+
+static void print_behind(Step *s)
+{
+    Tile *t = s->t;
+    s->behind = (Buf){ .arena = t->arena, .indent = 3 };
+    s->is_behind = true;
+    s->inner = NULL;
+    for (int k = 0; k < s->outs.len && !t->refused; k++) {
+        Out o = describe_out(s, k);
+        int64_t n = out_length(s, &o);
+        bool first = s->out_behind[k];
+        for (int i = 0; i < k && first; i++) {
+            Out earlier = describe_out(s, i);
+            first = !s->out_behind[i] || out_length(s, &earlier) != n;
+        }
+        if (first)
+            print_outs_behind(s, n, &s->behind);
+    }
+    s->is_behind = false;
+}
+
 void tile_print_step(Step *s, Buf *out)
 {
     Tile *t = s->t;
@@ -1576,15 +1742,11 @@ void tile_print_step(Step *s, Buf *out)
         if (t->states.data[k].rank == 2)
             buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
                      t->lay.rc);
-    if (s->outs.len) {
-        find_scattered(s);
-        place_outs(s);
-    } else {
-        s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
-    }
+    place_outs(s);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, out);
     print_late(s, &warp);
     if (s->late.data)
         buf_line(out, "if (s + 1 < steps) late(s + 1);");
+    print_behind(s);
 }

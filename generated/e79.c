@@ -48,10 +48,10 @@ static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X
         CELL_X_END };
 static const cell_ref refs_0[] = { { 9, NULL }, { 10, NULL }, { 11, NULL }, { 12, NULL }, { 13, NULL }, };
 static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x11[] = { CELL_X_PUSH, 25088, CELL_X_END };
+static const int64_t x11[] = { CELL_X_PUSH, 37376, CELL_X_END };
 static const cell_ref refs_1[] = { { 4, NULL }, { 5, NULL }, { 14, NULL }, { 15, NULL }, { 16, NULL },
-        { 6, NULL }, { 12, NULL }, { 13, NULL }, { 2, NULL }, { 9, NULL }, { 17, NULL }, { 18, NULL },
-        { 19, NULL }, { 20, NULL }, { 3, NULL }, { 21, NULL }, { 22, NULL }, { 7, NULL }, { 8, NULL }, };
+        { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 6, NULL },
+        { 12, NULL }, { 13, NULL }, { 2, NULL }, { 9, NULL }, { 3, NULL }, { 7, NULL }, { 8, NULL }, };
 
 static const cell_buffer forward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -70,13 +70,13 @@ static const cell_buffer forward_buffers[] = {
     { "mn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 9, x3 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
-    { "r", CELL_FROM_RESERVE, CELL_F32, 13, x3 },
     { "sr", CELL_FROM_RESERVE, CELL_F32, 5, x3 },
     { "sc", CELL_FROM_RESERVE, CELL_F32, 6, x3 },
     { "ds", CELL_FROM_RESERVE, CELL_F32, 7, x3 },
-    { "dm", CELL_FROM_RESERVE, CELL_F32, 12, x3 },
     { "mr", CELL_FROM_RESERVE, CELL_F32, 10, x3 },
     { "mc", CELL_FROM_RESERVE, CELL_F32, 11, x3 },
+    { "dm", CELL_FROM_RESERVE, CELL_F32, 12, x3 },
+    { "r", CELL_FROM_RESERVE, CELL_F32, 13, x3 },
 };
 
 static const cell_op forward_ops[] = {
@@ -98,7 +98,7 @@ static const int64_t x12[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_0[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const cell_ref refs_2[] = { { 15, NULL }, { 6, NULL }, { 16, NULL }, };
-static const int64_t x13[] = { CELL_X_PUSH, 207872, CELL_X_END };
+static const int64_t x13[] = { CELL_X_PUSH, 223232, CELL_X_END };
 static const int16_t need_1_1[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const int16_t wanted_1_1_0[] = { 9, 10, -1 };
 static const int16_t wanted_1_1_1[] = { 12, -1 };
@@ -318,7 +318,7 @@ static const cell_desc description = {
     .ref_backward = ref_backward,
     .ref_reserve_bytes = e79_ref_reserve_bytes,
     .how = "schedule tile, a checkpoint every 4 steps",
-    .block_memory = 207872,
+    .block_memory = 223232,
     .smaller = NULL,
     .archs = CELL_ARCHS,
     .n_bindings = 5,

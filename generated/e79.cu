@@ -106,17 +106,17 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> b_s_gate_s = cell_carve<float>(cursor, 64);
     cell_smem<float> W_kvqm_x_s = cell_carve<float>(cursor, 2048);
     cell_smem<float> b_m_gate_s = cell_carve<float>(cursor, 64);
-    cell_smem<float> ex = cell_carve<float>(cursor, 3072);
+    cell_smem<float> ex = cell_carve<float>(cursor, 6144);
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
-        const float *kn_s_g = (const float *)args.ptr[6] + (b * T * (64) + 0);
-        const float *mn_s_g = (const float *)args.ptr[7] + (b * T * (64) + 0);
-        const float *b_s_gate_s_g = (const float *)args.ptr[8] + (0);
+        const float *kn_s_g = (const float *)args.ptr[12] + (b * T * (64) + 0);
+        const float *mn_s_g = (const float *)args.ptr[13] + (b * T * (64) + 0);
+        const float *b_s_gate_s_g = (const float *)args.ptr[14] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_s_gate_s[x] = b_s_gate_s_g[x];
-        const float *W_kvqm_x_s_g = (const float *)args.ptr[9] + (b * T * (256) + 0);
-        const float *b_m_gate_s_g = (const float *)args.ptr[14] + (0);
+        const float *W_kvqm_x_s_g = (const float *)args.ptr[15] + (b * T * (256) + 0);
+        const float *b_m_gate_s_g = (const float *)args.ptr[16] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_m_gate_s[x] = b_m_gate_s_g[x];
         // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
@@ -124,15 +124,18 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             const int64_t t0 = chunk * 4;
             const int steps = T - t0 < 4 ? (int)(T - t0) : 4, half = (int)(chunk & 1) * 4;
             if (warp == 0)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(kn_s + ((half + s) * 64 + x), kn_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 1)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(mn_s + ((half + s) * 64 + x), mn_s_g + (t0 + s) * (64) + x);
                 }
+            CELL_UNROLL_BY(1)
             for (int p = cell_thread(); p < steps * 64; p += 256) {
                 const int s = p / 64, x = p % 64 * 4;
                 cell_cp_async<16>(W_kvqm_x_s + ((half + s) * 256 + x), W_kvqm_x_s_g + (t0 + s) * (256) + x);
@@ -194,13 +197,11 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     }
                 }
             }
-            int64_t row_at = (b * T + t0) * (64);
             for (int s = 0; s < steps; s++) {
                 const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 1536;
+                const int flip = s * 1536;
                 const int slot = half + s;
-                (void)flip, (void)slot;
-                (void)t;
+                (void)t, (void)flip, (void)slot;
                 float S_next[2][8];
                 float M_next[2][8];
                 float kn_c[8];
@@ -345,36 +346,6 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
                     ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_r[i];
-                if (args.ptr[10] && cell_thread() < 64) {
-                    const int x = cell_thread();
-                    const float b_s_gate = cell_load<float>(b_s_gate_s + x);
-                    const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
-                            + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
-                    cell_store((float *)args.ptr[10] + (row_at + x), sr);
-                }
-                if (args.ptr[11] && (cell_thread() + 192) % 256 < 64) {
-                    const int x = (cell_thread() + 192) % 256;
-                    const float b_s_gate_2 = cell_load<float>(b_s_gate_s + x);
-                    const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x])
-                            + b_s_gate_2));
-                    cell_store((float *)args.ptr[11] + (row_at + x), sc);
-                }
-                if (args.ptr[12] && (cell_thread() + 128) % 256 < 64) {
-                    const int x = (cell_thread() + 128) % 256;
-                    const float W_kvqm_x = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
-                    const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
-                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    cell_store((float *)args.ptr[12] + (row_at + x), ds);
-                }
-                if (args.ptr[13] && (cell_thread() + 64) % 256 < 64) {
-                    const int x = (cell_thread() + 64) % 256;
-                    const float W_kvqm_x_2 = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
-                    const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
-                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
-                            + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
-                    cell_store((float *)args.ptr[13] + (row_at + x), dm);
-                }
                 cell_barrier();
                 float sum_mr[2];
                 cell_load_vec<2>(sum_mr, ex + (flip + 896 + row0));
@@ -451,34 +422,6 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));
                     }
                 }
-                if (args.ptr[15] && cell_thread() < 64) {
-                    const int x = cell_thread();
-                    const float b_m_gate = cell_load<float>(b_m_gate_s + x);
-                    const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
-                            + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
-                    cell_store((float *)args.ptr[15] + (row_at + x), mr);
-                }
-                if (args.ptr[16] && (cell_thread() + 192) % 256 < 64) {
-                    const int x = (cell_thread() + 192) % 256;
-                    const float b_m_gate_2 = cell_load<float>(b_m_gate_s + x);
-                    const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
-                            + b_m_gate_2));
-                    cell_store((float *)args.ptr[16] + (row_at + x), mc);
-                }
-                if (args.ptr[4] && (cell_thread() + 128) % 256 < 64) {
-                    const int x = (cell_thread() + 128) % 256;
-                    cell_store((float *)args.ptr[4] + (row_at + x),
-                            ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
-                }
-                if (args.ptr[5] && (cell_thread() + 64) % 256 < 64) {
-                    const int x = (cell_thread() + 64) % 256;
-                    const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])
-                            * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
-                    cell_store((float *)args.ptr[5] + (row_at + x), y);
-                }
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
@@ -493,7 +436,66 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         M[r][c] = M_next[r][c];
                     }
                 }
-                row_at += 64;
+            }
+            cell_barrier();
+            CELL_UNROLL_BY(1)
+            for (int p = cell_thread(); p < steps * 64; p += 256) {
+                const int s = p / 64, x = p % 64;
+                const int64_t t = t0 + s;
+                const int flip = s * 1536;
+                const int slot = half + s;
+                (void)t, (void)flip, (void)slot;
+                (void)x;
+                if (args.ptr[4]) {
+                    const float b_s_gate = cell_load<float>(b_s_gate_s + x);
+                    const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
+                            + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
+                    cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), sr);
+                }
+                if (args.ptr[5]) {
+                    const float b_s_gate_2 = cell_load<float>(b_s_gate_s + x);
+                    const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x])
+                            + b_s_gate_2));
+                    cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), sc);
+                }
+                if (args.ptr[6]) {
+                    const float W_kvqm_x = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
+                    const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
+                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
+                    cell_store((float *)args.ptr[6] + ((b * T + t) * (64) + x), ds);
+                }
+                if (args.ptr[7]) {
+                    const float b_m_gate = cell_load<float>(b_m_gate_s + x);
+                    const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
+                            + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
+                    cell_store((float *)args.ptr[7] + ((b * T + t) * (64) + x), mr);
+                }
+                if (args.ptr[8]) {
+                    const float b_m_gate_2 = cell_load<float>(b_m_gate_s + x);
+                    const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
+                            + b_m_gate_2));
+                    cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x), mc);
+                }
+                if (args.ptr[9]) {
+                    const float W_kvqm_x_2 = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
+                    const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
+                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
+                    const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
+                            + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
+                    cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), dm);
+                }
+                if (args.ptr[10]) {
+                    cell_store((float *)args.ptr[10] + ((b * T + t) * (64) + x),
+                            ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
+                }
+                if (args.ptr[11]) {
+                    const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])
+                            * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
+                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
+                    cell_store((float *)args.ptr[11] + ((b * T + t) * (64) + x), y);
+                }
             }
         }
         if (((float *)args.ptr[17])) {
@@ -800,10 +802,10 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const int64_t time0 = args.size[3];
     const int lane = cell_lane(), warp = cell_warp();
-    const int lane_row = lane / 4, lane_col = lane % 4;
-    const int warp_row = warp / 4, warp_col = warp % 4;
-    // Of 64 x 64: 4 x 4 elements a thread, 8 x 4 lanes, 2 x 4 warps.
-    const int row0 = (warp_row * 8 + lane_row) * 4, col0 = (warp_col * 4 + lane_col) * 4;
+    const int lane_row = lane / 8, lane_col = lane % 8;
+    const int warp_row = warp / 2, warp_col = warp % 2;
+    // Of 64 x 64: 4 x 4 elements a thread, 4 x 8 lanes, 4 x 2 warps.
+    const int row0 = (warp_row * 4 + lane_row) * 4, col0 = (warp_col * 8 + lane_col) * 4;
     const int last_row = 63, last_col = 63;
     // Which gradients are asked for: what only others need is left out.
     const bool want_d_q = args.ptr[0] != nullptr;
@@ -825,7 +827,7 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> S_start = cell_carve<float>(cursor, 4096);
     cell_smem<float> M_kept = cell_carve<float>(cursor, 16384);
     cell_smem<float> M_start = cell_carve<float>(cursor, 4096);
-    cell_smem<float> ex = cell_carve<float>(cursor, 4352);
+    cell_smem<float> ex = cell_carve<float>(cursor, 8192);
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
@@ -864,50 +866,60 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 }
             }
             if (warp == 0)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(sr_s + ((half + s) * 64 + x), sr_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 1)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(sc_s + ((half + s) * 64 + x), sc_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 2)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(ds_s + ((half + s) * 64 + x), ds_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 3)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(kn_s + ((half + s) * 64 + x), kn_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 4)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(mr_s + ((half + s) * 64 + x), mr_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 5)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(mc_s + ((half + s) * 64 + x), mc_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 6)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(dm_s + ((half + s) * 64 + x), dm_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 7)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(mn_s + ((half + s) * 64 + x), mn_s_g + (t0 + s) * (64) + x);
                 }
             if (warp == 0)
+                CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
                     const int s = p / 16, x = p % 16 * 4;
                     cell_cp_async<16>(d_r_s + ((half + s) * 64 + x), d_r_s_g + (t0 + s) * (64) + x);
                 }
+            CELL_UNROLL_BY(1)
             for (int p = cell_thread(); p < steps * 64; p += 256) {
                 const int s = p / 64, x = p % 64 * 4;
                 cell_cp_async<16>(W_kvqm_x_s + ((half + s) * 256 + x), W_kvqm_x_s_g + (t0 + s) * (256) + x);
@@ -961,10 +973,9 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 fetch(chunk - 1);
             for (int s = 0; s < steps; s++) {
                 const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 2176;
+                const int flip = s * 2048;
                 const int slot = half + s;
-                (void)flip, (void)slot;
-                (void)t;
+                (void)t, (void)flip, (void)slot;
                 CELL_UNROLL
                 for (int e = 0; e < 4; e++) {
                     float some[4];
@@ -1040,40 +1051,11 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                     M_after[r][c] = M[r][c];
                 }
             }
-            int64_t row_at = (b * T + t0 + steps - 1) * (64);
-            // What other warps finish for the caller only is written one step late.
-            auto late = [&](int s) {
-                const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 2176;
-                const int slot = half + s;
-                (void)flip, (void)slot;
-                if (want_d_q) {
-                    if ((cell_thread() + 64) % 256 < 64) {
-                        const int x = (cell_thread() + 64) % 256;
-                        cell_store((float *)args.ptr[0] + (row_at + (64) + x),
-                                ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]));
-                    }
-                    if (cell_thread() < 64) {
-                        const int x = cell_thread();
-                        const float d_mn = (((float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]
-                                + (float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x])
-                                + ((float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x]));
-                        cell_store((float *)args.ptr[3] + (row_at + (64) + x), d_mn);
-                    }
-                    if ((cell_thread() + 192) % 256 < 64) {
-                        const int x = (cell_thread() + 192) % 256;
-                        const float d_kn = (((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]
-                                + (float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x])
-                                + ((float)ex[flip + 2048 + x] + (float)ex[flip + 2112 + x]));
-                        cell_store((float *)args.ptr[5] + (row_at + (64) + x), d_kn);
-                    }
-                }
-            };
             for (int s = steps - 1; s >= 0; s--) {
                 const int64_t t = t0 + s;
-                const int flip = (int)(t & 1) * 2176;
+                const int flip = s * 2048;
                 const int slot = half + s;
-                (void)flip, (void)slot;
+                (void)t, (void)flip, (void)slot;
                 CELL_UNROLL
                 for (int e = 0; e < 4; e++) {
                     float some[4];
@@ -1110,34 +1092,49 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         own_sum_d_mr[r] += ((d_M[r][c] * mc_c_2[c]) * M[r][c]);
                     }
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_dm);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 0 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i] = own_sum_d_dm[i];
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mc);
-                if (lane / 4 % 2 == 0) {
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_d_dm);
+                if (lane / 1 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 256 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_mc[i];
+                        ex[flip + 0 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_d_dm[i];
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_mr);
+                cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_mc);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_mr[i];
+                    ex[flip + 128 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i]
+                            = own_sum_d_mc[i];
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_d_mr);
+                if (lane / 1 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_d_mr[i];
+                }
                 cell_barrier();
                 float d_r_r[4];
                 cell_load_vec<4>(d_r_r, d_r_s + (slot * 64 + 0 + row0));
                 float W_kvqm_x_c[4];
                 cell_load_vec<4>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
                 float sum_d_mc[4];
-                cell_load_vec<4>(sum_d_mc, ex + (flip + 256 + col0));
+                cell_load_vec<4>(sum_d_mc, ex + (flip + 128 + col0));
                 float part[4];
-                cell_load_vec<4>(part, ex + (flip + 320 + col0));
+                cell_load_vec<4>(part, ex + (flip + 192 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
                     sum_d_mc[c] = sum_d_mc[c] + part[c];
+                }
+                float part_2[4];
+                cell_load_vec<4>(part_2, ex + (flip + 256 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_d_mc[c] = sum_d_mc[c] + part_2[c];
+                }
+                float part_3[4];
+                cell_load_vec<4>(part_3, ex + (flip + 320 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_d_mc[c] = sum_d_mc[c] + part_3[c];
                 }
                 float value_c[4];  // adjoint of mc[j]   = sigmoid(sum[i] S'[i,j] * mn[i] + bm[j])
                 CELL_UNROLL
@@ -1148,20 +1145,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 cell_load_vec<4>(mn_r, mn_s + (slot * 64 + 0 + row0));
                 float sum_d_mr[4];
                 cell_load_vec<4>(sum_d_mr, ex + (flip + 384 + row0));
-                float part_2[4];
-                cell_load_vec<4>(part_2, ex + (flip + 448 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_mr[r] = sum_d_mr[r] + part_2[r];
-                }
-                float part_3[4];
-                cell_load_vec<4>(part_3, ex + (flip + 512 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_mr[r] = sum_d_mr[r] + part_3[r];
-                }
                 float part_4[4];
-                cell_load_vec<4>(part_4, ex + (flip + 576 + row0));
+                cell_load_vec<4>(part_4, ex + (flip + 448 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     sum_d_mr[r] = sum_d_mr[r] + part_4[r];
@@ -1191,23 +1176,25 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         own_sum_d_sr[r] += ((d_S_next * sc_c_2[c]) * S[r][c]);
                     }
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_ds);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 640 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_ds[i];
-                cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_sc);
-                if (lane / 4 % 2 == 0) {
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_d_ds);
+                if (lane / 1 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 896 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                = own_sum_d_sc[i];
+                        ex[flip + 512 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_d_ds[i];
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_sr);
+                cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_sc);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 1024 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                            = own_sum_d_sr[i];
+                    ex[flip + 640 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i]
+                            = own_sum_d_sc[i];
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_d_sr);
+                if (lane / 1 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 896 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_d_sr[i];
+                }
                 cell_barrier();
                 float sum_d_dm[4];
                 cell_load_vec<4>(sum_d_dm, ex + (flip + 0 + row0));
@@ -1217,37 +1204,13 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 4; r++) {
                     sum_d_dm[r] = sum_d_dm[r] + part_5[r];
                 }
-                float part_6[4];
-                cell_load_vec<4>(part_6, ex + (flip + 128 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_dm[r] = sum_d_dm[r] + part_6[r];
-                }
-                float part_7[4];
-                cell_load_vec<4>(part_7, ex + (flip + 192 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_dm[r] = sum_d_dm[r] + part_7[r];
-                }
                 float sum_d_ds[4];
-                cell_load_vec<4>(sum_d_ds, ex + (flip + 640 + row0));
-                float part_8[4];
-                cell_load_vec<4>(part_8, ex + (flip + 704 + row0));
+                cell_load_vec<4>(sum_d_ds, ex + (flip + 512 + row0));
+                float part_6[4];
+                cell_load_vec<4>(part_6, ex + (flip + 576 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    sum_d_ds[r] = sum_d_ds[r] + part_8[r];
-                }
-                float part_9[4];
-                cell_load_vec<4>(part_9, ex + (flip + 768 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_ds[r] = sum_d_ds[r] + part_9[r];
-                }
-                float part_10[4];
-                cell_load_vec<4>(part_10, ex + (flip + 832 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_ds[r] = sum_d_ds[r] + part_10[r];
+                    sum_d_ds[r] = sum_d_ds[r] + part_6[r];
                 }
                 float d_ds_r[4];  // adjoint of ds[i]   = v[i] - sum[j] S[i,j] * kn[j]
                 CELL_UNROLL
@@ -1265,12 +1228,24 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                     value_r_3[r] = (-sum_d_dm[r]);
                 }
                 float sum_d_sc[4];
-                cell_load_vec<4>(sum_d_sc, ex + (flip + 896 + col0));
-                float part_11[4];
-                cell_load_vec<4>(part_11, ex + (flip + 960 + col0));
+                cell_load_vec<4>(sum_d_sc, ex + (flip + 640 + col0));
+                float part_7[4];
+                cell_load_vec<4>(part_7, ex + (flip + 704 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
-                    sum_d_sc[c] = sum_d_sc[c] + part_11[c];
+                    sum_d_sc[c] = sum_d_sc[c] + part_7[c];
+                }
+                float part_8[4];
+                cell_load_vec<4>(part_8, ex + (flip + 768 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_d_sc[c] = sum_d_sc[c] + part_8[c];
+                }
+                float part_9[4];
+                cell_load_vec<4>(part_9, ex + (flip + 832 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_d_sc[c] = sum_d_sc[c] + part_9[c];
                 }
                 float value_c_2[4];  // adjoint of sc[j]   = sigmoid(sum[i] M[i,j] * kn[i] + bs[j])
                 CELL_UNROLL
@@ -1280,24 +1255,12 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                 float kn_r[4];
                 cell_load_vec<4>(kn_r, kn_s + (slot * 64 + 0 + row0));
                 float sum_d_sr[4];
-                cell_load_vec<4>(sum_d_sr, ex + (flip + 1024 + row0));
-                float part_12[4];
-                cell_load_vec<4>(part_12, ex + (flip + 1088 + row0));
+                cell_load_vec<4>(sum_d_sr, ex + (flip + 896 + row0));
+                float part_10[4];
+                cell_load_vec<4>(part_10, ex + (flip + 960 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    sum_d_sr[r] = sum_d_sr[r] + part_12[r];
-                }
-                float part_13[4];
-                cell_load_vec<4>(part_13, ex + (flip + 1152 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_sr[r] = sum_d_sr[r] + part_13[r];
-                }
-                float part_14[4];
-                cell_load_vec<4>(part_14, ex + (flip + 1216 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_sr[r] = sum_d_sr[r] + part_14[r];
+                    sum_d_sr[r] = sum_d_sr[r] + part_10[r];
                 }
                 float value_r_4[4];  // adjoint of sr[i]   = sigmoid(sum[j] M[i,j] * kn[j] + bs[i])
                 CELL_UNROLL
@@ -1344,73 +1307,36 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                                     + (value_r_4[r] * M[r][c]));
                         }
                     }
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_q);
-                    if (lane / 4 % 2 == 0) {
-                        CELL_UNROLL
-                        for (int i = 0; i < 1; i++)
-                            ex[flip + 1280 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_q[i];
-                    }
-                    cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_mn);
+                    cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_q);
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1408 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                                = own_sum_d_mn[i];
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_mn_2);
-                    if (lane / 4 % 2 == 0) {
+                        ex[flip + 1024 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i]
+                                = own_sum_d_q[i];
+                    cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_d_mn);
+                    if (lane / 1 % 2 == 0) {
                         CELL_UNROLL
                         for (int i = 0; i < 1; i++)
-                            ex[flip + 1664 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_mn_2[i];
+                            ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                    = own_sum_d_mn[i];
                     }
-                    cell_reduce_scatter_op<cell_op_sum, 1, 4>(own_sum_d_kn);
+                    cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_mn_2);
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1792 + warp_col * 64 + row0 + cell_scatter_first<1, 4, 4>() + i]
-                                = own_sum_d_kn[i];
-                    cell_reduce_scatter_op<cell_op_sum, 4, 8>(own_sum_d_kn_2);
-                    if (lane / 4 % 2 == 0) {
+                        ex[flip + 1408 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i]
+                                = own_sum_d_mn_2[i];
+                    cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_d_kn);
+                    if (lane / 1 % 2 == 0) {
                         CELL_UNROLL
                         for (int i = 0; i < 1; i++)
-                            ex[flip + 2048 + warp_row * 64 + col0 + cell_scatter_first<4, 8, 4>() + i]
-                                    = own_sum_d_kn_2[i];
+                            ex[flip + 1664 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                    = own_sum_d_kn[i];
                     }
+                    cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_kn_2);
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 1792 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i]
+                                = own_sum_d_kn_2[i];
                 }
-                if (want_d_bm) {
-                    if (cell_thread() < 64) {
-                        const int x = cell_thread();
-                        const float mr = cell_load<float>(mr_s + (slot * 64 + x));
-                        const float mc = cell_load<float>(mc_s + (slot * 64 + x));
-                        const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
-                                + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x])
-                                * (mr * (1.0f - mr))) + (((float)ex[flip + 256 + x]
-                                + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
-                        cell_store((float *)args.ptr[1] + (row_at + x), d_bm);
-                    }
-                }
-                if (want_d_bs) {
-                    if ((cell_thread() + 192) % 256 < 64) {
-                        const int x = (cell_thread() + 192) % 256;
-                        const float sr = cell_load<float>(sr_s + (slot * 64 + x));
-                        const float sc = cell_load<float>(sc_s + (slot * 64 + x));
-                        const float d_bs = ((((float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]
-                                + (float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
-                                * (sr * (1.0f - sr))) + (((float)ex[flip + 896 + x]
-                                + (float)ex[flip + 960 + x]) * (sc * (1.0f - sc))));
-                        cell_store((float *)args.ptr[2] + (row_at + x), d_bs);
-                    }
-                }
-                if (want_d_ds) {
-                    if ((cell_thread() + 128) % 256 < 64) {
-                        const int x = (cell_thread() + 128) % 256;
-                        const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
-                                + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x])
-                                + ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
-                                + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
-                        cell_store((float *)args.ptr[4] + (row_at + x), d_ds);
-                    }
-                }
-                if (s + 1 < steps) late(s + 1);
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
@@ -1439,10 +1365,55 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         M_after[r][c] = M[r][c];
                     }
                 }
-                row_at -= 64;
             }
             cell_barrier();
-            late(0);
+            CELL_UNROLL_BY(1)
+            for (int p = cell_thread(); p < steps * 64; p += 256) {
+                const int s = p / 64, x = p % 64;
+                const int64_t t = t0 + s;
+                const int flip = s * 2048;
+                const int slot = half + s;
+                (void)t, (void)flip, (void)slot;
+                (void)x;
+                if (want_d_q) {
+                    cell_store((float *)args.ptr[0] + ((b * T + t) * (64) + x),
+                            ((float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]
+                            + (float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x]));
+                }
+                if (want_d_bm) {
+                    const float mr = cell_load<float>(mr_s + (slot * 64 + x));
+                    const float mc = cell_load<float>(mc_s + (slot * 64 + x));
+                    const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x])
+                            * (mr * (1.0f - mr))) + (((float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]
+                            + (float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
+                    cell_store((float *)args.ptr[1] + ((b * T + t) * (64) + x), d_bm);
+                }
+                if (want_d_bs) {
+                    const float sr = cell_load<float>(sr_s + (slot * 64 + x));
+                    const float sc = cell_load<float>(sc_s + (slot * 64 + x));
+                    const float d_bs = ((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x])
+                            * (sr * (1.0f - sr))) + (((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
+                            + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]) * (sc * (1.0f - sc))));
+                    cell_store((float *)args.ptr[2] + ((b * T + t) * (64) + x), d_bs);
+                }
+                if (want_d_q) {
+                    const float d_mn = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x])
+                            + ((float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]
+                            + (float)ex[flip + 1536 + x] + (float)ex[flip + 1600 + x]));
+                    cell_store((float *)args.ptr[3] + ((b * T + t) * (64) + x), d_mn);
+                }
+                if (want_d_ds) {
+                    const float d_ds = (((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x])
+                            + ((float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
+                    cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), d_ds);
+                }
+                if (want_d_q) {
+                    const float d_kn = (((float)ex[flip + 1664 + x] + (float)ex[flip + 1728 + x])
+                            + ((float)ex[flip + 1792 + x] + (float)ex[flip + 1856 + x]
+                            + (float)ex[flip + 1920 + x] + (float)ex[flip + 1984 + x]));
+                    cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), d_kn);
+                }
+            }
         }
         if (((float *)args.ptr[18])) {
             CELL_UNROLL

@@ -280,7 +280,6 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     const float once_6 = cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a);
     const float once_7 = cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a);
     struct reads_0 { float r0; float r1; float r2; float r3; };
-    reads_0 ahead_0[8];
     const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
         ahead.r0 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + 3*dim_H + i_a));
@@ -288,6 +287,7 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
         ahead.r2 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + i_a));
         ahead.r3 = cell_load_ro<float>(p_v35 + (bt * (4*dim_H) + 2*dim_H + i_a));
     };
+    reads_0 ahead_0[8];
     CELL_UNROLL
     for (int u = 0; u < 8; u++)
         if (dim_T > 0)
@@ -698,7 +698,6 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     float sum_0 = p_d_h_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e];
     float d_c = p_d_c_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e], new_d_c = d_c;
     struct reads_0 { float r0; float r1; float r2; float r3; float r4; float r5; float r6; };
-    reads_0 ahead_0[4];
     const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
         ahead.r0 = p_d_y ? cell_load_ro<float>(p_d_y + (bt * dim_H + i_a)) : 0;
@@ -710,6 +709,7 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
                 : p_c_init + (b * dim_H + i_a));
         ahead.r6 = cell_load_ro<float>(p_f + (bt * dim_H + i_a));
     };
+    reads_0 ahead_0[4];
     CELL_UNROLL
     for (int u = 0; u < 4; u++)
         if (dim_T > 0)
