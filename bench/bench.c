@@ -62,6 +62,10 @@ static void *argument(const cell_desc *d, const cell_arg *a, const int64_t *size
 {
     int64_t n;
     void *p = NULL;
+    const cell_tensor *x = &d->tensors[a->tensor];
+    *bytes = 0;
+    if (x->kind == CELL_STATE && strstr(x->name, "_history"))
+        return NULL;                  /* whole sequences: nothing came before, and nothing comes behind */
     float scale = d->tensors[a->tensor].kind == CELL_PARAM ? 0.03f : 1.0f;
     cell_arg_elements(d, a, sizes, &n);
     size_t each = cell_dtype_bytes((cell_dtype)a->dtype);
