@@ -1,7 +1,9 @@
 """Puts the compiler, the runtime and the specs into the wheel, as `make install` lays them out, in cellc/_home, and the
-specs as machine code for CPUs, as prebuild.py has it. In: the source tree around this directory. Out: a wheel for this kind of machine and any Python 3."""
+specs as machine code for CPUs, as prebuild.py has it. In: the source tree around this directory. Out: a wheel for this
+kind of machine and any Python 3."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -10,7 +12,13 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TREE = os.path.dirname(HERE)
+
+
+def strip(path):
+    """Takes names and lines for debuggers off, where there is a program for that."""
+    if shutil.which("strip"):
+        subprocess.run(["strip", "--strip-unneeded", path], check=True)
 
 
 class WithCompiler(build_py):
@@ -21,6 +29,8 @@ class WithCompiler(build_py):
                              "in pip install ./python")
         home = os.path.abspath(os.path.join(self.build_lib, "cellc", "_home"))
         subprocess.run(["make", "-C", TREE, "install", f"PREFIX={home}", "DESTDIR="], check=True)
+        strip(os.path.join(home, "bin", "cellc"))      # every load reads all of it, to see whether it is the same
+        strip(os.path.join(home, "lib", "cellc", "libcell.so"))
         sys.path.insert(0, HERE)
         from prebuild import prebuild
         prebuild(TREE, home)

@@ -12,8 +12,8 @@
 #include "cell_plan.h"
 #include "xla/ffi/api/c_api.h"
 
-/* The largest alignment that XLA takes for scratch memory is that of its allocators on the host. */
-enum { XLA_ALIGNMENT = 64, MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_SIZES, HOST = -1 };
+/* XLA refuses to align scratch memory to more than this. */
+enum { XLA_ALIGNMENT = 16, MAX_DEVICES = 64, WORDS = 256, MAX_SIZES = CELL_MAX_SIZES, HOST = -1 };
 
 typedef cell_status RunFn(cell_context *, const cell_desc *, const int64_t *, void *const *, const cell_memory *, int);
 typedef cell_status BytesFn(cell_context *, const cell_desc *, const int64_t *, size_t *);

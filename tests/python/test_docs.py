@@ -1,0 +1,47 @@
+"""The Python of docs/python.md, as a reader would type it. What a section takes for granted (x, a seed of cotangents) is
+given here; everything else is as it stands there."""
+
+import os
+import re
+
+import pytest
+
+PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "python.md")
+
+
+def blocks():
+    """(heading, code) of each block."""
+    with open(PAGE) as f:
+        text = f.read()
+    found, heading = [], ""
+    for part in re.finditer(r"^#+ ([^\n]*)$|^```python\n(.*?)^```$", text, re.M | re.S):
+        heading = part[1] or heading
+        if part[2]:
+            found.append((heading, part[2]))
+    return found
+
+
+GIVEN = {
+    "Python: PyTorch, JAX, NumPy": "",
+    "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5))",
+    "NumPy": "import numpy, cellc\nx = numpy.ones((2, 3, 5))\nd_y = numpy.ones((2, 3, 7))\nd_state = [None, numpy.ones((2, 7))]\n"
+             "state = None",
+}
+
+
+@pytest.mark.parametrize("heading, code", blocks(), ids=[heading for heading, _ in blocks()])
+def test_block(heading, code):
+    if heading == "JAX":
+        pytest.importorskip("jax")
+    names = {}
+    exec(compile(GIVEN[heading] + "\n" + code, PAGE, "exec"), names)
+    if heading == "NumPy":
+        assert names["gradients"].params["weight_ih"].shape == (28, 5)
+    elif heading == "JAX":
+        assert names["grads"]["weight_ih"].shape == (28, 5) and names["state"].h.shape == (2, 7)
+    else:
+        assert names["y"].shape == (16, 32) and names["state"].S.shape == (16, 32, 32)
+
+
+def test_all_sections_are_known():
+    assert {heading for heading, _ in blocks()} == set(GIVEN)
