@@ -80,6 +80,10 @@ class NumpyCell(Function):
     def is_array(value):
         return isinstance(value, numpy.ndarray)
 
+    def converted(self, declared, array):
+        """NumPy makes scalars of what it computes from arrays without axes, such as a param less its gradient."""
+        return super().converted(declared, numpy.asarray(array) if isinstance(array, numpy.generic) else array)
+
     def init(self, seed=None, **sizes):
         """First values of params: a dict of arrays. `seed` is what numpy.random.default_rng takes."""
         return self.first_values(Source(seed), sizes)

@@ -148,6 +148,20 @@ def test_strides_and_places():
     assert all((p[k] == before[k]).all() for k in p)
 
 
+def test_params_without_axes():
+    """A step of training makes NumPy's scalars of them, which are taken again."""
+    cell = cellc.load("e43", framework="numpy", dtype="f64", cuda=None)
+    params = cell.init(0, **{name: 3 for name in cell.needs_sizes()})
+    x = x_of(2, 4, 3)
+    _, _, pull = cell.vjp(params, x)
+    y, _ = cell(params, x)
+    gradients = pull(np.ones_like(y)).params
+    after = {name: value - 0.1 * gradients[name] for name, value in params.items()}
+    assert isinstance(after["l"], np.generic)
+    z, _ = cell(after, x)
+    assert np.sum(z) < np.sum(y)
+
+
 def test_integers_and_no_inputs():
     table = cellc.load("embedding", framework="numpy", dtype="f64")
     p, tokens = table.init(2, V=4, D=3), np.array([[0, 3, 1]])
