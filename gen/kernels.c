@@ -318,7 +318,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
         print_body(k, out, body);
     }
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
-    int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : 0;
+    int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : scan_resident(k);
     buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
              k->panel && k->panel->product ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);

@@ -234,8 +234,11 @@ void print_scan_walk(Kernel *k);
 void print_scan_chunks(Kernel *k);                 /* whose warps have chunks of the steps */
 const char *alone_step_or_last(Kernel *k, const char *n);
 bool in_scan(const Kernel *k);
+int scan_resident(const Kernel *k);                /* blocks that an SM should hold at once; 0: whatever it holds */
 /* What is read of a value that a thread has; a read ahead of its step, or s. */
 const char *scan_element(Kernel *k, const Read *r, const char *name);
+/* A local that holds a value of all steps, or NULL. */
+const char *scan_once(Kernel *k, NodeId id);
 const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 
 #endif

@@ -652,6 +652,9 @@ const char *k_known(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
     const Node *n = k_node(k, id);
+    const char *once = k->depth || !k->value[id] ? scan_once(k, id) : NULL;
+    if (once)
+        return once;
     if (k->depth || n->kind != N_MAP)
         return NULL;
     if (k->value[id])
