@@ -395,6 +395,7 @@ typedef struct Phasing {
     bool *replayed;               /* per node: backward's walk computes it once more, for the states (tile) */
     Uses *uses;                   /* per node */
     int state_rank;               /* largest rank of a state */
+    bool step_sums;               /* a step has sums that are no products and reach it */
 } Phasing;
 
 static bool carried_tensor(const Phasing *s, TensorId t)
@@ -514,8 +515,10 @@ static Phase phase_of(const Phasing *s, NodeId array)
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
     if (p->scan)                      /* a thread's own, or behind the walk from what lies in memory */
         return scan_form(p, array) ? PHASE_DURING : PHASE_AFTER;
-    /* The operand of a product with a param lies in memory for the param's gradient, whatever its size. */
-    if (matrix && !(product && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
+    /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a
+     * kernel of its own is one kernel for all of them; others share a step's reads. Forward, inference keeps no steps. */
+    bool apart = product || (is_reduction(p, array) && !s->step_sums);
+    if (matrix && !(apart && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
         return PHASE_DURING;
     if (is_reduction(p, array) || product)
         return PHASE_AFTER;
@@ -608,6 +611,18 @@ static void take_into_scan(Phasing *s)
     }
 }
 
+/* Has each step sums, other than products, that the next one depends on? */
+static bool has_step_sums(const Phasing *s)
+{
+    Gemm g;
+    NodeId factor[2];
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        if (s->needed[id] && s->feeds[id] && is_reduction(s->p, id) &&
+            !contraction_of((Plan *)(uintptr_t)s->p, id, true, &g, factor))
+            return true;
+    return false;
+}
+
 static Phasing phasing(Plan *p, Direction dir, const bool *stored)
 {
     Program *g = &p->program[dir];
@@ -623,6 +638,7 @@ static Phasing phasing(Plan *p, Direction dir, const bool *stored)
         if (p->m->tensors.data[t].kind == T_STATE && rank_of(p, t) > s.state_rank)
             s.state_rank = rank_of(p, t);
     need_roots(&s);
+    s.step_sums = has_step_sums(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
             g->phase[id] = phase_of(&s, id);
