@@ -68,7 +68,7 @@ straight-row     specs/gru.cell --schedule steps --reverse | 2,3,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
 unscaled-sum     specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
-early-weights    specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,5,2,5
+early-weights    specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
 gather-outside   specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 lost-tail        specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 first-share      specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
