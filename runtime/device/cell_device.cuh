@@ -57,6 +57,9 @@
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero
 //  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
+//             cell_store_words(global, words) cell_load_word(global): 4 bytes of f32
+//             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_show_word(global, word): words
+//             that other blocks write, and look at, at the same time
 //  registers  cell_keep(i): an int that is not to be computed again
 //             cell_load_bits(global): 2 bytes
 //  window     cell_window_multiply(sums[4][2], rows, columns, k) cell_window_weigh(...) cell_window_put(tile, sums):
