@@ -61,14 +61,19 @@ def find(spec, manifest, settings):
     for entry in own:
         if agrees(entry, manifest):
             return open_library(entry, manifest), ""
-    return None, "it comes compiled " + " or ".join(sorted({described(entry, own) for entry in own}))
+    return None, differs(own, manifest)
 
 
-def described(entry, own):
-    """"as f32 with bias=input", of an instance among those of its spec: what sets it apart."""
-    options = [f"{k}={v}" for k, v in entry["options"].items() if any(e["options"][k] != v for e in own)]
-    bound = [f"{k}={v}" for k, v in entry["bound"].items()]
-    return f"in {entry['dtype']}" + (f" with {', '.join(options + bound)}" if options + bound else "")
+def differs(own, manifest):
+    """What no instance of a spec has in common with the manifest; the first one has the default options."""
+    dtypes = sorted({entry["dtype"] for entry in own})
+    if manifest.dtype not in dtypes:
+        return f"it comes compiled in {' or '.join(dtypes)} only"
+    for dim, value in own[0]["bound"].items():
+        if manifest.bound.get(dim) != value:
+            return f"it comes compiled with {dim}={value} only"
+    changed = [f"{k}={v}" for k, v in manifest.options.items() if own[0]["options"].get(k) != v]
+    return f"it does not come compiled with {' and '.join(changed) or 'these options'}"
 
 
 def open_library(entry, manifest):

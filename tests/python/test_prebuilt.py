@@ -95,9 +95,11 @@ def test_sizes_are_chosen_at_run_time(no_compiler, tmp_path):
 @pytest.mark.parametrize("spec, options, why", [
     ("cell mine { dim N; input x[N]; output y[N]; y[i] = 2 * x[i]; }", {}, "it is not one of the cells that come compiled"),
     ("e88", {"eps": 1e-3}, "it comes compiled with its own eps only"),
-    ("lstm", {"dtype": "f16"}, "it comes compiled in f32"),
+    ("lstm", {"dtype": "f16"}, "it comes compiled in f32 only"),
     ("lstm", {"reverse": True}, "it does not come compiled with reverse or lengths"),
-    ("rhn", {"DEPTH": 5}, "it comes compiled in f32 with DEPTH=")])
+    ("titans", {"momentum": "none", "read": "before"},
+     "it does not come compiled with momentum=none and read=before"),
+    ("rhn", {"DEPTH": 5}, "it comes compiled with DEPTH=3 only")])
 def test_what_did_not_come(spec, options, why, no_compiler):
     with pytest.raises(cellc.BuildError, match=f"there is no C compiler, and {why}.*apt-get install gcc"):
         cellc.load(spec, **options)
