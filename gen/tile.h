@@ -147,7 +147,8 @@ typedef struct Tile {
     Vec(StateInfo) states;
     Vec(Fetch) fetches;
     TileLayout lay;
-    int K;
+    int K;                        /* steps between checkpoints */
+    int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
     Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;

@@ -256,7 +256,7 @@ void tile_carve_fetches(Tile *t, Buf *out)
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
         const char *type = tile_ctype(t, f->st.dtype);
-        int64_t count = (f->timed ? 2 * t->K : 1) * f->padded;
+        int64_t count = (f->timed ? 2 * t->F : 1) * f->padded;
         buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
         t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
     }
@@ -316,7 +316,7 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     int size = dtype_bytes(f->st.dtype);
     int64_t per_copy = f->piece ? f->piece / size : 1, pieces = f->row / per_copy;
     int threads = tile_threads(&t->lay);
-    bool alone = threads > 32 && pieces * t->K <= 128;
+    bool alone = threads > 32 && pieces * t->F <= 128;
     if (alone)
         buf_line(out, "if (warp == %d)", warp);
     out->indent += alone;

@@ -170,7 +170,7 @@ static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
         }
         most = n > most ? n : most;
     }
-    return (t->defer ? t->K : 2) * most * t->real_bytes;
+    return (t->defer ? t->F : 2) * most * t->real_bytes;
 }
 
 /* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the
@@ -183,7 +183,7 @@ static int64_t smem_bytes(Tile *t, const TileLayout *l)
     for (int k = 0; k < t->states.len && t->adjoint; k++)
         n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * (t->K + 1);
     t->lay = before;
-    return n + tile_fetch_bytes(t, t->K) + exchange_bytes(t, l);
+    return n + tile_fetch_bytes(t, t->F) + exchange_bytes(t, l);
 }
 
 static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)

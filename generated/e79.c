@@ -50,8 +50,8 @@ static const cell_ref refs_0[] = { { 9, NULL }, { 10, NULL }, { 11, NULL }, { 12
 static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_END };
 static const int64_t x11[] = { CELL_X_PUSH, 37376, CELL_X_END };
 static const cell_ref refs_1[] = { { 4, NULL }, { 5, NULL }, { 14, NULL }, { 15, NULL }, { 16, NULL },
-        { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 6, NULL },
-        { 12, NULL }, { 13, NULL }, { 2, NULL }, { 9, NULL }, { 3, NULL }, { 7, NULL }, { 8, NULL }, };
+        { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 6, NULL }, { 12, NULL }, { 13, NULL },
+        { 2, NULL }, { 9, NULL }, { 3, NULL }, { 21, NULL }, { 22, NULL }, { 7, NULL }, { 8, NULL }, };
 
 static const cell_buffer forward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -68,8 +68,6 @@ static const cell_buffer forward_buffers[] = {
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "kn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 4, x3 },
     { "mn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 9, x3 },
-    { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
-    { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "sr", CELL_FROM_RESERVE, CELL_F32, 5, x3 },
     { "sc", CELL_FROM_RESERVE, CELL_F32, 6, x3 },
     { "ds", CELL_FROM_RESERVE, CELL_F32, 7, x3 },
@@ -77,6 +75,8 @@ static const cell_buffer forward_buffers[] = {
     { "mc", CELL_FROM_RESERVE, CELL_F32, 11, x3 },
     { "dm", CELL_FROM_RESERVE, CELL_F32, 12, x3 },
     { "r", CELL_FROM_RESERVE, CELL_F32, 13, x3 },
+    { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
+    { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
 };
 
 static const cell_op forward_ops[] = {

@@ -110,13 +110,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
-        const float *kn_s_g = (const float *)args.ptr[12] + (b * T * (64) + 0);
-        const float *mn_s_g = (const float *)args.ptr[13] + (b * T * (64) + 0);
-        const float *b_s_gate_s_g = (const float *)args.ptr[14] + (0);
+        const float *kn_s_g = (const float *)args.ptr[10] + (b * T * (64) + 0);
+        const float *mn_s_g = (const float *)args.ptr[11] + (b * T * (64) + 0);
+        const float *b_s_gate_s_g = (const float *)args.ptr[12] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_s_gate_s[x] = b_s_gate_s_g[x];
-        const float *W_kvqm_x_s_g = (const float *)args.ptr[15] + (b * T * (256) + 0);
-        const float *b_m_gate_s_g = (const float *)args.ptr[16] + (0);
+        const float *W_kvqm_x_s_g = (const float *)args.ptr[13] + (b * T * (256) + 0);
+        const float *b_m_gate_s_g = (const float *)args.ptr[14] + (0);
         for (int x = cell_thread(); x < 64; x += 256)
             b_m_gate_s[x] = b_m_gate_s_g[x];
         // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
@@ -169,7 +169,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             cell_barrier();
             if (chunk + 1 < chunks)
                 fetch(chunk + 1);
-            if (((float *)args.ptr[2])) {
+            if (((float *)args.ptr[15])) {
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
@@ -178,12 +178,13 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         CELL_UNROLL
                         for (int i = 0; i < 4; i++)
                             some[i] = S[r][c + i];
-                        cell_store_vec<4>(((float *)args.ptr[2])
-                                + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))), some);
+                        cell_store_vec<4>(((float *)args.ptr[15])
+                                + ((b * ((T + 3) / 4) + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))),
+                                some);
                     }
                 }
             }
-            if (((float *)args.ptr[3])) {
+            if (((float *)args.ptr[16])) {
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     CELL_UNROLL
@@ -192,8 +193,9 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         CELL_UNROLL
                         for (int i = 0; i < 4; i++)
                             some[i] = M[r][c + i];
-                        cell_store_vec<4>(((float *)args.ptr[3])
-                                + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))), some);
+                        cell_store_vec<4>(((float *)args.ptr[16])
+                                + ((b * ((T + 3) / 4) + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))),
+                                some);
                     }
                 }
             }
@@ -446,55 +448,55 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 const int slot = half + s;
                 (void)t, (void)flip, (void)slot;
                 (void)x;
-                if (args.ptr[4]) {
+                if (args.ptr[2]) {
                     const float b_s_gate = cell_load<float>(b_s_gate_s + x);
                     const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
                             + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
-                    cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), sr);
+                    cell_store((float *)args.ptr[2] + ((b * T + t) * (64) + x), sr);
                 }
-                if (args.ptr[5]) {
+                if (args.ptr[3]) {
                     const float b_s_gate_2 = cell_load<float>(b_s_gate_s + x);
                     const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x])
                             + b_s_gate_2));
-                    cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), sc);
+                    cell_store((float *)args.ptr[3] + ((b * T + t) * (64) + x), sc);
                 }
-                if (args.ptr[6]) {
+                if (args.ptr[4]) {
                     const float W_kvqm_x = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
                     const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
                             + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    cell_store((float *)args.ptr[6] + ((b * T + t) * (64) + x), ds);
+                    cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), ds);
                 }
-                if (args.ptr[7]) {
+                if (args.ptr[5]) {
                     const float b_m_gate = cell_load<float>(b_m_gate_s + x);
                     const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
                             + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
-                    cell_store((float *)args.ptr[7] + ((b * T + t) * (64) + x), mr);
+                    cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), mr);
                 }
-                if (args.ptr[8]) {
+                if (args.ptr[6]) {
                     const float b_m_gate_2 = cell_load<float>(b_m_gate_s + x);
                     const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
                             + b_m_gate_2));
-                    cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x), mc);
+                    cell_store((float *)args.ptr[6] + ((b * T + t) * (64) + x), mc);
                 }
-                if (args.ptr[9]) {
+                if (args.ptr[7]) {
                     const float W_kvqm_x_2 = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
                     const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
                             + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
                     const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
                             + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
-                    cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), dm);
+                    cell_store((float *)args.ptr[7] + ((b * T + t) * (64) + x), dm);
                 }
-                if (args.ptr[10]) {
-                    cell_store((float *)args.ptr[10] + ((b * T + t) * (64) + x),
+                if (args.ptr[8]) {
+                    cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x),
                             ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
                             + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
                 }
-                if (args.ptr[11]) {
+                if (args.ptr[9]) {
                     const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
                             + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])
                             * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
                             + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
-                    cell_store((float *)args.ptr[11] + ((b * T + t) * (64) + x), y);
+                    cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), y);
                 }
             }
         }
