@@ -340,9 +340,11 @@ static double largest_weight(const Subject *s, const Case *k, const Result *r)
 /* How far roundings may move <g, v>. One of the inputs moves it by what moved inputs show. One on the way
  * moves a term, and the terms of a gradient that cancels are known by the other gradients of the pass: a norm
  * of one element has a derivative of nearly nothing, which is the difference of two that are not. 16 of
- * either is what the ladder allows (docs/design.md). Asked only of a product that is off. */
+ * either is what the ladder allows (docs/design.md). What moved inputs show is left out where it is the size of the
+ * product: roundings decide there, and nothing would be proved. The other is 16 roundings of the pass's largest
+ * terms however small the product is. Asked only of a product that is off. */
 static double rounding_error(const Subject *s, const Backend *b, void *self, const Case *k,
-                             const Result *first, int tensor, const double *v, double dot)
+                             const Result *first, int tensor, const double *v, double dot, double scale)
 {
     Random random = {UINT64_C(0xbad5eed)};
     double along = 0, size = 0;
@@ -350,7 +352,7 @@ static double rounding_error(const Subject *s, const Backend *b, void *self, con
         along += v[j] * v[j];
         size += k->value[tensor] ? k->value[tensor][j] * k->value[tensor][j] : 0;
     }
-    double most = size > 0 ? 0x1p-52 * largest_weight(s, k, first) * sqrt(along / size) : 0;
+    double terms = size > 0 ? 0x1p-52 * largest_weight(s, k, first) * sqrt(along / size) : 0, moved = 0;
     for (int draw = 0; draw < 4; draw++) {
         const Case *p = moved_case(s, k, &random);
         Result *r = result_new(s, p, true);
@@ -359,9 +361,9 @@ static double rounding_error(const Subject *s, const Backend *b, void *self, con
             return 0;
         for (int64_t j = 0; j < case_count(k, &s->e->tensors[tensor]); j++)
             other += r->grad[tensor][j] * v[j];
-        most = fmax(most, fabs(other - dot));
+        moved = fmax(moved, fabs(other - dot));
     }
-    return 16 * most;
+    return 16 * fmax(terms, 16 * moved < scale / 2 ? moved : 0);
 }
 
 static void judge_gradient(const Subject *s, const Backend *b, void *self, const Case *k,
@@ -377,9 +379,7 @@ static void judge_gradient(const Subject *s, const Backend *b, void *self, const
     }
     double noise = 0;
     if (fabs(dot - sum) > gradient_bound * scale) {
-        double rounding = rounding_error(s, b, self, k, r, tensor, v, dot);
-        noise = path_bound(s, k, tensor, v);
-        noise += rounding < scale / 2 ? rounding : 0;     /* else roundings decide, and nothing is proved */
+        noise = path_bound(s, k, tensor, v) + rounding_error(s, b, self, k, r, tensor, v, dot, scale);
     }
     double error = scale > 0 ? fmax(0, fabs(dot - sum) - noise) / scale : fabs(dot - sum);
     if (!isfinite(dot) || !isfinite(sum) || !isfinite(scale))
