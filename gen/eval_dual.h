@@ -178,6 +178,13 @@ static inline Dual dual_abs(Dual a)
     return dual_with_error(dual_chain(a, fabs(a.v), sign_of(a.v)), a.d[BOUND_VALUE], 0);
 }
 static inline Dual dual_sign(Dual a) { return dual_of(sign_of(a.v)); }
+static inline Dual dual_floor(Dual a) { return dual_of(floor(a.v)); }
+static inline double nearest_even(double x)
+{
+    double down = floor(x), half = x - down;
+    return half < 0.5 || (half == 0.5 && fmod(down, 2) == 0) ? copysign(down, x) : isfinite(x) ? copysign(down + 1, x) : x;
+}
+static inline Dual dual_round(Dual a) { return dual_of(nearest_even(a.v)); }
 static inline Dual dual_sin(Dual a) { return dual_chain(a, sin(a.v), cos(a.v)); }
 static inline Dual dual_cos(Dual a) { return dual_chain(a, cos(a.v), -sin(a.v)); }
 

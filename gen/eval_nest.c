@@ -206,7 +206,7 @@ enum { ADD, SUB, MUL, DIV, POW };
 #define SLOPE2(name) static Dual name(Nest *n, Dual a, Dual b)
 #define UNUSED2 (void)n, (void)a, (void)b
 
-static const Function1 functions1[24];
+static const Function1 functions1[26];
 static const Function2 functions2[11];
 
 static Dual call(Nest *n, int f, Dual a)
@@ -334,7 +334,7 @@ static Dual over_square(Nest *n, Dual x, Dual a, Dual b)
 SLOPE2(of_atan2_first) { return over_square(n, b, a, b); }
 SLOPE2(of_atan2_second) { return over_square(n, scaled(n, -1, a), a, b); }
 
-static const Function1 functions1[24] = {
+static const Function1 functions1[26] = {
     [EXP] = {"exp", dual_exp, nest_exp},
     [LOG] = {"log", dual_log, reciprocal},
     [SQRT] = {"sqrt", dual_sqrt, of_sqrt},
@@ -348,6 +348,8 @@ static const Function1 functions1[24] = {
     {"log1p", dual_log1p, of_log1p},
     {"expm1", dual_expm1, nest_exp},
     {"sign", dual_sign, none},
+    {"floor", dual_floor, none},
+    {"round", dual_round, none},
     {"logsigmoid", dual_logsigmoid, sigmoid_of_minus},
     {"silu", dual_silu, of_silu},
     {"relu", dual_relu, of_relu},

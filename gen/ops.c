@@ -350,6 +350,8 @@ EVAL(e_expm1, expm1(x[0]))
 EVAL(e_sqrt, sqrt(x[0]))
 EVAL(e_rsqrt, 1 / sqrt(x[0]))
 EVAL(e_abs, fabs(x[0]))
+EVAL(e_floor, floor(x[0]))
+EVAL(e_round, rint(x[0]))
 EVAL(e_sign, x[0] > 0 ? 1 : x[0] < 0 ? -1 : x[0])
 EVAL(e_sin, sin(x[0]))
 EVAL(e_cos, cos(x[0]))
@@ -425,6 +427,10 @@ const OpRow op_table[OP_COUNT] = {
                  "|x|; derivative sign(x), 0 at 0" },
     [OP_SIGN] = { "sign", 1, true, HELPER("sign"), 2, true, false, e_sign, d_none,
                   "-1, 0 or 1; no gradient" },
+    [OP_FLOOR] = { "floor", 1, true, LIBM("floor"), 1, true, false, e_floor, d_none,
+                   "the largest integer that is not above x; no gradient" },
+    [OP_ROUND] = { "round", 1, true, LIBM("rint"), 1, true, false, e_round, d_none,
+                   "the nearest integer, of two the even one; no gradient" },
     [OP_SIN] = { "sin", 1, true, LIBM("sin"), 16, false, false, e_sin, d_sin, "sine; derivative cos(x)" },
     [OP_COS] = { "cos", 1, true, LIBM("cos"), 16, false, false, e_cos, d_cos, "cosine; derivative -sin(x)" },
     [OP_TANH] = { "tanh", 1, true, LIBM("tanh"), 16, false, true, e_tanh, d_tanh,

@@ -408,7 +408,7 @@ static Term surrogate(Maker *m, int budget)
         return (Term){TEXT(m, "stop(%s)", leaf(m).text), 3};
     Term y = expression(m, budget / 2), x = expression(m, budget / 2);
     if (chance(m, 50))
-        return (Term){TEXT(m, "ste(sign(%s), %s)", y.text, x.text), 1};
+        return (Term){TEXT(m, "ste(%s(%s), %s)", chance(m, 50) ? "sign" : "round", y.text, x.text), y.size + 1};
     return (Term){TEXT(m, "ste(%s, %s)", y.text, x.text), y.size};
 }
 

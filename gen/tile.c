@@ -48,7 +48,7 @@ static const char *const reserved[] = {
     "return", "switch", "default", "break", "continue", "goto", "void", "signed", "unsigned", "static",
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
-    "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor",
+    "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
     "late", "rank", "own_row0", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 

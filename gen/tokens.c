@@ -563,6 +563,11 @@ static const char *continuations(Parser *p, const Expected *e)
     return text;
 }
 
+static bool on_one_line(const Parser *p, const Token *a, const Token *b)
+{
+    return !memchr(p->src.text + a->span.hi, '\n', b->span.lo - a->span.hi);
+}
+
 static void explain_rest(Parser *p, const Token *t, const Expected *e)
 {
     const char *found = token_text(p, t);
@@ -574,6 +579,9 @@ static void explain_rest(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "expected an expression, found %s", found);
     else if (e->block && !e->end)
         error_at(p, t->span, "expected '{' after %s, found %s", statement_text(p->stmt_code), found);
+    else if (e->operators && ends_operand(p->prev.code) && (t->code == NAME || t->code == NUMBER) &&
+             on_one_line(p, &p->prev, t))
+        error_at(p, t->span, "expected %s before %s (a product is written with '*')", continuations(p, e), found);
     else if (ends_operand(p->prev.code) && p->prev.code != STRING)
         error_at(p, t->span, "expected %s before %s", continuations(p, e), found);
     else if (e->name)

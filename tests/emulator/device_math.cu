@@ -49,6 +49,7 @@ static Real ref_rsqrt(Real x) { return 1 / sqrtl(x); }
     X(gelu_tanh, ref_gelu_tanh, 6, 3)                                                                        \
     X(softsign, ref_softsign, 2, 0)                                                                          \
     X(elu, ref_elu, 3, 0)                                                                                    \
+    X(rint, rintl, 0, 0)                                                                                     \
     X(sign, ref_sign, 0, 0)                                                                                  \
     X(relu, ref_relu, 0, 0)
 

@@ -58,6 +58,8 @@ static Real define(Op op, const Real *x)
     case OP_RSQRT: return 1 / sqrtl(a);
     case OP_ABS: return fabsl(a);
     case OP_SIGN: return a > 0 ? 1 : a < 0 ? -1 : 0;
+    case OP_FLOOR: return floorl(a);
+    case OP_ROUND: return fabsl(a - truncl(a)) == 0.5L ? 2 * roundl(a / 2) : roundl(a);
     case OP_SIN: return sinl(a);
     case OP_COS: return cosl(a);
     case OP_TANH: return tanhl(a);
@@ -97,6 +99,8 @@ static bool in_domain(Op op, const Real *x)
     case OP_LOG: case OP_SQRT: case OP_RSQRT: return x[0] > 0.01L;
     case OP_LOG1P: return x[0] > -0.9L;
     case OP_ABS: case OP_SIGN: case OP_RELU: case OP_ELU: return fabsl(x[0]) > 0.01L;
+    case OP_FLOOR: return fabsl(x[0] - roundl(x[0])) > 0.01L;
+    case OP_ROUND: return fabsl(x[0] - floorl(x[0]) - 0.5L) > 0.01L;
     case OP_MAX: case OP_MIN: return fabsl(x[0] - x[1]) > 0.01L;
     case OP_ATAN2: return fabsl(x[0]) + fabsl(x[1]) > 0.1L;
     case OP_IDIV: case OP_IMOD: return x[0] == floorl(x[0]) && x[1] == floorl(x[1]);
@@ -320,6 +324,17 @@ static const Limit limits[] = {
     { OP_SIGN, { -0.0, 0 }, -0.0 },
     { OP_SIGN, { NAN, 0 }, NAN },
     { OP_SIGN, { -INFINITY, 0 }, -1 },
+    { OP_FLOOR, { 3, 0 }, 3 },
+    { OP_FLOOR, { -0.25, 0 }, -1 },
+    { OP_FLOOR, { -0.0, 0 }, -0.0 },
+    { OP_FLOOR, { NAN, 0 }, NAN },
+    { OP_FLOOR, { -INFINITY, 0 }, -INFINITY },
+    { OP_ROUND, { 0.5, 0 }, 0 },
+    { OP_ROUND, { 1.5, 0 }, 2 },
+    { OP_ROUND, { -2.5, 0 }, -2 },
+    { OP_ROUND, { -0.25, 0 }, -0.0 },
+    { OP_ROUND, { NAN, 0 }, NAN },
+    { OP_ROUND, { INFINITY, 0 }, INFINITY },
     { OP_ABS, { -0.0, 0 }, 0 },
     { OP_SQRT, { 0, 0 }, 0 },
     { OP_RSQRT, { 0, 0 }, INFINITY },
@@ -424,7 +439,8 @@ static Real difference(Op op, const Real *at, int k)
 
 static bool flat(Op op)
 {
-    return op == OP_SIGN || op == OP_STOP || op == OP_IDIV || op == OP_IMOD || op == OP_OVERRIDE || op >= OP_LT;
+    return op == OP_SIGN || op == OP_FLOOR || op == OP_ROUND || op == OP_STOP || op == OP_IDIV || op == OP_IMOD ||
+           op == OP_OVERRIDE || op >= OP_LT;
 }
 
 static void test_derivative(Point *p, Op op, const Real *x, int k, bool constant)
