@@ -421,8 +421,8 @@ static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD;
-    const char *last = "(dim_T - 1) / steps %% %d == warp";
-    k_open(k, k->panel->warps ? k_text(k, "if (mine && dim_T > 0 && %s)", k_text(k, last, k->panel->warps)) : "if (dim_T > 0)");
+    int warps = k->panel->warps;
+    k_open(k, "if (%s)", warps ? k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == warp", warps) : "dim_T > 0");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
