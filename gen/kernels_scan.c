@@ -579,11 +579,11 @@ static NodeId next_of(const Kernel *k, TensorId s)
     return k->pr->dir == FORWARD ? m->next.data[s] : m->dprev.data[s];
 }
 
-/* The arrays of the step that a value is made of. */
+/* The arrays of the step that a value is made of. An alias has no phase of its own: what it names may be of the step. */
 static void mark_parts(const Kernel *k, NodeId id, bool *part)
 {
     const Node *n = k_node(k, id);
-    if (part[id] || (n->kind == N_ARRAY && k->pr->phase[id] != PHASE_DURING))
+    if (part[id] || (n->kind == N_ARRAY && !k->p->is_alias[id] && k->pr->phase[id] != PHASE_DURING))
         return;
     part[id] = true;
     for (int i = 0; i < n->nargs; i++)

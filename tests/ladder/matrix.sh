@@ -78,6 +78,8 @@ TYPES="f32 bf16" SUFFIX=_wide instance e2 gemm "16,2,256,64"
 instance mingru "steps scan" "$two"
 instance hgrn scan "$one 2,9,70 2,150,5 1,290,33"
 instance indrnn scan "$two 2,9,3,70"
+# The next state is a name for a value of the step, in chunks of time too.
+TYPES="f32 f64 bf16" instance e21 scan "$heads 2,40,3 1,150,5" --dim N=4 --dim P=3 --dim R=5 --dim K=2 --set act=linear
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"
 # Rows that fill the threads of a block exactly, and nearly, in each type.
