@@ -347,6 +347,9 @@ __device__ __forceinline__ void cell_cluster_arrive()
 __device__ __forceinline__ void cell_cluster_wait()
 {
     CELL_NEEDS_SM90(asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"));
+#ifdef CELL_SHOW_BLOCK_BARRIER          // for compute-sanitizer's racecheck: tests/ladder/gpu.sh
+    __syncthreads();
+#endif
 }
 __device__ __forceinline__ void cell_cluster_barrier()
 {

@@ -50,12 +50,18 @@ echo "kernels on the GPU: $(wc -w <<<"$names") instances, $passed passed, $faile
 
 # One instance under one tool, at the two smallest sizes and the smallest that crosses a checkpoint.
 sanitize_one() {
-    local dir=$1 name=$2 tool=$3 sizes log
-    log=$dir/$name/log.$tool
+    local dir=$1 name=$2 tool=$3 sizes log program
+    log=$dir/$name/log.$tool program=$dir/$name/ladder.cuda
+    # What is read between the arrival at a cluster's barrier and the wait for it, racecheck takes for a race with what
+    # was written before the barrier in front of that one. Behind each wait it is shown a barrier of the block.
+    if [[ $tool == racecheck ]] && grep -q cell_cluster_ "$dir/$name"/*.cu; then
+        AS=racecheck KERNEL_FLAGS=-DCELL_SHOW_BLOCK_BARRIER bash "$here/one.sh" "$dir" "$name" "$objects" >"$log"
+        program=$dir/$name/ladder.racecheck
+    fi
     sizes=$(grep -E "^$name " "$dir/list" | awk '{ print $4, $5, $8 }')
     # shellcheck disable=SC2086
     if CELL_BACKEND=cuda LADDER_QUICK=1 timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 100 \
-        "$dir/$name/ladder.cuda" $sizes >"$log" 2>&1; then
+        "$program" $sizes >"$log" 2>&1; then
         echo "ok $tool $name"
     else
         echo "FAIL $tool $name"
@@ -63,6 +69,7 @@ sanitize_one() {
     fi
 }
 export -f sanitize_one
+export here objects
 
 tools=${SANITIZE:-memcheck racecheck synccheck}
 if [[ $tools == 0 ]] || ! command -v compute-sanitizer >/dev/null; then

@@ -4,12 +4,13 @@
 # cuda), RUNTIME (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the
 # program's, and the same line here with the instance's name before it. With COMPILE=1 it stops at the object of the
 # kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its sources differ.
+# With AS=WORD it makes a second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 dir=$1/$2 name=$2 objects=$3
 read -r _ cell sizes < <(grep -E "^$name " "$1/list")
-log=$dir/log
+as=${AS:-$BACKEND} log=$dir/log${AS:+.$AS}
 cc=${CC:-cc}
 
 compile() { # target, source, command...
@@ -21,7 +22,8 @@ compile() { # target, source, command...
 
 kernels() {
     if [[ $BACKEND == cuda ]]; then
-        bash "$root/scripts/compile_kernels.sh" "$dir/$cell.cu" "$dir/kernels.cuda.o" >>"$log" 2>&1
+        # shellcheck disable=SC2086
+        bash "$root/scripts/compile_kernels.sh" "$dir/$cell.cu" "$dir/kernels.$as.o" ${KERNEL_FLAGS:-} >>"$log" 2>&1
     else
         bash "$root/tests/emulator/build.sh" cu "$dir/$cell.cu" "$dir/kernels.$BACKEND.o" >>"$log" 2>&1
     fi
@@ -51,9 +53,9 @@ build() {
     done
     [[ $BACKEND == emulated && ${EMU_SANITIZE:-1} != 0 ]] && sanitize=-fsanitize=address,undefined
     # shellcheck disable=SC2086
-    $CXX $sanitize "$dir"/{kernels.$BACKEND,host,reference,rough}.o $symbols \
+    $CXX $sanitize "$dir"/{kernels.$as,host,reference,rough}.o $symbols \
         "$objects"/libladder.a $(ls "$objects"/cell_emu*.o 2>/dev/null) "$RUNTIME" $LIBS \
-        -lpthread -lm -o "$dir/ladder.$BACKEND" >>"$log" 2>&1
+        -lpthread -lm -o "$dir/ladder.$as" >>"$log" 2>&1
 }
 
 : >"$log"
@@ -66,6 +68,7 @@ if [[ -n ${COMPILE:-} ]]; then
     echo "$name: compiled"
     exit 0
 fi
+[[ -z ${AS:-} ]] || exit 0
 # shellcheck disable=SC2086
 ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout "${LIMIT:-300}" \
     "$dir/ladder.$BACKEND" $sizes >"$log" 2>&1
