@@ -13,6 +13,7 @@ enum { MAX_IR_NODES = 150000 };
 
 static NodeId lower_expr(Flat *f, FExpr *x);
 static NodeId lower_integer(Flat *f, FExpr *x);
+static NodeId lower_whole(Flat *f, const FExpr *x);
 static Complex lower_complex(Flat *f, FExpr *x);
 static void define(Flat *f, Symbol *s);
 static void set_root(Flat *f, Symbol *s);
@@ -35,11 +36,19 @@ static NodeId lower_index(Flat *f, const IxExpr *ix)
     return ix->offset->is_const ? node_const(f->m, (double)ix->offset->value) : node_size(f->m, ix->offset);
 }
 
+/* Have sequences a first step that is not the call's? The last rows, where a reversed walk begins, may be of none. */
+static bool counts_anew(const Flat *f)
+{
+    return f->resets.len || (f->c->lengths && f->c->reverse);
+}
+
 /* As an operand of integer operations: there a constant is no real number. */
 static NodeId lower_integer(Flat *f, FExpr *x)
 {
     if (!x->ix)
         return lower_expr(f, x);
+    if (counts_anew(f) && ix_uses(x->ix, IX_TIME))
+        return lower_whole(f, x);
     return x->ix->nterms ? node_index(f->m, x->ix) : node_size(f->m, x->ix->offset);
 }
 
@@ -394,12 +403,6 @@ static void note_past(Flat *f, FExpr *x)
 }
 
 static void find_past(Flat *f, FExpr *x);
-
-/* Have sequences a first step that is not the call's? The last rows, where a reversed walk begins, may be of none. */
-static bool counts_anew(const Flat *f)
-{
-    return f->resets.len || (f->c->lengths && f->c->reverse);
-}
 
 static void find_past_of_call(Flat *f, Instance *inst)
 {
