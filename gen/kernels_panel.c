@@ -283,7 +283,8 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
         buf_f(k->out, "%s", l->once);
         buf_line(k->out, "}");
     }
-    buf_f(k->out, "%s", l->early);
+    if (l->early)
+        buf_f(k->out, "%s", l->early);
     k->out->indent--;
     buf_line(k->out, "};");
 }

@@ -624,7 +624,12 @@ static void print_slope(Kernel *k, TensorId s)
     open_elements(k, k->out, next);
     const char *times = slope < 0 ? "0" : k_body(k, slope, &named);
     const char *r = scan_element(k, &self, slope_name(k, s)), *h = scan_element(k, &self, state_name(k, s));
-    buf_line(k->out, "%s *= is_step ? %s : 1;", r, times);
+    /* A slope of 0 forgets whatever came before, infinities too, as the walk does. */
+    buf_line(k->out, "{");
+    k->out->indent++;
+    buf_line(k->out, "const %s cell_slope = is_step ? %s : 1;", k->real, times);
+    buf_line(k->out, "%s = cell_slope == 0 ? 0 : %s * cell_slope;", r, r);
+    k_close(k);
     buf_line(k->out, "%s = is_step ? %s : %s;", h, scan_element(k, &self, k->value[next]), h);
     k_forget(k, &named);
     close_elements(k, k->out, next);

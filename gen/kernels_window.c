@@ -111,7 +111,9 @@ static const char *other_there(const Printing *s, const Factors *f)
         int x = least_step(s, f->data[i].id);
         least = x > least ? x : least;
     }
-    if (s->w->by_key || least == 0)
+    if (s->w->by_key)
+        return "s <= high";       /* what is read there may lie behind s, and is in the call up to here */
+    if (least == 0)
         return "s < dim_T";
     return least == 2 ? "s >= 0 && s < dim_T" : "t0 + s >= 0 && s < dim_T";
 }
@@ -186,7 +188,7 @@ static void open_pairs(Printing *s, const char *extent)
 static void open_valid(Printing *s, const char *extent)
 {
     if (!s->places)
-        k_open(s->k, "if (u >= 0 && u < %s%s)", extent, s->w->by_key ? " && s < dim_T" : "");
+        k_open(s->k, "if (u >= 0 && u < %s%s)", extent, s->w->by_key ? " && s <= high" : "");
 }
 
 static void print_maximum(Printing *s, const char *extent)

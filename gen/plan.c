@@ -1195,8 +1195,7 @@ static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int
     return shares;
 }
 
-/* Sums over rows of what a row kernel reads anyway are that kernel's: one pass over memory instead of two. Its
- * block takes many rows, and a thread keeps the sums of its columns. */
+/* Sums over batch and time of what the walk of all steps has are that walk's. */
 static void join_walk(Plan *p, Program *pr)
 {
     int walk = 0;
@@ -1212,6 +1211,8 @@ static void join_walk(Plan *p, Program *pr)
     }
 }
 
+/* Sums over rows of what a row kernel reads anyway are that kernel's: one pass over memory instead of two. Its
+ * block takes many rows, and a thread keeps the sums of its columns. */
 static void join_columns(Plan *p, const Phasing *s)
 {
     Program *pr = s->g;

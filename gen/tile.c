@@ -4,7 +4,7 @@
  * One block, or a cluster whose blocks share the rows, takes one (batch element, parallel index) at a time.
  * Forward keeps a checkpoint every K steps;
  * backward takes the segments from the last to the first, replays each one once from its checkpoint into
- * shared memory (its reductions were saved: no exchange), and walks it back. */
+ * shared memory (without an exchange where its reductions were saved), and walks it back. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -777,7 +777,7 @@ static void print_replay(Tile *t, Buf *out)
         copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
     out->indent--;
     buf_line(out, "}");
-    if (t->defer && t->replay->barriers)
+    if (t->replay->barriers)
         buf_line(out, "cell_barrier();");     /* the way back writes where the replay's last step read */
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];

@@ -99,6 +99,8 @@ TYPES="f32 bf16" instance mamba1 scan "$one" --dim N=4
 # Memories that learn by inner gradients.
 instance dgd "steps tile" "$heads" --dim N=5 --dim V=7
 instance dgd tile "$heads" --dim N=5 --dim V=7 --set bias=kl --set clip=exact --set momentum=ema
+# Warps that exchange in the replay too, behind which the way back begins.
+TYPES=f32 instance dgd tile:cluster=2 "2,3,2 1,18,1" --dim N=64 --dim V=33
 instance titans "steps tile" "$one" --dim N=6
 for spec in moneta yaad memora titans_mlp; do
     instance $spec steps "$one" --dim N=3
