@@ -31,7 +31,10 @@ static void draw(const List *l, Args *a, const List *forward, const Args *known)
             (known && calls_known(l, i, a, forward, known)))
             continue;
         for (int64_t k = 0; k < a->n[i]; k++)
-            a->p[i][k] = 0.5 * calls_uniform();
+            if (l->arg[i].dtype == CELL_I32)
+                ((int32_t *)(void *)a->p[i])[k] = (int32_t)(4 * calls_uniform());
+            else
+                a->p[i][k] = 0.5 * calls_uniform();
     }
 }
 
@@ -52,15 +55,17 @@ static Args piece_of(const List *l, const Args *whole, int k)
     for (int i = 0; i < l->n; i++) {
         const cell_arg *x = &l->arg[i];
         bool state = arg_kind(l, i) == CELL_STATE;
+        size_t bytes = arg_bytes(l, i);
         int64_t row = arg_is_timed(l, i) ? whole->n[i] / (BATCH * STEPS) : 0;
         if (state && ((x->role == CELL_ROLE_VALUE && k > 0) || (x->role == CELL_ROLE_D_FINAL && k < PIECES - 1)))
             a.p[i] = NULL;
         else if (arg_is_timed(l, i) && !arg_is_written(l, i) && !is_flag(l, i))
             for (int64_t b = 0; b < BATCH; b++)
-                memcpy(a.p[i] + b * steps * row, whole->p[i] + (b * STEPS + first_of[k]) * row,
-                       sizeof(double) * (size_t)(steps * row));
+                memcpy((char *)a.p[i] + bytes * (size_t)(b * steps * row),
+                       (const char *)whole->p[i] + bytes * (size_t)((b * STEPS + first_of[k]) * row),
+                       bytes * (size_t)(steps * row));
         else if (!arg_is_timed(l, i) && !arg_is_written(l, i))
-            memcpy(a.p[i], whole->p[i], sizeof(double) * (size_t)whole->n[i]);
+            memcpy(a.p[i], whole->p[i], bytes * (size_t)whole->n[i]);
     }
     return a;
 }
