@@ -2099,6 +2099,8 @@ static void plan_directions(Plan *p)
         mark_cats(p, both[d]);
         mark_short_sums(p, both[d]);
         make_groups(p, both[d]);
+        if (p->scan && (p->not_scan = scan_too_many(&p->program[d])))
+            return;                           /* the rest would be planned for nothing */
         join_columns(p, both[d]);
         if (d == FORWARD)
             for (NodeId id = 0; id < p->n_nodes; id++)

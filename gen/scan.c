@@ -268,6 +268,19 @@ static const char *name_of(const Plan *p, NodeId id)
     return name ? intern_f(p->m->c, "value `%s`", name) : "a value";
 }
 
+static int steps_of(const Program *pr)
+{
+    int steps = 0;
+    for (int i = 0; pr->group && i < pr->groups.len; i++)
+        steps += pr->groups.data[i].phase == PHASE_DURING;
+    return steps;
+}
+
+const char *scan_too_many(const Program *pr)
+{
+    return steps_of(pr) > 1 ? "a step has more arrays than one kernel takes" : NULL;
+}
+
 const char *scan_refused(const Plan *p, const Program *pr)
 {
     Compiler *c = p->m->c;
@@ -279,11 +292,8 @@ const char *scan_refused(const Plan *p, const Program *pr)
         if (pr->group && pr->group[id] >= 0 && !own_value(p, pr, at(p, id)->axes, at(p, id)->args[0]))
             return intern_f(c, "%s of the step reads other units of the states than its own", name_of(p, id));
     }
-    int steps = 0;
-    for (int i = 0; pr->group && i < pr->groups.len; i++)
-        steps += pr->groups.data[i].phase == PHASE_DURING;
-    return steps > 1 ? "a step has more arrays than one kernel takes" : pr->group && !steps ? "no step computes anything"
-                                                                                            : NULL;
+    const char *why = scan_too_many(pr);
+    return why || !pr->group || steps_of(pr) ? why : "no step computes anything";
 }
 
 /* ---- linear recurrences ---- */

@@ -25,6 +25,8 @@ int64_t scan_inner(const Plan *p, const Read *r);
 const IxExpr *scan_inner_linear(const Plan *p, const Read *r);
 /* Once a plan is made: why a step of a direction is not such that each unit walks by itself; or NULL. */
 const char *scan_refused(const Plan *p, const Program *pr);
+/* The part of that which shows as soon as a direction's groups are made. */
+const char *scan_too_many(const Program *pr);
 /* Takes the kernels of both directions into the plan. */
 void scan_kernels(Plan *p);
 
