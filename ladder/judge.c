@@ -134,6 +134,21 @@ static Bound bound_of(const Case *c, const cell_arg *args, int i, const Set *wan
     return b;
 }
 
+double overflow(cell_dtype type)
+{
+    return type == CELL_F16 ? 65520 : type == CELL_BF16 ? 0x1.ffp127 : type == CELL_F32 ? 0x1.ffffffp127 : INFINITY;
+}
+
+/* Whether the wanted values have a place that the type calls infinite: from infinities of both signs a pass makes NaN,
+ * which says nothing of the kernels. */
+static bool leaves_range(const Bound *b)
+{
+    bool leaves = false;
+    for (int64_t k = 0; k < b->n; k++)
+        leaves |= fabs(b->want[k]) >= overflow((cell_dtype)b->arg->dtype);
+    return leaves;
+}
+
 int count_undecided(const Case *c)
 {
     int left = 0;
@@ -142,8 +157,10 @@ int count_undecided(const Case *c)
         const cell_arg *args = call_args(c->d, back ? 'b' : 'f', &n);
         for (int i = 0; i < n; i++) {
             const Set *want = back ? &c->b : &c->f;
-            if (written(c->d, &args[i]) && want->n[i])
-                left += !bound_of(c, args, i, want, back ? &c->bs : &c->fs, NULL).decided;
+            if (!written(c->d, &args[i]) || !want->n[i])
+                continue;
+            Bound b = bound_of(c, args, i, want, back ? &c->bs : &c->fs, NULL);
+            left += !b.decided || leaves_range(&b);
         }
     }
     return left;
@@ -152,11 +169,6 @@ int count_undecided(const Case *c)
 static double element_limit(const Bound *b, int64_t k)
 {
     return (b->limit + 16 * fmax(0, b->sense->each[b->at][k] - b->sense->rms[b->at])) * largest((double)b->n);
-}
-
-double overflow(cell_dtype type)
-{
-    return type == CELL_F16 ? 65520 : type == CELL_BF16 ? 0x1.ffp127 : type == CELL_F32 ? 0x1.ffffffp127 : INFINITY;
 }
 
 /* What came out, with the nearest value that it stands for in place of each infinity. The caller frees it. */

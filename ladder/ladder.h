@@ -98,7 +98,7 @@ bool is_timed(const cell_desc *d, const cell_arg *a);
  * added to. */
 void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *got, const Set *want,
              const Sense *sense, const Set *addend);
-/* How many of the tensors that the reference wrote roundings leave undecided. */
+/* How many of the tensors that the reference wrote roundings leave undecided, or do not fit their type. */
 int count_undecided(const Case *c);
 /* What was asked of the instance's tensors at some sizes and decided at none: a failure each. */
 void judge_coverage(const cell_desc *d);
@@ -106,7 +106,7 @@ void judge_coverage(const cell_desc *d);
 typedef struct Counts { int passed, failed, skipped; } Counts;
 Counts counts(void);
 
-/* Draws inputs and runs the reference on them; milder ones where roundings would decide the results. */
+/* Draws inputs and runs the reference on them; milder ones where roundings or infinities would decide the results. */
 Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states);
 void case_free(Case *c);
 
