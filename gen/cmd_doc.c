@@ -1,5 +1,5 @@
-/* cmd_doc.c: `cellc doc`. In: a spec and settings. Out: a page about the cell in Markdown: what the file's first comment
- * says, the equations of a step (typeset.c), sizes, options, tensors, what a step costs and, where Graphviz is
+/* cmd_doc.c: `cellc doc`. In: a spec and settings. Out: a page about the cell in Markdown: what the file's first
+ * comment says, the equations of a step (typeset.c), sizes, options, tensors, what a step costs and, where Graphviz is
  * installed and a directory is given, the data flow as a picture. The equations are those of the file, in its order,
  * with every option's. */
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* cmd_graph.c: `cellc graph`. In: a spec and settings. Out: its data flow in one direction (graph.c) for Graphviz, or as
- * a picture where `dot` is installed. */
+/* cmd_graph.c: `cellc graph`. In: a spec and settings. Out: its data flow in one direction (graph.c) for Graphviz, or
+ * as a picture where `dot` is installed. */
 #include <string.h>
 
 #include "commands.h"

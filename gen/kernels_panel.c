@@ -1,8 +1,8 @@
 /* kernels_panel.c: CUDA text of the kernel that walks all steps of schedule gemm on the whole chip. In comes a Panel
- * (panel.c); out goes a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A step
- * waits for the blocks that made the product's operand, multiplies, and computes the pointwise groups for the block's own
- * units; the operand is posted as soon as it is stored. What the next step reads and no other block makes is asked for
- * while the block waits. The groups of a step are printed here for kernels_alone.c too. */
+ * (panel.c); out goes a cooperative kernel whose blocks hold their rows of the product's param in shared memory. A
+ * step waits for the blocks that made the product's operand, multiplies, and computes the pointwise groups for the
+ * block's own units; the operand is posted as soon as it is stored. What the next step reads and no other block makes
+ * is asked for while the block waits. The groups of a step are printed here for kernels_alone.c too. */
 #include <string.h>
 
 #include "kernels.h"

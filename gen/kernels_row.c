@@ -1,8 +1,9 @@
-/* kernels_row.c: CUDA text of ROW groups. In comes a group of reductions along a row and of what is pointwise
- * around them, ordered by how many reductions stand before each; out goes a kernel with a warp or a block per
- * row, with several short rows in each warp, or with a part of each row in each warp. Reductions that do not wait for one another share a pass and an exchange. What several passes read stays
- * in registers where the row is short enough for its threads; else it is read again. With it go the sums over
- * rows of a COLUMN group that reads the same rows: then a block takes many rows, and keeps their sums. */
+/* kernels_row.c: CUDA text of ROW groups. In comes a group of reductions along a row and of what is pointwise around
+ * them, ordered by how many reductions stand before each; out goes a kernel with a warp or a block per row, with
+ * several short rows in each warp, or with a part of each row in each warp. Reductions that do not wait for one
+ * another share a pass and an exchange. What several passes read stays in registers where the row is short enough for
+ * its threads; else it is read again. With it go the sums over rows of a COLUMN group that reads the same rows: then a
+ * block takes many rows, and keeps their sums. */
 #include <string.h>
 
 #include "kernels.h"

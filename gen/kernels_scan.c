@@ -1,8 +1,8 @@
 /* kernels_scan.c: CUDA text of schedule scan. In comes a program whose steps are one SCAN group (scan.c); out goes a
  * kernel whose threads have a unit each, one place of the axes that all states begin with, and walk all steps with its
- * states in registers. What a unit has several elements of is an array of registers, in loops that are unrolled; what it
- * sums over, a loop of its own. What a step reads and no step makes is asked for several steps ahead, what is the same in
- * all steps is read once (kernels_alone.c). */
+ * states in registers. What a unit has several elements of is an array of registers, in loops that are unrolled; what
+ * it sums over, a loop of its own. What a step reads and no step makes is asked for several steps ahead, what is the
+ * same in all steps is read once (kernels_alone.c). */
 #include <string.h>
 
 #include "kernels.h"

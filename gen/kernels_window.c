@@ -1,9 +1,9 @@
-/* kernels_window.c: CUDA text of sums over the past in one pass (window.c). In comes a group of such sums; out goes a kernel
- * whose block has a tile of steps of a sequence (and a place of the axes that the products vary over, a head), and takes the
- * steps that these are paired with tile by tile: products of tiles give what the pairs are made of, each pair's weight is
- * computed once, and products of tiles add what is weighed. A maximum is the one of the pairs so far; where it grows, what
- * was summed is scaled (an online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022). No pair lies in memory outside
- * of the block, and the order of every sum follows from sizes. */
+/* kernels_window.c: CUDA text of sums over the past in one pass (window.c). In comes a group of such sums; out goes a
+ * kernel whose block has a tile of steps of a sequence (and a place of the axes that the products vary over, a head),
+ * and takes the steps that these are paired with tile by tile: products of tiles give what the pairs are made of, each
+ * pair's weight is computed once, and products of tiles add what is weighed. A maximum is the one of the pairs so far;
+ * where it grows, what was summed is scaled (an online softmax: Milakov and Gimelshein, 2018; Dao et al., 2022). No
+ * pair lies in memory outside of the block, and the order of every sum follows from sizes. */
 #include <string.h>
 
 #include "kernels.h"

@@ -1,9 +1,10 @@
-/* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow it, a Panel or two: the product of every step with its param held
- * in shared memory, either by the blocks of a cooperative launch (runtime/device/cell_device_panel.cuh), each of which
- * owns some units of the state, or by blocks that have a whole head each (cell_device_head.cuh), and the pointwise
- * kernels in between for the block's own units. Guaranteed: what a block reads of another block is the product's one
- * operand, or nothing where it has a head; no block overwrites what another still reads. The launch plan keeps the loop
- * of kernels beside them, for sizes and devices that neither takes. */
+/* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow
+ * it, a Panel or two: the product of every step with its param held in shared memory, either by the blocks of a
+ * cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, or by blocks
+ * that have a whole head each (cell_device_head.cuh), and the pointwise kernels in between for the block's own units.
+ * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a head; no
+ * block overwrites what another still reads. The launch plan keeps the loop of kernels beside them, for sizes and
+ * devices that neither takes. */
 #include "mutate.h"
 #include "panel.h"
 
@@ -309,7 +310,8 @@ static bool states_of_heads(const Plan *p, const Panel *w)
  * trace in the block, so nothing else may read it in the step. */
 static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
 {
-    if (!makes_operand(p, pr, found) || !states_of_heads(p, found) || (found->units->is_const && found->units->value > HEAD_THREADS))
+    if (!makes_operand(p, pr, found) || !states_of_heads(p, found) ||
+        (found->units->is_const && found->units->value > HEAD_THREADS))
         return NULL;
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = *found;

@@ -1,8 +1,8 @@
-/* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out
- * is a spec that draws on the whole language: scalars, vectors, matrices and heads, several states, learned
- * initial values, constant inputs and params, guards, affine and wrapping indices, functions of every kind,
- * fn, repeat, softmax, reductions, earlier steps and the whole past, resets, lengths, and reads at integer places. Every expression carries a bound of its magnitude; what could grow is
- * squashed, and what has a limited domain is given an argument inside it. */
+/* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out is a spec
+ * that draws on the whole language: scalars, vectors, matrices and heads, several states, learned initial values,
+ * constant inputs and params, guards, affine and wrapping indices, functions of every kind, fn, repeat, softmax,
+ * reductions, earlier steps and the whole past, resets, lengths, and reads at integer places. Every expression carries
+ * a bound of its magnitude; what could grow is squashed, and what has a limited domain is given an argument inside it. */
 #include "random_cell.h"
 
 #include <string.h>

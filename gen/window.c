@@ -1,9 +1,9 @@
 /* window.c: which sums over the past go in one pass, block by block. In come reductions over values over the past
- * (Plan.past); out goes for each set of them a Window, or the reason why there is none. Nothing is known of attention: a
- * set is taken when (1) what its terms read of the past is pointwise in sums of products, each of a value that belongs
- * to one step of a pair and one that belongs to the other; (2) what a sum has columns of belongs to the other step alone;
- * (3) what a sum reads of the others is the maximum, in exp(x - max), or the sum of such terms, as a divisor. Then the
- * products are products of tiles, and the maximum may be taken as it grows. */
+ * (Plan.past); out goes for each set of them a Window, or the reason why there is none. Nothing is known of attention:
+ * a set is taken when (1) what its terms read of the past is pointwise in sums of products, each of a value that
+ * belongs to one step of a pair and one that belongs to the other; (2) what a sum has columns of belongs to the other
+ * step alone; (3) what a sum reads of the others is the maximum, in exp(x - max), or the sum of such terms, as a
+ * divisor. Then the products are products of tiles, and the maximum may be taken as it grows. */
 #include <string.h>
 
 #include "rewrite.h"

@@ -1,5 +1,5 @@
-/* Of the CUDA driver and of cuBLAS, what backend_driver.c calls: their interfaces are binary and stable, so that this is
- * compiled where no CUDA toolkit is. Names, numbers and layouts are those of cuda.h and cublas_api.h; the driver in
+/* Of the CUDA driver and of cuBLAS, what backend_driver.c calls: their interfaces are binary and stable, so that this
+ * is compiled where no CUDA toolkit is. Names, numbers and layouts are those of cuda.h and cublas_api.h; the driver in
  * tests/python/fake_cuda.cc, which is compiled with these, holds them to it. Pointers to device memory are 64-bit
  * numbers there and void * here, which is the same to a caller on every machine that CUDA runs on. */
 #ifndef CELL_DRIVER_H

@@ -1,0 +1,84 @@
+/* plan_pass.h: what the passes of the planner (plan_*.c) share. plan.c calls them in this order: operands, values over
+ * the past, phases, groups, columns, storage, wanted gradients, shapes. Nobody else includes this: what the printers
+ * may ask is in plan.h. */
+#ifndef CELLC_PLAN_PASS_H
+#define CELLC_PLAN_PASS_H
+
+#include "plan.h"
+#include "reads.h"
+
+/* What an array reads, through aliases: each array or tensor element once for each expression. */
+typedef struct Use { Read read; bool plain; } Use;      /* plain: every map entry is an index of its own */
+typedef struct Uses { Use *data; int len, cap; } Uses;
+
+typedef struct Phasing {
+    Plan *p;
+    Program *g;
+    const bool *stored;           /* forward arrays that backward finds in memory */
+    bool *needed;                 /* per node: an array of this direction */
+    bool *feeds;                  /* per node: reaches what is carried */
+    bool *replayed;               /* per node: backward's walk computes it once more, for the states (tile) */
+    Uses *uses;                   /* per node */
+    int state_rank;               /* largest rank of a state */
+    bool step_sums;               /* a step has sums that are no products and reach it */
+} Phasing;
+
+static inline const Node *at(const Plan *p, NodeId id)
+{
+    return &p->m->nodes.data[id];
+}
+
+/* Zeroed, for n nodes (and one more, so that none is not zero bytes); of the module's arena. */
+void *plan_alloc(const Plan *p, size_t bytes, int n);
+
+/* plan_operand.c */
+void find_aliases(Plan *p);                              /* sizes what is kept per node, marks arrays that are names */
+void round_operands(Plan *p);                            /* copies of what products cannot take; finds aliases */
+/* Is the array a product? Then how (in g), and of which two values. one_step: within the walk. */
+bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2]);
+unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME: it is kept per sequence, per step */
+
+/* plan_past.c */
+void own_slices(Plan *p);                                /* the heads of a softmax over the past, each for itself */
+void find_past_values(Plan *p);                          /* p->past, p->window */
+
+/* plan_phase.c */
+Uses plan_uses(const Plan *p, NodeId array);
+Phasing phasing(Plan *p, Direction dir, const bool *stored);      /* fills the program's phases */
+bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, in this direction */
+bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
+bool sums_over_batch(const Plan *p, NodeId array);
+
+/* plan_group.c */
+void mark_cats(Plan *p, const Phasing *s);               /* p->is_cat, p->in_place */
+void mark_short_sums(Plan *p, const Phasing *s);         /* sums that are printed where they are read */
+void make_groups(Plan *p, const Phasing *s);
+bool is_root(const Module *m, NodeId id);
+bool printed_inline(const Plan *p, const Program *pr, NodeId id);
+bool copies_state(const Plan *p, NodeId id);
+
+/* plan_columns.c */
+void join_columns(Plan *p, const Phasing *s);            /* sums over rows to the kernels that have the rows */
+int kernel_of(const Program *pr, NodeId id);             /* the group whose kernel computes it; -1: none */
+
+/* plan_storage.c */
+int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);
+const Poly *row_count(Plan *p, bool batched, bool timed);
+bool *stored_arrays(Plan *p, const Phasing *forward);    /* per node: backward may find it in memory */
+void tensor_storage(Plan *p, Program *pr);
+void root_storage(Plan *p, Program *pr);
+void carry_storage(Plan *p);                             /* of both directions */
+void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference);
+void next_storage(Plan *p, const Phasing *s);
+void store_read_values(Plan *p, const Phasing *s, bool *wanted);  /* marks what forward must keep for backward */
+void finish_cats(Plan *p, Program *pr);
+void find_rings(Plan *p, const Phasing *forward);
+
+/* plan_wanted.c */
+void find_wanted(Plan *p, const Phasing *s);
+
+/* plan_shape.c */
+void finish_groups(Plan *p, Program *pr);                /* threads, lanes, orders, buffers of partial sums */
+void name_kernels(Plan *p, Program *pr);
+
+#endif
