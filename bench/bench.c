@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cell_plan.h"
+#include "footprint.h"
 #include "half.h"
 
 const cell_desc *INSTANCE(void);
@@ -64,9 +65,9 @@ static void *argument(const cell_desc *d, const cell_arg *a, const int64_t *size
     void *p = NULL;
     const cell_tensor *x = &d->tensors[a->tensor];
     *bytes = 0;
-    if (x->kind == CELL_STATE && strstr(x->name, "_history"))
-        return NULL;                  /* whole sequences: nothing came before, and nothing comes behind */
-    float scale = d->tensors[a->tensor].kind == CELL_PARAM ? 0.03f : 1.0f;
+    if (footprint_absent(d, a))
+        return NULL;
+    float scale = x->kind == CELL_PARAM ? 0.03f : 1.0f;
     cell_arg_elements(d, a, sizes, &n);
     size_t each = cell_dtype_bytes((cell_dtype)a->dtype);
     unsigned char *host = malloc((size_t)n * each + 16);
@@ -168,7 +169,7 @@ static void bench(const cell_desc *d, const char *label, const int64_t *sizes)
     Call c = { .d = d, .sizes = sizes };
     char message[512];
     int64_t bytes, fwd_bytes = 0, bwd_bytes = 0;
-    size_t workspace;
+    Footprint need;
     if (cell_context_create(&c.ctx, CELL_BACKEND_CUDA, 0, message, sizeof message) != CELL_OK) {
         fprintf(stderr, "%s\n", message);
         exit(1);
@@ -183,11 +184,11 @@ static void bench(const cell_desc *d, const char *label, const int64_t *sizes)
         c.backward[i] = argument(d, &d->backward_args[i], sizes, &bytes);
         bwd_bytes += bytes;
     }
-    check(c.ctx, cell_reserve_bytes(c.ctx, d, sizes, &c.memory.reserve_bytes), "reserve");
-    check(c.ctx, cell_workspace_bytes(c.ctx, d, sizes, &workspace), "workspace");
-    cuda(cudaMalloc(&c.memory.reserve, c.memory.reserve_bytes + 256), "reserve");
-    cuda(cudaMalloc(&c.memory.workspace, workspace + 256), "workspace");
-    c.memory.workspace_bytes = workspace;
+    check(c.ctx, footprint(c.ctx, d, sizes, &need), "memory");
+    c.memory.reserve_bytes = need.reserve;
+    c.memory.workspace_bytes = need.workspace > need.inference ? need.workspace : need.inference;
+    cuda(cudaMalloc(&c.memory.reserve, need.reserve + 256), "reserve");
+    cuda(cudaMalloc(&c.memory.workspace, c.memory.workspace_bytes + 256), "workspace");
     cuda(cudaMalloc(&c.flush, 256u << 20), "flush");
     float f = median(&c, false, false), fb = median(&c, true, false), fg = median(&c, false, true),
         fbg = median(&c, true, true);
@@ -195,11 +196,11 @@ static void bench(const cell_desc *d, const char *label, const int64_t *sizes)
     for (int i = 0; i < d->n_sizes; i++)
         printf("%s%lld", i ? ", " : "", (long long)sizes[i]);
     printf("], \"fwd_ms\": %.4f, \"fwd_bwd_ms\": %.4f, \"fwd_graph_ms\": %.4f, \"fwd_bwd_graph_ms\": %.4f, "
-           "\"fwd_bytes\": %lld, \"bwd_bytes\": %lld, \"gemm_flops\": %.4g, \"reserve_bytes\": %zu, \"workspace_bytes\": %zu}\n",
-           f, fb, fg, fbg, (long long)fwd_bytes, (long long)bwd_bytes, flops(d, d->forward,
-                                                                             sizes) + flops(d, d->backward,
-                                                                                            sizes),
-           c.memory.reserve_bytes, workspace);
+           "\"fwd_bytes\": %lld, \"bwd_bytes\": %lld, \"gemm_flops\": %.4g, ",
+           f, fb, fg, fbg, (long long)fwd_bytes, (long long)bwd_bytes,
+           flops(d, d->forward, sizes) + flops(d, d->backward, sizes));
+    footprint_print(&need);
+    printf("}\n");
     fflush(stdout);
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times PyTorch's own operators (cuDNN among them) on the workloads of workloads.txt, in the way of bench.c: caches cold,
-median of 30, as called and as replays of a CUDA graph. Prints one JSON object a line. Needs a GPU and PyTorch."""
+median of 30, as called and as replays of a CUDA graph, and the memory that a step takes at its worst. Prints one JSON object a line. Needs a GPU and PyTorch."""
 import json
 import statistics
 import torch
@@ -19,6 +19,17 @@ def timed(call):
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end))
     return statistics.median(times)
+
+
+def peak(call, inputs):
+    """What a step holds at its worst: its inputs and params, and what PyTorch takes meanwhile, gradients among it. What else
+    lies there (the buffer that flushes the caches, other workloads' tensors) is not counted."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before + sum(x.numel() * x.element_size() for x in inputs)
 
 
 def both(name, forward, inputs):
@@ -45,6 +56,9 @@ def both(name, forward, inputs):
         with torch.cuda.graph(graph):
             run(backward)
         row[label + "_graph_ms"] = round(timed(graph.replay), 4)
+        del graph
+    grads.clear()
+    row["peak_bytes"] = peak(lambda: run(True), inputs)
     print(json.dumps(row), flush=True)
 
 

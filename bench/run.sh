@@ -24,8 +24,9 @@ build() {
         NVCC=$nvcc bash "$root/scripts/compile_kernels.sh" "$cell.cu" kernels.o -Xptxas -v 2>>ptxas.log || return 1
     [[ -n ${COMPILE:-} ]] && return 0
     gcc $flags -DINSTANCE="${cell}_instance" -c "$root/bench/bench.c" -o bench.o &&
-        gcc -o bench host.o ref.o kernels.o bench.o "$dir"/runtime/*.o -L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" -lcublas \
-            -lcudart -lstdc++ -lm -lpthread -ldl
+        gcc $flags -c "$root/bench/footprint.c" -o footprint.o &&
+        gcc -o bench host.o ref.o kernels.o bench.o footprint.o "$dir"/runtime/*.o -L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" \
+            -lcublas -lcudart -lstdc++ -lm -lpthread -ldl
 }
 
 workloads() { grep -v '^#' "$here/workloads.txt" | grep -E "${ONLY:-.}"; }
@@ -38,9 +39,9 @@ done < <(workloads)
 wait
 [[ -n ${COMPILE:-} ]] && exit 0
 : >"$dir/results.json"
-row='%-24s %8s %8s %9s %9s %7s %6s %7s %7s  %s\n'
+row='%-24s %8s %8s %9s %9s %7s %6s %8s %7s %7s  %s\n'
 # shellcheck disable=SC2059
-printf "$row" workload fwd f+b "fwd graph" "f+b graph" floor gap peer faster "the peer"
+printf "$row" workload fwd f+b "fwd graph" "f+b graph" floor gap "peak MiB" peer faster "the peer"
 field() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" <<<"$line"; }
 while IFS='|' read -r name _ sizes floor peer what; do
     read -r name <<<"$name"
@@ -49,9 +50,10 @@ while IFS='|' read -r name _ sizes floor peer what; do
     line=$(timeout 120 "$dir/$name/bench" "$name" "$sizes") || { echo "$name failed"; continue; }
     echo "$line" >>"$dir/results.json"
     graph=$(field fwd_bwd_graph_ms)
+    peak=$(awk "BEGIN { printf \"%.0f\", $(field peak_bytes) / 1048576 }")
     gap=$(awk "BEGIN { printf \"%.1f\", $graph / $floor }")
     faster=$([[ $peer =~ [0-9] ]] && awk "BEGIN { printf \"%.1fx\", $peer / $graph }" || echo -)
     # shellcheck disable=SC2059,SC2086
-    printf "$row" "$name" "$(field fwd_ms)" "$(field fwd_bwd_ms)" "$(field fwd_graph_ms)" "$graph" $floor "$gap" $peer \
+    printf "$row" "$name" "$(field fwd_ms)" "$(field fwd_bwd_ms)" "$(field fwd_graph_ms)" "$graph" $floor "$gap" "$peak" $peer \
         "$faster" "$what"
 done < <(workloads)

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Measures what compiling costs: cellc, and nvcc for each architecture, spec by spec, one at a time. In: names of specs
+(all of specs/ without any), CELLC, NVCC, ARCHS ("90 80": the first is the one that the limit is for), DTYPE (bf16, or
+f32 where a spec has no bf16), OUT (a file of JSON lines: what is there is kept and not measured again), LIMIT (15: seconds
+that the first architecture may take). Out: the lines, and on standard output a table, the slowest first, and what nvcc's
+parts took of those over the limit.
+
+Seconds are processor time of the process and its children, which for compilers that wait for nothing is what an idle
+machine takes by the clock, and does not grow with what else runs here (by more than the caches)."""
+import glob
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIMIT = float(os.environ.get("LIMIT", "15"))
+
+
+def seconds(command, **more):
+    """Runs a command; processor seconds, or None and the message where it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return (round(took, 2) if done.returncode == 0 else None), done.stderr
+
+
+def parts(path):
+    """nvcc's own account of its phases: seconds by tool, from the file of --time."""
+    sums = {}
+    with open(path) as file:
+        for row in list(file)[1:]:
+            cells = [cell.strip() for cell in row.split(",")]
+            tool = cells[1].split(" (")[0]
+            sums[tool] = sums.get(tool, 0.0) + float(cells[-2]) / 1000
+    return {tool: round(took, 2) for tool, took in sums.items() if took >= 0.05}
+
+
+def compile_for(arch, folder, cell):
+    object_file, times = os.path.join(folder, "k.o"), os.path.join(folder, "time.csv")
+    for old in (object_file, times):
+        if os.path.exists(old):
+            os.remove(old)
+    environment = dict(os.environ, NVCC=os.environ.get("NVCC") or "nvcc", ARCH="sm_" + arch)
+    took, message = seconds(["bash", os.path.join(ROOT, "scripts/compile_kernels.sh"), os.path.join(folder, cell + ".cu"),
+                             object_file, "--time", times], env=environment)
+    if took is None:
+        return {"error": message.strip().splitlines()[-1] if message.strip() else "failed"}
+    return {"seconds": took, "parts": parts(times), "bytes": os.path.getsize(object_file)}
+
+
+def measure(spec, archs):
+    cell = os.path.basename(spec)[:-len(".cell")]
+    cellc = os.environ.get("CELLC", os.path.join(ROOT, "build/cellc"))
+    with tempfile.TemporaryDirectory() as folder:
+        for dtype in dict.fromkeys((os.environ.get("DTYPE", "bf16"), "f32")):
+            took, message = seconds([cellc, "emit", spec, "--dtype", dtype, "-o", folder])
+            if took is not None:
+                break
+        if took is None:
+            return {"spec": cell, "error": message.strip().splitlines()[0]}
+        with open(os.path.join(folder, cell + ".cu")) as file:
+            source = file.read()
+        row = {"spec": cell, "dtype": dtype, "cellc": took, "lines": source.count("\n"),
+               "kernels": source.count(" __global__ "), "nvcc": {}}
+        for arch in archs:
+            row["nvcc"][arch] = compile_for(arch, folder, cell)
+        return row
+
+
+def table(rows, archs):
+    def of(row, arch):
+        return row["nvcc"].get(arch, {}).get("seconds") if "nvcc" in row else None
+
+    def shown(value):
+        return "-" if value is None else f"{value:.1f}"
+
+    rows = sorted(rows, key=lambda row: -(of(row, archs[0]) or 0))
+    print(f"{'spec':20} {'type':5} {'lines':>6} {'kernels':>7} {'cellc':>6}", *(f"{'sm_' + arch:>7}" for arch in archs))
+    for row in rows:
+        if "error" in row:
+            print(f"{row['spec']:20} {row['error']}")
+            continue
+        print(f"{row['spec']:20} {row['dtype']:5} {row['lines']:6} {row['kernels']:7} {row['cellc']:6.2f}",
+              *(f"{shown(of(row, arch)):>7}" for arch in archs))
+    for arch in archs:
+        times = sorted(of(row, arch) for row in rows if of(row, arch) is not None)
+        if times:
+            print(f"sm_{arch}: {len(times)} specs, median {times[len(times) // 2]:.1f} s, most {times[-1]:.1f} s, "
+                  f"{sum(took > LIMIT for took in times)} over {LIMIT:g} s")
+    for row in rows:
+        if (of(row, archs[0]) or 0) > LIMIT:
+            took = row["nvcc"][archs[0]]["parts"]
+            print(f"{row['spec']}: " + ", ".join(f"{tool} {took[tool]}" for tool in sorted(took, key=lambda t: -took[t])))
+
+
+def main():
+    archs = os.environ.get("ARCHS", "90 80").split()
+    specs = [os.path.join(ROOT, "specs", name + ".cell") for name in sys.argv[1:]] or sorted(
+        glob.glob(os.path.join(ROOT, "specs/*.cell")))
+    out = os.environ.get("OUT", os.path.join(ROOT, "build/compile_time.json"))
+    os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
+    rows = {}
+    if os.path.exists(out):
+        with open(out) as file:
+            rows = {row["spec"]: row for row in map(json.loads, file)}
+    for spec in specs:
+        name = os.path.basename(spec)[:-len(".cell")]
+        if name in rows or name == "std":
+            continue
+        rows[name] = measure(spec, archs)
+        with open(out, "a") as file:
+            file.write(json.dumps(rows[name]) + "\n")
+    table(rows.values(), archs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+/* footprint.h: the memory that training a cell needs at given sizes, by kind. In: a context, whose device decides which
+ * plans are taken and how many blocks their partial sums are for, an instance and sizes. Out: bytes, as the caller has to
+ * allocate them: the runtime's own answers for reserve and workspace, and every argument once. */
+#ifndef BENCH_FOOTPRINT_H
+#define BENCH_FOOTPRINT_H
+
+#include "cell_plan.h"
+
+typedef struct Footprint {
+    int64_t arguments;            /* inputs, params, states before and behind, outputs */
+    int64_t gradients;            /* those that backward is given and those that it makes */
+    size_t reserve, workspace, inference;
+    int64_t peak;                 /* all of it but inference, which is the workspace of a call without a reserve */
+} Footprint;
+
+/* Does a call of the benchmarks leave this argument out? (Whole sequences: nothing came before or comes behind.) */
+int footprint_absent(const cell_desc *d, const cell_arg *a);
+cell_status footprint(cell_context *ctx, const cell_desc *d, const int64_t *sizes, Footprint *f);
+/* As the members of a JSON object. */
+void footprint_print(const Footprint *f);
+
+#endif

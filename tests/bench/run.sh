@@ -1,0 +1,76 @@
+#!/bin/bash
+# What bench/ computes and draws without a GPU: the memory that training needs, against what follows from the tensors'
+# sizes by hand, and the account of compile times, with a compiler whose times are known.
+# In: CELLC, BUILD. Out: what failed, and the sum as the last line.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "$root/${BUILD:-build}" && pwd)
+export CELLC=${CELLC:-$build/cellc} BUILD=$build
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+
+same() { # what, wanted, got
+    if [[ $2 == "$3" ]]; then
+        passed=$((passed + 1))
+    else
+        echo "$1: $3, not $2"
+        failed=$((failed + 1))
+    fi
+}
+
+# ---- memory
+
+ONLY='^(swiglu|lstm_1024|delta_16x64)$' bash "$root/bench/prepare.sh" "$work/memory" >/dev/null
+ONLY='^(swiglu|lstm_1024|delta_16x64)$' bash "$root/bench/memory.sh" "$work/memory" >"$work/memory.txt" || cat "$work/memory.txt"
+of() { sed -n "/\"workload\": \"$1\"/s/.*\"$2_bytes\": \([0-9]*\).*/\1/p" "$work/memory/memory.json"; }
+mib=$((1 << 20))
+# Two inputs and an output of 8192 x 4096 in 2 bytes, and the gradient of each; nothing is saved.
+same "swiglu's arguments" $((3 * 64 * mib)) "$(of swiglu argument)"
+same "swiglu's gradients" $((3 * 64 * mib)) "$(of swiglu gradient)"
+same "swiglu's reserve" 0 "$(of swiglu reserve)"
+# x and y of 16 x 512 x 1024, W and R of 4096 x 1024, two biases of 4096, 2 bytes each; h and c of 16 x 1024 before and
+# behind in f32.
+lstm=$((2 * (2 * 16 * 512 * 1024 + 2 * 4096 * 1024 + 2 * 4096) + 4 * 4 * 16 * 1024))
+same "lstm's arguments" $lstm "$(of lstm_1024 argument)"
+same "lstm's peak" $((lstm + $(of lstm_1024 gradient) + $(of lstm_1024 reserve) + $(of lstm_1024 workspace))) \
+    "$(of lstm_1024 peak)"
+# A checkpoint of 16 heads of 64 x 64 in f32 for every fourth step of 8 x 2048 is 1 GiB of the delta rule's reserve.
+same "delta's checkpoints fit" 1 $(($(of delta_16x64 reserve) > 1024 * mib))
+same "a line for each workload" 4 "$(wc -l <"$work/memory.txt")"
+
+# ---- compile times: this compiler says where its time went, and fails for one architecture
+
+cat >"$work/nvcc" <<'STUB'
+#!/bin/bash
+while (($#)); do
+    case $1 in
+    -arch=sm_80) echo "no such architecture" >&2; exit 1 ;;
+    --time) printf 'source, phase, in, out, arch, tool, metric, unit\nx, cicc, a, b, c, nvcc, 2500.0, ms\nx, gcc (compiling), a, b, c, nvcc, 250.0, ms\n' >"$2" ;;
+    -o) echo object >"$2" ;;
+    esac
+    shift
+done
+STUB
+chmod +x "$work/nvcc"
+NVCC=$work/nvcc OUT=$work/times.json LIMIT=-1 python3 "$root/bench/compile_time.py" swiglu >"$work/times.txt"
+same "compile times: the parts of what is over the limit" "swiglu: cicc 2.5, gcc 0.25" "$(tail -n 1 "$work/times.txt")"
+same "compile times: the architecture that failed" 1 "$(grep -c '"80": {"error": "no such architecture"}' "$work/times.json")"
+same "compile times: a second run measures nothing again" 1 "$(NVCC=false OUT=$work/times.json \
+    python3 "$root/bench/compile_time.py" swiglu | grep -c 'sm_90: 1 specs')"
+
+if [[ -n ${NVCC:-} ]]; then
+    if gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -I"$root/runtime" -DINSTANCE=some_instance \
+        -isystem "$(dirname "$(dirname "$NVCC")")/include" "$root/bench/bench.c" >"$work/bench.log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        cat "$work/bench.log"
+        failed=$((failed + 1))
+    fi
+else
+    echo "bench.c: skipped, there is no CUDA toolkit"
+    skipped=$((skipped + 1))
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))
