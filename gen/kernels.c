@@ -62,6 +62,17 @@ const char *k_product(Kernel *k, const Poly *const *axes, int n)
     return poly_text(&k->printer, poly_product(k->p->m, axes, n));
 }
 
+int k_number(Kernel *k, Texts *list, const char *s, bool *first)
+{
+    int n = 0;
+    while (n < list->len && strcmp(list->data[n], s) != 0)
+        n++;
+    *first = n == list->len;
+    if (*first)
+        vec_push(k->p->m->arena, list, s);
+    return n;
+}
+
 int k_width(const Kernel *k)
 {
     return k->p->dtype == DT_F64 ? 2 : k->p->dtype == DT_F32 ? 4 : 8;

@@ -21,6 +21,8 @@ typedef struct Vector {
     int loops, last_loop;         /* how many loops read it, and the last of these */
 } Vector;
 
+typedef Vec(const char *) Texts;
+
 /* One number of a row, read once for all its elements. */
 typedef struct RowRead { const char *text, *name, *wanted; } RowRead;
 
@@ -84,12 +86,12 @@ typedef struct Kernel {
     const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
     int meanings;
     int panel_group;              /* its number */
-    Vec(const char *) panel_reads;/* what is read a step ahead, as it would stand in its place */
+    Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */
     Buf early, late;              /* those reads; stores that no other block waits for */
     Buf *now;                     /* stores that others wait for */
     Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
-    Vec(const char *) once_reads; /* as they would stand in their places */
+    Texts once_reads;             /* as they would stand in their places */
     Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
     Vec(InnerLoop) inner_names;   /* and what names they have had */
     int64_t panel_registers;      /* that reads ahead take, for a step */
@@ -117,6 +119,8 @@ const char *k_type(Dtype t);                       /* in CUDA */
 const char *k_bare(Kernel *k, const char *s);      /* without the parentheses around the whole */
 const char *k_poly(Kernel *k, const Poly *p);      /* as a factor */
 const char *k_product(Kernel *k, const Poly *const *axes, int n);
+/* The place of s in the list, where it is new there (first) at the end. */
+int k_number(Kernel *k, Texts *list, const char *s, bool *first);
 int k_width(const Kernel *k);                      /* neighbours in a vector of the storage type */
 
 void k_print(Kernel *k, const char *name, void (*body)(Kernel *k));
@@ -221,6 +225,10 @@ void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char
 /* The local that holds what is read of a state, or of the adjoint of its next value; NULL: none does. scan_update: its
  * new value. */
 const char *scan_state(Kernel *k, TensorId s, const Read *r);
+const char *state_name(Kernel *k, TensorId s);
+/* The buffer that the walk finds a state in, or an adjoint behind the last step, and where the element at `place` of
+ * [B, axes] lies there. */
+const char *state_start(Kernel *k, TensorId s, const char *place, const char **at);
 void scan_update(Kernel *k, TensorId s, const Read *r, const char *value);
 /* Reads of all groups ahead of their steps, so many at a time; and those behind. */
 int alone_depth(int64_t registers);

@@ -16,9 +16,16 @@ bool in_head(const Kernel *k)
 
 /* ---- states ---- */
 
-static const char *state_name(Kernel *k, TensorId s)
+const char *state_name(Kernel *k, TensorId s)
 {
     return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
+}
+
+const char *state_start(Kernel *k, TensorId s, const char *place, const char **at)
+{
+    bool forward = k->pr->dir == FORWARD;
+    *at = forward ? place : k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(k->p->m, s)), place);
+    return forward ? k_pointer(k, REF_INITIAL, s, k->p->compute) : k_written(k, REF_CARRY, s, k->p->compute);
 }
 
 const char *scan_state(Kernel *k, TensorId s, const Read *r)
@@ -45,11 +52,8 @@ static void print_states(Kernel *k)
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE)
             continue;
-        const char *at = k_text(k, "b * %s + e", k_poly(k, tensor_elements(p->m, s)));
-        if (!forward)
-            at = k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(p->m, s)), at);
-        const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
-        const char *name = state_name(k, s);
+        const char *at, *name = state_name(k, s);
+        const char *from = state_start(k, s, k_text(k, "b * %s + e", k_poly(k, tensor_elements(p->m, s))), &at);
         if (!forward && panel_is_product(k, p->m->dprev.data[s]))
             buf_line(k->out, "%s sum_0 = %s[%s];", k->real, from, at);
         else

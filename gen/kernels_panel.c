@@ -53,21 +53,12 @@ static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
     return e && panel_piece(m, e, elements, k->units, k->panel->naxes, piece);
 }
 
-static int number_of(const char *const *texts, int n, const char *s)
-{
-    int i = 0;
-    while (i < n && strcmp(texts[i], s) != 0)
-        i++;
-    return i;
-}
-
 static const char *read_once(Kernel *k, const char *s)
 {
-    int n = number_of(k->once_reads.data, k->once_reads.len, s);
-    if (n == k->once_reads.len) {
-        vec_push(k->p->m->arena, &k->once_reads, s);
+    bool first;
+    int n = k_number(k, &k->once_reads, s, &first);
+    if (first)
         buf_line(&k->once, "const %s once_%d = %s;", k->real, n, k_bare(k, s));
-    }
     return k_text(k, "once_%d", n);
 }
 
@@ -75,7 +66,6 @@ static const char *read_once(Kernel *k, const char *s)
  * ahead is kept as it lies in memory: to convert it would be to wait for it. */
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
 {
-    Module *m = k->p->m;
     int64_t piece;
     if (in_scan(k))
         return scan_read_ahead(k, r, s, as);
@@ -83,9 +73,9 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
         return s;
     if (k->panel->alone && !as->timed)
         return read_once(k, s);
-    int n = number_of(k->panel_reads.data, k->panel_reads.len, as->text);
-    if (n == k->panel_reads.len) {
-        vec_push(m->arena, &k->panel_reads, as->text);
+    bool first;
+    int n = k_number(k, &k->panel_reads, as->text, &first);
+    if (first) {
         const char *to = k->panel->alone ? "ahead" : k_text(k, "ahead_%d", k->panel_group);
         buf_line(as->timed ? &k->early : &k->once, "%s.r%d = %s;", to, n, k_bare(k, as->text));
         buf_f(&k->ahead_fields, " %s r%d;", as->type, n);
@@ -232,7 +222,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     bool alone = k->panel->alone;
     Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
     PanelLoop l = { .number = number, .posts = posts };
-    k->early = (Buf){ .arena = out->arena, .indent = alone && !in_head(k) ? 3 : 2 };
+    k->early = (Buf){ .arena = out->arena, .indent = 2 };
     if (!alone)
         k->once = (Buf){ .arena = out->arena, .indent = 3 };
     k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : 5 };
@@ -420,6 +410,7 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
     k.panel = w;
     k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : w->warps ? 32 * w->warps : SCAN_THREADS;
-    k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : w->warps ? print_scan_chunks : print_scan_walk);
+    void (*scan)(Kernel *) = w->warps ? print_scan_chunks : print_scan_walk;
+    k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : scan);
     kernel_release(&k);
 }

@@ -126,20 +126,12 @@ static void print_in_loops(Buf *out, const InnerLoop *l, int n, const char *stat
     out->indent -= n;
 }
 
-static int number_of(const char *const *texts, int n, const char *s)
-{
-    int i = 0;
-    while (i < n && strcmp(texts[i], s) != 0)
-        i++;
-    return i;
-}
-
 static const char *read_once(Kernel *k, const char *s, const InnerLoop *l, int loops)
 {
-    int n = number_of(k->once_reads.data, k->once_reads.len, s);
+    bool first;
+    int n = k_number(k, &k->once_reads, s, &first);
     const char *place = loops_place(k, l, loops);
-    if (n == k->once_reads.len) {
-        vec_push(k->p->m->arena, &k->once_reads, s);
+    if (first) {
         if (loops)
             buf_line(&k->once, "%s once_%d[%d];", k->real, n, (int)loops_elements(l, loops));
         const char *to = loops ? k_text(k, "once_%d%s", n, place) : k_text(k, "const %s once_%d", k->real, n);
@@ -201,10 +193,10 @@ const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const Ahead
     if (!as->timed)
         return read_once(k, s, l, loops);
     const char *place = loops_place(k, l, loops);
-    int n = number_of(k->panel_reads.data, k->panel_reads.len, as->text);
-    if (n == k->panel_reads.len) {
+    bool first;
+    int n = k_number(k, &k->panel_reads, as->text, &first);
+    if (first) {
         int elements = (int)loops_elements(l, loops);
-        vec_push(k->p->m->arena, &k->panel_reads, as->text);
         print_in_loops(&k->early, l, loops, k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
         buf_f(&k->ahead_fields, loops ? " %s r%d[%d];" : " %s r%d;", as->type, n, elements);
         k->panel_registers += elements;
@@ -373,11 +365,6 @@ static void store_sum(Kernel *k, const Group *g, int number)
 
 /* ---- states ---- */
 
-static const char *state_name(Kernel *k, TensorId s)
-{
-    return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
-}
-
 static int state_elements(const Kernel *k, TensorId s)
 {
     int64_t n = 1;
@@ -396,15 +383,11 @@ static const char *unit_place(Kernel *k, int each)
 static void print_states(Kernel *k)
 {
     Plan *p = k->p;
-    bool forward = k->pr->dir == FORWARD;
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE)
             continue;
         int each = state_elements(k, s);
-        const char *at = unit_place(k, each), *name = state_name(k, s);
-        if (!forward)
-            at = k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(p->m, s)), at);
-        const char *from = forward ? k_pointer(k, REF_INITIAL, s, p->compute) : k_written(k, REF_CARRY, s, p->compute);
+        const char *at, *name = state_name(k, s), *from = state_start(k, s, unit_place(k, each), &at);
         if (each == 1) {
             buf_line(k->out, "%s %s = %s[%s];", k->real, name, from, at);
             continue;

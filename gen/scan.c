@@ -24,7 +24,7 @@ static int64_t few(const Poly *const *axes, int n, int64_t most)
 {
     int64_t all = 1;
     for (int i = 0; i < n; i++) {
-        if (!axes[i]->is_const || axes[i]->value * all > most)
+        if (!axes[i]->is_const || axes[i]->value < 1 || axes[i]->value > most / all)
             return 0;
         all *= axes[i]->value;
     }
