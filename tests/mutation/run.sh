@@ -67,6 +67,7 @@ unmoved-step     specs/conv4_silu.cell --schedule map | 2,5,3
 straight-row     specs/gru.cell --schedule steps --reverse | 2,3,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
+missing-barrier  specs/hgrn.cell --schedule scan | 1,290,33
 unscaled-sum     specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
 early-weights    specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
 gather-outside   specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
@@ -75,6 +76,7 @@ first-share      specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 short-sort       specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
+missing-exchange specs/e79.cell --schedule tile:cluster=2 --dim N=40 --set bias=none | 2,3,5
 one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | chip:2,4,40,3
 early-wait       specs/lstm.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
 unput-operand    tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 2,3,2,3,8
