@@ -810,7 +810,7 @@ static void print_scan_op(Print *e, Panel *w, const char *when)
 {
     const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
     int kernel = kernel_number(e, w->kernel);
-    int64_t bytes = w->warps * scan_state_elements(e->p) * 2 * 2 * 32 * (e->p->compute == DT_F64 ? 8 : 4);
+    int64_t bytes = w->warps * scan_map_numbers(e->p) * (e->p->compute == DT_F64 ? 8 : 4);
     buf_f(&e->table, ", .threads = %d", w->warps ? 32 * w->warps : SCAN_THREADS);
     if (bytes)
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, bytes)));

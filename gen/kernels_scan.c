@@ -770,7 +770,7 @@ static void open_chunks(Kernel *k, const char *indices)
     buf_line(k->out, "const int lane = cell_thread() %% 32, warp = cell_thread() / 32;");
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> maps = cell_carve<%s>(cursor, %d);", k->real, k->real,
-             k->panel->warps * (int)scan_state_elements(k->p) * 2 * 64);
+             k->panel->warps * (int)scan_map_numbers(k->p));
     k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < elements; first += cell_block_count(0) * 32)");
     buf_line(k->out, "const bool mine = first + lane < elements;");
     buf_line(k->out, "const int64_t n = mine ? first + lane : elements - 1;");

@@ -572,6 +572,32 @@ static const char *any_terms(Printing *s)
     return any;
 }
 
+/* What each of the window's sums begins with. */
+static void declare_sums(const Printing *s)
+{
+    Kernel *k = s->k;
+    for (int i = 0; i < s->w->n; i++) {
+        k_comment(k, s->w->sums[i].array);
+        if (i == s->w->max)
+            buf_line(k->out, "%s most = -CELL_INF;", k->real);
+        else if (s->w->sums[i].along < 0)
+            buf_line(k->out, "%s part_%d = 0;", k->real, i);
+        else
+            buf_line(k->out, "%s sums_%d[%d][4][2] = {};", k->real, i, tiles_of(s, &s->w->sums[i]));
+    }
+}
+
+/* A loop over passes: as many columns at a time as registers hold. */
+static void open_passes(Printing *s)
+{
+    Kernel *k = s->k;
+    const char *any = NULL;
+    for (int i = 0; i < s->w->n; i++)
+        if (s->w->sums[i].along >= 0)
+            any = k_text(k, any ? "%s || base < %s" : "%sbase < %s", any ? any : "", columns_text(s, &s->w->sums[i]));
+    k_open(k, "for (int64_t base = 0; %s; base += %d)", any, WINDOW_PASS * WINDOW_TILE);
+}
+
 static void print_window(Kernel *k)
 {
     Printing s = { .k = k, .w = k->g->window };
@@ -600,22 +626,9 @@ static void print_window(Kernel *k)
         k->value[w->sums[w->max].array] = "now";
     if (w->total >= 0)
         k->value[w->sums[w->total].array] = k_text(k, "((%s)1)", k->real);
-    if (s.passes) {
-        const char *any = NULL;
-        for (int i = 0; i < w->n; i++)
-            if (w->sums[i].along >= 0)
-                any = k_text(k, any ? "%s || base < %s" : "%sbase < %s", any ? any : "", columns_text(&s, &w->sums[i]));
-        k_open(k, "for (int64_t base = 0; %s; base += %d)", any, WINDOW_PASS * WINDOW_TILE);
-    }
-    for (int i = 0; i < w->n; i++) {
-        k_comment(k, w->sums[i].array);
-        if (i == w->max)
-            buf_line(k->out, "%s most = -CELL_INF;", k->real);
-        else if (w->sums[i].along < 0)
-            buf_line(k->out, "%s part_%d = 0;", k->real, i);
-        else
-            buf_line(k->out, "%s sums_%d[%d][4][2] = {};", k->real, i, tiles_of(&s, &w->sums[i]));
-    }
+    if (s.passes)
+        open_passes(&s);
+    declare_sums(&s);
     int loops = open_outer(&s);
     k_open(k, "if (%s)", any_terms(&s));
     print_range(&s);

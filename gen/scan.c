@@ -414,10 +414,15 @@ int64_t scan_state_elements(const Plan *p)
     return all;
 }
 
+int64_t scan_map_numbers(const Plan *p)
+{
+    return scan_state_elements(p) * 2 * 2 * 32;
+}
+
 /* What warps exchange should not need more memory than any device's block may have. */
 static int warps_of(const Plan *p)
 {
-    int64_t each = scan_state_elements(p) * 2 * 2 * 32 * (p->compute == DT_F64 ? 8 : 4);
+    int64_t each = scan_map_numbers(p) * (p->compute == DT_F64 ? 8 : 4);
     return 16 * each <= 48 << 10 ? 16 : 8 * each <= 48 << 10 ? 8 : 0;
 }
 

@@ -42,7 +42,7 @@ template <class T> __device__ __forceinline__ uint32_t cell_panel_bits(T v)
     return v.bits == 0xffffu ? 0x7fffu : (uint32_t)v.bits;
 }
 
-// A word of f32 in two of tf32.
+// A word of f32 in two of tf32. Of an infinity the second is NaN, and so is what is multiplied by it.
 struct cell_panel_halves {
     uint32_t hi, lo;
     __device__ __forceinline__ explicit cell_panel_halves(uint32_t word)

@@ -53,7 +53,9 @@ sanitize_one() {
     local dir=$1 name=$2 tool=$3 sizes log program
     log=$dir/$name/log.$tool program=$dir/$name/ladder.cuda
     # What is read between the arrival at a cluster's barrier and the wait for it, racecheck takes for a race with what
-    # was written before the barrier in front of that one. Behind each wait it is shown a barrier of the block.
+    # was written before the barrier in front of that one. Behind each wait it is shown a barrier of the block. That
+    # also hides what a read in the gap may meet behind the wait: the emulator's race detector, which knows the blocks
+    # of a cluster and both halves of their barrier, is what looks at that (tests/emulator, tests/mutation).
     if [[ $tool == racecheck ]] && grep -q cell_cluster_ "$dir/$name"/*.cu; then
         AS=racecheck KERNEL_FLAGS=-DCELL_SHOW_BLOCK_BARRIER bash "$here/one.sh" "$dir" "$name" "$objects" >"$log"
         program=$dir/$name/ladder.racecheck
