@@ -6,16 +6,21 @@
 # different, T from one step to past a checkpoint or two.
 set -u
 full=${FULL:-}
-turn=0
 
-types() { # the types of the next instance; TYPES overrides
-    local others=(bf16 f64 f16)
+# The types of an instance; TYPES overrides. Which of the others goes with f32 follows from the instance's own words, so
+# that a new one changes nothing for the rest.
+types() { # words
+    local others=(bf16 f64 f16) words="$*" sum=0 i code
     if [[ -n ${TYPES:-} ]]; then
         echo "$TYPES"
     elif [[ -n $full ]]; then
         echo f32 bf16 f16 f64
     else
-        echo f32 "${others[turn % 3]}"
+        for ((i = 0; i < ${#words}; i++)); do
+            printf -v code %d "'${words:i:1}"
+            sum=$(((sum * 31 + code) % 65521))
+        done
+        echo f32 "${others[sum % 3]}"
     fi
 }
 
@@ -23,12 +28,11 @@ instance() { # spec, schedules, sizes, options...: lines of one setting in each 
     local spec=$1 schedules=$2 sizes=$3 schedule type name
     shift 3
     for schedule in $schedules; do
-        for type in $(types); do
+        for type in $(types "$spec" "$schedule" "$@"); do
             name=$(printf '_%s' "$@" | sed 's/_--reverse/_reverse/; s/_--lengths/_lengths/; s/_--[a-z]*_/_/g; s/_$//')
             name=$(tr -c 'a-zA-Z0-9\n' '_' <<<"${spec}_${schedule}_$type$name${SUFFIX:-}")
             echo "$name $spec --schedule $schedule --dtype $type $* | $sizes"
         done
-        turn=$((turn + 1))
     done
 }
 
