@@ -192,6 +192,16 @@ typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED
 
 typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
 
+/* How a state's rows and columns lie over a warp's lanes and a block's warps; all 0: the planner chooses. */
+typedef struct LayoutHint { int row_lanes, col_lanes, row_warps, col_warps; } LayoutHint;
+/* --schedule tile:cluster=4:interval=2:...: what somebody else has chosen of a walk; 0: the planner does. */
+typedef struct TileHints {
+    int cluster;                  /* blocks that share a state */
+    int interval;                 /* steps between checkpoints */
+    int warps;                    /* of a block, where the direction has no layout below */
+    LayoutHint layout[2];         /* forward, backward */
+} TileHints;
+
 typedef struct Module Module;
 
 struct Compiler {
@@ -205,7 +215,7 @@ struct Compiler {
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
     Schedule schedule;            /* --schedule */
-    int cluster;                  /* --schedule tile:cluster=N: blocks that share a state; 0: as few as hold it */
+    TileHints tile;               /* what stands behind --schedule tile: */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
@@ -488,6 +498,19 @@ int op_find(const char *name);                                    /* -1: none */
 NodeId op_adjoint(Module *m, Op op, int k, const NodeId *args, const NodeId *x, NodeId y, NodeId g);
 /* g * factor likewise, for a factor that is made of copies of that expression. */
 NodeId op_times(Module *m, NodeId g, NodeId factor, NodeId made_of);
+
+/* ---------------------------------------------------------------- hints.c: what stands behind --schedule tile: */
+
+/* Reads "cluster=4:interval=2"; NULL, or what is wrong with it, with "--schedule tile" to stand before it. */
+const char *hints_read(Compiler *c, const char *text, TileHints *hints);
+/* What hints_read reads, "" for none. */
+const char *hints_text(Compiler *c, const TileHints *hints);
+/* As "2x16/1x4". */
+const char *layout_text(Compiler *c, const LayoutHint *layout);
+/* May a walk in this direction (1: backward) have this layout? */
+bool hints_allow(const TileHints *hints, int direction, const LayoutHint *layout);
+/* Do they leave the planner no layout to choose? */
+bool hints_choose(const TileHints *hints, int direction);
 
 /* ---------------------------------------------------------------- passes, one file each */
 

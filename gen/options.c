@@ -21,7 +21,7 @@ static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
-    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:cluster=N), gemm, scan or window" },
+    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:HINTS), gemm, scan or window" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
@@ -137,16 +137,14 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
             vec_push((c)->arena, vec, setting);                                                           \
     } while (0)
 
-/* NAME, or tile:cluster=N: so many blocks share a state. */
+/* NAME, or tile:HINTS. */
 static int take_schedule(const CommandHelp *help, Compiler *c, const char *value)
 {
-    static const char cluster[] = "tile:cluster=";
-    size_t n = sizeof cluster - 1;
-    c->cluster = 0;
-    if (strncmp(value, cluster, n) == 0) {
-        if (!strchr("1248", value[n]) || !value[n] || value[n + 1])
-            return usage_error(help, "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '%s'", value + n);
-        c->cluster = value[n] - '0';
+    c->tile = (TileHints){ 0 };
+    if (strncmp(value, "tile:", 5) == 0) {
+        const char *wrong = hints_read(c, value + 5, &c->tile);
+        if (wrong)
+            return usage_error(help, "--schedule tile%s", wrong);
         c->schedule = SCHED_TILE;
         return -1;
     }

@@ -96,7 +96,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     }
     to->dtype = from->dtype;
     to->schedule = from->schedule;
-    to->cluster = from->cluster;
+    to->tile = from->tile;
     to->reverse = from->reverse;
     to->diagnostics_json = from->diagnostics_json;
     to->lengths = from->lengths;

@@ -56,6 +56,9 @@ typedef Vec(Ref) RefVec;
 /* Arguments of backward (gradients) that a value is for, each once, in ascending order. */
 typedef Vec(int) Wanted;
 
+/* A layout that holds the states, and what the planner thinks that it costs: of cycles only the order counts. */
+typedef struct WalkLayout { LayoutHint layout; double cost; } WalkLayout;
+
 /* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the
  * second. */
 typedef struct Walk {
@@ -80,6 +83,7 @@ typedef struct Walk {
     int cluster;                  /* blocks that share a state, 1 if one holds it */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */
     const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */

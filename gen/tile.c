@@ -923,16 +923,18 @@ static void explain(Tile *t)
     const TileLayout *l = &t->lay;
     Step *s = w->dir == FORWARD ? t->forward : t->adjoint;
     buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, "
-          "%d x %d lanes, %d x %d warps\n",
-          w->kernel, w->threads / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
+          "%d x %d lanes, %d x %d warps%s\n",
+          w->kernel, w->threads / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc,
+          hints_choose(&t->m->c->tile, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
-              tile_block_rows(l), t->m->c->cluster ? ", as was asked for" : ": one does not hold it");
+              tile_block_rows(l), t->m->c->tile.cluster ? ", as was asked for" : ": one does not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
+          : t->m->c->tile.interval ? "as was asked for"
                             : "so many states fit in shared memory for the replay");
 }
 
@@ -1144,11 +1146,11 @@ static const char *walks_refuse(Module *m, Dtype storage, bool *no_room, int *in
 bool tile_widen(Module *m, int interval)
 {
     const Compiler *c = m->c;
-    if (m->cluster > 1 && interval > 1) {
+    if (m->cluster > 1 && interval > 1 && !c->tile.interval) {
         m->interval = interval - 1;
         return true;
     }
-    if (c->cluster || c->one_block || m->cluster >= MOST_BLOCKS)
+    if (c->tile.cluster || c->one_block || m->cluster >= MOST_BLOCKS)
         return false;
     m->cluster = m->cluster == 1 ? 4 : 2 * m->cluster;
     m->interval = 0;
@@ -1157,7 +1159,7 @@ bool tile_widen(Module *m, int interval)
 
 const char *tile_refuses(Module *m, Dtype storage)
 {
-    m->cluster = m->c->cluster ? m->c->cluster : m->cluster ? m->cluster : 1;
+    m->cluster = m->c->tile.cluster ? m->c->tile.cluster : m->cluster ? m->cluster : 1;
     Walk w = assume(m, FORWARD, storage, NULL);
     Tile *t = tile_new(&w);
     if (t->refused)

@@ -2,6 +2,8 @@
  * step's counts (levels, reductions, vectors kept) from a dry run of the printer; out go the layout with the
  * least estimated cycles per step among those that fit in registers, and the interval from the shared memory
  * that a segment's states take. Nothing here depends on batch, time or the number of multiprocessors. */
+#include <inttypes.h>
+
 #include "tile.h"
 
 enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48 };
@@ -186,11 +188,24 @@ static int64_t smem_bytes(Tile *t, const TileLayout *l)
     return n + tile_fetch_bytes(t, t->F) + exchange_bytes(t, l);
 }
 
-static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
+static LayoutHint as_hint(const TileLayout *l)
 {
+    return (LayoutHint){ .row_lanes = l->lr, .col_lanes = l->lc, .row_warps = l->wr, .col_warps = l->wc };
+}
+
+/* A thread's elements follow from how many share a side. */
+static void set_elements(const Tile *t, TileLayout *l)
+{
+    int64_t lane_rows = tile_row_warps(l) * l->lr, lane_cols = l->wc * l->lc;
+    l->rr = (int)((t->rows + lane_rows - 1) / lane_rows);
+    l->rc = (int)((t->cols + lane_cols - 1) / lane_cols);
+}
+
+/* Keeps it among the walk's layouts, where the states fit. */
+static void consider(Tile *t, TileLayout l)
+{
+    set_elements(t, &l);
     int lane_rows = tile_row_warps(&l) * l.lr;
-    l.rr = (int)((t->rows + lane_rows - 1) / lane_rows);
-    l.rc = (int)((t->cols + l.wc * l.lc - 1) / (l.wc * l.lc));
     int threads = tile_threads(&l), limit = REGISTERS / threads;
     limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
     if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
@@ -200,10 +215,28 @@ static void consider(Tile *t, TileLayout l, double *best, TileLayout *chosen)
     double padding = owned / ((double)t->rows * (double)t->cols);
     /* Vectors can be read again; each register too many costs a few slots. */
     double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1) + (over > 0 ? 0.03 * over : 0));
-    if (cost < *best) {
-        *best = cost;
-        *chosen = l;
+    WalkLayout one = { as_hint(&l), cost };
+    vec_push(t->arena, &t->w->layouts, one);
+    /* In order; of equal ones the first that was thought of. */
+    for (int i = t->w->layouts.len - 1; i > 0 && t->w->layouts.data[i - 1].cost > cost; i--) {
+        t->w->layouts.data[i] = t->w->layouts.data[i - 1];
+        t->w->layouts.data[i - 1] = one;
     }
+}
+
+/* The cheapest that was not forbidden; false: there is none. */
+static bool take_layout(Tile *t)
+{
+    for (int i = 0; i < t->w->layouts.len; i++) {
+        const LayoutHint *h = &t->w->layouts.data[i].layout;
+        TileLayout l = { .wr = h->row_warps, .lr = h->row_lanes, .wc = h->col_warps, .lc = h->col_lanes, .cr = t->lay.cr };
+        if (!hints_allow(&t->m->c->tile, t->w->dir, h))
+            continue;
+        set_elements(t, &l);
+        t->lay = l;
+        return true;
+    }
+    return false;
 }
 
 const char *tile_bound_dims(const Tile *t)
@@ -216,25 +249,26 @@ const char *tile_bound_dims(const Tile *t)
 
 void tile_choose_layout(Tile *t)
 {
-    double best = 1e30;
-    TileLayout chosen = { 0 };
+    t->w->layouts.len = 0;
     for (int wr = 1; wr <= 32; wr *= 2)
         for (int wc = 1; wr * wc <= 32; wc *= 2)
             for (int lr = 1; lr <= 32; lr *= 2) {
                 int cr = t->lay.cr;
                 if ((wr > 1 && cr * wr * lr > 2 * t->rows) || (wc > 1 && wc * (32 / lr) > 2 * t->cols))
                     continue;
-                consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr, .cr = cr }, &best, &chosen);
+                consider(t, (TileLayout){ .wr = wr, .wc = wc, .lr = lr, .lc = 32 / lr, .cr = cr });
             }
-    t->no_room = !chosen.wr;
-    if (!chosen.wr)
-        tile_refuse(t, "its states do not fit on %s: %lld bytes before and after a step, with their "
+    t->no_room = !t->w->layouts.len;
+    if (t->no_room)
+        tile_refuse(t, "its states do not fit on %s%s: %lld bytes before and after a step, with their "
                        "adjoints %lld; lower --dim %s",
                     t->lay.cr > 1 ? tile_text(t, "a cluster of %d SMs", t->lay.cr) : "an SM",
+                    t->m->c->tile.interval ? tile_text(t, " with interval=%d", t->K) : "",
                     (long long)(2 * state_bytes(t) * t->lay.cr), (long long)(3 * state_bytes(t) * t->lay.cr),
                     tile_bound_dims(t));
-    else
-        t->lay = chosen;
+    else if (!take_layout(t))
+        tile_refuse(t, "%s does not hold its %" PRId64 " x %" PRId64 " state%s; `cellc tune --list` has the layouts that do",
+                    hints_text(t->m->c, &t->m->c->tile), t->rows, t->cols, t->w->dir == FORWARD ? "" : ", backward");
 }
 
 /* About as a layout pads them. */
@@ -261,6 +295,8 @@ void tile_choose_interval(Tile *t)
         room = 160 * 1024;
     int64_t K = room / bytes;
     t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
+    if (t->m->c->tile.interval)
+        t->K = t->m->c->tile.interval;
     if (t->m->interval && t->K > t->m->interval)
         t->K = t->m->interval;
     if (t->m->c->interval && t->K > t->m->c->interval)

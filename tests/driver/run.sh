@@ -94,6 +94,21 @@ expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$ce
 expect 0 "2 blocks of a cluster share a state's rows, 8 each, as was asked for" \
     "$cellc" explain --dim N=16 --schedule tile:cluster=2 --archs "80 90" e79
 expect 2 "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '3'" "$cellc" explain --schedule tile:cluster=3 e79
+# A layout that was asked for is what one gets, or an error.
+expect 0 "e88_fwd_walk: 4 warps for a 64 x 64 state: 32 x 1 elements a thread, 2 x 16 lanes, 1 x 4 warps, as was" \
+    "$cellc" explain --dim N=64 --dim V=64 --schedule tile:forward=2x16/1x4 --archs 90 e88
+expect 0 "e88_bwd_walk: a checkpoint every 2 steps: as was asked for" \
+    "$cellc" explain --dim N=64 --dim V=64 --schedule tile:interval=2:warps=8 --archs 90 e88
+expect 1 "tile cannot take cell e88: forward=32x1/16x1 does not hold its 64 x 64 state; \`cellc tune --list\` has the layouts" \
+    "$cellc" explain --dim N=64 --dim V=64 --schedule tile:forward=32x1/16x1 e88
+expect 1 "--schedule tile cannot take cell e88: its states do not fit on an SM with interval=16: 73728 bytes" \
+    "$cellc" explain --dim N=96 --dim V=96 --schedule tile:cluster=1:interval=16 e88
+expect 2 "--schedule tile:warps takes 1, 2, 4, 8, 16 or 32, not '3'" "$cellc" explain --schedule tile:warps=3 e79
+expect 2 "--schedule tile:interval takes 1 to 16 steps, not '17'" "$cellc" explain --schedule tile:interval=17 e79
+expect 2 "--schedule tile:forward takes LANES/WARPS, each rows x columns, powers of two, as 2x16/1x4" \
+    "$cellc" explain --schedule tile:forward=2x16 e79
+expect 2 "--schedule tile: takes cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS, not 'lanes'" \
+    "$cellc" explain --schedule tile:lanes=3 e79
 # A schedule is of kernels, and what has none does not take it silently.
 for kind in c header host manifest ir; do
     expect 2 "--schedule concerns kernels only, and --kind $kind has none" "$cellc" emit --schedule steps --kind $kind $spec

@@ -197,6 +197,10 @@ TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=
 TYPES=f32 instance e79 tile:cluster=8 "$few" --dim N=17 --set bias=none --reverse
 TYPES=f32 instance e79 tile:cluster=2 "$few" --dim N=20 --set bias=input --lengths
 TYPES="f32 f16" instance e88 tile:cluster=4 "$few_two" --dim N=12 --dim V=9
+# Layouts and intervals that somebody else has chosen.
+TYPES="f32 bf16" instance e88 tile:interval=3:forward=2x16/1x2:backward=8x4/2x1 "1,7,4,2 3,9,4,2" --dim N=9 --dim V=20
+TYPES=f32 instance e79 tile:interval=5:warps=4 "$few" --dim N=12 --set bias=input
+TYPES=f64 instance delta tile:interval=1:forward=1x32/1x1:backward=32x1/1x1 "$few_heads" --dim N=12 --dim V=17
 TYPES=f32 instance e75 tile:cluster=2 "$few_two" --dim N=9
 for spec in delta gated_delta; do
     TYPES="f32 bf16" instance $spec tile:cluster=2 "$few_heads" --dim N=17 --dim V=20
