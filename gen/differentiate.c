@@ -744,14 +744,20 @@ static void seed_history(Diff *d, TensorId history)
         place = ix_index(m, IX_TIME);
         kept.value = guarded(m, is_kept(m, here), kept.value);
     }
+    const IxExpr *before = ix_sub(m, ix_index(m, IX_START), ix_const(m, poly_const(m, 1)));
+    NodeId within = node_in_sequence(m, ix_index(m, IX_TIME));      /* of others zeros were left */
+    if (within >= 0)
+        kept.value = guarded(m, node_in_sequence(m, before), kept.value);
     vec_push(m->arena, &d->tensor[history], kept);
     if (of >= 0) {
         Part last = { -1, load_past(d, g, place, tensor_axes(d, of, NULL)) };
+        if (within >= 0)
+            last.value = guarded(m, within, last.value);
         vec_push(m->arena, &d->tensor[of], last);
     } else if (array >= 0) {
         IndexId own[64];
         memcpy(own, at(d, array)->axes, sizeof *own * (size_t)at(d, array)->naxes);
-        contribute(d, array, -1, load_past(d, g, place, own));
+        contribute(d, array, within, load_past(d, g, place, own));
     }
 }
 

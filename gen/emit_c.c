@@ -287,15 +287,19 @@ static void print_sizes(CFile *f, Buf *out)
     buf_f(out, " };\n");
 }
 
-/* Inputs of a sequence at all its steps, where other steps are read. */
+/* Inputs of a sequence at all its steps, where other steps are read; and how many steps it has. */
 static void print_input_steps(CFile *f, Buf *out, const CallArgs *args)
 {
     for (int i = 0; i < args->len; i++) {
         TensorId t = args->data[i].tensor;
         const Tensor *x = &f->m->tensors.data[t];
-        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE || f->g.tensor_steps[t] < 0)
+        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE)
             continue;
         const char *type = x->dtype == DT_I32 ? "const int32_t *" : "const real *";
+        if (x->lengths)
+            buf_line(out, "s.%s = (%s)args[%d] + b;", member(f, f->g.tensor_member[t]), type, i);
+        if (f->g.tensor_steps[t] < 0)
+            continue;
         buf_line(out, "s.%s = (%s)args[%d] + b * T * %s;", member(f, f->g.tensor_steps[t]), type, i,
                  elements(f, t, C_UNARY));
     }
@@ -385,14 +389,11 @@ static void print_inputs(CFile *f, Buf *out, const CallArgs *args)
     for (int i = 0; i < args->len; i++) {
         TensorId t = args->data[i].tensor;
         const Tensor *x = &f->m->tensors.data[t];
-        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE)
+        if (x->kind != T_INPUT || args->data[i].role != ROLE_VALUE || x->lengths)
             continue;
         const char *type = x->dtype == DT_I32 ? "const int32_t *" : "const real *";
-        if (x->lengths)
-            buf_line(out, "s.%s = (%s)args[%d] + b;", member(f, f->g.tensor_member[t]), type, i);
-        else
-            buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_member[t]), type, i, row(f),
-                     elements(f, t, C_UNARY));
+        buf_line(out, "s.%s = (%s)args[%d] + %s * %s;", member(f, f->g.tensor_member[t]), type, i, row(f),
+                 elements(f, t, C_UNARY));
     }
     buf_line(out, "s.%s = t0 + t;", member(f, f->g.time_member));
 }
@@ -446,6 +447,27 @@ static void print_histories(CFile *f, Buf *out, const CallArgs *args, bool backw
     }
 }
 
+/* What a history has of steps that are not of the sequence is zero: those behind its end, and reversed those before its
+ * beginning. */
+static void print_forget(CFile *f, Buf *out, const CallArgs *args, TensorId history, int k)
+{
+    Module *m = f->m;
+    const Tensor *x = &m->tensors.data[history];
+    TensorId lengths = -1;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].lengths)
+            lengths = t;
+    if (lengths < 0)
+        return;
+    const Poly *n = poly_product(m, x->axes + 1, x->rank - 1);
+    const char *step = x->grows ? "j - t0" : m->c->reverse ? "(j < T ? j : T - 1)" : "T - 1 - j";
+    buf_line(out, "for (int64_t j = %s; args[%d] && j < %s; j++)", x->grows ? "t0" : "0", k,
+             x->grows ? "t0 + T" : size(f, x->axes[0], 0));
+    buf_line(out, "    if (%s >= ((const int32_t *)args[%d])[b])", step, call_arg_find(args, lengths, ROLE_VALUE));
+    buf_line(out, "        fill((real *)args[%d] + b * %s + j * %s, NULL, %s);", k, elements(f, history, C_UNARY),
+             size(f, n, C_UNARY), size(f, n, 0));
+}
+
 /* What the call leaves of each history. */
 static void print_last(CFile *f, Buf *out, const CallArgs *args)
 {
@@ -469,6 +491,7 @@ static void print_last(CFile *f, Buf *out, const CallArgs *args)
             buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
                      member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "0" : "T - 1",
                      size(f, x->axes[0], 0), size(f, n, 0));
+        print_forget(f, out, args, t, k);
     }
 }
 

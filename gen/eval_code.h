@@ -165,6 +165,7 @@ typedef struct EvalProgram {
     int64_t *extents;
     bool of_steps;                /* the extent that was found last is that of T */
     bool whole_past;              /* steps are read that no history has */
+    bool counts_anew;             /* the number of the step is read; where there are resets, it counts from the last one */
     Vec(Array *) looked_back;     /* arrays that are read at other steps */
     bool has_room;                /* is there such a history? */
     int64_t room;                 /* steps that a history has room for that grows */

@@ -93,11 +93,12 @@ static void find_in_code(EvalProgram *p, const Code *x)
 {
     if (!x)
         return;
-    /* Where sequences begin anew their steps are counted from a place that no call before tells. */
+    /* Where a sequence begins with its own last row its steps are counted from a place that no call before tells. */
     bool counts = x->kind == C_STEP || (x->kind == C_INDEX && counts_steps(x->index[0]));
     for (int i = 0; x->of_steps && i < x->nbound; i++)
         counts = counts || x->of_steps[i];
-    if (counts && (p->resets.len || (p->c->lengths && p->c->reverse)))
+    p->counts_anew = p->counts_anew || counts;
+    if (counts && p->c->lengths && p->c->reverse)
         p->whole_past = true;
     if (x->time)
         look_back(p, x->array, x->time);
@@ -144,6 +145,22 @@ static void add_history(EvalProgram *p, Array *a)
     t->no_grad = a->tensor >= 0 && p->e->tensors[a->tensor].no_grad;
 }
 
+/* The flags of as many steps as anything is looked back at; of all where steps are counted. */
+static void add_flags(EvalProgram *p)
+{
+    int64_t most = 0;
+    bool all = p->counts_anew;
+    for (int i = 0; i < p->looked_back.len; i++) {
+        most = p->looked_back.data[i]->back > most ? p->looked_back.data[i]->back : most;
+        all = all || p->looked_back.data[i]->grows;
+    }
+    for (int i = 0; i < p->resets.len && (most || all); i++) {
+        p->resets.data[i]->back = most;
+        p->resets.data[i]->grows = p->resets.data[i]->grows || all;
+        vec_push(p->arena, &p->looked_back, p->resets.data[i]);
+    }
+}
+
 void ev_add_histories(EvalProgram *p)
 {
     for (int i = 0; i < p->outputs.len; i++)
@@ -154,7 +171,7 @@ void ev_add_histories(EvalProgram *p)
         Array *a = p->looked_back.data[i], *root = a;
         while (root->base)
             root = root->base;
-        p->whole_past = p->whole_past || p->c->lengths || !is_of_cell(p, root) || (a->grows && p->resets.len);
+        p->whole_past = p->whole_past || !is_of_cell(p, root) || (a->grows && p->c->lengths && p->c->reverse);
         root->grows = root->grows || a->grows;
         for (int k = 0; k < root->rank; k++)
             p->whole_past = p->whole_past || root->of_steps[k];
@@ -162,13 +179,7 @@ void ev_add_histories(EvalProgram *p)
             root->back = a->back;
         p->looked_back.data[i] = root;
     }
-    int64_t most = 0;
-    for (int i = 0; i < p->looked_back.len; i++)
-        most = p->looked_back.data[i]->back > most ? p->looked_back.data[i]->back : most;
-    for (int i = 0; i < p->resets.len && most; i++) {
-        p->resets.data[i]->back = most;
-        vec_push(p->arena, &p->looked_back, p->resets.data[i]);
-    }
+    add_flags(p);
     for (int i = 0; i < p->looked_back.len; i++) {
         Array *a = p->looked_back.data[i];
         if (a->shifted)
@@ -331,9 +342,10 @@ int64_t eval_began(EvalProgram *p)
         return 0;
     if (p->began_tick == p->sequence_tick && p->began_at == p->t)
         return p->began;
-    int64_t step = p->t, first = p->first - (p->resets.len ? p->resets.data[0]->back : 0);
+    const Array *flag = p->resets.len ? p->resets.data[0] : NULL;
+    int64_t step = p->t, first = !flag ? p->first : flag->grows ? 0 : p->first - flag->back;
     while (step >= first && !eval_is_reset(p, step) &&
-           !(late && eval_within(p, step - p->first) && !eval_within(p, step - 1 - p->first)))
+           !(late && step > p->first && eval_within(p, step - p->first) && !eval_within(p, step - 1 - p->first)))
         step--;
     p->began_tick = p->sequence_tick;
     p->began_at = p->t;
@@ -421,6 +433,15 @@ Dual eval_at_step(EvalProgram *p, const Code *x, const int64_t *place, int64_t a
     return give(v, im);
 }
 
+/* Is the step, counted from the call's first, one of the sequence? Those before the call are, unless it
+ * begins within the call with its own last row. */
+static bool of_sequence(const EvalProgram *p, int64_t step)
+{
+    if (step >= 0 && step < p->steps)
+        return eval_within(p, step);
+    return !p->c->reverse || eval_within(p, 0);
+}
+
 /* What the next call begins with: the last steps, the latest first. Or all steps, each at its place; the others keep
  * what they had. */
 static void leave(EvalProgram *p, const Array *a)
@@ -431,7 +452,9 @@ static void leave(EvalProgram *p, const Array *a)
         for (int64_t i = 0; i < a->count; i++) {
             int64_t step = a->grows ? j - p->first : p->steps - 1 - j, to = (p->sequence * places + j) * a->count + i;
             Dual v = dual_of(0);
-            if (step < 0 || step >= p->steps)
+            if (!of_sequence(p, step))
+                v = dual_of(0);
+            else if (step < 0 || step >= p->steps)
                 v = at_place(p, a, a->grows ? j : j - p->steps, i);
             else if (a->tensor >= 0)
                 eval_read(&v, 1, &p->e->tensors[a->tensor],

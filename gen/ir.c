@@ -425,6 +425,30 @@ NodeId node_has_step(Module *m, const IxExpr *step, TensorId past)
     return step_guard(m, step, past, -1);
 }
 
+NodeId node_in_sequence(Module *m, const IxExpr *step)
+{
+    TensorId lengths = -1;
+    IndexId which;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].lengths)
+            lengths = t;
+    if (lengths < 0)
+        return -1;
+    const IxExpr *start = ix_index(m, IX_START), *row = ix_sub(m, step, start);
+    const Poly *last = poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1));
+    NodeId length = node_load(m, lengths, NULL, 0), at = node_index(m, row);
+    bool now = ix_is_index(step, &which) && which == IX_TIME, ends = m->c->reverse && !mutate("front-lengths");
+    if (ends)
+        at = node_index(m, ix_sub(m, ix_const(m, last), row));
+    if (now)
+        return node_map2(m, OP_LT, at, length);
+    /* Walked backwards, a sequence that has all steps of the call may have begun before it. */
+    if (ends)
+        return node_map2(m, OP_LT, node_map2(m, OP_MIN, at, node_size(m, last)), length);
+    return node_map2(m, OP_OR, node_map2(m, OP_LT, node_index(m, step), node_index(m, start)),
+                     node_map2(m, OP_LT, at, length));
+}
+
 static const IxExpr *other_step(const IxExpr *step)
 {
     IndexId which;

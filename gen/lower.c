@@ -381,8 +381,8 @@ static bool grows_with_steps(const Symbol *s)
 }
 
 /* How far back a value of the cell is read: as far as there are steps, where no less is known. Values inside a fn, those
- * whose shape is another in the next call, and any in a cell whose sequences begin and end within a call have no history
- * that a call could begin with. */
+ * whose shape is another in the next call, and whole pasts of sequences that begin with their own last row have no
+ * history that a call could begin with. */
 static void note_past(Flat *f, FExpr *x)
 {
     Symbol *s = x->source;
@@ -391,10 +391,10 @@ static void note_past(Flat *f, FExpr *x)
     if (known && hi->nterms == 0)
         return;
     if (f->resets.len && (!known || (f->longest && counts_steps(f->longest))))
-        f->longest = poly_dim(f->m, ATOM_PAST);      /* a call of such a cell begins with step 0 */
+        f->longest = poly_dim(f->m, ATOM_PAST);      /* the flags of all steps are looked at */
     else if (f->resets.len)
         f->longest = farther(f, x, f->longest, hi);
-    if ((!known && f->resets.len) || f->c->lengths || scope_find(f->scope, s->name) != s || grows_with_steps(s))
+    if ((!known && f->c->lengths && f->c->reverse) || scope_find(f->scope, s->name) != s || grows_with_steps(s))
         f->m->whole_past = true;
     else if (!known || s->past_grows)
         s->past_grows = true;
@@ -431,7 +431,7 @@ static void find_past(Flat *f, FExpr *x)
         find_past(f, x->args[i]);
 }
 
-/* The steps that a call leaves, the latest first; or all of them. */
+/* The steps that a call leaves, the latest first; or all of them. Those behind the end of a sequence are zero. */
 static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
 {
     IndexId axes[2 + MAX_AXES_OF_VALUE];
@@ -447,6 +447,9 @@ static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
     NodeId array = s->type == TY_COMPLEX ? s->packed : s->node;
     NodeId v = s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, rank, step, s->history)
                                     : node_view_at(m, array, map, rank, step, s->history);
+    NodeId within = node_in_sequence(m, step);
+    if (within >= 0)
+        v = node_select(m, within, v, node_const(m, 0));
     return node_array(m, v, axes, t->rank, t->name, t->span);
 }
 
@@ -619,16 +622,6 @@ static void no_count(Flat *f, const FExpr *x)
     note_reset(f);
 }
 
-/* Is the step one of the sequence? */
-static NodeId is_within(Flat *f, const IxExpr *step)
-{
-    Module *m = f->m;
-    const IxExpr *row = ix_sub(m, step, ix_index(m, IX_START)), *one = ix_const(m, poly_const(m, 1));
-    if (f->c->reverse && !mutate("front-lengths"))
-        row = ix_sub(m, ix_sub(m, ix_const(m, poly_dim(m, ATOM_T)), one), row);
-    return node_map2(m, OP_LT, lower_index(f, row), node_load(m, f->lengths, NULL, 0));
-}
-
 /* With resets, what the steps of another sequence had is zero to this one. */
 static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
 {
@@ -645,7 +638,7 @@ static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
         return v;
     }
     if (f->lengths >= 0 && f->c->reverse)
-        v = node_select(m, is_within(f, x->step), v, node_const(m, 0));
+        v = node_select(m, node_in_sequence(m, x->step), v, node_const(m, 0));
     if (f->age < 0)
         return v;
     NodeId same = node_map2(m, OP_LE, lower_index(f, back), f->age);
@@ -706,7 +699,7 @@ static NodeId age_of_sequence(Flat *f)
     return node_array(m, v, NULL, 0, unique_ir_name(f, "age"), f->resets.data[0]->span);
 }
 
-/* The number of the step in its sequence; a call of such a cell begins with step 0. */
+/* The number of the step in its sequence. */
 static NodeId steps_of_sequence(Flat *f)
 {
     Module *m = f->m;
@@ -761,14 +754,13 @@ static void note_resets(Flat *f)
 {
     Module *m = f->m;
     f->age = -1;
-    m->whole_past |= f->counts_steps;
+    m->whole_past |= f->counts_steps && f->c->lengths && f->c->reverse;
     if (f->counts_steps && f->resets.len)
         f->longest = poly_dim(m, ATOM_PAST);
-    if (!f->longest)
-        return;
-    m->whole_past |= counts_steps(f->longest);
-    for (int i = 0; i < f->resets.len && !m->whole_past; i++)
+    for (int i = 0; i < f->resets.len && f->longest && !m->whole_past; i++) {
+        f->resets.data[i]->past_grows |= counts_steps(f->longest);
         f->resets.data[i]->past = f->longest;
+    }
 }
 
 static void lower_resets(Flat *f)
@@ -1171,7 +1163,7 @@ static NodeId within_length(Flat *f, NodeId root, TensorId state)
     for (int i = 0; i < n.naxes; i++)
         map[i] = ix_index(m, n.axes[i]);
     NodeId stays = state < 0 ? node_const(m, 0) : node_load(m, state, map, n.naxes);
-    NodeId v = node_select(m, is_within(f, ix_index(m, IX_TIME)), root, stays);
+    NodeId v = node_select(m, node_in_sequence(m, ix_index(m, IX_TIME)), root, stays);
     return node_array(m, v, n.axes, n.naxes, unique_ir_name(f, intern_f(f->c, "%s_within", n.name)), n.span);
 }
 
