@@ -441,6 +441,8 @@ NodeId node_has_step(Module *m, const IxExpr *step, TensorId past);
 /* With lengths, is the step one of its sequence? Of steps before the call a history tells: it has zeros for others. Only
  * where a sequence begins within the call, with its own last row, there is none before. -1: there are no lengths. */
 NodeId node_in_sequence(Module *m, const IxExpr *step);
+/* How many of the call's steps a sequence has, from none to all, as an integer; -1: there are no lengths. */
+NodeId node_steps_of_sequence(Module *m);
 NodeId node_map(Module *m, Op op, const NodeId *args, int n);
 NodeId node_map1(Module *m, Op op, NodeId a);
 NodeId node_map2(Module *m, Op op, NodeId a, NodeId b);

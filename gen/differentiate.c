@@ -723,41 +723,59 @@ static NodeId is_kept(Module *m, const IxExpr *place)
     return node_map2(m, OP_OR, before, node_map2(m, OP_LE, node_index(m, end), node_index(m, place)));
 }
 
+/* Where lengths say which step a call leaves at place 0: what was left of the step `back` before that. */
+static NodeId load_before_end(Diff *d, TensorId from, NodeId back, const IndexId *axes)
+{
+    Module *m = d->m;
+    IndexId place = module_index(m, intern(m->c, "place"), m->tensors.data[from].axes[0]);
+    NodeId there = node_map2(m, OP_EQ, node_index(m, ix_index(m, place)), back);
+    NodeId v = guarded(m, there, load_past(d, from, ix_index(m, place), axes));
+    return node_reduce(m, R_SUM, v, &place, 1);
+}
+
 /* The history that a call leaves: the last steps, the latest first, and before them what it began with; or all steps,
- * where those of the call took the place of what was there. */
-static void seed_history(Diff *d, TensorId history)
+ * where those of the call took the place of what was there. `kept`: of the place axes[0] that was there, else of this
+ * step. */
+static NodeId left_of(Diff *d, TensorId history, TensorId g, const IndexId *axes, bool kept)
 {
     Module *m = d->m;
     bool grows = m->tensors.data[history].grows;
-    TensorId of = m->tensors.data[history].of, g;
+    const IxExpr *start = ix_index(m, IX_START), *steps = ix_const(m, poly_dim(m, ATOM_T));
+    const IxExpr *one = ix_const(m, poly_const(m, 1)), *now = ix_sub(m, ix_index(m, IX_TIME), start);
+    const IxExpr *here = kept ? ix_index(m, axes[0]) : NULL;
+    NodeId count = node_steps_of_sequence(m);
+    const IxExpr *from_end = kept ? here : ix_sub(m, ix_const(m, poly_const(m, -1)), now);
+    NodeId v;
+    if (count >= 0 && !grows && !m->c->reverse)
+        v = load_before_end(d, g, node_map2(m, OP_ADD, count, node_index(m, from_end)), axes + kept);
+    else if (kept)
+        v = load_past(d, g, grows ? here : ix_add(m, here, steps), axes + 1);
+    else
+        v = load_past(d, g, grows ? ix_index(m, IX_TIME) : ix_sub(m, ix_sub(m, steps, one), now), axes);
+    if (kept && grows)
+        v = guarded(m, is_kept(m, here), v);
+    if (count >= 0 && (m->c->reverse || (grows && !kept)))
+        v = guarded(m, node_in_sequence(m, kept ? ix_sub(m, start, one) : ix_index(m, IX_TIME)), v);
+    return v;
+}
+
+static void seed_history(Diff *d, TensorId history)
+{
+    Module *m = d->m;
+    TensorId of = m->tensors.data[history].of;
     NodeId array = ir_history_source(m, history);
     if (m->tensors.data[history].no_grad)
         return;
-    g = add_cotangent(m, history, T_DHISTORY, "dh_");
-    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
-    const IxExpr *steps = ix_const(m, poly_dim(m, ATOM_T));
-    const IxExpr *place = ix_sub(m, ix_sub(m, steps, ix_const(m, poly_const(m, 1))), now);
-    const IndexId *axes = tensor_axes(d, history, NULL);
-    const IxExpr *here = ix_index(m, axes[0]);
-    Part kept = { -1, load_past(d, g, grows ? here : ix_add(m, here, steps), axes + 1) };
-    if (grows) {
-        place = ix_index(m, IX_TIME);
-        kept.value = guarded(m, is_kept(m, here), kept.value);
-    }
-    const IxExpr *before = ix_sub(m, ix_index(m, IX_START), ix_const(m, poly_const(m, 1)));
-    NodeId within = node_in_sequence(m, ix_index(m, IX_TIME));      /* of others zeros were left */
-    if (within >= 0)
-        kept.value = guarded(m, node_in_sequence(m, before), kept.value);
+    TensorId g = add_cotangent(m, history, T_DHISTORY, "dh_");
+    Part kept = { -1, left_of(d, history, g, tensor_axes(d, history, NULL), true) };
     vec_push(m->arena, &d->tensor[history], kept);
     if (of >= 0) {
-        Part last = { -1, load_past(d, g, place, tensor_axes(d, of, NULL)) };
-        if (within >= 0)
-            last.value = guarded(m, within, last.value);
+        Part last = { -1, left_of(d, history, g, tensor_axes(d, of, NULL), false) };
         vec_push(m->arena, &d->tensor[of], last);
     } else if (array >= 0) {
         IndexId own[64];
         memcpy(own, at(d, array)->axes, sizeof *own * (size_t)at(d, array)->naxes);
-        contribute(d, array, within, load_past(d, g, place, own));
+        contribute(d, array, -1, left_of(d, history, g, own, false));
     }
 }
 

@@ -447,31 +447,45 @@ static void print_histories(CFile *f, Buf *out, const CallArgs *args, bool backw
     }
 }
 
-/* What a history has of steps that are not of the sequence is zero: those behind its end, and reversed those before its
- * beginning. */
-static void print_forget(CFile *f, Buf *out, const CallArgs *args, TensorId history, int k)
+static bool has_lengths(const Module *m)
+{
+    bool has = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        has |= m->tensors.data[t].lengths;
+    return has;
+}
+
+/* What a history has of steps that are not of the sequence is zero: of all steps those behind its end, and reversed
+ * those before its beginning. */
+static void print_forget(CFile *f, Buf *out, TensorId history, int k)
 {
     Module *m = f->m;
     const Tensor *x = &m->tensors.data[history];
-    TensorId lengths = -1;
-    for (TensorId t = 0; t < m->tensors.len; t++)
-        if (m->tensors.data[t].lengths)
-            lengths = t;
-    if (lengths < 0)
-        return;
     const Poly *n = poly_product(m, x->axes + 1, x->rank - 1);
-    const char *step = x->grows ? "j - t0" : m->c->reverse ? "(j < T ? j : T - 1)" : "T - 1 - j";
-    buf_line(out, "for (int64_t j = %s; args[%d] && j < %s; j++)", x->grows ? "t0" : "0", k,
-             x->grows ? "t0 + T" : size(f, x->axes[0], 0));
-    buf_line(out, "    if (%s >= ((const int32_t *)args[%d])[b])", step, call_arg_find(args, lengths, ROLE_VALUE));
-    buf_line(out, "        fill((real *)args[%d] + b * %s + j * %s, NULL, %s);", k, elements(f, history, C_UNARY),
+    buf_line(out, "for (int64_t j = %s; args[%d] && j < %s; j++)", x->grows ? "t0 + own" : "own", k,
+             x->grows ? "t0 + T" : intern_f(m->c, "(own < T ? %s : 0)", size(f, x->axes[0], C_UNARY)));
+    buf_line(out, "    fill((real *)args[%d] + b * %s + j * %s, NULL, %s);", k, elements(f, history, C_UNARY),
              size(f, n, C_UNARY), size(f, n, 0));
+}
+
+static void print_own_steps(CFile *f, Buf *out, const CallArgs *args)
+{
+    for (TensorId t = 0; t < f->m->tensors.len; t++)
+        if (f->m->tensors.data[t].lengths) {
+            int k = call_arg_find(args, t, ROLE_VALUE);
+            buf_line(out, "const int64_t length = ((const int32_t *)args[%d])[b];", k);
+            buf_line(out, "const int64_t own = length < 0 ? 0 : length < T ? length : T;");
+        }
 }
 
 /* What the call leaves of each history. */
 static void print_last(CFile *f, Buf *out, const CallArgs *args)
 {
     Module *m = f->m;
+    bool lengths = has_lengths(m);
+    const char *end = lengths && !m->c->reverse ? "own" : "T";
+    if (lengths && has_history(f))
+        print_own_steps(f, out, args);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
         if (x->kind != T_HISTORY)
@@ -488,10 +502,12 @@ static void print_last(CFile *f, Buf *out, const CallArgs *args)
                      member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "true" : "false",
                      size(f, x->axes[0], 0), size(f, n, 0));
         else
-            buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, T, %s);", k, elements(f, t, C_UNARY),
-                     member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "0" : "T - 1",
-                     size(f, x->axes[0], 0), size(f, n, 0));
-        print_forget(f, out, args, t, k);
+            buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, %s, %s);", k, elements(f, t, C_UNARY),
+                     member(f, f->g.tensor_member[t]), steps,
+                     source < 0 && m->c->reverse ? "0" : intern_f(m->c, "%s - 1", end), size(f, x->axes[0], 0), end,
+                     size(f, n, 0));
+        if (lengths && (x->grows || m->c->reverse))
+            print_forget(f, out, t, k);
     }
 }
 

@@ -447,15 +447,17 @@ static bool of_sequence(const EvalProgram *p, int64_t step)
 static void leave(EvalProgram *p, const Array *a)
 {
     const EvalTensor *t = &p->e->tensors[a->history];
-    int64_t places = a->grows ? p->room : a->back;
+    int64_t places = a->grows ? p->room : a->back, last = p->steps - 1;
+    while (last >= 0 && !p->c->reverse && !eval_within(p, last))
+        last--;
     for (int64_t j = 0; j < places; j++)
         for (int64_t i = 0; i < a->count; i++) {
-            int64_t step = a->grows ? j - p->first : p->steps - 1 - j, to = (p->sequence * places + j) * a->count + i;
+            int64_t step = a->grows ? j - p->first : last - j, to = (p->sequence * places + j) * a->count + i;
             Dual v = dual_of(0);
             if (!of_sequence(p, step))
                 v = dual_of(0);
             else if (step < 0 || step >= p->steps)
-                v = at_place(p, a, a->grows ? j : j - p->steps, i);
+                v = at_place(p, a, a->grows ? j : j - 1 - last, i);
             else if (a->tensor >= 0)
                 eval_read(&v, 1, &p->e->tensors[a->tensor],
                           (p->sequence * p->steps + eval_row(p, step)) * a->count + i);

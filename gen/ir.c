@@ -425,18 +425,31 @@ NodeId node_has_step(Module *m, const IxExpr *step, TensorId past)
     return step_guard(m, step, past, -1);
 }
 
-NodeId node_in_sequence(Module *m, const IxExpr *step)
+static NodeId length_of_sequence(Module *m)
 {
-    TensorId lengths = -1;
-    IndexId which;
     for (TensorId t = 0; t < m->tensors.len; t++)
         if (m->tensors.data[t].lengths)
-            lengths = t;
-    if (lengths < 0)
+            return node_load(m, t, NULL, 0);
+    return -1;
+}
+
+NodeId node_steps_of_sequence(Module *m)
+{
+    NodeId n = length_of_sequence(m);
+    if (n < 0)
+        return -1;
+    return node_map2(m, OP_MIN, node_map2(m, OP_MAX, n, node_size(m, poly_const(m, 0))), node_size(m, poly_dim(m, ATOM_T)));
+}
+
+NodeId node_in_sequence(Module *m, const IxExpr *step)
+{
+    IndexId which;
+    NodeId length = length_of_sequence(m);
+    if (length < 0)
         return -1;
     const IxExpr *start = ix_index(m, IX_START), *row = ix_sub(m, step, start);
     const Poly *last = poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1));
-    NodeId length = node_load(m, lengths, NULL, 0), at = node_index(m, row);
+    NodeId at = node_index(m, row);
     bool now = ix_is_index(step, &which) && which == IX_TIME, ends = m->c->reverse && !mutate("front-lengths");
     if (ends)
         at = node_index(m, ix_sub(m, ix_const(m, last), row));

@@ -24,7 +24,7 @@ typedef struct Vector {
 typedef Vec(const char *) Texts;
 
 /* One number of a row, read once for all its elements. */
-typedef struct RowRead { const char *text, *name, *wanted; } RowRead;
+typedef struct RowRead { const char *text, *name, *wanted; bool whole; } RowRead;
 
 /* A value over the past that a block has in shared memory. */
 typedef struct PastTile { Read read; const char *text; } PastTile;

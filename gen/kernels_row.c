@@ -376,22 +376,27 @@ static bool any_stays(const Kernel *k, Scope scope)
     return false;
 }
 
-/* A block that takes row after row asks for the next one before it works on this one. */
+/* A block that takes row after row asks for the next one before it works on this one. Integers come first, as they may
+ * say which row of a table that is. */
 static void print_fetch(Kernel *k)
 {
     declare_rows(k, OWN_ROW, "cell_row_ahead", "(cursor)");
     for (int i = 0; i < k->ahead.len; i++) {
         RowRead *r = &k->ahead.data[i];
         r->name = names_fresh(&k->locals, r->wanted);
-        buf_line(k->out, "%s next_%s = 0;", k->real, r->name);
+        buf_line(k->out, "%s next_%s = 0;", r->whole ? "int64_t" : k->real, r->name);
     }
     buf_line(k->out, "const auto fetch = [&](int64_t row) {");
     k->out->indent++;
     k_open(k, "if (row < rows)");
     k_split_row(k, "row");
+    for (int i = 0; i < k->ahead.len; i++)
+        if (k->ahead.data[i].whole)
+            buf_line(k->out, "const int64_t %s = %s;", k->ahead.data[i].name, k->ahead.data[i].text);
     load_rows(k, OWN_ROW);
     for (int i = 0; i < k->ahead.len; i++)
-        buf_line(k->out, "next_%s = %s;", k->ahead.data[i].name, k->ahead.data[i].text);
+        buf_line(k->out, "next_%s = %s;", k->ahead.data[i].name,
+                 k->ahead.data[i].whole ? k->ahead.data[i].name : k->ahead.data[i].text);
     k_close(k);
     buf_line(k->out, "cell_cp_async_commit();");
     k->out->indent--;
@@ -402,7 +407,8 @@ static void print_fetch(Kernel *k)
 static void await_row(Kernel *k)
 {
     for (int i = 0; i < k->ahead.len; i++) {
-        buf_line(k->out, "const %s %s = next_%s;", k->real, k->ahead.data[i].name, k->ahead.data[i].name);
+        buf_line(k->out, "const %s %s = next_%s;", k->ahead.data[i].whole ? "int64_t" : k->real, k->ahead.data[i].name,
+                 k->ahead.data[i].name);
         vec_push(k->p->m->arena, &k->reads, k->ahead.data[i]);
     }
     for (int i = 0; i < k->vectors.len; i++)

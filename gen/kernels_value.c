@@ -304,7 +304,7 @@ static const char *number_type(const Kernel *k, bool whole)
 /* A read that is the same for all neighbours, before the loop. */
 static const char *hoisted_read(Kernel *k, const char *p, const char *s, bool whole)
 {
-    RowRead r = { .text = s, .wanted = k_text(k, "r_%s", p + 2) };
+    RowRead r = { .text = s, .wanted = k_text(k, "r_%s", p + 2), .whole = whole };
     r.name = names_fresh(&k->locals, r.wanted);
     vec_push(k->p->m->arena, &k->reads, r);
     buf_line(&k->hoists, "const %s %s = %s;", number_type(k, whole), r.name, s);

@@ -431,23 +431,42 @@ static void find_past(Flat *f, FExpr *x)
         find_past(f, x->args[i]);
 }
 
-/* The steps that a call leaves, the latest first; or all of them. Those behind the end of a sequence are zero. */
-static NodeId last_steps(Module *m, const Symbol *s, const Tensor *t)
+static NodeId step_of(Module *m, const Symbol *s, const IxExpr *const *map, int rank, const IxExpr *step)
 {
+    NodeId array = s->type == TY_COMPLEX ? s->packed : s->node;
+    return s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, rank, step, s->history)
+                                : node_view_at(m, array, map, rank, step, s->history);
+}
+
+/* The steps before the one behind a sequence's last, which lengths say: a read at a place that an integer gives. */
+static NodeId last_of_sequence(Flat *f, const Symbol *s, const IxExpr *const *map, int rank, const IxExpr *back,
+                               const Poly *places)
+{
+    Module *m = f->m;
+    IndexId at = module_index(m, intern(m->c, "at"), poly_add(m, poly_dim(m, ATOM_T), places));
+    const IxExpr *far = ix_const(m, places), *step = ix_add(m, ix_index(m, IX_START), ix_sub(m, ix_index(m, at), far));
+    NodeId there = node_map2(m, OP_EQ, node_index(m, ix_index(m, at)),
+                             node_map2(m, OP_ADD, node_steps_of_sequence(m), lower_index(f, ix_sub(m, far, back))));
+    return node_reduce(m, R_SUM, node_select(m, there, step_of(m, s, map, rank, step), node_const(m, 0)), &at, 1);
+}
+
+/* The steps that a call leaves, the latest first; or all of them, where those behind the end of a sequence are zero. */
+static NodeId last_steps(Flat *f, const Symbol *s, const Tensor *t)
+{
+    Module *m = f->m;
     IndexId axes[2 + MAX_AXES_OF_VALUE];
-    const IxExpr *map[1 + MAX_AXES_OF_VALUE], *end = ix_const(m, poly_sub(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
+    const IxExpr *map[1 + MAX_AXES_OF_VALUE];
     for (int i = 0; i < t->rank; i++)
         axes[i] = module_index(m, intern_f(m->c, "h%d", i), t->axes[i]);
     int rank = t->rank - 1;
     for (int i = 0; i < rank; i++)
         map[i] = ix_index(m, axes[1 + i]);
-    const IxExpr *step = ix_add(m, ix_index(m, IX_START), ix_sub(m, end, ix_index(m, axes[0])));
-    if (t->grows)
-        step = ix_index(m, axes[0]);
-    NodeId array = s->type == TY_COMPLEX ? s->packed : s->node;
-    NodeId v = s->kind == SYM_INPUT ? node_load_at(m, s->tensor, map, rank, step, s->history)
-                                    : node_view_at(m, array, map, rank, step, s->history);
-    NodeId within = node_in_sequence(m, step);
+    const IxExpr *back = ix_add(m, ix_index(m, axes[0]), ix_const(m, poly_const(m, 1)));
+    if (f->lengths >= 0 && !t->grows && !m->c->reverse)
+        return node_array(m, last_of_sequence(f, s, map, rank, back, t->axes[0]), axes, t->rank, t->name, t->span);
+    const IxExpr *end = ix_add(m, ix_index(m, IX_START), ix_const(m, poly_dim(m, ATOM_T)));
+    const IxExpr *step = t->grows ? ix_index(m, axes[0]) : ix_sub(m, end, back);
+    NodeId v = step_of(m, s, map, rank, step), within = node_in_sequence(m, step);
     if (within >= 0)
         v = node_select(m, within, v, node_const(m, 0));
     return node_array(m, v, axes, t->rank, t->name, t->span);
@@ -506,7 +525,7 @@ static void add_history(Flat *f, Symbol *s)
     if (complex)
         t.axes[1 + s->rank] = poly_const(m, 2);
     s->history = module_tensor(m, t);
-    m->last.data[s->history] = last_steps(m, s, &m->tensors.data[s->history]);
+    m->last.data[s->history] = last_steps(f, s, &m->tensors.data[s->history]);
 }
 
 /* The two parts of one element, read where they lie; -1 where they are something else. */
