@@ -54,6 +54,17 @@ bool arg_is_timed(const List *l, int i)
     return arg_kind(l, i) == CELL_INPUT || arg_kind(l, i) == CELL_OUTPUT;
 }
 
+bool arg_has_rows(const List *l, int i)
+{
+    int64_t sizes[CELL_MAX_SIZES], n = 0, longer = 0;
+    calls_sizes(l->d, 1, 1, sizes);
+    bool ok = cell_arg_elements(l->d, &l->arg[i], sizes, &n) == CELL_OK;
+    for (int k = 2; k < l->d->n_sizes - 1; k++)
+        sizes[k] += strcmp(l->d->size_names[k], "history") == 0;
+    ok &= cell_arg_elements(l->d, &l->arg[i], sizes, &longer) == CELL_OK;
+    return ok && (arg_is_timed(l, i) || longer > n);
+}
+
 bool arg_is_written(const List *l, int i)
 {
     int role = l->arg[i].role;

@@ -25,6 +25,7 @@ void calls_sizes(const cell_desc *d, int64_t batch, int64_t steps, int64_t *size
 const char *arg_name(const List *l, int i);
 cell_tensor_kind arg_kind(const List *l, int i);
 bool arg_is_timed(const List *l, int i);        /* of inputs and outputs: a row per sequence and step */
+bool arg_has_rows(const List *l, int i);        /* these and histories of all steps, which have a row per step, too */
 bool arg_is_written(const List *l, int i);
 size_t arg_bytes(const List *l, int i);         /* of one element */
 

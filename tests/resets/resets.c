@@ -54,17 +54,17 @@ static Args piece_of(const List *l, const Args *whole, int k)
     Args a = calls_room(l, sizes);
     for (int i = 0; i < l->n; i++) {
         const cell_arg *x = &l->arg[i];
-        bool state = arg_kind(l, i) == CELL_STATE;
+        bool state = arg_kind(l, i) == CELL_STATE && !arg_has_rows(l, i);
         size_t bytes = arg_bytes(l, i);
-        int64_t row = arg_is_timed(l, i) ? whole->n[i] / (BATCH * STEPS) : 0;
+        int64_t row = arg_has_rows(l, i) ? whole->n[i] / (BATCH * STEPS) : 0;
         if (state && ((x->role == CELL_ROLE_VALUE && k > 0) || (x->role == CELL_ROLE_D_FINAL && k < PIECES - 1)))
             a.p[i] = NULL;
-        else if (arg_is_timed(l, i) && !arg_is_written(l, i) && !is_flag(l, i))
+        else if (arg_has_rows(l, i) && !arg_is_written(l, i) && !is_flag(l, i))
             for (int64_t b = 0; b < BATCH; b++)
                 memcpy((char *)a.p[i] + bytes * (size_t)(b * steps * row),
                        (const char *)whole->p[i] + bytes * (size_t)((b * STEPS + first_of[k]) * row),
                        bytes * (size_t)(steps * row));
-        else if (!arg_is_timed(l, i) && !arg_is_written(l, i))
+        else if (!arg_has_rows(l, i) && !arg_is_written(l, i))
             memcpy(a.p[i], whole->p[i], bytes * (size_t)whole->n[i]);
     }
     return a;
@@ -102,7 +102,7 @@ static void compare(const List *l, const Args *whole, const Args *pieces)
         if (!arg_is_written(l, i) || (a->flags & CELL_ARG_IGNORED) || is_flag_history(l, i) || is_flag(l, i))
             continue;
         const Args *end = &pieces[a->role == CELL_ROLE_FINAL ? PIECES - 1 : 0];
-        if (arg_is_timed(l, i))
+        if (arg_has_rows(l, i))
             compare_rows(l, i, whole, pieces, a->role == CELL_ROLE_VALUE ? "the value" : "the gradient");
         else if (arg_kind(l, i) == CELL_PARAM)
             compare_sums(l, i, whole, pieces);
