@@ -810,12 +810,12 @@ static void print_scan_op(Print *e, Panel *w, const char *when)
 {
     const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
     int kernel = kernel_number(e, w->kernel);
-    int64_t bytes = w->warps * scan_map_numbers(e->p) * (e->p->compute == DT_F64 ? 8 : 4);
-    buf_f(&e->table, ", .threads = %d", w->warps ? 32 * w->warps : SCAN_THREADS);
+    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4);
+    buf_f(&e->table, ", .threads = %d", scan_threads(w));
     if (bytes)
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, bytes)));
     buf_f(&e->table, " },\n");
-    print_panel_op(e, w, blocks_expr(e, elements, w->warps ? 32 : SCAN_THREADS), when, kernel);
+    print_panel_op(e, w, blocks_expr(e, elements, w->chunks ? 32 : SCAN_THREADS), when, kernel);
 }
 
 /* The kernels of schedule scan: one walks all steps, or chunks of them at once. */
@@ -946,12 +946,16 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         steps |= is_state(m, t) && p->schedule != SCHED_TILE;
     for (int k = 0; k < 3; k++)
         states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
+    Buf chunks[2] = { { .arena = m->arena }, { .arena = m->arena } };
+    for (int d = BACKWARD; d >= FORWARD; d--)     /* which states forward saves follows from backward's chunks */
+        if (p->program[d].chunks)
+            emit_panel(p, &p->program[d], p->program[d].chunks, &chunks[d]);
     for (int d = 0; d < 2; d++) {
         emit_kernels(p, &p->program[d], cuda);
         if (p->program[d].panel)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
         if (p->program[d].chunks)
-            emit_panel(p, &p->program[d], p->program[d].chunks, cuda);
+            buf_f(cuda, "%s", chunks[d].data);
         if (p->program[d].head)
             emit_panel(p, &p->program[d], p->program[d].head, cuda);
     }

@@ -423,7 +423,7 @@ void k_bind_axes(Kernel *k, NodeId array)
     for (int i = 0; i < k->g->naxes; i++)
         k->index[k_node(k, array)->axes[i]] = k->own[i];
     for (int i = 0; k->panel && i < k->g->naxes; i++)
-        k->meaning[k_node(k, array)->axes[i]] = ix_index(k->p->m, k->units[i]);
+        k->meaning[k_node(k, array)->axes[i]] = scan_unit(k, i);
 }
 
 /* ---- loops along one index ---- */

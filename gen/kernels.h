@@ -94,6 +94,12 @@ typedef struct Kernel {
     Texts once_reads;             /* as they would stand in their places */
     Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
     Vec(InnerLoop) inner_names;   /* and what names they have had */
+    int steps;                    /* scan: of a chunk */
+    Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
+    Texts function_texts;
+    int function_elements;        /* of a step */
+    const char *pair_index;       /* scan: text of the last index of the first of two neighbours */
+    const char *two;              /* scan: text of a local with the two neighbours that are stored together, or NULL */
     int64_t panel_registers;      /* that reads ahead take, for a step */
     int numbered;                 /* locals: the same node may have one in several arrays */
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
@@ -208,8 +214,9 @@ const IxExpr *panel_in_units(Kernel *k, const IxExpr *e);
 void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
- * type that it then has (of half a word: which it is, in a whole one), and whether it differs from step to step. */
-typedef struct AheadRead { const char *text, *type, *half; bool timed; } AheadRead;
+ * type that it then has (of half a word: which it is, in a whole one), whether it differs from step to step, and whether
+ * the word has that of the thread's other unit too. */
+typedef struct AheadRead { const char *text, *type, *half; bool timed, two; } AheadRead;
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);
@@ -242,10 +249,20 @@ void print_scan_walk(Kernel *k);
 void print_scan_chunks(Kernel *k);                 /* whose warps have chunks of the steps */
 const char *alone_step_or_last(Kernel *k, const char *n);
 bool in_scan(const Kernel *k);
+/* An index of the unit: of two, of that which is printed. */
+const IxExpr *scan_unit(Kernel *k, int axis);
+/* Text of an index for the first of them. */
+const char *scan_first_unit(const Kernel *k, const char *index);
+/* Do the two units of a thread lie side by side there, at an even place? */
+bool scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch);
 int scan_resident(const Kernel *k);                /* blocks that an SM should hold at once; 0: whatever it holds */
 /* What is read of a value that a thread has; a read ahead of its step, or s. */
 const char *scan_element(Kernel *k, const Read *r, const char *name);
-/* A local that holds a value of all steps, or NULL. */
+/* A local that holds what is read of a state before its step, or behind it, where chunks make states anew; or NULL. */
+const char *scan_again(Kernel *k, const Read *r);
+/* The condition under which a walk stores a state that only backward's walk reads. */
+const char *scan_saves(Kernel *k, NodeId id);
+/* A local that holds a value of all steps, or of a step for all walks over its chunk; or NULL. */
 const char *scan_once(Kernel *k, NodeId id);
 const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 

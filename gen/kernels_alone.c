@@ -37,7 +37,11 @@ void scan_update(Kernel *k, TensorId s, const Read *r, const char *value)
 {
     const char *name = scan_state(k, s, r);
     if (in_scan(k)) {
-        buf_line(&k->late, "%s = %s;", name, value);
+        if (k->two) {
+            buf_line(&k->late, "CELL_UNROLL");
+            buf_line(&k->late, "for (int q = 0; q < 2; q++)");
+        }
+        buf_line(&k->late, k->two ? "    %s = %s;" : "%s = %s;", name, value);
     } else if (name) {
         buf_line(&k->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
         buf_line(&k->updates, "%s = new_%s;", name, name);

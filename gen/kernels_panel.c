@@ -409,8 +409,9 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
     k.panel = w;
-    k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : w->warps ? 32 * w->warps : SCAN_THREADS;
-    void (*scan)(Kernel *) = w->warps ? print_scan_chunks : print_scan_walk;
+    k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : scan_threads(w);
+    void (*scan)(Kernel *) = w->chunks ? print_scan_chunks : print_scan_walk;
     k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : scan);
+    w->steps = k.steps;
     kernel_release(&k);
 }

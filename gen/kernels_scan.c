@@ -15,11 +15,18 @@ bool in_scan(const Kernel *k)
     return k->panel && k->panel->alone && !k->panel->product;
 }
 
+/* A thread has two neighbours of the units. */
+static bool in_pairs(const Kernel *k)
+{
+    return in_scan(k) && k->panel->pairs;
+}
+
 /* Chunks of steps that read little fit into half of an SM's registers, and one block's reads hide the other's work (HGRN
- * forward: 0.147 ms for 0.181); those of backward would spill. */
+ * forward: 0.147 ms for 0.181); those of backward would spill, unless a block has half as many threads. */
 int scan_resident(const Kernel *k)
 {
-    return in_scan(k) && k->panel->warps && k->panel_registers <= 3 && k->p->compute == DT_F32 ? 2 : 0;
+    bool small = in_pairs(k) || k->panel_registers <= 3;
+    return in_scan(k) && k->panel->chunks && small && k->p->compute == DT_F32 ? 2 : 0;
 }
 
 /* ---- a unit's elements ---- */
@@ -60,24 +67,135 @@ static void close_inner(Kernel *k, Buf *out)
     buf_line(out, "}");
 }
 
-static void open_elements(Kernel *k, Buf *out, NodeId array)
+const IxExpr *scan_unit(Kernel *k, int axis)
+{
+    const IxExpr *i = ix_index(k->p->m, k->units[axis]);
+    bool last = in_pairs(k) && axis == k->p->scan->naxes - 1;
+    return last ? ix_add(k->p->m, i, ix_index(k->p->m, k->p->scan->pair)) : i;
+}
+
+const char *scan_first_unit(const Kernel *k, const char *index)
+{
+    return in_pairs(k) && strcmp(index, k->own[k->p->scan->naxes - 1]) == 0 ? k->pair_index : index;
+}
+
+/* The two neighbours of a thread. */
+static void open_pair(Kernel *k, Buf *out)
+{
+    InnerLoop l = { k->p->scan->pair, "q", 2 };
+    if (!in_pairs(k))
+        return;
+    vec_push(k->p->m->arena, &k->inner, l);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int q = 0; q < 2; q++) {");
+    out->indent++;
+}
+
+static void close_pair(Kernel *k, Buf *out)
+{
+    if (!in_pairs(k))
+        return;
+    k->inner.len--;
+    out->indent--;
+    buf_line(out, "}");
+}
+
+static void open_short_axes(Kernel *k, Buf *out, NodeId array)
 {
     Node a = *k_node(k, array);
     for (int i = k->p->scan->naxes; i < a.naxes; i++)
         open_inner(k, out, a.axes[i]);
 }
 
-static void close_elements(Kernel *k, Buf *out, NodeId array)
+static void close_short_axes(Kernel *k, Buf *out, NodeId array)
 {
     for (int i = k->p->scan->naxes; i < k_node(k, array)->naxes; i++)
         close_inner(k, out);
 }
 
+static void open_elements(Kernel *k, Buf *out, NodeId array)
+{
+    open_short_axes(k, out, array);
+    open_pair(k, out);
+}
+
+static void close_elements(Kernel *k, Buf *out, NodeId array)
+{
+    close_pair(k, out);
+    close_short_axes(k, out, array);
+}
+
+/* Of a local with the elements of a unit: the place of an element, `inner`, where there are several. */
+static const char *element(Kernel *k, const char *name, const char *inner)
+{
+    return k_text(k, "%s%s%s%s%s", name, inner ? "[" : "", inner ? inner : "", inner ? "]" : "", in_pairs(k) ? "[q]" : "");
+}
+
 const char *scan_element(Kernel *k, const Read *r, const char *name)
 {
-    if (!in_scan(k) || scan_inner(k->p, r) == 1)
+    if (!in_scan(k))
         return name;
-    return k_text(k, "%s[%s]", name, k_bare(k, ix_text(&k->printer, scan_inner_linear(k->p, r))));
+    return element(k, name, scan_inner(k->p, r) == 1 ? NULL
+                                                     : k_bare(k, ix_text(&k->printer, scan_inner_linear(k->p, r))));
+}
+
+/* A local that holds `n` elements of each of the thread's units. */
+static void declare(Kernel *k, const char *name, int64_t n, const char *value)
+{
+    const char *each = n > 1 ? k_text(k, "[%d]", (int)n) : "";
+    buf_line(k->out, "%s %s%s%s%s;", k->real, name, each, in_pairs(k) ? "[2]" : "", value);
+}
+
+static bool is_one(const Kernel *k, int64_t elements)
+{
+    return elements == 1 && !in_pairs(k);
+}
+
+/* Around what is printed for element j of n, of each unit. Gives the text of the element in a local. */
+static const char *open_each(Kernel *k, Buf *out, int64_t n)
+{
+    if (n > 1) {
+        buf_line(out, "CELL_UNROLL");
+        buf_line(out, "for (int j = 0; j < %d; j++) {", (int)n);
+        out->indent++;
+    }
+    open_pair(k, out);
+    return element(k, "", n > 1 ? "j" : NULL);
+}
+
+static void close_each(Kernel *k, Buf *out, int64_t n)
+{
+    close_pair(k, out);
+    if (n > 1) {
+        out->indent--;
+        buf_line(out, "}");
+    }
+}
+
+/* ---- two neighbours at once ---- */
+
+static bool is_even(const Poly *e)
+{
+    bool even = !e->is_const || e->value % 2 == 0;
+    for (int i = 0; i < e->nterms; i++)
+        even &= e->terms[i].coef % 2 == 0;
+    return even;
+}
+
+bool scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
+{
+    const IxExpr *e = in_pairs(k) ? panel_in_units(k, place) : NULL;
+    bool side = false;
+    if (!e || !is_even(pitch) || !is_even(e->offset))
+        return false;
+    for (int i = 0; i < e->nterms; i++) {
+        const IxTerm *t = &e->terms[i];
+        bool last = t->index == k->units[k->p->scan->naxes - 1], one = t->coef->is_const && t->coef->value == 1;
+        side |= t->index == k->p->scan->pair && one;
+        if (t->index == k->p->scan->pair || last ? !one : !is_even(t->coef))
+            return false;
+    }
+    return side;
 }
 
 /* ---- reads ---- */
@@ -156,15 +274,49 @@ static bool is_total(Kernel *k, NodeId id)
     return true;
 }
 
+/* Does it read what a step makes? */
+static bool is_made(Kernel *k, NodeId id)
+{
+    const Node n = *k_node(k, id);
+    Read r;
+    if (n.kind != N_MAP && plan_resolve(k->p, id, &r))
+        return !r.is_tensor && (k->pr->phase[r.id] == PHASE_DURING || is_made(k, k_node(k, r.id)->args[0]));
+    for (int i = 0; i < n.nargs; i++)
+        if (is_made(k, n.args[i]))
+            return true;
+    return false;
+}
+
+/* Walks over a chunk share what costs more than registers; so many of these there are. */
+enum { FUNCTION_ELEMENTS = 8 };
+
+static const char *step_function(Kernel *k, const char *s, const InnerLoop *l, int loops)
+{
+    bool first;
+    int n = k_number(k, &k->function_texts, s, &first), elements = (int)loops_elements(l, loops);
+    const char *name = k_text(k, "f_%d[u]%s", n, loops_place(k, l, loops));
+    if (!first)
+        return name;
+    if (k->function_elements + elements > FUNCTION_ELEMENTS) {
+        k->function_texts.len--;
+        return NULL;
+    }
+    k->function_elements += elements;
+    buf_line(&k->function_names, loops ? "%s f_%d[steps][%d];" : "%s f_%d[steps];", k->real, n, elements);
+    print_in_loops(&k->functions, l, loops, k_text(k, "%s = %s", name, k_bare(k, s)));
+    return name;
+}
+
 /* What is the same at all steps is computed once, where it costs more than a register: a gate's bound that is a sigmoid
- * of a param. NULL: it is not the same, or not dear. */
+ * of a param. What a step's inputs alone give, once for all walks over its chunk. NULL: it is neither, or not dear. */
 const char *scan_once(Kernel *k, NodeId id)
 {
     const Node n = *k_node(k, id);
     const IxExpr *place = ix_const(k->p->m, poly_const(k->p->m, 0));
+    bool once = n.dep == DEP_PARAM, chunk = k->panel && k->panel->chunks && !(n.dep & (DEP_STATE | DEP_COTANGENT));
     InnerLoop l[64];
     if (!in_scan(k) || k->away || id == k->hoisting || n.kind != N_MAP || n.type != TY_REAL || op_table[n.op].cost < 4 ||
-        n.dep != DEP_PARAM || !is_total(k, id))
+        !(once || chunk) || !is_total(k, id) || (!once && is_made(k, id)))
         return NULL;
     for (int i = 0; i < n.naxes; i++) {
         if (!k->meaning[n.axes[i]])
@@ -175,10 +327,23 @@ const char *scan_once(Kernel *k, NodeId id)
     int loops = loops_of(k, place, l);
     k->hoisting = id;
     k->depth++;                       /* the step's locals are not there yet */
-    const char *s = expr_text(&k->printer, id);
+    bool silu = !once && n.op == OP_SILU && k->printer.fast;        /* as cell_fast_silu: it may share the sigmoid */
+    const char *x = silu ? expr_text(&k->printer, n.args[0]) : NULL;
+    const char *s = silu ? k_text(k, "cell_fast_sigmoid(%s)", k_bare(k, x)) : expr_text(&k->printer, id);
     k->depth--;
     k->hoisting = outer;
-    return read_once(k, s, l, loops);
+    const char *f = once ? read_once(k, s, l, loops) : step_function(k, s, l, loops);
+    return f && silu ? k_text(k, "(%s * %s)", x, f) : f;
+}
+
+/* The loops without that over the two neighbours. */
+static int loops_of_words(const Kernel *k, InnerLoop *l, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (l[i].index != k->p->scan->pair)
+            l[kept++] = l[i];
+    return kept;
 }
 
 /* Only what is certainly inside, in terms of the unit and of the loops around, is there whatever conditions stand
@@ -192,6 +357,8 @@ const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const Ahead
     int loops = loops_of(k, e, l);
     if (!as->timed)
         return read_once(k, s, l, loops);
+    if (as->two)
+        loops = loops_of_words(k, l, loops);
     const char *place = loops_place(k, l, loops);
     bool first;
     int n = k_number(k, &k->panel_reads, as->text, &first);
@@ -203,7 +370,7 @@ const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const Ahead
     }
     const char *at = k_text(k, "ahead_0[u].r%d%s", n, place);
     if (as->half)
-        at = k_text(k, "%s{(uint16_t)%s}", as->half, at);
+        at = k_text(k, as->two ? "%s{(uint16_t)(%s >> 16 * q)}" : "%s{(uint16_t)%s}", as->half, at);
     return !as->half && strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
 }
 
@@ -242,14 +409,29 @@ static Read own_elements(Kernel *k, NodeId id, const IxExpr **map)
     return self;
 }
 
+/* Where a value has a place at all, whose elements of two neighbours can be stored together. */
+static bool stores_two(Kernel *k, NodeId id, const Read *self)
+{
+    const Storage *st = &k->pr->node[id];
+    const Poly *pitch = st->pitch ? st->pitch : array_elements(k->p->m, id);
+    return st->home != HOME_NONE && scan_adjacent(k, storage_linear(k->p->m, self, st), pitch);
+}
+
 static void store_elements(Kernel *k, NodeId id, const Read *self, const char *name)
 {
     Buf *out = k->out;
-    open_elements(k, &k->late, id);
+    open_short_axes(k, &k->late, id);
+    const char *inner = scan_inner(k->p, self) > 1 ? ix_text(&k->printer, scan_inner_linear(k->p, self)) : NULL;
+    k->two = stores_two(k, id, self) ? inner ? k_text(k, "%s[%s]", name, k_bare(k, inner)) : name : NULL;
+    if (!k->two)
+        open_pair(k, &k->late);
     k->out = &k->late;
     k_store(k, id, scan_element(k, self, name));
     k->out = out;
-    close_elements(k, &k->late, id);
+    if (!k->two)
+        close_pair(k, &k->late);
+    k->two = NULL;
+    close_short_axes(k, &k->late, id);
 }
 
 static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
@@ -263,16 +445,17 @@ static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
     k_bind_axes(k, id);
     k_comment(k, id);
     const char *name = k_local(k, "a", id);
-    if (elements > 1)
-        buf_line(k->out, "%s %s[%d];", k->real, name, (int)elements);
+    bool one = is_one(k, elements);
+    if (!one)
+        declare(k, name, elements, "");
     open_elements(k, k->out, id);
-    const char *to = scan_element(k, &self, name), *declared = elements > 1 ? to : k_text(k, "%s %s", k->real, to);
+    const char *to = scan_element(k, &self, name), *declared = one ? k_text(k, "%s %s", k->real, to) : to;
     if (sums) {
         buf_line(k->out, "%s = %s;", declared, start_of(body.reduce));
         print_reduction(k, body, to);
     } else {
         const char *v = k_body(k, k_node(k, id)->args[0], &named);
-        buf_line(k->out, "%s%s = %s;", elements > 1 ? "" : "const ", declared, v);
+        buf_line(k->out, "%s%s = %s;", one ? "const " : "", declared, v);
         k_forget(k, &named);
     }
     close_elements(k, k->out, id);
@@ -313,8 +496,8 @@ static int64_t array_inner(Kernel *k, NodeId id)
 static void declare_sum(Kernel *k, const Group *g, int number)
 {
     NodeId id = g->arrays.data[number];
-    int elements = (int)array_inner(k, id);
-    buf_line(k->out, elements > 1 ? "%s %s[%d] = {};" : "%s %s = 0;", k->real, sum_name(k, id), elements);
+    int64_t elements = array_inner(k, id);
+    declare(k, sum_name(k, id), elements, is_one(k, elements) ? " = 0" : " = {}");
 }
 
 static void add_to_sum(Kernel *k, const Group *g, int number)
@@ -333,34 +516,41 @@ static void add_to_sum(Kernel *k, const Group *g, int number)
     close_elements(k, k->out, id);
 }
 
-/* Warps that have steps of the same units add up their sums in order. */
-static const char *sum_of_warps(Kernel *k, const char *value)
+/* Chunks of the same units' steps: their sums are added up in order. */
+static void store_sum_of_chunks(Kernel *k, const char *partial, const char *name, int number, int64_t elements)
 {
-    if (!k->panel->warps)
-        return value;
+    const char *j = elements > 1 ? "j" : NULL, *units = k_poly(k, k->panel->units);
     buf_line(k->out, "cell_barrier();");
-    buf_line(k->out, "maps[warp * 32 + lane] = %s;", value);
+    open_pair(k, k->out);
+    buf_line(k->out, "maps[chunk * 32 + unit%s] = %s;", in_pairs(k) ? " + q" : "", element(k, name, j));
+    close_pair(k, k->out);
     buf_line(k->out, "cell_barrier();");
+    k_open(k, "if (cell_thread() < 32 && first + cell_thread() < elements)");
     buf_line(k->out, "%s total = 0;", k->real);
-    buf_line(k->out, "for (int v = 0; v < %d; v++)", k->panel->warps);
-    buf_line(k->out, "    total += (%s)maps[v * 32 + lane];", k->real);
-    return "total";
+    buf_line(k->out, "for (int v = 0; v < %d; v++)", k->panel->chunks);
+    buf_line(k->out, "    total += (%s)maps[v * 32 + cell_thread()];", k->real);
+    buf_line(k->out, "%s[(%d * dim_B * %s + first + cell_thread()) * %d + %s] = total;", partial, number, units,
+             (int)elements, j ? j : "0");
+    k_close(k);
 }
 
 static void store_sum(Kernel *k, const Group *g, int number)
 {
     NodeId id = g->arrays.data[number];
-    int elements = (int)array_inner(k, id);
+    int64_t elements = array_inner(k, id);
     const char *name = sum_name(k, id), *units = k_poly(k, k->panel->units);
     const char *partial = k_written(k, REF_BUFFER, g->partial, k->p->compute);
-    buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int j = 0; j < %d; j++)", elements);
-    const char *value = sum_of_warps(k, elements > 1 ? k_text(k, "%s[j]", name) : name);
-    if (k->panel->warps)
-        buf_line(k->out, "if (warp == 0 && mine)");
-    buf_line(k->out, "%s%s[((%d * dim_B + b) * %s + e) * %d + j] = %s;", k->panel->warps ? "    " : "", partial, number,
-             units, elements, value);
-    k_close(k);
+    if (elements > 1) {
+        buf_line(k->out, "CELL_UNROLL");
+        k_open(k, "for (int j = 0; j < %d; j++)", (int)elements);
+    }
+    if (k->panel->chunks)
+        store_sum_of_chunks(k, partial, name, number, elements);
+    else
+        buf_line(k->out, "%s[((%d * dim_B + b) * %s + e) * %d + %s] = %s%s;", partial, number, units, (int)elements,
+                 elements > 1 ? "j" : "0", name, elements > 1 ? "[j]" : "");
+    if (elements > 1)
+        k_close(k);
 }
 
 /* ---- states ---- */
@@ -376,7 +566,8 @@ static int state_elements(const Kernel *k, TensorId s)
 /* Where element j of unit n, counted through all sequences, lies. */
 static const char *unit_place(Kernel *k, int each)
 {
-    return each > 1 ? k_text(k, "n * %d + j", each) : "n";
+    const char *n = in_pairs(k) ? "(n + q)" : "n";
+    return each > 1 ? k_text(k, "%s * %d + j", n, each) : k_bare(k, n);
 }
 
 /* The state before the first step, or the adjoint behind the last. */
@@ -388,14 +579,14 @@ static void print_states(Kernel *k)
             continue;
         int each = state_elements(k, s);
         const char *at, *name = state_name(k, s), *from = state_start(k, s, unit_place(k, each), &at);
-        if (each == 1) {
+        if (is_one(k, each)) {
             buf_line(k->out, "%s %s = %s[%s];", k->real, name, from, at);
             continue;
         }
-        buf_line(k->out, "%s %s[%d];", k->real, name, each);
-        buf_line(k->out, "CELL_UNROLL");
-        buf_line(k->out, "for (int j = 0; j < %d; j++)", each);
-        buf_line(k->out, "    %s[j] = %s[%s];", name, from, at);
+        declare(k, name, each, "");
+        const char *j = open_each(k, k->out, each);
+        buf_line(k->out, "%s%s = %s[%s];", name, j, from, at);
+        close_each(k, k->out, each);
     }
 }
 
@@ -404,21 +595,19 @@ static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD;
-    int warps = k->panel->warps;
-    k_open(k, "if (%s)", warps ? k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == warp", warps) : "dim_T > 0");
+    int chunks = k->panel->chunks;
+    k_open(k, "if (%s)", chunks ? k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk", chunks) : "dim_T > 0");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
         int each = state_elements(k, s);
-        const char *name = state_name(k, s), *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
+        const char *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
         if (forward)
             k_open(k, "if (%s)", to);
-        if (each > 1) {
-            buf_line(k->out, "CELL_UNROLL");
-            buf_line(k->out, "for (int j = 0; j < %d; j++)", each);
-        }
-        buf_line(k->out, each > 1 ? "    cell_store(%s + %s, %s[j]);" : "cell_store(%s + %s, %s);", to,
-                 each > 1 ? k_text(k, "(%s)", unit_place(k, each)) : unit_place(k, each), name);
+        const char *j = open_each(k, k->out, each);
+        buf_line(k->out, is_one(k, each) ? "cell_store(%s + %s, %s%s);" : "cell_store(%s + (%s), %s%s);", to,
+                 unit_place(k, each), state_name(k, s), j);
+        close_each(k, k->out, each);
         if (forward)
             k_close(k);
     }
@@ -445,6 +634,10 @@ static const char *name_units(Kernel *k, const Group *g)
     k->out = out;
     for (int i = 0; i < k->p->scan->naxes; i++)
         k->own[i] = k->index[k->units[i]];
+    const char **last = &k->own[k->p->scan->naxes - 1];
+    k->pair_index = *last;
+    if (in_pairs(k))
+        *last = k_text(k, "(%s + q)", *last);
     return names.data;
 }
 
@@ -454,7 +647,7 @@ static void begin_step(Kernel *k, Group *g, Buf *body, int indent)
     Buf *out = k->out;
     *body = (Buf){ .arena = out->arena, .indent = out->indent + indent };
     k->late = *body;
-    k->late.indent += k->panel->warps > 0;
+    k->late.indent += k->panel->chunks > 0;
     k->g = g;
     k->b = "b";
     k->row = "bt";
@@ -464,6 +657,10 @@ static void begin_reads(Kernel *k)
 {
     k->early = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 2 };
     k->ahead_fields = (Buf){ .arena = k->out->arena };
+    k->functions = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 4 };
+    k->function_names = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
+    k->function_texts.len = 0;
+    k->function_elements = 0;
     k->panel_reads.len = 0;
     k->panel_registers = 0;
 }
@@ -474,7 +671,7 @@ static PanelLoop print_group(Kernel *k, Group *g)
     Buf *out = k->out, body;
     PanelLoop l = { .number = 0 };
     Named kept = { 0 };
-    begin_step(k, g, &body, k->panel->warps ? 5 : 4);
+    begin_step(k, g, &body, k->panel->chunks ? 5 : 4);
     k->out = &body;
     for (int i = 0; i < g->arrays.len; i++)
         print_array(k, g->arrays.data[i], &kept, true);
@@ -586,14 +783,107 @@ static bool *parts_of_states(Kernel *k)
     return part;
 }
 
+/* ---- states made anew ---- */
+
+static bool replays(const Kernel *k)
+{
+    return in_scan(k) && k->panel->replays;
+}
+
+static TensorId state_behind(const Kernel *k, NodeId next)
+{
+    const Module *m = k->p->m;
+    for (TensorId s = 0; s < m->tensors.len; s++)
+        if (m->tensors.data[s].kind == T_STATE && m->next.data[s] == next)
+            return s;
+    return -1;
+}
+
+/* [u]: behind step u of the chunk, which counts backwards. */
+static const char *kept_name(Kernel *k, TensorId s, const char *u)
+{
+    return k_text(k, "kept_%s[%s]", k->p->m->tensors.data[s].name, u);
+}
+
+const char *scan_again(Kernel *k, const Read *r)
+{
+    TensorId s = r->is_tensor ? r->id : state_behind(k, r->id);
+    if (!replays(k) || k->away || s < 0)
+        return NULL;
+    return scan_element(k, r, kept_name(k, s, r->is_tensor && !mutate("late-load") ? "u + 1" : "u"));
+}
+
+const char *scan_saves(Kernel *k, NodeId id)
+{
+    const Panel *back = k->p->program[BACKWARD].chunks;
+    bool few = in_scan(k) && k->panel->chunks && back && back->replays && state_behind(k, id) >= 0;
+    int every = few ? back->steps : 1, at = mutate("wrong-checkpoint") ? 0 : every - 1;
+    return every == 1 ? "all" : k_text(k, k->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
+}
+
+/* A step's states from those before it. */
+static const char *print_again(Kernel *k, Group *g)
+{
+    Module *m = k->p->m;
+    Buf *out = k->out, body;
+    Named kept = { 0 };
+    bool *part = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
+    int taken = k->locals.taken.len, numbered = k->numbered;
+    begin_step(k, g, &body, 4);
+    k->out = &body;
+    for (TensorId s = 0; s < m->tensors.len; s++)
+        if (m->tensors.data[s].kind == T_STATE)
+            mark_parts(k, k_node(k, m->next.data[s])->args[0], part);
+    for (int i = 0; i < g->arrays.len; i++)
+        if (part[g->arrays.data[i]])
+            print_array(k, g->arrays.data[i], &kept, false);
+    for (TensorId s = 0; s < m->tensors.len; s++) {
+        const IxExpr *map[64];
+        Named named = { 0 };
+        NodeId next = m->next.data[s];
+        if (m->tensors.data[s].kind != T_STATE)
+            continue;
+        Read self = own_elements(k, next, map);
+        k_bind_axes(k, next);
+        k_comment(k, next);
+        open_elements(k, k->out, next);
+        const char *v = k_body(k, k_node(k, next)->args[0], &named);
+        buf_line(k->out, "%s = %s;", scan_element(k, &self, kept_name(k, s, "u")), v);
+        k_forget(k, &named);
+        close_elements(k, k->out, next);
+    }
+    k_forget(k, &kept);
+    names_cut(&k->locals, taken);
+    k->numbered = numbered;
+    k->out = out;
+    return body.data;
+}
+
+/* The states before the chunk, which are in memory. */
+static void print_kept(Kernel *k)
+{
+    Module *m = k->p->m;
+    for (TensorId s = 0; s < m->tensors.len; s++) {
+        const IxExpr *map[64];
+        NodeId next = m->next.data[s];
+        if (m->tensors.data[s].kind != T_STATE)
+            continue;
+        Read self = own_elements(k, next, map);
+        self.is_tensor = true;
+        self.id = s;
+        k_bind_axes(k, next);
+        open_elements(k, k->out, next);
+        k->away++;
+        const char *from = k_read(k, &self);
+        k->away--;
+        buf_line(k->out, "%s = %s;", scan_element(k, &self, kept_name(k, s, "steps")), from);
+        close_elements(k, k->out, next);
+    }
+}
+
 static const char *slope_name(Kernel *k, TensorId s)
 {
     return k_text(k, "r_%s", k->p->m->tensors.data[s].name);
-}
-
-static const char *carry_name(Kernel *k, TensorId s)
-{
-    return k_text(k, "c_%s", k->p->m->tensors.data[s].name);
 }
 
 /* A step of the map that a chunk is of the state before it: from 0, and what multiplies that state. */
@@ -640,26 +930,29 @@ static const char *print_map_step(Kernel *k, Group *g)
     return body.data;
 }
 
-/* A local beside a state, and what it begins with. */
-static void declare_beside(Kernel *k, TensorId s, const char *name, const char *value)
+/* Elements of the states before this one: where its own begin among those of a unit. */
+static int elements_before(const Kernel *k, TensorId s)
 {
-    int n = state_elements(k, s);
-    if (n == 1) {
-        buf_line(k->out, "%s %s = %s;", k->real, name, value);
-        return;
-    }
-    buf_line(k->out, "%s %s[%d];", k->real, name, n);
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int j = 0; j < %d; j++)", n);
-    buf_line(k->out, "    %s[j] = %s;", name, value);
+    int before = 0;
+    for (TensorId t = 0; t < s; t++)
+        before += k->p->m->tensors.data[t].kind == T_STATE ? state_elements(k, t) : 0;
+    return before;
 }
 
-static void declare_carries(Kernel *k)
+/* What the first chunk begins with. */
+static void print_carries(Kernel *k)
 {
-    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
-        if (next_of(k, s) >= 0)
-            declare_beside(k, s, carry_name(k, s),
-                           k_text(k, state_elements(k, s) > 1 ? "%s[j]" : "%s", state_name(k, s)));
+    k_open(k, "if (chunk == 0)");
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        int n = next_of(k, s) < 0 ? 0 : state_elements(k, s);
+        if (n == 0)
+            continue;
+        const char *j = open_each(k, k->out, n);
+        buf_line(k->out, "carries[%d * 32 + unit%s%s] = %s%s;", elements_before(k, s), n > 1 ? " + j * 32" : "",
+                 in_pairs(k) ? " + q" : "", state_name(k, s), j);
+        close_each(k, k->out, n);
+    }
+    k_close(k);
 }
 
 /* The chunk's map: from a state of 0. */
@@ -667,92 +960,125 @@ static void begin_maps(Kernel *k)
 {
     for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
         int n = next_of(k, s) < 0 ? 0 : state_elements(k, s);
-        if (n)
-            declare_beside(k, s, slope_name(k, s), "1");
-        if (n > 1)
-            buf_line(k->out, "for (auto &h : %s)", state_name(k, s));
-        if (n)
-            buf_line(k->out, n > 1 ? "    h = 0;" : "%s = 0;", state_name(k, s));
+        if (n == 0)
+            continue;
+        declare(k, slope_name(k, s), n, "");
+        const char *j = open_each(k, k->out, n);
+        buf_line(k->out, "%s%s = 1;", slope_name(k, s), j);
+        buf_line(k->out, "%s%s = 0;", state_name(k, s), j);
+        close_each(k, k->out, n);
     }
 }
 
-/* Where warp `of` leaves the map of element j of a state: the slope, and 32 behind it the rest. */
-static const char *map_place(Kernel *k, TensorId s, const char *of)
-{
-    int before = 0, all = (int)scan_state_elements(k->p);
-    for (TensorId t = 0; t < s; t++)
-        before += k->p->m->tensors.data[t].kind == T_STATE ? state_elements(k, t) : 0;
-    return k_text(k, "((turn * %d + %s) * %d + %d%s) * 64 + lane", k->panel->warps, of, all, before,
-                  state_elements(k, s) > 1 ? " + j" : "");
-}
-
-/* Element j of a state to the maps, or from the map of warp v. */
+/* Element j of a state to the chunk's map, the slope and 32 behind it the rest; or the state from there. */
 static void print_map(Kernel *k, TensorId s, bool get)
 {
-    int n = state_elements(k, s);
-    const char *j = n > 1 ? "[j]" : "", *c = carry_name(k, s), *h = state_name(k, s), *r = slope_name(k, s);
-    if (n > 1) {
-        buf_line(k->out, "CELL_UNROLL");
-        k_open(k, "for (int j = 0; j < %d; j++)", n);
-    }
+    int n = state_elements(k, s), all = (int)scan_state_elements(k->p);
+    const char *j = open_each(k, k->out, n), *h = state_name(k, s);
+    const char *at = k_text(k, "(chunk * %d + %d%s) * 64 + unit%s", all, elements_before(k, s), n > 1 ? " + j" : "",
+                            in_pairs(k) ? " + q" : "");
     if (get) {
-        const char *at = map_place(k, s, "v"), *name = k_text(k, "slope_%s", k->p->m->tensors.data[s].name);
-        buf_line(k->out, "%s%s = v == warp ? %s%s : %s%s;", h, j, c, j, h, j);
-        buf_line(k->out, "const %s %s = maps[%s];", k->real, name, at);
-        buf_line(k->out, "%s%s = (%s == 0 ? 0 : %s * %s%s) + (%s)maps[%s + 32];", c, j, name, name, c, j, k->real, at);
+        buf_line(k->out, "%s%s = maps[%s];", h, j, at);
     } else {
-        buf_line(k->out, "maps[%s] = %s%s;", map_place(k, s, "warp"), r, j);
-        buf_line(k->out, "maps[%s + 32] = %s%s;", map_place(k, s, "warp"), h, j);
+        buf_line(k->out, "maps[%s] = %s%s;", at, slope_name(k, s), j);
+        buf_line(k->out, "maps[%s + 32] = %s%s;", at, h, j);
     }
-    if (n > 1)
-        k_close(k);
+    close_each(k, k->out, n);
 }
 
-/* All warps go through the chunks' maps in order; each has the state before its own on the way, and before the next
- * turn behind them. A slope of 0 forgets the state, whatever it is. */
+/* One thread for each element goes through the chunks' maps in order, and leaves the state before each in the slope's
+ * place. A slope of 0 forgets the state, whatever it is. */
 static void print_exchange(Kernel *k)
 {
+    int all = (int)scan_state_elements(k->p);
     for (TensorId s = 0; s < k->p->m->tensors.len; s++)
         if (next_of(k, s) >= 0)
             print_map(k, s, false);
     buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
-    k_open(k, "for (int v = 0; v < %d; v++)", k->panel->warps);
+    k_open(k, "for (int i = cell_thread(); i < %d; i += %d)", 32 * all, scan_threads(k->panel));
+    buf_line(k->out, "%s state = carries[i];", k->real);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int v = 0; v < %d; v++)", k->panel->chunks);
+    buf_line(k->out, "const int at = (v * %d + i / 32) * 64 + i %% 32;", all);
+    buf_line(k->out, "const %s slope = maps[at], rest = maps[at + 32];", k->real);
+    buf_line(k->out, "maps[at] = state;");
+    buf_line(k->out, "state = slope == 0 ? rest : slope * state + rest;");
+    k_close(k);
+    buf_line(k->out, "carries[i] = state;");
+    k_close(k);
+    buf_line(k->out, "cell_barrier();");
     for (TensorId s = 0; s < k->p->m->tensors.len; s++)
         if (next_of(k, s) >= 0)
             print_map(k, s, true);
-    k_close(k);
 }
 
-/* full: all chunks of the turn are whole. Then no step is tested, and addresses are so far apart as is known. */
-static void open_steps(Kernel *k, bool full)
+/* The step of place `from + u` in the order of the walk; full: all chunks of the turn are whole. Where states are made
+ * anew, the chunks of both directions are the same, and the first one may begin behind the last step. */
+static const char *step_at(Kernel *k, bool full)
+{
+    if (!replays(k))
+        return full ? step_of(k, "from + u", "dim_T - 1 - from - u") : alone_step_or_last(k, "from + u");
+    return full ? "last - from - u" : "cell_nearest(last - from - u, dim_T)";
+}
+
+/* Where they are, no step is tested, and addresses are so far apart as is known. */
+static void open_steps(Kernel *k, const char *loop, bool full)
 {
     buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int u = 0; u < steps; u++)");
-    if (full)
-        buf_line(k->out, "[[maybe_unused]] const int64_t t = %s;", step_of(k, "from + u", "dim_T - 1 - from - u"));
-    else
-        buf_line(k->out, "[[maybe_unused]] const int64_t t = %s;", alone_step_or_last(k, "from + u"));
+    k_open(k, "%s", loop);
+    buf_line(k->out, "[[maybe_unused]] const int64_t t = %s;", step_at(k, full));
     k_declare_rows(k);
 }
 
-static void print_turn(Kernel *k, const PanelLoop *l, const char *map, bool full)
+static void print_replay(Kernel *k, const char *again, bool full)
 {
-    const char *is_step = full ? "[[maybe_unused]] constexpr bool is_step = true;"
-                               : "[[maybe_unused]] const bool is_step = from + u < dim_T;";
+    Module *m = k->p->m;
+    for (TensorId s = 0; s < m->tensors.len; s++)
+        if (m->tensors.data[s].kind == T_STATE)
+            declare(k, kept_name(k, s, "steps + 1"), state_elements(k, s), "");
+    buf_line(k->out, "{");
+    k->out->indent++;
+    buf_line(k->out, "constexpr int u = steps - 1;");
+    buf_line(k->out, "const int64_t t = %s;", step_at(k, full));
+    k_declare_rows(k);
+    k->g = step_group(k);
+    k->row = "bt";
+    print_kept(k);
+    k->row = NULL;
+    k->g = NULL;
+    k_close(k);
+    open_steps(k, "for (int u = steps - 1; u >= 0; u--)", full);
+    buf_f(k->out, "%s", again);
+    k_close(k);
+}
+
+static void print_turn(Kernel *k, const PanelLoop *l, const char *map, const char *again, bool full)
+{
+    static const char each[] = "for (int u = 0; u < steps; u++)";
+    const char *is_step = full         ? "[[maybe_unused]] constexpr bool is_step = true;"
+                          : replays(k) ? "[[maybe_unused]] const bool is_step = cell_inside(last - from - u, dim_T);"
+                                       : "[[maybe_unused]] const bool is_step = from + u < dim_T;";
     if (l->ahead) {
         buf_line(k->out, "reads_0 ahead_0[steps];");
         buf_line(k->out, "CELL_UNROLL");
-        buf_line(k->out, "for (int u = 0; u < steps; u++)");
-        buf_line(k->out, "    read_0(%s, ahead_0[u]);",
-                 full ? step_of(k, "from + u", "dim_T - 1 - from - u") : alone_step_or_last(k, "from + u"));
+        buf_line(k->out, "%s", each);
+        buf_line(k->out, "    read_0(%s, ahead_0[u]);", step_at(k, full));
     }
+    if (k->function_texts.len > 0) {
+        buf_f(k->out, "%s", k->function_names.data);
+        open_steps(k, each, full);
+        buf_f(k->out, "%s", k->functions.data);
+        k_close(k);
+    }
+    if (replays(k))
+        print_replay(k, again, full);
     begin_maps(k);
-    open_steps(k, full);
+    open_steps(k, each, full);
     buf_line(k->out, "%s", is_step);
     buf_f(k->out, "%s", map ? map : "");
     k_close(k);
     print_exchange(k);
-    open_steps(k, full);
+    open_steps(k, each, full);
     buf_line(k->out, "%s", is_step);
     k_open(k, "if (is_step)");
     buf_f(k->out, "%s", l->body ? l->body : "");
@@ -763,17 +1089,20 @@ static void print_turn(Kernel *k, const PanelLoop *l, const char *map, bool full
     k_close(k);
 }
 
-/* 32 units to a block, a chunk of the steps to each of its warps. */
+/* 32 units to a block, a chunk of the steps to each of its warps, or half warps. */
 static void open_chunks(Kernel *k, const char *indices)
 {
-    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, k->panel->units));
-    buf_line(k->out, "const int lane = cell_thread() %% 32, warp = cell_thread() / 32;");
+    const Panel *w = k->panel;
+    int all = (int)scan_state_elements(k->p), threads = w->pairs ? 16 : 32;
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, w->units));
+    buf_line(k->out, w->pairs ? "const int unit = cell_thread() %% %d * 2, chunk = cell_thread() / %d;"
+                              : "const int unit = cell_thread() %% %d, chunk = cell_thread() / %d;", threads, threads);
     buf_line(k->out, "auto cursor = cell_shared();");
-    buf_line(k->out, "cell_smem<%s> maps = cell_carve<%s>(cursor, %d);", k->real, k->real,
-             k->panel->warps * (int)scan_map_numbers(k->p));
+    buf_line(k->out, "cell_smem<%s> maps = cell_carve<%s>(cursor, %d);", k->real, k->real, w->chunks * all * 64);
+    buf_line(k->out, "cell_smem<%s> carries = cell_carve<%s>(cursor, %d);", k->real, k->real, all * 32);
     k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < elements; first += cell_block_count(0) * 32)");
-    buf_line(k->out, "const bool mine = first + lane < elements;");
-    buf_line(k->out, "const int64_t n = mine ? first + lane : elements - 1;");
+    buf_line(k->out, "const bool mine = first + unit < elements;");
+    buf_line(k->out, "const int64_t n = mine ? first + unit : elements - %d;", w->pairs ? 2 : 1);
     buf_line(k->out, "%s", split_units(k));
     buf_f(k->out, "%s", indices);
 }
@@ -781,28 +1110,29 @@ static void open_chunks(Kernel *k, const char *indices)
 void print_scan_chunks(Kernel *k)
 {
     Group *g = step_group(k);
-    const char *indices = begin_walk(k, g), *map = print_map_step(k, g);
+    const char *indices = begin_walk(k, g), *again = replays(k) ? print_again(k, g) : NULL, *map = print_map_step(k, g);
     PanelLoop l = print_group(k, g);
-    int depth = alone_depth(k->panel_registers), tile = depth * k->panel->warps;
+    int depth = alone_depth(k->panel_registers), tile = depth * k->panel->chunks;
+    k->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
     k->row = NULL;
     buf_line(k->out, "constexpr int steps = %d;", depth);
+    if (replays(k))
+        buf_line(k->out, "const int64_t last = (dim_T + steps - 1) / steps * steps - 1;");
     open_chunks(k, indices);
     print_states(k);
-    declare_carries(k);
+    print_carries(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     each_sum(k, declare_sum);
     alone_declare_reads(k, &l);
-    buf_line(k->out, "int turn = 0;");
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", tile);
-    buf_line(k->out, "const int64_t from = begin + warp * steps;");
-    k_open(k, "if (begin + %d <= dim_T)", tile);
-    print_turn(k, &l, map, true);
+    buf_line(k->out, "const int64_t from = begin + chunk * steps;");
+    k_open(k, replays(k) ? "if (begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0))" : "if (begin + %d <= dim_T)", tile);
+    print_turn(k, &l, map, again, true);
     k->out->indent--;
     buf_line(k->out, "} else {");
     k->out->indent++;
-    print_turn(k, &l, map, false);
+    print_turn(k, &l, map, again, false);
     k_close(k);
-    buf_line(k->out, "turn ^= 1;");
     k_close(k);
     print_last_states(k);
     each_sum(k, store_sum);

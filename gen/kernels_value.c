@@ -339,17 +339,19 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
                      !st->batched && !st->timed };
         return wide_read(k, &at);
     }
-    const char *offset = place_text(k, row, pitch, ix_text(&k->printer, lin));
+    bool half = st->dtype == DT_BF16 || st->dtype == DT_F16, two = half && st->timed && scan_adjacent(k, lin, pitch);
+    const char *offset = place_text(k, row, pitch, two ? at_first(k, lin) : ix_text(&k->printer, lin));
     bool known = known_before(k, r);
     const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
                            number_type(k, whole), add_text(k, p, offset));
     if (k->panel && whole)
         return s;
     if (k->panel) {
-        bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
         const char *type = half ? "uint32_t" : k_type(st->dtype), *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
-        as.text = half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
+        as.two = two;
+        as.text = two ? k_text(k, "cell_load_two(%s)", at)
+                  : half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
         if (optional)
             as.text = k_text(k, "(%s ? %s : 0)", p, as.text);
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
@@ -384,12 +386,15 @@ static const char *load_state(Kernel *k, const Read *r)
     const Poly *n = tensor_elements(m, r->id);
     if (k->pr->dir == FORWARD && scan_state(k, r->id, r))
         return scan_state(k, r->id, r);
+    const char *again = scan_again(k, r);
+    if (again)
+        return again;
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
     const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
-    AheadRead as = { s, k->real, NULL, true };
+    AheadRead as = { .text = s, .type = k->real, .timed = true };
     if (k->panel)
         return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, &as) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
@@ -428,7 +433,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
             return wide_read(k, &at);
         }
         const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
-        AheadRead as = { s, k->real, NULL, true };
+        AheadRead as = { .text = s, .type = k->real, .timed = true };
         if (k->panel)
             return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : s;
         return early_read(k, r, p, s, false);
@@ -453,6 +458,9 @@ static const char *load_array(Kernel *k, const Read *r)
         return scan_element(k, r, k->value[r->id]);
     if (panel_is_product(k, r->id))
         return panel_sum(k, r);
+    const char *again = scan_again(k, r);
+    if (again)
+        return again;
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE)
         return print_in_place(k, r->id, r->map);
@@ -679,7 +687,7 @@ const char *k_index(ExprPrinter *e, IndexId i)
         bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
     if (k->at_first && runs_along(k, i))
         return "e";
-    return k->index[i];
+    return k->at_first ? scan_first_unit(k, k->index[i]) : k->index[i];
 }
 
 /* A name for a value over the past at a place, where it may be computed whatever condition the read stands under: its
@@ -918,16 +926,19 @@ static void store(Kernel *k, NodeId id, const char *value)
         return;
     }
     const char *p = k_written(k, REF_NODE, id, st->dtype);
-    const char *where = add_text(k, p, place_text(k, row, pitch, ix_text(&k->printer, lin)));
+    const char *e = k->two ? at_first(k, lin) : ix_text(&k->printer, lin);
+    const char *where = add_text(k, p, place_text(k, row, pitch, e));
     if (in_head(k) && panel_waits_for(k, st))
         head_put(k, lin, pitch, value);
     if (k_may_be_null(k, st))
-        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? "all" : p);
+        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : p);
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     const char *pad = k_may_be_null(k, st) ? "    " : "";
     if (adds)
-        buf_line(k->out, "%scell_put(%s, %s, %s);", pad, where, value,
-                 root == ROOT_DPARAM_INIT ? "true" : "adds");
+        buf_line(k->out, k->two ? "%scell_put_vec<2>(%s, %s, %s);" : "%scell_put(%s, %s, %s);", pad, where,
+                 k->two ? k->two : value, root == ROOT_DPARAM_INIT ? "true" : "adds");
+    else if (k->two)
+        buf_line(k->out, "%scell_store_vec<2>(%s, %s);", pad, where, k->two);
     else
         buf_line(k->out, panel_gives(k) && panel_waits_for(k, st) ? "%spanel.give(mine, %s, %s);"
                                                                   : "%scell_store(%s, %s);", pad, where, value);

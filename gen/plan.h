@@ -220,7 +220,11 @@ typedef struct Panel {
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
     bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
     int posts;                    /* buffer of the counters */
-    int warps;                    /* scan: of a block that has 32 units, each warp some of the steps; or 0 */
+    int chunks;                   /* scan: of steps of 32 units, which a block walks at once; or 0 */
+    bool pairs;                   /* scan: each of its threads has two neighbours of the units */
+    bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
+                                   * that forward's chunks save of them */
+    int steps;                    /* scan: of a chunk; filled while the kernel is printed */
     const char *kernel;
     RefVec refs;                  /* filled while the kernel is printed */
 } Panel;
@@ -230,6 +234,7 @@ typedef struct Scan {
     int naxes;
     const Poly **axes;
     const Poly *units;            /* their product */
+    IndexId pair;                 /* stands for which of two neighbours, where a thread has two */
 } Scan;
 
 typedef struct Program {

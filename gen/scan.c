@@ -414,16 +414,22 @@ int64_t scan_state_elements(const Plan *p)
     return all;
 }
 
-int64_t scan_map_numbers(const Plan *p)
+int scan_threads(const Panel *w)
 {
-    return scan_state_elements(p) * 2 * 2 * 32;
+    return w->chunks ? w->chunks * (w->pairs ? 16 : 32) : SCAN_THREADS;
 }
 
-/* What warps exchange should not need more memory than any device's block may have. */
-static int warps_of(const Plan *p)
+int64_t scan_shared(const Plan *p, const Panel *w)
 {
-    int64_t each = scan_map_numbers(p) * (p->compute == DT_F64 ? 8 : 4);
-    return 16 * each <= 48 << 10 ? 16 : 8 * each <= 48 << 10 ? 8 : 0;
+    return w->chunks ? (2 * w->chunks + 1) * 32 * scan_state_elements(p) : 0;
+}
+
+/* What chunks exchange lies in half of the memory that a block of any device may have: a thread with more state has no
+ * registers for a chunk's reads. */
+static int chunks_of(const Plan *p)
+{
+    int64_t each = scan_state_elements(p) * 2 * 32 * (p->compute == DT_F64 ? 8 : 4);
+    return 16 * each <= 24 << 10 ? 16 : 8 * each <= 24 << 10 ? 8 : 0;
 }
 
 static Panel *walk_of(const Plan *p, const Program *pr, const char *kind)
@@ -435,19 +441,143 @@ static Panel *walk_of(const Plan *p, const Program *pr, const char *kind)
     return w;
 }
 
+/* Two neighbours to a thread: words of two numbers, and half of the instructions that are no arithmetic. */
+static bool takes_pairs(const Plan *p)
+{
+    const Poly *last = p->scan->axes[p->scan->naxes - 1];
+    return (p->dtype == DT_BF16 || p->dtype == DT_F16) && last->is_const && last->value % 2 == 0;
+}
+
+/* ---- states made anew ---- */
+
+static TensorId state_of(const Plan *p, NodeId next)
+{
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (p->m->tensors.data[t].kind == T_STATE && p->m->next.data[t] == next)
+            return t;
+    return -1;
+}
+
+static bool again(const Plan *p, const IndexId *axes, NodeId value);
+
+static bool again_read(const Plan *p, const IndexId *axes, const Read *r)
+{
+    const Program *pr = &p->program[BACKWARD];
+    if (r->step)
+        return false;
+    if (r->is_tensor) {
+        TensorKind kind = p->m->tensors.data[r->id].kind;
+        return kind == T_STATE ? scan_own(p, axes, r) : kind == T_INPUT || kind == T_PARAM;
+    }
+    if (state_of(p, r->id) >= 0)
+        return false;
+    const Node *a = at(p, r->id);
+    if (pr->phase[r->id] == PHASE_DURING && pr->group[r->id] >= 0)
+        return scan_own(p, axes, r) &&
+               again(p, a->axes, plan_reduces(p, r->id) ? at(p, a->args[0])->args[0] : a->args[0]);
+    if (pr->phase[r->id] != PHASE_DURING && pr->node[r->id].home != HOME_NONE)
+        return true;
+    return (!(a->dep & DEP_STATE) || scan_own(p, axes, r)) && again(p, a->axes, a->args[0]);
+}
+
+/* Can backward compute it of what it has, in the unit's thread? */
+static bool again(const Plan *p, const IndexId *axes, NodeId value)
+{
+    const Node n = *at(p, value);
+    Read r;
+    if (n.kind == N_REDUCE)
+        return false;
+    if (n.kind != N_MAP && plan_resolve(p, value, &r))
+        return again_read(p, axes, &r);
+    if (n.kind == N_ARRAY || n.kind == N_VIEW)    /* a number */
+        return true;
+    for (int i = 0; i < n.nargs; i++)
+        if (!again(p, axes, n.args[i]))
+            return false;
+    return true;
+}
+
+/* Is a next state, or the state, read of another step than the own? */
+static bool read_elsewhere(const Plan *p, NodeId value, bool *seen)
+{
+    const Node n = *at(p, value);
+    Read r;
+    if (seen[value])
+        return false;
+    seen[value] = true;
+    if (n.kind != N_MAP && plan_resolve(p, value, &r)) {
+        bool state = r.is_tensor ? p->m->tensors.data[r.id].kind == T_STATE : state_of(p, r.id) >= 0;
+        return (state && r.step) || (!r.is_tensor && read_elsewhere(p, at(p, r.id)->args[0], seen));
+    }
+    for (int i = 0; i < n.nargs; i++)
+        if (read_elsewhere(p, n.args[i], seen))
+            return true;
+    return false;
+}
+
+static bool walks(const Program *pr, const Group *g)
+{
+    return g->kind == G_SCAN || (g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_SCAN);
+}
+
+/* Is it read by the walks alone, each step its own? */
+static bool read_by_walks(const Plan *p, TensorId state)
+{
+    bool *seen = arena_alloc(p->m->arena, (size_t)p->m->nodes.len + 1);
+    for (int d = 0; d < 2; d++) {
+        const Program *pr = &p->program[d];
+        for (int i = 0; i < pr->groups.len; i++) {
+            const Group *g = &pr->groups.data[i];
+            for (int j = 0; j < g->reads.len && !walks(pr, g); j++)
+                if (g->reads.data[j] == p->m->next.data[state] || g->reads.data[j] == ~state)
+                    return false;
+            for (int j = 0; j < g->arrays.len; j++)
+                if (read_elsewhere(p, at(p, g->arrays.data[j])->args[0], seen))
+                    return false;
+        }
+    }
+    return true;
+}
+
+/* Backward's chunks of steps may have each state of a chunk from that before it, where forward has chunks too: then all
+ * but one of `steps` states need be neither written nor read. */
+static bool can_replay(const Plan *p)
+{
+    bool any = false;
+    for (TensorId t = 0; t < p->m->tensors.len; t++) {
+        NodeId next = p->m->next.data[t];
+        if (p->m->tensors.data[t].kind == T_HISTORY)
+            return false;
+        if (p->m->tensors.data[t].kind != T_STATE)
+            continue;
+        const Storage *st = &p->program[FORWARD].node[next];
+        any |= st->home == HOME_RESERVE;
+        if (p->is_alias[next] || plan_reduces(p, next) || st->home != HOME_RESERVE || st->alias_offset || st->pitch ||
+            p->program[FORWARD].before[t] >= 0 || !read_by_walks(p, t) || !again(p, at(p, next)->axes, at(p, next)->args[0]))
+            return false;
+    }
+    return any;
+}
+
 void scan_kernels(Plan *p)
 {
-    int warps = warps_of(p);
+    int chunks = chunks_of(p);
+    p->scan->pair = module_index(p->m, intern(p->m->c, "q"), poly_const(p->m, 2));
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         pr->panel = walk_of(p, pr, "scan");
-        pr->slope = warps ? slopes_of(p, pr) : NULL;
+        pr->slope = chunks ? slopes_of(p, pr) : NULL;
         if (!pr->slope)
             continue;
         pr->chunks = walk_of(p, pr, "chunks");
-        pr->chunks->warps = warps;
-        buf_f(&p->reasons, "%s is linear in the %s: with less than %d units and %d steps or more, %d warps of a block walk "
-              "chunks of the same units' steps at once\n", d == FORWARD ? "forward" : "backward",
-              d == FORWARD ? "states" : "adjoints", CHUNK_UNITS, CHUNK_STEPS, warps);
+        pr->chunks->chunks = chunks;
+        pr->chunks->pairs = takes_pairs(p);
+        buf_f(&p->reasons, "%s is linear in the %s: with less than %d units and %d steps or more, a block walks %d chunks of "
+              "the same units' steps at once%s\n", d == FORWARD ? "forward" : "backward", d == FORWARD ? "states" : "adjoints",
+              CHUNK_UNITS, CHUNK_STEPS, chunks, pr->chunks->pairs ? ", a thread two units" : "");
+    }
+    if (p->program[FORWARD].chunks && p->program[BACKWARD].chunks && can_replay(p)) {
+        p->program[BACKWARD].chunks->replays = true;
+        buf_f(&p->reasons, "forward's chunks save the state behind every few steps, and backward's make the others anew\n");
     }
 }

@@ -17,9 +17,9 @@ bool scan_axes(const Plan *p, NodeId array);
 bool scan_sums(const Plan *p, const Program *pr, NodeId sum);
 /* Of all states, in registers of one thread. */
 int64_t scan_state_elements(const Plan *p);
-/* Numbers that a warp gives to the others in shared memory: for each state element of its 32 units the slope and the
- * value of its chunk's map, in two turns. */
-int64_t scan_map_numbers(const Plan *p);
+/* Threads of a block, and the numbers in its shared memory. */
+int scan_threads(const Panel *w);
+int64_t scan_shared(const Plan *p, const Panel *w);
 /* Is the value that is read there the own unit's, of a reader with these axes? */
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r);
 /* Elements of an array or tensor behind its unit. */

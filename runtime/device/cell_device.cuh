@@ -61,7 +61,7 @@
 //             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_show_word(global, word): words
 //             that other blocks write, and look at, at the same time
 //  registers  cell_keep(i): an int that is not to be computed again
-//             cell_load_bits(global): 2 bytes
+//             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours
 //  window     cell_window_multiply(sums[4][2], rows, columns, k) cell_window_weigh(...) cell_window_put(tile, sums):
 //             tiles of pairs of steps
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory

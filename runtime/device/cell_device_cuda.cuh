@@ -534,6 +534,10 @@ template <class T> __device__ __forceinline__ uint16_t cell_load_bits(const T *g
 {
     return __ldcg(reinterpret_cast<const unsigned short *>(global));
 }
+template <class T> __device__ __forceinline__ uint32_t cell_load_two(const T *global)
+{
+    return __ldcg(reinterpret_cast<const unsigned *>(global));
+}
 template <class T> __device__ __forceinline__ void cell_shared_words(uint32_t (&words)[4], const T *smem)
 {
     cell_detail_words(words, *reinterpret_cast<const uint4 *>(smem));

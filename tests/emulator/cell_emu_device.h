@@ -305,6 +305,11 @@ inline uint32_t cell_load_word(const float *p)
     return bits;
 }
 template <class T> inline uint16_t cell_load_bits(const T *p) { return p->bits; }
+template <class T> inline uint32_t cell_load_two(const T *p)
+{
+    cell_emu_check_aligned(p, 4, "cell_load_two");
+    return p[0].bits | (uint32_t)p[1].bits << 16;
+}
 template <class T> inline void cell_shared_words(uint32_t (&words)[4], cell_smem<T> p)
 {
     cell_emu_check_aligned(p.p, 16, "cell_shared_words");

@@ -81,6 +81,13 @@ TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 TYPES="f32 bf16" SUFFIX=_wide instance e2 gemm "16,2,256,64"
 instance mingru "steps scan" "$two"
 instance hgrn scan "$one 2,9,70 2,150,5 1,290,33"
+# A thread has two units; of chunks whole and cut, one state in 8, or 4, is saved.
+pairs="1,1 2,5 3,16 2,70 1,128 2,150 1,290"
+TYPES="bf16 f16" SUFFIX=_pairs instance hgrn scan "$pairs" --dim D=6
+TYPES=bf16 SUFFIX=_pairs instance hgrn scan "2,70 1,133" --dim D=38 --reverse
+TYPES=bf16 SUFFIX=_pairs instance hgrn scan "3,70 2,133" --dim D=10 --lengths
+TYPES="bf16 f16" SUFFIX=_pairs instance mingru scan "1,1,3 3,9,2 2,150,3" --dim H=10
+TYPES=bf16 SUFFIX=_pairs instance mamba1 scan "1,1 2,3 2,40" --dim E=6 --dim N=4
 instance indrnn scan "$two 2,9,3,70"
 # The next state is a name for a value of the step, in chunks of time too.
 TYPES="f32 f64 bf16" instance e21 scan "$heads 2,40,3 1,150,5" --dim N=4 --dim P=3 --dim R=5 --dim K=2 --set act=linear
