@@ -893,7 +893,8 @@ static const char *reduce_loops(CGen *g, NodeId id)
     int count = cgen_bounds(g, id, bound);
     const char *name = names_fresh(&g->locals, names[n->reduce]);
     Loops *l = arena_alloc(g->arena, sizeof *l);
-    buf_line(g->out, "real %s = %s;", name, reduce_start(g, n->reduce));
+    bool whole = n->type == TY_INT;
+    buf_line(g->out, "%s %s = %s;", whole ? "int64_t" : "real", name, reduce_start(g, n->reduce));
     bool known = find_pins(g, l, bound, n->reduce == R_SUM ? count : 0, bound, count, n->args[0]);
     for (int k = 0; k < count && n->reduce != R_SUM; k++)
         l->place[k] = -1;
@@ -901,8 +902,8 @@ static const char *reduce_loops(CGen *g, NodeId id)
     NodeId term = known ? cgen_node(g, n->args[0])->args[1] : n->args[0];
     Scope s = scope_make(g, term);
     print_shared(g, &s, 0);
-    if (known)
-        reduce_step(g, R_SUM, name, real_value(g, &s, term));
+    if (known || whole)
+        reduce_step(g, R_SUM, name, whole ? value(g, &s, term) : real_value(g, &s, term));
     else if (n->reduce != R_SUM || !guarded_sum(g, &s, n->args[0], name))
         reduce_step(g, n->reduce, name, real_value(g, &s, n->args[0]));
     close_loops(g, l);

@@ -316,6 +316,8 @@ static void node_derive(Module *m, Node *n, Axes *axes)
                 axes->id[kept++] = axes->id[i];
         }
         axes->n = kept;
+        const Node *term = &m->nodes.data[n->args[0]];
+        n->type = n->reduce == R_SUM && term->type == TY_INT && (term->dep & DEP_INPUT) ? TY_INT : TY_REAL;
         for (int k = 0; k < n->nbound; k++)
             n->dep &= n->bound[k] == IX_BATCH  ? ~(unsigned)DEP_BATCH
                       : n->bound[k] == IX_TIME ? ~(unsigned)DEP_TIME
@@ -591,7 +593,7 @@ NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over,
     if (s->kind != N_MAP || s->op != OP_SELECT)
         return -1;
     const Node *other = &m->nodes.data[s->args[2]];
-    if (other->kind != N_CONST || other->value != 0)
+    if (other->kind == N_SIZE ? other->size->nterms : other->kind != N_CONST || other->value != 0)
         return -1;
     return pinned_in(m, s->args[0], i, over, n, only);
 }

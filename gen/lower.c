@@ -145,7 +145,8 @@ static NodeId pinned(Flat *f, const PinVec *pins, NodeId read)
     }
     if (here < 0)
         return read;
-    return node_reduce(m, R_SUM, node_select(m, here, read, node_const(m, 0)), bound, pins->len);
+    NodeId nothing = m->nodes.data[read].type == TY_INT ? node_size(m, poly_const(m, 0)) : node_const(m, 0);
+    return node_reduce(m, R_SUM, node_select(m, here, read, nothing), bound, pins->len);
 }
 
 static NodeId read_cotangent(Flat *f, const Symbol *s, const IxExpr *const *map)

@@ -218,9 +218,8 @@ static void follow(Walk *w, FExpr *x, const IxExpr **ix)
     x->whole = is_integer_input(w->f, s);
     if (x->type == TY_INT || x->whole)
         x->type = x->whole ? TY_INT : TY_REAL;
-    if (x->whole && (has_pins(x) || x->time) && !w->eq->failed) {
-        WALK_ERROR(w, x, x->span, x->time ? "'%s' is an integer, which is read at its own step only"
-                                          : "'%s' is an integer, which is read at plain indices only", s->name);
+    if (x->whole && x->time && !w->eq->failed) {
+        WALK_ERROR(w, x, x->span, "'%s' is an integer, which is read at its own step only", s->name);
         w->eq->failed = true;
     }
 }

@@ -447,7 +447,7 @@ static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole
     if (at(m, rebuilt)->kind == N_REDUCE)
         rebuilt = split_sum(m, rebuilt);
     Node n = *at(m, rebuilt);
-    if (n.kind != N_REDUCE || whole)
+    if (n.kind != N_REDUCE || whole || n.type == TY_INT)      /* an integer is read where it is used, so that it stays one */
         return rebuilt;
     return node_array(m, rebuilt, n.axes, n.naxes, NULL, n.span);
 }
