@@ -122,17 +122,32 @@ static int64_t *call_sizes(const Subject *s, int64_t batch, int64_t steps, int64
 }
 
 /* Integer tensors are int32_t to generated code. */
-static void *as_argument(const Subject *s, const Case *k, int tensor)
+static void *integers(const Subject *s, const Case *k, int tensor, const double *v)
 {
-    const EvalTensor *t = &s->e->tensors[tensor];
-    double *v = k->value[tensor];
-    if (!v || !t->is_int)
-        return v;
-    int64_t n = case_count(k, t);
+    int64_t n = case_count(k, &s->e->tensors[tensor]);
     int32_t *ints = arena_alloc(s->c->arena, sizeof *ints * (size_t)(n + 1));
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; v && i < n; i++)
         ints[i] = (int32_t)v[i];
     return ints;
+}
+
+static void *as_argument(const Subject *s, const Case *k, int tensor)
+{
+    double *v = k->value[tensor];
+    return v && s->e->tensors[tensor].is_int ? integers(s, k, tensor, v) : v;
+}
+
+/* And what it left of them is read back. */
+static void take_integers(const Subject *s, const Reference *r, const CallArgs *list, const Case *k, Result *out,
+                          void *const *args)
+{
+    for (int i = 0; i < list->len; i++) {
+        int n = r->eval_tensor[list->data[i].tensor];
+        if (n < 0 || list->data[i].role != ROLE_FINAL || !s->e->tensors[n].is_int || !args[i])
+            continue;
+        for (int64_t j = 0; j < case_count(k, &s->e->tensors[n]); j++)
+            out->out[n][j] = ((const int32_t *)args[i])[j];
+    }
 }
 
 static void **call_args(const Subject *s, const Reference *r, const CallArgs *list, const Case *k,
@@ -147,7 +162,9 @@ static void **call_args(const Subject *s, const Reference *r, const CallArgs *li
         case ROLE_VALUE:
             args[i] = s->e->tensors[n].kind == EV_OUTPUT ? (void *)out->out[n] : as_argument(s, k, n);
             break;
-        case ROLE_FINAL: args[i] = out->out[n]; break;
+        case ROLE_FINAL:
+            args[i] = out->out[n] && s->e->tensors[n].is_int ? integers(s, k, n, NULL) : (void *)out->out[n];
+            break;
         case ROLE_D_VALUE: args[i] = out->grad ? out->grad[n] : NULL; break;
         case ROLE_D_OUT:
         case ROLE_D_FINAL: args[i] = k->cotangent[n]; break;
@@ -184,10 +201,11 @@ static const char *run_stepwise(Reference *r, const Subject *s, const Case *k, R
                 memcpy(one.value[i] + b * x->count, k->value[i] + (b * k->steps + row) * x->count,
                        sizeof(double) * (size_t)x->count);
         }
-        int status = r->step(call_sizes(s, k->batch, 1, k->first + t),
-                             call_args(s, r, &r->forward_args, &one, part), NULL, 0);
+        void **args = call_args(s, r, &r->forward_args, &one, part);
+        int status = r->step(call_sizes(s, k->batch, 1, k->first + t), args, NULL, 0);
         if (status)
             return status_text(s->c, "step", status);
+        take_integers(s, r, &r->forward_args, &one, part, args);
         for (int i = 0; i < s->e->ntensors; i++) {
             const EvalTensor *x = &s->e->tensors[i];
             if (x->kind == EV_STATE)
@@ -213,8 +231,10 @@ static const char *reference_run(void *self, const Subject *s, const Case *k, Re
     void *reserve = flags & CASE_INFERENCE ? NULL : malloc(bytes + 16);
     if (reserve)
         memset(reserve, 0xff, bytes + 16);        /* NaN in every type, and a canary behind */
-    int status = r->forward(sizes, call_args(s, r, &r->forward_args, k, out), reserve, 0);
-    const char *error = status_text(s->c, "forward", status);
+    void **args = call_args(s, r, &r->forward_args, k, out);
+    const char *error = status_text(s->c, "forward", r->forward(sizes, args, reserve, 0));
+    if (!error)
+        take_integers(s, r, &r->forward_args, k, out, args);
     if (!error && reserve)
         error = status_text(s->c, "backward",
                             r->backward(sizes, call_args(s, r, &r->backward_args, k, out), reserve,

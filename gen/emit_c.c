@@ -61,25 +61,26 @@ static const char *const store_text =
 
 static const char *const leave_text =
     "/* What the next call begins with: the last of T steps, the latest first, and before them what this one began\n"
-    " * with. `to` may be `from`. latest: the row of the last step, 0 or T - 1. */\n"
-    "static inline void leave(real *to, const real *from, const real *steps, int64_t latest, int64_t places,\n"
+    " * with. `to` may be `from`. latest: the row of the last step, 0 or T - 1; n: the bytes of a place. */\n"
+    "static inline void leave(char *to, const char *from, const char *steps, int64_t latest, int64_t places,\n"
     "                         int64_t T, int64_t n)\n"
     "{\n"
     "    for (int64_t j = places - 1; j >= 0; j--) {\n"
-    "        const real *value = j < T ? steps + (latest ? latest - j : j) * n : from + (j - T) * n;\n"
-    "        memmove(to + j * n, value, sizeof(real) * (size_t)n);\n"
+    "        const char *value = j < T ? steps + (latest ? latest - j : j) * n : from + (j - T) * n;\n"
+    "        memmove(to + j * n, value, (size_t)n);\n"
     "    }\n"
     "}\n"
     "\n";
 
 static const char *const append_text =
-    "/* What the next call begins with, of all steps: those of this call at their places, else what was there. */\n"
-    "static inline void append(real *to, const real *from, const real *steps, bool turned, int64_t places, int64_t t0,\n"
+    "/* What the next call begins with, of all steps: those of this call at their places, else what was there. n: the\n"
+    " * bytes of a place. */\n"
+    "static inline void append(char *to, const char *from, const char *steps, bool turned, int64_t places, int64_t t0,\n"
     "                          int64_t T, int64_t n)\n"
     "{\n"
-    "    memmove(to, from, sizeof(real) * (size_t)(places * n));\n"
+    "    memmove(to, from, (size_t)(places * n));\n"
     "    for (int64_t t = 0; t < T; t++)\n"
-    "        memcpy(to + (t0 + t) * n, steps + (turned ? T - 1 - t : t) * n, sizeof(real) * (size_t)n);\n"
+    "        memcpy(to + (t0 + t) * n, steps + (turned ? T - 1 - t : t) * n, (size_t)n);\n"
     "}\n"
     "\n";
 
@@ -417,6 +418,11 @@ static void print_start(CFile *f, Buf *out, const CallArgs *args)
         buf_line(out, "initial_state(&s);");
 }
 
+static const char *c_type(const CFile *f, TensorId t)
+{
+    return f->m->tensors.data[t].dtype == DT_I32 ? "int32_t" : "real";
+}
+
 /* Zeros for histories that are not given, and for gradients into what a call leaves. -> how many. */
 static int print_history_memory(CFile *f, Buf *out, bool backward)
 {
@@ -425,8 +431,9 @@ static int print_history_memory(CFile *f, Buf *out, bool backward)
         TensorKind kind = f->m->tensors.data[t].kind;
         if (kind != T_HISTORY && !(backward && kind == T_DHISTORY))
             continue;
-        buf_line(out, "const real *const %s_zeros = take(&heap, %s);", member(f, f->g.tensor_member[t]),
-                 safe_elements(f, step_elements(f, t)));
+        bool whole = f->m->tensors.data[t].dtype == DT_I32;
+        buf_line(out, "const %s *const %s_zeros = %stake(&heap, %s);", c_type(f, t), member(f, f->g.tensor_member[t]),
+                 whole ? "(const int32_t *)" : "", safe_elements(f, step_elements(f, t)));
         n++;
     }
     return n;
@@ -442,7 +449,7 @@ static void print_histories(CFile *f, Buf *out, const CallArgs *args, bool backw
         TensorId of = kind == T_HISTORY ? t : f->m->tensors.data[t].of;
         int k = call_arg_find(args, of, kind == T_HISTORY ? ROLE_VALUE : ROLE_D_FINAL);
         const char *name = member(f, f->g.tensor_member[t]);
-        buf_line(out, "s.%s = args[%d] ? (const real *)args[%d] + b * %s : %s_zeros;", name, k, k,
+        buf_line(out, "s.%s = args[%d] ? (const %s *)args[%d] + b * %s : %s_zeros;", name, k, c_type(f, t), k,
                  elements(f, t, C_UNARY), name);
     }
 }
@@ -457,20 +464,20 @@ static bool has_lengths(const Module *m)
 
 /* What a history has of steps that are not of the sequence is zero: of all steps those behind its end, and reversed
  * those before its beginning. */
-static void print_forget(CFile *f, Buf *out, TensorId history, int k)
+static void print_forget(CFile *f, Buf *out, TensorId history, const char *place)
 {
-    Module *m = f->m;
-    const Tensor *x = &m->tensors.data[history];
-    const Poly *n = poly_product(m, x->axes + 1, x->rank - 1);
-    buf_line(out, "for (int64_t j = %s; args[%d] && j < %s; j++)", x->grows ? "t0 + own" : "own", k,
-             x->grows ? "t0 + T" : intern_f(m->c, "(own < T ? %s : 0)", size(f, x->axes[0], C_UNARY)));
-    buf_line(out, "    fill((real *)args[%d] + b * %s + j * %s, NULL, %s);", k, elements(f, history, C_UNARY),
-             size(f, n, C_UNARY), size(f, n, 0));
+    const Tensor *x = &f->m->tensors.data[history];
+    buf_line(out, "for (int64_t j = %s; to && j < %s; j++)", x->grows ? "t0 + own" : "own",
+             x->grows ? "t0 + T" : intern_f(f->m->c, "(own < T ? %s : 0)", size(f, x->axes[0], C_UNARY)));
+    buf_line(out, "    memset(to + j * %s, 0, (size_t)(%s));", place, place);
 }
 
 static void print_own_steps(CFile *f, Buf *out, const CallArgs *args)
 {
+    bool any = false;
     for (TensorId t = 0; t < f->m->tensors.len; t++)
+        any |= f->m->tensors.data[t].kind == T_HISTORY;
+    for (TensorId t = 0; any && t < f->m->tensors.len; t++)
         if (f->m->tensors.data[t].lengths) {
             int k = call_arg_find(args, t, ROLE_VALUE);
             buf_line(out, "const int64_t length = ((const int32_t *)args[%d])[b];", k);
@@ -478,36 +485,44 @@ static void print_own_steps(CFile *f, Buf *out, const CallArgs *args)
         }
 }
 
-/* What the call leaves of each history. */
-static void print_last(CFile *f, Buf *out, const CallArgs *args)
+/* What the call leaves of a history, in a block of its own. */
+static void print_left(CFile *f, Buf *out, const CallArgs *args, TensorId t, bool lengths)
 {
     Module *m = f->m;
-    bool lengths = has_lengths(m);
-    const char *end = lengths && !m->c->reverse ? "own" : "T";
-    if (lengths && has_history(f))
-        print_own_steps(f, out, args);
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const Tensor *x = &m->tensors.data[t];
-        if (x->kind != T_HISTORY)
+    const Tensor *x = &m->tensors.data[t];
+    int k = call_arg_find(args, t, ROLE_FINAL), given = call_arg_find(args, x->of, ROLE_VALUE);
+    NodeId source = ir_history_source(m, t);
+    const char *end = lengths && !m->c->reverse ? "own" : "T", *type = c_type(f, t);
+    const char *n = size(f, poly_product(m, x->axes + 1, x->rank - 1), C_UNARY);
+    const char *place = intern_f(m->c, "%s * (int64_t)sizeof(%s)", n, type);
+    const char *steps = source >= 0 ? intern_f(m->c, "s.%s", member(f, f->g.node_steps[source]))
+                                    : intern_f(m->c, "((const %s *)args[%d] + b * T * %s)", type, given, n);
+    buf_line(out, "char *to = args[%d] ? (char *)((%s *)args[%d] + b * %s) : NULL;", k, type, k, elements(f, t, C_UNARY));
+    buf_line(out, "if (to)");
+    if (x->grows)
+        buf_line(out, "    append(to, (const char *)s.%s, (const char *)%s, %s, %s, t0, T, %s);",
+                 member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "true" : "false",
+                 size(f, x->axes[0], 0), place);
+    else
+        buf_line(out, "    leave(to, (const char *)s.%s, (const char *)%s, %s, %s, %s, %s);",
+                 member(f, f->g.tensor_member[t]), steps,
+                 source < 0 && m->c->reverse ? "0" : intern_f(m->c, "%s - 1", end), size(f, x->axes[0], 0), end, place);
+    if (lengths && (x->grows || m->c->reverse))
+        print_forget(f, out, t, place);
+}
+
+static void print_last(CFile *f, Buf *out, const CallArgs *args)
+{
+    bool lengths = has_lengths(f->m);
+    print_own_steps(f, out, args);
+    for (TensorId t = 0; t < f->m->tensors.len; t++) {
+        if (f->m->tensors.data[t].kind != T_HISTORY)
             continue;
-        int k = call_arg_find(args, t, ROLE_FINAL);
-        NodeId source = ir_history_source(m, t);
-        const Poly *n = poly_product(m, x->axes + 1, x->rank - 1);
-        const char *steps = source >= 0 ? intern_f(m->c, "s.%s", member(f, f->g.node_steps[source]))
-                                        : intern_f(m->c, "(const real *)args[%d] + b * T * %s",
-                                                   call_arg_find(args, x->of, ROLE_VALUE), size(f, n, C_UNARY));
-        buf_line(out, "if (args[%d])", k);
-        if (x->grows)
-            buf_line(out, "    append((real *)args[%d] + b * %s, s.%s, %s, %s, %s, t0, T, %s);", k, elements(f, t, C_UNARY),
-                     member(f, f->g.tensor_member[t]), steps, source < 0 && m->c->reverse ? "true" : "false",
-                     size(f, x->axes[0], 0), size(f, n, 0));
-        else
-            buf_line(out, "    leave((real *)args[%d] + b * %s, s.%s, %s, %s, %s, %s, %s);", k, elements(f, t, C_UNARY),
-                     member(f, f->g.tensor_member[t]), steps,
-                     source < 0 && m->c->reverse ? "0" : intern_f(m->c, "%s - 1", end), size(f, x->axes[0], 0), end,
-                     size(f, n, 0));
-        if (lengths && (x->grows || m->c->reverse))
-            print_forget(f, out, t, k);
+        buf_line(out, "{");
+        out->indent++;
+        print_left(f, out, args, t, lengths);
+        out->indent--;
+        buf_line(out, "}");
     }
 }
 

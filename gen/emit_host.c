@@ -196,7 +196,7 @@ static bool print_places(Host *h)
     bool any = false;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        const Poly *places = x->dtype == DT_I32 ? places_of(m, t) : NULL;
+        const Poly *places = x->dtype == DT_I32 ? places_of(m, x->kind == T_HISTORY ? x->of : t) : NULL;
         if (x->kind > T_OUTPUT)
             continue;
         any |= places != NULL;

@@ -196,6 +196,7 @@ static Text read_at_axes(CGen *g, NodeId array)
  * history, the latest first. given: a tensor of the call, which a reversed cell walks from its last row. */
 static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axes, bool given)
 {
+    const char *cast = given && n->type == TY_INT ? "(int64_t)" : "";
     Text at[MAX_BOUND], before[MAX_BOUND];
     const Poly *extents[MAX_BOUND];
     const IxExpr *start = ix_index(g->m, IX_START), *one = ix_const(g->m, poly_const(g->m, 1));
@@ -209,11 +210,11 @@ static Text read_step(CGen *g, int member, const Node *n, const Poly *const *axe
         at[1 + i] = before[1 + i] = ix_text(g, n->map[i]);
         extents[1 + i] = axes[i];
     }
-    const char *here = intern_f(g->c, "%s[%s]", cgen_use(g, member),
+    const char *here = intern_f(g->c, "%s%s[%s]", cast, cgen_use(g, member),
                                 offset_text(g, at, extents, n->nmap + 1).s);
     if (n->past < 0)
-        return text(here, C_ATOM);
-    const char *past = intern_f(g->c, "%s[%s]", cgen_use(g, g->tensor_member[n->past]),
+        return text(here, *cast ? C_UNARY : C_ATOM);
+    const char *past = intern_f(g->c, "%s%s[%s]", cast, cgen_use(g, g->tensor_member[n->past]),
                                 offset_text(g, before, extents, n->nmap + 1).s);
     return text(intern_f(g->c, "%s >= %s ? %s : %s", paren(g, ix_text(g, n->step), C_ADD),
                          cgen_use(g, g->start_member), here, past), C_COND);

@@ -89,10 +89,31 @@ static bool counts_steps(const Ix *x)
     return x && (x->op == I_STEP || counts_steps(x->a) || counts_steps(x->b));
 }
 
+static void find_in_code(EvalProgram *p, const Code *x);
+
+/* What integers in an index expression read. */
+static void find_in_ix(EvalProgram *p, const Ix *x)
+{
+    if (!x)
+        return;
+    find_in_code(p, x->value);
+    find_in_ix(p, x->a);
+    find_in_ix(p, x->b);
+}
+
+static bool reads_values(const Ix *x)
+{
+    return x && (x->value || reads_values(x->a) || reads_values(x->b));
+}
+
 static void find_in_code(EvalProgram *p, const Code *x)
 {
     if (!x)
         return;
+    for (int i = 0; x->index && i < (x->kind == C_INDEX ? 1 : x->array ? x->array->rank : 0); i++) {
+        find_in_ix(p, x->index[i]);
+        p->counts_anew = p->counts_anew || (x->kind != C_INDEX && reads_values(x->index[i]) && counts_steps(x->index[i]));
+    }
     /* Where a sequence begins with its own last row its steps are counted from a place that no call before tells. */
     bool counts = x->kind == C_STEP || (x->kind == C_INDEX && counts_steps(x->index[0]));
     for (int i = 0; x->of_steps && i < x->nbound; i++)
@@ -142,7 +163,12 @@ static void add_history(EvalProgram *p, Array *a)
     ev_complex_of(p, a);
     like.complex = a->complex;
     EvalTensor *t = ev_add_tensor(p, EV_STATE, intern_f(p->c, "%s_history", a->name), &like, NULL);
-    t->no_grad = a->tensor >= 0 && p->e->tensors[a->tensor].no_grad;
+    if (a->tensor >= 0) {
+        t = &p->e->tensors[a->history];
+        t->no_grad = p->e->tensors[a->tensor].no_grad;
+        t->is_int = p->e->tensors[a->tensor].is_int;
+        t->below = p->e->tensors[a->tensor].below;
+    }
 }
 
 /* The flags of as many steps as anything is looked back at; of all where steps are counted. */

@@ -102,7 +102,7 @@ static void print_places(Kernel *k, const Tensor *x, const char *to)
     buf_line(k->out, "if (%s)", from);
     buf_line(k->out, "    %s[at] = %s[at];", to, from);
     buf_line(k->out, "else");
-    buf_line(k->out, "    cell_store(%s + at, %s(0));", to, k->real);
+    buf_line(k->out, "    cell_store(%s + at, %s(0));", to, x->dtype == DT_I32 ? "int32_t" : k->real);
     buf_line(k->out, "continue;");
     k_close(k);
 }
@@ -128,7 +128,8 @@ static void print_last(Kernel *k)
         k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
     k->index[last.axes[0]] = "place";
     Named named = { 0 };
-    const char *value = k_body(k, last.args[0], &named);
+    const char *value = x->dtype == DT_I32 ? k_text(k, "(int32_t)(%s)", expr_text(&k->printer, last.args[0]))
+                                           : k_body(k, last.args[0], &named);
     buf_line(k->out, "cell_store(%s + (b * places + place) * elements + e, %s);", to, value);
     k_forget(k, &named);
     k_close(k);

@@ -29,6 +29,12 @@ const char *unique_ir_name(Flat *f, const char *base)
 
 /* ---- reads ---- */
 
+/* What stands for a value that is not there. */
+static NodeId nothing_like(Module *m, NodeId v)
+{
+    return m->nodes.data[v].type == TY_INT ? node_size(m, poly_const(m, 0)) : node_const(m, 0);
+}
+
 static NodeId lower_index(Flat *f, const IxExpr *ix)
 {
     if (ix->nterms)
@@ -145,8 +151,7 @@ static NodeId pinned(Flat *f, const PinVec *pins, NodeId read)
     }
     if (here < 0)
         return read;
-    NodeId nothing = m->nodes.data[read].type == TY_INT ? node_size(m, poly_const(m, 0)) : node_const(m, 0);
-    return node_reduce(m, R_SUM, node_select(m, here, read, nothing), bound, pins->len);
+    return node_reduce(m, R_SUM, node_select(m, here, read, nothing_like(m, read)), bound, pins->len);
 }
 
 static NodeId read_cotangent(Flat *f, const Symbol *s, const IxExpr *const *map)
@@ -412,6 +417,9 @@ static void find_past_of_call(Flat *f, Instance *inst)
             find_past_of_call(f, inst->params[k]->via);
         if (inst->params[k]->scalar)
             find_past(f, inst->params[k]->scalar);
+        for (int i = 0; i < inst->params[k]->nfixed; i++)
+            if (inst->params[k]->fixed[i])
+                find_past(f, inst->params[k]->fixed[i]);
     }
     for (int i = 0; i < inst->locals.len; i++)
         for (int k = 0; k < inst->locals.data[i]->equations.len; k++)
@@ -448,7 +456,8 @@ static NodeId last_of_sequence(Flat *f, const Symbol *s, const IxExpr *const *ma
     const IxExpr *far = ix_const(m, places), *step = ix_add(m, ix_index(m, IX_START), ix_sub(m, ix_index(m, at), far));
     NodeId there = node_map2(m, OP_EQ, node_index(m, ix_index(m, at)),
                              node_map2(m, OP_ADD, node_steps_of_sequence(m), lower_index(f, ix_sub(m, far, back))));
-    return node_reduce(m, R_SUM, node_select(m, there, step_of(m, s, map, rank, step), node_const(m, 0)), &at, 1);
+    NodeId v = step_of(m, s, map, rank, step);
+    return node_reduce(m, R_SUM, node_select(m, there, v, nothing_like(m, v)), &at, 1);
 }
 
 /* The steps that a call leaves, the latest first; or all of them, where those behind the end of a sequence are zero. */
@@ -469,7 +478,7 @@ static NodeId last_steps(Flat *f, const Symbol *s, const Tensor *t)
     const IxExpr *step = t->grows ? ix_index(m, axes[0]) : ix_sub(m, end, back);
     NodeId v = step_of(m, s, map, rank, step), within = node_in_sequence(m, step);
     if (within >= 0)
-        v = node_select(m, within, v, node_const(m, 0));
+        v = node_select(m, within, v, nothing_like(m, v));
     return node_array(m, v, axes, t->rank, t->name, t->span);
 }
 
@@ -554,7 +563,7 @@ static NodeId not_later(Module *m, const IxExpr *step, NodeId v)
     if (ix_uses(step, IX_TIME))
         return v;
     NodeId cond = node_map2(m, OP_LE, node_index(m, step), node_index(m, ix_index(m, IX_TIME)));
-    return node_select(m, cond, v, node_const(m, 0));
+    return node_select(m, cond, v, nothing_like(m, v));
 }
 
 /* An index over the parts, for the sum that gives this part: two sums read a param by loads of their own, so that
@@ -658,11 +667,11 @@ static NodeId lower_earlier(Flat *f, const FExpr *x, Part part)
         return v;
     }
     if (f->lengths >= 0 && f->c->reverse)
-        v = node_select(m, node_in_sequence(m, x->step), v, node_const(m, 0));
+        v = node_select(m, node_in_sequence(m, x->step), v, nothing_like(m, v));
     if (f->age < 0)
         return v;
     NodeId same = node_map2(m, OP_LE, lower_index(f, back), f->age);
-    return node_select(m, mutate("leaking-shift") ? node_bool(m, true) : same, v, node_const(m, 0));
+    return node_select(m, mutate("leaking-shift") ? node_bool(m, true) : same, v, nothing_like(m, v));
 }
 
 static void lower_call(Flat *f, FExpr *x)

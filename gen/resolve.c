@@ -218,10 +218,6 @@ static void follow(Walk *w, FExpr *x, const IxExpr **ix)
     x->whole = is_integer_input(w->f, s);
     if (x->type == TY_INT || x->whole)
         x->type = x->whole ? TY_INT : TY_REAL;
-    if (x->whole && x->time && !w->eq->failed) {
-        WALK_ERROR(w, x, x->span, "'%s' is an integer, which is read at its own step only", s->name);
-        w->eq->failed = true;
-    }
 }
 
 static void check_array_param(Walk *w, Symbol *p)

@@ -497,8 +497,10 @@ static void name_reads_of_steps(Module *m)
     for (NodeId id = 0; id < n; id++)
         for (int i = 0; at(m, id)->kind == N_MAP && (at(m, id)->dep & DEP_STATE) && i < at(m, id)->nargs; i++)
             mark_read(m, at(m, id)->args[i], marked, seen);
-    for (NodeId id = 0; id < n; id++)
+    for (NodeId id = 0; id < n; id++) {
+        marked[id] &= at(m, id)->type != TY_INT;      /* which would become a real number in memory */
         any |= marked[id];
+    }
     Rewrite r = { .m = m, .hook = hook_step, .data = marked };
     if (any)
         rewrite_roots(&r);

@@ -66,11 +66,15 @@ static void *as_argument(const cell_arg *a, double *v, int64_t n)
     return ints ? (void *)ints : v;
 }
 
-static void free_integers(const cell_arg *args, int n, void *const *given)
+static void take_integers(const cell_desc *d, const cell_arg *args, int n, Set *s, void *const *given)
 {
-    for (int i = 0; i < n; i++)
-        if (args[i].dtype == CELL_I32)
-            free(given[i]);
+    for (int i = 0; i < n; i++) {
+        if (args[i].dtype != CELL_I32)
+            continue;
+        for (int64_t k = 0; written(d, &args[i]) && k < s->n[i]; k++)
+            s->v[i][k] = ((const int32_t *)given[i])[k];
+        free(given[i]);
+    }
 }
 
 static void run_reference(const Case *c, Set *f, Set *b)
@@ -83,8 +87,8 @@ static void run_reference(const Case *c, Set *f, Set *b)
         ba[i] = c->null_states && is_state(d, &d->backward_args[i]) ? NULL : as_argument(&d->backward_args[i], b->v[i], b->n[i]);
     if (ladder_ref_forward(c->sizes, fa, reserve, 0) || ladder_ref_backward(c->sizes, ba, reserve, 0))
         abort();
-    free_integers(d->forward_args, d->n_forward_args, fa);
-    free_integers(d->backward_args, d->n_backward_args, ba);
+    take_integers(d, d->forward_args, d->n_forward_args, f, fa);
+    take_integers(d, d->backward_args, d->n_backward_args, b, ba);
     free(reserve);
 }
 
@@ -105,7 +109,9 @@ static void take_floats(const cell_desc *d, const cell_arg *args, int n, Set *s,
 {
     for (int i = 0; i < n; i++) {
         for (int64_t k = 0; written(d, &args[i]) && k < s->n[i]; k++)
-            if (isfinite(((const float *)given[i])[k]))
+            if (args[i].dtype == CELL_I32)
+                s->v[i][k] = ((const int32_t *)given[i])[k];
+            else if (isfinite(((const float *)given[i])[k]))
                 s->v[i][k] = ((const float *)given[i])[k];
         free(given[i]);
     }

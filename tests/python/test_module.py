@@ -147,6 +147,32 @@ def test_decoding_over_all_steps():
         assert state.k_history.shape[1] == 16 and not state.k_history[:, 7:].any()
 
 
+def test_integers_are_carried():
+    m = cellc.load("""cell bigrams { dim V, D; input id : i32, x[D]; param E[V, D] ~ normal(1); output y[D];
+        y[d] = x[d] * (E[id, d] + 0.5 * E[id[; t - 1], d]); }""", dtype="f64")(V=11, D=3)
+    ids, x = torch.tensor([[4, 0, 10, 7], [1, 1, 2, 9]]), x_of(2, 4, 3, dtype=torch.float64)
+    whole, final = m(ids, x)
+    before = m.E[torch.cat([torch.zeros(2, 1, dtype=ids.dtype), ids[:, :-1]], 1)]       # before the first step: 0
+    torch.testing.assert_close(whole, x * (m.E[ids] + 0.5 * before))
+    assert final.id_history.dtype == torch.int32 and final.id_history.tolist() == [[7], [9]]
+    first, state = m(ids[:, :2], x[:, :2])
+    second, state = m(ids[:, 2:], x[:, 2:], state=state, t0=2)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    into = torch.randn_like(whole)
+    a, b = (torch.autograd.grad(y, m.E, into)[0] for y in (torch.cat([first, second], 1), whole))
+    torch.testing.assert_close(a, b)
+    y, _ = m.step(ids[:, 3], x[:, 3], state={"id_history": ids[:, 2:3].int()}, t0=3)
+    torch.testing.assert_close(y, whole[:, 3])
+
+
+def test_lengths_leave_histories():
+    m = cellc.load("conv4_silu", lengths=True, dtype="f64")(D=3)
+    x = x_of(2, 6, 3, dtype=torch.float64)
+    _, state = m(x, torch.tensor([2, 6], dtype=torch.int32))             # two prompts, read at once
+    torch.testing.assert_close(state.x_history[0, :2], x[0, [1, 0]])     # the last step of its own at place 0
+    torch.testing.assert_close(state.x_history[1], x[1, [5, 4, 3]])
+
+
 def test_counted_steps():
     text = "cell c { dim N; input x[N]; state h[N]; output y[N]; h'[i] = h[i] + t * x[i]; y[i] = h'[i]; }"
     m = cellc.load(text)()
