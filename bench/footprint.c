@@ -25,7 +25,7 @@ cell_status footprint(cell_context *ctx, const cell_desc *d, const int64_t *size
     *f = (Footprint){ 0 };
     cell_status status = cell_reserve_bytes(ctx, d, sizes, &f->reserve);
     if (status == CELL_OK)
-        status = cell_workspace_bytes(ctx, d, sizes, &f->workspace);
+        status = cell_training_bytes(ctx, d, sizes, &f->workspace);
     if (status == CELL_OK)
         status = cell_inference_bytes(ctx, d, sizes, &f->inference);
     for (int i = 0; i < d->n_forward_args && status == CELL_OK; i++)

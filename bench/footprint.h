@@ -9,7 +9,7 @@
 typedef struct Footprint {
     int64_t arguments;            /* inputs, params, states before and behind, outputs */
     int64_t gradients;            /* those that backward is given and those that it makes */
-    size_t reserve, workspace, inference;
+    size_t reserve, workspace, inference;  /* workspace: of forward with a reserve and of backward */
     int64_t peak;                 /* all of it but inference, which is the workspace of a call without a reserve */
 } Footprint;
 

@@ -1,6 +1,7 @@
 /* memory.c: what memory one generated instance needs in training on an H200, computed on a machine without one. In: the
  * instance's description, linked in without its kernels; a label and sizes as B,T,dims... on the command line. Out: one
- * JSON object a line, and with -b behind it the buffers of workspace and reserve as the plans print them. The device is a table of
+ * JSON object a line, and with -b behind it the large buffers of
+ * workspace and reserve in MiB. The device is a table of
  * three attributes; how many of a kernel's blocks it holds is counted from threads and shared memory alone, since
  * registers are known to the GPU's compiler only: an upper bound, which only the number of partial sums depends on. */
 #include <stdio.h>
@@ -69,16 +70,42 @@ static int report(cell_context *ctx, const cell_desc *d, const char *label, cons
     return 0;
 }
 
-/* Those of a MiB or more. all: the list is the reserve's, where every buffer counts. */
-static void print_buffers(const cell_desc *d, const char *plan_name, const cell_buffer *list, int n, int all,
-                          const int64_t *sizes)
+static int names(const cell_op *op, int buffer)
 {
-    for (int i = 0; i < n; i++) {
+    const cell_gemm_op *g = &op->u.gemm;
+    if (op->kind == CELL_OP_GEMM)
+        return g->a.at.buffer == buffer || g->b.at.buffer == buffer || g->c.at.buffer == buffer;
+    if (op->kind == CELL_OP_FILL || op->kind == CELL_OP_COPY)
+        return op->u.memory.to.buffer == buffer || (op->kind == CELL_OP_COPY && op->u.memory.from.buffer == buffer);
+    for (int i = 0; op->kind == CELL_OP_KERNEL && i < op->u.kernel.n_refs; i++)
+        if (op->u.kernel.refs[i].buffer == buffer)
+            return 1;
+    return 0;
+}
+
+/* Does an operation of backward name what forward saved there? */
+static int read_back(const cell_desc *d, int saved)
+{
+    const cell_plan *plan = d->backward;
+    for (int i = 0; plan && i < plan->n_buffers; i++)
+        if (plan->buffers[i].origin == CELL_FROM_RESERVE && plan->buffers[i].index == saved)
+            for (int k = 0; k < plan->n_ops; k++)
+                if (names(&plan->ops[k], i))
+                    return 1;
+    return 0;
+}
+
+/* Those of a MiB or more. plan: NULL for the reserve. */
+static void print_buffers(const cell_desc *d, const cell_plan *plan, const char *name, const int64_t *sizes)
+{
+    const cell_buffer *list = plan ? plan->buffers : d->reserve;
+    for (int i = 0; i < (plan ? plan->n_buffers : d->n_reserve); i++) {
         int64_t bytes = 0;
-        int here = all || list[i].origin == CELL_FROM_WORKSPACE || list[i].origin == CELL_FROM_ARG_OR_WORKSPACE ||
+        int here = !plan || list[i].origin == CELL_FROM_WORKSPACE || list[i].origin == CELL_FROM_ARG_OR_WORKSPACE ||
                    list[i].origin == CELL_FROM_RESERVE_OR_WORKSPACE;
         if (here && cell_eval(list[i].bytes, sizes, d->n_sizes, &bytes) == CELL_OK && bytes >= 1 << 20)
-            printf("    %-9s %-32s %10.1f MiB\n", plan_name, list[i].name, (double)bytes / (1 << 20));
+            printf("    %-9s %-32s %10.1f%s\n", name, list[i].name, (double)bytes / (1 << 20),
+                   plan || read_back(d, i) ? "" : "   never read by backward");
     }
 }
 
@@ -103,10 +130,10 @@ int main(int argc, char **argv)
         failed |= report(ctx, d, argv[i], sizes);
         if (!buffers)
             continue;
-        print_buffers(d, "reserve", d->reserve, d->n_reserve, 1, sizes);
-        print_buffers(d, "forward", d->forward->buffers, d->forward->n_buffers, 0, sizes);
+        print_buffers(d, NULL, "reserve", sizes);
+        print_buffers(d, d->forward, "forward", sizes);
         if (d->backward)
-            print_buffers(d, "backward", d->backward->buffers, d->backward->n_buffers, 0, sizes);
+            print_buffers(d, d->backward, "backward", sizes);
     }
     cell_context_destroy(ctx);
     return failed;

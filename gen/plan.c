@@ -109,7 +109,7 @@ static void plan_directions(Plan *p)
             for (NodeId id = 0; id < p->n_nodes; id++)
                 if (wanted[id])
                     give_storage(p, &p->program[d], id, true, false);
-        next_storage(p, both[d]);
+        next_storage(p, both[d], &b, wanted);
         store_read_values(p, both[d], wanted);
         finish_cats(p, &p->program[d]);
         find_wanted(p, both[d]);

@@ -69,7 +69,7 @@ void tensor_storage(Plan *p, Program *pr);
 void root_storage(Plan *p, Program *pr);
 void carry_storage(Plan *p);                             /* of both directions */
 void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference);
-void next_storage(Plan *p, const Phasing *s);
+void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool *wanted);
 void store_read_values(Plan *p, const Phasing *s, bool *wanted);  /* marks what forward must keep for backward */
 void finish_cats(Plan *p, Program *pr);
 void find_rings(Plan *p, const Phasing *forward);

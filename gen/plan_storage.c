@@ -230,12 +230,27 @@ static bool read_behind(const Phasing *s, TensorId state)
     return false;
 }
 
-/* With steps, the states after each step are kept: the next step and backward read them. */
-void next_storage(Plan *p, const Phasing *s)
+/* Does backward read a state of forward's as it was, not a product's copy of it? */
+static bool read_by_backward(const Phasing *b, TensorId state, const bool *wanted)
+{
+    const Plan *p = b->p;
+    if (wanted[p->m->next.data[state]])
+        return true;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        for (int i = 0; b->needed[id] && !copies_state(p, id) && i < b->uses[id].len; i++)
+            if (b->uses[id].data[i].read.is_tensor && b->uses[id].data[i].read.id == state)
+                return true;
+    return false;
+}
+
+/* With steps, the states after each step are kept: the next step reads them, and backward may, which is why all of them
+ * are kept then. */
+void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool *wanted)
 {
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (s->g->dir == FORWARD && p->schedule != SCHED_TILE && p->m->next.data[t] >= 0)
-            give_storage(p, &p->program[FORWARD], p->m->next.data[t], true, !p->scan || read_behind(s, t));
+            give_storage(p, &p->program[FORWARD], p->m->next.data[t], p->scan || read_by_backward(backward, t, wanted),
+                         !p->scan || read_behind(s, t));
 }
 
 static void end_ring(Plan *p, const Storage *st)

@@ -30,7 +30,6 @@ static const cell_buffer reserve_buffers[] = {
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
     { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x1 },
-    { "h_next", CELL_FROM_RESERVE, CELL_F32, 8, x1 },
 };
 
 static const int64_t x2[] = { CELL_X_PUSH, 0, CELL_X_END };
@@ -114,7 +113,7 @@ static const cell_buffer forward_buffers[] = {
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
     { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x25 },
-    { "h_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 8, x25 },
+    { "h_next", CELL_FROM_WORKSPACE, CELL_F32, 0, x25 },
     { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x26 },
     { "posts 0", CELL_FROM_WORKSPACE, CELL_I32, 0, x13 },
 };
@@ -418,7 +417,7 @@ static const cell_desc description = {
     .n_backward_args = 17,
     .n_checks = 0,
     .n_kernels = 11,
-    .n_reserve = 9,
+    .n_reserve = 8,
 };
 
 size_t lstm_workspace_bytes(const lstm_sizes *sizes)

@@ -77,7 +77,7 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
                 cell_store(p_h_before + (all ? bt + 1 : b * 2 + (t + 1) % 2) * dim_H + i_a, a_h_next);
             if (p_h_final && t + 1 == dim_T)
                 cell_store(p_h_final + b * dim_H + i_a, a_h_next);
-            cell_store(p_h_next + bt2 * dim_H + i_a, a_h_next);
+            cell_store(p_h_next + (b * 2 + t % 2) * dim_H + i_a, a_h_next);
             // y, lstm.cell:22: y[a] = h'[a];
             const float a_y = a_h_next;
             cell_store(p_y + bt * dim_H + i_a, a_y);
@@ -213,7 +213,7 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
                 cell_store(p_c_next + bt2 * dim_H + i_a, a_c_next);
                 if (p_h_final && t + 1 == dim_T)
                     cell_store(p_h_final + b * dim_H + i_a, a_h_next);
-                cell_store(p_h_next + bt2 * dim_H + i_a, a_h_next);
+                cell_store(p_h_next + (b * 2 + t % 2) * dim_H + i_a, a_h_next);
                 cell_store(p_y + bt * dim_H + i_a, a_y);
             }
         }
@@ -342,7 +342,7 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
                     new_s_c = a_c_next;
                     cell_store(p_c_next + (bt2 * dim_H + i_a), a_c_next);
                     new_s_h = a_h_next;
-                    cell_store(p_h_next + (bt2 * dim_H + i_a), a_h_next);
+                    cell_store(p_h_next + ((b * 2 + t % 2) * dim_H + i_a), a_h_next);
                     cell_store(p_y + (bt * dim_H + i_a), a_y);
                     const int64_t sums_at = b * (4*dim_H) + head * 4 * dim_H + own;
                     cell_store(p_v189 + (sums_at + 0 * dim_H), sum_0);

@@ -106,7 +106,7 @@ typedef struct cell_arg {
 /* Where a plan's buffer lives. */
 typedef enum cell_origin {
     CELL_FROM_ARG,                  /* index: argument of the call; NULL if the caller gave none */
-    CELL_FROM_WORKSPACE,            /* laid out by the runtime, in order */
+    CELL_FROM_WORKSPACE,            /* laid out by the runtime; holds nothing before the first operation that names it */
     CELL_FROM_RESERVE,              /* index: into desc->reserve; NULL in a forward without a reserve */
     CELL_FROM_ARG_OR_WORKSPACE,     /* the argument if given, else workspace */
     CELL_FROM_RESERVE_OR_WORKSPACE, /* reserve if given, else workspace */
@@ -276,6 +276,9 @@ cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const
 /* Of them, those that inference needs: a forward call without a reserve. With T = 1: a step. */
 cell_status cell_inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t *bytes);
+/* And those that training needs: forward with a reserve, and backward. */
+cell_status cell_training_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                size_t *bytes);
 /* Bytes that forward saves for backward, likewise. */
 cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes);
 

@@ -13,32 +13,11 @@ enum {
     MAX_WORDS = 8 + CELL_MAX_SIZES + CELL_MAX_LOOPS + CELL_MAX_BUFFERS + GIVEN_WORDS
 };
 
-static void use_ref(const cell_run *run, const cell_ref *ref, unsigned char *used) {
-    if (ref->buffer >= 0 && ref->buffer < run->plan->n_buffers)
-        used[ref->buffer] = 1;
-}
-
 static void use_op(const cell_run *run, const cell_op *op, unsigned char *used) {
-    switch ((cell_op_kind)op->kind) {
-    case CELL_OP_GEMM:
-        use_ref(run, &op->u.gemm.a.at, used);
-        use_ref(run, &op->u.gemm.b.at, used);
-        use_ref(run, &op->u.gemm.c.at, used);
-        break;
-    case CELL_OP_KERNEL:
-        for (int i = 0; i < op->u.kernel.n_refs; i++)
-            use_ref(run, &op->u.kernel.refs[i], used);
-        break;
-    case CELL_OP_COPY:
-        use_ref(run, &op->u.memory.from, used);
-        use_ref(run, &op->u.memory.to, used);
-        break;
-    case CELL_OP_FILL:
-        use_ref(run, &op->u.memory.to, used);
-        break;
-    case CELL_OP_LOOP:
-        break; /* its body follows */
-    }
+    const cell_ref *ref;
+    for (int i = 0; (ref = cell_op_ref(op, i)); i++)
+        if (ref->buffer >= 0 && ref->buffer < run->plan->n_buffers)
+            used[ref->buffer] = 1;
 }
 
 /* Only the buffers that the loop works on count: one that stays inside the workspace is replayed wherever the

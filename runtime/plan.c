@@ -39,12 +39,12 @@ static int is_reference(const cell_context *ctx) {
     return ctx && !ctx->backend->launch;
 }
 
-static cell_status plan_workspace(cell_context *ctx, const cell_desc *desc, const cell_plan *plan,
+static cell_status plan_workspace(cell_context *ctx, const cell_desc *desc, const cell_plan *plan, int saving,
                                   const int64_t *sizes, size_t *bytes, cell_error *err) {
     *bytes = 0;
     if (!plan || is_reference(ctx))
         return CELL_OK;
-    cell_run run = {.ctx = ctx, .desc = desc, .plan = plan, .sizes = sizes, .err = err};
+    cell_run run = {.ctx = ctx, .desc = desc, .plan = plan, .sizes = sizes, .saving = saving, .err = err};
     return cell_layout_workspace(&run, bytes);
 }
 
@@ -112,21 +112,38 @@ static cell_status ask(Query query, cell_context *ctx, const cell_desc *desc, co
 
 static cell_status inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                    size_t *bytes, cell_error *err) {
-    return plan_workspace(ctx, desc, desc->forward, sizes, bytes, err);
+    return plan_workspace(ctx, desc, desc->forward, 0, sizes, bytes, err);
 }
 
-static cell_status workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
-                                   size_t *bytes, cell_error *err) {
-    const cell_plan *plans[] = {desc->forward, desc->backward, desc->step};
+/* The most that one of the calls needs. */
+typedef struct Kind {
+    const cell_plan *plan;
+    int saving;
+} Kind;
+
+static cell_status most_bytes(cell_context *ctx, const cell_desc *desc, const Kind *kinds, int n, const int64_t *sizes,
+                              size_t *bytes, cell_error *err) {
     cell_status status = CELL_OK;
     *bytes = 0;
-    for (int i = 0; i < 3 && status == CELL_OK; i++) {
+    for (int i = 0; i < n && status == CELL_OK; i++) {
         size_t need;
-        status = plan_workspace(ctx, desc, plans[i], sizes, &need, err);
+        status = plan_workspace(ctx, desc, kinds[i].plan, kinds[i].saving, sizes, &need, err);
         if (status == CELL_OK && need > *bytes)
             *bytes = need;
     }
     return status;
+}
+
+static cell_status training_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes, size_t *bytes,
+                                  cell_error *err) {
+    const Kind kinds[] = {{desc->forward, 1}, {desc->backward, 1}};
+    return most_bytes(ctx, desc, kinds, 2, sizes, bytes, err);
+}
+
+static cell_status workspace_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                   size_t *bytes, cell_error *err) {
+    const Kind kinds[] = {{desc->forward, 0}, {desc->forward, 1}, {desc->backward, 1}, {desc->step, 0}};
+    return most_bytes(ctx, desc, kinds, 4, sizes, bytes, err);
 }
 
 static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
@@ -152,6 +169,11 @@ cell_status cell_workspace_bytes(cell_context *ctx, const cell_desc *desc, const
 cell_status cell_inference_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
                                  size_t *bytes) {
     return ask(inference_bytes, ctx, desc, sizes, bytes);
+}
+
+cell_status cell_training_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
+                                size_t *bytes) {
+    return ask(training_bytes, ctx, desc, sizes, bytes);
 }
 
 cell_status cell_reserve_bytes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,
@@ -204,7 +226,8 @@ static cell_status check_call(cell_context *ctx, const cell_desc *desc, const Di
     if (status == CELL_OK)
         status = check_flags(desc, direction, sizes, flags, memory, err);
     if (status == CELL_OK)
-        status = plan_workspace(ctx, desc, direction->plan, sizes, &need[0], err);
+        status = plan_workspace(ctx, desc, direction->plan, memory->reserve || direction->needs_reserve, sizes,
+                                &need[0], err);
     if (status == CELL_OK)
         status = reserve_bytes(ctx, desc, sizes, &need[1], err);
     if (status == CELL_OK)

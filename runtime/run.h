@@ -37,6 +37,9 @@ typedef struct cell_run {
     cell_error *err;
 } cell_run;
 
+/* The i-th place that an operation itself reads or writes, NULL behind the last. */
+const cell_ref *cell_op_ref(const cell_op *op, int i);
+
 /* Sizes and places of the buffers. bytes: workspace needed. */
 cell_status cell_layout_workspace(cell_run *run, size_t *bytes);
 cell_status cell_layout_reserve(cell_context *ctx, const cell_desc *desc, const int64_t *sizes,

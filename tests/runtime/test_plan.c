@@ -219,7 +219,9 @@ static void past_refusals(cell_context *ctx, Call *call) {
 
 static void forward_refusals(cell_context *ctx, Call *call) {
     int64_t *s = call->sizes;
-    cell_memory good = memory_of(call, 1), small = good, odd = good, no_place = good, brief = good;
+    /* What may be in the reserve takes workspace of a call without one only. */
+    cell_memory good = memory_of(call, 1), infers = memory_of(call, 0), small = infers, odd = infers, no_place = good,
+                brief = good;
     small.workspace_bytes = 16, brief.reserve_bytes--;
     odd.workspace = call->workspace + 16, no_place.workspace = NULL;
     void *args[] = {call->x, call->w, call->h0, call->y, call->ht}, *bad[5];
@@ -246,7 +248,7 @@ static void forward_refusals(cell_context *ctx, Call *call) {
     refuse(ctx, call, 'f', s, WITH(3, call->x), &good, 0, CELL_BAD_ARGUMENT, "x and y overlap");
     refuse(ctx, call, 'f', s, WITH(4, call->h0 + 4), &good, 0, CELL_BAD_ARGUMENT,
            "initial h and final h overlap");
-    refuse(ctx, call, 'f', s, WITH(3, call->workspace), &good, 0, CELL_BAD_ARGUMENT,
+    refuse(ctx, call, 'f', s, WITH(3, call->workspace), &infers, 0, CELL_BAD_ARGUMENT,
            "y and workspace overlap");
     refuse(ctx, call, 's', s, args, &good, 0, CELL_BAD_SIZE, "step with T 3; wanted 1");
     refuse(ctx, call, 's', SIZES(2, 1, 4, 0), args, &good, 0, CELL_BAD_ARGUMENT, "step takes no reserve");
