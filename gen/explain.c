@@ -479,12 +479,19 @@ static void put_direction(const Explain *e, Direction d)
 
 /* ---- memory ---- */
 
+/* Of as many steps as a ring has: what a call without a reserve keeps. */
+static const Poly *ring_bytes(const Explain *e, const Buffer *b, const Poly *bytes)
+{
+    return poly_mul(e->m, poly_div(e->m, bytes, poly_dim(e->m, ATOM_T)), poly_const(e->m, b->ring));
+}
+
 static const Poly *buffer_bytes(const Explain *e, const Buffer *b)
 {
     const Poly *elements = b->elements;
     if (!elements)
         elements = poly_mul(e->m, b->columns, poly_const(e->m, b->arrays));
-    return poly_mul(e->m, elements, poly_const(e->m, dtype_bytes(b->dtype)));
+    const Poly *bytes = poly_mul(e->m, elements, poly_const(e->m, dtype_bytes(b->dtype)));
+    return b->ring && !b->reserve ? ring_bytes(e, b, bytes) : bytes;
 }
 
 static const char *buffer_words(const Explain *e, const Buffer *b)
@@ -519,9 +526,7 @@ static const Poly *inference_bytes(const Explain *e, int slot)
     if (!slot_in_forward(e, slot) || (b->reserve && !b->inference) || !b->elements)
         return NULL;
     const Poly *bytes = buffer_bytes(e, b);
-    if (!b->ring)
-        return bytes;
-    return poly_mul(e->m, poly_div(e->m, bytes, poly_dim(e->m, ATOM_T)), poly_const(e->m, b->ring));
+    return b->ring && b->reserve ? ring_bytes(e, b, bytes) : bytes;
 }
 
 static bool has_factor(const Poly *p, int atom)
@@ -602,8 +607,8 @@ static void put_buffers(const Explain *e)
     }
     table_print(&t, e->out);
     const char *beside = some ? ", beside checkpoints and partial sums" : "";
-    put_paragraph(intern_f(e->c, "in all: reserve %s bytes, workspace %s bytes%s; inference, with no reserve: "
-                                 "workspace %s bytes",
+    put_paragraph(intern_f(e->c, "in all: reserve %s bytes, workspace at most %s bytes%s; inference, with no reserve: "
+                                 "at most %s bytes; what is not needed at the same time shares memory",
                            size_words(e, total[1]), size_words(e, total[0]), beside, size_words(e, infer)), 2,
                   e->out);
     put_saved(e);
