@@ -63,7 +63,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-random check-python coverage demo bench bench-memory bench-compile install clean lib generated catalogue
+.PHONY: all help deps runtime check check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -164,6 +164,9 @@ bench: all ## measure on the GPU: a table, and JSON in build/bench/results.json 
 bench-memory: all ## the memory that training each workload needs, without a GPU: a table (ONLY=regex, BUFFERS=1: each buffer)
 	@CELLC=$(BUILD)/cellc ONLY="$(ONLY)" bash bench/prepare.sh $(BUILD)/bench
 	@BUILD=$(BUILD) ONLY="$(ONLY)" BUFFERS="$(BUFFERS)" bash bench/memory.sh $(BUILD)/bench
+
+bench-plots: all ## scaling curves over B, T, N, H: SVG in build/bench/curves/plots or PLOTS, and the cliffs (measured, or of bench/results)
+	@CELLC=$(BUILD)/cellc NVCC="$(NVCC)" PLOTS="$(PLOTS)" bash bench/plots.sh $(BUILD)/bench/curves
 
 bench-compile: all ## what compiling each spec costs: cellc, nvcc for ARCHS="90 80" (SPECS="e79 lstm" of specs/; minutes)
 	@CELLC=$(BUILD)/cellc NVCC="$(NVCC)" OUT=$(BUILD)/compile_time.json python3 bench/compile_time.py $(SPECS)

@@ -1,8 +1,8 @@
-/* bench.c: times one generated instance on the GPU. In: the instance's description, linked in; sizes as
- * B,T,dims... on the command line. Out: one JSON object a line: medians of forward and of forward plus
- * backward with all gradients, as called and as replays of a CUDA graph of the whole call, caches cold (a
- * 256 MB buffer is written before each); the bytes that the arguments hold, the flops of the products, and
- * the memory that training needs. Inputs are random, never zero. */
+/* bench.c: times one generated instance on the GPU. In: the instance's description, linked in; a label and sizes as
+ * B,T,dims... on the command line, once or several times; -q before them for a third of the calls, and graphs only.
+ * Out: one JSON object a line: medians of forward and of forward plus backward with all gradients, as called and as
+ * replays of a CUDA graph of the whole call, caches cold (a 256 MB buffer is written before each); the bytes that the
+ * arguments hold, the flops of the products, and the memory that training needs. Inputs are random, never zero. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 
 const cell_desc *INSTANCE(void);
 
-enum { MAX_ARGS = 128, RUNS = 30, WARM = 5 };
+enum { MAX_ARGS = 128, RUNS = 30, WARM = 5, QUICK_RUNS = 9, QUICK_WARM = 2, DRAWN = 65536, PERIOD = 65521 };
 
 typedef struct Call {
     cell_context *ctx;
@@ -27,6 +27,7 @@ typedef struct Call {
     cell_memory memory;
     cudaStream_t stream;
     void *flush;
+    int runs, warm;
 } Call;
 
 static void check(cell_context *ctx, cell_status st, const char *what)
@@ -71,11 +72,9 @@ static void *argument(const cell_desc *d, const cell_arg *a, const int64_t *size
     cell_arg_elements(d, a, sizes, &n);
     size_t each = cell_dtype_bytes((cell_dtype)a->dtype);
     unsigned char *host = malloc((size_t)n * each + 16);
-    for (int64_t i = 0; i < n; i++) {
-        float v = i < 65536 ? scale * normal() : 0;
-        if (i >= 65536)
-            memcpy(host + (size_t)i * each, host + (size_t)(i % 65521) * each, each);
-        else if (a->dtype == CELL_BF16)
+    for (int64_t i = 0; i < n && i < DRAWN; i++) {
+        float v = scale * normal();
+        if (a->dtype == CELL_BF16)
             ((uint16_t *)host)[i] = cell_f32_to_bf16(v);
         else if (a->dtype == CELL_F16)
             ((uint16_t *)host)[i] = cell_f32_to_f16(v);
@@ -84,6 +83,8 @@ static void *argument(const cell_desc *d, const cell_arg *a, const int64_t *size
         else
             ((double *)host)[i] = v;
     }
+    for (int64_t i = DRAWN; i < n; i += PERIOD)          /* the rest repeats them, out of step with powers of two */
+        memcpy(host + (size_t)i * each, host + (size_t)(i - PERIOD) * each, (size_t)(n - i < PERIOD ? n - i : PERIOD) * each);
     *bytes = n * (int64_t)each;
     cuda(cudaMalloc(&p, (size_t)n * each + 16), "cudaMalloc");
     cuda(cudaMemcpy(p, host, (size_t)n * each, cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -110,7 +111,7 @@ static float median(Call *c, bool backward, bool graph)
     cudaGraphExec_t exec = NULL;
     cudaEvent_t begin, end;
     float ms[RUNS];
-    for (int i = 0; i < WARM; i++)
+    for (int i = 0; i < c->warm; i++)
         run(c, backward);
     cuda(cudaStreamSynchronize(c->stream), "warm-up");
     if (graph) {
@@ -122,7 +123,7 @@ static float median(Call *c, bool backward, bool graph)
     }
     cudaEventCreate(&begin);
     cudaEventCreate(&end);
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < c->runs; i++) {
         cuda(cudaMemsetAsync(c->flush, i, 256u << 20, c->stream), "flush");
         cudaEventRecord(begin, c->stream);
         if (graph)
@@ -137,8 +138,8 @@ static float median(Call *c, bool backward, bool graph)
         cudaGraphExecDestroy(exec);
         cudaGraphDestroy(g);
     }
-    qsort(ms, RUNS, sizeof *ms, ascending);
-    return ms[RUNS / 2];
+    qsort(ms, (size_t)c->runs, sizeof *ms, ascending);
+    return ms[c->runs / 2];
 }
 
 /* Flops of the plan's products; a product inside the loop over time counts once a step. */
@@ -164,55 +165,80 @@ static double flops(const cell_desc *d, const cell_plan *p, const int64_t *sizes
     return sum;
 }
 
-static void bench(const cell_desc *d, const char *label, const int64_t *sizes)
+static void print_result(Call *c, const char *label, bool quick, const int64_t arguments[2], const Footprint *need)
 {
-    Call c = { .d = d, .sizes = sizes };
-    char message[512];
-    int64_t bytes, fwd_bytes = 0, bwd_bytes = 0;
-    Footprint need;
-    if (cell_context_create(&c.ctx, CELL_BACKEND_CUDA, 0, message, sizeof message) != CELL_OK) {
-        fprintf(stderr, "%s\n", message);
-        exit(1);
-    }
-    cuda(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
-    check(c.ctx, cell_context_set_stream(c.ctx, c.stream), "stream");
-    for (int i = 0; i < d->n_forward_args; i++) {
-        c.forward[i] = argument(d, &d->forward_args[i], sizes, &bytes);
-        fwd_bytes += bytes;
-    }
-    for (int i = 0; i < d->n_backward_args; i++) {
-        c.backward[i] = argument(d, &d->backward_args[i], sizes, &bytes);
-        bwd_bytes += bytes;
-    }
-    check(c.ctx, footprint(c.ctx, d, sizes, &need), "memory");
-    c.memory.reserve_bytes = need.reserve;
-    c.memory.workspace_bytes = need.workspace > need.inference ? need.workspace : need.inference;
-    cuda(cudaMalloc(&c.memory.reserve, need.reserve + 256), "reserve");
-    cuda(cudaMalloc(&c.memory.workspace, c.memory.workspace_bytes + 256), "workspace");
-    cuda(cudaMalloc(&c.flush, 256u << 20), "flush");
-    float f = median(&c, false, false), fb = median(&c, true, false), fg = median(&c, false, true),
-        fbg = median(&c, true, true);
+    const cell_desc *d = c->d;
     printf("{\"workload\": \"%s\", \"instance\": \"%s\", \"sizes\": [", label, d->key);
     for (int i = 0; i < d->n_sizes; i++)
-        printf("%s%lld", i ? ", " : "", (long long)sizes[i]);
-    printf("], \"fwd_ms\": %.4f, \"fwd_bwd_ms\": %.4f, \"fwd_graph_ms\": %.4f, \"fwd_bwd_graph_ms\": %.4f, "
-           "\"fwd_bytes\": %lld, \"bwd_bytes\": %lld, \"gemm_flops\": %.4g, ",
-           f, fb, fg, fbg, (long long)fwd_bytes, (long long)bwd_bytes,
-           flops(d, d->forward, sizes) + flops(d, d->backward, sizes));
-    footprint_print(&need);
+        printf("%s%lld", i ? ", " : "", (long long)c->sizes[i]);
+    printf("], ");
+    if (!quick) {
+        float forward = median(c, false, false), both = median(c, true, false);
+        printf("\"fwd_ms\": %.4f, \"fwd_bwd_ms\": %.4f, ", forward, both);
+    }
+    float forward = median(c, false, true), both = median(c, true, true);
+    printf("\"fwd_graph_ms\": %.4f, \"fwd_bwd_graph_ms\": %.4f, \"fwd_bytes\": %lld, \"bwd_bytes\": %lld, "
+           "\"gemm_flops\": %.4g, ", forward, both, (long long)arguments[0], (long long)arguments[1],
+           flops(d, d->forward, c->sizes) + flops(d, d->backward, c->sizes));
+    footprint_print(need);
     printf("}\n");
     fflush(stdout);
+}
+
+static int64_t take_arguments(const Call *c, const cell_arg *list, int n, void **to)
+{
+    int64_t sum = 0, bytes;
+    for (int i = 0; i < n; i++) {
+        to[i] = argument(c->d, &list[i], c->sizes, &bytes);
+        sum += bytes;
+    }
+    return sum;
+}
+
+static void give_back(Call *c)
+{
+    for (int i = 0; i < c->d->n_forward_args; i++)
+        cudaFree(c->forward[i]);
+    for (int i = 0; i < c->d->n_backward_args; i++)
+        cudaFree(c->backward[i]);
+    cudaFree(c->memory.reserve);
+    cudaFree(c->memory.workspace);
+}
+
+static void bench(Call *c, const char *label, bool quick)
+{
+    const cell_desc *d = c->d;
+    Footprint need;
+    int64_t arguments[2] = { take_arguments(c, d->forward_args, d->n_forward_args, c->forward),
+                             take_arguments(c, d->backward_args, d->n_backward_args, c->backward) };
+    check(c->ctx, footprint(c->ctx, d, c->sizes, &need), "memory");
+    c->memory = (cell_memory){ .reserve_bytes = need.reserve, .workspace_bytes = need.workspace };
+    cuda(cudaMalloc(&c->memory.reserve, need.reserve + 256), "reserve");
+    cuda(cudaMalloc(&c->memory.workspace, need.workspace + 256), "workspace");
+    print_result(c, label, quick, arguments, &need);
+    give_back(c);
 }
 
 int main(int argc, char **argv)
 {
     const cell_desc *d = INSTANCE();
-    for (int i = 1; i + 1 < argc; i += 2) {
+    bool quick = argc > 1 && strcmp(argv[1], "-q") == 0;
+    Call c = { .d = d, .runs = quick ? QUICK_RUNS : RUNS, .warm = quick ? QUICK_WARM : WARM };
+    char message[512];
+    if (cell_context_create(&c.ctx, CELL_BACKEND_CUDA, 0, message, sizeof message) != CELL_OK) {
+        fprintf(stderr, "%s\n", message);
+        return 1;
+    }
+    cuda(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
+    check(c.ctx, cell_context_set_stream(c.ctx, c.stream), "stream");
+    cuda(cudaMalloc(&c.flush, 256u << 20), "flush");
+    for (int i = 1 + quick; i + 1 < argc; i += 2) {
         int64_t sizes[CELL_MAX_SIZES] = { 0 };
         char *s = argv[i + 1];
         for (int k = 0; k < d->n_sizes && *s; k++, s += *s == ',')
             sizes[k] = strtoll(s, &s, 10);
-        bench(d, argv[i], sizes);
+        c.sizes = sizes;
+        bench(&c, argv[i], quick);
     }
     return 0;
 }

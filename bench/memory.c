@@ -1,9 +1,9 @@
 /* memory.c: what memory one generated instance needs in training on an H200, computed on a machine without one. In: the
- * instance's description, linked in without its kernels; a label and sizes as B,T,dims... on the command line. Out: one
- * JSON object a line, and with -b behind it the large buffers of
- * workspace and reserve in MiB. The device is a table of
- * three attributes; how many of a kernel's blocks it holds is counted from threads and shared memory alone, since
- * registers are known to the GPU's compiler only: an upper bound, which only the number of partial sums depends on. */
+ * instance's description, linked in without its kernels; labels and sizes as B,T,dims... on the command line. Out: one
+ * JSON object a line, and with -b behind it the large buffers of workspace and reserve in MiB, and which of the reserve
+ * backward never reads. The device is a table of three attributes; how many of a kernel's blocks it holds is counted from
+ * threads and shared memory alone, since registers are known to the GPU's compiler only: an upper bound, which only the
+ * number of partial sums depends on. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,12 @@
 #!/bin/bash
-# Generates the sources of every workload into DIR, for bench/run.sh there or on another machine. CELLC: the compiler.
+# Generates the sources of every workload into DIR, for bench/run.sh there or on another machine. CELLC: the compiler;
+# WORKLOADS: another list than workloads.txt; ONLY: regular expression on names.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 dir=${1:?usage: prepare.sh DIR}
 mkdir -p "$dir"
-grep -v '^#' "$here/workloads.txt" | while IFS='|' read -r name spec _; do
+grep -v '^#' "${WORKLOADS:-$here/workloads.txt}" | while IFS='|' read -r name spec _; do
     read -r name <<<"$name"
     [[ $name =~ ${ONLY:-.} ]] || continue
     read -r cell options <<<"$spec"

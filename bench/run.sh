@@ -1,6 +1,8 @@
 #!/bin/bash
 # Builds what prepare.sh generated in DIR with nvcc, times every workload on the GPU, one after the other, and writes a table
 # to standard output and JSON lines to DIR/results.json. ARCH: compute capability (native). ONLY: regular expression on names.
+# WORKLOADS: another list; with QUICK=1 each line of it may have several sizes, and all are timed by a third of the calls, as
+# graphs only, without a table: `curves.py instances` makes such a list.
 # COMPILE=1 stops before the timing and wants no GPU: a machine with nvcc can do that part for another (ARCH the same).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,7 +31,7 @@ build() {
             -lcublas -lcudart -lstdc++ -lm -lpthread -ldl
 }
 
-workloads() { grep -v '^#' "$here/workloads.txt" | grep -E "${ONLY:-.}"; }
+workloads() { grep -v '^#' "${WORKLOADS:-$here/workloads.txt}" | grep -E "${ONLY:-.}"; }
 while IFS='|' read -r name spec _; do
     read -r name <<<"$name"
     read -r cell _ <<<"$spec"
@@ -39,6 +41,17 @@ done < <(workloads)
 wait
 [[ -n ${COMPILE:-} ]] && exit 0
 : >"$dir/results.json"
+if [[ -n ${QUICK:-} ]]; then
+    start=$SECONDS
+    while IFS='|' read -r name _ sizes; do
+        read -r name <<<"$name"
+        pairs=()
+        for size in $sizes; do pairs+=("$name" "$size"); done
+        timeout 60 "$dir/$name/bench" -q "${pairs[@]}" >>"$dir/results.json" || echo "$name failed"
+    done < <(workloads)
+    echo "$(wc -l <"$dir/results.json") points in $((SECONDS - start)) s"
+    exit 0
+fi
 row='%-24s %8s %8s %9s %9s %7s %6s %8s %7s %7s  %s\n'
 # shellcheck disable=SC2059
 printf "$row" workload fwd f+b "fwd graph" "f+b graph" floor gap "peak MiB" peer faster "the peer"

@@ -7,6 +7,7 @@
 #   ladder      of check, the ladder's instances on the GPU alone, and the sanitizers
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py
+#   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
 #   python      the Python package's tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k)
 #   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
 #   jax         cells in JAX programs on the GPU
@@ -39,6 +40,11 @@ collection() {
 bench() {
     bash bench/prepare.sh "$work/bench" && ARCH=$arch bash bench/run.sh "$work/bench" &&
         cp "$work/bench/results.json" "$out/" && python3 bench/peers.py
+}
+
+plots() {
+    ARCH=$arch CELLC=$PWD/build/cellc bash bench/plots.sh "$work/plots" || return
+    cp -r "$work/plots/"{curves.json,cliffs.txt,plots} "$out/"
 }
 
 python() {

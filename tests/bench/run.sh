@@ -59,6 +59,33 @@ same "compile times: the architecture that failed" 1 "$(grep -c '"80": {"error":
 same "compile times: a second run measures nothing again" 1 "$(NVCC=false OUT=$work/times.json \
     python3 "$root/bench/compile_time.py" swiglu | grep -c 'sm_90: 1 specs')"
 
+# ---- curves: recorded points with a peak at N 80, a step from B 129 on, and a curve whose points were lost but two
+
+plotted=$(CURVES=$root/tests/bench/curves.txt python3 "$root/bench/curves.py" plot "$root/tests/bench/curves.json" "$work/plots")
+same "the cliffs" "$(cat "$root/tests/bench/cliffs.txt")" "$plotted"
+for cell in made other; do
+    python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$work/plots/$cell.svg"
+    same "$cell.svg is XML" 0 $?
+done
+same "panels of one picture" 2 "$(grep -c 'font-weight="bold"' "$work/plots/made.svg")"
+same "points that are drawn" 26 "$(grep -c '<title>' "$work/plots/made.svg")"
+same "cliffs that are ringed" 3 "$(grep -c 'stroke="#c00"' "$work/plots/made.svg")"
+same "each instance once" "made_N_64_bf16 made_N_80_bf16 made_N_96_bf16 made_N_128_bf16 made_N_160_bf16 other_bf16" \
+    "$(CURVES=$root/tests/bench/curves.txt python3 "$root/bench/curves.py" instances | cut -d' ' -f1 | xargs)"
+CURVES=$root/tests/bench/curves.txt python3 "$root/bench/curves.py" plot /dev/null "$work/none" >"$work/none.txt"
+same "nothing measured is a failure" 1 $?
+if ! nvidia-smi -L >/dev/null 2>&1; then
+    RESULTS=$work/absent bash "$root/bench/plots.sh" "$work/absent.d" 2>"$work/absent.txt"
+    same "no GPU and no results: exit code" 1 $?
+    same "no GPU and no results: what is missing" \
+        "bench-plots: there is no GPU to measure the curves on, and no $work/absent of a machine that had one" \
+        "$(cat "$work/absent.txt")"
+fi
+# Every curve that is to be measured is one that cellc compiles.
+python3 "$root/bench/curves.py" instances >"$work/instances.txt"
+WORKLOADS=$work/instances.txt bash "$root/bench/prepare.sh" "$work/instances" >"$work/prepare.txt" 2>&1
+same "the curves' instances compile" "0 $(wc -l <"$work/instances.txt")" "$? $(find "$work/instances" -name '*.cu' | wc -l)"
+
 if [[ -n ${NVCC:-} ]]; then
     if gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -I"$root/runtime" -DINSTANCE=some_instance \
         -isystem "$(dirname "$(dirname "$NVCC")")/include" "$root/bench/bench.c" >"$work/bench.log" 2>&1; then
