@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measures what compiling costs: cellc, and nvcc for each architecture, spec by spec, one at a time. In: names of specs
-(all of specs/ without any), CELLC, NVCC, ARCHS ("90 80": the first is the one that the limit is for), DTYPE (bf16, or
-f32 where a spec has no bf16), OUT (a file of JSON lines: what is there is kept and not measured again), LIMIT (15: seconds
-that the first architecture may take). Out: the lines, and on standard output a table, the slowest first, and what nvcc's
-parts took of those over the limit.
+(all of specs/ without any), or WORKLOADS, a list of instances as workloads.txt is one; CELLC, NVCC, ARCHS ("90 80": the
+first is the one that the limit is for), DTYPE (bf16, or f32 where a spec has no bf16), OUT (a file of JSON lines: what is
+there is kept and not measured again), LIMIT (15: seconds that the first architecture may take). Out: the lines, and on
+standard output a table, the slowest first, and what nvcc's parts took of those over the limit.
 
 Seconds are processor time of the process and its children, which for compilers that wait for nothing is what an idle
 machine takes by the clock, and does not grow with what else runs here (by more than the caches)."""
@@ -52,23 +52,36 @@ def compile_for(arch, folder, cell):
     return {"seconds": took, "parts": parts(times), "bytes": os.path.getsize(object_file)}
 
 
-def measure(spec, archs):
-    cell = os.path.basename(spec)[:-len(".cell")]
+def measure(name, cell, options, archs):
+    """options: of cellc; where they do not say the type it is DTYPE's, or f32."""
     cellc = os.environ.get("CELLC", os.path.join(ROOT, "build/cellc"))
+    types = [[]] if "--dtype" in options else [["--dtype", t] for t in dict.fromkeys((os.environ.get("DTYPE", "bf16"), "f32"))]
     with tempfile.TemporaryDirectory() as folder:
-        for dtype in dict.fromkeys((os.environ.get("DTYPE", "bf16"), "f32")):
-            took, message = seconds([cellc, "emit", spec, "--dtype", dtype, "-o", folder])
+        for dtype in types:
+            chosen = options + dtype
+            took, message = seconds([cellc, "emit", os.path.join(ROOT, "specs", cell + ".cell"), *chosen, "-o", folder])
             if took is not None:
                 break
         if took is None:
-            return {"spec": cell, "error": message.strip().splitlines()[0]}
+            return {"spec": name, "error": message.strip().splitlines()[0]}
         with open(os.path.join(folder, cell + ".cu")) as file:
             source = file.read()
-        row = {"spec": cell, "dtype": dtype, "cellc": took, "lines": source.count("\n"),
+        row = {"spec": name, "dtype": chosen[chosen.index("--dtype") + 1], "cellc": took, "lines": source.count("\n"),
                "kernels": source.count(" __global__ "), "nvcc": {}}
         for arch in archs:
             row["nvcc"][arch] = compile_for(arch, folder, cell)
         return row
+
+
+def instances():
+    """(name, cell, options) of what is to be measured."""
+    if os.environ.get("WORKLOADS"):
+        with open(os.environ["WORKLOADS"]) as file:
+            lines = [line.split("|") for line in file if line.strip() and not line.startswith("#")]
+        return [(name.strip(), spec.split()[0], spec.split()[1:]) for name, spec, *_ in lines]
+    files = sorted(glob.glob(os.path.join(ROOT, "specs/*.cell")))
+    names = sys.argv[1:] or [os.path.basename(file)[:-len(".cell")] for file in files]
+    return [(name, name, []) for name in names if name != "std"]
 
 
 def table(rows, archs):
@@ -79,12 +92,12 @@ def table(rows, archs):
         return "-" if value is None else f"{value:.1f}"
 
     rows = sorted(rows, key=lambda row: -(of(row, archs[0]) or 0))
-    print(f"{'spec':20} {'type':5} {'lines':>6} {'kernels':>7} {'cellc':>6}", *(f"{'sm_' + arch:>7}" for arch in archs))
+    print(f"{'spec':26} {'type':5} {'lines':>6} {'kernels':>7} {'cellc':>6}", *(f"{'sm_' + arch:>7}" for arch in archs))
     for row in rows:
         if "error" in row:
-            print(f"{row['spec']:20} {row['error']}")
+            print(f"{row['spec']:26} {row['error']}")
             continue
-        print(f"{row['spec']:20} {row['dtype']:5} {row['lines']:6} {row['kernels']:7} {row['cellc']:6.2f}",
+        print(f"{row['spec']:26} {row['dtype']:5} {row['lines']:6} {row['kernels']:7} {row['cellc']:6.2f}",
               *(f"{shown(of(row, arch)):>7}" for arch in archs))
     for arch in archs:
         times = sorted(of(row, arch) for row in rows if of(row, arch) is not None)
@@ -99,19 +112,16 @@ def table(rows, archs):
 
 def main():
     archs = os.environ.get("ARCHS", "90 80").split()
-    specs = [os.path.join(ROOT, "specs", name + ".cell") for name in sys.argv[1:]] or sorted(
-        glob.glob(os.path.join(ROOT, "specs/*.cell")))
     out = os.environ.get("OUT", os.path.join(ROOT, "build/compile_time.json"))
     os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
     rows = {}
     if os.path.exists(out):
         with open(out) as file:
             rows = {row["spec"]: row for row in map(json.loads, file)}
-    for spec in specs:
-        name = os.path.basename(spec)[:-len(".cell")]
-        if name in rows or name == "std":
+    for name, cell, options in instances():
+        if name in rows:
             continue
-        rows[name] = measure(spec, archs)
+        rows[name] = measure(name, cell, options, archs)
         with open(out, "a") as file:
             file.write(json.dumps(rows[name]) + "\n")
     table(rows.values(), archs)

@@ -22,7 +22,7 @@ same() { # what, wanted, got
 # ---- memory
 
 ONLY='^(swiglu|lstm_1024|delta_16x64)$' bash "$root/bench/prepare.sh" "$work/memory" >/dev/null
-ONLY='^(swiglu|lstm_1024|delta_16x64)$' bash "$root/bench/memory.sh" "$work/memory" >"$work/memory.txt" || cat "$work/memory.txt"
+ONLY='^(swiglu|lstm_1024|delta_16x64)$' BUFFERS=1 bash "$root/bench/memory.sh" "$work/memory" >"$work/memory.txt" || cat "$work/memory.txt"
 of() { sed -n "/\"workload\": \"$1\"/s/.*\"$2_bytes\": \([0-9]*\).*/\1/p" "$work/memory/memory.json"; }
 mib=$((1 << 20))
 # Two inputs and an output of 8192 x 4096 in 2 bytes, and the gradient of each; nothing is saved.
@@ -37,7 +37,9 @@ same "lstm's peak" $((lstm + $(of lstm_1024 gradient) + $(of lstm_1024 reserve) 
     "$(of lstm_1024 peak)"
 # A checkpoint of 16 heads of 64 x 64 in f32 for every fourth step of 8 x 2048 is 1 GiB of the delta rule's reserve.
 same "delta's checkpoints fit" 1 $(($(of delta_16x64 reserve) > 1024 * mib))
-same "a line for each workload" 4 "$(wc -l <"$work/memory.txt")"
+same "a line for each workload" 4 "$(grep -vc '^ ' "$work/memory.txt")"
+same "what is saved and never read" 0 "$(grep -c 'never read' "$work/memory.txt")"
+same "the delta rule's checkpoints are listed" 1 "$(grep -c '^    reserve   S checkpoints .* 1024.0$' "$work/memory.txt")"
 
 # ---- compile times: this compiler says where its time went, and fails for one architecture
 
