@@ -56,6 +56,7 @@ static void split_roots(Plan *p)
     }
 }
 
+/* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
 static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
@@ -72,6 +73,10 @@ static void add_walk(Plan *p, const Phasing *s)
     g.need = pr->walk;
     vec_push(p->m->arena, &pr->groups, g);
     tile_walk(w);
+    p->interval = w->interval;
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (pr->checkpoint[t] >= 0)
+            p->buffers.data[pr->checkpoint[t]].per_steps = w->interval;
 }
 
 static bool has_state(const Module *m)
@@ -118,7 +123,7 @@ static void plan_directions(Plan *p)
         if (wanted[id])
             p->program[BACKWARD].node[id] = p->program[FORWARD].node[id];
     find_rings(p, &f);
-    for (int d = 0; d < 2 && p->schedule == SCHED_TILE; d++)
+    for (int d = 1; d >= 0 && p->schedule == SCHED_TILE; d--)
         add_walk(p, both[d]);
     for (int d = 0; d < 2; d++) {
         finish_groups(p, &p->program[d]);

@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "late", "rank", "own_row0", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "late", "rank", "own_row0", "fetch_start", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -318,7 +318,7 @@ static Tile *tile_new(Walk *w)
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82). */
-    t->F = w->dir == FORWARD && t->lay.cr == 1 && t->K <= 4 ? 2 * t->K : t->K;
+    t->F = w->dir == FORWARD && t->lay.cr == 1 && t->K <= 5 ? 2 * t->K : t->K;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
     return t;
 }
@@ -401,12 +401,14 @@ static void copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, co
     each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, to), state_var(t, s, from)));
 }
 
-/* Elements that a thread may move at once between a state's rows in memory and its own columns: 16 bytes, where
+/* Elements that a thread may move at once between a state's rows in memory and its own columns: 16 bytes, or 8, where
  * those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
 static int run_width(const Tile *t, const StateInfo *s)
 {
-    int wide = 16 / t->real_bytes;
-    return has_cols(s) && t->lay.rc % wide == 0 && t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? wide : 1;
+    int wide = has_cols(s) && t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? 16 / t->real_bytes : 1;
+    while (t->lay.rc % wide)
+        wide /= 2;
+    return wide;
 }
 
 /* Does the statement for each element, by the threads that own it. */
@@ -562,7 +564,8 @@ static void print_carves(Tile *t, Buf *out)
         const StateInfo *s = &t->states.data[k];
         int64_t n = tile_elements(t, s) * tile_threads(&t->lay);
         carve(t, out, s->kept, n * t->K);
-        carve(t, out, s->start, n);
+        /* The last step's place is free once that is walked back, and its own thread has read it. */
+        buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
     }
     if (ex)
         carve(t, out, "ex", (t->defer ? t->F : 2) * ex);
@@ -588,13 +591,24 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
                                  pointer(t, REF_CHECKPOINT, s->tensor),
                                  mutate("wrong-checkpoint") ? " - (chunk > 0)" : "", state_size(t, s),
                                  state_place(t, s));
-    bool run = run_width(t, s) == wide;
+    int run = run_width(t, s) < wide ? run_width(t, s) : wide;
     tile_open(t, out, has_rows(s), has_cols(s));
-    if (run && wide > 1)
-        buf_line(out, "if (c %% %d == 0)", wide);
-    buf_line(out, "%scell_cp_async<%d>(%s + (%s), %s);", run && wide > 1 ? "    " : "",
-             run ? wide * t->real_bytes : t->real_bytes, s->start, to, from);
+    if (run > 1)
+        buf_line(out, "if (c %% %d == 0)", run);
+    buf_line(out, "%scell_cp_async<%d>(%s + (%s), %s);", run > 1 ? "    " : "", run * t->real_bytes, s->start, to, from);
     tile_close(out, has_rows(s), has_cols(s));
+}
+
+static void print_fetch_start(Tile *t, Buf *out)
+{
+    buf_line(out, "// The states that a chunk's replay starts from, on their way into the place of its last step.");
+    buf_line(out, "auto fetch_start = [&](int64_t chunk) {");
+    out->indent++;
+    for (int k = 0; k < t->states.len; k++)
+        fetch_start(t, &t->states.data[k], out);
+    buf_line(out, "cell_cp_async_commit();");
+    out->indent--;
+    buf_line(out, "};");
 }
 
 static void print_item_head(Tile *t, Buf *out)
@@ -617,6 +631,8 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t b = %s;", rest);
     buf_line(out, "const int64_t chunks = (T + %d) / %d;", t->F - 1, t->F);
     tile_item_fetches(t, out);
+    if (t->adjoint)
+        print_fetch_start(t, out);
     buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into half a buffer.",
              t->F, t->F, t->F);
     buf_line(out, "auto fetch = [&](int64_t chunk) {");
@@ -624,9 +640,6 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
              t->F, t->F);
-    if (t->adjoint)
-        for (int k = 0; k < t->states.len; k++)
-            fetch_start(t, &t->states.data[k], out);
     tile_chunk_fetches(t, out);
     out->indent--;
     buf_line(out, "};");
@@ -695,7 +708,7 @@ static void print_forward(Tile *t, Buf *out)
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
     if (t->F != t->K) {
-        buf_line(out, "if (s %% %d == 0) {", t->K);
+        buf_line(out, "if (s == 0 || s == %d) {", t->K);
         out->indent++;
         print_checkpoint(t, tile_text(t, "(t / %d)", t->K), out);
         out->indent--;
@@ -816,6 +829,8 @@ static void print_back(Tile *t, Buf *out)
         const StateInfo *s = &t->states.data[k];
         move_kept(t, s, s->kept, "s", true, out);
     }
+    buf_line(out, "if (s == steps - 1 && chunk > 0)");
+    buf_line(out, "    fetch_start(chunk - 1);");
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
@@ -850,8 +865,10 @@ static void print_backward(Tile *t, Buf *out)
         each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", state_var(t, s, s->adj),
                                           from, from, state_size(t, s), state_place(t, s)));
     }
-    buf_line(out, "if (chunks > 0)");
+    buf_line(out, "if (chunks > 0) {");
+    buf_line(out, "    fetch_start(chunks - 1);");
     buf_line(out, "    fetch(chunks - 1);");
+    buf_line(out, "}");
     buf_line(out, "for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {");
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
@@ -983,6 +1000,25 @@ static void print_again(Tile *t)
     }
 }
 
+/* More steps between checkpoints, where as many blocks fit on an SM with them: fewer checkpoints, and a chunk's own work
+ * less often. Known only now: what steps leave for one another and for what stands behind a chunk takes half of the memory
+ * or nothing. */
+static void lengthen_interval(Tile *t)
+{
+    Walk *w = t->w;
+    int least = t->K, most = tile_most_interval(t), K = (int)(tile_block_room(t) * t->K / w->smem);
+    for (K = K < most ? K : most; K > least && !t->refused; K--) {
+        t->K = t->F = K;
+        print_again(t);
+        if (w->smem <= tile_block_room(t))
+            return;
+    }
+    if (t->K != least) {
+        t->K = t->F = least;
+        print_again(t);
+    }
+}
+
 void tile_walk(Walk *w)
 {
     Tile *t = tile_new(w);
@@ -1011,6 +1047,8 @@ void tile_walk(Walk *w)
         t->defer = false;
         print_again(t);
     }
+    if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
+        lengthen_interval(t);
     if (!t->refused)
         check_room(t);
     w->interval = t->K;

@@ -30,7 +30,7 @@ typedef struct StateInfo {
     Role role[2];                 /* of its axes behind the parallel ones */
     const char *name, *next;      /* variables: S, S_next */
     const char *after, *adj, *prev;          /* S_after (backward: behind the step), d_S, d_S_prev */
-    const char *kept, *start;     /* shared memory of backward: the segment's states, its first one */
+    const char *kept, *start;     /* shared memory of backward: the segment's states; where its first one arrives */
 } StateInfo;
 
 /* Which classes of outs a value of the adjoint step is for, a bit each; what is carried is always computed. */
@@ -226,5 +226,7 @@ const char *tile_owner(Tile *t, bool rows, bool cols);            /* does this t
 void tile_choose_layout(Tile *t);
 int tile_registers(const Tile *t, const TileLayout *l);           /* estimate per thread */
 void tile_choose_interval(Tile *t);
+int tile_most_interval(const Tile *t);
+int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
 
 #endif

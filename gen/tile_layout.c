@@ -183,7 +183,7 @@ static int64_t smem_bytes(Tile *t, const TileLayout *l)
     int64_t n = 0;
     t->lay = *l;
     for (int k = 0; k < t->states.len && t->adjoint; k++)
-        n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * (t->K + 1);
+        n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * t->K;
     t->lay = before;
     return n + tile_fetch_bytes(t, t->F) + exchange_bytes(t, l);
 }
@@ -287,18 +287,44 @@ static int64_t state_bytes(const Tile *t)
     return round_up(n * t->real_bytes, 16);
 }
 
-/* Of the states alone, so that both directions agree: small states leave room for several blocks on an SM. */
+enum { MOST_STEPS = 16, SM_ROOM = 228 * 1024, BLOCK_TAKES = 1024 };
+
+/* Blocks that are to fit on an SM: small states leave room for several. */
+static int blocks_together(const Tile *t)
+{
+    int64_t bytes = state_bytes(t);
+    return bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
+}
+
+/* Shared memory of one of them. */
+int64_t tile_block_room(const Tile *t)
+{
+    return SM_ROOM / blocks_together(t) - BLOCK_TAKES;
+}
+
+static int within(const Tile *t, int64_t K)
+{
+    K = K < 1 ? 1 : K > MOST_STEPS ? MOST_STEPS : K;
+    if (t->m->c->tile.interval)
+        K = t->m->c->tile.interval;
+    if (t->m->interval && K > t->m->interval)
+        K = t->m->interval;
+    if (t->m->c->interval && K > t->m->c->interval)
+        K = t->m->c->interval;        /* the planner has seen that so many do not fit */
+    return (int)K;
+}
+
+/* However much room there is. */
+int tile_most_interval(const Tile *t)
+{
+    return within(t, MOST_STEPS);
+}
+
+/* Of the states alone; backward takes more steps where it finds that there is room, and forward then takes as many. */
 void tile_choose_interval(Tile *t)
 {
-    int64_t bytes = state_bytes(t), kb = bytes <= 4096 ? 32 : bytes <= 16384 ? 64 : 128, room = kb * 1024;
+    int64_t room = 128 * 1024 / blocks_together(t);
     if (t->lay.cr > 1)            /* one block has the SM; vectors of a step, which it has whole, take more than half */
         room = 160 * 1024;
-    int64_t K = room / bytes;
-    t->K = (int)(K < 1 ? 1 : K > 16 ? 16 : K);
-    if (t->m->c->tile.interval)
-        t->K = t->m->c->tile.interval;
-    if (t->m->interval && t->K > t->m->interval)
-        t->K = t->m->interval;
-    if (t->m->c->interval && t->K > t->m->c->interval)
-        t->K = t->m->c->interval;     /* the planner has seen that so many do not fit */
+    t->K = t->w->interval ? t->w->interval : within(t, room / state_bytes(t));
 }

@@ -10,6 +10,7 @@ enum { MAX_TERMS = 16 };
 
 typedef struct Term { int sign; NodeId id; } Term;
 typedef struct Terms { Term of[MAX_TERMS]; int n; } Terms;
+typedef struct Scaled { NodeId sum, factor; } Scaled;      /* factor: -1 for none */
 typedef struct Merge {
     Step *s;
     int *parents;                 /* per node that was there: how many read it */
@@ -66,6 +67,97 @@ static NodeId own_sum(const Merge *x, NodeId id)
     }
 }
 
+/* The same in every step and for every element: neither a state nor a sum of this step. */
+static bool steady(const Merge *x, NodeId id)
+{
+    const IxExpr *map[TILE_MAX_AXES];
+    Node n = node(x, id);
+    if (is_read(&n) && tile_stored(x->s, tile_read(x->s, id, map)))
+        return true;
+    bool ok = n.kind == N_LOAD ? !(n.dep & DEP_STATE) && !tile_state(x->s->t, n.tensor) : n.kind != N_REDUCE && !at_hand(x, id);
+    for (int i = 0; i < n.nargs && ok; i++)
+        ok = steady(x, n.args[i]);
+    return ok;
+}
+
+/* A factor of a sum that only this reader takes moves into it, where the sum is read at indices alone: in its own. */
+static NodeId factor_inside(const Merge *x, NodeId sum, NodeId factor)
+{
+    Module *m = x->s->t->m;
+    const IxExpr *map[TILE_MAX_AXES], *to[TILE_MAX_AXES];
+    IndexId from[TILE_MAX_AXES];
+    Node a = node(x, tile_read(x->s, sum, map)), f = node(x, factor);
+    for (int k = 0; k < a.naxes; k++) {
+        if (!ix_is_index(map[k], &from[k]))
+            return -1;
+        to[k] = ix_index(m, a.axes[k]);
+        for (int i = 0; i < f.naxes; i++)     /* a vector would be a multiplication for every element */
+            if (f.axes[i] == from[k] && (a.axes[k] == x->s->t->row || a.axes[k] == x->s->t->col))
+                return -1;
+    }
+    return node_subst(m, factor, from, to, a.naxes);
+}
+
+static Scaled scaled_sum(const Merge *x, NodeId id);
+
+/* Through a value that is read here only. */
+static Scaled scaled_value(const Merge *x, NodeId id)
+{
+    const IxExpr *map[TILE_MAX_AXES];
+    NodeId array = tile_read(x->s, id, map);
+    Scaled of = { -1, -1 };
+    if (at_hand(x, array) || x->parents[array] != 1 || tile_wants(x->s, array) == WANT_ALWAYS)
+        return of;
+    Node a = node(x, array);
+    of = scaled_sum(x, a.args[0]);
+    if (of.sum >= 0)
+        of.sum = node_subst(x->s->t->m, of.sum, a.axes, map, a.naxes);
+    return of;
+}
+
+/* A sum that only this reader takes, or such a sum times what does not vary over its elements. */
+static Scaled scaled_sum(const Merge *x, NodeId id)
+{
+    Node n = node(x, id);
+    Scaled of = { own_sum(x, id), -1 };
+    if (of.sum >= 0 || id >= x->n || x->parents[id] != 1)
+        return of;
+    if (is_read(&n))
+        return scaled_value(x, id);
+    for (int i = 0; i < 2 && n.kind == N_MAP && n.op == OP_MUL; i++) {
+        NodeId sum = own_sum(x, n.args[i]);
+        NodeId factor = sum >= 0 && steady(x, n.args[1 - i]) ? factor_inside(x, sum, n.args[1 - i]) : -1;
+        if (factor >= 0)
+            return (Scaled){ sum, factor };
+    }
+    return of;
+}
+
+static int axes_on_chip(const Merge *x, NodeId id)
+{
+    Node n = node(x, id);
+    int axes = 0;
+    for (int k = 0; k < n.naxes; k++)
+        axes += n.axes[k] == x->s->t->row || n.axes[k] == x->s->t->col;
+    return axes;
+}
+
+/* The product with the factor at that part of it which varies least, a vector: that is computed once for many elements. */
+static NodeId scale(const Merge *x, NodeId body, NodeId factor)
+{
+    Module *m = x->s->t->m;
+    Node n = node(x, body);
+    if (factor < 0)
+        return body;
+    if (n.kind == N_MAP && n.op == OP_NEG)
+        return node_map1(m, OP_NEG, scale(x, n.args[0], factor));
+    if (n.kind != N_MAP || n.op != OP_MUL || axes_on_chip(x, body) < 2)
+        return node_map2(m, OP_MUL, factor, body);
+    if (axes_on_chip(x, n.args[0]) < axes_on_chip(x, n.args[1]))
+        return node_map2(m, OP_MUL, scale(x, n.args[0], factor), n.args[1]);
+    return node_map2(m, OP_MUL, n.args[0], scale(x, n.args[1], factor));
+}
+
 static NodeId sum_body(const Merge *x, NodeId sum)
 {
     const IxExpr *map[TILE_MAX_AXES];
@@ -75,7 +167,7 @@ static NodeId sum_body(const Merge *x, NodeId sum)
 static bool same_sums(const Merge *x, NodeId a, NodeId b)
 {
     const IxExpr *map_a[TILE_MAX_AXES], *map_b[TILE_MAX_AXES];
-    NodeId sa = own_sum(x, a), sb = own_sum(x, b);
+    NodeId sa = scaled_sum(x, a).sum, sb = scaled_sum(x, b).sum;
     if (sa < 0 || sb < 0)
         return false;
     Node p = node(x, tile_read(x->s, sa, map_a)), q = node(x, tile_read(x->s, sb, map_b));
@@ -113,12 +205,13 @@ static NodeId one_sum(const Merge *x, const Terms *t, int first, bool *done)
 {
     Module *m = x->s->t->m;
     const IxExpr *map[TILE_MAX_AXES];
-    NodeId id = t->of[first].id, read = own_sum(x, id), body = -1;
+    NodeId id = t->of[first].id, read = scaled_sum(x, id).sum, body = -1;
     for (int i = first; i < t->n; i++)
         if (!done[i] && same_sums(x, id, t->of[i].id)) {
             done[i] = true;
-            NodeId one = sum_body(x, own_sum(x, t->of[i].id));
-            body = add_up(m, body, t->of[i].sign, node(x, one).args[0]);
+            Scaled one = scaled_sum(x, t->of[i].id);
+            NodeId of = node(x, sum_body(x, one.sum)).args[0];
+            body = add_up(m, body, t->of[i].sign, scale(x, of, one.factor));
         }
     Node a = node(x, tile_read(x->s, read, map)), r = node(x, a.args[0]);
     NodeId sum = node_reduce(m, R_SUM, body, r.bound, r.nbound);

@@ -669,19 +669,51 @@ static void declare_red(Step *s, Red *r, Buf *out)
     buf_line(out, "%s %s[%d] = { %s };", t->real, red_own(t, r), n, init.data);
 }
 
-static void accumulate(Step *s, Red *r)
+enum { MOST_TERMS = 4 };
+typedef struct Term { int sign; NodeId id; } Term;
+
+/* The products that a term adds up, as far as they are few; -> how many. */
+static int products(const Step *s, NodeId id, int sign, Term *out, int n)
+{
+    Node x = node(s, id);
+    if (x.kind == N_MAP && x.op == OP_NEG)
+        return products(s, x.args[0], -sign, out, n);
+    if (x.kind == N_MAP && (x.op == OP_ADD || x.op == OP_SUB)) {
+        n = products(s, x.args[0], sign, out, n);
+        return n < 0 ? n : products(s, x.args[1], x.op == OP_SUB ? -sign : sign, out, n);
+    }
+    if (n < 0 || n == MOST_TERMS || x.kind != N_MAP || x.op != OP_MUL)
+        return -1;
+    out[n] = (Term){ sign, id };
+    return n + 1;
+}
+
+static void accumulate_term(Step *s, Red *r, NodeId id, int sign)
 {
     Tile *t = s->t;
     ExprPrinter p = tile_printer(s);
-    const char *term = expr_text(&p, node(s, r->reduce).args[0]);
+    const char *term = expr_text(&p, id);
     const char *acc = element(t, red_own(t, r), red_rows(r), red_cols(r));
     const char *inside = tile_owned(t, r->over_row, r->over_col);
     if (inside)
         term = tile_text(t, "(%s ? %s : %s)", inside, term, red_identity(t, r->op));
     if (r->op == R_SUM || r->op == R_PROD)
-        buf_line(s->body, "%s %s %s;", acc, r->op == R_SUM ? "+=" : "*=", term);
+        buf_line(s->body, "%s %s %s;", acc, r->op == R_PROD ? "*=" : sign < 0 ? "-=" : "+=", term);
     else
         buf_line(s->body, "%s = %s;", acc, red_combine(t, r->op, acc, term));
+}
+
+/* Products that are added up before they are added are an instruction more than products that are added one by one. What is
+ * carried keeps the shorter chain. */
+static void accumulate(Step *s, Red *r)
+{
+    NodeId body = node(s, r->reduce).args[0];
+    Term terms[MOST_TERMS];
+    int n = r->op == R_SUM && r->wants != WANT_ALWAYS ? products(s, body, 1, terms, 0) : 1;
+    if (n < 2)
+        accumulate_term(s, r, body, 1);
+    for (int i = 0; i < n && n > 1; i++)
+        accumulate_term(s, r, terms[i].id, terms[i].sign);
 }
 
 typedef struct LaneGroup { int stride, size; } LaneGroup;
