@@ -93,6 +93,8 @@ static void plan_directions(Plan *p)
     Phasing f = phasing(p, FORWARD, NULL);
     bool *stored = stored_arrays(p, &f), *wanted = plan_alloc(p, 1, p->n_nodes);
     Phasing b = phasing(p, BACKWARD, stored);
+    if (make_anew(p, &f, &b, stored))
+        b = phasing(p, BACKWARD, stored);
     const Phasing *both[2] = { &f, &b };
     for (int d = 0; p->scan && d < 2 && !p->not_scan; d++)
         p->not_scan = scan_refused(p, &p->program[d]);

@@ -277,6 +277,8 @@ struct Plan {
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
+    bool *anew;                   /* per node: of forward, and made once more behind backward's walk; NULL: none */
+    bool *opens_row;              /* per node: pointwise, in the direction that is being grouped made by who sums its rows */
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */

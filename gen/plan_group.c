@@ -65,6 +65,28 @@ static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id,
     return true;
 }
 
+/* The axis along a row of what the group has or sums. */
+static const Poly *row_length(const Plan *p, NodeId array, int naxes)
+{
+    const Node *a = at(p, array), *body = at(p, a->args[0]);
+    IndexId along = a->naxes > naxes ? a->axes[naxes] : plan_reduces(p, array) ? body->bound[0] : -1;
+    return along < 0 ? NULL : p->m->indices.data[along].extent;
+}
+
+/* What a row's kernel has taken for its sums' sake stays that: no product, and no rows of another length, which would have it
+ * take its own by single elements. */
+static bool keeps_length(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    const Poly *n = row_length(p, g->arrays.data[0], g->naxes);
+    if (!p->opens_row[g->arrays.data[0]])
+        return true;
+    for (int i = 0; i < uses->len; i++)
+        if (!uses->data[i].read.is_tensor && pr->group[uses->data[i].read.id] == group)
+            return true;
+    return !plan_reduces(p, array) && (at(p, array)->naxes == g->naxes || row_length(p, array, g->naxes) == n);
+}
+
 /* Into a row kernel: a reduction to the row's index, or what is pointwise over a row (one more axis at
  * most). */
 static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
@@ -77,7 +99,7 @@ static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, 
         return false;
     int left = 300;
     if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes) ||
-        !short_in_row(p, pr, group, a->args[0], &left))
+        !keeps_length(p, pr, group, array, uses) || !short_in_row(p, pr, group, a->args[0], &left))
         return false;
     /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own
      * element. */
@@ -216,7 +238,7 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     else if (sums_over_batch(p, array))
         g.kind = G_COLUMN;
     else
-        g.kind = plan_reduces(p, array) ? G_ROW : G_MAP;
+        g.kind = plan_reduces(p, array) || p->opens_row[array] ? G_ROW : G_MAP;
     if (g.kind == G_SCATTER)
         g.scatter = scatter_of(p, array, axis, place);
     if (g.kind == G_COLUMN || g.kind == G_SCATTER) {
@@ -227,7 +249,7 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
             g.timed |= r->bound[i] == IX_TIME;
     }
     g.past = g.kind == G_ROW && past_sums(p, array);
-    g.naxes = g.past ? past_rows(p, array) : g.kind == G_SCAN ? p->scan->naxes : a->naxes;
+    g.naxes = g.past ? past_rows(p, array) : g.kind == G_SCAN ? p->scan->naxes : a->naxes - p->opens_row[array];
     Window w;
     if (g.past && g.phase != PHASE_DURING && window_build(p, &array, 1, &w)) {
         g.window = arena_alloc(m->arena, sizeof *g.window);
@@ -326,7 +348,7 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
     if (is_root(p->m, id) || p->rounded[id])
         return false;
-    if (p->past && p->past[id])
+    if ((p->past && p->past[id]) || (p->anew && p->anew[id] && pr->dir == BACKWARD))
         return true;
     if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] &&
         cheap_sum(p, at(p, id)->args[0], 4))
@@ -430,9 +452,54 @@ static void place_with_uses(Plan *p, Program *pr, const Phasing *s, NodeId id, i
     place_array(p, pr, id, &uses, first);
 }
 
+/* A sum along the rows of what is pointwise, and of nothing else that its phase has yet to compute. */
+static bool sums_rows_of(const Plan *p, const Phasing *s, NodeId sum, NodeId array)
+{
+    const Phase *phase = s->g->phase;
+    const Node *r = at(p, sum), *body = at(p, r->args[0]), *a = at(p, array);
+    Gemm g;
+    NodeId factor[2];
+    bool reads = false;
+    if (!plan_reduces(p, sum) || r->naxes + 1 != a->naxes || body->nbound != 1 || sums_over_batch(p, sum) ||
+        past_sums(p, sum) || contraction_of((Plan *)(uintptr_t)p, sum, false, &g, factor))
+        return false;
+    for (int i = 0; i < s->uses[sum].len; i++) {
+        const Use *u = &s->uses[sum].data[i];
+        if (u->read.is_tensor || phase[u->read.id] != phase[array])
+            continue;
+        if (u->read.id != array || !u->plain)
+            return false;
+        reads = true;
+        for (int k = 0; k < a->naxes; k++) {
+            IndexId which;
+            if (!ix_is_index(u->read.map[k], &which) || which != (k < r->naxes ? r->axes[k] : body->bound[0]))
+                return false;
+        }
+    }
+    return reads;
+}
+
+/* What is pointwise and summed along its rows is made by the kernel that sums it, where its elements are at hand. */
+static void find_row_openers(Plan *p, const Phasing *s)
+{
+    const bool *product = product_operands(p, s);
+    const Phase *phase = s->g->phase;
+    p->opens_row = plan_alloc(p, 1, p->n_nodes);
+    for (NodeId sum = 0; sum < p->n_nodes; sum++)
+        for (int i = 0; s->needed[sum] && i < s->uses[sum].len; i++) {
+            NodeId id = s->uses[sum].data[i].read.id;
+            if (s->uses[sum].data[i].read.is_tensor || !s->needed[id] || phase[id] != phase[sum] ||
+                (phase[id] != PHASE_BEFORE && phase[id] != PHASE_AFTER) || plan_reduces(p, id) || product[id] ||
+                p->is_cat[id] || p->rounded[id] || is_root(p->m, id) || printed_inline(p, s->g, id))
+                continue;
+            p->opens_row[id] = p->opens_row[id] || sums_rows_of(p, s, sum, id);
+        }
+}
+
 void make_groups(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
+    find_row_openers(p, s);
     static const Phase order[] = { PHASE_PARAM, PHASE_BEFORE, PHASE_DURING, PHASE_AFTER };
     pr->group = plan_alloc(p, sizeof *pr->group, p->n_nodes);
     for (NodeId id = 0; id <= p->n_nodes; id++)

@@ -65,6 +65,7 @@ int kernel_of(const Program *pr, NodeId id);             /* the group whose kern
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);
 const Poly *row_count(Plan *p, bool batched, bool timed);
 bool *stored_arrays(Plan *p, const Phasing *forward);    /* per node: backward may find it in memory */
+bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored);  /* p->anew; are there any */
 void tensor_storage(Plan *p, Program *pr);
 void root_storage(Plan *p, Program *pr);
 void carry_storage(Plan *p);                             /* of both directions */

@@ -280,7 +280,7 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     s.step_sums = has_step_sums(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
-            g->phase[id] = phase_of(&s, id);
+            g->phase[id] = dir == BACKWARD && p->anew && p->anew[id] ? PHASE_AFTER : phase_of(&s, id);
     if (p->scan)
         take_into_scan(&s);
     /* A rounded copy of a value of the walk is written by the walk. */

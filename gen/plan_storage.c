@@ -17,14 +17,97 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
     for (NodeId id = 0; id < p->n_nodes; id++) {
         stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
         RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
-        if (p->rounded[id] || root == ROOT_INIT || root == ROOT_LAST)
+        bool walks = f->phase[id] == PHASE_DURING;
+        /* A copy that a product of forward takes is there for backward's. By steps it lies in a ring, or before each. */
+        if ((p->rounded[id] && (copies_state(p, id) || (walks && p->schedule != SCHED_TILE))) || root == ROOT_INIT ||
+            root == ROOT_LAST)
             stored[id] = false;
-        if (p->schedule == SCHED_TILE && f->phase[id] == PHASE_DURING)
-            stored[id] = stored[id] && saved[id];
+        if (p->schedule == SCHED_TILE && walks)
+            stored[id] = stored[id] && (saved[id] || p->rounded[id]);
         if (f->taken && f->taken[id])
             stored[id] = false;       /* backward makes it anew, from what it is made of */
     }
     return stored;
+}
+
+/* Does another value behind the walk read what this one reads, rows of the same shape? */
+static bool read_behind_too(const Phasing *b, NodeId array, const Read *r)
+{
+    const Plan *p = b->p;
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        if (id == array || !b->needed[id] || b->g->phase[id] != PHASE_AFTER || at(p, id)->naxes != at(p, array)->naxes)
+            continue;
+        for (int i = 0; i < b->uses[id].len; i++) {
+            const Read *x = &b->uses[id].data[i].read;
+            if (x->is_tensor == r->is_tensor && x->id == r->id && !x->step)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool few_nodes(const Plan *p, NodeId id, int *left)
+{
+    Read r;
+    if (--*left < 0)
+        return false;
+    if (at(p, id)->kind != N_MAP && plan_resolve(p, id, &r))
+        return true;
+    for (int i = 0; i < at(p, id)->nargs; i++)
+        if (!few_nodes(p, at(p, id)->args[i], left))
+            return false;
+    return true;
+}
+
+/* Is all that the value is made of in memory for others, who are at the same place when they want it? */
+static bool made_of_what_is_read(const Phasing *b, const bool *stored, NodeId id)
+{
+    const Plan *p = b->p;
+    Uses uses = plan_uses(p, id);
+    int left = 24;
+    bool ok = uses.len > 0 && few_nodes(p, at(p, at(p, id)->args[0])->kind == N_MAP ? at(p, id)->args[0] : id, &left);
+    for (int i = 0; i < uses.len && ok; i++) {
+        const Read *r = &uses.data[i].read;
+        ok = !r->step && (r->is_tensor ? p->m->tensors.data[r->id].kind == T_INPUT : stored[r->id]) &&
+             read_behind_too(b, id, r);
+    }
+    return ok;
+}
+
+/* Readers are elements or rows behind the walk, at the element's own place. */
+static bool read_behind_only(const Phasing *b, NodeId array)
+{
+    const Plan *p = b->p;
+    Gemm g;
+    NodeId factor[2];
+    bool read = false;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        for (int i = 0; b->needed[id] && i < b->uses[id].len; i++) {
+            const Use *u = &b->uses[id].data[i];
+            if (u->read.is_tensor || u->read.id != array)
+                continue;
+            read = true;
+            if (b->g->phase[id] != PHASE_AFTER || !u->plain || p->rounded[id] || sums_over_batch(p, id) ||
+                past_sums(p, id) || contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
+                return false;
+        }
+    return read;
+}
+
+/* What forward would save for elements behind backward's walk alone, and these can make of what they read anyway, is made
+ * there: it is neither written nor read. */
+bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
+{
+    bool any = false;
+    p->anew = plan_alloc(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (stored[id] && f->g->phase[id] == PHASE_BEFORE && !plan_reduces(p, id) &&
+            root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NONE && !(p->past && p->past[id]) &&
+            read_behind_only(b, id) && made_of_what_is_read(b, stored, id))
+            any = p->anew[id] = true;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        stored[id] = stored[id] && !p->anew[id];
+    return any;
 }
 
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve,
