@@ -98,7 +98,7 @@ static const int64_t x12[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_0[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const cell_ref refs_2[] = { { 15, NULL }, { 6, NULL }, { 16, NULL }, };
-static const int64_t x13[] = { CELL_X_PUSH, 223232, CELL_X_END };
+static const int64_t x13[] = { CELL_X_PUSH, 190464, CELL_X_END };
 static const int16_t need_1_1[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const int16_t wanted_1_1_0[] = { 9, 10, -1 };
 static const int16_t wanted_1_1_1[] = { 12, -1 };
@@ -318,7 +318,7 @@ static const cell_desc description = {
     .ref_backward = ref_backward,
     .ref_reserve_bytes = e79_ref_reserve_bytes,
     .how = "schedule tile, a checkpoint every 4 steps",
-    .block_memory = 223232,
+    .block_memory = 190464,
     .smaller = NULL,
     .archs = CELL_ARCHS,
     .n_bindings = 5,

@@ -826,9 +826,9 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> d_r_s = cell_carve<float>(cursor, 512);
     cell_smem<float> W_kvqm_x_s = cell_carve<float>(cursor, 2048);
     cell_smem<float> S_kept = cell_carve<float>(cursor, 16384);
-    cell_smem<float> S_start = cell_carve<float>(cursor, 4096);
+    cell_smem<float> S_start = S_kept + 12288;
     cell_smem<float> M_kept = cell_carve<float>(cursor, 16384);
-    cell_smem<float> M_start = cell_carve<float>(cursor, 4096);
+    cell_smem<float> M_start = M_kept + 12288;
     cell_smem<float> ex = cell_carve<float>(cursor, 8192);
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
@@ -843,10 +843,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         const float *mn_s_g = (const float *)args.ptr[15] + (b * T * (64) + 0);
         const float *d_r_s_g = (const float *)args.ptr[16] + (b * T * (64) + 0);
         const float *W_kvqm_x_s_g = (const float *)args.ptr[17] + (b * T * (256) + 0);
-        // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
-        auto fetch = [&](int64_t chunk) {
-            const int64_t t0 = chunk * 4;
-            const int steps = T - t0 < 4 ? (int)(T - t0) : 4, half = (int)(chunk & 1) * 4;
+        // The states that a chunk's replay starts from, on their way into the place of its last step.
+        auto fetch_start = [&](int64_t chunk) {
             CELL_UNROLL
             for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
@@ -867,6 +865,12 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                                 + ((b * chunks + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))));
                 }
             }
+            cell_cp_async_commit();
+        };
+        // The vectors of steps [4 chunk, 4 chunk + 4) on their way into half a buffer.
+        auto fetch = [&](int64_t chunk) {
+            const int64_t t0 = chunk * 4;
+            const int steps = T - t0 < 4 ? (int)(T - t0) : 4, half = (int)(chunk & 1) * 4;
             if (warp == 0)
                 CELL_UNROLL_BY(1)
                 for (int p = lane; p < steps * 16; p += 32) {
@@ -946,8 +950,10 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
-        if (chunks > 0)
+        if (chunks > 0) {
+            fetch_start(chunks - 1);
             fetch(chunks - 1);
+        }
         for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {
             const int64_t t0 = chunk * 4;
             const int steps = T - t0 < 4 ? (int)(T - t0) : 4, half = (int)(chunk & 1) * 4;
@@ -1074,6 +1080,8 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                     for (int i = 0; i < 4; i++)
                         M[(e * 4 + i) / 4][(e * 4 + i) % 4] = some[i];
                 }
+                if (s == steps - 1 && chunk > 0)
+                    fetch_start(chunk - 1);
                 float d_S_prev[4][4];
                 float d_M_prev[4][4];
                 float mn_c_2[4];
@@ -1300,13 +1308,15 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
                         for (int c = 0; c < 4; c++) {
                             own_sum_d_q[c] += (d_r_r[r] * S_after[r][c]);
                             own_sum_d_mn[r] += (value_c[c] * S_after[r][c]);
-                            own_sum_d_mn_2[c] += (((d_M[r][c] * dm_r_2[r]) + (value_r_3[r] * M[r][c]))
-                                    + (value_r[r] * S_after[r][c]));
+                            own_sum_d_mn_2[c] += (d_M[r][c] * dm_r_2[r]);
+                            own_sum_d_mn_2[c] += (value_r_3[r] * M[r][c]);
+                            own_sum_d_mn_2[c] += (value_r[r] * S_after[r][c]);
                             own_sum_d_kn[r] += (value_c_2[c] * M[r][c]);
                             const float d_S_next_3 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
                                     + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
-                            own_sum_d_kn_2[c] += (((d_S_next_3 * ds_r_2[r]) + (value_r_2[r] * S[r][c]))
-                                    + (value_r_4[r] * M[r][c]));
+                            own_sum_d_kn_2[c] += (d_S_next_3 * ds_r_2[r]);
+                            own_sum_d_kn_2[c] += (value_r_2[r] * S[r][c]);
+                            own_sum_d_kn_2[c] += (value_r_4[r] * M[r][c]);
                         }
                     }
                     cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_q);
