@@ -31,8 +31,13 @@ bool computed_where_read(const Plan *p, const Program *g, NodeId array)
     return g->node[array].home == HOME_NONE && g->group[array] < 0 && !walk && !p->is_cat[array];
 }
 
+static bool made_here(const Plan *p, const Program *g, Phase reader, const Read *r)
+{
+    return !r->is_tensor && (computed_where_read(p, g, r->id) || plan_anew(p, g, reader, r->id));
+}
+
 /* Operators of an expression down to what it reads from memory; each node once. */
-static int count_operators(const Plan *p, const Program *g, NodeId id, bool *seen)
+static int count_operators(const Plan *p, const Program *g, Phase reader, NodeId id, bool *seen)
 {
     const Node *n = &p->m->nodes.data[id];
     Read r;
@@ -40,13 +45,12 @@ static int count_operators(const Plan *p, const Program *g, NodeId id, bool *see
         return 0;
     seen[id] = true;
     if (plan_resolve(p, id, &r))
-        return r.is_tensor || !computed_where_read(p, g, r.id)
-                   ? 0 : count_operators(p, g, p->m->nodes.data[r.id].args[0], seen);
+        return made_here(p, g, reader, &r) ? count_operators(p, g, reader, p->m->nodes.data[r.id].args[0], seen) : 0;
     int count = n->kind == N_REDUCE && !ir_gathers(p->m, id);
     if (n->kind == N_MAP && n->type == TY_REAL && n->op != OP_SELECT && n->op != OP_STOP)
         count = 1;
     for (int i = 0; i < n->nargs; i++)
-        count += count_operators(p, g, n->args[i], seen);
+        count += count_operators(p, g, reader, n->args[i], seen);
     return count;
 }
 
@@ -67,7 +71,7 @@ static const Poly *array_flops(const Plan *p, const Program *g, NodeId array)
     bool *seen = node_flags(p);
     const Group *group = g->group[array] >= 0 ? &g->groups.data[g->group[array]] : NULL;
     const Poly *elements = group && group->kind == G_SCATTER ? group->scatter->columns : array_elements(m, array);
-    const Poly *n = poly_mul(m, elements, poly_const(m, count_operators(p, g, body, seen)));
+    const Poly *n = poly_mul(m, elements, poly_const(m, count_operators(p, g, g->phase[array], body, seen)));
     free(seen);
     for (int i = 0; plan_reduces(p, array) && i < r->nbound; i++)
         if (r->bound[i] >= IX_FIRST)
@@ -140,22 +144,22 @@ static void add_read(const Plan *p, Readings *out, const Read *r)
     x->elements = poly_nonneg(poly_sub(m, all, sum)) ? sum : all;
 }
 
-static void collect_reads(const Plan *p, const Program *g, NodeId id, bool *seen, Readings *out)
+static void collect_reads(const Plan *p, const Program *g, Phase reader, NodeId id, bool *seen, Readings *out)
 {
     Read r;
     if (seen[id])
         return;
     seen[id] = true;
     if (plan_resolve(p, id, &r)) {
-        if (!r.is_tensor && computed_where_read(p, g, r.id))
-            collect_reads(p, g, p->m->nodes.data[r.id].args[0], seen, out);
+        if (made_here(p, g, reader, &r))
+            collect_reads(p, g, reader, p->m->nodes.data[r.id].args[0], seen, out);
         else
             add_read(p, out, &r);
         return;
     }
     const Node *n = &p->m->nodes.data[id];
     for (int i = 0; i < n->nargs; i++)
-        collect_reads(p, g, n->args[i], seen, out);
+        collect_reads(p, g, reader, n->args[i], seen, out);
 }
 
 /* The arrays that a group computes: its own, with the sums that a row kernel does for others, or for a walk all
@@ -198,7 +202,7 @@ Cost cost_of_group(const Plan *p, const Program *g, int group)
         if (!computes(p, g, group, id))
             continue;
         c = cost_sum(p, c, cost_of_array(p, g, id));
-        collect_reads(p, g, p->m->nodes.data[id].args[0], seen, &reads);
+        collect_reads(p, g, g->phase[id], p->m->nodes.data[id].args[0], seen, &reads);
     }
     free(seen);
     for (int i = 0; i < reads.len; i++)

@@ -462,7 +462,7 @@ static const char *load_array(Kernel *k, const Read *r)
     if (again)
         return again;
     const Storage *st = &k->pr->node[r->id];
-    if (here || st->home == HOME_NONE)
+    if (here || st->home == HOME_NONE || (k->g && plan_anew(k->p, k->pr, k->g->phase, r->id)))
         return print_in_place(k, r->id, r->map);
     return load_storage(k, r, st, k_pointer(k, REF_NODE, r->id, st->dtype), false);
 }

@@ -277,7 +277,7 @@ struct Plan {
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
-    bool *anew;                   /* per node: of forward, and made once more behind backward's walk; NULL: none */
+    bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
     bool *opens_row;              /* per node: pointwise, in the direction that is being grouped made by who sums its rows */
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
@@ -303,6 +303,8 @@ Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
 bool plan_timed(const Plan *p, NodeId array);
 bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
+/* Do readers of this phase make it anew? */
+bool plan_anew(const Plan *p, const Program *pr, Phase reader, NodeId array);
 bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */
 const Poly *array_elements(Module *m, NodeId array);
 const Poly *tensor_elements(Module *m, TensorId t);

@@ -348,7 +348,7 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
 {
     if (is_root(p->m, id) || p->rounded[id])
         return false;
-    if ((p->past && p->past[id]) || (p->anew && p->anew[id] && pr->dir == BACKWARD))
+    if ((p->past && p->past[id]) || plan_anew(p, pr, pr->phase[id], id))
         return true;
     if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] &&
         cheap_sum(p, at(p, id)->args[0], 4))

@@ -262,6 +262,33 @@ static bool has_step_sums(const Phasing *s)
     return false;
 }
 
+bool plan_anew(const Plan *p, const Program *pr, Phase reader, NodeId array)
+{
+    return p->anew && p->anew[array] && pr->dir == BACKWARD && reader == PHASE_AFTER;
+}
+
+/* What is made anew where it is read: who reads it reads what that is made of. */
+static void read_through(Phasing *s)
+{
+    const Plan *p = s->p;
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Uses *uses = &s->uses[id];
+        for (int i = 0; s->needed[id] && i < uses->len;) {
+            const Read *r = &uses->data[i].read;
+            if (r->is_tensor || !plan_anew(p, s->g, s->g->phase[id], r->id)) {
+                i++;
+                continue;
+            }
+            Uses of = plan_uses(p, r->id);
+            for (int j = 0; j < of.len; j++) {
+                of.data[j].plain = false;
+                vec_push(p->m->arena, uses, of.data[j]);
+            }
+            uses->data[i] = uses->data[--uses->len];
+        }
+    }
+}
+
 Phasing phasing(Plan *p, Direction dir, const bool *stored)
 {
     Program *g = &p->program[dir];
@@ -280,9 +307,10 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     s.step_sums = has_step_sums(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
-            g->phase[id] = dir == BACKWARD && p->anew && p->anew[id] ? PHASE_AFTER : phase_of(&s, id);
+            g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
     if (p->scan)
         take_into_scan(&s);
+    read_through(&s);
     /* A rounded copy of a value of the walk is written by the walk. */
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id] && p->rounded[id] && g->phase[id] == PHASE_AFTER && s.uses[id].len == 1 &&

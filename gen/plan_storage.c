@@ -68,14 +68,15 @@ static bool made_of_what_is_read(const Phasing *b, const bool *stored, NodeId id
     bool ok = uses.len > 0 && few_nodes(p, at(p, at(p, id)->args[0])->kind == N_MAP ? at(p, id)->args[0] : id, &left);
     for (int i = 0; i < uses.len && ok; i++) {
         const Read *r = &uses.data[i].read;
-        ok = !r->step && (r->is_tensor ? p->m->tensors.data[r->id].kind == T_INPUT : stored[r->id]) &&
-             read_behind_too(b, id, r);
+        ok = !r->step && ((!r->is_tensor && p->anew[r->id]) ||
+                          ((r->is_tensor ? p->m->tensors.data[r->id].kind == T_INPUT : stored[r->id]) &&
+                           read_behind_too(b, id, r)));
     }
     return ok;
 }
 
-/* Readers are elements or rows behind the walk, at the element's own place. */
-static bool read_behind_only(const Phasing *b, NodeId array)
+/* Behind the walk it is read by elements or rows only, at the element's own place. elsewhere: before or in the walk too. */
+static bool read_behind(const Phasing *b, NodeId array, bool *elsewhere)
 {
     const Plan *p = b->p;
     Gemm g;
@@ -86,27 +87,43 @@ static bool read_behind_only(const Phasing *b, NodeId array)
             const Use *u = &b->uses[id].data[i];
             if (u->read.is_tensor || u->read.id != array)
                 continue;
+            *elsewhere |= b->g->phase[id] != PHASE_AFTER || b->replayed[id];
+            if (b->g->phase[id] != PHASE_AFTER)
+                continue;
             read = true;
-            if (b->g->phase[id] != PHASE_AFTER || !u->plain || p->rounded[id] || sums_over_batch(p, id) ||
-                past_sums(p, id) || contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
+            if (!u->plain || p->rounded[id] || sums_over_batch(p, id) || past_sums(p, id) ||
+                contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
                 return false;
         }
     return read;
 }
 
-/* What forward would save for elements behind backward's walk alone, and these can make of what they read anyway, is made
- * there: it is neither written nor read. */
+static bool replay_reads(const Phasing *b, NodeId array)
+{
+    for (NodeId id = 0; id < b->p->n_nodes; id++) {
+        Uses uses = { 0 };
+        if (b->replayed[id] && !b->needed[id])
+            uses = plan_uses(b->p, id);
+        for (int i = 0; i < uses.len; i++)
+            if (!uses.data[i].read.is_tensor && uses.data[i].read.id == array)
+                return true;
+    }
+    return false;
+}
+
+/* What elements behind backward's walk would read of forward, and can make of what they read anyway, is made there. What
+ * nobody else reads forward need not save. */
 bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
 {
-    bool any = false;
+    bool any = false, *elsewhere = plan_alloc(p, 1, p->n_nodes);
     p->anew = plan_alloc(p, 1, p->n_nodes);
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (stored[id] && f->g->phase[id] == PHASE_BEFORE && !plan_reduces(p, id) &&
             root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NONE && !(p->past && p->past[id]) &&
-            read_behind_only(b, id) && made_of_what_is_read(b, stored, id))
+            read_behind(b, id, &elsewhere[id]) && made_of_what_is_read(b, stored, id))
             any = p->anew[id] = true;
     for (NodeId id = 0; id < p->n_nodes; id++)
-        stored[id] = stored[id] && !p->anew[id];
+        stored[id] = stored[id] && (!p->anew[id] || elsewhere[id] || replay_reads(b, id));
     return any;
 }
 
@@ -304,7 +321,7 @@ void root_storage(Plan *p, Program *pr)
 }
 
 /* Is a state read behind the steps, of which the walk of a scan keeps nothing otherwise? */
-static bool read_behind(const Phasing *s, TensorId state)
+static bool state_behind(const Phasing *s, TensorId state)
 {
     for (NodeId id = 0; id < s->p->n_nodes; id++)
         for (int i = 0; s->needed[id] && s->g->phase[id] != PHASE_DURING && i < s->uses[id].len; i++)
@@ -333,7 +350,7 @@ void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (s->g->dir == FORWARD && p->schedule != SCHED_TILE && p->m->next.data[t] >= 0)
             give_storage(p, &p->program[FORWARD], p->m->next.data[t], p->scan || read_by_backward(backward, t, wanted),
-                         !p->scan || read_behind(s, t));
+                         !p->scan || state_behind(s, t));
 }
 
 static void end_ring(Plan *p, const Storage *st)

@@ -8,6 +8,7 @@
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py
 #   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
+#   candidates  bench/candidates.txt: what of the planner's choices only a measurement decides
 #   python      the Python package's tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k)
 #   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
 #   jax         cells in JAX programs on the GPU
@@ -45,6 +46,12 @@ bench() {
 plots() {
     ARCH=$arch CELLC=$PWD/build/cellc bash bench/plots.sh "$work/plots" || return
     cp -r "$work/plots/"{curves.json,cliffs.txt,plots} "$out/"
+}
+
+candidates() {
+    export WORKLOADS=$PWD/bench/candidates.txt
+    bash bench/prepare.sh "$work/candidates" && ARCH=$arch bash bench/run.sh "$work/candidates" &&
+        cp "$work/candidates/results.json" "$out/candidates.json"
 }
 
 python() {
