@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "late", "rank", "own_row0", "fetch_start", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -640,7 +640,17 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
              t->F, t->F);
-    tile_chunk_fetches(t, out);
+    tile_chunk_fetches(t, false, out);
+    out->indent--;
+    buf_line(out, "};");
+    if (!tile_has_single(t))
+        return;
+    buf_line(out, "// Those that are read behind the steps only, while these are walked.");
+    buf_line(out, "auto fetch_behind = [&](int64_t chunk) {");
+    out->indent++;
+    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d;", t->F, t->F);
+    tile_chunk_fetches(t, true, out);
     out->indent--;
     buf_line(out, "};");
 }
@@ -661,6 +671,8 @@ static void print_behind(const Step *s, Buf *out)
 {
     if (!s->behind.data)
         return;
+    if (tile_has_single(s->t))
+        buf_line(out, "cell_cp_async_wait<0>();");
     if (!mutate("missing-exchange"))
         buf_line(out, "cell_barrier();");
     buf_f(out, "%s", s->behind.data);
@@ -773,6 +785,8 @@ static void print_replay(Tile *t, Buf *out)
         move_kept(t, s, s->start, NULL, true, out);
     }
     buf_line(out, "cell_barrier();");
+    if (tile_has_single(t))
+        buf_line(out, "fetch_behind(chunk);");
     buf_line(out, "if (chunk > 0)");
     buf_line(out, "    fetch(chunk - 1);");
     buf_line(out, "for (int s = 0; s < steps; s++) {");
@@ -900,6 +914,8 @@ static void print_kernel(Tile *t)
 {
     Walk *w = t->w;
     t->rows_out.len = 0;
+    for (int k = 0; k < t->fetches.len; k++)
+        t->fetches.data[k].stepped = false;
     forget_names(t);
     for (int k = 0; k < t->fetches.len; k++)
         names_take(&t->names, t->fetches.data[k].name);
@@ -912,6 +928,10 @@ static void print_kernel(Tile *t)
     (w->dir == FORWARD ? print_forward : print_backward)(t, &body);
     if (t->refused)
         return;
+    for (int k = 0; k < t->fetches.len; k++) {
+        Fetch *f = &t->fetches.data[k];
+        f->single = w->dir == BACKWARD && t->defer && f->timed && !f->stepped;
+    }
     print_item_head(t, &item);
     buf_f(&item, "%s", body.data);
     buf_line(&item, "%s", all_meet(t));

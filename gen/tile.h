@@ -71,6 +71,8 @@ typedef struct Fetch {
     int64_t window[TILE_MAX_AXES];
     int64_t row, padded;          /* elements; padded to 16 bytes */
     bool contiguous, timed, may_be_null;
+    bool stepped;                 /* a step reads it, not only what stands behind the chunk's steps; found while printing */
+    bool single;                  /* none does: it comes while its chunk is walked, into one buffer instead of two */
     Wants wants;                  /* of those who read it */
     const char *name;
     int ref;
@@ -210,7 +212,8 @@ const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *
                             const char **first);
 void tile_carve_fetches(Tile *t, Buf *out);                       /* shared memory, in the kernel's head */
 void tile_item_fetches(Tile *t, Buf *out);                        /* pointers, and what has no step */
-void tile_chunk_fetches(Tile *t, Buf *out);                       /* the body of fetch(chunk) */
+bool tile_has_single(const Tile *t);
+void tile_chunk_fetches(Tile *t, bool single, Buf *out);          /* the body of fetch(chunk), and of fetch_behind(chunk) */
 int64_t tile_fetch_bytes(const Tile *t, int K);
 
 /* tile_step.c: one step as statements. */

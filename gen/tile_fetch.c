@@ -198,6 +198,12 @@ static const char *initial_text(Step *s, bool is_node, int id, const IxExpr *con
                      tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id), ix_text(&p, e));
 }
 
+/* The step's row in its buffer. */
+static const char *slot_of(const Fetch *f)
+{
+    return f->single ? "s" : "slot";
+}
+
 /* `name + place of the element`, in this step's rows. */
 static const char *place(Step *s, const Fetch *f, const IxExpr *at)
 {
@@ -205,7 +211,7 @@ static const char *place(Step *s, const Fetch *f, const IxExpr *at)
     const char *e = ix_text(&p, at);
     if (!f->timed)
         return tile_text(s->t, "%s + %s", f->name, e);
-    return tile_text(s->t, "%s + (slot * %" PRId64 " + %s)", f->name, f->padded, e);
+    return tile_text(s->t, "%s + (%s * %" PRId64 " + %s)", f->name, slot_of(f), f->padded, e);
 }
 
 const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *map)
@@ -214,9 +220,10 @@ const char *tile_fetch_text(Step *s, bool is_node, int id, const IxExpr *const *
     const IxExpr *inside[TILE_MAX_AXES];
     if (t->initial)
         return initial_text(s, is_node, id, map);
-    const Fetch *f = window_of(t, is_node, id, map, inside);
+    Fetch *f = window_of(t, is_node, id, map, inside);
     if (!f)
         return "0";
+    f->stepped |= !s->is_behind;
     return tile_text(t, "cell_load<%s>(%s)", t->real, place(s, f, within(t, f, inside)));
 }
 
@@ -227,15 +234,16 @@ const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *
     const IxExpr *inside[TILE_MAX_AXES];
     if (t->initial)
         return NULL;
-    const Fetch *f = window_of(t, is_node, id, map, inside);
+    Fetch *f = window_of(t, is_node, id, map, inside);
     if (!f)
         return NULL;
+    f->stepped |= !s->is_behind;
     const IxExpr *at = within(t, f, inside);
     const IxExpr *rest = ix_sub(t->m, at, ix_index(t->m, along));
     if (ix_uses(rest, along) || rest->nterms || !rest->offset->is_const || rest->offset->value % width)
         return NULL;
     *first = tile_text(t, "%s + (%s%" PRId64 " + ", f->name,
-                       f->timed ? tile_text(t, "slot * %" PRId64 " + ", f->padded) : "", rest->offset->value);
+                       f->timed ? tile_text(t, "%s * %" PRId64 " + ", slot_of(f), f->padded) : "", rest->offset->value);
     return f;
 }
 
@@ -246,7 +254,7 @@ int64_t tile_fetch_bytes(const Tile *t, int K)
     int64_t bytes = 0;
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        bytes += (f->timed ? 2 * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
+        bytes += (f->timed ? (f->single ? 1 : 2) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
     }
     return bytes;
 }
@@ -256,7 +264,7 @@ void tile_carve_fetches(Tile *t, Buf *out)
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
         const char *type = tile_ctype(t, f->st.dtype);
-        int64_t count = (f->timed ? 2 * t->F : 1) * f->padded;
+        int64_t count = (f->timed ? (f->single ? 1 : 2) * t->F : 1) * f->padded;
         buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
         t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
     }
@@ -330,7 +338,7 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     const char *row = t->m->c->reverse ? "(T - 1 - t0 - s)" : "(t0 + s)";
     const char *from = tile_text(t, "%s_g + %s * (%s) + %s", f->name, row, pitch,
                                  f->contiguous ? "x" : strided(t, f));
-    const char *to = tile_text(t, "%s + ((half + s) * %" PRId64 " + x)", f->name, f->padded);
+    const char *to = tile_text(t, "%s + (%s * %" PRId64 " + x)", f->name, f->single ? "s" : "(half + s)", f->padded);
     if (f->piece && f->may_be_null)
         buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to,
                  f->name, from, f->name);
@@ -346,11 +354,19 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     out->indent -= alone;
 }
 
-void tile_chunk_fetches(Tile *t, Buf *out)
+bool tile_has_single(const Tile *t)
+{
+    bool any = false;
+    for (int i = 0; i < t->fetches.len; i++)
+        any |= t->fetches.data[i].single;
+    return any;
+}
+
+void tile_chunk_fetches(Tile *t, bool single, Buf *out)
 {
     int warps = tile_threads(&t->lay) / 32, next = 0;
     for (int i = 0; i < t->fetches.len; i++)
-        if (t->fetches.data[i].timed)
+        if (t->fetches.data[i].timed && t->fetches.data[i].single == single)
             chunk_fetch(t, &t->fetches.data[i], next++ % warps, out);
     buf_line(out, "cell_cp_async_commit();");
 }
