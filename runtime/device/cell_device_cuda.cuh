@@ -213,6 +213,15 @@ template <int N, class C, class T> __device__ __forceinline__ void cell_load_vec
     cell_detail_load_vec<true, N>(dst, p);
 }
 
+// Eight bytes, which nvcc otherwise takes apart into two stores where they come from registers.
+template <class Word> __device__ __forceinline__ void cell_detail_store_word(Word *p, Word v) { *p = v; }
+__device__ __forceinline__ void cell_detail_store_word(uint2 *p, uint2 v)
+{
+    unsigned long long both;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(v.x), "r"(v.y));
+    *reinterpret_cast<unsigned long long *>(p) = both;
+}
+
 template <int N, class C, class T> __device__ __forceinline__ void cell_store_vec(T *p, const C (&src)[N])
 {
     constexpr int chunk = cell_detail_chunk(N * (int)sizeof(T));
@@ -227,7 +236,7 @@ template <int N, class C, class T> __device__ __forceinline__ void cell_store_ve
         pack.e[i] = cell_convert<T>(src[i]);
     CELL_UNROLL
     for (int w = 0; w < words; w++)
-        reinterpret_cast<Word *>(p)[w] = word[w];
+        cell_detail_store_word(reinterpret_cast<Word *>(p) + w, word[w]);
 }
 
 // Shared memory.
