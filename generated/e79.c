@@ -125,8 +125,8 @@ static const int64_t x17[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_3[] = { 11, 12, -1 };
 static const cell_ref refs_5[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
-static const cell_ref refs_6[] = { { 20, NULL }, { 35, NULL }, { 30, NULL }, { 22, NULL }, { 36, NULL },
-        { 26, NULL }, { 31, NULL }, { 37, NULL }, { 38, NULL }, };
+static const cell_ref refs_6[] = { { 20, NULL }, { 35, NULL }, { 31, NULL }, { 22, NULL }, { 36, NULL },
+        { 37, NULL }, { 38, NULL }, };
 static const int64_t x18[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
 static const cell_ref refs_7[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
@@ -191,7 +191,7 @@ static const cell_op backward_ops[] = {
     { .name = "e79_bwd_after_1_2", .kind = CELL_OP_KERNEL, .need = need_1_3,
       .u.kernel = { .kernel = 5, .n_refs = 3, .grid = { x15, NULL, NULL }, .refs = refs_5 } },
     { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4,
-      .u.kernel = { .kernel = 6, .n_refs = 9, .grid = { x9, NULL, NULL }, .refs = refs_6 } },
+      .u.kernel = { .kernel = 6, .n_refs = 7, .grid = { x9, NULL, NULL }, .refs = refs_6 } },
     { .name = "e79_bwd_after_3", .kind = CELL_OP_KERNEL, .need = need_1_5,
       .u.kernel = { .kernel = 7, .n_refs = 5, .grid = { x18, x6, NULL }, .refs = refs_7 } },
     { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6,

@@ -654,13 +654,11 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_T = args.size[1];
     const float *const p_d_mn = static_cast<const float *>(args.ptr[0]);
     const float *const p_v191 = static_cast<const float *>(args.ptr[1]);
-    const float *const p_mn = static_cast<const float *>(args.ptr[2]);
+    const float *const p_W_kvqm_x = static_cast<const float *>(args.ptr[2]);
     const float *const p_d_kn = static_cast<const float *>(args.ptr[3]);
     const float *const p_v163 = static_cast<const float *>(args.ptr[4]);
-    const float *const p_kn = static_cast<const float *>(args.ptr[5]);
-    const float *const p_W_kvqm_x = static_cast<const float *>(args.ptr[6]);
-    float *const p_d_m = static_cast<float *>(args.ptr[7]);
-    float *const p_d_k = static_cast<float *>(args.ptr[8]);
+    float *const p_d_m = static_cast<float *>(args.ptr[5]);
+    float *const p_d_k = static_cast<float *>(args.ptr[6]);
     const int64_t rows = dim_B * dim_T;
     const cell_place<1> lane = cell_thread() % 16;
     const int64_t all_rows = rows;
@@ -670,13 +668,17 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
         const int64_t row = mine ? first + cell_lane() / 16 : all_rows - 1;
         const cell_place<1> length = mine ? 64 : 0;
         cell_row<float, 4, 1> row_d_mn;
+        cell_row<float, 4, 1> row_W_kvqm_x;
         cell_row<float, 4, 1> row_d_kn;
+        cell_row<float, 4, 1> row_W_kvqm_x2;
         CELL_UNROLL_BY(1)
         for (cell_place<1> s = 0; s < 1; s++) {
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 row_d_mn.load(s, p_d_mn + row * 64 + e);
+                row_W_kvqm_x.load(s, p_W_kvqm_x + row * 256 + 192 + e);
                 row_d_kn.load(s, p_d_kn + row * 64 + e);
+                row_W_kvqm_x2.load(s, p_W_kvqm_x + row * 256 + e);
             }
         }
         float a_493 = 0;
@@ -693,18 +695,18 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             if (e < length) {
                 float v_d_mn[4];
                 row_d_mn.values(v_d_mn, s, p_d_mn + row * 64 + e);
-                float v_mn[4];
-                cell_load_vec_ro<4>(v_mn, p_mn + row * 64 + e);
+                float v_W_kvqm_x[4];
+                row_W_kvqm_x.values(v_W_kvqm_x, s, p_W_kvqm_x + row * 256 + 192 + e);
                 float v_d_kn[4];
                 row_d_kn.values(v_d_kn, s, p_d_kn + row * 64 + e);
-                float v_kn[4];
-                cell_load_vec_ro<4>(v_kn, p_kn + row * 64 + e);
+                float v_W_kvqm_x2[4];
+                row_W_kvqm_x2.values(v_W_kvqm_x2, s, p_W_kvqm_x + row * 256 + e);
                 CELL_UNROLL
                 for (int u = 0; u < 4; u++) {
                     // part of e79.cell:31: mn[i] = m[i] / (sqrt(sum[j] m[j]^2) + 1e-6);
-                    a_493 += -((v_d_mn[u] / h193) * v_mn[u]);
+                    a_493 += -((v_d_mn[u] / h193) * (v_W_kvqm_x[u] / (cell_sqrt(r_v191) + 1e-06f)));
                     // part of e79.cell:30: kn[i] = k[i] / (sqrt(sum[j] k[j]^2) + 1e-6);
-                    a_531 += -((v_d_kn[u] / h165) * v_kn[u]);
+                    a_531 += -((v_d_kn[u] / h165) * (v_W_kvqm_x2[u] / (cell_sqrt(r_v163) + 1e-06f)));
                 }
             }
         }
@@ -718,7 +720,7 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x[4];
-                cell_load_vec_ro<4>(v_W_kvqm_x, p_W_kvqm_x + row * 256 + 192 + e);
+                row_W_kvqm_x.values(v_W_kvqm_x, s, p_W_kvqm_x + row * 256 + 192 + e);
                 float v_d_mn[4];
                 row_d_mn.values(v_d_mn, s, p_d_mn + row * 64 + e);
                 float w_d_m[4];
@@ -740,7 +742,7 @@ e79_bwd_after_2(const __grid_constant__ cell_kernel_args args)
             const cell_place<1> e = (s * 16 + lane) * 4;
             if (e < length) {
                 float v_W_kvqm_x2[4];
-                cell_load_vec_ro<4>(v_W_kvqm_x2, p_W_kvqm_x + row * 256 + e);
+                row_W_kvqm_x2.values(v_W_kvqm_x2, s, p_W_kvqm_x + row * 256 + e);
                 float v_d_kn[4];
                 row_d_kn.values(v_d_kn, s, p_d_kn + row * 64 + e);
                 float w_d_k[4];
