@@ -542,8 +542,10 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
     if (one_step && st->timed) {
         const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id)
                                               : array_elements(m, s->read.id);
+        bool first = (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && e->p->buffers.data[st->slot].time_first;
         postfix_step(e, st, &x);
-        postfix_poly(e, st->pitch ? st->pitch : pitch, &x);
+        pitch = st->pitch ? st->pitch : pitch;
+        postfix_poly(e, first ? poly_mul(m, pitch, poly_dim(m, ATOM_B)) : pitch, &x);
         buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
     }
     return (Side){ storage_buffer(e, st), expr_name(e, &x) };

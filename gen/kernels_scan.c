@@ -596,7 +596,8 @@ static void print_last_states(Kernel *k)
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD;
     int chunks = k->panel->chunks;
-    k_open(k, "if (%s)", chunks ? k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk", chunks) : "dim_T > 0");
+    const char *last = k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk", chunks);
+    k_open(k, "if (%s)", chunks ? last : "dim_T > 0");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
@@ -1126,7 +1127,8 @@ void print_scan_chunks(Kernel *k)
     alone_declare_reads(k, &l);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", tile);
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
-    k_open(k, replays(k) ? "if (begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0))" : "if (begin + %d <= dim_T)", tile);
+    k_open(k, replays(k) ? "if (begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0))" : "if (begin + %d <= dim_T)",
+           tile);
     print_turn(k, &l, map, again, true);
     k->out->indent--;
     buf_line(k->out, "} else {");

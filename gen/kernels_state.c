@@ -49,7 +49,11 @@ static void init_state(Kernel *k, TensorId s)
             all = "b * dim_T";
             kept = k_text(k, "b * %d", b->ring);
         }
-        const char *row = b->ring == 0 ? all : b->reserve ? k_text(k, "(all ? %s : %s)", all, kept) : kept;
+        if (b->time_first) {
+            all = strcmp(first, "0") == 0 ? "b" : k_text(k, "(%s * dim_B + b)", first);
+            kept = strcmp(first, "0") == 0 ? "b" : k_text(k, "(%s %% %d * dim_B + b)", first, b->ring);
+        }
+        const char *row = b->ring == 0 || strcmp(all, kept) == 0 ? all : b->reserve ? k_text(k, "(all ? %s : %s)", all, kept) : kept;
         buf_line(k->out, "if (dim_T > 0)");
         buf_line(k->out, "    cell_store(%s + %s * %s + e, value);", to, row,
                  k_poly(k, tensor_elements(p->m, s)));

@@ -141,11 +141,26 @@ static const char *at_first(Kernel *k, const IxExpr *lin)
     return s;
 }
 
+/* The row of a buffer where time comes before batch. */
+static const char *time_first_row(Kernel *k, const Buffer *buffer, int ring, int ahead)
+{
+    const char *step = k_time_row(k, k->t, ahead), *kept = ring > 1 ? k_text(k, "%s %% %d", step, ring) : "0";
+    if (ring == 1 && !buffer->reserve)
+        return k->b;
+    if (ring && buffer->reserve)
+        step = k_text(k, "(all ? %s : %s)", step, kept);
+    else if (ring)
+        step = kept;
+    return k_text(k, "(%s * dim_B + %s)", step, k->b);
+}
+
 /* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
 static const char *buffer_row(Kernel *k, const Buffer *buffer, int ahead)
 {
     int ring = buffer && k->pr->dir == FORWARD ? buffer->ring : 0;
     const char *more = ahead == 0 ? "" : (ahead > 0) != k->p->m->c->reverse ? " + 1" : " - 1";
+    if (buffer && buffer->time_first)
+        return time_first_row(k, buffer, ring, ahead);
     const char *row = k->row ? k->row : k_text(k, "(%s * dim_T + %s)", k->b, k_bare(k, k_time_row(k, k->t, 0)));
     if (ring == 0)
         return *more ? k_text(k, "(%s%s)", row, more) : row;

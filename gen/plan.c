@@ -365,6 +365,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
         return NULL;
     warn_of_steps(p);
     panel_find(p);
+    put_time_first(p);
     ir_verify(m, "plan");
     return p;
 }

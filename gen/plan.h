@@ -196,6 +196,7 @@ typedef struct Buffer {
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
+    bool time_first;              /* [T][B][axes], not [B][T][axes] (plan_time.c) */
     int ring;                     /* only the steps themselves read it: kept for so many steps, unless it is
                                    * saved; 0: for all */
 } Buffer;
@@ -274,6 +275,7 @@ struct Plan {
     int short_window;             /* so many distances are few: values over them lie in memory */
     bool window;                  /* a softmax over the past goes in one pass */
     bool no_window;               /* --schedule map: values over the past are made where they are read */
+    bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */

@@ -64,6 +64,7 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
         l.batched = dep & DEP_BATCH;
         /* ROOT_DPREV is carried by parity of the step. */
         l.timed = (dep & DEP_TIME) && root_kind(m, r->id, &of) != ROOT_DPREV;
+        l.time_first = p->time_first && p->time_first[r->id];
     }
     return l;
 }

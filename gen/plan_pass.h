@@ -1,5 +1,5 @@
 /* plan_pass.h: what the passes of the planner (plan_*.c) share. plan.c calls them in this order: operands, values over
- * the past, phases, groups, columns, storage, wanted gradients, shapes. Nobody else includes this: what the printers
+ * the past, phases, groups, columns, storage, wanted gradients, shapes, time before batch. Nobody else includes this: what the printers
  * may ask is in plan.h. */
 #ifndef CELLC_PLAN_PASS_H
 #define CELLC_PLAN_PASS_H
@@ -74,6 +74,9 @@ void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool
 void store_read_values(Plan *p, const Phasing *s, bool *wanted);  /* marks what forward must keep for backward */
 void finish_cats(Plan *p, Program *pr);
 void find_rings(Plan *p, const Phasing *forward);
+
+/* plan_time.c */
+void put_time_first(Plan *p);                            /* once it is known that no kernel walks the steps */
 
 /* plan_wanted.c */
 void find_wanted(Plan *p, const Phasing *s);

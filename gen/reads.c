@@ -273,6 +273,9 @@ static bool add_operand(Module *m, Dims *dims, int side, const Read *r, const La
             !add_stride(m, dims, side, lin->terms[i].index, lin->terms[i].coef))
             return false;
     const Poly *row = lay->pitch;
+    if (lay->time_first)
+        return add_stride(m, dims, side, IX_BATCH, row) &&
+               add_stride(m, dims, side, IX_TIME, poly_mul(m, row, poly_dim(m, ATOM_B)));
     if (lay->timed) {
         if (!add_stride(m, dims, side, IX_TIME, row))
             return false;

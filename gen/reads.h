@@ -23,7 +23,7 @@ typedef struct Piece { NodeId array, read; const Poly *offset; int lead; } Piece
 int cat_pieces(Module *m, NodeId array, bool rows, Piece *out, int max);
 
 /* Row pitch of a value in memory, and the axes before it. */
-typedef struct Layout { bool batched, timed; const Poly *pitch; } Layout;
+typedef struct Layout { bool batched, timed, time_first; const Poly *pitch; } Layout;
 typedef struct Contraction { Read a, b, c; Layout lay_a, lay_b, lay_c; bool one_step; } Contraction;
 /* False when no single (batched) GEMM with unit strides computes it. one_step: time is fixed from outside. */
 bool match_gemm(Module *m, const Contraction *c, Gemm *g);

@@ -552,8 +552,9 @@ static bool can_replay(const Plan *p)
             continue;
         const Storage *st = &p->program[FORWARD].node[next];
         any |= st->home == HOME_RESERVE;
-        if (p->is_alias[next] || plan_reduces(p, next) || st->home != HOME_RESERVE || st->alias_offset || st->pitch ||
-            p->program[FORWARD].before[t] >= 0 || !read_by_walks(p, t) || !again(p, at(p, next)->axes, at(p, next)->args[0]))
+        bool whole = st->home == HOME_RESERVE && !st->alias_offset && !st->pitch && p->program[FORWARD].before[t] < 0;
+        if (!whole || p->is_alias[next] || plan_reduces(p, next) || !read_by_walks(p, t) ||
+            !again(p, at(p, next)->axes, at(p, next)->args[0]))
             return false;
     }
     return any;

@@ -146,9 +146,11 @@ instance mingru scan "$two" --reverse
 instance conv4_silu map "$one" --dim K=4 --reverse
 instance causal_attention "map window" "$heads 2,4,1,7,3" --dim N=5 --dim V=7 --dim G=2 --reverse
 instance e28 gemm "$one" --dim K=3 --reverse
+instance e2 gemm "$two" --reverse
 # Sequences of several lengths.
 instance e79 "steps tile" "$one" --dim N=6 --set bias=input --lengths
 instance lstm gemm "$two" --lengths
+instance e2 gemm "$two" --lengths
 instance lstm steps "$two" --lengths --reverse
 instance mingru scan "$two" --lengths
 instance delta tile "$heads" --dim N=5 --dim V=7 --lengths --reverse
