@@ -253,7 +253,8 @@ struct Flat {
     SymbolVec resets;    /* inputs that say where another sequence begins */
     TensorId lengths;    /* with --lengths: how many steps each sequence has; else -1 */
     NodeId age;          /* where there are some: how many steps the sequence has, up to as far as is looked back */
-    const Poly *longest; /* how far that is; NULL: nowhere */
+    const Poly *longest; /* how far that is, where it is bounded; NULL: nowhere */
+    bool all_flags;      /* and that as far back as there are steps, or the steps of the sequence are counted */
     bool counts_steps;   /* and the number of the step is read */
     NameMap gradients; /* what an inner gradient is of -> its name, see inner_grad.c */
     NameMap mentions;  /* -> Mention: what the cell's text defines anywhere, also where it is dropped */

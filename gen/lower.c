@@ -396,9 +396,8 @@ static void note_past(Flat *f, FExpr *x)
     bool known = ix_range(f->m, ix_sub(f->m, ix_index(f->m, IX_TIME), x->step), &lo, &hi) && !counts_steps(hi);
     if (known && hi->nterms == 0)
         return;
-    if (f->resets.len && (!known || (f->longest && counts_steps(f->longest))))
-        f->longest = poly_dim(f->m, ATOM_PAST);      /* the flags of all steps are looked at */
-    else if (f->resets.len)
+    f->all_flags |= f->resets.len && !known;
+    if (f->resets.len && known)
         f->longest = farther(f, x, f->longest, hi);
     if ((!known && f->c->lengths && f->c->reverse) || scope_find(f->scope, s->name) != s || grows_with_steps(s))
         f->m->whole_past = true;
@@ -717,13 +716,21 @@ static NodeId is_reset(Flat *f, const IxExpr *step)
     return any;
 }
 
+static bool looks_back(const Flat *f)
+{
+    return f->longest || f->all_flags;
+}
+
 /* How many steps back the sequence began: as far as is looked back, or less. */
 static NodeId age_of_sequence(Flat *f)
 {
     Module *m = f->m;
-    IndexId back = module_index(m, intern(m->c, "back"), f->longest);
+    const Poly *flags = f->all_flags ? poly_dim(m, ATOM_PAST) : f->longest;
+    /* Without a flag, steps before step 0 are of the sequence as well: what the caller gives of them. */
+    const Poly *all = f->all_flags && f->longest ? poly_add(m, flags, f->longest) : flags;
+    IndexId back = module_index(m, intern(m->c, "back"), flags);
     const IxExpr *step = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, back));
-    NodeId there = node_select(m, is_reset(f, step), node_index(m, ix_index(m, back)), node_size(m, f->longest));
+    NodeId there = node_select(m, is_reset(f, step), node_index(m, ix_index(m, back)), node_size(m, all));
     NodeId v = node_reduce(m, R_MIN, there, &back, 1);
     return node_array(m, v, NULL, 0, unique_ir_name(f, "age"), f->resets.data[0]->span);
 }
@@ -784,10 +791,9 @@ static void note_resets(Flat *f)
     Module *m = f->m;
     f->age = -1;
     m->whole_past |= f->counts_steps && f->c->lengths && f->c->reverse;
-    if (f->counts_steps && f->resets.len)
-        f->longest = poly_dim(m, ATOM_PAST);
-    for (int i = 0; i < f->resets.len && f->longest && !m->whole_past; i++) {
-        f->resets.data[i]->past_grows |= counts_steps(f->longest);
+    f->all_flags |= f->counts_steps && f->resets.len;
+    for (int i = 0; i < f->resets.len && looks_back(f) && !m->whole_past; i++) {
+        f->resets.data[i]->past_grows |= f->all_flags;
         f->resets.data[i]->past = f->longest;
     }
 }
@@ -795,9 +801,9 @@ static void note_resets(Flat *f)
 static void lower_resets(Flat *f)
 {
     module_at(f->m, f->m->span, NULL);
-    for (int i = 0; i < f->resets.len && f->longest; i++)
+    for (int i = 0; i < f->resets.len && looks_back(f); i++)
         add_history(f, f->resets.data[i]);
-    if (f->resets.len && f->longest)
+    if (f->resets.len && looks_back(f))
         f->age = age_of_sequence(f);
     for (int i = 0; i < f->symbols.len && f->resets.len; i++)
         if (f->symbols.data[i]->kind == SYM_INIT) {
