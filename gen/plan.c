@@ -352,7 +352,8 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     bool products = multiplies_each_step(&p->program[FORWARD]);
     if (wanted == SCHED_GEMM && !products) {
         diag(m->c, DIAG_ERROR, m->span,
-             "--schedule gemm needs a product with a param in every step; %s has none", m->name);
+             "--schedule gemm needs a product with a param in every step; %s has none, or none that is not "
+             "computed together with other sums of the step", m->name);
         return NULL;
     }
     if (p->schedule == SCHED_STEPS && products && wanted == SCHED_AUTO)

@@ -147,12 +147,15 @@ static const char *place_text(Maker *m, const char *index)
     if (!m->has_integers || m->plain || random_below(&m->places, 6))
         return index;
     int any = m->nbound ? m->bound[random_below(&m->places, m->nbound)].name : 0;
-    switch (random_below(&m->places, any ? 6 : 4)) {
+    switch (random_below(&m->places, any ? 9 : 7)) {
     case 0: return "max(k0, 0)";
     case 1: return "2*k0 - 1";
     case 2: return TEXT(m, "k1[%d]", (int)random_below(&m->places, 2));
-    case 4: return TEXT(m, "k0 - %c", any);
-    case 5: return TEXT(m, "(%c == k0 ? 0 : k0)", any);
+    case 3: return TEXT(m, "k0[; t - %d]", 1 + (int)random_below(&m->places, 3));
+    case 4: return "k1[k0 % 2]";
+    case 5: return "k1[max(k0, 0); t - 1]";
+    case 7: return TEXT(m, "k0 - %c", any);
+    case 8: return TEXT(m, "(%c == k0 ? 0 : k0)", any);
     default: return "k0";
     }
 }
