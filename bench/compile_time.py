@@ -48,7 +48,7 @@ def compile_for(arch, folder, cell):
     took, message = seconds(["bash", os.path.join(ROOT, "scripts/compile_kernels.sh"), os.path.join(folder, cell + ".cu"),
                              object_file, "--time", times], env=environment)
     if took is None:
-        return {"error": message.strip().splitlines()[-1] if message.strip() else "failed"}
+        return {"error": (message.strip().splitlines() or ["failed"])[-1]}
     return {"seconds": took, "parts": parts(times), "bytes": os.path.getsize(object_file)}
 
 
@@ -63,7 +63,7 @@ def measure(name, cell, options, archs):
             if took is not None:
                 break
         if took is None:
-            return {"spec": name, "error": message.strip().splitlines()[0]}
+            return {"spec": name, "error": (message.strip().splitlines() or ["failed"])[0]}
         with open(os.path.join(folder, cell + ".cu")) as file:
             source = file.read()
         row = {"spec": name, "dtype": chosen[chosen.index("--dtype") + 1], "cellc": took, "lines": source.count("\n"),

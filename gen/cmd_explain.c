@@ -1,5 +1,10 @@
 /* cmd_explain.c: `cellc explain`. In: a spec and settings. Out: what the compiler decided, as explain.c words
- * it: instance, schedule and why, every tensor and value with its phase, where it lies and what it costs. */
+ * it: instance, schedule and why, every tensor and value with its phase, where it lies and what it costs; at sizes
+ * that were given, the memory of a call. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "commands.h"
 #include "explain.h"
 #include "generate.h"
@@ -12,16 +17,66 @@ static const CommandHelp help = {
     .examples = "  cellc explain specs/e79.cell\n"
                 "  cellc explain specs/e79.cell --set bias=input --dim N=32 --dtype bf16\n"
                 "  cellc explain specs/e79.cell --schedule steps\n"
+                "  cellc explain specs/lstm.cell --sizes B=16,T=512,D=1024,H=1024\n"
                 "  cellc explain specs/e79.cell --dump-after lower\n",
     .compiles = true,
 };
+
+static const char *size_name(const Module *m, int i)
+{
+    return i == 0 ? "B" : i == 1 ? "T" : m->dims.data[i - 2];
+}
+
+static int size_atom(int i)
+{
+    return i == 0 ? ATOM_B : i == 1 ? ATOM_T : i - 2;
+}
+
+/* One "NAME=N" of the list: the number of the size, counted B, T, dims; -1 where it is none. */
+static int read_size(const Module *m, const char *text, size_t n, int64_t *sizes)
+{
+    for (int i = 0; i < m->dims.len + 2; i++) {
+        size_t name = strlen(size_name(m, i));
+        if (n < name + 2 || strncmp(text, size_name(m, i), name) != 0 || text[name] != '=')
+            continue;
+        char *end;
+        errno = 0;
+        sizes[size_atom(i)] = strtoll(text + name + 1, &end, 10);
+        return end == text + n && !errno && sizes[size_atom(i)] > 0 && sizes[size_atom(i)] < 1 << 30 ? i : -1;
+    }
+    return -1;
+}
+
+/* "B=16,T=512,D=1024" by atom; 0, or the exit code of wrong usage. */
+static int read_sizes(const Module *m, const char *text, int64_t sizes[MAX_DIMS])
+{
+    bool given[MAX_DIMS] = { false };
+    Buf names = { .arena = m->arena };
+    for (int i = 0; i < m->dims.len + 2; i++)
+        buf_f(&names, "%s%s", i ? ", " : "", size_name(m, i));
+    for (size_t n; *text; text += n + (text[n] == ',')) {
+        n = strcspn(text, ",");
+        int which = read_size(m, text, n, sizes);
+        if (which < 0)
+            return usage_error(&help, "--sizes takes NAME=N,... with N from 1 on, not '%.*s'; the sizes are %s", (int)n,
+                               text, names.data);
+        given[which] = true;
+    }
+    for (int i = 0; i < m->dims.len + 2; i++)
+        if (!given[i])
+            return usage_error(&help, "--sizes says nothing of %s; the sizes are %s", size_name(m, i), names.data);
+    return 0;
+}
 
 int cmd_explain(int argc, char **argv)
 {
     Compiler *c = compiler_new();
     const char *operands[argc + 1];
+    const char *at = NULL;
+    int64_t sizes[MAX_DIMS] = { 0 };
     const OptionSpec table[] = {
         { "--archs", "LIST", OPT_STRING, &c->archs, "GPUs it is for, e.g. \"80 90\" (80 86 89 90)" },
+        { "--sizes", "LIST", OPT_STRING, &at, "say too what memory a call takes at B=16,T=512,D=1024" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
     c->archs = default_archs;
@@ -30,10 +85,12 @@ int cmd_explain(int argc, char **argv)
         Generated g;
         bool ok = generate_open(&g, c, operands[0], NULL, true);
         diag_print(c, stderr);
-        rc = !ok;
-        if (ok) {
+        rc = ok && at ? read_sizes(g.plan->m, at, sizes) : !ok;
+        if (rc == 0) {
             Buf out = { .arena = c->arena };
             explain(g.plan, &out);
+            if (at)
+                explain_memory(g.plan, sizes, &out);
             fwrite(out.data, 1, out.len, stdout);
         }
     }

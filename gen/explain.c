@@ -614,6 +614,83 @@ static void put_buffers(const Explain *e)
     put_saved(e);
 }
 
+/* ---- memory at given sizes ---- */
+
+static Explain of_plan(const Plan *p, Buf *out)
+{
+    Explain e = { .p = p, .m = p->m, .c = p->m->c, .out = out };
+    find_needed(&e);
+    return e;
+}
+
+static const Poly *row_count_of(const Explain *e, bool batched, bool timed)
+{
+    const Poly *n = batched ? poly_dim(e->m, ATOM_B) : poly_const(e->m, 1);
+    return timed ? poly_mul(e->m, n, poly_dim(e->m, ATOM_T)) : n;
+}
+
+/* Elements of an argument in a call: rows for all steps, for each sequence, or one for all. */
+static const Poly *argument_elements(const Explain *e, const CallArg *a)
+{
+    const Tensor *x = &e->m->tensors.data[a->tensor];
+    bool rows = (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT;
+    return poly_mul(e->m, row_count_of(e, x->kind != T_PARAM, rows), tensor_elements(e->m, a->tensor));
+}
+
+/* Bytes of a call's arguments; own: without the values that forward's arguments are as well. */
+static int64_t argument_bytes(const Explain *e, const CallArgs *args, bool own, const int64_t *sizes)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < args->len; i++) {
+        const CallArg *a = &args->data[i];
+        bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(e->m, a->tensor);
+        if (!ignored && !(own && a->role == ROLE_VALUE))
+            sum += poly_eval(e->m, argument_elements(e, a), sizes) * dtype_bytes(e->m->tensors.data[a->tensor].dtype);
+    }
+    return sum;
+}
+
+/* How many chunks there are partial sums of depends on the device: they are left out. */
+static int64_t buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, const int64_t *sizes)
+{
+    int64_t n = b->elements ? poly_eval(e->m, bytes, sizes) : 0;
+    return b->per_steps ? n * ((sizes[ATOM_T] + b->per_steps - 1) / b->per_steps) : n;
+}
+
+static double mib(int64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
+{
+    Explain e = of_plan(p, out);
+    CallArgs forward = forward_arguments(p->m), backward = backward_arguments(p->m);
+    int64_t reserve = 0, workspace[2] = { 0 }, inference = 0;
+    bool partial = false;
+    for (int i = 0; i < p->buffers.len; i++) {
+        const Buffer *b = &p->buffers.data[i];
+        int64_t bytes = buffer_at(&e, b, buffer_bytes(&e, b), sizes);
+        const Poly *alone = inference_bytes(&e, i);
+        *(b->reserve ? &reserve : &workspace[slot_in_forward(&e, i) ? FORWARD : BACKWARD]) += bytes;
+        partial |= !b->elements;
+        inference += alone ? buffer_at(&e, b, alone, sizes) : 0;
+    }
+    int64_t arguments = argument_bytes(&e, &forward, false, sizes);
+    int64_t gradients = p->m->has_grad ? argument_bytes(&e, &backward, true, sizes) : 0;
+    int64_t most = workspace[BACKWARD] > workspace[FORWARD] ? workspace[BACKWARD] : workspace[FORWARD];
+    buf_f(out, "\nmemory at");
+    for (int i = 0; i < p->m->dims.len + 2; i++)
+        buf_f(out, "%s %s=%lld", i ? "," : "", i < 2 ? (i ? "T" : "B") : p->m->dims.data[i - 2],
+              (long long)sizes[i < 2 ? (i ? ATOM_T : ATOM_B) : i - 2]);
+    buf_f(out, ", in MiB\n");
+    put_paragraph(intern_f(e.c, "training: arguments %.1f, gradients %.1f, reserve %.1f, workspace at most %.1f%s, in all %.1f",
+                           mib(arguments), mib(gradients), mib(reserve), mib(most),
+                           partial ? " beside partial sums" : "", mib(arguments + gradients + reserve + most)), 2, out);
+    put_paragraph(intern_f(e.c, "inference: arguments %.1f, workspace at most %.1f, in all %.1f", mib(arguments),
+                           mib(inference), mib(arguments + inference)), 2, out);
+}
+
 static void put_checks(const Explain *e)
 {
     const Module *m = e->m;
@@ -621,13 +698,6 @@ static void put_checks(const Explain *e)
         buf_f(e->out, "\nchecked at the call\n");
     for (int i = 0; i < m->checks.len; i++)
         put_paragraph(m->checks.data[i].text, 2, e->out);
-}
-
-static Explain of_plan(const Plan *p, Buf *out)
-{
-    Explain e = { .p = p, .m = p->m, .c = p->m->c, .out = out };
-    find_needed(&e);
-    return e;
 }
 
 void explain(const Plan *p, Buf *out)

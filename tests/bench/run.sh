@@ -41,6 +41,15 @@ same "a line for each workload" 4 "$(grep -vc '^ ' "$work/memory.txt")"
 same "what is saved and never read" 0 "$(grep -c 'never read' "$work/memory.txt")"
 same "the delta rule's checkpoints are listed" 1 "$(grep -c '^    reserve   S checkpoints .* 820.0$' "$work/memory.txt")"
 
+# The compiler counts them from the plan, and so does not know what shares memory; partial sums, 1 MiB, it leaves out.
+said=$("$CELLC" explain "$root/specs/lstm.cell" --dtype bf16 --sizes B=16,T=512,D=1024,H=1024 | grep '^  training: ')
+in_mib() { awk "BEGIN { printf \"%.1f\", $(of lstm_1024 "$1") / $mib }"; }
+same "what explain says of lstm's memory" \
+    "  training: arguments $(in_mib argument), gradients $(in_mib gradient), reserve $(in_mib reserve)," \
+    "${said%% workspace*}"
+same "explain's bound of lstm's workspace" 1 "$(awk "BEGIN { print ($(sed 's/.*at most \([0-9.]*\).*/\1/' <<<"$said") >= \
+    $(of lstm_1024 workspace) / $mib - 1.1) }")"
+
 # ---- compile times: this compiler says where its time went, and fails for one architecture
 
 cat >"$work/nvcc" <<'STUB'

@@ -72,6 +72,10 @@ expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" explain -
 expect 2 "--schedule takes one of" "$cellc" explain --schedule fast $spec
 expect 2 "there is no pass 'lowre'" "$cellc" explain --dump-after lowre $spec
 expect 2 "--dim takes NAME=N after it" "$cellc" explain $spec --dim
+expect 2 "--sizes takes NAME=N,... with N from 1 on, not 'Q=1'; the sizes are B, T, D, H" "$cellc" explain specs/lstm.cell \
+    --sizes B=2,Q=1
+expect 2 "--sizes takes NAME=N,... with N from 1 on, not 'B=0'" "$cellc" explain specs/lstm.cell --sizes B=0
+expect 2 "--sizes says nothing of T; the sizes are B, T, D, H" "$cellc" explain specs/lstm.cell --sizes B=16
 expect 2 "there is no kind 'pascal'" "$cellc" emit --kind pascal $spec
 expect 2 "--write takes no value" "$cellc" fmt --write=yes $spec
 expect 1 "no_such_file.cell" "$cellc" explain no_such_file.cell
