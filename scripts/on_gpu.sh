@@ -9,7 +9,10 @@
 #   bench       bench/workloads.txt, then bench/peers.py
 #   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
 #   candidates  bench/candidates.txt: what of the planner's choices only a measurement decides
-#   python      the Python package's tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k)
+#   package     the parts from here on, which are about the Python package
+#   python      its tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k, LIMIT in seconds)
+#   load        how long E79 takes to load, compiled by nvcc and by NVRTC and from the cache (ARGS)
+#   distributed DDP and FSDP2 over NCCL, one process for each GPU (GPUS); on a machine with one, over gloo on the CPU
 #   nvrtc       kernels compiled by NVRTC and launched through the driver, without PyTorch
 #   jax         cells in JAX programs on the GPU
 #   throughput  examples/throughput.py: five cells in a language model of 50 million params
@@ -57,8 +60,23 @@ candidates() {
 python() {
     local several=()
     python3 -c 'import xdist' 2>/dev/null && several=(-n $(($(nproc) / 2)))
-    CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python timeout 400 python3 -m pytest -q -p no:cacheprovider -rs \
+    CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python timeout ${LIMIT:-540} python3 -m pytest -q -p no:cacheprovider -rs \
         "${several[@]}" ${ONLY:+-k "$ONLY"} ${FILES:-tests/python}
+}
+
+load() {
+    CELLC=$PWD/build/cellc timeout 400 python3 tests/python/load_on_gpu.py ${ARGS:-}
+}
+
+# NVLink's multicast is off, since machines that are lent out in parts do not have it.
+distributed() {
+    local gpus way
+    gpus=${GPUS:-$(python3 -c 'import torch; print(max(torch.cuda.device_count(), 2))')}
+    for way in ddp fsdp; do
+        CELLC=$PWD/build/cellc CELLC_CACHE=$work/cache PYTHONPATH=python NCCL_NVLS_ENABLE=0 timeout 200 python3 -W ignore \
+            -m torch.distributed.run --standalone --nproc-per-node "$gpus" tests/python/distributed.py "$way" || return 1
+    done
+    echo "$gpus processes: 2 passed, 0 failed"
 }
 
 nvrtc() { PYTHONPATH=python timeout 200 python3 tests/python/nvrtc_on_gpu.py; }
@@ -73,6 +91,7 @@ throughput() {
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+[[ ${1:-} == package ]] && set -- python load distributed nvrtc jax throughput
 failed=0
 for part in "$@"; do
     start=$SECONDS

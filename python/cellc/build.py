@@ -10,9 +10,8 @@ import os
 import tempfile
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
-from . import cache, compiler, nvrtc, prebuilt, tables
+from . import cache, compiler, nvrtc
 from .errors import BackendError, BuildError, CellcWarning, SpecError, TypeMismatch
 from .manifest import Manifest
 from .native import Library
@@ -124,6 +123,7 @@ def compile_apart(place, source, archs):
             f.write(nvrtc.compile_kernels(text, source, compiler.headers_dir(), arch))
         return name
 
+    from concurrent.futures import ThreadPoolExecutor
     with ThreadPoolExecutor() as pool:
         return dict(zip(archs.split(), pool.map(one, archs.split())))
 
@@ -157,6 +157,7 @@ class Built:
         self.has_reference, self.why_no_reference = True, ""
         if self.plain:
             return Library(os.path.join(self.path, f"lib{stem}.so"), self.manifest.entry("instance"), images)
+        from . import prebuilt, tables           # which no other load waits for
         host, why = prebuilt.find(self.spec, self.manifest, self.settings)
         self.has_reference, self.why_no_reference = bool(host), f"there is no C compiler, and {why}"
         if not host and not self.has_kernels:

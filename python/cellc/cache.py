@@ -18,6 +18,8 @@ import time
 from .errors import BuildError
 
 INFO = "info.json"
+NOTES = ".files.json"
+noted = {}                  # path of the notes: {what and path of a file: [its size and times, what was found]}
 
 
 def root():
@@ -79,6 +81,45 @@ def make(name, final, build):
 def info(path):
     with open(os.path.join(path, INFO)) as f:
         return json.load(f)
+
+
+def remembered(what, path, find):
+    """What find() gives for the file at `path`, from an earlier process if the file has been left alone since: its size,
+    times and inode say so. A file that was written just now may be written again within one tick of its clock, so it is
+    remembered only once it is older."""
+    st = os.stat(path)
+    mark = [st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_ino]
+    key, notes = f"{what} {path}", os.path.join(root(), NOTES)
+    if notes not in noted:
+        noted[notes] = read_notes(notes)
+    known = noted[notes].get(key)
+    if known and known[0] == mark:
+        return known[1]
+    found = find()
+    if time.time() - max(st.st_mtime, st.st_ctime) > 2:
+        noted[notes][key] = [mark, found]
+        keep_notes(notes)
+    return found
+
+
+def read_notes(path):
+    try:
+        with open(path) as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return {}
+
+
+def keep_notes(path):
+    """Several processes may do this at once: the last one's stay, and each other finds again what it wants."""
+    try:
+        os.makedirs(root(), exist_ok=True)
+        handle, place = tempfile.mkstemp(prefix=NOTES, dir=root())
+        with os.fdopen(handle, "w") as f:
+            json.dump({**read_notes(path), **noted[path]}, f)
+        os.replace(place, path)
+    except OSError:
+        pass                    # the cache says so where it cannot do without
 
 
 def size_of(path):

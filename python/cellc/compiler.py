@@ -2,16 +2,17 @@
 what it said. Guaranteed: no shell is involved, so names and paths may hold any character but those that cellc itself
 gives a meaning (`:` and `,` behind a spec)."""
 
-import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 
+from . import cache
 from .errors import BuildError, SpecError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+found_at = {}                        # what the environment says: the program that it leads to
 IMPORT = re.compile(r'^\s*import\s*"([^"\n]*)"', re.M)
 
 
@@ -37,10 +38,14 @@ def is_script(path):
 
 def program():
     """The path of the compiler."""
+    at = tuple(os.environ.get(name) for name in ("CELLC", "PATH"))
+    if at in found_at and os.path.exists(found_at[at]):
+        return found_at[at]
     for path in candidates():
         path = shutil.which(path)
         if path:
-            return os.path.realpath(path)
+            found_at[at] = os.path.realpath(path)
+            return found_at[at]
     raise BuildError("the cellc compiler is not there: install this package from a built source tree "
                      "(pip install ./python), or set CELLC to the program")
 
@@ -87,10 +92,13 @@ def headers_dir():
     return home("runtime", "include/cellc")
 
 
-@functools.lru_cache(None)
-def hash_file(path, _size, _time):
-    with open(path, "rb") as f:
-        return hashlib.blake2b(f.read()).hexdigest()      # three times as fast as sha256, and every load waits for it
+def hash_file(path):
+    """Of what is in a file; read again only where the file looks as if it had changed."""
+    def read():
+        with open(path, "rb") as f:
+            return hashlib.blake2b(f.read()).hexdigest()
+
+    return cache.remembered("hash", path, read)
 
 
 def fingerprint():
@@ -99,8 +107,7 @@ def fingerprint():
     h = hashlib.sha256()
     for path in [program()] + [os.path.join(lib, name) for name in ("libcell.a", "libcell.flags")]:
         try:
-            st = os.stat(path)
-            h.update(hash_file(path, st.st_size, st.st_mtime_ns).encode())
+            h.update(hash_file(path).encode())
         except OSError:
             h.update(b"absent")
     for name in ("CC", "CFLAGS", "NVCCFLAGS"):

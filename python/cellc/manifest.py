@@ -5,6 +5,7 @@ which tensor said otherwise."""
 
 import ast
 import json
+import operator
 
 from .errors import ShapeError
 
@@ -16,13 +17,22 @@ class Axis:
     """An extent: "256", "D" or "4*H". `of(sizes)` is its value; `names` the dims in it."""
 
     def __init__(self, text):
-        tree = ast.parse(text.strip(), mode="eval")
+        text = text.strip()
+        self.text, self.plain = text, text.isidentifier()
+        if self.plain:                               # as most are, and every load reads all of them
+            self.names, self.of = [text], operator.itemgetter(text)
+        elif text.isdecimal():
+            value = int(text)
+            self.names, self.of = [], lambda sizes: value
+        else:
+            self.read(text)
+
+    def read(self, text):
+        tree = ast.parse(text, mode="eval")
         for node in ast.walk(tree):
             if not isinstance(node, ALLOWED):
                 raise ShapeError(f"the manifest has an extent that is none: {text}")
-        self.text = text
         self.names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
-        self.plain = isinstance(tree.body, ast.Name)
         self.of = eval(f"lambda s: {Subscripts().spell(tree.body)}")
 
     def solve(self, name, value, sizes):

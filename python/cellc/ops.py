@@ -18,6 +18,8 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f
 ALIGNMENT = 16                       # of what kernels read, bytes
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
 
+libraries = {}                       # name of an operator: the torch.library.Library that it is in, for as long as it is used
+
 SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
                 "Without create_graph=True the first gradient is right; where the second is needed, write the inner "
                 "gradient into the spec with grad(...), or take a finite difference of two first gradients")
@@ -71,21 +73,28 @@ class Ops:
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
-        self.forward = torch.library.custom_op(
-            self.name, self.run_forward, mutates_args=(),
-            schema=f"({values}{', ' if values else ''}SymInt[] sizes, int mode) -> ({gives})")
-        self.forward.register_fake(self.fake_forward)
-        torch.library.register_vmap(self.name, self.refuse_vmap)
+        libraries.pop(self.name, None)
+        self.kept = libraries[self.name] = torch.library.Library("cellc", "FRAGMENT")
+        values += ", " if values else ""
+        self.forward = self.register(self.name, f"({values}SymInt[] sizes, int mode) -> ({gives})", self.run_forward,
+                                     self.fake_forward, self.differentiate, self.keep)
         if manifest.backward:
             cotangents = "".join(f"Tensor? into_{t.name}_, " for t in self.results)
-            self.backward = torch.library.custom_op(
-                self.name + "_backward", self.run_backward, mutates_args=(),
-                schema=f"({values}{', ' if values else ''}{cotangents}Tensor reserve, SymInt[] sizes, bool[] wanted)"
-                       " -> Tensor[]")
-            self.backward.register_fake(self.fake_backward)
-            self.backward.register_autograd(self.refuse_second_order, setup_context=lambda ctx, inputs, output: None)
-            torch.library.register_vmap(self.name + "_backward", self.refuse_vmap)
-            self.forward.register_autograd(self.differentiate, setup_context=self.keep)
+            self.backward = self.register(
+                self.name + "_backward",
+                f"({values}{cotangents}Tensor reserve, SymInt[] sizes, bool[] wanted) -> Tensor[]", self.run_backward,
+                self.fake_backward, self.refuse_second_order, lambda ctx, inputs, output: None)
+
+    def register(self, name, schema, run, fake, differentiate, keep):
+        """An operator. torch.library.custom_op would do the same, but has the first call wait for all of torch.compile
+        to be imported, which takes seconds."""
+        short = name.partition("::")[2]
+        self.kept.define(short + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        self.kept.impl(short, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(name, fake, lib=self.kept)
+        torch.library.register_autograd(name, differentiate, setup_context=keep, lib=self.kept)
+        torch.library.register_vmap(name, self.refuse_vmap, lib=self.kept)
+        return getattr(torch.ops.cellc, short).default
 
     # ---- what runs
 

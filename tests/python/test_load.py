@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import pytest
@@ -82,7 +83,6 @@ print(cellc.load("gru", cuda=False)(D=3, H=4)(torch.zeros(1, 2, 3))[0].shape)
 
 def test_processes_at_once(own_cache):
     """All begin at the same moment; one compiles, all get a library, and nothing half made is left."""
-    import time
     start = str(time.time() + 6)
     running = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROCESS, start], stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True) for _ in range(4)]
@@ -113,7 +113,7 @@ def test_what_fails_leaves_nothing(own_cache):
     with pytest.raises(cellc.SpecError):
         cellc.load("cell bad { output y; }")
     assert entries(own_cache) == []
-    assert os.listdir(own_cache) == [".locks"]
+    assert set(os.listdir(own_cache)) <= {".locks", cache.NOTES}
 
 
 def test_a_cleared_cache_is_filled_again(own_cache):
@@ -124,6 +124,40 @@ def test_a_cleared_cache_is_filled_again(own_cache):
     assert value(cellc.load(text)) == 7          # this process has it still
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", "import sys, cellc; cellc.load(sys.argv[1])", text])
     assert out.returncode == 0 and len(entries(own_cache)) == 1
+
+
+def test_files_are_read_once(own_cache, tmp_path):
+    """What was found of a file is kept for other processes, until the file changes, in place or by another one."""
+    file, asked = tmp_path / "f", []
+
+    def ask():
+        cache.noted.clear()          # as a new process has it
+        return cache.remembered("text", str(file), lambda: asked.append(1) or file.read_text())
+
+    def old(seconds):
+        os.utime(file, (time.time() - seconds,) * 2)
+
+    file.write_text("a")
+    assert [ask(), ask(), len(asked)] == ["a", "a", 2]          # just written: it may be written again
+    old(10)
+    time.sleep(2.1)                  # the time of its change of attributes cannot be set
+    assert [ask(), ask(), ask(), len(asked)] == ["a", "a", "a", 3]
+    assert os.listdir(own_cache) == [cache.NOTES]
+    file.write_text("b")
+    assert ask() == "b"
+    (tmp_path / "g").write_text("c")
+    os.replace(tmp_path / "g", file)
+    assert ask() == "c"
+    (own_cache / cache.NOTES).write_text("{")
+    assert ask() == "c"
+
+
+def test_the_first_call_imports_nothing_large():
+    """torch.compile takes seconds to import; a call without it must not wait for that."""
+    program = ("import sys, torch, cellc; m = cellc.load('lstm')(D=2, H=3); x = torch.ones(1, 2, 2, requires_grad=True); "
+               "m(x)[0].sum().backward(); m.step(x[:, 0]); assert 'torch._dynamo' not in sys.modules")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_place_that_cannot_be_written(monkeypatch, tmp_path):

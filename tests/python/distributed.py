@@ -1,0 +1,70 @@
+"""One of several processes: DistributedDataParallel or FSDP2 gives the gradients of one process. In: the way, ddp or fsdp,
+and what torchrun says of the processes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Out: "same", or an error. It runs
+over NCCL, on a GPU for each process, where there are as many, else over gloo on the CPU.
+
+    torchrun --standalone --nproc-per-node 2 tests/python/distributed.py fsdp"""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+try:
+    import cellc
+except ImportError:                  # in the source tree, not installed
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+    import cellc
+
+CELLS = [("gru", {}), ("e79", {"N": 8, "bias": "input"})]
+
+
+class Net(torch.nn.Module):
+    def __init__(self, name, settings, cuda):
+        super().__init__()
+        make = cellc.load(name, cuda=cuda, settings=settings)
+        self.a = torch.nn.Linear(4, 6)
+        self.cell = make(**{"D": 6, "H": 8} if "H" in make.manifest.dims else {"D": 6})
+        self.b = torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.b(self.cell(self.a(x))[0])
+
+
+def compare(way, name, settings, device):
+    torch.manual_seed(0)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    net, alone = (Net(name, settings, device.type == "cuda").to(device) for _ in range(2))
+    alone.load_state_dict(net.state_dict())
+    x = torch.randn(2 * world, 5, 4).to(device)
+    alone(x).square().mean().backward()
+    if way == "ddp":
+        net = torch.nn.parallel.DistributedDataParallel(net)
+    else:
+        from torch.distributed.fsdp import fully_shard
+        mesh = dist.init_device_mesh(device.type, (world,))
+        fully_shard(net.cell, mesh=mesh)
+        fully_shard(net, mesh=mesh)
+    net(x[2 * rank:2 * rank + 2]).square().mean().backward()
+    for (param, p), q in zip(net.named_parameters(), alone.named_parameters()):
+        g = p.grad.full_tensor() if way == "fsdp" else p.grad
+        # In f32 on both sides; only the order of sums over the batch differs, some hundred roundings of 6e-8.
+        torch.testing.assert_close(g, q[1].grad, rtol=1e-5, atol=1e-6, msg=lambda m: f"{name}, {param}: {m}")
+
+
+def main():
+    way, world = sys.argv[1], int(os.environ["WORLD_SIZE"])
+    local = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    gpus = torch.cuda.device_count() >= world
+    device = torch.device("cuda", local) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if gpus else "gloo")
+    for name, settings in CELLS:
+        compare(way, name, settings, device)
+    dist.destroy_process_group()
+    print("same")
+
+
+if __name__ == "__main__":
+    main()
