@@ -63,6 +63,13 @@ def choose_kernels(cuda, archs, framework, gpus):
     return " ".join(sorted(set(gpus.values()), key=int)), ""
 
 
+def arch_words(archs):
+    """"80 90" of that, of 90, or of a sequence of either."""
+    if isinstance(archs, (str, int)):
+        archs = [archs]
+    return " ".join(str(arch) for arch in archs or [])
+
+
 def type_name(dtype):
     """"f32" as it is; "f32" of torch.float32, numpy.float32, jax.numpy.float32 and their dtypes."""
     if isinstance(dtype, str):
@@ -89,7 +96,9 @@ def build(given, options, framework, gpus, make):
     """make(built) of the library for these options, once for each of them."""
     spec = compiler.Spec(given)
     dtype, settings = read_settings(options)
-    archs, why = choose_kernels(options["cuda"], options["archs"], framework, gpus)
+    if not isinstance(options["schedule"], (str, type(None))):
+        raise TypeMismatch(f"schedule is {options['schedule']!r}; wanted its name")
+    archs, why = choose_kernels(options["cuda"], arch_words(options["archs"]), framework, gpus)
     by = kernel_compiler() if archs else None
     plain = by == "nvcc" or compiler.cc() is not None
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),

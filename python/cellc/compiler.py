@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 from . import cache
-from .errors import BuildError, SpecError
+from .errors import BuildError, SpecError, TypeMismatch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 found_at = {}                        # what the environment says: the program that it leads to
@@ -119,6 +119,8 @@ class Spec:
     """A spec as the user gave it: a file, the name of a cell that comes with cellc, or text."""
 
     def __init__(self, given):
+        if not isinstance(given, (str, os.PathLike)):
+            raise TypeMismatch(f"spec is a {type(given).__name__}; wanted a path, the name of a cell, or the text of a spec")
         given = os.fspath(given)
         self.given = given
         self.inline = "{" in given or "\n" in given

@@ -11,7 +11,7 @@ from .manifest import Sizes
 
 DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
                "c128": "complex128"}
-INTEGERS = ("int64", "int16", "int8", "uint8")        # tokens are int64 in NumPy
+INTEGERS = ("int64", "int16", "int8", "uint8", "uint16")        # tokens are int64 in NumPy
 
 
 class Function(Instance):
@@ -37,7 +37,9 @@ class Function(Instance):
         state = self.state_list(state)
         arrays = [self.converted(declared, value)
                   for declared, value in zip(m.given, [*inputs, *self.param_list(params), *state])]
-        sizes = Sizes(m, {k: v for k, v in (("B", batch), ("T", steps)) if v is not None}, "the call")
+        known = {k: self.whole_number(name, v) for k, name, v in (("B", "batch", batch), ("T", "steps", steps))
+                 if v is not None}
+        sizes = Sizes(m, known, "the call")
         arrays = self.take_sizes(arrays, sizes, t0, True, step)
         known = sizes.finish()
         if step:
@@ -122,7 +124,7 @@ class Function(Instance):
 
     def first_values(self, source, sizes):
         """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
-        self.check_sizes(sizes)
+        sizes = self.check_sizes(sizes)
         return {t.name: self.fill(t, tuple(axis.of(sizes) for axis in t.axes), source) for t in self.manifest.params}
 
     def fill(self, declared, shape, source):

@@ -3,16 +3,30 @@ order, the number of the first step, the sizes that params need, and what the co
 here knows a framework; what is wrong is said in the spec's terms."""
 
 import collections
+import functools
 import keyword
+import operator
 
-from .errors import ShapeError
+from .errors import ShapeError, TypeMismatch
 from .graph import Graph
 
 
+@functools.lru_cache(None)
+def tuple_class(name, fields):
+    made = collections.namedtuple(name, fields, rename=True)
+    made.__reduce__ = lambda self: (tuple_again, (name, fields, *self))
+    return made
+
+
 def tuple_of(name, fields):
-    """A named tuple; a field that Python keeps for itself gets a _ behind it."""
+    """A named tuple, one class for the same names; a field that Python keeps for itself gets a _ behind it."""
     safe = [field + "_" if keyword.iskeyword(field) or field.startswith("_") else field for field in fields]
-    return collections.namedtuple(name, safe, rename=True)
+    return tuple_class(name, tuple(safe))
+
+
+def tuple_again(name, fields, *values):
+    """What was pickled of a named tuple, whether its cell is loaded or not."""
+    return tuple_class(name, tuple(fields))(*values)
 
 
 def default_init(declared):
@@ -31,6 +45,7 @@ def describe(declared):
 class Instance:
     made_with, made_first, made_also = "{}", [], []         # by the framework's users, beside the sizes
     called_as = "y, state = cell({}state=None)"
+    whole = (int,)                                          # types of sizes; others that are whole numbers become int
 
     def __init__(self, built):
         self.built, self.spec, self.settings, self.dtype = built, built.spec, built.settings, built.dtype
@@ -65,15 +80,29 @@ class Instance:
             if unknown:
                 raise ShapeError(f"{self.name}: there is no state {unknown[0]}; there is {self.listed(states)}")
             return [state.get(t.name) for t in states]
+        if isinstance(state, str) or not hasattr(state, "__len__"):
+            raise TypeMismatch(f"{self.name}: state is a {type(state).__name__}; wanted what an earlier call gave, a dict, or "
+                               f"a sequence of {self.listed(states)}")
         if len(state) != len(states):
             raise ShapeError(f"{self.name}: {len(state)} states were given; wanted {len(states)}: "
                              f"{self.listed(states)}")
         return list(state)
 
+    def whole_number(self, name, value, least=0):
+        """A size as the user gave it, checked."""
+        if not isinstance(value, self.whole):
+            try:
+                value = operator.index(value)
+            except TypeError:
+                raise TypeMismatch(f"{self.name}: {name} is {value!r}; wanted a whole number") from None
+        if isinstance(value, bool) or value < least or value >= 1 << 63:
+            raise ShapeError(f"{self.name}: {name} is {value!r}; wanted a whole number of at least {least}")
+        return value
+
     def first_step(self, t0, state, step):
         """The number of the first step. Where the cell counts steps it cannot be guessed."""
         if t0 is not None:
-            return t0
+            return self.whole_number("t0", t0)
         if self.manifest.counts_steps and any(s is not None for s in state):
             raise ShapeError(f"{self.name}: the cell depends on the number of the step, so a call that continues "
                              "needs t0, the number of steps that the state has seen")
@@ -107,7 +136,7 @@ class Instance:
         return [name for name in self.manifest.dims if name in names]
 
     def check_sizes(self, sizes):
-        """Are these the dims that params are made with?"""
+        """The dims that params are made with, if these are they."""
         m = self.manifest
         unknown = [name for name in sizes if name not in m.dims]
         if unknown:
@@ -119,9 +148,7 @@ class Instance:
             example = ", ".join([*self.made_first, *(f"{name}=64" for name in missing)])
             raise ShapeError(f"{m.name}: its params need the size of {', '.join(missing)}, as in "
                              f"{self.made_with.format(m.name)}({example})")
-        for name, value in sizes.items():
-            if not isinstance(value, int) or value < 1:
-                raise ShapeError(f"{m.name}: {name} is {value!r}; wanted a whole number of at least 1")
+        return {name: self.whole_number(name, value, 1) for name, value in sizes.items()}
 
     def check_inputs(self, inputs):
         wanted = self.manifest.inputs

@@ -5,22 +5,41 @@ spec wants; a call is traceable by torch.compile in one graph."""
 import torch
 
 from . import init
-from .errors import BackendError, TypeMismatch
+from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
 from .ops import DTYPES, INFER, SAVE, STEP, Ops
 
-INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8)     # tokens are int64 in PyTorch
+INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
+NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode gradients, are not there for cells. "
+                "torch.autograd.grad and torch.autograd.functional.jacobian give their gradients")
 
 
 def type_name(dtype):
     return str(dtype).removeprefix("torch.")
 
 
+def describe(value):
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def transformed(tensors):
+    """Is a transformation of torch.func, or forward-mode differentiation, under way on one of these? Both would find an
+    operator without a rule, and the latter would take its tangents as zeros."""
+    if torch.compiler.is_compiling():
+        return False
+    given = [t for t in tensors if t is not None]
+    if any(torch._C._functorch.is_gradtrackingtensor(t) for t in given):
+        return True
+    forward = torch.autograd.forward_ad
+    return forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in given)
+
+
 class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
     made_also = ["batch_first=True"]
+    whole = (int, torch.SymInt)
 
     def __init__(self, built):
         super().__init__(built)
@@ -31,17 +50,24 @@ class TorchInstance(Instance):
         converted, so that they may be kept in f32 beside a bf16 cell; so is everything under autocast."""
         device, first, done = None, None, []
         for declared, tensor in zip(self.manifest.given, tensors):
-            if tensor is None:
+            if tensor is None and declared.kind == "state":
                 done.append(None)
                 continue
             if not isinstance(tensor, torch.Tensor):
-                raise TypeMismatch(f"{self.name}: {declared.name} is a {type(tensor).__name__}; wanted a tensor")
+                raise TypeMismatch(f"{self.name}: {declared.name} is {describe(tensor)}; wanted a tensor")
+            if tensor.is_nested or tensor.layout != torch.strided:
+                raise TypeMismatch(f"{self.name}: {declared.name} is a "
+                                   f"{'nested' if tensor.is_nested else type_name(tensor.layout)} tensor; wanted a dense one"
+                                   + ("; sequences of several lengths are padded, for a cell loaded with lengths=True"
+                                      if tensor.is_nested else ""))
             if device is None:
                 device, first = tensor.device, declared.name
             elif tensor.device != device:
                 raise BackendError(f"{self.name}: {declared.name} is on {tensor.device}, but {first} is on {device}")
             done.append(self.converted(declared, tensor))
         self.check_device(device)
+        if transformed(done):
+            raise NotThere(NO_TRANSFORM.format(name=self.name))
         return done
 
     def converted(self, declared, tensor):
@@ -62,7 +88,7 @@ class TorchInstance(Instance):
         if device is not None and device.type == "cpu" and not self.built.has_reference:
             raise BackendError(f"{self.name}: the tensors are on the CPU, but this build has kernels only: "
                                f"{self.built.why_no_reference}")
-        if device is None or device.type == "cpu":
+        if device is None or device.type in ("cpu", "meta"):
             return
         if device.type != "cuda":
             raise BackendError(f"{self.name}: cells run on cpu and cuda, not on {device.type}")
@@ -113,9 +139,8 @@ class Cell(torch.nn.Module):
     def __init__(self, *, batch_first=True, device=None, **sizes):
         super().__init__()
         m = self.instance.manifest
-        self.instance.check_sizes(sizes)
         self.batch_first = batch_first
-        self.sizes = dict(sizes)
+        self.sizes = sizes = self.instance.check_sizes(sizes)
         for t in m.params:
             empty = torch.empty([axis.of(sizes) for axis in t.axes], dtype=DTYPES[t.dtype], device=device)
             if t.gradient:
@@ -136,9 +161,9 @@ class Cell(torch.nn.Module):
         i.check_inputs(inputs)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
-            sizes.values["B"], sizes.why["B"] = batch, "batch"
+            sizes.values["B"], sizes.why["B"] = i.whole_number("batch", batch), "batch"
         if steps is not None:
-            sizes.values["T"], sizes.why["T"] = steps, "steps"
+            sizes.values["T"], sizes.why["T"] = i.whole_number("steps", steps), "steps"
         params = [getattr(self, t.name) for t in i.manifest.params]
         return i.run(inputs, params, i.state_list(state), sizes, t0, self.batch_first, step)
 
@@ -175,6 +200,8 @@ class Cell(torch.nn.Module):
         return cls.instance.graph(backward)
 
     def __reduce_ex__(self, protocol):
+        if "load_arguments" not in vars(type(self)):       # of a class that the user made from this one
+            return super().__reduce_ex__(protocol)
         return restore, (type(self).load_arguments,), self.__getstate__()
 
     def __getstate__(self):
@@ -208,9 +235,13 @@ class Op:
         if missing or len(given) > len(wanted):
             raise TypeMismatch(f"{m.name}: wanted {i.listed(wanted)}" + (f"; {', '.join(missing)} is missing"
                                if missing else f", not {len(given)} tensors"))
+        unknown = [size for size in sizes or {} if size not in m.sizes[:-1]]
+        if unknown:
+            raise ShapeError(f"{m.name}: there is no size {unknown[0]}; there is {', '.join(m.sizes[:-1])}")
+        sizes = {size: i.whole_number(size, value) for size, value in (sizes or {}).items()}
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         first = self.batch_first if batch_first is None else batch_first
-        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes or {}, "sizes"), t0, first, step)
+        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step)
 
     def __call__(self, *given, state=None, t0=None, batch_first=None, sizes=None, **named):
         """Tensors in the order inputs, params, or by name; `sizes` for what no tensor says, such as {"B": 2}."""

@@ -4,7 +4,10 @@ class."""
 import torch
 
 from .build import build
+from .instance import tuple_again
 from .module import Cell, TorchInstance
+
+torch.serialization.add_safe_globals([tuple_again])        # states that were saved are loaded as tensors are
 
 
 def gpus():

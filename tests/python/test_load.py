@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cellc
-from cellc import cache
+from cellc import build, cache
 
 SCALE = "cell scale { dim N; const k = 2; input x[N]; output y[N]; y[i] = k * x[i]; }"
 
@@ -206,8 +206,16 @@ def test_errors_of_settings():
         cellc.load("lst")
     with pytest.raises(cellc.SpecError, match="cell 'e79' has no|bias"):
         cellc.load("e79", bias="nothing")
-    with pytest.raises(cellc.TypeMismatch, match="dtype is 3"):
-        cellc.load("lstm", dtype=3)
+    for options, message in [({"dtype": 3}, "dtype is 3"), ({"schedule": 3}, "schedule is 3; wanted its name")]:
+        with pytest.raises(cellc.TypeMismatch, match=message):
+            cellc.load("lstm", **options)
+    for spec in (None, 3, b"lstm"):
+        with pytest.raises(cellc.TypeMismatch, match="spec is a .*; wanted a path, the name of a cell, or the text"):
+            cellc.load(spec)
+
+
+def test_archs():
+    assert [build.arch_words(archs) for archs in (None, "80 90", 90, ["80", 90])] == ["", "80 90", "90", "80 90"]
 
 
 def test_a_compiler_that_fails(monkeypatch):

@@ -74,6 +74,31 @@ def test_copies():
         assert not torch.equal(other(x)[0], m(x)[0])
 
 
+class Wider(cellc.load("gru")):
+    """What a user makes of a cell's class."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)[0]
+
+
+def test_copies_of_subclasses():
+    m, x = Wider(D=5, H=7), x_of(2, 3, 5)
+    for other in (copy.deepcopy(m), pickle.loads(pickle.dumps(m))):
+        assert type(other) is Wider and torch.equal(other(x), m(x))
+
+
+def test_states_are_kept():
+    """As what they are, by pickle and by torch.save, which by default loads only what it knows."""
+    m, file = lstm(), io.BytesIO()
+    with torch.no_grad():
+        _, state = m(x_of(2, 3, 5))
+        torch.save({"state": state}, file)
+        file.seek(0)
+        for other in (pickle.loads(pickle.dumps(state)), copy.deepcopy(state), torch.load(file)["state"]):
+            assert type(other) is type(state) and torch.equal(other.c, state.c)
+            assert torch.equal(m(x_of(2, 3, 5), state=other)[0], m(x_of(2, 3, 5), state=state)[0])
+
+
 def test_constants_are_buffers():
     m = cellc.load("batchnorm")(D=4)
     assert "running_mean" in dict(m.named_buffers()) and "running_mean" in m.state_dict()
@@ -322,6 +347,24 @@ def test_vmap_is_refused():
         torch.func.vmap(lambda x: m(x)[0])(x_of(2, 3, 4, 5))
 
 
+def test_other_transforms_are_refused():
+    """A tangent would be taken as zeros otherwise."""
+    m, x = lstm().requires_grad_(False), x_of(2, 3, 5)
+    forward = torch.autograd.forward_ad
+
+    def dual():
+        with forward.dual_level():
+            m(forward.make_dual(x, torch.ones_like(x)))
+
+    for call in (dual, lambda: torch.func.grad(lambda z: m(z)[0].sum())(x), lambda: torch.func.jacrev(lambda z: m(z)[0])(x),
+                 lambda: torch.func.jvp(lambda z: m(z)[0], (x,), (x,)), lambda: torch.func.vjp(lambda z: m(z)[0], x)):
+        with pytest.raises(NotImplementedError, match="lstm: torch.func.grad, vjp, jvp and jacrev"):
+            call()
+    with forward.dual_level():           # what has no tangent goes on
+        m(x)
+    assert torch.autograd.functional.jacobian(lambda z: m(z)[0].sum((0, 1)), x).shape == (7, 2, 3, 5)
+
+
 def test_functional_forms():
     op, m, x = cellc.op("lstm"), lstm(), x_of(2, 3, 5)
     y, state = op(x, m.weight_ih, m.weight_hh, bias_ih=m.bias_ih, bias_hh=m.bias_hh)
@@ -358,7 +401,7 @@ def test_complex_values():
 def test_integers():
     m = cellc.load("embedding")(V=7, D=4)
     tokens = torch.tensor([[1, 6, 0]])
-    for dtype in (torch.int64, torch.int32, torch.uint8):
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.uint16):
         assert torch.equal(m(tokens.to(dtype))[0], m.weight[tokens])
     m(tokens)[0].sum().backward()
     assert m.weight.grad.sum(1).tolist() == [4, 4, 0, 0, 0, 0, 4]
@@ -434,6 +477,50 @@ def test_shapes_in_the_specs_terms():
         cellc.load("e79", N=4)(D=3, N=5)
     with pytest.raises(ValueError, match="D is 0; wanted a whole number of at least 1"):
         cellc.load("lstm")(D=0, H=3)
+
+
+def test_what_is_no_number():
+    m, np = lstm(), pytest.importorskip("numpy")
+    assert cellc.load("lstm")(D=np.int64(5), H=7).sizes == {"D": 5, "H": 7}
+    assert torch.equal(m(x_of(2, 3, 5), t0=torch.tensor(3))[0], m(x_of(2, 3, 5))[0])
+    text = "cell c { dim N = 2; state h[N] = 1; output y[N]; h'[i] = 2 * h[i]; y[i] = h'[i]; }"
+    alone = cellc.load(text)()
+    assert alone(batch=np.int32(2), steps=3)[0].shape == (2, 3, 2) and alone(batch=0, steps=3)[0].shape == (0, 3, 2)
+    for call, kind, message in [
+            (lambda: m(x_of(2, 3, 5), t0=2.5), TypeError, "t0 is 2.5; wanted a whole number"),
+            (lambda: m(x_of(2, 3, 5), t0=-5), ValueError, "t0 is -5; wanted a whole number of at least 0"),
+            (lambda: alone(batch="2", steps=3), TypeError, "batch is '2'; wanted a whole number"),
+            (lambda: alone(batch=2, steps=-3), ValueError, "steps is -3; wanted a whole number of at least 0"),
+            (lambda: alone(batch=2 ** 70, steps=3), ValueError, "batch is 1180591620717411303424; wanted"),
+            (lambda: cellc.load("lstm")(D=5.0, H=7), TypeError, "D is 5.0; wanted a whole number"),
+            (lambda: cellc.op("lstm")(x_of(2, 3, 5), *m.parameters(), sizes={"Z": 3}), ValueError,
+             "there is no size Z; there is B, T, D, H")]:
+        with pytest.raises(kind, match=message) as caught:
+            call()
+        assert isinstance(caught.value, cellc.CellcError)
+
+
+def test_what_is_no_plain_tensor():
+    m, x = lstm(), x_of(2, 3, 5)
+    for value, message in [(None, "x is None; wanted a tensor"), (x.numpy(), "x is a ndarray; wanted a tensor"),
+                           (x.to_sparse(), "x is a sparse_coo tensor; wanted a dense one"),
+                           (torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged), "x is a nested tensor; .* lengths=True")]:
+        with pytest.raises(cellc.TypeMismatch, match="lstm: " + message):
+            m(value)
+    for state in (3, "hc"):
+        with pytest.raises(cellc.TypeMismatch, match="state is a .*; wanted what an earlier call gave"):
+            m(x, state=state)
+    m.weight_hh = None
+    with pytest.raises(cellc.TypeMismatch, match="weight_hh is None; wanted a tensor"):
+        m(x)
+
+
+def test_meta_tensors():
+    m = lstm(device="meta")
+    y, state = m(x_of(2, 3, 5).to("meta"))
+    assert y.device.type == "meta" and y.shape == (2, 3, 7) and state.c.shape == (2, 7)
+    y.sum().backward()
+    assert m.weight_hh.grad.shape == (28, 7)
 
 
 def test_conditions_of_the_cell():
