@@ -163,12 +163,11 @@ class JaxCell(Function):
     def converted(self, declared, array):
         return super().converted(declared, jax.numpy.asarray(array) if isinstance(array, numpy.ndarray) else array)
 
-    def first_step(self, t0, state, step):
-        try:
-            return int(super().first_step(t0, state, step))
-        except jax.errors.ConcretizationTypeError:
-            raise ShapeError(f"{self.name}: t0 is traced; it must be a number that is known when the program is "
-                             "compiled, as sizes are") from None
+    def whole_number(self, name, value, least=0):
+        if isinstance(value, jax.core.Tracer):
+            raise ShapeError(f"{self.name}: {name} is traced; it must be a number that is known when the program is "
+                             "compiled, as sizes are")
+        return super().whole_number(name, value, least)
 
     # ---- what users call
 

@@ -23,7 +23,7 @@ def blocks():
 
 GIVEN = {
     "Python: PyTorch, JAX, NumPy": "",
-    "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5))",
+    "JAX": "import jax, cellc\nx = jax.numpy.ones((2, 3, 5), 'float32')",
     "NumPy": "import numpy, cellc\nx = numpy.ones((2, 3, 5))\nd_y = numpy.ones((2, 3, 7))\nd_state = [None, numpy.ones((2, 7))]\n"
              "state = None",
 }
