@@ -478,6 +478,7 @@ int cmd_build(int argc, char **argv)
         b.archs = b.archs && *b.archs ? b.archs : default_archs;
         b.jobs = b.jobs < 1 ? processors() : b.jobs < MAX_JOBS ? b.jobs : MAX_JOBS;
         b.c->archs = b.archs;
+        b.c->tuned_dir = b.dir;
         rc = find_runtime(&b) ? -1 : 1;
     }
     if (rc < 0) {

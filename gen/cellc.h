@@ -216,6 +216,10 @@ struct Compiler {
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
     Schedule schedule;            /* --schedule */
     TileHints tile;               /* what stands behind --schedule tile: */
+    bool scheduled;               /* --schedule was given */
+    const char *tuned;            /* --tuned: a file of `cellc tune`; NULL: looked for */
+    const char *tuned_dir;        /* where the library will lie, and perhaps such a file; NULL: it will not */
+    bool is_tuned;                /* the schedule is from one */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */

@@ -16,6 +16,7 @@ int cmd_new(int argc, char **argv);        /* cmd_new.c */
 int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
 int cmd_check(int argc, char **argv);      /* check.c */
 int cmd_selftest(int argc, char **argv);   /* selftest.c */
+int cmd_tune(int argc, char **argv);       /* cmd_tune.c */
 int cmd_run(int argc, char **argv);        /* eval.c */
 int cmd_ops(int argc, char **argv);        /* ops.c */
 int cmd_random(int argc, char **argv);     /* random_cell.c */

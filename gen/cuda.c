@@ -22,9 +22,17 @@ static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
 static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int64_t bytes)
 {
     int said = c->diags.len;
+    Schedule wanted = c->schedule;
+    TileHints hints = c->tile;
+    if (c->is_tuned) {            /* for another GPU: nobody asked for it here */
+        c->schedule = SCHED_AUTO;
+        c->tile = (TileHints){ 0 };
+    }
     c->block_memory = bytes;
     c->one_block = true;
     Plan *p = plan_once(c, spec, intern_f(c, "%s_%dk", prefix, (int)(bytes / 1024)));
+    c->schedule = wanted;
+    c->tile = hints;
     c->block_memory = 0;
     c->one_block = false;
     c->interval = 0;
@@ -37,7 +45,7 @@ Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
 {
     Plan *first = plan_once(c, spec, prefix), *p = first;
     /* Who asks for clusters gets them, or an error at the call. */
-    if (first && first->cluster > 1 && c->schedule == SCHED_TILE)
+    if (first && first->cluster > 1 && c->schedule == SCHED_TILE && !c->is_tuned)
         return c->errors ? NULL : first;
     for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory, p->cluster > 1)); p = p->smaller)
         p->smaller = plan_smaller(c, spec, first->m->name, bytes);

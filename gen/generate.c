@@ -10,6 +10,7 @@
 #include "generate.h"
 #include "options.h"
 #include "plan.h"
+#include "tune.h"
 
 const Emitter emitters[] = {
     { "header", ".h", GEN_ALWAYS, emit_header, SIDE_NONE },
@@ -41,6 +42,27 @@ static const CommandHelp help = {
     .compiles = true,
 };
 
+/* A schedule that was measured once and that this compiler cannot plan any more is none. */
+static bool plan_kernels(Generated *g, const char *spec)
+{
+    Compiler *c = g->c;
+    int said = c->diags.len;
+    g->plan = cuda_plan(c, spec, g->m->name);
+    if (!g->plan && c->is_tuned) {
+        const char *why = c->diags.data[said].text;
+        c->diags.len = said;
+        c->errors = 0;
+        c->is_tuned = false;
+        schedule_read(c, "auto");
+        diag(c, DIAG_WARNING, (Span){ .file = -1 }, "%s cannot be planned any more: %s; run `cellc tune` again", g->tuned, why);
+        g->tuned = NULL;
+        g->plan = cuda_plan(c, spec, g->m->name);
+    }
+    if (g->plan && g->tuned)
+        buf_f(&g->plan->reasons, "%s\n", g->tuned);
+    return g->plan != NULL;
+}
+
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device)
 {
     *g = (Generated) { .c = c, .m = compile(c, spec, reference_passes),
@@ -48,9 +70,12 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
     if (!g->m || c->errors)
         return false;
     const char *cell = g->m->name;
+    g->tuned = device ? tune_take(c, g->m) : NULL;
+    if (c->errors)
+        return false;
     if (suffix)
         g->m->name = intern_f(c, "%s_%s", cell, suffix);
-    if (device && !(g->plan = cuda_plan(c, spec, g->m->name)))
+    if (device && !plan_kernels(g, spec))
         return false;
     g->m->cell = cell;
     if (g->plan)
@@ -74,7 +99,7 @@ void generate_text(Generated *g, const Emitter *e, Buf *out)
     buf_wrapped(out, e->side == SIDE_KERNELS ? &g->kernels : &g->tables);
 }
 
-static bool make_dirs(Compiler *c, const char *path)
+bool make_dirs(Compiler *c, const char *path)
 {
     for (const char *p = path; *p; p++) {
         if (p[1] != '/' && p[1])
@@ -125,6 +150,8 @@ bool generate_files(Generated *g, const char *dir)
     }
     if (!make_dirs(g->c, dir))
         return false;
+    if (g->tuned)
+        fprintf(stderr, "cellc: %s: %s\n", g->m->name, g->tuned);
     for (const Emitter *e = emitters; e->kind; e++) {
         Buf out = { .arena = g->c->arena };
         if (!generate_takes(g, e))
@@ -177,9 +204,10 @@ int cmd_emit(int argc, char **argv)
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
         rc = usage_error(&help, "there is no kind '%s'", kind);
-    if (rc < 0 && c->schedule != SCHED_AUTO && (dir ? no_cuda : !e->side))
-        rc = usage_error(&help, "--schedule concerns kernels only, and %s has none; --kind cuda shows them",
-                         dir ? "a library with --no-cuda" : intern_f(c, "--kind %s", kind));
+    if (rc < 0 && (c->schedule != SCHED_AUTO || c->tuned) && (dir ? no_cuda : !e->side))
+        rc = usage_error(&help, "--%s concerns kernels only, and %s has none; --kind cuda shows them",
+                         c->tuned ? "tuned" : "schedule", dir ? "a library with --no-cuda" : intern_f(c, "--kind %s", kind));
+    c->tuned_dir = dir;
     if (rc < 0)
         rc = emit_spec(c, operands[0], e, dir, !no_cuda);
     compiler_free(c);

@@ -30,6 +30,7 @@ typedef struct Generated {
     Compiler *c;
     Module *m;                    /* differentiated, as the reference has it */
     struct Plan *plan;            /* of the kernels; NULL without */
+    const char *tuned;            /* what is to be said of a schedule that was measured; NULL: it is the planner's */
     Buf kernels, tables;          /* the plan's two sides, printed together when one is first asked for */
 } Generated;
 
@@ -44,6 +45,8 @@ void generate_text(Generated *g, const Emitter *e, Buf *out);
 bool hides_header(const char *name);
 /* Writes all files of the library to `dir`, which is made, and prints their paths; false after a message. */
 bool generate_files(Generated *g, const char *dir);
+/* Makes a directory and those above it; false after a message. */
+bool make_dirs(Compiler *c, const char *path);
 /* Writes the file and prints its path; false after a message. */
 bool write_text(const char *path, const Buf *text);
 

@@ -21,6 +21,7 @@ static const Command commands[] = {
     { "emit", cmd_emit, "print what build would generate: C, CUDA, header, manifest, IR" },
     { "check", cmd_check, "prove a cell's gradients against an independent evaluator and vector files" },
     { "selftest", cmd_selftest, "build cells on this machine and test them on its GPU, or on the CPU" },
+    { "tune", cmd_tune, "measure the schedules of a cell on this machine's GPU, keep the fastest" },
     { "run", cmd_run, "evaluate a cell on given or random inputs" },
     { "explain", cmd_explain, "print what the compiler decided for a spec, and why" },
     { "doc", cmd_doc, "write a page about a cell: equations, shapes, options, cost" },

@@ -16,12 +16,13 @@ const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:HINTS), gemm, scan or window" },
+    { "--tuned", "FILE", OPT_STRING, NULL, "take the schedule that cellc tune wrote there" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
@@ -102,15 +103,17 @@ static int position(const char *const *names, const char *value)
     return -1;
 }
 
-static int bad_choice(const CommandHelp *help, const char *option, const char *value,
-                      const char *const *names)
+static const char *not_one_of(Compiler *c, const char *value, const char *const *names)
 {
-    char list[128] = "";
-    for (int i = 0; names[i]; i++) {
-        strcat(list, i ? ", " : "");
-        strcat(list, names[i]);
-    }
-    return usage_error(help, "%s takes one of %s, not '%s'", option, list, value);
+    const char *list = "";
+    for (int i = 0; names[i]; i++)
+        list = intern_f(c, "%s%s%s", list, i ? ", " : "", names[i]);
+    return intern_f(c, " takes one of %s, not '%s'", list, value);
+}
+
+static int bad_choice(const CommandHelp *help, Compiler *c, const char *option, const char *value, const char *const *names)
+{
+    return usage_error(help, "%s%s", option, not_one_of(c, value, names));
 }
 
 /* NAME=VALUE into *name and *value, both interned. */
@@ -138,21 +141,27 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
     } while (0)
 
 /* NAME, or tile:HINTS. */
-static int take_schedule(const CommandHelp *help, Compiler *c, const char *value)
+const char *schedule_read(Compiler *c, const char *value)
 {
     c->tile = (TileHints){ 0 };
     if (strncmp(value, "tile:", 5) == 0) {
         const char *wrong = hints_read(c, value + 5, &c->tile);
-        if (wrong)
-            return usage_error(help, "--schedule tile%s", wrong);
         c->schedule = SCHED_TILE;
-        return -1;
+        return wrong ? intern_f(c, " tile%s", wrong) : NULL;
     }
     int at = position(schedule_names, value);
     if (at < 0)
-        return bad_choice(help, "--schedule", value, schedule_names);
+        return not_one_of(c, value, schedule_names);
     c->schedule = (Schedule)at;
-    return -1;
+    return NULL;
+}
+
+static int take_schedule(const CommandHelp *help, Compiler *c, const char *value)
+{
+    const char *wrong = schedule_read(c, value);
+    c->scheduled = true;
+    /* " tile:warps takes ..." is about what stands behind the name. */
+    return wrong ? usage_error(help, "--schedule%s", wrong) : -1;
 }
 
 static int take_compile_option(const CommandHelp *help, Compiler *c, int which, const char *value)
@@ -174,11 +183,14 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         return -1;
     case C_DTYPE:
         if ((at = position(dtype_names, value)) < 0)
-            return bad_choice(help, option, value, dtype_names);
+            return bad_choice(help, c, option, value, dtype_names);
         c->dtype = (Dtype)at;
         return -1;
     case C_SCHEDULE:
         return take_schedule(help, c, value);
+    case C_TUNED:
+        c->tuned = intern(c, value);
+        return -1;
     case C_REVERSE:
         c->reverse = true;
         return -1;
@@ -190,7 +202,7 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         return -1;
     case C_DIAGNOSTICS:
         if ((at = position(diagnostics_forms, value)) < 0)
-            return bad_choice(help, option, value, diagnostics_forms);
+            return bad_choice(help, c, option, value, diagnostics_forms);
         c->diagnostics_json = at == 1;
         return -1;
     default:
@@ -305,6 +317,8 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
         diag_print(c, stderr);
         return 1;
     }
+    if (rc < 0 && c && c->scheduled && c->tuned)
+        rc = usage_error(help, "--schedule and --tuned exclude each other");
     /* The same for every command that compiles. */
     if (rc < 0 && c && c->dump_after)
         rc = *n ? dump_spec(c, operands[0]) : usage_error(help, "--dump-after takes a SPEC as well");

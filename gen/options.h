@@ -52,5 +52,7 @@ extern const char *const dtype_names[];
 /* What --archs is when nothing is said. */
 #define default_archs "80 86 89 90"
 extern const char *const schedule_names[];
+/* Takes what --schedule takes; NULL, or what is wrong, to stand behind "--schedule". */
+const char *schedule_read(Compiler *c, const char *value);
 
 #endif

@@ -97,6 +97,9 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->dtype = from->dtype;
     to->schedule = from->schedule;
     to->tile = from->tile;
+    to->scheduled = from->scheduled;
+    to->tuned = from->tuned ? intern(to, from->tuned) : NULL;
+    to->tuned_dir = from->tuned_dir ? intern(to, from->tuned_dir) : NULL;
     to->reverse = from->reverse;
     to->diagnostics_json = from->diagnostics_json;
     to->lengths = from->lengths;

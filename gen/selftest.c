@@ -2,16 +2,15 @@
  * with cellc, and settings. Out: a line per instance, built and run as a program would have it, on the GPU
  * where there is one, else on the reference backend, which is said; what failed; and the counts. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../runtime/cell.h"
 #include "check.h"
 #include "commands.h"
 #include "generate.h"
+#include "gpu.h"
 #include "home.h"
 #include "options.h"
 #include "plan.h"
@@ -261,31 +260,6 @@ static bool add_shipped(Self *s)
 
 /* ---- what is tested on */
 
-/* Why no GPU can be used; NULL when one can. */
-static const char *no_gpu(Compiler *c)
-{
-    const char *nvcc = home_flags(c, "nvcc"), *why = NULL;
-    char message[512] = "";
-    if (!nvcc || !*nvcc || access(nvcc, X_OK) != 0)
-        return "no nvcc";
-    void *lib = dlopen(intern_f(c, "%s/libcell.so", home_dir(c, HOME_LIB)), RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return intern_f(c, "no GPU (%s)", dlerror());
-    __typeof__(cell_context_create) *create;
-    __typeof__(cell_context_destroy) *destroy;
-    cell_context *ctx = NULL;
-    /* C has no conversion from void * to a function; POSIX promises this one. */
-    *(void **)&create = dlsym(lib, "cell_context_create");
-    *(void **)&destroy = dlsym(lib, "cell_context_destroy");
-    if (!create || !destroy)
-        why = "no GPU (libcell.so is not ours)";
-    else if (create(&ctx, CELL_BACKEND_CUDA, 0, message, sizeof message) != CELL_OK)
-        why = intern_f(c, "no GPU (%s)", message);
-    else
-        destroy(ctx);
-    return why;
-}
-
 /* -1 to go on. */
 static int choose_backend(Self *s)
 {
@@ -295,7 +269,7 @@ static int choose_backend(Self *s)
     bool cuda = strcmp(wanted, "cuda") == 0, any = strcmp(wanted, "auto") == 0;
     if (!cuda && !any && strcmp(wanted, "reference") != 0)
         return usage_error(&help, "--backend takes one of auto, cuda, reference, not '%s'", wanted);
-    const char *why = cuda || any ? no_gpu(s->c) : NULL;
+    const char *why = cuda || any ? gpu_refused(s->c) : NULL;
     if (cuda && why) {
         fprintf(stderr, "cellc selftest: %s\n", why);
         return 1;

@@ -42,7 +42,7 @@ holds() {
     if "$@" >"$dir/out" 2>&1; then pass; else fail "$name"; fi
 }
 
-commands=(build emit check selftest run explain doc graph list new fmt ops random)
+commands=(build emit check selftest tune run explain doc graph list new fmt ops random)
 
 expect 2 "usage: cellc" "$cellc"
 expect 0 "usage: cellc" "$cellc" --help
@@ -445,6 +445,9 @@ holds "an installed cellc tests itself" grep -q '^e79 bias=none N=64 bf16: [0-9]
 holds "and nothing fails" grep -qE '^[0-9]+ passed, 0 failed, [0-9]+ skipped$' "$dir/said"
 
 # The commands of README.md: those lines of its code blocks that start with build/cellc, in a folder where they may write.
+# What tune measures there is given, with or without a GPU: that measuring works is for other tests.
+printf 'gpu GPU\narch 90\nauto times 1 2\n' >"$dir/times"
+export CELLC_TUNE_TIMES=$dir/times
 mkdir "$dir/clone" && ln -s "$PWD/specs" "$PWD/tests" "$dir/clone"
 while read -r line; do
     line=${line%%#*}

@@ -1,0 +1,218 @@
+#!/bin/bash
+# Tests `cellc tune` as far as no GPU is needed. In: BUILD, CELLC, CC, CXX; ONLY is a regular expression on instances' names.
+# Out: that every candidate which --list prints compiles, and on the emulator gives what the reference does; what is chosen
+# when times are given (CELLC_TUNE_TIMES, which stands for the GPU here); the file that keeps it: written, read, stale,
+# broken; what build, emit and explain make of it; that nothing is measured without a GPU. The sum is the last line.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/ladder/emulated.sh
+source "$here/../ladder/emulated.sh"
+cd "$root" || exit 1
+out=$build/tests/tune
+rm -rf "$out/given"
+mkdir -p "$out/given"
+unset CELLC_TUNED CELLC_TUNE_TIMES
+
+fail() {
+    failed=$((failed + 1))
+    echo "FAIL: $1"
+    head -n 5 "$out/said" | sed 's/^/    | /'
+}
+
+# expect CODE TEXT COMMAND...: exit code, and text that must be in its output (both streams)
+expect() {
+    local code=$1 text=$2 rc
+    shift 2
+    "$@" >"$out/said" 2>&1 </dev/null
+    rc=$?
+    if [[ $rc -ne $code ]]; then
+        fail "$* gives exit code $rc, not $code"
+    elif ! grep -qF -- "$text" "$out/said"; then
+        fail "$* does not print '$text'"
+    else
+        passed=$((passed + 1))
+    fi
+}
+
+# says TEXT...: the last command printed it as well
+says() {
+    if grep -qF -- "$1" "$out/said"; then passed=$((passed + 1)); else fail "not said: $1"; fi
+}
+
+# ---- every candidate: SPEC OPTIONS | SIZES
+
+cells() {
+    cat <<END
+e88 --dim N=9 --dim V=20 --layouts 3 | 1,7,4,2 2,18,3,1
+delta --dim N=5 --dim V=7 --dtype bf16 --layouts 2 | 2,5,3 1,18,2
+e1 --dtype f32 | 2,3,5
+hgrn --dtype f64 | 2,3,5 1,17,3
+END
+}
+
+list_candidates() {
+    local line spec options name schedule n=0 before
+    : >"$out/list"
+    while read -r line; do
+        read -r spec options <<<"${line%% | *}"
+        before=$n
+        # shellcheck disable=SC2086
+        while read -r schedule _; do
+            name=${spec}_$((n++))
+            [[ $name =~ ${ONLY:-.} ]] || continue
+            if "$CELLC" emit "$spec" $(sed 's/--layouts [0-9]*//' <<<"$options") --schedule "$schedule" -o "$out/$name" >"$out/said" 2>&1; then
+                passed=$((passed + 1))
+                echo "$name $spec ${line##* | }" >>"$out/list"
+            else
+                fail "cellc emit $spec $options --schedule $schedule"
+            fi
+        done < <("$CELLC" tune --list "$spec" $options)
+        ((n - before > 1)) || fail "cellc tune --list $spec: fewer than two candidates"
+    done < <(cells)
+}
+
+list_candidates
+if sanitizes; then
+    emulate "$out"
+else
+    skipped=$((skipped + 1))
+    echo "tune: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
+fi
+
+# ---- without a GPU
+
+expect 0 "tile:interval=8 " "$CELLC" tune --list e79 --dim N=12
+if ! nvidia-smi -L >/dev/null 2>&1; then
+    expect 1 "nothing can be measured here; --list prints the candidates" \
+        "$CELLC" tune e79 --dim N=12 --sizes B=2,T=3,D=4 -o "$out/given"
+    expect 1 "cellc tune: no " "$CELLC" tune e79
+    for backend in reference emulated auto; do
+        expect 1 "nothing can be measured here" env CELL_BACKEND=$backend "$CELLC" tune e79 --dim N=12 --sizes B=2,T=3,D=4
+    done
+    [[ ! -e $out/given/e79.tune ]] && passed=$((passed + 1)) || fail "a file without a measurement"
+fi
+expect 2 "--schedule is what tune finds out" "$CELLC" tune e79 --schedule tile --list
+expect 2 "--archs goes with --list" "$CELLC" tune e79 --archs 90
+expect 1 "cell 'e79' has no dim 'Q'" "$CELLC" tune e79 --list --dim Q=3
+
+# ---- choosing
+
+given=$out/given
+times() { # lines for CELLC_TUNE_TIMES
+    { echo "gpu NVIDIA H200"; echo "arch 90"; cat; } >"$given/times"
+}
+tune() { env CELLC_TUNE_TIMES="$given/times" "$CELLC" tune e79 --dim N=12 --layouts 3 "$@"; }
+sizes=B=16,T=512,D=1024
+mapfile -t layouts < <("$CELLC" tune --list e79 --dim N=12 --layouts 3 | grep -o '^tile:forward=[^ ]*')
+
+times <<<"auto times 1.0 3.0"
+expect 2 "--sizes must say what B is, as in --sizes B=16,T=512,D=..." tune
+expect 2 "--sizes must say what D is" tune --sizes B=16,T=512
+expect 2 "--sizes Q=3: the sizes of e79 are B, T, D and t0" tune --sizes B=16,T=512,Q=3
+expect 2 "--sizes takes NAME=N with commas between, not 'D=x'" tune --sizes B=16,T=512,D=x
+times <<<"steps times 1.0 3.0"
+expect 1 "the default schedule: no time was given" tune --sizes $sizes -o "$given"
+[[ ! -e $given/e79.tune ]] && passed=$((passed + 1)) || fail "a file without the default's time"
+
+# What is less than a hundredth faster is not faster.
+times <<END
+auto times 1.0 3.0
+tile:interval=8 times 0.99 2.98
+END
+expect 0 "chosen, the default, place 2 of 8" tune --sizes $sizes -o "$given"
+expect 0 "schedule auto" cat "$given/e79.tune"
+
+# What gives other results is never chosen, however fast.
+times <<END
+auto times 1.0 3.0
+tile:interval=8 times 1.0 2.9
+tile:cluster=2 wrong d_W_kvqm: off by 0.3 where roundings explain 0.002
+tile:cluster=4 failed ended without a result
+END
+expect 70 "a bug in cellc: e79:N=12,bias=fixed,dtype=f32 with --schedule tile:cluster=2 gives other results than the default: d_W_kvqm" \
+    tune --sizes $sizes -o "$given"
+says "the default, place 2 of 8"
+says "1.034  chosen"
+expect 0 "schedule tile:interval=8" cat "$given/e79.tune"
+expect 0 "both 2.9000 default 3.0000" cat "$given/e79.tune"
+
+# Forward's best layout and backward's, which were timed in different candidates, together; and with --inference forward's alone.
+together=tile:forward=$(sed 's/.*forward=\([^:]*\).*/\1/' <<<"${layouts[0]}"):backward=$(sed 's/.*backward=//' <<<"${layouts[1]}")
+times <<END
+auto times 1.0 3.0
+${layouts[0]} times 0.6 2.9
+${layouts[1]} times 1.2 2.4
+$together times 0.6 1.8
+END
+expect 0 "schedule $together" bash -c 'env CELLC_TUNE_TIMES="$1/times" "$2" tune e79 --dim N=12 --layouts 3 --sizes "$3" -o "$1" &&
+    cat "$1/e79.tune"' - "$given" "$CELLC" $sizes
+times <<END
+auto times 1.0 3.0
+tile:interval=8 times 0.8 3.5
+END
+expect 0 "tile:interval=8" tune --sizes $sizes -o "$given" --inference
+expect 0 "forward 0.8000 default 1.0000" cat "$given/e79.tune"
+
+# One entry for each instance, GPU and sizes; one that is written again replaces the first.
+expect 0 "e79.tune" tune --sizes B=1,T=9,D=2 -o "$given" --inference
+expect 0 "e79.tune" tune --sizes $sizes -o "$given" --inference
+expect 0 2 grep -c '^instance' "$given/e79.tune"
+expect 0 "sizes $sizes" bash -c 'grep ^sizes "$0" | tail -n 1' "$given/e79.tune"
+
+# ---- taking
+
+expect 0 "cellc: e79: tuned on NVIDIA H200 for $sizes ($given/e79.tune): tile:interval=8" \
+    "$CELLC" emit e79 --dim N=12 -o "$given"
+"$CELLC" emit e79 --dim N=12 --schedule tile:interval=8 -o "$out/forced" >/dev/null
+expect 0 same bash -c 'cmp "$0" "$1" && echo same' "$given/e79.cu" "$out/forced/e79.cu"
+expect 0 "tuned on NVIDIA H200 for $sizes" "$CELLC" build e79 --dim N=12 --kernels-apart --archs "80 90" -o "$given"
+expect 0 same bash -c 'cmp "$0" "$1" && echo same' "$given/e79.cu" "$out/forced/e79.cu"
+expect 0 "a checkpoint of the states every 8 steps" "$CELLC" explain e79 --dim N=12 --tuned "$given/e79.tune"
+says "tuned on NVIDIA H200 for $sizes ($given/e79.tune): tile:interval=8"
+expect 0 "tuned on NVIDIA H200" env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12
+expect 2 "--schedule and --tuned exclude each other" "$CELLC" explain e79 --schedule tile --tuned "$given/e79.tune"
+expect 2 "--tuned concerns kernels only" "$CELLC" emit e79 --kind header --tuned "$given/e79.tune"
+expect 0 "a checkpoint of the states every 16 steps" env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --schedule auto
+
+none() { # COMMAND...: it succeeds, and says nothing of tuning
+    if "$@" >"$out/said" 2>&1 && ! grep -q 'tune' "$out/said"; then passed=$((passed + 1)); else fail "$* is tuned"; fi
+}
+none env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --dtype bf16
+none env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --archs 80
+none env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --reverse
+none env CELLC_TUNED="$given" "$CELLC" explain e88
+expect 0 "has no entry for e79:N=12,bias=fixed,dtype=bf16: its schedule is the planner's" \
+    "$CELLC" explain e79 --dim N=12 --dtype bf16 --tuned "$given/e79.tune"
+expect 1 "cannot open '$given/none.tune'" "$CELLC" explain e79 --tuned "$given/none.tune"
+
+# The same program under another name and with other comments is tuned; another one is not.
+sed '1i // another comment' specs/e79.cell >"$given/e79.cell"
+expect 0 "tuned on NVIDIA H200" env CELLC_TUNED="$given" "$CELLC" explain "$given/e79.cell" --import-dir specs --dim N=12
+sed 's/tanh(/sigmoid(/; s/sigmoid(/tanh(/2' specs/e79.cell >"$given/e79.cell"
+if cmp -s specs/e79.cell "$given/e79.cell"; then
+    sed 's/sigmoid(/tanh(/' specs/e79.cell >"$given/e79.cell"
+fi
+expect 0 "warning: e79:N=12,bias=fixed,dtype=f32 has changed since it was tuned, so this entry is ignored; run \`cellc tune\` again" \
+    env CELLC_TUNED="$given" "$CELLC" explain "$given/e79.cell" --import-dir specs --dim N=12
+
+# Broken files, and a schedule that is none any more.
+broken() { # EDIT TEXT: sed's, and what is said, with its place
+    sed "$1" "$given/e79.tune" >"$given/broken.tune"
+    expect 1 "broken.tune:$2" "$CELLC" explain e79 --dim N=12 --tuned "$given/broken.tune"
+}
+broken '3s/.*/instants e79/' "3:1: error: there is no line 'instants' in an entry; \`cellc tune\` writes such files"
+broken 3d "3:1: error: an entry begins with 'instance', not 'program'"
+broken '4s/.*/program/' "4:1: error: nothing stands behind 'program'"
+broken 4d "3:1: error: this entry has no line 'program'"
+broken 4p "5:1: error: this entry has two lines 'program'"
+broken '9s/.*/forward fast/' "9:1: error: 'forward' has milliseconds as in '1.25 default 1.5', not 'fast'"
+broken 's/^schedule .*/schedule tile:interval=x/' "17:1: error: a schedule tile:interval takes 1 to 16 steps, not 'x'"
+sed 's/^schedule .*/schedule gemm/' "$given/e79.tune" >"$given/old.tune"
+expect 0 "cannot be planned any more: --schedule gemm needs a product with a param in every step; e79 has none; run \`cellc tune\` again" \
+    "$CELLC" explain e79 --dim N=12 --tuned "$given/old.tune"
+says "schedule tile"
+echo "not a file of ours" >"$given/e79.tune"
+times <<<"auto times 1.0 3.0"
+expect 1 "nothing was written to $given/e79.tune" tune --sizes $sizes -o "$given"
+expect 0 "not a file of ours" cat "$given/e79.tune"
+finish
