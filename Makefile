@@ -122,6 +122,17 @@ $(BUILD)/ladder/%.o: ladder/%.c
 $(BUILD)/libladder.a: $(LADDER_OBJECTS)
 	@rm -f $@; ar rcs $@ $^
 
+# What `cellc tune` links with each candidate; it needs a GPU, so the toolkit's headers.
+TIME_OBJECTS := $(patsubst %,$(BUILD)/bench/%.o,call results time tune footprint)
+
+$(BUILD)/bench/%.o: bench/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -c -o $@ $<
+
+all: $(if $(CUDA),$(BUILD)/libtime.a)
+$(BUILD)/libtime.a: $(TIME_OBJECTS)
+	@rm -f $@; ar rcs $@ $^
+
 runtime: $(if $(RT_SOURCES),$(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags) ## build the runtime library alone
 
 $(BUILD)/runtime/%.o: runtime/%.c
@@ -237,6 +248,7 @@ install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 	install -m 755 $(BUILD)/cellc $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags \
 	    $(BUILD)/libladder.a $(DESTDIR)$(PREFIX)/lib/cellc
+	@test ! -f $(BUILD)/libtime.a || install -m 644 $(BUILD)/libtime.a $(DESTDIR)$(PREFIX)/lib/cellc
 	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/cellc
 	install -m 644 runtime/device/* $(DESTDIR)$(PREFIX)/include/cellc/device
 	install -m 644 specs/*.cell $(DESTDIR)$(PREFIX)/share/cellc/specs
@@ -245,4 +257,4 @@ install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 clean: ## remove what was built
 	rm -rf build build-san
 
--include $(wildcard $(BUILD)/gen/*.d $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/gen/*.d $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d $(BUILD)/tests/*/*.d)

@@ -18,6 +18,9 @@ mkdir -p "$dir/runtime"
 for source in "$root"/runtime/*.c; do
     gcc $flags -DCELL_HAVE_CUDA -c "$source" -o "$dir/runtime/$(basename "$source" .c).o" || exit 1
 done
+for source in call time footprint; do
+    gcc $flags -c "$here/$source.c" -o "$dir/runtime/$source.bench.o" || exit 1
+done
 
 build() {
     local name=$1 cell=$2
@@ -26,8 +29,7 @@ build() {
         NVCC=$nvcc bash "$root/scripts/compile_kernels.sh" "$cell.cu" kernels.o -Xptxas -v 2>>ptxas.log || return 1
     [[ -n ${COMPILE:-} ]] && return 0
     gcc $flags -DINSTANCE="${cell}_instance" -c "$root/bench/bench.c" -o bench.o &&
-        gcc $flags -c "$root/bench/footprint.c" -o footprint.o &&
-        gcc -o bench host.o ref.o kernels.o bench.o footprint.o "$dir"/runtime/*.o -L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" \
+        gcc -o bench host.o ref.o kernels.o bench.o "$dir"/runtime/*.o -L"$cuda/lib64" -Wl,-rpath,"$cuda/lib64" \
             -lcublas -lcudart -lstdc++ -lm -lpthread -ldl
 }
 

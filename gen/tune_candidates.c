@@ -12,7 +12,8 @@
 #include "plan.h"
 #include "tune.h"
 
-enum { MOST_INTERVAL = 16, MOST_CLUSTER = 8 };
+/* FEW: layouts of a walk that the planner would not take: the first ones tell whether it was wrong. */
+enum { MOST_INTERVAL = 16, MOST_CLUSTER = 8, FEW = 3 };
 
 static uint64_t hash_more(uint64_t hash, const char *text, size_t len)
 {
@@ -106,7 +107,8 @@ static bool try_hints(Candidates *all, const TileHints *h)
 /* Layouts that walks without a word more would have are left out by their code. */
 static void try_layouts(Candidates *all, const Ranked *r)
 {
-    for (int i = 0; i < all->layouts && (i < r->n[0] || i < r->n[1]); i++) {
+    int64_t most = all->list.data[0].tile || all->layouts < FEW ? all->layouts : FEW;
+    for (int i = 0; i < most && (i < r->n[0] || i < r->n[1]); i++) {
         TileHints h = { 0 };
         for (int d = 0; d < 2; d++)
             if (i < r->n[d])
@@ -118,11 +120,10 @@ static void try_layouts(Candidates *all, const Ranked *r)
 static void try_walks(Candidates *all, const Ranked *r)
 {
     try_layouts(all, r);
-    for (int k = 0; k < 2; k++) {
-        TileHints h = { .interval = k ? 2 * r->interval : r->interval / 2 };
-        if (h.interval >= 1 && h.interval <= MOST_INTERVAL)
-            try_hints(all, &h);
-    }
+    /* The nearest, and powers of two from half to twice as many. */
+    for (int k = (r->interval + 1) / 2; k <= 2 * r->interval && k <= MOST_INTERVAL; k++)
+        if (k + 1 == r->interval || k == r->interval + 1 || (k & (k - 1)) == 0)
+            try_hints(all, &(TileHints){ .interval = k });
     /* 0: every architecture of the list has clusters. */
     bool clusters = block_memory_below(all->arch, 0, true) == 0;
     for (int n = 1; clusters && n <= MOST_CLUSTER; n *= 2)

@@ -9,6 +9,7 @@
 #   bench       bench/workloads.txt, then bench/peers.py
 #   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
 #   candidates  bench/candidates.txt: what of the planner's choices only a measurement decides
+#   tune        cellc tune for the workloads with a choice (ONLY=regex): what each candidate took; NAME.tune in DIR/tune
 #   package     the parts from here on, which are about the Python package
 #   python      its tests with PyTorch and JAX as they are installed (FILES, ONLY for pytest -k, LIMIT in seconds)
 #   load        how long E79 takes to load, compiled by nvcc and by NVRTC and from the cache (ARGS)
@@ -55,6 +56,23 @@ candidates() {
     export WORKLOADS=$PWD/bench/candidates.txt
     bash bench/prepare.sh "$work/candidates" && ARCH=$arch bash bench/run.sh "$work/candidates" &&
         cp "$work/candidates/results.json" "$out/candidates.json"
+}
+
+tune() {
+    local name spec given cell options names sizes i list rc=0
+    while IFS='|' read -r name spec given _; do
+        read -r name <<<"$name"
+        read -r cell options <<<"$spec"
+        [[ $name =~ ${ONLY:-^(e79_n|e88|delta|gated|linear_att|lstm_1024$|hgrn_2048$)} ]] || continue
+        # shellcheck disable=SC2086
+        IFS=, read -ra names < <(build/cellc emit "$cell" $options --kind manifest | sed -n 's/^ *"sizes": \[\(.*\)\],/\1/p' | tr -d '" ')
+        IFS=, read -ra sizes <<<"${given// /}"
+        list=
+        for i in "${!sizes[@]}"; do list+=${list:+,}${names[i]}=${sizes[i]}; done
+        # shellcheck disable=SC2086
+        build/cellc tune "$cell" $options --sizes "$list" -o "$out/tune/$name" || rc=1
+    done < <(grep -v '^#' bench/workloads.txt)
+    return $rc
 }
 
 python() {
