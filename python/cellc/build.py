@@ -5,8 +5,10 @@ what the compiler warned of is said at every first load, cached or not."""
 
 import collections
 import ctypes
+import glob
 import json
 import os
+import re
 import tempfile
 import threading
 import warnings
@@ -103,7 +105,7 @@ def build(given, options, framework, gpus, make):
     plain = by == "nvcc" or compiler.cc() is not None
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"], by, nvrtc.version() if by == "nvrtc" else None, plain]
+               options["lengths"], tuned_text(options) if archs else None, by, nvrtc.version() if by == "nvrtc" else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
     words += [word for word in ("reverse", "lengths") if options[word]]
@@ -116,9 +118,22 @@ def build(given, options, framework, gpus, make):
     return made[framework, name]
 
 
+def tuned_text(options):
+    """What kernels depend on of what `cellc tune` has written: the file that was given, or those of CELLC_TUNED."""
+    place = os.environ.get("CELLC_TUNED", "")
+    paths = [options["tuned"]] if options["tuned"] else sorted(glob.glob(os.path.join(place, "*.tune"))) if place else []
+    return [read_text(path) for path in paths] if not options["schedule"] else []
+
+
+def read_text(path):
+    with open(path) as f:
+        return f.read()
+
+
 def messages(text):
-    """The compiler's warnings, less what it says of nvcc, which is said here."""
-    return "\n".join(line for line in text.splitlines() if not line.startswith("cellc build: no nvcc")).strip("\n")
+    """The compiler's warnings, less what it says of nvcc, which is said here, and of a schedule that it found."""
+    said = re.compile(r"cellc build: no nvcc|cellc: \w+: tuned on ")
+    return "\n".join(line for line in text.splitlines() if not said.match(line)).strip("\n")
 
 
 def compile_apart(place, source, archs):
@@ -147,6 +162,7 @@ class Built:
         self.has_kernels, self.why_no_kernels, self.plain = bool(archs), why, plain
         self.flags = ["--dtype", dtype]
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
+        self.tuned = ["--tuned", options["tuned"]] if options["tuned"] else []
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
         self.flags += ["--import-dir", os.path.abspath(options["import_dir"])] if options["import_dir"] else []
         for attempt in range(2):
@@ -181,7 +197,7 @@ class Built:
                        host=host)
 
     def compile(self, place, archs, by):
-        kernels = ["--archs", archs] if archs else ["--no-cuda"]
+        kernels = ["--archs", archs, *self.tuned] if archs else ["--no-cuda"]
         if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
             operand, where = self.spec.operand(self.settings, place)
@@ -213,7 +229,9 @@ class Built:
                 dims = [*manifest["bound"], *manifest["sizes"][2:-1]]
             words = [word for name, value in self.settings.items()
                      for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
-            return compiler.run([command[0], path, *command[1:], *self.flags, *words], where)
+            shows_kernels = self.has_kernels and (command[0] == "explain" or command[-1] in ("cuda", "plan"))
+            return compiler.run([command[0], path, *command[1:], *self.flags, *(self.tuned if shows_kernels else []), *words],
+                                where)
 
     def imports(self):
         at = self.flags.index("--import-dir") if "--import-dir" in self.flags else len(self.flags)

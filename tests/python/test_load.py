@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cellc
-from cellc import build, cache
+from cellc import build, cache, compiler
 
 SCALE = "cell scale { dim N; const k = 2; input x[N]; output y[N]; y[i] = k * x[i]; }"
 
@@ -222,6 +222,30 @@ def test_a_compiler_that_fails(monkeypatch):
     monkeypatch.setenv("CC", "false")
     with pytest.raises(cellc.BuildError, match="were not compiled"):
         cellc.load(SCALE.replace("2", "13"))
+
+
+def test_tuned(tmp_path, monkeypatch):
+    if not compiler.nvcc():
+        pytest.skip("no nvcc")
+    times = tmp_path / "times"
+    times.write_text("gpu NVIDIA H200\narch 90\nauto times 1 3\ntile:interval=8 times 1 2\n")
+    subprocess.run([compiler.program(), "tune", "e79", "--dim", "N=12", "--layouts", "1", "--sizes", "B=2,T=3,D=4", "-o",
+                    tmp_path], env={**os.environ, "CELLC_TUNE_TIMES": str(times)}, check=True, capture_output=True)
+    options = {"N": 12, "cuda": True, "archs": "90"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuned = cellc.load("e79", tuned=tmp_path / "e79.tune", **options)
+    assert "tuned on NVIDIA H200 for B=2,T=3,D=4" in tuned.explain() and "every 8 steps" in tuned.explain()
+    with open(os.path.join(tuned.instance.built.path, "e79.c")) as f:
+        assert "schedule tile, a checkpoint every 8 steps" in f.read()
+    monkeypatch.setenv("CELLC_TUNED", str(tmp_path))
+    depends = build.tuned_text({"tuned": None, "schedule": None})
+    assert depends == [(tmp_path / "e79.tune").read_text()]
+    assert build.tuned_text({"tuned": None, "schedule": "steps"}) == []
+    with pytest.raises(FileNotFoundError):
+        cellc.load("e79", tuned=tmp_path / "none.tune", **options)
+    with pytest.raises(cellc.SpecError, match="--schedule and --tuned exclude each other"):
+        cellc.load("e79", tuned=tmp_path / "e79.tune", schedule="tile", **options)
 
 
 def test_no_compiler(monkeypatch):
