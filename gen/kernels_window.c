@@ -17,7 +17,10 @@ typedef struct Printing {
     Node first;                   /* array of the first sum */
     bool passes;                  /* over columns, beyond those that stay in registers */
     const char *slots[8];         /* tiles of pairs */
+    int chunk[4];                 /* per dot: elements that are multiplied at once */
+    bool whole;                   /* these are all of them: the owners' stay in shared memory */
     bool places;                  /* pairs without another step are printed */
+    bool inside;                  /* all other steps of the tile are in the call */
 } Printing;
 
 static const WindowSum *sum_of(const Printing *s, int i)
@@ -138,33 +141,119 @@ static void open_block(Kernel *k)
 
 /* ---- tiles of products ---- */
 
+static const char *extent_of(Printing *s, int dot)
+{
+    return poly_text(&s->k->printer, s->k->p->m->indices.data[s->w->dots[dot].along].extent);
+}
+
+/* A loop over the elements of a tile of `width` to a step, a divisor of WINDOW_THREADS: a thread has the same one of each
+ * step at a `place`, `in` is its place there, and i counts from `first`. */
+static void open_elements(Printing *s, int width, const char *first, const char *behind)
+{
+    Kernel *k = s->k;
+    buf_line(k->out, "CELL_UNROLL_BY(4)");
+    k_open(k, "for (int place = cell_thread() / %d; place < " TILE "; place += %d)", width, WINDOW_THREADS / width);
+    buf_line(k->out, "const int in = place * (%d + %s) + cell_thread() %% %d;", width, behind, width);
+    buf_line(k->out, "const int64_t i = %scell_thread() %% %d;", first, width);
+}
+
+/* Reads of the other step: where all of a tile is in the call, as most tiles are, without any condition on that. */
+static void both_ways(Printing *s, int i, void (*read)(Printing *s, int i))
+{
+    Kernel *k = s->k;
+    for (int inside = 1; inside >= 0; inside--) {
+        if (inside)
+            k_open(k, "if (from >= 0 && from + " TILE " <= %s)", s->w->by_key ? "high + 1" : "dim_T");
+        s->inside = inside;
+        read(s, i);
+        k->out->indent--;
+        buf_line(k->out, inside ? "} else {" : "}");
+        k->out->indent += inside;
+    }
+}
+
+/* "columns[in] = ...", 0 where there is no such element or step. */
+static void put_other(Printing *s, const char *extent, const Factors *f, const char *value)
+{
+    Kernel *k = s->k;
+    buf_line(k->out, "const int64_t s = from + place;");
+    if (s->inside) {
+        buf_line(k->out, "cell_assume(s >= 0);");
+        buf_line(k->out, "cell_assume(s < dim_T);");
+        if (strstr(value, "t0"))
+            buf_line(k->out, "cell_assume(t0 >= 0);");
+    }
+    buf_line(k->out, "columns[in] = i < %s%s%s ? %s : 0;", extent, s->inside ? "" : " && ", s->inside ? "" : other_there(s, f),
+             value);
+}
+
+/* The same for a dot's operand. */
+static void open_operand(Printing *s, int dot)
+{
+    open_elements(s, s->chunk[dot], s->whole ? "" : "from_i + ", "CELL_WINDOW_PAD");
+}
+
+static const char *rows_name(Printing *s, int dot)
+{
+    return s->whole ? k_text(s->k, "rows_%d", dot) : "rows";
+}
+
+static void read_own(Printing *s, int dot)
+{
+    Kernel *k = s->k;
+    const WindowDot *d = &s->w->dots[dot];
+    open_operand(s, dot);
+    buf_line(k->out, "[[maybe_unused]] const int64_t own = first + place < last ? first + place : last;");
+    bind_sum(s, sum_of(s, 0), "0");
+    k->t = "own";
+    buf_line(k->out, "%s[in] = i < %s ? %s : 0;", rows_name(s, dot), extent_of(s, dot), side_text(s, d, &d->own));
+    k->t = "t";
+    k_close(k);
+}
+
+/* What the owners have in each dot, once for all that they are paired with. */
+static void print_owners(Printing *s)
+{
+    Kernel *k = s->k;
+    for (int i = 0; i < s->w->n_dots && s->whole; i++) {
+        k_comment(k, s->w->dots[i].array);
+        read_own(s, i);
+    }
+}
+
+static void read_dot(Printing *s, int dot)
+{
+    Kernel *k = s->k;
+    const WindowDot *d = &s->w->dots[dot];
+    open_operand(s, dot);
+    bind_sum(s, sum_of(s, 0), "0");
+    k->t = "s";
+    put_other(s, extent_of(s, dot), &d->other, side_text(s, d, &d->other));
+    k->t = "t";
+    k_close(k);
+}
+
 static void print_dot(Printing *s, int number)
 {
     Kernel *k = s->k;
     const WindowDot *d = &s->w->dots[number];
-    const char *extent = poly_text(&k->printer, k->p->m->indices.data[d->along].extent);
+    const char *extent = extent_of(s, number);
+    int chunk = s->chunk[number];
     k_comment(k, d->array);
     open_block(k);
-    buf_line(k->out, "%s sums[4][2] = {};", k->real);
-    k_open(k, "for (int64_t from_i = 0; from_i < %s; from_i += " TILE ")", extent);
+    buf_line(k->out, "%s sums[2][4] = {};", k->real);
+    if (!s->whole)
+        k_open(k, "for (int64_t from_i = 0; from_i < %s; from_i += %d)", extent, chunk);
     buf_line(k->out, "cell_barrier();");
-    k_open(k, "for (int e = cell_thread(); e < 1024; e += %d)", WINDOW_THREADS);
-    buf_line(k->out, "const int place = e / " TILE ", in = e %% " TILE " * CELL_WINDOW_PITCH + place;");
-    buf_line(k->out, "const int64_t i = from_i + e %% " TILE ", s = from + place;");
-    buf_line(k->out, "[[maybe_unused]] const int64_t own = first + place < last ? first + place : last;");
-    bind_sum(s, sum_of(s, 0), "0");
-    k->t = "own";
-    buf_line(k->out, "rows[in] = i < %s ? %s : 0;", extent, side_text(s, d, &d->own));
-    bind_sum(s, sum_of(s, 0), distance(s, "first", "s"));
-    k->t = "first";
-    buf_line(k->out, "columns[in] = i < %s && %s ? %s : 0;", extent, other_there(s, &d->other),
-             side_text(s, d, &d->other));
-    k->t = "t";
-    k_close(k);
+    if (!s->whole)
+        read_own(s, number);
+    both_ways(s, number, read_dot);
     buf_line(k->out, "cell_barrier();");
-    buf_line(k->out, "cell_window_multiply(sums, rows, columns, (int)(%s - from_i < " TILE " ? %s - from_i : " TILE "));",
-             extent, extent);
-    k_close(k);
+    const char *count = s->whole ? extent : k_text(k, "(int)(%s - from_i < %d ? %s - from_i : %d)", extent, chunk, extent, chunk);
+    buf_line(k->out, "cell_window_multiply<%s, %d>(sums, %s, columns, %s);", k_type(k->p->dtype), chunk,
+             rows_name(s, number), count);
+    if (!s->whole)
+        k_close(k);
     buf_line(k->out, "cell_window_put(%s, sums);", s->slots[number]);
     k_close(k);
 }
@@ -181,7 +270,7 @@ static void open_pairs(Printing *s, const char *extent)
         k_open(k, "if (u < %s)", extent);
         return;
     }
-    buf_line(k->out, "[[maybe_unused]] const int at = c * CELL_WINDOW_PITCH + mine;");
+    buf_line(k->out, "[[maybe_unused]] const int at = c * (" TILE " + CELL_WINDOW_GAP) + mine;");
     buf_line(k->out, "const int64_t s = from + c, u = %s;", k_bare(k, distance(s, "t", "s")));
 }
 
@@ -276,34 +365,58 @@ static bool needs_passes(const Kernel *k, const Window *w)
     return false;
 }
 
+/* Tiles of columns that lie in shared memory at once. */
+static int columns_at_once(const Printing *s, const WindowSum *x)
+{
+    int tiles = tiles_of(s, x);
+    return tiles == 1 || strcmp(s->k->real, "double") == 0 ? 1 : tiles < 4 ? 2 : 4;
+}
+
+static void read_columns(Printing *s, int i)
+{
+    Kernel *k = s->k;
+    const WindowSum *x = sum_of(s, i);
+    int group = columns_at_once(s, x);
+    open_elements(s, group * WINDOW_TILE, k_text(k, "%s%s", s->passes ? "base + " : "",
+                                                 tiles_of(s, x) > group ? "tile_x * " TILE " + " : ""), "CELL_WINDOW_GAP");
+    bind_sum(s, x, "0");
+    k->index[x->along] = "i";
+    k->t = "s";
+    const char *value = product_text(k, &x->other, NULL);
+    k->t = "t";
+    put_other(s, columns_text(s, x), &x->other, value);
+    k_close(k);
+}
+
 static void print_columns(Printing *s, int i, int slot)
 {
     Kernel *k = s->k;
     const WindowSum *x = sum_of(s, i);
-    const char *n = columns_text(s, x), *base = s->passes ? "base + " : "";
     if (x->over != OVER_NOTHING && s->w->max >= 0) {
         buf_line(k->out, "CELL_UNROLL");
-        k_open(k, "for (int q = 0; q < 4; q++)");
-        buf_line(k->out, "const %s scale_q = factors[row + q];", k->real);
+        k_open(k, "for (int q = 0; q < 2; q++)");
+        buf_line(k->out, "const %s scale_q = factors[cell_window_row(q)];", k->real);
         buf_line(k->out, "CELL_UNROLL");
-        buf_line(k->out, "for (int x = 0; x < %d; x++)", 2 * tiles_of(s, x));
-        buf_line(k->out, "    sums_%d[x / 2][q][x %% 2] *= scale_q;", i);
+        buf_line(k->out, "for (int x = 0; x < %d; x++)", 4 * tiles_of(s, x));
+        buf_line(k->out, "    sums_%d[x / 4][q][x %% 4] *= scale_q;", i);
         k_close(k);
     }
-    buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int tile_x = 0; tile_x < %d; tile_x++)", tiles_of(s, x));
-    k_open(k, "for (int e = cell_thread(); e < 1024; e += %d)", WINDOW_THREADS);
-    buf_line(k->out, "const int64_t i = %stile_x * " TILE " + e %% " TILE ", s = from + e / " TILE ";", base);
-    bind_sum(s, x, distance(s, "first", "s"));
-    k->index[x->along] = "i";
-    k->t = "first";
-    const char *value = product_text(k, &x->other, NULL);
-    k->t = "t";
-    buf_line(k->out, "columns[e / " TILE " * CELL_WINDOW_PITCH + e %% " TILE "] = i < %s && %s ? %s : 0;", n,
-             other_there(s, &x->other), value);
-    k_close(k);
+    int tiles = tiles_of(s, x), group = columns_at_once(s, x), width = group * WINDOW_TILE;
+    const char *first = tiles > group ? "tile_x" : "0";
+    if (tiles > group) {
+        buf_line(k->out, "CELL_UNROLL");
+        k_open(k, "for (int tile_x = 0; tile_x < %d; tile_x += %d)", tiles, group);
+    } else {
+        open_block(k);
+    }
+    both_ways(s, i, read_columns);
     buf_line(k->out, "cell_barrier();");
-    buf_line(k->out, "cell_window_weigh(sums_%d[tile_x], %s, columns, " TILE ");", i, s->slots[slot]);
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int x = %s; x < %s; x++)", first, tiles > group ? k_text(k, "tile_x + %d", group) : k_text(k, "%d", tiles));
+    if (tiles % group)
+        buf_line(k->out, "    if (x < %d)", tiles);
+    buf_line(k->out, "    %scell_window_weigh<%s, %d>(sums_%d[x], %s, columns + (x - %s) * " TILE ");", tiles % group ? "    " : "",
+             k_type(k->p->dtype), width, i, s->slots[slot], first);
     buf_line(k->out, "cell_barrier();");
     k_close(k);
 }
@@ -376,6 +489,7 @@ static void print_tiles(Printing *s)
     Kernel *k = s->k;
     const char *extent = poly_text(&k->printer, s->w->extent);
     k->window_pairs = true;
+    print_owners(s);
     k_open(k, "for (int64_t from = low; from <= high; from += " TILE ")");
     for (int i = 0; i < s->w->n_dots; i++)
         print_dot(s, i);
@@ -405,8 +519,9 @@ static void print_tiles(Printing *s)
         buf_line(k->out, "cell_barrier();");
         for (int i = 0; i < s->w->n; i++)
             if (sum_of(s, i)->along >= 0 && sum_of(s, i)->over != OVER_NOTHING) {
+                buf_line(k->out, "CELL_UNROLL");
                 buf_line(k->out, "for (int x = 0; x < %d; x++)", 8 * tiles_of(s, sum_of(s, i)));
-                buf_line(k->out, "    sums_%d[x / 8][x / 2 %% 4][x %% 2] *= factors[row + x / 2 %% 4];", i);
+                buf_line(k->out, "    sums_%d[x / 8][x / 4 %% 2][x %% 4] *= factors[cell_window_row(x / 4 %% 2)];", i);
             }
     }
     k_close(k);
@@ -442,17 +557,17 @@ static void print_matrix(Printing *s, int i)
 {
     Kernel *k = s->k;
     const WindowSum *x = sum_of(s, i);
-    const char *value = k_text(k, "sums_%d[x / 2][q][x %% 2]", i);
+    const char *value = k_text(k, "sums_%d[x / 4][q][x %% 4]", i);
     if (x->over == OVER_TOTAL)
         value = k_text(k, "%s / divisor", value);
     buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int q = 0; q < 4; q++)");
-    buf_line(k->out, "const int64_t own = first + row + q;");
+    k_open(k, "for (int q = 0; q < 2; q++)");
+    buf_line(k->out, "const int64_t own = first + cell_window_row(q);");
     if (x->over == OVER_TOTAL)
-        buf_line(k->out, "const %s divisor = factors[row + q];", k->real);
+        buf_line(k->out, "const %s divisor = factors[cell_window_row(q)];", k->real);
     buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int x = 0; x < %d; x++)", 2 * tiles_of(s, x));
-    buf_line(k->out, "const int64_t i = %sx * 16 + cell_thread() %% 16;", s->passes ? "base + " : "");
+    k_open(k, "for (int x = 0; x < %d; x++)", 4 * tiles_of(s, x));
+    buf_line(k->out, "const int64_t i = %sx / 4 * " TILE " + cell_window_column(x %% 4);", s->passes ? "base + " : "");
     k_open(k, "if (own < dim_T && i < %s)", columns_text(s, x));
     bind_sum(s, x, "0");
     k->index[x->along] = "i";
@@ -493,23 +608,57 @@ static void carve(Printing *s, const char *name, int n)
     k->g->smem += (int64_t)n * (strcmp(k->real, "double") == 0 ? 8 : 4);
 }
 
+/* Elements of a dot's operand, with the padding behind each step. */
+static int operand_elements(int chunk)
+{
+    return WINDOW_TILE * (chunk + WINDOW_PAD);
+}
+
+/* How much of each dot is multiplied at once: all of it where that is known and little, and then what the owners have
+ * is read once. */
+static void choose_chunks(Printing *s)
+{
+    int64_t all = 0, longest = 0;
+    for (int i = 0; i < s->w->n_dots; i++) {
+        const Poly *n = s->k->p->m->indices.data[s->w->dots[i].along].extent;
+        int64_t extent = n->is_const && n->value <= WINDOW_WHOLE ? n->value : 2 * WINDOW_WHOLE;
+        for (s->chunk[i] = WINDOW_TILE; s->chunk[i] < extent;)
+            s->chunk[i] *= 2;
+        all += operand_elements(s->chunk[i]);
+        longest = s->chunk[i] > longest ? s->chunk[i] : longest;
+    }
+    all += operand_elements((int)longest);
+    s->whole = longest <= WINDOW_WHOLE && all * (strcmp(s->k->real, "double") == 0 ? 8 : 4) <= WINDOW_OPERANDS;
+    for (int i = 0; i < s->w->n_dots && !s->whole; i++)
+        s->chunk[i] = WINDOW_TILE;
+}
+
 static void carve_tiles(Printing *s)
 {
-    enum { ELEMENTS = WINDOW_TILE * (WINDOW_TILE + 1) };
     Kernel *k = s->k;
-    int slots = window_slots(s->w);
+    int slots = window_slots(s->w), columns = 0;
+    choose_chunks(s);
     k->g->smem = 0;
     buf_line(k->out, "auto cursor = cell_shared();");
-    carve(s, "rows", ELEMENTS);
-    carve(s, "columns", ELEMENTS);
+    for (int i = 0; i < s->w->n_dots; i++) {
+        int n = operand_elements(s->chunk[i]);
+        columns = n > columns ? n : columns;
+        if (s->whole || i == 0)
+            carve(s, rows_name(s, i), n);
+    }
+    for (int i = 0; i < s->w->n; i++) {
+        int width = sum_of(s, i)->along >= 0 ? columns_at_once(s, sum_of(s, i)) * WINDOW_TILE : 0;
+        int n = WINDOW_TILE * (width + WINDOW_GAP);
+        columns = n > columns ? n : columns;
+    }
+    carve(s, "columns", columns);
     for (int i = 0; i < slots; i++) {
         s->slots[i] = k_text(k, "pairs_%d", i);
-        carve(s, s->slots[i], ELEMENTS);
+        carve(s, s->slots[i], WINDOW_TILE * (WINDOW_TILE + WINDOW_GAP));
     }
     carve(s, "shares", WINDOW_THREADS);
     carve(s, "factors", WINDOW_TILE);
     buf_line(k->out, "const int mine = cell_thread() %% " TILE ", part = cell_thread() / " TILE ";");
-    buf_line(k->out, "[[maybe_unused]] const int row = cell_thread() / 16 * 4;");
 }
 
 /* The loops over bound indices of a block: those that no sum has a term for are left out. */
@@ -583,7 +732,7 @@ static void declare_sums(const Printing *s)
         else if (s->w->sums[i].along < 0)
             buf_line(k->out, "%s part_%d = 0;", k->real, i);
         else
-            buf_line(k->out, "%s sums_%d[%d][4][2] = {};", k->real, i, tiles_of(s, &s->w->sums[i]));
+            buf_line(k->out, "%s sums_%d[%d][2][4] = {};", k->real, i, tiles_of(s, &s->w->sums[i]));
     }
 }
 

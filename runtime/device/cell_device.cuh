@@ -60,10 +60,11 @@
 //             cell_store_words(global, words) cell_load_word(global): 4 bytes of f32
 //             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_show_word(global, word): words
 //             that other blocks write, and look at, at the same time
+//  compiler   cell_assume(p): what always holds, and saves conditions
 //  registers  cell_keep(i): an int that is not to be computed again
 //             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours
-//  window     cell_window_multiply(sums[4][2], rows, columns, k) cell_window_weigh(...) cell_window_put(tile, sums):
-//             tiles of pairs of steps
+//  window     cell_window_multiply<T, extent>(sums[2][4], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
+//             cell_window_put(tile, sums) cell_window_row(q) cell_window_column(x): tiles of pairs of steps
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
@@ -98,8 +99,8 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_reduce.cuh"
 #include "cell_device_row.cuh"
 #include "cell_device_sort.cuh"
-#include "cell_device_window.cuh"
 #include "cell_device_mma.cuh"
+#include "cell_device_window.cuh"
 #include "cell_device_panel.cuh"
 #include "cell_device_head.cuh"
 

@@ -505,6 +505,8 @@ __device__ __forceinline__ void cell_detail_words(uint32_t (&words)[4], uint4 v)
     words[2] = v.z;
     words[3] = v.w;
 }
+// What always holds here, for the compiler to leave out conditions that follow from it.
+__device__ __forceinline__ void cell_assume(bool holds) { __builtin_assume(holds); }
 // A number that is cheaper to keep than the compiler believes, which would compute it again at every use.
 __device__ __forceinline__ void cell_keep(int &v) { asm volatile("" : "+r"(v)); }
 

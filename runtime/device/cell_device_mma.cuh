@@ -99,6 +99,17 @@ __device__ __forceinline__ void cell_mma_store_c(P p, int64_t row_stride, const 
         cell_store(p + cell_mma_c_row(r) * row_stride + cell_mma_c_column(r), c.x[r]);
 }
 
+// A number of f32 as nearly the sum of two of tf32, for products of it on the tensor cores: x y is nearly
+// x.hi y.hi + x.hi y.lo + x.lo y.hi. Of an infinity the second is NaN, and so are these.
+struct cell_tf32_halves {
+    uint32_t hi, lo;
+    __device__ __forceinline__ explicit cell_tf32_halves(float v)
+    {
+        hi = cell_detail_tf32_bits(v);
+        lo = cell_detail_tf32_bits(v - cell_detail_bits_float(hi));
+    }
+};
+
 // C += A B. The order of the sums within one call is the hardware's.
 template <class T>
 __device__ __forceinline__ void cell_mma(cell_mma_c &c, const cell_mma_a<T> &a, const cell_mma_b<T> &b)

@@ -42,17 +42,6 @@ template <class T> __device__ __forceinline__ uint32_t cell_panel_bits(T v)
     return v.bits == 0xffffu ? 0x7fffu : (uint32_t)v.bits;
 }
 
-// A word of f32 in two of tf32. Of an infinity the second is NaN, and so is what is multiplied by it.
-struct cell_panel_halves {
-    uint32_t hi, lo;
-    __device__ __forceinline__ explicit cell_panel_halves(uint32_t word)
-    {
-        const float v = cell_detail_bits_float(word);
-        hi = cell_detail_tf32_bits(v);
-        lo = cell_detail_tf32_bits(v - cell_detail_bits_float(hi));
-    }
-};
-
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
 // divides 32. Split: blocks of a cluster that share their rows and divide the pieces of k, so that each reads
 // only its part of X; it divides Inner.
@@ -219,7 +208,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 if constexpr (narrow) {
                     hi[i / 4][i % 4] = word;
                 } else {
-                    const cell_panel_halves v(word);
+                    const cell_tf32_halves v(cell_detail_bits_float(word));
                     hi[i / 4][i % 4] = v.hi;
                     lo[i / 4][i % 4] = v.lo;
                 }
@@ -243,16 +232,21 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         } else {
             cell_mma_c part;
             cell_mma_zero(part);
-            const cell_panel_halves w[4] = {cell_panel_halves(b[0]), cell_panel_halves(b[1]),
-                                            cell_panel_halves(b[2]), cell_panel_halves(b[3])};
+            uint32_t w_hi[4], w_lo[4];
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const cell_tf32_halves v(cell_detail_bits_float(b[i]));
+                w_hi[i] = v.hi;
+                w_lo[i] = v.lo;
+            }
             CELL_UNROLL
             for (int i = 0; i < 2; i++) {
-                multiply_tf32(part, x.hi[i], w[2 * i].lo, w[2 * i + 1].lo);
-                multiply_tf32(part, x.lo[i], w[2 * i].hi, w[2 * i + 1].hi);
+                multiply_tf32(part, x.hi[i], w_lo[2 * i], w_lo[2 * i + 1]);
+                multiply_tf32(part, x.lo[i], w_hi[2 * i], w_hi[2 * i + 1]);
             }
             CELL_UNROLL
             for (int i = 0; i < 2; i++)
-                multiply_tf32(part, x.hi[i], w[2 * i].hi, w[2 * i + 1].hi);
+                multiply_tf32(part, x.hi[i], w_hi[2 * i], w_hi[2 * i + 1]);
             CELL_UNROLL
             for (int i = 0; i < 4; i++)
                 sum.x[i] += part.x[i];

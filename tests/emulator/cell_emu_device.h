@@ -63,6 +63,7 @@ void cell_emu_copy(void *to, const void *from, int bytes);
 void cell_emu_copy_commit(void);
 void cell_emu_copy_wait(int youngest);
 [[noreturn]] void cell_emu_fail_misaligned(const void *p, size_t bytes, const char *what);
+[[noreturn]] void cell_emu_fail_assumption(void);
 float cell_emu_bf16_value(uint16_t bits);
 float cell_emu_f16_value(uint16_t bits);
 uint16_t cell_emu_bf16_bits(float v);
@@ -269,6 +270,11 @@ template <class T, int N> struct cell_vec {
 };
 
 inline void cell_keep(int &) {}
+inline void cell_assume(bool holds)
+{
+    if (!holds)
+        cell_emu_fail_assumption();
+}
 
 template <class T> inline void cell_load_words(uint32_t (&words)[4], const T *p)
 {

@@ -57,6 +57,11 @@ void cell_emu_fail_misaligned(const void *p, size_t bytes, const char *what)
     emu_fail("misaligned address: %s at %p needs %zu bytes of alignment", what, p, bytes);
 }
 
+void cell_emu_fail_assumption(void)
+{
+    emu_fail("cell_assume: what the kernel takes for granted does not hold");
+}
+
 static void print_warp(const Block *block, size_t number)
 {
     const Warp &warp = block->warps[number];
