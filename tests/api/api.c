@@ -580,10 +580,10 @@ static size_t on_device(cell_context *reference, int64_t memory)
     return reserve;
 }
 
-/* One library on devices with less and less memory; what it takes instead is said once for each context. */
+/* One library on devices with less and less memory, those of --archs; what it takes instead is said once for each context. */
 static void small_devices(cell_context *reference)
 {
-    static const int64_t memory[] = { 227 * 1024, 99 * 1024, 32 * 1024 };
+    static const int64_t memory[] = { 227 * 1024, 99 * 1024, 64 * 1024 };
     size_t reserve[3], any;
     char said[4096] = "";
     FILE *log = tmpfile();
