@@ -229,9 +229,16 @@ class Built:
                 dims = [*manifest["bound"], *manifest["sizes"][2:-1]]
             words = [word for name, value in self.settings.items()
                      for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
+            about_kernels = command[0] != "emit" or "--kind" not in command or command[-1] in ("cuda", "plan")
             shows_kernels = self.has_kernels and (command[0] == "explain" or command[-1] in ("cuda", "plan"))
-            return compiler.run([command[0], path, *command[1:], *self.flags, *(self.tuned if shows_kernels else []), *words],
+            flags = self.flags if about_kernels else self.without("--schedule")
+            return compiler.run([command[0], path, *command[1:], *flags, *(self.tuned if shows_kernels else []), *words],
                                 where)
+
+    def without(self, option):
+        """The flags less one that has a value."""
+        at = self.flags.index(option) if option in self.flags else len(self.flags)
+        return self.flags[:at] + self.flags[at + 2:]
 
     def imports(self):
         at = self.flags.index("--import-dir") if "--import-dir" in self.flags else len(self.flags)

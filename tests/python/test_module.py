@@ -586,6 +586,12 @@ def test_explain_and_source():
     assert "e79_forward" in cls.source("header") and "W_bs" in cls.source("header")
 
 
+def test_source_with_a_schedule():
+    cls = cellc.load("gru", schedule="steps")
+    assert "gru_forward" in cls.source("header") and "for (int64_t" in cls.source("c")
+    assert "__global__" in cls.source("cuda") and "schedule steps" in cls.explain()
+
+
 def test_graph(monkeypatch, tmp_path):
     graph = cellc.load("e79", N=4, bias="input").graph()
     assert graph.dot.startswith('digraph "e79"') and "e79:N=4,bias=input,dtype=f32, forward" in repr(graph)
