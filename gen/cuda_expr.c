@@ -78,8 +78,6 @@ static const char *fill(ExprPrinter *p, const char *fmt, const char *const *args
 {
     size_t bytes = strlen(fmt) + 1;
     int k = 0;
-    if (p->dry)
-        return "";
     for (const char *s = fmt; (s = strstr(s, "%s")); s += 2)
         bytes += strlen(args[k++]);
     char *text = arena_alloc(p->m->arena, bytes), *to = text;
@@ -120,6 +118,12 @@ static const char *fast_name(Op op)
     case OP_DIV: return "cell_fast_div(%s, %s)";
     default: return NULL;
     }
+}
+
+/* The same of numbers, which in a dry run need no text. Integers say what is read. */
+static const char *fill_number(ExprPrinter *p, const char *fmt, const char *const *args)
+{
+    return p->dry ? "" : fill(p, fmt, args);
 }
 
 /* Of integer inputs, in 64 bits. */
@@ -167,7 +171,7 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     const char *fast = p->fast ? fast_name(op) : NULL;
     if (op == OP_SIGMOID && mutate("wrong-spelling"))
         op = OP_TANH;
-    return fill(p, fast ? fast : op_table[op].cuda, args);
+    return fill_number(p, fast ? fast : op_table[op].cuda, args);
 }
 
 const char *expr_text(ExprPrinter *p, NodeId id)

@@ -418,6 +418,19 @@ static void await_row(Kernel *k)
     buf_line(k->out, "cell_cp_async_wait<1>();");
 }
 
+/* What says which row of a table stays in registers is read before that row is. */
+static void read_integers(Kernel *k)
+{
+    for (int i = 0; i < k->ahead.len; i++) {
+        RowRead r = k->ahead.data[i];
+        if (!r.whole)
+            continue;
+        r.name = names_fresh(&k->locals, r.wanted);
+        buf_line(k->out, "const int64_t %s = %s;", r.name, r.text);
+        vec_push(k->p->m->arena, &k->reads, r);
+    }
+}
+
 /* ---- the kernel ---- */
 
 static void row_body(Kernel *k)
@@ -430,6 +443,7 @@ static void row_body(Kernel *k)
         await_row(k);
     } else if (k->slots && any_stays(k, OWN_ROW)) {
         declare_rows(k, OWN_ROW, "cell_row", "");
+        read_integers(k);
         load_rows(k, OWN_ROW);
     }
     for (int i = 0; i < g->arrays.len;) {
