@@ -103,15 +103,20 @@ def remembered(what, path, find):
 
 
 def read_notes(path):
+    """What does not have the shape of notes counts as none, entry by entry."""
     try:
         with open(path) as f:
-            return json.load(f)
+            notes = json.load(f)
     except (OSError, ValueError):
         return {}
+    if not isinstance(notes, dict):
+        return {}
+    return {key: note for key, note in notes.items() if isinstance(note, list) and len(note) == 2}
 
 
 def keep_notes(path):
     """Several processes may do this at once: the last one's stay, and each other finds again what it wants."""
+    place = None
     try:
         os.makedirs(root(), exist_ok=True)
         handle, place = tempfile.mkstemp(prefix=NOTES, dir=root())
@@ -120,6 +125,9 @@ def keep_notes(path):
         os.replace(place, path)
     except OSError:
         pass                    # the cache says so where it cannot do without
+    finally:
+        if place and os.path.exists(place):
+            os.unlink(place)
 
 
 def size_of(path):

@@ -148,8 +148,20 @@ def test_files_are_read_once(own_cache, tmp_path):
     (tmp_path / "g").write_text("c")
     os.replace(tmp_path / "g", file)
     assert ask() == "c"
-    (own_cache / cache.NOTES).write_text("{")
-    assert ask() == "c"
+    for text in ("{", "[]", "1", '{"text %s": 1}' % file, '{"text %s": [1]}' % file):
+        (own_cache / cache.NOTES).write_text(text)
+        assert ask() == "c"
+
+
+def test_notes_that_cannot_be_kept(own_cache, tmp_path):
+    """A directory is where they would lie: what was found counts, and nothing is left behind."""
+    (own_cache / cache.NOTES).mkdir(parents=True)
+    file = tmp_path / "f"
+    file.write_text("a")
+    time.sleep(2.1)
+    cache.noted.clear()
+    assert cache.remembered("text", str(file), file.read_text) == "a"
+    assert os.listdir(own_cache) == [cache.NOTES]
 
 
 def test_the_first_call_imports_nothing_large():
