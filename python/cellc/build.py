@@ -5,7 +5,6 @@ what the compiler warned of is said at every first load, cached or not."""
 
 import collections
 import ctypes
-import glob
 import json
 import os
 import re
@@ -105,7 +104,8 @@ def build(given, options, framework, gpus, make):
     plain = by == "nvcc" or compiler.cc() is not None
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"], tuned_text(options) if archs else None, by, nvrtc.version() if by == "nvrtc" else None, plain]
+               options["lengths"], tuned_text(options, spec, bool(archs)), by,
+               nvrtc.version() if by == "nvrtc" else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
     words += [word for word in ("reverse", "lengths") if options[word]]
@@ -118,16 +118,25 @@ def build(given, options, framework, gpus, make):
     return made[framework, name]
 
 
-def tuned_text(options):
-    """What kernels depend on of what `cellc tune` has written: the file that was given, or those of CELLC_TUNED."""
-    place = os.environ.get("CELLC_TUNED", "")
-    paths = [options["tuned"]] if options["tuned"] else sorted(glob.glob(os.path.join(place, "*.tune"))) if place else []
-    return [read_text(path) for path in paths] if not options["schedule"] else []
+def tuned_text(options, spec, kernels):
+    """What kernels depend on of what `cellc tune` has written: the file that was given, or in CELLC_TUNED that of this
+    cell. A file that was given has to be there, whether or not there are kernels that need it."""
+    if options["tuned"]:
+        text = read_text(options["tuned"])
+        return [text] if kernels and not options["schedule"] else []
+    place = os.environ.get("CELLC_TUNED")
+    if not place or not kernels or options["schedule"]:
+        return []
+    paths = [os.path.join(place, name + ".tune") for name in spec.cell_names()]
+    return [read_text(path) for path in paths if os.path.exists(path)]
 
 
 def read_text(path):
-    with open(path) as f:
-        return f.read()
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as f:
+            return f.read()
+    except OSError as error:
+        raise BuildError(f"cannot read what was tuned, {path}: {error.strerror}") from None
 
 
 def messages(text):

@@ -144,6 +144,11 @@ class Spec:
         run(["emit", "--kind", "manifest", given], None)     # cellc says what it has of a similar name
         raise FileNotFoundError(f"there is no file '{given}', and no cell of that name comes with cellc")
 
+    def cell_names(self):
+        """What the cell may be called: every name behind `cell`, in comments too. More than there are does no harm."""
+        bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", self.text, flags=re.S)
+        return sorted({name for text in (self.text, bare) for name in re.findall(r"\bcell\s+(\w+)", text)})
+
     def imports(self, import_dir):
         """Every file that an import of the spec may mean, and theirs. More than are read does no harm."""
         places = [os.path.dirname(self.path), import_dir or os.curdir, specs_dir() or ""]

@@ -251,13 +251,30 @@ def test_tuned(tmp_path, monkeypatch):
     with open(os.path.join(tuned.instance.built.path, "e79.c")) as f:
         assert "schedule tile, a checkpoint every 8 steps" in f.read()
     monkeypatch.setenv("CELLC_TUNED", str(tmp_path))
-    depends = build.tuned_text({"tuned": None, "schedule": None})
-    assert depends == [(tmp_path / "e79.tune").read_text()]
-    assert build.tuned_text({"tuned": None, "schedule": "steps"}) == []
-    with pytest.raises(FileNotFoundError):
-        cellc.load("e79", tuned=tmp_path / "none.tune", **options)
+    assert build.kernel_compiler() and "every 8 steps" in cellc.load("e79", **options).explain()
     with pytest.raises(cellc.SpecError, match="--schedule and --tuned exclude each other"):
         cellc.load("e79", tuned=tmp_path / "e79.tune", schedule="tile", **options)
+
+
+def test_what_was_tuned_of_another_cell_is_not_read(tmp_path, monkeypatch):
+    """A cell depends on its own file in CELLC_TUNED, so that tuning one does not compile all others again."""
+    monkeypatch.setenv("CELLC_TUNED", str(tmp_path))
+    given, scale = {"tuned": None, "schedule": None}, compiler.Spec(SCALE)
+    assert build.tuned_text(given, scale, True) == []
+    (tmp_path / "other.tune").write_text("other")
+    assert build.tuned_text(given, scale, True) == []
+    (tmp_path / "scale.tune").write_text("scale")
+    assert build.tuned_text(given, scale, True) == ["scale"]
+    assert build.tuned_text(given, compiler.Spec("// of\n" + SCALE.replace("cell ", "cell /* a */ ")), True) == ["scale"]
+    assert build.tuned_text(given, scale, False) == []
+    assert build.tuned_text({**given, "schedule": "steps"}, scale, True) == []
+    assert build.tuned_text({**given, "tuned": tmp_path / "other.tune"}, scale, True) == ["other"]
+
+
+@pytest.mark.parametrize("more", [{"cuda": False}, {}, {"schedule": "map"}])
+def test_a_tuned_file_that_is_not_there(tmp_path, more):
+    with pytest.raises(cellc.BuildError, match="cannot read what was tuned, .*none.tune: No such file or directory"):
+        cellc.load("e79", tuned=tmp_path / "none.tune", **more)
 
 
 def test_no_compiler(monkeypatch):
