@@ -1,7 +1,7 @@
 #!/bin/bash
 # The memory that training each workload needs, without a GPU. In: DIR, which prepare.sh filled; BUILD, where the runtime's
-# library is; ONLY: regular expression on names; BUFFERS=1 prints each workload's large buffers as well. Out: a table on
-# standard output in MiB, and JSON lines in DIR/memory.json.
+# library is; WORKLOADS: the list that DIR was filled from (workloads.txt); ONLY: regular expression on names; BUFFERS=1
+# prints each workload's large buffers as well. Out: a table on standard output in MiB, and JSON lines in DIR/memory.json.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
@@ -39,5 +39,5 @@ while IFS='|' read -r name spec sizes _; do
     # shellcheck disable=SC2059
     printf "$row" "$name" "$(mib argument)" "$(mib gradient)" "$(mib reserve)" "$(mib workspace)" "$(mib peak)" "$(mib inference)"
     [[ $all == *$'\n'* ]] && echo "${all#*$'\n'}"
-done < <(grep -v '^#' "$here/workloads.txt")
+done < <(grep -v '^#' "${WORKLOADS:-$here/workloads.txt}")
 exit $failed
