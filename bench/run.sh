@@ -3,6 +3,7 @@
 # to standard output and JSON lines to DIR/results.json. ARCH: compute capability (native). ONLY: regular expression on names.
 # WORKLOADS: another list; with QUICK=1 each line of it may have several sizes, and all are timed by a third of the calls, as
 # graphs only, without a table: `curves.py instances` makes such a list.
+# What does not build or fails is said, the rest is measured all the same, and the exit code is then 1.
 # COMPILE=1 stops before the timing and wants no GPU: a machine with nvcc can do that part for another (ARCH the same).
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,6 +26,7 @@ done
 build() {
     local name=$1 cell=$2
     cd "$dir/$name" || return 1
+    rm -f bench             # of an earlier source: what does not build is not timed
     gcc $flags -I. -c "$cell.c" -o host.o && gcc $flags -I. -c "${cell}_ref.c" -o ref.o &&
         NVCC=$nvcc bash "$root/scripts/compile_kernels.sh" "$cell.cu" kernels.o -Xptxas -v 2>>ptxas.log || return 1
     [[ -n ${COMPILE:-} ]] && return 0
@@ -34,14 +36,18 @@ build() {
 }
 
 workloads() { grep -v '^#' "${WORKLOADS:-$here/workloads.txt}" | grep -E "${ONLY:-.}"; }
+failed=0
+rm -f "$dir/unbuilt"
 while IFS='|' read -r name spec _; do
     read -r name <<<"$name"
     read -r cell _ <<<"$spec"
-    (build "$name" "$cell" >"$dir/$name.log" 2>&1 || { echo "$name does not build:"; tail -n 3 "$dir/$name.log"; }) &
+    (build "$name" "$cell" >"$dir/$name.log" 2>&1 ||
+        { echo "$name" >>"$dir/unbuilt"; echo "$name does not build:"; tail -n 3 "$dir/$name.log"; }) &
     while (($(jobs -r | wc -l) >= $(nproc))); do sleep 0.1; done
 done < <(workloads)
 wait
-[[ -n ${COMPILE:-} ]] && exit 0
+[[ -e $dir/unbuilt ]] && failed=1
+[[ -n ${COMPILE:-} ]] && exit $failed
 : >"$dir/results.json"
 if [[ -n ${QUICK:-} ]]; then
     start=$SECONDS
@@ -49,10 +55,10 @@ if [[ -n ${QUICK:-} ]]; then
         read -r name <<<"$name"
         pairs=()
         for size in $sizes; do pairs+=("$name" "$size"); done
-        timeout 60 "$dir/$name/bench" -q "${pairs[@]}" >>"$dir/results.json" || echo "$name failed"
+        timeout 60 "$dir/$name/bench" -q "${pairs[@]}" >>"$dir/results.json" || { echo "$name failed"; failed=1; }
     done < <(workloads)
     echo "$(wc -l <"$dir/results.json") points in $((SECONDS - start)) s"
-    exit 0
+    exit $failed
 fi
 row='%-24s %8s %8s %9s %9s %7s %6s %8s %7s %7s  %s\n'
 # shellcheck disable=SC2059
@@ -62,7 +68,7 @@ while IFS='|' read -r name _ sizes floor peer what; do
     read -r name <<<"$name"
     read -r sizes <<<"$sizes"
     [[ -x $dir/$name/bench ]] || continue
-    line=$(timeout 120 "$dir/$name/bench" "$name" "$sizes") || { echo "$name failed"; continue; }
+    line=$(timeout 120 "$dir/$name/bench" "$name" "$sizes") || { echo "$name failed"; failed=1; continue; }
     echo "$line" >>"$dir/results.json"
     graph=$(field fwd_bwd_graph_ms)
     peak=$(awk "BEGIN { printf \"%.0f\", $(field peak_bytes) / 1048576 }")
@@ -72,3 +78,4 @@ while IFS='|' read -r name _ sizes floor peer what; do
     printf "$row" "$name" "$(field fwd_ms)" "$(field fwd_bwd_ms)" "$(field fwd_graph_ms)" "$graph" $floor "$gap" "$peak" $peer \
         "$faster" "$what"
 done < <(workloads)
+exit $failed

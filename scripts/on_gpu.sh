@@ -43,19 +43,27 @@ collection() {
 }
 
 bench() {
-    bash bench/prepare.sh "$work/bench" && ARCH=$arch bash bench/run.sh "$work/bench" &&
-        cp "$work/bench/results.json" "$out/" && python3 bench/peers.py
+    local rc=0
+    bash bench/prepare.sh "$work/bench" || return
+    ARCH=$arch bash bench/run.sh "$work/bench" || rc=1
+    cp "$work/bench/results.json" "$out/" && python3 bench/peers.py || rc=1
+    return $rc
 }
 
 plots() {
-    ARCH=$arch CELLC=$PWD/build/cellc bash bench/plots.sh "$work/plots" || return
-    cp -r "$work/plots/"{curves.json,cliffs.txt,plots} "$out/"
+    local rc=0
+    ARCH=$arch CELLC=$PWD/build/cellc bash bench/plots.sh "$work/plots" || rc=1
+    cp -r "$work/plots/"{curves.json,cliffs.txt,plots} "$out/" || rc=1
+    return $rc
 }
 
 candidates() {
-    export WORKLOADS=$PWD/bench/candidates.txt
-    bash bench/prepare.sh "$work/candidates" && ARCH=$arch bash bench/run.sh "$work/candidates" &&
-        cp "$work/candidates/results.json" "$out/candidates.json"
+    local rc=0
+    local -x WORKLOADS=$PWD/bench/candidates.txt          # of this part alone
+    bash bench/prepare.sh "$work/candidates" || return
+    ARCH=$arch bash bench/run.sh "$work/candidates" || rc=1
+    cp "$work/candidates/results.json" "$out/candidates.json" || rc=1
+    return $rc
 }
 
 tune() {

@@ -41,6 +41,11 @@ same "a line for each workload" 4 "$(grep -vc '^ ' "$work/memory.txt")"
 same "what is saved and never read" 0 "$(grep -c 'never read' "$work/memory.txt")"
 same "the delta rule's checkpoints are listed" 1 "$(grep -c '^    reserve   S checkpoints .* 820.0$' "$work/memory.txt")"
 
+printf 'small | swiglu --dtype bf16 | 1,1,8 |\n' >"$work/own.list"
+WORKLOADS=$work/own.list bash "$root/bench/prepare.sh" "$work/own" >/dev/null
+WORKLOADS=$work/own.list bash "$root/bench/memory.sh" "$work/own" >"$work/own.txt"
+same "a list of one's own" "0 small" "$? $(sed -n 's/.*"workload": "\([a-z_]*\)".*/\1/p' "$work/own/memory.json" | xargs)"
+
 # The compiler counts them from the plan, and so does not know what shares memory; partial sums, 1 MiB, it leaves out.
 said=$("$CELLC" explain "$root/specs/lstm.cell" --dtype bf16 --sizes B=16,T=512,D=1024,H=1024 | grep '^  training: ')
 in_mib() { awk "BEGIN { printf \"%.1f\", $(of lstm_1024 "$1") / $mib }"; }
@@ -73,6 +78,7 @@ same "compile times: a second run measures nothing again" 1 "$(NVCC=false OUT=$w
 # ---- curves: recorded points with a peak at N 80, a step from B 129 on, and a curve whose points were lost but two
 
 plotted=$(CURVES=$root/tests/bench/curves.txt python3 "$root/bench/curves.py" plot "$root/tests/bench/curves.json" "$work/plots")
+same "points were lost: exit code" 1 $?
 same "the cliffs" "$(cat "$root/tests/bench/cliffs.txt")" "$plotted"
 for cell in made other; do
     python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' "$work/plots/$cell.svg"
@@ -92,10 +98,28 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
         "bench-plots: there is no GPU to measure the curves on, and no $work/absent of a machine that had one" \
         "$(cat "$work/absent.txt")"
 fi
+grep "^made-N" "$root/tests/bench/curves.txt" >"$work/whole.curves"
+CURVES=$work/whole.curves python3 "$root/bench/curves.py" plot "$root/tests/bench/curves.json" "$work/whole" >"$work/whole.txt"
+same "no point was lost: exit code" 0 $?
+
 # Every curve that is to be measured is one that cellc compiles.
 python3 "$root/bench/curves.py" instances >"$work/instances.txt"
 WORKLOADS=$work/instances.txt bash "$root/bench/prepare.sh" "$work/instances" >"$work/prepare.txt" 2>&1
 same "the curves' instances compile" "0 $(wc -l <"$work/instances.txt")" "$? $(find "$work/instances" -name '*.cu' | wc -l)"
+
+# ---- what does not build or run is said, and makes the exit code: a workload without sources, with a GPU in name only
+
+if [[ -n ${NVCC:-} ]]; then
+    printf 'none | none | 1,1 |\n' >"$work/broken.list"
+    mkdir "$work/broken" "$work/gpu"
+    printf '#!/bin/bash\necho some GPU\n' >"$work/gpu/nvidia-smi"
+    chmod +x "$work/gpu/nvidia-smi"
+    for mode in COMPILE=1 QUICK=1 QUICK=; do
+        env $mode PATH="$work/gpu:$PATH" WORKLOADS="$work/broken.list" bash "$root/bench/run.sh" "$work/broken" >"$work/broken.txt" 2>&1
+        same "a workload that does not build, $mode: exit code" 1 $?
+        same "a workload that does not build, $mode" 1 "$(grep -c '^none does not build' "$work/broken.txt")"
+    done
+fi
 
 if [[ -n ${NVCC:-} ]]; then
     if gcc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -I"$root/runtime" -DINSTANCE=some_instance \
