@@ -65,6 +65,7 @@ static int read_sizes(const Module *m, const char *text, int64_t sizes[MAX_DIMS]
     for (int i = 0; i < m->dims.len + 2; i++)
         if (!given[i])
             return usage_error(&help, "--sizes says nothing of %s; the sizes are %s", size_name(m, i), names.data);
+    sizes[ATOM_PAST] = sizes[ATOM_T];        /* of a call that begins with step 0 */
     return 0;
 }
 
@@ -86,6 +87,9 @@ int cmd_explain(int argc, char **argv)
         bool ok = generate_open(&g, c, operands[0], NULL, true);
         diag_print(c, stderr);
         rc = ok && at ? read_sizes(g.plan->m, at, sizes) : !ok;
+        const char *refused = rc == 0 && at ? explain_refused(g.plan, sizes) : NULL;
+        if (refused)
+            rc = usage_error(&help, "--sizes %s, from t0 = 0: %s", at, refused);
         if (rc == 0) {
             Buf out = { .arena = c->arena };
             explain(g.plan, &out);

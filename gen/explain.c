@@ -2,6 +2,7 @@
  * instance, the schedule and why, tensors, the operations of each direction in their order with products as
  * m, n, k in the spec's terms, every value with its phase, place, cost and the reason, the buffers, and
  * totals. Everything is read off the plan: nothing is decided here. */
+#include <math.h>
 #include <string.h>
 
 #include "emit.h"
@@ -637,48 +638,85 @@ static const Poly *argument_elements(const Explain *e, const CallArg *a)
     return poly_mul(e->m, row_count_of(e, x->kind != T_PARAM, rows), tensor_elements(e->m, a->tensor));
 }
 
-/* Bytes of a call's arguments; own: without the values that forward's arguments are as well. */
-static int64_t argument_bytes(const Explain *e, const CallArgs *args, bool own, const int64_t *sizes)
+/* A size in numbers that do not wrap: sizes that no machine has room for are asked about as well. */
+static double size_at(const Module *m, const Poly *x, const int64_t *sizes)
 {
-    int64_t sum = 0;
+    double sum = 0;
+    for (int i = 0; i < x->nterms; i++) {
+        double v = (double)x->terms[i].coef;
+        for (int k = 0; k < x->terms[i].natoms; k++) {
+            int atom = x->terms[i].atoms[k];
+            const Quotient *q = atom < MAX_DIMS ? NULL : &m->quotients.data[atom - MAX_DIMS];
+            double den = q ? size_at(m, q->den, sizes) : 1;
+            v *= !q ? (double)sizes[atom] : den ? floor(size_at(m, q->num, sizes) / den) : 0;
+        }
+        sum += v;
+    }
+    return sum;
+}
+
+const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS])
+{
+    for (int i = 0; i < p->m->checks.len; i++)
+        if (size_at(p->m, p->m->checks.data[i].nonneg, sizes) < 0)
+            return p->m->checks.data[i].text;
+    return NULL;
+}
+
+/* Bytes of a call's arguments, of histories or of all others; own: without the values that forward's arguments are as
+ * well. */
+static double argument_bytes(const Explain *e, const CallArgs *args, bool own, bool histories, const int64_t *sizes)
+{
+    double sum = 0;
     for (int i = 0; i < args->len; i++) {
         const CallArg *a = &args->data[i];
+        const Tensor *x = &e->m->tensors.data[a->tensor];
         bool ignored = a->role == ROLE_D_VALUE && !wants_gradient(e->m, a->tensor);
-        if (!ignored && !(own && a->role == ROLE_VALUE))
-            sum += poly_eval(e->m, argument_elements(e, a), sizes) * dtype_bytes(e->m->tensors.data[a->tensor].dtype);
+        if (!ignored && !(own && a->role == ROLE_VALUE) && (x->kind == T_HISTORY) == histories)
+            sum += size_at(e->m, argument_elements(e, a), sizes) * dtype_bytes(x->dtype);
     }
     return sum;
 }
 
 /* How many chunks there are partial sums of depends on the device: they are left out. */
-static int64_t buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, const int64_t *sizes)
+static double buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, const int64_t *sizes)
 {
-    int64_t n = b->elements ? poly_eval(e->m, bytes, sizes) : 0;
-    return b->per_steps ? n * ((sizes[ATOM_T] + b->per_steps - 1) / b->per_steps) : n;
+    double n = b->elements ? size_at(e->m, bytes, sizes) : 0;
+    return b->per_steps ? n * (double)((sizes[ATOM_T] + b->per_steps - 1) / b->per_steps) : n;
 }
 
-static double mib(int64_t bytes)
+static double mib(double bytes)
 {
-    return (double)bytes / (1 << 20);
+    return bytes / (1 << 20);
+}
+
+/* A call that begins with step 0 and hands nothing on has no histories: their memory is said beside the sum. */
+static void put_history_memory(const Explain *e, const CallArgs *forward, const CallArgs *backward, const int64_t *sizes)
+{
+    double values = argument_bytes(e, forward, false, true, sizes);
+    double gradients = e->m->has_grad ? argument_bytes(e, backward, true, true, sizes) : 0;
+    if (values > 0)
+        put_paragraph(intern_f(e->c, "beside that, where a sequence goes on from call to call: histories taken and left %.1f, "
+                               "their gradients %.1f", mib(values), mib(gradients)), 2, e->out);
 }
 
 void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
 {
     Explain e = of_plan(p, out);
     CallArgs forward = forward_arguments(p->m), backward = backward_arguments(p->m);
-    int64_t reserve = 0, workspace[2] = { 0 }, inference = 0;
+    double reserve = 0, workspace[2] = { 0 }, inference = 0;
     bool partial = false;
     for (int i = 0; i < p->buffers.len; i++) {
         const Buffer *b = &p->buffers.data[i];
-        int64_t bytes = buffer_at(&e, b, buffer_bytes(&e, b), sizes);
+        double bytes = buffer_at(&e, b, buffer_bytes(&e, b), sizes);
         const Poly *alone = inference_bytes(&e, i);
         *(b->reserve ? &reserve : &workspace[slot_in_forward(&e, i) ? FORWARD : BACKWARD]) += bytes;
         partial |= !b->elements;
         inference += alone ? buffer_at(&e, b, alone, sizes) : 0;
     }
-    int64_t arguments = argument_bytes(&e, &forward, false, sizes);
-    int64_t gradients = p->m->has_grad ? argument_bytes(&e, &backward, true, sizes) : 0;
-    int64_t most = workspace[BACKWARD] > workspace[FORWARD] ? workspace[BACKWARD] : workspace[FORWARD];
+    double arguments = argument_bytes(&e, &forward, false, false, sizes);
+    double gradients = p->m->has_grad ? argument_bytes(&e, &backward, true, false, sizes) : 0;
+    double most = workspace[BACKWARD] > workspace[FORWARD] ? workspace[BACKWARD] : workspace[FORWARD];
     buf_f(out, "\nmemory at");
     for (int i = 0; i < p->m->dims.len + 2; i++)
         buf_f(out, "%s %s=%lld", i ? "," : "", i < 2 ? (i ? "T" : "B") : p->m->dims.data[i - 2],
@@ -689,6 +727,7 @@ void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
                            partial ? " beside partial sums" : "", mib(arguments + gradients + reserve + most)), 2, out);
     put_paragraph(intern_f(e.c, "inference: arguments %.1f, workspace at most %.1f, in all %.1f", mib(arguments),
                            mib(inference), mib(arguments + inference)), 2, out);
+    put_history_memory(&e, &forward, &backward, sizes);
 }
 
 static void put_checks(const Explain *e)

@@ -33,7 +33,9 @@ Cost cost_sum(const Plan *p, Cost a, Cost b);
 
 /* ---- explain.c. p: as plan_make gave it. */
 void explain(const Plan *p, Buf *out);
-/* Bytes of a call at sizes, by atom, as the runtime would say but for what shares memory. */
+/* What the call would be refused for at sizes, by atom; NULL: nothing. */
+const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);
+/* Bytes of a call at such sizes, as the runtime would say but for what shares memory. */
 void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
 /* Of it: the instance, the schedule, and what a step costs in each direction. */
 void explain_cost(const Plan *p, Buf *out);

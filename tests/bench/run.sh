@@ -21,8 +21,8 @@ same() { # what, wanted, got
 
 # ---- memory
 
-ONLY='^(swiglu|lstm_1024|delta_16x64)$' bash "$root/bench/prepare.sh" "$work/memory" >/dev/null
-ONLY='^(swiglu|lstm_1024|delta_16x64)$' BUFFERS=1 bash "$root/bench/memory.sh" "$work/memory" >"$work/memory.txt" || cat "$work/memory.txt"
+ONLY='^(swiglu|lstm_1024|delta_16x64|attention_16x64)$' bash "$root/bench/prepare.sh" "$work/memory" >/dev/null
+ONLY='^(swiglu|lstm_1024|delta_16x64|attention_16x64)$' BUFFERS=1 bash "$root/bench/memory.sh" "$work/memory" >"$work/memory.txt" || cat "$work/memory.txt"
 of() { sed -n "/\"workload\": \"$1\"/s/.*\"$2_bytes\": \([0-9]*\).*/\1/p" "$work/memory/memory.json"; }
 mib=$((1 << 20))
 # Two inputs and an output of 8192 x 4096 in 2 bytes, and the gradient of each; nothing is saved.
@@ -37,7 +37,7 @@ same "lstm's peak" $((lstm + $(of lstm_1024 gradient) + $(of lstm_1024 reserve) 
     "$(of lstm_1024 peak)"
 # A checkpoint of 16 heads of 64 x 64 in f32 for every fifth step of 8 x 2048 is 820 MiB of the delta rule's reserve.
 same "delta's checkpoints fit" 1 $(($(of delta_16x64 reserve) > 410 * 2 * mib))
-same "a line for each workload" 4 "$(grep -vc '^ ' "$work/memory.txt")"
+same "a line for each workload" 5 "$(grep -vc '^ ' "$work/memory.txt")"
 same "what is saved and never read" 0 "$(grep -c 'never read' "$work/memory.txt")"
 same "the delta rule's checkpoints are listed" 1 "$(grep -c '^    reserve   S checkpoints .* 820.0$' "$work/memory.txt")"
 
@@ -47,13 +47,22 @@ WORKLOADS=$work/own.list bash "$root/bench/memory.sh" "$work/own" >"$work/own.tx
 same "a list of one's own" "0 small" "$? $(sed -n 's/.*"workload": "\([a-z_]*\)".*/\1/p' "$work/own/memory.json" | xargs)"
 
 # The compiler counts them from the plan, and so does not know what shares memory; partial sums, 1 MiB, it leaves out.
-said=$("$CELLC" explain "$root/specs/lstm.cell" --dtype bf16 --sizes B=16,T=512,D=1024,H=1024 | grep '^  training: ')
-in_mib() { awk "BEGIN { printf \"%.1f\", $(of lstm_1024 "$1") / $mib }"; }
-same "what explain says of lstm's memory" \
-    "  training: arguments $(in_mib argument), gradients $(in_mib gradient), reserve $(in_mib reserve)," \
-    "${said%% workspace*}"
-same "explain's bound of lstm's workspace" 1 "$(awk "BEGIN { print ($(sed 's/.*at most \([0-9.]*\).*/\1/' <<<"$said") >= \
-    $(of lstm_1024 workspace) / $mib - 1.1) }")"
+explained() { # workload, spec, sizes
+    local said
+    said=$("$CELLC" explain "$root/specs/$2.cell" --dtype bf16 --sizes "$3" | grep '^  training: ')
+    in_mib() { awk "BEGIN { printf \"%.1f\", $(of "$1" "$2") / $mib }"; }
+    same "what explain says of $1's memory" \
+        "  training: arguments $(in_mib $1 argument), gradients $(in_mib $1 gradient), reserve $(in_mib $1 reserve)," \
+        "${said%% workspace*}"
+    same "explain's bound of $1's workspace" 1 "$(awk "BEGIN { print ($(sed 's/.*at most \([0-9.]*\).*/\1/' <<<"$said") >= \
+        $(of "$1" workspace) / $mib - 1.1) }")"
+}
+explained lstm_1024 lstm B=16,T=512,D=1024,H=1024
+explained attention_16x64 causal_attention B=4,T=2048,H=16,history=2048
+# Keys and values of 4 x 2048 x 16 x 64 in 2 bytes, taken and left.
+same "what explain says of attention's histories" \
+    "  beside that, where a sequence goes on from call to call: histories taken and left 64.0, their gradients 64.0" \
+    "$("$CELLC" explain causal_attention --dtype bf16 --sizes B=4,T=2048,H=16,history=2048 | tail -n 1)"
 
 # ---- compile times: this compiler says where its time went, and fails for one architecture
 

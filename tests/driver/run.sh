@@ -76,6 +76,9 @@ expect 2 "--sizes takes NAME=N,... with N from 1 on, not 'Q=1'; the sizes are B,
     --sizes B=2,Q=1
 expect 2 "--sizes takes NAME=N,... with N from 1 on, not 'B=0'" "$cellc" explain specs/lstm.cell --sizes B=0
 expect 2 "--sizes says nothing of T; the sizes are B, T, D, H" "$cellc" explain specs/lstm.cell --sizes B=16
+expect 0 "training: arguments 3814701080322295463936.0," "$cellc" explain specs/lstm.cell --sizes B=1000000000,T=1000000000,D=1000000000,H=1000
+expect 2 "--sizes B=4,T=2048,H=16,history=1, from t0 = 0: history must be t0 + T or more" "$cellc" explain \
+    specs/causal_attention.cell --sizes B=4,T=2048,H=16,history=1
 expect 2 "there is no kind 'pascal'" "$cellc" emit --kind pascal $spec
 expect 2 "--write takes no value" "$cellc" fmt --write=yes $spec
 expect 1 "no_such_file.cell" "$cellc" explain no_such_file.cell
