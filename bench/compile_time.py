@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Measures what compiling costs: cellc, and nvcc for each architecture, spec by spec, one at a time. In: names of specs
 (all of specs/ without any), or WORKLOADS, a list of instances as workloads.txt is one; CELLC, NVCC, ARCHS ("90 80": the
-first is the one that the limit is for), DTYPE (bf16, or f32 where a spec has no bf16), OUT (a file of JSON lines: what is
-there is kept and not measured again), LIMIT (15: seconds that the first architecture may take). Out: the lines, and on
-standard output a table, the slowest first, and what nvcc's parts took of those over the limit.
+first is the one that the limit is for), DTYPE (bf16, or f32 where a spec has no bf16), OUT (a file of JSON lines: what
+is there of the same spec, compilers, options, type and architectures is kept and not measured again), LIMIT (15: seconds
+that the first architecture may take). Out: the lines, and on standard output a table of what was asked for, the slowest
+first, and what nvcc's parts took of those over the limit.
 
 Seconds are processor time of the process and its children, which for compilers that wait for nothing is what an idle
 machine takes by the clock, and does not grow with what else runs here (by more than the caches)."""
 import glob
+import hashlib
 import json
 import os
 import resource
@@ -37,6 +39,33 @@ def parts(path):
             tool = cells[1].split(" (")[0]
             sums[tool] = sums.get(tool, 0.0) + float(cells[-2]) / 1000
     return {tool: round(took, 2) for tool, took in sums.items() if took >= 0.05}
+
+
+def program_hash(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def compilers():
+    """What times depend on beside a spec: another cellc or nvcc takes another time."""
+    try:
+        version = subprocess.run([os.environ.get("NVCC") or "nvcc", "--version"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True).stdout
+    except OSError:                  # what each spec then says
+        version = ""
+    return {"compiler": program_hash(os.environ.get("CELLC", os.path.join(ROOT, "build/cellc"))),
+            "nvcc_version": " ".join(version.split())}
+
+
+def row_key(row):
+    """What a time counts for; of rows without all of this nobody knows what made them."""
+    return json.dumps([row.get(name) for name in ("spec", "compiler", "nvcc_version", "source", "wanted", "archs")])
+
+
+def source_hash(cell):
+    """Of a spec and of all that it may import."""
+    names = [os.path.join(ROOT, "specs", name + ".cell") for name in (cell, "std")]
+    return "".join(program_hash(name) for name in names if os.path.exists(name))
 
 
 def compile_for(arch, folder, cell):
@@ -114,17 +143,19 @@ def main():
     archs = os.environ.get("ARCHS", "90 80").split()
     out = os.environ.get("OUT", os.path.join(ROOT, "build/compile_time.json"))
     os.makedirs(os.path.dirname(out) or ".", exist_ok=True)
-    rows = {}
+    known, rows, made_by = {}, [], compilers()
     if os.path.exists(out):
         with open(out) as file:
-            rows = {row["spec"]: row for row in map(json.loads, file)}
+            known = {row_key(row): row for row in map(json.loads, file)}
     for name, cell, options in instances():
-        if name in rows:
-            continue
-        rows[name] = measure(name, cell, options, archs)
-        with open(out, "a") as file:
-            file.write(json.dumps(rows[name]) + "\n")
-    table(rows.values(), archs)
+        made = {"spec": name, **made_by, "source": source_hash(cell), "archs": archs,
+                "wanted": options + [os.environ.get("DTYPE", "bf16")]}
+        if row_key(made) not in known:
+            known[row_key(made)] = {**made, **measure(name, cell, options, archs)}
+            with open(out, "a") as file:
+                file.write(json.dumps(known[row_key(made)]) + "\n")
+        rows.append(known[row_key(made)])
+    table(rows, archs)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,7 @@ cat >"$work/nvcc" <<'STUB'
 #!/bin/bash
 while (($#)); do
     case $1 in
+    --version) echo "nvcc ${NVCC_VERSION:-1}" ;;
     -arch=sm_80) echo "no such architecture" >&2; exit 1 ;;
     --time) printf 'source, phase, in, out, arch, tool, metric, unit\nx, cicc, a, b, c, nvcc, 2500.0, ms\nx, gcc (compiling), a, b, c, nvcc, 250.0, ms\n' >"$2" ;;
     -o) echo object >"$2" ;;
@@ -81,8 +82,18 @@ chmod +x "$work/nvcc"
 NVCC=$work/nvcc OUT=$work/times.json LIMIT=-1 python3 "$root/bench/compile_time.py" swiglu >"$work/times.txt"
 same "compile times: the parts of what is over the limit" "swiglu: cicc 2.5, gcc 0.25" "$(tail -n 1 "$work/times.txt")"
 same "compile times: the architecture that failed" 1 "$(grep -c '"80": {"error": "no such architecture"}' "$work/times.json")"
-same "compile times: a second run measures nothing again" 1 "$(NVCC=false OUT=$work/times.json \
-    python3 "$root/bench/compile_time.py" swiglu | grep -c 'sm_90: 1 specs')"
+again() { # what changed, how many lines there are then
+    same "compile times: $1" "$2 1" "$(NVCC=$work/nvcc OUT=$work/times.json python3 "$root/bench/compile_time.py" swiglu >"$work/times.txt"
+        wc -l <"$work/times.json") $(grep -c '^sm_90: 1 specs' "$work/times.txt")"
+}
+again "a second run measures nothing again" 1
+NVCC_VERSION=2 again "another nvcc" 2
+DTYPE=f32 again "another type" 3
+ARCHS=90 again "other architectures" 4
+(cat "$CELLC" && echo) >"$work/cellc"
+chmod +x "$work/cellc"
+CELLC=$work/cellc again "another cellc" 5
+again "what was measured at first is kept" 5
 
 # ---- curves: recorded points with a peak at N 80, a step from B 129 on, and a curve whose points were lost but two
 
