@@ -22,7 +22,7 @@ static bool begins_inside(const List *l, int i, int64_t b)
     return reversed && arg_kind(l, i) == CELL_STATE && end && !end[8] && length_of[b] < STEPS;
 }
 
-/* Random, but for the lengths; what both directions read is the same. */
+/* Random, what is not looked at too, but for the lengths; what both directions read is the same. */
 static void draw(const List *l, Args *a, const List *forward, const Args *known)
 {
     for (int i = 0; i < l->n; i++) {
@@ -31,7 +31,7 @@ static void draw(const List *l, Args *a, const List *forward, const Args *known)
         for (int64_t k = 0; k < a->n[i]; k++)
             if (arg_kind(l, i) == CELL_LENGTHS)
                 ((int32_t *)(void *)a->p[i])[k] = (int32_t)length_of[k];
-            else if (!begins_inside(l, i, k * BATCH / a->n[i]))
+            else
                 a->p[i][k] = 0.5 * calls_uniform();
     }
 }
@@ -45,6 +45,7 @@ static int same_arg(const List *from, int i, const List *to)
     return -1;
 }
 
+/* The call with this sequence alone; what is not looked at in the batch, it is given as zero. */
 static Args alone(const List *all, const Args *whole, const List *one, int64_t b)
 {
     int64_t sizes[CELL_MAX_SIZES];
@@ -52,7 +53,8 @@ static Args alone(const List *all, const Args *whole, const List *one, int64_t b
     Args a = calls_room(one, sizes);
     for (int i = 0; i < all->n; i++) {
         int k = same_arg(all, i, one);
-        if (k < 0 || arg_is_written(one, k))
+        bool unseen = all->arg[i].role == CELL_ROLE_VALUE && begins_inside(all, i, b);
+        if (k < 0 || arg_is_written(one, k) || unseen)
             continue;
         int64_t rows = arg_kind(all, i) == CELL_PARAM ? 1 : arg_is_timed(all, i) ? BATCH * STEPS : BATCH;
         int64_t row = whole->n[i] / rows, first = arg_kind(all, i) == CELL_PARAM ? 0 : arg_is_timed(all, i) ? b * STEPS : b;
