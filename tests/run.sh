@@ -7,6 +7,7 @@ set -u
 jobs=${JOBS:-2}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
+unset CELLC_TUNED CELLC_TUNE_TIMES          # of who runs this: what they name changes what cellc makes
 export CELLC=${CELLC:-$PWD/${BUILD:-build}/cellc}
 
 run_one() {
