@@ -80,6 +80,20 @@ static bool steady(const Merge *x, NodeId id)
     return ok;
 }
 
+/* May a factor stand inside a sum, whose axes are read at the indices `from`? What varies over another axis would be free
+ * there, and a vector would be a multiplication for every element. */
+static bool fits_inside(const Merge *x, const Node *factor, const Node *sum, const IndexId *from)
+{
+    for (int i = 0; i < factor->naxes; i++) {
+        bool fits = false;
+        for (int k = 0; k < sum->naxes; k++)
+            fits |= factor->axes[i] == from[k] && sum->axes[k] != x->s->t->row && sum->axes[k] != x->s->t->col;
+        if (!fits)
+            return false;
+    }
+    return true;
+}
+
 /* A factor of a sum that only this reader takes moves into it, where the sum is read at indices alone: in its own. */
 static NodeId factor_inside(const Merge *x, NodeId sum, NodeId factor)
 {
@@ -91,11 +105,8 @@ static NodeId factor_inside(const Merge *x, NodeId sum, NodeId factor)
         if (!ix_is_index(map[k], &from[k]))
             return -1;
         to[k] = ix_index(m, a.axes[k]);
-        for (int i = 0; i < f.naxes; i++)     /* a vector would be a multiplication for every element */
-            if (f.axes[i] == from[k] && (a.axes[k] == x->s->t->row || a.axes[k] == x->s->t->col))
-                return -1;
     }
-    return node_subst(m, factor, from, to, a.naxes);
+    return !fits_inside(x, &f, &a, from) ? -1 : node_subst(m, factor, from, to, a.naxes);
 }
 
 static Scaled scaled_sum(const Merge *x, NodeId id);
