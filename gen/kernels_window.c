@@ -10,6 +10,7 @@
 #include "mutate.h"
 
 #define TILE "32"                 /* WINDOW_TILE, in texts */
+enum { PAIRS = WINDOW_TILE * (WINDOW_TILE + WINDOW_GAP) };      /* of a tile, with the gaps between its rows */
 
 typedef struct Printing {
     Kernel *k;
@@ -121,12 +122,6 @@ static const char *other_there(const Printing *s, const Factors *f)
     return least == 2 ? "s >= 0 && s < dim_T" : "t0 + s >= 0 && s < dim_T";
 }
 
-/* The distance of a pair, by the texts of its steps. */
-static const char *distance(Printing *s, const char *own, const char *other)
-{
-    return s->w->by_key ? k_text(s->k, "(%s - %s)", other, own) : k_text(s->k, "(%s - %s)", own, other);
-}
-
 static void bind_sum(Printing *s, const WindowSum *x, const char *distance)
 {
     k_bind_axes(s->k, x->array);
@@ -180,8 +175,7 @@ static void put_other(Printing *s, const char *extent, const Factors *f, const c
     if (s->inside) {
         buf_line(k->out, "cell_assume(s >= 0);");
         buf_line(k->out, "cell_assume(s < dim_T);");
-        if (strstr(value, "t0"))
-            buf_line(k->out, "cell_assume(t0 >= 0);");
+        buf_line(k->out, "cell_assume(t0 >= 0);");
     }
     buf_line(k->out, "columns[in] = i < %s%s%s ? %s : 0;", extent, s->inside ? "" : " && ", s->inside ? "" : other_there(s, f),
              value);
@@ -271,7 +265,7 @@ static void open_pairs(Printing *s, const char *extent)
         return;
     }
     buf_line(k->out, "[[maybe_unused]] const int at = c * (" TILE " + CELL_WINDOW_GAP) + mine;");
-    buf_line(k->out, "const int64_t s = from + c, u = %s;", k_bare(k, distance(s, "t", "s")));
+    buf_line(k->out, "const int64_t s = from + c, u = %s;", s->w->by_key ? "s - t" : "t - s");
 }
 
 static void open_valid(Printing *s, const char *extent)
@@ -614,21 +608,43 @@ static int operand_elements(int chunk)
     return WINDOW_TILE * (chunk + WINDOW_PAD);
 }
 
+/* Elements of other steps that lie in shared memory at once: of a dot, or columns. */
+static int column_elements(const Printing *s)
+{
+    int most = 0;
+    for (int i = 0; i < s->w->n_dots; i++) {
+        int n = operand_elements(s->chunk[i]);
+        most = n > most ? n : most;
+    }
+    for (int i = 0; i < s->w->n; i++) {
+        int width = sum_of(s, i)->along >= 0 ? columns_at_once(s, sum_of(s, i)) * WINDOW_TILE : 0;
+        int n = WINDOW_TILE * (width + WINDOW_GAP);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* With all operands whole. */
+static int64_t whole_bytes(const Printing *s)
+{
+    int64_t all = column_elements(s) + window_slots(s->w) * PAIRS + WINDOW_THREADS + WINDOW_TILE;
+    for (int i = 0; i < s->w->n_dots; i++)
+        all += operand_elements(s->chunk[i]);
+    return all * (strcmp(s->k->real, "double") == 0 ? 8 : 4);
+}
+
 /* How much of each dot is multiplied at once: all of it where that is known and little, and then what the owners have
  * is read once. */
 static void choose_chunks(Printing *s)
 {
-    int64_t all = 0, longest = 0;
+    s->whole = true;
     for (int i = 0; i < s->w->n_dots; i++) {
         const Poly *n = s->k->p->m->indices.data[s->w->dots[i].along].extent;
-        int64_t extent = n->is_const && n->value <= WINDOW_WHOLE ? n->value : 2 * WINDOW_WHOLE;
-        for (s->chunk[i] = WINDOW_TILE; s->chunk[i] < extent;)
+        s->whole = s->whole && n->is_const && n->value <= WINDOW_WHOLE;
+        for (s->chunk[i] = WINDOW_TILE; s->whole && s->chunk[i] < n->value;)
             s->chunk[i] *= 2;
-        all += operand_elements(s->chunk[i]);
-        longest = s->chunk[i] > longest ? s->chunk[i] : longest;
     }
-    all += operand_elements((int)longest);
-    s->whole = longest <= WINDOW_WHOLE && all * (strcmp(s->k->real, "double") == 0 ? 8 : 4) <= WINDOW_OPERANDS;
+    s->whole = s->whole && whole_bytes(s) <= WINDOW_MEMORY;
     for (int i = 0; i < s->w->n_dots && !s->whole; i++)
         s->chunk[i] = WINDOW_TILE;
 }
@@ -636,25 +652,17 @@ static void choose_chunks(Printing *s)
 static void carve_tiles(Printing *s)
 {
     Kernel *k = s->k;
-    int slots = window_slots(s->w), columns = 0;
+    int slots = window_slots(s->w);
     choose_chunks(s);
     k->g->smem = 0;
+    buf_line(k->out, "static_assert(CELL_WINDOW_GAP == %d && CELL_WINDOW_PAD == %d);", WINDOW_GAP, WINDOW_PAD);
     buf_line(k->out, "auto cursor = cell_shared();");
-    for (int i = 0; i < s->w->n_dots; i++) {
-        int n = operand_elements(s->chunk[i]);
-        columns = n > columns ? n : columns;
-        if (s->whole || i == 0)
-            carve(s, rows_name(s, i), n);
-    }
-    for (int i = 0; i < s->w->n; i++) {
-        int width = sum_of(s, i)->along >= 0 ? columns_at_once(s, sum_of(s, i)) * WINDOW_TILE : 0;
-        int n = WINDOW_TILE * (width + WINDOW_GAP);
-        columns = n > columns ? n : columns;
-    }
-    carve(s, "columns", columns);
+    for (int i = 0; i < s->w->n_dots && (s->whole || i == 0); i++)
+        carve(s, rows_name(s, i), operand_elements(s->chunk[i]));
+    carve(s, "columns", column_elements(s));
     for (int i = 0; i < slots; i++) {
         s->slots[i] = k_text(k, "pairs_%d", i);
-        carve(s, s->slots[i], WINDOW_TILE * (WINDOW_TILE + WINDOW_GAP));
+        carve(s, s->slots[i], PAIRS);
     }
     carve(s, "shares", WINDOW_THREADS);
     carve(s, "factors", WINDOW_TILE);

@@ -8,11 +8,12 @@
 /* A block has a tile of steps, its owners, and takes the steps that these are paired with in tiles as well. A thread has
  * 2 x 4 of the pairs of two tiles where they are multiplied, and 8 pairs of one owner where they are pointwise. Columns
  * of a sum stay in registers, a tile each, up to WINDOW_MOST; more are taken in passes of WINDOW_PASS. Operands of up to
- * WINDOW_WHOLE elements a step lie in shared memory whole, if that is no more than WINDOW_OPERANDS bytes. Gap and
+ * WINDOW_WHOLE elements a step lie in shared memory whole, if a block then takes no more than WINDOW_MEMORY bytes, which
+ * every device has. Gap and
  * padding are those of runtime/device/cell_device_window.cuh. */
 enum {
     WINDOW_TILE = 32, WINDOW_THREADS = 128, WINDOW_MOST = 8, WINDOW_PASS = 4, WINDOW_WHOLE = 128,
-    WINDOW_OPERANDS = 52 << 10, WINDOW_GAP = 8, WINDOW_PAD = 4
+    WINDOW_MEMORY = 96 << 10, WINDOW_GAP = 8, WINDOW_PAD = 4
 };
 
 /* A product with conditions: 0 where one does not hold. */

@@ -90,25 +90,31 @@ __device__ __forceinline__ void cell_detail_window_sums(R (&sums)[2][4], cell_sm
     } else {
         const cell_smem<R> own_rows = rows + cell_warp() / 2 * 16 * at_rows.outer;
         const cell_smem<R> own_columns = columns + cell_warp() % 2 * 16 * at_columns.outer;
-        cell_mma_c parts[2];
-        CELL_UNROLL
-        for (int x = 0; x < 2; x++)
-            cell_mma_zero(parts[x]);
-        CELL_UNROLL_BY(4)
-        for (int i = 0; i < k; i += 8)
-            cell_detail_window_mma<sizeof(T) == 4>(parts, own_rows + i * at_rows.k, at_rows,
-                                                   own_columns + i * at_columns.k, at_columns);
-        bool finite = true;
-        CELL_UNROLL
-        for (int r = 0; r < 8; r++)
-            finite = finite && cell_abs(parts[r / 4].x[r % 4]) < CELL_INF_F;
-        if (!cell_all(finite)) {
-            cell_detail_window<Skip>(sums, rows, at_rows, columns, at_columns, k);
-            return;
+        // Tensor cores cut off what f32 would round: of f32, only sums of a few terms are theirs.
+        constexpr int run = sizeof(T) == 4 ? 32 : 128;
+        for (int from = 0; from < k; from += run) {
+            const int end = k - from < run ? k : from + run;
+            cell_mma_c parts[2];
+            CELL_UNROLL
+            for (int x = 0; x < 2; x++)
+                cell_mma_zero(parts[x]);
+            CELL_UNROLL_BY(4)
+            for (int i = from; i < end; i += 8)
+                cell_detail_window_mma<sizeof(T) == 4>(parts, own_rows + i * at_rows.k, at_rows,
+                                                       own_columns + i * at_columns.k, at_columns);
+            bool finite = true;
+            CELL_UNROLL
+            for (int r = 0; r < 8; r++)
+                finite = finite && cell_abs(parts[r / 4].x[r % 4]) < CELL_INF_F;
+            if (!cell_all(finite)) {
+                cell_detail_window<Skip>(sums, rows + from * at_rows.k, at_rows, columns + from * at_columns.k, at_columns,
+                                         end - from);
+                continue;
+            }
+            CELL_UNROLL
+            for (int r = 0; r < 8; r++)
+                sums[r % 4 / 2][r / 4 * 2 + r % 2] += parts[r / 4].x[r % 4];
         }
-        CELL_UNROLL
-        for (int r = 0; r < 8; r++)
-            sums[r % 4 / 2][r / 4 * 2 + r % 2] += parts[r / 4].x[r % 4];
     }
 }
 
