@@ -203,6 +203,11 @@ void results_save(Call *c, const char *path)
     }
     if (best + 1 < SCALES && least)
         measure(c, &r, scales[best]);
+    int decided = 0;
+    for (int i = 0; i < r.n; i++)
+        decided += r.t[i].decided;
+    if (!decided)
+        call_failed("the results", "are no numbers, or such that roundings decide all of them: nothing could be compared");
     FILE *f = fopen(path, "wb");
     if (!f)
         call_failed("results", "cannot be written");

@@ -1,6 +1,7 @@
 /* cmd_tune.c: `cellc tune`. In: a spec, its settings, the sizes of a call. Out: a table of the candidates and what each
  * took on this machine's GPU, and DIR/CELL.tune with the fastest, which `cellc build` takes. Guaranteed: a candidate whose
  * results differ from the default's is never chosen, and neither is one that is not clearly faster. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,6 +40,8 @@ typedef struct Tune {
     const char *dir;
     const char *sizes;            /* as given */
     int64_t size[32];
+    const char *path;             /* of CELL.tune, */
+    TuneEntryVec entries;         /* and what it holds */
     int goal;                     /* which time counts: 0 forward, 1 both */
 } Tune;
 
@@ -70,7 +73,7 @@ static int take_size(Tune *t, bool *given, const char *text, size_t len)
     return -1;
 }
 
-/* All must be given, but t0, which is 0, and how many steps a history has room for, which is T. */
+/* All must be given, but t0, which is 0, and how many steps a history has room for, which is T + t0. */
 static int read_sizes(Tune *t)
 {
     const Candidates *all = &t->all;
@@ -87,7 +90,7 @@ static int read_sizes(Tune *t)
     for (int k = 0; k < n; k++) {
         bool history = strcmp(all->sizes[k], "history") == 0;
         if (history && !given[k])
-            t->size[k] = t->size[1];
+            t->size[k] = t->size[1] + t->size[n - 1];     /* T + t0 */
         if (!given[k] && !history && k + 1 < n)
             return usage_error(&help, "--sizes must say what %s is, as in --sizes B=16,T=512%s", all->sizes[k],
                                n > 3 ? intern_f(all->c, ",%s=...", all->sizes[2]) : "");
@@ -102,7 +105,7 @@ static int read_sizes(Tune *t)
 
 /* ---- measuring */
 
-static void show_progress(const Tune *t, int done, int of, const char *now)
+static void show_progress(int done, int of, const char *now)
 {
     enum { WIDTH = 24 };
     char bar[WIDTH + 1];
@@ -115,20 +118,19 @@ static void show_progress(const Tune *t, int done, int of, const char *now)
     if (now)
         fprintf(stderr, "[%s] %d of %d  %.60s", bar, done, of, now);
     fflush(stderr);
-    (void)t;
 }
 
 static void measure_from(Tune *t, int from)
 {
     Candidates *all = &t->all;
     int n = all->list.len;
-    show_progress(t, from, n, intern_f(all->c, "building %d", n - from));
+    show_progress(from, n, intern_f(all->c, "building %d", n - from));
     measure_build(&t->measure, all, from);
     for (int k = from; k < n; k++) {
-        show_progress(t, k, n, all->list.data[k].schedule);
+        show_progress(k, n, all->list.data[k].schedule);
         measure_run(&t->measure, all, k);
     }
-    show_progress(t, n, n, NULL);
+    show_progress(n, n, NULL);
 }
 
 static const Candidate *choose(const Tune *t)
@@ -208,28 +210,40 @@ static int report_wrong(const Tune *t)
     return rc;
 }
 
-static int keep(const Tune *t, const Candidate *chosen)
+/* Before minutes of measuring: can the choice be kept? With the entries that are there. */
+static bool can_keep(Tune *t)
+{
+    Compiler *c = t->all.c;
+    t->path = intern_f(c, "%s/%s.tune", t->dir, t->all.name);
+    if (!make_dirs(c, t->dir))
+        return false;
+    if (access(t->path, F_OK) == 0 && !tune_read(c, t->path, &t->entries)) {
+        diag_print(c, stderr);
+        fprintf(stderr, "cellc tune: nothing was measured, as nothing could be written to %s\n", t->path);
+        return false;
+    }
+    if (access(t->dir, W_OK) != 0 || (access(t->path, F_OK) == 0 && access(t->path, W_OK) != 0)) {
+        fprintf(stderr, "cellc tune: nothing was measured, as %s cannot be written: %s\n", t->path, strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+static int keep(Tune *t, const Candidate *chosen)
 {
     Compiler *c = t->all.c;
     const Candidate *first = &t->all.list.data[0];
-    const char *path = intern_f(c, "%s/%s.tune", t->dir, t->all.name);
-    TuneEntryVec entries = { 0 };
-    if (!make_dirs(c, t->dir))
-        return 1;
-    if (access(path, F_OK) == 0 && !tune_read(c, path, &entries)) {
-        diag_print(c, stderr);
-        fprintf(stderr, "cellc tune: nothing was written to %s\n", path);
-        return 1;
-    }
-    tune_put(c, &entries, (TuneEntry){ .instance = t->all.instance, .program = t->all.program, .gpu = t->measure.gpu,
+    tune_put(c, &t->entries, (TuneEntry){ .instance = t->all.instance, .program = t->all.program, .gpu = t->measure.gpu,
                                        .arch = t->all.arch, .sizes = t->sizes, .schedule = chosen->schedule,
                                        .ms = { chosen->ms[0], chosen->ms[1] }, .default_ms = { first->ms[0], first->ms[1] } });
-    return !tune_write(c, path, &entries);
+    return !tune_write(c, t->path, &t->entries);
 }
 
 static int tune(Tune *t)
 {
     Candidates *all = &t->all;
+    if (!can_keep(t))
+        return 1;
     printf("%s, %s on %s: %d candidates\n", all->instance, t->sizes, t->measure.gpu, all->list.len);
     fflush(stdout);
     measure_from(t, 0);
@@ -268,7 +282,7 @@ int cmd_tune(int argc, char **argv)
         rc = usage_error(&help, "--%s is what tune finds out", c->scheduled ? "schedule" : "tuned");
     if (rc < 0 && t.all.arch && !list)
         rc = usage_error(&help, "--archs goes with --list: what is measured is this machine's GPU");
-    t.measure.jobs = jobs > 0 && jobs < 64 ? (int)jobs : 1;
+    t.measure.jobs = jobs < 1 ? 1 : jobs < 64 ? (int)jobs : 64;
     t.goal = !inference;
     if (rc < 0 && !list)
         rc = measure_open(&t.measure, help.name);

@@ -24,6 +24,23 @@ static Device device(const char *arch)
     return (Device){ 0, 0, 64 * 1024, false };
 }
 
+const char *largest_arch(Compiler *c, const char *archs)
+{
+    const char *found = "";
+    int64_t most = -1;
+    while (*archs) {
+        size_t n = strcspn(archs, " \t,"), digits = strspn(archs, "0123456789");
+        int64_t bytes = digits ? device(archs).bytes : -1;
+        bool more = bytes > most || (bytes == most && atoi(archs) > atoi(found));
+        if (digits && more) {
+            found = intern_n(c, archs, digits);
+            most = bytes;
+        }
+        archs += n + (archs[n] != 0);
+    }
+    return found;
+}
+
 int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters)
 {
     int64_t most = 0;

@@ -49,7 +49,9 @@ static bool plan_kernels(Generated *g, const char *spec)
     int said = c->diags.len;
     g->plan = cuda_plan(c, spec, g->m->name);
     if (!g->plan && c->is_tuned) {
-        const char *why = c->diags.data[said].text;
+        const char *why = "its kernels do not compile";
+        for (int i = c->diags.len - 1; i >= said; i--)
+            why = c->diags.data[i].level == DIAG_ERROR ? c->diags.data[i].text : why;
         c->diags.len = said;
         c->errors = 0;
         c->is_tuned = false;

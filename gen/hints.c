@@ -34,7 +34,7 @@ static bool read_pair(const char **text, int *rows, int *cols)
     if (*rows < 0 || *(*text)++ != 'x')
         return false;
     *cols = number(text);
-    return power_of_two(*rows) && power_of_two(*cols);
+    return power_of_two(*rows) && power_of_two(*cols) && *rows <= 32 && *cols <= 32;
 }
 
 static bool read_layout(const char *text, LayoutHint *l)
@@ -78,14 +78,24 @@ static const char *read_one(Compiler *c, const char *name, const char *value, Ti
                     name);
 }
 
+/* Is the name of a hint that of one in front of it? */
+static bool given_before(const char *all, const char *hint, size_t name)
+{
+    for (; all < hint; all += strcspn(all, ":") + 1)
+        if (strncmp(all, hint, name) == 0 && (all[name] == '=' || all[name] == ':'))
+            return true;
+    return false;
+}
+
 const char *hints_read(Compiler *c, const char *text, TileHints *hints)
 {
-    const char *wrong = NULL;
+    const char *wrong = NULL, *all = text;
     *hints = (TileHints){ 0 };
     do {
         size_t len = strcspn(text, ":"), name = strcspn(text, "=:");
         const char *value = name < len ? intern_n(c, text + name + 1, len - name - 1) : "";
-        wrong = read_one(c, intern_n(c, text, name), value, hints);
+        wrong = given_before(all, text, name) ? intern_f(c, ":%.*s is given twice", (int)name, text)
+                                              : read_one(c, intern_n(c, text, name), value, hints);
         text += len;
     } while (!wrong && *text++);
     return wrong;

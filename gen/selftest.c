@@ -343,7 +343,7 @@ int cmd_selftest(int argc, char **argv)
         fprintf(stderr, "cellc selftest: the runtime is not where cellc is; run make, or set CELLC_HOME\n");
         rc = 1;
     }
-    s.tests.jobs = jobs > 0 && jobs < 64 ? (int)jobs : 1;
+    s.tests.jobs = jobs < 1 ? 1 : jobs < 64 ? (int)jobs : 64;
     if (rc < 0)
         rc = choose_backend(&s);
     if (rc < 0)

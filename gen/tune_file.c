@@ -1,15 +1,17 @@
 /* tune_file.c: NAME.tune, where `cellc tune` keeps what it has chosen and other commands find it. In: the file's text; a
  * cell that is to be compiled. Out: entries; the schedule for the cell. Guaranteed: what is written reads back the same; an
- * entry counts only for the program that was measured, in the types and sizes that were bound, and for GPUs of its
- * architecture; what is ignored because the spec has changed since is said. */
+ * entry counts only for the program that was measured, in the types and sizes that were bound, and where the plan is made
+ * for GPUs of its architecture; what is ignored because the spec has changed since is said. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "commands.h"
 #include "emit_api.h"
+#include "gpu.h"
 #include "generate.h"
 #include "options.h"
+#include "plan.h"
 #include "tune.h"
 
 /* Lines of an entry, in order; the first begins one. */
@@ -105,16 +107,18 @@ bool tune_read(Compiler *c, const char *path, TuneEntryVec *entries)
 
 /* ---- writing */
 
-static bool same(const TuneEntry *a, const TuneEntry *b)
+/* Does the second entry take the first one's place? One of another program is of no use to anyone. */
+static bool replaces(const TuneEntry *a, const TuneEntry *b)
 {
-    return strcmp(a->instance, b->instance) == 0 && strcmp(a->gpu, b->gpu) == 0 && strcmp(a->sizes, b->sizes) == 0;
+    return strcmp(a->instance, b->instance) == 0 && strcmp(a->gpu, b->gpu) == 0 &&
+           (strcmp(a->sizes, b->sizes) == 0 || strcmp(a->program, b->program) != 0);
 }
 
 void tune_put(Compiler *c, TuneEntryVec *entries, TuneEntry entry)
 {
     int n = 0;
     for (int i = 0; i < entries->len; i++)
-        if (!same(&entries->data[i], &entry))
+        if (!replaces(&entries->data[i], &entry))
             entries->data[n++] = entries->data[i];
     entries->len = n;
     vec_push(c->arena, entries, entry);
@@ -130,7 +134,7 @@ bool tune_write(Compiler *c, const char *path, const TuneEntryVec *entries)
         for (int k = 0; k < L_FORWARD; k++)
             buf_f(&out, "%s %s\n", line_names[k], *text_of(e, k));
         for (int k = L_FORWARD; k < N_LINES; k++)
-            buf_f(&out, "%s %.4f default %.4f\n", line_names[k], e->ms[k - L_FORWARD], e->default_ms[k - L_FORWARD]);
+            buf_f(&out, "%s %.6g default %.6g\n", line_names[k], e->ms[k - L_FORWARD], e->default_ms[k - L_FORWARD]);
     }
     return write_text(path, &out);
 }
@@ -170,33 +174,35 @@ static const char *find_file(Compiler *c, const Module *m)
     return NULL;
 }
 
-/* Is the architecture one of a list such as "80 90a"? */
-static bool is_for(const char *archs, const char *arch)
+/* The architecture that a library's plan is made for: of those listed the one whose blocks have most memory (the others
+ * get it as well where it fits, else one of the planner's own). NULL: any, or the GPU that is there cannot be asked. */
+static const char *planned_arch(Compiler *c)
 {
-    while (archs && *archs) {
-        size_t n = strcspn(archs, " \t,"), digits = strspn(archs, "0123456789");
-        if ((n == 6 && strncmp(archs, "native", 6) == 0) || (digits == strlen(arch) && memcmp(archs, arch, digits) == 0))
-            return true;
-        archs += n + (archs[n] != 0);
-    }
-    return !archs;
+    const char *name, *arch = NULL;
+    if (!c->archs)
+        return NULL;
+    if (strncmp(c->archs, "native", 6) == 0)
+        return gpu_identify(c, &name, &arch) ? arch : "native";
+    return largest_arch(c, c->archs);
 }
 
-/* The last of the entries for the instance; what was measured of another program is said. */
+/* The last of the entries for the instance; what was measured of another program is said if there is no other. */
 static const TuneEntry *choose(Compiler *c, const Module *m, const TuneEntryVec *entries)
 {
-    const char *instance = api_key(m), *program = tune_program(m);
-    const TuneEntry *found = NULL;
+    const char *instance = api_key(m), *program = tune_program(m), *arch = planned_arch(c);
+    const TuneEntry *found = NULL, *stale = NULL;
     for (int i = 0; i < entries->len; i++) {
         const TuneEntry *e = &entries->data[i];
-        if (strcmp(e->instance, instance) != 0 || !is_for(c->archs, e->arch))
+        if (strcmp(e->instance, instance) != 0 || (arch && strcmp(e->arch, arch) != 0))
             continue;
         if (strcmp(e->program, program) == 0)
             found = e;
         else
-            diag(c, DIAG_WARNING, e->program_span, "%s has changed since it was tuned, so this entry is ignored; run "
-                                                   "`cellc tune` again", instance);
+            stale = e;
     }
+    if (!found && stale)
+        diag(c, DIAG_WARNING, stale->program_span, "%s has changed since it was tuned, so this entry is ignored; run "
+                                                   "`cellc tune` again", instance);
     return found;
 }
 
