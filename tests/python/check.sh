@@ -40,7 +40,7 @@ CELLC_PREBUILT=${CELLC_PREBUILT:-defaults} "$venv/bin/python" -m pip install -q 
     echo "0 passed, 1 failed"
     exit 1
 }
-unset CELLC CELLC_HOME PYTHONPATH
+unset CELLC CELLC_HOME CELLC_TUNED PYTHONPATH
 torch=0
 if [[ -z ${ONLY:-} ]]; then
     echo "specs against PyTorch's operators:"
