@@ -185,14 +185,18 @@ static bool is_even(const Poly *e)
 bool scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
 {
     const IxExpr *e = in_pairs(k) ? panel_in_units(k, place) : NULL;
+    IndexId pair = k->p->scan ? k->p->scan->pair : IX_FIRST;
     bool side = false;
     if (!e || !is_even(pitch) || !is_even(e->offset))
         return false;
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
-        bool last = t->index == k->units[k->p->scan->naxes - 1], one = t->coef->is_const && t->coef->value == 1;
-        side |= t->index == k->p->scan->pair && one;
-        if (t->index == k->p->scan->pair || last ? !one : !is_even(t->coef))
+        IndexId unit = k->units[k->p->scan->naxes - 1];
+        if (t->kind != IA_INDEX && (ix_uses(t->arg, pair) || ix_uses(t->arg, unit)))
+            return false;             /* two neighbours are not two neighbours there */
+        bool own = t->kind == IA_INDEX, last = own && t->index == unit, one = t->coef->is_const && t->coef->value == 1;
+        side |= own && t->index == pair && one;
+        if ((own && t->index == pair) || last ? !one : !is_even(t->coef))
             return false;
     }
     return side;

@@ -971,7 +971,7 @@ static void explain(Tile *t)
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
-          : t->m->c->tile.interval ? "as was asked for"
+          : t->m->c->tile.interval == t->K ? "as was asked for"
                             : "so many states fit in shared memory for the replay");
 }
 
