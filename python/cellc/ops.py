@@ -18,7 +18,7 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f
 ALIGNMENT = 16                       # of what kernels read, bytes
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
 
-libraries = {}                       # name of an operator: the torch.library.Library that it is in, for as long as it is used
+libraries = {}                       # name of an operator: the torch.library.Library that it is in
 
 SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
                 "Without create_graph=True the first gradient is right; where the second is needed, write the inner "
@@ -63,17 +63,24 @@ def on(device):
         raise torch.cuda.OutOfMemoryError(str(error)) from error
 
 
+def free_name(name):
+    """The name, or one made of it: the same cell may be built again, with other compilers, while the first is in use."""
+    number = 1
+    while (name if number == 1 else f"{name}_{number}") in libraries:
+        number += 1
+    return name if number == 1 else f"{name}_{number}"
+
+
 class Ops:
     """The operators of one instance: `forward` and `backward`, and what they are made of."""
 
     def __init__(self, library, manifest, title):
         self.library, self.manifest = library, manifest
         digest = hashlib.sha256(title.encode()).hexdigest()[:12]
-        self.name = f"cellc::{manifest.name}_{digest}"
+        self.name = free_name(f"cellc::{manifest.name}_{digest}")
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
-        libraries.pop(self.name, None)
         self.kept = libraries[self.name] = torch.library.Library("cellc", "FRAGMENT")
         values += ", " if values else ""
         self.forward = self.register(self.name, f"({values}SymInt[] sizes, int mode) -> ({gives})", self.run_forward,

@@ -586,6 +586,15 @@ def test_explain_and_source():
     assert "e79_forward" in cls.source("header") and "W_bs" in cls.source("header")
 
 
+def test_one_cell_built_again(monkeypatch):
+    first = lstm()
+    monkeypatch.setattr("cellc.build.made", {})
+    second = lstm()
+    assert type(first) is not type(second)
+    torch.testing.assert_close(first(x_of(2, 3, 5))[0], second(x_of(2, 3, 5))[0])
+    first(x_of(2, 3, 5))[0].sum().backward()
+
+
 def test_source_with_a_schedule():
     cls = cellc.load("gru", schedule="steps")
     assert "gru_forward" in cls.source("header") and "for (int64_t" in cls.source("c")

@@ -84,7 +84,8 @@ def test_sizes_are_chosen_at_run_time(no_compiler, tmp_path):
         y, state = cell(D=3)(torch.randn(2, 5, 3))
         assert y.shape == (2, 5, n) and state.S.shape == (2, n, n)
         assert cell.manifest.bound == {"N": str(n)} and f"N={n}" in cell.explain()
-    assert sorted(os.listdir(tmp_path / "cache"))[1].startswith("e79-N32-f32-no_cc-cpu-")
+    kept = sorted(name for name in os.listdir(tmp_path / "cache") if not name.startswith("."))
+    assert kept[0].startswith("e79-N32-f32-no_cc-cpu-")
     y.sum().backward()
     with pytest.raises(cellc.ShapeError, match=r"x has shape \[2, 5, 4\]; wanted \[B, T, D\] with D = 3"):
         cell(D=3)(torch.randn(2, 5, 4))
