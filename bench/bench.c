@@ -86,9 +86,7 @@ int main(int argc, char **argv)
         call_failed("the GPU", message);
     for (int i = 1 + quick; i + 1 < argc; i += 2) {
         int64_t sizes[CELL_MAX_SIZES] = { 0 };
-        char *s = argv[i + 1];
-        for (int k = 0; k < d->n_sizes && *s; k++, s += *s == ',')
-            sizes[k] = strtoll(s, &s, 10);
+        footprint_sizes(d, argv[i + 1], sizes);
         bench(ctx, d, argv[i], sizes, quick);
     }
     cell_context_destroy(ctx);

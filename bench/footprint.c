@@ -1,8 +1,18 @@
 /* footprint.c: see footprint.h. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "footprint.h"
+
+void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes)
+{
+    char *end;
+    for (int k = 0; k < d->n_sizes && *text; k++) {
+        sizes[k] = strtoll(text, &end, 10);
+        text = end + (*end == ',');
+    }
+}
 
 int footprint_absent(const cell_desc *d, const cell_arg *a)
 {

@@ -13,6 +13,8 @@ typedef struct Footprint {
     int64_t peak;                 /* all of it but inference, which is the workspace of a call without a reserve */
 } Footprint;
 
+/* The sizes of a call from a text such as "16,512,1024": B, T and the dims that are open, in the instance's order. */
+void footprint_sizes(const cell_desc *d, const char *text, int64_t *sizes);
 /* Does a call of the benchmarks leave this argument out? (Whole sequences: nothing came before or comes behind.) */
 int footprint_absent(const cell_desc *d, const cell_arg *a);
 cell_status footprint(cell_context *ctx, const cell_desc *d, const int64_t *sizes, Footprint *f);

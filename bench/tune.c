@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "call.h"
+#include "footprint.h"
 
 enum { SECONDS = 300 };
 
@@ -29,9 +30,7 @@ int main(int argc, char **argv)
     if (argc != 4)
         call_failed("usage", "SIZES --save FILE or SIZES --against FILE");
     alarm(SECONDS);
-    char *s = argv[1];
-    for (int k = 0; k < d->n_sizes && *s; k++, s += *s == ',')
-        sizes[k] = strtoll(s, &s, 10);
+    footprint_sizes(d, argv[1], sizes);
     if (cell_context_create(&ctx, CELL_BACKEND_CUDA, 0, message, sizeof message) != CELL_OK)
         call_failed("the GPU", message);
     call_open(&c, ctx, d, sizes);

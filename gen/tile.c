@@ -1009,12 +1009,16 @@ static bool same_text(const Buf *a, const Buf *b)
     return a->len && a->len == b->len && memcmp(a->data, b->data, a->len) == 0;
 }
 
+enum { MOST_PRINTS = 8 };
+
 /* Until nothing changes: what is found while printing feeds the next time. */
 static void print_again(Tile *t)
 {
     Walk *w = t->w;
     Buf before = { 0 };
-    for (int pass = 0; pass < 3 && !t->refused && !same_text(&before, &w->cuda); pass++) {
+    for (int pass = 0; !t->refused && !same_text(&before, &w->cuda); pass++) {
+        if (pass == MOST_PRINTS)
+            bug(t->m->c, "plan", "%s is not the same twice, printed %d times", w->kernel, pass);
         before = pass ? w->cuda : before;
         print_kernel(t);
     }

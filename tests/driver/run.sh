@@ -10,30 +10,9 @@ unset CELLC_HOME
 export CUDA_ARCHS=90 # one is enough here, and nvcc is slow
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-passed=0
-failed=0
-
-pass() { passed=$((passed + 1)); }
-fail() {
-    failed=$((failed + 1))
-    echo "FAIL: $1"
-    [[ -s $dir/out ]] && head -n 5 "$dir/out" | sed 's/^/    | /'
-}
-
-# expect CODE TEXT COMMAND...: exit code, and text that must be in its output (both streams; "" for any)
-expect() {
-    local code=$1 text=$2 rc
-    shift 2
-    "$@" >"$dir/out" 2>&1 </dev/null
-    rc=$?
-    if [[ $rc -ne $code ]]; then
-        fail "$* gives exit code $rc, not $code"
-    elif [[ -n $text ]] && ! grep -qF -- "$text" "$dir/out"; then
-        fail "$* does not print '$text'"
-    else
-        pass
-    fi
-}
+said=$dir/out
+# shellcheck source=tests/expect.sh
+source tests/expect.sh
 
 # holds NAME COMMAND...: the command succeeds
 holds() {

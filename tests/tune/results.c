@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "../../bench/call.h"
+#include "../../bench/footprint.h"
 
 const cell_desc *ladder_instance(void);
 
@@ -23,9 +24,7 @@ int main(int argc, char **argv)
     Call c;
     if (argc != 4)
         call_failed("usage", "SIZES --save|--against FILE");
-    char *s = argv[1];
-    for (int k = 0; k < d->n_sizes && *s; k++, s += *s == ',')
-        sizes[k] = strtoll(s, &s, 10);
+    footprint_sizes(d, argv[1], sizes);
     if (cell_context_create(&ctx, CELL_BACKEND_AUTO, 0, message, sizeof message) != CELL_OK)
         call_failed("the backend", message);
     call_open(&c, ctx, d, sizes);

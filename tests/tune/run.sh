@@ -15,31 +15,9 @@ given=$out/given
 LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags")
 unset CELLC_TUNED CELLC_TUNE_TIMES
 
-fail() {
-    failed=$((failed + 1))
-    echo "FAIL: $1"
-    head -n 5 "$out/said" | sed 's/^/    | /'
-}
-
-# expect CODE TEXT COMMAND...: exit code, and text that must be in its output (both streams)
-expect() {
-    local code=$1 text=$2 rc
-    shift 2
-    "$@" >"$out/said" 2>&1 </dev/null
-    rc=$?
-    if [[ $rc -ne $code ]]; then
-        fail "$* gives exit code $rc, not $code"
-    elif ! grep -qF -- "$text" "$out/said"; then
-        fail "$* does not print '$text'"
-    else
-        passed=$((passed + 1))
-    fi
-}
-
-# says TEXT...: the last command printed it as well
-says() {
-    if grep -qF -- "$1" "$out/said"; then passed=$((passed + 1)); else fail "not said: $1"; fi
-}
+said=$out/said
+# shellcheck source=tests/expect.sh
+source "$here/../expect.sh"
 
 # ---- every candidate: SPEC OPTIONS | SIZES
 
