@@ -1,5 +1,6 @@
 /* bench.c: times one generated instance on the GPU. In: the instance's description, linked in; a label and sizes as
- * B,T,dims... on the command line, once or several times; -q before them for a third of the calls, and graphs only.
+ * B,T,dims... on the command line, once or several times; -q before them for a third of the calls, and graphs only; -p for
+ * one call of each direction behind one that is not looked at, between cudaProfilerStart and Stop: for a profiler.
  * Out: one JSON object a line: medians of forward and of forward plus backward with all gradients, as called and as
  * replays of a CUDA graph of the whole call, caches cold (a 256 MB buffer is written before each); the bytes that the
  * arguments hold, the flops of the products, and the memory that training needs. Inputs are random, never zero. */
@@ -8,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cuda_profiler_api.h>
+#include <cuda_runtime_api.h>
 
 #include "call.h"
 #include "footprint.h"
@@ -63,7 +67,17 @@ static void print_result(Call *c, const char *label, bool quick, const Footprint
     fflush(stdout);
 }
 
-static void bench(cell_context *ctx, const cell_desc *d, const char *label, const int64_t *sizes, bool quick)
+static void profiled(Call *c)
+{
+    call_run(c, true);
+    cudaDeviceSynchronize();
+    cudaProfilerStart();
+    call_run(c, true);
+    cudaDeviceSynchronize();
+    cudaProfilerStop();
+}
+
+static void bench(cell_context *ctx, const cell_desc *d, const char *label, const int64_t *sizes, char mode)
 {
     Call c;
     Footprint need;
@@ -71,23 +85,26 @@ static void bench(cell_context *ctx, const cell_desc *d, const char *label, cons
     call_fill(&c, 1, 0);
     if (footprint(ctx, d, sizes, &need) != CELL_OK)
         call_failed("memory", cell_last_error(ctx));
-    time_open(&c, quick);
-    print_result(&c, label, quick, &need);
+    time_open(&c, mode == 'q');
+    if (mode == 'p')
+        profiled(&c);
+    else
+        print_result(&c, label, mode == 'q', &need);
     call_close(&c);
 }
 
 int main(int argc, char **argv)
 {
-    bool quick = argc > 1 && strcmp(argv[1], "-q") == 0;
+    char mode = argc > 1 && argv[1][0] == '-' ? argv[1][1] : 0;
     const cell_desc *d = INSTANCE();
     cell_context *ctx;
     char message[512];
     if (cell_context_create(&ctx, CELL_BACKEND_CUDA, 0, message, sizeof message) != CELL_OK)
         call_failed("the GPU", message);
-    for (int i = 1 + quick; i + 1 < argc; i += 2) {
+    for (int i = 1 + (mode != 0); i + 1 < argc; i += 2) {
         int64_t sizes[CELL_MAX_SIZES] = { 0 };
         footprint_sizes(d, argv[i + 1], sizes);
-        bench(ctx, d, argv[i], sizes, quick);
+        bench(ctx, d, argv[i], sizes, mode);
     }
     cell_context_destroy(ctx);
     return 0;

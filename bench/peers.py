@@ -42,6 +42,13 @@ def both(name, forward, inputs):
                 grads["dy"] = torch.randn_like(out)
             torch.autograd.grad(out, inputs, grads["dy"])
 
+    row = measure(name, run, say=False)
+    grads.clear()
+    row["peak_bytes"] = peak(lambda: run(True), inputs)
+    print(json.dumps(row), flush=True)
+
+
+def measure(name, run, say=True):
     row = {"workload": name}
     for backward in (False, True):
         label = "fwd_bwd" if backward else "fwd"
@@ -57,9 +64,24 @@ def both(name, forward, inputs):
             run(backward)
         row[label + "_graph_ms"] = round(timed(graph.replay), 4)
         del graph
-    grads.clear()
-    row["peak_bytes"] = peak(lambda: run(True), inputs)
-    print(json.dumps(row), flush=True)
+    if say:
+        print(json.dumps(row), flush=True)
+    return row
+
+
+def products(name, rows, inner, columns):
+    """A linear layer's three products alone: forward, and with the gradients of its input and of its weights."""
+    kind = dict(device="cuda", dtype=torch.bfloat16)
+    x, w, dy = torch.randn(rows, inner, **kind), torch.randn(columns, inner, **kind), torch.randn(rows, columns, **kind)
+    y, dx, dw = torch.empty_like(dy), torch.empty_like(x), torch.empty_like(w)
+
+    def run(backward):
+        torch.mm(x, w.t(), out=y)
+        if backward:
+            torch.mm(dy, w, out=dx)
+            torch.mm(dy.t(), x, out=dw)
+
+    measure(name, run)
 
 
 def main():
@@ -76,6 +98,9 @@ def main():
     norm = torch.nn.LayerNorm(4096).to(**kind)
     both("layernorm (PyTorch)", lambda: norm(u), [u, *norm.parameters()])
     both("swiglu (PyTorch)", lambda: torch.nn.functional.silu(g) * u, [u, g])
+    linear = torch.nn.Linear(4096, 4096).to(**kind)
+    both("linear_gelu (PyTorch)", lambda: torch.nn.functional.gelu(linear(u)), [u, *linear.parameters()])
+    products("linear_gelu (its three products alone)", 8192, 4096, 4096)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 # to standard output and JSON lines to DIR/results.json. ARCH: compute capability (native). ONLY: regular expression on names.
 # WORKLOADS: another list; with QUICK=1 each line of it may have several sizes, and all are timed by a third of the calls, as
 # graphs only, without a table: `curves.py instances` makes such a list.
+# PROFILE=1: with Nsight Compute (ncu), the microseconds of each kernel of a call forward and backward, summed by name, one
+# call each way as called; METRICS: what else to sum, by its names. Its kernels run one at a time and without the next one near.
 # What does not build or fails is said, the rest is measured all the same, and the exit code is then 1.
 # COMPILE=1 stops before the timing and wants no GPU: a machine with nvcc can do that part for another (ARCH the same).
 set -u
@@ -58,6 +60,18 @@ if [[ -n ${QUICK:-} ]]; then
         timeout 60 "$dir/$name/bench" -q "${pairs[@]}" >>"$dir/results.json" || { echo "$name failed"; failed=1; }
     done < <(workloads)
     echo "$(wc -l <"$dir/results.json") points in $((SECONDS - start)) s"
+    exit $failed
+fi
+if [[ -n ${PROFILE:-} ]]; then
+    while IFS='|' read -r name _ sizes _; do
+        read -r name <<<"$name"
+        read -r sizes <<<"$sizes"
+        echo "$name $sizes"
+        ncu --profile-from-start off --clock-control none --cache-control none --csv --print-units base \
+            --metrics "gpu__time_duration.sum${METRICS:+,$METRICS}" "$dir/$name/bench" -p "$name" "$sizes" >"$dir/$name/ncu.csv" ||
+            { tail -n 3 "$dir/$name/ncu.csv"; failed=1; }
+        python3 "$here/profile.py" "$dir/$name/ncu.csv" || failed=1
+    done < <(workloads)
     exit $failed
 fi
 row='%-24s %8s %8s %9s %9s %7s %6s %8s %7s %7s  %s\n'

@@ -7,6 +7,7 @@
 #   ladder      of check, the ladder's instances on the GPU alone, and the sanitizers
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py
+#   profile     the kernels of each workload (ONLY=regex), one by one, by Nsight Compute
 #   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
 #   candidates  bench/candidates.txt: what of the planner's choices only a measurement decides
 #   tune        cellc tune for the workloads with a choice (ONLY=regex): what each candidate took; NAME.tune in DIR/tune
@@ -48,6 +49,10 @@ bench() {
     ARCH=$arch bash bench/run.sh "$work/bench" || rc=1
     cp "$work/bench/results.json" "$out/" && python3 bench/peers.py || rc=1
     return $rc
+}
+
+profile() {
+    bash bench/prepare.sh "$work/profile" && PROFILE=1 ARCH=$arch bash bench/run.sh "$work/profile"
 }
 
 plots() {

@@ -1,6 +1,7 @@
 """Loading: where specs come from, what the cache keeps, what errors say, the command, notebooks."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -186,7 +187,7 @@ def test_the_command(own_cache):
         return subprocess.run([sys.executable, "-m", "cellc", *words], capture_output=True, text=True)
 
     listed = cellc_command("cache").stdout.splitlines()
-    assert "scale-f32-cpu-" in listed[0] and listed[1].startswith("1 compiled cells, ")
+    assert re.search(r"scale-f32-(cpu|sm\d+)-", listed[0]) and listed[1].startswith("1 compiled cells, ")
     assert cellc_command("cache", "size").stdout.startswith("1 compiled cells, ")
     assert cellc_command("cache", "clear").stdout.startswith("1 removed from ")
     assert cellc_command("cache", "list").stdout.startswith("0 compiled cells, 0 B")

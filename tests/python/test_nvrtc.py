@@ -202,6 +202,7 @@ def fakes(tmp_path_factory):
     include = [os.path.join(os.path.dirname(os.path.dirname(path)), "include") for path in nvrtc.packaged("libcublas")]
     include += [p for p in (os.path.join(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include"),)]
     include = [p for p in include if os.path.exists(os.path.join(p, "cuda.h")) and
+               os.path.exists(os.path.join(p, "crt", "host_defines.h")) and
                os.path.exists(os.path.join(p, "cublas_v2.h"))]
     if not include or not CXX or not os.path.exists(os.path.join(ROOT, "tests", "emulator")):
         pytest.skip("the fake driver wants a C++ compiler and NVIDIA's headers, which PyTorch for CUDA brings")
