@@ -2,6 +2,7 @@
 """Sums what Nsight Compute wrote (--csv --print-units base) by kernel. In: the file. Out: a line for each kernel, in the order of
 their first launches: launches, microseconds of all, other metrics of all in the order of their names."""
 import csv
+import math
 import sys
 
 kernels, names = {}, set()
@@ -12,12 +13,18 @@ for row in csv.DictReader(lines):
     kernel["ids"].add(row["ID"])
     metric = row["Metric Name"]
     names.add(metric)
-    kernel[metric] = kernel.get(metric, 0) + float(row["Metric Value"].replace(",", ""))
+    value = float(row["Metric Value"].replace(",", ""))
+    if math.isfinite(value):
+        kernel[metric] = kernel.get(metric, 0) + value
+    else:
+        kernel["refused"] = True        # a cooperative kernel of clusters, for one
 time = "gpu__time_duration.sum"
 names = sorted(names - {time})
 if names:
     print("     " + " " * 13 + "  ".join(names))
 for kernel, sums in kernels.items():
-    print(f"{len(sums['ids']):6} {sums.get(time, 0) / 1e3:11.1f}  " + "".join(f"{sums.get(n, 0):14.4g}" for n in names) + "  " + kernel[:90])
+    others = "".join(f"{sums.get(n, 0):14.4g}" for n in names)
+    note = "  not measured: ncu could not launch it" if "refused" in sums else ""
+    print(f"{len(sums['ids']):6} {sums.get(time, 0) / 1e3:11.1f}  {others}  {kernel[:90]}{note}")
 print(f"{sum(len(k['ids']) for k in kernels.values()):6} {sum(k.get(time, 0) for k in kernels.values()) / 1e3:11.1f}  in all")
 sys.exit(not kernels)

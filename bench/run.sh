@@ -69,7 +69,7 @@ if [[ -n ${PROFILE:-} ]]; then
         echo "$name $sizes"
         ncu --profile-from-start off --clock-control none --cache-control none --csv --print-units base \
             --metrics "gpu__time_duration.sum${METRICS:+,$METRICS}" "$dir/$name/bench" -p "$name" "$sizes" >"$dir/$name/ncu.csv" ||
-            { tail -n 3 "$dir/$name/ncu.csv"; failed=1; }
+            { grep -v '^"' "$dir/$name/ncu.csv" | tail -n 3; failed=1; }
         python3 "$here/profile.py" "$dir/$name/ncu.csv" || failed=1
     done < <(workloads)
     exit $failed
