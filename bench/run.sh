@@ -37,7 +37,12 @@ build() {
             -lcublas -lcudart -lstdc++ -lm -lpthread -ldl
 }
 
-workloads() { grep -v '^#' "${WORKLOADS:-$here/workloads.txt}" | grep -E "${ONLY:-.}"; }
+workloads() { # ONLY sees the names alone, as in prepare.sh
+    local line
+    while read -r line; do
+        [[ ${line%%[ |]*} =~ ${ONLY:-.} ]] && echo "$line"
+    done < <(grep -v '^#' "${WORKLOADS:-$here/workloads.txt}")
+}
 failed=0
 rm -f "$dir/unbuilt"
 while IFS='|' read -r name spec _; do
