@@ -393,14 +393,6 @@ static int build_instances(Build *b)
     return !ok;
 }
 
-/* What a word of --archs may be: native, or digits with a letter behind them at most, as in 90a. */
-static bool is_architecture(const char *word)
-{
-    size_t digits = strspn(word, "0123456789");
-    const char *rest = word + digits;
-    return strcmp(word, "native") == 0 || (digits && (!*rest || (strchr("af", *rest) && !rest[1])));
-}
-
 /* The architectures that nvcc compiles for, "75, 80, ..."; "" when it does not say. */
 static const char *nvcc_architectures(Build *b, Words *known)
 {
@@ -424,13 +416,10 @@ static const char *nvcc_architectures(Build *b, Words *known)
 static int check_architectures(Build *b)
 {
     Words wanted = { 0 }, known = { 0 };
+    int rc = archs_check(&build_help, b->archs);
+    if (rc >= 0)
+        return rc;
     words_split(b->c, &wanted, b->archs);
-    for (int i = 0; i < wanted.n; i++)
-        if (!is_architecture(wanted.items[i]))
-            return usage_error(&build_help, "--archs takes native, or numbers such as \"80 90\", not '%s'",
-                               wanted.items[i]);
-    if (!wanted.n)
-        return usage_error(&build_help, "--archs names no architecture");
     const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
     for (int i = 0; known.n && i < wanted.n; i++) {
         size_t digits = strspn(wanted.items[i], "0123456789");

@@ -82,6 +82,8 @@ int cmd_explain(int argc, char **argv)
     };
     c->archs = default_archs;
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
+    if (rc < 0)
+        rc = archs_check(&help, c->archs);
     if (rc < 0) {
         Generated g;
         bool ok = generate_open(&g, c, operands[0], NULL, true);

@@ -282,6 +282,8 @@ int cmd_tune(int argc, char **argv)
         rc = usage_error(&help, "--%s is what tune finds out", c->scheduled ? "schedule" : "tuned");
     if (rc < 0 && t.all.arch && !list)
         rc = usage_error(&help, "--archs goes with --list: what is measured is this machine's GPU");
+    if (rc < 0 && t.all.arch)
+        rc = archs_check(&help, t.all.arch);
     t.measure.jobs = jobs < 1 ? 1 : jobs < 64 ? (int)jobs : 64;
     t.goal = !inference;
     if (rc < 0 && !list)

@@ -9,8 +9,8 @@
  * of blocks? */
 typedef struct Device { int first, last; int64_t bytes; bool clusters; } Device;
 static const Device devices[] = {
-    { 70, 72, 96 * 1024, false },  { 75, 75, 64 * 1024, false },  { 80, 80, 163 * 1024, false },
-    { 86, 86, 99 * 1024, false },  { 87, 87, 163 * 1024, false }, { 88, 89, 99 * 1024, false },
+    { 80, 80, 163 * 1024, false }, { 86, 86, 99 * 1024, false }, { 87, 87, 163 * 1024, false },
+    { 88, 89, 99 * 1024, false },
     { 90, 119, 227 * 1024, true }, { 120, 129, 99 * 1024, true },
 };
 
@@ -21,7 +21,7 @@ static Device device(const char *arch)
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (number >= devices[i].first && number <= devices[i].last)
             return devices[i];
-    return (Device){ 0, 0, 64 * 1024, false };
+    return (Device){ 0, 0, 99 * 1024, false };
 }
 
 const char *largest_arch(Compiler *c, const char *archs)

@@ -50,6 +50,24 @@ int usage_error(const CommandHelp *help, const char *fmt, ...)
     return 2;
 }
 
+int archs_check(const CommandHelp *help, const char *archs)
+{
+    static const char between[] = " \t,";
+    const char *word = archs + strspn(archs, between);
+    if (!*word)
+        return usage_error(help, "--archs names no architecture");
+    for (size_t n; *word; word += n, word += strspn(word, between)) {
+        n = strcspn(word, between);
+        size_t digits = strspn(word, "0123456789");
+        bool suffix = digits + 1 == n && strchr("af", word[digits]);
+        if (!(n == 6 && memcmp(word, "native", n) == 0) && !(digits && (digits == n || suffix)))
+            return usage_error(help, "--archs takes native, or numbers such as \"80 90\", not '%.*s'", (int)n, word);
+        if (digits && (digits > 4 || atoi(word) < FIRST_ARCH))
+            return usage_error(help, "--archs %.*s: kernels need a GPU of %d or newer", (int)n, word, FIRST_ARCH);
+    }
+    return -1;
+}
+
 /* Without the rows that `own` has as well: a command may read an option of compilation itself. */
 static void print_table(const OptionSpec *table, const OptionSpec *own)
 {

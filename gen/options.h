@@ -49,9 +49,14 @@ int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((fo
 /* Names of the types of --dtype ("f32", ...) and of the schedules ("auto", ...), in the order of the
  * enums. */
 extern const char *const dtype_names[];
-/* What --archs is when nothing is said. */
-#define default_archs "80 86 89 90"
 extern const char *const schedule_names[];
+/* What --archs is when nothing is said, and the first architecture that kernels run on: it is the first with
+ * asynchronous copies (cp.async) and with tensor cores that take tf32 and bf16. */
+#define default_archs "80 86 89 90"
+enum { FIRST_ARCH = 80 };
+/* Is the list one that --archs takes: native, or numbers with a letter behind them at most, as in 90a? -1, or 2 after a
+ * message. */
+int archs_check(const CommandHelp *help, const char *archs);
 /* Takes what --schedule takes; NULL, or what is wrong, to stand behind "--schedule". */
 const char *schedule_read(Compiler *c, const char *value);
 

@@ -36,7 +36,8 @@ instance "$here/spin.cell"
 instance specs/gru.cell --dtype bf16
 instance specs/e79.cell --dim N=8 --set bias=input
 instance specs/layernorm.cell --dtype f64
-instance "$here/wide.cell" --dtype f64 --archs "75 86 90"
+instance "$here/wide.cell" --dtype f64 --archs "80 86 90"
+instance "$here/wider.cell" --dtype f64 --archs "80 86 90"
 $CC -std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror -fsanitize=address,undefined -I"$root/runtime" -c "$here/api.c" \
     -o "$out/api.o" || fail "api.c does not compile"
 # shellcheck disable=SC2046

@@ -102,14 +102,20 @@ done
 expect 2 "a library with --no-cuda has none" "$cellc" emit --schedule steps --no-cuda -o "$dir/none" $spec
 expect 0 "cell_load" "$cellc" emit --schedule steps --kind cuda $spec
 # Architectures are judged before nvcc sees them.
-expect 2 "--archs takes native, or numbers such as \"80 90\", not 'foo'" "$cellc" build --archs "75 foo" $spec -o "$dir/none"
+expect 2 "--archs takes native, or numbers such as \"80 90\", not 'foo'" "$cellc" build --archs "80 foo" $spec -o "$dir/none"
 expect 2 "--kernels-apart and --no-cuda exclude each other" "$cellc" build --kernels-apart --no-cuda $spec -o "$dir/none"
 expect 0 "libswiglu.so" "$cellc" build --kernels-apart swiglu -o "$dir/apart"
 holds "kernels that are apart are not in the library" test -e "$dir/apart/swiglu.cu"
 expect 2 "not '9-0'" "$cellc" build --no-cuda --archs 9-0 $spec -o "$dir/none"
 expect 2 "--archs names no architecture" "$cellc" build --archs " " $spec -o "$dir/none"
+for command in build emit explain "tune --list"; do
+    # shellcheck disable=SC2086
+    expect 2 "--archs 75: kernels need a GPU of 80 or newer" "$cellc" $command --archs "90 75" $spec
+    # shellcheck disable=SC2086
+    expect 2 "not 'sm_90'" "$cellc" $command --archs "sm_90" $spec
+done
 if [[ -n $(sed -n 's/^nvcc //p' "$(dirname "$cellc")/libcell.flags") ]]; then
-    expect 2 "--archs 71: this nvcc compiles for" "$cellc" build --archs "90 71" $spec -o "$dir/none"
+    expect 2 "--archs 85: this nvcc compiles for" "$cellc" build --archs "90 85" $spec -o "$dir/none"
 fi
 expect 1 "" test -e "$dir/none"
 expect 1 "error" "$cellc" explain --dim Q=3 $spec
