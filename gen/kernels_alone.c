@@ -232,6 +232,16 @@ static void open_head(Kernel *k, const char *indices)
         buf_line(out, "%s sum_%d = 0;", k->real, piece);
 }
 
+static void print_sums(Kernel *k, int groups)
+{
+    if (k->step_sums.len == 0)
+        return;
+    k_open(k, "if (mine)");
+    for (int i = 0; i < groups; i++)
+        step_sums_store(k, i, "");
+    k_close(k);
+}
+
 /* ---- the whole ---- */
 
 /* Some of a step's groups. Last come the product's sums, which no thread waits for. */
@@ -280,7 +290,7 @@ void print_alone(Kernel *k)
     k->t = "t";
     k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
     k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
-    k->once_reads.len = 0;
+    k->once_reads.len = k->step_sums.len = 0;
     const char *indices = name_axes(k);
     PanelLoop *loops = panel_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
@@ -291,6 +301,7 @@ void print_alone(Kernel *k)
     open_head(k, indices);
     print_states(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    step_sums_declare(k);
     for (int i = 0; i < n; i++)
         alone_reads(k, &loops[i], depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
@@ -308,4 +319,5 @@ void print_alone(Kernel *k)
         alone_take_reads(k, &loops[i], depth);
     k_close(k);
     print_last_states(k);
+    print_sums(k, n);
 }
