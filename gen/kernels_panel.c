@@ -324,7 +324,7 @@ static void print_sums(Kernel *k, const PanelLoop *l)
     k_open(k, "for (int64_t begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS)");
     print_element(k, l, "begin");
     k_open(k, "if (%s == unit)", l->unit);
-    step_sums_store(k, l->number, "n >= CELL_PANEL_THREADS ? 0 : ");
+    step_sums_store(k, l->number, mutate("every-sequence") ? "" : "n >= CELL_PANEL_THREADS ? 0 : ");
     k_close(k);
     k_close(k);
 }
