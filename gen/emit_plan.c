@@ -28,7 +28,9 @@ typedef struct Print {
     int n_histories;
     const char *tag;              /* before the names of tables */
     const char *rows;             /* what stands for T in strides of the operand at hand; NULL: T */
-    Buf walked;                   /* gemm: not zero where one kernel walks the steps; empty: none does */
+    StateKernels *states;
+    Buf headed, walked;           /* gemm: not zero where blocks that have a head each walk the steps, where one kernel
+                                   * does; empty: none does */
 } Print;
 
 /* ---- size expressions ---- */
@@ -398,17 +400,11 @@ static void postfix_not(Buf *x)
     buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
 }
 
-/* 1 where a loop of kernels walks the steps, though one kernel might. */
-static void postfix_loops(const Print *e, Buf *x)
-{
-    buf_f(x, "%s", e->walked.data);
-    postfix_not(x);
-}
-
-static const char *loops_expr(Print *e)
+static const char *not_expr(Print *e, const Buf *condition)
 {
     Buf x = program_new(e);
-    postfix_loops(e, &x);
+    buf_f(&x, "%s", condition->data);
+    postfix_not(&x);
     return expr_name(e, &x);
 }
 
@@ -417,12 +413,11 @@ static const char *partial_rows_expr(Print *e, const Group *g, const Poly *colum
 {
     Buf x = program_new(e);
     postfix_chunks(e, group_rows(e, g), columns, false, &x);
-    postfix_loops(e, &x);
+    buf_f(&x, "%s", e->walked.data);
+    postfix_not(&x);
     buf_f(&x, "CELL_X_MUL, ");
     postfix_poly(e, poly_dim(e->p->m, ATOM_B), &x);
-    postfix_loops(e, &x);
-    postfix_not(&x);
-    buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
+    buf_f(&x, "CELL_X_PUSH, 0, %sCELL_X_LT, CELL_X_MUL, CELL_X_ADD, ", e->walked.data);
     return expr_name(e, &x);
 }
 
@@ -431,7 +426,7 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
 {
     int64_t real = e->p->compute == DT_F64 ? 8 : 4;
     Buf chunks = program_new(e);
-    LaunchTerms first = { g->by_steps ? loops_expr(e) : NULL, NULL };
+    LaunchTerms first = { g->by_steps ? not_expr(e, &e->walked) : NULL, NULL };
     LaunchTerms second = { NULL, g->by_steps ? partial_rows_expr(e, g, columns) : NULL };
     postfix_chunks(e, group_rows(e, g), columns, false, &chunks);
     const char *across = blocks_expr(e, columns, COLUMN_WIDTH);
@@ -660,9 +655,11 @@ static bool is_state(const Module *m, TensorId t)
     return m->tensors.data[t].kind == T_STATE;
 }
 
-static void print_states(Print *e, StateKernels *states, int which)
+/* Blocks that have a head do this themselves. */
+static void print_states(Print *e, int which)
 {
     Module *m = e->p->m;
+    LaunchTerms terms = { e->headed.data ? not_expr(e, &e->headed) : NULL, NULL };
     const Poly *most = poly_const(m, 0);
     Group own = { .always = which != STATE_RESULT };
     for (TensorId t = 0; t < m->tensors.len; t++) {
@@ -674,8 +671,8 @@ static void print_states(Print *e, StateKernels *states, int which)
             vec_push(m->arena, &own.need, arg);
     }
     if (most->nterms)
-        print_kernel_op(e, &own, states->name[which], 256, 0, &states->refs[which],
-                        blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL");
+        print_kernel_op_with(e, &own, e->states->name[which], 256, 0, &e->states->refs[which],
+                             blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
 }
 
 /* ---- all steps in one kernel ---- */
@@ -837,15 +834,21 @@ static const char *print_panel(Print *e)
     Panel *w = e->pr->panel, *h = e->pr->head;
     if (!w && !h)
         return "NULL";
-    int head = h ? print_head(e, h) : -1, grid = w ? print_grid_panel(e, w, head) : -1;
+    int head = h ? print_head(e, h) : -1;
+    if (h) {
+        e->headed = program_new(e);
+        postfix_head_fits(e, h, head, &e->headed);
+        print_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
+    }
+    int grid = w ? print_grid_panel(e, w, head) : -1;
     e->walked = program_new(e);
     if (h)
-        postfix_head_fits(e, h, head, &e->walked);
+        buf_f(&e->walked, "%s", e->headed.data);
     if (w)
         postfix_panel_fits(e, w, grid, &e->walked);
     if (w && h)
         buf_f(&e->walked, "CELL_X_ADD, ");
-    return loops_expr(e);
+    return not_expr(e, &e->walked);
 }
 
 /* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
@@ -924,7 +927,7 @@ static void print_histories(Print *e)
     }
 }
 
-static void print_direction(Print *e, Direction dir, StateKernels *states)
+static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
     const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
@@ -934,16 +937,14 @@ static void print_direction(Print *e, Direction dir, StateKernels *states)
     e->ops = (Buf){ .arena = m->arena };
     e->n_ops = 0;
     e->used.len = 0;
-    e->walked.data = NULL;
+    e->headed.data = e->walked.data = NULL;
     for (int i = 0; i < e->p->buffers.len; i++)
         e->buffer[i] = -1;
     print_phase(e, PHASE_PARAM);
     print_phase(e, PHASE_BEFORE);
     /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
-    if (dir == FORWARD && !walks)
-        print_states(e, states, STATE_INIT);
-    if (dir == BACKWARD && !walks)
-        print_states(e, states, STATE_SEED);
+    if (!walks && !e->pr->head)
+        print_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
     if (walks)
         print_phase(e, PHASE_DURING);
     else
@@ -952,7 +953,7 @@ static void print_direction(Print *e, Direction dir, StateKernels *states)
     if (dir == FORWARD)
         print_histories(e);
     if (dir == BACKWARD && !walks)
-        print_states(e, states, STATE_RESULT);
+        print_states(e, STATE_RESULT);
     print_buffers(e, name);
     if (e->n_ops == 0) {
         buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
@@ -1035,14 +1036,14 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
         emit_history_kernel(p, &histories[i], cuda);
 
     Buf tables = { .arena = m->arena };
-    Print e = { .p = p, .host = &tables, .tag = tag, .histories = histories, .n_histories = n_histories };
+    Print e = { .p = p, .host = &tables, .tag = tag, .states = &states, .histories = histories, .n_histories = n_histories };
     int n_reserve;
     e.table.arena = m->arena;
     e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
     e.reserve = arena_alloc(m->arena, sizeof *e.reserve * (size_t)(p->buffers.len + 1));
     print_reserve(&e, &n_reserve);
-    print_direction(&e, FORWARD, &states);
-    print_direction(&e, BACKWARD, &states);
+    print_direction(&e, FORWARD);
+    print_direction(&e, BACKWARD);
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);

@@ -500,8 +500,8 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = size_words(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, "%s for each of at most %d chunks%s", bytes,
-                        b->cut ? b->most : column_cut(b->by_rows).most, b->by_sequences ? ", or of B sequences" : "");
+        return intern_f(e->c, b->by_sequences ? "%s for up to max(B, %d) chunks" : "%s for each of at most %d chunks", bytes,
+                        b->cut ? b->most : column_cut(b->by_rows).most);
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }
 

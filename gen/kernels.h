@@ -256,6 +256,11 @@ void alone_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
 
+/* kernels_state.c: the initial state at a place of [B, axes], whose axes are bound; and its stores there, where backward
+ * finds it and where the first step does. */
+const char *state_initial(Kernel *k, TensorId s, const char *place);
+void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value);
+
 /* kernels_scan.c: a kernel whose threads have a unit each for all steps. */
 void print_scan_walk(Kernel *k);
 void print_scan_chunks(Kernel *k);                 /* whose warps have chunks of the steps */
