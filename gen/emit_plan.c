@@ -429,9 +429,9 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
     LaunchTerms first = { g->by_steps ? not_expr(e, &e->walked) : NULL, NULL };
     LaunchTerms second = { NULL, g->by_steps ? partial_rows_expr(e, g, columns) : NULL };
     postfix_chunks(e, group_rows(e, g), columns, false, &chunks);
-    const char *across = blocks_expr(e, columns, COLUMN_WIDTH);
-    if (!g->by_rows)
-        print_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, across, expr_name(e, &chunks), first);
+    const char *down = g->by_rows ? NULL : expr_name(e, &chunks), *across = blocks_expr(e, columns, COLUMN_WIDTH);
+    if (down)
+        print_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, across, down, first);
     print_kernel_op_with(e, g, intern_f(e->p->m->c, "%s_2", g->kernel), g->threads_2, g->threads_2 * real, &g->refs_2,
                          across, "NULL", second);
 }
