@@ -231,11 +231,11 @@ bool panel_carried_here(const Kernel *k, NodeId id);
 bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
 bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
 /* kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group
- * that is printed; and, of a group (number), what the thread's sums are stored as where `value` is the text of one. */
+ * that is printed; whether a group (number) has any; and what stores those of sequence b, with `before` in front of each. */
 void step_sums_declare(Kernel *k);
 void step_sums_add(Kernel *k);
 bool step_sums_of(const Kernel *k, int group);
-void step_sums_store(Kernel *k, int group, const char *value);
+void step_sums_store(Kernel *k, int group, const char *before);
 /* kernels_alone.c: a kernel whose threads have an element each for all steps. */
 void print_alone(Kernel *k);
 bool in_head(const Kernel *k);                     /* blocks that have a head each */

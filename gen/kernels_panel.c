@@ -316,7 +316,7 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
     read_first(k, l, "step + 1 < steps", next, "elements > CELL_PANEL_THREADS");
 }
 
-/* The first of a thread's sequences has its sums, the others nothing. */
+/* A thread has added up all of its sequences: the first has the sums, the others nothing. */
 static void print_sums(Kernel *k, const PanelLoop *l)
 {
     if (!step_sums_of(k, l->number))

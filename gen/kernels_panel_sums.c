@@ -16,7 +16,7 @@ static Read own_element(Kernel *k, NodeId id, const IxExpr **map)
     return self;
 }
 
-/* The local that has a term's sum already, or NULL. */
+/* The local that has a term's sum already, for another param; or NULL. */
 static const char *sum_of(const Kernel *k, const char *term)
 {
     for (int i = 0; i < k->step_sums.len; i++) {
@@ -108,7 +108,7 @@ bool step_sums_of(const Kernel *k, int group)
     return false;
 }
 
-void step_sums_store(Kernel *k, int group, const char *value)
+void step_sums_store(Kernel *k, int group, const char *before)
 {
     for (int i = 0; i < k->step_sums.len; i++) {
         const StepSum *s = &k->step_sums.data[i];
@@ -116,6 +116,6 @@ void step_sums_store(Kernel *k, int group, const char *value)
             continue;
         const char *row = s->number ? k_text(k, "(%d * dim_B + b)", s->number) : "b";
         buf_line(k->out, "%s[%s * %s + %s] = %s%s;", k_written(k, REF_BUFFER, s->buffer, k->p->compute), row, s->columns,
-                 k_bare(k, s->column), value, s->name);
+                 k_bare(k, s->column), before, s->name);
     }
 }

@@ -31,8 +31,9 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
     case REF_BEFORE: return k_text(k, "%s_before", of);
     case REF_BUFFER:
         of = k->p->buffers.data[id].name;
-        return k->panel && k->panel->product && id == k->panel->posts ? "posts" : k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of)
-                                                                    : "partial";
+        if (k->panel && k->panel->product && !k->panel->alone && id == k->panel->posts)
+            return "posts";
+        return k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of) : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }
 }
