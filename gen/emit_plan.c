@@ -28,6 +28,9 @@ typedef struct Print {
     int n_histories;
     const char *tag;              /* before the names of tables */
     const char *rows;             /* what stands for T in strides of the operand at hand; NULL: T */
+    StateKernels *states;
+    Buf headed, walked;           /* gemm: not zero where blocks that have a head each walk the steps, where one kernel
+                                   * does; empty: none does */
 } Print;
 
 /* ---- size expressions ---- */
@@ -168,6 +171,7 @@ static const char *buffer_bytes(Print *e, int slot, bool in_reserve)
     }
     if (b->columns) {
         postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows, &x);
+        buf_f(&x, b->by_sequences ? "CELL_X_SIZE, 0, CELL_X_MAX, " : "");
         postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
         buf_f(&x, "CELL_X_MUL, ");
         return expr_name(e, &x);
@@ -341,8 +345,11 @@ static int print_refs(Print *e, const RefVec *refs)
     return list;
 }
 
-static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
-                            const RefVec *refs, const char *gx, const char *gy)
+/* Beside its group's need: under which condition, and what becomes args.t; NULL: none. */
+typedef struct LaunchTerms { const char *when, *t; } LaunchTerms;
+
+static void print_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem,
+                                 const RefVec *refs, const char *gx, const char *gy, LaunchTerms terms)
 {
     int kernel = kernel_number(e, name);
     if (refs->len > MAX_POINTERS)
@@ -357,12 +364,20 @@ static void print_kernel_op(Print *e, const Group *g, const char *name, int thre
     const char *need = need_name(e, g);
     bool walks_back = g->kind == G_WALK && e->pr->dir == BACKWARD;
     const char *wanted = walks_back ? intern_f(e->p->m->c, ", .wanted = %s", wanted_name(e, g, refs)) : "";
+    const char *when = terms.when ? intern_f(e->p->m->c, " .when = %s,", terms.when) : "";
+    const char *t = terms.t ? intern_f(e->p->m->c, ", .t = %s", terms.t) : "";
     int list = print_refs(e, refs);
     buf_f(&e->ops,
-          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .need = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = %srefs_%d%s } },\n",
-          name, need, kernel, refs->len, gx, gy, e->tag, list, wanted);
+          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .need = %s,%s\n"
+          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, %s, NULL }, .refs = %srefs_%d%s%s } },\n",
+          name, need, when, kernel, refs->len, gx, gy, e->tag, list, t, wanted);
     e->n_ops++;
+}
+
+static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
+                            const RefVec *refs, const char *gx, const char *gy)
+{
+    print_kernel_op_with(e, g, name, threads, smem, refs, gx, gy, (LaunchTerms){ NULL, NULL });
 }
 
 static const Poly *group_rows(Print *e, const Group *g)
@@ -378,6 +393,47 @@ static const char *blocks_expr(Print *e, const Poly *work, int per_block)
     postfix_poly(e, work, &x);
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, ", per_block);
     return expr_name(e, &x);
+}
+
+static void postfix_not(Buf *x)
+{
+    buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
+}
+
+static const char *not_expr(Print *e, const Buf *condition)
+{
+    Buf x = program_new(e);
+    buf_f(&x, "%s", condition->data);
+    postfix_not(&x);
+    return expr_name(e, &x);
+}
+
+/* The rows of partial sums: the sequences, where one kernel walks the steps and leaves them; else the chunks. */
+static const char *partial_rows_expr(Print *e, const Group *g, const Poly *columns)
+{
+    Buf x = program_new(e);
+    postfix_chunks(e, group_rows(e, g), columns, false, &x);
+    buf_f(&x, "%s", e->walked.data);
+    postfix_not(&x);
+    buf_f(&x, "CELL_X_MUL, ");
+    postfix_poly(e, poly_dim(e->p->m, ATOM_B), &x);
+    buf_f(&x, "CELL_X_PUSH, 0, %sCELL_X_LT, CELL_X_MUL, CELL_X_ADD, ", e->walked.data);
+    return expr_name(e, &x);
+}
+
+/* Where one kernel walks the steps, that may be the first stage. */
+static void print_column_kernels(Print *e, Group *g, const Poly *columns)
+{
+    int64_t real = e->p->compute == DT_F64 ? 8 : 4;
+    Buf chunks = program_new(e);
+    LaunchTerms first = { g->by_steps ? not_expr(e, &e->walked) : NULL, NULL };
+    LaunchTerms second = { NULL, g->by_steps ? partial_rows_expr(e, g, columns) : NULL };
+    postfix_chunks(e, group_rows(e, g), columns, false, &chunks);
+    const char *down = g->by_rows ? NULL : expr_name(e, &chunks), *across = blocks_expr(e, columns, COLUMN_WIDTH);
+    if (down)
+        print_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, across, down, first);
+    print_kernel_op_with(e, g, intern_f(e->p->m->c, "%s_2", g->kernel), g->threads_2, g->threads_2 * real, &g->refs_2,
+                         across, "NULL", second);
 }
 
 static void print_group_kernel(Print *e, Group *g)
@@ -407,14 +463,7 @@ static void print_group_kernel(Print *e, Group *g)
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
                         blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)), "NULL");
     } else if (g->kind == G_COLUMN) {
-        int64_t real = e->p->compute == DT_F64 ? 8 : 4;
-        Buf chunks = program_new(e);
-        postfix_chunks(e, group_rows(e, g), elements, false, &chunks);
-        if (!g->by_rows)
-            print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
-                            blocks_expr(e, elements, COLUMN_WIDTH), expr_name(e, &chunks));
-        print_kernel_op(e, g, intern_f(m->c, "%s_2", g->kernel), g->threads_2, g->threads_2 * real, &g->refs_2,
-                        blocks_expr(e, elements, COLUMN_WIDTH), "NULL");
+        print_column_kernels(e, g, elements);
     } else if (g->kind == G_WALK) {
         const Walk *w = g->walk;
         const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), w->blocks);
@@ -606,9 +655,11 @@ static bool is_state(const Module *m, TensorId t)
     return m->tensors.data[t].kind == T_STATE;
 }
 
-static void print_states(Print *e, StateKernels *states, int which)
+/* Blocks that have a head do this themselves. */
+static void print_states(Print *e, int which)
 {
     Module *m = e->p->m;
+    LaunchTerms terms = { e->headed.data ? not_expr(e, &e->headed) : NULL, NULL };
     const Poly *most = poly_const(m, 0);
     Group own = { .always = which != STATE_RESULT };
     for (TensorId t = 0; t < m->tensors.len; t++) {
@@ -620,8 +671,8 @@ static void print_states(Print *e, StateKernels *states, int which)
             vec_push(m->arena, &own.need, arg);
     }
     if (most->nterms)
-        print_kernel_op(e, &own, states->name[which], 256, 0, &states->refs[which],
-                        blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL");
+        print_kernel_op_with(e, &own, e->states->name[which], 256, 0, &e->states->refs[which],
+                             blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
 }
 
 /* ---- all steps in one kernel ---- */
@@ -731,11 +782,6 @@ static void postfix_head_fits(Print *e, const Panel *w, int kernel, Buf *x)
           kernel);
 }
 
-static void postfix_not(Buf *x)
-{
-    buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
-}
-
 static void print_panel_op(Print *e, Panel *w, const char *grid, const char *when, int kernel)
 {
     int list = print_refs(e, &w->refs);
@@ -788,16 +834,21 @@ static const char *print_panel(Print *e)
     Panel *w = e->pr->panel, *h = e->pr->head;
     if (!w && !h)
         return "NULL";
-    int head = h ? print_head(e, h) : -1, grid = w ? print_grid_panel(e, w, head) : -1;
-    Buf x = program_new(e);
+    int head = h ? print_head(e, h) : -1;
+    if (h) {
+        e->headed = program_new(e);
+        postfix_head_fits(e, h, head, &e->headed);
+        print_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
+    }
+    int grid = w ? print_grid_panel(e, w, head) : -1;
+    e->walked = program_new(e);
     if (h)
-        postfix_head_fits(e, h, head, &x);
+        buf_f(&e->walked, "%s", e->headed.data);
     if (w)
-        postfix_panel_fits(e, w, grid, &x);
+        postfix_panel_fits(e, w, grid, &e->walked);
     if (w && h)
-        buf_f(&x, "CELL_X_ADD, ");
-    postfix_not(&x);
-    return expr_name(e, &x);
+        buf_f(&e->walked, "CELL_X_ADD, ");
+    return not_expr(e, &e->walked);
 }
 
 /* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
@@ -876,7 +927,7 @@ static void print_histories(Print *e)
     }
 }
 
-static void print_direction(Print *e, Direction dir, StateKernels *states)
+static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
     const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
@@ -886,15 +937,14 @@ static void print_direction(Print *e, Direction dir, StateKernels *states)
     e->ops = (Buf){ .arena = m->arena };
     e->n_ops = 0;
     e->used.len = 0;
+    e->headed.data = e->walked.data = NULL;
     for (int i = 0; i < e->p->buffers.len; i++)
         e->buffer[i] = -1;
     print_phase(e, PHASE_PARAM);
     print_phase(e, PHASE_BEFORE);
     /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
-    if (dir == FORWARD && !walks)
-        print_states(e, states, STATE_INIT);
-    if (dir == BACKWARD && !walks)
-        print_states(e, states, STATE_SEED);
+    if (!walks && !e->pr->head)
+        print_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
     if (walks)
         print_phase(e, PHASE_DURING);
     else
@@ -903,7 +953,7 @@ static void print_direction(Print *e, Direction dir, StateKernels *states)
     if (dir == FORWARD)
         print_histories(e);
     if (dir == BACKWARD && !walks)
-        print_states(e, states, STATE_RESULT);
+        print_states(e, STATE_RESULT);
     print_buffers(e, name);
     if (e->n_ops == 0) {
         buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
@@ -986,14 +1036,14 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
         emit_history_kernel(p, &histories[i], cuda);
 
     Buf tables = { .arena = m->arena };
-    Print e = { .p = p, .host = &tables, .tag = tag, .histories = histories, .n_histories = n_histories };
+    Print e = { .p = p, .host = &tables, .tag = tag, .states = &states, .histories = histories, .n_histories = n_histories };
     int n_reserve;
     e.table.arena = m->arena;
     e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
     e.reserve = arena_alloc(m->arena, sizeof *e.reserve * (size_t)(p->buffers.len + 1));
     print_reserve(&e, &n_reserve);
-    print_direction(&e, FORWARD, &states);
-    print_direction(&e, BACKWARD, &states);
+    print_direction(&e, FORWARD);
+    print_direction(&e, BACKWARD);
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);

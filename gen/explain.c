@@ -292,7 +292,8 @@ static const char *group_words(const Explain *e, const Group *g, const Program *
         if (g->by_rows)
             return intern_f(e->c, "%s; the sums of %d, added in fixed order", names_of(e, g),
                             operation_number(pr, g->by_rows - 1));
-        return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order", names_of(e, g));
+        return intern_f(e->c, "%s; sums over B and T, in two stages of fixed order%s", names_of(e, g),
+                        g->by_steps ? ", the first in one kernel with all steps where there is such" : "");
     case G_SCATTER:
         return intern_f(e->c, "%s; sums over B and T, sorted by place, in two stages of fixed order", names_of(e, g));
     default:
@@ -499,7 +500,7 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = size_words(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, "%s for each of at most %d chunks", bytes,
+        return intern_f(e->c, b->by_sequences ? "%s for up to max(B, %d) chunks" : "%s for each of at most %d chunks", bytes,
                         b->cut ? b->most : column_cut(b->by_rows).most);
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }

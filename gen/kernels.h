@@ -32,6 +32,11 @@ typedef struct PastTile { Read read; const char *text; } PastTile;
 /* A loop over few elements of a unit, which is unrolled. */
 typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
 
+/* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal terms of a
+ * group share, and the column of the partial sums that it goes to. */
+typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
+    StepSum;
+
 typedef struct Kernel {
     Plan *p;
     Program *pr;
@@ -98,6 +103,7 @@ typedef struct Kernel {
     Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
     Texts function_texts;
     int function_elements;        /* of a step */
+    Vec(StepSum) step_sums;       /* of the groups that are printed */
     const char *pair_index;       /* scan: text of the last index of the first of two neighbours */
     const char *two;              /* scan: text of a local with the two neighbours that are stored together, or NULL */
     int64_t panel_registers;      /* that reads ahead take, for a step */
@@ -224,6 +230,12 @@ bool panel_is_product(const Kernel *k, NodeId id);
 bool panel_carried_here(const Kernel *k, NodeId id);
 bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
 bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
+/* kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group
+ * that is printed; whether a group (number) has any; and what stores those of sequence b, with `before` in front of each. */
+void step_sums_declare(Kernel *k);
+void step_sums_add(Kernel *k);
+bool step_sums_of(const Kernel *k, int group);
+void step_sums_store(Kernel *k, int group, const char *before);
 /* kernels_alone.c: a kernel whose threads have an element each for all steps. */
 void print_alone(Kernel *k);
 bool in_head(const Kernel *k);                     /* blocks that have a head each */
@@ -243,6 +255,11 @@ void alone_declare_reads(Kernel *k, const PanelLoop *l);
 void alone_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
+
+/* kernels_state.c: the initial state at a place of [B, axes], whose axes are bound; and its stores there, where backward
+ * finds it and where the first step does. */
+const char *state_initial(Kernel *k, TensorId s, const char *place);
+void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value);
 
 /* kernels_scan.c: a kernel whose threads have a unit each for all steps. */
 void print_scan_walk(Kernel *k);

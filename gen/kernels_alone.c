@@ -48,38 +48,85 @@ void scan_update(Kernel *k, TensorId s, const Read *r, const char *value)
     }
 }
 
+static const char *state_place(Kernel *k, TensorId s)
+{
+    return k_text(k, "b * %s + e", k_poly(k, tensor_elements(k->p->m, s)));
+}
+
+static bool carried(const Kernel *k, TensorId s)
+{
+    const Module *m = k->p->m;
+    return m->tensors.data[s].kind == T_STATE && (k->pr->dir == FORWARD ? m->next.data[s] : m->dprev.data[s]) >= 0;
+}
+
+static const char *initial_state(Kernel *k, TensorId s)
+{
+    NodeId init = k->p->m->init.data[s];
+    for (int i = 0; init >= 0 && i < k_node(k, init)->naxes; i++)
+        k->index[k_node(k, init)->axes[i]] = k->own[i];
+    k->away++;                        /* before the first step */
+    const char *value = state_initial(k, s, state_place(k, s));
+    k->away--;
+    return value;
+}
+
+static const char *last_adjoint(Kernel *k, TensorId s)
+{
+    const char *given = k_pointer(k, REF_DFINAL, s, k->p->compute);
+    return k_text(k, "%s ? %s[%s] : 0", given, given, state_place(k, s));
+}
+
 /* The state before the first step, or the adjoint behind the last; what the product carries is its sum. */
 static void print_states(Kernel *k)
 {
-    Plan *p = k->p;
-    bool forward = k->pr->dir == FORWARD;
-    for (TensorId s = 0; s < p->m->tensors.len; s++) {
-        if (p->m->tensors.data[s].kind != T_STATE)
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        if (k->p->m->tensors.data[s].kind != T_STATE)
             continue;
-        const char *at, *name = state_name(k, s);
-        const char *from = state_start(k, s, k_text(k, "b * %s + e", k_poly(k, tensor_elements(p->m, s))), &at);
-        if (!forward && panel_is_product(k, p->m->dprev.data[s]))
-            buf_line(k->out, "%s sum_0 = %s[%s];", k->real, from, at);
+        bool forward = k->pr->dir == FORWARD;
+        const char *name = state_name(k, s), *value = forward ? initial_state(k, s) : last_adjoint(k, s);
+        if (!forward && panel_is_product(k, k->p->m->dprev.data[s]))
+            buf_line(k->out, "%s sum_0 = %s;", k->real, value);
         else
-            buf_line(k->out, "[[maybe_unused]] %s %s = %s[%s], new_%s = %s;", k->real, name, from, at, name, name);
+            buf_line(k->out, "[[maybe_unused]] %s %s = %s, new_%s = %s;", k->real, name, value, name, name);
     }
 }
 
-/* The final states, or the adjoints of the initial ones; where there is no step, others have written them. */
+/* The operand of the first step, where the step before makes it. */
+static void print_first_operand(Kernel *k)
+{
+    Read r;
+    if (k->panel->operand_ready && plan_resolve(k->p, k_node(k, k->panel->operand)->args[0], &r))
+        buf_line(k->out, "panel.put(sequence, 0, own, %s);", state_name(k, r.id));
+}
+
+/* Where backward, the products and the first step find them. */
+static void store_initial_states(Kernel *k)
+{
+    if (k->pr->dir != FORWARD)
+        return;
+    k_open(k, "if (mine)");
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
+        if (k->p->m->tensors.data[s].kind == T_STATE)
+            state_store_initial(k, s, state_place(k, s), state_name(k, s));
+    print_first_operand(k);
+    k_close(k);
+}
+
+/* The final states, or the adjoints of the initial ones, for others too. */
 static void print_last_states(Kernel *k)
 {
-    Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD;
-    k_open(k, "if (mine && dim_T > 0)");
-    for (TensorId s = 0; s < p->m->tensors.len; s++) {
-        if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
+    k_open(k, "if (mine)");
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        if (!carried(k, s))
             continue;
-        const char *at = k_text(k, "(b * %s + e)", k_poly(k, tensor_elements(p->m, s)));
-        const char *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
-        bool sum = !forward && panel_is_product(k, p->m->dprev.data[s]);
-        if (forward)
-            buf_line(k->out, "if (%s)", to);
-        buf_line(k->out, "%scell_store(%s + %s, %s);", forward ? "    " : "", to, at, sum ? "sum_0" : state_name(k, s));
+        Dtype type = k->p->compute;
+        const char *at = state_place(k, s), *to = k_written(k, forward ? REF_FINAL : REF_DINIT, s, type);
+        const char *value = !forward && panel_is_product(k, k->p->m->dprev.data[s]) ? "sum_0" : state_name(k, s);
+        if (!forward)
+            buf_line(k->out, "cell_store(%s + (%s), %s);", k_written(k, REF_CARRY, s, type), at, value);
+        buf_line(k->out, "if (%s)", to);
+        buf_line(k->out, forward ? "    cell_store(%s + (%s), %s);" : "    cell_put(%s + (%s), %s, adds);", to, at, value);
     }
     k_close(k);
 }
@@ -188,22 +235,6 @@ static void print_product(Kernel *k)
     k_close(k);
 }
 
-/* The operand of the first step, where the step before makes it. */
-static void print_first_operand(Kernel *k)
-{
-    const Panel *w = k->panel;
-    const Storage *st = &k->pr->node[w->operand];
-    const char *t = k->t;
-    if (!w->operand_ready)
-        return;
-    k->t = "0";
-    buf_line(k->out, "if (mine && dim_T > 0)");
-    buf_line(k->out, "    panel.put(sequence, 0, own, cell_load<%s>(%s + %s * %s + e));", k->real,
-             k_pointer(k, REF_NODE, w->operand, st->dtype), k_step_row(k, st),
-             k_poly(k, array_elements(k->p->m, w->operand)));
-    k->t = t;
-}
-
 /* A block's head and sequences; threads beyond them do nothing but their part of the product. */
 static void open_head(Kernel *k, const char *indices)
 {
@@ -227,9 +258,18 @@ static void open_head(Kernel *k, const char *indices)
     buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
              w->head_stride ? k_poly(k, w->head_stride) : "0", ix_text(&k->printer, none),
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
-    print_first_operand(k);
     for (int piece = 0; piece < w->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
         buf_line(out, "%s sum_%d = 0;", k->real, piece);
+}
+
+static void print_sums(Kernel *k, int groups)
+{
+    if (k->step_sums.len == 0)
+        return;
+    k_open(k, "if (mine)");
+    for (int i = 0; i < groups; i++)
+        step_sums_store(k, i, "");
+    k_close(k);
 }
 
 /* ---- the whole ---- */
@@ -280,7 +320,7 @@ void print_alone(Kernel *k)
     k->t = "t";
     k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
     k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
-    k->once_reads.len = 0;
+    k->once_reads.len = k->step_sums.len = 0;
     const char *indices = name_axes(k);
     PanelLoop *loops = panel_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
@@ -290,7 +330,9 @@ void print_alone(Kernel *k)
     k->b = "b";
     open_head(k, indices);
     print_states(k);
+    store_initial_states(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    step_sums_declare(k);
     for (int i = 0; i < n; i++)
         alone_reads(k, &loops[i], depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
@@ -308,4 +350,5 @@ void print_alone(Kernel *k)
         alone_take_reads(k, &loops[i], depth);
     k_close(k);
     print_last_states(k);
+    print_sums(k, n);
 }

@@ -153,6 +153,8 @@ static void print_totals(Kernel *k)
     print_scratch(k, k_text(k, "%d", g->threads_2));
     if (g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_SCAN)
         buf_line(k->out, "const int64_t chunks = dim_B;");
+    else if (g->by_steps)
+        buf_line(k->out, "const int64_t chunks = args.t;");       /* the sequences, where one kernel walks the steps */
     else
         buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d>(rows, columns);", cut.rows,
                  cut.most, cut.blocks, cut.least);

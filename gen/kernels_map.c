@@ -44,6 +44,8 @@ void k_map_body(Kernel *k)
     Named kept = { 0 };
     for (int i = 0; i < g->arrays.len; i++)
         map_array(k, g->arrays.data[i], &kept);
+    if (k->panel)
+        step_sums_add(k);
     k_forget(k, &kept);
     print_prefetches(k);
     k->out = out;

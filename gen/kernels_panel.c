@@ -316,6 +316,19 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
     read_first(k, l, "step + 1 < steps", next, "elements > CELL_PANEL_THREADS");
 }
 
+/* A thread has added up all of its sequences: the first has the sums, the others nothing. */
+static void print_sums(Kernel *k, const PanelLoop *l)
+{
+    if (!step_sums_of(k, l->number))
+        return;
+    k_open(k, "for (int64_t begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS)");
+    print_element(k, l, "begin");
+    k_open(k, "if (%s == unit)", l->unit);
+    step_sums_store(k, l->number, mutate("every-sequence") ? "" : "n >= CELL_PANEL_THREADS ? 0 : ");
+    k_close(k);
+    k_close(k);
+}
+
 /* ---- the whole ---- */
 
 /* The sums that the first step finds: the adjoint of the final state. */
@@ -387,9 +400,11 @@ static void print_walk(Kernel *k)
     int n, product;
     k->one_step = true;
     k->t = "t";
+    k->step_sums.len = 0;
     PanelLoop *loops = panel_groups(k, &n, &product);
     k->row = NULL;
     print_setup(k);
+    step_sums_declare(k);
     for (int i = 0; i < n; i++) {
         print_read_ahead(k, &loops[i]);
         read_first(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1", "true");
@@ -403,6 +418,8 @@ static void print_walk(Kernel *k)
             print_group_loop(k, &loops[i], forward ? "t + 1" : "t - 1");
     }
     k_close(k);
+    for (int i = 0; i < n; i++)
+        print_sums(k, &loops[i]);
 }
 
 void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)

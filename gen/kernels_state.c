@@ -26,19 +26,22 @@ static void each_state(Kernel *k, StateBody body)
     }
 }
 
-static void init_state(Kernel *k, TensorId s)
+const char *state_initial(Kernel *k, TensorId s, const char *place)
 {
-    Plan *p = k->p;
-    NodeId init = p->m->init.data[s];
-    const char *given = k_pointer(k, REF_TENSOR, s, p->compute), *value = "0";
+    NodeId init = k->p->m->init.data[s];
+    const char *given = k_pointer(k, REF_TENSOR, s, k->p->compute), *value = "0";
     if (init >= 0) {
-        k_split_element(k, k_node(k, init)->axes, k_node(k, init)->naxes, "e", "i");
         Named named = { 0 };
         value = k_body(k, k_node(k, init)->args[0], &named);
         k_forget(k, &named);
     }
-    buf_line(k->out, "const %s value = %s ? %s[n] : (%s)(%s);", k->real, given, given, k->real, value);
-    buf_line(k->out, "%s[n] = value;", k_written(k, REF_INITIAL, s, p->compute));
+    return k_text(k, "%s ? %s[%s] : (%s)(%s)", given, given, place, k->real, value);
+}
+
+void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value)
+{
+    Plan *p = k->p;
+    buf_line(k->out, "%s[%s] = %s;", k_written(k, REF_INITIAL, s, p->compute), place, value);
     int before = p->program[FORWARD].before[s];
     if (before >= 0) {
         const char *to = k_written(k, REF_BEFORE, s, p->buffers.data[before].dtype);
@@ -55,10 +58,19 @@ static void init_state(Kernel *k, TensorId s)
         }
         const char *row = b->ring == 0 || strcmp(all, kept) == 0 ? all : b->reserve ? k_text(k, "(all ? %s : %s)", all, kept) : kept;
         buf_line(k->out, "if (dim_T > 0)");
-        buf_line(k->out, "    cell_store(%s + %s * %s + e, value);", to, row,
-                 k_poly(k, tensor_elements(p->m, s)));
+        buf_line(k->out, "    cell_store(%s + %s * %s + e, %s);", to, row, k_poly(k, tensor_elements(p->m, s)), value);
     }
-    const char *final = k_written(k, REF_FINAL, s, p->compute);
+}
+
+static void init_state(Kernel *k, TensorId s)
+{
+    NodeId init = k->p->m->init.data[s];
+    if (init >= 0)
+        k_split_element(k, k_node(k, init)->axes, k_node(k, init)->naxes, "e", "i");
+    const char *value = state_initial(k, s, "n");
+    buf_line(k->out, "const %s value = %s;", k->real, value);
+    state_store_initial(k, s, "n", "value");
+    const char *final = k_written(k, REF_FINAL, s, k->p->compute);
     buf_line(k->out, "if (dim_T == 0 && %s)", final);
     buf_line(k->out, "    %s[n] = value;", final);
 }

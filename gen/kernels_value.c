@@ -31,8 +31,9 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
     case REF_BEFORE: return k_text(k, "%s_before", of);
     case REF_BUFFER:
         of = k->p->buffers.data[id].name;
-        return k->panel && k->panel->product ? "posts" : k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of)
-                                                                    : "partial";
+        if (k->panel && k->panel->product && !k->panel->alone && id == k->panel->posts)
+            return "posts";
+        return k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of) : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }
 }
@@ -981,5 +982,7 @@ bool k_is_stored(const Kernel *k, NodeId id)
 {
     TensorId of;
     RootKind r = root_kind(k->p->m, id, &of);
+    if (k->panel && k->pr->summed && k->pr->summed[id])
+        return false;                 /* what reads it in memory is not run */
     return k->pr->node[id].home != HOME_NONE || r == ROOT_DPREV || (r == ROOT_NEXT && k->pr->dir == FORWARD);
 }

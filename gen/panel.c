@@ -354,5 +354,7 @@ void panel_find(Plan *p)
                   is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
+        if (d == BACKWARD && (pr->panel || pr->head))
+            panel_sums(p, pr, w);
     }
 }

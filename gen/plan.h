@@ -164,6 +164,8 @@ typedef struct Group {
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
     int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
+    int by_steps;                 /* COLUMN: 1 + the step's MAP group that has all terms at hand, so that a kernel that walks
+                                   * all steps leaves them, a row for each sequence (panel_sums.c); or 0 */
     int partial;                  /* COLUMN: buffer of the partial sums */
     int threads_2;                /* COLUMN: per block of the second stage */
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
@@ -191,6 +193,7 @@ typedef struct Buffer {
     const Poly *columns;          /* of one array */
     int arrays;
     bool by_rows;                 /* a ROW kernel leaves them */
+    bool by_sequences;            /* as many chunks as sequences, if these are more */
     const Poly *cut;              /* of a SCATTER group: the columns of each of min(ceil(cut / each), most) shares */
     int each, most;
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
@@ -258,6 +261,7 @@ typedef struct Program {
     bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
+    bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
 typedef struct Plan Plan;

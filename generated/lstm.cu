@@ -244,12 +244,13 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     float *const p_h_next = static_cast<float *>(args.ptr[9]);
     float *const p_y = static_cast<float *>(args.ptr[10]);
     const float *const p_weight_hh = static_cast<const float *>(args.ptr[11]);
-    const float *const p_h_f32 = static_cast<const float *>(args.ptr[12]);
-    const float *const p_h_init = static_cast<const float *>(args.ptr[13]);
-    const float *const p_c_init = static_cast<const float *>(args.ptr[14]);
-    float *const p_v189 = static_cast<float *>(args.ptr[15]);
-    float *const p_h_final = static_cast<float *>(args.ptr[16]);
-    float *const p_c_final = static_cast<float *>(args.ptr[17]);
+    const float *const p_h_given = static_cast<const float *>(args.ptr[12]);
+    const float *const p_c_given = static_cast<const float *>(args.ptr[13]);
+    float *const p_h_init = static_cast<float *>(args.ptr[14]);
+    float *const p_c_init = static_cast<float *>(args.ptr[15]);
+    float *const p_v189 = static_cast<float *>(args.ptr[16]);
+    float *const p_h_final = static_cast<float *>(args.ptr[17]);
+    float *const p_c_final = static_cast<float *>(args.ptr[18]);
     const bool all = args.flags & CELL_KERNEL_SAVE;
     auto cursor = cell_shared();
     cell_head<float, 1, 4, 0> panel;
@@ -262,15 +263,19 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     const int64_t b = first + sequence, e = head * dim_H + own;
     const int64_t i_a = e;
     panel.load(p_weight_hh + head * 0 + 0, dim_H, 1);
-    if (mine && dim_T > 0)
-        panel.put(sequence, 0, own, cell_load<float>(p_h_f32
-                + (all ? (b * dim_T + 0) : b * 2 + 0 % 2) * dim_H + e));
     float sum_0 = 0;
     float sum_1 = 0;
     float sum_2 = 0;
     float sum_3 = 0;
-    float s_h = p_h_init[b * dim_H + e], new_s_h = s_h;
-    float s_c = p_c_init[b * dim_H + e], new_s_c = s_c;
+    float s_h = p_h_given ? p_h_given[b * dim_H + e] : (float)(0), new_s_h = s_h;
+    float s_c = p_c_given ? p_c_given[b * dim_H + e] : (float)(0), new_s_c = s_c;
+    if (mine) {
+        p_h_init[b * dim_H + e] = s_h;
+        if (dim_T > 0)
+            cell_store(p_h_before + (all ? b * dim_T : b * 2) * dim_H + e, s_h);
+        p_c_init[b * dim_H + e] = s_c;
+        panel.put(sequence, 0, own, s_h);
+    }
     const float once_0 = cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a);
     const float once_1 = cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a);
     const float once_2 = cell_load_ro<float>(p_bias_ih + dim_H + i_a);
@@ -358,7 +363,7 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
         for (int u = 0; u < 8; u++)
             ahead_0[u] = next_0[u];
     }
-    if (mine && dim_T > 0) {
+    if (mine) {
         if (p_h_final)
             cell_store(p_h_final + (b * dim_H + e), s_h);
         if (p_c_final)
@@ -496,8 +501,6 @@ extern "C" __global__ void __launch_bounds__(256)
 lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
 {
     cell_dependency_wait();
-    const int64_t dim_B = args.size[0];
-    const int64_t dim_T = args.size[1];
     const int64_t dim_H = args.size[3];
     const float *const p_partial = static_cast<const float *>(args.ptr[0]);
     float *const p_d_bias_ih = static_cast<float *>(args.ptr[1]);
@@ -505,9 +508,8 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
     const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;
     auto cursor = cell_shared();
     cell_smem<float> scratch = cell_carve<float>(cursor, 256);
-    const int64_t rows = dim_B * dim_T;
     const int64_t columns = 4*dim_H;
-    const int64_t chunks = cell_column_chunks<64, 256, 512, 1>(rows, columns);
+    const int64_t chunks = args.t;
     const int lane = cell_thread() % 32, part = cell_thread() / 32;
     const int64_t begin = chunks * part / 8, end = chunks * (part + 1) / 8;
     for (int64_t first = cell_block_index(0) * 32; first < columns; first += cell_block_count(0) * 32) {
@@ -557,6 +559,7 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
     const float *const p_weight_hh = static_cast<const float *>(args.ptr[13]);
     float *const p_d_h_carried = static_cast<float *>(args.ptr[14]);
     const float *const p_d_p = static_cast<const float *>(args.ptr[15]);
+    float *const p_partial = static_cast<float *>(args.ptr[16]);
     auto cursor = cell_shared();
     cell_panel<float, 4, 1, 8, 2> panel;
     panel.carve(cursor, dim_H, reinterpret_cast<unsigned int *>(p_posts));
@@ -572,6 +575,10 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
     panel.start();
     decltype(panel)::kept kept;
     panel.keep(kept);
+    float total_221 = 0;
+    float total_230 = 0;
+    float total_240 = 0;
+    float total_250 = 0;
     struct { float r0; float r1; float r2; float r3; float r4; float r5; float r6; float r7; } ahead_0 = {};
     const auto read_0 = [&](int64_t b, int64_t i_a, int64_t t, bool other) {
         (void)b, (void)i_a, (void)t, (void)other;
@@ -641,6 +648,11 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
                 panel.post();
             if (mine) {
                 cell_store(p_d_c_carried + ((t & 1) * dim_B + b) * dim_H + i_a, a_d_c);
+                // d_bias_ih, lstm.cell:10: bias_ih
+                total_221 += a_221;
+                total_230 += a_230;
+                total_240 += a_240;
+                total_250 += a_250;
             }
         }
         if (cell_thread() < elements && step + 1 < steps) {
@@ -660,6 +672,21 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
                     cell_store(p_d_h_carried + (b0 + row) * dim_H + panel.first + own, sum);
             });
             cell_barrier();
+        }
+    }
+    for (int64_t begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS) {
+        const int64_t n = begin, at = n < elements ? n : elements - 1, b = at / 8;
+        const int64_t unit = panel.first + at % 8;
+        const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+        if (i_a == unit) {
+            p_partial[b * (4*dim_H) + 2*dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_221;
+            p_partial[b * (4*dim_H) + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_230;
+            p_partial[b * (4*dim_H) + dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_240;
+            p_partial[b * (4*dim_H) + 3*dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_250;
+            p_partial[(1 * dim_B + b) * (4*dim_H) + 2*dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_221;
+            p_partial[(1 * dim_B + b) * (4*dim_H) + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_230;
+            p_partial[(1 * dim_B + b) * (4*dim_H) + dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_240;
+            p_partial[(1 * dim_B + b) * (4*dim_H) + 3*dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_250;
         }
     }
 }
@@ -682,8 +709,14 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     float *const p_v240 = static_cast<float *>(args.ptr[9]);
     float *const p_v250 = static_cast<float *>(args.ptr[10]);
     const float *const p_weight_hh = static_cast<const float *>(args.ptr[11]);
-    float *const p_d_h_carried = static_cast<float *>(args.ptr[12]);
-    float *const p_d_c_carried = static_cast<float *>(args.ptr[13]);
+    const float *const p_d_h_final = static_cast<const float *>(args.ptr[12]);
+    const float *const p_d_c_final = static_cast<const float *>(args.ptr[13]);
+    float *const p_d_h_init = static_cast<float *>(args.ptr[14]);
+    float *const p_d_h_carried = static_cast<float *>(args.ptr[15]);
+    float *const p_d_c_init = static_cast<float *>(args.ptr[16]);
+    float *const p_d_c_carried = static_cast<float *>(args.ptr[17]);
+    float *const p_partial = static_cast<float *>(args.ptr[18]);
+    const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;
     auto cursor = cell_shared();
     cell_head<float, 4, 1, 0> panel;
     panel.carve(cursor, dim_H);
@@ -695,8 +728,12 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     const int64_t b = first + sequence, e = head * dim_H + own;
     const int64_t i_a = e;
     panel.load(p_weight_hh + head * 0 + 0, 1, dim_H);
-    float sum_0 = p_d_h_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e];
-    float d_c = p_d_c_carried[(dim_T & 1) * dim_B * dim_H + b * dim_H + e], new_d_c = d_c;
+    float sum_0 = p_d_h_final ? p_d_h_final[b * dim_H + e] : 0;
+    float d_c = p_d_c_final ? p_d_c_final[b * dim_H + e] : 0, new_d_c = d_c;
+    float total_221 = 0;
+    float total_230 = 0;
+    float total_240 = 0;
+    float total_250 = 0;
     struct reads_0 { float r0; float r1; float r2; float r3; float r4; float r5; float r6; };
     const auto read_0 = [&](int64_t t, auto &ahead) {
         const int64_t bt = b * dim_T + t;
@@ -757,6 +794,11 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
                     // d_c, lstm.cell:11: c
                     const float a_d_c = a_d_c_next * ahead_0[u].r6;
                     new_d_c = a_d_c;
+                    // d_bias_ih, lstm.cell:10: bias_ih
+                    total_221 += a_221;
+                    total_230 += a_230;
+                    total_240 += a_240;
+                    total_250 += a_250;
                 }
                 // d_h, lstm.cell:11: h
                 panel.multiply();
@@ -770,9 +812,23 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
         for (int u = 0; u < 4; u++)
             ahead_0[u] = next_0[u];
     }
-    if (mine && dim_T > 0) {
+    if (mine) {
         cell_store(p_d_h_carried + (b * dim_H + e), sum_0);
+        if (p_d_h_init)
+            cell_put(p_d_h_init + (b * dim_H + e), sum_0, adds);
         cell_store(p_d_c_carried + (b * dim_H + e), d_c);
+        if (p_d_c_init)
+            cell_put(p_d_c_init + (b * dim_H + e), d_c, adds);
+    }
+    if (mine) {
+        p_partial[b * (4*dim_H) + 2*dim_H + i_a] = total_221;
+        p_partial[b * (4*dim_H) + i_a] = total_230;
+        p_partial[b * (4*dim_H) + dim_H + i_a] = total_240;
+        p_partial[b * (4*dim_H) + 3*dim_H + i_a] = total_250;
+        p_partial[(1 * dim_B + b) * (4*dim_H) + 2*dim_H + i_a] = total_221;
+        p_partial[(1 * dim_B + b) * (4*dim_H) + i_a] = total_230;
+        p_partial[(1 * dim_B + b) * (4*dim_H) + dim_H + i_a] = total_240;
+        p_partial[(1 * dim_B + b) * (4*dim_H) + 3*dim_H + i_a] = total_250;
     }
 }
 

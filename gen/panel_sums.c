@@ -1,0 +1,153 @@
+/* panel_sums.c: sums over batch and time that a kernel which walks all steps takes along. In come the steps that such a
+ * kernel walks (panel.c); out goes, for each COLUMN group, the group of the step that has all of its terms at hand, and
+ * which values nobody reads but such sums. Guaranteed: a thread that walks has the terms of its own units, and asks for
+ * nothing in memory that the step does not read anyway. */
+#include "panel.h"
+
+static const Node *at(const Plan *p, NodeId id)
+{
+    return &p->m->nodes.data[id];
+}
+
+static Read itself(const Plan *p, NodeId id, const IxExpr **map)
+{
+    Read self = { .id = id, .nmap = at(p, id)->naxes, .map = map };
+    for (int i = 0; i < self.nmap; i++)
+        map[i] = ix_index(p->m, at(p, id)->axes[i]);
+    return self;
+}
+
+static bool has_read(const Group *g, int key)
+{
+    for (int i = 0; i < g->reads.len; i++)
+        if (g->reads.data[i] == key)
+            return true;
+    return false;
+}
+
+int panel_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max)
+{
+    Module *m = p->m;
+    const IxExpr *map[64];
+    Read r, self = itself(p, sum, map);
+    if (!plan_resolve(p, at(p, at(p, sum)->args[0])->args[0], &r) || r.is_tensor || r.step ||
+        read_linear(m, &r) != read_linear(m, &self) || array_elements(m, r.id) != array_elements(m, sum))
+        return 0;
+    *row = r.id;
+    int n = cat_pieces(m, r.id, true, out, max);
+    return n > 1 ? n : 0;
+}
+
+/* ---- terms ---- */
+
+/* The group of the step that is asked about, and the axes of the sum. */
+typedef struct Terms { const Plan *p; const Program *pr; int group; const IndexId *axes; bool walks; } Terms;
+
+static bool reads_at_hand(Terms *x, const Read *r)
+{
+    const Module *m = x->p->m;
+    const Group *g = &x->pr->groups.data[x->group];
+    IndexId which;
+    if (r->step || (r->is_tensor && m->tensors.data[r->id].kind == T_DNEXT))
+        return false;
+    if (r->is_tensor || x->pr->phase[r->id] != PHASE_DURING)
+        return has_read(g, r->is_tensor ? ~r->id : r->id);
+    x->walks = true;
+    for (int i = 0; i < r->nmap; i++)
+        if (!ix_is_index(r->map[i], &which) || which != x->axes[i])
+            return false;
+    return x->pr->group[r->id] == x->group && r->nmap == g->naxes;
+}
+
+static bool at_hand(Terms *x, NodeId value)
+{
+    const Node n = *at(x->p, value);
+    Read r;
+    if (n.kind == N_REDUCE)
+        return false;
+    if (n.kind != N_MAP && plan_resolve(x->p, value, &r))
+        return reads_at_hand(x, &r);
+    for (int i = 0; i < n.nargs; i++)
+        if (!at_hand(x, n.args[i]))
+            return false;
+    return true;
+}
+
+static bool same_units(const Plan *p, const Group *g, NodeId sum)
+{
+    const Node *a = at(p, sum);
+    for (int i = 0; i < a->naxes && i < g->naxes; i++)
+        if (p->m->indices.data[a->axes[i]].extent != g->axes[i])
+            return false;
+    return a->naxes == g->naxes;
+}
+
+/* A sum over batch and time alone, of what the group makes of its own units. */
+static bool sums_group(Terms *x, NodeId sum)
+{
+    const Node *r = at(x->p, at(x->p, sum)->args[0]);
+    const Group *g = &x->pr->groups.data[x->group];
+    Piece pieces[32];
+    NodeId row;
+    if (r->reduce != R_SUM || r->nbound != 2 || r->bound[0] >= IX_FIRST || r->bound[1] >= IX_FIRST)
+        return false;
+    int n = panel_sum_pieces(x->p, sum, &row, pieces, 32);
+    for (int i = 0; i < n; i++)
+        if (x->pr->group[pieces[i].array] != x->group)
+            return false;
+    x->walks |= n > 0;
+    x->axes = at(x->p, sum)->axes;
+    return n > 0 || (same_units(x->p, g, sum) && at_hand(x, r->args[0]));
+}
+
+/* ---- groups ---- */
+
+/* Does this group of the step have all terms, and does any of the sums need the walk at all? */
+static bool has_terms(const Plan *p, const Program *pr, const Group *sums, int group)
+{
+    const Group *g = &pr->groups.data[group];
+    Terms x = { .p = p, .pr = pr, .group = group };
+    if (g->phase != PHASE_DURING || g->kind != G_MAP)
+        return false;
+    for (int i = 0; i < sums->arrays.len; i++)
+        if (!sums_group(&x, sums->arrays.data[i]))
+            return false;
+    return x.walks;
+}
+
+/* Is it read by sums of its own group alone? */
+static bool only_summed(const Plan *p, const Program *pr, NodeId id)
+{
+    TensorId of;
+    bool summed = false;
+    if (pr->group[id] < 0 || pr->phase[id] != PHASE_DURING || pr->node[id].home != HOME_WORKSPACE ||
+        root_kind(p->m, id, &of) != ROOT_NONE)
+        return false;
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *g = &pr->groups.data[i];
+        if (!has_read(g, id))
+            continue;
+        if (g->by_steps != 1 + pr->group[id])
+            return false;
+        summed = true;
+    }
+    return summed;
+}
+
+/* A thread of the whole chip's walk has the same unit in all its elements. */
+void panel_sums(Plan *p, Program *pr, const Panel *w)
+{
+    bool any = false;
+    for (int c = 0; c < pr->groups.len && PANEL_THREADS % w->own == 0; c++) {
+        Group *sums = &pr->groups.data[c];
+        for (int i = 0; sums->kind == G_COLUMN && !sums->by_rows && !sums->by_steps && i < c; i++)
+            sums->by_steps = has_terms(p, pr, sums, i) ? 1 + i : 0;
+        if (sums->by_steps)
+            any = p->buffers.data[sums->partial].by_sequences = true;
+    }
+    if (!any)
+        return;
+    pr->summed = arena_alloc(p->m->arena, (size_t)p->n_nodes + 1);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        pr->summed[id] = only_summed(p, pr, id);
+}
