@@ -380,15 +380,39 @@ static const char *blocks_expr(Print *e, const Poly *work, int per_block)
     return expr_name(e, &x);
 }
 
+/* A thread for each vector where the kernel takes vectors, which it asks of the sizes itself: blocks without work would
+ * cost as much as others to start. */
+static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
+{
+    Module *m = e->p->m;
+    bool step = g->phase == PHASE_DURING;
+    int widest = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
+    if (g->naxes == 1 && !step)
+        return blocks_expr(e, elements, g->threads * widest);
+    if (g->width == 1)
+        return blocks_expr(e, elements, g->threads);
+    Buf x = program_new(e);
+    postfix_poly(e, elements, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, ", g->width - 1);
+    for (int i = 0; i < g->multiples.len; i++) {
+        postfix_poly(e, g->multiples.data[i], &x);
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", g->width);
+    }
+    if (step) {
+        buf_f(&x, "CELL_X_PUSH, %d, ", STEP_VECTORS);
+        postfix_poly(e, poly_mul(m, group_rows(e, g), elements), &x);
+        buf_f(&x, "CELL_X_LE, CELL_X_MUL, ");
+    }
+    buf_f(&x, "CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_CEILDIV, ", g->threads);
+    return expr_name(e, &x);
+}
+
 static void print_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
     const Poly *elements = product(e, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
     if (g->kind == G_MAP && !g->flat) {
-        int wide = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
-        bool few = g->phase == PHASE_DURING || g->naxes != 1;
-        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs,
-                        blocks_expr(e, elements, g->threads * (few ? 1 : wide)),
+        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, map_blocks(e, g, elements),
                         poly_expr(e, group_rows(e, g)));
     } else if (g->kind == G_MAP) {
         print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");

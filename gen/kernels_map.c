@@ -2,9 +2,6 @@
  * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
 #include "kernels.h"
 
-/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
-enum { ENOUGH = 1 << 18 };
-
 static void print_prefetches(Kernel *k)
 {
     if (k->prefetches.len == 0 || k->wide) {
@@ -86,7 +83,7 @@ static void print_map(Kernel *k)
     k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
     k_split_row(k, "row");
     if (k->one_step)
-        k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), ENOUGH);
+        k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), STEP_VECTORS);
     if (g->naxes == 0) {
         k_open(k, "for (int64_t e = first; e < elements; e += step)");
         map_body(k, NULL);
@@ -104,4 +101,7 @@ void emit_map(Kernel *k)
 {
     k->threads = k->g->threads;
     k_print(k, k->g->kernel, print_map);
+    k->g->width = k->row_extent && !k->mixed ? k_width(k) : 1;
+    for (int i = 0; i < k->multiples.len; i++)
+        vec_push(k->p->m->arena, &k->g->multiples, k->multiples.data[i]);
 }

@@ -141,6 +141,8 @@ extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
 
 enum { ROW_PARTS = 8 };
+/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
+enum { STEP_VECTORS = 1 << 18 };
 struct Window;                    /* window.h */
 
 typedef struct Group {
@@ -175,6 +177,9 @@ typedef struct Group {
     bool always;
     /* filled while the kernel is printed, for its launch */
     RefVec refs;
+    int width;                    /* MAP: neighbours that a thread takes, where `multiples` are multiples of it and, in a
+                                   * step, elements are many; else 1 */
+    Vec(const Poly *) multiples;
     int exchanged;                /* ROW: most reductions in one exchange of a block */
     int slots;                    /* ROW: vectors of a row that stay in a thread's registers */
     const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements; NULL: threads */
