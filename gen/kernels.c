@@ -420,10 +420,31 @@ void k_keep_axes(Kernel *k, NodeId first)
 
 void k_bind_axes(Kernel *k, NodeId array)
 {
+    const Node *a = k_node(k, array);
     for (int i = 0; i < k->g->naxes; i++)
-        k->index[k_node(k, array)->axes[i]] = k->own[i];
+        k->index[a->axes[i + (k->g->along && a->naxes > k->g->naxes && i >= k->g->along - 1)]] = k->own[i];
     for (int i = 0; k->panel && i < k->g->naxes; i++)
         k->meaning[k_node(k, array)->axes[i]] = scan_unit(k, i);
+}
+
+void k_prefetches(Kernel *k, const char *index)
+{
+    int kept = 0, n = k->prefetches.len;
+    bool open = false;
+    for (int i = 0; i < n; i++) {
+        const char *prefetch = k->prefetches.data[i];
+        if (index && !strstr(prefetch, index)) {
+            k->prefetches.data[kept++] = prefetch;
+            continue;
+        }
+        if (!open)
+            k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
+        open = true;
+        buf_line(k->out, "%s", prefetch);
+    }
+    if (open)
+        k_close(k);
+    k->prefetches.len = kept;
 }
 
 /* ---- loops along one index ---- */
@@ -453,6 +474,63 @@ static void one_by_one(Kernel *k, const Loop *l)
     k->index[l->along] = name;
     l->body(k, l->data);
     k_close(k);
+}
+
+/* How many elements of a loop are read at once: as many as keep so many reads of a thread under way. Declares what
+ * holds them, and forgets the reads. */
+static int open_batch(Kernel *k, int reads, Buf *out)
+{
+    enum { READS = 24, MOST = 8 };
+    int kept = reads, each = MOST;
+    while (each > 1 && each * (k->reads.len - reads) > READS)
+        each /= 2;
+    for (int i = reads; i < k->reads.len; i++) {
+        RowRead r = k->reads.data[i];
+        size_t n = strlen(r.name);
+        if (r.name[n - 1] != ']') {
+            k->reads.data[kept++] = r;
+            continue;
+        }
+        buf_line(out, "%s %.*s[%d];", r.whole ? "int64_t" : k->real, (int)n - 3, r.name, each);
+    }
+    k->reads.len = kept;
+    return each;
+}
+
+/* The elements of a thread's part of a row, several at a time: first all that they read, then what each computes. */
+static void by_batches(Kernel *k, const Loop *l)
+{
+    Buf *out = k->out, body = buf_like(out), arrays = buf_like(out);
+    const char *extent = poly_text(&k->printer, l->extent);
+    int reads = k->reads.len;
+    k->batch = k->index[l->along] = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
+    k->batched = body;
+    k->batched.indent = body.indent += 2;
+    arrays.indent++;
+    body.indent++;
+    k->out = &body;
+    l->body(k, l->data);
+    k_prefetches(k, k->batch);
+    int each = open_batch(k, reads, &arrays);
+    k->out = out;
+    k_open(k, "for (int64_t e = %s; e < %s; e += %d * %s)", l->first, extent, each, l->step);
+    buf_f(out, "%s", arrays.data ? arrays.data : "");
+    if (k->batched.data) {
+        buf_line(out, "CELL_UNROLL");
+        k_open(k, "for (int u = 0; u < %d; u++)", each);
+        buf_line(out, "const int64_t %s = cell_nearest(e + u * %s, %s);", k->batch, l->step, extent);
+        buf_f(out, "%s", k->batched.data);
+        k_close(k);
+    }
+    buf_line(out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %d; u++)", each);
+    buf_line(out, "const int64_t %s = e + u * %s;", k->batch, l->step);
+    k_open(k, "if (mine && %s < %s)", k->batch, extent);
+    buf_f(out, "%s", body.data ? body.data : "");
+    k_close(k);
+    k_close(k);
+    k_close(k);
+    k->batch = NULL;
 }
 
 /* What is printed from here on is for one neighbour u of a vector. */
@@ -596,7 +674,10 @@ void k_loop(Kernel *k, const Loop *l)
         k->reads.len = reads;
     }
     note_extent(k, l->extent, false);
-    one_by_one(k, l);
+    if (k->g && k->g->along)
+        by_batches(k, l);
+    else
+        one_by_one(k, l);
 }
 
 /* ---- the whole ---- */

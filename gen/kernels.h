@@ -68,6 +68,8 @@ typedef struct Kernel {
     Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
     bool gathers;                 /* reads go before everything else of the element: */
     Buf gathered;
+    const char *batch;            /* ROW along an axis: text of its index in the loop, whose reads go by batches: */
+    Buf batched;
     int loops;
     /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
     const char *slots;            /* NULL: nothing stays */
@@ -154,6 +156,8 @@ typedef struct Loop {
     int n_outer;
 } Loop;
 void k_loop(Kernel *k, const Loop *l);
+/* Prints what asks for the next step's elements at this index, or (NULL) at any, which is then asked for. */
+void k_prefetches(Kernel *k, const char *index);
 void k_open_slots(Kernel *k, const char *count, const char *lanes);
 void k_close_slots(Kernel *k);
 /* For kernels that print the loop over the neighbours themselves. */

@@ -2,19 +2,6 @@
  * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
 #include "kernels.h"
 
-static void print_prefetches(Kernel *k)
-{
-    if (k->prefetches.len == 0 || k->wide) {
-        k->prefetches.len = 0;
-        return;
-    }
-    k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
-    for (int i = 0; i < k->prefetches.len; i++)
-        buf_line(k->out, "%s", k->prefetches.data[i]);
-    k_close(k);
-    k->prefetches.len = 0;
-}
-
 static void map_array(Kernel *k, NodeId id, Named *kept)
 {
     Named named = { 0 };
@@ -42,7 +29,9 @@ void k_map_body(Kernel *k)
     for (int i = 0; i < g->arrays.len; i++)
         map_array(k, g->arrays.data[i], &kept);
     k_forget(k, &kept);
-    print_prefetches(k);
+    if (!k->wide)
+        k_prefetches(k, NULL);
+    k->prefetches.len = 0;
     k->out = out;
     if (k->gathers)
         buf_f(out, "%s%s", k->gathered.data ? k->gathered.data : "", body.data);

@@ -334,9 +334,15 @@ static const char *early_read(Kernel *k, const Read *r, const char *p, const cha
     const char *before = read_before(k, s);
     if (before)
         return before;
-    RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)) };
+    RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)), .whole = whole };
+    bool of_batch = k->batch && strstr(s, k->batch);
+    if (of_batch) {
+        early.name = k_text(k, "%s[u]", early.name);
+        buf_line(&k->batched, "%s = %s;", early.name, k_bare(k, s));
+    } else {
+        buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
+    }
     vec_push(k->p->m->arena, &k->reads, early);
-    buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
     return early.name;
 }
 
@@ -393,6 +399,12 @@ static const char *first_state(Kernel *k, TensorId t, const Poly *n, const char 
     return k_text(k, "%s + %s", k_pointer(k, REF_CHECKPOINT, t, p->compute), place_text(k, row, n, e));
 }
 
+/* What the kernel before made: where one element is stored before the next is read, as such a read that may go first. */
+static const char *carried_load(const Kernel *k)
+{
+    return k->g && k->g->along ? "cell_load_ro" : "cell_load";
+}
+
 static const char *load_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
@@ -407,7 +419,7 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
-    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
+    const char *s = k_text(k, "%s<%s>(%s > 0 ? %s + %s : %s)", carried_load(k), k->real, k->t, p,
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
     AheadRead as = { .text = s, .type = k->real, .timed = true };
     if (k->panel)
@@ -447,7 +459,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
             Place at = { p, place_text(k, half, n, at_first(k, lin)), k->p->compute, false, false };
             return wide_read(k, &at);
         }
-        const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
+        const char *s = k_text(k, "%s<%s>(%s + %s)", carried_load(k), k->real, p, place_text(k, half, n, e));
         AheadRead as = { .text = s, .type = k->real, .timed = true };
         if (k->panel)
             return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : s;

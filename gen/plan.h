@@ -151,6 +151,8 @@ typedef struct Group {
     const char *kernel;           /* name; COLUMN has a second one, kernel_2 */
     Vec(NodeId) arrays;           /* in order of evaluation */
     int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of sums */
+    int along;                    /* ROW: 1 + the axis that sums run along, of arrays that have it beside a row's, where
+                                   * it is not the last (plan_apart.c); or 0 */
     const Poly **axes;
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
