@@ -380,17 +380,12 @@ static const char *blocks_expr(Print *e, const Poly *work, int per_block)
     return expr_name(e, &x);
 }
 
-/* A thread for each vector where the kernel takes vectors, which it asks of the sizes itself: blocks without work would
- * cost as much as others to start. */
-static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
+/* So many elements for each block, or vectors of them where the kernel takes vectors, which it asks of the sizes itself:
+ * blocks without work would cost as much as others to start. */
+static const char *vector_blocks(Print *e, const Group *g, const Poly *elements, int per_block)
 {
-    Module *m = e->p->m;
-    bool step = g->phase == PHASE_DURING;
-    int widest = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
-    if (g->naxes == 1 && !step)
-        return blocks_expr(e, elements, g->threads * widest);
     if (g->width == 1)
-        return blocks_expr(e, elements, g->threads);
+        return blocks_expr(e, elements, per_block);
     Buf x = program_new(e);
     postfix_poly(e, elements, &x);
     buf_f(&x, "CELL_X_PUSH, %d, ", g->width - 1);
@@ -398,13 +393,21 @@ static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
         postfix_poly(e, g->multiples.data[i], &x);
         buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", g->width);
     }
-    if (step) {
-        buf_f(&x, "CELL_X_PUSH, %d, ", STEP_VECTORS);
-        postfix_poly(e, poly_mul(m, group_rows(e, g), elements), &x);
+    if (g->enough && g->multiples.len) {
+        buf_f(&x, "CELL_X_PUSH, %d, ", g->enough);
+        postfix_poly(e, poly_mul(e->p->m, group_rows(e, g), product(e, g->axes, g->naxes)), &x);
         buf_f(&x, "CELL_X_LE, CELL_X_MUL, ");
     }
-    buf_f(&x, "CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_CEILDIV, ", g->threads);
+    buf_f(&x, "CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_CEILDIV, ", per_block);
     return expr_name(e, &x);
+}
+
+static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
+{
+    int widest = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
+    if (g->naxes == 1 && g->phase != PHASE_DURING)
+        return blocks_expr(e, elements, g->threads * widest);
+    return vector_blocks(e, g, elements, g->threads);
 }
 
 static void print_group_kernel(Print *e, Group *g)
@@ -427,6 +430,8 @@ static void print_group_kernel(Print *e, Group *g)
         postfix_poly(e, poly_dim(m, ATOM_T), &x);
         buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", WINDOW_TILE);
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &x), "NULL");
+    } else if (g->kind == G_ROW && g->along) {
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, vector_blocks(e, g, work, 32), "NULL");
     } else if (g->kind == G_ROW) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
                         blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)), "NULL");

@@ -75,6 +75,8 @@ int k_number(Kernel *k, Texts *list, const char *s, bool *first)
 
 int k_width(const Kernel *k)
 {
+    if (k->g && k->g->along)
+        return apart_width(k);
     return k->p->dtype == DT_F64 ? 2 : k->p->dtype == DT_F32 ? 4 : 8;
 }
 
@@ -476,72 +478,21 @@ static void one_by_one(Kernel *k, const Loop *l)
     k_close(k);
 }
 
-/* How many elements of a loop are read at once: as many as keep so many reads of a thread under way. Declares what
- * holds them, and forgets the reads. */
-static int open_batch(Kernel *k, int reads, Buf *out)
-{
-    enum { READS = 24, MOST = 8 };
-    int kept = reads, each = MOST;
-    while (each > 1 && each * (k->reads.len - reads) > READS)
-        each /= 2;
-    for (int i = reads; i < k->reads.len; i++) {
-        RowRead r = k->reads.data[i];
-        size_t n = strlen(r.name);
-        if (r.name[n - 1] != ']') {
-            k->reads.data[kept++] = r;
-            continue;
-        }
-        buf_line(out, "%s %.*s[%d];", r.whole ? "int64_t" : k->real, (int)n - 3, r.name, each);
-    }
-    k->reads.len = kept;
-    return each;
-}
-
-/* The elements of a thread's part of a row, several at a time: first all that they read, then what each computes. */
-static void by_batches(Kernel *k, const Loop *l)
-{
-    Buf *out = k->out, body = buf_like(out), arrays = buf_like(out);
-    const char *extent = poly_text(&k->printer, l->extent);
-    int reads = k->reads.len;
-    k->batch = k->index[l->along] = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
-    k->batched = body;
-    k->batched.indent = body.indent += 2;
-    arrays.indent++;
-    body.indent++;
-    k->out = &body;
-    l->body(k, l->data);
-    k_prefetches(k, k->batch);
-    int each = open_batch(k, reads, &arrays);
-    k->out = out;
-    k_open(k, "for (int64_t e = %s; e < %s; e += %d * %s)", l->first, extent, each, l->step);
-    buf_f(out, "%s", arrays.data ? arrays.data : "");
-    if (k->batched.data) {
-        buf_line(out, "CELL_UNROLL");
-        k_open(k, "for (int u = 0; u < %d; u++)", each);
-        buf_line(out, "const int64_t %s = cell_nearest(e + u * %s, %s);", k->batch, l->step, extent);
-        buf_f(out, "%s", k->batched.data);
-        k_close(k);
-    }
-    buf_line(out, "CELL_UNROLL");
-    k_open(k, "for (int u = 0; u < %d; u++)", each);
-    buf_line(out, "const int64_t %s = e + u * %s;", k->batch, l->step);
-    k_open(k, "if (mine && %s < %s)", k->batch, extent);
-    buf_f(out, "%s", body.data ? body.data : "");
-    k_close(k);
-    k_close(k);
-    k_close(k);
-    k->batch = NULL;
-}
-
 /* What is printed from here on is for one neighbour u of a vector. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
 {
+    k_wide_open(k, k_text(k, "i_%s", k->p->m->indices.data[along].name), inner);
+    k->index[along] = k->along;
+}
+
+void k_wide_open(Kernel *k, const char *name, Buf *inner)
+{
     Buf *out = k->out;
-    const char *name = k_text(k, "i_%s", k->p->m->indices.data[along].name);
     k->loads = k->stores = (Buf){ .arena = out->arena, .indent = out->indent };
     k->hoists = *inner = buf_like(out);
     k->hoists.indent--;
-    k->here.len = 0;
+    if (!k->gathers)
+        k->here.len = 0;
     k->wide = k_width(k);
     k->along = name;
     k->loops++;
@@ -549,7 +500,6 @@ void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
     buf_line(inner, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %s; u++)", k->n);
     buf_line(inner, "[[maybe_unused]] const int64_t %s = e + u;", name);
-    k->index[along] = name;
 }
 
 /* Prints what was collected, but for what goes before the loop that reads vectors (k->hoists). */
@@ -674,10 +624,7 @@ void k_loop(Kernel *k, const Loop *l)
         k->reads.len = reads;
     }
     note_extent(k, l->extent, false);
-    if (k->g && k->g->along)
-        by_batches(k, l);
-    else
-        one_by_one(k, l);
+    one_by_one(k, l);
 }
 
 /* ---- the whole ---- */
@@ -714,7 +661,7 @@ void emit_kernels(Plan *p, Program *pr, Buf *out)
         Kernel k = kernel_new(p, pr, g, &g->refs, out);
         switch (g->kind) {
         case G_MAP: emit_map(&k); break;
-        case G_ROW: (g->window ? emit_window : g->past ? emit_past : emit_row)(&k); break;
+        case G_ROW: (g->window ? emit_window : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
         case G_COLUMN:
             if (!g->by_rows)
                 emit_column_sums(&k);

@@ -90,6 +90,7 @@ void emit_map(Kernel *k)
 {
     k->threads = k->g->threads;
     k_print(k, k->g->kernel, print_map);
+    k->g->enough = k->g->phase == PHASE_DURING ? STEP_VECTORS : 0;
     k->g->width = k->row_extent && !k->mixed ? k_width(k) : 1;
     for (int i = 0; i < k->multiples.len; i++)
         vec_push(k->p->m->arena, &k->g->multiples, k->multiples.data[i]);

@@ -55,26 +55,15 @@ static const char *lanes(Kernel *k)
 
 /* ---- reductions ---- */
 
-/* A value of a row is known: one thread stores it. */
-static void store_scalar(Kernel *k, NodeId id)
+/* A row's value is known from here on; one thread stores it. */
+static void keep_scalar(Kernel *k, NodeId id, Named *kept)
 {
+    vec_push(k->p->m->arena, kept, id);
     if (!k_is_stored(k, id))
         return;
     k_open(k, k->g->lanes < 32 || shared(k) ? "if (lane == 0 && mine)" : "if (lane == 0)");
     k_store(k, id, k->value[id]);
     k_close(k);
-}
-
-/* A local for a value at the indices in scope. */
-static void row_value(Kernel *k, NodeId id, Named *kept)
-{
-    k_comment(k, id);
-    Named named = { 0 };
-    const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
-    buf_line(k->out, "const %s %s = %s;", k->real, name, v);
-    k_forget(k, &named);
-    k->value[id] = name;
-    vec_push(k->p->m->arena, kept, id);
 }
 
 static Node reduction_of(const Kernel *k, NodeId id)
@@ -112,26 +101,6 @@ static void row_terms(Kernel *k, void *data)
         reduce_join(k, r.reduce, sum, k_body(k, r.args[0], &named));
         k_forget(k, &named);
     }
-}
-
-/* The group's elements along the sums' axis, and what each adds to these. */
-static void apart_terms(Kernel *k, void *data)
-{
-    const Group *g = k->g;
-    const char *here = k->index[reduction_of(k, g->arrays.data[((const ArrayRange *)data)->begin]).bound[0]];
-    Named kept = { 0 };
-    for (int i = 0; i < g->arrays.len; i++) {
-        NodeId id = g->arrays.data[i];
-        if (k_node(k, id)->naxes == g->naxes)
-            continue;
-        k_bind_axes(k, id);
-        k->index[k_node(k, id)->axes[g->along - 1]] = here;
-        row_value(k, id, &kept);
-        if (k_is_stored(k, id))
-            k_store(k, id, k->value[id]);
-    }
-    row_terms(k, data);
-    k_forget(k, &kept);
 }
 
 /* All threads of the row get the results: those of one kind in one exchange. */
@@ -187,7 +156,7 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
         buf_line(k->out, "%s %s = %s;", k->real, k->value[id], reduce_start(k, reduction_of(k, id).reduce));
     }
     if (first.nbound == 1) {
-        Loop l = { first.bound[0], extents[0], "lane", lanes(k), g->along ? apart_terms : row_terms, &range, NULL, 0 };
+        Loop l = { first.bound[0], extents[0], "lane", lanes(k), row_terms, &range, NULL, 0 };
         k_loop(k, &l);
     } else {
         k->mixed = true;
@@ -204,8 +173,7 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
     exchange(k, range);
     for (int i = begin; i < end; i++) {
         k_bind_axes(k, g->arrays.data[i]);
-        vec_push(k->p->m->arena, kept, g->arrays.data[i]);
-        store_scalar(k, g->arrays.data[i]);
+        keep_scalar(k, g->arrays.data[i], kept);
     }
     return end;
 }
@@ -214,8 +182,13 @@ static int row_reductions(Kernel *k, int begin, Named *kept)
 
 static void row_scalar(Kernel *k, NodeId id, Named *kept)
 {
-    row_value(k, id, kept);
-    store_scalar(k, id);
+    k_comment(k, id);
+    Named named = { 0 };
+    const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
+    buf_line(k->out, "const %s %s = %s;", k->real, name, v);
+    k_forget(k, &named);
+    k->value[id] = name;
+    keep_scalar(k, id, kept);
 }
 
 static const Group *sums_of(const Kernel *k)
@@ -242,9 +215,15 @@ static void row_elements(Kernel *k, void *data)
         k->index[k_node(k, id)->axes[g->naxes]] = here;
         if (!g->pointwise && !k_is_stored(k, id))
             continue;
-        row_value(k, id, &kept);
+        k_comment(k, id);
+        Named named = { 0 };
+        const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
+        buf_line(k->out, "const %s %s = %s;", k->real, name, v);
+        k_forget(k, &named);
+        k->value[id] = name;
+        vec_push(k->p->m->arena, &kept, id);
         if (k_is_stored(k, id))
-            k_store(k, id, k->value[id]);
+            k_store(k, id, name);
     }
     if (sums_of(k) && range->end == g->arrays.len)
         column_add(k, sums_of(k), here);
@@ -454,27 +433,12 @@ static void read_integers(Kernel *k)
 
 /* ---- the kernel ---- */
 
-/* An array whose first axes are those of a row's index. */
-static NodeId first_row(const Kernel *k)
-{
-    const Group *g = k->g;
-    int i = 0;
-    while (g->along && k_node(k, g->arrays.data[i])->naxes > g->naxes)
-        i++;
-    return g->arrays.data[i];
-}
-
 static void row_body(Kernel *k)
 {
     Group *g = k->g;
     Named kept = { 0 };
     bool summed = false;
-    Buf *out = k->out, text = buf_like(out);
-    k->gathers = g->along;
-    k->gathered = text;
-    if (k->gathers)
-        k->out = &text;
-    k_keep_axes(k, first_row(k));
+    k_keep_axes(k, g->arrays.data[0]);
     if (k->slots && any_stays(k, OWN_ROW) && sums_of(k)) {
         await_row(k);
     } else if (k->slots && any_stays(k, OWN_ROW)) {
@@ -485,9 +449,7 @@ static void row_body(Kernel *k)
     for (int i = 0; i < g->arrays.len;) {
         NodeId id = g->arrays.data[i];
         k_bind_axes(k, id);
-        if (g->along && k_node(k, id)->naxes > g->naxes) {
-            i++;                      /* with what adds it up */
-        } else if (k_node(k, id)->naxes == g->naxes && plan_reduces(k->p, id)) {
+        if (k_node(k, id)->naxes == g->naxes && plan_reduces(k->p, id)) {
             i = row_reductions(k, i, &kept);
         } else if (k_node(k, id)->naxes == g->naxes) {
             row_scalar(k, id, &kept);
@@ -499,12 +461,6 @@ static void row_body(Kernel *k)
     if (sums_of(k) && !summed)
         row_sums(k);
     k_forget(k, &kept);
-    if (k->gathers) {
-        k_prefetches(k, NULL);
-        k->out = out;
-        buf_f(out, "%s%s", k->gathered.data ? k->gathered.data : "", text.data);
-    }
-    k->gathers = false;
     k->prefetches.len = 0;            /* rows re-read from the cache */
 }
 
@@ -532,7 +488,7 @@ static void open_shared(Kernel *k, const char *n, const char *end, const char *p
 static void open_rows(Kernel *k)
 {
     Group *g = k->g;
-    NodeId first = first_row(k);
+    NodeId first = g->arrays.data[0];
     int per_block = g->threads / g->lanes;
     bool whole = g->naxes == 0;
     const char *n = whole ? "row" : "n";

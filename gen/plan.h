@@ -140,7 +140,7 @@ enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATT
 extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
 
-enum { ROW_PARTS = 8 };
+enum { ROW_PARTS = 8, APART_PARTS = 16 };
 /* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
 enum { STEP_VECTORS = 1 << 18 };
 struct Window;                    /* window.h */
@@ -179,7 +179,8 @@ typedef struct Group {
     bool always;
     /* filled while the kernel is printed, for its launch */
     RefVec refs;
-    int width;                    /* MAP: neighbours that a thread takes, where `multiples` are multiples of it and, in a
+    int enough;                   /* MAP in a step, ROW along an axis: elements, rows from which on it takes vectors */
+    int width;                    /* these: neighbours that a thread takes, where `multiples` are multiples of it and, in a
                                    * step, elements are many; else 1 */
     Vec(const Poly *) multiples;
     int exchanged;                /* ROW: most reductions in one exchange of a block */

@@ -19,7 +19,7 @@ bool rows_are_neighbours(Plan *p, const Group *g)
  * has a part. */
 static int row_lanes(Plan *p, const Group *g)
 {
-    if (g->along || rows_are_neighbours(p, g))
+    if (rows_are_neighbours(p, g))
         return ROW_PARTS;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
@@ -122,7 +122,10 @@ void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW && !g->past) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
-            if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
+            if (g->along) {
+                g->lanes = APART_PARTS;
+                g->threads = 32 * APART_PARTS;
+            } else if (g->lanes > 32 || g->sums) /* rows that stay in registers get as many as they need */
                 g->lanes = g->threads = 128;
         }
         if (g->kind == G_SCATTER)
