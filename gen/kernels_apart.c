@@ -137,7 +137,8 @@ static void print_elements(Kernel *k, const char *row)
         put(k, &k->batched);
         k_close(k);
     }
-    open_batch(k, k_text(k, mutate("one-turn") ? "from + j * %d %% %d" : "from + j * %d", g->lanes, g->lanes), k_text(k, "if (mine && %s < %s)", k->batch, extent));
+    const char *place = mutate("one-turn") ? "from" : k_text(k, "from + j * %d", g->lanes);
+    open_batch(k, place, k_text(k, "if (mine && %s < %s)", k->batch, extent));
     put(k, &k->hoists);
     put(k, &body);
     k_close(k);
