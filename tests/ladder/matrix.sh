@@ -79,8 +79,7 @@ TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # Enough elements for vectors within a step.
 TYPES="f32 bf16" SUFFIX=_wide instance slstm steps "64,2,3,512,8"
-# Rows enough for vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
-TYPES="bf16" SUFFIX=_wide instance e2 steps "4,1,4096,2" --set weight=diagonal
+# Vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
 instance e2 "steps gemm" "1,1,7 2,2,70 3,3,1 9,5,17 1,34,64" --dim D=8
 instance e2 gemm "2,3,70 5,2,3" --dim D=6
 instance mingru "steps scan" "$two"
