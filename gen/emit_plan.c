@@ -436,15 +436,42 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
                          across, "NULL", second);
 }
 
+/* So many elements for each block, or vectors of them where the kernel takes vectors, which it asks of the sizes itself:
+ * blocks without work would cost as much as others to start. */
+static const char *vector_blocks(Print *e, const Group *g, const Poly *elements, int per_block)
+{
+    if (g->width == 1)
+        return blocks_expr(e, elements, per_block);
+    Buf x = program_new(e);
+    postfix_poly(e, elements, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, ", g->width - 1);
+    for (int i = 0; i < g->multiples.len; i++) {
+        postfix_poly(e, g->multiples.data[i], &x);
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", g->width);
+    }
+    if (g->enough && g->multiples.len) {
+        buf_f(&x, "CELL_X_PUSH, %d, ", g->enough);
+        postfix_poly(e, poly_mul(e->p->m, group_rows(e, g), product(e, g->axes, g->naxes)), &x);
+        buf_f(&x, "CELL_X_LE, CELL_X_MUL, ");
+    }
+    buf_f(&x, "CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_CEILDIV, ", per_block);
+    return expr_name(e, &x);
+}
+
+static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
+{
+    int widest = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
+    if (g->naxes == 1 && g->phase != PHASE_DURING)
+        return blocks_expr(e, elements, g->threads * widest);
+    return vector_blocks(e, g, elements, g->threads);
+}
+
 static void print_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
     const Poly *elements = product(e, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
     if (g->kind == G_MAP && !g->flat) {
-        int wide = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
-        bool few = g->phase == PHASE_DURING || g->naxes != 1;
-        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs,
-                        blocks_expr(e, elements, g->threads * (few ? 1 : wide)),
+        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, map_blocks(e, g, elements),
                         poly_expr(e, group_rows(e, g)));
     } else if (g->kind == G_MAP) {
         print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");
@@ -459,6 +486,8 @@ static void print_group_kernel(Print *e, Group *g)
         postfix_poly(e, poly_dim(m, ATOM_T), &x);
         buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", WINDOW_TILE);
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &x), "NULL");
+    } else if (g->kind == G_ROW && g->along) {
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, vector_blocks(e, g, work, 32), "NULL");
     } else if (g->kind == G_ROW) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
                         blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)), "NULL");

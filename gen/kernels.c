@@ -75,6 +75,8 @@ int k_number(Kernel *k, Texts *list, const char *s, bool *first)
 
 int k_width(const Kernel *k)
 {
+    if (k->g && k->g->along)
+        return apart_width(k);
     return k->p->dtype == DT_F64 ? 2 : k->p->dtype == DT_F32 ? 4 : 8;
 }
 
@@ -420,10 +422,31 @@ void k_keep_axes(Kernel *k, NodeId first)
 
 void k_bind_axes(Kernel *k, NodeId array)
 {
+    const Node *a = k_node(k, array);
     for (int i = 0; i < k->g->naxes; i++)
-        k->index[k_node(k, array)->axes[i]] = k->own[i];
+        k->index[a->axes[i + (k->g->along && a->naxes > k->g->naxes && i >= k->g->along - 1)]] = k->own[i];
     for (int i = 0; k->panel && i < k->g->naxes; i++)
         k->meaning[k_node(k, array)->axes[i]] = scan_unit(k, i);
+}
+
+void k_prefetches(Kernel *k, const char *index)
+{
+    int kept = 0, n = k->prefetches.len;
+    bool open = false;
+    for (int i = 0; i < n; i++) {
+        const char *prefetch = k->prefetches.data[i];
+        if (index && !strstr(prefetch, index)) {
+            k->prefetches.data[kept++] = prefetch;
+            continue;
+        }
+        if (!open)
+            k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
+        open = true;
+        buf_line(k->out, "%s", prefetch);
+    }
+    if (open)
+        k_close(k);
+    k->prefetches.len = kept;
 }
 
 /* ---- loops along one index ---- */
@@ -458,12 +481,18 @@ static void one_by_one(Kernel *k, const Loop *l)
 /* What is printed from here on is for one neighbour u of a vector. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
 {
+    k_wide_open(k, k_text(k, "i_%s", k->p->m->indices.data[along].name), inner);
+    k->index[along] = k->along;
+}
+
+void k_wide_open(Kernel *k, const char *name, Buf *inner)
+{
     Buf *out = k->out;
-    const char *name = k_text(k, "i_%s", k->p->m->indices.data[along].name);
     k->loads = k->stores = (Buf){ .arena = out->arena, .indent = out->indent };
     k->hoists = *inner = buf_like(out);
     k->hoists.indent--;
-    k->here.len = 0;
+    if (!k->gathers)
+        k->here.len = 0;
     k->wide = k_width(k);
     k->along = name;
     k->loops++;
@@ -471,7 +500,6 @@ void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
     buf_line(inner, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %s; u++)", k->n);
     buf_line(inner, "[[maybe_unused]] const int64_t %s = e + u;", name);
-    k->index[along] = name;
 }
 
 /* Prints what was collected, but for what goes before the loop that reads vectors (k->hoists). */
@@ -633,7 +661,7 @@ void emit_kernels(Plan *p, Program *pr, Buf *out)
         Kernel k = kernel_new(p, pr, g, &g->refs, out);
         switch (g->kind) {
         case G_MAP: emit_map(&k); break;
-        case G_ROW: (g->window ? emit_window : g->past ? emit_past : emit_row)(&k); break;
+        case G_ROW: (g->window ? emit_window : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
         case G_COLUMN:
             if (!g->by_rows)
                 emit_column_sums(&k);

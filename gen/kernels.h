@@ -73,6 +73,9 @@ typedef struct Kernel {
     Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
     bool gathers;                 /* reads go before everything else of the element: */
     Buf gathered;
+    const char *batch;            /* ROW along an axis: text of its index in the loop, whose reads go by batches: */
+    Buf batched, batch_names;     /* what reads them into arrays, and the names of these */
+    int batch_reads;
     int loops;
     /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
     const char *slots;            /* NULL: nothing stays */
@@ -160,10 +163,13 @@ typedef struct Loop {
     int n_outer;
 } Loop;
 void k_loop(Kernel *k, const Loop *l);
+/* Prints what asks for the next step's elements at this index, or (NULL) at any, which is then asked for. */
+void k_prefetches(Kernel *k, const char *index);
 void k_open_slots(Kernel *k, const char *count, const char *lanes);
 void k_close_slots(Kernel *k);
 /* For kernels that print the loop over the neighbours themselves. */
 void k_wide_begin(Kernel *k, IndexId along, Buf *inner);
+void k_wide_open(Kernel *k, const char *name, Buf *inner);       /* the same by the text of that index */
 void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
 bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer);
 
@@ -192,6 +198,8 @@ const char *k_index(ExprPrinter *e, IndexId i);
 void emit_map(Kernel *k);
 void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 void emit_row(Kernel *k);
+void emit_apart(Kernel *k);
+int apart_width(const Kernel *k);                  /* neighbours of a thread of such a kernel */
 void emit_past(Kernel *k);
 /* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
 void past_limits(Kernel *k, NodeId array, IndexId w);

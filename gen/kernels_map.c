@@ -2,22 +2,6 @@
  * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
 #include "kernels.h"
 
-/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
-enum { ENOUGH = 1 << 18 };
-
-static void print_prefetches(Kernel *k)
-{
-    if (k->prefetches.len == 0 || k->wide) {
-        k->prefetches.len = 0;
-        return;
-    }
-    k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
-    for (int i = 0; i < k->prefetches.len; i++)
-        buf_line(k->out, "%s", k->prefetches.data[i]);
-    k_close(k);
-    k->prefetches.len = 0;
-}
-
 static void map_array(Kernel *k, NodeId id, Named *kept)
 {
     Named named = { 0 };
@@ -47,7 +31,9 @@ void k_map_body(Kernel *k)
     if (k->panel)
         step_sums_add(k);
     k_forget(k, &kept);
-    print_prefetches(k);
+    if (!k->wide)
+        k_prefetches(k, NULL);
+    k->prefetches.len = 0;
     k->out = out;
     if (k->gathers)
         buf_f(out, "%s%s", k->gathered.data ? k->gathered.data : "", body.data);
@@ -88,7 +74,7 @@ static void print_map(Kernel *k)
     k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
     k_split_row(k, "row");
     if (k->one_step)
-        k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), ENOUGH);
+        k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), STEP_VECTORS);
     if (g->naxes == 0) {
         k_open(k, "for (int64_t e = first; e < elements; e += step)");
         map_body(k, NULL);
@@ -106,4 +92,8 @@ void emit_map(Kernel *k)
 {
     k->threads = k->g->threads;
     k_print(k, k->g->kernel, print_map);
+    k->g->enough = k->g->phase == PHASE_DURING ? STEP_VECTORS : 0;
+    k->g->width = k->row_extent && !k->mixed ? k_width(k) : 1;
+    for (int i = 0; i < k->multiples.len; i++)
+        vec_push(k->p->m->arena, &k->g->multiples, k->multiples.data[i]);
 }

@@ -236,6 +236,28 @@ bool k_stays(const Kernel *k, const Vector *v)
     return k->slots && (v->loops > 1 || k->g->sums);
 }
 
+/* Does it differ along the axis whose elements a lane reads several at a time? */
+static bool of_batch(const Kernel *k, const char *place)
+{
+    return k->batch && strstr(place, k->batch);
+}
+
+static const char *vector_element(Kernel *k, const Vector *v)
+{
+    return k_text(k, of_batch(k, v->offset) ? "%s[j][u]" : "%s[u]", v->name);
+}
+
+/* A vector of a lane's rows, in front of all that is computed. */
+static void early_vector(Kernel *k, const Vector *v)
+{
+    bool batch = of_batch(k, v->offset);
+    buf_line(batch ? &k->batch_names : &k->gathered, batch ? "%s %s[batch][%s];" : "%s %s[%s];", k->real, v->name, k->n);
+    buf_line(batch ? &k->batched : &k->gathered,
+             v->optional ? "cell_load_vec_or_zero<%s>(%s%s, %s, %s);" : "cell_load_vec_ro<%s>(%s%s, %s + %s);", k->n,
+             v->name, batch ? "[j]" : "", v->pointer, v->offset);
+    k->batch_reads += batch;
+}
+
 /* A vector read before the loop over the neighbours, one per address; gives the element of this one. */
 static const char *wide_read(Kernel *k, const Place *at)
 {
@@ -243,11 +265,15 @@ static const char *wide_read(Kernel *k, const Place *at)
     Vector *v = &k->vectors.data[number];
     for (int i = 0; i < k->here.len; i++)
         if (k->here.data[i] == number)
-            return k_text(k, "%s[u]", v->name);
+            return vector_element(k, v);
     vec_push(k->p->m->arena, &k->here, number);
     if (k->trial && v->last_loop != k->loops) {
         v->loops++;
         v->last_loop = k->loops;
+    }
+    if (k->gathers) {
+        early_vector(k, v);
+        return vector_element(k, v);
     }
     buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
     if (k_stays(k, v))
@@ -293,8 +319,8 @@ static void prefetch_next(Kernel *k, const Storage *st, const char *p, const Pol
     const char *t = k->t, *now = k->row;
     k->t = k_text(k, forward ? "(%s + 1)" : "(%s - 1)", t);
     k->row = now ? k_text(k, forward != k->p->m->c->reverse ? "(%s + 1)" : "(%s - 1)", now) : NULL;
-    const char *where = k_text(k, "%s + %s", p, place_text(k, row_text(k, st), pitch,
-                                                           ix_text(&k->printer, lin)));
+    const char *place = k->gathers && k->wide ? at_first(k, lin) : ix_text(&k->printer, lin);
+    const char *where = k_text(k, "%s + %s", p, place_text(k, row_text(k, st), pitch, place));
     k->t = t;
     k->row = now;
     where = k_text(k, optional ? "if (%s) cell_prefetch(%s);" : "%.0scell_prefetch(%s);", p, where);
@@ -330,14 +356,21 @@ static const char *hoisted_read(Kernel *k, const char *p, const char *s, bool wh
 /* A read of an element in front of all that is computed and written there, so that none waits for another. */
 static const char *early_read(Kernel *k, const Read *r, const char *p, const char *s, bool whole)
 {
-    if (!k->gathers || k->away || !k_always_inside(k, r))
+    if (!k->gathers || k->away || !k_always_inside(k, r) || (k->wide && strstr(s, k->along)))
         return s;
     const char *before = read_before(k, s);
     if (before)
         return before;
-    RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)) };
+    RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)), .whole = whole };
+    if (of_batch(k, s)) {
+        buf_line(&k->batch_names, "%s %s[batch];", number_type(k, whole), early.name);
+        early.name = k_text(k, "%s[j]", early.name);
+        buf_line(&k->batched, "%s = %s;", early.name, k_bare(k, s));
+        k->batch_reads++;
+    } else {
+        buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
+    }
     vec_push(k->p->m->arena, &k->reads, early);
-    buf_line(&k->gathered, "const %s %s = %s;", number_type(k, whole), early.name, k_bare(k, s));
     return early.name;
 }
 
@@ -353,6 +386,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (stride == 1) {
         Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
                      !st->batched && !st->timed };
+        if (k->gathers && st->timed && known_before(k, r))
+            prefetch_next(k, st, p, pitch, lin, optional);
         return wide_read(k, &at);
     }
     bool half = st->dtype == DT_BF16 || st->dtype == DT_F16, two = half && st->timed && scan_adjacent(k, lin, pitch);
@@ -379,7 +414,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const char *name = k->away ? NULL : read_before(k, s);
     if (name)
         return name;
-    return stride == 0 ? hoisted_read(k, p, s, whole) : early_read(k, r, p, s, whole);
+    return stride == 0 && !k->gathers ? hoisted_read(k, p, s, whole) : early_read(k, r, p, s, whole);
 }
 
 static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *map);
@@ -392,6 +427,12 @@ static const char *first_state(Kernel *k, TensorId t, const Poly *n, const char 
         return k_text(k, "%s + %s", k_pointer(k, REF_INITIAL, t, p->compute), place_text(k, k->b, n, e));
     const char *row = k_text(k, "%s * ((dim_T + %d) / %d)", k->b, p->interval - 1, p->interval);
     return k_text(k, "%s + %s", k_pointer(k, REF_CHECKPOINT, t, p->compute), place_text(k, row, n, e));
+}
+
+/* What the kernel before made: where one element is stored before the next is read, as such a read that may go first. */
+static const char *carried_load(const Kernel *k)
+{
+    return k->g && k->g->along ? "cell_load_ro" : "cell_load";
 }
 
 static const char *load_state(Kernel *k, const Read *r)
@@ -408,7 +449,7 @@ static const char *load_state(Kernel *k, const Read *r)
     const char *e = ix_text(&k->printer, read_linear(m, r));
     const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
     const char *p = k_pointer(k, REF_NODE, next, st->dtype);
-    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
+    const char *s = k_text(k, "%s<%s>(%s > 0 ? %s + %s : %s)", carried_load(k), k->real, k->t, p,
                            place_text(k, before, n, e), first_state(k, r->id, n, e));
     AheadRead as = { .text = s, .type = k->real, .timed = true };
     if (k->panel)
@@ -448,7 +489,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
             Place at = { p, place_text(k, half, n, at_first(k, lin)), k->p->compute, false, false };
             return wide_read(k, &at);
         }
-        const char *s = k_text(k, "cell_load<%s>(%s + %s)", k->real, p, place_text(k, half, n, e));
+        const char *s = k_text(k, "%s<%s>(%s + %s)", carried_load(k), k->real, p, place_text(k, half, n, e));
         AheadRead as = { .text = s, .type = k->real, .timed = true };
         if (k->panel)
             return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : s;

@@ -95,7 +95,7 @@ static void plan_directions(Plan *p)
     Phasing b = phasing(p, BACKWARD, stored);
     if (make_anew(p, &f, &b, stored))
         b = phasing(p, BACKWARD, stored);
-    const Phasing *both[2] = { &f, &b };
+    Phasing *both[2] = { &f, &b };
     for (int d = 0; p->scan && d < 2 && !p->not_scan; d++)
         p->not_scan = scan_refused(p, &p->program[d]);
     if (p->scan && p->not_scan)
@@ -111,6 +111,7 @@ static void plan_directions(Plan *p)
         make_groups(p, both[d]);
         if (p->scan && (p->not_scan = scan_too_many(&p->program[d])))
             return;                           /* the rest would be planned for nothing */
+        join_sums_apart(both[d]);
         join_columns(p, both[d]);
         if (d == FORWARD)
             for (NodeId id = 0; id < p->n_nodes; id++)

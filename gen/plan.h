@@ -140,7 +140,9 @@ enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATT
 extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
 
-enum { ROW_PARTS = 8 };
+enum { ROW_PARTS = 8, APART_PARTS = 16 };
+/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
+enum { STEP_VECTORS = 1 << 18 };
 struct Window;                    /* window.h */
 
 typedef struct Group {
@@ -149,6 +151,8 @@ typedef struct Group {
     const char *kernel;           /* name; COLUMN has a second one, kernel_2 */
     Vec(NodeId) arrays;           /* in order of evaluation */
     int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of sums */
+    int along;                    /* ROW: 1 + the axis that sums run along, of arrays that have it beside a row's, where
+                                   * it is not the last (plan_apart.c); or 0 */
     const Poly **axes;
     bool batched, timed;          /* rows run over B, over T */
     int threads;                  /* per block */
@@ -177,6 +181,10 @@ typedef struct Group {
     bool always;
     /* filled while the kernel is printed, for its launch */
     RefVec refs;
+    int enough;                   /* MAP in a step, ROW along an axis: elements, rows from which on it takes vectors */
+    int width;                    /* these: neighbours that a thread takes, where `multiples` are multiples of it and, in a
+                                   * step, elements are many; else 1 */
+    Vec(const Poly *) multiples;
     int exchanged;                /* ROW: most reductions in one exchange of a block */
     int slots;                    /* ROW: vectors of a row that stay in a thread's registers */
     const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements; NULL: threads */

@@ -262,7 +262,7 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     return g;
 }
 
-static void into_group(Plan *p, Program *pr, int group, NodeId array, const Uses *uses)
+static void add_to_group(Plan *p, Program *pr, int group, NodeId array, const Uses *uses)
 {
     Group *g = &pr->groups.data[group];
     vec_push(p->m->arena, &g->arrays, array);
@@ -293,12 +293,12 @@ static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses, in
     }
     for (int g = first; g < pr->groups.len; g++)
         if (pr->groups.data[g].phase == pr->phase[array] && fits(p, pr, g, array, uses)) {
-            into_group(p, pr, g, array, uses);
+            add_to_group(p, pr, g, array, uses);
             return;
         }
     Group g = new_group(p, pr, array);
     vec_push(p->m->arena, &pr->groups, g);
-    into_group(p, pr, pr->groups.len - 1, array, uses);
+    add_to_group(p, pr, pr->groups.len - 1, array, uses);
 }
 
 bool is_root(const Module *m, NodeId id)
@@ -432,24 +432,41 @@ bool copies_state(const Plan *p, NodeId id)
     return p->rounded[id] && body->kind == N_LOAD && p->m->tensors.data[body->tensor].kind == T_STATE;
 }
 
-static void place_with_uses(Plan *p, Program *pr, const Phasing *s, NodeId id, int first)
+Uses uses_through(const Phasing *s, NodeId array)
 {
+    const Plan *p = s->p;
     Uses uses = { 0 };
-    for (int i = 0; i < s->uses[id].len; i++)
-        vec_push(p->m->arena, &uses, s->uses[id].data[i]);
-    /* Through what is printed inline and through pieces laid together. */
+    for (int i = 0; i < s->uses[array].len; i++)
+        vec_push(p->m->arena, &uses, s->uses[array].data[i]);
     for (int i = 0; i < uses.len; i++) {
         NodeId r = uses.data[i].read.id;
-        if (uses.data[i].read.is_tensor || pr->group[r] >= 0 || !s->needed[r])
+        if (uses.data[i].read.is_tensor || s->g->group[r] >= 0 || !s->needed[r])
             continue;
-        if (p->is_cat[r] || printed_inline(p, pr, r))
+        if (p->is_cat[r] || printed_inline(p, s->g, r))
             for (int j = 0; j < s->uses[r].len; j++) {
                 Use u = s->uses[r].data[j];
                 u.plain = false;
                 vec_push(p->m->arena, &uses, u);
             }
     }
-    place_array(p, pr, id, &uses, first);
+    return uses;
+}
+
+void into_group(Phasing *s, int group, NodeId array)
+{
+    Uses uses = uses_through(s, array);
+    add_to_group(s->p, s->g, group, array, &uses);
+}
+
+bool room_for(const Phasing *s, int group, int other)
+{
+    const Group *from = &s->g->groups.data[other], *to = &s->g->groups.data[group];
+    int n = from->reads.len * 2 + to->reads.len * 2;
+    for (int i = 0; i < from->arrays.len; i++)
+        n += own_pointers(s->p, from->arrays.data[i]);
+    for (int i = 0; i < to->arrays.len; i++)
+        n += own_pointers(s->p, to->arrays.data[i]);
+    return n <= MAX_POINTERS;
 }
 
 /* A sum along the rows of what is pointwise, and of nothing else that its phase has yet to compute. */
@@ -496,6 +513,12 @@ static void find_row_openers(Plan *p, const Phasing *s)
         }
 }
 
+static void place_with_uses(const Phasing *s, NodeId id, int first)
+{
+    Uses uses = uses_through(s, id);
+    place_array(s->p, s->g, id, &uses, first);
+}
+
 void make_groups(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
@@ -517,7 +540,7 @@ void make_groups(Plan *p, const Phasing *s)
                 if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
                     continue;
                 if ((root == ROOT_DPARAM_INIT) == (last == 1))
-                    place_with_uses(p, pr, s, id, first);
+                    place_with_uses(s, id, first);
             }
     }
 }

@@ -57,6 +57,17 @@ bool is_root(const Module *m, NodeId id);
 bool printed_inline(const Plan *p, const Program *pr, NodeId id);
 bool copies_state(const Plan *p, NodeId id);
 
+/* Through what is printed in its place and pieces laid together, too. */
+Uses uses_through(const Phasing *s, NodeId array);
+void into_group(Phasing *s, int group, NodeId array);
+bool room_for(const Phasing *s, int group, int other);   /* has the group pointers enough for the other's arrays? */
+
+/* plan_apart.c */
+/* Is the array no sum, or one of one axis whose elements do not follow one another? strided: those of its rows do. */
+bool sums_apart(Plan *p, NodeId array, bool *strided);
+bool sums_step_elements(const Phasing *s, NodeId sum);   /* of the step, at its own row: a kernel that has them can add them */
+void join_sums_apart(Phasing *s);                        /* such sums to the kernels that have the elements */
+
 /* plan_columns.c */
 void join_columns(Plan *p, const Phasing *s);            /* sums over rows to the kernels that have the rows */
 int kernel_of(const Program *pr, NodeId id);             /* the group whose kernel computes it; -1: none */
@@ -83,6 +94,7 @@ void find_wanted(Plan *p, const Phasing *s);
 
 /* plan_shape.c */
 void finish_groups(Plan *p, Program *pr);                /* threads, lanes, orders, buffers of partial sums */
+bool rows_are_neighbours(Plan *p, const Group *g);
 void name_kernels(Plan *p, Program *pr);
 
 #endif

@@ -155,8 +155,9 @@ static Phase phase_of(const Phasing *s, NodeId array)
     if (p->scan)                      /* a thread's own, or behind the walk from what lies in memory */
         return scan_form(p, array) ? PHASE_DURING : PHASE_AFTER;
     /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a
-     * kernel of its own is one kernel for all of them; others share a step's reads. Forward, inference keeps no steps. */
-    bool apart = product || (plan_reduces(p, array) && !s->step_sums);
+     * kernel of its own is one kernel for all of them; others share a step's reads, or the kernel that has what they add.
+     * Forward, inference keeps no steps. */
+    bool apart = product || (plan_reduces(p, array) && !s->step_sums && !sums_step_elements(s, array));
     if (matrix && !(apart && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
         return PHASE_DURING;
     if (plan_reduces(p, array) || product)

@@ -2,35 +2,16 @@
  * row, the order of a row's reductions, and the buffers of partial sums. */
 #include "plan_pass.h"
 
-static const Poly *coefficient(const IxExpr *e, IndexId i)
-{
-    for (int k = 0; k < e->nterms; k++)
-        if (e->terms[k].kind == IA_INDEX && e->terms[k].index == i)
-            return e->terms[k].coef;
-    return NULL;
-}
-
 /* Sums along an axis whose elements lie apart, of rows that lie side by side: a warp that has 32 of these rows reads
  * neighbours at every step of its share of the sums. */
-static bool rows_are_neighbours(Plan *p, const Group *g)
+bool rows_are_neighbours(Plan *p, const Group *g)
 {
     bool strided = false;
     if (g->naxes == 0 || !g->batched || g->sums)
         return false;
-    for (int i = 0; i < g->arrays.len; i++) {
-        const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
-        Uses uses = plan_uses(p, g->arrays.data[i]);
-        if (a->naxes != g->naxes)
+    for (int i = 0; i < g->arrays.len; i++)
+        if (at(p, g->arrays.data[i])->naxes != g->naxes || !sums_apart(p, g->arrays.data[i], &strided))
             return false;
-        for (int j = 0; plan_reduces(p, g->arrays.data[i]) && j < uses.len; j++) {
-            const IxExpr *e = read_linear(p->m, &uses.data[j].read);
-            const Poly *row = coefficient(e, a->axes[a->naxes - 1]), *along = coefficient(e, r->bound[r->nbound - 1]);
-            if (uses.data[j].read.step || r->nbound != 1 || r->reduce != R_SUM ||
-                (row && along && along->is_const && along->value == 1))
-                return false;
-            strided |= row && along && row->is_const && row->value == 1;
-        }
-    }
     return strided;
 }
 
@@ -141,7 +122,10 @@ void finish_groups(Plan *p, Program *pr)
         if (g->kind == G_ROW && !g->past) {
             order_row(p, pr, g, i);
             g->lanes = row_lanes(p, g);
-            if (g->lanes > 32 || g->sums)     /* rows that stay in registers get as many as they need */
+            if (g->along) {
+                g->lanes = APART_PARTS;
+                g->threads = 32 * APART_PARTS;
+            } else if (g->lanes > 32 || g->sums) /* rows that stay in registers get as many as they need */
                 g->lanes = g->threads = 128;
         }
         if (g->kind == G_SCATTER)

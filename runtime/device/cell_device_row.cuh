@@ -235,6 +235,19 @@ template <class C> __device__ __forceinline__ C cell_part_sum(cell_smem<C> scrat
     return total;
 }
 
+// The totals of a lane's own columns.
+template <int N, class C> __device__ __forceinline__ void cell_part_sums(cell_smem<C> scratch, C (&totals)[N])
+{
+    CELL_UNROLL
+    for (int i = 0; i < N; i++)
+        totals[i] = 0;
+    for (int part = 0; part < cell_threads() / 32; part++) {
+        CELL_UNROLL
+        for (int i = 0; i < N; i++)
+            totals[i] += scratch[(part * 32 + cell_lane()) * N + i];
+    }
+}
+
 // A part's share of the chunks of one column, in order.
 template <class C>
 __device__ __forceinline__ C cell_chunk_sum(const C *partial, int64_t begin, int64_t end, int64_t columns)

@@ -63,6 +63,7 @@ wrong-slice      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3
 wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
 late-load        specs/gru.cell --schedule steps | 2,3,5,3
 stale-adjoint    specs/gru.cell --schedule steps | 2,3,5,3
+one-turn         specs/e2.cell --schedule steps --set weight=diagonal | 1,2,5,3
 unmoved-step     specs/conv4_silu.cell --schedule map | 2,5,3
 straight-row     specs/gru.cell --schedule steps --reverse | 2,3,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
