@@ -316,21 +316,19 @@ void tile_item_fetches(Tile *t, Buf *out)
     }
 }
 
-/* One vector's copies for a chunk: by one warp where that is little, else by all threads. */
-static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
+/* One vector's copies for a chunk, beginning with warp `first`; -> the warp behind those that have one. So the vectors'
+ * copies are shared out, and no warp is late for the barrier with many of one vector. */
+static int chunk_fetch(Tile *t, const Fetch *f, int first, Buf *out)
 {
     ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
     const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
     int size = dtype_bytes(f->st.dtype);
     int64_t per_copy = f->piece ? f->piece / size : 1, pieces = f->row / per_copy;
-    int threads = tile_threads(&t->lay);
-    bool alone = threads > 32 && pieces * t->F <= 128;
-    if (alone)
-        buf_line(out, "if (warp == %d)", warp);
-    out->indent += alone;
+    int threads = tile_threads(&t->lay), warps = (int)((pieces * t->F + 31) / 32);
     buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()",
-             pieces, alone ? 32 : threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {",
+             first ? tile_text(t, "(cell_thread() + %d) %% %d", threads - 32 * first, threads) : "cell_thread()", pieces,
+             threads);
     out->indent++;
     const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64
                               : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
@@ -351,7 +349,7 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
         buf_line(out, "cell_store(%s, *(%s));", to, from);
     out->indent--;
     buf_line(out, "}");
-    out->indent -= alone;
+    return (first + warps) % (threads / 32);
 }
 
 bool tile_has_single(const Tile *t)
@@ -364,9 +362,9 @@ bool tile_has_single(const Tile *t)
 
 void tile_chunk_fetches(Tile *t, bool single, Buf *out)
 {
-    int warps = tile_threads(&t->lay) / 32, next = 0;
+    int warp = 0;
     for (int i = 0; i < t->fetches.len; i++)
         if (t->fetches.data[i].timed && t->fetches.data[i].single == single)
-            chunk_fetch(t, &t->fetches.data[i], next++ % warps, out);
+            warp = chunk_fetch(t, &t->fetches.data[i], warp, out);
     buf_line(out, "cell_cp_async_commit();");
 }
