@@ -563,9 +563,10 @@ static void print_carves(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len && t->adjoint; k++) {
         const StateInfo *s = &t->states.data[k];
         int64_t n = tile_elements(t, s) * tile_threads(&t->lay);
-        carve(t, out, s->kept, n * t->K);
+        carve(t, out, t->undoes ? s->start : s->kept, t->undoes ? n : n * t->K);
         /* The last step's place is free once that is walked back, and its own thread has read it. */
-        buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
+        if (!t->undoes)
+            buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
     }
     if (ex)
         carve(t, out, "ex", (t->defer ? t->F : 2) * ex);
@@ -601,7 +602,8 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
 
 static void print_fetch_start(Tile *t, Buf *out)
 {
-    buf_line(out, "// The states that a chunk's replay starts from, on their way into the place of its last step.");
+    buf_line(out, t->undoes ? "// The states before a chunk, on their way into shared memory."
+                            : "// The states that a chunk's replay starts from, on their way into the place of its last step.");
     buf_line(out, "auto fetch_start = [&](int64_t chunk) {");
     out->indent++;
     for (int k = 0; k < t->states.len; k++)
@@ -776,7 +778,28 @@ static void move_kept(Tile *t, const StateInfo *s, const char *array, const char
     buf_line(out, "}");
 }
 
-/* From the segment's checkpoint through its steps, keeping the state before each. */
+/* One step after the other of a chunk, from the states before it. */
+static void print_replayed_steps(Tile *t, Buf *out)
+{
+    buf_line(out, "for (int s = 0; s < steps; s++) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = t0 + s;");
+    Buf step = { .arena = t->arena, .indent = out->indent };
+    tile_print_step(t->replay, &step);
+    tile_print_place(t, out);
+    for (int k = 0; k < t->states.len && !t->undoes; k++) {
+        const StateInfo *s = &t->states.data[k];
+        move_kept(t, s, s->kept, "s", false, out);
+    }
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++)
+        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+/* From the segment's checkpoint through its steps, keeping the state before each. Where steps are undone, only what is
+ * behind the last one is not known: it is where the next segment starts, and only the last one has none behind it. */
 static void print_replay(Tile *t, Buf *out)
 {
     for (int k = 0; k < t->states.len; k++) {
@@ -789,21 +812,11 @@ static void print_replay(Tile *t, Buf *out)
         buf_line(out, "fetch_behind(chunk);");
     buf_line(out, "if (chunk > 0)");
     buf_line(out, "    fetch(chunk - 1);");
-    buf_line(out, "for (int s = 0; s < steps; s++) {");
-    out->indent++;
-    buf_line(out, "const int64_t t = t0 + s;");
-    Buf step = { .arena = t->arena, .indent = out->indent };
-    tile_print_step(t->replay, &step);
-    tile_print_place(t, out);
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        move_kept(t, s, s->kept, "s", false, out);
-    }
-    buf_f(out, "%s", step.data ? step.data : "");
-    for (int k = 0; k < t->states.len; k++)
-        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
-    out->indent--;
-    buf_line(out, "}");
+    if (t->undoes)
+        buf_line(out, "if (chunk == chunks - 1)");
+    out->indent += t->undoes;
+    print_replayed_steps(t, out);
+    out->indent -= t->undoes;
     if (t->replay->barriers)
         buf_line(out, "cell_barrier();");     /* the way back writes where the replay's last step read */
     for (int k = 0; k < t->states.len; k++) {
@@ -839,12 +852,14 @@ static void print_back(Tile *t, Buf *out)
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
-    for (int k = 0; k < t->states.len; k++) {
+    for (int k = 0; k < t->states.len && !t->undoes; k++) {
         const StateInfo *s = &t->states.data[k];
         move_kept(t, s, s->kept, "s", true, out);
     }
+    if (t->undoes)
+        tile_print_undo(t->replay, out);
     buf_line(out, "if (s == steps - 1 && chunk > 0)");
-    buf_line(out, "    fetch_start(chunk - 1);");
+    buf_line(out, "    fetch_start(chunk%s);", t->undoes ? "" : " - 1");
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
@@ -972,6 +987,7 @@ static void explain(Tile *t)
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
           : t->m->c->tile.interval == t->K ? "as was asked for"
+          : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
 }
 
@@ -1030,7 +1046,8 @@ static void print_again(Tile *t)
 static void lengthen_interval(Tile *t)
 {
     Walk *w = t->w;
-    int least = t->K, most = tile_most_interval(t), K = (int)(tile_block_room(t) * t->K / w->smem);
+    int64_t fixed = t->undoes ? tile_states_bytes(t) : 0;
+    int least = t->K, most = tile_most_interval(t), K = (int)((tile_block_room(t) - fixed) * t->K / (w->smem - fixed));
     for (K = K < most ? K : most; K > least && !t->refused; K--) {
         t->K = t->F = K;
         print_again(t);
@@ -1051,6 +1068,7 @@ void tile_walk(Walk *w)
     if (!t->refused && w->dir == BACKWARD) {
         t->replay = step_new(t, STEP_REPLAY);
         t->adjoint = step_new(t, STEP_ADJOINT);
+        t->undoes = !t->refused && tile_undoes(t->replay);
     }
     int cr = t->lay.cr, rows = 8 * cr;
     t->lay = (TileLayout){ 1, 8, (int)((t->rows + rows - 1) / rows), 1, 4, (int)((t->cols + 3) / 4), cr };

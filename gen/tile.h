@@ -30,7 +30,7 @@ typedef struct StateInfo {
     Role role[2];                 /* of its axes behind the parallel ones */
     const char *name, *next;      /* variables: S, S_next */
     const char *after, *adj, *prev;          /* S_after (backward: behind the step), d_S, d_S_prev */
-    const char *kept, *start;     /* shared memory of backward: the segment's states; where its first one arrives */
+    const char *kept, *start;     /* shared memory of backward: the segment's states; where the next checkpoint arrives */
 } StateInfo;
 
 /* Which classes of outs a value of the adjoint step is for, a bit each; what is carried is always computed. */
@@ -152,6 +152,7 @@ typedef struct Tile {
     int K;                        /* steps between checkpoints */
     int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
+    bool undoes;                  /* backward finds the state before a step from the one behind it: none is kept */
     Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
@@ -218,6 +219,8 @@ int64_t tile_fetch_bytes(const Tile *t, int K);
 
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *out);
+bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
+void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
 const char *tile_row_text(const Tile *t);
 const char *tile_col_text(const Tile *t);
 void tile_open(Tile *t, Buf *b, bool rows, bool cols);            /* loops over the thread's elements */
@@ -230,6 +233,7 @@ void tile_choose_layout(Tile *t);
 int tile_registers(const Tile *t, const TileLayout *l);           /* estimate per thread */
 void tile_choose_interval(Tile *t);
 int tile_most_interval(const Tile *t);
+int64_t tile_states_bytes(const Tile *t);                         /* of a block's states, once */
 int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
 
 #endif

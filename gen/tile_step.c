@@ -409,6 +409,7 @@ static bool is_read(const Node *n)
 }
 
 static void assign_state(Step *s, int k);
+static bool reads_registers(Step *s, NodeId id, int depth);
 
 /* A value held in registers whatever reads it: states, adjoint states, next states. NULL: it is none. */
 static const char *held_text(Step *s, NodeId id)
@@ -639,6 +640,69 @@ static void assign_state(Step *s, int k)
         buf_line(s->body, "%s[r][c] = %s;%s", name, text, comment);
     else
         define(s, s->pre, name, state_rows(st), state_cols(st), text, comment);
+}
+
+/* The state in front of a step that makes `value` of it: the sums and differences are taken back, from the outermost
+ * in. NULL: there is something else between them. */
+static const char *undo_text(Step *s, const StateInfo *st, NodeId id, const char *value)
+{
+    Tile *t = s->t;
+    Node n = node(s, id);
+    if (n.kind == N_LOAD)
+        return n.tensor == st->tensor && own_element(t, st, n.map) ? value : NULL;
+    if (n.kind != N_MAP || (n.op != OP_ADD && n.op != OP_SUB))
+        return NULL;
+    int inside = reads_registers(s, n.args[1], 0);
+    if (reads_registers(s, n.args[!inside], 0))
+        return NULL;
+    ExprPrinter p = tile_printer(s);
+    const char *other = expr_text(&p, n.args[!inside]);
+    return undo_text(s, st, n.args[inside],
+                     n.op == OP_ADD ? tile_text(t, "(%s - %s)", value, other)
+                     : inside       ? tile_text(t, "(%s - %s)", other, value)
+                                    : tile_text(t, "(%s + %s)", value, other));
+}
+
+/* The same question, before anything can be printed. */
+static bool undoes(Step *s, const StateInfo *st, NodeId id)
+{
+    Node n = node(s, id);
+    if (n.kind == N_LOAD)
+        return n.tensor == st->tensor && own_element(s->t, st, n.map);
+    if (n.kind != N_MAP || (n.op != OP_ADD && n.op != OP_SUB))
+        return false;
+    int inside = reads_registers(s, n.args[1], 0);
+    return !reads_registers(s, n.args[!inside], 0) && undoes(s, st, n.args[inside]);
+}
+
+bool tile_undoes(Step *s)
+{
+    bool all = !s->reds.len;
+    for (int k = 0; k < s->next.len && all; k++)
+        all = !tile_stored(s, s->next.data[k]) && undoes(s, &s->t->states.data[k], root_at(s, k));
+    return all;
+}
+
+void tile_print_undo(Step *s, Buf *out)
+{
+    Tile *t = s->t;
+    Buf pre = { .arena = t->arena, .indent = out->indent }, loops = pre;
+    s->versions.len = 0;
+    s->pre = &pre;
+    for (int k = 0; k < s->next.len; k++) {
+        const StateInfo *st = &t->states.data[k];
+        bool rows = state_rows(st), cols = state_cols(st);
+        Buf body = { .arena = t->arena, .indent = out->indent + rows + cols };
+        s->body = &body;
+        s->locals.len = 0;
+        const char *before = undo_text(s, st, root_at(s, k), element(t, st->after, rows, cols));
+        buf_line(&body, "%s = %s;", element(t, st->name, rows, cols), before);
+        tile_open(t, &loops, rows, cols);
+        buf_f(&loops, "%s", body.data);
+        tile_close(&loops, rows, cols);
+    }
+    s->body = s->pre = NULL;
+    buf_f(out, "%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "");
 }
 
 /* ---- reductions ---- */
