@@ -216,6 +216,8 @@ void tile_item_fetches(Tile *t, Buf *out);                        /* pointers, a
 bool tile_has_single(const Tile *t);
 void tile_chunk_fetches(Tile *t, bool single, Buf *out);          /* the body of fetch(chunk), and of fetch_behind(chunk) */
 int64_t tile_fetch_bytes(const Tile *t, int K);
+bool tile_multiple(const Poly *p, int64_t of);                    /* whatever the sizes */
+bool tile_ix_multiple(const IxExpr *e, int64_t of);
 
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *out);
