@@ -1125,24 +1125,43 @@ static const char *row_offset(Step *s, const char *pitch)
     return s->is_late ? tile_text(t, "%s %c (%s)", name, t->m->c->reverse ? '-' : '+', pitch) : name;
 }
 
-static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)
+/* Where the step's row has the element, and how long a row is. */
+static const IxExpr *out_place(Step *s, const Out *o, const IxExpr *const *map, const Poly **pitch)
 {
     Tile *t = s->t;
     const Storage *st = &t->w->of_node[o->original];
     Node a = node(s, o->original);
-    const Poly *axes[TILE_MAX_AXES], *pitch = poly_const(t->m, 1);
+    const Poly *axes[TILE_MAX_AXES], *row = poly_const(t->m, 1);
     for (int i = 0; i < a.naxes; i++) {
         axes[i] = t->m->indices.data[a.axes[i]].extent;
-        pitch = poly_mul(t->m, pitch, axes[i]);
+        row = poly_mul(t->m, row, axes[i]);
     }
     const IxExpr *e = tile_linear(t, axes, map, a.naxes);
-    if (st->alias_offset)
-        e = ix_add(t->m, e, ix_const(t->m, st->alias_offset));
+    *pitch = st->pitch ? st->pitch : row;
+    return st->alias_offset ? ix_add(t->m, e, ix_const(t->m, st->alias_offset)) : e;
+}
+
+static const char *out_address(Step *s, const Out *o, const IxExpr *const *map)
+{
+    Tile *t = s->t;
+    const Poly *pitch;
+    const IxExpr *e = out_place(s, o, map, &pitch);
     ExprPrinter p = tile_printer(s);
-    const char *type = tile_ctype(t, st->dtype);
-    const char *at = tile_text(t, "(%s *)args.ptr[%d] + (%s + %s)", type, o->ref,
-                               row_offset(s, poly_text(&p, st->pitch ? st->pitch : pitch)), ix_text(&p, e));
-    if (st->home == HOME_ARG && t->w->dir == BACKWARD)
+    return tile_text(t, "(%s *)args.ptr[%d] + (%s + %s)", tile_ctype(t, t->w->of_node[o->original].dtype), o->ref,
+                     row_offset(s, poly_text(&p, pitch)), ix_text(&p, e));
+}
+
+/* Gradients that the caller has may be added to. */
+static bool may_add(const Tile *t, const Out *o)
+{
+    return t->w->of_node[o->original].home == HOME_ARG && t->w->dir == BACKWARD;
+}
+
+static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)
+{
+    Tile *t = s->t;
+    const char *at = out_address(s, o, map);
+    if (may_add(t, o))
         value = tile_text(t, "(args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) : 0) + (%s)", t->real,
                           at, value);
     buf_line(out, "cell_store(%s, %s);", at, value);
@@ -1754,48 +1773,116 @@ static int64_t out_length(const Step *s, const Out *o)
     return n;
 }
 
-/* Element x of the out of step s. */
-static void print_element(Step *s, Out *o, const char *condition, Buf *out)
+/* Are so many neighbours stored at once, and aligned so? */
+static bool stores_run(Step *s, Out *o, int64_t n, int wide)
 {
     Tile *t = s->t;
     const IxExpr *map[TILE_MAX_AXES];
-    Buf body = { .arena = t->arena, .indent = out->indent + (condition != NULL) }, pre = body;
+    const Poly *pitch;
+    o->row = o->col = false;
+    t->any = any_index(t, n);
+    out_value(s, o, map);
+    const IxExpr *rest = ix_sub(t->m, out_place(s, o, map, &pitch), ix_index(t->m, t->any));
+    return !ix_uses(rest, t->any) && tile_ix_multiple(rest, wide) && tile_multiple(pitch, wide);
+}
+
+/* Element x of the out of step s, or several from element `first` on. */
+static void print_elements(Step *s, Out *o, int wide, const char *condition, Buf *out)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    Buf pre = { .arena = t->arena, .indent = out->indent + (condition != NULL) }, body = pre;
+    body.indent += wide > 1;
     o->row = o->col = false;
     s->body = &body;
     s->pre = &pre;
     s->locals.len = s->versions.len = s->inner_versions.len = 0;
     NodeId value = out_value(s, o, map);
     ExprPrinter p = tile_printer(s);
-    store_out(s, o, map, expr_text(&p, value), &body);
+    const char *text = expr_text(&p, value);
+    if (wide > 1)
+        buf_line(&body, "some[i] = %s;", text);
+    else
+        store_out(s, o, map, text, &body);
     s->body = s->pre = NULL;
     open_if(out, condition);
-    buf_f(out, "%s%s", pre.data ? pre.data : "", body.data);
+    buf_f(out, "%s", pre.data ? pre.data : "");
+    if (wide > 1) {
+        buf_line(out, "%s some[%d];", t->real, wide);
+        buf_line(out, "CELL_UNROLL");
+        buf_line(out, "for (int i = 0; i < %d; i++) {", wide);
+        buf_line(out, "    const int x = first + i;");
+    }
+    buf_f(out, "%s", body.data);
+    if (wide > 1) {
+        buf_line(out, "}");
+        t->any_text = "first";
+        const char *at = out_address(s, o, map);
+        buf_line(out, may_add(t, o) ? "cell_put_vec<%d>(%s, some, args.flags & CELL_KERNEL_ACCUMULATE);"
+                                    : "cell_store_vec<%d>(%s, some);", wide, at);
+        t->any_text = "x";
+    }
     close_if(out, condition);
 }
 
-/* All outs of n elements a step, in one loop: it runs once or twice in a chunk, so that its code is short rather than
- * unrolled. */
-static void print_outs_behind(Step *s, int64_t n, Buf *out)
+enum { MOST_NEIGHBOURS = 4 };
+
+static bool has_length(Step *s, int k, int64_t n)
+{
+    Out o = describe_out(s, k);
+    return s->out_behind[k] && !s->t->refused && out_length(s, &o) == n;
+}
+
+/* Neighbours that a thread takes of the outs of n elements: as many as make one round of the chunk. */
+static int behind_width(Step *s, int64_t n)
 {
     Tile *t = s->t;
+    int wide = 1;
+    while (wide < MOST_NEIGHBOURS && n % (2 * wide) == 0 && t->F * n / wide > tile_threads(&t->lay))
+        wide *= 2;
+    for (int k = 0; k < s->outs.len && wide > 1; k++) {
+        Out o = describe_out(s, k);
+        while (wide > 1 && has_length(s, k, n) && !stores_run(s, &o, n, wide))
+            wide /= 2;
+    }
+    return wide;
+}
+
+/* The thread's number, counted from the warp's first one. */
+static const char *thread_from(Tile *t, int warp)
+{
     int threads = tile_threads(&t->lay);
+    return warp ? tile_text(t, "(cell_thread() + %d) %% %d", threads - 32 * warp, threads) : "cell_thread()";
+}
+
+/* All outs of n elements a step, in one loop, which begins with that warp: it runs once or twice in a chunk, so that its
+ * code is short rather than unrolled. -> the warp behind those that have elements. */
+static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
+{
+    Tile *t = s->t;
+    int threads = tile_threads(&t->lay), wide = behind_width(s, n);
+    int64_t runs = n / wide;
     buf_line(out, "CELL_UNROLL_BY(1)");
-    buf_line(out, "for (int p = cell_thread(); p < steps * %" PRId64 "; p += %d) {", n, threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", thread_from(t, warp), runs, threads);
     out->indent++;
-    buf_line(out, "const int s = p / %" PRId64 ", x = p %% %" PRId64 ";", n, n);
+    if (wide > 1)
+        buf_line(out, "const int s = p / %" PRId64 ", first = p %% %" PRId64 " * %d;", runs, runs, wide);
+    else
+        buf_line(out, "const int s = p / %" PRId64 ", x = p %% %" PRId64 ";", n, n);
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
-    buf_line(out, "(void)x;");
+    buf_line(out, wide > 1 ? "(void)first;" : "(void)x;");
     t->any_text = "x";
     t->any = any_index(t, n);
     for (int k = 0; k < s->outs.len && !t->refused; k++) {
         Out o = describe_out(s, k);
         int c = t->class_of.data[k];
-        if (s->out_behind[k] && !t->refused && out_length(s, &o) == n)
-            print_element(s, &o, s->wants && c >= 0 ? t->classes.data[c].name : out_condition(s, &o), out);
+        if (has_length(s, k, n))
+            print_elements(s, &o, wide, s->wants && c >= 0 ? t->classes.data[c].name : out_condition(s, &o), out);
     }
     out->indent--;
     buf_line(out, "}");
+    return (warp + (int)((t->F * runs + 31) / 32)) % (threads / 32);
 }
 
 static void print_behind(Step *s)
@@ -1804,16 +1891,15 @@ static void print_behind(Step *s)
     s->behind = (Buf){ .arena = t->arena, .indent = 3 };
     s->is_behind = true;
     s->inner = NULL;
+    int warp = 0;
     for (int k = 0; k < s->outs.len && !t->refused; k++) {
         Out o = describe_out(s, k);
         int64_t n = out_length(s, &o);
         bool first = s->out_behind[k];
-        for (int i = 0; i < k && first; i++) {
-            Out earlier = describe_out(s, i);
-            first = !s->out_behind[i] || out_length(s, &earlier) != n;
-        }
+        for (int i = 0; i < k && first; i++)
+            first = !has_length(s, i, n);
         if (first)
-            print_outs_behind(s, n, &s->behind);
+            warp = print_outs_behind(s, n, warp, &s->behind);
     }
     s->is_behind = false;
 }
