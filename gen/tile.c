@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "some", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -280,8 +280,32 @@ static void print_wants(Tile *t, Buf *out)
     if (t->classes.len)
         buf_line(out, "// Which gradients are asked for: what only others need is left out.");
     for (int c = 0; c < t->classes.len; c++)
-        buf_line(out, "const bool %s = args.ptr[%d] != nullptr;", t->classes.data[c].name,
-                 t->classes.data[c].ref);
+        buf_line(out, "const bool %s = every || args.ptr[%d];", t->classes.data[c].name, t->classes.data[c].ref);
+}
+
+/* The kernel's function. Where gradients are asked for, it is there twice: when all are, which is what training does, no
+ * step has a branch, behind which the next sums would begin only when those before it have been added up. */
+static void print_function(Tile *t, int resident, const Buf *head, const Buf *item, Buf *out)
+{
+    const Walk *w = t->w;
+    const char *bounds = tile_text(t, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", w->threads, resident);
+    const char *kernel = tile_text(t, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
+    if (!t->classes.len) {
+        buf_f(out, "%s\n%s\n{\n%s%s}\n\n", bounds, kernel, head->data, item->data);
+        return;
+    }
+    buf_line(out, "template <bool every> static __device__ __forceinline__ void %s_of(const cell_kernel_args &args)", w->kernel);
+    buf_f(out, "{\n%s%s}\n\n%s\n%s\n{\n", head->data, item->data, bounds, kernel);
+    out->indent++;
+    Buf all = { .arena = t->arena };
+    for (int c = 0; c < t->classes.len; c++)
+        buf_f(&all, "%sargs.ptr[%d]", c ? " && " : "", t->classes.data[c].ref);
+    buf_line(out, "if (%s)", all.data);
+    buf_line(out, "    %s_of<true>(args);", w->kernel);
+    buf_line(out, "else");
+    buf_line(out, "    %s_of<false>(args);", w->kernel);
+    out->indent--;
+    buf_f(out, "}\n\n");
 }
 
 static Tile *tile_new(Walk *w)
@@ -964,9 +988,7 @@ static void print_kernel(Tile *t)
     while (resident > 1 && resident * w->smem > SMEM_LIMIT)
         resident--;
     w->cuda = (Buf){ .arena = t->arena };
-    buf_line(&w->cuda, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", w->threads, resident);
-    buf_line(&w->cuda, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
-    buf_f(&w->cuda, "{\n%s%s}\n\n", head.data, item.data);
+    print_function(t, resident, &head, &item, &w->cuda);
 }
 
 static void explain(Tile *t)
