@@ -834,8 +834,12 @@ static void print_replay(Tile *t, Buf *out)
     buf_line(out, "cell_barrier();");
     if (tile_has_single(t))
         buf_line(out, "fetch_behind(chunk);");
-    buf_line(out, "if (chunk > 0)");
+    buf_line(out, t->undoes ? "if (chunk > 0) {" : "if (chunk > 0)");
+    if (t->undoes)
+        buf_line(out, "    fetch_start(chunk);");
     buf_line(out, "    fetch(chunk - 1);");
+    if (t->undoes)
+        buf_line(out, "}");
     if (t->undoes)
         buf_line(out, "if (chunk == chunks - 1)");
     out->indent += t->undoes;
@@ -882,8 +886,10 @@ static void print_back(Tile *t, Buf *out)
     }
     if (t->undoes)
         tile_print_undo(t->replay, out);
-    buf_line(out, "if (s == steps - 1 && chunk > 0)");
-    buf_line(out, "    fetch_start(chunk%s);", t->undoes ? "" : " - 1");
+    if (!t->undoes) {
+        buf_line(out, "if (s == steps - 1 && chunk > 0)");
+        buf_line(out, "    fetch_start(chunk - 1);");
+    }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
