@@ -568,7 +568,7 @@ static void carve(Tile *t, Buf *out, const char *name, int64_t count)
     t->w->smem += carve_bytes(count, t->real_bytes);
 }
 
-static int64_t exchange_size(const Tile *t)
+int64_t tile_exchange_size(const Tile *t)
 {
     const Step *steps[] = { t->forward, t->replay, t->adjoint };
     int64_t n = 0;
@@ -580,7 +580,7 @@ static int64_t exchange_size(const Tile *t)
 
 static void print_carves(Tile *t, Buf *out)
 {
-    int64_t ex = exchange_size(t);
+    int64_t ex = tile_exchange_size(t);
     t->w->smem = 0;
     buf_line(out, "unsigned char *cursor = cell_shared();");
     tile_carve_fetches(t, out);
@@ -593,7 +593,7 @@ static void print_carves(Tile *t, Buf *out)
             buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
     }
     if (ex)
-        carve(t, out, "ex", (t->defer ? t->F : 2) * ex);
+        carve(t, out, "ex", (t->defer ? t->F + (t->forward && t->forward->last_sums.data) : 2) * ex);
 }
 
 /* Elements of a state that the thread moves at once: 16 bytes, if it owns a multiple of them. */
@@ -683,8 +683,8 @@ static void print_item_head(Tile *t, Buf *out)
 
 void tile_print_place(Tile *t, Buf *out)
 {
-    if (exchange_size(t))
-        buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", exchange_size(t));
+    if (tile_exchange_size(t))
+        buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", tile_exchange_size(t));
     else
         buf_line(out, "const int flip = 0;");
     buf_line(out, "const int slot = half + s;");
@@ -741,6 +741,7 @@ static void print_forward(Tile *t, Buf *out)
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
     tile_print_step(t->forward, &step);
     print_rows(t, "t0", out);
+    buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
@@ -758,6 +759,7 @@ static void print_forward(Tile *t, Buf *out)
     move_rows(t, true, out);
     out->indent--;
     buf_line(out, "}");
+    tile_print_last_sums(t->forward, "steps", out);
     print_behind(t->forward, out);
     out->indent--;
     buf_line(out, "}");

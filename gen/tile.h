@@ -55,6 +55,7 @@ typedef struct Red {
     bool loose;                   /* vectors of which outs only read single elements: may be scattered */
     bool scattered;               /* outs only read it, each element from the lane that has it */
     bool kept;                    /* outs behind the chunk read it: the exchange buffer has it for each step */
+    const char *last;             /* the last step's sums, which the step adds up across the lanes; NULL: it does its own */
     const char *name;             /* of the value that it is part of */
     const char *var, *own;        /* its variable in the step; the warp's part of it, if several add up */
     int64_t at;                   /* place in the exchange buffer */
@@ -124,6 +125,7 @@ typedef struct Step {
     bool behind_pays;             /* in this layout */
     bool is_behind;               /* printing what stands behind the chunk's steps */
     Buf behind;                   /* that: outs of all its steps, of what the exchange buffer has */
+    Buf last_sums, finish_last;   /* variables for the last step's sums; what adds them up across the lanes */
     int now;                      /* level that is being printed */
     int rows_kept, cols_kept, ones_kept;     /* counts of versions */
     double elements;              /* cost of the loops per element */
@@ -169,6 +171,7 @@ const char *tile_text(Tile *t, const char *fmt, ...) __attribute__((format(print
 void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
+int64_t tile_exchange_size(const Tile *t);                         /* elements of a step */
 int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
 const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
@@ -221,6 +224,7 @@ bool tile_ix_multiple(const IxExpr *e, int64_t of);
 
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *out);
+void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
 bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
 void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
 const char *tile_row_text(const Tile *t);

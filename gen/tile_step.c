@@ -252,7 +252,7 @@ static const char *red_exchanged(Step *s, const Red *r, const char *at)
     const char *all = NULL;
     for (int w = 0; w < red_warps(t, r); w++) {
         const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real,
-                                    r->at + (int64_t)w * red_pitch(t, r), at);
+                                    r->at + (int64_t)w * red_pitch(t, r) + (r->last ? tile_exchange_size(t) : 0), at);
         all = all ? red_combine(t, r->op, all, one) : one;
     }
     return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
@@ -718,19 +718,19 @@ static const char *red_identity(const Tile *t, ReduceOp op)
     }
 }
 
-static void declare_red(Step *s, Red *r, Buf *out)
+static void declare_red(Step *s, const Red *r, const char *name, Buf *out)
 {
     Tile *t = s->t;
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : t->lay.rc;
     if (!row && !col) {
-        buf_line(out, "%s %s = %s;", t->real, red_own(t, r), red_identity(t, r->op));
+        buf_line(out, "%s %s = %s;", t->real, name, red_identity(t, r->op));
         return;
     }
     Buf init = { .arena = t->arena };
     for (int i = 0; i < n; i++)
         buf_f(&init, "%s%s", i ? ", " : "", red_identity(t, r->op));
-    buf_line(out, "%s %s[%d] = { %s };", t->real, red_own(t, r), n, init.data);
+    buf_line(out, "%s %s[%d] = { %s };", t->real, name, n, init.data);
 }
 
 enum { MOST_TERMS = 4 };
@@ -929,6 +929,31 @@ static void finish_red(Step *s, Red *r, Buf *out)
     }
     if (publish)
         publish_red(s, r, &h, out);
+}
+
+/* The step hands its sums on to the next one, which adds them up across the lanes while its own first sums are on their
+ * way, and writes them to the next step's part of the exchange buffer. */
+static void pass_red(Step *s, Red *r, Buf *out)
+{
+    Tile *t = s->t;
+    Red last = *r;
+    bool row = red_rows(r), col = red_cols(r);
+    last.var = last.own = r->last;
+    declare_red(s, r, r->last, &s->last_sums);
+    finish_red(s, &last, &s->finish_last);
+    tile_open(t, out, row, col);
+    buf_line(out, "%s = %s;", element(t, r->last, row, col), element(t, red_own(t, r), row, col));
+    tile_close(out, row, col);
+}
+
+void tile_print_last_sums(Step *s, const char *steps, Buf *out)
+{
+    if (!s->finish_last.data)
+        return;
+    buf_line(out, "{");
+    buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, tile_exchange_size(s->t));
+    buf_f(out, "%s", s->finish_last.data);
+    buf_line(out, "}");
 }
 
 /* ---- stores ---- */
@@ -1396,12 +1421,15 @@ static void print_reds(Step *s, Wants w, Buf *loops, Buf *after)
         Red *r = &s->reds.data[i];
         if (r->level != s->now + 1 || r->wants != w)
             continue;
-        declare_red(s, r, s->pre);
+        declare_red(s, r, red_own(s->t, r), s->pre);
         if (red_published(s->t, r)) {
             r->at = (s->exchange + 3) / 4 * 4;
             s->exchange = r->at + (int64_t)red_warps(s->t, r) * red_pitch(s->t, r);
         }
-        finish_red(s, r, after);
+        if (r->last)
+            pass_red(s, r, after);
+        else
+            finish_red(s, r, after);
     }
 }
 
@@ -1513,7 +1541,8 @@ static void print_level_barrier(Step *s, Buf *out)
     s->barriers += near || far;
 }
 
-static void print_level(Step *s, int *warp, Buf *out)
+/* begin: the loads and loops of the level, out: what comes behind them. */
+static void print_level(Step *s, int *warp, Buf *begin, Buf *out)
 {
     Tile *t = s->t;
     Buf pre = { .arena = t->arena, .indent = out->indent }, loops = pre, after = pre, blocks = pre;
@@ -1524,8 +1553,8 @@ static void print_level(Step *s, int *warp, Buf *out)
     print_reds(s, WANT_ALWAYS, &loops, &after);
     for (Wants w = next_wants(s, WANT_ALWAYS); w; w = next_wants(s, w))
         print_wanted(s, w, warp, &blocks);
-    buf_f(out, "%s%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
-          after.data ? after.data : "", blocks.data ? blocks.data : "");
+    buf_f(begin, "%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "");
+    buf_f(out, "%s%s", after.data ? after.data : "", blocks.data ? blocks.data : "");
     print_level_arrive(s, out);
     for (int k = 0; k < s->outs.len && !t->refused; k++)
         if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now && !s->out_behind[k])
@@ -1717,8 +1746,12 @@ static void place_outs_behind(Step *s)
         s->read_now[i] = s->read_inside[i];
     for (int k = 0; k < s->outs.len; k++)
         place_out_behind(s, k);
-    for (int i = 0; i < s->reds.len; i++)
-        s->reds.data[i].loose = s->reds.data[i].kept && !s->read_now[i];
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        r->loose = r->kept && !s->read_now[i];
+        /* Backward's registers are full. */
+        r->last = r->loose && s->kind == STEP_FORWARD ? tile_unique(s->t, tile_text(s->t, "last_%s", r->var)) : NULL;
+    }
 }
 
 static void place_outs(Step *s)
@@ -1730,8 +1763,10 @@ static void place_outs(Step *s)
     s->out_behind = arena_alloc(t->arena, outs);
     s->out_scattered = arena_alloc(t->arena, outs);
     s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
-    for (int i = 0; i < s->reds.len; i++)
+    for (int i = 0; i < s->reds.len; i++) {
         s->reds.data[i].kept = s->reds.data[i].scattered = false;
+        s->reds.data[i].last = NULL;
+    }
     if (t->defer)
         place_outs_behind(s);
     else if (s->outs.len)
@@ -1925,8 +1960,12 @@ void tile_print_step(Step *s, Buf *out)
             buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
                      t->lay.rc);
     place_outs(s);
+    Buf rest = { .arena = t->arena, .indent = out->indent };
+    s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
+    s->last_sums.indent--;
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
-        print_level(s, &warp, out);
+        print_level(s, &warp, s->now ? &rest : out, &rest);
+    buf_f(out, "%s%s", s->finish_last.data ? s->finish_last.data : "", rest.data ? rest.data : "");
     print_late(s, &warp);
     if (s->late.data)
         buf_line(out, "if (s + 1 < steps) late(s + 1);");
