@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -280,8 +280,32 @@ static void print_wants(Tile *t, Buf *out)
     if (t->classes.len)
         buf_line(out, "// Which gradients are asked for: what only others need is left out.");
     for (int c = 0; c < t->classes.len; c++)
-        buf_line(out, "const bool %s = args.ptr[%d] != nullptr;", t->classes.data[c].name,
-                 t->classes.data[c].ref);
+        buf_line(out, "const bool %s = every || args.ptr[%d];", t->classes.data[c].name, t->classes.data[c].ref);
+}
+
+/* The kernel's function. Where gradients are asked for, it is there twice: when all are, which is what training does, no
+ * step has a branch, behind which the next sums would begin only when those before it have been added up. */
+static void print_function(Tile *t, int resident, const Buf *head, const Buf *item, Buf *out)
+{
+    const Walk *w = t->w;
+    const char *bounds = tile_text(t, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", w->threads, resident);
+    const char *kernel = tile_text(t, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
+    if (!t->classes.len) {
+        buf_f(out, "%s\n%s\n{\n%s%s}\n\n", bounds, kernel, head->data, item->data);
+        return;
+    }
+    buf_line(out, "template <bool every> static __device__ __forceinline__ void %s_of(const cell_kernel_args &args)", w->kernel);
+    buf_f(out, "{\n%s%s}\n\n%s\n%s\n{\n", head->data, item->data, bounds, kernel);
+    out->indent++;
+    Buf all = { .arena = t->arena };
+    for (int c = 0; c < t->classes.len; c++)
+        buf_f(&all, "%sargs.ptr[%d]", c ? " && " : "", t->classes.data[c].ref);
+    buf_line(out, "if (%s)", all.data);
+    buf_line(out, "    %s_of<true>(args);", w->kernel);
+    buf_line(out, "else");
+    buf_line(out, "    %s_of<false>(args);", w->kernel);
+    out->indent--;
+    buf_f(out, "}\n\n");
 }
 
 static Tile *tile_new(Walk *w)
@@ -544,7 +568,7 @@ static void carve(Tile *t, Buf *out, const char *name, int64_t count)
     t->w->smem += carve_bytes(count, t->real_bytes);
 }
 
-static int64_t exchange_size(const Tile *t)
+int64_t tile_exchange_size(const Tile *t)
 {
     const Step *steps[] = { t->forward, t->replay, t->adjoint };
     int64_t n = 0;
@@ -556,19 +580,20 @@ static int64_t exchange_size(const Tile *t)
 
 static void print_carves(Tile *t, Buf *out)
 {
-    int64_t ex = exchange_size(t);
+    int64_t ex = tile_exchange_size(t);
     t->w->smem = 0;
     buf_line(out, "unsigned char *cursor = cell_shared();");
     tile_carve_fetches(t, out);
     for (int k = 0; k < t->states.len && t->adjoint; k++) {
         const StateInfo *s = &t->states.data[k];
         int64_t n = tile_elements(t, s) * tile_threads(&t->lay);
-        carve(t, out, s->kept, n * t->K);
+        carve(t, out, t->undoes ? s->start : s->kept, t->undoes ? n : n * t->K);
         /* The last step's place is free once that is walked back, and its own thread has read it. */
-        buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
+        if (!t->undoes)
+            buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
     }
     if (ex)
-        carve(t, out, "ex", (t->defer ? t->F : 2) * ex);
+        carve(t, out, "ex", (t->defer ? t->F + (t->forward && t->forward->last_sums.data) : 2) * ex);
 }
 
 /* Elements of a state that the thread moves at once: 16 bytes, if it owns a multiple of them. */
@@ -601,7 +626,8 @@ static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
 
 static void print_fetch_start(Tile *t, Buf *out)
 {
-    buf_line(out, "// The states that a chunk's replay starts from, on their way into the place of its last step.");
+    buf_line(out, t->undoes ? "// The states before a chunk, on their way into shared memory."
+                            : "// The states that a chunk's replay starts from, on their way into the place of its last step.");
     buf_line(out, "auto fetch_start = [&](int64_t chunk) {");
     out->indent++;
     for (int k = 0; k < t->states.len; k++)
@@ -657,8 +683,8 @@ static void print_item_head(Tile *t, Buf *out)
 
 void tile_print_place(Tile *t, Buf *out)
 {
-    if (exchange_size(t))
-        buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", exchange_size(t));
+    if (tile_exchange_size(t))
+        buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", tile_exchange_size(t));
     else
         buf_line(out, "const int flip = 0;");
     buf_line(out, "const int slot = half + s;");
@@ -715,6 +741,7 @@ static void print_forward(Tile *t, Buf *out)
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
     tile_print_step(t->forward, &step);
     print_rows(t, "t0", out);
+    buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
@@ -732,6 +759,7 @@ static void print_forward(Tile *t, Buf *out)
     move_rows(t, true, out);
     out->indent--;
     buf_line(out, "}");
+    tile_print_last_sums(t->forward, "steps", out);
     print_behind(t->forward, out);
     out->indent--;
     buf_line(out, "}");
@@ -776,7 +804,28 @@ static void move_kept(Tile *t, const StateInfo *s, const char *array, const char
     buf_line(out, "}");
 }
 
-/* From the segment's checkpoint through its steps, keeping the state before each. */
+/* One step after the other of a chunk, from the states before it. */
+static void print_replayed_steps(Tile *t, Buf *out)
+{
+    buf_line(out, "for (int s = 0; s < steps; s++) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = t0 + s;");
+    Buf step = { .arena = t->arena, .indent = out->indent };
+    tile_print_step(t->replay, &step);
+    tile_print_place(t, out);
+    for (int k = 0; k < t->states.len && !t->undoes; k++) {
+        const StateInfo *s = &t->states.data[k];
+        move_kept(t, s, s->kept, "s", false, out);
+    }
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++)
+        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+/* From the segment's checkpoint through its steps, keeping the state before each. Where steps are undone, only what is
+ * behind the last one is not known: it is where the next segment starts, and only the last one has none behind it. */
 static void print_replay(Tile *t, Buf *out)
 {
     for (int k = 0; k < t->states.len; k++) {
@@ -787,23 +836,17 @@ static void print_replay(Tile *t, Buf *out)
     buf_line(out, "cell_barrier();");
     if (tile_has_single(t))
         buf_line(out, "fetch_behind(chunk);");
-    buf_line(out, "if (chunk > 0)");
+    buf_line(out, t->undoes ? "if (chunk > 0) {" : "if (chunk > 0)");
+    if (t->undoes)
+        buf_line(out, "    fetch_start(chunk);");
     buf_line(out, "    fetch(chunk - 1);");
-    buf_line(out, "for (int s = 0; s < steps; s++) {");
-    out->indent++;
-    buf_line(out, "const int64_t t = t0 + s;");
-    Buf step = { .arena = t->arena, .indent = out->indent };
-    tile_print_step(t->replay, &step);
-    tile_print_place(t, out);
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        move_kept(t, s, s->kept, "s", false, out);
-    }
-    buf_f(out, "%s", step.data ? step.data : "");
-    for (int k = 0; k < t->states.len; k++)
-        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
-    out->indent--;
-    buf_line(out, "}");
+    if (t->undoes)
+        buf_line(out, "}");
+    if (t->undoes)
+        buf_line(out, "if (chunk == chunks - 1)");
+    out->indent += t->undoes;
+    print_replayed_steps(t, out);
+    out->indent -= t->undoes;
     if (t->replay->barriers)
         buf_line(out, "cell_barrier();");     /* the way back writes where the replay's last step read */
     for (int k = 0; k < t->states.len; k++) {
@@ -839,12 +882,16 @@ static void print_back(Tile *t, Buf *out)
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
-    for (int k = 0; k < t->states.len; k++) {
+    for (int k = 0; k < t->states.len && !t->undoes; k++) {
         const StateInfo *s = &t->states.data[k];
         move_kept(t, s, s->kept, "s", true, out);
     }
-    buf_line(out, "if (s == steps - 1 && chunk > 0)");
-    buf_line(out, "    fetch_start(chunk - 1);");
+    if (t->undoes)
+        tile_print_undo(t->replay, out);
+    if (!t->undoes) {
+        buf_line(out, "if (s == steps - 1 && chunk > 0)");
+        buf_line(out, "    fetch_start(chunk - 1);");
+    }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
@@ -949,9 +996,7 @@ static void print_kernel(Tile *t)
     while (resident > 1 && resident * w->smem > SMEM_LIMIT)
         resident--;
     w->cuda = (Buf){ .arena = t->arena };
-    buf_line(&w->cuda, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", w->threads, resident);
-    buf_line(&w->cuda, "%s(const __grid_constant__ cell_kernel_args args)", w->kernel);
-    buf_f(&w->cuda, "{\n%s%s}\n\n", head.data, item.data);
+    print_function(t, resident, &head, &item, &w->cuda);
 }
 
 static void explain(Tile *t)
@@ -972,6 +1017,7 @@ static void explain(Tile *t)
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
           : t->m->c->tile.interval == t->K ? "as was asked for"
+          : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
 }
 
@@ -1030,7 +1076,8 @@ static void print_again(Tile *t)
 static void lengthen_interval(Tile *t)
 {
     Walk *w = t->w;
-    int least = t->K, most = tile_most_interval(t), K = (int)(tile_block_room(t) * t->K / w->smem);
+    int64_t fixed = t->undoes ? tile_states_bytes(t) : 0;
+    int least = t->K, most = tile_most_interval(t), K = (int)((tile_block_room(t) - fixed) * t->K / (w->smem - fixed));
     for (K = K < most ? K : most; K > least && !t->refused; K--) {
         t->K = t->F = K;
         print_again(t);
@@ -1051,6 +1098,7 @@ void tile_walk(Walk *w)
     if (!t->refused && w->dir == BACKWARD) {
         t->replay = step_new(t, STEP_REPLAY);
         t->adjoint = step_new(t, STEP_ADJOINT);
+        t->undoes = !t->refused && tile_undoes(t->replay);
     }
     int cr = t->lay.cr, rows = 8 * cr;
     t->lay = (TileLayout){ 1, 8, (int)((t->rows + rows - 1) / rows), 1, 4, (int)((t->cols + 3) / 4), cr };

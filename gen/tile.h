@@ -30,7 +30,7 @@ typedef struct StateInfo {
     Role role[2];                 /* of its axes behind the parallel ones */
     const char *name, *next;      /* variables: S, S_next */
     const char *after, *adj, *prev;          /* S_after (backward: behind the step), d_S, d_S_prev */
-    const char *kept, *start;     /* shared memory of backward: the segment's states; where its first one arrives */
+    const char *kept, *start;     /* shared memory of backward: the segment's states; where the next checkpoint arrives */
 } StateInfo;
 
 /* Which classes of outs a value of the adjoint step is for, a bit each; what is carried is always computed. */
@@ -55,6 +55,7 @@ typedef struct Red {
     bool loose;                   /* vectors of which outs only read single elements: may be scattered */
     bool scattered;               /* outs only read it, each element from the lane that has it */
     bool kept;                    /* outs behind the chunk read it: the exchange buffer has it for each step */
+    const char *last;             /* the last step's sums, which the step adds up across the lanes; NULL: it does its own */
     const char *name;             /* of the value that it is part of */
     const char *var, *own;        /* its variable in the step; the warp's part of it, if several add up */
     int64_t at;                   /* place in the exchange buffer */
@@ -124,6 +125,7 @@ typedef struct Step {
     bool behind_pays;             /* in this layout */
     bool is_behind;               /* printing what stands behind the chunk's steps */
     Buf behind;                   /* that: outs of all its steps, of what the exchange buffer has */
+    Buf last_sums, finish_last;   /* variables for the last step's sums; what adds them up across the lanes */
     int now;                      /* level that is being printed */
     int rows_kept, cols_kept, ones_kept;     /* counts of versions */
     double elements;              /* cost of the loops per element */
@@ -152,6 +154,7 @@ typedef struct Tile {
     int K;                        /* steps between checkpoints */
     int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
+    bool undoes;                  /* backward finds the state before a step from the one behind it: none is kept */
     Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
@@ -168,6 +171,7 @@ const char *tile_text(Tile *t, const char *fmt, ...) __attribute__((format(print
 void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
+int64_t tile_exchange_size(const Tile *t);                         /* elements of a step */
 int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
 const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
@@ -215,9 +219,14 @@ void tile_item_fetches(Tile *t, Buf *out);                        /* pointers, a
 bool tile_has_single(const Tile *t);
 void tile_chunk_fetches(Tile *t, bool single, Buf *out);          /* the body of fetch(chunk), and of fetch_behind(chunk) */
 int64_t tile_fetch_bytes(const Tile *t, int K);
+bool tile_multiple(const Poly *p, int64_t of);                    /* whatever the sizes */
+bool tile_ix_multiple(const IxExpr *e, int64_t of);
 
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *out);
+void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
+bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
+void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
 const char *tile_row_text(const Tile *t);
 const char *tile_col_text(const Tile *t);
 void tile_open(Tile *t, Buf *b, bool rows, bool cols);            /* loops over the thread's elements */
@@ -230,6 +239,7 @@ void tile_choose_layout(Tile *t);
 int tile_registers(const Tile *t, const TileLayout *l);           /* estimate per thread */
 void tile_choose_interval(Tile *t);
 int tile_most_interval(const Tile *t);
+int64_t tile_states_bytes(const Tile *t);                         /* of a block's states, once */
 int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
 
 #endif

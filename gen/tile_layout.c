@@ -175,15 +175,21 @@ static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
     return (t->defer ? t->F : 2) * most * t->real_bytes;
 }
 
-/* Shared memory of backward in this layout: the segment's states, padded as the layout has it, and the
- * vectors. */
+/* One of each state, padded as the layout has it. */
+int64_t tile_states_bytes(const Tile *t)
+{
+    int64_t n = 0;
+    for (int k = 0; k < t->states.len; k++)
+        n += tile_elements(t, &t->states.data[k]) * tile_threads(&t->lay) * t->real_bytes;
+    return n;
+}
+
+/* Shared memory of backward in this layout: the states that it keeps, and the vectors. */
 static int64_t smem_bytes(Tile *t, const TileLayout *l)
 {
     TileLayout before = t->lay;
-    int64_t n = 0;
     t->lay = *l;
-    for (int k = 0; k < t->states.len && t->adjoint; k++)
-        n += tile_elements(t, &t->states.data[k]) * tile_threads(l) * t->real_bytes * t->K;
+    int64_t n = t->adjoint ? tile_states_bytes(t) * (t->undoes ? 1 : t->K) : 0;
     t->lay = before;
     return n + tile_fetch_bytes(t, t->F) + exchange_bytes(t, l);
 }

@@ -252,7 +252,7 @@ static const char *red_exchanged(Step *s, const Red *r, const char *at)
     const char *all = NULL;
     for (int w = 0; w < red_warps(t, r); w++) {
         const char *one = tile_text(t, "(%s)ex[flip + %" PRId64 " + %s]", t->real,
-                                    r->at + (int64_t)w * red_pitch(t, r), at);
+                                    r->at + (int64_t)w * red_pitch(t, r) + (r->last ? tile_exchange_size(t) : 0), at);
         all = all ? red_combine(t, r->op, all, one) : one;
     }
     return red_warps(t, r) > 1 && (r->op == R_SUM || r->op == R_PROD) ? tile_text(t, "(%s)", all) : all;
@@ -409,6 +409,7 @@ static bool is_read(const Node *n)
 }
 
 static void assign_state(Step *s, int k);
+static bool reads_registers(Step *s, NodeId id, int depth);
 
 /* A value held in registers whatever reads it: states, adjoint states, next states. NULL: it is none. */
 static const char *held_text(Step *s, NodeId id)
@@ -641,6 +642,69 @@ static void assign_state(Step *s, int k)
         define(s, s->pre, name, state_rows(st), state_cols(st), text, comment);
 }
 
+/* The state in front of a step that makes `value` of it: the sums and differences are taken back, from the outermost
+ * in. NULL: there is something else between them. */
+static const char *undo_text(Step *s, const StateInfo *st, NodeId id, const char *value)
+{
+    Tile *t = s->t;
+    Node n = node(s, id);
+    if (n.kind == N_LOAD)
+        return n.tensor == st->tensor && own_element(t, st, n.map) ? value : NULL;
+    if (n.kind != N_MAP || (n.op != OP_ADD && n.op != OP_SUB))
+        return NULL;
+    int inside = reads_registers(s, n.args[1], 0);
+    if (reads_registers(s, n.args[!inside], 0))
+        return NULL;
+    ExprPrinter p = tile_printer(s);
+    const char *other = expr_text(&p, n.args[!inside]);
+    return undo_text(s, st, n.args[inside],
+                     n.op == OP_ADD ? tile_text(t, "(%s - %s)", value, other)
+                     : inside       ? tile_text(t, "(%s - %s)", other, value)
+                                    : tile_text(t, "(%s + %s)", value, other));
+}
+
+/* The same question, before anything can be printed. */
+static bool undoes(Step *s, const StateInfo *st, NodeId id)
+{
+    Node n = node(s, id);
+    if (n.kind == N_LOAD)
+        return n.tensor == st->tensor && own_element(s->t, st, n.map);
+    if (n.kind != N_MAP || (n.op != OP_ADD && n.op != OP_SUB))
+        return false;
+    int inside = reads_registers(s, n.args[1], 0);
+    return !reads_registers(s, n.args[!inside], 0) && undoes(s, st, n.args[inside]);
+}
+
+bool tile_undoes(Step *s)
+{
+    bool all = !s->reds.len;
+    for (int k = 0; k < s->next.len && all; k++)
+        all = !tile_stored(s, s->next.data[k]) && undoes(s, &s->t->states.data[k], root_at(s, k));
+    return all;
+}
+
+void tile_print_undo(Step *s, Buf *out)
+{
+    Tile *t = s->t;
+    Buf pre = { .arena = t->arena, .indent = out->indent }, loops = pre;
+    s->versions.len = 0;
+    s->pre = &pre;
+    for (int k = 0; k < s->next.len; k++) {
+        const StateInfo *st = &t->states.data[k];
+        bool rows = state_rows(st), cols = state_cols(st);
+        Buf body = { .arena = t->arena, .indent = out->indent + rows + cols };
+        s->body = &body;
+        s->locals.len = 0;
+        const char *before = undo_text(s, st, root_at(s, k), element(t, st->after, rows, cols));
+        buf_line(&body, "%s = %s;", element(t, st->name, rows, cols), before);
+        tile_open(t, &loops, rows, cols);
+        buf_f(&loops, "%s", body.data);
+        tile_close(&loops, rows, cols);
+    }
+    s->body = s->pre = NULL;
+    buf_f(out, "%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "");
+}
+
 /* ---- reductions ---- */
 
 static const char *red_identity(const Tile *t, ReduceOp op)
@@ -654,19 +718,19 @@ static const char *red_identity(const Tile *t, ReduceOp op)
     }
 }
 
-static void declare_red(Step *s, Red *r, Buf *out)
+static void declare_red(Step *s, const Red *r, const char *name, Buf *out)
 {
     Tile *t = s->t;
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : t->lay.rc;
     if (!row && !col) {
-        buf_line(out, "%s %s = %s;", t->real, red_own(t, r), red_identity(t, r->op));
+        buf_line(out, "%s %s = %s;", t->real, name, red_identity(t, r->op));
         return;
     }
     Buf init = { .arena = t->arena };
     for (int i = 0; i < n; i++)
         buf_f(&init, "%s%s", i ? ", " : "", red_identity(t, r->op));
-    buf_line(out, "%s %s[%d] = { %s };", t->real, red_own(t, r), n, init.data);
+    buf_line(out, "%s %s[%d] = { %s };", t->real, name, n, init.data);
 }
 
 enum { MOST_TERMS = 4 };
@@ -867,6 +931,31 @@ static void finish_red(Step *s, Red *r, Buf *out)
         publish_red(s, r, &h, out);
 }
 
+/* The step hands its sums on to the next one, which adds them up across the lanes while its own first sums are on their
+ * way, and writes them to the next step's part of the exchange buffer. */
+static void pass_red(Step *s, Red *r, Buf *out)
+{
+    Tile *t = s->t;
+    Red last = *r;
+    bool row = red_rows(r), col = red_cols(r);
+    last.var = last.own = r->last;
+    declare_red(s, r, r->last, &s->last_sums);
+    finish_red(s, &last, &s->finish_last);
+    tile_open(t, out, row, col);
+    buf_line(out, "%s = %s;", element(t, r->last, row, col), element(t, red_own(t, r), row, col));
+    tile_close(out, row, col);
+}
+
+void tile_print_last_sums(Step *s, const char *steps, Buf *out)
+{
+    if (!s->finish_last.data)
+        return;
+    buf_line(out, "{");
+    buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, tile_exchange_size(s->t));
+    buf_f(out, "%s", s->finish_last.data);
+    buf_line(out, "}");
+}
+
 /* ---- stores ---- */
 
 /* The reductions that the value reads, through what the step computes. */
@@ -1061,24 +1150,43 @@ static const char *row_offset(Step *s, const char *pitch)
     return s->is_late ? tile_text(t, "%s %c (%s)", name, t->m->c->reverse ? '-' : '+', pitch) : name;
 }
 
-static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)
+/* Where the step's row has the element, and how long a row is. */
+static const IxExpr *out_place(Step *s, const Out *o, const IxExpr *const *map, const Poly **pitch)
 {
     Tile *t = s->t;
     const Storage *st = &t->w->of_node[o->original];
     Node a = node(s, o->original);
-    const Poly *axes[TILE_MAX_AXES], *pitch = poly_const(t->m, 1);
+    const Poly *axes[TILE_MAX_AXES], *row = poly_const(t->m, 1);
     for (int i = 0; i < a.naxes; i++) {
         axes[i] = t->m->indices.data[a.axes[i]].extent;
-        pitch = poly_mul(t->m, pitch, axes[i]);
+        row = poly_mul(t->m, row, axes[i]);
     }
     const IxExpr *e = tile_linear(t, axes, map, a.naxes);
-    if (st->alias_offset)
-        e = ix_add(t->m, e, ix_const(t->m, st->alias_offset));
+    *pitch = st->pitch ? st->pitch : row;
+    return st->alias_offset ? ix_add(t->m, e, ix_const(t->m, st->alias_offset)) : e;
+}
+
+static const char *out_address(Step *s, const Out *o, const IxExpr *const *map)
+{
+    Tile *t = s->t;
+    const Poly *pitch;
+    const IxExpr *e = out_place(s, o, map, &pitch);
     ExprPrinter p = tile_printer(s);
-    const char *type = tile_ctype(t, st->dtype);
-    const char *at = tile_text(t, "(%s *)args.ptr[%d] + (%s + %s)", type, o->ref,
-                               row_offset(s, poly_text(&p, st->pitch ? st->pitch : pitch)), ix_text(&p, e));
-    if (st->home == HOME_ARG && t->w->dir == BACKWARD)
+    return tile_text(t, "(%s *)args.ptr[%d] + (%s + %s)", tile_ctype(t, t->w->of_node[o->original].dtype), o->ref,
+                     row_offset(s, poly_text(&p, pitch)), ix_text(&p, e));
+}
+
+/* Gradients that the caller has may be added to. */
+static bool may_add(const Tile *t, const Out *o)
+{
+    return t->w->of_node[o->original].home == HOME_ARG && t->w->dir == BACKWARD;
+}
+
+static void store_out(Step *s, const Out *o, const IxExpr *const *map, const char *value, Buf *out)
+{
+    Tile *t = s->t;
+    const char *at = out_address(s, o, map);
+    if (may_add(t, o))
         value = tile_text(t, "(args.flags & CELL_KERNEL_ACCUMULATE ? cell_load<%s>(%s) : 0) + (%s)", t->real,
                           at, value);
     buf_line(out, "cell_store(%s, %s);", at, value);
@@ -1313,12 +1421,15 @@ static void print_reds(Step *s, Wants w, Buf *loops, Buf *after)
         Red *r = &s->reds.data[i];
         if (r->level != s->now + 1 || r->wants != w)
             continue;
-        declare_red(s, r, s->pre);
+        declare_red(s, r, red_own(s->t, r), s->pre);
         if (red_published(s->t, r)) {
             r->at = (s->exchange + 3) / 4 * 4;
             s->exchange = r->at + (int64_t)red_warps(s->t, r) * red_pitch(s->t, r);
         }
-        finish_red(s, r, after);
+        if (r->last)
+            pass_red(s, r, after);
+        else
+            finish_red(s, r, after);
     }
 }
 
@@ -1430,7 +1541,8 @@ static void print_level_barrier(Step *s, Buf *out)
     s->barriers += near || far;
 }
 
-static void print_level(Step *s, int *warp, Buf *out)
+/* begin: the loads and loops of the level, out: what comes behind them. */
+static void print_level(Step *s, int *warp, Buf *begin, Buf *out)
 {
     Tile *t = s->t;
     Buf pre = { .arena = t->arena, .indent = out->indent }, loops = pre, after = pre, blocks = pre;
@@ -1441,8 +1553,8 @@ static void print_level(Step *s, int *warp, Buf *out)
     print_reds(s, WANT_ALWAYS, &loops, &after);
     for (Wants w = next_wants(s, WANT_ALWAYS); w; w = next_wants(s, w))
         print_wanted(s, w, warp, &blocks);
-    buf_f(out, "%s%s%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "",
-          after.data ? after.data : "", blocks.data ? blocks.data : "");
+    buf_f(begin, "%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "");
+    buf_f(out, "%s%s", after.data ? after.data : "", blocks.data ? blocks.data : "");
     print_level_arrive(s, out);
     for (int k = 0; k < s->outs.len && !t->refused; k++)
         if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now && !s->out_behind[k])
@@ -1634,8 +1746,12 @@ static void place_outs_behind(Step *s)
         s->read_now[i] = s->read_inside[i];
     for (int k = 0; k < s->outs.len; k++)
         place_out_behind(s, k);
-    for (int i = 0; i < s->reds.len; i++)
-        s->reds.data[i].loose = s->reds.data[i].kept && !s->read_now[i];
+    for (int i = 0; i < s->reds.len; i++) {
+        Red *r = &s->reds.data[i];
+        r->loose = r->kept && !s->read_now[i];
+        /* Backward's registers are full. */
+        r->last = r->loose && s->kind == STEP_FORWARD ? tile_unique(s->t, tile_text(s->t, "last_%s", r->var)) : NULL;
+    }
 }
 
 static void place_outs(Step *s)
@@ -1647,8 +1763,10 @@ static void place_outs(Step *s)
     s->out_behind = arena_alloc(t->arena, outs);
     s->out_scattered = arena_alloc(t->arena, outs);
     s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
-    for (int i = 0; i < s->reds.len; i++)
+    for (int i = 0; i < s->reds.len; i++) {
         s->reds.data[i].kept = s->reds.data[i].scattered = false;
+        s->reds.data[i].last = NULL;
+    }
     if (t->defer)
         place_outs_behind(s);
     else if (s->outs.len)
@@ -1690,48 +1808,116 @@ static int64_t out_length(const Step *s, const Out *o)
     return n;
 }
 
-/* Element x of the out of step s. */
-static void print_element(Step *s, Out *o, const char *condition, Buf *out)
+/* Are so many neighbours stored at once, and aligned so? */
+static bool stores_run(Step *s, Out *o, int64_t n, int wide)
 {
     Tile *t = s->t;
     const IxExpr *map[TILE_MAX_AXES];
-    Buf body = { .arena = t->arena, .indent = out->indent + (condition != NULL) }, pre = body;
+    const Poly *pitch;
+    o->row = o->col = false;
+    t->any = any_index(t, n);
+    out_value(s, o, map);
+    const IxExpr *rest = ix_sub(t->m, out_place(s, o, map, &pitch), ix_index(t->m, t->any));
+    return !ix_uses(rest, t->any) && tile_ix_multiple(rest, wide) && tile_multiple(pitch, wide);
+}
+
+/* Element x of the out of step s, or several from element `first` on. */
+static void print_elements(Step *s, Out *o, int wide, const char *condition, Buf *out)
+{
+    Tile *t = s->t;
+    const IxExpr *map[TILE_MAX_AXES];
+    Buf pre = { .arena = t->arena, .indent = out->indent + (condition != NULL) }, body = pre;
+    body.indent += wide > 1;
     o->row = o->col = false;
     s->body = &body;
     s->pre = &pre;
     s->locals.len = s->versions.len = s->inner_versions.len = 0;
     NodeId value = out_value(s, o, map);
     ExprPrinter p = tile_printer(s);
-    store_out(s, o, map, expr_text(&p, value), &body);
+    const char *text = expr_text(&p, value);
+    if (wide > 1)
+        buf_line(&body, "some[i] = %s;", text);
+    else
+        store_out(s, o, map, text, &body);
     s->body = s->pre = NULL;
     open_if(out, condition);
-    buf_f(out, "%s%s", pre.data ? pre.data : "", body.data);
+    buf_f(out, "%s", pre.data ? pre.data : "");
+    if (wide > 1) {
+        buf_line(out, "%s some[%d];", t->real, wide);
+        buf_line(out, "CELL_UNROLL");
+        buf_line(out, "for (int i = 0; i < %d; i++) {", wide);
+        buf_line(out, "    const int x = first + i;");
+    }
+    buf_f(out, "%s", body.data);
+    if (wide > 1) {
+        buf_line(out, "}");
+        t->any_text = "first";
+        const char *at = out_address(s, o, map);
+        buf_line(out, may_add(t, o) ? "cell_put_vec<%d>(%s, some, args.flags & CELL_KERNEL_ACCUMULATE);"
+                                    : "cell_store_vec<%d>(%s, some);", wide, at);
+        t->any_text = "x";
+    }
     close_if(out, condition);
 }
 
-/* All outs of n elements a step, in one loop: it runs once or twice in a chunk, so that its code is short rather than
- * unrolled. */
-static void print_outs_behind(Step *s, int64_t n, Buf *out)
+enum { MOST_NEIGHBOURS = 4 };
+
+static bool has_length(Step *s, int k, int64_t n)
+{
+    Out o = describe_out(s, k);
+    return s->out_behind[k] && !s->t->refused && out_length(s, &o) == n;
+}
+
+/* Neighbours that a thread takes of the outs of n elements: as many as make one round of the chunk. */
+static int behind_width(Step *s, int64_t n)
 {
     Tile *t = s->t;
+    int wide = 1;
+    while (wide < MOST_NEIGHBOURS && n % (2 * wide) == 0 && t->F * n / wide > tile_threads(&t->lay))
+        wide *= 2;
+    for (int k = 0; k < s->outs.len && wide > 1; k++) {
+        Out o = describe_out(s, k);
+        while (wide > 1 && has_length(s, k, n) && !stores_run(s, &o, n, wide))
+            wide /= 2;
+    }
+    return wide;
+}
+
+/* The thread's number, counted from the warp's first one. */
+static const char *thread_from(Tile *t, int warp)
+{
     int threads = tile_threads(&t->lay);
+    return warp ? tile_text(t, "(cell_thread() + %d) %% %d", threads - 32 * warp, threads) : "cell_thread()";
+}
+
+/* All outs of n elements a step, in one loop, which begins with that warp: it runs once or twice in a chunk, so that its
+ * code is short rather than unrolled. -> the warp behind those that have elements. */
+static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
+{
+    Tile *t = s->t;
+    int threads = tile_threads(&t->lay), wide = behind_width(s, n);
+    int64_t runs = n / wide;
     buf_line(out, "CELL_UNROLL_BY(1)");
-    buf_line(out, "for (int p = cell_thread(); p < steps * %" PRId64 "; p += %d) {", n, threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", thread_from(t, warp), runs, threads);
     out->indent++;
-    buf_line(out, "const int s = p / %" PRId64 ", x = p %% %" PRId64 ";", n, n);
+    if (wide > 1)
+        buf_line(out, "const int s = p / %" PRId64 ", first = p %% %" PRId64 " * %d;", runs, runs, wide);
+    else
+        buf_line(out, "const int s = p / %" PRId64 ", x = p %% %" PRId64 ";", n, n);
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
-    buf_line(out, "(void)x;");
+    buf_line(out, wide > 1 ? "(void)first;" : "(void)x;");
     t->any_text = "x";
     t->any = any_index(t, n);
     for (int k = 0; k < s->outs.len && !t->refused; k++) {
         Out o = describe_out(s, k);
         int c = t->class_of.data[k];
-        if (s->out_behind[k] && !t->refused && out_length(s, &o) == n)
-            print_element(s, &o, s->wants && c >= 0 ? t->classes.data[c].name : out_condition(s, &o), out);
+        if (has_length(s, k, n))
+            print_elements(s, &o, wide, s->wants && c >= 0 ? t->classes.data[c].name : out_condition(s, &o), out);
     }
     out->indent--;
     buf_line(out, "}");
+    return (warp + (int)((t->F * runs + 31) / 32)) % (threads / 32);
 }
 
 static void print_behind(Step *s)
@@ -1740,16 +1926,15 @@ static void print_behind(Step *s)
     s->behind = (Buf){ .arena = t->arena, .indent = 3 };
     s->is_behind = true;
     s->inner = NULL;
+    int warp = 0;
     for (int k = 0; k < s->outs.len && !t->refused; k++) {
         Out o = describe_out(s, k);
         int64_t n = out_length(s, &o);
         bool first = s->out_behind[k];
-        for (int i = 0; i < k && first; i++) {
-            Out earlier = describe_out(s, i);
-            first = !s->out_behind[i] || out_length(s, &earlier) != n;
-        }
+        for (int i = 0; i < k && first; i++)
+            first = !has_length(s, i, n);
         if (first)
-            print_outs_behind(s, n, &s->behind);
+            warp = print_outs_behind(s, n, warp, &s->behind);
     }
     s->is_behind = false;
 }
@@ -1775,8 +1960,12 @@ void tile_print_step(Step *s, Buf *out)
             buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
                      t->lay.rc);
     place_outs(s);
+    Buf rest = { .arena = t->arena, .indent = out->indent };
+    s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
+    s->last_sums.indent--;
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
-        print_level(s, &warp, out);
+        print_level(s, &warp, s->now ? &rest : out, &rest);
+    buf_f(out, "%s%s", s->finish_last.data ? s->finish_last.data : "", rest.data ? rest.data : "");
     print_late(s, &warp);
     if (s->late.data)
         buf_line(out, "if (s + 1 < steps) late(s + 1);");
