@@ -812,7 +812,7 @@ static void print_scan_op(Print *e, Panel *w, const char *when)
 {
     const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
     int kernel = kernel_number(e, w->kernel);
-    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4);
+    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4) + w->staged;
     buf_f(&e->table, ", .threads = %d", scan_threads(w));
     if (bytes)
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, bytes)));

@@ -367,6 +367,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         as.two = two;
         as.text = two ? k_text(k, "cell_load_two(%s)", at)
                   : half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
+        as.from = optional ? p : at;
+        as.offset = optional ? offset : NULL;
         if (optional)
             as.text = k_text(k, "(%s ? %s : 0)", p, as.text);
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
@@ -393,23 +395,29 @@ static const char *first_state(Kernel *k, TensorId t, const Poly *n, const char 
     return k_text(k, "%s + %s", k_pointer(k, REF_CHECKPOINT, t, p->compute), place_text(k, row, n, e));
 }
 
-static const char *load_state(Kernel *k, const Read *r)
+const char *k_saved_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     NodeId next = m->next.data[r->id];
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
+    const char *e = ix_text(&k->printer, read_linear(m, r));
+    const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+    const char *p = k_pointer(k, REF_NODE, next, st->dtype);
+    return k_text(k, "%s > 0 ? %s + %s : %s", k->t, p, place_text(k, before, n, e), first_state(k, r->id, n, e));
+}
+
+static const char *load_state(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    NodeId next = m->next.data[r->id];
     if (k->pr->dir == FORWARD && scan_state(k, r->id, r))
         return scan_state(k, r->id, r);
     const char *again = scan_again(k, r);
     if (again)
         return again;
-    const char *e = ix_text(&k->printer, read_linear(m, r));
-    const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
-    const char *p = k_pointer(k, REF_NODE, next, st->dtype);
-    const char *s = k_text(k, "cell_load<%s>(%s > 0 ? %s + %s : %s)", k->real, k->t, p,
-                           place_text(k, before, n, e), first_state(k, r->id, n, e));
-    AheadRead as = { .text = s, .type = k->real, .timed = true };
+    const char *from = k_saved_state(k, r), *s = k_text(k, "cell_load<%s>(%s)", k->real, from);
+    AheadRead as = { .text = s, .type = k->real, .from = from, .timed = true };
     if (k->panel)
         return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, &as) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);

@@ -226,6 +226,7 @@ typedef struct Panel {
     bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
                                    * that forward's chunks save of them */
     int steps;                    /* scan: of a chunk; filled while the kernel is printed */
+    int64_t staged;               /* scan: bytes of shared memory that the next chunk's reads arrive in; filled likewise */
     const char *kernel;
     RefVec refs;                  /* filled while the kernel is printed */
 } Panel;
