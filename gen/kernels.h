@@ -96,6 +96,7 @@ typedef struct Kernel {
     Vec(InnerLoop) inner_names;   /* and what names they have had */
     int steps;                    /* scan: of a chunk */
     Buf words, copies, takes;     /* scan: reads through shared memory: their places, the copies to and the reads from there */
+    Texts wanted;                 /* scan: pointers to the gradients that chunks store, which may be null */
     int64_t word_bytes;           /* of a step and thread; -1: some are no words */
     int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
     Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
@@ -266,6 +267,8 @@ const char *scan_element(Kernel *k, const Read *r, const char *name);
 const char *scan_again(Kernel *k, const Read *r);
 /* The condition under which a walk stores a state that only backward's walk reads. */
 const char *scan_saves(Kernel *k, NodeId id);
+/* The condition under which it stores a gradient through pointer p. */
+const char *scan_wants(Kernel *k, const char *p);
 /* A local that holds a value of all steps, or of a step for all walks over its chunk; or NULL. */
 const char *scan_once(Kernel *k, NodeId id);
 const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);

@@ -691,6 +691,7 @@ static void begin_reads(Kernel *k)
     k->copies.indent = k->out->indent + 4;
     k->takes.indent = k->out->indent + 3;
     k->word_bytes = 0;
+    k->wanted.len = 0;
     k->function_texts.len = 0;
     k->function_elements = 0;
     k->panel_reads.len = 0;
@@ -851,6 +852,15 @@ const char *scan_saves(Kernel *k, NodeId id)
     bool few = in_scan(k) && k->panel->chunks && back && back->replays && state_behind(k, id) >= 0;
     int every = few ? back->steps : 1, at = mutate("wrong-checkpoint") ? 0 : every - 1;
     return every == 1 ? "all" : k_text(k, k->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
+}
+
+const char *scan_wants(Kernel *k, const char *p)
+{
+    bool first;
+    if (!in_scan(k) || !k->panel->chunks)
+        return p;
+    k_number(k, &k->wanted, p, &first);
+    return k_text(k, "wants%s", p + 1);
 }
 
 /* A step's states from those before it. */
@@ -1109,6 +1119,8 @@ static void print_replay(Kernel *k, const char *again, bool full)
     k_close(k);
 }
 
+static const char each[] = "for (int u = 0; u < steps; u++)";
+
 /* ---- reads through shared memory ---- */
 
 /* As much as a block of any device may have. */
@@ -1142,9 +1154,9 @@ static void print_words(Kernel *k)
                      m->tensors.data[s].name, k->real, each * state_elements(k, s));
 }
 
-static const char *whole_turn(const Kernel *k, int tile)
+static const char *whole_turn(Kernel *k, int tile)
 {
-    return k_text((Kernel *)k, replays(k) ? "begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0)"
+    return k_text(k, replays(k) ? "begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0)"
                                           : "begin + %d <= dim_T", tile);
 }
 
@@ -1152,7 +1164,7 @@ static void print_copies(Kernel *k, bool full)
 {
     if (replays(k))
         print_saved(k, COPY, full);
-    open_steps(k, "for (int u = 0; u < steps; u++)", full);
+    open_steps(k, each, full);
     buf_f(k->out, "%s", k->copies.data);
     k_close(k);
 }
@@ -1184,7 +1196,7 @@ static void take_words(Kernel *k, int tile)
     if (replays(k))
         print_kept(k, TAKE);
     buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int u = 0; u < steps; u++)");
+    k_open(k, "%s", each);
     buf_f(k->out, "%s", k->takes.data);
     k_close(k);
     buf_line(k->out, "copy_turn(begin + %d);", tile);
@@ -1192,24 +1204,61 @@ static void take_words(Kernel *k, int tile)
 
 /* ---- turns ---- */
 
+/* What a call mostly wants is stored without tests: all gradients, of all units of the block, and not added up. */
+static void declare_plain(Kernel *k)
+{
+    const char *plain = "first + 32 <= elements";
+    for (int i = 0; i < k->wanted.len; i++) {
+        const char *name = k->wanted.data[i] + 1;
+        buf_line(k->out, "const bool wants%s = p%s != nullptr;", name, name);
+        plain = k_text(k, i ? "%s && wants%s" : "%s && !adds && wants%s", plain, name);
+    }
+    buf_line(k->out, "const bool plain = %s;", plain);
+}
+
+static void assume_plain(Kernel *k)
+{
+    buf_line(k->out, "[[maybe_unused]] constexpr bool mine = true;");
+    if (k->wanted.len)
+        buf_line(k->out, "[[maybe_unused]] constexpr bool adds = false;");
+    for (int i = 0; i < k->wanted.len; i++)
+        buf_line(k->out, "constexpr bool wants%s = true;", k->wanted.data[i] + 1);
+}
+
+/* Lines that were printed for a place further in. */
+static void print_lines(Kernel *k, const char *text, int less)
+{
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1)
+        buf_f(k->out, "%.*s\n", (int)(end - text) - less, text + less);
+}
+
+/* From staged reads they are the same in all turns. */
+static void print_functions(Kernel *k, bool full)
+{
+    int less = k->staged ? 4 : 0;
+    if (k->function_texts.len == 0)
+        return;
+    print_lines(k, k->function_names.data, less);
+    open_steps(k, each, full);
+    print_lines(k, k->functions.data, less);
+    k_close(k);
+}
+
 static void print_turn(Kernel *k, const PanelLoop *l, const char *map, const char *again, bool full)
 {
-    static const char each[] = "for (int u = 0; u < steps; u++)";
     const char *is_step = full         ? "[[maybe_unused]] constexpr bool is_step = true;"
                           : replays(k) ? "[[maybe_unused]] const bool is_step = cell_inside(last - from - u, dim_T);"
                                        : "[[maybe_unused]] const bool is_step = from + u < dim_T;";
+    if (full)
+        assume_plain(k);
     if (l->ahead && !k->staged) {
         buf_line(k->out, "reads_0 ahead_0[steps];");
         buf_line(k->out, "CELL_UNROLL");
         buf_line(k->out, "%s", each);
         buf_line(k->out, "    read_0(%s, ahead_0[u]);", step_at(k, full));
     }
-    if (k->function_texts.len > 0) {
-        buf_f(k->out, "%s", k->function_names.data);
-        open_steps(k, each, full);
-        buf_f(k->out, "%s", k->functions.data);
-        k_close(k);
-    }
+    if (!k->staged)
+        print_functions(k, full);
     if (replays(k))
         print_replay(k, again, full);
     begin_maps(k);
@@ -1242,6 +1291,7 @@ static void open_chunks(Kernel *k, const char *indices)
     buf_line(k->out, "cell_smem<%s> carries = cell_carve<%s>(cursor, %d);", k->real, k->real, all * 32);
     print_words(k);
     k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < elements; first += cell_block_count(0) * 32)");
+    declare_plain(k);
     buf_line(k->out, "const bool mine = first + unit < elements;");
     buf_line(k->out, "const int64_t n = mine ? first + unit : elements - %d;", w->pairs ? 2 : 1);
     buf_line(k->out, "%s", split_units(k));
@@ -1271,9 +1321,11 @@ void print_scan_chunks(Kernel *k)
         alone_declare_reads(k, &l);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", tile);
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
-    if (k->staged)
+    if (k->staged) {
         take_words(k, tile);
-    k_open(k, "if (%s)", whole_turn(k, tile));
+        print_functions(k, false);
+    }
+    k_open(k, "if (plain && %s)", whole_turn(k, tile));
     print_turn(k, &l, map, again, true);
     k->out->indent--;
     buf_line(k->out, "} else {");

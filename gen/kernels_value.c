@@ -954,7 +954,7 @@ static void store(Kernel *k, NodeId id, const char *value)
     if (in_head(k) && panel_waits_for(k, st))
         head_put(k, lin, pitch, value);
     if (k_may_be_null(k, st))
-        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : p);
+        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : scan_wants(k, p));
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     const char *pad = k_may_be_null(k, st) ? "    " : "";
     if (adds)
