@@ -596,6 +596,26 @@ static const char *unit_place(Kernel *k, int each)
     return each > 1 ? k_text(k, "%s * %d + j", n, each) : k_bare(k, n);
 }
 
+/* The element at `place` of the state before the first step, or of the adjoint behind the last. */
+static const char *first_value(Kernel *k, TensorId s, const char *place)
+{
+    const char *at, *from;
+    if (!k->p->scan->own_ends) {
+        from = state_start(k, s, place, &at);
+        return k_text(k, "%s[%s]", from, at);
+    }
+    from = k_pointer(k, k->pr->dir == FORWARD ? REF_TENSOR : REF_DFINAL, s, k->p->compute);
+    return k_text(k, "%s ? %s[%s] : 0", from, from, place);
+}
+
+/* Others find the state before the first step where an initial one would be. */
+static void keep_initial(Kernel *k, TensorId s, const char *place, const char *value)
+{
+    if (k->p->scan->own_ends && k->pr->dir == FORWARD)
+        buf_line(k->out, "%s%s[%s] = %s;", k->panel->chunks ? "if (mine && chunk == 0) " : "",
+                 k_written(k, REF_INITIAL, s, k->p->compute), place, value);
+}
+
 /* The state before the first step, or the adjoint behind the last. */
 static void print_states(Kernel *k)
 {
@@ -604,41 +624,49 @@ static void print_states(Kernel *k)
         if (p->m->tensors.data[s].kind != T_STATE)
             continue;
         int each = state_elements(k, s);
-        const char *at, *name = state_name(k, s), *from = state_start(k, s, unit_place(k, each), &at);
+        const char *name = state_name(k, s), *place = unit_place(k, each), *from = first_value(k, s, place);
         if (is_one(k, each)) {
-            buf_line(k->out, "%s %s = %s[%s];", k->real, name, from, at);
+            buf_line(k->out, "%s %s = %s;", k->real, name, from);
+            keep_initial(k, s, place, name);
             continue;
         }
         declare(k, name, each, "");
         const char *j = open_each(k, k->out, each);
-        buf_line(k->out, "%s%s = %s[%s];", name, j, from, at);
+        buf_line(k->out, "%s%s = %s;", name, j, from);
+        keep_initial(k, s, place, k_text(k, "%s%s", name, j));
         close_each(k, k->out, each);
     }
 }
 
-/* The final states, or the adjoints of the initial ones; where there is no step, others have written them. */
+/* The final states, or the adjoints of the initial ones. Where there is no step, and other kernels begin the walk,
+ * these have written them. */
 static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
-    bool forward = k->pr->dir == FORWARD;
+    bool forward = k->pr->dir == FORWARD, ends = p->scan->own_ends, asked = forward || ends;
     int chunks = k->panel->chunks;
-    const char *last = k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk", chunks);
-    k_open(k, "if (%s)", chunks ? last : "dim_T > 0");
+    if (chunks)
+        k_open(k, "if (mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk)", chunks);
+    else if (!ends)
+        k_open(k, "if (dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
         int each = state_elements(k, s);
-        const char *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
-        if (forward)
+        const char *to = k_written(k, forward ? REF_FINAL : ends ? REF_DINIT : REF_CARRY, s, p->compute);
+        if (asked)
             k_open(k, "if (%s)", to);
-        const char *j = open_each(k, k->out, each);
-        buf_line(k->out, is_one(k, each) ? "cell_store(%s + %s, %s%s);" : "cell_store(%s + (%s), %s%s);", to,
-                 unit_place(k, each), state_name(k, s), j);
+        const char *j = open_each(k, k->out, each), *place = unit_place(k, each);
+        if (!is_one(k, each))
+            place = k_text(k, "(%s)", place);
+        buf_line(k->out, forward || !ends ? "cell_store(%s + %s, %s%s);" : "cell_put(%s + %s, %s%s, adds);", to, place,
+                 state_name(k, s), j);
         close_each(k, k->out, each);
-        if (forward)
+        if (asked)
             k_close(k);
     }
-    k_close(k);
+    if (chunks || !ends)
+        k_close(k);
 }
 
 /* ---- the whole ---- */

@@ -236,6 +236,8 @@ typedef struct Scan {
     int naxes;
     const Poly **axes;
     const Poly *units;            /* their product */
+    bool own_ends;                /* the walks begin with the states that the call gives and leave the final ones, and
+                                   * the same of the adjoints; else other kernels do */
     IndexId pair;                 /* stands for which of two neighbours, where a thread has two */
 } Scan;
 
