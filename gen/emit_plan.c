@@ -892,7 +892,7 @@ static void print_scan_op(Print *e, Panel *w, const char *when)
 {
     const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
     int kernel = kernel_number(e, w->kernel);
-    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4);
+    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4) + w->staged;
     buf_f(&e->table, ", .threads = %d", scan_threads(w));
     if (bytes)
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, bytes)));
@@ -956,11 +956,17 @@ static void print_histories(Print *e)
     }
 }
 
+/* Do kernels of their own begin and end the walk? */
+static bool has_state_kernels(const Plan *p)
+{
+    return p->schedule != SCHED_TILE && !(p->scan && p->scan->own_ends);
+}
+
 static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
     const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
-    bool walks = e->p->schedule == SCHED_TILE;
+    bool ends = has_state_kernels(e->p);
     e->pr = &e->p->program[dir];
     e->args = dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
     e->ops = (Buf){ .arena = m->arena };
@@ -972,16 +978,16 @@ static void print_direction(Print *e, Direction dir)
     print_phase(e, PHASE_PARAM);
     print_phase(e, PHASE_BEFORE);
     /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
-    if (!walks && !e->pr->head)
+    if (ends && !e->pr->head)
         print_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
-    if (walks)
+    if (e->p->schedule == SCHED_TILE)
         print_phase(e, PHASE_DURING);
     else
         print_loop(e);
     print_phase(e, PHASE_AFTER);
     if (dir == FORWARD)
         print_histories(e);
-    if (dir == BACKWARD && !walks)
+    if (dir == BACKWARD && ends)
         print_states(e, STATE_RESULT);
     print_buffers(e, name);
     if (e->n_ops == 0) {
@@ -1024,7 +1030,7 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
     static const char *const what[] = { "init", "seed", "result" };
     bool steps = false;
     for (TensorId t = 0; t < m->tensors.len; t++)
-        steps |= is_state(m, t) && p->schedule != SCHED_TILE;
+        steps |= is_state(m, t) && has_state_kernels(p);
     for (int k = 0; k < 3; k++)
         states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
     Buf chunks[2] = { { .arena = m->arena }, { .arena = m->arena } };

@@ -103,6 +103,10 @@ typedef struct Kernel {
     Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
     Vec(InnerLoop) inner_names;   /* and what names they have had */
     int steps;                    /* scan: of a chunk */
+    Buf words, copies, takes;     /* scan: reads through shared memory: their places, the copies to and the reads from there */
+    Texts wanted;                 /* scan: pointers to the gradients that chunks store, which may be null */
+    int64_t word_bytes;           /* of a step and thread; -1: some are no words */
+    int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
     Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
     Texts function_texts;
     int function_elements;        /* of a step */
@@ -178,6 +182,7 @@ bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer);
 const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type);
 const char *k_written(Kernel *k, RefKind kind, int id, Dtype type);     /* the same, to be written through */
 const char *k_read(Kernel *k, const Read *r);      /* a value that is read, in its place */
+const char *k_saved_state(Kernel *k, const Read *r);            /* address of a state before its step, in memory */
 const char *k_body(Kernel *k, NodeId body, Named *named);
 void k_forget(Kernel *k, Named *named);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
@@ -228,9 +233,9 @@ const IxExpr *panel_in_units(Kernel *k, const IxExpr *e);
 void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
- * type that it then has (of half a word: which it is, in a whole one), whether it differs from step to step, and whether
- * the word has that of the thread's other unit too. */
-typedef struct AheadRead { const char *text, *type, *half; bool timed, two; } AheadRead;
+ * type that it then has (of half a word: which it is, in a whole one), the address, as one text or, where the pointer may
+ * be null, two; whether it differs from step to step, and whether the word has that of the thread's other unit too. */
+typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed, two; } AheadRead;
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);
@@ -287,6 +292,8 @@ const char *scan_element(Kernel *k, const Read *r, const char *name);
 const char *scan_again(Kernel *k, const Read *r);
 /* The condition under which a walk stores a state that only backward's walk reads. */
 const char *scan_saves(Kernel *k, NodeId id);
+/* The condition under which it stores a gradient through pointer p. */
+const char *scan_wants(Kernel *k, const char *p);
 /* A local that holds a value of all steps, or of a step for all walks over its chunk; or NULL. */
 const char *scan_once(Kernel *k, NodeId id);
 const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);

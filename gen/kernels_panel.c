@@ -430,5 +430,6 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
     void (*scan)(Kernel *) = w->chunks ? print_scan_chunks : print_scan_walk;
     k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : scan);
     w->steps = k.steps;
+    w->staged = k.staged;
     kernel_release(&k);
 }

@@ -350,6 +350,27 @@ static int loops_of_words(const Kernel *k, InnerLoop *l, int n)
     return kept;
 }
 
+/* Reads of whole words can be copied to shared memory while the steps before are walked, each by the thread that takes
+ * it: so no barrier is needed. */
+static void stage_read(Kernel *k, const AheadRead *as, int n, const InnerLoop *l, int loops)
+{
+    int elements = (int)loops_elements(l, loops), threads = scan_threads(k->panel);
+    bool word = as->from && (!as->half || as->two);
+    if (!word || k->word_bytes < 0) {
+        k->word_bytes = -1;
+        return;
+    }
+    const char *place = loops_place(k, l, loops);
+    const char *step = loops ? k_text(k, "(u * %d + %.*s) * %d", elements, (int)strlen(place) - 2, place + 1, threads)
+                             : k_text(k, "u * %d", threads);
+    const char *from = as->offset ? k_text(k, "%s, %s", as->from, k_bare(k, as->offset)) : k_bare(k, as->from);
+    buf_line(&k->words, "cell_smem<%s> words_%d = cell_carve<%s>(cursor, steps * %d) + cell_thread();", as->type, n,
+             as->type, elements * threads);
+    print_in_loops(&k->copies, l, loops, k_text(k, "cell_copy_word(words_%d + %s, %s)", n, step, from));
+    print_in_loops(&k->takes, l, loops, k_text(k, "ahead_0[u].r%d%s = words_%d[%s]", n, place, n, step));
+    k->word_bytes += elements * (strcmp(as->type, "double") == 0 ? 8 : 4);
+}
+
 /* Only what is certainly inside, in terms of the unit and of the loops around, is there whatever conditions stand
  * around the read. What is ahead is kept as it lies in memory: to convert it would be to wait for it. */
 const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
@@ -371,6 +392,7 @@ const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const Ahead
         print_in_loops(&k->early, l, loops, k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
         buf_f(&k->ahead_fields, loops ? " %s r%d[%d];" : " %s r%d;", as->type, n, elements);
         k->panel_registers += elements;
+        stage_read(k, as, n, l, loops);
     }
     const char *at = k_text(k, "ahead_0[u].r%d%s", n, place);
     if (as->half)
@@ -574,6 +596,26 @@ static const char *unit_place(Kernel *k, int each)
     return each > 1 ? k_text(k, "%s * %d + j", n, each) : k_bare(k, n);
 }
 
+/* The element at `place` of the state before the first step, or of the adjoint behind the last. */
+static const char *first_value(Kernel *k, TensorId s, const char *place)
+{
+    const char *at, *from;
+    if (!k->p->scan->own_ends) {
+        from = state_start(k, s, place, &at);
+        return k_text(k, "%s[%s]", from, at);
+    }
+    from = k_pointer(k, k->pr->dir == FORWARD ? REF_TENSOR : REF_DFINAL, s, k->p->compute);
+    return k_text(k, "%s ? %s[%s] : 0", from, from, place);
+}
+
+/* Others find the state before the first step where an initial one would be. */
+static void keep_initial(Kernel *k, TensorId s, const char *place, const char *value)
+{
+    if (k->p->scan->own_ends && k->pr->dir == FORWARD)
+        buf_line(k->out, "%s%s[%s] = %s;", k->panel->chunks ? "if (mine && chunk == 0) " : "",
+                 k_written(k, REF_INITIAL, s, k->p->compute), place, value);
+}
+
 /* The state before the first step, or the adjoint behind the last. */
 static void print_states(Kernel *k)
 {
@@ -582,41 +624,49 @@ static void print_states(Kernel *k)
         if (p->m->tensors.data[s].kind != T_STATE)
             continue;
         int each = state_elements(k, s);
-        const char *at, *name = state_name(k, s), *from = state_start(k, s, unit_place(k, each), &at);
+        const char *name = state_name(k, s), *place = unit_place(k, each), *from = first_value(k, s, place);
         if (is_one(k, each)) {
-            buf_line(k->out, "%s %s = %s[%s];", k->real, name, from, at);
+            buf_line(k->out, "%s %s = %s;", k->real, name, from);
+            keep_initial(k, s, place, name);
             continue;
         }
         declare(k, name, each, "");
         const char *j = open_each(k, k->out, each);
-        buf_line(k->out, "%s%s = %s[%s];", name, j, from, at);
+        buf_line(k->out, "%s%s = %s;", name, j, from);
+        keep_initial(k, s, place, k_text(k, "%s%s", name, j));
         close_each(k, k->out, each);
     }
 }
 
-/* The final states, or the adjoints of the initial ones; where there is no step, others have written them. */
+/* The final states, or the adjoints of the initial ones. Where there is no step, and other kernels begin the walk,
+ * these have written them. */
 static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
-    bool forward = k->pr->dir == FORWARD;
+    bool forward = k->pr->dir == FORWARD, ends = p->scan->own_ends, asked = forward || ends;
     int chunks = k->panel->chunks;
-    const char *last = k_text(k, "mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk", chunks);
-    k_open(k, "if (%s)", chunks ? last : "dim_T > 0");
+    if (chunks)
+        k_open(k, "if (mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk)", chunks);
+    else if (!ends)
+        k_open(k, "if (dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
         if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
             continue;
         int each = state_elements(k, s);
-        const char *to = k_written(k, forward ? REF_FINAL : REF_CARRY, s, p->compute);
-        if (forward)
+        const char *to = k_written(k, forward ? REF_FINAL : ends ? REF_DINIT : REF_CARRY, s, p->compute);
+        if (asked)
             k_open(k, "if (%s)", to);
-        const char *j = open_each(k, k->out, each);
-        buf_line(k->out, is_one(k, each) ? "cell_store(%s + %s, %s%s);" : "cell_store(%s + (%s), %s%s);", to,
-                 unit_place(k, each), state_name(k, s), j);
+        const char *j = open_each(k, k->out, each), *place = unit_place(k, each);
+        if (!is_one(k, each))
+            place = k_text(k, "(%s)", place);
+        buf_line(k->out, forward || !ends ? "cell_store(%s + %s, %s%s);" : "cell_put(%s + %s, %s%s, adds);", to, place,
+                 state_name(k, s), j);
         close_each(k, k->out, each);
-        if (forward)
+        if (asked)
             k_close(k);
     }
-    k_close(k);
+    if (chunks || !ends)
+        k_close(k);
 }
 
 /* ---- the whole ---- */
@@ -664,6 +714,12 @@ static void begin_reads(Kernel *k)
     k->ahead_fields = (Buf){ .arena = k->out->arena };
     k->functions = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 4 };
     k->function_names = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
+    k->words = k->copies = k->takes = (Buf){ .arena = k->out->arena };
+    k->words.indent = k->out->indent;
+    k->copies.indent = k->out->indent + 4;
+    k->takes.indent = k->out->indent + 3;
+    k->word_bytes = 0;
+    k->wanted.len = 0;
     k->function_texts.len = 0;
     k->function_elements = 0;
     k->panel_reads.len = 0;
@@ -826,6 +882,15 @@ const char *scan_saves(Kernel *k, NodeId id)
     return every == 1 ? "all" : k_text(k, k->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
 }
 
+const char *scan_wants(Kernel *k, const char *p)
+{
+    bool first;
+    if (!in_scan(k) || !k->panel->chunks)
+        return p;
+    k_number(k, &k->wanted, p, &first);
+    return k_text(k, "wants%s", p + 1);
+}
+
 /* A step's states from those before it. */
 static const char *print_again(Kernel *k, Group *g)
 {
@@ -864,13 +929,25 @@ static const char *print_again(Kernel *k, Group *g)
     return body.data;
 }
 
+/* The place of an element of the state before the chunk, in the shared memory that it arrives in. */
+static const char *saved_place(Kernel *k, const Read *r)
+{
+    const char *j = scan_inner(k->p, r) == 1 ? "0" : ix_text(&k->printer, scan_inner_linear(k->p, r));
+    return k_text(k, in_pairs(k) ? "(%s * 2 + q) * %d" : "%s * %d", j, scan_threads(k->panel));
+}
+
+typedef enum Way { READ, COPY, TAKE } Way;    /* from memory to registers; or to shared memory first, and from there */
+
 /* The states before the chunk, which are in memory. */
-static void print_kept(Kernel *k)
+static void print_kept(Kernel *k, Way way)
 {
     Module *m = k->p->m;
+    k->g = step_group(k);
+    k->row = "bt";
     for (TensorId s = 0; s < m->tensors.len; s++) {
         const IxExpr *map[64];
         NodeId next = m->next.data[s];
+        const char *name = m->tensors.data[s].name;
         if (m->tensors.data[s].kind != T_STATE)
             continue;
         Read self = own_elements(k, next, map);
@@ -878,12 +955,17 @@ static void print_kept(Kernel *k)
         self.id = s;
         k_bind_axes(k, next);
         open_elements(k, k->out, next);
-        k->away++;
-        const char *from = k_read(k, &self);
-        k->away--;
-        buf_line(k->out, "%s = %s;", scan_element(k, &self, kept_name(k, s, "steps")), from);
+        const char *to = scan_element(k, &self, kept_name(k, s, "steps"));
+        if (way == TAKE)
+            buf_line(k->out, "%s = saved_%s[%s];", to, name, k_bare(k, saved_place(k, &self)));
+        else if (way == COPY)
+            buf_line(k->out, "cell_copy_word(saved_%s + %s, %s);", name, saved_place(k, &self), k_saved_state(k, &self));
+        else
+            buf_line(k->out, "%s = cell_load<%s>(%s);", to, k->real, k_saved_state(k, &self));
         close_elements(k, k->out, next);
     }
+    k->row = NULL;
+    k->g = NULL;
 }
 
 static const char *slope_name(Kernel *k, TensorId s)
@@ -1035,46 +1117,176 @@ static void open_steps(Kernel *k, const char *loop, bool full)
     k_declare_rows(k);
 }
 
-static void print_replay(Kernel *k, const char *again, bool full)
+static void declare_kept(Kernel *k)
 {
     Module *m = k->p->m;
     for (TensorId s = 0; s < m->tensors.len; s++)
         if (m->tensors.data[s].kind == T_STATE)
             declare(k, kept_name(k, s, "steps + 1"), state_elements(k, s), "");
+}
+
+static void print_saved(Kernel *k, Way way, bool full)
+{
     buf_line(k->out, "{");
     k->out->indent++;
     buf_line(k->out, "constexpr int u = steps - 1;");
     buf_line(k->out, "const int64_t t = %s;", step_at(k, full));
     k_declare_rows(k);
-    k->g = step_group(k);
-    k->row = "bt";
-    print_kept(k);
-    k->row = NULL;
-    k->g = NULL;
+    print_kept(k, way);
     k_close(k);
+}
+
+static void print_replay(Kernel *k, const char *again, bool full)
+{
+    if (!k->staged) {
+        declare_kept(k);
+        print_saved(k, READ, full);
+    }
     open_steps(k, "for (int u = steps - 1; u >= 0; u--)", full);
     buf_f(k->out, "%s", again);
     k_close(k);
 }
 
+static const char each[] = "for (int u = 0; u < steps; u++)";
+
+/* ---- reads through shared memory ---- */
+
+/* As much as a block of any device may have. */
+enum { STAGED_BYTES = 64 << 10 };
+
+static int64_t saved_bytes(Kernel *k)
+{
+    int64_t all = replays(k) ? scan_state_elements(k->p) : 0;
+    return all * (in_pairs(k) ? 2 : 1) * (k->p->compute == DT_F64 ? 8 : 4);
+}
+
+/* What a turn reads is asked for while the turn before is walked, where it is words and there is room. */
+static void decide_staging(Kernel *k, const PanelLoop *l, int depth)
+{
+    int64_t real = k->p->compute == DT_F64 ? 8 : 4, threads = scan_threads(k->panel);
+    int64_t staged = threads * (k->word_bytes * depth + saved_bytes(k));
+    bool room = staged + scan_shared(k->p, k->panel) * real <= STAGED_BYTES;
+    k->staged = l->ahead && k->word_bytes > 0 && room ? staged : 0;
+}
+
+static void print_words(Kernel *k)
+{
+    Module *m = k->p->m;
+    int each = scan_threads(k->panel) * (in_pairs(k) ? 2 : 1);
+    if (!k->staged)
+        return;
+    buf_f(k->out, "%s", k->words.data);
+    for (TensorId s = 0; replays(k) && s < m->tensors.len; s++)
+        if (m->tensors.data[s].kind == T_STATE)
+            buf_line(k->out, "cell_smem<%s> saved_%s = cell_carve<%s>(cursor, %d) + cell_thread();", k->real,
+                     m->tensors.data[s].name, k->real, each * state_elements(k, s));
+}
+
+static const char *whole_turn(Kernel *k, int tile)
+{
+    return k_text(k, replays(k) ? "begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0)"
+                                          : "begin + %d <= dim_T", tile);
+}
+
+static void print_copies(Kernel *k, bool full)
+{
+    if (replays(k))
+        print_saved(k, COPY, full);
+    open_steps(k, each, full);
+    buf_f(k->out, "%s", k->copies.data);
+    k_close(k);
+}
+
+static void declare_copies(Kernel *k, const PanelLoop *l, int tile)
+{
+    buf_line(k->out, "struct reads_0 {%s };", l->fields);
+    k_open(k, "const auto copy_turn = [&](int64_t begin)");
+    buf_line(k->out, "const int64_t from = begin + chunk * steps;");
+    k_open(k, "if (%s)", whole_turn(k, tile));
+    print_copies(k, true);
+    k->out->indent--;
+    k_open(k, "} else if (begin < dim_T)");
+    print_copies(k, false);
+    k_close(k);
+    buf_line(k->out, "cell_cp_async_commit();");
+    k->out->indent--;
+    buf_line(k->out, "};");
+    buf_line(k->out, "copy_turn(0);");
+}
+
+/* This turn's reads have come; the next one's go to the same places. */
+static void take_words(Kernel *k, int tile)
+{
+    buf_line(k->out, "reads_0 ahead_0[steps];");
+    if (replays(k))
+        declare_kept(k);
+    buf_line(k->out, mutate("early-read") ? "" : "cell_cp_async_wait<0>();");
+    if (replays(k))
+        print_kept(k, TAKE);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "%s", each);
+    buf_f(k->out, "%s", k->takes.data);
+    k_close(k);
+    buf_line(k->out, "copy_turn(begin + %d);", tile);
+}
+
+/* ---- turns ---- */
+
+/* What a call mostly wants is stored without tests: all gradients, of all units of the block, and not added up. */
+static void declare_plain(Kernel *k)
+{
+    const char *plain = "first + 32 <= elements";
+    for (int i = 0; i < k->wanted.len; i++) {
+        const char *name = k->wanted.data[i] + 1;
+        buf_line(k->out, "const bool wants%s = p%s != nullptr;", name, name);
+        plain = k_text(k, i ? "%s && wants%s" : "%s && !adds && wants%s", plain, name);
+    }
+    buf_line(k->out, "const bool plain = %s;", plain);
+}
+
+static void assume_plain(Kernel *k)
+{
+    buf_line(k->out, "[[maybe_unused]] constexpr bool mine = true;");
+    if (k->wanted.len)
+        buf_line(k->out, "[[maybe_unused]] constexpr bool adds = false;");
+    for (int i = 0; i < k->wanted.len; i++)
+        buf_line(k->out, "constexpr bool wants%s = true;", k->wanted.data[i] + 1);
+}
+
+/* Lines that were printed for a place further in. */
+static void print_lines(Kernel *k, const char *text, int less)
+{
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1)
+        buf_f(k->out, "%.*s\n", (int)(end - text) - less, text + less);
+}
+
+/* From staged reads they are the same in all turns. */
+static void print_functions(Kernel *k, bool full)
+{
+    int less = k->staged ? 4 : 0;
+    if (k->function_texts.len == 0)
+        return;
+    print_lines(k, k->function_names.data, less);
+    open_steps(k, each, full);
+    print_lines(k, k->functions.data, less);
+    k_close(k);
+}
+
 static void print_turn(Kernel *k, const PanelLoop *l, const char *map, const char *again, bool full)
 {
-    static const char each[] = "for (int u = 0; u < steps; u++)";
     const char *is_step = full         ? "[[maybe_unused]] constexpr bool is_step = true;"
                           : replays(k) ? "[[maybe_unused]] const bool is_step = cell_inside(last - from - u, dim_T);"
                                        : "[[maybe_unused]] const bool is_step = from + u < dim_T;";
-    if (l->ahead) {
+    if (full)
+        assume_plain(k);
+    if (l->ahead && !k->staged) {
         buf_line(k->out, "reads_0 ahead_0[steps];");
         buf_line(k->out, "CELL_UNROLL");
         buf_line(k->out, "%s", each);
         buf_line(k->out, "    read_0(%s, ahead_0[u]);", step_at(k, full));
     }
-    if (k->function_texts.len > 0) {
-        buf_f(k->out, "%s", k->function_names.data);
-        open_steps(k, each, full);
-        buf_f(k->out, "%s", k->functions.data);
-        k_close(k);
-    }
+    if (!k->staged)
+        print_functions(k, full);
     if (replays(k))
         print_replay(k, again, full);
     begin_maps(k);
@@ -1105,7 +1317,9 @@ static void open_chunks(Kernel *k, const char *indices)
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> maps = cell_carve<%s>(cursor, %d);", k->real, k->real, w->chunks * all * 64);
     buf_line(k->out, "cell_smem<%s> carries = cell_carve<%s>(cursor, %d);", k->real, k->real, all * 32);
+    print_words(k);
     k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < elements; first += cell_block_count(0) * 32)");
+    declare_plain(k);
     buf_line(k->out, "const bool mine = first + unit < elements;");
     buf_line(k->out, "const int64_t n = mine ? first + unit : elements - %d;", w->pairs ? 2 : 1);
     buf_line(k->out, "%s", split_units(k));
@@ -1118,6 +1332,7 @@ void print_scan_chunks(Kernel *k)
     const char *indices = begin_walk(k, g), *again = replays(k) ? print_again(k, g) : NULL, *map = print_map_step(k, g);
     PanelLoop l = print_group(k, g);
     int depth = alone_depth(k->panel_registers), tile = depth * k->panel->chunks;
+    decide_staging(k, &l, depth);
     k->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
     k->row = NULL;
     buf_line(k->out, "constexpr int steps = %d;", depth);
@@ -1128,11 +1343,17 @@ void print_scan_chunks(Kernel *k)
     print_carries(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     each_sum(k, declare_sum);
-    alone_declare_reads(k, &l);
+    if (k->staged)
+        declare_copies(k, &l, tile);
+    else
+        alone_declare_reads(k, &l);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", tile);
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
-    k_open(k, replays(k) ? "if (begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0))" : "if (begin + %d <= dim_T)",
-           tile);
+    if (k->staged) {
+        take_words(k, tile);
+        print_functions(k, false);
+    }
+    k_open(k, "if (plain && %s)", whole_turn(k, tile));
     print_turn(k, &l, map, again, true);
     k->out->indent--;
     buf_line(k->out, "} else {");

@@ -403,6 +403,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         as.two = two;
         as.text = two ? k_text(k, "cell_load_two(%s)", at)
                   : half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
+        as.from = optional ? p : at;
+        as.offset = optional ? offset : NULL;
         if (optional)
             as.text = k_text(k, "(%s ? %s : 0)", p, as.text);
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
@@ -435,23 +437,29 @@ static const char *carried_load(const Kernel *k)
     return k->g && k->g->along ? "cell_load_ro" : "cell_load";
 }
 
-static const char *load_state(Kernel *k, const Read *r)
+const char *k_saved_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     NodeId next = m->next.data[r->id];
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
+    const char *e = ix_text(&k->printer, read_linear(m, r));
+    const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+    const char *p = k_pointer(k, REF_NODE, next, st->dtype);
+    return k_text(k, "%s > 0 ? %s + %s : %s", k->t, p, place_text(k, before, n, e), first_state(k, r->id, n, e));
+}
+
+static const char *load_state(Kernel *k, const Read *r)
+{
+    Module *m = k->p->m;
+    NodeId next = m->next.data[r->id];
     if (k->pr->dir == FORWARD && scan_state(k, r->id, r))
         return scan_state(k, r->id, r);
     const char *again = scan_again(k, r);
     if (again)
         return again;
-    const char *e = ix_text(&k->printer, read_linear(m, r));
-    const char *before = buffer_row(k, &k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
-    const char *p = k_pointer(k, REF_NODE, next, st->dtype);
-    const char *s = k_text(k, "%s<%s>(%s > 0 ? %s + %s : %s)", carried_load(k), k->real, k->t, p,
-                           place_text(k, before, n, e), first_state(k, r->id, n, e));
-    AheadRead as = { .text = s, .type = k->real, .timed = true };
+    const char *from = k_saved_state(k, r), *s = k_text(k, "%s<%s>(%s)", carried_load(k), k->real, from);
+    AheadRead as = { .text = s, .type = k->real, .from = from, .timed = true };
     if (k->panel)
         return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, &as) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
@@ -988,7 +996,7 @@ static void store(Kernel *k, NodeId id, const char *value)
     if (in_head(k) && panel_waits_for(k, st))
         head_put(k, lin, pitch, value);
     if (k_may_be_null(k, st))
-        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : p);
+        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : scan_wants(k, p));
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     const char *pad = k_may_be_null(k, st) ? "    " : "";
     if (adds)

@@ -237,6 +237,7 @@ typedef struct Panel {
     bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
                                    * that forward's chunks save of them */
     int steps;                    /* scan: of a chunk; filled while the kernel is printed */
+    int64_t staged;               /* scan: bytes of shared memory that the next chunk's reads arrive in; filled likewise */
     const char *kernel;
     RefVec refs;                  /* filled while the kernel is printed */
 } Panel;
@@ -246,6 +247,8 @@ typedef struct Scan {
     int naxes;
     const Poly **axes;
     const Poly *units;            /* their product */
+    bool own_ends;                /* the walks begin with the states that the call gives and leave the final ones, and
+                                   * the same of the adjoints; else other kernels do */
     IndexId pair;                 /* stands for which of two neighbours, where a thread has two */
 } Scan;
 

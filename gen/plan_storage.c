@@ -221,6 +221,30 @@ static bool uses_dinit(const Plan *p, TensorId state)
     return false;
 }
 
+/* The state whose value before each step the array is, rounded for a product; or -1. */
+static TensorId state_before(const Plan *p, NodeId id)
+{
+    const Module *m = p->m;
+    const Node *body = at(p, id)->kind == N_ARRAY ? at(p, at(p, id)->args[0]) : NULL;
+    bool before = body && p->rounded[id] && body->kind == N_LOAD && m->tensors.data[body->tensor].kind == T_STATE;
+    bool used = p->program[FORWARD].phase[id] != PHASE_NONE || p->program[BACKWARD].phase[id] != PHASE_NONE;
+    return before && p->schedule != SCHED_TILE && used ? body->tensor : -1;
+}
+
+/* A walk of schedule scan needs no kernel before and behind it where initial states are those of the call, or 0, and
+ * nobody reads the states of all steps with the initial one as their first. */
+static bool has_own_ends(const Plan *p)
+{
+    const Module *m = p->m;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].kind == T_STATE && (m->init.data[t] >= 0 || m->dprev.data[t] < 0 || uses_dinit(p, t)))
+            return false;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (state_before(p, id) >= 0)
+            return false;
+    return true;
+}
+
 /* The states before each step, which products read, and what steps carries. */
 void carry_storage(Plan *p)
 {
@@ -235,6 +259,8 @@ void carry_storage(Plan *p)
         for (TensorId t = 0; t <= m->tensors.len; t++)
             pr->initial[t] = pr->carry[t] = pr->before[t] = pr->checkpoint[t] = -1;
     }
+    if (p->scan)
+        p->scan->own_ends = has_own_ends(p);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (m->tensors.data[t].kind != T_STATE)
             continue;
@@ -253,16 +279,14 @@ void carry_storage(Plan *p)
         }
         f->initial[t] = bw->initial[t] =
             add_buffer(p, intern_f(m->c, "%s0", name), p->compute, poly_mul(m, b, n), true, true);
-        bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s carried", name), p->compute,
-                                  poly_mul(m, poly_const(m, 2), poly_mul(m, b, n)), false, true);
+        if (!p->scan || !p->scan->own_ends)
+            bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s carried", name), p->compute,
+                                      poly_mul(m, poly_const(m, 2), poly_mul(m, b, n)), false, true);
     }
     for (NodeId id = 0; id < p->n_nodes; id++) {
-        const Node *body = at(p, id)->kind == N_ARRAY ? at(p, at(p, id)->args[0]) : NULL;
-        if (!body || !p->rounded[id] || body->kind != N_LOAD || m->tensors.data[body->tensor].kind != T_STATE)
-            continue;
-        TensorId t = body->tensor;
+        TensorId t = state_before(p, id);
         Program *f = &p->program[FORWARD], *bw = &p->program[BACKWARD];
-        if (p->schedule == SCHED_TILE || (f->phase[id] == PHASE_NONE && bw->phase[id] == PHASE_NONE))
+        if (t < 0)
             continue;
         if (f->before[t] < 0)
             f->before[t] = bw->before[t] =

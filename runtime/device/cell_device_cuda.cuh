@@ -599,6 +599,16 @@ template <int Bytes, class T> __device__ __forceinline__ void cell_cp_async(T *s
     cell_cp_async_zfill<Bytes>(smem, gmem, true);
 }
 
+// A word as it lies in memory: an f32 or f64, or two neighbours of 2 bytes. Where p is null, zeros.
+template <class W, class T> __device__ __forceinline__ void cell_copy_word(W *smem, const T *gmem)
+{
+    cell_cp_async<(int)sizeof(W)>(smem, reinterpret_cast<const W *>(gmem));
+}
+template <class W, class T> __device__ __forceinline__ void cell_copy_word(W *smem, const T *p, int64_t place)
+{
+    cell_cp_async_zfill<(int)sizeof(W)>(smem, reinterpret_cast<const W *>(p + place), p != nullptr);
+}
+
 // Closes the group of the copies made since the last commit. wait<N> returns when all groups but the N
 // youngest have landed.
 __device__ __forceinline__ void cell_cp_async_commit()

@@ -467,6 +467,14 @@ template <int Bytes, class T, class S> inline void cell_cp_async(cell_smem<T> sm
 {
     cell_cp_async_zfill<Bytes>(smem, gmem, true);
 }
+template <class W, class T> inline void cell_copy_word(cell_smem<W> smem, const T *gmem)
+{
+    cell_cp_async<(int)sizeof(W)>(smem, reinterpret_cast<const W *>(gmem));
+}
+template <class W, class T> inline void cell_copy_word(cell_smem<W> smem, const T *p, int64_t place)
+{
+    cell_cp_async_zfill<(int)sizeof(W)>(smem, p ? reinterpret_cast<const W *>(p + place) : nullptr, p != nullptr);
+}
 inline void cell_cp_async_commit() { cell_emu_copy_commit(); }
 template <int N> inline void cell_cp_async_wait() { cell_emu_copy_wait(N); }
 

@@ -87,6 +87,8 @@ instance hgrn scan "$one 2,9,70 2,150,5 1,290,33"
 # A thread has two units; of chunks whole and cut, one state in 8, or 4, is saved.
 pairs="1,1 2,5 3,16 2,70 1,128 2,150 1,290"
 TYPES="bf16 f16" SUFFIX=_pairs instance hgrn scan "$pairs" --dim D=6
+# Whole turns of a whole block, whose reads are under way a turn ahead, and whose stores have no tests.
+TYPES="bf16 f16" SUFFIX=_pairs instance hgrn scan "1,264 2,290" --dim D=38
 TYPES=bf16 SUFFIX=_pairs instance hgrn scan "2,70 1,133" --dim D=38 --reverse
 TYPES=bf16 SUFFIX=_pairs instance hgrn scan "3,70 2,133" --dim D=10 --lengths
 TYPES="bf16 f16" SUFFIX=_pairs instance mingru scan "1,1,3 3,9,2 2,150,3" --dim H=10
