@@ -14,6 +14,11 @@ bool in_head(const Kernel *k)
     return k->panel && k->panel->alone && k->panel->product;
 }
 
+bool in_cluster(const Kernel *k)
+{
+    return k->panel && k->panel->cluster;
+}
+
 /* ---- states ---- */
 
 const char *state_name(Kernel *k, TensorId s)
@@ -92,6 +97,12 @@ int alone_depth(int64_t registers)
     return registers <= 6 ? 8 : registers <= 16 ? 4 : registers <= 40 ? 2 : 1;
 }
 
+/* A step of a cluster takes longer than memory does, and the weights leave few registers. */
+static int cluster_depth(int reads)
+{
+    return reads <= 6 ? 2 : 1;
+}
+
 /* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
 const char *alone_step_or_last(Kernel *k, const char *n)
 {
@@ -149,8 +160,15 @@ void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char
     int64_t piece;
     if (!panel_piece(k->p->m, element, elements, k->units, k->panel->naxes, &piece))
         bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
-    if (!mutate("unput-operand"))
+    if (mutate("unput-operand"))
+        return;
+    if (!in_cluster(k)) {
         buf_line(k->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
+        return;
+    }
+    if (k->panel->operand_ready)      /* what is sent behind the last product may find no block */
+        buf_line(k->now, "if (%s + 1 < dim_T)", k->t);
+    buf_line(k->now, "%spanel.put(mine, %d, %s);", k->panel->operand_ready ? "    " : "", (int)piece, value);
 }
 
 static bool carries_sum(const Kernel *k, TensorId *of)
@@ -164,7 +182,7 @@ static void store_sums(Kernel *k)
     const Panel *w = k->panel;
     NodeId id = w->product->arrays.data[0];
     const Storage *st = &k->pr->node[id];
-    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }))
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || (in_cluster(k) && panel_sum_stays(k)))
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
     bool optional = k_may_be_null(k, st);
@@ -182,9 +200,9 @@ static void print_product(Kernel *k)
 {
     k_comment(k, k->panel->product->arrays.data[0]);
     buf_line(k->out, "panel.multiply();");
-    k_open(k, "if (mine)");
+    k_open(k, in_cluster(k) ? "if (active)" : "if (mine)");
     for (int piece = 0; piece < k->panel->outer; piece++)
-        buf_line(k->out, "sum_%d = panel.sum(sequence, %d, own);", piece, piece);
+        buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
     k_close(k);
 }
 
@@ -197,21 +215,19 @@ static void print_first_operand(Kernel *k)
     if (!w->operand_ready)
         return;
     k->t = "0";
-    buf_line(k->out, "if (mine && dim_T > 0)");
-    buf_line(k->out, "    panel.put(sequence, 0, own, cell_load<%s>(%s + %s * %s + e));", k->real,
-             k_pointer(k, REF_NODE, w->operand, st->dtype), k_step_row(k, st),
+    buf_line(k->out, in_cluster(k) ? "if (active && dim_T > 0)" : "if (mine && dim_T > 0)");
+    buf_line(k->out, "    panel.put(%s, cell_load<%s>(%s + %s * %s + e));", in_cluster(k) ? "mine, 0" : "sequence, 0, own",
+             k->real, k_pointer(k, REF_NODE, w->operand, st->dtype), k_step_row(k, st),
              k_poly(k, array_elements(k->p->m, w->operand)));
     k->t = t;
 }
 
 /* A block's head and sequences; threads beyond them do nothing but their part of the product. */
-static void open_head(Kernel *k, const char *indices)
+static void print_block_head(Kernel *k)
 {
     const Panel *w = k->panel;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units);
-    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
-    buf_line(out, "auto cursor = cell_shared();");
     buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
              w->units->is_const ? (int)w->units->value : 0);
     buf_line(out, "panel.carve(cursor, %s);", units);
@@ -222,6 +238,35 @@ static void open_head(Kernel *k, const char *indices)
     buf_line(out, "const int own = cell_thread() %% panel.units, place = cell_thread() / panel.units;");
     buf_line(out, "const bool mine = place < each && first + place < dim_B;");
     buf_line(out, "const int sequence = mine ? place : 0;");
+}
+
+/* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit for nothing. */
+static void print_cluster_head(Kernel *k)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const char *units = poly_text(&k->printer, w->units), *heads = k_poly(k, w->heads);
+    buf_line(out, "const int64_t cluster = cell_block_index(0) / CELL_CLUSTER_BLOCKS;");
+    buf_line(out, "const int64_t tiles = cell_block_count(0) / CELL_CLUSTER_BLOCKS / %s, each = (dim_B + tiles - 1) / tiles;",
+             heads);
+    buf_line(out, "const int64_t head = cluster %% %s, first = cluster / %s * each;", heads, heads);
+    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own);
+    buf_line(out, "panel.carve(cursor, %s, first + each < dim_B ? each : dim_B - first);", units);
+    buf_line(out, "const int own = panel.unit() < panel.units ? panel.unit() : panel.units - 1;");
+    buf_line(out, "const bool mine = panel.mine(), active = panel.active();");
+    buf_line(out, "const int sequence = mine ? panel.place() : 0;");
+}
+
+static void open_head(Kernel *k, const char *indices)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
+    buf_line(out, "auto cursor = cell_shared();");
+    if (w->cluster)
+        print_cluster_head(k);
+    else
+        print_block_head(k);
     buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
     buf_f(out, "%s", indices);
     buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
@@ -234,9 +279,28 @@ static void open_head(Kernel *k, const char *indices)
 
 /* ---- the whole ---- */
 
+/* What no thread waits for comes behind all else. */
+static void print_late(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
+{
+    k_open(k, "if (mine)");
+    for (int i = from; i < to; i++)
+        buf_f(k->out, "%s", loops[i].late ? loops[i].late : "");
+    if (sums)
+        store_sums(k);
+    k_close(k);
+}
+
 /* Some of a step's groups. Last come the product's sums, which no thread waits for. */
 static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
 {
+    if (in_cluster(k)) {
+        k_open(k, "if (active)");
+        for (int i = from; i < to; i++)
+            buf_f(k->out, "%s", loops[i].body);
+        print_late(k, loops, from, to, sums);
+        k_close(k);
+        return;
+    }
     k_open(k, "if (mine)");
     for (int i = from; i < to; i++)
         buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
@@ -285,7 +349,7 @@ void print_alone(Kernel *k)
     PanelLoop *loops = panel_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
         reads += loops[i].ahead;
-    int depth = alone_depth(reads > 16 ? 17 : reads);
+    int depth = in_cluster(k) ? cluster_depth(reads) : alone_depth(reads > 16 ? 17 : reads);
     k->row = NULL;
     k->b = "b";
     open_head(k, indices);
@@ -293,7 +357,9 @@ void print_alone(Kernel *k)
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     for (int i = 0; i < n; i++)
         alone_reads(k, &loops[i], depth);
-    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
+    if (in_cluster(k))
+        buf_line(k->out, "const int64_t steps = panel.count > 0 ? dim_T : 0;");
+    k_open(k, "for (int64_t begin = 0; begin < %s; begin += %d)", in_cluster(k) ? "steps" : "dim_T", depth);
     for (int i = 0; i < n; i++)
         alone_next_reads(k, &loops[i], depth);
     buf_line(k->out, "CELL_UNROLL");

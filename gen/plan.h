@@ -211,6 +211,7 @@ typedef struct Panel {
     const Poly *heads;            /* 1: none; only blocks that hold one take them */
     int naxes;                    /* of heads, and the units */
     bool alone;                   /* a thread has one element for all steps, and its states in registers */
+    bool cluster;                 /* a cluster has a head, and a block `own` of its units */
     int inner, outer;             /* pieces of k, of rows */
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
@@ -258,6 +259,7 @@ typedef struct Program {
     bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
+    Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
 } Program;
 
 typedef struct Plan Plan;
@@ -337,7 +339,7 @@ ColumnCut column_cut(bool by_rows);
 bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
 void emit_kernels(Plan *p, Program *g, Buf *out);
-void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of g->panel or g->head; fills its refs */
+void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */

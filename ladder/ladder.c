@@ -118,9 +118,9 @@ static void run_given(cell_context *ctx, const cell_desc *d, char *text, bool fi
     int given = 0;
     int64_t copies = strncmp(text, "large:", 6) == 0 ? strtoll(text + 6, &text, 10) : 0;
     text += *text == ':';
-    bool whole = strncmp(text, "chip:", 5) == 0;
-    text += whole ? 5 : 0;
-    setenv("CELL_EMULATED_CHIP", whole ? "1" : "0", 1);
+    bool whole = strncmp(text, "chip:", 5) == 0, cluster = strncmp(text, "cluster:", 8) == 0;
+    text += whole ? 5 : cluster ? 8 : 0;
+    setenv("CELL_EMULATED_CHIP", whole ? "1" : cluster ? "2" : "0", 1);
     for (int k = 0; k < d->n_sizes && *text; k++, text += *text == ',') {
         sizes[k] = strtoll(text, &text, 10);
         given = k + 1;
