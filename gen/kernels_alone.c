@@ -166,9 +166,10 @@ void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char
         buf_line(k->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
         return;
     }
-    if (k->panel->operand_ready)      /* what is sent behind the last product may find no block */
+    bool last = k->panel->operand_ready && !mutate("put-behind-end");
+    if (last)                         /* what is sent behind the last product may find no block */
         buf_line(k->now, "if (%s + 1 < dim_T)", k->t);
-    buf_line(k->now, "%spanel.put(mine, %d, %s);", k->panel->operand_ready ? "    " : "", (int)piece, value);
+    buf_line(k->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
 }
 
 static bool carries_sum(const Kernel *k, TensorId *of)
