@@ -822,7 +822,7 @@ static int print_cluster(Print *e, Panel *w, int head)
     return kernel;
 }
 
-/* The same: where the kernel of heads or that of clusters runs, this does not. */
+/* head, cluster: the kernels of blocks and of clusters that have a head, or -1. */
 static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
 {
     Buf blocks = program_new(e), fits = program_new(e);

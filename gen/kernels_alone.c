@@ -1,8 +1,8 @@
-/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks have a head each, and whose threads one
- * element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the product
- * of a step reads and gives passes through shared memory (cell_device_head.cuh). What a step reads and no step makes
- * is asked for several steps ahead; what is the same in all steps is read once. Schedule scan (kernels_scan.c) reads
- * ahead alike. */
+/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks, or clusters, have a head each, and whose
+ * threads one element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the
+ * product of a step reads and gives passes through shared memory (cell_device_head.cuh), of all the cluster's blocks
+ * (cell_device_cluster.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
+ * all steps is read once. Schedule scan (kernels_scan.c) reads ahead alike. */
 #include <string.h>
 
 #include "kernels.h"
@@ -280,7 +280,7 @@ static void open_head(Kernel *k, const char *indices)
 
 /* ---- the whole ---- */
 
-/* What no thread waits for comes behind all else. */
+/* What no thread waits for. */
 static void print_late(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
 {
     k_open(k, "if (mine)");

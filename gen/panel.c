@@ -1,7 +1,8 @@
 /* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow
  * it, a Panel or two: the product of every step with its param held in shared memory, either by the blocks of a
  * cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, or by blocks
- * that have a whole head each (cell_device_head.cuh), and the pointwise kernels in between for the block's own units.
+ * that have a whole head each (cell_device_head.cuh), or in registers by clusters that have one (cell_device_cluster.cuh),
+ * and the pointwise kernels in between for the block's own units.
  * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a head; no
  * block overwrites what another still reads. The launch plan keeps the loop of kernels beside them, for sizes and
  * devices that neither takes. */
@@ -323,11 +324,11 @@ static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- a head in a cluster ---- */
 
-/* Of a param a block keeps CLUSTER_WEIGHTS elements, in registers: a quarter of them for each of its threads' pairs. A block
- * holds BLOCK_WEIGHTS whatever else it needs. */
+/* Elements of the param: a block of a cluster keeps so many in registers, half of all that it has; a block that has a
+ * head has room for so many whatever else it needs. */
 enum { CLUSTER_WEIGHTS = 64 * 1024, BLOCK_WEIGHTS = 64 * 1024 };
 
-/* Units of each of its blocks: as many as leave room for their rows of the weights. */
+/* Units of each of its blocks, a multiple of 16: as many as have room for their rows. */
 static int cluster_own(const Panel *w)
 {
     int own = 64;

@@ -204,7 +204,7 @@ typedef Vec(Buffer) BufferVec;
 
 /* One kernel that walks all steps, whoever has its own units of the state. Schedule gemm: a cooperative kernel, whose
  * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`. Or blocks
- * that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
+ * or clusters that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
 typedef struct Panel {
     Group *product;               /* scan: NULL, and of what follows only units, kernel and refs count */
     const Poly *units;

@@ -1,8 +1,8 @@
 /* ladder.c: one generated instance against its reference. In: the instance's description (launch plans, and
  * perhaps the reference as it was built) and its reference C compiled in double, both linked in under the
  * names below; CELL_BACKEND; sizes on the command line as B,T,dims... (chip:B,T,dims...: on the emulator no kernel
- * whose blocks walk alone), or large:COPIES:1,T,dims... for a batch
- * of copies of one sequence, or none, or --full: then sizes at which kernels break are chosen here. Out: a
+ * whose blocks walk alone; cluster:B,T,dims...: none but those of clusters of 16), or large:COPIES:1,T,dims... for
+ * a batch of copies of one sequence, or none, or --full: then sizes at which kernels break are chosen here. Out: a
  * line per check that failed, and `N passed, N failed, N skipped`. */
 #include <stdio.h>
 #include <stdlib.h>
