@@ -91,7 +91,8 @@ template <class T, int Inner, int Outer, int Units> struct cell_cluster_head {
                             + ((int64_t)(block % Inner) * units + k) * k_stride;
             CELL_UNROLL
             for (int i = 0; i < 8; i++) {
-                const uint32_t bits = row < units && k + i < units ? cell_load_bits(from + i * k_stride) : 0u;
+                const bool inside = tile < tiles && row < units && k + i < units;
+                const uint32_t bits = inside ? cell_load_bits(from + i * k_stride) : 0u;
                 a[half * 4 + i / 2] = i % 2 ? a[half * 4 + i / 2] | bits << 16 : bits;
             }
         }
