@@ -793,6 +793,32 @@ static const char *head_blocks(Print *e, const Panel *w)
     return expr_name(e, &x);
 }
 
+/* ---- a head in a cluster ---- */
+
+/* As cell_cluster_head::carve takes it: the operand of 8 sequences twice, the sums of each part, and two inboxes. */
+static const char *cluster_smem(Print *e, const Panel *w)
+{
+    Buf x = program_new(e);
+    postfix_times(e, w->units, 32, w->inner * 2 * HEAD_BATCH * 64, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, ", CLUSTER_PARTS * HEAD_BATCH * (w->outer * w->own + 4) * 4 + 2 * 16);
+    return expr_name(e, &x);
+}
+
+/* A cluster for each head of so many sequences that all clusters which the device holds have work. */
+static const char *cluster_blocks(Print *e, const Panel *w, int kernel)
+{
+    Module *m = e->p->m;
+    Buf x = program_new(e);
+    postfix_poly(e, poly_dim(m, ATOM_B), &x);
+    postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), w->heads), &x);
+    buf_f(&x, "CELL_X_RESIDENT, %d, CELL_X_PUSH, %d, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, "
+              "CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, ", kernel, CLUSTER_BLOCKS,
+          HEAD_BATCH);
+    postfix_poly(e, w->heads, &x);
+    buf_f(&x, "CELL_X_MUL, CELL_X_PUSH, %d, CELL_X_MUL, ", CLUSTER_BLOCKS);
+    return expr_name(e, &x);
+}
+
 /* ---- which of them ---- */
 
 /* 1 where the device holds all blocks at once and the batch is small; else 0. */
@@ -811,6 +837,16 @@ static void postfix_head_fits(Print *e, const Panel *w, int kernel, Buf *x)
           kernel);
 }
 
+/* 1 where a cluster has room for the head, the device for a cluster, and the batch is small. */
+static void postfix_cluster_fits(Print *e, const Panel *w, int kernel, Buf *x)
+{
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_PUSH, %d, CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_MUL, ",
+          CLUSTER_BLOCKS * w->own, CLUSTER_BLOCKS, kernel);
+    postfix_poly(e, poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->heads), x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", PANEL_BATCH);
+}
+
 static void print_panel_op(Print *e, Panel *w, const char *grid, const char *when, int kernel)
 {
     int list = print_refs(e, &w->refs);
@@ -819,6 +855,21 @@ static void print_panel_op(Print *e, Panel *w, const char *grid, const char *whe
           "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
           w->kernel, when, kernel, w->refs.len, grid, e->tag, list);
     e->n_ops++;
+}
+
+/* Where the kernels of heads and of clusters do not run; -1: there is no such kernel. */
+static void postfix_neither(Print *e, int head, int cluster, Buf *x)
+{
+    if (head >= 0) {
+        postfix_head_fits(e, e->pr->head, head, x);
+        postfix_not(x);
+        buf_f(x, "CELL_X_MUL, ");
+    }
+    if (cluster >= 0) {
+        postfix_cluster_fits(e, e->pr->cluster, cluster, x);
+        postfix_not(x);
+        buf_f(x, "CELL_X_MUL, ");
+    }
 }
 
 /* The kernel's number in the table. */
@@ -834,7 +885,20 @@ static int print_head(Print *e, Panel *w)
 }
 
 /* head: the kernel of blocks that have a head, or -1; where that runs, this does not. */
-static int print_grid_panel(Print *e, Panel *w, int head)
+static int print_cluster(Print *e, Panel *w, int head)
+{
+    int kernel = kernel_number(e, w->kernel);
+    buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d },\n", CLUSTER_THREADS, cluster_smem(e, w),
+          CLUSTER_BLOCKS);
+    Buf when = program_new(e);
+    postfix_cluster_fits(e, w, kernel, &when);
+    postfix_neither(e, head, -1, &when);
+    print_panel_op(e, w, cluster_blocks(e, w, kernel), expr_name(e, &when), kernel);
+    return kernel;
+}
+
+/* head, cluster: the kernels of blocks and of clusters that have a head, or -1. */
+static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
 {
     Buf blocks = program_new(e), fits = program_new(e);
     postfix_panel_blocks(e, w, &blocks);
@@ -842,11 +906,7 @@ static int print_grid_panel(Print *e, Panel *w, int head)
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d, .cooperative = 1 },\n", PANEL_THREADS,
           panel_smem(e, w), w->split);
     postfix_panel_fits(e, w, kernel, &fits);
-    if (head >= 0) {
-        postfix_head_fits(e, e->pr->head, head, &fits);
-        postfix_not(&fits);
-        buf_f(&fits, "CELL_X_MUL, ");
-    }
+    postfix_neither(e, head, cluster, &fits);
     const char *when = expr_name(e, &fits);
     buf_f(&e->ops,
           "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
@@ -860,22 +920,27 @@ static int print_grid_panel(Print *e, Panel *w, int head)
 /* The kernels that walk all steps, and the condition under which the loop of kernels is needed after all. */
 static const char *print_panel(Print *e)
 {
-    Panel *w = e->pr->panel, *h = e->pr->head;
-    if (!w && !h)
+    Panel *w = e->pr->panel, *h = e->pr->head, *c = e->pr->cluster;
+    if (!w && !h && !c)
         return "NULL";
-    int head = h ? print_head(e, h) : -1;
-    if (h) {
+    int head = h ? print_head(e, h) : -1, cluster = c ? print_cluster(e, c, head) : -1, forms = (h != NULL) + (c != NULL);
+    if (forms) {
         e->headed = program_new(e);
-        postfix_head_fits(e, h, head, &e->headed);
+        if (h)
+            postfix_head_fits(e, h, head, &e->headed);
+        if (c)
+            postfix_cluster_fits(e, c, cluster, &e->headed);
+        if (forms > 1)
+            buf_f(&e->headed, "CELL_X_ADD, ");
         print_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
     }
-    int grid = w ? print_grid_panel(e, w, head) : -1;
+    int grid = w ? print_grid_panel(e, w, head, cluster) : -1;
     e->walked = program_new(e);
-    if (h)
+    if (forms)
         buf_f(&e->walked, "%s", e->headed.data);
     if (w)
         postfix_panel_fits(e, w, grid, &e->walked);
-    if (w && h)
+    if (w && forms)
         buf_f(&e->walked, "CELL_X_ADD, ");
     return not_expr(e, &e->walked);
 }
@@ -978,7 +1043,7 @@ static void print_direction(Print *e, Direction dir)
     print_phase(e, PHASE_PARAM);
     print_phase(e, PHASE_BEFORE);
     /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
-    if (ends && !e->pr->head)
+    if (ends && !e->pr->head && !e->pr->cluster)
         print_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
     if (e->p->schedule == SCHED_TILE)
         print_phase(e, PHASE_DURING);
@@ -1045,6 +1110,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
             buf_f(cuda, "%s", chunks[d].data);
         if (p->program[d].head)
             emit_panel(p, &p->program[d], p->program[d].head, cuda);
+        if (p->program[d].cluster)
+            emit_panel(p, &p->program[d], p->program[d].cluster, cuda);
     }
     if (steps)
         emit_state_kernels(p, states, cuda);

@@ -239,6 +239,7 @@ typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool 
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);
+bool panel_sum_stays(const Kernel *k);             /* in the step: nothing else reads what the product gave */
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
 bool panel_carried_here(const Kernel *k, NodeId id);
 bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
@@ -251,7 +252,8 @@ bool step_sums_of(const Kernel *k, int group);
 void step_sums_store(Kernel *k, int group, const char *before);
 /* kernels_alone.c: a kernel whose threads have an element each for all steps. */
 void print_alone(Kernel *k);
-bool in_head(const Kernel *k);                     /* blocks that have a head each */
+bool in_head(const Kernel *k);                     /* blocks, or clusters, that have a head each */
+bool in_cluster(const Kernel *k);
 /* The product's operand has this value at an element of so many. */
 void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value);
 /* The local that holds what is read of a state, or of the adjoint of its next value; NULL: none does. scan_update: its

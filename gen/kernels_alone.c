@@ -1,8 +1,8 @@
-/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks have a head each, and whose threads one
- * element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the product
- * of a step reads and gives passes through shared memory (cell_device_head.cuh). What a step reads and no step makes
- * is asked for several steps ahead; what is the same in all steps is read once. Schedule scan (kernels_scan.c) reads
- * ahead alike. */
+/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks, or clusters, have a head each, and whose
+ * threads one element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the
+ * product of a step reads and gives passes through shared memory (cell_device_head.cuh), of all the cluster's blocks
+ * (cell_device_cluster.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
+ * all steps is read once. Schedule scan (kernels_scan.c) reads ahead alike. */
 #include <string.h>
 
 #include "kernels.h"
@@ -12,6 +12,11 @@
 bool in_head(const Kernel *k)
 {
     return k->panel && k->panel->alone && k->panel->product;
+}
+
+bool in_cluster(const Kernel *k)
+{
+    return k->panel && k->panel->cluster;
 }
 
 /* ---- states ---- */
@@ -95,8 +100,14 @@ static void print_states(Kernel *k)
 static void print_first_operand(Kernel *k)
 {
     Read r;
-    if (k->panel->operand_ready && plan_resolve(k->p, k_node(k, k->panel->operand)->args[0], &r))
-        buf_line(k->out, "panel.put(sequence, 0, own, %s);", state_name(k, r.id));
+    if (!k->panel->operand_ready || !plan_resolve(k->p, k_node(k, k->panel->operand)->args[0], &r))
+        return;
+    const char *state = state_name(k, r.id);
+    buf_line(k->out, in_cluster(k) ? "if (active && dim_T > 0)" : "if (mine)");
+    if (in_cluster(k))
+        buf_line(k->out, "    panel.put(mine, 0, %s);", state);
+    else
+        buf_line(k->out, "    panel.put(sequence, 0, own, %s);", state);
 }
 
 /* Where backward, the products and the first step find them. */
@@ -108,8 +119,8 @@ static void store_initial_states(Kernel *k)
     for (TensorId s = 0; s < k->p->m->tensors.len; s++)
         if (k->p->m->tensors.data[s].kind == T_STATE)
             state_store_initial(k, s, state_place(k, s), state_name(k, s));
-    print_first_operand(k);
     k_close(k);
+    print_first_operand(k);
 }
 
 /* The final states, or the adjoints of the initial ones, for others too. */
@@ -137,6 +148,12 @@ static void print_last_states(Kernel *k)
 int alone_depth(int64_t registers)
 {
     return registers <= 6 ? 8 : registers <= 16 ? 4 : registers <= 40 ? 2 : 1;
+}
+
+/* A step of a cluster takes longer than memory does, and the weights leave few registers. */
+static int cluster_depth(int reads)
+{
+    return reads <= 6 ? 2 : 1;
 }
 
 /* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
@@ -196,8 +213,16 @@ void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char
     int64_t piece;
     if (!panel_piece(k->p->m, element, elements, k->units, k->panel->naxes, &piece))
         bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
-    if (!mutate("unput-operand"))
+    if (mutate("unput-operand"))
+        return;
+    if (!in_cluster(k)) {
         buf_line(k->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
+        return;
+    }
+    bool last = k->panel->operand_ready && !mutate("put-behind-end");
+    if (last)                         /* what is sent behind the last product may find no block */
+        buf_line(k->now, "if (%s + 1 < dim_T)", k->t);
+    buf_line(k->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
 }
 
 static bool carries_sum(const Kernel *k, TensorId *of)
@@ -211,7 +236,7 @@ static void store_sums(Kernel *k)
     const Panel *w = k->panel;
     NodeId id = w->product->arrays.data[0];
     const Storage *st = &k->pr->node[id];
-    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }))
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || (in_cluster(k) && panel_sum_stays(k)))
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
     bool optional = k_may_be_null(k, st);
@@ -229,20 +254,18 @@ static void print_product(Kernel *k)
 {
     k_comment(k, k->panel->product->arrays.data[0]);
     buf_line(k->out, "panel.multiply();");
-    k_open(k, "if (mine)");
+    k_open(k, in_cluster(k) ? "if (active)" : "if (mine)");
     for (int piece = 0; piece < k->panel->outer; piece++)
-        buf_line(k->out, "sum_%d = panel.sum(sequence, %d, own);", piece, piece);
+        buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
     k_close(k);
 }
 
 /* A block's head and sequences; threads beyond them do nothing but their part of the product. */
-static void open_head(Kernel *k, const char *indices)
+static void print_block_head(Kernel *k)
 {
     const Panel *w = k->panel;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units);
-    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
-    buf_line(out, "auto cursor = cell_shared();");
     buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
              w->units->is_const ? (int)w->units->value : 0);
     buf_line(out, "panel.carve(cursor, %s);", units);
@@ -253,6 +276,35 @@ static void open_head(Kernel *k, const char *indices)
     buf_line(out, "const int own = cell_thread() %% panel.units, place = cell_thread() / panel.units;");
     buf_line(out, "const bool mine = place < each && first + place < dim_B;");
     buf_line(out, "const int sequence = mine ? place : 0;");
+}
+
+/* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit for nothing. */
+static void print_cluster_head(Kernel *k)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const char *units = poly_text(&k->printer, w->units), *heads = k_poly(k, w->heads);
+    buf_line(out, "const int64_t cluster = cell_block_index(0) / CELL_CLUSTER_BLOCKS;");
+    buf_line(out, "const int64_t tiles = cell_block_count(0) / CELL_CLUSTER_BLOCKS / %s, each = (dim_B + tiles - 1) / tiles;",
+             heads);
+    buf_line(out, "const int64_t head = cluster %% %s, first = cluster / %s * each;", heads, heads);
+    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own);
+    buf_line(out, "panel.carve(cursor, %s, first + each < dim_B ? each : dim_B - first);", units);
+    buf_line(out, "const int own = panel.unit() < panel.units ? panel.unit() : panel.units - 1;");
+    buf_line(out, "const bool mine = panel.mine(), active = panel.active();");
+    buf_line(out, "const int sequence = mine ? panel.place() : 0;");
+}
+
+static void open_head(Kernel *k, const char *indices)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
+    buf_line(out, "auto cursor = cell_shared();");
+    if (w->cluster)
+        print_cluster_head(k);
+    else
+        print_block_head(k);
     buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
     buf_f(out, "%s", indices);
     buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
@@ -274,9 +326,28 @@ static void print_sums(Kernel *k, int groups)
 
 /* ---- the whole ---- */
 
+/* What no thread waits for. */
+static void print_late(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
+{
+    k_open(k, "if (mine)");
+    for (int i = from; i < to; i++)
+        buf_f(k->out, "%s", loops[i].late ? loops[i].late : "");
+    if (sums)
+        store_sums(k);
+    k_close(k);
+}
+
 /* Some of a step's groups. Last come the product's sums, which no thread waits for. */
 static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
 {
+    if (in_cluster(k)) {
+        k_open(k, "if (active)");
+        for (int i = from; i < to; i++)
+            buf_f(k->out, "%s", loops[i].body);
+        print_late(k, loops, from, to, sums);
+        k_close(k);
+        return;
+    }
     k_open(k, "if (mine)");
     for (int i = from; i < to; i++)
         buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
@@ -325,7 +396,7 @@ void print_alone(Kernel *k)
     PanelLoop *loops = panel_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
         reads += loops[i].ahead;
-    int depth = alone_depth(reads > 16 ? 17 : reads);
+    int depth = in_cluster(k) ? cluster_depth(reads) : alone_depth(reads > 16 ? 17 : reads);
     k->row = NULL;
     k->b = "b";
     open_head(k, indices);
@@ -335,7 +406,9 @@ void print_alone(Kernel *k)
     step_sums_declare(k);
     for (int i = 0; i < n; i++)
         alone_reads(k, &loops[i], depth);
-    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
+    if (in_cluster(k))
+        buf_line(k->out, "const int64_t steps = panel.count > 0 ? dim_T : 0;");
+    k_open(k, "for (int64_t begin = 0; begin < %s; begin += %d)", in_cluster(k) ? "steps" : "dim_T", depth);
     for (int i = 0; i < n; i++)
         alone_next_reads(k, &loops[i], depth);
     buf_line(k->out, "CELL_UNROLL");

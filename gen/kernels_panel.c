@@ -126,6 +126,14 @@ bool panel_gives(const Kernel *k)
 
 /* ---- the product ---- */
 
+/* Is it only the step itself that reads the product? */
+bool panel_sum_stays(const Kernel *k)
+{
+    const Storage *st = &k->pr->node[k->panel->product->arrays.data[0]];
+    const Buffer *kept = st->home == HOME_WORKSPACE && k->pr->dir == FORWARD ? &k->p->buffers.data[st->slot] : NULL;
+    return kept && kept->ring == 1 && !kept->reserve;
+}
+
 /* Sequence b0 + b, piece and unit `own` of the block: to shared memory for the block itself, and to memory for
  * what comes after the steps. */
 static void store_sum(Kernel *k)
@@ -143,8 +151,7 @@ static void store_sum(Kernel *k)
         return;
     }
     k->b = "(b0 + row)";
-    const Buffer *kept = st->home == HOME_WORKSPACE && k->pr->dir == FORWARD ? &k->p->buffers.data[st->slot] : NULL;
-    if (kept && kept->ring == 1 && !kept->reserve)      /* only the step itself reads it */
+    if (panel_sum_stays(k))
         return;
     const char *row = k_step_row(k, st), *p = k_written(k, REF_NODE, id, st->dtype);
     if (k_may_be_null(k, st))
@@ -225,7 +232,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     k->early = (Buf){ .arena = out->arena, .indent = 2 };
     if (!alone)
         k->once = (Buf){ .arena = out->arena, .indent = 3 };
-    k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : 5 };
+    k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : k->panel->cluster ? 6 : 5 };
     if (!alone)
         k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
     l.unit = k->own[0];
@@ -426,7 +433,10 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
     k.panel = w;
-    k.threads = !w->alone ? PANEL_THREADS : w->product ? HEAD_THREADS : scan_threads(w);
+    k.threads = !w->alone    ? PANEL_THREADS
+                : w->cluster ? CLUSTER_THREADS
+                : w->product ? HEAD_THREADS
+                             : scan_threads(w);
     void (*scan)(Kernel *) = w->chunks ? print_scan_chunks : print_scan_walk;
     k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : scan);
     w->steps = k.steps;

@@ -919,7 +919,7 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (before >= 0 &&
         !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
                     k_text(k, "%s + 1 < dim_T", k->t))) {
-        Buf *out = k->panel && k->panel->product ? k->now : k->out;
+        Buf *out = in_cluster(k) ? &k->late : k->panel && k->panel->product ? k->now : k->out;
         if (in_head(k) && k->panel->operand_ready)
             head_put(k, read_linear(m, &self), n, value);
         bool gives = panel_gives(k) && k->pr->node[k->panel->operand].slot == before;
@@ -995,6 +995,9 @@ static void store(Kernel *k, NodeId id, const char *value)
     const char *where = add_text(k, p, place_text(k, row, pitch, e));
     if (in_head(k) && panel_waits_for(k, st))
         head_put(k, lin, pitch, value);
+    Buf *out = k->out;
+    if (in_cluster(k))                /* of what lies in memory, other blocks read nothing */
+        k->out = &k->late;
     if (k_may_be_null(k, st))
         buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : scan_wants(k, p));
     bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
@@ -1007,6 +1010,7 @@ static void store(Kernel *k, NodeId id, const char *value)
     else
         buf_line(k->out, panel_gives(k) && panel_waits_for(k, st) ? "%spanel.give(mine, %s, %s);"
                                                                   : "%scell_store(%s, %s);", pad, where, value);
+    k->out = out;
 }
 
 void k_store(Kernel *k, NodeId id, const char *value)

@@ -1,7 +1,8 @@
 /* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow
  * it, a Panel or two: the product of every step with its param held in shared memory, either by the blocks of a
  * cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, or by blocks
- * that have a whole head each (cell_device_head.cuh), and the pointwise kernels in between for the block's own units.
+ * that have a whole head each (cell_device_head.cuh), or in registers by clusters that have one (cell_device_cluster.cuh),
+ * and the pointwise kernels in between for the block's own units.
  * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a head; no
  * block overwrites what another still reads. The launch plan keeps the loop of kernels beside them, for sizes and
  * devices that neither takes. */
@@ -321,6 +322,41 @@ static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
     return w;
 }
 
+/* ---- a head in a cluster ---- */
+
+/* Elements of the param: a block of a cluster keeps so many in registers, half of all that it has; a block that has a
+ * head has room for so many whatever else it needs. */
+enum { CLUSTER_WEIGHTS = 64 * 1024, BLOCK_WEIGHTS = 64 * 1024 };
+
+/* Units of each of its blocks, a multiple of 16: as many as have room for their rows. */
+static int cluster_own(const Panel *w)
+{
+    int own = 64;
+    while (own > 0 && (int64_t)w->inner * w->outer * own * own * CLUSTER_BLOCKS > CLUSTER_WEIGHTS)
+        own -= 16;
+    return own;
+}
+
+/* A head for which one block is too small may fit into a cluster, whose blocks tell each other what they make of the
+ * operand. */
+static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
+{
+    int own = cluster_own(found);
+    int64_t units = found->units->is_const ? found->units->value : 0;
+    if ((p->dtype != DT_BF16 && p->dtype != DT_F16) || !makes_operand(p, pr, found) || !states_of_heads(p, found) ||
+        own == 0 || units > CLUSTER_BLOCKS * own)
+        return NULL;
+    if (units > 0 && units <= HEAD_THREADS && found->inner * found->outer * units * units <= BLOCK_WEIGHTS)
+        return NULL;
+    Panel *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = *found;
+    w->refs = (RefVec){ 0 };
+    w->alone = w->cluster = true;
+    w->own = own;
+    w->kernel = intern_f(p->m->c, "%s_%s_cluster", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    return w;
+}
+
 /* ---- gemm ---- */
 
 static void take_panel(Plan *p, Program *pr, Panel *w)
@@ -352,6 +388,11 @@ void panel_find(Plan *p)
             buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
                   "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
                   is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
+        pr->cluster = find_cluster(p, pr, w);
+        if (pr->cluster)
+            buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
+                  "%d units each, at most\n", d == FORWARD ? "forward" : "backward", CLUSTER_BLOCKS,
+                  is_one(w->heads) ? "" : "'s head", pr->cluster->own);
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
         if (d == BACKWARD && (pr->panel || pr->head))

@@ -215,13 +215,14 @@ typedef Vec(Buffer) BufferVec;
 
 /* One kernel that walks all steps, whoever has its own units of the state. Schedule gemm: a cooperative kernel, whose
  * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`. Or blocks
- * that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
+ * or clusters that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
 typedef struct Panel {
     Group *product;               /* scan: NULL, and of what follows only units, kernel and refs count */
     const Poly *units;
     const Poly *heads;            /* 1: none; only blocks that hold one take them */
     int naxes;                    /* of heads, and the units */
     bool alone;                   /* a thread has one element for all steps, and its states in registers */
+    bool cluster;                 /* a cluster has a head, and a block `own` of its units */
     int inner, outer;             /* pieces of k, of rows */
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
@@ -272,6 +273,7 @@ typedef struct Program {
     bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
+    Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
@@ -352,7 +354,7 @@ ColumnCut column_cut(bool by_rows);
 bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
 void emit_kernels(Plan *p, Program *g, Buf *out);
-void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of g->panel or g->head; fills its refs */
+void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */

@@ -38,6 +38,8 @@
 //             cell_split_carve(cursor) cell_split_init(b) cell_split_arrive(b) cell_split_wait(b)
 //             cell_cluster_arrive() cell_cluster_wait() cell_cluster_barrier() cell_cluster_rank()
 //             cell_cluster_size() cell_cluster_store(p, rank, v) cell_cluster_load(p, rank)
+//             cell_inbox_carve(cursor) cell_inbox_init(b) cell_inbox_expect(b, bytes) cell_inbox_wait(b)
+//             cell_cluster_send(p, rank, b, words)
 //             cell_counter_post(p) cell_counter_wait(p, value) cell_block_post(p) cell_block_wait(p, value)
 //             cell_grid_barrier(p)
 //  shuffles   cell_shfl_xor(v, mask) cell_shfl(v, lane) cell_shfl_up(v, n) cell_shfl_down(v, n)
@@ -67,6 +69,7 @@
 //  window     cell_window_multiply<T, extent>(sums[2][4], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
 //             cell_window_put(tile, sums) cell_window_row(q) cell_window_column(x): tiles of pairs of steps
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
+//             cell_head<T, Inner, Outer, Units>: by one block; cell_cluster_head<T, Inner, Outer, Units>: by a cluster
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -104,5 +107,6 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_window.cuh"
 #include "cell_device_panel.cuh"
 #include "cell_device_head.cuh"
+#include "cell_device_cluster.cuh"
 
 #endif

@@ -435,6 +435,62 @@ template <class T> __device__ __forceinline__ T cell_cluster_load(T *p, int rank
     return v;
 }
 
+// A barrier of a block that counts the bytes which blocks of its cluster send to it, in rounds. A round is over when
+// cell_inbox_expect, called once for it, has said how many it takes and so many have come; what was sent is then
+// there for those who wait. A sender must know that the round before is over where it sends to.
+struct cell_inbox {
+    unsigned int address;
+    unsigned int phase;
+};
+
+__device__ __forceinline__ cell_inbox cell_inbox_carve(unsigned char *&cursor)
+{
+    unsigned int address = (unsigned int)__cvta_generic_to_shared(cursor);
+    cursor += 16;
+    return {address, 0};
+}
+
+// Once, by all threads, followed by a cell_cluster_barrier().
+__device__ __forceinline__ void cell_inbox_init(const cell_inbox &b)
+{
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(b.address) : "memory");
+        CELL_NEEDS_SM90(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"));
+    }
+}
+
+// By one thread.
+__device__ __forceinline__ void cell_inbox_expect(const cell_inbox &b, int bytes)
+{
+    (void)b, (void)bytes;
+    CELL_NEEDS_SM90(asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(
+                                     b.address),
+                                 "r"(bytes)
+                                 : "memory"));
+}
+
+// By all threads.
+__device__ __forceinline__ void cell_inbox_wait(cell_inbox &b)
+{
+    cell_split_barrier barrier = {b.address, b.phase};
+    cell_split_wait(barrier);
+    b.phase = barrier.phase;
+}
+
+// 16 bytes to p of the block `rank`, where b counts them; p and b are this block's own.
+template <class T>
+__device__ __forceinline__ void cell_cluster_send(T *p, int rank, const cell_inbox &b, const uint32_t (&words)[4])
+{
+    const unsigned int to = cell_detail_remote(p, rank);
+    unsigned int counter = b.address;
+    CELL_NEEDS_SM90(asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(counter) : "r"(b.address), "r"(rank)));
+    (void)to, (void)counter, (void)words;
+    CELL_NEEDS_SM90(asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+                                 "[%5];" ::"r"(to),
+                                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(counter)
+                                 : "memory"));
+}
+
 // Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be
 // resident: cooperative launches only. A post releases what the thread wrote, or saw through a barrier; a
 // wait acquires it.

@@ -50,6 +50,10 @@ void cell_emu_split_arrive(size_t offset);
 void cell_emu_split_wait(size_t offset);
 void cell_emu_cluster_arrive(void);
 void cell_emu_cluster_wait(void);
+void cell_emu_inbox_init(size_t offset);
+void cell_emu_inbox_expect(size_t offset, int bytes);
+void cell_emu_inbox_wait(size_t offset);
+void cell_emu_inbox_send(size_t offset, int rank, int bytes); // behind the write
 void cell_emu_counter_wait(const unsigned *counter, unsigned value); // until it has reached value
 void cell_emu_word_wait(const unsigned *word, unsigned value);       // until it is not value
 void cell_emu_mma(int type, float c[4], const uint32_t a[4], const uint32_t b[2]);
@@ -388,6 +392,29 @@ template <class T, class V> inline void cell_cluster_store(cell_smem<T> p, int r
 template <class T> inline std::remove_const_t<T> cell_cluster_load(cell_smem<T> p, int rank)
 {
     return *reinterpret_cast<T *>(cell_emu_remote(p.p, rank, sizeof(T), nullptr));
+}
+
+// Inboxes: what is sent is there at once, but may be read behind the wait only.
+
+struct cell_inbox {
+    size_t offset;
+};
+inline cell_inbox cell_inbox_carve(unsigned char *&cursor)
+{
+    size_t advance;
+    unsigned char *at = cell_emu_carve(cursor, 16, 1, &advance);
+    cursor += advance;
+    return {cell_emu_shared_offset(at)};
+}
+inline void cell_inbox_init(const cell_inbox &b) { cell_emu_inbox_init(b.offset); }
+inline void cell_inbox_expect(const cell_inbox &b, int bytes) { cell_emu_inbox_expect(b.offset, bytes); }
+inline void cell_inbox_wait(cell_inbox &b) { cell_emu_inbox_wait(b.offset); }
+template <class T>
+inline void cell_cluster_send(cell_smem<T> p, int rank, const cell_inbox &b, const uint32_t (&words)[4])
+{
+    cell_emu_check_aligned(p.p, 16, "cell_cluster_send");
+    memcpy(cell_emu_remote(p.p, rank, 16, words), words, 16);
+    cell_emu_inbox_send(b.offset, rank, 16);
 }
 
 // Counters.

@@ -42,6 +42,7 @@ enum class Kind {
     split_wait,
     cluster_arrive,
     cluster_wait,
+    inbox_wait,
     mma
 };
 
@@ -107,6 +108,16 @@ struct SplitMeeting {
     int init_thread = 0;
 };
 
+// Counts the bytes that blocks of the cluster send; a round is over when as many have come as it expects.
+struct Inbox {
+    std::vector<uint32_t> seen, seen_last; // what the senders had done: in this round, and in the last complete one
+    std::vector<uint32_t> waits;           // per warp: how often it has waited
+    std::vector<int> waiting;              // warps of the block
+    uint32_t complete = 0;                 // rounds that are over
+    int expected = -1, come = 0;           // bytes; -1: not yet said
+    bool ready = false;                    // initialised
+};
+
 // An array in shared memory, for messages and for the place of the next.
 struct Carving {
     size_t offset, bytes, element;
@@ -129,6 +140,7 @@ struct Block {
     std::vector<Warp> warps;
     Meeting named[kNamedBarriers];
     std::map<size_t, SplitMeeting> splits; // by offset in shared memory
+    std::map<size_t, Inbox> inboxes;       // likewise
     unsigned char *smem = nullptr;
     size_t capacity = 0; // bytes behind smem, gaps included
     std::map<size_t, Carving> carvings;

@@ -28,6 +28,7 @@ const char *emu_kind_name(Kind kind)
                                         "cell_split_wait",
                                         "cell_cluster_arrive",
                                         "cell_cluster_wait",
+                                        "cell_inbox_wait",
                                         "cell_mma"};
     return names[(int)kind];
 }
@@ -52,6 +53,7 @@ void emu_sync_reset(Cluster *cluster)
         for (Meeting &meeting : block->named)
             meeting = Meeting();
         block->splits.clear();
+        block->inboxes.clear();
     }
 }
 
@@ -339,6 +341,85 @@ void cell_emu_cluster_wait(void)
     Thread *t = self();
     if (meet(Kind::cluster_wait, 0, 0))
         split_wait(t, t->block->cluster->barrier, 0, "cell_cluster_wait");
+}
+
+// Inboxes.
+
+static Inbox &find_inbox(Block *block, size_t offset)
+{
+    auto found = block->inboxes.find(offset);
+    if (found == block->inboxes.end() || !found->second.ready)
+        emu_fail("an inbox is used before cell_inbox_init");
+    return found->second;
+}
+
+// Ends the round when all of it has come.
+static void close_round(Block *block, Inbox &inbox)
+{
+    if (inbox.expected < 0 || inbox.come < inbox.expected)
+        return;
+    if (inbox.come > inbox.expected)
+        emu_fail("an inbox expects %d bytes and is sent %d", inbox.expected, inbox.come);
+    const int base = block->rank * (int)block->warps.size();
+    inbox.come = 0;
+    inbox.expected = -1;
+    inbox.complete++;
+    inbox.seen_last = inbox.seen;
+    inbox.seen.assign(inbox.seen.size(), 0);
+    std::vector<int> waiting;
+    waiting.swap(inbox.waiting);
+    for (int w : waiting) {
+        take(block->cluster, base + w, inbox.seen_last);
+        wake_warp(block, w);
+    }
+}
+
+void cell_emu_inbox_init(size_t offset)
+{
+    Thread *t = self();
+    if (t->index != 0)
+        return;
+    Inbox &inbox = t->block->inboxes[offset];
+    if (inbox.ready)
+        emu_fail("cell_inbox_init twice on one inbox");
+    inbox.ready = true;
+    inbox.waits.assign(t->block->warps.size(), 0);
+}
+
+void cell_emu_inbox_expect(size_t offset, int bytes)
+{
+    Thread *t = self();
+    Inbox &inbox = find_inbox(t->block, offset);
+    if (inbox.expected >= 0)
+        emu_fail("cell_inbox_expect twice in a round");
+    inbox.expected = bytes;
+    give(t->block->cluster, emu_cluster_warp(t), inbox.seen);
+    close_round(t->block, inbox);
+}
+
+void cell_emu_inbox_wait(size_t offset)
+{
+    Thread *t = self();
+    Inbox &inbox = find_inbox(t->block, offset);
+    if (!meet(Kind::inbox_wait, (int64_t)offset, 0))
+        return;
+    if (++inbox.waits[(size_t)t->warp()] <= inbox.complete) {
+        take(t->block->cluster, emu_cluster_warp(t), inbox.seen_last);
+        wake_warp(t->block, t->warp());
+    } else {
+        inbox.waiting.push_back(t->warp());
+        block_warp(t);
+    }
+}
+
+void cell_emu_inbox_send(size_t offset, int rank, int bytes)
+{
+    Thread *t = self();
+    Block *to = t->block->cluster->blocks[(size_t)rank].get();
+    Inbox &inbox = find_inbox(to, offset);
+    inbox.come += bytes;
+    give(t->block->cluster, emu_cluster_warp(t), inbox.seen);
+    close_round(to, inbox);
 }
 
 // Counters. Other threads run only while this one is suspended, so plain additions are atomic.

@@ -100,6 +100,8 @@ static cudaError_t launch_on_device(test_kernel kernel, cell_kernel_args &args, 
 {
     cudaError_t e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          (int)shape.smem);
+    if (e == cudaSuccess && shape.cluster > 8)
+        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (e != cudaSuccess)
         return e;
     cudaLaunchAttribute attributes[2];

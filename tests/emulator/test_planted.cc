@@ -321,6 +321,64 @@ KERNEL(remote_after_the_end)
     b[i] = cell_cluster_load(a + i, 0);
 }
 
+// 64 floats that the other block of the cluster sends, and the inbox that counts them.
+#define INBOX                                                                                                \
+    auto cursor = cell_shared();                                                                             \
+    cell_smem<float> a = cell_carve<float>(cursor, 64);                                                      \
+    cell_inbox inbox = cell_inbox_carve(cursor);                                                             \
+    float *out = (float *)args.ptr[0];                                                                       \
+    const int i = cell_thread();                                                                             \
+    (void)out;                                                                                               \
+    cell_inbox_init(inbox);                                                                                  \
+    cell_cluster_barrier()
+
+static void send_all(cell_smem<float> a, const cell_inbox &inbox)
+{
+    const uint32_t words[4] = {0x3f800000u, 0x3f800000u, 0x3f800000u, 0x3f800000u};
+    if (cell_thread() < 16)
+        cell_cluster_send(a + 4 * cell_thread(), 1 - cell_cluster_rank(), inbox, words);
+}
+
+KERNEL(sent)
+{
+    INBOX;
+    if (i == 0)
+        cell_inbox_expect(inbox, 256);
+    send_all(a, inbox);
+    cell_inbox_wait(inbox);
+    out[i] = a[63 - i];
+}
+
+KERNEL(sent_and_not_awaited)
+{
+    INBOX;
+    if (i == 0)
+        cell_inbox_expect(inbox, 256);
+    send_all(a, inbox);
+    out[i] = a[63 - i];
+    cell_inbox_wait(inbox);
+}
+
+KERNEL(sent_more_than_expected)
+{
+    INBOX;
+    if (i == 0)
+        cell_inbox_expect(inbox, 200);
+    send_all(a, inbox);
+    cell_inbox_wait(inbox);
+    out[i] = a[63 - i];
+}
+
+KERNEL(expected_twice)
+{
+    INBOX;
+    if (i == 0) {
+        cell_inbox_expect(inbox, 128);
+        cell_inbox_expect(inbox, 512);
+    }
+    send_all(a, inbox);
+}
+
 // What is read before it is written is NaN.
 KERNEL(garbage)
 {
@@ -380,6 +438,10 @@ static const Case cases[] = {
     CASE(nobody_posts, "deadlock", 64, 1, true),
     CASE(remote_without_barrier, "race: thread|has not carved", 64, 2),
     CASE(remote_after_the_end, "still reaches into its memory", 64, 2),
+    CASE(sent, "", 64, 2),
+    CASE(sent_and_not_awaited, "race: thread", 64, 2),
+    CASE(sent_more_than_expected, "an inbox expects 200 bytes", 64, 2),
+    CASE(expected_twice, "cell_inbox_expect twice in a round|still reaches into its memory", 64, 2),
 };
 
 static int run_case(const Case &c)

@@ -66,6 +66,14 @@ done
 for spec in e0 e1; do
     TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 17,2,272"
 done
+# A cluster of 16 blocks walks the steps (the emulated device holds one): 64 units a block of E0 and E1, 32 of LSTM and GRU.
+# Units that end within a block, within 32 and within 8; blocks without units; 8 sequences a cluster, and fewer.
+for spec in lstm gru; do
+    TYPES="bf16 f16" SUFFIX=_cluster instance $spec gemm "cluster:2,3,5,24 cluster:9,2,3,70"
+done
+for spec in e0 e1; do
+    TYPES="bf16 f16" SUFFIX=_cluster instance $spec gemm "cluster:2,3,40 cluster:9,3,67 cluster:8,2,150"
+done
 # A block walks all steps of up to 8 sequences, as its 256 threads suffice.
 for spec in lstm e1; do
     sizes=$([[ $spec == lstm ]] && echo "2,3,5,24 19,4,3,31 65,2,2,9 3,2,2,130" || echo "2,3,40 19,4,64 65,2,17 3,2,200")
@@ -168,6 +176,9 @@ TYPES=$types_before
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --lengths
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --reverse
 TYPES=bf16 SUFFIX=_panel instance e1 gemm "chip:2,3,40 chip:18,4,64 18,4,64" --reverse
+TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --lengths
+TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --reverse
+TYPES=bf16 SUFFIX=_cluster instance e1 gemm "cluster:3,4,67" --reverse
 TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --lengths
 TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --reverse
 
