@@ -86,7 +86,7 @@ TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # Enough elements for vectors within a step.
-TYPES="f32 bf16" SUFFIX=_wide instance slstm steps "64,2,3,512,8"
+TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8"
 # Vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
 instance e2 "steps gemm" "1,1,7 2,2,70 3,3,1 9,5,17 1,34,64" --dim D=8
 instance e2 gemm "2,3,70 5,2,3" --dim D=6
