@@ -658,7 +658,7 @@ static const char *undo_text(Step *s, const StateInfo *st, NodeId id, const char
     ExprPrinter p = tile_printer(s);
     const char *other = expr_text(&p, n.args[!inside]);
     return undo_text(s, st, n.args[inside],
-                     n.op == OP_ADD ? tile_text(t, "(%s - %s)", value, other)
+                     n.op == OP_ADD ? tile_text(t, "(%s %c %s)", value, mutate("wrong-undo") ? '+' : '-', other)
                      : inside       ? tile_text(t, "(%s - %s)", other, value)
                                     : tile_text(t, "(%s + %s)", value, other));
 }
@@ -948,7 +948,7 @@ static void pass_red(Step *s, Red *r, Buf *out)
 
 void tile_print_last_sums(Step *s, const char *steps, Buf *out)
 {
-    if (!s->finish_last.data)
+    if (!s->finish_last.data || mutate("lost-sums"))
         return;
     buf_line(out, "{");
     buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, tile_exchange_size(s->t));

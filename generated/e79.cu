@@ -106,7 +106,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> b_s_gate_s = cell_carve<float>(cursor, 64);
     cell_smem<float> W_kvqm_x_s = cell_carve<float>(cursor, 2048);
     cell_smem<float> b_m_gate_s = cell_carve<float>(cursor, 64);
-    cell_smem<float> ex = cell_carve<float>(cursor, 6144);
+    cell_smem<float> ex = cell_carve<float>(cursor, 7680);
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
@@ -199,6 +199,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     }
                 }
             }
+            float last_sum_r[2] = { 0, 0 };
             for (int s = 0; s < steps; s++) {
                 const int64_t t = t0 + s;
                 const int flip = s * 1536;
@@ -226,6 +227,11 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         own_sum_dm[r] += (M[r][c] * mn_c[c]);
                     }
                 }
+                cell_reduce_scatter_op<cell_op_sum, 1, 2>(last_sum_r);
+                CELL_UNROLL
+                for (int i = 0; i < 1; i++)
+                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i]
+                            = last_sum_r[i];
                 cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_sr);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
@@ -344,10 +350,10 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i]
                                 = own_sum_mc[i];
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_r);
                 CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_r[i];
+                for (int r = 0; r < 2; r++) {
+                    last_sum_r[r] = own_sum_r[r];
+                }
                 cell_barrier();
                 float sum_mr[2];
                 cell_load_vec<2>(sum_mr, ex + (flip + 896 + row0));
@@ -439,6 +445,14 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     }
                 }
             }
+            {
+                const int flip = steps * 1536;
+                cell_reduce_scatter_op<cell_op_sum, 1, 2>(last_sum_r);
+                CELL_UNROLL
+                for (int i = 0; i < 1; i++)
+                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i]
+                            = last_sum_r[i];
+            }
             cell_barrier();
             CELL_UNROLL_BY(1)
             for (int p = cell_thread(); p < steps * 64; p += 256) {
@@ -488,14 +502,14 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 }
                 if (args.ptr[8]) {
                     cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x),
-                            ((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x]));
+                            ((float)ex[flip + 2816 + x] + (float)ex[flip + 2880 + x]
+                            + (float)ex[flip + 2944 + x] + (float)ex[flip + 3008 + x]));
                 }
                 if (args.ptr[9]) {
-                    const float y = (((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])
-                            * cell_silu(((float)ex[flip + 1280 + x] + (float)ex[flip + 1344 + x]
-                            + (float)ex[flip + 1408 + x] + (float)ex[flip + 1472 + x])));
+                    const float y = (((float)ex[flip + 2816 + x] + (float)ex[flip + 2880 + x]
+                            + (float)ex[flip + 2944 + x] + (float)ex[flip + 3008 + x])
+                            * cell_silu(((float)ex[flip + 2816 + x] + (float)ex[flip + 2880 + x]
+                            + (float)ex[flip + 2944 + x] + (float)ex[flip + 3008 + x])));
                     cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), y);
                 }
             }
@@ -799,8 +813,7 @@ e79_bwd_after_3(const __grid_constant__ cell_kernel_args args)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1)
-e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
+template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(const cell_kernel_args &args)
 {
     const int64_t B = args.size[0], T = args.size[1];
     const int64_t dim_D = args.size[2];
@@ -812,10 +825,10 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
     const int row0 = (warp_row * 4 + lane_row) * 4, col0 = (warp_col * 8 + lane_col) * 4;
     const int last_row = 63, last_col = 63;
     // Which gradients are asked for: what only others need is left out.
-    const bool want_d_q = args.ptr[0] != nullptr;
-    const bool want_d_bm = args.ptr[1] != nullptr;
-    const bool want_d_bs = args.ptr[2] != nullptr;
-    const bool want_d_ds = args.ptr[4] != nullptr;
+    const bool want_d_q = every || args.ptr[0];
+    const bool want_d_bm = every || args.ptr[1];
+    const bool want_d_bs = every || args.ptr[2];
+    const bool want_d_ds = every || args.ptr[4];
     unsigned char *cursor = cell_shared();
     cell_smem<float> sr_s = cell_carve<float>(cursor, 512);
     cell_smem<float> sc_s = cell_carve<float>(cursor, 512);
@@ -1453,5 +1466,14 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         }
         cell_barrier();
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1)
+e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
+{
+    if (args.ptr[0] && args.ptr[1] && args.ptr[2] && args.ptr[4])
+        e79_bwd_walk_of<true>(args);
+    else
+        e79_bwd_walk_of<false>(args);
 }
 

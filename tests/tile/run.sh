@@ -30,10 +30,14 @@ vecnorm $here/vecnorm.cell --dtype f32 | 2,5 1,33
 mixed $here/mixed.cell --dtype f32 | 2,5,2 1,17,1
 cross $here/cross.cell --dtype f64 | 2,5 1,17
 two $here/two.cell --dtype f32 | 2,9 1,17
+undone $here/undone.cell --dtype f32 | 2,9 1,37
+e71_4 $root/specs/e71.cell --dim N=4 --dtype f32 | 2,3,5 1,37,5
+e74_4 $root/specs/e74_block.cell --dim B1=4 --set nonlinearity=none --dtype f32 | 2,3,5,2 1,37,5,2
+undone_short $here/undone.cell --schedule tile:interval=3 --dtype f64 | 2,9 1,17
 e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
 e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
-delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2
+delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2 1,35,1
 linear_64 $root/specs/linear_attention.cell --dtype f32 | 1,6,2
 e75_20 $root/specs/e75.cell --dim N=20 --dtype f16 | 1,9,5,2
 END
