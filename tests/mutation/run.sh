@@ -82,7 +82,7 @@ missing-exchange specs/e79.cell --schedule tile:cluster=2 --dim N=40 --set bias=
 one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | chip:2,4,40,3
 early-wait       specs/lstm.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
 unput-operand    tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 2,3,2,3,8
-unput-operand    specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,40
+unput-operand    specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 put-behind-end   specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 END
 }
