@@ -90,7 +90,7 @@ unput-operand    tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 
 last-term        specs/lstm.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
 last-term        tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 2,3,2,3,8
 every-sequence   specs/e1.cell --schedule gemm --dtype f32 | chip:18,4,24
-unput-operand    specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,40
+unput-operand    specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 put-behind-end   specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 END
 }
