@@ -141,6 +141,52 @@ static const char *integer_text(ExprPrinter *p, const Node *n)
     }
 }
 
+/* Is a number that is printed in place a product, or one's negative? Then of what. */
+static bool is_product(ExprPrinter *p, NodeId id, NodeId *factors, bool *negative)
+{
+    Node n = p->m->nodes.data[id];
+    *negative = n.kind == N_MAP && n.type != TY_INT && n.op == OP_NEG && !(p->known && p->known(p, id));
+    if (*negative)
+        n = p->m->nodes.data[id = n.args[0]];
+    if (n.kind != N_MAP || n.type == TY_INT || n.op != OP_MUL || (p->known && p->known(p, id)))
+        return false;
+    memcpy(factors, n.args, 2 * sizeof *factors);
+    return true;
+}
+
+/* A product that is rounded before anything is added to it. */
+static const char *rounded(ExprPrinter *p, NodeId id)
+{
+    NodeId factors[2];
+    bool negative;
+    if (!is_product(p, id, factors, &negative))
+        return as_real(p, id);
+    const char *a = as_real(p, factors[0]), *b = as_real(p, factors[1]);
+    return p->dry ? "" : text_f(p, "%scell_mul(%s, %s)%s", negative ? "(-" : "", a, b, negative ? ")" : "");
+}
+
+/* A sum whose fused multiply-add is written, if there is one: of two products the first. */
+static const char *fused_text(ExprPrinter *p, const Node *n)
+{
+    NodeId x[2] = { n->args[0], n->args[1] }, factors[2];
+    bool negative, minus = n->op == OP_SUB;
+    int of = is_product(p, x[0], factors, &negative) ? 0 : is_product(p, x[1], factors, &negative) ? 1 : -1;
+    if (of < 0) {
+        const char *a = as_real(p, x[0]), *b = as_real(p, x[1]);
+        return p->dry ? "" : text_f(p, "(%s %c %s)", a, minus ? '-' : '+', b);
+    }
+    const char *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other = rounded(p, x[1 - of]);
+    negative ^= minus && of == 1;
+    return p->dry ? "" : text_f(p, "cell_fma(%s%s, %s, %s%s)", negative ? "-" : "", a, b, minus && of == 0 ? "-" : "", other);
+}
+
+static bool of_two_products(ExprPrinter *p, const Node *n)
+{
+    NodeId factors[2];
+    bool negative;
+    return is_product(p, n->args[0], factors, &negative) && is_product(p, n->args[1], factors, &negative);
+}
+
 static const char *map_text(ExprPrinter *p, const Node *n)
 {
     Op op = n->op;
@@ -163,12 +209,15 @@ static const char *map_text(ExprPrinter *p, const Node *n)
         return text_f(p, "(%s %s %s)", a, compare[op], raw ? expr_text(p, x[1]) : as_real(p, x[1]));
     }
     const char *inverse = p->fast && op == OP_DIV && p->reciprocal ? p->reciprocal(p, x[1]) : NULL;
+    bool written = p->fuse == FUSE_WRITTEN, sum = op == OP_ADD || op == OP_SUB;
     if (inverse)
-        return text_f(p, "(%s * %s)", as_real(p, x[0]), inverse);
+        return text_f(p, written ? "cell_mul(%s, %s)" : "(%s * %s)", as_real(p, x[0]), inverse);
+    if (sum && (written || (p->fuse == FUSE_FIRST && of_two_products(p, n))))
+        return fused_text(p, n);
     const char *args[4];
     for (int i = 0; i < n->nargs; i++)
         args[i] = as_real(p, x[i]);
-    const char *fast = p->fast ? fast_name(op) : NULL;
+    const char *fast = written && op == OP_MUL ? "cell_mul(%s, %s)" : p->fast ? fast_name(op) : NULL;
     if (op == OP_SIGMOID && mutate("wrong-spelling"))
         op = OP_TANH;
     return fill_number(p, fast ? fast : op_table[op].cuda, args);

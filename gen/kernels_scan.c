@@ -338,7 +338,7 @@ const char *scan_once(Kernel *k, NodeId id)
     k->depth--;
     k->hoisting = outer;
     const char *f = once ? read_once(k, s, l, loops) : step_function(k, s, l, loops);
-    return f && silu ? k_text(k, "(%s * %s)", x, f) : f;
+    return f && silu ? k_text(k, k->printer.fuse == FUSE_WRITTEN ? "cell_mul(%s, %s)" : "(%s * %s)", x, f) : f;
 }
 
 /* The loops without that over the two neighbours. */
@@ -1330,8 +1330,11 @@ static void open_chunks(Kernel *k, const char *indices)
 void print_scan_chunks(Kernel *k)
 {
     Group *g = step_group(k);
+    /* The walk is there twice: for calls that want all gradients, and for others. */
+    k->printer.fuse = k->pr->dir == BACKWARD ? FUSE_WRITTEN : FUSE_FREELY;
     const char *indices = begin_walk(k, g), *again = replays(k) ? print_again(k, g) : NULL, *map = print_map_step(k, g);
     PanelLoop l = print_group(k, g);
+    k->printer.fuse = FUSE_FREELY;
     int depth = alone_depth(k->panel_registers), tile = depth * k->panel->chunks;
     decide_staging(k, &l, depth);
     k->steps = depth;             /* what saves the states asks for it when the kernel is printed again */

@@ -371,11 +371,17 @@ void tile_walk(Walk *w);                                           /* decides an
 /* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the
  * text of an index, and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the
  * arena. */
+/* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls that want all
+ * gradients and for others, or forward and for replay, it need not like the same. So of a sum of two products only the
+ * first may be fused; or what is fused is written, and nothing else may be. */
+typedef enum { FUSE_FREELY, FUSE_FIRST, FUSE_WRITTEN } Fuse;
+
 typedef struct ExprPrinter ExprPrinter;
 struct ExprPrinter {
     Module *m;
     const char *real;             /* "float" or "double" */
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
+    Fuse fuse;
     const char *(*leaf)(ExprPrinter *, NodeId);
     const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
     /* May be NULL, and give NULL: a local that holds the node; fast: 1/node, kept outside a loop. */

@@ -601,6 +601,7 @@ static const char *index_text(ExprPrinter *p, IndexId i)
 ExprPrinter tile_printer(Step *s)
 {
     return (ExprPrinter){ .m = s->t->m, .real = s->t->real, .fast = s->t->fast, .leaf = leaf,
+                          .fuse = FUSE_FIRST,
                           .index = index_text, .data = s };
 }
 

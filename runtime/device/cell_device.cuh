@@ -54,7 +54,8 @@
 //             cell_cp_async_commit() cell_cp_async_wait<N>() cell_prefetch(p)
 //  launches   cell_dependency_wait()
 //  math       cell_exp ... cell_relu, cell_fast_tanh cell_fast_exp cell_fast_sigmoid cell_coarse_sigmoid
-//             cell_fma cell_clamp cell_ste cell_floordiv cell_floormod cell_whole_quotient cell_whole_remainder
+//             cell_fma cell_mul cell_add (never fused with others) cell_clamp cell_ste
+//             cell_floordiv cell_floormod cell_whole_quotient cell_whole_remainder
 //             cell_inside cell_nearest
 //             CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,

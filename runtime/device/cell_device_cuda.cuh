@@ -713,6 +713,13 @@ __device__ __forceinline__ float cell_detail_rcp_approx(float x)
     return r;
 }
 
+// Rounded, whatever is done with them: never fused with what they are used in, or made of.
+__device__ __forceinline__ float cell_mul(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double cell_mul(double a, double b) { return __dmul_rn(a, b); }
+__device__ __forceinline__ float cell_add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double cell_add(double a, double b) { return __dadd_rn(a, b); }
+template <class T> __device__ __forceinline__ T cell_add(T a, T b) { return a + b; }
+
 // What cell_device_mma.cuh builds on.
 
 __device__ __forceinline__ uint32_t cell_detail_float_bits(float v) { return __float_as_uint(v); }

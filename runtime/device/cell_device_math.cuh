@@ -73,7 +73,7 @@ template <class T> __device__ __forceinline__ T cell_detail_logsigmoid(T x)
 // x times its gate. The gate's zero wins at -inf, where the product would be NaN.
 template <class T> __device__ __forceinline__ T cell_detail_gated(T x, T gate)
 {
-    return gate == T(0) ? T(0) : x * gate;
+    return gate == T(0) ? T(0) : cell_mul(x, gate);
 }
 
 template <class T> __device__ __forceinline__ T cell_detail_gelu(T x)
@@ -188,8 +188,8 @@ __device__ __forceinline__ float cell_coarse_sigmoid(float x)
 }
 
 // a / b to 2 ulp where |b| is in 2^-126 .. 2^126.
-__device__ __forceinline__ float cell_fast_div(float a, float b) { return a * cell_detail_rcp_approx(b); }
-__device__ __forceinline__ float cell_fast_silu(float x) { return x * cell_fast_sigmoid(x); }
+__device__ __forceinline__ float cell_fast_div(float a, float b) { return cell_mul(a, cell_detail_rcp_approx(b)); }
+__device__ __forceinline__ float cell_fast_silu(float x) { return cell_mul(x, cell_fast_sigmoid(x)); }
 
 // erfc(x) for x >= 0: a formula of 1.5e-7 absolute (Abramowitz, Stegun 1964, 7.1.26).
 __device__ __forceinline__ float cell_detail_fast_erfc(float x)

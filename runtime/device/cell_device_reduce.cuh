@@ -12,7 +12,7 @@
 #define CELL_DEVICE_REDUCE_CUH
 
 struct cell_op_sum {
-    template <class T> __device__ __forceinline__ static T apply(T a, T b) { return a + b; }
+    template <class T> __device__ __forceinline__ static T apply(T a, T b) { return cell_add(a, b); }
     template <class T> __device__ __forceinline__ static T identity() { return (T)(0); }
 };
 struct cell_op_prod {

@@ -528,6 +528,15 @@ inline float cell_detail_sqrt_approx(float x)
     return sqrtf(x);
 }
 
+template <class T> inline T cell_mul(T a, T b)
+{
+    return a * b;
+}
+template <class T> inline T cell_add(T a, T b)
+{
+    return a + b;
+}
+
 inline float cell_detail_rcp_approx(float x)
 {
     const float r = 1.0f / x;
