@@ -333,7 +333,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     CELL_UNROLL
                     for (int c = 0; c < 8; c++) {
                         // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
-                        S_next[r][c] = (((sr_r[r] * S[r][c]) * sc_c[c]) + (ds_r[r] * kn_c[c]));
+                        S_next[r][c] = cell_fma((sr_r[r] * S[r][c]), sc_c[c], cell_mul(ds_r[r], kn_c[c]));
                         own_sum_mr[r] += (S_next[r][c] * mn_c[c]);
                         own_sum_mc[c] += (S_next[r][c] * mn_r[r]);
                         own_sum_r[r] += (S_next[r][c] * W_kvqm_x_c[c]);
@@ -427,7 +427,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     CELL_UNROLL
                     for (int c = 0; c < 8; c++) {
                         // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
-                        M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));
+                        M_next[r][c] = cell_fma((mr_r[r] * M[r][c]), mc_c[c], cell_mul(dm_r[r], mn_c[c]));
                     }
                 }
                 CELL_UNROLL
@@ -1038,9 +1038,9 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                     CELL_UNROLL
                     for (int c = 0; c < 4; c++) {
                         // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
-                        S_next[r][c] = (((sr_r[r] * S[r][c]) * sc_c[c]) + (ds_r[r] * kn_c[c]));
+                        S_next[r][c] = cell_fma((sr_r[r] * S[r][c]), sc_c[c], cell_mul(ds_r[r], kn_c[c]));
                         // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
-                        M_next[r][c] = (((mr_r[r] * M[r][c]) * mc_c[c]) + (dm_r[r] * mn_c[c]));
+                        M_next[r][c] = cell_fma((mr_r[r] * M[r][c]), mc_c[c], cell_mul(dm_r[r], mn_c[c]));
                     }
                 }
                 CELL_UNROLL
@@ -1304,11 +1304,11 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                         const float d_S_next_2 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
                                 + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
                         // adjoint of S
-                        d_S_prev[r][c] = ((value_r_2[r] * kn_c_2[c])
-                                + ((d_S_next_2 * sc_c_2[c]) * sr_r_2[r]));
+                        d_S_prev[r][c] = cell_fma(value_r_2[r], kn_c_2[c],
+                                cell_mul((d_S_next_2 * sc_c_2[c]), sr_r_2[r]));
                         // adjoint of M
-                        d_M_prev[r][c] = ((((value_r_3[r] * mn_c_2[c])
-                                + ((d_M[r][c] * mc_c_2[c]) * mr_r_2[r])) + (value_c_2[c] * kn_r[r]))
+                        d_M_prev[r][c] = ((cell_fma(value_r_3[r], mn_c_2[c],
+                                cell_mul((d_M[r][c] * mc_c_2[c]), mr_r_2[r])) + (value_c_2[c] * kn_r[r]))
                                 + (value_r_4[r] * kn_c_2[c]));
                     }
                 }
@@ -1410,17 +1410,19 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 if (want_d_bm) {
                     const float mr = cell_load<float>(mr_s + (slot * 64 + x));
                     const float mc = cell_load<float>(mc_s + (slot * 64 + x));
-                    const float d_bm = ((((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x])
-                            * (mr * (1.0f - mr))) + (((float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]
-                            + (float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) * (mc * (1.0f - mc))));
+                    const float d_bm = cell_fma(((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]),
+                            (mr * (1.0f - mr)), cell_mul(((float)ex[flip + 128 + x]
+                            + (float)ex[flip + 192 + x] + (float)ex[flip + 256 + x]
+                            + (float)ex[flip + 320 + x]), (mc * (1.0f - mc))));
                     cell_store((float *)args.ptr[1] + ((b * T + t) * (64) + x), d_bm);
                 }
                 if (want_d_bs) {
                     const float sr = cell_load<float>(sr_s + (slot * 64 + x));
                     const float sc = cell_load<float>(sc_s + (slot * 64 + x));
-                    const float d_bs = ((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x])
-                            * (sr * (1.0f - sr))) + (((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
-                            + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]) * (sc * (1.0f - sc))));
+                    const float d_bs = cell_fma(((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]),
+                            (sr * (1.0f - sr)), cell_mul(((float)ex[flip + 640 + x]
+                            + (float)ex[flip + 704 + x] + (float)ex[flip + 768 + x]
+                            + (float)ex[flip + 832 + x]), (sc * (1.0f - sc))));
                     cell_store((float *)args.ptr[2] + ((b * T + t) * (64) + x), d_bs);
                 }
                 if (want_d_q) {

@@ -274,8 +274,9 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
         if (dim_T > 0)
             cell_store(p_h_before + (all ? b * dim_T : b * 2) * dim_H + e, s_h);
         p_c_init[b * dim_H + e] = s_c;
-        panel.put(sequence, 0, own, s_h);
     }
+    if (mine)
+        panel.put(sequence, 0, own, s_h);
     const float once_0 = cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a);
     const float once_1 = cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a);
     const float once_2 = cell_load_ro<float>(p_bias_ih + dim_H + i_a);
