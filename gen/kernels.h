@@ -271,9 +271,9 @@ void alone_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
 void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
 
-/* kernels_state.c: the initial state at a place of [B, axes], whose axes are bound; and its stores there, where backward
- * finds it and where the first step does. */
-const char *state_initial(Kernel *k, TensorId s, const char *place);
+/* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an initial state's
+ * stores at a place of [B, axes], where backward finds it and where the first step does. */
+const char *state_learned(Kernel *k, TensorId s);
 void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value);
 
 /* kernels_scan.c: a kernel whose threads have a unit each for all steps. */

@@ -70,15 +70,16 @@ static const char *initial_state(Kernel *k, TensorId s)
     for (int i = 0; init >= 0 && i < k_node(k, init)->naxes; i++)
         k->index[k_node(k, init)->axes[i]] = k->own[i];
     k->away++;                        /* before the first step */
-    const char *value = state_initial(k, s, state_place(k, s));
+    const char *value = state_learned(k, s);
     k->away--;
-    return value;
+    return k_text(k, "cell_given(%s, %s, %s, (%s)(%s))", k_pointer(k, REF_TENSOR, s, k->p->compute),
+                  k_written(k, REF_INITIAL, s, k->p->compute), state_place(k, s), k->real, value);
 }
 
 static const char *last_adjoint(Kernel *k, TensorId s)
 {
-    const char *given = k_pointer(k, REF_DFINAL, s, k->p->compute);
-    return k_text(k, "%s ? %s[%s] : 0", given, given, state_place(k, s));
+    return k_text(k, "cell_given(%s, %s, %s, (%s)0)", k_pointer(k, REF_DFINAL, s, k->p->compute),
+                  k_written(k, REF_CARRY, s, k->p->compute), state_place(k, s), k->real);
 }
 
 /* The state before the first step, or the adjoint behind the last; what the product carries is its sum. */

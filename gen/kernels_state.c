@@ -26,16 +26,15 @@ static void each_state(Kernel *k, StateBody body)
     }
 }
 
-const char *state_initial(Kernel *k, TensorId s, const char *place)
+const char *state_learned(Kernel *k, TensorId s)
 {
     NodeId init = k->p->m->init.data[s];
-    const char *given = k_pointer(k, REF_TENSOR, s, k->p->compute), *value = "0";
-    if (init >= 0) {
-        Named named = { 0 };
-        value = k_body(k, k_node(k, init)->args[0], &named);
-        k_forget(k, &named);
-    }
-    return k_text(k, "%s ? %s[%s] : (%s)(%s)", given, given, place, k->real, value);
+    if (init < 0)
+        return "0";
+    Named named = { 0 };
+    const char *value = k_body(k, k_node(k, init)->args[0], &named);
+    k_forget(k, &named);
+    return value;
 }
 
 void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value)
@@ -67,8 +66,8 @@ static void init_state(Kernel *k, TensorId s)
     NodeId init = k->p->m->init.data[s];
     if (init >= 0)
         k_split_element(k, k_node(k, init)->axes, k_node(k, init)->naxes, "e", "i");
-    const char *value = state_initial(k, s, "n");
-    buf_line(k->out, "const %s value = %s;", k->real, value);
+    const char *given = k_pointer(k, REF_TENSOR, s, k->p->compute), *value = state_learned(k, s);
+    buf_line(k->out, "const %s value = %s ? %s[n] : (%s)(%s);", k->real, given, given, k->real, value);
     state_store_initial(k, s, "n", "value");
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
     buf_line(k->out, "if (dim_T == 0 && %s)", final);

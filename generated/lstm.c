@@ -51,7 +51,7 @@ static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 0, CELL_X_ATTR, CELL_
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
 static const cell_ref refs_0[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 11, NULL }, { 12, NULL },
         { 13, NULL }, { 14, NULL }, { 15, NULL }, { 16, NULL }, { 17, NULL }, { 7, NULL }, { 2, NULL },
-        { 5, NULL }, { 6, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 8, NULL }, { 9, NULL }, };
+        { 18, NULL }, { 5, NULL }, { 19, NULL }, { 6, NULL }, { 20, NULL }, { 8, NULL }, { 9, NULL }, };
 static const int64_t x10[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         0, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const int64_t x11[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
@@ -160,7 +160,7 @@ static const int64_t x29[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL
         4, CELL_X_LE, CELL_X_MUL, CELL_X_END };
 static const cell_ref refs_4[] = { { 7, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL },
         { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL }, { 21, NULL }, { 2, NULL },
-        { 8, NULL }, { 9, NULL }, { 15, NULL }, { 24, NULL }, { 16, NULL }, { 25, NULL }, { 26, NULL }, };
+        { 24, NULL }, { 8, NULL }, { 25, NULL }, { 9, NULL }, { 15, NULL }, { 16, NULL }, { 26, NULL }, };
 static const int64_t x30[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         4, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const cell_ref refs_5[] = { { 8, NULL }, { 24, NULL }, { 9, NULL }, { 25, NULL }, };

@@ -244,10 +244,10 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     float *const p_h_next = static_cast<float *>(args.ptr[9]);
     float *const p_y = static_cast<float *>(args.ptr[10]);
     const float *const p_weight_hh = static_cast<const float *>(args.ptr[11]);
-    const float *const p_h_given = static_cast<const float *>(args.ptr[12]);
-    const float *const p_c_given = static_cast<const float *>(args.ptr[13]);
-    float *const p_h_init = static_cast<float *>(args.ptr[14]);
-    float *const p_c_init = static_cast<float *>(args.ptr[15]);
+    float *const p_h_init = static_cast<float *>(args.ptr[12]);
+    const float *const p_h_given = static_cast<const float *>(args.ptr[13]);
+    float *const p_c_init = static_cast<float *>(args.ptr[14]);
+    const float *const p_c_given = static_cast<const float *>(args.ptr[15]);
     float *const p_v189 = static_cast<float *>(args.ptr[16]);
     float *const p_h_final = static_cast<float *>(args.ptr[17]);
     float *const p_c_final = static_cast<float *>(args.ptr[18]);
@@ -267,8 +267,8 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     float sum_1 = 0;
     float sum_2 = 0;
     float sum_3 = 0;
-    float s_h = p_h_given ? p_h_given[b * dim_H + e] : (float)(0), new_s_h = s_h;
-    float s_c = p_c_given ? p_c_given[b * dim_H + e] : (float)(0), new_s_c = s_c;
+    float s_h = cell_given(p_h_given, p_h_init, b * dim_H + e, (float)(0)), new_s_h = s_h;
+    float s_c = cell_given(p_c_given, p_c_init, b * dim_H + e, (float)(0)), new_s_c = s_c;
     if (mine) {
         p_h_init[b * dim_H + e] = s_h;
         if (dim_T > 0)
@@ -710,12 +710,12 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     float *const p_v240 = static_cast<float *>(args.ptr[9]);
     float *const p_v250 = static_cast<float *>(args.ptr[10]);
     const float *const p_weight_hh = static_cast<const float *>(args.ptr[11]);
-    const float *const p_d_h_final = static_cast<const float *>(args.ptr[12]);
-    const float *const p_d_c_final = static_cast<const float *>(args.ptr[13]);
-    float *const p_d_h_init = static_cast<float *>(args.ptr[14]);
-    float *const p_d_h_carried = static_cast<float *>(args.ptr[15]);
-    float *const p_d_c_init = static_cast<float *>(args.ptr[16]);
-    float *const p_d_c_carried = static_cast<float *>(args.ptr[17]);
+    float *const p_d_h_carried = static_cast<float *>(args.ptr[12]);
+    const float *const p_d_h_final = static_cast<const float *>(args.ptr[13]);
+    float *const p_d_c_carried = static_cast<float *>(args.ptr[14]);
+    const float *const p_d_c_final = static_cast<const float *>(args.ptr[15]);
+    float *const p_d_h_init = static_cast<float *>(args.ptr[16]);
+    float *const p_d_c_init = static_cast<float *>(args.ptr[17]);
     float *const p_partial = static_cast<float *>(args.ptr[18]);
     const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;
     auto cursor = cell_shared();
@@ -729,8 +729,8 @@ lstm_bwd_heads(const __grid_constant__ cell_kernel_args args)
     const int64_t b = first + sequence, e = head * dim_H + own;
     const int64_t i_a = e;
     panel.load(p_weight_hh + head * 0 + 0, 1, dim_H);
-    float sum_0 = p_d_h_final ? p_d_h_final[b * dim_H + e] : 0;
-    float d_c = p_d_c_final ? p_d_c_final[b * dim_H + e] : 0, new_d_c = d_c;
+    float sum_0 = cell_given(p_d_h_final, p_d_h_carried, b * dim_H + e, (float)0);
+    float d_c = cell_given(p_d_c_final, p_d_c_carried, b * dim_H + e, (float)0), new_d_c = d_c;
     float total_221 = 0;
     float total_230 = 0;
     float total_240 = 0;

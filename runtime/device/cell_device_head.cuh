@@ -15,6 +15,14 @@
 
 enum { CELL_HEAD_BATCH = 8, CELL_HEAD_THREADS = 256, CELL_HEAD_WARPS = 8 };
 
+// An element that a caller gave, or `other` where it gave nothing. room: memory that is there, of as many elements: the read
+// has no condition, behind which the compiler lays out a walk's steps with more instructions.
+template <class T> __device__ __forceinline__ T cell_given(const T *given, const T *room, int64_t at, T other)
+{
+    const T v = (given ? given : room)[at];
+    return given ? v : other;
+}
+
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a piece, or 0 where only a call says.
 template <class T, int Inner, int Outer, int Units = 0> struct cell_head {
     // Of a piece, with padding: tiles of 16 rows, blocks of 32 along k.
