@@ -180,11 +180,11 @@ static const char *fused_text(ExprPrinter *p, const Node *n)
     return p->dry ? "" : text_f(p, "cell_fma(%s%s, %s, %s%s)", negative ? "-" : "", a, b, minus && of == 0 ? "-" : "", other);
 }
 
-static bool of_two_products(ExprPrinter *p, const Node *n)
+static bool has_product(ExprPrinter *p, const Node *n)
 {
     NodeId factors[2];
     bool negative;
-    return is_product(p, n->args[0], factors, &negative) && is_product(p, n->args[1], factors, &negative);
+    return is_product(p, n->args[0], factors, &negative) || is_product(p, n->args[1], factors, &negative);
 }
 
 static const char *map_text(ExprPrinter *p, const Node *n)
@@ -212,7 +212,7 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     bool written = p->fuse == FUSE_WRITTEN, sum = op == OP_ADD || op == OP_SUB;
     if (inverse)
         return text_f(p, written ? "cell_mul(%s, %s)" : "(%s * %s)", as_real(p, x[0]), inverse);
-    if (sum && (written || (p->fuse == FUSE_FIRST && of_two_products(p, n))))
+    if (sum && (written || (p->fuse == FUSE_FIRST && has_product(p, n))))
         return fused_text(p, n);
     const char *args[4];
     for (int i = 0; i < n->nargs; i++)

@@ -392,6 +392,16 @@ static const char *why(const Explain *e, Direction d, NodeId id)
     }
 }
 
+/* tile: are backward's steps undone, and not replayed? */
+static bool undone(const Explain *e)
+{
+    const Program *b = &e->p->program[BACKWARD];
+    for (int i = 0; i < b->groups.len; i++)
+        if (b->groups.data[i].kind == G_WALK && b->groups.data[i].walk->undone)
+            return true;
+    return false;
+}
+
 /* How backward gets at a forward value. */
 static const char *backward_words(const Explain *e, NodeId id)
 {
@@ -402,10 +412,10 @@ static const char *backward_words(const Explain *e, NodeId id)
     if (f->node[id].home == HOME_RESERVE)
         return "saved";
     if (root_kind(e->m, id, &of) == ROOT_NEXT && e->p->schedule == SCHED_TILE)
-        return "replayed";
+        return undone(e) ? "undone" : "replayed";
     if (b->phase[id] == PHASE_NONE)
         return "not needed";
-    return b->phase[id] == PHASE_DURING && e->p->schedule == SCHED_TILE ? "replayed" : "recomputed";
+    return b->phase[id] == PHASE_DURING && e->p->schedule == SCHED_TILE && !undone(e) ? "replayed" : "recomputed";
 }
 
 /* The operation that computes it; 0 when none does. */
@@ -576,8 +586,9 @@ static void put_saved(const Explain *e)
     }
     const char *how = "";
     if (e->p->schedule == SCHED_TILE)
-        how = intern_f(e->c, ", beside the checkpoints: backward replays the states of %d steps at a time",
-                       e->p->interval);
+        how = undone(e) ? ", beside the checkpoints: backward undoes the steps between them, and replays those behind the last one"
+                        : intern_f(e->c, ", beside the checkpoints: backward replays the states of %d steps at a time",
+                                   e->p->interval);
     else if (e->p->schedule != SCHED_MAP && e->p->schedule != SCHED_WINDOW)
         how = intern_f(e->c, ", of which %s are every step's states: backward replays nothing",
                        size_words(e, states));

@@ -237,7 +237,7 @@ static void store_sums(Kernel *k)
     const Panel *w = k->panel;
     NodeId id = w->product->arrays.data[0];
     const Storage *st = &k->pr->node[id];
-    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || (in_cluster(k) && panel_sum_stays(k)))
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || panel_sum_stays(k))
         return;
     const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
     bool optional = k_may_be_null(k, st);

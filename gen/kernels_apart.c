@@ -84,13 +84,15 @@ static void print_element(Kernel *k)
     k_forget(k, &kept);
 }
 
-/* As many elements at a time as keep so many reads of a thread under way. */
-static int batch_size(const Kernel *k)
+/* As many elements at a time as keep so many reads of a thread under way, and no more than it has. */
+static int batch_size(const Kernel *k, const Poly *extent)
 {
     enum { READS = 12, MOST = 4 };
     int n = MOST;
     while (n > 1 && n * k->batch_reads > READS)
         n /= 2;
+    while (extent->is_const && n > 1 && (n - 1) * k->g->lanes >= extent->value)
+        n--;
     return n;
 }
 
@@ -114,7 +116,8 @@ static void print_elements(Kernel *k, const char *row)
     Group *g = k->g;
     Buf *out = k->out, body = buf_like(out), inner;
     const Node r = *k_node(k, k_node(k, first_sum(k))->args[0]);
-    const char *extent = poly_text(&k->printer, k->p->m->indices.data[r.bound[0]].extent);
+    const Poly *all = k->p->m->indices.data[r.bound[0]].extent;
+    const char *extent = poly_text(&k->printer, all);
     const char *name = k_text(k, "i_%s", k->p->m->indices.data[r.bound[0]].name);
     int hoisted = k->hoisted.len;
     k->batch = strcmp(name, row) == 0 ? k_text(k, "o%s", name + 1) : name;
@@ -129,7 +132,7 @@ static void print_elements(Kernel *k, const char *row)
     k_wide_end(k, &body, &inner);
     k_prefetches(k, k->batch);
     k->out = out;
-    buf_line(out, "constexpr int batch = %d;", batch_size(k));
+    buf_line(out, "constexpr int batch = %d;", batch_size(k, all));
     k_open(k, "for (int64_t from = lane; from < %s; from += batch * %d)", extent, g->lanes);
     put(k, &k->batch_names);
     if (k->batched.data) {

@@ -1152,7 +1152,7 @@ static const char each[] = "for (int u = 0; u < steps; u++)";
 
 /* ---- reads through shared memory ---- */
 
-/* As much as a block of any device may have. */
+/* More would leave a block alone on an SM of most devices. */
 enum { STAGED_BYTES = 64 << 10 };
 
 static int64_t saved_bytes(Kernel *k)

@@ -1,11 +1,11 @@
 /* panel.c: which steps of schedule gemm one kernel can walk. In comes a planned program; out go, where the steps allow
- * it, a Panel or two: the product of every step with its param held in shared memory, either by the blocks of a
+ * it, Panels, up to three: the product of every step with its param held in shared memory, either by the blocks of a
  * cooperative launch (runtime/device/cell_device_panel.cuh), each of which owns some units of the state, or by blocks
  * that have a whole head each (cell_device_head.cuh), or in registers by clusters that have one (cell_device_cluster.cuh),
  * and the pointwise kernels in between for the block's own units.
  * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a head; no
  * block overwrites what another still reads. The launch plan keeps the loop of kernels beside them, for sizes and
- * devices that neither takes. */
+ * devices that none takes. */
 #include "mutate.h"
 #include "panel.h"
 
@@ -346,6 +346,8 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
     if ((p->dtype != DT_BF16 && p->dtype != DT_F16) || !makes_operand(p, pr, found) || !states_of_heads(p, found) ||
         own == 0 || units > CLUSTER_BLOCKS * own)
         return NULL;
+    if (found->inner * found->outer > 1)      /* several gates (LSTM): registers spill, and nothing is measured */
+        return NULL;
     if (units > 0 && units <= HEAD_THREADS && found->inner * found->outer * units * units <= BLOCK_WEIGHTS)
         return NULL;
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
@@ -391,11 +393,11 @@ void panel_find(Plan *p)
         pr->cluster = find_cluster(p, pr, w);
         if (pr->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
-                  "%d units each, at most\n", d == FORWARD ? "forward" : "backward", CLUSTER_BLOCKS,
+                  "%d units each, at most (sm_90, and no block alone does)\n", d == FORWARD ? "forward" : "backward", CLUSTER_BLOCKS,
                   is_one(w->heads) ? "" : "'s head", pr->cluster->own);
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
-        if (d == BACKWARD && (pr->panel || pr->head))
+        if (d == BACKWARD && (pr->panel || pr->head || pr->cluster))
             panel_sums(p, pr, w);
     }
 }

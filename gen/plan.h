@@ -83,6 +83,7 @@ typedef struct Walk {
     int cluster;                  /* blocks that share a state, 1 if one holds it */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */

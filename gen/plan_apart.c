@@ -50,6 +50,24 @@ static int axis_along(const Plan *p, NodeId sum, const Use *use)
     return found == a->naxes ? -1 : found;
 }
 
+static bool is_heads_param(const Plan *p, const GemmSide *side)
+{
+    return side->read.is_tensor && p->m->tensors.data[side->read.id].kind == T_PARAM && side->batch && side->batch->nterms;
+}
+
+/* Has the step a product that each head does with its own part of a param? One kernel may walk its steps, as long as
+ * what is pointwise is all that stands beside it (panel.c). */
+static bool has_heads(const Phasing *s)
+{
+    Gemm g;
+    NodeId factor[2];
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        if (s->needed[id] && contraction_of(s->p, id, true, &g, factor) &&
+            (is_heads_param(s->p, &g.a) || is_heads_param(s->p, &g.b)))
+            return true;
+    return false;
+}
+
 bool sums_step_elements(const Phasing *s, NodeId sum)
 {
     Plan *p = s->p;
@@ -69,7 +87,7 @@ bool sums_step_elements(const Phasing *s, NodeId sum)
             return false;
         any |= walks;
     }
-    return any && sums_apart(p, sum, &strided) && strided;
+    return any && sums_apart(p, sum, &strided) && strided && !has_heads(s);
 }
 
 /* The last of the groups before `group` that the array reads; -1: it reads none. */
@@ -116,6 +134,24 @@ static bool same_rows(const Phasing *s, const Group *map, const Group *row, int 
     return true;
 }
 
+/* What the kernel keeps of a sum for each of its threads takes 8 KiB of a block's shared memory, and any GPU has 48. */
+enum { MOST_SUMS = 6, NEIGHBOURS = 32 };
+
+static int count_sums(const Plan *p, const Group *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->arrays.len; i++)
+        n += plan_reduces(p, g->arrays.data[i]);
+    return n;
+}
+
+/* Where neighbours are fewer than a warp's threads, a thread for each element finds more to do than one for each row. */
+static bool has_neighbours(const Group *row)
+{
+    const Poly *last = row->axes[row->naxes - 1];
+    return !last->is_const || last->value >= NEIGHBOURS;
+}
+
 /* The map whose elements the row's sums add up; -1: there is none, or something stands between the two. */
 static int map_of(Phasing *s, int number, int *along)
 {
@@ -123,7 +159,7 @@ static int map_of(Phasing *s, int number, int *along)
     const Group *row = &s->g->groups.data[number];
     int map = -1;
     if (row->kind != G_ROW || row->phase != PHASE_DURING || row->past || row->naxes == 0 || !row->batched ||
-        !rows_are_neighbours(p, row))
+        !rows_are_neighbours(p, row) || !has_neighbours(row) || count_sums(p, row) > MOST_SUMS)
         return -1;
     for (int i = 0; i < row->arrays.len; i++) {
         int last = last_read(s, row->arrays.data[i], number);

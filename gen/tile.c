@@ -1077,7 +1077,8 @@ static void lengthen_interval(Tile *t)
 {
     Walk *w = t->w;
     int64_t fixed = t->undoes ? tile_states_bytes(t) : 0;
-    int least = t->K, most = tile_most_interval(t), K = (int)((tile_block_room(t) - fixed) * t->K / (w->smem - fixed));
+    int64_t each = w->smem - fixed, room = tile_block_room(t) - fixed;     /* each: of K steps */
+    int least = t->K, most = tile_most_interval(t), K = each > 0 ? (int)(room * t->K / each) : most;
     for (K = K < most ? K : most; K > least && !t->refused; K--) {
         t->K = t->F = K;
         print_again(t);
@@ -1098,7 +1099,7 @@ void tile_walk(Walk *w)
     if (!t->refused && w->dir == BACKWARD) {
         t->replay = step_new(t, STEP_REPLAY);
         t->adjoint = step_new(t, STEP_ADJOINT);
-        t->undoes = !t->refused && tile_undoes(t->replay);
+        w->undone = t->undoes = !t->refused && t->fast && tile_undoes(t->replay);
     }
     int cr = t->lay.cr, rows = 8 * cr;
     t->lay = (TileLayout){ 1, 8, (int)((t->rows + rows - 1) / rows), 1, 4, (int)((t->cols + 3) / 4), cr };

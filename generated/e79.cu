@@ -1137,29 +1137,38 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                                 = own_sum_d_mr[i];
                 }
                 cell_barrier();
-                float d_r_r[4];
-                cell_load_vec<4>(d_r_r, d_r_s + (slot * 64 + 0 + row0));
-                float W_kvqm_x_c[4];
-                cell_load_vec<4>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
+                float sum_d_mr[4];
+                cell_load_vec<4>(sum_d_mr, ex + (flip + 384 + row0));
+                float part[4];
+                cell_load_vec<4>(part, ex + (flip + 448 + row0));
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++) {
+                    sum_d_mr[r] = sum_d_mr[r] + part[r];
+                }
+                float value_r[4];  // adjoint of mr[i]   = sigmoid(sum[j] S'[i,j] * mn[j] + bm[i])
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++) {
+                    value_r[r] = (sum_d_mr[r] * (mr_r_2[r] * (1.0f - mr_r_2[r])));
+                }
                 float sum_d_mc[4];
                 cell_load_vec<4>(sum_d_mc, ex + (flip + 128 + col0));
-                float part[4];
-                cell_load_vec<4>(part, ex + (flip + 192 + col0));
-                CELL_UNROLL
-                for (int c = 0; c < 4; c++) {
-                    sum_d_mc[c] = sum_d_mc[c] + part[c];
-                }
                 float part_2[4];
-                cell_load_vec<4>(part_2, ex + (flip + 256 + col0));
+                cell_load_vec<4>(part_2, ex + (flip + 192 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
                     sum_d_mc[c] = sum_d_mc[c] + part_2[c];
                 }
                 float part_3[4];
-                cell_load_vec<4>(part_3, ex + (flip + 320 + col0));
+                cell_load_vec<4>(part_3, ex + (flip + 256 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
                     sum_d_mc[c] = sum_d_mc[c] + part_3[c];
+                }
+                float part_4[4];
+                cell_load_vec<4>(part_4, ex + (flip + 320 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_d_mc[c] = sum_d_mc[c] + part_4[c];
                 }
                 float value_c[4];  // adjoint of mc[j]   = sigmoid(sum[i] S'[i,j] * mn[i] + bm[j])
                 CELL_UNROLL
@@ -1168,19 +1177,10 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 }
                 float mn_r[4];
                 cell_load_vec<4>(mn_r, mn_s + (slot * 64 + 0 + row0));
-                float sum_d_mr[4];
-                cell_load_vec<4>(sum_d_mr, ex + (flip + 384 + row0));
-                float part_4[4];
-                cell_load_vec<4>(part_4, ex + (flip + 448 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    sum_d_mr[r] = sum_d_mr[r] + part_4[r];
-                }
-                float value_r[4];  // adjoint of mr[i]   = sigmoid(sum[j] S'[i,j] * mn[j] + bm[i])
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    value_r[r] = (sum_d_mr[r] * (mr_r_2[r] * (1.0f - mr_r_2[r])));
-                }
+                float d_r_r[4];
+                cell_load_vec<4>(d_r_r, d_r_s + (slot * 64 + 0 + row0));
+                float W_kvqm_x_c[4];
+                cell_load_vec<4>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
                 float kn_c_2[4];
                 cell_load_vec<4>(kn_c_2, kn_s + (slot * 64 + 0 + col0));
                 float sr_r_2[4];
@@ -1194,8 +1194,8 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 4; c++) {
-                        const float d_S_next = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
-                                + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                        const float d_S_next = cell_fma(value_r[r], mn_c_2[c],
+                                cell_fma(value_c[c], mn_r[r], cell_fma(d_r_r[r], W_kvqm_x_c[c], d_S[r][c])));
                         own_sum_d_ds[r] += (d_S_next * kn_c_2[c]);
                         own_sum_d_sc[c] += ((d_S_next * sr_r_2[r]) * S[r][c]);
                         own_sum_d_sr[r] += ((d_S_next * sc_c_2[c]) * S[r][c]);
@@ -1247,30 +1247,38 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 for (int r = 0; r < 4; r++) {
                     value_r_2[r] = (-d_ds_r[r]);
                 }
-                float value_r_3[4];  // adjoint of dm[i]   = ds[i] - sum[j] M[i,j] * mn[j]
+                float sum_d_sr[4];
+                cell_load_vec<4>(sum_d_sr, ex + (flip + 896 + row0));
+                float part_7[4];
+                cell_load_vec<4>(part_7, ex + (flip + 960 + row0));
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    value_r_3[r] = (-sum_d_dm[r]);
+                    sum_d_sr[r] = sum_d_sr[r] + part_7[r];
+                }
+                float value_r_3[4];  // adjoint of sr[i]   = sigmoid(sum[j] M[i,j] * kn[j] + bs[i])
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++) {
+                    value_r_3[r] = (sum_d_sr[r] * (sr_r_2[r] * (1.0f - sr_r_2[r])));
                 }
                 float sum_d_sc[4];
                 cell_load_vec<4>(sum_d_sc, ex + (flip + 640 + col0));
-                float part_7[4];
-                cell_load_vec<4>(part_7, ex + (flip + 704 + col0));
-                CELL_UNROLL
-                for (int c = 0; c < 4; c++) {
-                    sum_d_sc[c] = sum_d_sc[c] + part_7[c];
-                }
                 float part_8[4];
-                cell_load_vec<4>(part_8, ex + (flip + 768 + col0));
+                cell_load_vec<4>(part_8, ex + (flip + 704 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
                     sum_d_sc[c] = sum_d_sc[c] + part_8[c];
                 }
                 float part_9[4];
-                cell_load_vec<4>(part_9, ex + (flip + 832 + col0));
+                cell_load_vec<4>(part_9, ex + (flip + 768 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 4; c++) {
                     sum_d_sc[c] = sum_d_sc[c] + part_9[c];
+                }
+                float part_10[4];
+                cell_load_vec<4>(part_10, ex + (flip + 832 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_d_sc[c] = sum_d_sc[c] + part_10[c];
                 }
                 float value_c_2[4];  // adjoint of sc[j]   = sigmoid(sum[i] M[i,j] * kn[i] + bs[j])
                 CELL_UNROLL
@@ -1279,18 +1287,10 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 }
                 float kn_r[4];
                 cell_load_vec<4>(kn_r, kn_s + (slot * 64 + 0 + row0));
-                float sum_d_sr[4];
-                cell_load_vec<4>(sum_d_sr, ex + (flip + 896 + row0));
-                float part_10[4];
-                cell_load_vec<4>(part_10, ex + (flip + 960 + row0));
+                float value_r_4[4];  // adjoint of dm[i]   = ds[i] - sum[j] M[i,j] * mn[j]
                 CELL_UNROLL
                 for (int r = 0; r < 4; r++) {
-                    sum_d_sr[r] = sum_d_sr[r] + part_10[r];
-                }
-                float value_r_4[4];  // adjoint of sr[i]   = sigmoid(sum[j] M[i,j] * kn[j] + bs[i])
-                CELL_UNROLL
-                for (int r = 0; r < 4; r++) {
-                    value_r_4[r] = (sum_d_sr[r] * (sr_r_2[r] * (1.0f - sr_r_2[r])));
+                    value_r_4[r] = (-sum_d_dm[r]);
                 }
                 float own_sum_d_q[4] = { 0, 0, 0, 0 };
                 float own_sum_d_mn[4] = { 0, 0, 0, 0 };
@@ -1301,15 +1301,15 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                 for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
                     for (int c = 0; c < 4; c++) {
-                        const float d_S_next_2 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
-                                + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                        const float d_S_next_2 = cell_fma(value_r[r], mn_c_2[c],
+                                cell_fma(value_c[c], mn_r[r], cell_fma(d_r_r[r], W_kvqm_x_c[c], d_S[r][c])));
                         // adjoint of S
                         d_S_prev[r][c] = cell_fma(value_r_2[r], kn_c_2[c],
                                 cell_mul((d_S_next_2 * sc_c_2[c]), sr_r_2[r]));
                         // adjoint of M
-                        d_M_prev[r][c] = ((cell_fma(value_r_3[r], mn_c_2[c],
-                                cell_mul((d_M[r][c] * mc_c_2[c]), mr_r_2[r])) + (value_c_2[c] * kn_r[r]))
-                                + (value_r_4[r] * kn_c_2[c]));
+                        d_M_prev[r][c] = cell_fma(value_r_3[r], kn_c_2[c],
+                                cell_fma(value_c_2[c], kn_r[r], cell_fma(value_r_4[r], mn_c_2[c],
+                                cell_mul((d_M[r][c] * mc_c_2[c]), mr_r_2[r]))));
                     }
                 }
                 if (want_d_q) {
@@ -1324,14 +1324,15 @@ template <bool every> static __device__ __forceinline__ void e79_bwd_walk_of(con
                             own_sum_d_q[c] += (d_r_r[r] * S_after[r][c]);
                             own_sum_d_mn[r] += (value_c[c] * S_after[r][c]);
                             own_sum_d_mn_2[c] += (d_M[r][c] * dm_r_2[r]);
-                            own_sum_d_mn_2[c] += (value_r_3[r] * M[r][c]);
+                            own_sum_d_mn_2[c] += (value_r_4[r] * M[r][c]);
                             own_sum_d_mn_2[c] += (value_r[r] * S_after[r][c]);
                             own_sum_d_kn[r] += (value_c_2[c] * M[r][c]);
-                            const float d_S_next_3 = (((d_S[r][c] + (d_r_r[r] * W_kvqm_x_c[c]))
-                                    + (value_c[c] * mn_r[r])) + (value_r[r] * mn_c_2[c]));
+                            const float d_S_next_3 = cell_fma(value_r[r], mn_c_2[c],
+                                    cell_fma(value_c[c], mn_r[r], cell_fma(d_r_r[r], W_kvqm_x_c[c],
+                                    d_S[r][c])));
                             own_sum_d_kn_2[c] += (d_S_next_3 * ds_r_2[r]);
                             own_sum_d_kn_2[c] += (value_r_2[r] * S[r][c]);
-                            own_sum_d_kn_2[c] += (value_r_4[r] * M[r][c]);
+                            own_sum_d_kn_2[c] += (value_r_3[r] * M[r][c]);
                         }
                     }
                     cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_d_q);

@@ -51,7 +51,7 @@ static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 0, CELL_X_ATTR, CELL_
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
 static const cell_ref refs_0[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 11, NULL }, { 12, NULL },
         { 13, NULL }, { 14, NULL }, { 15, NULL }, { 16, NULL }, { 17, NULL }, { 7, NULL }, { 2, NULL },
-        { 18, NULL }, { 5, NULL }, { 19, NULL }, { 6, NULL }, { 20, NULL }, { 8, NULL }, { 9, NULL }, };
+        { 18, NULL }, { 5, NULL }, { 19, NULL }, { 6, NULL }, { 8, NULL }, { 9, NULL }, };
 static const int64_t x10[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         0, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const int64_t x11[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
@@ -69,7 +69,7 @@ static const int64_t x14[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int64_t x15[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_END };
 static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 11, NULL }, { 12, NULL },
         { 13, NULL }, { 14, NULL }, { 15, NULL }, { 19, NULL }, { 9, NULL }, { 16, NULL }, { 8, NULL },
-        { 17, NULL }, { 7, NULL }, { 21, NULL }, { 2, NULL }, { 16, NULL }, };
+        { 17, NULL }, { 7, NULL }, { 20, NULL }, { 2, NULL }, { 16, NULL }, };
 static const int64_t x16[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
         0, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 2,
         CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 0,
@@ -84,7 +84,7 @@ static const int64_t x21[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_
 static const int64_t x22[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
         CELL_X_END };
 static const int64_t x23[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_3[] = { { 10, NULL }, { 3, NULL }, { 20, NULL }, { 4, NULL }, { 11, NULL },
+static const cell_ref refs_3[] = { { 10, NULL }, { 3, NULL }, { 21, NULL }, { 4, NULL }, { 11, NULL },
         { 12, NULL }, { 13, NULL }, { 14, NULL }, { 15, NULL }, { 19, NULL }, { 9, NULL }, { 16, NULL },
         { 8, NULL }, { 17, NULL }, { 7, NULL }, };
 static const int64_t x24[] = { CELL_X_SIZE, 1, CELL_X_END };
@@ -116,8 +116,8 @@ static const cell_buffer forward_buffers[] = {
     { "h_next", CELL_FROM_WORKSPACE, CELL_F32, 0, x26 },
     { "h0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 0, x0 },
     { "c0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 1, x0 },
-    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x27 },
     { "posts 0", CELL_FROM_WORKSPACE, CELL_I32, 0, x14 },
+    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x27 },
 };
 
 static const cell_op forward_ops[] = {
@@ -128,11 +128,11 @@ static const cell_op forward_ops[] = {
           .c = { { 10, x2 }, x6, x5, NULL },
       } },
     { .name = "lstm_fwd_heads", .kind = CELL_OP_KERNEL, .when = x8,
-      .u.kernel = { .kernel = 0, .n_refs = 19, .grid = { x9, NULL, NULL }, .refs = refs_0 } },
+      .u.kernel = { .kernel = 0, .n_refs = 18, .grid = { x9, NULL, NULL }, .refs = refs_0 } },
     { .name = "lstm_init", .kind = CELL_OP_KERNEL, .need = NULL, .when = x10,
       .u.kernel = { .kernel = 1, .n_refs = 7, .grid = { x11, NULL, NULL }, .refs = refs_1 } },
     { .name = "posts", .kind = CELL_OP_FILL, .when = x13,
-      .u.memory = { .to = { 21, NULL }, .bytes = x14 } },
+      .u.memory = { .to = { 20, NULL }, .bytes = x14 } },
     { .name = "lstm_fwd_steps", .kind = CELL_OP_KERNEL, .when = x13,
       .u.kernel = { .kernel = 2, .n_refs = 17, .grid = { x15, NULL, NULL }, .refs = refs_2 } },
     { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x16,
@@ -141,7 +141,7 @@ static const cell_op forward_ops[] = {
       .u.gemm = { .m = x5, .n = x20, .k = x19, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
           .a = { { 2, x2 }, x19, x6, NULL },
           .b = { { 16, x17 }, x6, x21, NULL },
-          .c = { { 20, x18 }, x6, x22, NULL },
+          .c = { { 21, x18 }, x6, x22, NULL },
       } },
     { .name = "lstm_fwd_step_2", .kind = CELL_OP_KERNEL, .need = NULL,
       .u.kernel = { .kernel = 3, .n_refs = 15, .grid = { x23, x20, NULL }, .refs = refs_3 } },

@@ -248,9 +248,8 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
     const float *const p_h_given = static_cast<const float *>(args.ptr[13]);
     float *const p_c_init = static_cast<float *>(args.ptr[14]);
     const float *const p_c_given = static_cast<const float *>(args.ptr[15]);
-    float *const p_v189 = static_cast<float *>(args.ptr[16]);
-    float *const p_h_final = static_cast<float *>(args.ptr[17]);
-    float *const p_c_final = static_cast<float *>(args.ptr[18]);
+    float *const p_h_final = static_cast<float *>(args.ptr[16]);
+    float *const p_c_final = static_cast<float *>(args.ptr[17]);
     const bool all = args.flags & CELL_KERNEL_SAVE;
     auto cursor = cell_shared();
     cell_head<float, 1, 4, 0> panel;
@@ -350,11 +349,6 @@ lstm_fwd_heads(const __grid_constant__ cell_kernel_args args)
                     new_s_h = a_h_next;
                     cell_store(p_h_next + ((b * 2 + t % 2) * dim_H + i_a), a_h_next);
                     cell_store(p_y + (bt * dim_H + i_a), a_y);
-                    const int64_t sums_at = b * (4*dim_H) + head * 4 * dim_H + own;
-                    cell_store(p_v189 + (sums_at + 0 * dim_H), sum_0);
-                    cell_store(p_v189 + (sums_at + 1 * dim_H), sum_1);
-                    cell_store(p_v189 + (sums_at + 2 * dim_H), sum_2);
-                    cell_store(p_v189 + (sums_at + 3 * dim_H), sum_3);
                 }
                 s_c = new_s_c;
                 s_h = new_s_h;

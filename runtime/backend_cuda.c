@@ -17,6 +17,10 @@ enum { BLAS_WORKSPACE = 32 << 20, KERNEL_SLOTS = 256, MAX_BATCH = 65535, MAX_ATT
 typedef struct KernelSlot {
     cell_kernel_fn symbol;
     size_t smem;
+    int compute;         /* of the PTX that its code was made from: 80, 90 */
+    int counted;         /* resident is what the device holds of it with counted_smem, which does not change */
+    size_t counted_smem;
+    int64_t resident;
 } KernelSlot;
 
 typedef struct CudaDevice {
@@ -437,8 +441,9 @@ static cell_status raise_limits(const cell_kernel *kernel, size_t smem, cell_err
     cudaError_t error = cudaSuccess;
     if (smem > 48 * 1024)
         error = cudaFuncSetAttribute(symbol, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    if (error == cudaSuccess && kernel->cluster > 8)
-        error = cudaFuncSetAttribute(symbol, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error == cudaSuccess && kernel->cluster > 8 &&
+        cudaFuncSetAttribute(symbol, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess)
+        cudaGetLastError(); /* then none is resident */
     return check(error, kernel->name, err);
 }
 
@@ -463,7 +468,7 @@ static cell_status cuda_prepare(void *self, const cell_kernel *kernel, size_t sm
     if (status == CELL_OK)
         status = raise_limits(kernel, smem, err);
     if (status == CELL_OK && slot)
-        *slot = (KernelSlot){kernel->symbol, smem};
+        *slot = (KernelSlot){.symbol = kernel->symbol, .smem = smem, .compute = attributes.ptxVersion};
     return status;
 }
 
@@ -502,6 +507,22 @@ static cudaLaunchConfig_t configuration(const CudaDevice *cuda, const cell_kerne
     return config;
 }
 
+/* Clusters that the device holds at once: none where the kernel's code was made for devices without clusters, nor where so many
+ * blocks, more than the 8 that are portable, cannot form one. */
+static cell_status count_clusters(const CudaDevice *cuda, const cell_kernel *kernel, size_t smem, int compute, int *count,
+                                  cell_error *err) {
+    cudaLaunchAttribute attributes[MAX_ATTRIBUTES];
+    cudaLaunchConfig_t config = configuration(cuda, kernel, kernel->threads, smem, attributes);
+    if (compute < 90)
+        return CELL_OK;
+    cudaError_t error = cudaOccupancyMaxActiveClusters(count, (const void *)(uintptr_t)kernel->symbol, &config);
+    if (error == cudaSuccess || kernel->cluster <= 8)
+        return check(error, kernel->name, err);
+    cudaGetLastError();
+    *count = 0;
+    return CELL_OK;
+}
+
 static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                  cell_error *err) {
     CudaDevice *cuda = self;
@@ -513,16 +534,22 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
     cell_status status = cuda_prepare(self, kernel, smem, err);
     if (status != CELL_OK)
         return status;
-    if (kernel->cluster > 1) {
-        cudaLaunchAttribute attributes[MAX_ATTRIBUTES];
-        cudaLaunchConfig_t config = configuration(cuda, kernel, kernel->threads, smem, attributes);
-        status = check(cudaOccupancyMaxActiveClusters(&count, symbol, &config), kernel->name, err);
-        *blocks = (int64_t)count * kernel->cluster;
-        return status;
+    KernelSlot *slot = slot_of(cuda, kernel->symbol);
+    if (slot && slot->counted && slot->counted_smem == smem) {
+        *blocks = slot->resident;
+        return CELL_OK;
     }
-    status = check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, symbol, kernel->threads, smem),
-                   kernel->name, err);
-    *blocks = (int64_t)count * cuda->sm_count;
+    if (kernel->cluster > 1)
+        status = count_clusters(cuda, kernel, smem, slot ? slot->compute : cuda->capability, &count, err);
+    else
+        status = check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, symbol, kernel->threads, smem),
+                       kernel->name, err);
+    *blocks = (int64_t)count * (kernel->cluster > 1 ? kernel->cluster : cuda->sm_count);
+    if (status == CELL_OK && slot) {
+        slot->counted = 1;
+        slot->counted_smem = smem;
+        slot->resident = *blocks;
+    }
     return status;
 }
 

@@ -16,6 +16,9 @@ typedef struct KernelSlot {
     const cell_kernel *kernel;
     cell_handle function;
     size_t smem;
+    int counted; /* as in backend_cuda.c */
+    size_t counted_smem;
+    int64_t resident;
 } KernelSlot;
 
 typedef struct Device {
@@ -416,7 +419,7 @@ static cell_status raise_limits(const Device *d, const cell_kernel *kernel, cell
     if (smem > 48 * 1024)
         error = d->cu.cuFuncSetAttribute(function, CELL_CU_MAX_DYNAMIC_SHARED, (int)smem);
     if (error == 0 && kernel->cluster > 8)
-        error = d->cu.cuFuncSetAttribute(function, CELL_CU_NON_PORTABLE_CLUSTER, 1);
+        d->cu.cuFuncSetAttribute(function, CELL_CU_NON_PORTABLE_CLUSTER, 1); /* where it fails, none is resident */
     return check(d, error, kernel->name, err);
 }
 
@@ -438,7 +441,7 @@ static cell_status look(Device *d, const cell_kernel *kernel, size_t smem, cell_
     if (status == CELL_OK)
         status = raise_limits(d, kernel, *function, smem, err);
     if (status == CELL_OK && slot)
-        *slot = (KernelSlot){kernel, *function, smem};
+        *slot = (KernelSlot){.kernel = kernel, .function = *function, .smem = smem};
     return status;
 }
 
@@ -473,6 +476,23 @@ static void describe(const Device *d, const cell_kernel *kernel, int threads, si
                                .count = count};
 }
 
+/* As in backend_cuda.c. */
+static cell_status count_clusters(Device *d, const cell_kernel *kernel, cell_handle function, size_t smem, int *count,
+                                  cell_error *err) {
+    cell_cu_attribute attributes[MAX_ATTRIBUTES];
+    cell_cu_launch launch;
+    int compute = 0;
+    cell_status status = check(d, d->cu.cuFuncGetAttribute(&compute, CELL_CU_PTX_VERSION, function), kernel->name, err);
+    if (status != CELL_OK || compute < 90)
+        return status;
+    describe(d, kernel, kernel->threads, smem, attributes, &launch);
+    int error = d->cu.cuOccupancyMaxActiveClusters(count, function, &launch);
+    if (error == 0 || kernel->cluster <= 8)
+        return check(d, error, kernel->name, err);
+    *count = 0;
+    return CELL_OK;
+}
+
 static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                    cell_error *err) {
     Device *d = self;
@@ -484,17 +504,22 @@ static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t
     cell_status status = look(d, kernel, smem, &function, err);
     if (status != CELL_OK)
         return status;
-    if (kernel->cluster > 1) {
-        cell_cu_attribute attributes[MAX_ATTRIBUTES];
-        cell_cu_launch launch;
-        describe(d, kernel, kernel->threads, smem, attributes, &launch);
-        status = check(d, d->cu.cuOccupancyMaxActiveClusters(&count, function, &launch), kernel->name, err);
-        *blocks = (int64_t)count * kernel->cluster;
-        return status;
+    KernelSlot *slot = slot_of(d, kernel);
+    if (slot && slot->counted && slot->counted_smem == smem) {
+        *blocks = slot->resident;
+        return CELL_OK;
     }
-    status = check(d, d->cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, kernel->threads, smem),
-                   kernel->name, err);
-    *blocks = (int64_t)count * d->sm_count;
+    if (kernel->cluster > 1)
+        status = count_clusters(d, kernel, function, smem, &count, err);
+    else
+        status = check(d, d->cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, function, kernel->threads, smem),
+                       kernel->name, err);
+    *blocks = (int64_t)count * (kernel->cluster > 1 ? kernel->cluster : d->sm_count);
+    if (status == CELL_OK && slot) {
+        slot->counted = 1;
+        slot->counted_smem = smem;
+        slot->resident = *blocks;
+    }
     return status;
 }
 

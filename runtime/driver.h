@@ -30,6 +30,7 @@ enum { /* CUdevice_attribute */
 enum { /* CUfunction_attribute */
     CELL_CU_MAX_THREADS = 0,
     CELL_CU_SHARED_BYTES = 1,
+    CELL_CU_PTX_VERSION = 5,
     CELL_CU_MAX_DYNAMIC_SHARED = 8,
     CELL_CU_NON_PORTABLE_CLUSTER = 14
 };

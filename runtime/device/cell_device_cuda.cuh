@@ -341,7 +341,7 @@ __device__ __forceinline__ void cell_split_wait(cell_split_barrier &b)
     __syncwarp(CELL_FULL_MASK);
 }
 
-// Clusters (sm_90). Older devices trap: the plan never launches such a kernel there.
+// Clusters (sm_90). Code for older devices traps: no plan launches it, since none of its clusters is resident.
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 #define CELL_NEEDS_SM90(...) __trap()
@@ -472,9 +472,15 @@ __device__ __forceinline__ void cell_inbox_expect(const cell_inbox &b, int bytes
 // By all threads.
 __device__ __forceinline__ void cell_inbox_wait(cell_inbox &b)
 {
-    cell_split_barrier barrier = {b.address, b.phase};
-    cell_split_wait(barrier);
-    b.phase = barrier.phase;
+    unsigned int done = 0;
+    while (!done)
+        CELL_NEEDS_SM90(asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+                                     "selp.u32 %0, 1, 0, p; }"
+                                     : "=r"(done)
+                                     : "r"(b.address), "r"(b.phase)
+                                     : "memory"));
+    b.phase ^= 1;
+    __syncwarp(CELL_FULL_MASK);
 }
 
 // 16 bytes to p of the block `rank`, where b counts them; p and b are this block's own.

@@ -16,7 +16,8 @@
 enum { CELL_HEAD_BATCH = 8, CELL_HEAD_THREADS = 256, CELL_HEAD_WARPS = 8 };
 
 // An element that a caller gave, or `other` where it gave nothing. room: memory that is there, of as many elements: the read
-// has no condition, behind which the compiler lays out a walk's steps with more instructions.
+// has no condition, behind which the compiler lays out a walk's steps with more instructions. What is read there, which
+// nobody may have written yet, is not used.
 template <class T> __device__ __forceinline__ T cell_given(const T *given, const T *room, int64_t at, T other)
 {
     const T v = (given ? given : room)[at];

@@ -75,6 +75,7 @@ read -r passed failed <"$dir/counts"
 expect 0 "not tile: its states do not fit on a cluster of 8 SMs" "$cellc" explain --dim N=256 e79
 expect 1 "its states do not fit on an SM" "$cellc" explain --dim N=96 --schedule tile:cluster=1 e79
 # Blocks share a state where one does not hold it; GPUs without clusters get steps instead.
+expect 0 "one kernel walks the backward steps where a block takes" "$cellc" explain --dtype bf16 tests/constructs/heads_shared.cell
 expect 0 "4 blocks of a cluster share a state's rows, 24 each: one does not hold it" "$cellc" explain --dim N=96 --archs 90 e79
 expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$cellc" explain --dim N=96 --archs "80 90" e79
 expect 0 "2 blocks of a cluster share a state's rows, 8 each, as was asked for" \

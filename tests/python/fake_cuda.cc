@@ -236,7 +236,8 @@ CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 
 CUresult cuFuncGetAttribute(int *v, CUfunction_attribute a, CUfunction)
 {
-    *v = a == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : a == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES ? 0 : -1;
+    *v = a == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : a == CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES ? 0
+         : a == CU_FUNC_ATTRIBUTE_PTX_VERSION ? 90 : -1;
     return *v < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
