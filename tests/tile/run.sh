@@ -30,10 +30,13 @@ vecnorm $here/vecnorm.cell --dtype f32 | 2,5 1,33
 mixed $here/mixed.cell --dtype f32 | 2,5,2 1,17,1
 cross $here/cross.cell --dtype f64 | 2,5 1,17
 two $here/two.cell --dtype f32 | 2,9 1,17
-undone $here/undone.cell --dtype f32 | 2,9 1,37
+undone $here/undone.cell --dtype bf16 | 2,9 1,37
+undone_f32 $here/undone.cell --dtype f32 | 2,9 1,37
+undone_linear $root/specs/linear_attention.cell --dim N=5 --dim V=7 --dtype bf16 | 2,3,3 1,34,2
+undone_f16 $root/specs/delta.cell --dim N=5 --dim V=7 --dtype f16 | 2,3,3 1,34,2
 e71_4 $root/specs/e71.cell --dim N=4 --dtype f32 | 2,3,5 1,37,5
 e74_4 $root/specs/e74_block.cell --dim B1=4 --set nonlinearity=none --dtype f32 | 2,3,5,2 1,37,5,2
-undone_short $here/undone.cell --schedule tile:interval=3 --dtype f64 | 2,9 1,17
+undone_short $here/undone.cell --schedule tile:interval=3 --dtype f16 | 2,9 1,17
 e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
 e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
