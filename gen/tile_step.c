@@ -1378,8 +1378,14 @@ static double slots_of(const char *text)
         if (s[0] == '/' && s[1] == '/')
             while (s[1] && s[1] != '\n')
                 s++;
+        else if (strncmp(s, "cell_fma(", 9) == 0)         /* as what they are made of; signs cost nothing */
+            n += 1.4, s += s[9] == '-' ? 9 : 8;
+        else if (strncmp(s, "cell_mul(", 9) == 0)
+            n += 0.7, s += 8;
         else if (strncmp(s, "cell_", 5) == 0)
             n += strncmp(s, "cell_fast", 9) == 0 ? 4 : 16;
+        else if (*s == '-' && s > text && s[-1] == ' ' && s[1] != ' ')
+            continue;
         else
             n += *s == '*' || *s == '+' || *s == '-' ? 0.7 : *s == '/' ? 8 : 0;
     }
