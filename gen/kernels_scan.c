@@ -22,8 +22,8 @@ static bool in_pairs(const Kernel *k)
 }
 
 /* Chunks of steps that read little fit into half of an SM's registers, and one block's reads hide the other's work (HGRN
- * forward: 0.147 ms for 0.181); those of backward would spill, unless a block has half as many threads. Where states are made anew beside staged reads,
- * which hide themselves, they spill even so. */
+ * forward: 0.147 ms for 0.181); those of backward would spill, unless a block has half as many threads. Where states are
+ * made anew beside staged reads, which hide themselves, they spill even so. */
 int scan_resident(const Kernel *k)
 {
     bool small = (in_pairs(k) && !(k->staged && k->panel->replays)) || k->panel_registers <= 3;
