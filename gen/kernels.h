@@ -201,6 +201,7 @@ const char *k_index(ExprPrinter *e, IndexId i);
 /* ---- one kind each */
 
 void emit_map(Kernel *k);
+void k_element(Kernel *k, NodeId id, Named *kept);   /* one of its arrays, at axes that are bound; forgotten with `kept` */
 void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
 void emit_row(Kernel *k);
 void emit_apart(Kernel *k);

@@ -40,19 +40,6 @@ static int count_sums(const Kernel *k)
     return n;
 }
 
-static void value(Kernel *k, NodeId id, Named *kept)
-{
-    Named named = { 0 };
-    k_comment(k, id);
-    const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
-    buf_line(k->out, "const %s %s = %s;", k->real, name, v);
-    k_forget(k, &named);
-    k->value[id] = name;
-    vec_push(k->p->m->arena, kept, id);
-    if (k_is_stored(k, id))
-        k_store(k, id, name);
-}
-
 static void term(Kernel *k, NodeId id)
 {
     Node r = *k_node(k, k_node(k, id)->args[0]);
@@ -73,7 +60,7 @@ static void print_element(Kernel *k)
         k_bind_axes(k, id);
         if (k_node(k, id)->naxes > g->naxes) {
             k->index[k_node(k, id)->axes[g->along - 1]] = k->batch;
-            value(k, id, &kept);
+            k_element(k, id, &kept);
         }
     }
     for (int i = 0; i < g->arrays.len; i++) {
@@ -165,7 +152,7 @@ static void print_totals(Kernel *k, const char *row)
         if (is_sum(k, id) && k_is_stored(k, id))
             k_store(k, id, k->value[id]);
         else if (!is_sum(k, id) && k_node(k, id)->naxes == g->naxes)
-            value(k, id, &kept);
+            k_element(k, id, &kept);
     }
     k_wide_end(k, &body, &inner);
     k->out = out;

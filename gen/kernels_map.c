@@ -2,10 +2,9 @@
  * kernel with a thread per element, or per vector of neighbours where a row is contiguous. */
 #include "kernels.h"
 
-static void map_array(Kernel *k, NodeId id, Named *kept)
+void k_element(Kernel *k, NodeId id, Named *kept)
 {
     Named named = { 0 };
-    k_bind_axes(k, id);
     k_comment(k, id);
     const char *v = k_body(k, k_node(k, id)->args[0], &named), *name = k_local(k, "a", id);
     buf_line(k->out, "const %s %s = %s;", k->real, name, v);
@@ -26,8 +25,10 @@ void k_map_body(Kernel *k)
         k->out = &body;
     k_keep_axes(k, g->arrays.data[0]);
     Named kept = { 0 };
-    for (int i = 0; i < g->arrays.len; i++)
-        map_array(k, g->arrays.data[i], &kept);
+    for (int i = 0; i < g->arrays.len; i++) {
+        k_bind_axes(k, g->arrays.data[i]);
+        k_element(k, g->arrays.data[i], &kept);
+    }
     if (k->panel)
         step_sums_add(k);
     k_forget(k, &kept);

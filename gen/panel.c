@@ -324,37 +324,27 @@ static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- a head in a cluster ---- */
 
-/* Elements of the param: a block of a cluster keeps so many in registers, half of all that it has; a block that has a
- * head has room for so many whatever else it needs. */
-enum { CLUSTER_WEIGHTS = 64 * 1024, BLOCK_WEIGHTS = 64 * 1024 };
-
-/* Units of each of its blocks, a multiple of 16: as many as have room for their rows. */
-static int cluster_own(const Panel *w)
-{
-    int own = 64;
-    while (own > 0 && (int64_t)w->inner * w->outer * own * own * CLUSTER_BLOCKS > CLUSTER_WEIGHTS)
-        own -= 16;
-    return own;
-}
+/* Units of each of a cluster's blocks, whose rows it keeps in registers, half of all that it has; and the elements of a
+ * param for which a block that has a head has room whatever else it needs. */
+enum { CLUSTER_OWN = 64, BLOCK_WEIGHTS = 64 * 1024 };
 
 /* A head for which one block is too small may fit into a cluster, whose blocks tell each other what they make of the
  * operand. */
 static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 {
-    int own = cluster_own(found);
     int64_t units = found->units->is_const ? found->units->value : 0;
     if ((p->dtype != DT_BF16 && p->dtype != DT_F16) || !makes_operand(p, pr, found) || !states_of_heads(p, found) ||
-        own == 0 || units > CLUSTER_BLOCKS * own)
+        units > CLUSTER_BLOCKS * CLUSTER_OWN)
         return NULL;
     if (found->inner * found->outer > 1)      /* several gates (LSTM): registers spill, and nothing is measured */
         return NULL;
-    if (units > 0 && units <= HEAD_THREADS && found->inner * found->outer * units * units <= BLOCK_WEIGHTS)
+    if (units > 0 && units <= HEAD_THREADS && units * units <= BLOCK_WEIGHTS)
         return NULL;
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = *found;
     w->refs = (RefVec){ 0 };
     w->alone = w->cluster = true;
-    w->own = own;
+    w->own = CLUSTER_OWN;
     w->kernel = intern_f(p->m->c, "%s_%s_cluster", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
     return w;
 }

@@ -373,8 +373,8 @@ void tile_walk(Walk *w);                                           /* decides an
  * text of an index, and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the
  * arena. */
 /* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls that want all
- * gradients and for others, or forward and for replay, it need not like the same. So of a sum of two products only the
- * first may be fused; or what is fused is written, and nothing else may be. */
+ * gradients and for others, or forward and for replay, it need not like the same. So a sum that has a
+ * product in it is written as a multiply-add, of two the first; or all is written so, and nothing else may be fused. */
 typedef enum { FUSE_FREELY, FUSE_FIRST, FUSE_WRITTEN } Fuse;
 
 typedef struct ExprPrinter ExprPrinter;
