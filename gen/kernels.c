@@ -276,27 +276,35 @@ static const char *width_test(Kernel *k, const char *fits)
     return test.data;
 }
 
-static void print_choice(Kernel *k, Buf *out, const char *name)
+static void print_width_choice(Kernel *k, Buf *out, const char *name)
 {
     bool sized = k->slots && strcmp(k->slots, "V") == 0;
-    Buf text = { .arena = out->arena, .indent = 1 };
-    print_sizes(k, &text);
     const char *more = sized ? ", 0, false" : "";
     const char *otherwise = "";
     if (sized) {
         const char *row = k_poly(k, k->row_extent), *of = k_text(k, "%d * cell_threads()", k->g->slots * k_width(k));
-        buf_line(&text, "if (%s)", width_test(k, k_text(k, "%s == %s", row, of)));
-        buf_line(&text, "    %s_by<%d, %d, true>(args);", name, k_width(k), k->g->slots);
-        buf_line(&text, "else if (%s)", width_test(k, k_text(k, "%s < %s", row, of)));
-        buf_line(&text, "    %s_by<%d, %d, false>(args);", name, k_width(k), k->g->slots);
+        buf_line(out, "if (%s)", width_test(k, k_text(k, "%s == %s", row, of)));
+        buf_line(out, "    %s_by<%d, %d, true>(args);", name, k_width(k), k->g->slots);
+        buf_line(out, "else if (%s)", width_test(k, k_text(k, "%s < %s", row, of)));
+        buf_line(out, "    %s_by<%d, %d, false>(args);", name, k_width(k), k->g->slots);
         otherwise = "else ";
     }
     if (k->multiples.len) {
-        buf_line(&text, "%sif (%s)", otherwise, width_test(k, k->enough));
-        buf_line(&text, "    %s_by<%d%s>(args);", name, k_width(k), more);
+        buf_line(out, "%sif (%s)", otherwise, width_test(k, k->enough));
+        buf_line(out, "    %s_by<%d%s>(args);", name, k_width(k), more);
     }
-    buf_line(&text, "else");
-    buf_line(&text, "    %s_by<%d%s>(args);", name, k->multiples.len ? 1 : k_width(k), more);
+    buf_line(out, "else");
+    buf_line(out, "    %s_by<%d%s>(args);", name, k->multiples.len ? 1 : k_width(k), more);
+}
+
+static void print_choice(Kernel *k, Buf *out, const char *name)
+{
+    Buf text = { .arena = out->arena, .indent = 1 };
+    print_sizes(k, &text);
+    if (scan_sized(k))
+        scan_choice(k, &text, name);
+    else
+        print_width_choice(k, &text, name);
     drop_marks(&text);
     buf_f(out, "{\n%s}\n\n", text.data);
     buf_release(&text);
@@ -321,8 +329,10 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     body(k);
     k->printer.dry = false;
     k->n = k->multiples.len ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = k->slots && strcmp(k->slots, "V") == 0, templated = k->multiples.len || sized;
-    if (sized)
+    bool sized = k->slots && strcmp(k->slots, "V") == 0, templated = k->multiples.len || sized || scan_sized(k);
+    if (scan_sized(k))
+        buf_line(out, "template <int units>");
+    else if (sized)
         buf_line(out, "template <int N, int V, bool F>");
     else if (templated)
         buf_line(out, "template <int N>");
