@@ -57,6 +57,20 @@ static void split_roots(Plan *p)
 }
 
 /* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
+/* Forward's walk leaves the states before each step to backward only: what comes behind it cannot read them. */
+static const char *behind_reads_state(const Phasing *s)
+{
+    const Module *m = s->p->m;
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && s->g->phase[id] == PHASE_AFTER && i < s->uses[id].len; i++) {
+            const Read *r = &s->uses[id].data[i].read;
+            if (s->g->dir == FORWARD && r->is_tensor && m->tensors.data[r->id].kind == T_STATE)
+                return intern_f(m->c, "`%s` is read together with a sum over what the walk gives",
+                                m->tensors.data[r->id].name);
+        }
+    return NULL;
+}
+
 static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
@@ -73,6 +87,8 @@ static void add_walk(Plan *p, const Phasing *s)
     g.need = pr->walk;
     vec_push(p->m->arena, &pr->groups, g);
     tile_walk(w);
+    if (!w->refused)
+        w->refused = behind_reads_state(s);
     p->interval = w->interval;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (pr->checkpoint[t] >= 0)

@@ -367,14 +367,26 @@ static bool read_by_backward(const Phasing *b, TensorId state, const bool *wante
     return false;
 }
 
+/* Does anything behind backward's walk read the states before each step? */
+static bool read_behind_walk(const Phasing *b, TensorId state)
+{
+    const Program *pr = &b->p->program[BACKWARD];
+    for (NodeId id = 0; id < b->p->n_nodes; id++)
+        for (int i = 0; b->needed[id] && pr->phase[id] == PHASE_AFTER && i < b->uses[id].len; i++)
+            if (b->uses[id].data[i].read.is_tensor && b->uses[id].data[i].read.id == state)
+                return true;
+    return false;
+}
+
 /* With steps, the states after each step are kept: the next step reads them, and backward may, which is why all of them
- * are kept then. */
+ * are kept then. On the chip they are kept for what reads them behind backward's walk only. */
 void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool *wanted)
 {
+    bool tile = p->schedule == SCHED_TILE;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (s->g->dir == FORWARD && p->schedule != SCHED_TILE && p->m->next.data[t] >= 0)
-            give_storage(p, &p->program[FORWARD], p->m->next.data[t], p->scan || read_by_backward(backward, t, wanted),
-                         !p->scan || state_behind(s, t));
+        if (s->g->dir == FORWARD && p->m->next.data[t] >= 0 && (!tile || read_behind_walk(backward, t)))
+            give_storage(p, &p->program[FORWARD], p->m->next.data[t],
+                         tile || p->scan || read_by_backward(backward, t, wanted), !p->scan || state_behind(s, t));
 }
 
 static void end_ring(Plan *p, const Storage *st)
