@@ -711,11 +711,12 @@ static void print_states(Print *e, int which)
 static const char *panel_smem(Print *e, const Panel *w)
 {
     int own = 16 * w->outer * w->own * 4, tiles = w->outer * w->own * w->split / 8;
-    int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own : 0);
+    int slices = w->inner % w->split ? w->split : 1;
+    int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own + 2 * 16 : 0);
     Buf x = program_new(e);
     postfix_poly(e, w->units, &x);
-    buf_f(&x, "CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
-          8 * w->inner / w->split * tiles * 256 * (e->p->dtype == DT_F32 ? 4 : 2));
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
+          8 * slices, 8 * w->inner * slices / w->split * tiles * 256 * (e->p->dtype == DT_F32 ? 4 : 2));
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, %d, "
               "CELL_X_MUL, CELL_X_ADD, ", shares, own);
     return expr_name(e, &x);
