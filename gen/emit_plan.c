@@ -912,7 +912,7 @@ static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
     buf_f(&e->ops,
           "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
           "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
-          when, buffer_number(e, w->posts), poly_expr(e, poly_const(e->p->m, PANEL_POSTS * 4)));
+          when, buffer_number(e, w->posts), poly_expr(e, poly_const(e->p->m, panel_posts(w) * 4)));
     e->n_ops++;
     print_panel_op(e, w, expr_name(e, &blocks), when, kernel);
     return kernel;

@@ -124,6 +124,47 @@ bool panel_gives(const Kernel *k)
     return k->panel && k->panel->product && !k->panel->alone && k->panel->marks;
 }
 
+/* ---- what is read ahead ---- */
+
+/* The element of a number: a sequence and a unit of the block's own. */
+static void print_element(Kernel *k, const PanelLoop *l, const char *number)
+{
+    int own = k->panel->own;
+    buf_line(k->out, "const int64_t n = %s, at = n < elements ? n : elements - 1, b = at / %d;", number, own);
+    buf_line(k->out, "const int64_t unit = panel.first + at %% %d;", own);
+    buf_line(k->out, "const int64_t %s = unit < panel.units ? unit : panel.units - 1;", l->unit);
+}
+
+static void print_read_ahead(Kernel *k, const PanelLoop *l)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "struct {%s } ahead_%d = {};", l->fields, l->number);
+    k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t, bool other)", l->number, l->unit);
+    buf_line(k->out, "(void)b, (void)%s, (void)t, (void)other;", l->unit);
+    k_declare_rows(k);
+    if (l->once) {                    /* the same at all steps */
+        buf_line(k->out, "if (other) {");
+        buf_f(k->out, "%s", l->once);
+        buf_line(k->out, "}");
+    }
+    if (l->early)
+        buf_f(k->out, "%s", l->early);
+    k->out->indent--;
+    buf_line(k->out, "};");
+}
+
+/* other: this thread has had another element since it last read, or none. */
+static void print_read(Kernel *k, const PanelLoop *l, const char *condition, const char *t, const char *other)
+{
+    if (l->ahead == 0)
+        return;
+    k_open(k, "if (cell_thread() < elements && %s)", condition);
+    print_element(k, l, "cell_thread()");
+    buf_line(k->out, "read_%d(b, %s, %s, %s);", l->number, l->unit, t, other);
+    k_close(k);
+}
+
 /* ---- the product ---- */
 
 /* Is it only the step itself that reads the product? */
@@ -182,8 +223,20 @@ static const char *operand_pitch(Kernel *k, const Storage *st)
     return k_poly(k, st->pitch ? st->pitch : array_elements(k->p->m, k->panel->operand));
 }
 
+/* While tensor cores work: what the groups behind the product read of this step, and those before it of the next. Reads that
+ * were asked for earlier would hold up those of the operand, since memory answers a warp in order. */
+static void read_meanwhile(Kernel *k, const PanelLoop *loops, int n, int product)
+{
+    const char *next = k->pr->dir == FORWARD ? "t + 1" : "t - 1";
+    for (int i = 0; i < n; i++)
+        if (i < product)
+            print_read(k, &loops[i], "b0 == 0 && step + 1 < steps", next, "elements > CELL_PANEL_THREADS");
+        else
+            print_read(k, &loops[i], "b0 == 0", "t", "step == 0 || elements > CELL_PANEL_THREADS");
+}
+
 /* The operand of sequence b0 at this step, and how far apart the sequences are. */
-static void print_product(Kernel *k)
+static void print_product(Kernel *k, const PanelLoop *loops, int n, int product)
 {
     const Panel *w = k->panel;
     const Storage *st = operand_storage(k);
@@ -196,8 +249,11 @@ static void print_product(Kernel *k)
     k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH)");
     buf_line(k->out, "cell_mma_c shares[panel.tiles];");
     k->b = "b0";
-    buf_line(k->out, "panel.multiply(shares, kept, %s, %s * %s, dim_B - b0);",
-             operand_at(k, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
+    k_open(k, "panel.multiply(shares, kept, %s, %s * %s, dim_B - b0, [&]",
+           operand_at(k, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
+    read_meanwhile(k, loops, n, product);
+    k->out->indent--;
+    buf_line(k->out, "});");
     k_open(k, "panel.reduce(shares, dim_B - b0, [&](int row, [[maybe_unused]] int piece, int own, float sum)");
     store_sum(k);
     k->out->indent--;
@@ -258,47 +314,8 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     return l;
 }
 
-/* The element of a number: a sequence and a unit of the block's own. */
-static void print_element(Kernel *k, const PanelLoop *l, const char *number)
-{
-    int own = k->panel->own;
-    buf_line(k->out, "const int64_t n = %s, at = n < elements ? n : elements - 1, b = at / %d;", number, own);
-    buf_line(k->out, "const int64_t unit = panel.first + at %% %d;", own);
-    buf_line(k->out, "const int64_t %s = unit < panel.units ? unit : panel.units - 1;", l->unit);
-}
-
-static void print_read_ahead(Kernel *k, const PanelLoop *l)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "struct {%s } ahead_%d = {};", l->fields, l->number);
-    k_open(k, "const auto read_%d = [&](int64_t b, int64_t %s, int64_t t, bool other)", l->number, l->unit);
-    buf_line(k->out, "(void)b, (void)%s, (void)t, (void)other;", l->unit);
-    k_declare_rows(k);
-    if (l->once) {                    /* the same at all steps */
-        buf_line(k->out, "if (other) {");
-        buf_f(k->out, "%s", l->once);
-        buf_line(k->out, "}");
-    }
-    if (l->early)
-        buf_f(k->out, "%s", l->early);
-    k->out->indent--;
-    buf_line(k->out, "};");
-}
-
-/* other: this thread has had another element since it last read, or none. */
-static void read_first(Kernel *k, const PanelLoop *l, const char *condition, const char *t, const char *other)
-{
-    if (l->ahead == 0)
-        return;
-    k_open(k, "if (cell_thread() < elements && %s)", condition);
-    print_element(k, l, "cell_thread()");
-    buf_line(k->out, "read_%d(b, %s, %s, %s);", l->number, l->unit, t, other);
-    k_close(k);
-}
-
 /* As many elements at a time as the block has threads; threads beyond the last do what it does and store nothing. */
-static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
+static void print_group_loop(Kernel *k, const PanelLoop *l)
 {
     k_open(k, "for (int64_t begin = 0; begin < elements; begin += CELL_PANEL_THREADS)");
     print_element(k, l, "begin + cell_thread()");
@@ -320,7 +337,6 @@ static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
         buf_line(k->out, "}");
     }
     k_close(k);
-    read_first(k, l, "step + 1 < steps", next, "elements > CELL_PANEL_THREADS");
 }
 
 /* A thread has added up all of its sequences: the first has the sums, the others nothing. */
@@ -414,15 +430,16 @@ static void print_walk(Kernel *k)
     step_sums_declare(k);
     for (int i = 0; i < n; i++) {
         print_read_ahead(k, &loops[i]);
-        read_first(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1", "true");
+        if (i < product)
+            print_read(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1", "true");
     }
     k_open(k, "for (int64_t step = 0; step < steps; step++)");
     buf_line(k->out, "const int64_t t = %s;", forward ? "step" : "dim_T - 1 - step");
     for (int i = 0; i <= n; i++) {
         if (i == product)
-            print_product(k);
+            print_product(k, loops, n, product);
         if (i < n)
-            print_group_loop(k, &loops[i], forward ? "t + 1" : "t - 1");
+            print_group_loop(k, &loops[i]);
     }
     k_close(k);
     for (int i = 0; i < n; i++)

@@ -171,6 +171,11 @@ static bool made_before(const Plan *p, NodeId operand)
            p->m->tensors.data[r.id].kind == T_STATE;
 }
 
+/* Blocks that read the operand until it is there read it more than once; where 128 blocks do, that takes longer than what it
+ * saves (measured on an H200, width 1024 forward: LSTM 1.94 ms for 1.75 with posts, E1, with half as many blocks, 1.05 for
+ * 1.29). */
+enum { MARKED_OWN = 16 };
+
 /* More units in a block are fewer blocks to wait for. A block of forward takes them until its rows fill 4 of the
  * tensor cores' tiles; backward's blocks divide k instead, so that each reads only its part of the operand, and
  * take 16, so that all clusters are resident (measured on an H200, LSTM 1024 backward: 2.2 ms with clusters of 4
@@ -187,6 +192,8 @@ static int own_of(const Plan *p, const Panel *w)
 static int split_of(const Plan *p, const Panel *w)
 {
     int split = w->inner;
+    if (split == 1)
+        return w->own < MARKED_OWN ? 2 : 1;
     while (p->dtype == DT_F32 && (split > 3 || w->inner % split))
         split--;
     return split;
@@ -263,11 +270,6 @@ static bool makes_operand(const Plan *p, const Program *pr, const Panel *w)
     }
     return made == ((int64_t)1 << w->inner) - 1;
 }
-
-/* Blocks that read the operand until it is there read it more than once; where 128 blocks do, that takes longer than what it
- * saves (measured on an H200, width 1024 forward: LSTM 1.94 ms for 1.75 with posts, E1, with half as many blocks, 1.05 for
- * 1.29). */
-enum { MARKED_OWN = 16 };
 
 /* May blocks see by the operand's words themselves whether they are there? Forward reads copies of the state, which
  * store_next writes; all else is written by k_store, which knows of no copy elsewhere. */
@@ -351,15 +353,21 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- gemm ---- */
 
+/* Counters that blocks post to, a group of units each, of which the warps that divide k have one. */
+int panel_posts(const Panel *w)
+{
+    return PANEL_POSTS * (w->inner % w->split ? w->split : 1);
+}
+
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
     const char *way = pr->dir == FORWARD ? "forward" : "backward";
     Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
-                     .elements = poly_const(p->m, PANEL_POSTS) };
+                     .elements = poly_const(p->m, panel_posts(w)) };
     pr->panel = w;
     vec_push(p->m->arena, &p->buffers, posts);
     keep_operand(p, pr, w);
-    w->marks = w->own >= MARKED_OWN && marks_operand(p, pr, w);
+    w->marks = (w->own >= MARKED_OWN || (w->inner == 1 && p->dtype != DT_F32)) && marks_operand(p, pr, w);
     w->posts = p->buffers.len - 1;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "

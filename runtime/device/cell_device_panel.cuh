@@ -57,8 +57,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int each = 16 / (int)sizeof(T);    // numbers of a lane, neighbours along k
     static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
-    static constexpr int ahead = pieces > 1 || !narrow ? 8 : 4; // blocks along k that are read at once
-    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 4 ? tiles : 4; // tiles of them in registers
+    static constexpr int ahead = pieces > 1 || !narrow ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
+    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead; // tiles of them in registers
 
     cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each]
     cell_smem<float> partial; // [warp][tile][16][8]
@@ -384,9 +384,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     }
 
     // The warp's share of the sums for the first 16 of `batch` rows of X, `pitch` elements apart. Sums of rows
-    // beyond the batch are those of its first row.
+    // beyond the batch are those of its first row. meanwhile() is called once, behind the reads of the first part of X.
+    template <class Meanwhile>
     __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
-                                             int64_t pitch, int64_t batch) const
+                                             int64_t pitch, int64_t batch, Meanwhile meanwhile) const
     {
         const int lane = cell_lane(), blocks = group / along, all = pieces * blocks;
         x += (int64_t)first_piece() * units;
@@ -397,6 +398,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
         if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0) {
+            meanwhile();
             multiply_single(sums, low, high, at);
             return;
         }
@@ -415,6 +417,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 }
             }
             read(some, low, high);
+            if (done == 0)
+                meanwhile();
             if (done == 0)
                 multiply_some<held>(sums, some, first_weights, all, at);
             else
