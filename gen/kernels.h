@@ -94,6 +94,7 @@ typedef struct Kernel {
     const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
     int meanings;
     int panel_group;              /* its number */
+    Texts panel_left;             /* values that one group of a step makes and another reads, by their nodes */
     Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */
     Buf early, late;              /* those reads; stores that no other block waits for */
@@ -243,6 +244,8 @@ bool panel_is_product(const Kernel *k, NodeId id);
 bool panel_sum_stays(const Kernel *k);             /* in the step: nothing else reads what the product gave */
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
 bool panel_carried_here(const Kernel *k, NodeId id);
+const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried); /* what another group of the step made, or s */
+void panel_leave_value(Kernel *k, NodeId id, const char *value);
 bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
 bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
 /* kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group

@@ -109,7 +109,32 @@ bool panel_carried_here(const Kernel *k, NodeId id)
            &k->pr->groups.data[k->pr->group[id]] == k->g;
 }
 
+/* A thread that has one element at all steps has what a group made of it in a local. */
+static bool crosses(const Kernel *k, NodeId id)
+{
+    return k->panel && k->panel->product && !k->panel->alone && panel_crosses(k->p, k->pr, id);
+}
+
+static const char *left_name(Kernel *k, NodeId id)
+{
+    bool first;
+    return k_text(k, "left_%d", k_number(k, &k->panel_left, k_text(k, "%d", id), &first));
+}
+
+const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
+{
+    if (!crosses(k, id))
+        return s;
+    return k_text(k, carried ? "(alone && step > 0 ? %s : %s)" : "(alone ? %s : %s)", left_name(k, id), s);
+}
+
 /* ---- writes ---- */
+
+void panel_leave_value(Kernel *k, NodeId id, const char *value)
+{
+    if (crosses(k, id))
+        buf_line(k->now, "%s = %s;", left_name(k, id), value);
+}
 
 bool panel_waits_for(const Kernel *k, const Storage *st)
 {
@@ -428,6 +453,10 @@ static void print_walk(Kernel *k)
     k->row = NULL;
     print_setup(k);
     step_sums_declare(k);
+    if (k->panel_left.len > 0)
+        buf_line(k->out, "const bool alone = elements <= CELL_PANEL_THREADS;");
+    for (int i = 0; i < k->panel_left.len; i++)
+        buf_line(k->out, "%s left_%d = 0;", k->real, i);
     for (int i = 0; i < n; i++) {
         print_read_ahead(k, &loops[i]);
         if (i < product)

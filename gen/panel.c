@@ -110,6 +110,40 @@ static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Gr
     return true;
 }
 
+/* Does what is computed here read what `made` leaves, of this step or, where it is carried, of the step before? */
+static bool reads_value(const Plan *p, const Program *pr, NodeId here, NodeId made)
+{
+    const Module *m = p->m;
+    const Node *n = at(p, here);
+    Read r;
+    if (n->kind != N_MAP && plan_resolve(p, here, &r)) {
+        if (r.is_tensor)
+            return m->tensors.data[r.id].kind == T_DNEXT && m->dprev.data[m->tensors.data[r.id].of] == made;
+        bool inside = pr->node[r.id].home == HOME_NONE && pr->group[r.id] < 0;
+        return r.id == made || (inside && reads_value(p, pr, at(p, r.id)->args[0], made));
+    }
+    for (int i = 0; i < n->nargs; i++)
+        if (reads_value(p, pr, n->args[i], made))
+            return true;
+    return false;
+}
+
+bool panel_crosses(const Plan *p, const Program *pr, NodeId value)
+{
+    int own = pr->group[value];
+    if (own < 0 || pr->groups.data[own].kind != G_MAP || pr->groups.data[own].phase != PHASE_DURING ||
+        array_elements(p->m, value) != pr->panel->units ||
+        (pr->node[value].home != HOME_NONE && pr->node[value].dtype != p->compute))
+        return false;
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *g = &pr->groups.data[i];
+        for (int j = 0; i != own && g->kind == G_MAP && g->phase == PHASE_DURING && j < g->arrays.len; j++)
+            if (reads_value(p, pr, at(p, g->arrays.data[j])->args[0], value))
+                return true;
+    }
+    return false;
+}
+
 /* ---- the product ---- */
 
 static const Storage *storage_of(const Plan *p, const Program *pr, const Read *r)

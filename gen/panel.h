@@ -22,6 +22,8 @@ const Poly *panel_whole(Module *m, const IndexId *axes, int naxes);
 bool panel_piece(Module *m, const IxExpr *linear, const Poly *elements, const IndexId *axes, int naxes, int64_t *piece);
 
 int panel_posts(const Panel *w);
+/* Does one pointwise group of the step make the value, of one element for each unit, and another read it? */
+bool panel_crosses(const Plan *p, const Program *pr, NodeId value);
 
 /* panel_sums.c: which sums over batch and time the kernels that walk all steps take along. */
 void panel_sums(Plan *p, Program *pr, const Panel *w);

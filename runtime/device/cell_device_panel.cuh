@@ -31,15 +31,10 @@ enum { CELL_PANEL_WARPS = 8, CELL_PANEL_THREADS = 256, CELL_PANEL_BATCH = 16, CE
 // Two numbers of 16 bits, or one of 32, of which none is the result of a conversion or an operation: NaN with all bits set.
 constexpr uint32_t CELL_PANEL_MARK = 0xffffffffu;
 
-// A number as it is stored, and none of them the mark.
-__device__ __forceinline__ uint32_t cell_panel_bits(float v)
+// A word of X as it is stored, and not the mark.
+__device__ __forceinline__ uint32_t cell_panel_word(uint32_t word)
 {
-    const uint32_t bits = cell_detail_float_bits(v);
-    return bits == CELL_PANEL_MARK ? 0x7fffffffu : bits;
-}
-template <class T> __device__ __forceinline__ uint32_t cell_panel_bits(T v)
-{
-    return v.bits == 0xffffu ? 0x7fffu : (uint32_t)v.bits;
+    return word == CELL_PANEL_MARK ? 0x7fff7fffu : word;
 }
 
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
@@ -162,19 +157,16 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // for nothing.
     __device__ __forceinline__ void give(bool mine, T *p, float v) const
     {
-        if (!marks) {
-            if (mine)
-                cell_store(p, v);
-            return;
-        }
-        const uint32_t bits = cell_panel_bits(cell_convert<T>(v));
         if constexpr (narrow) {
-            const uint32_t next = cell_shfl_down(bits, 1);
-            if (mine && cell_lane() % 2 == 0)
-                cell_show_word(p, bits | next << 16);
-        } else if (mine) {
-            cell_show_word(p, bits);
+            const float next = cell_shfl_down(v, 1);
+            const uint32_t low = cell_convert<T>(v).bits, high = cell_convert<T>(next).bits;
+            if (marks && mine && cell_lane() % 2 == 0)
+                cell_show_word(p, cell_panel_word(low | high << 16));
+        } else if (marks && mine) {
+            cell_show_word(p, cell_panel_word(cell_detail_float_bits(v)));
         }
+        if (!marks && mine)
+            cell_store(p, v);
     }
 
     // What the block wrote is there for others. A block of a cluster's end may have no units; nobody waits for it.
