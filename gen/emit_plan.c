@@ -898,8 +898,8 @@ static int print_cluster(Print *e, Panel *w, int head)
     return kernel;
 }
 
-/* head, cluster: the kernels of blocks and of clusters that have a head, or -1. */
-static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
+/* head, cluster, pairs: the kernels that come before this one, or -1. */
+static int print_grid_panel(Print *e, Panel *w, int head, int cluster, int pairs)
 {
     Buf blocks = program_new(e), fits = program_new(e);
     postfix_panel_blocks(e, w, &blocks);
@@ -908,6 +908,11 @@ static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
           panel_smem(e, w), w->split);
     postfix_panel_fits(e, w, kernel, &fits);
     postfix_neither(e, head, cluster, &fits);
+    if (pairs >= 0) {
+        postfix_panel_fits(e, e->pr->pairs, pairs, &fits);
+        postfix_not(&fits);
+        buf_f(&fits, "CELL_X_MUL, ");
+    }
     const char *when = expr_name(e, &fits);
     buf_f(&e->ops,
           "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
@@ -935,12 +940,17 @@ static const char *print_panel(Print *e)
             buf_f(&e->headed, "CELL_X_ADD, ");
         print_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
     }
-    int grid = w ? print_grid_panel(e, w, head, cluster) : -1;
+    int pairs = e->pr->pairs ? print_grid_panel(e, e->pr->pairs, head, cluster, -1) : -1;
+    int grid = w ? print_grid_panel(e, w, head, cluster, pairs) : -1;
     e->walked = program_new(e);
     if (forms)
         buf_f(&e->walked, "%s", e->headed.data);
     if (w)
         postfix_panel_fits(e, w, grid, &e->walked);
+    if (pairs >= 0) {
+        postfix_panel_fits(e, e->pr->pairs, pairs, &e->walked);
+        buf_f(&e->walked, "CELL_X_ADD, ");
+    }
     if (w && forms)
         buf_f(&e->walked, "CELL_X_ADD, ");
     return not_expr(e, &e->walked);
@@ -1107,6 +1117,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         emit_kernels(p, &p->program[d], cuda);
         if (p->program[d].panel)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
+        if (p->program[d].pairs)
+            emit_panel(p, &p->program[d], p->program[d].pairs, cuda);
         if (p->program[d].chunks)
             buf_f(cuda, "%s", chunks[d].data);
         if (p->program[d].head)

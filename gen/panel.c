@@ -226,8 +226,6 @@ static int own_of(const Plan *p, const Panel *w)
 static int split_of(const Plan *p, const Panel *w)
 {
     int split = w->inner;
-    if (split == 1)
-        return w->own < MARKED_OWN ? 2 : 1;
     while (p->dtype == DT_F32 && (split > 3 || w->inner % split))
         split--;
     return split;
@@ -387,25 +385,40 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- gemm ---- */
 
-/* Counters that blocks post to, a group of units each, of which the warps that divide k have one. */
 int panel_posts(const Panel *w)
 {
     return PANEL_POSTS * (w->inner % w->split ? w->split : 1);
 }
 
+/* Blocks that need the whole operand read half of it each where they can share the rows of both, and then marks pay
+ * for twice as many blocks. */
+static Panel *find_pairs(Plan *p, const Program *pr, const Panel *w)
+{
+    if (w->inner > 1 || w->own >= MARKED_OWN)
+        return NULL;
+    Panel *pairs = arena_alloc(p->m->arena, sizeof *pairs);
+    *pairs = *w;
+    pairs->split = 2;
+    pairs->marks = p->dtype != DT_F32 && marks_operand(p, pr, w);
+    pairs->kernel = intern_f(p->m->c, "%s_%s_pairs", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    return pairs;
+}
+
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
     const char *way = pr->dir == FORWARD ? "forward" : "backward";
-    Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
-                     .elements = poly_const(p->m, panel_posts(w)) };
     pr->panel = w;
-    vec_push(p->m->arena, &p->buffers, posts);
     keep_operand(p, pr, w);
-    w->marks = (w->own >= MARKED_OWN || (w->inner == 1 && p->dtype != DT_F32)) && marks_operand(p, pr, w);
-    w->posts = p->buffers.len - 1;
+    w->marks = w->own >= MARKED_OWN && marks_operand(p, pr, w);
+    w->posts = p->buffers.len;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    pr->pairs = find_pairs(p, pr, w);
+    Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
+                     .elements = poly_const(p->m, panel_posts(pr->pairs ? pr->pairs : w)) };
+    vec_push(p->m->arena, &p->buffers, posts);
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
-          "the product each\n", way, w->own, w->own * w->outer);
+          "the product each%s\n", way, w->own, w->own * w->outer,
+          pr->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
 }
 
 void panel_find(Plan *p)
