@@ -155,9 +155,9 @@ bool panel_gives(const Kernel *k)
 static void print_element(Kernel *k, const PanelLoop *l, const char *number)
 {
     int own = k->panel->own;
-    buf_line(k->out, "const int64_t n = %s, at = n < elements ? n : elements - 1, b = at / %d;", number, own);
-    buf_line(k->out, "const int64_t unit = panel.first + at %% %d;", own);
-    buf_line(k->out, "const int64_t %s = unit < panel.units ? unit : panel.units - 1;", l->unit);
+    buf_line(k->out, "const int n = %s, at = n < elements ? n : elements - 1;", number);
+    buf_line(k->out, "const int unit = panel.first + at %% %d;", own);
+    buf_line(k->out, "const int64_t b = at / %d, %s = unit < panel.units ? unit : panel.units - 1;", own, l->unit);
 }
 
 static void print_read_ahead(Kernel *k, const PanelLoop *l)
@@ -342,7 +342,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 /* As many elements at a time as the block has threads; threads beyond the last do what it does and store nothing. */
 static void print_group_loop(Kernel *k, const PanelLoop *l)
 {
-    k_open(k, "for (int64_t begin = 0; begin < elements; begin += CELL_PANEL_THREADS)");
+    k_open(k, "for (int begin = 0; begin < elements; begin += CELL_PANEL_THREADS)");
     print_element(k, l, "begin + cell_thread()");
     buf_line(k->out, "[[maybe_unused]] const int own = (int)%s - panel.first;", l->unit);
     buf_line(k->out, "const bool mine = at == n && %s == unit;", l->unit);
@@ -369,7 +369,7 @@ static void print_sums(Kernel *k, const PanelLoop *l)
 {
     if (!step_sums_of(k, l->number))
         return;
-    k_open(k, "for (int64_t begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS)");
+    k_open(k, "for (int begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS)");
     print_element(k, l, "begin");
     k_open(k, "if (%s == unit)", l->unit);
     step_sums_store(k, l->number, mutate("every-sequence") ? "" : "n >= CELL_PANEL_THREADS ? 0 : ");
@@ -386,7 +386,7 @@ static void print_seed(Kernel *k)
     TensorId of;
     if (root_kind(k->p->m, w->product->arrays.data[0], &of) != ROOT_DPREV)
         return;
-    k_open(k, "for (int64_t n = cell_thread(); n < elements; n += CELL_PANEL_THREADS)");
+    k_open(k, "for (int n = cell_thread(); n < elements; n += CELL_PANEL_THREADS)");
     buf_line(k->out, "const int64_t b = n / %d, unit = panel.first + n %% %d;", w->own, w->own);
     buf_line(k->out, "if (unit < panel.units)");
     buf_line(k->out, "    sums[n] = %s[((dim_T & 1) * dim_B + b) * panel.units + unit];",
@@ -404,9 +404,9 @@ static void print_setup(Kernel *k)
     buf_line(out, "panel.carve(cursor, %s, reinterpret_cast<unsigned int *>(%s));",
              poly_text(&k->printer, w->units), k_written(k, REF_BUFFER, w->posts, DT_I32));
     if (w->split > 1)             /* the last cluster may have blocks without units */
-        buf_line(out, "const int64_t elements = panel.first < panel.units ? dim_B * %d : 0;", w->own);
+        buf_line(out, "const int elements = panel.first < panel.units ? (int)dim_B * %d : 0;", w->own);
     else
-        buf_line(out, "const int64_t elements = dim_B * %d;", w->own);
+        buf_line(out, "const int elements = (int)dim_B * %d;", w->own);
     buf_line(out, "const int64_t steps = dim_B > 0 ? dim_T : 0;");
     buf_line(out, "cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * %d);",
              16 * w->outer * w->own);
