@@ -315,31 +315,38 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         int at[ahead]; // along k; negative: none
     };
 
-    __device__ __forceinline__ static bool is_marked(const uint32_t (&words)[4])
+    __device__ __forceinline__ static uint32_t most(const uint32_t (&words)[4])
     {
         const uint32_t a = words[0] > words[1] ? words[0] : words[1], b = words[2] > words[3] ? words[2] : words[3];
-        return (a > b ? a : b) == CELL_PANEL_MARK;
+        return a > b ? a : b;
+    }
+    __device__ __forceinline__ static bool is_marked(const uint32_t (&words)[4]) { return most(words) == CELL_PANEL_MARK; }
+
+    // Is any word of the warp's marked? That all words have come is known behind it, so that what is read next is not waited
+    // for with them.
+    __device__ __forceinline__ static bool any_marked(const fragments &x)
+    {
+        uint32_t all = 0;
+        CELL_UNROLL
+        for (int i = 0; i < ahead; i++) {
+            const uint32_t low = most(x.low[i]), high = most(x.high[i]), both = low > high ? low : high;
+            all = both > all ? both : all;
+        }
+        return cell_any(all == CELL_PANEL_MARK);
     }
 
     // Reads again what was marked, until nothing is.
     __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
     {
-        bool again = true;
-        while (again) {
-            again = false;
+        do {
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
-                if (is_marked(x.low[i])) {
-                    again = true;
+                if (is_marked(x.low[i]))
                     cell_await_words(x.low[i], low + x.at[i], CELL_PANEL_MARK);
-                }
-                if (is_marked(x.high[i])) {
-                    again = true;
+                if (is_marked(x.high[i]))
                     cell_await_words(x.high[i], high + x.at[i], CELL_PANEL_MARK);
-                }
             }
-            again = cell_any(again);
-        }
+        } while (any_marked(x));
     }
 
     __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
@@ -354,7 +361,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 cell_watch_words(x.high[i], high + x.at[i]);
             }
         }
-        if (awaits)
+        if (any_marked(x) && awaits)
             await(x, low, high);
     }
 
