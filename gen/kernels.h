@@ -98,6 +98,7 @@ typedef struct Kernel {
     Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */
     Buf early, late;              /* those reads; stores that no other block waits for */
+    Buf fetched;                  /* what brings those reads near before */
     Buf *now;                     /* stores that others wait for */
     Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
     Texts once_reads;             /* as they would stand in their places */
@@ -225,7 +226,7 @@ void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
 /* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *once, *body, *late; bool posts; }
+typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
     PanelLoop;
 /* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);

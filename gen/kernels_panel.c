@@ -62,6 +62,18 @@ static const char *read_once(Kernel *k, const char *s)
     return k_text(k, "once_%d", n);
 }
 
+/* What the thread has not just written itself comes from memory, which takes longer than the tensor cores do. */
+static void fetch(Kernel *k, const Read *r, const AheadRead *as)
+{
+    bool own = r->is_tensor && k->p->m->tensors.data[r->id].kind == T_STATE && k->pr->dir == FORWARD;
+    if (!as->timed || !as->from || own || k->panel->alone)
+        return;
+    if (as->offset)
+        buf_line(&k->fetched, "if (%s) cell_prefetch(%s + %s);", as->from, as->from, as->offset);
+    else
+        buf_line(&k->fetched, "cell_prefetch(%s);", as->from);
+}
+
 /* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. What is
  * ahead is kept as it lies in memory: to convert it would be to wait for it. */
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
@@ -79,6 +91,7 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
         const char *to = k->panel->alone ? "ahead" : k_text(k, "ahead_%d", k->panel_group);
         buf_line(as->timed ? &k->early : &k->once, "%s.r%d = %s;", to, n, k_bare(k, as->text));
         buf_f(&k->ahead_fields, " %s r%d;", as->type, n);
+        fetch(k, r, as);
     }
     const char *at = k_text(k, k->panel->alone ? "ahead_%d[u].r%d" : "ahead_%d.r%d", k->panel_group, n);
     if (as->half)
@@ -177,6 +190,13 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
         buf_f(k->out, "%s", l->early);
     k->out->indent--;
     buf_line(k->out, "};");
+    if (!l->fetched)
+        return;
+    k_open(k, "const auto fetch_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
+    k_declare_rows(k);
+    buf_f(k->out, "%s", l->fetched);
+    k->out->indent--;
+    buf_line(k->out, "};");
 }
 
 /* other: this thread has had another element since it last read, or none. */
@@ -249,7 +269,8 @@ static const char *operand_pitch(Kernel *k, const Storage *st)
 }
 
 /* While tensor cores work: what the groups behind the product read of this step, and those before it of the next. Reads that
- * were asked for earlier would hold up those of the operand, since memory answers a warp in order. */
+ * were asked for earlier would hold up those of the operand, since a warp gets its answers in order; at the end of the step before
+ * they are only brought near. */
 static void read_meanwhile(Kernel *k, const PanelLoop *loops, int n, int product)
 {
     const char *next = k->pr->dir == FORWARD ? "t + 1" : "t - 1";
@@ -274,11 +295,9 @@ static void print_product(Kernel *k, const PanelLoop *loops, int n, int product)
     k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH)");
     buf_line(k->out, "cell_mma_c shares[panel.tiles];");
     k->b = "b0";
-    k_open(k, "panel.multiply(shares, kept, %s, %s * %s, dim_B - b0, [&]",
-           operand_at(k, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
+    buf_line(k->out, "panel.multiply(shares, kept, %s, %s * %s, dim_B - b0);",
+             operand_at(k, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
     read_meanwhile(k, loops, n, product);
-    k->out->indent--;
-    buf_line(k->out, "});");
     k_open(k, "panel.reduce(shares, dim_B - b0, [&](int row, [[maybe_unused]] int piece, int own, float sum)");
     store_sum(k);
     k->out->indent--;
@@ -310,7 +329,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     bool alone = k->panel->alone;
     Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
     PanelLoop l = { .number = number, .posts = posts };
-    k->early = (Buf){ .arena = out->arena, .indent = 2 };
+    k->early = k->fetched = (Buf){ .arena = out->arena, .indent = 2 };
     if (!alone)
         k->once = (Buf){ .arena = out->arena, .indent = 3 };
     k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : k->panel->cluster ? 6 : 5 };
@@ -332,6 +351,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
     k->g = NULL;
     l.ahead = k->panel_reads.len;
     l.early = k->early.data;
+    l.fetched = k->fetched.data;
     l.once = alone ? NULL : k->once.data;
     l.fields = k->ahead_fields.data;
     l.body = body.data;
@@ -340,7 +360,7 @@ static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 }
 
 /* As many elements at a time as the block has threads; threads beyond the last do what it does and store nothing. */
-static void print_group_loop(Kernel *k, const PanelLoop *l)
+static void print_group_loop(Kernel *k, const PanelLoop *l, const char *next)
 {
     k_open(k, "for (int begin = 0; begin < elements; begin += CELL_PANEL_THREADS)");
     print_element(k, l, "begin + cell_thread()");
@@ -361,6 +381,12 @@ static void print_group_loop(Kernel *k, const PanelLoop *l)
         buf_f(k->out, "%s", l->late);
         buf_line(k->out, "}");
     }
+    k_close(k);
+    if (!l->fetched)
+        return;
+    k_open(k, "if (cell_thread() < elements && step + 1 < steps)");
+    print_element(k, l, "cell_thread()");
+    buf_line(k->out, "fetch_%d(b, %s, %s);", l->number, l->unit, next);
     k_close(k);
 }
 
@@ -468,7 +494,7 @@ static void print_walk(Kernel *k)
         if (i == product)
             print_product(k, loops, n, product);
         if (i < n)
-            print_group_loop(k, &loops[i]);
+            print_group_loop(k, &loops[i], forward ? "t + 1" : "t - 1");
     }
     k_close(k);
     for (int i = 0; i < n; i++)

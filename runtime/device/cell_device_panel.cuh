@@ -383,10 +383,9 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     }
 
     // The warp's share of the sums for the first 16 of `batch` rows of X, `pitch` elements apart. Sums of rows
-    // beyond the batch are those of its first row. meanwhile() is called once, behind the reads of the first part of X.
-    template <class Meanwhile>
+    // beyond the batch are those of its first row.
     __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
-                                             int64_t pitch, int64_t batch, Meanwhile meanwhile) const
+                                             int64_t pitch, int64_t batch) const
     {
         const int lane = cell_lane(), blocks = group / along, all = pieces * blocks;
         x += (int64_t)first_piece() * units;
@@ -397,7 +396,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
         if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0) {
-            meanwhile();
             multiply_single(sums, low, high, at);
             return;
         }
@@ -416,8 +414,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 }
             }
             read(some, low, high);
-            if (done == 0)
-                meanwhile();
             if (done == 0)
                 multiply_some<held>(sums, some, first_weights, all, at);
             else

@@ -29,7 +29,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ vo
         panel.wait(t);
         for (int64_t b0 = 0; b0 < batch; b0 += CELL_PANEL_BATCH) {
             cell_mma_c sums[panel.tiles];
-            panel.multiply(sums, kept, x + (b0 * (steps + 1) + t) * pitch, (steps + 1) * pitch, batch - b0, [] {});
+            panel.multiply(sums, kept, x + (b0 * (steps + 1) + t) * pitch, (steps + 1) * pitch, batch - b0);
             panel.reduce(sums, batch - b0, [&](int b, int piece, int own, float sum) {
                 c[((t * batch + b0 + b) * Outer + piece) * units + panel.first + own] = sum;
             });
