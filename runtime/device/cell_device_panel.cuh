@@ -322,8 +322,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     }
     __device__ __forceinline__ static bool is_marked(const uint32_t (&words)[4]) { return most(words) == CELL_PANEL_MARK; }
 
-    // Is any word of the warp's marked? That all words have come is known behind it, so that what is read next is not waited
-    // for with them.
+    // Is any word of the warp's marked? Behind it the compiler knows that all have come, also where none is awaited: what uses
+    // them, or their registers, does not wait for what is read later.
     __device__ __forceinline__ static bool any_marked(const fragments &x)
     {
         uint32_t all = 0;
@@ -361,7 +361,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 cell_watch_words(x.high[i], high + x.at[i]);
             }
         }
-        if (any_marked(x) && awaits)
+        if ((!narrow || any_marked(x)) && awaits)
             await(x, low, high);
     }
 
