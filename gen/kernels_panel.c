@@ -138,6 +138,7 @@ const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
 {
     if (!crosses(k, id))
         return s;
+    carried = carried && !mutate("left-by-nobody");
     return k_text(k, carried ? "(alone && step > 0 ? %s : %s)" : "(alone ? %s : %s)", left_name(k, id), s);
 }
 
