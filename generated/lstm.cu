@@ -147,13 +147,12 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
         ahead_0.r12 = cell_load<float>(t > 0 ? p_c_next + (all ? bt - 1 : b * 2 + (t - 1) % 2) * dim_H + i_a
                 : p_c_init + b * dim_H + i_a);
     };
-    const auto fetch_0 = [&](int64_t b, int64_t i_a, int64_t t) {
-        const int64_t bt = b * dim_T + t;
-        cell_prefetch(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
-        cell_prefetch(p_v35 + bt * (4*dim_H) + dim_H + i_a);
-        cell_prefetch(p_v35 + bt * (4*dim_H) + i_a);
-        cell_prefetch(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
-    };
+    if (cell_thread() < elements && steps > 0) {
+        const int n = cell_thread(), at = n < elements ? n : elements - 1;
+        const int unit = panel.first + at % 8;
+        const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
+        read_0(b, i_a, 0, true);
+    }
     for (int64_t step = 0; step < steps; step++) {
         const int64_t t = step;
         // part of lstm.cell:14: p[r:4*H] = sum[d] weight_ih[r,d] * x[d] + bias_ih[r] + sum[j] weight_hh[r,j]
@@ -163,12 +162,6 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
             cell_mma_c shares[panel.tiles];
             panel.multiply(shares, kept, p_h_f32 + (all ? (b0 * dim_T + t) : b0 * 2 + t % 2) * dim_H,
                     (all ? dim_T : 2) * dim_H, dim_B - b0);
-            if (cell_thread() < elements && b0 == 0) {
-                const int n = cell_thread(), at = n < elements ? n : elements - 1;
-                const int unit = panel.first + at % 8;
-                const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
-                read_0(b, i_a, t, step == 0 || elements > CELL_PANEL_THREADS);
-            }
             panel.reduce(shares, dim_B - b0, [&](int row, int piece, int own, float sum) {
                 sums[((int)b0 + row) * 32 + piece * 8 + own] = sum;
             });
@@ -228,7 +221,7 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
             const int n = cell_thread(), at = n < elements ? n : elements - 1;
             const int unit = panel.first + at % 8;
             const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
-            fetch_0(b, i_a, t + 1);
+            read_0(b, i_a, t + 1, elements > CELL_PANEL_THREADS);
         }
     }
 }
@@ -736,16 +729,6 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
         ahead_0.r6 = cell_load<float>(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a : p_c_init + b * dim_H + i_a);
         ahead_0.r7 = cell_load_ro<float>(p_f + bt * dim_H + i_a);
     };
-    const auto fetch_0 = [&](int64_t b, int64_t i_a, int64_t t) {
-        const int64_t bt = b * dim_T + t;
-        if (p_d_y) cell_prefetch(p_d_y + bt * dim_H + i_a);
-        cell_prefetch(p_c_next + bt * dim_H + i_a);
-        cell_prefetch(p_o + bt * dim_H + i_a);
-        cell_prefetch(p_i + bt * dim_H + i_a);
-        cell_prefetch(p_g + bt * dim_H + i_a);
-        cell_prefetch(t > 0 ? p_c_next + (bt - 1) * dim_H + i_a : p_c_init + b * dim_H + i_a);
-        cell_prefetch(p_f + bt * dim_H + i_a);
-    };
     if (cell_thread() < elements && steps > 0) {
         const int n = cell_thread(), at = n < elements ? n : elements - 1;
         const int unit = panel.first + at % 8;
@@ -813,19 +796,13 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
             const int n = cell_thread(), at = n < elements ? n : elements - 1;
             const int unit = panel.first + at % 8;
             const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
-            fetch_0(b, i_a, t - 1);
+            read_0(b, i_a, t - 1, elements > CELL_PANEL_THREADS);
         }
         // d_h, lstm.cell:11: h
         panel.wait(step + 1);
         for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH) {
             cell_mma_c shares[panel.tiles];
             panel.multiply(shares, kept, p_d_p + (b0 * dim_T + t) * (4*dim_H), dim_T * (4*dim_H), dim_B - b0);
-            if (cell_thread() < elements && b0 == 0 && step + 1 < steps) {
-                const int n = cell_thread(), at = n < elements ? n : elements - 1;
-                const int unit = panel.first + at % 8;
-                const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
-                read_0(b, i_a, t - 1, elements > CELL_PANEL_THREADS);
-            }
             panel.reduce(shares, dim_B - b0, [&](int row, int piece, int own, float sum) {
                 sums[((int)b0 + row) * 8 + piece * 8 + own] = sum;
                 if (t == 0)
