@@ -711,11 +711,12 @@ static void print_states(Print *e, int which)
 static const char *panel_smem(Print *e, const Panel *w)
 {
     int own = 16 * w->outer * w->own * 4, tiles = w->outer * w->own * w->split / 8;
-    int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own : 0);
+    int slices = w->inner % w->split ? w->split : 1;
+    int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own + 2 * 16 : 0);
     Buf x = program_new(e);
     postfix_poly(e, w->units, &x);
-    buf_f(&x, "CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
-          8 * w->inner / w->split * tiles * 256 * (e->p->dtype == DT_F32 ? 4 : 2));
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
+          8 * slices, 8 * w->inner * slices / w->split * tiles * 256 * (e->p->dtype == DT_F32 ? 4 : 2));
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, %d, "
               "CELL_X_MUL, CELL_X_ADD, ", shares, own);
     return expr_name(e, &x);
@@ -897,8 +898,8 @@ static int print_cluster(Print *e, Panel *w, int head)
     return kernel;
 }
 
-/* head, cluster: the kernels of blocks and of clusters that have a head, or -1. */
-static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
+/* head, cluster, pairs: the kernels that come before this one, or -1. */
+static int print_grid_panel(Print *e, Panel *w, int head, int cluster, int pairs)
 {
     Buf blocks = program_new(e), fits = program_new(e);
     postfix_panel_blocks(e, w, &blocks);
@@ -907,11 +908,16 @@ static int print_grid_panel(Print *e, Panel *w, int head, int cluster)
           panel_smem(e, w), w->split);
     postfix_panel_fits(e, w, kernel, &fits);
     postfix_neither(e, head, cluster, &fits);
+    if (pairs >= 0) {
+        postfix_panel_fits(e, e->pr->pairs, pairs, &fits);
+        postfix_not(&fits);
+        buf_f(&fits, "CELL_X_MUL, ");
+    }
     const char *when = expr_name(e, &fits);
     buf_f(&e->ops,
           "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
           "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
-          when, buffer_number(e, w->posts), poly_expr(e, poly_const(e->p->m, PANEL_POSTS * 4)));
+          when, buffer_number(e, w->posts), poly_expr(e, poly_const(e->p->m, panel_posts(w) * 4)));
     e->n_ops++;
     print_panel_op(e, w, expr_name(e, &blocks), when, kernel);
     return kernel;
@@ -934,12 +940,17 @@ static const char *print_panel(Print *e)
             buf_f(&e->headed, "CELL_X_ADD, ");
         print_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
     }
-    int grid = w ? print_grid_panel(e, w, head, cluster) : -1;
+    int pairs = e->pr->pairs ? print_grid_panel(e, e->pr->pairs, head, cluster, -1) : -1;
+    int grid = w ? print_grid_panel(e, w, head, cluster, pairs) : -1;
     e->walked = program_new(e);
     if (forms)
         buf_f(&e->walked, "%s", e->headed.data);
     if (w)
         postfix_panel_fits(e, w, grid, &e->walked);
+    if (pairs >= 0) {
+        postfix_panel_fits(e, e->pr->pairs, pairs, &e->walked);
+        buf_f(&e->walked, "CELL_X_ADD, ");
+    }
     if (w && forms)
         buf_f(&e->walked, "CELL_X_ADD, ");
     return not_expr(e, &e->walked);
@@ -1118,6 +1129,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         emit_kernels(p, &p->program[d], cuda);
         if (p->program[d].panel)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
+        if (p->program[d].pairs)
+            emit_panel(p, &p->program[d], p->program[d].pairs, cuda);
         if (p->program[d].chunks)
             buf_f(cuda, "%s", chunks[d].data);
         if (p->program[d].head)

@@ -103,9 +103,11 @@ typedef struct Kernel {
     const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
     int meanings;
     int panel_group;              /* its number */
+    Texts panel_left;             /* values that one group of a step makes and another reads, by their nodes */
     Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */
     Buf early, late;              /* those reads; stores that no other block waits for */
+    Buf fetched;                  /* what brings those reads near before */
     Buf *now;                     /* stores that others wait for */
     Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
     Texts once_reads;             /* as they would stand in their places */
@@ -233,7 +235,7 @@ void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
 /* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *once, *body, *late; bool posts; }
+typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
     PanelLoop;
 /* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);
@@ -253,6 +255,8 @@ bool panel_is_product(const Kernel *k, NodeId id);
 bool panel_sum_stays(const Kernel *k);             /* in the step: nothing else reads what the product gave */
 /* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
 bool panel_carried_here(const Kernel *k, NodeId id);
+const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried); /* what another group of the step made, or s */
+void panel_leave_value(Kernel *k, NodeId id, const char *value);
 bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
 bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
 /* kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group

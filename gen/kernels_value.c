@@ -501,7 +501,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
         const char *s = k_text(k, "%s<%s>(%s + %s)", carried_load(k), k->real, p, place_text(k, half, n, e));
         AheadRead as = { .text = s, .type = k->real, .timed = true };
         if (k->panel)
-            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : s;
+            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : panel_left(k, carried, s, true);
         return early_read(k, r, p, s, false);
     }
     case T_DINIT: {
@@ -530,7 +530,8 @@ static const char *load_array(Kernel *k, const Read *r)
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE || (k->g && plan_anew(k->p, k->pr, k->g->phase, r->id)))
         return print_in_place(k, r->id, r->map);
-    return load_storage(k, r, st, k_pointer(k, REF_NODE, r->id, st->dtype), false);
+    const char *s = load_storage(k, r, st, k_pointer(k, REF_NODE, r->id, st->dtype), false);
+    return k->panel ? panel_left(k, r->id, s, false) : s;
 }
 
 /* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
@@ -1030,6 +1031,7 @@ void k_store(Kernel *k, NodeId id, const char *value)
         store(k, id, value);
         k->out = out;
     }
+    panel_leave_value(k, id, value);
 }
 
 bool k_is_stored(const Kernel *k, NodeId id)

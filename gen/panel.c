@@ -110,6 +110,40 @@ static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Gr
     return true;
 }
 
+/* Does what is computed here read what `made` leaves, of this step or, where it is carried, of the step before? */
+static bool reads_value(const Plan *p, const Program *pr, NodeId here, NodeId made)
+{
+    const Module *m = p->m;
+    const Node *n = at(p, here);
+    Read r;
+    if (n->kind != N_MAP && plan_resolve(p, here, &r)) {
+        if (r.is_tensor)
+            return m->tensors.data[r.id].kind == T_DNEXT && m->dprev.data[m->tensors.data[r.id].of] == made;
+        bool inside = pr->node[r.id].home == HOME_NONE && pr->group[r.id] < 0;
+        return r.id == made || (inside && reads_value(p, pr, at(p, r.id)->args[0], made));
+    }
+    for (int i = 0; i < n->nargs; i++)
+        if (reads_value(p, pr, n->args[i], made))
+            return true;
+    return false;
+}
+
+bool panel_crosses(const Plan *p, const Program *pr, NodeId value)
+{
+    int own = pr->group[value];
+    if (own < 0 || pr->groups.data[own].kind != G_MAP || pr->groups.data[own].phase != PHASE_DURING ||
+        array_elements(p->m, value) != pr->panel->units ||
+        (pr->node[value].home != HOME_NONE && pr->node[value].dtype != p->compute))
+        return false;
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *g = &pr->groups.data[i];
+        for (int j = 0; i != own && g->kind == G_MAP && g->phase == PHASE_DURING && j < g->arrays.len; j++)
+            if (reads_value(p, pr, at(p, g->arrays.data[j])->args[0], value))
+                return true;
+    }
+    return false;
+}
+
 /* ---- the product ---- */
 
 static const Storage *storage_of(const Plan *p, const Program *pr, const Read *r)
@@ -170,6 +204,11 @@ static bool made_before(const Plan *p, NodeId operand)
     return plan_resolve(p, at(p, operand)->args[0], &r) && r.is_tensor &&
            p->m->tensors.data[r.id].kind == T_STATE;
 }
+
+/* Blocks that read the operand until it is there read it more than once; where 128 blocks do, that takes longer than what it
+ * saves (measured on an H200, width 1024 forward: LSTM 1.94 ms for 1.75 with posts, E1, with half as many blocks, 1.05 for
+ * 1.29). */
+enum { MARKED_OWN = 16 };
 
 /* More units in a block are fewer blocks to wait for. A block of forward takes them until its rows fill 4 of the
  * tensor cores' tiles; backward's blocks divide k instead, so that each reads only its part of the operand, and
@@ -264,11 +303,6 @@ static bool makes_operand(const Plan *p, const Program *pr, const Panel *w)
     return made == ((int64_t)1 << w->inner) - 1;
 }
 
-/* Blocks that read the operand until it is there read it more than once; where 128 blocks do, that takes longer than what it
- * saves (measured on an H200, width 1024 forward: LSTM 1.94 ms for 1.75 with posts, E1, with half as many blocks, 1.05 for
- * 1.29). */
-enum { MARKED_OWN = 16 };
-
 /* May blocks see by the operand's words themselves whether they are there? Forward reads copies of the state, which
  * store_next writes; all else is written by k_store, which knows of no copy elsewhere. */
 static bool marks_operand(const Plan *p, const Program *pr, const Panel *w)
@@ -351,19 +385,40 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- gemm ---- */
 
+int panel_posts(const Panel *w)
+{
+    return PANEL_POSTS * (w->inner % w->split ? w->split : 1);
+}
+
+/* Blocks that need the whole operand read half of it each where they can share the rows of both, and then marks pay
+ * for twice as many blocks. */
+static Panel *find_pairs(Plan *p, const Program *pr, const Panel *w)
+{
+    if (w->inner > 1 || w->own >= MARKED_OWN)
+        return NULL;
+    Panel *pairs = arena_alloc(p->m->arena, sizeof *pairs);
+    *pairs = *w;
+    pairs->split = 2;
+    pairs->marks = p->dtype != DT_F32 && marks_operand(p, pr, w);
+    pairs->kernel = intern_f(p->m->c, "%s_%s_pairs", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    return pairs;
+}
+
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
     const char *way = pr->dir == FORWARD ? "forward" : "backward";
-    Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
-                     .elements = poly_const(p->m, PANEL_POSTS) };
     pr->panel = w;
-    vec_push(p->m->arena, &p->buffers, posts);
     keep_operand(p, pr, w);
     w->marks = w->own >= MARKED_OWN && marks_operand(p, pr, w);
-    w->posts = p->buffers.len - 1;
+    w->posts = p->buffers.len;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    pr->pairs = find_pairs(p, pr, w);
+    Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
+                     .elements = poly_const(p->m, panel_posts(pr->pairs ? pr->pairs : w)) };
+    vec_push(p->m->arena, &p->buffers, posts);
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
-          "the product each\n", way, w->own, w->own * w->outer);
+          "the product each%s\n", way, w->own, w->own * w->outer,
+          pr->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
 }
 
 void panel_find(Plan *p)

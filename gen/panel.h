@@ -21,6 +21,11 @@ const Poly *panel_whole(Module *m, const IndexId *axes, int naxes);
 /* Is element `linear` of a value of so many elements that of these axes' own unit in one of its pieces, and in which? */
 bool panel_piece(Module *m, const IxExpr *linear, const Poly *elements, const IndexId *axes, int naxes, int64_t *piece);
 
+/* Counters that its blocks post to. */
+int panel_posts(const Panel *w);
+/* Does one pointwise group of the step make the value, of one element for each unit, and another read it? */
+bool panel_crosses(const Plan *p, const Program *pr, NodeId value);
+
 /* panel_sums.c: which sums over batch and time the kernels that walk all steps take along. */
 void panel_sums(Plan *p, Program *pr, const Panel *w);
 /* The values of the step that lie side by side in the row that a sum adds up, if it is such a row; else 0. */

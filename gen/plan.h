@@ -273,6 +273,7 @@ typedef struct Program {
     Panel *chunks;                /* scan: one kernel may walk chunks of steps at once; or NULL */
     bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
+    Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */

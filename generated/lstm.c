@@ -6,6 +6,7 @@
 
 CELL_KERNEL_SYMBOL void lstm_fwd_heads(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_init(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void lstm_fwd_pairs(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_steps(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_fwd_step_2(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void lstm_bwd_heads(cell_kernel_args args);
@@ -58,41 +59,58 @@ static const int64_t x11[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const cell_ref refs_1[] = { { 5, NULL }, { 18, NULL }, { 16, NULL }, { 8, NULL }, { 6, NULL },
         { 19, NULL }, { 9, NULL }, };
-static const int64_t x12[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32,
-        CELL_X_CEILDIV, CELL_X_PUSH, 32768, CELL_X_MUL, CELL_X_PUSH, 16384, CELL_X_ADD, CELL_X_SIZE, 0,
+static const int64_t x12[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 32,
+        CELL_X_CEILDIV, CELL_X_PUSH, 65536, CELL_X_MUL, CELL_X_PUSH, 40992, CELL_X_ADD, CELL_X_SIZE, 0,
         CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2048, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x13[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 2, CELL_X_LE,
-        CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE,
-        CELL_X_PUSH, 1, CELL_X_RESIDENT, 0, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
+static const int64_t x13[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
+        CELL_X_RESIDENT, 2, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE,
+        3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 0, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_END };
+static const int64_t x14[] = { CELL_X_PUSH, 2048, CELL_X_END };
+static const int64_t x15[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x14[] = { CELL_X_PUSH, 1024, CELL_X_END };
-static const int64_t x15[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_END };
 static const cell_ref refs_2[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 11, NULL }, { 12, NULL },
         { 13, NULL }, { 14, NULL }, { 15, NULL }, { 19, NULL }, { 9, NULL }, { 16, NULL }, { 8, NULL },
         { 17, NULL }, { 7, NULL }, { 20, NULL }, { 2, NULL }, { 16, NULL }, };
-static const int64_t x16[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        0, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 2,
-        CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 0,
-        CELL_X_EQ, CELL_X_END };
-static const int64_t x17[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x16[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32,
+        CELL_X_CEILDIV, CELL_X_PUSH, 32768, CELL_X_MUL, CELL_X_PUSH, 16384, CELL_X_ADD, CELL_X_SIZE, 0,
+        CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2048, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x17[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 3, CELL_X_LE,
+        CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE,
+        CELL_X_PUSH, 1, CELL_X_RESIDENT, 0, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
+        CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_RESIDENT, 2,
+        CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
+        CELL_X_MUL, CELL_X_END };
+static const int64_t x18[] = { CELL_X_PUSH, 1024, CELL_X_END };
+static const int64_t x19[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_3[] = { { 10, NULL }, { 3, NULL }, { 4, NULL }, { 11, NULL }, { 12, NULL },
+        { 13, NULL }, { 14, NULL }, { 15, NULL }, { 19, NULL }, { 9, NULL }, { 16, NULL }, { 8, NULL },
+        { 17, NULL }, { 7, NULL }, { 20, NULL }, { 2, NULL }, { 16, NULL }, };
+static const int64_t x20[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
+        0, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_RESIDENT, 3,
+        CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16,
+        CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_RESIDENT, 2, CELL_X_LE, CELL_X_SIZE, 0,
+        CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD, CELL_X_ADD, CELL_X_PUSH, 0, CELL_X_EQ,
         CELL_X_END };
-static const int64_t x18[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
+static const int64_t x21[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x22[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
         CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x19[] = { CELL_X_SIZE, 3, CELL_X_END };
-static const int64_t x20[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x21[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x22[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
+static const int64_t x23[] = { CELL_X_SIZE, 3, CELL_X_END };
+static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_END };
+static const int64_t x25[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x26[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x23[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
-static const cell_ref refs_3[] = { { 10, NULL }, { 3, NULL }, { 21, NULL }, { 4, NULL }, { 11, NULL },
+static const int64_t x27[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_4[] = { { 10, NULL }, { 3, NULL }, { 21, NULL }, { 4, NULL }, { 11, NULL },
         { 12, NULL }, { 13, NULL }, { 14, NULL }, { 15, NULL }, { 19, NULL }, { 9, NULL }, { 16, NULL },
         { 8, NULL }, { 17, NULL }, { 7, NULL }, };
-static const int64_t x24[] = { CELL_X_SIZE, 1, CELL_X_END };
-static const int64_t x25[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x28[] = { CELL_X_SIZE, 1, CELL_X_END };
+static const int64_t x29[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x26[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x30[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x27[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x31[] = { CELL_X_PUSH, 16, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer forward_buffers[] = {
@@ -106,18 +124,18 @@ static const cell_buffer forward_buffers[] = {
     { "y", CELL_FROM_ARG, CELL_F32, 7, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 8, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 9, NULL },
-    { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x25 },
+    { "v35", CELL_FROM_WORKSPACE, CELL_F32, 0, x29 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
-    { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x26 },
-    { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x26 },
-    { "h_next", CELL_FROM_WORKSPACE, CELL_F32, 0, x26 },
+    { "c_next", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 7, x30 },
+    { "h before each step", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x30 },
+    { "h_next", CELL_FROM_WORKSPACE, CELL_F32, 0, x30 },
     { "h0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 0, x0 },
     { "c0", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 1, x0 },
     { "posts 0", CELL_FROM_WORKSPACE, CELL_I32, 0, x14 },
-    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x27 },
+    { "v189", CELL_FROM_WORKSPACE, CELL_F32, 0, x31 },
 };
 
 static const cell_op forward_ops[] = {
@@ -133,94 +151,96 @@ static const cell_op forward_ops[] = {
       .u.kernel = { .kernel = 1, .n_refs = 7, .grid = { x11, NULL, NULL }, .refs = refs_1 } },
     { .name = "posts", .kind = CELL_OP_FILL, .when = x13,
       .u.memory = { .to = { 20, NULL }, .bytes = x14 } },
-    { .name = "lstm_fwd_steps", .kind = CELL_OP_KERNEL, .when = x13,
+    { .name = "lstm_fwd_pairs", .kind = CELL_OP_KERNEL, .when = x13,
       .u.kernel = { .kernel = 2, .n_refs = 17, .grid = { x15, NULL, NULL }, .refs = refs_2 } },
-    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x16,
-      .u.loop = { .from = x2, .to = x24, .step = 1, .n_ops = 2 } },
+    { .name = "posts", .kind = CELL_OP_FILL, .when = x17,
+      .u.memory = { .to = { 20, NULL }, .bytes = x18 } },
+    { .name = "lstm_fwd_steps", .kind = CELL_OP_KERNEL, .when = x17,
+      .u.kernel = { .kernel = 3, .n_refs = 17, .grid = { x19, NULL, NULL }, .refs = refs_3 } },
+    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x20,
+      .u.loop = { .from = x2, .to = x28, .step = 1, .n_ops = 2 } },
     { .name = "lstm_fwd_step_1", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x5, .n = x20, .k = x19, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 2, x2 }, x19, x6, NULL },
-          .b = { { 16, x17 }, x6, x21, NULL },
-          .c = { { 21, x18 }, x6, x22, NULL },
+      .u.gemm = { .m = x5, .n = x24, .k = x23, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 2, x2 }, x23, x6, NULL },
+          .b = { { 16, x21 }, x6, x25, NULL },
+          .c = { { 21, x22 }, x6, x26, NULL },
       } },
     { .name = "lstm_fwd_step_2", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 3, .n_refs = 15, .grid = { x23, x20, NULL }, .refs = refs_3 } },
+      .u.kernel = { .kernel = 4, .n_refs = 15, .grid = { x27, x24, NULL }, .refs = refs_4 } },
 };
 
-static const cell_plan forward_plan = { forward_buffers, forward_ops, 22, 8 };
+static const cell_plan forward_plan = { forward_buffers, forward_ops, 22, 10 };
 
-static const int64_t x28[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 4, CELL_X_MUL,
+static const int64_t x32[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 4, CELL_X_MUL,
         CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_PUSH, 8,
         CELL_X_ADD, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_DIV, CELL_X_PUSH, 8, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_SIZE, 3, CELL_X_PUSH, 1, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_PUSH, 8,
         CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 4, CELL_X_MUL, CELL_X_PUSH, 48, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x29[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        4, CELL_X_LE, CELL_X_MUL, CELL_X_END };
-static const cell_ref refs_4[] = { { 7, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL },
+static const int64_t x33[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
+        5, CELL_X_LE, CELL_X_MUL, CELL_X_END };
+static const cell_ref refs_5[] = { { 7, NULL }, { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL },
         { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL }, { 21, NULL }, { 2, NULL },
         { 24, NULL }, { 8, NULL }, { 25, NULL }, { 9, NULL }, { 15, NULL }, { 16, NULL }, { 26, NULL }, };
-static const int64_t x30[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        4, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
-static const cell_ref refs_5[] = { { 8, NULL }, { 24, NULL }, { 9, NULL }, { 25, NULL }, };
-static const int64_t x31[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32,
-        CELL_X_CEILDIV, CELL_X_PUSH, 32768, CELL_X_MUL, CELL_X_PUSH, 10240, CELL_X_ADD, CELL_X_SIZE, 0,
+static const int64_t x34[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
+        5, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
+static const cell_ref refs_6[] = { { 8, NULL }, { 24, NULL }, { 9, NULL }, { 25, NULL }, };
+static const int64_t x35[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 8, CELL_X_CEILDIV, CELL_X_PUSH, 32,
+        CELL_X_CEILDIV, CELL_X_PUSH, 32768, CELL_X_MUL, CELL_X_PUSH, 10272, CELL_X_ADD, CELL_X_SIZE, 0,
         CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 512, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x32[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
-        CELL_X_RESIDENT, 6, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE,
-        3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 4, CELL_X_LE, CELL_X_MUL,
+static const int64_t x36[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
+        CELL_X_RESIDENT, 7, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE,
+        3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 5, CELL_X_LE, CELL_X_MUL,
         CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_END };
-static const int64_t x33[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
-        CELL_X_END };
-static const cell_ref refs_6[] = { { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL }, { 19, NULL },
+static const cell_ref refs_7[] = { { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL }, { 19, NULL },
         { 20, NULL }, { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL }, { 21, NULL },
         { 27, NULL }, { 2, NULL }, { 24, NULL }, { 21, NULL }, { 26, NULL }, };
-static const int64_t x34[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
-        4, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2,
-        CELL_X_MUL, CELL_X_RESIDENT, 6, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL,
+static const int64_t x37[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT,
+        5, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2,
+        CELL_X_MUL, CELL_X_RESIDENT, 7, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL,
         CELL_X_ADD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
-static const cell_ref refs_7[] = { { 24, NULL }, { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL },
+static const cell_ref refs_8[] = { { 24, NULL }, { 7, NULL }, { 17, NULL }, { 25, NULL }, { 18, NULL },
         { 19, NULL }, { 20, NULL }, { 21, NULL }, { 21, NULL }, { 22, NULL }, { 23, NULL }, { 21, NULL },
         { 21, NULL }, };
-static const int64_t x35[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
+static const int64_t x38[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x36[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
+static const int64_t x39[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
         CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x37[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x40[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x38[] = { CELL_X_PUSH, -1, CELL_X_END };
-static const int64_t x39[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
+static const int64_t x41[] = { CELL_X_PUSH, -1, CELL_X_END };
+static const int64_t x42[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
 static const int16_t need_1_7[] = { 10, -1 };
 static const int16_t need_1_8[] = { 11, -1 };
 static const int16_t need_1_9[] = { 12, -1 };
-static const int64_t x40[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x43[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1,
-        CELL_X_RESIDENT, 4, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV,
-        CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_RESIDENT, 6, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64,
+        CELL_X_RESIDENT, 5, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV,
+        CELL_X_PUSH, 2, CELL_X_MUL, CELL_X_RESIDENT, 7, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64,
         CELL_X_LE, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 0,
-        CELL_X_PUSH, 0, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 4,
+        CELL_X_PUSH, 0, CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL_X_PUSH, 1, CELL_X_RESIDENT, 5,
         CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 3, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, 2, CELL_X_MUL,
-        CELL_X_RESIDENT, 6, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_RESIDENT, 7, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, 64, CELL_X_LE, CELL_X_MUL, CELL_X_ADD,
         CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x41[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x44[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_END };
-static const int64_t x42[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
+static const int64_t x45[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 32, CELL_X_CEILDIV,
         CELL_X_END };
-static const int64_t x43[] = { CELL_X_PUSH, 4096, CELL_X_END };
+static const int64_t x46[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_10[] = { 13, 14, -1 };
-static const cell_ref refs_8[] = { { 21, NULL }, { 26, NULL }, };
+static const cell_ref refs_9[] = { { 21, NULL }, { 26, NULL }, };
 static const int16_t need_1_11[] = { 13, 14, -1 };
-static const cell_ref refs_9[] = { { 26, NULL }, { 13, NULL }, { 14, NULL }, };
+static const cell_ref refs_10[] = { { 26, NULL }, { 13, NULL }, { 14, NULL }, };
 static const int16_t need_1_12[] = { 15, 16, -1 };
-static const cell_ref refs_10[] = { { 15, NULL }, { 24, NULL }, { 16, NULL }, { 25, NULL }, };
-static const int64_t x44[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const cell_ref refs_11[] = { { 15, NULL }, { 24, NULL }, { 16, NULL }, { 25, NULL }, };
+static const int64_t x47[] = { CELL_X_PUSH, 8, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_END };
-static const int64_t x45[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x48[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX,
         CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_SIZE, 0, CELL_X_MAX, CELL_X_PUSH, 32, CELL_X_SIZE, 3,
@@ -244,38 +264,38 @@ static const cell_buffer backward_buffers[] = {
     { "bias_hh", CELL_FROM_ARG, CELL_F32, 14, NULL },
     { "h", CELL_FROM_ARG, CELL_F32, 15, NULL },
     { "c", CELL_FROM_ARG, CELL_F32, 16, NULL },
-    { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x26 },
+    { "c_next", CELL_FROM_RESERVE, CELL_F32, 7, x30 },
     { "o", CELL_FROM_RESERVE, CELL_F32, 3, x1 },
     { "i", CELL_FROM_RESERVE, CELL_F32, 5, x1 },
     { "g", CELL_FROM_RESERVE, CELL_F32, 6, x1 },
-    { "d_p", CELL_FROM_WORKSPACE, CELL_F32, 0, x25 },
+    { "d_p", CELL_FROM_WORKSPACE, CELL_F32, 0, x29 },
     { "c0", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
     { "f", CELL_FROM_RESERVE, CELL_F32, 4, x1 },
-    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x44 },
-    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x44 },
-    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x45 },
-    { "posts 1", CELL_FROM_WORKSPACE, CELL_I32, 0, x14 },
-    { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x26 },
+    { "d_h carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x47 },
+    { "d_c carried", CELL_FROM_WORKSPACE, CELL_F32, 0, x47 },
+    { "partial sums 5", CELL_FROM_WORKSPACE, CELL_F32, 0, x48 },
+    { "posts 1", CELL_FROM_WORKSPACE, CELL_I32, 0, x18 },
+    { "h before each step", CELL_FROM_RESERVE, CELL_F32, 2, x30 },
 };
 
 static const cell_op backward_ops[] = {
-    { .name = "lstm_bwd_heads", .kind = CELL_OP_KERNEL, .when = x29,
-      .u.kernel = { .kernel = 4, .n_refs = 19, .grid = { x9, NULL, NULL }, .refs = refs_4 } },
-    { .name = "lstm_seed", .kind = CELL_OP_KERNEL, .need = NULL, .when = x30,
-      .u.kernel = { .kernel = 5, .n_refs = 4, .grid = { x11, NULL, NULL }, .refs = refs_5 } },
-    { .name = "posts", .kind = CELL_OP_FILL, .when = x32,
-      .u.memory = { .to = { 27, NULL }, .bytes = x14 } },
-    { .name = "lstm_bwd_steps", .kind = CELL_OP_KERNEL, .when = x32,
-      .u.kernel = { .kernel = 6, .n_refs = 17, .grid = { x33, NULL, NULL }, .refs = refs_6 } },
-    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x34,
-      .u.loop = { .from = x39, .to = x38, .step = -1, .n_ops = 2 } },
+    { .name = "lstm_bwd_heads", .kind = CELL_OP_KERNEL, .when = x33,
+      .u.kernel = { .kernel = 5, .n_refs = 19, .grid = { x9, NULL, NULL }, .refs = refs_5 } },
+    { .name = "lstm_seed", .kind = CELL_OP_KERNEL, .need = NULL, .when = x34,
+      .u.kernel = { .kernel = 6, .n_refs = 4, .grid = { x11, NULL, NULL }, .refs = refs_6 } },
+    { .name = "posts", .kind = CELL_OP_FILL, .when = x36,
+      .u.memory = { .to = { 27, NULL }, .bytes = x18 } },
+    { .name = "lstm_bwd_steps", .kind = CELL_OP_KERNEL, .when = x36,
+      .u.kernel = { .kernel = 7, .n_refs = 17, .grid = { x15, NULL, NULL }, .refs = refs_7 } },
+    { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x37,
+      .u.loop = { .from = x42, .to = x41, .step = -1, .n_ops = 2 } },
     { .name = "lstm_bwd_step_0", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 7, .n_refs = 13, .grid = { x23, x20, NULL }, .refs = refs_7 } },
+      .u.kernel = { .kernel = 8, .n_refs = 13, .grid = { x27, x24, NULL }, .refs = refs_8 } },
     { .name = "d_h", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x20, .n = x19, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 21, x35 }, x37, x6, NULL },
-          .b = { { 2, x2 }, x19, x6, NULL },
-          .c = { { 24, x36 }, x19, x6, NULL },
+      .u.gemm = { .m = x24, .n = x23, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 21, x38 }, x40, x6, NULL },
+          .b = { { 2, x2 }, x23, x6, NULL },
+          .c = { { 24, x39 }, x23, x6, NULL },
       } },
     { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_7,
       .u.gemm = { .m = x4, .n = x3, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
@@ -290,17 +310,17 @@ static const cell_op backward_ops[] = {
           .c = { { 11, x2 }, x3, x6, NULL },
       } },
     { .name = "d_weight_hh", .kind = CELL_OP_GEMM, .need = need_1_9,
-      .u.gemm = { .m = x5, .n = x19, .k = x4, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+      .u.gemm = { .m = x5, .n = x23, .k = x4, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 21, x2 }, x6, x5, NULL },
-          .b = { { 28, x2 }, x19, x6, NULL },
-          .c = { { 12, x2 }, x19, x6, NULL },
+          .b = { { 28, x2 }, x23, x6, NULL },
+          .c = { { 12, x2 }, x23, x6, NULL },
       } },
-    { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_10, .when = x34,
-      .u.kernel = { .kernel = 8, .n_refs = 2, .grid = { x42, x41, NULL }, .refs = refs_8 } },
+    { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_10, .when = x37,
+      .u.kernel = { .kernel = 9, .n_refs = 2, .grid = { x45, x44, NULL }, .refs = refs_9 } },
     { .name = "lstm_bwd_after_5_2", .kind = CELL_OP_KERNEL, .need = need_1_11,
-      .u.kernel = { .kernel = 9, .n_refs = 3, .grid = { x42, NULL, NULL }, .refs = refs_9, .t = x40 } },
-    { .name = "lstm_result", .kind = CELL_OP_KERNEL, .need = need_1_12, .when = x30,
-      .u.kernel = { .kernel = 10, .n_refs = 4, .grid = { x11, NULL, NULL }, .refs = refs_10 } },
+      .u.kernel = { .kernel = 10, .n_refs = 3, .grid = { x45, NULL, NULL }, .refs = refs_10, .t = x43 } },
+    { .name = "lstm_result", .kind = CELL_OP_KERNEL, .need = need_1_12, .when = x34,
+      .u.kernel = { .kernel = 11, .n_refs = 4, .grid = { x11, NULL, NULL }, .refs = refs_11 } },
 };
 
 static const cell_plan backward_plan = { backward_buffers, backward_ops, 29, 13 };
@@ -308,16 +328,18 @@ static const cell_plan backward_plan = { backward_buffers, backward_ops, 29, 13 
 static const cell_kernel kernel_table[] = {
     { .name = "lstm_fwd_heads", .symbol = lstm_fwd_heads, .threads = 256, .smem = x7 },
     { .name = "lstm_init", .symbol = lstm_init, .threads = 256 },
-    { .name = "lstm_fwd_steps", .symbol = lstm_fwd_steps, .threads = 256, .smem = x12, .cluster = 1,
+    { .name = "lstm_fwd_pairs", .symbol = lstm_fwd_pairs, .threads = 256, .smem = x12, .cluster = 2,
+            .cooperative = 1 },
+    { .name = "lstm_fwd_steps", .symbol = lstm_fwd_steps, .threads = 256, .smem = x16, .cluster = 1,
             .cooperative = 1 },
     { .name = "lstm_fwd_step_2", .symbol = lstm_fwd_step_2, .threads = 128 },
-    { .name = "lstm_bwd_heads", .symbol = lstm_bwd_heads, .threads = 256, .smem = x28 },
+    { .name = "lstm_bwd_heads", .symbol = lstm_bwd_heads, .threads = 256, .smem = x32 },
     { .name = "lstm_seed", .symbol = lstm_seed, .threads = 256 },
-    { .name = "lstm_bwd_steps", .symbol = lstm_bwd_steps, .threads = 256, .smem = x31, .cluster = 2,
+    { .name = "lstm_bwd_steps", .symbol = lstm_bwd_steps, .threads = 256, .smem = x35, .cluster = 2,
             .cooperative = 1 },
     { .name = "lstm_bwd_step_0", .symbol = lstm_bwd_step_0, .threads = 128, .dependent = 1 },
-    { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x43 },
-    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256, .smem = x14,
+    { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x46 },
+    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256, .smem = x18,
             .dependent = 1 },
     { .name = "lstm_result", .symbol = lstm_result, .threads = 256 },
 };
@@ -431,7 +453,7 @@ static const cell_desc description = {
     .n_forward_args = 10,
     .n_backward_args = 17,
     .n_checks = 0,
-    .n_kernels = 11,
+    .n_kernels = 12,
     .n_reserve = 8,
 };
 

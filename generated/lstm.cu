@@ -118,7 +118,7 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
     auto cursor = cell_shared();
     cell_panel<float, 1, 4, 8, 1> panel;
     panel.carve(cursor, dim_H, reinterpret_cast<unsigned int *>(p_posts));
-    const int64_t elements = dim_B * 8;
+    const int elements = (int)dim_B * 8;
     const int64_t steps = dim_B > 0 ? dim_T : 0;
     cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * 512);
     panel.load(p_weight_hh, dim_H, 1);
@@ -148,9 +148,9 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
                 : p_c_init + b * dim_H + i_a);
     };
     if (cell_thread() < elements && steps > 0) {
-        const int64_t n = cell_thread(), at = n < elements ? n : elements - 1, b = at / 8;
-        const int64_t unit = panel.first + at % 8;
-        const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+        const int n = cell_thread(), at = n < elements ? n : elements - 1;
+        const int unit = panel.first + at % 8;
+        const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
         read_0(b, i_a, 0, true);
     }
     for (int64_t step = 0; step < steps; step++) {
@@ -167,10 +167,10 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
             });
             cell_barrier();
         }
-        for (int64_t begin = 0; begin < elements; begin += CELL_PANEL_THREADS) {
-            const int64_t n = begin + cell_thread(), at = n < elements ? n : elements - 1, b = at / 8;
-            const int64_t unit = panel.first + at % 8;
-            const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+        for (int begin = 0; begin < elements; begin += CELL_PANEL_THREADS) {
+            const int n = begin + cell_thread(), at = n < elements ? n : elements - 1;
+            const int unit = panel.first + at % 8;
+            const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
             const int own = (int)i_a - panel.first;
             const bool mine = at == n && i_a == unit;
             const int64_t bt = b * dim_T + t;
@@ -218,10 +218,152 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
             }
         }
         if (cell_thread() < elements && step + 1 < steps) {
-            const int64_t n = cell_thread(), at = n < elements ? n : elements - 1, b = at / 8;
-            const int64_t unit = panel.first + at % 8;
-            const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+            const int n = cell_thread(), at = n < elements ? n : elements - 1;
+            const int unit = panel.first + at % 8;
+            const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
             read_0(b, i_a, t + 1, elements > CELL_PANEL_THREADS);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1)
+lstm_fwd_pairs(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_H = args.size[3];
+    const float *const p_v35 = static_cast<const float *>(args.ptr[0]);
+    const float *const p_bias_ih = static_cast<const float *>(args.ptr[1]);
+    const float *const p_bias_hh = static_cast<const float *>(args.ptr[2]);
+    float *const p_o = static_cast<float *>(args.ptr[3]);
+    float *const p_f = static_cast<float *>(args.ptr[4]);
+    float *const p_i = static_cast<float *>(args.ptr[5]);
+    float *const p_g = static_cast<float *>(args.ptr[6]);
+    float *const p_c_next = static_cast<float *>(args.ptr[7]);
+    const float *const p_c_init = static_cast<const float *>(args.ptr[8]);
+    float *const p_c_final = static_cast<float *>(args.ptr[9]);
+    float *const p_h_before = static_cast<float *>(args.ptr[10]);
+    float *const p_h_final = static_cast<float *>(args.ptr[11]);
+    float *const p_h_next = static_cast<float *>(args.ptr[12]);
+    float *const p_y = static_cast<float *>(args.ptr[13]);
+    int32_t *const p_posts = static_cast<int32_t *>(args.ptr[14]);
+    const float *const p_weight_hh = static_cast<const float *>(args.ptr[15]);
+    const float *const p_h_f32 = static_cast<const float *>(args.ptr[16]);
+    const bool all = args.flags & CELL_KERNEL_SAVE;
+    auto cursor = cell_shared();
+    cell_panel<float, 1, 4, 8, 2> panel;
+    panel.carve(cursor, dim_H, reinterpret_cast<unsigned int *>(p_posts));
+    const int elements = panel.first < panel.units ? (int)dim_B * 8 : 0;
+    const int64_t steps = dim_B > 0 ? dim_T : 0;
+    cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * 512);
+    panel.load(p_weight_hh, dim_H, 1);
+    panel.start();
+    decltype(panel)::kept kept;
+    panel.keep(kept);
+    struct { float r0; float r1; float r2; float r3; float r4; float r5; float r6; float r7; float r8;
+            float r9; float r10; float r11; float r12; } ahead_0 = {};
+    const auto read_0 = [&](int64_t b, int64_t i_a, int64_t t, bool other) {
+        (void)b, (void)i_a, (void)t, (void)other;
+        const int64_t bt = b * dim_T + t;
+        if (other) {
+            ahead_0.r1 = cell_load_ro<float>(p_bias_ih + 3*dim_H + i_a);
+            ahead_0.r2 = cell_load_ro<float>(p_bias_hh + 3*dim_H + i_a);
+            ahead_0.r4 = cell_load_ro<float>(p_bias_ih + dim_H + i_a);
+            ahead_0.r5 = cell_load_ro<float>(p_bias_hh + dim_H + i_a);
+            ahead_0.r7 = cell_load_ro<float>(p_bias_ih + i_a);
+            ahead_0.r8 = cell_load_ro<float>(p_bias_hh + i_a);
+            ahead_0.r10 = cell_load_ro<float>(p_bias_ih + 2*dim_H + i_a);
+            ahead_0.r11 = cell_load_ro<float>(p_bias_hh + 2*dim_H + i_a);
+        }
+        ahead_0.r0 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
+        ahead_0.r3 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + dim_H + i_a);
+        ahead_0.r6 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + i_a);
+        ahead_0.r9 = cell_load_ro<float>(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
+        ahead_0.r12 = cell_load<float>(t > 0 ? p_c_next + (all ? bt - 1 : b * 2 + (t - 1) % 2) * dim_H + i_a
+                : p_c_init + b * dim_H + i_a);
+    };
+    const auto fetch_0 = [&](int64_t b, int64_t i_a, int64_t t) {
+        const int64_t bt = b * dim_T + t;
+        cell_prefetch(p_v35 + bt * (4*dim_H) + 3*dim_H + i_a);
+        cell_prefetch(p_v35 + bt * (4*dim_H) + dim_H + i_a);
+        cell_prefetch(p_v35 + bt * (4*dim_H) + i_a);
+        cell_prefetch(p_v35 + bt * (4*dim_H) + 2*dim_H + i_a);
+    };
+    for (int64_t step = 0; step < steps; step++) {
+        const int64_t t = step;
+        // part of lstm.cell:14: p[r:4*H] = sum[d] weight_ih[r,d] * x[d] + bias_ih[r] + sum[j] weight_hh[r,j]
+        // * h[j] + b...
+        panel.wait(step);
+        for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH) {
+            cell_mma_c shares[panel.tiles];
+            panel.multiply(shares, kept, p_h_f32 + (all ? (b0 * dim_T + t) : b0 * 2 + t % 2) * dim_H,
+                    (all ? dim_T : 2) * dim_H, dim_B - b0);
+            if (cell_thread() < elements && b0 == 0) {
+                const int n = cell_thread(), at = n < elements ? n : elements - 1;
+                const int unit = panel.first + at % 8;
+                const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
+                read_0(b, i_a, t, step == 0 || elements > CELL_PANEL_THREADS);
+            }
+            panel.reduce(shares, dim_B - b0, [&](int row, int piece, int own, float sum) {
+                sums[((int)b0 + row) * 32 + piece * 8 + own] = sum;
+            });
+            cell_barrier();
+        }
+        for (int begin = 0; begin < elements; begin += CELL_PANEL_THREADS) {
+            const int n = begin + cell_thread(), at = n < elements ? n : elements - 1;
+            const int unit = panel.first + at % 8;
+            const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
+            const int own = (int)i_a - panel.first;
+            const bool mine = at == n && i_a == unit;
+            const int64_t bt = b * dim_T + t;
+            const int64_t bt2 = all ? bt : b * 2 + t % 2;
+            if (begin > 0)
+                read_0(b, i_a, t, true);
+            // o, lstm.cell:18: o[a:H] = sigmoid(p[3*H + a]);
+            const float a_o = cell_sigmoid((((ahead_0.r0 + ahead_0.r1) + (float)sums[(int)b * 32 + own + 24])
+                    + ahead_0.r2));
+            // f, lstm.cell:16: f[a:H] = sigmoid(p[H + a]);
+            const float a_f = cell_sigmoid((((ahead_0.r3 + ahead_0.r4) + (float)sums[(int)b * 32 + own + 8])
+                    + ahead_0.r5));
+            // i, lstm.cell:15: i[a:H] = sigmoid(p[a]);
+            const float a_i = cell_sigmoid((((ahead_0.r6 + ahead_0.r7) + (float)sums[(int)b * 32 + own])
+                    + ahead_0.r8));
+            // g, lstm.cell:17: g[a:H] = tanh(p[2*H + a]);
+            const float a_g = cell_tanh((((ahead_0.r9 + ahead_0.r10) + (float)sums[(int)b * 32 + own + 16])
+                    + ahead_0.r11));
+            // c_next, lstm.cell:20: c'[a] = f[a] * c[a] + i[a] * g[a];
+            const float a_c_next = (a_f * ahead_0.r12) + (a_i * a_g);
+            // h_next, lstm.cell:21: h'[a] = o[a] * tanh(c'[a]);
+            const float a_h_next = a_o * cell_tanh(a_c_next);
+            if (mine && t + 1 < dim_T)
+                cell_store(p_h_before + (all ? bt + 1 : b * 2 + (t + 1) % 2) * dim_H + i_a, a_h_next);
+            // y, lstm.cell:22: y[a] = h'[a];
+            const float a_y = a_h_next;
+            if (begin + CELL_PANEL_THREADS >= elements)
+                panel.post();
+            if (mine) {
+                if (p_o)
+                    cell_store(p_o + bt * dim_H + i_a, a_o);
+                if (p_f)
+                    cell_store(p_f + bt * dim_H + i_a, a_f);
+                if (p_i)
+                    cell_store(p_i + bt * dim_H + i_a, a_i);
+                if (p_g)
+                    cell_store(p_g + bt * dim_H + i_a, a_g);
+                if (p_c_final && t + 1 == dim_T)
+                    cell_store(p_c_final + b * dim_H + i_a, a_c_next);
+                cell_store(p_c_next + bt2 * dim_H + i_a, a_c_next);
+                if (p_h_final && t + 1 == dim_T)
+                    cell_store(p_h_final + b * dim_H + i_a, a_h_next);
+                cell_store(p_h_next + (b * 2 + t % 2) * dim_H + i_a, a_h_next);
+                cell_store(p_y + bt * dim_H + i_a, a_y);
+            }
+        }
+        if (cell_thread() < elements && step + 1 < steps) {
+            const int n = cell_thread(), at = n < elements ? n : elements - 1;
+            const int unit = panel.first + at % 8;
+            const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
+            fetch_0(b, i_a, t + 1);
         }
     }
 }
@@ -558,11 +700,11 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
     auto cursor = cell_shared();
     cell_panel<float, 4, 1, 8, 2> panel;
     panel.carve(cursor, dim_H, reinterpret_cast<unsigned int *>(p_posts));
-    const int64_t elements = panel.first < panel.units ? dim_B * 8 : 0;
+    const int elements = panel.first < panel.units ? (int)dim_B * 8 : 0;
     const int64_t steps = dim_B > 0 ? dim_T : 0;
     cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * 128);
     panel.load(p_weight_hh, 1, dim_H);
-    for (int64_t n = cell_thread(); n < elements; n += CELL_PANEL_THREADS) {
+    for (int n = cell_thread(); n < elements; n += CELL_PANEL_THREADS) {
         const int64_t b = n / 8, unit = panel.first + n % 8;
         if (unit < panel.units)
             sums[n] = p_d_h_carried[((dim_T & 1) * dim_B + b) * panel.units + unit];
@@ -588,17 +730,17 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
         ahead_0.r7 = cell_load_ro<float>(p_f + bt * dim_H + i_a);
     };
     if (cell_thread() < elements && steps > 0) {
-        const int64_t n = cell_thread(), at = n < elements ? n : elements - 1, b = at / 8;
-        const int64_t unit = panel.first + at % 8;
-        const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+        const int n = cell_thread(), at = n < elements ? n : elements - 1;
+        const int unit = panel.first + at % 8;
+        const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
         read_0(b, i_a, dim_T - 1, true);
     }
     for (int64_t step = 0; step < steps; step++) {
         const int64_t t = dim_T - 1 - step;
-        for (int64_t begin = 0; begin < elements; begin += CELL_PANEL_THREADS) {
-            const int64_t n = begin + cell_thread(), at = n < elements ? n : elements - 1, b = at / 8;
-            const int64_t unit = panel.first + at % 8;
-            const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+        for (int begin = 0; begin < elements; begin += CELL_PANEL_THREADS) {
+            const int n = begin + cell_thread(), at = n < elements ? n : elements - 1;
+            const int unit = panel.first + at % 8;
+            const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
             const int own = (int)i_a - panel.first;
             const bool mine = at == n && i_a == unit;
             const int64_t bt = b * dim_T + t;
@@ -651,9 +793,9 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
             }
         }
         if (cell_thread() < elements && step + 1 < steps) {
-            const int64_t n = cell_thread(), at = n < elements ? n : elements - 1, b = at / 8;
-            const int64_t unit = panel.first + at % 8;
-            const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+            const int n = cell_thread(), at = n < elements ? n : elements - 1;
+            const int unit = panel.first + at % 8;
+            const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
             read_0(b, i_a, t - 1, elements > CELL_PANEL_THREADS);
         }
         // d_h, lstm.cell:11: h
@@ -669,10 +811,10 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
             cell_barrier();
         }
     }
-    for (int64_t begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS) {
-        const int64_t n = begin, at = n < elements ? n : elements - 1, b = at / 8;
-        const int64_t unit = panel.first + at % 8;
-        const int64_t i_a = unit < panel.units ? unit : panel.units - 1;
+    for (int begin = cell_thread(); begin < elements; begin += CELL_PANEL_THREADS) {
+        const int n = begin, at = n < elements ? n : elements - 1;
+        const int unit = panel.first + at % 8;
+        const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
         if (i_a == unit) {
             p_partial[b * (4*dim_H) + 2*dim_H + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_221;
             p_partial[b * (4*dim_H) + i_a] = n >= CELL_PANEL_THREADS ? 0 : total_230;

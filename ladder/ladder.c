@@ -1,9 +1,9 @@
 /* ladder.c: one generated instance against its reference. In: the instance's description (launch plans, and
  * perhaps the reference as it was built) and its reference C compiled in double, both linked in under the
  * names below; CELL_BACKEND; sizes on the command line as B,T,dims... (chip:B,T,dims...: on the emulator no kernel
- * whose blocks walk alone; cluster:B,T,dims...: none but those of clusters of 16), or large:COPIES:1,T,dims... for
- * a batch of copies of one sequence, or none, or --full: then sizes at which kernels break are chosen here. Out: a
- * line per check that failed, and `N passed, N failed, N skipped`. */
+ * whose blocks walk alone; blocks:B,T,dims...: nor clusters; cluster:B,T,dims...: none but those of clusters of 16),
+ * or large:COPIES:1,T,dims... for a batch of copies of one sequence, or none, or --full: then sizes at which kernels
+ * break are chosen here. Out: a line per check that failed, and `N passed, N failed, N skipped`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,8 +119,9 @@ static void run_given(cell_context *ctx, const cell_desc *d, char *text, bool fi
     int64_t copies = strncmp(text, "large:", 6) == 0 ? strtoll(text + 6, &text, 10) : 0;
     text += *text == ':';
     bool whole = strncmp(text, "chip:", 5) == 0, cluster = strncmp(text, "cluster:", 8) == 0;
-    text += whole ? 5 : cluster ? 8 : 0;
-    setenv("CELL_EMULATED_CHIP", whole ? "1" : cluster ? "2" : "0", 1);
+    bool blocks = strncmp(text, "blocks:", 7) == 0;
+    text += whole ? 5 : cluster ? 8 : blocks ? 7 : 0;
+    setenv("CELL_EMULATED_CHIP", whole ? "1" : cluster ? "2" : blocks ? "3" : "0", 1);
     for (int k = 0; k < d->n_sizes && *text; k++, text += *text == ',') {
         sizes[k] = strtoll(text, &text, 10);
         given = k + 1;

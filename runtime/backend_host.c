@@ -73,13 +73,16 @@ static int64_t host_attribute(void *self, int attribute) {
 }
 
 /* With CELL_EMULATED_CHIP=1 only cooperative kernels have room: tests want the steps walked by the whole chip at sizes
- * small enough for one block. With 2 it is clusters of more blocks than are portable, for the same reason. */
+ * small enough for one block. With 2 it is clusters of more blocks than are portable, for the same reason; with 3 it is
+ * cooperative kernels without clusters. */
 static cell_status host_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                  cell_error *err) {
     (void)err;
     const char *chip = getenv("CELL_EMULATED_CHIP");
     int64_t most = host_attribute(self, CELL_ATTR_SMEM_MAX);
-    if (chip && strcmp(chip, "1") == 0 && !kernel->cooperative)
+    if (chip && (strcmp(chip, "1") == 0 || strcmp(chip, "3") == 0) && !kernel->cooperative)
+        most = -1;
+    if (chip && strcmp(chip, "3") == 0 && kernel->cluster > 1)
         most = -1;
     if (chip && strcmp(chip, "2") == 0 && kernel->cluster <= 8)
         most = -1;

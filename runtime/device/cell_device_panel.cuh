@@ -31,23 +31,20 @@ enum { CELL_PANEL_WARPS = 8, CELL_PANEL_THREADS = 256, CELL_PANEL_BATCH = 16, CE
 // Two numbers of 16 bits, or one of 32, of which none is the result of a conversion or an operation: NaN with all bits set.
 constexpr uint32_t CELL_PANEL_MARK = 0xffffffffu;
 
-// A number as it is stored, and none of them the mark.
-__device__ __forceinline__ uint32_t cell_panel_bits(float v)
+// A word of X as it is stored, and not the mark.
+__device__ __forceinline__ uint32_t cell_panel_word(uint32_t word)
 {
-    const uint32_t bits = cell_detail_float_bits(v);
-    return bits == CELL_PANEL_MARK ? 0x7fffffffu : bits;
-}
-template <class T> __device__ __forceinline__ uint32_t cell_panel_bits(T v)
-{
-    return v.bits == 0xffffu ? 0x7fffu : (uint32_t)v.bits;
+    return word == CELL_PANEL_MARK ? 0x7fff7fffu : word;
 }
 
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
-// divides 32. Split: blocks of a cluster that share their rows and divide the pieces of k, so that each reads
-// only its part of X; it divides Inner.
+// divides 32. Split: blocks of a cluster that share their rows and divide k, so that each reads only its part of X: the
+// pieces, if it divides Inner, else the units of every piece.
 template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_panel {
     static constexpr int covered = Units * Split;       // units whose rows the block multiplies
-    static constexpr int pieces = Inner / Split;
+    static constexpr int slices = Inner % Split == 0 ? 1 : Split; // parts of each piece
+    static constexpr int pieces = Inner * slices / Split;
+    static constexpr int groups = CELL_PANEL_WARPS * slices; // of units, one for each warp that multiplies them
     static constexpr int tiles = Outer * (covered / 8); // of 8 rows: piece by piece
     static constexpr int tile = 8 * CELL_PANEL_BATCH;   // elements of C in one
     static constexpr int shares = Outer * Units * CELL_PANEL_BATCH; // elements of C that are the block's own
@@ -55,12 +52,13 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int each = 16 / (int)sizeof(T);    // numbers of a lane, neighbours along k
     static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
-    static constexpr int ahead = pieces > 1 || !narrow ? 8 : 4; // blocks along k that are read at once
-    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 4 ? tiles : 4; // tiles of them in registers
+    static constexpr int ahead = pieces > 1 || !narrow ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
+    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead; // tiles of them in registers
 
     cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each]
     cell_smem<float> partial; // [warp][tile][16][8]
     cell_smem<float> gathered; // [2][block of the cluster][piece][16][Units]
+    cell_inbox inbox, next_inbox; // of a half of `gathered` each
     int units, group;         // group: units of one warp, a multiple of 32, the length of two fragments
     int first;                // the block's first unit
     int rank;                 // in the cluster
@@ -73,7 +71,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     __device__ __forceinline__ void carve(unsigned char *&cursor, int64_t of_units, unsigned int *counters)
     {
         units = (int)of_units;
-        group = ((units + CELL_PANEL_WARPS - 1) / CELL_PANEL_WARPS + 31) / 32 * 32;
+        group = ((units + groups - 1) / groups + 31) / 32 * 32;
         first = (int)cell_block_index(0) * Units;
         rank = Split > 1 ? cell_cluster_rank() : 0;
         turn = 0;
@@ -82,8 +80,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
         weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / along) * tiles * stride);
         partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
-        if (Split > 1)
+        if (Split > 1) {
             gathered = cell_carve<float>(cursor, 2 * Split * shares);
+            inbox = cell_inbox_carve(cursor);
+            next_inbox = cell_inbox_carve(cursor);
+        }
     }
 
     // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
@@ -94,9 +95,9 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             const int lane = slot % 32, row_tile = slot / 32 % tiles, k_block = slot / 32 / tiles;
             const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
             const int within = k_block % blocks * along + lane % 4 * each;
-            const int k_unit = k_block / blocks / pieces * group + within;
+            const int k_unit = (first_group() + k_block / blocks / pieces) * group + within;
             const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
-            const int64_t k = (int64_t)(rank * pieces + k_block / blocks % pieces) * units + k_unit;
+            const int64_t k = (int64_t)(first_piece() + k_block / blocks % pieces) * units + k_unit;
             for (int i = 0; i < each; i++) {
                 T v = {};
                 if (unit < units && k_unit + i < units)
@@ -106,13 +107,31 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
+    // Of the block's part of k, of which a warp has a group of units in all pieces.
+    __device__ __forceinline__ int first_piece() const { return slices > 1 ? 0 : rank * pieces; }
+    __device__ __forceinline__ int first_group() const { return slices > 1 ? rank * CELL_PANEL_WARPS : 0; }
+    __device__ __forceinline__ int own_group() const { return first_group() + cell_warp(); }
+
     // Shared memory is filled, and the cluster's other blocks are there to be written to.
     __device__ __forceinline__ void start() const
     {
-        if constexpr (Split > 1)
-            cell_cluster_barrier();
-        else
+        if constexpr (Split > 1) {
+            cell_inbox_init(inbox);
+            cell_inbox_init(next_inbox);
             cell_barrier();
+            expect(inbox);
+            expect(next_inbox);
+            cell_cluster_barrier();
+        } else {
+            cell_barrier();
+        }
+    }
+
+    // A round of an inbox: the shares of the cluster's blocks.
+    __device__ __forceinline__ static void expect(const cell_inbox &b)
+    {
+        if (cell_thread() == 0)
+            cell_inbox_expect(b, Split * shares * (int)sizeof(float));
     }
 
     // Marks the block's own words of X, the rows of `steps` steps of each sequence but row `skip` of each, which is there
@@ -138,19 +157,16 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // for nothing.
     __device__ __forceinline__ void give(bool mine, T *p, float v) const
     {
-        if (!marks) {
-            if (mine)
-                cell_store(p, v);
-            return;
-        }
-        const uint32_t bits = cell_panel_bits(cell_convert<T>(v));
         if constexpr (narrow) {
-            const uint32_t next = cell_shfl_down(bits, 1);
-            if (mine && cell_lane() % 2 == 0)
-                cell_show_word(p, bits | next << 16);
-        } else if (mine) {
-            cell_show_word(p, bits);
+            const float next = cell_shfl_down(v, 1);
+            const uint32_t low = cell_convert<T>(v).bits, high = cell_convert<T>(next).bits;
+            if (marks && mine && cell_lane() % 2 == 0)
+                cell_show_word(p, cell_panel_word(low | high << 16));
+        } else if (marks && mine) {
+            cell_show_word(p, cell_panel_word(cell_detail_float_bits(v)));
         }
+        if (!marks && mine)
+            cell_store(p, v);
     }
 
     // What the block wrote is there for others. A block of a cluster's end may have no units; nobody waits for it.
@@ -170,9 +186,9 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         awaits = marks && rounds > 0;
         if (marks)
             return;
-        const int begin = cell_warp() * group, end = begin + group < units ? begin + group : units;
+        const int begin = own_group() * group, end = begin + group < units ? begin + group : units;
         if (cell_lane() == 0 && begin < end)
-            cell_counter_wait(posts + cell_warp() * CELL_PANEL_POST,
+            cell_counter_wait(posts + own_group() * CELL_PANEL_POST,
                               (unsigned int)((end - begin + Units - 1) / Units) * (unsigned int)rounds);
         cell_warp_barrier();
     }
@@ -282,7 +298,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
 
     __device__ void multiply_single(cell_mma_c (&sums)[tiles], const T *low, const T *high, cell_smem<T> at) const
     {
-        const int unit = cell_warp() * group + cell_lane() % 4 * each;
+        const int unit = own_group() * group + cell_lane() % 4 * each;
         for (int piece = 0; piece < pieces; piece++)
             for (int k = unit; k < unit + group; k += along) {
                 uint32_t a[4], a_8[4];
@@ -299,31 +315,38 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         int at[ahead]; // along k; negative: none
     };
 
-    __device__ __forceinline__ static bool is_marked(const uint32_t (&words)[4])
+    __device__ __forceinline__ static uint32_t most(const uint32_t (&words)[4])
     {
         const uint32_t a = words[0] > words[1] ? words[0] : words[1], b = words[2] > words[3] ? words[2] : words[3];
-        return (a > b ? a : b) == CELL_PANEL_MARK;
+        return a > b ? a : b;
+    }
+    __device__ __forceinline__ static bool is_marked(const uint32_t (&words)[4]) { return most(words) == CELL_PANEL_MARK; }
+
+    // Is any word of the warp's marked? Behind it the compiler knows that all have come, also where none is awaited: what uses
+    // them, or their registers, does not wait for what is read later.
+    __device__ __forceinline__ static bool any_marked(const fragments &x)
+    {
+        uint32_t all = 0;
+        CELL_UNROLL
+        for (int i = 0; i < ahead; i++) {
+            const uint32_t low = most(x.low[i]), high = most(x.high[i]), both = low > high ? low : high;
+            all = both > all ? both : all;
+        }
+        return cell_any(all == CELL_PANEL_MARK);
     }
 
     // Reads again what was marked, until nothing is.
     __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
     {
-        bool again = true;
-        while (again) {
-            again = false;
+        do {
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
-                if (is_marked(x.low[i])) {
-                    again = true;
+                if (is_marked(x.low[i]))
                     cell_await_words(x.low[i], low + x.at[i], CELL_PANEL_MARK);
-                }
-                if (is_marked(x.high[i])) {
-                    again = true;
+                if (is_marked(x.high[i]))
                     cell_await_words(x.high[i], high + x.at[i], CELL_PANEL_MARK);
-                }
             }
-            again = cell_any(again);
-        }
+        } while (any_marked(x));
     }
 
     __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
@@ -338,7 +361,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 cell_watch_words(x.high[i], high + x.at[i]);
             }
         }
-        if (awaits)
+        if ((!narrow || any_marked(x)) && awaits)
             await(x, low, high);
     }
 
@@ -365,7 +388,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                                              int64_t pitch, int64_t batch) const
     {
         const int lane = cell_lane(), blocks = group / along, all = pieces * blocks;
-        x += (int64_t)rank * pieces * units;
+        x += (int64_t)first_piece() * units;
         const T *low = x + (lane / 4 < batch ? lane / 4 : 0) * pitch;
         const T *high = x + (lane / 4 + 8 < batch ? lane / 4 + 8 : 0) * pitch;
         cell_smem<T> at = lane_weights();
@@ -376,7 +399,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             multiply_single(sums, low, high, at);
             return;
         }
-        const int begin = cell_warp() * group + lane % 4 * each;
+        const int begin = own_group() * group + lane % 4 * each;
         int unit = begin, k = begin;                 // within its piece; of the row
         for (int done = 0; done < all; done += ahead) {
             fragments some;
@@ -409,33 +432,63 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         for (int j = 0; j < tiles; j++)
             cell_mma_store_c(partial + (cell_warp() * tiles + j) * tile, 8, sums[j]);
         cell_barrier();
+        if constexpr (Split > 1) {
+            send_shares();
+            reduce_cluster(batch, store);
+        } else {
+            reduce_block(batch, store);
+        }
+    }
+
+    template <class Store> __device__ __forceinline__ void reduce_block(int64_t batch, Store store)
+    {
         CELL_UNROLL
         for (int begin = 0; begin < tiles * tile; begin += CELL_PANEL_THREADS) {
             const int n = begin + cell_thread(), row_tile = n / tile, b = n % tile / 8;
             const int piece = row_tile / (covered / 8), unit = row_tile % (covered / 8) * 8 + n % 8;
-            if (n < tiles * tile && b < batch && first - rank * Units + unit < units) {
+            if (n < tiles * tile && b < batch && first + unit < units) {
                 float sum = 0;
                 CELL_UNROLL
                 for (int w = 0; w < CELL_PANEL_WARPS; w++) {
                     const float share = partial[w * tiles * tile + n];
                     sum += share;
                 }
-                if constexpr (Split == 1)
-                    store(b, piece, unit, sum);
-                else
-                    cell_cluster_store(gathered + (turn * Split + rank) * shares
-                                           + (piece * CELL_PANEL_BATCH + b) * Units + unit % Units,
-                                       unit / Units, sum);
+                store(b, piece, unit, sum);
             }
         }
-        if constexpr (Split > 1)
-            reduce_cluster(batch, store);
     }
 
-    // Halves of `gathered` take turns: a block that writes one has met all others at the barrier behind the other.
+    // The sums of the block's warps go to the blocks that have the units, 4 neighbours at a time, whether they exist or
+    // not: so each inbox knows how much comes.
+    __device__ __forceinline__ void send_shares() const
+    {
+        CELL_UNROLL
+        for (int begin = 0; begin < tiles * tile / 4; begin += CELL_PANEL_THREADS) {
+            const int n = 4 * (begin + cell_thread()), row_tile = n / tile, b = n % tile / 8;
+            const int piece = row_tile / (covered / 8), unit = row_tile % (covered / 8) * 8 + n % 8;
+            if (n >= tiles * tile)
+                continue;
+            float sum[4] = {};
+            CELL_UNROLL
+            for (int w = 0; w < CELL_PANEL_WARPS; w++) {
+                uint32_t share[4];
+                cell_shared_words(share, partial + w * tiles * tile + n);
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    sum[i] += cell_detail_bits_float(share[i]);
+            }
+            const uint32_t words[4] = {cell_detail_float_bits(sum[0]), cell_detail_float_bits(sum[1]),
+                                       cell_detail_float_bits(sum[2]), cell_detail_float_bits(sum[3])};
+            cell_cluster_send(gathered + (turn * Split + rank) * shares + (piece * CELL_PANEL_BATCH + b) * Units + unit % Units,
+                              unit / Units, inbox, words);
+        }
+    }
+
+    // Halves of `gathered` take turns: a block that sends to one has been sent what the others made behind they read it.
     template <class Store> __device__ __forceinline__ void reduce_cluster(int64_t batch, Store store)
     {
-        cell_cluster_barrier();
+        cell_inbox_wait(inbox);
+        expect(inbox);
         CELL_UNROLL
         for (int begin = 0; begin < shares; begin += CELL_PANEL_THREADS) {
             const int n = begin + cell_thread(), b = n / Units % CELL_PANEL_BATCH;
@@ -450,6 +503,9 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             }
         }
         turn ^= 1;
+        const cell_inbox b = inbox;
+        inbox = next_inbox;
+        next_inbox = b;
     }
 };
 

@@ -61,6 +61,9 @@ PANEL(k_panel_1_1_widest, cell_bf16, 1, 1, 32)
 PANEL(k_panel_split_4, cell_bf16, 4, 1, 8, 4)
 PANEL(k_panel_split_3, cell_bf16, 3, 3, 8, 3)
 PANEL(k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2)
+PANEL(k_panel_slices, cell_bf16, 1, 4, 8, 2)
+PANEL(k_panel_slices_3, cell_bf16, 2, 1, 8, 3)
+PANEL(k_panel_f32_slices, float, 1, 4, 8, 2)
 PANEL(k_panel_f32_1_4, float, 1, 4, 8)
 PANEL(k_panel_f32_split_2_of_4, float, 4, 1, 8, 2)
 PANEL(k_panel_f32_3_3, float, 3, 3, 8)
@@ -90,10 +93,10 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
                     int batch, int units, int steps, bool transposed, bool marks)
 {
     const int rows = outer * units, k = inner * units, blocks = (units + own * split - 1) / (own * split) * split;
-    const int group = ((units + 7) / 8 + 31) / 32 * 32;
+    const int slices = inner % split ? split : 1, group = ((units + 8 * slices - 1) / (8 * slices) + 31) / 32 * 32;
     Array<T> x((size_t)(steps + 1) * batch * k), w((size_t)rows * k);
     Array<float> c((size_t)steps * batch * rows);
-    Array<unsigned> posts(8 * CELL_PANEL_POST);
+    Array<unsigned> posts((size_t)(8 * slices * CELL_PANEL_POST));
     Random random(7);
     std::vector<int> state((size_t)batch * k), weights((size_t)rows * k), next;
     for (size_t i = 0; i < posts.count; i++)
@@ -114,9 +117,9 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     args.t = transposed;
     args.flags = marks;
     const int tiles = outer * own * split / 8;
-    size_t smem = (size_t)8 * (inner / split) * (group / 32) * tiles * 256 * sizeof(T) + (size_t)(8 * tiles * 512);
+    size_t smem = (size_t)8 * (inner * slices / split) * (group / 32) * tiles * 256 * sizeof(T) + (size_t)(8 * tiles * 512);
     if (split > 1)
-        smem += (size_t)(2 * split * outer * own * 16 * 4);
+        smem += (size_t)(2 * split * outer * own * 16 * 4 + 32);
     Shape shape = {(unsigned)blocks, 256, smem, (unsigned)split, true};
     launch(name, kernel, args, shape);
     for (int t = 0; t < steps; t++) {
@@ -154,6 +157,9 @@ int main()
                  {"4 of 1, split by 4", k_panel_split_4, 4, 1, 8, 4},
                  {"3 of 3, split by 3", k_panel_split_3, 3, 3, 8, 3},
                  {"4 of 2, split by 2", k_panel_split_2_of_4, 4, 2, 16, 2},
+                 {"1 of 4, units split by 2", k_panel_slices, 1, 4, 8, 2},
+                 {"2 of 1, units split by 3", k_panel_slices_3, 2, 1, 8, 3},
+                 {"1 of 4 in f32, units split by 2", k_panel_f32_slices, 1, 4, 8, 2, true},
                  {"1 of 4 in f32", k_panel_f32_1_4, 1, 4, 8, 1, true},
                  {"4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, 4, 1, 8, 2, true},
                  {"3 of 3 in f32", k_panel_f32_3_3, 3, 3, 8, 1, true}};

@@ -89,6 +89,7 @@ missing-exchange specs/e79.cell --schedule tile:cluster=2 --dim N=40 --set bias=
 one-operand      tests/constructs/operand_of_step.cell --schedule gemm --dtype bf16 | chip:2,4,40,3
 early-wait       specs/lstm.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
 unput-operand    tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 2,3,2,3,8
+left-by-nobody   specs/gru.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
 last-term        specs/lstm.cell --schedule gemm --dtype bf16 | chip:2,3,5,24
 last-term        tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 2,3,2,3,8
 every-sequence   specs/e1.cell --schedule gemm --dtype f32 | chip:18,4,24
