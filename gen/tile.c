@@ -342,7 +342,8 @@ static Tile *tile_new(Walk *w)
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82). */
-    t->F = w->dir == FORWARD && t->lay.cr == 1 && t->K <= 5 ? 2 * t->K : t->K;
+    bool twice = t->K <= 5 || (m->c->roomy && t->K <= 10);
+    t->F = w->dir == FORWARD && t->lay.cr == 1 && twice ? 2 * t->K : t->K;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
     return t;
 }
@@ -551,7 +552,7 @@ static void print_head(Tile *t, Buf *out)
     buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.",
              t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
     buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;",
-             l->lr, l->rr, l->lc, l->rc);
+             l->lr, tile_apart(t, true) ? GROUP : l->rr, l->lc, tile_apart(t, false) ? GROUP : l->rc);
     if (l->cr > 1)
         buf_line(out, "const int own_row0 = (warp / %d * %d + lane_row) * %d;  // among the block's", l->wc, l->lr, l->rr);
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);

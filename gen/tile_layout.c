@@ -295,11 +295,11 @@ static int64_t state_bytes(const Tile *t)
 
 enum { MOST_STEPS = 16, SM_ROOM = 228 * 1024, BLOCK_TAKES = 1024 };
 
-/* Blocks that are to fit on an SM: small states leave room for several. */
+/* Blocks that are to fit on an SM: small states leave room for several, where a call has so many. */
 static int blocks_together(const Tile *t)
 {
     int64_t bytes = state_bytes(t);
-    return bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
+    return t->m->c->roomy ? 1 : bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
 }
 
 /* Shared memory of one of them. */
