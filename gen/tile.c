@@ -863,6 +863,14 @@ static const char *all_meet(const Tile *t)
     return t->lay.cr > 1 ? "cell_cluster_barrier();" : "cell_barrier();";
 }
 
+/* The states before a step, as the replay has kept them. Asked for when the step behind it is done: they come while the next
+ * one begins with what it reads of vectors. */
+static void take_kept(Tile *t, const char *step, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++)
+        move_kept(t, &t->states.data[k], t->states.data[k].kept, step, true, out);
+}
+
 static void print_back(Tile *t, Buf *out)
 {
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
@@ -879,25 +887,29 @@ static void print_back(Tile *t, Buf *out)
         out->indent--;
         buf_line(out, "};");
     }
+    if (!t->undoes) {
+        take_kept(t, "(steps - 1)", out);
+        buf_line(out, "if (chunk > 0)");
+        buf_line(out, "    fetch_start(chunk - 1);");
+    }
     buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
-    for (int k = 0; k < t->states.len && !t->undoes; k++) {
-        const StateInfo *s = &t->states.data[k];
-        move_kept(t, s, s->kept, "s", true, out);
-    }
     if (t->undoes)
         tile_print_undo(t->replay, out);
-    if (!t->undoes) {
-        buf_line(out, "if (s == steps - 1 && chunk > 0)");
-        buf_line(out, "    fetch_start(chunk - 1);");
-    }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         copy_state(t, s, out, s->adj, s->prev);
         copy_state(t, s, out, s->after, s->name);
+    }
+    if (!t->undoes) {
+        buf_line(out, "if (s > 0) {");
+        out->indent++;
+        take_kept(t, "(s - 1)", out);
+        out->indent--;
+        buf_line(out, "}");
     }
     move_rows(t, false, out);
     out->indent--;

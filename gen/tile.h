@@ -21,7 +21,7 @@ typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
 typedef struct Roles { bool done; uint8_t role[TILE_MAX_AXES]; bool strong[TILE_MAX_AXES]; } Roles;
 
 /* Rows over cr blocks of a cluster x wr warps x lr lanes x rr registers, columns over wc warps x lc lanes x rc
- * registers; a thread's rows and columns are consecutive, and so are a block's rows. */
+ * registers; a thread's rows and columns are consecutive, or groups that are (tile_apart), and a block's rows are. */
 typedef struct TileLayout { int wr, lr, rr, wc, lc, rc, cr; } TileLayout;
 
 typedef struct StateInfo {
