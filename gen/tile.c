@@ -907,7 +907,7 @@ static void print_back(Tile *t, Buf *out)
     if (!t->undoes) {
         buf_line(out, "if (s > 0) {");
         out->indent++;
-        take_kept(t, "(s - 1)", out);
+        take_kept(t, mutate("same-state") ? "s" : "(s - 1)", out);
         out->indent--;
         buf_line(out, "}");
     }

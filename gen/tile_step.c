@@ -51,7 +51,7 @@ static const char *numbered(Tile *t, bool rows, const char *from, const char *fi
     int apart = tile_apart(t, rows);
     if (!apart)
         return tile_text(t, "%s%s + %s", from, first, i);
-    const char *e = *first ? tile_text(t, "(%s + %s)", first + strlen(" + "), i) : i;
+    const char *e = *first && !mutate("first-group") ? tile_text(t, "(%s + %s)", first + strlen(" + "), i) : i;
     return tile_text(t, "%s + %s %% %d + %s / %d * %d", from, e, GROUP, e, GROUP, apart);
 }
 
