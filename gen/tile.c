@@ -14,8 +14,8 @@
 #include "mutate.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024 };
+ * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined. */
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -716,6 +716,14 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     }
 }
 
+/* Where registers are not shared with another block, a short step is joined with the next one: what one hands to the other
+ * stays where it is. A long one has enough to overlap, and its code twice is slow to come. */
+static void print_unroll(const Tile *t, const Step *s, Buf *out)
+{
+    if (t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP)
+        buf_line(out, "CELL_UNROLL_BY(2)");
+}
+
 static void print_forward(Tile *t, Buf *out)
 {
     for (int k = 0; k < t->states.len; k++) {
@@ -743,6 +751,7 @@ static void print_forward(Tile *t, Buf *out)
     tile_print_step(t->forward, &step);
     print_rows(t, "t0", out);
     buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
+    print_unroll(t, t->forward, out);
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
@@ -863,14 +872,6 @@ static const char *all_meet(const Tile *t)
     return t->lay.cr > 1 ? "cell_cluster_barrier();" : "cell_barrier();";
 }
 
-/* The states before a step, as the replay has kept them. Asked for when the step behind it is done: they come while the next
- * one begins with what it reads of vectors. */
-static void take_kept(Tile *t, const char *step, Buf *out)
-{
-    for (int k = 0; k < t->states.len; k++)
-        move_kept(t, &t->states.data[k], t->states.data[k].kept, step, true, out);
-}
-
 static void print_back(Tile *t, Buf *out)
 {
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
@@ -887,29 +888,26 @@ static void print_back(Tile *t, Buf *out)
         out->indent--;
         buf_line(out, "};");
     }
-    if (!t->undoes) {
-        take_kept(t, "(steps - 1)", out);
-        buf_line(out, "if (chunk > 0)");
-        buf_line(out, "    fetch_start(chunk - 1);");
-    }
+    print_unroll(t, t->adjoint, out);
     buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
+    for (int k = 0; k < t->states.len && !t->undoes; k++) {
+        const StateInfo *s = &t->states.data[k];
+        move_kept(t, s, s->kept, "s", true, out);
+    }
     if (t->undoes)
         tile_print_undo(t->replay, out);
+    if (!t->undoes) {
+        buf_line(out, "if (s == steps - 1 && chunk > 0)");
+        buf_line(out, "    fetch_start(chunk - 1);");
+    }
     buf_f(out, "%s", step.data ? step.data : "");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         copy_state(t, s, out, s->adj, s->prev);
         copy_state(t, s, out, s->after, s->name);
-    }
-    if (!t->undoes) {
-        buf_line(out, "if (s > 0) {");
-        out->indent++;
-        take_kept(t, mutate("same-state") ? "s" : "(s - 1)", out);
-        out->indent--;
-        buf_line(out, "}");
     }
     move_rows(t, false, out);
     out->indent--;

@@ -2004,7 +2004,7 @@ void tile_print_step(Step *s, Buf *out)
     /* No store to shared memory stands before a read of the fetches: the compiler would take it for one of the same place, so
      * that a level's sums would be followed by a wait for what the next level reads. */
     Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
-    s->fetched = &fetched;
+    s->fetched = s->kind == STEP_FORWARD ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
     s->last_sums.indent--;
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
