@@ -45,7 +45,7 @@ static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int
  * checkpoints. NULL where these are no more for it. */
 static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
 {
-    if (first->schedule != SCHED_TILE || first->cluster > 1 || c->tile.interval)
+    if (!first->shares_sm || first->schedule != SCHED_TILE || first->cluster > 1)
         return NULL;
     int said = c->diags.len;
     c->roomy = true;

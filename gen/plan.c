@@ -75,6 +75,7 @@ static void add_walk(Plan *p, const Phasing *s)
     vec_push(p->m->arena, &pr->groups, g);
     tile_walk(w);
     p->interval = w->interval;
+    p->shares_sm = w->shares_sm;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (pr->checkpoint[t] >= 0)
             p->buffers.data[pr->checkpoint[t]].per_steps = w->interval;

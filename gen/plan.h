@@ -83,6 +83,7 @@ typedef struct Walk {
     int cluster;                  /* blocks that share a state, 1 if one holds it */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    bool shares_sm;               /* K leaves room on an SM for other blocks */
     bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
     Buf cuda;                     /* the kernel's source */
@@ -303,6 +304,7 @@ struct Plan {
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
+    bool shares_sm;               /* tile: they are so few that several blocks fit on an SM */
     int cluster;                  /* tile: blocks that share a state; else 1 */
     const char *not_tile;         /* why not, where tile was thought of */
     Scan *scan;                   /* schedule scan; else NULL */
