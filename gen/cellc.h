@@ -231,6 +231,7 @@ struct Compiler {
     int64_t block_memory;         /* bytes that a block may have */
     int interval;                 /* steps between checkpoints, at most */
     bool one_block;               /* there are no clusters of blocks */
+    bool roomy;                   /* a block has a multiprocessor to itself: the call has no more blocks than these */
 };
 
 Compiler *compiler_new(void);

@@ -41,9 +41,29 @@ static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int
     return p;
 }
 
+/* The same cell for calls that leave each block a multiprocessor, so that all its memory is for the steps between two
+ * checkpoints. NULL where these are no more for it. */
+static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
+{
+    if (!first->shares_sm || first->schedule != SCHED_TILE || first->cluster > 1)
+        return NULL;
+    int said = c->diags.len;
+    c->roomy = true;
+    Plan *p = plan_once(c, spec, first->m->name);
+    c->roomy = false;
+    if (!c->errors)
+        c->diags.len = said;
+    if (!p || p->schedule != SCHED_TILE || p->interval <= first->interval)
+        return NULL;
+    p->is_roomy = true;
+    return p;
+}
+
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
 {
     Plan *first = plan_once(c, spec, prefix), *p = first;
+    if (first)
+        first->roomy = plan_roomy(c, spec, first);
     /* Who asks for clusters gets them, or an error at the call. */
     if (first && first->cluster > 1 && c->schedule == SCHED_TILE && !c->is_tuned)
         return c->errors ? NULL : first;

@@ -329,14 +329,16 @@ static void print_key(Buf *out, const char *key)
     buf_f(out, ",\n");
 }
 
-/* The description of a plan behind that of its smaller one. level 0 is the one that callers get. */
+/* The description of a plan behind those that it leads to. level 0 is the one that callers get, -1 the roomy one. */
 static void print_description(Host *h, const HostPlan *plan, int checks, int level)
 {
-    const char *smaller = plan->smaller ? intern_f(h->m->c, "&description_%d", level + 1) : "NULL";
-    const char *name = level ? intern_f(h->m->c, "description_%d", level) : "description";
+    const Module *m = h->m;
+    const char *smaller = plan->smaller ? intern_f(m->c, "&description_%d", level + 1) : "NULL";
+    const char *name = level < 0 ? "description_roomy" : level ? intern_f(m->c, "description_%d", level) : "description";
     if (plan->smaller)
         print_description(h, plan->smaller, checks, level + 1);
-    const Module *m = h->m;
+    if (plan->roomy)
+        print_description(h, plan->roomy, checks, -1);
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     Buf *out = h->out;
     buf_f(out,
@@ -363,6 +365,8 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .smaller = %s,\n"
                    "    .archs = CELL_ARCHS,\n",
               string(m, plan->how), (long long)plan->block_memory, smaller);
+    if (plan->roomy)
+        buf_f(out, "    .roomy = &description_roomy,\n    .is_roomy = %s,\n", plan->is_roomy);
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"

@@ -471,8 +471,8 @@ static void print_group_kernel(Print *e, Group *g)
     Module *m = e->p->m;
     const Poly *elements = product(e, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
     if (g->kind == G_MAP && !g->flat) {
-        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, map_blocks(e, g, elements),
-                        poly_expr(e, group_rows(e, g)));
+        const char *rows = g->packed ? vector_blocks(e, g, work, g->threads) : poly_expr(e, group_rows(e, g));
+        print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, map_blocks(e, g, elements), rows);
     } else if (g->kind == G_MAP) {
         print_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, blocks_expr(e, work, g->threads), "NULL");
     } else if (g->kind == G_ROW && g->sums) {
@@ -1112,6 +1112,26 @@ static int history_kernels(Plan *p, HistoryKernel *out)
     return n;
 }
 
+/* A roomy plan takes the kernels of the plan that leads to it, where they have the same text. */
+static bool printed_before(const Plan *p, const Buf *kernel, const Buf *cuda)
+{
+    return p->is_roomy && (!kernel->data || strstr(cuda->data, kernel->data));
+}
+
+static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
+{
+    Buf text = { .arena = p->m->arena };
+    emit_group(p, pr, g, &text);
+    if (printed_before(p, &text, cuda))
+        return;
+    if (p->is_roomy && g->kind != G_WALK) {
+        g->kernel = intern_f(p->m->c, "%s_roomy", g->kernel);
+        text = (Buf){ .arena = p->m->arena };
+        emit_group(p, pr, g, &text);
+    }
+    buf_f(cuda, "%s", text.data ? text.data : "");
+}
+
 static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
 {
     Module *m = p->m;
@@ -1126,7 +1146,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         if (p->program[d].chunks)
             emit_panel(p, &p->program[d], p->program[d].chunks, &chunks[d]);
     for (int d = 0; d < 2; d++) {
-        emit_kernels(p, &p->program[d], cuda);
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            print_group(p, &p->program[d], &p->program[d].groups.data[i], cuda);
         if (p->program[d].panel)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
         if (p->program[d].pairs)
@@ -1151,6 +1172,16 @@ static const char *schedule_words(const Plan *p)
                     p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
 }
 
+/* Has the call at most as many blocks that walk as the device has multiprocessors? */
+static const char *roomy_expr(Print *e)
+{
+    Module *m = e->p->m;
+    Buf x = program_new(e);
+    postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&e->p->program[FORWARD])), &x);
+    buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_LE, ");
+    return expr_name(e, &x);
+}
+
 /* The kernels of one plan, and its tables, whose names begin with `tag`. */
 static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
 {
@@ -1159,8 +1190,12 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_kernels(p, &states, cuda);
     HistoryKernel *histories = arena_alloc(m->arena, sizeof *histories * (size_t)(m->tensors.len + 1));
     int n_histories = history_kernels(p, histories);
-    for (int i = 0; i < n_histories; i++)
-        emit_history_kernel(p, &histories[i], cuda);
+    for (int i = 0; i < n_histories; i++) {
+        Buf text = { .arena = m->arena };
+        emit_history_kernel(p, &histories[i], &text);
+        if (!printed_before(p, &text, cuda))
+            buf_f(cuda, "%s", text.data);
+    }
 
     Buf tables = { .arena = m->arena };
     Print e = { .p = p, .host = &tables, .tag = tag, .states = &states, .histories = histories, .n_histories = n_histories };
@@ -1171,6 +1206,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_reserve(&e, &n_reserve);
     print_direction(&e, FORWARD);
     print_direction(&e, BACKWARD);
+    const char *is_roomy = p->roomy ? roomy_expr(&e) : NULL;
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);
@@ -1181,7 +1217,15 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
                        .kernels = intern_f(m->c, "%skernel_table", tag),
                        .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,
                        .n_kernels = e.kernels.len, .n_reserve = n_reserve, .block_memory = p->block_memory,
-                       .how = schedule_words(p) };
+                       .how = schedule_words(p), .is_roomy = is_roomy };
+}
+
+static const HostPlan *emit_roomy(Plan *p, Buf *cuda, Buf *host)
+{
+    HostPlan *plan = arena_alloc(p->m->arena, sizeof *plan);
+    buf_f(cuda, "// For calls with no more blocks than the GPU has multiprocessors: %s.\n\n", schedule_words(p));
+    *plan = emit_one(p, "roomy_", cuda, host);
+    return plan;
 }
 
 void emit_cuda(Plan *p, Buf *cuda, Buf *host)
@@ -1202,6 +1246,8 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
             hp->smaller = next;
         else
             first = next;
+        if (q->roomy)
+            next->roomy = emit_roomy(q->roomy, cuda, host);
         hp = next;
     }
     emit_host_plan(m, first, host);

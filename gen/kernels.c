@@ -664,25 +664,22 @@ void kernel_release(Kernel *k)
     arena_release(a, k->meaning, sizeof *k->meaning * (size_t)k->meanings);
 }
 
-void emit_kernels(Plan *p, Program *pr, Buf *out)
+void emit_group(Plan *p, Program *pr, Group *g, Buf *out)
 {
-    for (int i = 0; i < pr->groups.len; i++) {
-        Group *g = &pr->groups.data[i];
-        Kernel k = kernel_new(p, pr, g, &g->refs, out);
-        switch (g->kind) {
-        case G_MAP: emit_map(&k); break;
-        case G_ROW: (g->window ? emit_window : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
-        case G_COLUMN:
-            if (!g->by_rows)
-                emit_column_sums(&k);
-            kernel_release(&k);
-            k = kernel_new(p, pr, g, &g->refs_2, out);
-            emit_column_totals(&k);
-            break;
-        case G_SCATTER: emit_scatter(p, pr, g, out); break;
-        case G_GEMM: case G_SCAN: break;
-        case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
-        }
+    Kernel k = kernel_new(p, pr, g, &g->refs, out);
+    switch (g->kind) {
+    case G_MAP: emit_map(&k); break;
+    case G_ROW: (g->window ? emit_window : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
+    case G_COLUMN:
+        if (!g->by_rows)
+            emit_column_sums(&k);
         kernel_release(&k);
+        k = kernel_new(p, pr, g, &g->refs_2, out);
+        emit_column_totals(&k);
+        break;
+    case G_SCATTER: emit_scatter(p, pr, g, out); break;
+    case G_GEMM: case G_SCAN: break;
+    case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
     }
+    kernel_release(&k);
 }

@@ -76,7 +76,8 @@ static void sum_rows(Kernel *k, const char *const *sum, bool wide)
 static void column_block(Kernel *k)
 {
     Group *g = k->g;
-    bool wide = g->naxes == 1 && k_can_be_wide(k, g->axes[0], false) && !has_inner(k);
+    bool few = g->naxes == 1 && g->axes[0] == walk_blocks(k->pr);     /* heads: in vectors, few lanes would have some */
+    bool wide = g->naxes == 1 && !few && k_can_be_wide(k, g->axes[0], false) && !has_inner(k);
     const char *n = wide ? k->n : "1", *sum[64];
     const char *each = wide ? k_text(k, "%d * %s", COLUMN_WIDTH, n) : k_text(k, "%d", COLUMN_WIDTH);
     if (wide)

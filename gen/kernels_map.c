@@ -60,19 +60,37 @@ static void print_flat(Kernel *k, NodeId first)
     k_close(k);
 }
 
+static void open_rows(Kernel *k)
+{
+    k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
+}
+
+/* A block's threads are shared out among so many rows that each thread has a vector of its row. */
+static void open_packed_rows(Kernel *k)
+{
+    int threads = k->g->threads;
+    buf_line(k->out, "const int lanes = cell_row_lanes<%d>((elements + %s - 1) / %s);", threads, k->n, k->n);
+    buf_line(k->out, "const int64_t first = cell_block_index(0) * lanes + cell_thread() %% lanes;");
+    buf_line(k->out, "const int64_t step = cell_block_count(0) * lanes;");
+    k_open(k, "for (int64_t row = cell_block_index(1) * (%d / lanes) + cell_thread() / lanes; row < rows; "
+              "row += cell_block_count(1) * (%d / lanes))", threads, threads);
+}
+
 static void print_map(Kernel *k)
 {
     Group *g = k->g;
     NodeId first = g->arrays.data[0];
     buf_line(k->out, "const int64_t rows = %s;", k_rows(k));
     buf_line(k->out, "[[maybe_unused]] const int64_t elements = %s;", k_product(k, g->axes, g->naxes));
-    buf_line(k->out, "const int64_t first = cell_block_index(0) * %d + cell_thread();", g->threads);
-    buf_line(k->out, "const int64_t step = cell_block_count(0) * %d;", g->threads);
+    if (!g->packed) {
+        buf_line(k->out, "const int64_t first = cell_block_index(0) * %d + cell_thread();", g->threads);
+        buf_line(k->out, "const int64_t step = cell_block_count(0) * %d;", g->threads);
+    }
     if (g->flat) {
         print_flat(k, first);
         return;
     }
-    k_open(k, "for (int64_t row = cell_block_index(1); row < rows; row += cell_block_count(1))");
+    (g->packed ? open_packed_rows : open_rows)(k);
     k_split_row(k, "row");
     if (k->one_step)
         k->enough = k_text(k, "%s * %s >= %d", k_rows(k), k_product(k, g->axes, g->naxes), STEP_VECTORS);

@@ -78,7 +78,8 @@ static void add_walk(Plan *p, const Phasing *s)
     *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
                  .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval };
     w->cuda.arena = w->reasons.arena = p->m->arena;
-    w->kernel = intern_f(p->m->c, "%s_%s_walk", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd");
+    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd",
+                         p->m->c->roomy ? "_roomy" : "");
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] &&
             pr->node[id].home != HOME_NONE)
@@ -90,6 +91,7 @@ static void add_walk(Plan *p, const Phasing *s)
     if (!w->refused)
         w->refused = behind_reads_state(s);
     p->interval = w->interval;
+    p->shares_sm = w->shares_sm;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (pr->checkpoint[t] >= 0)
             p->buffers.data[pr->checkpoint[t]].per_steps = w->interval;

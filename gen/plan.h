@@ -83,6 +83,7 @@ typedef struct Walk {
     int cluster;                  /* blocks that share a state, 1 if one holds it */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    bool shares_sm;               /* K leaves room on an SM for other blocks */
     bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
     Buf cuda;                     /* the kernel's source */
@@ -163,6 +164,7 @@ typedef struct Group {
     int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one
                                    * behind another */
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
+    bool packed;                  /* MAP: perhaps few, the sizes say it: rows share a block */
     int64_t smem;                 /* dynamic shared memory, bytes */
     struct Window *window;        /* ROW: sums over the past in one pass (kernels_window.c), or NULL; then past too */
     bool past;                    /* ROW: one reduction over the past (kernels_past.c); naxes: of a block's index */
@@ -303,12 +305,15 @@ struct Plan {
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
+    bool shares_sm;               /* tile: they are so few that several blocks fit on an SM */
     int cluster;                  /* tile: blocks that share a state; else 1 */
     const char *not_tile;         /* why not, where tile was thought of */
     Scan *scan;                   /* schedule scan; else NULL */
     const char *not_scan;         /* why the steps turned out to be none for it */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
+    Plan *roomy;                  /* tile: for calls that leave each block a multiprocessor; or NULL */
+    bool is_roomy;                /* this is such a one */
     Buf reasons;                  /* lines for cellc explain */
     int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
 };
@@ -324,6 +329,7 @@ int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
 const char *largest_arch(Compiler *c, const char *archs);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
+const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
 bool plan_timed(const Plan *p, NodeId array);
 bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
@@ -355,7 +361,7 @@ ColumnCut column_cut(bool by_rows);
 /* kernels_past.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
 bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
-void emit_kernels(Plan *p, Program *g, Buf *out);
+void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
 void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);

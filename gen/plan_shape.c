@@ -105,6 +105,14 @@ static void scatter_buffers(Plan *p, Group *g, int number)
     counts->arrays = partial->arrays = 1;
 }
 
+const Poly *walk_blocks(const Program *pr)
+{
+    for (int i = 0; i < pr->groups.len; i++)
+        if (pr->groups.data[i].kind == G_WALK)
+            return pr->groups.data[i].walk->blocks;
+    return NULL;
+}
+
 void finish_groups(Plan *p, Program *pr)
 {
     int64_t real = p->compute == DT_F64 ? 8 : 4;
@@ -115,6 +123,7 @@ void finish_groups(Plan *p, Program *pr)
             elements = poly_mul(p->m, elements, g->axes[k]);
         if (g->kind == G_MAP) {
             g->flat = elements->is_const && elements->value < 256;
+            g->packed = !g->flat && g->timed && elements == walk_blocks(pr);
             g->threads = g->phase == PHASE_DURING ? 128 : 256;
         }
         if (g->past)

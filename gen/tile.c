@@ -14,8 +14,8 @@
 #include "mutate.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024 };
+ * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined. */
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -342,7 +342,8 @@ static Tile *tile_new(Walk *w)
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82). */
-    t->F = w->dir == FORWARD && t->lay.cr == 1 && t->K <= 5 ? 2 * t->K : t->K;
+    bool twice = t->K <= 5 || (m->c->roomy && t->K <= 10);
+    t->F = w->dir == FORWARD && t->lay.cr == 1 && twice ? 2 * t->K : t->K;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
     return t;
 }
@@ -551,7 +552,7 @@ static void print_head(Tile *t, Buf *out)
     buf_line(out, "// Of %" PRId64 " x %" PRId64 ": %d x %d elements a thread, %d x %d lanes, %d x %d warps.",
              t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc);
     buf_line(out, "const int row0 = (warp_row * %d + lane_row) * %d, col0 = (warp_col * %d + lane_col) * %d;",
-             l->lr, l->rr, l->lc, l->rc);
+             l->lr, tile_apart(t, true) ? GROUP : l->rr, l->lc, tile_apart(t, false) ? GROUP : l->rc);
     if (l->cr > 1)
         buf_line(out, "const int own_row0 = (warp / %d * %d + lane_row) * %d;  // among the block's", l->wc, l->lr, l->rr);
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
@@ -715,6 +716,14 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     }
 }
 
+/* Where registers are not shared with another block, a short step is joined with the next one: what one hands to the other
+ * stays where it is. A long one has enough to overlap, and its code twice is slow to come. */
+static void print_unroll(const Tile *t, const Step *s, Buf *out)
+{
+    if (t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP)
+        buf_line(out, "CELL_UNROLL_BY(2)");
+}
+
 static void print_forward(Tile *t, Buf *out)
 {
     for (int k = 0; k < t->states.len; k++) {
@@ -742,6 +751,7 @@ static void print_forward(Tile *t, Buf *out)
     tile_print_step(t->forward, &step);
     print_rows(t, "t0", out);
     buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
+    print_unroll(t, t->forward, out);
     buf_line(out, "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
@@ -878,6 +888,7 @@ static void print_back(Tile *t, Buf *out)
         out->indent--;
         buf_line(out, "};");
     }
+    print_unroll(t, t->adjoint, out);
     buf_line(out, "for (int s = steps - 1; s >= 0; s--) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");

@@ -12,7 +12,7 @@
 #include "emit.h"
 #include "plan.h"
 
-enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16 };
+enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16, GROUP = 4 };
 
 /* ROLE_PAR + k: the k-th parallel axis */
 typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
@@ -21,7 +21,7 @@ typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
 typedef struct Roles { bool done; uint8_t role[TILE_MAX_AXES]; bool strong[TILE_MAX_AXES]; } Roles;
 
 /* Rows over cr blocks of a cluster x wr warps x lr lanes x rr registers, columns over wc warps x lc lanes x rc
- * registers; a thread's rows and columns are consecutive, and so are a block's rows. */
+ * registers; a thread's rows and columns are consecutive, or groups that are (tile_apart), and a block's rows are. */
 typedef struct TileLayout { int wr, lr, rr, wc, lc, rc, cr; } TileLayout;
 
 typedef struct StateInfo {
@@ -119,6 +119,7 @@ typedef struct Step {
     bool scattering;              /* printing such an out: its reductions are read at element i */
     bool *assigned;               /* per state: its next value is in registers */
     Buf *pre, *body;
+    Buf *fetched;                 /* in front of the step: what it reads of the fetches; NULL where it is read at its place */
     Buf *inner;                   /* the open block's, NULL when none is open */
     bool is_late;                 /* printing late: rows are one step behind */
     Buf late;                     /* stores of a step that the one after it does, behind its barrier */
@@ -227,8 +228,9 @@ void tile_print_step(Step *s, Buf *out);
 void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
 bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
 void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
-const char *tile_row_text(const Tile *t);
-const char *tile_col_text(const Tile *t);
+const char *tile_row_text(Tile *t);
+const char *tile_col_text(Tile *t);
+int tile_apart(const Tile *t, bool rows);
 void tile_open(Tile *t, Buf *b, bool rows, bool cols);            /* loops over the thread's elements */
 void tile_close(Buf *b, bool rows, bool cols);
 const char *tile_owned(Tile *t, bool rows, bool cols);            /* is it within bounds; NULL: always */

@@ -295,11 +295,11 @@ static int64_t state_bytes(const Tile *t)
 
 enum { MOST_STEPS = 16, SM_ROOM = 228 * 1024, BLOCK_TAKES = 1024 };
 
-/* Blocks that are to fit on an SM: small states leave room for several. */
+/* Blocks that are to fit on an SM: small states leave room for several, where a call has so many. */
 static int blocks_together(const Tile *t)
 {
     int64_t bytes = state_bytes(t);
-    return bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
+    return t->m->c->roomy ? 1 : bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
 }
 
 /* Shared memory of one of them. */
@@ -333,4 +333,5 @@ void tile_choose_interval(Tile *t)
     if (t->lay.cr > 1)            /* one block has the SM; vectors of a step, which it has whole, take more than half */
         room = 160 * 1024;
     t->K = t->w->interval ? t->w->interval : within(t, room / state_bytes(t));
+    t->w->shares_sm = blocks_together(t) > 1 && t->K < tile_most_interval(t);
 }

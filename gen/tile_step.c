@@ -33,16 +33,38 @@ static bool cols_exact(const Tile *t)
     return t->cols == t->lay.wc * t->lay.lc * t->lay.rc;
 }
 
-/* Elements beyond the edge are copies of the edge's: they compute what it does and are left out of sums and
- * stores. */
-const char *tile_row_text(const Tile *t)
+/* Of more than 16 bytes, what neighbouring threads read at once of a vector would lie in the same banks of shared memory. So a
+ * thread's rows (columns) are groups of GROUP neighbours then: from one group to the thread's next one. 0: they are one run. */
+int tile_apart(const Tile *t, bool rows)
 {
-    return rows_exact(t) ? "(row0 + r)" : "cell_min(row0 + r, last_row)";
+    const TileLayout *l = &t->lay;
+    int n = rows ? l->rr : l->rc;
+    bool exact = rows ? rows_exact(t) : cols_exact(t);
+    if (!exact || l->cr > 1 || n <= GROUP || n % GROUP || t->real_bytes * GROUP != 16)
+        return 0;
+    return GROUP * (rows ? l->wr * l->lr : l->wc * l->lc);
 }
 
-const char *tile_col_text(const Tile *t)
+/* The number, along the side, of the thread's element `i` of those from `first` on ("" or " + ..."). */
+static const char *numbered(Tile *t, bool rows, const char *from, const char *first, const char *i)
 {
-    return cols_exact(t) ? "(col0 + c)" : "cell_min(col0 + c, last_col)";
+    int apart = tile_apart(t, rows);
+    if (!apart)
+        return tile_text(t, "%s%s + %s", from, first, i);
+    const char *e = *first && !mutate("first-group") ? tile_text(t, "(%s + %s)", first + strlen(" + "), i) : i;
+    return tile_text(t, "%s + %s %% %d + %s / %d * %d", from, e, GROUP, e, GROUP, apart);
+}
+
+/* Elements beyond the edge are copies of the edge's: they compute what it does and are left out of sums and
+ * stores. */
+const char *tile_row_text(Tile *t)
+{
+    return rows_exact(t) ? tile_text(t, "(%s)", numbered(t, true, "row0", "", "r")) : "cell_min(row0 + r, last_row)";
+}
+
+const char *tile_col_text(Tile *t)
+{
+    return cols_exact(t) ? tile_text(t, "(%s)", numbered(t, false, "col0", "", "c")) : "cell_min(col0 + c, last_col)";
 }
 
 void tile_open(Tile *t, Buf *b, bool rows, bool cols)
@@ -327,9 +349,20 @@ static void define(Step *s, Buf *to, const char *name, bool row, bool col, const
     tile_close(to, row, col);
 }
 
-static bool vector_width(int n)
+/* Are the thread's rows (columns) read at once, as one run or in groups? */
+static bool runs(const Tile *t, bool row)
 {
-    return n == 2 || n == 4 || n == 8 || n == 16;
+    int n = row ? t->lay.rr : t->lay.rc;
+    return n == 2 || n == 4 || n == 8 || n == 16 || tile_apart(t, row);
+}
+
+static void load_run(Tile *t, Buf *to, bool row, const char *name, const char *from)
+{
+    int n = row ? t->lay.rr : t->lay.rc, apart = tile_apart(t, row);
+    if (apart)
+        buf_line(to, "cell_load_groups<%d>(%s, %s);", apart, name, from);
+    else
+        buf_line(to, "cell_load_vec<%d>(%s, %s);", n, name, from);
 }
 
 static void define_exchanged(Step *s, Buf *to, const Red *r)
@@ -338,7 +371,7 @@ static void define_exchanged(Step *s, Buf *to, const Red *r)
     bool row = red_rows(r), col = red_cols(r);
     int n = row ? t->lay.rr : col ? t->lay.rc : 1;
     const char *from = red_first(t, r);
-    if ((!row && !col) || !vector_width(n)) {
+    if ((!row && !col) || !runs(t, row)) {
         const char *at = row || col ? tile_text(t, "%s + %s", from, row ? "r" : "c") : "0";
         define(s, to, r->var, row, col, red_exchanged(s, r, at), "");
         return;
@@ -346,12 +379,11 @@ static void define_exchanged(Step *s, Buf *to, const Red *r)
     s->rows_kept += row;
     s->cols_kept += col;
     buf_line(to, "%s %s[%d];", t->real, r->var, n);
-    buf_line(to, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, r->var, r->at, from);
+    load_run(t, to, row, r->var, tile_text(t, "ex + (flip + %" PRId64 " + %s)", r->at, from));
     for (int w = 1; w < red_warps(t, r); w++) {
         const char *part = tile_unique(t, "part");
         buf_line(to, "%s %s[%d];", t->real, part, n);
-        buf_line(to, "cell_load_vec<%d>(%s, ex + (flip + %" PRId64 " + %s));", n, part,
-                 r->at + (int64_t)w * red_pitch(t, r), from);
+        load_run(t, to, row, part, tile_text(t, "ex + (flip + %" PRId64 " + %s)", r->at + (int64_t)w * red_pitch(t, r), from));
         tile_open(t, to, row, col);
         const char *own = element(t, r->var, row, col);
         buf_line(to, "%s = %s;", own, red_combine(t, r->op, own, element(t, part, row, col)));
@@ -473,17 +505,17 @@ static bool define_run(Step *s, Buf *to, NodeId id, const char *name, bool row)
     const IxExpr *map[TILE_MAX_AXES];
     const char *first;
     int width = row ? t->lay.rr : t->lay.rc;
-    if (!vector_width(width) || !(row ? rows_exact(t) : cols_exact(t)))
+    if (!runs(t, row) || !(row ? rows_exact(t) : cols_exact(t)))
         return false;
     NodeId array = n.kind == N_LOAD ? -1 : tile_read(s, id, map);
     const Fetch *f = tile_fetch_run(s, array >= 0, array >= 0 ? array : n.tensor, array >= 0 ? map : n.map,
-                                    row ? t->row : t->col, width, &first);
+                                    row ? t->row : t->col, tile_apart(t, row) ? GROUP : width, &first);
     if (!f)
         return false;
     s->rows_kept += row;
     s->cols_kept += !row;
     buf_line(to, "%s %s[%d];", t->real, name, width);
-    buf_line(to, "cell_load_vec<%d>(%s, %s%s));", width, name, first, row ? "row0" : "col0");
+    load_run(t, to, row, name, tile_text(t, "%s%s)", first, row ? "row0" : "col0"));
     return true;
 }
 
@@ -498,6 +530,8 @@ static const char *version(Step *s, NodeId id, bool row, bool col)
     if (is_fetch(s, id)) {
         const char *name = variable_name(s, value_name(s, id), row, col);
         Buf *to = keep(s, id, name);
+        if (s->fetched && to == s->pre)
+            to = s->fetched;
         if (!(row || col) || !define_run(s, to, id, name, row))
             define(s, to, name, row, col, fetch_text(s, id), "");
         return element(t, name, row, col);
@@ -848,9 +882,8 @@ static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
         who = both(t, who, "lane_col == 0");
     if (!r->over_col && !col && t->lay.wc > 1)
         who = both(t, who, "warp_col == 0");
-    const char *at = tile_text(t, "flip + %" PRId64 "%s%s", r->at,
-                               warp ? tile_text(t, " + %s * %d", warp, red_pitch(t, r)) : "",
-                               row || col ? tile_text(t, " + %s", red_first(t, r)) : "");
+    const char *at = tile_text(t, "flip + %" PRId64 "%s", r->at,
+                               warp ? tile_text(t, " + %s * %d", warp, red_pitch(t, r)) : "");
     if (who) {
         buf_line(out, "if (%s) {", who);
         out->indent++;
@@ -861,7 +894,8 @@ static void publish_red(Step *s, Red *r, const Share *h, Buf *out)
         buf_line(out, "CELL_UNROLL");
         buf_line(out, "for (int i = 0; i < %d; i++)%s", count, red_far(t, r) ? " {" : "");
         out->indent++;
-        publish_element(t, r, h, tile_text(t, "%s%s + i", at, first), tile_text(t, "%s[i]", red_own(t, r)), out);
+        publish_element(t, r, h, tile_text(t, "%s + %s", at, numbered(t, row, red_first(t, r), first, "i")),
+                        tile_text(t, "%s[i]", red_own(t, r)), out);
         out->indent--;
         if (red_far(t, r))
             buf_line(out, "}");
@@ -1326,7 +1360,7 @@ static void print_scattered_out(Step *s, Out *o, const Red *r, Buf *out)
     open_if(out, who);
     buf_line(out, "CELL_UNROLL");
     buf_line(out, "for (int i = 0; i < %d; i++) {", h.count);
-    buf_line(out, "    const int x = %s%s + i;", row ? "row0" : "col0", h.first);
+    buf_line(out, "    const int x = %s;", numbered(t, row, row ? "row0" : "col0", h.first, "i"));
     if (inside)
         buf_line(out, "    if (x > %s) continue;", row ? "last_row" : "last_col");
     buf_f(out, "%s", body.data);
@@ -1967,12 +2001,17 @@ void tile_print_step(Step *s, Buf *out)
             buf_line(out, "%s %s[%d][%d];", t->real, root_variable(s, &t->states.data[k]), t->lay.rr,
                      t->lay.rc);
     place_outs(s);
-    Buf rest = { .arena = t->arena, .indent = out->indent };
+    /* No store to shared memory stands before a read of the fetches: the compiler would take it for one of the same place, so
+     * that a level's sums would be followed by a wait for what the next level reads. */
+    Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
+    s->fetched = s->kind == STEP_FORWARD ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
     s->last_sums.indent--;
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
-        print_level(s, &warp, s->now ? &rest : out, &rest);
-    buf_f(out, "%s%s", s->finish_last.data ? s->finish_last.data : "", rest.data ? rest.data : "");
+        print_level(s, &warp, s->now ? &rest : &first, &rest);
+    s->fetched = NULL;
+    buf_f(out, "%s%s%s%s", fetched.data ? fetched.data : "", first.data ? first.data : "",
+          s->finish_last.data ? s->finish_last.data : "", rest.data ? rest.data : "");
     print_late(s, &warp);
     if (s->late.data)
         buf_line(out, "if (s + 1 < steps) late(s + 1);");

@@ -98,7 +98,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     const int lane_row = lane / 2, lane_col = lane % 2;
     const int warp_row = warp / 4, warp_col = warp % 4;
     // Of 64 x 64: 2 x 8 elements a thread, 16 x 2 lanes, 2 x 4 warps.
-    const int row0 = (warp_row * 16 + lane_row) * 2, col0 = (warp_col * 2 + lane_col) * 8;
+    const int row0 = (warp_row * 16 + lane_row) * 2, col0 = (warp_col * 2 + lane_col) * 4;
     const int last_row = 63, last_col = 63;
     unsigned char *cursor = cell_shared();
     cell_smem<float> kn_s = cell_carve<float>(cursor, 512);
@@ -148,7 +148,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             CELL_UNROLL
             for (int c = 0; c < 8; c++) {
                 S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096)
-                        + (64 * (row0 + r) + (col0 + c))] : 0;
+                        + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))] : 0;
             }
         }
         float M[2][8];
@@ -157,7 +157,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             CELL_UNROLL
             for (int c = 0; c < 8; c++) {
                 M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096)
-                        + (64 * (row0 + r) + (col0 + c))] : 0;
+                        + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))] : 0;
             }
         }
         if (chunks > 0)
@@ -179,8 +179,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         for (int i = 0; i < 4; i++)
                             some[i] = S[r][c + i];
                         cell_store_vec<4>(((float *)args.ptr[15])
-                                + ((b * ((T + 3) / 4) + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))),
-                                some);
+                                + ((b * ((T + 3) / 4) + chunk) * (4096)
+                                + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
                     }
                 }
             }
@@ -194,8 +194,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         for (int i = 0; i < 4; i++)
                             some[i] = M[r][c + i];
                         cell_store_vec<4>(((float *)args.ptr[16])
-                                + ((b * ((T + 3) / 4) + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))),
-                                some);
+                                + ((b * ((T + 3) / 4) + chunk) * (4096)
+                                + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
                     }
                 }
             }
@@ -208,11 +208,25 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 float S_next[2][8];
                 float M_next[2][8];
                 float kn_c[8];
-                cell_load_vec<8>(kn_c, kn_s + (slot * 64 + 0 + col0));
+                cell_load_groups<32>(kn_c, kn_s + (slot * 64 + 0 + col0));
                 float kn_r[2];
                 cell_load_vec<2>(kn_r, kn_s + (slot * 64 + 0 + row0));
                 float mn_c[8];
-                cell_load_vec<8>(mn_c, mn_s + (slot * 64 + 0 + col0));
+                cell_load_groups<32>(mn_c, mn_s + (slot * 64 + 0 + col0));
+                float b_s_gate_r[2];
+                cell_load_vec<2>(b_s_gate_r, b_s_gate_s + (0 + row0));
+                float b_s_gate_c[8];
+                cell_load_groups<32>(b_s_gate_c, b_s_gate_s + (0 + col0));
+                float W_kvqm_x_r[2];
+                cell_load_vec<2>(W_kvqm_x_r, W_kvqm_x_s + (slot * 256 + 64 + row0));
+                float mn_r[2];
+                cell_load_vec<2>(mn_r, mn_s + (slot * 64 + 0 + row0));
+                float W_kvqm_x_c[8];
+                cell_load_groups<32>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
+                float b_m_gate_r[2];
+                cell_load_vec<2>(b_m_gate_r, b_m_gate_s + (0 + row0));
+                float b_m_gate_c[8];
+                cell_load_groups<32>(b_m_gate_c, b_m_gate_s + (0 + col0));
                 float own_sum_sr[2] = { 0, 0 };
                 float own_sum_sc[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
                 float own_sum_ds[2] = { 0, 0 };
@@ -240,8 +254,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 if (lane / 2 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 256 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i]
-                                = own_sum_sc[i];
+                        ex[flip + 256 + warp_row * 64 + col0 + (cell_scatter_first<2, 16, 8>() + i) % 4
+                                + (cell_scatter_first<2, 16, 8>() + i) / 4 * 32] = own_sum_sc[i];
                 }
                 cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_ds);
                 CELL_UNROLL
@@ -272,30 +286,24 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     sum_sr[r] = sum_sr[r] + part_3[r];
                 }
-                float b_s_gate_r[2];
-                cell_load_vec<2>(b_s_gate_r, b_s_gate_s + (0 + row0));
                 float sr_r[2];  // sr[i]   = sigmoid(sum[j] M[i,j] * kn[j] + bs[i])
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     sr_r[r] = cell_sigmoid((sum_sr[r] + b_s_gate_r[r]));
                 }
                 float sum_sc[8];
-                cell_load_vec<8>(sum_sc, ex + (flip + 256 + col0));
+                cell_load_groups<32>(sum_sc, ex + (flip + 256 + col0));
                 float part_4[8];
-                cell_load_vec<8>(part_4, ex + (flip + 320 + col0));
+                cell_load_groups<32>(part_4, ex + (flip + 320 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 8; c++) {
                     sum_sc[c] = sum_sc[c] + part_4[c];
                 }
-                float b_s_gate_c[8];
-                cell_load_vec<8>(b_s_gate_c, b_s_gate_s + (0 + col0));
                 float sc_c[8];  // sc[j]   = sigmoid(sum[i] M[i,j] * kn[i] + bs[j])
                 CELL_UNROLL
                 for (int c = 0; c < 8; c++) {
                     sc_c[c] = cell_sigmoid((sum_sc[c] + b_s_gate_c[c]));
                 }
-                float W_kvqm_x_r[2];
-                cell_load_vec<2>(W_kvqm_x_r, W_kvqm_x_s + (slot * 256 + 64 + row0));
                 float sum_ds[2];
                 cell_load_vec<2>(sum_ds, ex + (flip + 384 + row0));
                 float part_5[2];
@@ -321,10 +329,6 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     ds_r[r] = (W_kvqm_x_r[r] - sum_ds[r]);
                 }
-                float mn_r[2];
-                cell_load_vec<2>(mn_r, mn_s + (slot * 64 + 0 + row0));
-                float W_kvqm_x_c[8];
-                cell_load_vec<8>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
                 float own_sum_mr[2] = { 0, 0 };
                 float own_sum_mc[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
                 float own_sum_r[2] = { 0, 0 };
@@ -347,8 +351,8 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 if (lane / 2 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1152 + warp_row * 64 + col0 + cell_scatter_first<2, 16, 8>() + i]
-                                = own_sum_mc[i];
+                        ex[flip + 1152 + warp_row * 64 + col0 + (cell_scatter_first<2, 16, 8>() + i) % 4
+                                + (cell_scatter_first<2, 16, 8>() + i) / 4 * 32] = own_sum_mc[i];
                 }
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
@@ -375,23 +379,19 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 for (int r = 0; r < 2; r++) {
                     sum_mr[r] = sum_mr[r] + part_10[r];
                 }
-                float b_m_gate_r[2];
-                cell_load_vec<2>(b_m_gate_r, b_m_gate_s + (0 + row0));
                 float mr_r[2];  // mr[i]   = sigmoid(sum[j] S'[i,j] * mn[j] + bm[i])
                 CELL_UNROLL
                 for (int r = 0; r < 2; r++) {
                     mr_r[r] = cell_sigmoid((sum_mr[r] + b_m_gate_r[r]));
                 }
                 float sum_mc[8];
-                cell_load_vec<8>(sum_mc, ex + (flip + 1152 + col0));
+                cell_load_groups<32>(sum_mc, ex + (flip + 1152 + col0));
                 float part_11[8];
-                cell_load_vec<8>(part_11, ex + (flip + 1216 + col0));
+                cell_load_groups<32>(part_11, ex + (flip + 1216 + col0));
                 CELL_UNROLL
                 for (int c = 0; c < 8; c++) {
                     sum_mc[c] = sum_mc[c] + part_11[c];
                 }
-                float b_m_gate_c[8];
-                cell_load_vec<8>(b_m_gate_c, b_m_gate_s + (0 + col0));
                 float mc_c[8];  // mc[j]   = sigmoid(sum[i] S'[i,j] * mn[i] + bm[j])
                 CELL_UNROLL
                 for (int c = 0; c < 8; c++) {
@@ -524,7 +524,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     for (int i = 0; i < 4; i++)
                         some[i] = S[r][c + i];
                     cell_store_vec<4>(((float *)args.ptr[17])
-                            + (b * (4096) + (64 * (row0 + r) + (col0 + c))), some);
+                            + (b * (4096) + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
                 }
             }
         }
@@ -538,7 +538,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                     for (int i = 0; i < 4; i++)
                         some[i] = M[r][c + i];
                     cell_store_vec<4>(((float *)args.ptr[18])
-                            + (b * (4096) + (64 * (row0 + r) + (col0 + c))), some);
+                            + (b * (4096) + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
                 }
             }
         }

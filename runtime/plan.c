@@ -64,11 +64,21 @@ static const cell_kernel *without_cluster(cell_context *ctx, const cell_desc *de
     return NULL;
 }
 
-/* The plans that the context's device can run. Where none can, the kernels say why. */
-static const cell_desc *for_device(cell_context *ctx, const cell_desc *desc) {
+/* Does each block that walks the steps get a multiprocessor of the context's device, and the memory that it then takes? */
+static int is_roomy(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
+    cell_scope scope = {.ctx = ctx, .desc = desc, .sizes = sizes, .n_sizes = desc->n_sizes};
+    int64_t few = 0;
+    return desc->roomy && desc->roomy->block_memory <= ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX) &&
+           cell_eval_in(&scope, desc->is_roomy, 0, &few, &ctx->error) == CELL_OK && few;
+}
+
+/* The plans that the context's device can run at these sizes. Where none can, the kernels say why. */
+static const cell_desc *for_call(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
     const cell_desc *all = desc;
     const cell_kernel *lone = NULL;
     int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
+    if (is_roomy(ctx, desc, sizes))
+        return desc->roomy;
     while (desc->smaller && (desc->block_memory > memory || (lone = without_cluster(ctx, desc))))
         desc = desc->smaller;
     if (desc != all && lone && ctx->verbose && ctx->smaller_said != desc)
@@ -100,12 +110,15 @@ static cell_status ask(Query query, cell_context *ctx, const cell_desc *desc, co
     *bytes = 0;
     cell_status status = cell_check_sizes(ctx, desc, sizes, err);
     if (status == CELL_OK && ctx)
-        return query(ctx, for_device(ctx, desc), sizes, bytes, err);
-    for (; status == CELL_OK && desc; desc = desc->smaller) {
+        return query(ctx, for_call(ctx, desc, sizes), sizes, bytes, err);
+    const cell_desc *roomy = desc->roomy;
+    for (; status == CELL_OK && desc; desc = desc->smaller ? desc->smaller : roomy) {
         size_t need;
         status = query(ctx, desc, sizes, &need, err);
         if (status == CELL_OK && need > *bytes)
             *bytes = need;
+        if (desc == roomy)
+            break;
     }
     return status;
 }
@@ -291,7 +304,7 @@ static cell_status run_direction(cell_context *ctx, const cell_desc *desc, char 
         status = cell_check_sizes(ctx, desc, sizes, &ctx->error);
     if (status != CELL_OK)
         return status;
-    desc = for_device(ctx, desc);
+    desc = for_call(ctx, desc, sizes);
     Direction direction = direction_of(desc, which);
     if (!memory)
         memory = &no_memory;

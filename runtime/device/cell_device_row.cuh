@@ -55,6 +55,28 @@ template <int V> __device__ __forceinline__ cell_place<V> cell_slots(cell_place<
     return V ? V : (elements + step - 1) / step;
 }
 
+// N elements in groups of 4 neighbours, from one group to the next APART elements.
+template <int APART, int N, class C, class P> __device__ __forceinline__ void cell_load_groups(C (&dst)[N], P p)
+{
+    CELL_UNROLL
+    for (int g = 0; g < N / 4; g++) {
+        C group[4];
+        cell_load_vec<4>(group, p + g * APART);
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            dst[g * 4 + i] = group[i];
+    }
+}
+
+// Threads that share a row which gives `work` of them something to do: a power of two, at most a block's.
+template <int THREADS> __device__ __forceinline__ int cell_row_lanes(int64_t work)
+{
+    int lanes = 1;
+    while (lanes < work && lanes < THREADS)
+        lanes *= 2;
+    return lanes;
+}
+
 // A thread's part of a row that several passes read: V vectors in registers, loaded once. With V = 0 nothing
 // is kept, and values() reads memory.
 template <class T, int N, int V> struct cell_row {

@@ -236,6 +236,8 @@ else
     instance e88 "tile" "$few_two" --dim N=32 --dim V=32
 fi
 
+# Up to 4 blocks have a multiprocessor each: they walk longer segments. A thread's columns are groups of 4.
+TYPES="f32 f16" instance gated_delta tile "2,23,2 3,23,2 1,41,3" --dim N=64 --dim V=64
 # Blocks of a cluster share the rows of a state: some with fewer than others, some without any.
 TYPES="f32 bf16" instance e79 tile:cluster=2 "$few" --dim N=6 --set bias=input
 TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=fixed

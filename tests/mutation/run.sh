@@ -83,6 +83,7 @@ short-sort       specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 wrong-checkpoint specs/gated_delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 wrong-undo       specs/delta.cell --schedule tile --dtype bf16 --dim N=5 --dim V=7 | 1,34,1
+first-group      specs/delta.cell --schedule tile:backward=4x8/8x1 --dtype f32 | 1,3,1
 lost-sums        specs/delta.cell --schedule tile | 1,18,1
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
 missing-exchange specs/e79.cell --schedule tile:cluster=2 --dim N=40 --set bias=none | 2,3,5
