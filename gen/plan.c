@@ -56,13 +56,31 @@ static void split_roots(Plan *p)
     }
 }
 
+/* How often there is one, and how it lies. */
+static void set_checkpoints(Plan *p, const Program *pr, const Walk *w)
+{
+    Module *m = p->m;
+    p->interval = w->interval;
+    p->layout = w->layout;
+    p->by_thread = w->by_thread;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (pr->checkpoint[t] < 0)
+            continue;
+        Buffer *b = &p->buffers.data[pr->checkpoint[t]];
+        b->per_steps = w->interval;
+        if (w->by_thread && m->tensors.data[t].rank == w->parallel.len + 2)
+            b->elements = poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), w->blocks), poly_const(m, w->by_thread));
+    }
+}
+
 /* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
 static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
-                 .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval };
+                 .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval,
+                 .layout = p->layout, .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd");
     for (NodeId id = 0; id < p->n_nodes; id++)
@@ -73,10 +91,7 @@ static void add_walk(Plan *p, const Phasing *s)
     g.need = pr->walk;
     vec_push(p->m->arena, &pr->groups, g);
     tile_walk(w);
-    p->interval = w->interval;
-    for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (pr->checkpoint[t] >= 0)
-            p->buffers.data[pr->checkpoint[t]].per_steps = w->interval;
+    set_checkpoints(p, pr, w);
 }
 
 static bool has_state(const Module *m)

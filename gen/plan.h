@@ -85,6 +85,8 @@ typedef struct Walk {
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
     bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
+    LayoutHint layout;            /* backward's, where forward must have the same one; else 0 */
+    int64_t by_thread;            /* then, elements of a matrix in a checkpoint, which lies as the threads have it; else 0 */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */
     const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */
@@ -302,6 +304,8 @@ struct Plan {
     bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
+    LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
+    int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
     const char *not_tile;         /* why not, where tile was thought of */
     Scan *scan;                   /* schedule scan; else NULL */

@@ -230,19 +230,58 @@ static void consider(Tile *t, TileLayout l)
     }
 }
 
+static bool same_layout(const LayoutHint *a, const LayoutHint *b)
+{
+    return a->row_lanes == b->row_lanes && a->col_lanes == b->col_lanes && a->row_warps == b->row_warps &&
+           a->col_warps == b->col_warps;
+}
+
 /* The cheapest that was not forbidden; false: there is none. */
 static bool take_layout(Tile *t)
 {
     for (int i = 0; i < t->w->layouts.len; i++) {
         const LayoutHint *h = &t->w->layouts.data[i].layout;
         TileLayout l = { .wr = h->row_warps, .lr = h->row_lanes, .wc = h->col_warps, .lc = h->col_lanes, .cr = t->lay.cr };
-        if (!hints_allow(&t->m->c->tile, t->w->dir, h))
+        if (!hints_allow(&t->m->c->tile, t->w->dir, h) || (t->w->by_thread && !same_layout(h, &t->w->layout)))
             continue;
         set_elements(t, &l);
         t->lay = l;
         return true;
     }
     return false;
+}
+
+/* Elements of a matrix state that a thread may move at once between its row in memory and the thread's own columns: 16 bytes,
+ * or 8, where those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
+int tile_run_width(const Tile *t)
+{
+    int wide = t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? 16 / t->real_bytes : 1;
+    while (t->lay.rc % wide)
+        wide /= 2;
+    return wide;
+}
+
+/* Does another kernel read a matrix state before the first step, in the first checkpoint? */
+static bool read_behind(const Tile *t)
+{
+    for (int k = 0; k < t->states.len; k++)
+        if (t->states.data[k].rank == 2 && t->w->of_node[t->m->next.data[t->states.data[k].tensor]].home != HOME_NONE)
+            return true;
+    return false;
+}
+
+/* Backward says how checkpoints lie. Row by row, where neighbouring threads' elements make whole sectors of memory; where each
+ * thread would move single ones that lie apart, thread by thread, for which forward must have the same layout. */
+void tile_choose_order(Tile *t)
+{
+    Walk *w = t->w;
+    LayoutHint own = as_hint(&t->lay);
+    const LayoutHint *forward = &t->m->c->tile.layout[FORWARD];
+    if (!matrices(t) || tile_run_width(t) > 1 || t->lay.rc == 1 || read_behind(t) ||
+        (forward->row_lanes && !same_layout(forward, &own)))
+        return;
+    w->layout = own;
+    w->by_thread = (int64_t)t->lay.rr * t->lay.rc * tile_threads(&t->lay) * t->lay.cr;
 }
 
 const char *tile_bound_dims(const Tile *t)
