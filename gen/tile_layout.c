@@ -6,7 +6,7 @@
 
 #include "tile.h"
 
-enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48 };
+enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48, MOST_WARPS = 32 };
 
 int tile_threads(const TileLayout *l)
 {
@@ -270,14 +270,16 @@ static bool read_behind(const Tile *t)
     return false;
 }
 
-/* Backward says how checkpoints lie. Row by row, where neighbouring threads' elements make whole sectors of memory; where each
- * thread would move single ones that lie apart, thread by thread, for which forward must have the same layout. */
+/* Backward says how checkpoints lie. Row by row, where each thread moves its elements of a row by 16 bytes or all at once, as its
+ * neighbours do; where it would move fewer at once, which lie apart from the neighbours', thread by thread, for which forward must
+ * have the same layout. */
 void tile_choose_order(Tile *t)
 {
     Walk *w = t->w;
     LayoutHint own = as_hint(&t->lay);
     const LayoutHint *forward = &t->m->c->tile.layout[FORWARD];
-    if (!matrices(t) || tile_run_width(t) > 1 || t->lay.rc == 1 || read_behind(t) ||
+    int run = tile_run_width(t);
+    if (!matrices(t) || run == t->lay.rc || run * t->real_bytes == 16 || read_behind(t) ||
         (forward->row_lanes && !same_layout(forward, &own)))
         return;
     w->layout = own;
@@ -292,12 +294,18 @@ const char *tile_bound_dims(const Tile *t)
     return text;
 }
 
+/* May so many warps share a side? Powers of two, and what divides it: 5 warps of 8 columns for 40, where 4 would have 10 and 8 5. */
+static bool may_share(int64_t side, int warps)
+{
+    return (warps & (warps - 1)) == 0 || side % warps == 0;
+}
+
 void tile_choose_layout(Tile *t)
 {
     t->w->layouts.len = 0;
-    for (int wr = 1; wr <= 32; wr *= 2)
-        for (int wc = 1; wr * wc <= 32; wc *= 2)
-            for (int lr = 1; lr <= 32; lr *= 2) {
+    for (int wr = 1; wr <= MOST_WARPS; wr++)
+        for (int wc = 1; wr * wc <= MOST_WARPS; wc++)
+            for (int lr = 1; lr <= 32 && may_share(t->rows, wr * t->lay.cr) && may_share(t->cols, wc); lr *= 2) {
                 int cr = t->lay.cr;
                 if ((wr > 1 && cr * wr * lr > 2 * t->rows) || (wc > 1 && wc * (32 / lr) > 2 * t->cols))
                     continue;
