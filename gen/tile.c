@@ -1052,6 +1052,9 @@ static void explain(Tile *t)
           : t->m->c->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
+    if (w->by_thread)
+        buf_f(&w->reasons, w->dir == FORWARD ? "%s: in backward's layout, because checkpoints lie as the threads have the states\n"
+              : "%s: checkpoints lie as the threads have the states, whose rows would be pieces of less than 16 bytes\n", w->kernel);
 }
 
 static void set_blocks(Tile *t)
