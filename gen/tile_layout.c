@@ -238,18 +238,24 @@ static bool same_layout(const LayoutHint *a, const LayoutHint *b)
            a->col_warps == b->col_warps;
 }
 
-/* The cheapest that was not forbidden; false: there is none. */
+static void take(Tile *t, const LayoutHint *h)
+{
+    t->lay = (TileLayout){ .wr = h->row_warps, .lr = h->row_lanes, .wc = h->col_warps, .lc = h->col_lanes, .cr = t->lay.cr };
+    set_elements(t, &t->lay);
+}
+
+/* The one in which checkpoints lie, or the cheapest that was not forbidden; false: there is none. */
 static bool take_layout(Tile *t)
 {
-    for (int i = 0; i < t->w->layouts.len; i++) {
-        const LayoutHint *h = &t->w->layouts.data[i].layout;
-        TileLayout l = { .wr = h->row_warps, .lr = h->row_lanes, .wc = h->col_warps, .lc = h->col_lanes, .cr = t->lay.cr };
-        if (!hints_allow(&t->m->c->tile, t->w->dir, h) || (t->w->by_thread && !same_layout(h, &t->w->layout)))
-            continue;
-        set_elements(t, &l);
-        t->lay = l;
+    if (t->w->by_thread) {
+        take(t, &t->w->layout);
         return true;
     }
+    for (int i = 0; i < t->w->layouts.len; i++)
+        if (hints_allow(&t->m->c->tile, t->w->dir, &t->w->layouts.data[i].layout)) {
+            take(t, &t->w->layouts.data[i].layout);
+            return true;
+        }
     return false;
 }
 
