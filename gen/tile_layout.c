@@ -101,13 +101,20 @@ static double side(const Tile *t, const Red *r)
     return r->vary_row && !r->over_row ? (double)t->rows : r->vary_col && !r->over_col ? (double)t->cols : 1;
 }
 
+/* Elements that neighbours in shared memory are as dear as, if they are read: an odd number is read one by one, each as `alone` of a
+ * vector. */
+static double in_vectors(int n, double alone)
+{
+    return n > 1 && n % 2 ? alone * n : n;
+}
+
 /* Issue slots of one warp and cycles of waiting, per step. */
 static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double *slots, double *wait)
 {
     int e = l->rr * l->rc, barriers = 0;
     bool waits[64] = { 0 };
     *slots += e * s->elements + 40;
-    *slots += 3.0 * (s->rows_kept * l->rr + s->cols_kept * l->rc + s->ones_kept);
+    *slots += 3.0 * (s->rows_kept * in_vectors(l->rr, 1.2) + s->cols_kept * in_vectors(l->rc, 1.2) + s->ones_kept);
     for (int i = 0; i < s->reds.len; i++) {
         const Red *r = &s->reds.data[i];
         int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
@@ -119,7 +126,7 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
         *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
         bool now = (warps > 1 || r->crossed) && (!t->defer || (s->read_now && s->read_now[i]));
         if (now) {
-            *slots += 6 + warps * n * 0.75;
+            *slots += 6 + warps * in_vectors(n, 2) * 0.75;
             if (l->cr > 1 && r->over_row)         /* to every block of the cluster */
                 *slots += 3.0 * l->cr * n / lanes + 3;
             if (r->level < 64)
@@ -135,7 +142,7 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
     /* The barrier, the slowest warp, and the sums' way through shared memory. Of the SM's four schedulers those that have a warp more
      * are late at a block's barrier (E79 of 40 on an H200: 5 warps 1.18 ms, 4 warps with half as many elements more 1.09). */
     int all = l->wr * l->wc;
-    *wait += barriers * (l->cr > 1 ? 90.0 + 4 * all : (140.0 + 6 * all) * (all > 4 && all % 4 ? 1.5 : 1));
+    *wait += barriers * (l->cr > 1 ? 90.0 + 4 * all : (140.0 + 6 * all) * (all > 4 && all % 4 ? 1.75 : 1));
     (void)t;
 }
 

@@ -327,9 +327,10 @@ static void define(Step *s, Buf *to, const char *name, bool row, bool col, const
     tile_close(to, row, col);
 }
 
+/* Are so many neighbours read by vectors? As wide ones as divide them. */
 static bool vector_width(int n)
 {
-    return n == 2 || n == 4 || n == 8 || n == 16;
+    return n > 0 && n <= 16 && n % 2 == 0;
 }
 
 static void define_exchanged(Step *s, Buf *to, const Red *r)
