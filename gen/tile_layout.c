@@ -101,8 +101,7 @@ static double side(const Tile *t, const Red *r)
     return r->vary_row && !r->over_row ? (double)t->rows : r->vary_col && !r->over_col ? (double)t->cols : 1;
 }
 
-/* Elements that neighbours in shared memory are as dear as, if they are read: an odd number is read one by one, each as `alone` of a
- * vector. */
+/* What reading n neighbours from shared memory costs, in elements of a vector: an odd number is read one by one, each for `alone`. */
 static double in_vectors(int n, double alone)
 {
     return n > 1 && n % 2 ? alone * n : n;
