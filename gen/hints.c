@@ -34,14 +34,14 @@ static bool read_pair(const char **text, int *rows, int *cols)
     if (*rows < 0 || *(*text)++ != 'x')
         return false;
     *cols = number(text);
-    return power_of_two(*rows) && power_of_two(*cols) && *rows <= 32 && *cols <= 32;
+    return *rows > 0 && *cols > 0;
 }
 
 static bool read_layout(const char *text, LayoutHint *l)
 {
     return read_pair(&text, &l->row_lanes, &l->col_lanes) && *text++ == '/' &&
-           read_pair(&text, &l->row_warps, &l->col_warps) && !*text && l->row_lanes * l->col_lanes == 32 &&
-           l->row_warps * l->col_warps <= MOST_WARPS;
+           read_pair(&text, &l->row_warps, &l->col_warps) && !*text && power_of_two(l->row_lanes) &&
+           l->row_lanes * (int64_t)l->col_lanes == 32 && l->row_warps * (int64_t)l->col_warps <= MOST_WARPS;
 }
 
 /* The number behind NAME=; -1: it is not one. */
@@ -66,13 +66,13 @@ static const char *read_one(Compiler *c, const char *name, const char *value, Ti
     }
     if (strcmp(name, "warps") == 0) {
         h->warps = n;
-        return power_of_two(n) && n <= MOST_WARPS ? NULL
-               : intern_f(c, ":warps takes 1, 2, 4, 8, 16 or %d, not '%s'", MOST_WARPS, value);
+        return n >= 1 && n <= MOST_WARPS ? NULL
+               : intern_f(c, ":warps takes 1 to %d, not '%s'", MOST_WARPS, value);
     }
     for (int d = 0; d < 2; d++)
         if (strcmp(name, direction_names[d]) == 0)
             return read_layout(value, &h->layout[d]) ? NULL
-                   : intern_f(c, ":%s takes LANES/WARPS, each rows x columns, powers of two, as 2x16/1x4: 32 lanes and at "
+                   : intern_f(c, ":%s takes LANES/WARPS, each rows x columns, as 2x16/1x4: 32 lanes in powers of two and at "
                                  "most %d warps, not '%s'", name, MOST_WARPS, value);
     return intern_f(c, ": takes cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS, not '%s'",
                     name);

@@ -56,7 +56,23 @@ static void split_roots(Plan *p)
     }
 }
 
-/* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
+/* How often there is one, and how it lies. */
+static void set_checkpoints(Plan *p, const Program *pr, const Walk *w)
+{
+    Module *m = p->m;
+    p->interval = w->interval;
+    p->layout = w->layout;
+    p->by_thread = w->by_thread;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (pr->checkpoint[t] < 0)
+            continue;
+        Buffer *b = &p->buffers.data[pr->checkpoint[t]];
+        b->per_steps = w->interval;
+        if (w->by_thread && m->tensors.data[t].rank == w->parallel.len + 2)
+            b->elements = poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), w->blocks), poly_const(m, w->by_thread));
+    }
+}
+
 /* Forward's walk leaves the states before each step to backward only: what comes behind it cannot read them. */
 static const char *behind_reads_state(const Phasing *s)
 {
@@ -71,12 +87,14 @@ static const char *behind_reads_state(const Phasing *s)
     return NULL;
 }
 
+/* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
 static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
-                 .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval };
+                 .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval,
+                 .layout = p->layout, .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd",
                          p->m->c->roomy ? "_roomy" : "");
@@ -90,11 +108,8 @@ static void add_walk(Plan *p, const Phasing *s)
     tile_walk(w);
     if (!w->refused)
         w->refused = behind_reads_state(s);
-    p->interval = w->interval;
     p->shares_sm = w->shares_sm;
-    for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (pr->checkpoint[t] >= 0)
-            p->buffers.data[pr->checkpoint[t]].per_steps = w->interval;
+    set_checkpoints(p, pr, w);
 }
 
 static bool has_state(const Module *m)

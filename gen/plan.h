@@ -86,6 +86,8 @@ typedef struct Walk {
     bool shares_sm;               /* K leaves room on an SM for other blocks */
     bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
+    LayoutHint layout;            /* backward's, where forward must have the same one; else 0 */
+    int64_t by_thread;            /* then, elements of a matrix in a checkpoint, which lies as the threads have it; else 0 */
     Buf cuda;                     /* the kernel's source */
     Buf reasons;                  /* lines for cellc explain */
     const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */
@@ -306,6 +308,8 @@ struct Plan {
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
     bool shares_sm;               /* tile: they are so few that several blocks fit on an SM */
+    LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
+    int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
     const char *not_tile;         /* why not, where tile was thought of */
     Scan *scan;                   /* schedule scan; else NULL */

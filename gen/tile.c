@@ -426,14 +426,9 @@ static void copy_state(Tile *t, const StateInfo *s, Buf *out, const char *to, co
     each_element(t, s, out, tile_text(t, "%s = %s;", state_var(t, s, to), state_var(t, s, from)));
 }
 
-/* Elements that a thread may move at once between a state's rows in memory and its own columns: 16 bytes, or 8, where
- * those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
 static int run_width(const Tile *t, const StateInfo *s)
 {
-    int wide = has_cols(s) && t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? 16 / t->real_bytes : 1;
-    while (t->lay.rc % wide)
-        wide /= 2;
-    return wide;
+    return has_cols(s) ? tile_run_width(t) : 1;
 }
 
 /* Does the statement for each element, by the threads that own it. */
@@ -498,6 +493,29 @@ static const char *initial_value(Tile *t, const StateInfo *s)
 static const char *pointer(Tile *t, RefKind kind, TensorId tensor)
 {
     return tile_text(t, "((%s *)args.ptr[%d])", t->real, tile_ref(t, kind, tensor));
+}
+
+/* Do its checkpoints lie as the threads have it, copies beyond the edge included? */
+static bool by_thread(const Tile *t, const StateInfo *s)
+{
+    return t->w->by_thread && s->rank == 2;
+}
+
+/* The block's part of the checkpoint with that number, where it lies so. */
+static const char *own_checkpoint(Tile *t, const StateInfo *s, const char *number)
+{
+    Module *m = t->m;
+    const Poly *size = poly_const(m, t->w->by_thread);
+    const IxExpr *map[TILE_MAX_PAR];
+    for (int k = 0; k < t->npar; k++)
+        map[k] = ix_index(m, t->par[k]);
+    ExprPrinter p = tile_printer(any_step(t));
+    const char *at = tile_text(t, "(%s) * (%s)", number, poly_text(&p, poly_mul(m, t->w->blocks, size)));
+    if (t->npar)
+        at = tile_text(t, "%s + %s", at, ix_text(&p, ix_scale(m, tile_linear(t, t->par_extent, map, t->npar), size)));
+    if (t->lay.cr > 1)
+        at = tile_text(t, "%s + rank * %" PRId64, at, t->w->by_thread / t->lay.cr);
+    return tile_text(t, "%s + (%s)", pointer(t, REF_CHECKPOINT, s->tensor), at);
 }
 
 static void name_states(Tile *t)
@@ -608,15 +626,19 @@ static int kept_width(const Tile *t, const StateInfo *s)
 static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
 {
     int wide = kept_width(t, s), threads = tile_threads(&t->lay);
+    const char *number = mutate("wrong-checkpoint") ? "b * chunks + chunk - (chunk > 0)" : "b * chunks + chunk";
+    if (by_thread(t, s)) {
+        buf_line(out, "cell_fetch_own<%" PRId64 ", %d>(%s, %s);", tile_elements(t, s), threads, s->start,
+                 own_checkpoint(t, s, number));
+        return;
+    }
     const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "(r * %d + c)", t->lay.rc)
                         : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
     const char *to = wide == 1 ? tile_text(t, "%s * %d + cell_thread()", which, threads)
                                : tile_text(t, "(%s / %d * %d + cell_thread()) * %d + %s %% %d", which, wide,
                                            threads, wide, which, wide);
-    const char *from = tile_text(t, "%s + ((b * chunks + chunk%s) * (%s) + %s)",
-                                 pointer(t, REF_CHECKPOINT, s->tensor),
-                                 mutate("wrong-checkpoint") ? " - (chunk > 0)" : "", state_size(t, s),
-                                 state_place(t, s));
+    const char *from = tile_text(t, "%s + ((%s) * (%s) + %s)", pointer(t, REF_CHECKPOINT, s->tensor), number,
+                                 state_size(t, s), state_place(t, s));
     int run = run_width(t, s) < wide ? run_width(t, s) : wide;
     tile_open(t, out, has_rows(s), has_cols(s));
     if (run > 1)
@@ -711,8 +733,13 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_CHECKPOINT, s->tensor);
-        store_state(t, s, out, to, tile_text(t, "(b * ((T + %d) / %d) + %s) * (%s)", t->K - 1, t->K, number,
-                                             state_size(t, s)));
+        const char *which = tile_text(t, "b * ((T + %d) / %d) + %s", t->K - 1, t->K, number);
+        if (!by_thread(t, s)) {
+            store_state(t, s, out, to, tile_text(t, "(%s) * (%s)", which, state_size(t, s)));
+            continue;
+        }
+        buf_line(out, "if (%s)", to);
+        buf_line(out, "    cell_store_own<%d>(%s, %s);", tile_threads(&t->lay), own_checkpoint(t, s, which), s->name);
     }
 }
 
@@ -785,6 +812,12 @@ static void print_forward(Tile *t, Buf *out)
 static void move_kept(Tile *t, const StateInfo *s, const char *array, const char *slot, bool load, Buf *out)
 {
     int e = (int)tile_elements(t, s), wide = kept_width(t, s), threads = tile_threads(&t->lay);
+    if (by_thread(t, s)) {
+        const char *own = slot ? tile_text(t, "%s + %s * %d", array, slot, e * threads) : array;
+        buf_line(out, load ? "cell_load_own<%d>(%s, %s);" : "cell_store_own<%d>(%s, %s);", threads, load ? s->name : own,
+                 load ? own : s->name);
+        return;
+    }
     const char *first = slot ? tile_text(t, "%s * %d + ", slot, e / wide) : "";
     if (wide == 1) {
         const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "r * %d + c", t->lay.rc)
@@ -1030,6 +1063,9 @@ static void explain(Tile *t)
           : t->m->c->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
+    if (w->by_thread)
+        buf_f(&w->reasons, w->dir == FORWARD ? "%s: in backward's layout, because checkpoints lie as the threads have the states\n"
+              : "%s: checkpoints lie as the threads have the states, whose rows would be pieces of less than 16 bytes\n", w->kernel);
 }
 
 static void set_blocks(Tile *t)
@@ -1122,6 +1158,8 @@ void tile_walk(Walk *w)
         tile_choose_layout(t);
         forget_crossings(t);
     }
+    if (!t->refused && w->dir == BACKWARD)
+        tile_choose_order(t);
     print_again(t);
     if (!t->refused && w->smem > FAR_AHEAD && t->F > t->K) {
         t->F = t->K;

@@ -238,6 +238,8 @@ const char *tile_owner(Tile *t, bool rows, bool cols);            /* does this t
 
 /* tile_layout.c */
 void tile_choose_layout(Tile *t);
+void tile_choose_order(Tile *t);                                  /* of the states in a checkpoint */
+int tile_run_width(const Tile *t);                                /* elements that a thread moves at once between its columns and a row */
 int tile_registers(const Tile *t, const TileLayout *l);           /* estimate per thread */
 void tile_choose_interval(Tile *t);
 int tile_most_interval(const Tile *t);

@@ -6,7 +6,7 @@
 
 #include "tile.h"
 
-enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48 };
+enum { SMEM_MAX = 227 * 1024, REGISTERS = 65536, MAX_REGISTERS = 255, OVERHEAD = 48, MOST_WARPS = 32 };
 
 int tile_threads(const TileLayout *l)
 {
@@ -101,13 +101,19 @@ static double side(const Tile *t, const Red *r)
     return r->vary_row && !r->over_row ? (double)t->rows : r->vary_col && !r->over_col ? (double)t->cols : 1;
 }
 
+/* What reading n neighbours from shared memory costs, in elements of a vector: an odd number is read one by one, each for `alone`. */
+static double in_vectors(int n, double alone)
+{
+    return n > 1 && n % 2 ? alone * n : n;
+}
+
 /* Issue slots of one warp and cycles of waiting, per step. */
 static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double *slots, double *wait)
 {
     int e = l->rr * l->rc, barriers = 0;
     bool waits[64] = { 0 };
     *slots += e * s->elements + 40;
-    *slots += 3.0 * (s->rows_kept * l->rr + s->cols_kept * l->rc + s->ones_kept);
+    *slots += 3.0 * (s->rows_kept * in_vectors(l->rr, 1.2) + s->cols_kept * in_vectors(l->rc, 1.2) + s->ones_kept);
     for (int i = 0; i < s->reds.len; i++) {
         const Red *r = &s->reds.data[i];
         int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
@@ -119,7 +125,7 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
         *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
         bool now = (warps > 1 || r->crossed) && (!t->defer || (s->read_now && s->read_now[i]));
         if (now) {
-            *slots += 6 + warps * n * 0.75;
+            *slots += 6 + warps * in_vectors(n, 2) * 0.75;
             if (l->cr > 1 && r->over_row)         /* to every block of the cluster */
                 *slots += 3.0 * l->cr * n / lanes + 3;
             if (r->level < 64)
@@ -132,8 +138,10 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
     }
     for (int i = 0; i < 64; i++)
         barriers += waits[i];
-    /* The barrier, the slowest warp, and the sums' way through shared memory. */
-    *wait += barriers * (l->cr > 1 ? 90.0 + 4 * l->wr * l->wc : 140.0 + 6 * l->wr * l->wc);
+    /* The barrier, the slowest warp, and the sums' way through shared memory. Of the SM's four schedulers those that have a warp more
+     * are late at a block's barrier (E79 of 40 on an H200: 5 warps 1.18 ms, 4 warps with half as many elements more 1.09). */
+    int all = l->wr * l->wc;
+    *wait += barriers * (l->cr > 1 ? 90.0 + 4 * all : (140.0 + 6 * all) * (all > 4 && all % 4 ? 1.75 : 1));
     (void)t;
 }
 
@@ -230,19 +238,66 @@ static void consider(Tile *t, TileLayout l)
     }
 }
 
-/* The cheapest that was not forbidden; false: there is none. */
+static bool same_layout(const LayoutHint *a, const LayoutHint *b)
+{
+    return a->row_lanes == b->row_lanes && a->col_lanes == b->col_lanes && a->row_warps == b->row_warps &&
+           a->col_warps == b->col_warps;
+}
+
+static void take(Tile *t, const LayoutHint *h)
+{
+    t->lay = (TileLayout){ .wr = h->row_warps, .lr = h->row_lanes, .wc = h->col_warps, .lc = h->col_lanes, .cr = t->lay.cr };
+    set_elements(t, &t->lay);
+}
+
+/* The one in which checkpoints lie, or the cheapest that was not forbidden; false: there is none. */
 static bool take_layout(Tile *t)
 {
-    for (int i = 0; i < t->w->layouts.len; i++) {
-        const LayoutHint *h = &t->w->layouts.data[i].layout;
-        TileLayout l = { .wr = h->row_warps, .lr = h->row_lanes, .wc = h->col_warps, .lc = h->col_lanes, .cr = t->lay.cr };
-        if (!hints_allow(&t->m->c->tile, t->w->dir, h))
-            continue;
-        set_elements(t, &l);
-        t->lay = l;
+    if (t->w->by_thread) {
+        take(t, &t->w->layout);
         return true;
     }
+    for (int i = 0; i < t->w->layouts.len; i++)
+        if (hints_allow(&t->m->c->tile, t->w->dir, &t->w->layouts.data[i].layout)) {
+            take(t, &t->w->layouts.data[i].layout);
+            return true;
+        }
     return false;
+}
+
+/* Elements of a matrix state that a thread may move at once between its row in memory and the thread's own columns: 16 bytes,
+ * or 8, where those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
+int tile_run_width(const Tile *t)
+{
+    int wide = t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? 16 / t->real_bytes : 1;
+    while (t->lay.rc % wide)
+        wide /= 2;
+    return wide;
+}
+
+/* Does another kernel read a matrix state before the first step, in the first checkpoint? */
+static bool read_behind(const Tile *t)
+{
+    for (int k = 0; k < t->states.len; k++)
+        if (t->states.data[k].rank == 2 && t->w->of_node[t->m->next.data[t->states.data[k].tensor]].home != HOME_NONE)
+            return true;
+    return false;
+}
+
+/* Backward says how checkpoints lie. Row by row, where each thread moves its elements of a row by 16 bytes or all at once, as its
+ * neighbours do; where it would move fewer at once, which lie apart from the neighbours', thread by thread, for which forward must
+ * have the same layout. */
+void tile_choose_order(Tile *t)
+{
+    Walk *w = t->w;
+    LayoutHint own = as_hint(&t->lay);
+    const LayoutHint *forward = &t->m->c->tile.layout[FORWARD];
+    int run = tile_run_width(t);
+    if (!matrices(t) || run == t->lay.rc || run * t->real_bytes == 16 || read_behind(t) ||
+        (forward->row_lanes && !same_layout(forward, &own)))
+        return;
+    w->layout = own;
+    w->by_thread = (int64_t)t->lay.rr * t->lay.rc * tile_threads(&t->lay) * t->lay.cr;
 }
 
 const char *tile_bound_dims(const Tile *t)
@@ -253,12 +308,18 @@ const char *tile_bound_dims(const Tile *t)
     return text;
 }
 
+/* May so many warps share a side? Powers of two, and what divides it: 5 warps of 8 columns for 40, where 4 would have 10 and 8 5. */
+static bool may_share(int64_t side, int warps)
+{
+    return (warps & (warps - 1)) == 0 || side % warps == 0;
+}
+
 void tile_choose_layout(Tile *t)
 {
     t->w->layouts.len = 0;
-    for (int wr = 1; wr <= 32; wr *= 2)
-        for (int wc = 1; wr * wc <= 32; wc *= 2)
-            for (int lr = 1; lr <= 32; lr *= 2) {
+    for (int wr = 1; wr <= MOST_WARPS; wr++)
+        for (int wc = 1; wr * wc <= MOST_WARPS; wc++)
+            for (int lr = 1; lr <= 32 && may_share(t->rows, wr * t->lay.cr) && may_share(t->cols, wc); lr *= 2) {
                 int cr = t->lay.cr;
                 if ((wr > 1 && cr * wr * lr > 2 * t->rows) || (wc > 1 && wc * (32 / lr) > 2 * t->cols))
                     continue;

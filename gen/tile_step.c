@@ -349,11 +349,11 @@ static void define(Step *s, Buf *to, const char *name, bool row, bool col, const
     tile_close(to, row, col);
 }
 
-/* Are the thread's rows (columns) read at once, as one run or in groups? */
+/* Are the thread's rows (columns) read by vectors, as one run (as wide ones as divide it) or in groups? */
 static bool runs(const Tile *t, bool row)
 {
     int n = row ? t->lay.rr : t->lay.rc;
-    return n == 2 || n == 4 || n == 8 || n == 16 || tile_apart(t, row);
+    return (n > 0 && n <= 16 && n % 2 == 0) || tile_apart(t, row);
 }
 
 static void load_run(Tile *t, Buf *to, bool row, const char *name, const char *from)

@@ -29,6 +29,7 @@
 //             cell_load_vec_or_zero<N>(dst, p, offset) cell_put(p, v, adds) cell_put_vec<N>(p, v, adds)
 //             cell_column_chunks<rows, most, blocks, least>(rows, columns) cell_chunk_sum(p, begin, end, columns)
 //             cell_part_store<N>(smem, v[N]) cell_part_total<N>(smem)
+//  matrices   cell_load_own<threads>(v[R][N], p) cell_store_own<threads>(p, v[R][N]) cell_fetch_own<elements, threads>(smem, gmem)
 //  sort       cell_sort_count(...) cell_sort_scan(...) cell_sort_move(...): places in order, a digit at a time
 //             cell_sort_half(most) cell_sort_entry(...) cell_shares<each, most>(n) cell_share(n, share, shares)
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
@@ -104,6 +105,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_math.cuh"
 #include "cell_device_reduce.cuh"
 #include "cell_device_row.cuh"
+#include "cell_device_own.cuh"
 #include "cell_device_sort.cuh"
 #include "cell_device_mma.cuh"
 #include "cell_device_window.cuh"

@@ -131,7 +131,7 @@ template <class T, class C> __device__ __forceinline__ void cell_store(T *p, C v
 // N consecutive elements. The address must be aligned to the smaller of 16 bytes and N elements (the emulator
 // checks it); accesses are that wide.
 
-__host__ __device__ constexpr int cell_detail_chunk(int bytes) { return bytes >= 16 ? 16 : bytes; }
+__host__ __device__ constexpr int cell_detail_chunk(int bytes) { return bytes % 16 ? bytes & -bytes : 16; }
 
 template <int Bytes> struct cell_detail_word;
 template <> struct cell_detail_word<16> {

@@ -90,9 +90,9 @@ expect 1 "tile cannot take cell e88: forward=32x1/16x1 does not hold its 64 x 64
     "$cellc" explain --dim N=64 --dim V=64 --schedule tile:forward=32x1/16x1 e88
 expect 1 "--schedule tile cannot take cell e88: its states do not fit on an SM with interval=16: 73728 bytes" \
     "$cellc" explain --dim N=96 --dim V=96 --schedule tile:cluster=1:interval=16 e88
-expect 2 "--schedule tile:warps takes 1, 2, 4, 8, 16 or 32, not '3'" "$cellc" explain --schedule tile:warps=3 e79
+expect 2 "--schedule tile:warps takes 1 to 32, not '33'" "$cellc" explain --schedule tile:warps=33 e79
 expect 2 "--schedule tile:interval takes 1 to 16 steps, not '17'" "$cellc" explain --schedule tile:interval=17 e79
-expect 2 "--schedule tile:forward takes LANES/WARPS, each rows x columns, powers of two, as 2x16/1x4" \
+expect 2 "--schedule tile:forward takes LANES/WARPS, each rows x columns, as 2x16/1x4: 32 lanes in powers of two" \
     "$cellc" explain --schedule tile:forward=2x16 e79
 expect 2 "--schedule tile: takes cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS, not 'lanes'" \
     "$cellc" explain --schedule tile:lanes=3 e79

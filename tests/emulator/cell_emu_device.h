@@ -220,7 +220,7 @@ template <class C, class T> inline C cell_load_ro(const T *p) { return cell_conv
 template <class T, class C> inline void cell_store(T *p, C v) { *p = cell_convert<T>(v); }
 template <class T, class C> inline void cell_store(cell_smem<T> p, C v) { p[0] = cell_convert<T>(v); }
 
-__host__ __device__ constexpr int cell_detail_chunk(int bytes) { return bytes >= 16 ? 16 : bytes; }
+__host__ __device__ constexpr int cell_detail_chunk(int bytes) { return bytes % 16 ? bytes & -bytes : 16; }
 
 template <int N, class C, class T> inline void cell_load_vec(C (&dst)[N], const T *p)
 {

@@ -248,6 +248,10 @@ TYPES="f32 f16" instance e88 tile:cluster=4 "$few_two" --dim N=12 --dim V=9
 TYPES="f32 bf16" instance e88 tile:interval=3:forward=2x16/1x2:backward=8x4/2x1 "1,7,4,2 3,9,4,2" --dim N=9 --dim V=20
 TYPES=f32 instance e79 tile:interval=5:warps=4 "$few" --dim N=12 --set bias=input
 TYPES=f64 instance delta tile:interval=1:forward=1x32/1x1:backward=32x1/1x1 "$few_heads" --dim N=12 --dim V=17
+# Warps that are no power of two; checkpoints that lie as the threads have the states, with whole vectors and what is left of them.
+TYPES="f32 bf16" instance e79 tile:warps=3 "$few" --dim N=12 --set bias=input
+TYPES="f32 f64" instance e88 tile:backward=8x4/1x5 "1,7,4,2 3,9,4,2" --dim N=36 --dim V=30
+TYPES="f32 f16" instance gated_delta tile:forward=8x4/1x3:backward=8x4/1x3 "$few_heads" --dim N=21 --dim V=20
 TYPES=f32 instance e75 tile:cluster=2 "$few_two" --dim N=9
 for spec in delta gated_delta; do
     TYPES="f32 bf16" instance $spec tile:cluster=2 "$few_heads" --dim N=17 --dim V=20
