@@ -146,8 +146,10 @@ static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, bool
     buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", cut.rows, cut.most,
           cut.blocks);
     postfix_poly(e, columns, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, %d, "
-               "CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", COLUMN_SPAN, cut.least);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, ", cut.span);
+    if (cut.group > 1)
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MUL, ", cut.group);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", cut.least);
 }
 
 /* As cell_shares has them. */
@@ -296,8 +298,28 @@ static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
 static void postfix_block(Print *e, const Group *g, Buf *out)
 {
     postfix_poly(e, g->row_extent, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_PUSH, %d, CELL_X_MIN, "
-               "CELL_X_PUSH, 32, CELL_X_MAX, ", 32 * g->each, g->threads);
+    if (g->narrow < g->each) {
+        postfix_poly(e, g->row_extent, out);
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_PUSH, %d, CELL_X_MUL, "
+                   "CELL_X_PUSH, %d, CELL_X_ADD, ", plan_width(e->p), 32 * (g->each - g->narrow), 32 * g->narrow);
+    } else {
+        buf_f(out, "CELL_X_PUSH, %d, ", 32 * g->each);
+    }
+    buf_f(out, "CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, 32, CELL_X_MAX, ",
+          g->threads);
+}
+
+/* Adds what a block takes beside where its row is a long one, and the device has it. */
+static void postfix_long(Print *e, const Group *g, int64_t smem, Buf *out)
+{
+    int longest = g->long_slots * plan_width(e->p) * g->threads;
+    buf_f(out, "CELL_X_PUSH, %d, ", g->each * g->threads);
+    postfix_poly(e, g->row_extent, out);
+    buf_f(out, "CELL_X_LT, ");
+    postfix_poly(e, g->row_extent, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ATTR, CELL_ATTR_SMEM_MAX, CELL_X_LE, "
+               "CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_ADD, ", longest, (long long)g->smem_long,
+          (long long)(g->smem_long - g->smem_each * g->threads - smem));
 }
 
 /* How many threads a block has where the row says it, and its shared memory. */
@@ -313,6 +335,8 @@ static void print_block(Print *e, const Group *g, int64_t smem)
         postfix_block(e, g, &bytes);
         buf_f(&bytes, "CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ADD, ", (long long)g->smem_each,
               (long long)smem);
+        if (g->long_slots)
+            postfix_long(e, g, smem, &bytes);
         buf_f(&e->table, ", .smem = %s", expr_name(e, &bytes));
     } else if (smem) {
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, smem)));
@@ -460,9 +484,8 @@ static const char *vector_blocks(Print *e, const Group *g, const Poly *elements,
 
 static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
 {
-    int widest = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
     if (g->naxes == 1 && g->phase != PHASE_DURING)
-        return blocks_expr(e, elements, g->threads * widest);
+        return blocks_expr(e, elements, g->threads * plan_width(e->p));
     return vector_blocks(e, g, elements, g->threads);
 }
 

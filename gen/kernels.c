@@ -77,7 +77,7 @@ int k_width(const Kernel *k)
 {
     if (k->g && k->g->along)
         return apart_width(k);
-    return k->p->dtype == DT_F64 ? 2 : k->p->dtype == DT_F32 ? 4 : 8;
+    return plan_width(k->p);
 }
 
 /* ---- frames ---- */
@@ -265,38 +265,70 @@ static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
     buf_release(&whole);
 }
 
-/* The test that a template's widest form needs, over the kernel's sizes. */
-static const char *width_test(Kernel *k, const char *fits)
+/* The test that a template's form of this width needs, over the kernel's sizes; or NULL. */
+static const char *width_test(Kernel *k, int width, const char *fits)
 {
     Buf test = { .arena = k->p->m->arena };
-    for (int i = 0; i < k->multiples.len; i++)
-        buf_f(&test, "%s%s %% %d == 0", i ? " && " : "", k_poly(k, k->multiples.data[i]), k_width(k));
+    for (int i = 0; i < k->multiples.len && width > 1; i++)
+        buf_f(&test, "%s%s %% %d == 0", i ? " && " : "", k_poly(k, k->multiples.data[i]), width);
     if (fits)
-        buf_f(&test, "%s%s", k->multiples.len ? " && " : "", fits);
+        buf_f(&test, "%s%s", test.len ? " && " : "", fits);
     return test.data;
+}
+
+/* Which of a template's forms a call takes: the first whose test the sizes pass. */
+typedef struct Choice { Kernel *k; Buf *out; const char *name; bool any; } Choice;
+
+static void print_form(Choice *c, const char *test, const char *arguments)
+{
+    const char *otherwise = c->any ? "else" : "";
+    if (test)
+        buf_line(c->out, "%s%sif (%s)", otherwise, c->any ? " " : "", test);
+    else
+        buf_line(c->out, "%s", otherwise);
+    buf_line(c->out, "    %s_by<%s>(args);", c->name, arguments);
+    c->any = true;
+}
+
+/* The form for rows of which a thread has so many vectors, or fewer; full: no fewer, and so have all threads. */
+static void print_sized(Choice *c, int width, int slots, bool full)
+{
+    Kernel *k = c->k;
+    const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), full ? "==" : "<=",
+                              slots * width);
+    print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, %s", width, slots, full ? "true" : "false"));
+}
+
+/* The form for longer rows, where the launch found the shared memory that it takes. */
+static void print_long(Choice *c)
+{
+    Kernel *k = c->k;
+    int slots = k->g->long_slots, width = k_width(k);
+    const char *fits = k_text(k, "%s <= %d * cell_threads() && cell_shared_bytes() >= %lld", k_poly(k, k->row_extent),
+                              slots * width, (long long)row_long_bytes(k));
+    print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, false", width, slots));
 }
 
 static void print_choice(Kernel *k, Buf *out, const char *name)
 {
     bool sized = k->slots && strcmp(k->slots, "V") == 0;
-    Buf text = { .arena = out->arena, .indent = 1 };
-    print_sizes(k, &text);
+    int width = k_width(k);
     const char *more = sized ? ", 0, false" : "";
-    const char *otherwise = "";
+    Buf text = { .arena = out->arena, .indent = 1 };
+    Choice choice = { .k = k, .out = &text, .name = name };
+    print_sizes(k, &text);
     if (sized) {
-        const char *row = k_poly(k, k->row_extent), *of = k_text(k, "%d * cell_threads()", k->g->slots * k_width(k));
-        buf_line(&text, "if (%s)", width_test(k, k_text(k, "%s == %s", row, of)));
-        buf_line(&text, "    %s_by<%d, %d, true>(args);", name, k_width(k), k->g->slots);
-        buf_line(&text, "else if (%s)", width_test(k, k_text(k, "%s < %s", row, of)));
-        buf_line(&text, "    %s_by<%d, %d, false>(args);", name, k_width(k), k->g->slots);
-        otherwise = "else ";
+        print_sized(&choice, width, k->g->slots, true);
+        print_sized(&choice, width, k->g->slots, false);
     }
+    if (sized && k->g->long_slots)
+        print_long(&choice);
     if (k->multiples.len) {
-        buf_line(&text, "%sif (%s)", otherwise, width_test(k, k->enough));
-        buf_line(&text, "    %s_by<%d%s>(args);", name, k_width(k), more);
+        print_form(&choice, width_test(k, width, k->enough), k_text(k, "%d%s", width, more));
+        for (int narrow = width / 2; sized && k->g->narrow && narrow > 0; narrow /= 2)
+            print_sized(&choice, narrow, k->g->narrow / narrow, false);
     }
-    buf_line(&text, "else");
-    buf_line(&text, "    %s_by<%d%s>(args);", name, k->multiples.len ? 1 : k_width(k), more);
+    print_form(&choice, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : width, more));
     drop_marks(&text);
     buf_f(out, "{\n%s}\n\n", text.data);
     buf_release(&text);
@@ -517,11 +549,11 @@ void k_wide_end(Kernel *k, Buf *out, const Buf *inner)
 void k_open_slots(Kernel *k, const char *count, const char *lanes)
 {
     bool sized = strcmp(k->slots, "V") == 0;
-    buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : 1)" : "CELL_UNROLL_BY(%s)",
+    buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : N > 1 ? 1 : 4)" : "CELL_UNROLL_BY(%s)",
              strcmp(k->slots, "0") == 0 ? "1" : k->slots);
     k_open(k, "for (cell_place<%s> s = 0; s < %s; s++)", k->slots, count);
-    buf_line(k->out, "const cell_place<%s> e = %s;", k->slots,
-             times(k, k_text(k, "(s * %s + lane)", lanes), k->n));
+    const char *slot = k_text(k, sized ? "cell_slot<V>(s, lane, %s)" : "(s * %s + lane)", lanes);
+    buf_line(k->out, "const cell_place<%s> e = %s;", k->slots, times(k, slot, k->n));
     if (!k->full)
         k_open(k, sized ? "if (F || e < length)" : "if (e < length)");
 }

@@ -9,8 +9,14 @@
 #include "kernels.h"
 
 /* For what stays: a thread's registers, a block's shared memory (which any device of sm_80 or later has), and the
- * most threads of a block. */
-enum { STAY_REGISTERS = 64, STAY_SHARED = 90 << 10, STAY_THREADS = 512 };
+ * most threads of a block. Long rows of a block that sums them take more of both, where the device has it. */
+enum { STAY_REGISTERS = 64, STAY_SHARED = 90 << 10, STAY_THREADS = 512, LONG_REGISTERS = 80, LONG_SHARED = 160 << 10 };
+
+/* Elements of a row that a thread keeps where their vectors are shorter than 16 bytes, and there are more for a row. */
+enum { STAY_NARROW = 8 };
+
+/* Blocks of STAY_THREADS that an SM should hold at once, where a block has a row and no sums. */
+enum { RESIDENT = 2 };
 
 static const char *reduce_name(ReduceOp r)
 {
@@ -281,7 +287,7 @@ static int64_t vector_bytes(const Kernel *k, bool fixed)
 
 /* How many vectors a thread keeps of everything that stays; 0: nothing stays. Where a block sums its rows, these
  * come ahead through shared memory, in two turns. */
-static int slots_of(const Kernel *k, const Group *sums)
+static int slots_of(const Kernel *k, const Group *sums, int registers, int shared_memory)
 {
     int64_t rows = vector_bytes(k, false), fixed = vector_bytes(k, true), added = 0;
     if (sums)
@@ -289,10 +295,21 @@ static int slots_of(const Kernel *k, const Group *sums)
     if (rows + fixed + added == 0 || k->mixed || !k->row_extent)
         return 0;
     for (int slots = 4; slots > 0; slots /= 2)
-        if (slots * (fixed + added + (sums ? 0 : rows)) <= STAY_REGISTERS * 4 &&
-            (!sums || 2 * slots * rows * STAY_THREADS <= STAY_SHARED))
+        if (slots * (fixed + added + (sums ? 0 : rows)) <= registers * 4 &&
+            (!sums || 2 * slots * rows * STAY_THREADS <= shared_memory))
             return slots;
     return 0;
+}
+
+/* Shared memory of a block for the exchanges of its rows. */
+static int64_t exchange_bytes(const Kernel *k)
+{
+    return 32 * k->g->exchanged * bytes_of(k->p->compute);
+}
+
+int64_t row_long_bytes(const Kernel *k)
+{
+    return 2 * k->g->long_slots * vector_bytes(k, false) * STAY_THREADS + exchange_bytes(k);
 }
 
 /* Threads that a row of this length gets, when they take `each` elements. */
@@ -314,7 +331,7 @@ static int rows_of_warp(int64_t elements, int64_t each)
 static void choose_slots(Kernel *k, const Group *sums)
 {
     Group *g = k->g;
-    int slots = slots_of(k, sums), width = k_width(k);
+    int slots = slots_of(k, sums, STAY_REGISTERS, STAY_SHARED), width = k_width(k);
     const Poly *extent = k->row_extent;
     if (sums)
         k->slots = "0";
@@ -323,7 +340,11 @@ static void choose_slots(Kernel *k, const Group *sums)
     if (!extent->is_const) {
         g->row_extent = extent;
         g->each = slots * width;
+        g->narrow = sums || g->each < STAY_NARROW ? g->each : STAY_NARROW;
         k->threads = g->threads = g->lanes = STAY_THREADS;
+        int more = sums ? slots_of(k, sums, LONG_REGISTERS, LONG_SHARED) : 0;
+        g->long_slots = more > slots ? more : 0;
+        g->resident = sums ? 0 : RESIDENT;
     } else {
         if (g->lanes > 32)
             k->threads = g->threads = g->lanes = threads_for(extent->value, slots * width);
@@ -556,9 +577,11 @@ void emit_row(Kernel *k)
     k->threads = g->threads;
     k_print(k, g->kernel, print_row);
     if (g->lanes > 32)
-        g->smem = 32 * g->exchanged * bytes_of(k->p->compute);
+        g->smem = exchange_bytes(k);
     if (g->lanes < 32)
         g->smem = g->threads * bytes_of(k->p->compute);
+    if (g->long_slots)
+        g->smem_long = row_long_bytes(k);
     if (g->row_extent)
         return;
     g->smem += g->smem_each * g->threads;
