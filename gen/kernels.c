@@ -552,7 +552,7 @@ void k_open_slots(Kernel *k, const char *count, const char *lanes)
     buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : N > 1 ? 1 : 4)" : "CELL_UNROLL_BY(%s)",
              strcmp(k->slots, "0") == 0 ? "1" : k->slots);
     k_open(k, "for (cell_place<%s> s = 0; s < %s; s++)", k->slots, count);
-    const char *slot = k_text(k, sized ? "cell_slot<V>(s, lane, %s)" : "(s * %s + lane)", lanes);
+    const char *slot = k_text(k, sized && k->g->lanes > 32 ? "cell_slot<V>(s, lane, %s)" : "(s * %s + lane)", lanes);
     buf_line(k->out, "const cell_place<%s> e = %s;", k->slots, times(k, slot, k->n));
     if (!k->full)
         k_open(k, sized ? "if (F || e < length)" : "if (e < length)");
