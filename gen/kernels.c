@@ -277,61 +277,80 @@ static const char *width_test(Kernel *k, int width, const char *fits)
 }
 
 /* Which of a template's forms a call takes: the first whose test the sizes pass. */
-typedef struct Choice { Kernel *k; Buf *out; const char *name; bool any; } Choice;
+typedef struct Choice { Kernel *k; Buf out; const char *name; bool any; } Choice;
 
 static void print_form(Choice *c, const char *test, const char *arguments)
 {
-    const char *otherwise = c->any ? "else" : "";
+    const char *otherwise = c->any ? "else " : "";
     if (test)
-        buf_line(c->out, "%s%sif (%s)", otherwise, c->any ? " " : "", test);
-    else
-        buf_line(c->out, "%s", otherwise);
-    buf_line(c->out, "    %s_by<%s>(args);", c->name, arguments);
+        buf_line(&c->out, "%sif (%s)", otherwise, test);
+    else if (c->any)
+        buf_line(&c->out, "else");
+    buf_line(&c->out, "%s%s_by<%s>(args);", test || c->any ? "    " : "", c->name, arguments);
     c->any = true;
 }
 
-/* The form for rows of which a thread has so many vectors, or fewer; full: no fewer, and so have all threads. */
+/* The form for rows of which a thread has so many vectors; full: no thread has fewer. */
 static void print_sized(Choice *c, int width, int slots, bool full)
 {
     Kernel *k = c->k;
-    const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), full ? "==" : "<=",
-                              slots * width);
+    const char *compare = full && !mutate("always-full") ? "==" : width < k_width(k) || full ? "<=" : "<";
+    const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), compare, slots * width);
     print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, %s", width, slots, full ? "true" : "false"));
 }
 
-/* The form for longer rows, where the launch found the shared memory that it takes. */
-static void print_long(Choice *c)
+static Choice choice_open(Kernel *k, Buf *out, const char *name)
 {
-    Kernel *k = c->k;
-    int slots = k->g->long_slots, width = k_width(k);
-    const char *fits = k_text(k, "%s <= %d * cell_threads() && cell_shared_bytes() >= %lld", k_poly(k, k->row_extent),
-                              slots * width, (long long)row_long_bytes(k));
-    print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, false", width, slots));
+    Choice c = { .k = k, .out = { .arena = out->arena, .indent = 1 }, .name = name };
+    print_sizes(k, &c.out);
+    return c;
+}
+
+static void choice_close(Choice *c, Buf *out)
+{
+    drop_marks(&c->out);
+    buf_f(out, "{\n%s}\n\n", c->out.data);
+    buf_release(&c->out);
+}
+
+static bool is_sized(const Kernel *k)
+{
+    return k->slots && strcmp(k->slots, "V") == 0;
+}
+
+/* Rows that are long, or do not start at vectors of the widest form, have a kernel of their own: what it takes of registers
+ * is not taken from the others, whose kernel is right for these rows too. */
+static bool has_odd_rows(const Kernel *k)
+{
+    return is_sized(k) && k->g->row_extent && (k->multiples.len || k->g->long_slots);
 }
 
 static void print_choice(Kernel *k, Buf *out, const char *name)
 {
-    bool sized = k->slots && strcmp(k->slots, "V") == 0;
-    int width = k_width(k);
+    bool sized = is_sized(k);
     const char *more = sized ? ", 0, false" : "";
-    Buf text = { .arena = out->arena, .indent = 1 };
-    Choice choice = { .k = k, .out = &text, .name = name };
-    print_sizes(k, &text);
+    Choice choice = choice_open(k, out, name);
     if (sized) {
-        print_sized(&choice, width, k->g->slots, true);
-        print_sized(&choice, width, k->g->slots, false);
+        print_sized(&choice, k_width(k), k->g->slots, true);
+        print_sized(&choice, k_width(k), k->g->slots, false);
     }
-    if (sized && k->g->long_slots)
-        print_long(&choice);
-    if (k->multiples.len) {
-        print_form(&choice, width_test(k, width, k->enough), k_text(k, "%d%s", width, more));
-        for (int narrow = width / 2; sized && k->g->narrow && narrow > 0; narrow /= 2)
-            print_sized(&choice, narrow, k->g->narrow / narrow, false);
-    }
-    print_form(&choice, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : width, more));
-    drop_marks(&text);
-    buf_f(out, "{\n%s}\n\n", text.data);
-    buf_release(&text);
+    if (k->multiples.len)
+        print_form(&choice, width_test(k, k_width(k), k->enough), k_text(k, "%d%s", k_width(k), more));
+    print_form(&choice, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
+    choice_close(&choice, out);
+}
+
+static void print_odd_choice(Kernel *k, Buf *out, const char *name)
+{
+    int width = k_width(k);
+    Choice choice = choice_open(k, out, name);
+    if (k->g->long_slots)
+        print_form(&choice, width_test(k, width, NULL), k_text(k, "%d, %d, false", width, k->g->long_slots));
+    for (int narrow = width / 2; k->multiples.len && narrow > 0; narrow /= 2)
+        print_sized(&choice, narrow, k->g->narrow / narrow, false);
+    if (k->multiples.len)
+        print_form(&choice, NULL, "1, 0, false");
+    choice_close(&choice, out);
 }
 
 /* Prints the kernel that `body` prints inside. */
@@ -353,7 +372,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     body(k);
     k->printer.dry = false;
     k->n = k->multiples.len ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = k->slots && strcmp(k->slots, "V") == 0, templated = k->multiples.len || sized;
+    bool sized = is_sized(k), templated = k->multiples.len || sized;
     if (sized)
         buf_line(out, "template <int N, int V, bool F>");
     else if (templated)
@@ -371,6 +390,11 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
         print_choice(k, out, name);
     else
         print_body(k, out, body);
+    if (has_odd_rows(k)) {
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
+        buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", plan_odd_kernel(k->p, k->g));
+        print_odd_choice(k, out, name);
+    }
     k->out = out;
 }
 
@@ -549,11 +573,11 @@ void k_wide_end(Kernel *k, Buf *out, const Buf *inner)
 void k_open_slots(Kernel *k, const char *count, const char *lanes)
 {
     bool sized = strcmp(k->slots, "V") == 0;
-    buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : N > 1 ? 1 : 4)" : "CELL_UNROLL_BY(%s)",
+    buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : 1)" : "CELL_UNROLL_BY(%s)",
              strcmp(k->slots, "0") == 0 ? "1" : k->slots);
     k_open(k, "for (cell_place<%s> s = 0; s < %s; s++)", k->slots, count);
-    const char *slot = k_text(k, sized && k->g->lanes > 32 ? "cell_slot<V>(s, lane, %s)" : "(s * %s + lane)", lanes);
-    buf_line(k->out, "const cell_place<%s> e = %s;", k->slots, times(k, slot, k->n));
+    buf_line(k->out, "const cell_place<%s> e = %s;", k->slots,
+             times(k, k_text(k, "(s * %s + lane)", lanes), k->n));
     if (!k->full)
         k_open(k, sized ? "if (F || e < length)" : "if (e < length)");
 }

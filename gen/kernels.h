@@ -207,7 +207,6 @@ void emit_row(Kernel *k);
 void emit_apart(Kernel *k);
 int apart_width(const Kernel *k);                  /* neighbours of a thread of such a kernel */
 void emit_past(Kernel *k);
-int64_t row_long_bytes(const Kernel *k);           /* shared memory of a block whose threads have long_slots each */
 /* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
 void past_limits(Kernel *k, NodeId array, IndexId w);
 void emit_window(Kernel *k);

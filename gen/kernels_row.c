@@ -12,11 +12,9 @@
  * most threads of a block. Long rows of a block that sums them take more of both, where the device has it. */
 enum { STAY_REGISTERS = 64, STAY_SHARED = 90 << 10, STAY_THREADS = 512, LONG_REGISTERS = 80, LONG_SHARED = 160 << 10 };
 
-/* Elements of a row that a thread keeps where their vectors are shorter than 16 bytes, and there are more for a row. */
-enum { STAY_NARROW = 8 };
+/* Elements of a row that a thread keeps where their vectors are shorter than 16 bytes. */
+enum { STAY_NARROW = 16 };
 
-/* Blocks of STAY_THREADS that an SM should hold at once, where a block has a row and no sums. */
-enum { RESIDENT = 2 };
 
 static const char *reduce_name(ReduceOp r)
 {
@@ -301,16 +299,6 @@ static int slots_of(const Kernel *k, const Group *sums, int registers, int share
     return 0;
 }
 
-/* Shared memory of a block for the exchanges of its rows. */
-static int64_t exchange_bytes(const Kernel *k)
-{
-    return 32 * k->g->exchanged * bytes_of(k->p->compute);
-}
-
-int64_t row_long_bytes(const Kernel *k)
-{
-    return 2 * k->g->long_slots * vector_bytes(k, false) * STAY_THREADS + exchange_bytes(k);
-}
 
 /* Threads that a row of this length gets, when they take `each` elements. */
 static int threads_for(int64_t elements, int64_t each)
@@ -340,11 +328,12 @@ static void choose_slots(Kernel *k, const Group *sums)
     if (!extent->is_const) {
         g->row_extent = extent;
         g->each = slots * width;
-        g->narrow = sums || g->each < STAY_NARROW ? g->each : STAY_NARROW;
+        g->narrow = g->each < STAY_NARROW ? g->each : STAY_NARROW;
         k->threads = g->threads = g->lanes = STAY_THREADS;
         int more = sums ? slots_of(k, sums, LONG_REGISTERS, LONG_SHARED) : 0;
         g->long_slots = more > slots ? more : 0;
-        g->resident = sums ? 0 : RESIDENT;
+        for (int i = 0; i < k->multiples.len; i++)
+            vec_push(k->p->m->arena, &g->multiples, k->multiples.data[i]);
     } else {
         if (g->lanes > 32)
             k->threads = g->threads = g->lanes = threads_for(extent->value, slots * width);
@@ -577,11 +566,9 @@ void emit_row(Kernel *k)
     k->threads = g->threads;
     k_print(k, g->kernel, print_row);
     if (g->lanes > 32)
-        g->smem = exchange_bytes(k);
+        g->smem = 32 * g->exchanged * bytes_of(k->p->compute);
     if (g->lanes < 32)
         g->smem = g->threads * bytes_of(k->p->compute);
-    if (g->long_slots)
-        g->smem_long = row_long_bytes(k);
     if (g->row_extent)
         return;
     g->smem += g->smem_each * g->threads;

@@ -189,10 +189,9 @@ typedef struct Group {
     int exchanged;                /* ROW: most reductions in one exchange of a block */
     int slots;                    /* ROW: vectors of a row that stay in a thread's registers */
     const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements, or for each `narrow` of them where */
-    int each, narrow;             /* their number is no multiple of `width`; NULL: threads */
+    int each, narrow;             /* they start at no multiple of 16 bytes; NULL: threads */
     int64_t smem_each;            /* ROW: dynamic shared memory for each thread of the block, beside smem */
     int long_slots;               /* ROW that keeps sums: `slots` for rows too long for these; or 0 */
-    int64_t smem_long;            /* and all shared memory of a block then, where the device has that */
 } Group;
 typedef Vec(Group) GroupVec;
 
@@ -351,6 +350,8 @@ typedef struct HistoryKernel { TensorId history; const char *name; RefVec refs; 
 enum { COLUMN_WIDTH = 32 };
 typedef struct ColumnCut { int rows, most, blocks, least, span, group; } ColumnCut;
 ColumnCut column_cut(bool by_rows);
+/* ROW: the kernel for rows that are not all multiples of 16 bytes, or take `long_slots`. */
+const char *plan_odd_kernel(const Plan *p, const Group *g);
 int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */

@@ -73,6 +73,11 @@ int plan_width(const Plan *p)
     return p->dtype == DT_F64 ? 2 : p->dtype == DT_F32 ? 4 : 8;
 }
 
+const char *plan_odd_kernel(const Plan *p, const Group *g)
+{
+    return intern_f(p->m->c, "%s_odd", g->kernel);
+}
+
 /* A block that keeps sums of its rows takes fewer of them than a chunk that a kernel reads for its sums alone:
  * what it waits for is the row, and what it leaves is little beside. Of such blocks, with a warp for 512 columns, 128
  * multiprocessors are to hold all at once, with 16 warps each: one more would wait for all others. */

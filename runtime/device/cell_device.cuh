@@ -25,7 +25,7 @@
 //             cell_convert<To>(v) cell_round_to<T>(v): through storage and back
 //             cell_vec<T, N>: N elements as stored
 //  rows       cell_row<T, N, V> cell_row_ahead<T, N, V> cell_column_sums<C, N, V> cell_place<V>
-//             cell_slots<V>(n, step) cell_slot<V>(s, lane, lanes)
+//             cell_slots<V>(n, step)
 //             cell_load_vec_or_zero<N>(dst, p, offset) cell_put(p, v, adds) cell_put_vec<N>(p, v, adds)
 //             cell_column_chunks<rows, most, blocks, least>(rows, columns) cell_chunk_sum(p, begin, end, columns)
 //             cell_part_store<N>(smem, v[N]) cell_part_total<N>(smem)
@@ -33,7 +33,7 @@
 //             cell_sort_half(most) cell_sort_entry(...) cell_shares<each, most>(n) cell_share(n, share, shares)
 //  index      cell_thread() cell_threads() cell_lane() cell_warp() cell_warps()
 //             cell_block_index(axis) cell_block_count(axis)
-//  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T> cell_shared_bytes()
+//  shared     cell_shared() cell_carve<T>(cursor, n) cell_carve_bytes<T>(n) cell_smem<T>
 //  sync       cell_barrier() cell_warp_barrier() cell_barrier_arrive(id, count) cell_barrier_wait(id, count)
 //             cell_split_carve(cursor) cell_split_init(b) cell_split_arrive(b) cell_split_wait(b)
 //             cell_cluster_arrive() cell_cluster_wait() cell_cluster_barrier() cell_cluster_rank()

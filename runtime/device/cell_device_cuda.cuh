@@ -245,14 +245,6 @@ extern __shared__ __align__(16) unsigned char cell_shared_base[];
 
 __device__ __forceinline__ unsigned char *cell_shared() { return cell_shared_base; }
 
-// How many bytes of it the launch gave.
-__device__ __forceinline__ int cell_shared_bytes()
-{
-    int bytes;
-    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
-    return bytes;
-}
-
 template <class T> __host__ __device__ constexpr int64_t cell_carve_bytes(int64_t count)
 {
     return (count * (int64_t)sizeof(T) + 15) / 16 * 16;

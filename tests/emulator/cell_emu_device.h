@@ -58,7 +58,6 @@ void cell_emu_counter_wait(const unsigned *counter, unsigned value); // until it
 void cell_emu_word_wait(const unsigned *word, unsigned value);       // until it is not value
 void cell_emu_mma(int type, float c[4], const uint32_t a[4], const uint32_t b[2]);
 unsigned char *cell_emu_shared_base(void);
-size_t cell_emu_shared_bytes(void);
 size_t cell_emu_shared_offset(const void *p);
 unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t element, size_t *advance);
 void cell_emu_read(const void *p, size_t bytes);
@@ -333,7 +332,6 @@ template <class T> inline void cell_shared_words(uint32_t (&words)[4], cell_smem
 // Shared memory.
 
 inline unsigned char *cell_shared() { return cell_emu_shared_base(); }
-inline int cell_shared_bytes() { return (int)cell_emu_shared_bytes(); }
 
 // Launches follow one another here.
 inline void cell_dependency_wait() {}

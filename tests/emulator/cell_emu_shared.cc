@@ -111,7 +111,6 @@ unsigned char *cell_emu_carve(unsigned char *cursor, int64_t count, size_t eleme
 }
 
 unsigned char *cell_emu_shared_base(void) { return self()->block->smem; }
-size_t cell_emu_shared_bytes(void) { return emu_launch->smem_bytes; }
 
 size_t cell_emu_shared_offset(const void *p)
 {
