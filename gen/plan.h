@@ -191,7 +191,7 @@ typedef struct Group {
     const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements, or for each `narrow` of them where */
     int each, narrow;             /* they start at no multiple of 16 bytes; NULL: threads */
     int64_t smem_each;            /* ROW: dynamic shared memory for each thread of the block, beside smem */
-    int long_slots;               /* ROW that keeps sums: `slots` for rows too long for these; or 0 */
+    int long_slots;               /* ROW: `slots` for rows too long for these; or 0 */
 } Group;
 typedef Vec(Group) GroupVec;
 
