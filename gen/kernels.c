@@ -290,11 +290,11 @@ static void print_form(Choice *c, const char *test, const char *arguments)
     c->any = true;
 }
 
-/* The form for rows of which a thread has so many vectors; full: no thread has fewer. */
+/* The form for rows of which threads have so many vectors, or fewer; full: no thread has fewer. */
 static void print_sized(Choice *c, int width, int slots, bool full)
 {
     Kernel *k = c->k;
-    const char *compare = full && !mutate("always-full") ? "==" : width < k_width(k) || full ? "<=" : "<";
+    const char *compare = !full ? "<" : mutate("always-full") ? "<=" : "==";
     const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), compare, slots * width);
     print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, %s", width, slots, full ? "true" : "false"));
 }

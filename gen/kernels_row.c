@@ -15,7 +15,6 @@ enum { STAY_REGISTERS = 64, STAY_SHARED = 90 << 10, STAY_THREADS = 512, LONG_REG
 /* Elements of a row that a thread keeps where their vectors are shorter than 16 bytes. */
 enum { STAY_NARROW = 16 };
 
-
 static const char *reduce_name(ReduceOp r)
 {
     switch (r) {
@@ -303,7 +302,6 @@ static int slots_of(const Kernel *k, const Group *sums, Room room)
             return slots;
     return 0;
 }
-
 
 /* Threads that a row of this length gets, when they take `each` elements. */
 static int threads_for(int64_t elements, int64_t each)

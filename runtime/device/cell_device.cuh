@@ -27,7 +27,8 @@
 //  rows       cell_row<T, N, V> cell_row_ahead<T, N, V> cell_column_sums<C, N, V> cell_place<V>
 //             cell_slots<V>(n, step)
 //             cell_load_vec_or_zero<N>(dst, p, offset) cell_put(p, v, adds) cell_put_vec<N>(p, v, adds)
-//             cell_column_chunks<rows, most, blocks, least>(rows, columns) cell_chunk_sum(p, begin, end, columns)
+//             cell_column_chunks<rows, most, blocks, least, span, group>(rows, columns)
+//             cell_chunk_sum(p, begin, end, columns)
 //             cell_part_store<N>(smem, v[N]) cell_part_total<N>(smem)
 //  sort       cell_sort_count(...) cell_sort_scan(...) cell_sort_move(...): places in order, a digit at a time
 //             cell_sort_half(most) cell_sort_entry(...) cell_shares<each, most>(n) cell_share(n, share, shares)

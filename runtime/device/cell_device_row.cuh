@@ -55,14 +55,6 @@ template <int V> __device__ __forceinline__ cell_place<V> cell_slots(cell_place<
     return V ? V : (elements + step - 1) / step;
 }
 
-// Which vector of a row is a thread's number s: a warp has neighbouring ones, so that a thread's lie at constant
-// distances, or, where nothing stays, all threads together have.
-template <int V>
-__device__ __forceinline__ cell_place<V> cell_slot(cell_place<V> s, cell_place<V> lane, cell_place<V> lanes)
-{
-    return V ? (lane / 32 * V + s) * 32 + lane % 32 : s * lanes + lane;
-}
-
 // A thread's part of a row that several passes read: V vectors in registers, loaded once. With V = 0 nothing
 // is kept, and values() reads memory.
 template <class T, int N, int V> struct cell_row {
@@ -106,7 +98,8 @@ template <class T, int N> struct cell_row<T, N, 0> : cell_read_again<T, N> {};
 
 // A row that a block works on while the next one is on its way: two turns of V vectors a thread in shared memory,
 // at places that no other thread uses. load() asks for the vectors of the turn after this one, behind turn() they
-// are this one's. What was asked for is there behind cell_cp_async_wait.
+// are this one's. What was asked for is there behind cell_cp_async_wait; elements of 2 bytes, which no asynchronous
+// copy takes, are there already.
 template <class T, int N, int V> struct cell_row_ahead {
     cell_smem<T> place;
     int now = 1;
