@@ -1006,6 +1006,17 @@ static void postfix_chunks_pay(Print *e, const Panel *w, Buf *x)
           CHUNK_STEPS);
 }
 
+/* Of 32 units, or of 64. */
+static const char *paired_blocks(Print *e, const Poly *elements)
+{
+    Buf x = program_new(e);
+    postfix_poly(e, elements, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, ", BLOCK_UNITS);
+    postfix_poly(e, elements, &x);
+    buf_f(&x, "CELL_X_LE, CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_CEILDIV, ");
+    return expr_name(e, &x);
+}
+
 static void print_scan_op(Print *e, Panel *w, const char *when)
 {
     const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
@@ -1015,7 +1026,8 @@ static void print_scan_op(Print *e, Panel *w, const char *when)
     if (bytes)
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, bytes)));
     buf_f(&e->table, " },\n");
-    print_panel_op(e, w, blocks_expr(e, elements, w->chunks ? 32 : SCAN_THREADS), when, kernel);
+    const char *blocks = w->pairs ? paired_blocks(e, elements) : blocks_expr(e, elements, w->chunks ? 32 : SCAN_THREADS);
+    print_panel_op(e, w, blocks, when, kernel);
 }
 
 /* The kernels of schedule scan: one walks all steps, or chunks of them at once. */

@@ -325,18 +325,27 @@ static bool has_odd_rows(const Kernel *k)
     return is_sized(k) && k->g->row_extent && (k->multiples.len || k->g->long_slots);
 }
 
-static void print_choice(Kernel *k, Buf *out, const char *name)
+static void print_width_choice(Choice *c)
 {
+    Kernel *k = c->k;
     bool sized = is_sized(k);
     const char *more = sized ? ", 0, false" : "";
-    Choice choice = choice_open(k, out, name);
     if (sized) {
-        print_sized(&choice, k_width(k), k->g->slots, true);
-        print_sized(&choice, k_width(k), k->g->slots, false);
+        print_sized(c, k_width(k), k->g->slots, true);
+        print_sized(c, k_width(k), k->g->slots, false);
     }
     if (k->multiples.len)
-        print_form(&choice, width_test(k, k_width(k), k->enough), k_text(k, "%d%s", k_width(k), more));
-    print_form(&choice, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
+        print_form(c, width_test(k, k_width(k), k->enough), k_text(k, "%d%s", k_width(k), more));
+    print_form(c, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
+}
+
+static void print_choice(Kernel *k, Buf *out, const char *name)
+{
+    Choice choice = choice_open(k, out, name);
+    if (scan_sized(k))
+        scan_choice(k, &choice.out, name);
+    else
+        print_width_choice(&choice);
     choice_close(&choice, out);
 }
 
@@ -372,8 +381,10 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     body(k);
     k->printer.dry = false;
     k->n = k->multiples.len ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = is_sized(k), templated = k->multiples.len || sized;
-    if (sized)
+    bool sized = is_sized(k), templated = k->multiples.len || sized || scan_sized(k);
+    if (scan_sized(k))
+        buf_line(out, "template <int units>");
+    else if (sized)
         buf_line(out, "template <int N, int V, bool F>");
     else if (templated)
         buf_line(out, "template <int N>");

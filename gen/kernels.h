@@ -32,6 +32,15 @@ typedef struct PastTile { Read read; const char *text; } PastTile;
 /* A loop over few elements of a unit, which is unrolled. */
 typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
 
+/* A read of a step that shared memory may hold before it is taken: its type and address, in the loops around. word: it is
+ * one; wide: four neighbouring threads' words are 16 bytes at their multiple. */
+typedef struct StagedRead {
+    int number, loops;
+    const InnerLoop *around;
+    const char *type, *from;
+    bool word, wide;
+} StagedRead;
+
 /* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal terms of a
  * group share, and the column of the partial sums that it goes to. */
 typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
@@ -103,9 +112,9 @@ typedef struct Kernel {
     Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
     Vec(InnerLoop) inner_names;   /* and what names they have had */
     int steps;                    /* scan: of a chunk */
-    Buf words, copies, takes;     /* scan: reads through shared memory: their places, the copies to and the reads from there */
+    Vec(StagedRead) staged_reads; /* scan: what shared memory may hold of a turn */
+    bool copies_wide;             /* four threads' words at once */
     Texts wanted;                 /* scan: pointers to the gradients that chunks store, which may be null */
-    int64_t word_bytes;           /* of a step and thread; -1: some are no words */
     int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
     Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
     Texts function_texts;
@@ -235,8 +244,9 @@ void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const I
 void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
  * type that it then has (of half a word: which it is, in a whole one), the address, as one text or, where the pointer may
- * be null, two; whether it differs from step to step, and whether the word has that of the thread's other unit too. */
-typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed, two; } AheadRead;
+ * be null, two; whether it differs from step to step, and what scan_adjacent says: if not 0, the word has that of the
+ * thread's other unit too. */
+typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed; int adjacent; } AheadRead;
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
 bool panel_is_product(const Kernel *k, NodeId id);
@@ -286,8 +296,11 @@ bool in_scan(const Kernel *k);
 const IxExpr *scan_unit(Kernel *k, int axis);
 /* Text of an index for the first of them. */
 const char *scan_first_unit(const Kernel *k, const char *index);
-/* Do the two units of a thread lie side by side there, at an even place? */
-bool scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch);
+/* Do the two units of a thread lie side by side there, at an even place? Then 2, or SCAN_WIDE, where so many do that begin
+ * at multiples of that; else 0. */
+int scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch);
+bool scan_sized(const Kernel *k);                  /* is the kernel a template of a block's units? */
+void scan_choice(Kernel *k, Buf *out, const char *name);               /* what chooses them */
 int scan_resident(const Kernel *k);                /* blocks that an SM should hold at once; 0: whatever it holds */
 /* What is read of a value that a thread has; a read ahead of its step, or s. */
 const char *scan_element(Kernel *k, const Read *r, const char *name);

@@ -30,6 +30,35 @@ int scan_resident(const Kernel *k)
     return in_scan(k) && k->panel->chunks && small && k->p->compute == DT_F32 ? 2 : 0;
 }
 
+/* ---- a block's units and chunks ---- */
+
+/* In pairs they follow from the sizes of the call: the kernel is a template. */
+bool scan_sized(const Kernel *k)
+{
+    return in_pairs(k) && k->panel->chunks;
+}
+
+static const char *block_units(const Kernel *k)
+{
+    return in_pairs(k) ? "units" : "32";
+}
+
+static const char *two_blocks(const Kernel *k)
+{
+    return in_pairs(k) ? "2 * units" : "64";
+}
+
+static const char *block_chunks(Kernel *k)
+{
+    return in_pairs(k) ? "chunks" : k_text(k, "%d", k->panel->chunks);
+}
+
+/* Steps of a turn. */
+static const char *turn_steps(Kernel *k)
+{
+    return in_pairs(k) ? "chunks * steps" : k_text(k, "%d", k->panel->chunks * k->steps);
+}
+
 /* ---- a unit's elements ---- */
 
 static bool name_is_taken(const Kernel *k, const char *name, int64_t extent)
@@ -175,32 +204,37 @@ static void close_each(Kernel *k, Buf *out, int64_t n)
 
 /* ---- two neighbours at once ---- */
 
-static bool is_even(const Poly *e)
+static bool is_multiple(const Poly *e, int of)
 {
-    bool even = !e->is_const || e->value % 2 == 0;
+    bool all = !e->is_const || e->value % of == 0;
     for (int i = 0; i < e->nterms; i++)
-        even &= e->terms[i].coef % 2 == 0;
-    return even;
+        all &= e->terms[i].coef % of == 0;
+    return all;
 }
 
-bool scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
+/* Do units that begin at a multiple of `n` lie side by side there, n of them, and begin at such a place? */
+static bool lie_together(Kernel *k, const IxExpr *e, const Poly *pitch, int n)
 {
-    const IxExpr *e = in_pairs(k) ? panel_in_units(k, place) : NULL;
-    IndexId pair = k->p->scan ? k->p->scan->pair : IX_FIRST;
+    IndexId pair = k->p->scan->pair, unit = k->units[k->p->scan->naxes - 1];
     bool side = false;
-    if (!e || !is_even(pitch) || !is_even(e->offset))
+    if (!is_multiple(pitch, n) || !is_multiple(e->offset, n) || !is_multiple(k->p->scan->axes[k->p->scan->naxes - 1], n))
         return false;
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
-        IndexId unit = k->units[k->p->scan->naxes - 1];
         if (t->kind != IA_INDEX && (ix_uses(t->arg, pair) || ix_uses(t->arg, unit)))
-            return false;             /* two neighbours are not two neighbours there */
+            return false;             /* neighbours are not neighbours there */
         bool own = t->kind == IA_INDEX, last = own && t->index == unit, one = t->coef->is_const && t->coef->value == 1;
         side |= own && t->index == pair && one;
-        if ((own && t->index == pair) || last ? !one : !is_even(t->coef))
+        if ((own && t->index == pair) || last ? !one : !is_multiple(t->coef, n))
             return false;
     }
     return side;
+}
+
+int scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
+{
+    const IxExpr *e = in_pairs(k) ? panel_in_units(k, place) : NULL;
+    return !e ? 0 : lie_together(k, e, pitch, SCAN_WIDE) ? SCAN_WIDE : lie_together(k, e, pitch, 2) ? 2 : 0;
 }
 
 /* ---- reads ---- */
@@ -351,25 +385,17 @@ static int loops_of_words(const Kernel *k, InnerLoop *l, int n)
     return kept;
 }
 
-/* Reads of whole words can be copied to shared memory while the steps before are walked, each by the thread that takes
- * it: so no barrier is needed. */
+/* Reads of whole words can be copied to shared memory while the steps before are walked. */
 static void stage_read(Kernel *k, const AheadRead *as, int n, const InnerLoop *l, int loops)
 {
-    int elements = (int)loops_elements(l, loops), threads = scan_threads(k->panel);
-    bool word = as->from && (!as->half || as->two);
-    if (!word || k->word_bytes < 0) {
-        k->word_bytes = -1;
-        return;
-    }
-    const char *place = loops_place(k, l, loops);
-    const char *step = loops ? k_text(k, "(u * %d + %.*s) * %d", elements, (int)strlen(place) - 2, place + 1, threads)
-                             : k_text(k, "u * %d", threads);
+    Arena *arena = k->p->m->arena;
+    InnerLoop *around = arena_alloc(arena, sizeof *l * (size_t)(loops + 1));
+    memcpy(around, l, sizeof *l * (size_t)loops);
     const char *from = as->offset ? k_text(k, "%s, %s", as->from, k_bare(k, as->offset)) : k_bare(k, as->from);
-    buf_line(&k->words, "cell_smem<%s> words_%d = cell_carve<%s>(cursor, steps * %d) + cell_thread();", as->type, n,
-             as->type, elements * threads);
-    print_in_loops(&k->copies, l, loops, k_text(k, "cell_copy_word(words_%d + %s, %s)", n, step, from));
-    print_in_loops(&k->takes, l, loops, k_text(k, "ahead_0[u].r%d%s = words_%d[%s]", n, place, n, step));
-    k->word_bytes += elements * (strcmp(as->type, "double") == 0 ? 8 : 4);
+    StagedRead read = { .number = n, .type = as->type, .from = from, .loops = loops, .around = around };
+    read.word = as->from && (!as->half || as->adjacent);
+    read.wide = as->adjacent == SCAN_WIDE;
+    vec_push(arena, &k->staged_reads, read);
 }
 
 /* Only what is certainly inside, in terms of the unit and of the loops around, is there whatever conditions stand
@@ -383,7 +409,7 @@ const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const Ahead
     int loops = loops_of(k, e, l);
     if (!as->timed)
         return read_once(k, s, l, loops);
-    if (as->two)
+    if (as->adjacent)
         loops = loops_of_words(k, l, loops);
     const char *place = loops_place(k, l, loops);
     bool first;
@@ -397,7 +423,7 @@ const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const Ahead
     }
     const char *at = k_text(k, "ahead_0[u].r%d%s", n, place);
     if (as->half)
-        at = k_text(k, as->two ? "%s{(uint16_t)(%s >> 16 * q)}" : "%s{(uint16_t)%s}", as->half, at);
+        at = k_text(k, as->adjacent ? "%s{(uint16_t)(%s >> 16 * q)}" : "%s{(uint16_t)%s}", as->half, at);
     return !as->half && strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
 }
 
@@ -547,15 +573,16 @@ static void add_to_sum(Kernel *k, const Group *g, int number)
 static void store_sum_of_chunks(Kernel *k, const char *partial, const char *name, int number, int64_t elements)
 {
     const char *j = elements > 1 ? "j" : NULL, *units = k_poly(k, k->panel->units);
+    const char *own = block_units(k);
     buf_line(k->out, "cell_barrier();");
     open_pair(k, k->out);
-    buf_line(k->out, "maps[chunk * 32 + unit%s] = %s;", in_pairs(k) ? " + q" : "", element(k, name, j));
+    buf_line(k->out, "maps[chunk * %s + unit%s] = %s;", own, in_pairs(k) ? " + q" : "", element(k, name, j));
     close_pair(k, k->out);
     buf_line(k->out, "cell_barrier();");
-    k_open(k, "if (cell_thread() < 32 && first + cell_thread() < elements)");
+    k_open(k, "if (cell_thread() < %s && first + cell_thread() < elements)", own);
     buf_line(k->out, "%s total = 0;", k->real);
-    buf_line(k->out, "for (int v = 0; v < %d; v++)", k->panel->chunks);
-    buf_line(k->out, "    total += (%s)maps[v * 32 + cell_thread()];", k->real);
+    buf_line(k->out, "for (int v = 0; v < %s; v++)", block_chunks(k));
+    buf_line(k->out, "    total += (%s)maps[v * %s + cell_thread()];", k->real, own);
     buf_line(k->out, "%s[(%d * dim_B * %s + first + cell_thread()) * %d + %s] = total;", partial, number, units,
              (int)elements, j ? j : "0");
     k_close(k);
@@ -645,9 +672,9 @@ static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD, ends = p->scan->own_ends, asked = forward || ends;
-    int chunks = k->panel->chunks;
+    bool chunks = k->panel->chunks;
     if (chunks)
-        k_open(k, "if (mine && dim_T > 0 && (dim_T - 1) / steps %% %d == chunk)", chunks);
+        k_open(k, "if (mine && dim_T > 0 && (dim_T - 1) / steps %% %s == chunk)", block_chunks(k));
     else if (!ends)
         k_open(k, "if (dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
@@ -715,11 +742,7 @@ static void begin_reads(Kernel *k)
     k->ahead_fields = (Buf){ .arena = k->out->arena };
     k->functions = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 4 };
     k->function_names = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
-    k->words = k->copies = k->takes = (Buf){ .arena = k->out->arena };
-    k->words.indent = k->out->indent;
-    k->copies.indent = k->out->indent + 4;
-    k->takes.indent = k->out->indent + 3;
-    k->word_bytes = 0;
+    k->staged_reads.len = 0;
     k->wanted.len = 0;
     k->function_texts.len = 0;
     k->function_elements = 0;
@@ -960,7 +983,8 @@ static void print_kept(Kernel *k, Way way)
         if (way == TAKE)
             buf_line(k->out, "%s = saved_%s[%s];", to, name, k_bare(k, saved_place(k, &self)));
         else if (way == COPY)
-            buf_line(k->out, "cell_copy_word(saved_%s + %s, %s);", name, saved_place(k, &self), k_saved_state(k, &self));
+            buf_line(k->out, "cell_copy_word(saved_%s + %s%s, %s);", name, saved_place(k, &self),
+                     k->copies_wide ? " + aside" : "", k_saved_state(k, &self));
         else
             buf_line(k->out, "%s = cell_load<%s>(%s);", to, k->real, k_saved_state(k, &self));
         close_elements(k, k->out, next);
@@ -1030,13 +1054,15 @@ static int elements_before(const Kernel *k, TensorId s)
 /* What the first chunk begins with. */
 static void print_carries(Kernel *k)
 {
+    const char *units = block_units(k);
     k_open(k, "if (chunk == 0)");
     for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
         int n = next_of(k, s) < 0 ? 0 : state_elements(k, s);
         if (n == 0)
             continue;
         const char *j = open_each(k, k->out, n);
-        buf_line(k->out, "carries[%d * 32 + unit%s%s] = %s%s;", elements_before(k, s), n > 1 ? " + j * 32" : "",
+        const char *pitch = n > 1 ? k_text(k, " + j * %s", units) : "";
+        buf_line(k->out, "carries[%d * %s + unit%s%s] = %s%s;", elements_before(k, s), units, pitch,
                  in_pairs(k) ? " + q" : "", state_name(k, s), j);
         close_each(k, k->out, n);
     }
@@ -1058,18 +1084,18 @@ static void begin_maps(Kernel *k)
     }
 }
 
-/* Element j of a state to the chunk's map, the slope and 32 behind it the rest; or the state from there. */
+/* Element j of a state to the chunk's map, the slope and behind the units' slopes the rest; or the state from there. */
 static void print_map(Kernel *k, TensorId s, bool get)
 {
     int n = state_elements(k, s), all = (int)scan_state_elements(k->p);
     const char *j = open_each(k, k->out, n), *h = state_name(k, s);
-    const char *at = k_text(k, "(chunk * %d + %d%s) * 64 + unit%s", all, elements_before(k, s), n > 1 ? " + j" : "",
-                            in_pairs(k) ? " + q" : "");
+    const char *at = k_text(k, "(chunk * %d + %d%s) * %s + unit%s", all, elements_before(k, s), n > 1 ? " + j" : "",
+                            two_blocks(k), in_pairs(k) ? " + q" : "");
     if (get) {
         buf_line(k->out, "%s%s = maps[%s];", h, j, at);
     } else {
         buf_line(k->out, "maps[%s] = %s%s;", at, slope_name(k, s), j);
-        buf_line(k->out, "maps[%s + 32] = %s%s;", at, h, j);
+        buf_line(k->out, "maps[%s + %s] = %s%s;", at, block_units(k), h, j);
     }
     close_each(k, k->out, n);
 }
@@ -1079,16 +1105,18 @@ static void print_map(Kernel *k, TensorId s, bool get)
 static void print_exchange(Kernel *k)
 {
     int all = (int)scan_state_elements(k->p);
+    const char *units = block_units(k);
     for (TensorId s = 0; s < k->p->m->tensors.len; s++)
         if (next_of(k, s) >= 0)
             print_map(k, s, false);
     buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
-    k_open(k, "for (int i = cell_thread(); i < %d; i += %d)", 32 * all, scan_threads(k->panel));
+    const char *elements = !in_pairs(k) ? k_text(k, "%d", 32 * all) : all > 1 ? k_text(k, "units * %d", all) : units;
+    k_open(k, "for (int i = cell_thread(); i < %s; i += %d)", elements, scan_threads(k->panel));
     buf_line(k->out, "%s state = carries[i];", k->real);
     buf_line(k->out, "CELL_UNROLL");
-    k_open(k, "for (int v = 0; v < %d; v++)", k->panel->chunks);
-    buf_line(k->out, "const int at = (v * %d + i / 32) * 64 + i %% 32;", all);
-    buf_line(k->out, "const %s slope = maps[at], rest = maps[at + 32];", k->real);
+    k_open(k, "for (int v = 0; v < %s; v++)", block_chunks(k));
+    buf_line(k->out, "const int at = (v * %d + i / %s) * %s + i %% %s;", all, units, two_blocks(k), units);
+    buf_line(k->out, "const %s slope = maps[at], rest = maps[at + %s];", k->real, units);
     buf_line(k->out, "maps[at] = state;");
     buf_line(k->out, "state = slope == 0 ? rest : slope * state + rest;");
     k_close(k);
@@ -1149,6 +1177,7 @@ static void print_replay(Kernel *k, const char *again, bool full)
 }
 
 static const char each[] = "for (int u = 0; u < steps; u++)";
+static const char fours[] = "for (int four = 0, u = cell_lane() / 8; four < steps; four += 4, u += 4)";
 
 /* ---- reads through shared memory ---- */
 
@@ -1161,13 +1190,29 @@ static int64_t saved_bytes(Kernel *k)
     return all * (in_pairs(k) ? 2 : 1) * (k->p->compute == DT_F64 ? 8 : 4);
 }
 
-/* What a turn reads is asked for while the turn before is walked, where it is words and there is room. */
+static int word_bytes(const StagedRead *r)
+{
+    return strcmp(r->type, "double") == 0 ? 8 : 4;
+}
+
+/* What a turn reads is asked for while the turn before is walked, where it is words and there is room. The threads of a
+ * warp share their copies where the words of four lie side by side. */
 static void decide_staging(Kernel *k, const PanelLoop *l, int depth)
 {
-    int64_t real = k->p->compute == DT_F64 ? 8 : 4, threads = scan_threads(k->panel);
-    int64_t staged = threads * (k->word_bytes * depth + saved_bytes(k));
+    int64_t real = k->p->compute == DT_F64 ? 8 : 4, staged = scan_threads(k->panel) * saved_bytes(k);
+    bool words = l->ahead;
+    k->copies_wide = depth % 4 == 0;
+    for (int i = 0; i < k->staged_reads.len; i++) {
+        words &= k->staged_reads.data[i].word;
+        k->copies_wide &= k->staged_reads.data[i].wide;
+    }
+    for (int i = 0; i < k->staged_reads.len; i++) {
+        const StagedRead *r = &k->staged_reads.data[i];
+        staged += loops_elements(r->around, r->loops) * word_bytes(r) * scan_threads(k->panel) * depth;
+    }
     bool room = staged + scan_shared(k->p, k->panel) * real <= STAGED_BYTES;
-    k->staged = l->ahead && k->word_bytes > 0 && room ? staged : 0;
+    k->staged = words && room ? staged : 0;
+    k->copies_wide &= k->staged > 0;
 }
 
 static void print_words(Kernel *k)
@@ -1176,34 +1221,74 @@ static void print_words(Kernel *k)
     int each = scan_threads(k->panel) * (in_pairs(k) ? 2 : 1);
     if (!k->staged)
         return;
-    buf_f(k->out, "%s", k->words.data);
+    for (int i = 0; i < k->staged_reads.len; i++) {
+        const StagedRead *r = &k->staged_reads.data[i];
+        buf_line(k->out, "cell_smem<%s> words_%d = cell_carve<%s>(cursor, steps * %d) + cell_thread();", r->type, r->number,
+                 r->type, (int)loops_elements(r->around, r->loops) * scan_threads(k->panel));
+    }
     for (TensorId s = 0; replays(k) && s < m->tensors.len; s++)
         if (m->tensors.data[s].kind == T_STATE)
             buf_line(k->out, "cell_smem<%s> saved_%s = cell_carve<%s>(cursor, %d) + cell_thread();", k->real,
                      m->tensors.data[s].name, k->real, each * state_elements(k, s));
 }
 
-static const char *whole_turn(Kernel *k, int tile)
+/* Where the thread's word of a step is among those of a read. */
+static const char *word_place(Kernel *k, const StagedRead *r)
 {
-    return k_text(k, replays(k) ? "begin + %d <= dim_T && (begin > 0 || dim_T %% steps == 0)"
-                                          : "begin + %d <= dim_T", tile);
+    const char *place = loops_place(k, r->around, r->loops);
+    return r->loops ? k_text(k, "(u * %d + %.*s) * %d", (int)loops_elements(r->around, r->loops), (int)strlen(place) - 2,
+                             place + 1, scan_threads(k->panel))
+                    : k_text(k, "u * %d", scan_threads(k->panel));
+}
+
+static const char *whole_turn(Kernel *k)
+{
+    return k_text(k, replays(k) ? "begin + %s <= dim_T && (begin > 0 || dim_T %% steps == 0)" : "begin + %s <= dim_T",
+                  turn_steps(k));
 }
 
 static void print_copies(Kernel *k, bool full)
 {
     if (replays(k))
         print_saved(k, COPY, full);
-    open_steps(k, each, full);
-    buf_f(k->out, "%s", k->copies.data);
+    open_steps(k, k->copies_wide ? fours : each, full);
+    for (int i = 0; i < k->staged_reads.len; i++) {
+        const StagedRead *r = &k->staged_reads.data[i];
+        const char *copy = k->copies_wide ? "cell_copy_four(words_%d + %s + aside, %s)" : "cell_copy_word(words_%d + %s, %s)";
+        print_in_loops(k->out, r->around, r->loops, k_text(k, copy, r->number, word_place(k, r), r->from));
+    }
     k_close(k);
 }
 
-static void declare_copies(Kernel *k, const PanelLoop *l, int tile)
+/* The units and the chunk of two neighbours: of a thread, or of those whose words it copies. */
+static void print_pair(Kernel *k, const char *place)
+{
+    buf_line(k->out, "const int unit = %s * 2 %% units, chunk = %s * 2 / units;", place, place);
+}
+
+/* Where they are in memory. Beyond the last unit there is another, as words lie. */
+static void print_place(Kernel *k, const char *mine, const char *indices)
+{
+    buf_line(k->out, "const int64_t n = %s ? first + unit : elements - %s;", mine,
+             k->copies_wide ? k_text(k, "%d + unit %% %d", SCAN_WIDE, SCAN_WIDE) : in_pairs(k) ? "2" : "1");
+    buf_line(k->out, "%s", split_units(k));
+    for (const char *end; (end = strchr(indices, '\n')); indices = end + 1) {
+        indices += strspn(indices, " ");
+        buf_line(k->out, "%.*s", (int)(end - indices), indices);
+    }
+}
+
+static void declare_copies(Kernel *k, const PanelLoop *l, const char *indices)
 {
     buf_line(k->out, "struct reads_0 {%s };", l->fields);
     k_open(k, "const auto copy_turn = [&](int64_t begin)");
+    if (k->copies_wide) {
+        buf_line(k->out, "const int place = cell_place_in_fours(), aside = place - cell_thread();");
+        print_pair(k, "place");
+        print_place(k, "first + unit < elements", indices);
+    }
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
-    k_open(k, "if (%s)", whole_turn(k, tile));
+    k_open(k, "if (%s)", whole_turn(k));
     print_copies(k, true);
     k->out->indent--;
     k_open(k, "} else if (begin < dim_T)");
@@ -1216,19 +1301,28 @@ static void declare_copies(Kernel *k, const PanelLoop *l, int tile)
 }
 
 /* This turn's reads have come; the next one's go to the same places. */
-static void take_words(Kernel *k, int tile)
+static void take_words(Kernel *k)
 {
     buf_line(k->out, "reads_0 ahead_0[steps];");
     if (replays(k))
         declare_kept(k);
     buf_line(k->out, mutate("early-read") ? "" : "cell_cp_async_wait<0>();");
+    if (k->copies_wide)
+        buf_line(k->out, mutate("lone-wait") ? "" : "cell_warp_barrier();");
     if (replays(k))
         print_kept(k, TAKE);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "%s", each);
-    buf_f(k->out, "%s", k->takes.data);
+    for (int i = 0; i < k->staged_reads.len; i++) {
+        const StagedRead *r = &k->staged_reads.data[i];
+        const char *element = loops_place(k, r->around, r->loops);
+        print_in_loops(k->out, r->around, r->loops,
+                       k_text(k, "ahead_0[u].r%d%s = words_%d[%s]", r->number, element, r->number, word_place(k, r)));
+    }
     k_close(k);
-    buf_line(k->out, "copy_turn(begin + %d);", tile);
+    if (k->copies_wide)
+        buf_line(k->out, mutate("early-copy") ? "" : "cell_warp_barrier();");
+    buf_line(k->out, "copy_turn(begin + %s);", turn_steps(k));
 }
 
 /* ---- turns ---- */
@@ -1236,7 +1330,7 @@ static void take_words(Kernel *k, int tile)
 /* What a call mostly wants is stored without tests: all gradients, of all units of the block, and not added up. */
 static void declare_plain(Kernel *k)
 {
-    const char *plain = "first + 32 <= elements";
+    const char *plain = k_text(k, "first + %s <= elements", block_units(k));
     for (int i = 0; i < k->wanted.len; i++) {
         const char *name = k->wanted.data[i] + 1;
         buf_line(k->out, "const bool wants%s = p%s != nullptr;", name, name);
@@ -1307,24 +1401,48 @@ static void print_turn(Kernel *k, const PanelLoop *l, const char *map, const cha
     k_close(k);
 }
 
-/* 32 units to a block, a chunk of the steps to each of its warps, or half warps. */
-static void open_chunks(Kernel *k, const char *indices)
+/* A chunk of the steps to each warp of a block of 32 units. Blocks of 64 read and write whole lines, and walk half as many
+ * chunks: a warp has one, or of 32 units two. */
+static void print_units(Kernel *k)
+{
+    if (!in_pairs(k)) {
+        buf_line(k->out, "const int unit = cell_thread() %% 32, chunk = cell_thread() / 32;");
+        return;
+    }
+    buf_line(k->out, "constexpr int chunks = %d / units;", 2 * scan_threads(k->panel));
+}
+
+/* Where units are few, more blocks of fewer. */
+void scan_choice(Kernel *k, Buf *out, const char *name)
+{
+    buf_line(out, "if (dim_B * %s < %d)", k_poly(k, k->panel->units), BLOCK_UNITS);
+    buf_line(out, "    %s_by<32>(args);", name);
+    buf_line(out, "else");
+    buf_line(out, "    %s_by<64>(args);", name);
+}
+
+static void open_chunks(Kernel *k, const PanelLoop *l, const char *indices)
 {
     const Panel *w = k->panel;
-    int all = (int)scan_state_elements(k->p), threads = w->pairs ? 16 : 32;
+    const char *units = block_units(k);
+    int all = (int)scan_state_elements(k->p);
     buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, w->units));
-    buf_line(k->out, w->pairs ? "const int unit = cell_thread() %% %d * 2, chunk = cell_thread() / %d;"
-                              : "const int unit = cell_thread() %% %d, chunk = cell_thread() / %d;", threads, threads);
+    print_units(k);
     buf_line(k->out, "auto cursor = cell_shared();");
     buf_line(k->out, "cell_smem<%s> maps = cell_carve<%s>(cursor, %d);", k->real, k->real, w->chunks * all * 64);
-    buf_line(k->out, "cell_smem<%s> carries = cell_carve<%s>(cursor, %d);", k->real, k->real, all * 32);
+    buf_line(k->out, "cell_smem<%s> carries = cell_carve<%s>(cursor, %d);", k->real, k->real, all * (w->pairs ? 64 : 32));
     print_words(k);
-    k_open(k, "for (int64_t first = cell_block_index(0) * 32; first < elements; first += cell_block_count(0) * 32)");
+    k_open(k, "for (int64_t first = cell_block_index(0) * %s; first < elements; first += cell_block_count(0) * %s)",
+           units, units);
+    if (k->copies_wide)
+        declare_copies(k, l, indices);
     declare_plain(k);
+    if (w->pairs)
+        print_pair(k, "cell_thread()");
     buf_line(k->out, "const bool mine = first + unit < elements;");
-    buf_line(k->out, "const int64_t n = mine ? first + unit : elements - %d;", w->pairs ? 2 : 1);
-    buf_line(k->out, "%s", split_units(k));
-    buf_f(k->out, "%s", indices);
+    print_place(k, "mine", indices);
+    if (k->staged && !k->copies_wide)
+        declare_copies(k, l, indices);
 }
 
 void print_scan_chunks(Kernel *k)
@@ -1335,29 +1453,27 @@ void print_scan_chunks(Kernel *k)
     const char *indices = begin_walk(k, g), *again = replays(k) ? print_again(k, g) : NULL, *map = print_map_step(k, g);
     PanelLoop l = print_group(k, g);
     k->printer.fuse = FUSE_FREELY;
-    int depth = alone_depth(k->panel_registers), tile = depth * k->panel->chunks;
+    int depth = alone_depth(k->panel_registers);
     decide_staging(k, &l, depth);
     k->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
     k->row = NULL;
     buf_line(k->out, "constexpr int steps = %d;", depth);
     if (replays(k))
         buf_line(k->out, "const int64_t last = (dim_T + steps - 1) / steps * steps - 1;");
-    open_chunks(k, indices);
+    open_chunks(k, &l, indices);
     print_states(k);
     print_carries(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     each_sum(k, declare_sum);
-    if (k->staged)
-        declare_copies(k, &l, tile);
-    else
+    if (!k->staged)
         alone_declare_reads(k, &l);
-    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", tile);
+    k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %s)", turn_steps(k));
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
     if (k->staged) {
-        take_words(k, tile);
+        take_words(k);
         print_functions(k, false);
     }
-    k_open(k, "if (plain && %s)", whole_turn(k, tile));
+    k_open(k, "if (plain && %s)", whole_turn(k));
     print_turn(k, &l, map, again, true);
     k->out->indent--;
     buf_line(k->out, "} else {");

@@ -390,8 +390,9 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
             prefetch_next(k, st, p, pitch, lin, optional);
         return wide_read(k, &at);
     }
-    bool half = st->dtype == DT_BF16 || st->dtype == DT_F16, two = half && st->timed && scan_adjacent(k, lin, pitch);
-    const char *offset = place_text(k, row, pitch, two ? at_first(k, lin) : ix_text(&k->printer, lin));
+    bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
+    int adjacent = half && st->timed ? scan_adjacent(k, lin, pitch) : 0;
+    const char *offset = place_text(k, row, pitch, adjacent ? at_first(k, lin) : ix_text(&k->printer, lin));
     bool known = known_before(k, r);
     const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
                            number_type(k, whole), add_text(k, p, offset));
@@ -400,8 +401,8 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     if (k->panel) {
         const char *type = half ? "uint32_t" : k_type(st->dtype), *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
-        as.two = two;
-        as.text = two ? k_text(k, "cell_load_two(%s)", at)
+        as.adjacent = adjacent;
+        as.text = adjacent ? k_text(k, "cell_load_two(%s)", at)
                   : half ? k_text(k, "cell_load_bits(%s)", at) : k_text(k, "cell_load_ro<%s>(%s)", type, at);
         as.from = optional ? p : at;
         as.offset = optional ? offset : NULL;

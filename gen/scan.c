@@ -421,7 +421,7 @@ int scan_threads(const Panel *w)
 
 int64_t scan_shared(const Plan *p, const Panel *w)
 {
-    return w->chunks ? (2 * w->chunks + 1) * 32 * scan_state_elements(p) : 0;
+    return w->chunks ? (2 * w->chunks + (w->pairs ? 2 : 1)) * 32 * scan_state_elements(p) : 0;
 }
 
 /* What chunks exchange lies in half of the memory that a block of any device may have: a thread with more state has no

@@ -4,8 +4,9 @@
 
 #include "plan.h"
 
-/* Units and steps for which chunks of time pay: more units fill a device by themselves, fewer steps are one chunk. */
-enum { SCAN_THREADS = 64, CHUNK_UNITS = 1 << 17, CHUNK_STEPS = 16 };
+/* Units and steps for which chunks of time pay: more units fill a device by themselves, fewer steps are one chunk. In pairs, a
+ * block has 64 units instead of 32 from so many on. SCAN_WIDE: units whose words are 16 bytes. */
+enum { SCAN_THREADS = 64, SCAN_WIDE = 8, CHUNK_UNITS = 1 << 17, CHUNK_STEPS = 16, BLOCK_UNITS = 1 << 14 };
 
 /* The units of a cell's states; NULL: it has none, and why. */
 Scan *scan_units(Module *m, const char **why);

@@ -671,6 +671,23 @@ template <class W, class T> __device__ __forceinline__ void cell_copy_word(W *sm
     cell_cp_async_zfill<(int)sizeof(W)>(smem, reinterpret_cast<const W *>(p + place), p != nullptr);
 }
 
+// For copies, lanes 8 apart are neighbours: so a warp's threads stand in the block then. Four of them share their copies of
+// words, 16 bytes for all: each gives the places of its own word. Lanes 0 to 7 copy a line.
+__device__ __forceinline__ int cell_place_in_fours()
+{
+    return cell_thread() - cell_lane() + cell_lane() % 8 * 4 + cell_lane() / 8;
+}
+template <class W, class T> __device__ __forceinline__ void cell_copy_four(W *smem, const T *gmem)
+{
+    static_assert(sizeof(W) == 4, "four words are 16 bytes");
+    cell_cp_async<16>(smem - cell_lane() / 8, reinterpret_cast<const W *>(gmem) - cell_lane() / 8);
+}
+template <class W, class T> __device__ __forceinline__ void cell_copy_four(W *smem, const T *p, int64_t place)
+{
+    static_assert(sizeof(W) == 4, "four words are 16 bytes");
+    cell_cp_async_zfill<16>(smem - cell_lane() / 8, reinterpret_cast<const W *>(p + place) - cell_lane() / 8, p != nullptr);
+}
+
 // Closes the group of the copies made since the last commit. wait<N> returns when all groups but the N
 // youngest have landed.
 __device__ __forceinline__ void cell_cp_async_commit()

@@ -502,6 +502,16 @@ template <class W, class T> inline void cell_copy_word(cell_smem<W> smem, const 
 {
     cell_cp_async_zfill<(int)sizeof(W)>(smem, p ? reinterpret_cast<const W *>(p + place) : nullptr, p != nullptr);
 }
+inline int cell_place_in_fours() { return cell_thread() - cell_lane() + cell_lane() % 8 * 4 + cell_lane() / 8; }
+template <class W, class T> inline void cell_copy_four(cell_smem<W> smem, const T *gmem)
+{
+    cell_cp_async<16>(smem - cell_lane() / 8, reinterpret_cast<const W *>(gmem) - cell_lane() / 8);
+}
+template <class W, class T> inline void cell_copy_four(cell_smem<W> smem, const T *p, int64_t place)
+{
+    const W *from = p ? reinterpret_cast<const W *>(p + place) - cell_lane() / 8 : nullptr;
+    cell_cp_async_zfill<16>(smem - cell_lane() / 8, from, p != nullptr);
+}
 inline void cell_cp_async_commit() { cell_emu_copy_commit(); }
 template <int N> inline void cell_cp_async_wait() { cell_emu_copy_wait(N); }
 

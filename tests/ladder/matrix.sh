@@ -96,6 +96,13 @@ TYPES="bf16 f16" SUFFIX=_pairs instance hgrn scan "$pairs" --dim D=6
 TYPES="bf16 f16" SUFFIX=_pairs instance hgrn scan "1,264 2,290" --dim D=38
 TYPES=bf16 SUFFIX=_pairs instance hgrn scan "2,70 1,133" --dim D=38 --reverse
 TYPES=bf16 SUFFIX=_pairs instance hgrn scan "3,70 2,133" --dim D=10 --lengths
+# Copies of 16 bytes: blocks with units of two sequences, and with none at their end.
+TYPES="bf16 f16" SUFFIX=_wide instance hgrn scan "$pairs 3,264 2,290" --dim D=24
+# So many units that a block has 64.
+TYPES=bf16 SUFFIX=_many instance hgrn scan "683,70" --dim D=24
+TYPES=f16 SUFFIX=_many instance hgrn scan "432,17" --dim D=38
+TYPES=bf16 SUFFIX=_wide instance hgrn scan "2,70 1,133" --dim D=40 --reverse
+TYPES=bf16 SUFFIX=_wide instance hgrn scan "3,70 2,133" --dim D=8 --lengths
 TYPES="bf16 f16" SUFFIX=_pairs instance mingru scan "1,1,3 3,9,2 2,150,3" --dim H=10
 TYPES=bf16 SUFFIX=_pairs instance mamba1 scan "1,1 2,3 2,40" --dim E=6 --dim N=4
 instance indrnn scan "$two 2,9,3,70"

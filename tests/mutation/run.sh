@@ -73,6 +73,8 @@ missing-barrier  specs/hgrn.cell --schedule scan | 1,290,33
 wrong-checkpoint specs/hgrn.cell --schedule scan | 1,290,33
 late-load        specs/hgrn.cell --schedule scan | 1,290,33
 early-read       specs/hgrn.cell --schedule scan --dtype bf16 --dim D=38 | 1,290
+lone-wait        specs/hgrn.cell --schedule scan --dtype bf16 --dim D=24 | 1,290
+early-copy       specs/hgrn.cell --schedule scan --dtype bf16 --dim D=24 | 1,290
 unscaled-sum     specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
 early-weights    specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
 gather-outside   specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
