@@ -146,8 +146,10 @@ static void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, bool
     buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", cut.rows, cut.most,
           cut.blocks);
     postfix_poly(e, columns, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, %d, "
-               "CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", COLUMN_SPAN, cut.least);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, ", cut.span);
+    if (cut.group > 1)
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MUL, ", cut.group);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", cut.least);
 }
 
 /* As cell_shares has them. */
@@ -293,26 +295,49 @@ static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
 }
 
 /* Threads of a block whose row stays in registers: as many as the row needs. */
-static void postfix_block(Print *e, const Group *g, Buf *out)
+static void postfix_block(Print *e, const Group *g, int each, Buf *out)
 {
     postfix_poly(e, g->row_extent, out);
     buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_PUSH, %d, CELL_X_MIN, "
-               "CELL_X_PUSH, 32, CELL_X_MAX, ", 32 * g->each, g->threads);
+               "CELL_X_PUSH, 32, CELL_X_MAX, ", 32 * each, g->threads);
+}
+
+static void postfix_not(Buf *x)
+{
+    buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
+}
+
+/* 1 where a row takes more vectors a thread than usual, and the device has the shared memory for that; else 0. */
+static void postfix_is_long(Print *e, const Group *g, int64_t smem, Buf *out)
+{
+    int64_t bytes = g->smem_each / g->slots * g->long_slots * g->threads + smem;
+    buf_f(out, "CELL_X_PUSH, %d, ", g->each * g->threads);
+    postfix_poly(e, g->row_extent, out);
+    buf_f(out, "CELL_X_LT, ");
+    postfix_poly(e, g->row_extent, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ATTR, CELL_ATTR_SMEM_MAX, CELL_X_LE, "
+               "CELL_X_MUL, ", g->long_slots * plan_width(e->p) * g->threads, (long long)bytes);
 }
 
 /* How many threads a block has where the row says it, and its shared memory. */
-static void print_block(Print *e, const Group *g, int64_t smem)
+static void print_block(Print *e, const Group *g, bool odd, int64_t smem)
 {
     Buf block = program_new(e), bytes = program_new(e);
     bool by_row = g->row_extent;
+    int each = odd ? g->narrow : g->each;
     if (by_row) {
-        postfix_block(e, g, &block);
+        postfix_block(e, g, each, &block);
         buf_f(&e->table, ", .block = %s", expr_name(e, &block));
     }
     if (by_row && g->smem_each) {
-        postfix_block(e, g, &bytes);
+        postfix_block(e, g, each, &bytes);
         buf_f(&bytes, "CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ADD, ", (long long)g->smem_each,
               (long long)smem);
+        if (odd && g->long_slots) {
+            postfix_is_long(e, g, smem, &bytes);
+            buf_f(&bytes, "CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_ADD, ",
+                  (long long)(g->smem_each / g->slots * (g->long_slots - g->slots) * g->threads));
+        }
         buf_f(&e->table, ", .smem = %s", expr_name(e, &bytes));
     } else if (smem) {
         buf_f(&e->table, ", .smem = %s", poly_expr(e, poly_const(e->p->m, smem)));
@@ -345,8 +370,9 @@ static int print_refs(Print *e, const RefVec *refs)
     return list;
 }
 
-/* Beside its group's need: under which condition, and what becomes args.t; NULL: none. */
-typedef struct LaunchTerms { const char *when, *t; } LaunchTerms;
+/* Beside its group's need: under which condition, and what becomes args.t; NULL: none. odd: it is for the rows of which
+ * the group has a second kernel. */
+typedef struct LaunchTerms { const char *when, *t; bool odd; } LaunchTerms;
 
 static void print_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem,
                                  const RefVec *refs, const char *gx, const char *gy, LaunchTerms terms)
@@ -357,7 +383,7 @@ static void print_kernel_op_with(Print *e, const Group *g, const char *name, int
              "kernel %s needs %d arrays, and a kernel takes %d: an equation here has too many terms", name,
              refs->len, MAX_POINTERS);
     buf_f(&e->table, ", .threads = %d", threads);
-    print_block(e, g, smem);
+    print_block(e, g, terms.odd, smem);
     if (g->kind == G_WALK && g->walk->cluster > 1)
         buf_f(&e->table, ", .cluster = %d", g->walk->cluster);
     buf_f(&e->table, "%s },\n", starts_early(e, g, refs) ? ", .dependent = 1" : "");
@@ -377,7 +403,41 @@ static void print_kernel_op_with(Print *e, const Group *g, const char *name, int
 static void print_kernel_op(Print *e, const Group *g, const char *name, int threads, int64_t smem,
                             const RefVec *refs, const char *gx, const char *gy)
 {
-    print_kernel_op_with(e, g, name, threads, smem, refs, gx, gy, (LaunchTerms){ NULL, NULL });
+    print_kernel_op_with(e, g, name, threads, smem, refs, gx, gy, (LaunchTerms){ 0 });
+}
+
+/* 1 where rows are long, or not all multiples of 16 bytes; else 0. */
+static void postfix_is_odd(Print *e, const Group *g, Buf *out)
+{
+    buf_f(out, "CELL_X_PUSH, 1, ");
+    for (int i = 0; i < g->multiples.len; i++) {
+        postfix_poly(e, g->multiples.data[i], out);
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", plan_width(e->p));
+    }
+    if (g->long_slots) {
+        postfix_is_long(e, g, g->smem, out);
+        postfix_not(out);
+        buf_f(out, "CELL_X_MUL, ");
+    }
+    postfix_not(out);
+}
+
+/* A kernel with a block for each row or more, and where there is another for odd rows, that one. */
+static void print_row_op(Print *e, const Group *g, const char *blocks)
+{
+    bool two = g->row_extent && (g->multiples.len || g->long_slots);
+    if (!two) {
+        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL");
+        return;
+    }
+    Buf odd = program_new(e), usual = program_new(e);
+    postfix_is_odd(e, g, &odd);
+    postfix_is_odd(e, g, &usual);
+    postfix_not(&usual);
+    print_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL",
+                         (LaunchTerms){ .when = expr_name(e, &usual) });
+    print_kernel_op_with(e, g, plan_odd_kernel(e->p, g), g->threads, g->smem, &g->refs, blocks, "NULL",
+                         (LaunchTerms){ .when = expr_name(e, &odd), .odd = true });
 }
 
 static const Poly *group_rows(Print *e, const Group *g)
@@ -393,11 +453,6 @@ static const char *blocks_expr(Print *e, const Poly *work, int per_block)
     postfix_poly(e, work, &x);
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, ", per_block);
     return expr_name(e, &x);
-}
-
-static void postfix_not(Buf *x)
-{
-    buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
 }
 
 static const char *not_expr(Print *e, const Buf *condition)
@@ -426,8 +481,8 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
 {
     int64_t real = e->p->compute == DT_F64 ? 8 : 4;
     Buf chunks = program_new(e);
-    LaunchTerms first = { g->by_steps ? not_expr(e, &e->walked) : NULL, NULL };
-    LaunchTerms second = { NULL, g->by_steps ? partial_rows_expr(e, g, columns) : NULL };
+    LaunchTerms first = { .when = g->by_steps ? not_expr(e, &e->walked) : NULL };
+    LaunchTerms second = { .t = g->by_steps ? partial_rows_expr(e, g, columns) : NULL };
     postfix_chunks(e, group_rows(e, g), columns, false, &chunks);
     const char *down = g->by_rows ? NULL : expr_name(e, &chunks), *across = blocks_expr(e, columns, COLUMN_WIDTH);
     if (down)
@@ -460,9 +515,8 @@ static const char *vector_blocks(Print *e, const Group *g, const Poly *elements,
 
 static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
 {
-    int widest = e->p->dtype == DT_F64 ? 2 : e->p->dtype == DT_F32 ? 4 : 8;
     if (g->naxes == 1 && g->phase != PHASE_DURING)
-        return blocks_expr(e, elements, g->threads * widest);
+        return blocks_expr(e, elements, g->threads * plan_width(e->p));
     return vector_blocks(e, g, elements, g->threads);
 }
 
@@ -479,7 +533,7 @@ static void print_group_kernel(Print *e, Group *g)
         const Group *sums = &e->pr->groups.data[g->sums - 1];
         Buf chunks = program_new(e);
         postfix_chunks(e, group_rows(e, g), sums->axes[0], true, &chunks);
-        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, expr_name(e, &chunks), "NULL");
+        print_row_op(e, g, expr_name(e, &chunks));
     } else if (g->kind == G_ROW && g->window) {
         Buf x = program_new(e);
         postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), elements), &x);
@@ -489,8 +543,7 @@ static void print_group_kernel(Print *e, Group *g)
     } else if (g->kind == G_ROW && g->along) {
         print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, vector_blocks(e, g, work, 32), "NULL");
     } else if (g->kind == G_ROW) {
-        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs,
-                        blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)), "NULL");
+        print_row_op(e, g, blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)));
     } else if (g->kind == G_COLUMN) {
         print_column_kernels(e, g, elements);
     } else if (g->kind == G_WALK) {
@@ -688,7 +741,7 @@ static bool is_state(const Module *m, TensorId t)
 static void print_states(Print *e, int which)
 {
     Module *m = e->p->m;
-    LaunchTerms terms = { e->headed.data ? not_expr(e, &e->headed) : NULL, NULL };
+    LaunchTerms terms = { .when = e->headed.data ? not_expr(e, &e->headed) : NULL };
     const Poly *most = poly_const(m, 0);
     Group own = { .always = which != STATE_RESULT };
     for (TensorId t = 0; t < m->tensors.len; t++) {

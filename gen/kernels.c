@@ -77,7 +77,7 @@ int k_width(const Kernel *k)
 {
     if (k->g && k->g->along)
         return apart_width(k);
-    return k->p->dtype == DT_F64 ? 2 : k->p->dtype == DT_F32 ? 4 : 8;
+    return plan_width(k->p);
 }
 
 /* ---- frames ---- */
@@ -265,49 +265,101 @@ static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
     buf_release(&whole);
 }
 
-/* The test that a template's widest form needs, over the kernel's sizes. */
-static const char *width_test(Kernel *k, const char *fits)
+/* The test that a template's form of this width needs, over the kernel's sizes; or NULL. */
+static const char *width_test(Kernel *k, int width, const char *fits)
 {
     Buf test = { .arena = k->p->m->arena };
-    for (int i = 0; i < k->multiples.len; i++)
-        buf_f(&test, "%s%s %% %d == 0", i ? " && " : "", k_poly(k, k->multiples.data[i]), k_width(k));
+    for (int i = 0; i < k->multiples.len && width > 1; i++)
+        buf_f(&test, "%s%s %% %d == 0", i ? " && " : "", k_poly(k, k->multiples.data[i]), width);
     if (fits)
-        buf_f(&test, "%s%s", k->multiples.len ? " && " : "", fits);
+        buf_f(&test, "%s%s", test.len ? " && " : "", fits);
     return test.data;
 }
 
-static void print_width_choice(Kernel *k, Buf *out, const char *name)
+/* Which of a template's forms a call takes: the first whose test the sizes pass. */
+typedef struct Choice { Kernel *k; Buf out; const char *name; bool any; } Choice;
+
+static void print_form(Choice *c, const char *test, const char *arguments)
 {
-    bool sized = k->slots && strcmp(k->slots, "V") == 0;
+    const char *otherwise = c->any ? "else " : "";
+    if (test)
+        buf_line(&c->out, "%sif (%s)", otherwise, test);
+    else if (c->any)
+        buf_line(&c->out, "else");
+    buf_line(&c->out, "%s%s_by<%s>(args);", test || c->any ? "    " : "", c->name, arguments);
+    c->any = true;
+}
+
+/* The form for rows of which threads have so many vectors, or fewer; full: no thread has fewer. */
+static void print_sized(Choice *c, int width, int slots, bool full)
+{
+    Kernel *k = c->k;
+    const char *compare = !full ? "<" : mutate("always-full") ? "<=" : "==";
+    const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), compare, slots * width);
+    print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, %s", width, slots, full ? "true" : "false"));
+}
+
+static Choice choice_open(Kernel *k, Buf *out, const char *name)
+{
+    Choice c = { .k = k, .out = { .arena = out->arena, .indent = 1 }, .name = name };
+    print_sizes(k, &c.out);
+    return c;
+}
+
+static void choice_close(Choice *c, Buf *out)
+{
+    drop_marks(&c->out);
+    buf_f(out, "{\n%s}\n\n", c->out.data);
+    buf_release(&c->out);
+}
+
+static bool is_sized(const Kernel *k)
+{
+    return k->slots && strcmp(k->slots, "V") == 0;
+}
+
+/* Rows that are long, or do not start at vectors of the widest form, have a kernel of their own: what it takes of registers
+ * is not taken from the others, whose kernel is right for these rows too. */
+static bool has_odd_rows(const Kernel *k)
+{
+    return is_sized(k) && k->g->row_extent && (k->multiples.len || k->g->long_slots);
+}
+
+static void print_width_choice(Choice *c)
+{
+    Kernel *k = c->k;
+    bool sized = is_sized(k);
     const char *more = sized ? ", 0, false" : "";
-    const char *otherwise = "";
     if (sized) {
-        const char *row = k_poly(k, k->row_extent), *of = k_text(k, "%d * cell_threads()", k->g->slots * k_width(k));
-        buf_line(out, "if (%s)", width_test(k, k_text(k, "%s == %s", row, of)));
-        buf_line(out, "    %s_by<%d, %d, true>(args);", name, k_width(k), k->g->slots);
-        buf_line(out, "else if (%s)", width_test(k, k_text(k, "%s < %s", row, of)));
-        buf_line(out, "    %s_by<%d, %d, false>(args);", name, k_width(k), k->g->slots);
-        otherwise = "else ";
+        print_sized(c, k_width(k), k->g->slots, true);
+        print_sized(c, k_width(k), k->g->slots, false);
     }
-    if (k->multiples.len) {
-        buf_line(out, "%sif (%s)", otherwise, width_test(k, k->enough));
-        buf_line(out, "    %s_by<%d%s>(args);", name, k_width(k), more);
-    }
-    buf_line(out, "else");
-    buf_line(out, "    %s_by<%d%s>(args);", name, k->multiples.len ? 1 : k_width(k), more);
+    if (k->multiples.len)
+        print_form(c, width_test(k, k_width(k), k->enough), k_text(k, "%d%s", k_width(k), more));
+    print_form(c, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
 }
 
 static void print_choice(Kernel *k, Buf *out, const char *name)
 {
-    Buf text = { .arena = out->arena, .indent = 1 };
-    print_sizes(k, &text);
+    Choice choice = choice_open(k, out, name);
     if (scan_sized(k))
-        scan_choice(k, &text, name);
+        scan_choice(k, &choice.out, name);
     else
-        print_width_choice(k, &text, name);
-    drop_marks(&text);
-    buf_f(out, "{\n%s}\n\n", text.data);
-    buf_release(&text);
+        print_width_choice(&choice);
+    choice_close(&choice, out);
+}
+
+static void print_odd_choice(Kernel *k, Buf *out, const char *name)
+{
+    int width = k_width(k);
+    Choice choice = choice_open(k, out, name);
+    if (k->g->long_slots)
+        print_form(&choice, width_test(k, width, NULL), k_text(k, "%d, %d, false", width, k->g->long_slots));
+    for (int narrow = width / 2; k->multiples.len && narrow > 0; narrow /= 2)
+        print_sized(&choice, narrow, k->g->narrow / narrow, false);
+    if (k->multiples.len)
+        print_form(&choice, NULL, "1, 0, false");
+    choice_close(&choice, out);
 }
 
 /* Prints the kernel that `body` prints inside. */
@@ -329,7 +381,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     body(k);
     k->printer.dry = false;
     k->n = k->multiples.len ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = k->slots && strcmp(k->slots, "V") == 0, templated = k->multiples.len || sized || scan_sized(k);
+    bool sized = is_sized(k), templated = k->multiples.len || sized || scan_sized(k);
     if (scan_sized(k))
         buf_line(out, "template <int units>");
     else if (sized)
@@ -349,6 +401,11 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
         print_choice(k, out, name);
     else
         print_body(k, out, body);
+    if (has_odd_rows(k)) {
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
+        buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", plan_odd_kernel(k->p, k->g));
+        print_odd_choice(k, out, name);
+    }
     k->out = out;
 }
 

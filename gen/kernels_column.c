@@ -157,8 +157,8 @@ static void print_totals(Kernel *k)
     else if (g->by_steps)
         buf_line(k->out, "const int64_t chunks = args.t;");       /* the sequences, where one kernel walks the steps */
     else
-        buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d>(rows, columns);", cut.rows,
-                 cut.most, cut.blocks, cut.least);
+        buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d%s>(rows, columns);", cut.rows,
+                 cut.most, cut.blocks, cut.least, cut.group > 1 ? k_text(k, ", %d, %d", cut.span, cut.group) : "");
     buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
              COLUMN_WIDTH);
     buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts,

@@ -9,8 +9,11 @@
 #include "kernels.h"
 
 /* For what stays: a thread's registers, a block's shared memory (which any device of sm_80 or later has), and the
- * most threads of a block. */
-enum { STAY_REGISTERS = 64, STAY_SHARED = 90 << 10, STAY_THREADS = 512 };
+ * most threads of a block. Long rows take more of both, where the device has it. */
+enum { STAY_REGISTERS = 64, STAY_SHARED = 90 << 10, STAY_THREADS = 512, LONG_REGISTERS = 80, LONG_SHARED = 160 << 10 };
+
+/* Elements of a row that a thread keeps where their vectors are shorter than 16 bytes. */
+enum { STAY_NARROW = 16 };
 
 static const char *reduce_name(ReduceOp r)
 {
@@ -279,18 +282,23 @@ static int64_t vector_bytes(const Kernel *k, bool fixed)
     return bytes;
 }
 
+/* What a block has for rows that stay. */
+typedef struct Room { int slots, registers, shared_memory; } Room;
+
+static const Room usual_room = { 4, STAY_REGISTERS, STAY_SHARED }, long_room = { 8, LONG_REGISTERS, LONG_SHARED };
+
 /* How many vectors a thread keeps of everything that stays; 0: nothing stays. Where a block sums its rows, these
  * come ahead through shared memory, in two turns. */
-static int slots_of(const Kernel *k, const Group *sums)
+static int slots_of(const Kernel *k, const Group *sums, Room room)
 {
     int64_t rows = vector_bytes(k, false), fixed = vector_bytes(k, true), added = 0;
     if (sums)
         added = (int64_t)sums->arrays.len * k_width(k) * bytes_of(k->p->compute);
     if (rows + fixed + added == 0 || k->mixed || !k->row_extent)
         return 0;
-    for (int slots = 4; slots > 0; slots /= 2)
-        if (slots * (fixed + added + (sums ? 0 : rows)) <= STAY_REGISTERS * 4 &&
-            (!sums || 2 * slots * rows * STAY_THREADS <= STAY_SHARED))
+    for (int slots = room.slots; slots > 0; slots /= 2)
+        if (slots * (fixed + added + (sums ? 0 : rows)) <= room.registers * 4 &&
+            (!sums || 2 * slots * rows * STAY_THREADS <= room.shared_memory))
             return slots;
     return 0;
 }
@@ -314,7 +322,7 @@ static int rows_of_warp(int64_t elements, int64_t each)
 static void choose_slots(Kernel *k, const Group *sums)
 {
     Group *g = k->g;
-    int slots = slots_of(k, sums), width = k_width(k);
+    int slots = slots_of(k, sums, usual_room), width = k_width(k);
     const Poly *extent = k->row_extent;
     if (sums)
         k->slots = "0";
@@ -323,7 +331,12 @@ static void choose_slots(Kernel *k, const Group *sums)
     if (!extent->is_const) {
         g->row_extent = extent;
         g->each = slots * width;
+        g->narrow = g->each < STAY_NARROW ? g->each : STAY_NARROW;
         k->threads = g->threads = g->lanes = STAY_THREADS;
+        int more = slots_of(k, sums, long_room);
+        g->long_slots = more > slots ? more : 0;
+        for (int i = 0; i < k->multiples.len; i++)
+            vec_push(k->p->m->arena, &g->multiples, k->multiples.data[i]);
     } else {
         if (g->lanes > 32)
             k->threads = g->threads = g->lanes = threads_for(extent->value, slots * width);

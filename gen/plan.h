@@ -192,9 +192,10 @@ typedef struct Group {
     Vec(const Poly *) multiples;
     int exchanged;                /* ROW: most reductions in one exchange of a block */
     int slots;                    /* ROW: vectors of a row that stay in a thread's registers */
-    const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements; NULL: threads */
-    int each;
+    const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements, or for each `narrow` of them where */
+    int each, narrow;             /* they start at no multiple of 16 bytes; NULL: threads */
     int64_t smem_each;            /* ROW: dynamic shared memory for each thread of the block, beside smem */
+    int long_slots;               /* ROW: `slots` for rows too long for these; or 0 */
 } Group;
 typedef Vec(Group) GroupVec;
 
@@ -355,11 +356,14 @@ enum { STATE_INIT, STATE_SEED, STATE_RESULT };
 /* What a call leaves of a history, in one kernel at the end of forward. */
 typedef struct HistoryKernel { TensorId history; const char *name; RefVec refs; } HistoryKernel;
 /* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at most
- * `most` chunks, and no more than `blocks` blocks of 256 columns or `least` chunks:
- * max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, floor(cut.blocks / ceil(columns / 256))))). */
-enum { COLUMN_WIDTH = 32, COLUMN_SPAN = 256 };
-typedef struct ColumnCut { int rows, most, blocks, least; } ColumnCut;
+ * `most` chunks, and no more than `least` chunks or `group` times as many as make `blocks` blocks of `span` columns:
+ * max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, cut.group * floor(cut.blocks / ceil(columns / cut.span))))). */
+enum { COLUMN_WIDTH = 32 };
+typedef struct ColumnCut { int rows, most, blocks, least, span, group; } ColumnCut;
 ColumnCut column_cut(bool by_rows);
+/* ROW: the kernel for rows that are not all multiples of 16 bytes, or take `long_slots`. */
+const char *plan_odd_kernel(const Plan *p, const Group *g);
+int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 /* kernels_past.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */

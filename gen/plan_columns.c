@@ -114,7 +114,7 @@ void join_columns(Plan *p, const Phasing *s)
     Program *pr = s->g;
     if (p->scan)
         join_walk(p, pr);
-    int wide = p->dtype == DT_F64 ? 2 : p->dtype == DT_F32 ? 4 : 8;
+    int wide = plan_width(p);
     for (int c = 0; c < pr->groups.len; c++) {
         Group *sums = &pr->groups.data[c];
         if (sums->kind != G_COLUMN || sums->by_rows || sums->naxes != 1 ||

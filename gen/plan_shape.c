@@ -68,11 +68,22 @@ static void order_row(Plan *p, const Program *pr, Group *g, int number)
     g->depth = depth;
 }
 
+int plan_width(const Plan *p)
+{
+    return p->dtype == DT_F64 ? 2 : p->dtype == DT_F32 ? 4 : 8;
+}
+
+const char *plan_odd_kernel(const Plan *p, const Group *g)
+{
+    return intern_f(p->m->c, "%s_odd", g->kernel);
+}
+
 /* A block that keeps sums of its rows takes fewer of them than a chunk that a kernel reads for its sums alone:
- * what it waits for is the row, and what it leaves is little beside. */
+ * what it waits for is the row, and what it leaves is little beside. Of such blocks, with a warp for 512 columns, 128
+ * multiprocessors are to hold all at once, with 16 warps each: one more would wait for all others. */
 ColumnCut column_cut(bool by_rows)
 {
-    return by_rows ? (ColumnCut){ 4, 4096, 4096, 256 } : (ColumnCut){ 64, 256, 512, 1 };
+    return by_rows ? (ColumnCut){ 4, 4096, 16, 256, 512, 128 } : (ColumnCut){ 64, 256, 512, 1, 256, 1 };
 }
 
 const char *const scatter_kernels[6] = { "keys", "count", "scan", "move", "sums", "totals" };

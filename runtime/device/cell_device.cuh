@@ -27,7 +27,8 @@
 //  rows       cell_row<T, N, V> cell_row_ahead<T, N, V> cell_column_sums<C, N, V> cell_place<V>
 //             cell_slots<V>(n, step)
 //             cell_load_vec_or_zero<N>(dst, p, offset) cell_put(p, v, adds) cell_put_vec<N>(p, v, adds)
-//             cell_column_chunks<rows, most, blocks, least>(rows, columns) cell_chunk_sum(p, begin, end, columns)
+//             cell_column_chunks<rows, most, blocks, least, span, group>(rows, columns)
+//             cell_chunk_sum(p, begin, end, columns)
 //             cell_part_store<N>(smem, v[N]) cell_part_total<N>(smem)
 //  matrices   cell_load_own<threads>(v[R][N], p) cell_store_own<threads>(p, v[R][N]) cell_fetch_own<elements, threads>(smem, gmem)
 //  sort       cell_sort_count(...) cell_sort_scan(...) cell_sort_move(...): places in order, a digit at a time

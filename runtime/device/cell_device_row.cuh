@@ -120,7 +120,8 @@ template <class T, int N> struct cell_row<T, N, 0> : cell_read_again<T, N> {};
 
 // A row that a block works on while the next one is on its way: two turns of V vectors a thread in shared memory,
 // at places that no other thread uses. load() asks for the vectors of the turn after this one, behind turn() they
-// are this one's. What was asked for is there behind cell_cp_async_wait.
+// are this one's. What was asked for is there behind cell_cp_async_wait; elements of 2 bytes, which no asynchronous
+// copy takes, are there already.
 template <class T, int N, int V> struct cell_row_ahead {
     cell_smem<T> place;
     int now = 1;
@@ -151,8 +152,12 @@ template <class T, int N, int V> struct cell_row_ahead {
     {
         constexpr int bytes = cell_detail_chunk(N * (int)sizeof(T)), each = bytes / (int)sizeof(T);
         CELL_UNROLL
-        for (int i = 0; i < N; i += each)
-            cell_cp_async_zfill<bytes>(at(now ^ 1, s) + i, given ? p + i : p, given);
+        for (int i = 0; i < N; i += each) {
+            if constexpr (bytes >= 4)
+                cell_cp_async_zfill<bytes>(at(now ^ 1, s) + i, given ? p + i : p, given);
+            else
+                at(now ^ 1, s)[i] = given ? cell_load_ro<T>(p + i) : T{};
+        }
     }
 };
 
@@ -209,15 +214,16 @@ template <class C, int N> struct cell_column_sums<C, N, 0> {
 };
 
 // Into how many parts the rows of a column sum are cut, whose sums are then added in order: at least `Rows` rows
-// each, at most `Most` parts, and no more than `Blocks` blocks of 256 columns in all, or `Least` parts where
-// that is more. The launch plan has the same expression.
-template <int Rows, int Most, int Blocks, int Least>
+// each, at most `Most` parts, and no more than `Group` times as many as make `Blocks` blocks of `Span` columns in all,
+// or `Least` parts where that is more. The launch plan has the same expression.
+template <int Rows, int Most, int Blocks, int Least, int Span = 256, int Group = 1>
 __device__ __forceinline__ int64_t cell_column_chunks(int64_t rows, int64_t columns)
 {
-    const int64_t spans = columns > 256 ? (columns + 255) / 256 : 1;
+    const int64_t spans = columns > Span ? (columns + Span - 1) / Span : 1;
     int64_t chunks = (rows + Rows - 1) / Rows;
     chunks = chunks > Most ? Most : chunks;
-    const int64_t limit = Blocks / spans > Least ? Blocks / spans : Least;
+    const int64_t parts = Group * (Blocks / spans);
+    const int64_t limit = parts > Least ? parts : Least;
     chunks = chunks > limit ? limit : chunks;
     return chunks > 1 ? chunks : 1;
 }

@@ -116,8 +116,12 @@ TYPES=f32 SUFFIX=_square instance trellis auto "2,5 1,18" --dim D=4 --dim K=4
 TYPES="f32 f64 bf16" instance e21 scan "$heads 2,40,3 1,150,5" --dim N=4 --dim P=3 --dim R=5 --dim K=2 --set act=linear
 instance mingru tile "$one" --dim H=6
 instance swiglu map "$one"
-# Rows that fill the threads of a block exactly, and nearly, in each type.
+# Rows that fill the threads of a block exactly, and nearly, in each type; in vectors of 4 elements, 2 and one; longer than
+# what stays in registers of a row's own, of a block's sums, or at all.
 TYPES="f32 f64 bf16" instance layernorm map "$one 5,3,256 2,2,264 9,1,512 3,1,520"
+TYPES=f64 SUFFIX=_rows instance layernorm map "7,3,3 6,1,517 2,2,2052 2,1,4100"
+TYPES=bf16 SUFFIX=_rows instance layernorm map "7,3,260 5,1,1034 6,1,517 2,2,8200"
+TYPES="f32 bf16" SUFFIX=_rows instance rmsnorm map "7,3,258 5,1,1034 6,1,517"
 TYPES="f32 bf16" instance linear_act map "$two 5,3,8,256 2,2,16,264"
 instance swiglu_mlp map "$two"
 

@@ -67,6 +67,7 @@ one-turn         specs/e2.cell --schedule steps --set weight=diagonal | 1,2,5,3
 unmoved-step     specs/conv4_silu.cell --schedule map | 2,5,3
 straight-row     specs/gru.cell --schedule steps --reverse | 2,3,5,3
 lost-tail        specs/layernorm.cell --schedule map | 3,5,7
+always-full      specs/layernorm.cell --schedule map --dtype f32 | 3,5,8
 missing-barrier  specs/layernorm.cell --schedule map | 3,5,7
 missing-barrier  specs/hgrn.cell --schedule scan | 1,290,33
 wrong-checkpoint specs/hgrn.cell --schedule scan | 1,290,33
