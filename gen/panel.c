@@ -362,8 +362,14 @@ static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
  * param for which a block that has a head has room whatever else it needs. */
 enum { CLUSTER_OWN = 64, BLOCK_WEIGHTS = 64 * 1024 };
 
-/* A head for which one block is too small may fit into a cluster, whose blocks tell each other what they make of the
- * operand. */
+/* Where a block has room for a head, a cluster may still be faster; not for several heads, each of which would take one. */
+static bool block_suffices(const Panel *found, int64_t units)
+{
+    return units <= (is_one(found->heads) ? HEAD_UNITS : HEAD_THREADS) && units * units <= BLOCK_WEIGHTS;
+}
+
+/* A head for which one block is too small, or slow, may fit into a cluster, whose blocks tell each other what they make of
+ * the operand. */
 static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 {
     int64_t units = found->units->is_const ? found->units->value : 0;
@@ -372,7 +378,7 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
         return NULL;
     if (found->inner * found->outer > 1)      /* several gates (LSTM): registers spill, and nothing is measured */
         return NULL;
-    if (units > 0 && units <= HEAD_THREADS && units * units <= BLOCK_WEIGHTS)
+    if (units > 0 && block_suffices(found, units))
         return NULL;
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = *found;
@@ -438,8 +444,9 @@ void panel_find(Plan *p)
         pr->cluster = find_cluster(p, pr, w);
         if (pr->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
-                  "%d units each, at most (sm_90, and no block alone does)\n", d == FORWARD ? "forward" : "backward", CLUSTER_BLOCKS,
-                  is_one(w->heads) ? "" : "'s head", pr->cluster->own);
+                  "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",
+                  CLUSTER_BLOCKS, is_one(w->heads) ? "" : "'s head", pr->cluster->own,
+                  is_one(w->heads) ? intern_f(p->m->c, ", or there are more than %d units", HEAD_UNITS) : "");
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
         if (d == BACKWARD && (pr->panel || pr->head || pr->cluster))

@@ -9,8 +9,8 @@
 enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_THREADS = 256 };
 /* A block that has a whole head: its threads, and the most sequences that it takes (CELL_HEAD_THREADS, _BATCH). */
 enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
-/* A cluster that has one: CELL_CLUSTER_BLOCKS, _THREADS and _PARTS. */
-enum { CLUSTER_BLOCKS = 16, CLUSTER_THREADS = 512, CLUSTER_PARTS = 8 };
+/* A cluster that has one: CELL_CLUSTER_BLOCKS, _THREADS and _PARTS. Where it may run, a block takes HEAD_UNITS at most. */
+enum { CLUSTER_BLOCKS = 16, CLUSTER_THREADS = 512, CLUSTER_PARTS = 8, HEAD_UNITS = 96 };
 
 /* Decides for both directions of a plan with schedule gemm; sets Program.panel. */
 void panel_find(Plan *p);
