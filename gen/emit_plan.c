@@ -859,13 +859,13 @@ static void print_panel_op(Print *e, Panel *w, const char *grid, const char *whe
 }
 
 /* 1 where a cluster is faster than a block that has room for the head too: a block's step grows with the units squared. Only
- * while the device holds all clusters at once, which have up to 8 sequences each. */
+ * while the device holds all clusters at once, of up to 8 sequences each. */
 static void postfix_cluster_pays(Print *e, const Panel *w, int kernel, Buf *x)
 {
     postfix_cluster_fits(e, w, kernel, x);
-    buf_f(x, "CELL_X_PUSH, %d, ", HEAD_UNITS);
+    buf_f(x, "CELL_X_PUSH, %d, ", CLUSTER_UNITS);
     postfix_poly(e, w->units, x);
-    buf_f(x, "CELL_X_LT, CELL_X_MUL, ");
+    buf_f(x, "CELL_X_LE, CELL_X_MUL, ");
     postfix_poly(e, poly_dim(e->p->m, ATOM_B), x);
     buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_PUSH, %d, CELL_X_DIV, CELL_X_LE, CELL_X_MUL, ", kernel,
           CLUSTER_BLOCKS / HEAD_BATCH);
