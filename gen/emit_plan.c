@@ -911,6 +911,25 @@ static void print_panel_op(Print *e, Panel *w, const char *grid, const char *whe
     e->n_ops++;
 }
 
+/* 1 where a cluster is faster than a block that has room for the head too: a block's step grows with the units squared. Only
+ * while the device holds all clusters at once, of up to 8 sequences each. */
+static void postfix_cluster_pays(Print *e, const Panel *w, int kernel, Buf *x)
+{
+    postfix_cluster_fits(e, w, kernel, x);
+    buf_f(x, "CELL_X_PUSH, %d, ", CLUSTER_UNITS);
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_LE, CELL_X_MUL, ");
+    postfix_poly(e, poly_dim(e->p->m, ATOM_B), x);
+    buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_PUSH, %d, CELL_X_DIV, CELL_X_LE, CELL_X_MUL, ", kernel,
+          CLUSTER_BLOCKS / HEAD_BATCH);
+}
+
+/* Of several heads each takes a cluster, which a block would do. */
+static bool cluster_may_pay(const Panel *w)
+{
+    return w->heads->is_const && w->heads->value == 1;
+}
+
 /* Where the kernels of heads and of clusters do not run; -1: there is no such kernel. */
 static void postfix_neither(Print *e, int head, int cluster, Buf *x)
 {
@@ -927,28 +946,49 @@ static void postfix_neither(Print *e, int head, int cluster, Buf *x)
 }
 
 /* The kernel's number in the table. */
-static int print_head(Print *e, Panel *w)
+static int head_number(Print *e, Panel *w)
 {
     int kernel = kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s },\n", HEAD_THREADS,
           narrow_storage(e) ? head_smem_tiles(e, w) : head_smem_real(e, w));
-    Buf when = program_new(e);
-    postfix_head_fits(e, w, kernel, &when);
-    print_panel_op(e, w, head_blocks(e, w), expr_name(e, &when), kernel);
     return kernel;
 }
 
-/* head: the kernel of blocks that have a head, or -1; where that runs, this does not. */
-static int print_cluster(Print *e, Panel *w, int head)
+static int cluster_number(Print *e, Panel *w)
 {
     int kernel = kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d },\n", CLUSTER_THREADS, cluster_smem(e, w),
           CLUSTER_BLOCKS);
+    return kernel;
+}
+
+/* cluster: the kernel of clusters that have a head, or -1; where that is faster, this does not run. */
+static void print_head(Print *e, Panel *w, int kernel, int cluster)
+{
+    Buf when = program_new(e);
+    postfix_head_fits(e, w, kernel, &when);
+    if (cluster >= 0 && cluster_may_pay(w)) {
+        postfix_cluster_pays(e, e->pr->cluster, cluster, &when);
+        postfix_not(&when);
+        buf_f(&when, "CELL_X_MUL, ");
+    }
+    print_panel_op(e, w, head_blocks(e, w), expr_name(e, &when), kernel);
+}
+
+/* head: the kernel of blocks that have a head, or -1; where that runs, this does not. */
+static void print_cluster(Print *e, Panel *w, int kernel, int head)
+{
     Buf when = program_new(e);
     postfix_cluster_fits(e, w, kernel, &when);
-    postfix_neither(e, head, -1, &when);
+    if (head >= 0 && cluster_may_pay(w)) {
+        postfix_head_fits(e, e->pr->head, head, &when);
+        postfix_not(&when);
+        postfix_cluster_pays(e, w, kernel, &when);
+        buf_f(&when, "CELL_X_MAX, CELL_X_MUL, ");
+    } else {
+        postfix_neither(e, head, -1, &when);
+    }
     print_panel_op(e, w, cluster_blocks(e, w, kernel), expr_name(e, &when), kernel);
-    return kernel;
 }
 
 /* head, cluster, pairs: the kernels that come before this one, or -1. */
@@ -982,7 +1022,11 @@ static const char *print_panel(Print *e)
     Panel *w = e->pr->panel, *h = e->pr->head, *c = e->pr->cluster;
     if (!w && !h && !c)
         return "NULL";
-    int head = h ? print_head(e, h) : -1, cluster = c ? print_cluster(e, c, head) : -1, forms = (h != NULL) + (c != NULL);
+    int head = h ? head_number(e, h) : -1, cluster = c ? cluster_number(e, c) : -1, forms = (h != NULL) + (c != NULL);
+    if (h)
+        print_head(e, h, head, cluster);
+    if (c)
+        print_cluster(e, c, cluster, head);
     if (forms) {
         e->headed = program_new(e);
         if (h)

@@ -358,12 +358,20 @@ static Panel *find_head(Plan *p, const Program *pr, const Panel *found)
 
 /* ---- a head in a cluster ---- */
 
-/* Units of each of a cluster's blocks, whose rows it keeps in registers, half of all that it has; and the elements of a
- * param for which a block that has a head has room whatever else it needs. */
-enum { CLUSTER_OWN = 64, BLOCK_WEIGHTS = 64 * 1024 };
+/* Units of each of a cluster's blocks, whose rows it keeps in registers, half of all that it has; the elements of a param
+ * for which a block that has a head has room whatever else it needs; and the units whose weights it keeps in registers. */
+enum { CLUSTER_OWN = 64, BLOCK_WEIGHTS = 64 * 1024, HEAD_KEPT = 128 };
 
-/* A head for which one block is too small may fit into a cluster, whose blocks tell each other what they make of the
- * operand. */
+/* Where a block has room for a head, a cluster may still be faster; not for several heads, each of which would take one, nor
+ * where the block's warps keep the weights in registers (cell_head; measured on an H200, E1 of 128 units, known: 0.18 ms for
+ * 0.31; of 144, where they do not: 0.45 for 0.34). */
+static bool block_suffices(const Panel *found, int64_t units)
+{
+    return is_one(found->heads) ? units <= HEAD_KEPT : units <= HEAD_THREADS && units * units <= BLOCK_WEIGHTS;
+}
+
+/* A head for which one block is too small, or slow, may fit into a cluster, whose blocks tell each other what they make of
+ * the operand. */
 static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
 {
     int64_t units = found->units->is_const ? found->units->value : 0;
@@ -372,7 +380,7 @@ static Panel *find_cluster(Plan *p, const Program *pr, const Panel *found)
         return NULL;
     if (found->inner * found->outer > 1)      /* several gates (LSTM): registers spill, and nothing is measured */
         return NULL;
-    if (units > 0 && units <= HEAD_THREADS && units * units <= BLOCK_WEIGHTS)
+    if (units > 0 && block_suffices(found, units))
         return NULL;
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
     *w = *found;
@@ -438,8 +446,9 @@ void panel_find(Plan *p)
         pr->cluster = find_cluster(p, pr, w);
         if (pr->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
-                  "%d units each, at most (sm_90, and no block alone does)\n", d == FORWARD ? "forward" : "backward", CLUSTER_BLOCKS,
-                  is_one(w->heads) ? "" : "'s head", pr->cluster->own);
+                  "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",
+                  CLUSTER_BLOCKS, is_one(w->heads) ? "" : "'s head", pr->cluster->own,
+                  is_one(w->heads) ? intern_f(p->m->c, ", or there are %d units or more", CLUSTER_UNITS) : "");
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
         if (d == BACKWARD && (pr->panel || pr->head || pr->cluster))

@@ -74,7 +74,7 @@ for spec in e0 e1; do
 done
 # A block walks all steps of up to 8 sequences, as its 256 threads suffice.
 for spec in lstm e1; do
-    sizes=$([[ $spec == lstm ]] && echo "2,3,5,24 19,4,3,31 65,2,2,9 3,2,2,130" || echo "2,3,40 19,4,64 65,2,17 3,2,200")
+    sizes=$([[ $spec == lstm ]] && echo "2,3,5,24 19,4,3,31 65,2,2,9 3,2,2,130" || echo "2,3,40 19,4,64 65,2,17 3,2,200 9,2,200")
     TYPES="bf16 f32" SUFFIX=_block instance $spec gemm "$sizes"
 done
 # The same for each head; in tests/constructs are heads with tensor cores, which sLSTM's divisions do not suit.
