@@ -10,7 +10,8 @@
 //
 // The contraction is split over the block's 8 warps by units: warp w takes those of group w in every piece of k.
 // Where an element of a fragment stands along k is free as long as both operands agree, so a lane takes 8
-// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32).
+// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X does not begin at a multiple of 16 bytes, it
+// reads the two vectors around them and cuts them out; memory begins and ends at such a multiple.
 //
 // f32: a number is two of tf32, each rounded to 11 bits, x = hi + lo with an error of 2^-22 |x| at most, and a product
 // three, hi hi + hi lo + lo hi, so that a term is off by less than 2^-20 of itself; those errors have all signs. What the
@@ -282,31 +283,64 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // `each` neighbours of a row of X that does not lie in words of 16 bytes; 0 beyond the last unit.
-    __device__ __forceinline__ static void read_single(uint32_t (&words)[4], const T *p, int left)
+    // The two vectors of 16 bytes in which `each` neighbours of a row of X lie, from p on; `left` of them are units.
+    __device__ __forceinline__ static void watch_around(uint32_t (&vectors)[2][4], const T *p, int left)
     {
+        const int before = (int)(reinterpret_cast<uintptr_t>(p) % 16 / sizeof(T));
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            vectors[0][i] = vectors[1][i] = 0;
+        if (left > 0)
+            cell_watch_words(vectors[0], p - before);
+        if (before > 0 && left > each - before)
+            cell_watch_words(vectors[1], p - before + each);
+    }
+
+    // The neighbours out of these vectors, and 0 for those that are no units.
+    __device__ __forceinline__ static void cut(uint32_t (&words)[4], const uint32_t (&vectors)[2][4], const T *p, int left)
+    {
+        constexpr int word = 4 / (int)sizeof(T);
+        const int bytes = (int)(reinterpret_cast<uintptr_t>(p) % 16);
+        uint32_t from[6];
+        CELL_UNROLL
+        for (int i = 0; i < 6; i++)
+            from[i] = bytes & 8 ? vectors[(i + 2) / 4][(i + 2) % 4] : vectors[i / 4][i % 4];
+        CELL_UNROLL
+        for (int i = 0; i < 5; i++)
+            from[i] = bytes & 4 ? from[i + 1] : from[i];
+        CELL_UNROLL
         for (int i = 0; i < 4; i++) {
-            if constexpr (narrow) {
-                const uint32_t lo = 2 * i < left ? (uint32_t)cell_load_bits(p + 2 * i) : 0u;
-                const uint32_t hi = 2 * i + 1 < left ? (uint32_t)cell_load_bits(p + 2 * i + 1) : 0u;
-                words[i] = lo | hi << 16;
-            } else {
-                words[i] = i < left ? cell_load_word(p + i) : 0u;
-            }
+            const int there = left - i * word;
+            words[i] = narrow && bytes & 2 ? from[i] >> 16 | from[i + 1] << 16 : from[i];
+            words[i] = there >= word ? words[i] : there == 1 ? words[i] & 0xffffu : 0u;
         }
     }
 
-    __device__ void multiply_single(cell_mma_c (&sums)[tiles], const T *low, const T *high, cell_smem<T> at) const
+    // Of rows whose pieces do not begin at a multiple of 16 bytes, two blocks along k at a time.
+    __device__ __forceinline__ void multiply_around(cell_mma_c (&sums)[tiles], const T *low, const T *high,
+                                                    cell_smem<T> at) const
     {
-        const int unit = own_group() * group + cell_lane() % 4 * each;
-        for (int piece = 0; piece < pieces; piece++)
-            for (int k = unit; k < unit + group; k += along) {
-                uint32_t a[4], a_8[4];
-                read_single(a, low + (int64_t)piece * units + k, units - k);
-                read_single(a_8, high + (int64_t)piece * units + k, units - k);
-                multiply_block<0>(sums, factors(a, a_8), at);
-                at += tiles * stride;
+        const int unit = own_group() * group + cell_lane() % 4 * each, blocks = group / along, all = pieces * blocks;
+        for (int done = 0; done < all; done += 2) {
+            uint32_t vectors[4][2][4];
+            const T *p[4];
+            int left[4];
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const int block = done + i / 2, k = unit + block % blocks * along;
+                p[i] = (i % 2 ? high : low) + (int64_t)(block / blocks) * units + k;
+                left[i] = block < all ? units - k : 0;
+                watch_around(vectors[i], p[i], left[i]);
             }
+            CELL_UNROLL
+            for (int i = 0; i < 4; i += 2) {
+                uint32_t words[2][4];
+                cut(words[0], vectors[i], p[i], left[i]);
+                cut(words[1], vectors[i + 1], p[i + 1], left[i + 1]);
+                if (done + i / 2 < all)
+                    multiply_block<0>(sums, factors(words[0], words[1]), at + (done + i / 2) * (tiles * stride));
+            }
+        }
     }
 
     // Fragments of X, as many blocks along k as are read at once.
@@ -396,7 +430,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
         if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0) {
-            multiply_single(sums, low, high, at);
+            multiply_around(sums, low, high, at);
             return;
         }
         const int begin = own_group() * group + lane % 4 * each;
