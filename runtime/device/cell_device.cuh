@@ -64,7 +64,7 @@
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,
 //             cell_mma_store_c, cell_mma_zero
 //  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
-//             cell_store_words(global, words) cell_load_word(global): 4 bytes of f32
+//             cell_store_words(global, words)
 //             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_show_word(global, word): words
 //             that other blocks write, and look at, at the same time
 //  compiler   cell_assume(p): what always holds, and saves conditions

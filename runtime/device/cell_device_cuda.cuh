@@ -599,10 +599,6 @@ template <class T> __device__ __forceinline__ void cell_show_word(T *global, uin
 {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(global)), "r"(word) : "memory");
 }
-__device__ __forceinline__ uint32_t cell_load_word(const float *global)
-{
-    return __ldcg(reinterpret_cast<const unsigned int *>(global));
-}
 template <class T> __device__ __forceinline__ uint16_t cell_load_bits(const T *global)
 {
     return __ldcg(reinterpret_cast<const unsigned short *>(global));

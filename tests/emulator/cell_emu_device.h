@@ -308,12 +308,6 @@ template <class T> inline void cell_show_word(T *p, uint32_t word)
     cell_emu_check_aligned(p, 4, "cell_show_word");
     memcpy(p, &word, 4);
 }
-inline uint32_t cell_load_word(const float *p)
-{
-    uint32_t bits;
-    memcpy(&bits, p, 4);
-    return bits;
-}
 template <class T> inline uint16_t cell_load_bits(const T *p) { return p->bits; }
 template <class T> inline uint32_t cell_load_two(const T *p)
 {
