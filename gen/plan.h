@@ -67,6 +67,7 @@ typedef struct Walk {
     Dtype storage;                /* --dtype; compute is f32, f64 for f64 */
     int n_nodes;                  /* of_node covers these */
     const Storage *of_node;       /* per node: where an N_ARRAY lies, HOME_NONE if the walk must compute it */
+    const Storage *of_forward;    /* the same in forward, which keeps states that are read behind backward's walk; or NULL */
     const Storage *of_tensor;     /* per tensor: inputs, params, T_DOUT (a T_STATE or T_DNEXT is what the walk
                                    * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */

@@ -386,7 +386,8 @@ void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (s->g->dir == FORWARD && p->m->next.data[t] >= 0 && (!tile || read_behind_walk(backward, t)))
             give_storage(p, &p->program[FORWARD], p->m->next.data[t],
-                         tile || p->scan || read_by_backward(backward, t, wanted), !p->scan || state_behind(s, t));
+                         tile || p->scan || read_by_backward(backward, t, wanted),
+                         !tile && (!p->scan || state_behind(s, t)));
 }
 
 static void end_ring(Plan *p, const Storage *st)

@@ -275,11 +275,12 @@ int tile_run_width(const Tile *t)
     return wide;
 }
 
-/* Does another kernel read a matrix state before the first step, in the first checkpoint? */
+/* Does another kernel read a matrix state before the first step, in the first checkpoint? Forward keeps such states. */
 static bool read_behind(const Tile *t)
 {
-    for (int k = 0; k < t->states.len; k++)
-        if (t->states.data[k].rank == 2 && t->w->of_node[t->m->next.data[t->states.data[k].tensor]].home != HOME_NONE)
+    const Storage *kept = t->w->of_forward;
+    for (int k = 0; kept && k < t->states.len; k++)
+        if (t->states.data[k].rank == 2 && kept[t->m->next.data[t->states.data[k].tensor]].home != HOME_NONE)
             return true;
     return false;
 }

@@ -111,6 +111,7 @@ instance indrnn scan "$two 2,9,3,70"
 # value behind the walk that reads such a state: the steps take it.
 TYPES="f32 bf16" instance indrnn tile "1,1,3 3,19,2" --dim H=6
 TYPES="f32 bf16" instance mamba1 tile "1,1 2,3 2,40" --dim E=6 --dim N=4
+TYPES="f32 bf16" SUFFIX=_own instance mamba1 tile "2,20 2,3" --dim E=20 --dim N=20
 TYPES=f32 SUFFIX=_square instance trellis auto "2,5 1,18" --dim D=4 --dim K=4
 # The next state is a name for a value of the step, in chunks of time too.
 TYPES="f32 f64 bf16" instance e21 scan "$heads 2,40,3 1,150,5" --dim N=4 --dim P=3 --dim R=5 --dim K=2 --set act=linear
