@@ -5,6 +5,7 @@
  * to the elements of the row. So a value over the past lies in no memory, at no size of T: what reads it makes it,
  * forwards and backwards, from what lies in memory with a row per step. The order of every sum follows from sizes. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels.h"
@@ -23,10 +24,13 @@ static bool same_read(const Read *a, const Read *b)
     return same;
 }
 
-static void find_reads(const Plan *p, NodeId id, PastReads *out)
+static void find_unseen_reads(const Plan *p, NodeId id, PastReads *out, bool *seen)
 {
     const Node *n = &p->m->nodes.data[id];
     Read r;
+    if (seen[id])
+        return;
+    seen[id] = true;
     if (plan_resolve(p, id, &r)) {
         bool known = r.is_tensor || !p->past[r.id] || out->len == 16;
         for (int i = 0; i < out->len && !known; i++)
@@ -36,7 +40,16 @@ static void find_reads(const Plan *p, NodeId id, PastReads *out)
         return;
     }
     for (int i = 0; i < n->nargs; i++)
-        find_reads(p, n->args[i], out);
+        find_unseen_reads(p, n->args[i], out, seen);
+}
+
+static void find_reads(const Plan *p, NodeId id, PastReads *out)
+{
+    bool *seen = calloc((size_t)p->m->nodes.len, 1);
+    if (!seen)
+        bug(p->m->c, "plan", "out of memory");
+    find_unseen_reads(p, id, out, seen);
+    free(seen);
 }
 
 static const Node *reduction(const Plan *p, NodeId array)
