@@ -300,7 +300,7 @@ void ix_print(const Module *m, const IxExpr *a, Buf *out);
 typedef int32_t NodeId;           /* -1: none */
 typedef int32_t TensorId;
 
-typedef struct Index { const char *name; const Poly *extent; } Index;
+typedef struct Index { const char *name; const Poly *extent; const IxExpr *alone; /* ix_index, once asked for */ } Index;
 
 typedef enum {
     T_INPUT, T_PARAM,             /* T_INPUT [B,T,axes], T_PARAM [axes] */

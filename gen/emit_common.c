@@ -358,13 +358,14 @@ static size_t comment_start(const char *line, size_t len)
 /* Lines of the preprocessor stay as they are; a comment that does not fit behind its statement goes before it. */
 static void wrap_line(Buf *out, const char *line, size_t len)
 {
-    size_t indent = 0, comment = comment_start(line, len);
+    size_t indent = 0;
     while (indent < len && line[indent] == ' ')
         indent++;
     if (len <= COLUMNS || line[indent] == '#') {
         buf_f(out, "%.*s\n", (int)len, line);
         return;
     }
+    size_t comment = comment_start(line, len);
     if (comment < len) {
         size_t words = comment + 2;
         while (words < len && line[words] == ' ')

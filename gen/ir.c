@@ -68,7 +68,7 @@ Module *module_new(Compiler *c, const char *name)
     m->span.file = -1;
     m->at.file = -1;
     m->cons = arena_alloc(c->arena, sizeof *m->cons);
-    Index batch = { intern(c, "b"), NULL }, time = { intern(c, "t"), NULL }, start = { intern(c, "t0"), NULL };
+    Index batch = { .name = intern(c, "b") }, time = { .name = intern(c, "t") }, start = { .name = intern(c, "t0") };
     vec_push(m->arena, &m->indices, batch);
     vec_push(m->arena, &m->indices, time);
     vec_push(m->arena, &m->indices, start);
@@ -77,7 +77,7 @@ Module *module_new(Compiler *c, const char *name)
 
 IndexId module_index(Module *m, const char *name, const Poly *extent)
 {
-    Index i = { name, extent };
+    Index i = { .name = name, .extent = extent };
     vec_push(m->arena, &m->indices, i);
     return m->indices.len - 1;
 }

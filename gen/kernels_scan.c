@@ -350,11 +350,13 @@ static const char *step_function(Kernel *k, const char *s, const InnerLoop *l, i
  * of a param. What a step's inputs alone give, once for all walks over its chunk. NULL: it is neither, or not dear. */
 const char *scan_once(Kernel *k, NodeId id)
 {
+    if (!in_scan(k))
+        return NULL;
     const Node n = *k_node(k, id);
     const IxExpr *place = ix_const(k->p->m, poly_const(k->p->m, 0));
     bool once = n.dep == DEP_PARAM, chunk = k->panel && k->panel->chunks && !(n.dep & (DEP_STATE | DEP_COTANGENT));
     InnerLoop l[64];
-    if (!in_scan(k) || k->away || id == k->hoisting || n.kind != N_MAP || n.type != TY_REAL || op_table[n.op].cost < 4 ||
+    if (k->away || id == k->hoisting || n.kind != N_MAP || n.type != TY_REAL || op_table[n.op].cost < 4 ||
         !(once || chunk) || !is_total(k, id) || (!once && is_made(k, id)))
         return NULL;
     for (int i = 0; i < n.naxes; i++) {

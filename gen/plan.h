@@ -155,6 +155,7 @@ typedef struct Group {
     Phase phase;
     const char *kernel;           /* name; COLUMN has a second one, kernel_2 */
     Vec(NodeId) arrays;           /* in order of evaluation */
+    int pointers;                 /* that these take of the kernel's, were all to lie in memory */
     int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of sums */
     int along;                    /* ROW: 1 + the axis that sums run along, of arrays that have it beside a row's, where
                                    * it is not the last (plan_apart.c); or 0 */

@@ -2,6 +2,7 @@
  * the order of their launch, each array in one. It is guaranteed that an array's group comes behind those of what it
  * reads, or is the same, and has it ready. */
 #include "plan_pass.h"
+#include "scan.h"
 #include "window.h"
 
 static bool same_axes(const Group *g, Module *m, const IndexId *axes, int n)
@@ -192,9 +193,7 @@ static int own_pointers(const Plan *p, NodeId array)
 static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
 {
     const Group *g = &pr->groups.data[group];
-    int n = own_pointers(p, array);
-    for (int i = 0; i < g->arrays.len; i++)
-        n += own_pointers(p, g->arrays.data[i]);
+    int n = own_pointers(p, array) + g->pointers;
     for (int i = 0; i < g->reads.len; i++)
         n += 1 + (g->reads.data[i] < 0);
     for (int i = 0; i < uses->len && n <= MAX_POINTERS; i++) {
@@ -266,6 +265,7 @@ static void add_to_group(Plan *p, Program *pr, int group, NodeId array, const Us
 {
     Group *g = &pr->groups.data[group];
     vec_push(p->m->arena, &g->arrays, array);
+    g->pointers += own_pointers(p, array);
     if (g->window)
         window_build(p, g->arrays.data, g->arrays.len, g->window);
     pr->group[array] = group;
@@ -461,12 +461,7 @@ void into_group(Phasing *s, int group, NodeId array)
 bool room_for(const Phasing *s, int group, int other)
 {
     const Group *from = &s->g->groups.data[other], *to = &s->g->groups.data[group];
-    int n = from->reads.len * 2 + to->reads.len * 2;
-    for (int i = 0; i < from->arrays.len; i++)
-        n += own_pointers(s->p, from->arrays.data[i]);
-    for (int i = 0; i < to->arrays.len; i++)
-        n += own_pointers(s->p, to->arrays.data[i]);
-    return n <= MAX_POINTERS;
+    return from->reads.len * 2 + to->reads.len * 2 + from->pointers + to->pointers <= MAX_POINTERS;
 }
 
 /* A sum along the rows of what is pointwise, and of nothing else that its phase has yet to compute. */
@@ -541,6 +536,8 @@ void make_groups(Plan *p, const Phasing *s)
                     continue;
                 if ((root == ROOT_DPARAM_INIT) == (last == 1))
                     place_with_uses(s, id, first);
+                if (p->scan && scan_too_many(pr))
+                    return;           /* the rest would be placed for nothing */
             }
     }
 }

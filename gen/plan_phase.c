@@ -34,7 +34,7 @@ static void collect(const Plan *p, NodeId id, Uses *out, bool *seen)
 Uses plan_uses(const Plan *p, NodeId array)
 {
     Uses out = { 0 };
-    bool *seen = calloc((size_t)p->m->nodes.len, 1);
+    bool *seen = calloc((size_t)array + 1, 1);    /* what it reads stands before it */
     if (!seen)
         bug(p->m->c, "plan", "out of memory");
     collect(p, at(p, array)->args[0], &out, seen);

@@ -80,6 +80,15 @@ static Read compose(Module *m, Read inner, const Node *array, const IxExpr *cons
     return inner;
 }
 
+/* An array's element as it stands: at its own axes. */
+static const IxExpr **own_map(Module *m, const Node *array)
+{
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(array->naxes + 1));
+    for (int i = 0; i < array->naxes; i++)
+        map[i] = ix_index(m, array->axes[i]);
+    return map;
+}
+
 bool plan_resolve(const Plan *p, NodeId id, Read *out)
 {
     Module *m = p->m;
@@ -92,12 +101,9 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
         return true;
     }
     NodeId array = n->kind == N_VIEW ? n->args[0] : id;
-    int naxes = at(m, array)->naxes;
-    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(naxes + 1));
-    for (int i = 0; i < naxes; i++)
-        map[i] = n->kind == N_VIEW ? n->map[i] : ix_index(m, at(m, array)->axes[i]);
+    const IxExpr **map = n->kind == N_VIEW ? n->map : own_map(m, n);
     if (!p->is_alias[array]) {
-        *out = with_step((Read){ .id = array, .nmap = naxes, .map = map }, n);
+        *out = with_step((Read){ .id = array, .nmap = at(m, array)->naxes, .map = map }, n);
         return true;
     }
     Read inner;

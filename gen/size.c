@@ -437,7 +437,10 @@ const IxExpr *ix_const(Module *m, const Poly *p)
 const IxExpr *ix_index(Module *m, IndexId i)
 {
     IxTerm t = { .coef = poly_const(m, 1), .kind = IA_INDEX, .index = i };
-    return ix_intern(m, poly_const(m, 0), &t, 1);
+    const IxExpr *known = m->indices.data[i].alone;
+    if (!known)
+        known = m->indices.data[i].alone = ix_intern(m, poly_const(m, 0), &t, 1);
+    return known;
 }
 
 /* Plain indices first, by id; quotients and remainders keep the order of their appearance. */
