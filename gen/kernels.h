@@ -103,6 +103,7 @@ typedef struct Kernel {
     const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
     int meanings;
     int panel_group;              /* its number */
+    const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps; or NULL */
     Texts panel_left;             /* values that one group of a step makes and another reads, by their nodes */
     Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */

@@ -125,7 +125,7 @@ bool panel_carried_here(const Kernel *k, NodeId id)
 /* A thread that has one element at all steps has what a group made of it in a local. */
 static bool crosses(const Kernel *k, NodeId id)
 {
-    return k->panel && k->panel->product && !k->panel->alone && panel_crosses(k->p, k->pr, id);
+    return k->crosses && k->crosses[id];
 }
 
 static const char *left_name(Kernel *k, NodeId id)
@@ -136,7 +136,7 @@ static const char *left_name(Kernel *k, NodeId id)
 
 const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
 {
-    if (!crosses(k, id))
+    if (!crosses(k, id) || !panel_finds(k->pr, (int)(k->g - k->pr->groups.data), id, carried))
         return s;
     carried = carried && !mutate("left-by-nobody");
     return k_text(k, carried ? "(alone && step > 0 ? %s : %s)" : "(alone ? %s : %s)", left_name(k, id), s);
@@ -529,6 +529,7 @@ void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
     k.panel = w;
+    k.crosses = w->product && !w->alone ? panel_crosses(p, pr) : NULL;
     k.threads = !w->alone    ? PANEL_THREADS
                 : w->cluster ? CLUSTER_THREADS
                 : w->product ? HEAD_THREADS

@@ -6,6 +6,8 @@
  * Guaranteed: what a block reads of another block is the product's one operand, or nothing where it has a head; no
  * block overwrites what another still reads. The launch plan keeps the loop of kernels beside them, for sizes and
  * devices that none takes. */
+#include <string.h>
+
 #include "mutate.h"
 #include "panel.h"
 
@@ -110,38 +112,65 @@ static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Gr
     return true;
 }
 
-/* Does what is computed here read what `made` leaves, of this step or, where it is carried, of the step before? */
-static bool reads_value(const Plan *p, const Program *pr, NodeId here, NodeId made)
+/* ---- what groups leave to each other ---- */
+
+/* What group `reader` reads, each value looked at once. */
+typedef struct Crossing { const Plan *p; const Program *pr; int reader; bool *seen, *crosses; } Crossing;
+
+bool panel_finds(const Program *pr, int reader, NodeId value, bool carried)
 {
-    const Module *m = p->m;
-    const Node *n = at(p, here);
-    Read r;
-    if (n->kind != N_MAP && plan_resolve(p, here, &r)) {
-        if (r.is_tensor)
-            return m->tensors.data[r.id].kind == T_DNEXT && m->dprev.data[m->tensors.data[r.id].of] == made;
-        bool inside = pr->node[r.id].home == HOME_NONE && pr->group[r.id] < 0;
-        return r.id == made || (inside && reads_value(p, pr, at(p, r.id)->args[0], made));
-    }
-    for (int i = 0; i < n->nargs; i++)
-        if (reads_value(p, pr, n->args[i], made))
-            return true;
-    return false;
+    int maker = pr->group[value];
+    return carried ? reader < maker : reader > maker;
 }
 
-bool panel_crosses(const Plan *p, const Program *pr, NodeId value)
+/* Is it what a pointwise group of the step makes, one element for each unit? */
+static bool can_cross(const Plan *p, const Program *pr, NodeId value)
 {
     int own = pr->group[value];
-    if (own < 0 || pr->groups.data[own].kind != G_MAP || pr->groups.data[own].phase != PHASE_DURING ||
-        array_elements(p->m, value) != pr->panel->units ||
-        (pr->node[value].home != HOME_NONE && pr->node[value].dtype != p->compute))
-        return false;
-    for (int i = 0; i < pr->groups.len; i++) {
-        const Group *g = &pr->groups.data[i];
-        for (int j = 0; i != own && g->kind == G_MAP && g->phase == PHASE_DURING && j < g->arrays.len; j++)
-            if (reads_value(p, pr, at(p, g->arrays.data[j])->args[0], value))
-                return true;
+    return own >= 0 && pr->groups.data[own].kind == G_MAP && pr->groups.data[own].phase == PHASE_DURING &&
+           array_elements(p->m, value) == pr->panel->units &&
+           (pr->node[value].home == HOME_NONE || pr->node[value].dtype == p->compute);
+}
+
+static void reads_left(Crossing *x, NodeId value, bool carried)
+{
+    if (value >= 0 && can_cross(x->p, x->pr, value) && panel_finds(x->pr, x->reader, value, carried))
+        x->crosses[value] = true;
+}
+
+static void find_left(Crossing *x, NodeId here)
+{
+    const Module *m = x->p->m;
+    const Node *n = at(x->p, here);
+    Read r;
+    if (x->seen[here])
+        return;
+    x->seen[here] = true;
+    if (n->kind != N_MAP && plan_resolve(x->p, here, &r)) {
+        if (r.is_tensor && m->tensors.data[r.id].kind == T_DNEXT)
+            reads_left(x, m->dprev.data[m->tensors.data[r.id].of], true);
+        if (r.is_tensor)
+            return;
+        reads_left(x, r.id, false);
+        if (x->pr->node[r.id].home == HOME_NONE && x->pr->group[r.id] < 0)
+            find_left(x, at(x->p, r.id)->args[0]);
+        return;
     }
-    return false;
+    for (int i = 0; i < n->nargs; i++)
+        find_left(x, n->args[i]);
+}
+
+const bool *panel_crosses(const Plan *p, const Program *pr)
+{
+    size_t nodes = (size_t)p->m->nodes.len + 1;
+    Crossing x = { .p = p, .pr = pr, .seen = arena_alloc(p->m->arena, nodes), .crosses = arena_alloc(p->m->arena, nodes) };
+    for (; x.reader < pr->groups.len; x.reader++) {
+        const Group *g = &pr->groups.data[x.reader];
+        memset(x.seen, 0, nodes);
+        for (int j = 0; g->kind == G_MAP && g->phase == PHASE_DURING && j < g->arrays.len; j++)
+            find_left(&x, at(p, g->arrays.data[j])->args[0]);
+    }
+    return x.crosses;
 }
 
 /* ---- the product ---- */

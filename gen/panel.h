@@ -24,8 +24,11 @@ bool panel_piece(Module *m, const IxExpr *linear, const Poly *elements, const In
 
 /* Counters that its blocks post to. */
 int panel_posts(const Panel *w);
-/* Does one pointwise group of the step make the value, of one element for each unit, and another read it? */
-bool panel_crosses(const Plan *p, const Program *pr, NodeId value);
+/* Per node: does one pointwise group of the step make it, an element for each unit, and another find it there (panel_finds)? */
+const bool *panel_crosses(const Plan *p, const Program *pr);
+/* Does group `reader` find in the place of the value, of which there is one for all steps, what it reads? Of its own step it
+ * comes behind the group that makes it, of the step before (carried) before that group. */
+bool panel_finds(const Program *pr, int reader, NodeId value, bool carried);
 
 /* panel_sums.c: which sums over batch and time the kernels that walk all steps take along. */
 void panel_sums(Plan *p, Program *pr, const Panel *w);
