@@ -1217,11 +1217,13 @@ static bool printed_before(const Plan *p, const Buf *kernel, const Buf *cuda)
 
 static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
 {
+    const Group before = *g;
     Buf text = { .arena = p->m->arena };
     emit_group(p, pr, g, &text);
     if (printed_before(p, &text, cuda))
         return;
     if (p->is_roomy && g->kind != G_WALK) {
+        *g = before;                  /* what its launch needs is found anew too */
         g->kernel = intern_f(p->m->c, "%s_roomy", g->kernel);
         text = (Buf){ .arena = p->m->arena };
         emit_group(p, pr, g, &text);
