@@ -8,14 +8,6 @@
 #include "mutate.h"
 #include "panel.h"
 
-static Read own_element(Kernel *k, NodeId id, const IxExpr **map)
-{
-    Read self = { .id = id, .nmap = k_node(k, id)->naxes, .map = map };
-    for (int i = 0; i < self.nmap; i++)
-        map[i] = ix_index(k->p->m, k_node(k, id)->axes[i]);
-    return self;
-}
-
 /* The local that has a term's sum already, for another param; or NULL. */
 static const char *sum_of(const Kernel *k, const char *term)
 {
@@ -45,9 +37,8 @@ static void add_pieces(Kernel *k, const Group *sums, int number, NodeId row, con
     if (!sum_of(k, k->value[pieces[0].array]))
         k_comment(k, sums->arrays.data[number]);
     for (int i = 0; i < n; i++) {
-        const IxExpr *map[64];
         NodeId id = pieces[i].array;
-        Read self = own_element(k, id, map);
+        Read self = read_itself(k->p->m, id);
         Storage within = { .alias_offset = pieces[i].offset, .lead = pieces[i].lead };
         within.row = elements_from(k->p->m, row, pieces[i].lead);
         k_bind_axes(k, id);
@@ -57,9 +48,8 @@ static void add_pieces(Kernel *k, const Group *sums, int number, NodeId row, con
 
 static void add_unit(Kernel *k, const Group *sums, int number)
 {
-    const IxExpr *map[64];
     NodeId id = sums->arrays.data[number];
-    Read self = own_element(k, id, map);
+    Read self = read_itself(k->p->m, id);
     Named named = { 0 };
     k_bind_axes(k, id);
     k_comment(k, id);

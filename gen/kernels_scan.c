@@ -456,14 +456,6 @@ static void print_reduction(Kernel *k, Node r, const char *to)
         close_inner(k, k->out);
 }
 
-static Read own_elements(Kernel *k, NodeId id, const IxExpr **map)
-{
-    Read self = { .id = id, .nmap = k_node(k, id)->naxes, .map = map };
-    for (int i = 0; i < self.nmap; i++)
-        map[i] = ix_index(k->p->m, k_node(k, id)->axes[i]);
-    return self;
-}
-
 /* Where a value has a place at all, whose elements of two neighbours can be stored together. */
 static bool stores_two(Kernel *k, NodeId id, const Read *self)
 {
@@ -491,8 +483,7 @@ static void store_elements(Kernel *k, NodeId id, const Read *self, const char *n
 
 static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
 {
-    const IxExpr *map[64];
-    Read self = own_elements(k, id, map);
+    Read self = read_itself(k->p->m, id);
     Node body = *k_node(k, k_node(k, id)->args[0]);
     bool sums = plan_reduces(k->p, id);
     int64_t elements = scan_inner(k->p, &self);
@@ -543,8 +534,7 @@ static const char *sum_name(Kernel *k, NodeId id)
 
 static int64_t array_inner(Kernel *k, NodeId id)
 {
-    const IxExpr *map[64];
-    Read self = own_elements(k, id, map);
+    Read self = read_itself(k->p->m, id);
     return scan_inner(k->p, &self);
 }
 
@@ -558,8 +548,7 @@ static void declare_sum(Kernel *k, const Group *g, int number)
 static void add_to_sum(Kernel *k, const Group *g, int number)
 {
     NodeId id = g->arrays.data[number];
-    const IxExpr *map[64];
-    Read self = own_elements(k, id, map);
+    Read self = read_itself(k->p->m, id);
     Node r = *k_node(k, k_node(k, id)->args[0]);
     Named named = { 0 };
     k_bind_axes(k, id);
@@ -934,12 +923,11 @@ static const char *print_again(Kernel *k, Group *g)
         if (part[g->arrays.data[i]])
             print_array(k, g->arrays.data[i], &kept, false);
     for (TensorId s = 0; s < m->tensors.len; s++) {
-        const IxExpr *map[64];
         Named named = { 0 };
         NodeId next = m->next.data[s];
         if (m->tensors.data[s].kind != T_STATE)
             continue;
-        Read self = own_elements(k, next, map);
+        Read self = read_itself(k->p->m, next);
         k_bind_axes(k, next);
         k_comment(k, next);
         open_elements(k, k->out, next);
@@ -971,12 +959,11 @@ static void print_kept(Kernel *k, Way way)
     k->g = step_group(k);
     k->row = "bt";
     for (TensorId s = 0; s < m->tensors.len; s++) {
-        const IxExpr *map[64];
         NodeId next = m->next.data[s];
         const char *name = m->tensors.data[s].name;
         if (m->tensors.data[s].kind != T_STATE)
             continue;
-        Read self = own_elements(k, next, map);
+        Read self = read_itself(k->p->m, next);
         self.is_tensor = true;
         self.id = s;
         k_bind_axes(k, next);
@@ -1003,9 +990,8 @@ static const char *slope_name(Kernel *k, TensorId s)
 /* A step of the map that a chunk is of the state before it: from 0, and what multiplies that state. */
 static void print_slope(Kernel *k, TensorId s)
 {
-    const IxExpr *map[64];
     NodeId next = next_of(k, s), slope = k->pr->slope[s];
-    Read self = own_elements(k, next, map);
+    Read self = read_itself(k->p->m, next);
     Named named = { 0 };
     k_bind_axes(k, next);
     open_elements(k, k->out, next);

@@ -885,14 +885,6 @@ bool k_may_be_null(const Kernel *k, const Storage *st)
     return st->home == HOME_RESERVE && k->pr->dir == FORWARD && !k->p->buffers.data[st->slot].inference;
 }
 
-static Read own_element(Kernel *k, NodeId id, const IxExpr **map)
-{
-    Read self = { .id = id, .nmap = k_node(k, id)->naxes, .map = map };
-    for (int i = 0; i < self.nmap; i++)
-        map[i] = ix_index(k->p->m, k_node(k, id)->axes[i]);
-    return self;
-}
-
 /* In a wide loop, an element of what is written as vectors behind it, under a condition or none. */
 static bool store_wide(Kernel *k, const char *p, const char *row, const Poly *pitch, const IxExpr *lin,
                        const char *value, const char *condition)
@@ -914,8 +906,7 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 {
     Module *m = k->p->m;
     const Poly *n = tensor_elements(m, s);
-    const IxExpr *map[64];
-    Read self = own_element(k, id, map);
+    Read self = read_itself(k->p->m, id);
     const IxExpr *lin = read_linear(m, &self);
     const char *e = ix_text(&k->printer, lin);
     int before = k->pr->before[s];
@@ -942,8 +933,7 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 
 static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
 {
-    const IxExpr *map[64];
-    Read self = own_element(k, id, map);
+    Read self = read_itself(k->p->m, id);
     if (scan_state(k, of, &self)) {
         scan_update(k, of, &self, value);
         return;                       /* the last one is stored behind the steps */
@@ -977,8 +967,7 @@ static void store(Kernel *k, NodeId id, const char *value)
     const Storage *st = &k->pr->node[id];
     TensorId of = -1;
     RootKind root = root_kind(m, id, &of);
-    const IxExpr *map[64];
-    Read self = own_element(k, id, map);
+    Read self = read_itself(k->p->m, id);
     if (root == ROOT_DPREV) {
         store_carried(k, id, of, value);
         return;

@@ -9,14 +9,6 @@ static const Node *at(const Plan *p, NodeId id)
     return &p->m->nodes.data[id];
 }
 
-static Read itself(const Plan *p, NodeId id, const IxExpr **map)
-{
-    Read self = { .id = id, .nmap = at(p, id)->naxes, .map = map };
-    for (int i = 0; i < self.nmap; i++)
-        map[i] = ix_index(p->m, at(p, id)->axes[i]);
-    return self;
-}
-
 static bool has_read(const Group *g, int key)
 {
     for (int i = 0; i < g->reads.len; i++)
@@ -28,8 +20,7 @@ static bool has_read(const Group *g, int key)
 int panel_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max)
 {
     Module *m = p->m;
-    const IxExpr *map[64];
-    Read r, self = itself(p, sum, map);
+    Read r, self = read_itself(m, sum);
     if (!plan_resolve(p, at(p, at(p, sum)->args[0])->args[0], &r) || r.is_tensor || r.step ||
         read_linear(m, &r) != read_linear(m, &self) || array_elements(m, r.id) != array_elements(m, sum))
         return 0;

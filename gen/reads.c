@@ -80,13 +80,13 @@ static Read compose(Module *m, Read inner, const Node *array, const IxExpr *cons
     return inner;
 }
 
-/* An array's element as it stands: at its own axes. */
-static const IxExpr **own_map(Module *m, const Node *array)
+Read read_itself(Module *m, NodeId array)
 {
-    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(array->naxes + 1));
-    for (int i = 0; i < array->naxes; i++)
-        map[i] = ix_index(m, array->axes[i]);
-    return map;
+    Read r = { .id = array, .nmap = at(m, array)->naxes };
+    r.map = arena_alloc(m->arena, sizeof *r.map * (size_t)(r.nmap + 1));
+    for (int i = 0; i < r.nmap; i++)
+        r.map[i] = ix_index(m, at(m, array)->axes[i]);
+    return r;
 }
 
 bool plan_resolve(const Plan *p, NodeId id, Read *out)
@@ -101,7 +101,7 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
         return true;
     }
     NodeId array = n->kind == N_VIEW ? n->args[0] : id;
-    const IxExpr **map = n->kind == N_VIEW ? n->map : own_map(m, n);
+    const IxExpr **map = n->kind == N_VIEW ? n->map : read_itself(m, id).map;
     if (!p->is_alias[array]) {
         *out = with_step((Read){ .id = array, .nmap = at(m, array)->naxes, .map = map }, n);
         return true;
@@ -149,19 +149,9 @@ const IxExpr *storage_linear(Module *m, const Read *r, const Storage *st)
 
 /* ---- pieces laid together ---- */
 
-/* An array at its own indices. */
-static Read itself(Module *m, NodeId array)
-{
-    Read r = { .id = array, .nmap = at(m, array)->naxes };
-    r.map = arena_alloc(m->arena, sizeof *r.map * (size_t)(r.nmap + 1));
-    for (int i = 0; i < r.nmap; i++)
-        r.map[i] = ix_index(m, at(m, array)->axes[i]);
-    return r;
-}
-
 const IxExpr *inner_linear(Module *m, NodeId array, int lead)
 {
-    Read self = itself(m, array);
+    Read self = read_itself(m, array);
     return linear_from(m, &self, lead);
 }
 
@@ -195,7 +185,7 @@ static int add_pieces(Module *m, NodeId id, NodeId whole, int lead, Piece *out, 
     }
     if ((v->kind != N_VIEW && v->kind != N_ARRAY) || v->step)
         return -1;
-    Read r = itself(m, v->kind == N_VIEW ? v->args[0] : value);
+    Read r = read_itself(m, v->kind == N_VIEW ? v->args[0] : value);
     for (int i = 0; v->kind == N_VIEW && i < r.nmap; i++)
         r.map[i] = at(m, value)->map[i];
     if (!same_lead(m, &r, whole, lead))

@@ -7,6 +7,8 @@
 /* An array that is nothing but a read of another value, or a number. */
 bool alias_candidate(const Module *m, NodeId array);
 
+/* An array's element at its own indices. */
+Read read_itself(Module *m, NodeId array);
 /* Element number within a row of the value's storage: sum of map * stride. */
 const IxExpr *read_linear(Module *m, const Read *r);
 /* The same where the value may be a piece of another's rows. */
