@@ -21,6 +21,7 @@ typedef struct cell_graph_entry {
 typedef struct cell_mark {
     char magic[8];
     uint64_t hash;                 /* of the instance and the version of its plan */
+    uint64_t plan;                 /* of which of its plans: what they take memory for need not be the same */
     int64_t sizes[CELL_MAX_SIZES]; /* zeros behind the cell's own */
     int32_t n_sizes, reference;    /* reference: that backend's layout */
     char key[288];                 /* of the instance, cut */

@@ -11,8 +11,18 @@
 static const char magic[8] = "cellrsv";
 
 static uint64_t hash_of(const char *text, uint64_t hash) {
-    for (; *text; text++)
+    for (; text && *text; text++)
         hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash;
+}
+
+static const uint64_t empty = 14695981039346656037u;
+
+/* The plans of an instance, for other devices or calls, have kernels of other names. */
+static uint64_t hash_of_plan(const cell_desc *desc) {
+    uint64_t hash = hash_of(desc->how, empty) ^ (uint64_t)desc->block_memory << 8;
+    for (int i = 0; i < desc->n_kernels; i++)
+        hash = hash_of(desc->kernels[i].name, hash);
     return hash;
 }
 
@@ -22,8 +32,8 @@ static cell_mark mark_of(const cell_context *ctx, const cell_desc *desc, const i
     memcpy(mark.magic, magic, sizeof magic);
     snprintf(mark.key, sizeof mark.key, "%s", desc->key);
     mark.reference = !ctx->backend->launch;
-    mark.hash = hash_of(desc->key, 14695981039346656037u) + (uint64_t)desc->plan_version;
-    mark.hash ^= (uint64_t)desc->block_memory << 8; /* which of the instance's layouts */
+    mark.hash = hash_of(desc->key, empty) + (uint64_t)desc->plan_version;
+    mark.plan = mark.reference ? 0 : hash_of_plan(desc);
     mark.n_sizes = desc->n_sizes;
     memcpy(mark.sizes, sizes, sizeof *sizes * (size_t)desc->n_sizes);
     return mark;
@@ -82,11 +92,15 @@ static cell_status refuse(const cell_context *ctx, const cell_desc *desc, const 
                          desc->key, is);
     if (found->hash == wanted->hash && found->n_sizes == wanted->n_sizes)
         cell_list_sizes(desc, found->sizes, was, sizeof was);
+    const char *by = "";
+    if (found->reference)
+        by = " on the reference backend";
+    else if (*was && found->plan != wanted->plan)
+        by = " by the kernels of another plan, for other devices or calls";
     return cell_fail(err, CELL_BAD_ARGUMENT,
                      "%s: backward's reserve was filled by forward of %.247s%s%s%s; wanted that of %s with %s on "
                      "the %s backend",
-                     desc->key, found->key, *was ? " with " : "", was,
-                     found->reference ? " on the reference backend" : "", desc->key, is, ctx->backend->name);
+                     desc->key, found->key, *was ? " with " : "", was, by, desc->key, is, ctx->backend->name);
 }
 
 static int is_blank(const cell_mark *mark) {

@@ -293,13 +293,37 @@ static cell_status far_put(void *self, void *to, const void *from, size_t bytes,
     return cell_host_copy(self, to, from, bytes, err);
 }
 
-static cell_status reserve_call(cell_context *ctx, Call *call, char which, int64_t t) {
+static cell_status reserve_call_of(cell_context *ctx, const cell_desc *desc, Call *call, char which, int64_t t) {
     int64_t sizes[] = {2, t, 4, 0};
     void *f[] = {call->x, call->w, call->h0, call->y, call->ht};
     void *b[] = {call->x, call->w, call->h0, call->dy, call->dht, call->dx, call->dw, call->dh0};
     cell_memory memory = {NULL, 0, call->reserve, sizeof call->reserve};
-    return (which == 'f' ? cell_run_forward : cell_run_backward)(ctx, &toy_desc, sizes, which == 'f' ? f : b,
-                                                                 &memory, 0);
+    return (which == 'f' ? cell_run_forward : cell_run_backward)(ctx, desc, sizes, which == 'f' ? f : b, &memory, 0);
+}
+
+static cell_status reserve_call(cell_context *ctx, Call *call, char which, int64_t t) {
+    return reserve_call_of(ctx, &toy_desc, call, which, t);
+}
+
+/* Two plans of an instance may take the same shared memory, and even have the same words, and yet lay out the reserve
+ * each in its own way. */
+static void plans_reserves(cell_context *ctx, Call *call) {
+    cell_kernel renamed[8];
+    cell_desc other = toy_desc;
+    set_up(call, 2, 3, 4);
+    EXPECT(toy_desc.n_kernels <= 8, "%d kernels", toy_desc.n_kernels);
+    memcpy(renamed, toy_desc.kernels, sizeof *renamed * (size_t)toy_desc.n_kernels);
+    renamed[0].name = "toy_step_roomy";
+    other.kernels = renamed;
+    EXPECT(reserve_call(ctx, call, 'f', 3) == CELL_OK, "%s", cell_last_error(ctx));
+    EXPECT(reserve_call_of(ctx, &other, call, 'b', 3) == CELL_BAD_ARGUMENT, "a reserve of another plan");
+    EXPECT(strstr(cell_last_error(ctx), "with B=2 T=3 D=4 t0=0 by the kernels of another plan") != NULL, "%s",
+           cell_last_error(ctx));
+    EXPECT(reserve_call_of(ctx, &other, call, 'f', 3) == CELL_OK, "%s", cell_last_error(ctx));
+    EXPECT(reserve_call_of(ctx, &other, call, 'b', 3) == CELL_OK, "%s", cell_last_error(ctx));
+    other = toy_desc;
+    other.how = "another plan";
+    EXPECT(reserve_call_of(ctx, &other, call, 'b', 3) == CELL_BAD_ARGUMENT, "a reserve of another plan");
 }
 
 /* On a device a mark is read, which waits, only where the context filled the reserve otherwise; what it cannot
@@ -509,6 +533,7 @@ int main(void) {
     graphs(&call);
     refusals(toy, &call);
     device_reserves(&call);
+    plans_reserves(toy, &call);
     images(&call);
     wrong_plans(&call);
     expressions();
