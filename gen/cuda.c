@@ -41,8 +41,14 @@ static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int
     return p;
 }
 
+/* Is it another plan than the one for calls with more blocks? An interval that was asked for is that of both. */
+static bool differs(const Compiler *c, const Plan *roomy, const Plan *first)
+{
+    return roomy->interval > first->interval || (c->tile.interval && roomy->interval == first->interval && roomy->spreads);
+}
+
 /* The same cell for calls that leave each block a multiprocessor, so that all its memory is for the steps between two
- * checkpoints. NULL where these are no more for it. */
+ * checkpoints. NULL where nothing comes of it. */
 static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
 {
     if (!first->shares_sm || first->schedule != SCHED_TILE || first->cluster > 1)
@@ -53,7 +59,7 @@ static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
     c->roomy = false;
     if (!c->errors)
         c->diags.len = said;
-    if (!p || p->schedule != SCHED_TILE || p->interval <= first->interval)
+    if (!p || p->schedule != SCHED_TILE || !differs(c, p, first))
         return NULL;
     p->is_roomy = true;
     return p;

@@ -109,6 +109,7 @@ static void add_walk(Plan *p, const Phasing *s)
     if (!w->refused)
         w->refused = behind_reads_state(s);
     p->shares_sm = w->shares_sm;
+    p->spreads |= w->spreads;
     set_checkpoints(p, pr, w);
 }
 

@@ -85,6 +85,7 @@ typedef struct Walk {
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
     bool shares_sm;               /* K leaves room on an SM for other blocks */
+    bool spreads;                 /* it is not what it would be if others were there: Plan.is_roomy */
     bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
     LayoutHint layout;            /* backward's, where forward must have the same one; else 0 */
@@ -311,6 +312,7 @@ struct Plan {
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
     bool shares_sm;               /* tile: they are so few that several blocks fit on an SM */
+    bool spreads;                 /* tile, is_roomy: the walks are others too, whatever the interval */
     LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
     int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */

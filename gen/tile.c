@@ -342,8 +342,9 @@ static Tile *tile_new(Walk *w)
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82). */
-    bool twice = t->K <= 5 || (m->c->roomy && t->K <= 10);
-    t->F = w->dir == FORWARD && t->lay.cr == 1 && twice ? 2 * t->K : t->K;
+    bool few = t->K <= 5, twice = few || (m->c->roomy && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
+    t->F = chunks && twice ? 2 * t->K : t->K;
+    w->spreads |= chunks && twice && !few;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
     return t;
 }
@@ -747,8 +748,10 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
  * stays where it is. A long one has enough to overlap, and its code twice is slow to come. */
 static void print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    if (t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP)
-        buf_line(out, "CELL_UNROLL_BY(2)");
+    if (!t->m->c->roomy || s->elements * t->lay.rr * t->lay.rc > SHORT_STEP)
+        return;
+    buf_line(out, "CELL_UNROLL_BY(2)");
+    t->w->spreads = true;
 }
 
 static void print_forward(Tile *t, Buf *out)

@@ -395,5 +395,5 @@ void tile_choose_interval(Tile *t)
     if (t->lay.cr > 1)            /* one block has the SM; vectors of a step, which it has whole, take more than half */
         room = 160 * 1024;
     t->K = t->w->interval ? t->w->interval : within(t, room / state_bytes(t));
-    t->w->shares_sm = blocks_together(t) > 1 && t->K < tile_most_interval(t);
+    t->w->shares_sm = blocks_together(t) > 1 && (t->K < tile_most_interval(t) || t->m->c->tile.interval);
 }

@@ -59,15 +59,21 @@ static const char *words_of(Compiler *c, const Plan *p)
             text = intern_f(c, "%s%s %d warps", text, d ? ", backward" : ": forward", walk[d]->threads / 32);
     if (p->interval)
         text = intern_f(c, "%s, a checkpoint every %d steps", text, p->interval);
+    if (p->roomy && p->roomy->interval != p->interval)
+        text = intern_f(c, "%s (%d where blocks are few)", text, p->roomy->interval);
     return p->cluster > 1 ? intern_f(c, "%s, clusters of %d blocks", text, p->cluster) : text;
 }
 
 /* What a plan says of the layouts that a walk might have. */
-typedef struct Ranked { LayoutHint layout[2][64]; int n[2], interval, cluster; } Ranked;
+typedef struct Ranked {
+    LayoutHint layout[2][64];
+    int n[2], cluster;
+    int interval, roomy;          /* roomy: of the plan for calls with few blocks; or the same */
+} Ranked;
 
 static void keep_ranks(const Plan *p, Ranked *out)
 {
-    *out = (Ranked){ .interval = p->interval, .cluster = p->cluster };
+    *out = (Ranked){ .interval = p->interval, .roomy = (p->roomy ? p->roomy : p)->interval, .cluster = p->cluster };
     for (int d = 0; d < 2; d++) {
         const Walk *w = walk_of(p, d);
         for (int i = 0; w && i < w->layouts.len && out->n[d] < 64; i++)
@@ -117,12 +123,17 @@ static void try_layouts(Candidates *all, const Ranked *r)
     }
 }
 
+static bool is_next(int k, int interval)
+{
+    return k + 1 == interval || k == interval + 1;
+}
+
 static void try_walks(Candidates *all, const Ranked *r)
 {
     try_layouts(all, r);
-    /* The nearest, and powers of two from half to twice as many. */
-    for (int k = (r->interval + 1) / 2; k <= 2 * r->interval && k <= MOST_INTERVAL; k++)
-        if (k + 1 == r->interval || k == r->interval + 1 || (k & (k - 1)) == 0)
+    /* The nearest, and powers of two from half to twice as many. The call's plan is one of two: each begins at its own. */
+    for (int k = (r->interval + 1) / 2; k <= 2 * r->roomy && k <= MOST_INTERVAL; k++)
+        if (is_next(k, r->interval) || is_next(k, r->roomy) || (k & (k - 1)) == 0)
             try_hints(all, &(TileHints){ .interval = k });
     /* 0: every architecture of the list has clusters. */
     bool clusters = block_memory_below(all->arch, 0, true) == 0;
