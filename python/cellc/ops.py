@@ -162,14 +162,16 @@ class Ops:
         return (*made, torch.empty(count, dtype=torch.uint8, device=device))
 
     def traced_reserve(self, device, sizes):
-        """What the reserve will have, where the sizes are known; else a size that only the call knows. It depends on
-        the number of the first step, which is last, only where all earlier steps are read."""
+        """What the reserve will have, where the sizes are known, and the GPU, which decides which plan runs; else a size
+        that only the call knows. It depends on the number of the first step, which is last, only where all earlier steps
+        are read."""
         if not self.manifest.grows:
             sizes = [*sizes[:-1], 0]
-        if not all(isinstance(s, int) for s in sizes):
+        elsewhere = device.type == "cuda" and not torch.cuda.is_available()
+        if elsewhere or not all(isinstance(s, int) for s in sizes):
             return torch.library.get_ctx().new_dynamic_size()
         where = None
-        if device.type == "cuda" and torch.cuda.is_available():
+        if device.type == "cuda":
             where = device.index if device.index is not None else torch.cuda.current_device()
         return max(self.library.memory("reserve", where, sizes), 1)
 

@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils.checkpoint import checkpoint
 
 import cellc
@@ -572,6 +574,17 @@ def test_operator_is_well_formed():
     # The check that compares two runs is left out: what lies between the reserve's buffers is anything.
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(m.instance.ops.forward, (*tensors, [2, 3, 5, 7, 0], 1), test_utils=tests)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU says itself what the reserve takes")
+def test_reserve_of_a_gpu_that_is_not_here():
+    """Which plan runs there, and what it saves, only the call knows: the reference's size would be wrong."""
+    forward = lstm().instance.ops.forward
+    with FakeTensorMode(shape_env=ShapeEnv()):
+        for device, known in (("cpu", True), ("cuda", False)):
+            tensors = [torch.empty(*shape, device=device) for shape in ((2, 3, 5), (28, 5), (28, 7), (28,), (28,))]
+            *_, reserve = forward(*tensors, None, None, [2, 3, 5, 7, 0], 1)
+            assert reserve.device.type == device and isinstance(reserve.shape[0], int) == known
 
 
 def test_export():
