@@ -355,17 +355,22 @@ static size_t comment_start(const char *line, size_t len)
     return len;
 }
 
-/* Lines of the preprocessor stay as they are; a comment that does not fit behind its statement goes before it. */
+/* Short lines and those of the preprocessor. */
+static bool stays(const char *line, size_t len)
+{
+    return len <= COLUMNS || line[strspn(line, " ")] == '#';
+}
+
+/* A comment that does not fit behind its statement goes before it. */
 static void wrap_line(Buf *out, const char *line, size_t len)
 {
-    size_t indent = 0;
-    while (indent < len && line[indent] == ' ')
-        indent++;
-    if (len <= COLUMNS || line[indent] == '#') {
+    if (stays(line, len)) {
         buf_f(out, "%.*s\n", (int)len, line);
         return;
     }
-    size_t comment = comment_start(line, len);
+    size_t indent = 0, comment = comment_start(line, len);
+    while (indent < len && line[indent] == ' ')
+        indent++;
     if (comment < len) {
         size_t words = comment + 2;
         while (words < len && line[words] == ' ')
@@ -381,13 +386,19 @@ static void wrap_line(Buf *out, const char *line, size_t len)
 
 void buf_wrapped(Buf *out, const Buf *text)
 {
-    size_t at = 0;
+    size_t at = 0, written = 0;
     while (at < text->len) {
         const char *line = text->data + at, *end = memchr(line, '\n', text->len - at);
         size_t len = end ? (size_t)(end - line) : text->len - at;
-        wrap_line(out, line, len);
+        if (!end || !stays(line, len)) {
+            buf_f(out, "%.*s", (int)(at - written), text->data + written);
+            written = at + len + 1;
+            wrap_line(out, line, len);
+        }
         at += len + 1;
     }
+    if (written < at)
+        buf_f(out, "%.*s", (int)(at - written), text->data + written);
 }
 
 /* ---- arguments */

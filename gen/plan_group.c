@@ -53,12 +53,12 @@ static bool fits_map(const Plan *p, const Program *pr, int group, NodeId array, 
 static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id, int *left)
 {
     const Node *n = at(p, id);
-    Read r;
+    NodeId read;
     if (--*left < 0)
         return false;
-    if (n->kind != N_MAP && plan_resolve(p, id, &r)) {
-        bool again = !r.is_tensor && pr->group[r.id] == group && !plan_reduces(p, r.id);
-        return !again || short_in_row(p, pr, group, at(p, r.id)->args[0], left);
+    if (n->kind != N_MAP && plan_source(p, id, &read)) {
+        bool again = read >= 0 && pr->group[read] == group && !plan_reduces(p, read);
+        return !again || short_in_row(p, pr, group, at(p, read)->args[0], left);
     }
     for (int i = 0; i < n->nargs; i++)
         if (!short_in_row(p, pr, group, n->args[i], left))

@@ -113,6 +113,16 @@ bool plan_resolve(const Plan *p, NodeId id, Read *out)
     return true;
 }
 
+bool plan_source(const Plan *p, NodeId id, NodeId *array)
+{
+    const Node *n = at(p->m, id);
+    NodeId read = n->kind == N_VIEW ? n->args[0] : id;
+    if (!is_read(n))
+        return false;
+    *array = n->kind == N_LOAD ? -1 : read;
+    return *array < 0 || !p->is_alias[read] || plan_source(p, at(p->m, read)->args[0], array);
+}
+
 /* Row-major strides of a value's axes. */
 static const Poly *stride_of(Module *m, const Read *r, int axis)
 {

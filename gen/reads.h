@@ -9,6 +9,8 @@ bool alias_candidate(const Module *m, NodeId array);
 
 /* An array's element at its own indices. */
 Read read_itself(Module *m, NodeId array);
+/* Of which array an element is read there, through aliases; -1: of a tensor. False where nothing is read. */
+bool plan_source(const Plan *p, NodeId id, NodeId *array);
 /* Element number within a row of the value's storage: sum of map * stride. */
 const IxExpr *read_linear(Module *m, const Read *r);
 /* The same where the value may be a piece of another's rows. */
