@@ -500,6 +500,18 @@ static bool is_one_of(const Names *names, const char *name)
     return false;
 }
 
+/* What to write in place of a name that there is not. */
+static const char *instead(Flat *f, const Names *names, const char *name)
+{
+    const char *near = suggest(name, names->data, names->len), *all = "";
+    if (near)
+        return intern_f(f->c, "; did you mean '%s'?", near);
+    for (int i = 0; i < names->len; i++)
+        if (!is_one_of(&(Names){ .data = names->data, .len = i }, names->data[i]))
+            all = intern_f(f->c, "%s%s %s", all, i ? "," : "; it has", names->data[i]);
+    return all;
+}
+
 /* A setting for something in a branch that is not taken is fine; one that the cell knows nothing of is a
  * mistake. */
 static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
@@ -513,15 +525,12 @@ static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
         const char *name = settings[i].name, *value = settings[i].value;
         if (settings[i].used || is_one_of(&names, name))
             continue;
-        const char *near = suggest(name, names.data, names.len);
         if (is_one_of(&others, name))
             FLAT_ERROR(f, NULL, no_span, "%s %s=%s: '%s' is %s of cell '%s': %s %s=%s", flag, name, value, name, kind,
                        f->cell->name, other, name, value);
         else
-            FLAT_ERROR(f, NULL, no_span,
-                       near ? "%s %s=%s: cell '%s' has no %s '%s'; did you mean '%s'?"
-                            : "%s %s=%s: cell '%s' has no %s '%s'",
-                       flag, name, value, f->cell->name, what, name, near);
+            FLAT_ERROR(f, NULL, no_span, "%s %s=%s: cell '%s' has no %s '%s'%s", flag, name, value, f->cell->name, what, name,
+                       instead(f, &names, name));
     }
 }
 

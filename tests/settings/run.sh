@@ -27,8 +27,8 @@ try "cellc: error: --set bias=inputt: option 'bias' has no such choice; did you 
 try "cellc: error: --set bias=2: option 'bias' has no such choice" $e79 --set bias=2
 try "cellc: error: --set bais=input: cell 'e79' has no option or constant 'bais'; did you mean 'bias'?" \
     $e79 --set bais=input
-try "cellc: error: --dim NN=3: cell 'e79' has no dim 'NN'" $e79 --dim NN=3
-try "cellc: error: --dim K=3: cell 'e79' has no dim 'K'" $e79 --dim K=3
+try "cellc: error: --dim NN=3: cell 'e79' has no dim 'NN'; it has D, N" $e79 --dim NN=3
+try "cellc: error: --dim K=3: cell 'e79' has no dim 'K'; it has D, N" $e79 --dim K=3
 try "cellc: error: --dim N=0: a dim is a whole number from 1 to 268435456, or open" $e79 --dim N=0
 try "cellc: error: --dim N=8x: a dim is a whole number from 1 to 268435456, or open" $e79 --dim N=8x
 try "cellc: error: --dim N=99999999999999999999: a dim is a whole number from 1 to 268435456, or open" \
