@@ -824,7 +824,7 @@ static void postfix_parts_offset(Print *e, const Parts *x, int place, const Poly
     Module *m = e->p->m;
     const Poly *part = x->planes ? poly_mul(m, x->rows, x->columns) : x->columns;
     postfix_poly(e, poly_mul(m, part, poly_const(m, place)), out);
-    if (t->pieces) {
+    if (t->pieces && !mutate("first-piece")) {
         buf_f(out, "CELL_X_LOOPVAR, 0, ");
         postfix_poly(e, along_k, out);
         buf_f(out, "CELL_X_MUL, CELL_X_ADD, ");

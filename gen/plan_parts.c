@@ -6,6 +6,7 @@
  * Terms of one size are one product: with the parts of the left operand rising along k and those of the right one
  * falling, a neighbourhood of parts of both along k has the terms of one size. So parts of an operand lie one behind
  * another along its k, whichever axis that is; or, where k is the first axis of both, each row is followed by its parts. */
+#include "mutate.h"
 #include "plan_pass.h"
 
 static bool is_one(const Poly *x)
@@ -48,7 +49,7 @@ static Parts operand_of(Plan *p, const Program *pr, const Gemm *g, bool left)
     return (Parts){ .read = s->read, .offset = piece ? poly_add(p->m, s->offset, piece) : s->offset,
                     .rows = along ? outer : g->k, .columns = along ? g->k : outer,
                     .pitch = pitch ? pitch : poly_const(p->m, 1), .planes = !along && parts_along_k(other, !left),
-                    .rising = left };
+                    .rising = left || mutate("same-parts") };
 }
 
 static bool same_copy(const Parts *a, const Parts *b)
