@@ -12,7 +12,13 @@ template <bool Planes, bool Rising> __global__ void k_split(const __grid_constan
                                       args.size[2], args.size[3]);
 }
 
-static float as_float(cell_bf16 x) { return cell_convert<float>(x); }
+static float as_float(cell_bf16 x)
+{
+    const uint32_t bits = (uint32_t)x.bits << 16;
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
 
 // The largest part first. Sums in double are exact.
 static void check_parts(float x, const float (&part)[3])
