@@ -12,8 +12,8 @@
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
 const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
+const char *const products_names[] = { "auto", "plain", "parts", NULL };
 
-static const char *const products_forms[] = { "auto", "plain", "parts", NULL };
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
@@ -212,8 +212,8 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         c->tuned = intern(c, value);
         return -1;
     case C_PRODUCTS:
-        if ((at = position(products_forms, value)) < 0)
-            return bad_choice(help, c, option, value, products_forms);
+        if ((at = position(products_names, value)) < 0)
+            return bad_choice(help, c, option, value, products_names);
         c->products = (Products)at;
         return -1;
     case C_REVERSE:
