@@ -710,9 +710,9 @@ static const char *product_name(const Print *e, const Group *g)
     return value ? value : g->kernel;
 }
 
-static void print_result(Print *e, const Group *g, bool one_step)
+static void print_result(Print *e, const Group *g, Side c)
 {
-    print_operand(e, "c", &g->gemm.c, side_of(e, &g->gemm.c, one_step));
+    print_operand(e, "c", &g->gemm.c, c);
     buf_f(&e->ops, "      } },\n");
     e->n_ops++;
 }
@@ -722,6 +722,7 @@ static void print_product(Print *e, Group *g, LaunchTerms terms)
 {
     bool one_step = g->phase == PHASE_DURING;
     Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step);
+    Side c = side_of(e, &g->gemm.c, one_step);
     const char *need = need_name(e, g);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_GEMM, .need = %s,%s\n"
@@ -731,7 +732,7 @@ static void print_product(Print *e, Group *g, LaunchTerms terms)
           poly_expr(e, g->gemm.batch), first_beta(e, g));
     print_operand(e, "a", &g->gemm.a, a);
     print_operand(e, "b", &g->gemm.b, b);
-    print_result(e, g, one_step);
+    print_result(e, g, c);
 }
 
 /* ---- products of parts ---- */
@@ -865,7 +866,7 @@ static void print_parts_product(Print *e, const Group *g, PartsTerm t)
           poly_expr(e, g->gemm.n), depth, t.beta);
     print_parts_operand(e, &g->gemm, true, &t);
     print_parts_operand(e, &g->gemm, false, &t);
-    print_result(e, g, false);
+    print_result(e, g, side_of(e, &g->gemm.c, false));
 }
 
 /* The smallest terms first. Only the largest are so large that it matters how tensor cores add: these go by pieces of k,

@@ -131,11 +131,11 @@ static const int64_t x28[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 256, CELL_X_LE, CELL
         CELL_X_END };
 static const int64_t x29[] = { CELL_X_PUSH, 0, CELL_X_ROW, 2, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x30[] = { CELL_X_SIZE, 3, CELL_X_END };
-static const int64_t x31[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x32[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
-static const int64_t x33[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
+static const int64_t x30[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MOD, CELL_X_PUSH, 4,
         CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x31[] = { CELL_X_SIZE, 3, CELL_X_END };
+static const int64_t x32[] = { CELL_X_SIZE, 0, CELL_X_END };
+static const int64_t x33[] = { CELL_X_SIZE, 3, CELL_X_ROWS, 2, CELL_X_MUL, CELL_X_END };
 static const int64_t x34[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_PUSH, 1, CELL_X_MUL,
         CELL_X_END };
 static const int64_t x35[] = { CELL_X_SIZE, 3, CELL_X_PUSH, 128, CELL_X_CEILDIV, CELL_X_END };
@@ -245,13 +245,13 @@ static const cell_op forward_ops[] = {
     { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x28,
       .u.loop = { .from = x3, .to = x36, .step = 1, .n_ops = 2 } },
     { .name = "lstm_fwd_step_1", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x6, .n = x31, .k = x30, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 2, x3 }, x30, x7, NULL },
-          .b = { { 18, x29 }, x7, x32, NULL },
-          .c = { { 23, x33 }, x7, x34, NULL },
+      .u.gemm = { .m = x6, .n = x32, .k = x31, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 2, x3 }, x31, x7, NULL },
+          .b = { { 18, x29 }, x7, x33, NULL },
+          .c = { { 23, x30 }, x7, x34, NULL },
       } },
     { .name = "lstm_fwd_step_2", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 6, .n_refs = 15, .grid = { x35, x31, NULL }, .refs = refs_6 } },
+      .u.kernel = { .kernel = 6, .n_refs = 15, .grid = { x35, x32, NULL }, .refs = refs_6 } },
 };
 
 static const cell_plan forward_plan = { forward_buffers, forward_ops, 24, 16 };
@@ -290,10 +290,10 @@ static const cell_ref refs_10[] = { { 24, NULL }, { 7, NULL }, { 17, NULL }, { 2
         { 21, NULL }, };
 static const int64_t x48[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x49[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
-        CELL_X_END };
-static const int64_t x50[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
+static const int64_t x49[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 2, CELL_X_MOD, CELL_X_SIZE, 3,
         CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x50[] = { CELL_X_PUSH, 4, CELL_X_SIZE, 3, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_END };
 static const int64_t x51[] = { CELL_X_PUSH, -1, CELL_X_END };
 static const int64_t x52[] = { CELL_X_SIZE, 1, CELL_X_PUSH, -1, CELL_X_ADD, CELL_X_END };
 static const int64_t x53[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
@@ -582,12 +582,12 @@ static const cell_op backward_ops[] = {
     { .name = "steps", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = x47,
       .u.loop = { .from = x52, .to = x51, .step = -1, .n_ops = 2 } },
     { .name = "lstm_bwd_step_0", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 10, .n_refs = 13, .grid = { x35, x31, NULL }, .refs = refs_10 } },
+      .u.kernel = { .kernel = 10, .n_refs = 13, .grid = { x35, x32, NULL }, .refs = refs_10 } },
     { .name = "d_h", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x31, .n = x30, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 21, x48 }, x49, x7, NULL },
-          .b = { { 2, x3 }, x30, x7, NULL },
-          .c = { { 24, x50 }, x30, x7, NULL },
+      .u.gemm = { .m = x32, .n = x31, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 21, x48 }, x50, x7, NULL },
+          .b = { { 2, x3 }, x31, x7, NULL },
+          .c = { { 24, x49 }, x31, x7, NULL },
       } },
     { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_7, .when = x53,
       .u.gemm = { .m = x5, .n = x4, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
@@ -654,38 +654,38 @@ static const cell_op backward_ops[] = {
           .c = { { 11, x3 }, x4, x7, NULL },
       } },
     { .name = "d_weight_hh", .kind = CELL_OP_GEMM, .need = need_1_21, .when = x68,
-      .u.gemm = { .m = x6, .n = x30, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+      .u.gemm = { .m = x6, .n = x31, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 21, x3 }, x7, x6, NULL },
-          .b = { { 31, x3 }, x30, x7, NULL },
-          .c = { { 12, x3 }, x30, x7, NULL },
+          .b = { { 31, x3 }, x31, x7, NULL },
+          .c = { { 12, x3 }, x31, x7, NULL },
       } },
     { .name = "lstm_bwd_parts_3", .kind = CELL_OP_KERNEL, .need = need_1_22, .when = x69,
       .u.kernel = { .kernel = 14, .n_refs = 2, .grid = { x70, x5, NULL }, .refs = refs_14 } },
     { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_23, .when = x69,
-      .u.gemm = { .m = x6, .n = x30, .k = x64, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+      .u.gemm = { .m = x6, .n = x31, .k = x64, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 28, x3 }, x7, x6, NULL },
-          .b = { { 32, x3 }, x30, x7, NULL },
-          .c = { { 12, x3 }, x30, x7, NULL },
+          .b = { { 32, x3 }, x31, x7, NULL },
+          .c = { { 12, x3 }, x31, x7, NULL },
       } },
     { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_24, .when = x69,
-      .u.gemm = { .m = x6, .n = x30, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
+      .u.gemm = { .m = x6, .n = x31, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
           .a = { { 28, x6 }, x7, x57, NULL },
           .b = { { 32, x3 }, x71, x7, NULL },
-          .c = { { 12, x3 }, x30, x7, NULL },
+          .c = { { 12, x3 }, x31, x7, NULL },
       } },
     { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_25, .when = x69,
-      .u.gemm = { .m = x6, .n = x30, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
+      .u.gemm = { .m = x6, .n = x31, .k = x5, .alpha = 1, .beta = CELL_BETA_ONE,
           .a = { { 28, x58 }, x7, x57, NULL },
-          .b = { { 32, x30 }, x71, x7, NULL },
-          .c = { { 12, x3 }, x30, x7, NULL },
+          .b = { { 32, x31 }, x71, x7, NULL },
+          .c = { { 12, x3 }, x31, x7, NULL },
       } },
     { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_26, .when = x69,
       .u.loop = { .from = NULL, .to = x5, .step = 512, .n_ops = 1 } },
     { .name = "d_weight_hh of parts", .kind = CELL_OP_GEMM, .need = need_1_27, .when = x69,
-      .u.gemm = { .m = x6, .n = x30, .k = x65, .alpha = 1, .beta = CELL_BETA_ONE,
+      .u.gemm = { .m = x6, .n = x31, .k = x65, .alpha = 1, .beta = CELL_BETA_ONE,
           .a = { { 28, x66 }, x7, x57, NULL },
           .b = { { 32, x72 }, x71, x7, NULL },
-          .c = { { 12, x3 }, x30, x7, NULL },
+          .c = { { 12, x3 }, x31, x7, NULL },
       } },
     { .name = "lstm_bwd_after_5", .kind = CELL_OP_KERNEL, .need = need_1_28, .when = x47,
       .u.kernel = { .kernel = 15, .n_refs = 2, .grid = { x75, x74, NULL }, .refs = refs_15 } },
