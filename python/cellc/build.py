@@ -97,10 +97,9 @@ def build(given, options, framework, gpus, make):
     """make(built) of the library for these options, once for each of them."""
     spec = compiler.Spec(given)
     dtype, settings = read_settings(options)
-    if not isinstance(options["schedule"], (str, type(None))):
-        raise TypeMismatch(f"schedule is {options['schedule']!r}; wanted its name")
-    if options["products"] not in (None, "auto", "plain", "parts"):
-        raise TypeMismatch(f"products is {options['products']!r}; wanted auto, plain or parts")
+    for option in ("schedule", "products"):
+        if not isinstance(options[option], (str, type(None))):
+            raise TypeMismatch(f"{option} is {options[option]!r}; wanted its name")
     archs, why = choose_kernels(options["cuda"], arch_words(options["archs"]), framework, gpus)
     by = kernel_compiler() if archs else None
     plain = by == "nvcc" or compiler.cc() is not None
