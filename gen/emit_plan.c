@@ -742,11 +742,14 @@ static const Parts *parts_of(const Print *e, const Gemm *g, bool left)
     return e->pr->parts.data[g->parts[left ? 0 : 1] - 1];
 }
 
-/* Multiplies by 1 where the extent is at least `least`; else by 0. */
-static void postfix_at_least(Print *e, const Poly *extent, int least, Buf *out)
+/* Multiplies by 1 where the extents' product is at least `least`; else by 0. They are cut, so that it does not overflow. */
+static void postfix_at_least(Print *e, const Poly *const *extents, int n, int64_t least, Buf *out)
 {
-    buf_f(out, "CELL_X_PUSH, %d, ", least);
-    postfix_poly(e, extent, out);
+    buf_f(out, "CELL_X_PUSH, %lld, ", (long long)least);
+    for (int i = 0; i < n; i++) {
+        postfix_poly(e, extents[i], out);
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MIN, %s", 1 << 20, i ? "CELL_X_MUL, " : "");
+    }
     buf_f(out, "CELL_X_LE, CELL_X_MUL, ");
 }
 
@@ -763,17 +766,13 @@ static void postfix_takes_parts(Print *e, const Gemm *g, Buf *out)
                "CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, "
                "CELL_X_MUL, CELL_X_ADD, ");
     for (int i = 0; i < 3; i++)
-        postfix_at_least(e, extents[i], PARTS_EXTENT, out);
+        postfix_at_least(e, &extents[i], 1, PARTS_EXTENT, out);
     for (int side = 0; side < 2; side++) {
         postfix_poly(e, parts_of(e, g, side == 0)->columns, out);
         buf_f(out, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", PARTS_MULTIPLE);
     }
-    buf_f(out, "CELL_X_PUSH, %lld, ", (long long)PARTS_TERMS);
-    for (int i = 0; i < 3; i++) {             /* cut, so that their product does not overflow */
-        postfix_poly(e, extents[i], out);
-        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MIN, %s", 1 << 20, i ? "CELL_X_MUL, " : "");
-    }
-    buf_f(out, "CELL_X_LE, CELL_X_MUL, ");
+    postfix_at_least(e, extents, 2, PARTS_RESULT, out);
+    postfix_at_least(e, extents, 3, PARTS_TERMS, out);
 }
 
 /* 1 where any of the products takes its copy. */

@@ -207,8 +207,8 @@ static void put_products(const Explain *e)
         return;
     put_paragraph(e->c->products == PRODUCTS_PARTS
                       ? "products of f32 for all steps: six of parts in bf16, each term off by less than 2^-23 of itself"
-                      : "products of f32 for all steps: where they are large (m, n and k at least 256, in all 2^32 terms), six "
-                        "of parts in bf16, each term off by less than 2^-23 of itself; --products plain makes them of f32",
+                      : "products of f32 for all steps: where they are large (m, n and k at least 256, 2^20 results, 2^32 "
+                        "terms), six of parts in bf16, each term off by less than 2^-23 of itself; --products plain makes them of f32",
                   2, e->out);
 }
 
@@ -718,15 +718,9 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
 /* On a device that makes large products so. */
 static bool takes_parts(const Explain *e, const Gemm *g, const int64_t *sizes)
 {
-    const Poly *extents[] = { g->m, g->n, g->k };
-    double terms = 1;
-    bool takes = true;
-    for (int i = 0; i < 3; i++) {
-        double extent = size_at(e->m, extents[i], sizes);
-        takes &= extent >= PARTS_EXTENT;
-        terms *= extent;
-    }
-    return e->c->products == PRODUCTS_PARTS || (takes && terms >= (double)PARTS_TERMS);
+    double m = size_at(e->m, g->m, sizes), n = size_at(e->m, g->n, sizes), k = size_at(e->m, g->k, sizes);
+    bool large = fmin(fmin(m, n), k) >= PARTS_EXTENT && m * n >= PARTS_RESULT && m * n * k >= (double)PARTS_TERMS;
+    return large || e->c->products == PRODUCTS_PARTS;
 }
 
 static double parts_at(const Explain *e, const Buffer *b, const int64_t *sizes)

@@ -388,9 +388,9 @@ int plan_width(const Plan *p);                     /* elements of a vector of 16
 
 /* plan_parts.c: products of f32 for all steps that are large go to tensor cores. Is the operand's k its last axis? */
 bool parts_along_k(const GemmSide *s, bool left);
-/* Least extents, and products of extents, of those that do where sizes are to decide; and k of the largest parts' sums
- * that tensor cores add up by themselves. */
-enum { PARTS_EXTENT = 256, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
+/* Of those that do where sizes are to decide: least extents, elements of the result, and terms. PARTS_PIECE: k of the
+ * largest parts' sums that tensor cores add up by themselves. */
+enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
 #define PARTS_TERMS ((int64_t)1 << 32)
 const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
 
