@@ -717,8 +717,8 @@ static void print_result(Print *e, const Group *g, Side c)
     e->n_ops++;
 }
 
-/* terms.when: NULL where it is always made so. */
-static void print_product(Print *e, Group *g, LaunchTerms terms)
+/* when: NULL where it is always made so. */
+static void print_product(Print *e, Group *g, const char *when)
 {
     bool one_step = g->phase == PHASE_DURING;
     Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step);
@@ -727,7 +727,7 @@ static void print_product(Print *e, Group *g, LaunchTerms terms)
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_GEMM, .need = %s,%s\n"
           "      .u.gemm = { .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .beta = %s,\n",
-          product_name(e, g), need, terms.when ? intern_f(e->p->m->c, " .when = %s,", terms.when) : "",
+          product_name(e, g), need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "",
           poly_expr(e, g->gemm.m), poly_expr(e, g->gemm.n), poly_expr(e, g->gemm.k),
           poly_expr(e, g->gemm.batch), first_beta(e, g));
     print_operand(e, "a", &g->gemm.a, a);
@@ -893,11 +893,11 @@ static void print_parts_products(Print *e, const Group *g)
 static void print_gemm(Print *e, Group *g)
 {
     if (!g->gemm.parts[0]) {
-        print_product(e, g, (LaunchTerms){ 0 });
+        print_product(e, g, NULL);
         return;
     }
     if (e->p->m->c->products != PRODUCTS_PARTS)
-        print_product(e, g, (LaunchTerms){ .when = takes_parts(e, &g->gemm, false) });
+        print_product(e, g, takes_parts(e, &g->gemm, false));
     for (int side = 0; side < 2; side++) {
         Parts *x = e->pr->parts.data[g->gemm.parts[side] - 1];
         if (x->products.data[0] == g)
@@ -1424,8 +1424,14 @@ static void print_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *cuda)
 {
     Buf text = { .arena = p->m->arena };
     emit_parts_kernel(p, pr, x, &text);
-    if (!printed_before(p, &text, cuda))
-        buf_f(cuda, "%s", text.data);
+    if (printed_before(p, &text, cuda))
+        return;
+    if (p->is_roomy) {
+        x->kernel = intern_f(p->m->c, "%s_roomy", x->kernel);
+        text = (Buf){ .arena = p->m->arena };
+        emit_parts_kernel(p, pr, x, &text);
+    }
+    buf_f(cuda, "%s", text.data);
 }
 
 static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
