@@ -24,7 +24,8 @@ void call_failed(const char *what, const char *why)
     exit(1);
 }
 
-/* Flops of the plan's products; a product inside the loop over time counts once a step. */
+/* Flops of the plan's products; a product inside the loop over time counts once a step. One that may be made of parts of
+ * its numbers counts as it would be without. */
 static double flops(const cell_desc *d, const cell_plan *p, const int64_t *sizes)
 {
     double sum = 0;
@@ -35,7 +36,7 @@ static double flops(const cell_desc *d, const cell_plan *p, const int64_t *sizes
         double times = left-- > 0 ? (double)sizes[CELL_SIZE_T] : 1;
         if (op->kind == CELL_OP_LOOP)
             left = op->u.loop.n_ops;
-        if (op->kind != CELL_OP_GEMM)
+        if (op->kind != CELL_OP_GEMM || strstr(op->name, " of parts"))
             continue;
         cell_eval(op->u.gemm.m, sizes, d->n_sizes, &m);
         cell_eval(op->u.gemm.n, sizes, d->n_sizes, &n);

@@ -92,6 +92,8 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
         return options_compile(&build_help, c, "--dtype", eq + 1);
     if (strcmp(name, "schedule") == 0)
         return options_compile(&build_help, c, "--schedule", eq + 1);
+    if (strcmp(name, "products") == 0)
+        return options_compile(&build_help, c, "--products", eq + 1);
     if (declares_dim(ast, name))
         option = "--dim";
     return options_compile(&build_help, c, option, text);

@@ -190,6 +190,9 @@ struct Stmt {
 typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
 typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
 
+/* How products of f32 for all steps are made: large ones from parts of bf16, none, or all of them. */
+typedef enum { PRODUCTS_AUTO, PRODUCTS_PLAIN, PRODUCTS_PARTS } Products;
+
 typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
 
 /* How a state's rows and columns lie over a warp's lanes and a block's warps; all 0: the planner chooses. */
@@ -221,6 +224,7 @@ struct Compiler {
     const char *tuned_dir;        /* where the library will lie, and perhaps such a file; NULL: it will not */
     bool is_tuned;                /* the schedule is from one */
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
+    Products products;            /* --products */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */

@@ -196,6 +196,22 @@ static void put_schedule(const Explain *e)
     }
 }
 
+static const char *parts_where(const Explain *e)
+{
+    return e->c->products == PRODUCTS_PARTS ? "" : ", where it is large";
+}
+
+static void put_products(const Explain *e)
+{
+    if (e->p->program[FORWARD].parts.len + e->p->program[BACKWARD].parts.len == 0)
+        return;
+    put_paragraph(e->c->products == PRODUCTS_PARTS
+                      ? "products of f32 for all steps: six of parts in bf16, each term off by less than 2^-23 of itself"
+                      : "products of f32 for all steps: where they are large (m, n and k at least 256, 2^20 results, 2^32 "
+                        "terms), six of parts in bf16, each term off by less than 2^-23 of itself; --products plain makes them of f32",
+                  2, e->out);
+}
+
 static const char *const types[] = { "f32", "bf16", "f16", "f64", "i32" };
 
 static void put_tensors(const Explain *e)
@@ -233,10 +249,11 @@ static const char *read_name(const Explain *e, const Read *r)
 static const char *gemm_words(const Explain *e, const Gemm *g)
 {
     bool many = g->batch && !(g->batch->is_const && g->batch->value == 1);
-    return intern_f(e->c, "%s = %s @ %s: m=%s, n=%s, k=%s%s%s", read_name(e, &g->c.read),
+    const char *how = g->parts[0] ? intern_f(e->c, "; of parts%s", parts_where(e)) : "";
+    return intern_f(e->c, "%s = %s @ %s: m=%s, n=%s, k=%s%s%s%s", read_name(e, &g->c.read),
                     read_name(e, &g->a.read), read_name(e, &g->b.read), size_words(e, g->m),
                     size_words(e, g->n), size_words(e, g->k), many ? ", each of " : "",
-                    many ? size_words(e, g->batch) : "");
+                    many ? size_words(e, g->batch) : "", how);
 }
 
 static const char *names_of(const Explain *e, const Group *g)
@@ -515,6 +532,8 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
     if (!b->elements)
         return intern_f(e->c, b->by_sequences ? "%s for up to max(B, %d) chunks" : "%s for each of at most %d chunks", bytes,
                         b->cut ? b->most : column_cut(b->by_rows).most);
+    if (b->parts)
+        return intern_f(e->c, "%s%s", bytes, e->c->products == PRODUCTS_PARTS ? "" : " for large products");
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
 }
 
@@ -529,6 +548,9 @@ static bool slot_in_forward(const Explain *e, int slot)
             return true;
     for (int i = 0; i < g->groups.len; i++)
         if (g->groups.data[i].kind == G_COLUMN && g->groups.data[i].partial == slot)
+            return true;
+    for (int i = 0; i < g->parts.len; i++)
+        if (g->parts.data[i]->buffer == slot)
             return true;
     return false;
 }
@@ -693,10 +715,28 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
     return sum;
 }
 
+/* On a device that makes large products so. */
+static bool takes_parts(const Explain *e, const Gemm *g, const int64_t *sizes)
+{
+    double m = size_at(e->m, g->m, sizes), n = size_at(e->m, g->n, sizes), k = size_at(e->m, g->k, sizes);
+    bool large = fmin(fmin(m, n), k) >= PARTS_EXTENT && m * n >= PARTS_RESULT && m * n * k >= (double)PARTS_TERMS;
+    return large || e->c->products == PRODUCTS_PARTS;
+}
+
+static double parts_at(const Explain *e, const Buffer *b, const int64_t *sizes)
+{
+    for (int i = 0; i < b->parts->products.len; i++)
+        if (takes_parts(e, &b->parts->products.data[i]->gemm, sizes))
+            return size_at(e->m, buffer_bytes(e, b), sizes);
+    return 0;
+}
+
 /* How many chunks there are partial sums of depends on the device: they are left out. */
 static double buffer_at(const Explain *e, const Buffer *b, const Poly *bytes, const int64_t *sizes)
 {
     double n = b->elements ? size_at(e->m, bytes, sizes) : 0;
+    if (b->parts)
+        return parts_at(e, b, sizes);
     return b->per_steps ? n * (double)((sizes[ATOM_T] + b->per_steps - 1) / b->per_steps) : n;
 }
 
@@ -760,6 +800,7 @@ void explain(const Plan *p, Buf *out)
     put_instance(&e);
     buf_f(out, "\n");
     put_schedule(&e);
+    put_products(&e);
     put_tensors(&e);
     put_direction(&e, FORWARD);
     put_direction(&e, BACKWARD);

@@ -133,6 +133,7 @@ typedef struct Kernel {
     const Window *window;         /* kernels_window.c: of the kernel that is printed, or NULL */
     bool window_pairs;            /* its products lie in tiles; else there are none, at this place */
     int loops_inside;             /* of expressions: reductions that are printed in place */
+    const Parts *parts;           /* the copy that the kernel makes */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */

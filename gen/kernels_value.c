@@ -31,6 +31,8 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
     case REF_BEFORE: return k_text(k, "%s_before", of);
     case REF_BUFFER:
         of = k->p->buffers.data[id].name;
+        if (k->parts)
+            return "parts";
         if (k->panel && k->panel->product && !k->panel->alone && id == k->panel->posts)
             return "posts";
         return k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of) : "partial";

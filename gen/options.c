@@ -12,17 +12,19 @@
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
 const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
+const char *const products_names[] = { "auto", "plain", "parts", NULL };
 
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_PRODUCTS, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:HINTS), gemm, scan or window" },
     { "--tuned", "FILE", OPT_STRING, NULL, "take the schedule that cellc tune wrote there" },
+    { "--products", "FORM", OPT_STRING, NULL, "f32, all steps: auto (default; large ones as parts of bf16), plain or parts" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
@@ -208,6 +210,11 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         return take_schedule(help, c, value);
     case C_TUNED:
         c->tuned = intern(c, value);
+        return -1;
+    case C_PRODUCTS:
+        if ((at = position(products_names, value)) < 0)
+            return bad_choice(help, c, option, value, products_names);
+        c->products = (Products)at;
         return -1;
     case C_REVERSE:
         c->reverse = true;

@@ -50,6 +50,7 @@ int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((fo
  * enums. */
 extern const char *const dtype_names[];
 extern const char *const schedule_names[];
+extern const char *const products_names[];                        /* of --products */
 /* What --archs is when nothing is said, and the first architecture that kernels run on: it is the first with
  * asynchronous copies (cp.async) and with tensor cores that take tf32 and bf16. */
 #define default_archs "80 86 89 90"

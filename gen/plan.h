@@ -114,7 +114,11 @@ typedef struct Read {
 /* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first
  * element. */
 typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } GemmSide;
-typedef struct Gemm { const Poly *m, *n, *k, *batch; GemmSide a, b, c; } Gemm;
+typedef struct Gemm {
+    const Poly *m, *n, *k, *batch;
+    GemmSide a, b, c;
+    int parts[2];                 /* 1 + the copies of a and b as parts of bf16 that it may take (plan_parts.c); or 0 */
+} Gemm;
 
 typedef enum {
     G_MAP,                        /* one thread per element: pointwise arrays over the same axes */
@@ -202,6 +206,20 @@ typedef struct Group {
 } Group;
 typedef Vec(Group) GroupVec;
 
+/* A copy of a product's operand in f32: each number as PARTS of bf16, of which it is the sum. The operand is a matrix
+ * whose rows are neighbours, `pitch` apart; the copy has [rows][PARTS][columns], or as planes [PARTS][rows][columns]. */
+enum { PARTS = 3 };
+typedef struct Parts {
+    Read read;
+    const Poly *offset, *rows, *columns, *pitch;
+    bool planes;
+    bool rising;                  /* the smallest part stands first */
+    int buffer;
+    const char *kernel;
+    Vec(const Group *) products;  /* that may take it, in their order */
+    RefVec refs;                  /* filled while the kernel is printed */
+} Parts;
+
 /* A buffer of the launch plan beside the arguments. */
 typedef struct Buffer {
     const char *name;
@@ -213,6 +231,7 @@ typedef struct Buffer {
     bool by_sequences;            /* as many chunks as sequences, if these are more */
     const Poly *cut;              /* of a SCATTER group: the columns of each of min(ceil(cut / each), most) shares */
     int each, most;
+    const Parts *parts;           /* it has such a copy, where a product takes it; or NULL */
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
     bool inference;               /* forward reads it itself, so it is needed without a reserve too */
@@ -284,6 +303,7 @@ typedef struct Program {
     Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
+    Vec(Parts *) parts;
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
@@ -369,6 +389,14 @@ ColumnCut column_cut(bool by_rows);
 const char *plan_odd_kernel(const Plan *p, const Group *g);
 int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */
 
+/* plan_parts.c: products of f32 for all steps that are large go to tensor cores. Is the operand's k its last axis? */
+bool parts_along_k(const GemmSide *s, bool left);
+/* Of those that do where sizes are to decide: least extents, elements of the result, and terms. PARTS_PIECE: k of the
+ * largest parts' sums that tensor cores add up by themselves. */
+enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
+#define PARTS_TERMS ((int64_t)1 << 32)
+const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
+
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
 /* kernels_past.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
 bool past_sums(const Plan *p, NodeId array);
@@ -377,6 +405,7 @@ void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels
 void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
+void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 

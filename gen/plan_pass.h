@@ -89,6 +89,9 @@ void find_rings(Plan *p, const Phasing *forward);
 /* plan_time.c */
 void put_time_first(Plan *p);                            /* once it is known that no kernel walks the steps */
 
+/* plan_parts.c */
+void find_parts(Plan *p);                                /* once storage is final */
+
 /* plan_wanted.c */
 void find_wanted(Plan *p, const Phasing *s);
 

@@ -127,6 +127,14 @@ bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
     return any;
 }
 
+const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r)
+{
+    if (r->is_tensor)
+        return &pr->tensor[r->id];
+    const Storage *st = &pr->node[r->id];
+    return st->home == HOME_NONE ? &p->program[FORWARD].node[r->id] : st;
+}
+
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve,
                       bool inference)
 {

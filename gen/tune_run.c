@@ -97,6 +97,8 @@ static void add_settings(const Candidates *all, int k, Words *w)
     }
     words_split(c, w, c->reverse ? "--reverse" : NULL);
     words_split(c, w, c->lengths ? "--lengths" : NULL);
+    if (c->products != PRODUCTS_AUTO)
+        words_split(c, w, intern_f(c, "--products %s", products_names[c->products]));
     if (c->import_dir) {
         words_add(w, "--import-dir");
         words_add(w, c->import_dir);

@@ -4,6 +4,8 @@
 #include "cell_plan.h"
 #include "reference.h"
 
+CELL_KERNEL_SYMBOL void e79_fwd_parts_0(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_fwd_parts_1(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_fwd_before_1(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_fwd_walk(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_before_0(cell_kernel_args args);
@@ -12,6 +14,9 @@ CELL_KERNEL_SYMBOL void e79_bwd_after_1(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_after_1_2(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_after_2(cell_kernel_args args);
 CELL_KERNEL_SYMBOL void e79_bwd_after_3(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_parts_0(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_parts_1(cell_kernel_args args);
+CELL_KERNEL_SYMBOL void e79_bwd_parts_2(cell_kernel_args args);
 
 static const int64_t x0[] = { CELL_X_PUSH, 16384, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_PUSH, 4,
         CELL_X_CEILDIV, CELL_X_MUL, CELL_X_END };
@@ -39,19 +44,82 @@ static const cell_buffer reserve_buffers[] = {
     { "r", CELL_FROM_RESERVE, CELL_F32, 13, x3 },
 };
 
-static const int64_t x4[] = { CELL_X_PUSH, 0, CELL_X_END };
-static const int64_t x5[] = { CELL_X_SIZE, 2, CELL_X_END };
-static const int64_t x6[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
-static const int64_t x7[] = { CELL_X_PUSH, 256, CELL_X_END };
-static const int64_t x8[] = { CELL_X_PUSH, 1, CELL_X_END };
-static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 16, CELL_X_CEILDIV,
+static const int64_t x4[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90,
+        CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110,
+        CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0,
+        CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE,
+        CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
+        0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
         CELL_X_END };
-static const cell_ref refs_0[] = { { 9, NULL }, { 10, NULL }, { 11, NULL }, { 12, NULL }, { 13, NULL }, };
-static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x11[] = { CELL_X_PUSH, 43520, CELL_X_END };
-static const cell_ref refs_1[] = { { 4, NULL }, { 5, NULL }, { 14, NULL }, { 15, NULL }, { 16, NULL },
-        { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 6, NULL }, { 12, NULL }, { 13, NULL },
-        { 2, NULL }, { 9, NULL }, { 3, NULL }, { 21, NULL }, { 22, NULL }, { 7, NULL }, { 8, NULL }, };
+static const int64_t x5[] = { CELL_X_PUSH, 0, CELL_X_END };
+static const int64_t x6[] = { CELL_X_SIZE, 2, CELL_X_END };
+static const int64_t x7[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_END };
+static const int64_t x8[] = { CELL_X_PUSH, 256, CELL_X_END };
+static const int64_t x9[] = { CELL_X_PUSH, 1, CELL_X_END };
+static const int64_t x10[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
+        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0,
+        CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE,
+        CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
+        0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
+static const int64_t x11[] = { CELL_X_SIZE, 2, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const cell_ref refs_0[] = { { 1, NULL }, { 10, NULL }, };
+static const cell_ref refs_1[] = { { 0, NULL }, { 11, NULL }, };
+static const int64_t x12[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x13[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_END };
+static const int64_t x14[] = { CELL_X_SIZE, 2, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
+        CELL_X_END };
+static const int64_t x15[] = { CELL_X_PUSH, 2, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x16[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x17[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 16, CELL_X_CEILDIV,
+        CELL_X_END };
+static const cell_ref refs_2[] = { { 9, NULL }, { 12, NULL }, { 13, NULL }, { 14, NULL }, { 15, NULL }, };
+static const int64_t x18[] = { CELL_X_SIZE, 0, CELL_X_END };
+static const int64_t x19[] = { CELL_X_PUSH, 43520, CELL_X_END };
+static const cell_ref refs_3[] = { { 4, NULL }, { 5, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL },
+        { 19, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 6, NULL }, { 14, NULL }, { 15, NULL },
+        { 2, NULL }, { 9, NULL }, { 3, NULL }, { 23, NULL }, { 24, NULL }, { 7, NULL }, { 8, NULL }, };
+static const int64_t x20[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
+        CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
+        CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE,
+        CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
+        CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH,
+        1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH,
+        4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
+static const int64_t x21[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
+        CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
+        CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH,
+        1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE,
+        2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
+        CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
+        CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL,
+        CELL_X_END };
 
 static const cell_buffer forward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -64,6 +132,8 @@ static const cell_buffer forward_buffers[] = {
     { "S", CELL_FROM_ARG, CELL_F32, 7, NULL },
     { "M", CELL_FROM_ARG, CELL_F32, 8, NULL },
     { "W_kvqm_x", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 2, x1 },
+    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x20 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x21 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "kn", CELL_FROM_RESERVE_OR_WORKSPACE, CELL_F32, 4, x3 },
@@ -80,25 +150,49 @@ static const cell_buffer forward_buffers[] = {
 };
 
 static const cell_op forward_ops[] = {
-    { .name = "W_kvqm_x", .kind = CELL_OP_GEMM, .need = NULL,
-      .u.gemm = { .m = x7, .n = x6, .k = x5, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
-          .a = { { 1, x4 }, x5, x8, NULL },
-          .b = { { 0, x4 }, x8, x5, NULL },
-          .c = { { 9, x4 }, x8, x7, NULL },
+    { .name = "W_kvqm_x", .kind = CELL_OP_GEMM, .need = NULL, .when = x4,
+      .u.gemm = { .m = x8, .n = x7, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 1, x5 }, x6, x9, NULL },
+          .b = { { 0, x5 }, x9, x6, NULL },
+          .c = { { 9, x5 }, x9, x8, NULL },
+      } },
+    { .name = "e79_fwd_parts_0", .kind = CELL_OP_KERNEL, .need = NULL, .when = x10,
+      .u.kernel = { .kernel = 0, .n_refs = 2, .grid = { x11, x8, NULL }, .refs = refs_0 } },
+    { .name = "e79_fwd_parts_1", .kind = CELL_OP_KERNEL, .need = NULL, .when = x10,
+      .u.kernel = { .kernel = 1, .n_refs = 2, .grid = { x11, x7, NULL }, .refs = refs_1 } },
+    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x10,
+      .u.gemm = { .m = x8, .n = x7, .k = x12, .alpha = 1, .beta = CELL_BETA_ZERO,
+          .a = { { 10, x5 }, x12, x9, NULL },
+          .b = { { 11, x5 }, x9, x12, NULL },
+          .c = { { 9, x5 }, x9, x8, NULL },
+      } },
+    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x10,
+      .u.gemm = { .m = x8, .n = x7, .k = x13, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 10, x6 }, x12, x9, NULL },
+          .b = { { 11, x5 }, x9, x12, NULL },
+          .c = { { 9, x5 }, x9, x8, NULL },
+      } },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = NULL, .when = x10,
+      .u.loop = { .from = NULL, .to = x6, .step = 512, .n_ops = 1 } },
+    { .name = "W_kvqm_x of parts", .kind = CELL_OP_GEMM, .need = NULL, .when = x10,
+      .u.gemm = { .m = x8, .n = x7, .k = x14, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 10, x15 }, x12, x9, NULL },
+          .b = { { 11, x16 }, x9, x12, NULL },
+          .c = { { 9, x5 }, x9, x8, NULL },
       } },
     { .name = "e79_fwd_before_1", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 0, .n_refs = 5, .grid = { x9, NULL, NULL }, .refs = refs_0 } },
+      .u.kernel = { .kernel = 2, .n_refs = 5, .grid = { x17, NULL, NULL }, .refs = refs_2 } },
     { .name = "e79_fwd_walk", .kind = CELL_OP_KERNEL, .need = NULL,
-      .u.kernel = { .kernel = 1, .n_refs = 19, .grid = { x10, NULL, NULL }, .refs = refs_1 } },
+      .u.kernel = { .kernel = 3, .n_refs = 19, .grid = { x18, NULL, NULL }, .refs = refs_3 } },
 };
 
-static const cell_plan forward_plan = { forward_buffers, forward_ops, 23, 3 };
+static const cell_plan forward_plan = { forward_buffers, forward_ops, 25, 9 };
 
-static const int64_t x12[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x22[] = { CELL_X_PUSH, 64, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 256, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_0[] = { 9, 10, 11, 12, 13, 14, -1 };
-static const cell_ref refs_2[] = { { 15, NULL }, { 6, NULL }, { 16, NULL }, };
-static const int64_t x13[] = { CELL_X_PUSH, 190464, CELL_X_END };
+static const cell_ref refs_4[] = { { 15, NULL }, { 6, NULL }, { 16, NULL }, };
+static const int64_t x23[] = { CELL_X_PUSH, 190464, CELL_X_END };
 static const int16_t need_1_1[] = { 9, 10, 11, 12, 13, 14, -1 };
 static const int16_t wanted_1_1_0[] = { 9, 10, -1 };
 static const int16_t wanted_1_1_1[] = { 12, -1 };
@@ -109,33 +203,190 @@ static const int16_t wanted_1_1_5[] = { 9, 10, -1 };
 static const int16_t *const wanted_1_1[] = { wanted_1_1_0, wanted_1_1_1, wanted_1_1_2, wanted_1_1_3,
         wanted_1_1_4, wanted_1_1_5, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL, };
-static const cell_ref refs_3[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL },
+static const cell_ref refs_5[] = { { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 21, NULL },
         { 22, NULL }, { 7, NULL }, { 8, NULL }, { 23, NULL }, { 24, NULL }, { 25, NULL }, { 26, NULL },
         { 27, NULL }, { 28, NULL }, { 29, NULL }, { 30, NULL }, { 16, NULL }, { 31, NULL }, { 13, NULL },
         { 14, NULL }, { 32, NULL }, { 33, NULL }, };
-static const int64_t x14[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x24[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_END };
-static const int64_t x15[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
-static const int64_t x16[] = { CELL_X_PUSH, 4096, CELL_X_END };
+static const int64_t x25[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x26[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
-static const cell_ref refs_4[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
-static const int64_t x17[] = { CELL_X_PUSH, 1024, CELL_X_END };
+static const cell_ref refs_6[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
+static const int64_t x27[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_3[] = { 11, 12, -1 };
-static const cell_ref refs_5[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
+static const cell_ref refs_7[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
-static const cell_ref refs_6[] = { { 20, NULL }, { 35, NULL }, { 31, NULL }, { 22, NULL }, { 36, NULL },
+static const cell_ref refs_8[] = { { 20, NULL }, { 35, NULL }, { 31, NULL }, { 22, NULL }, { 36, NULL },
         { 37, NULL }, { 38, NULL }, };
-static const int64_t x18[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x28[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
-static const cell_ref refs_7[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
+static const cell_ref refs_9[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
+static const int64_t x29[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
+        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 256,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const int16_t need_1_6[] = { 9, -1 };
-static const int16_t need_1_7[] = { 10, -1 };
-static const int64_t x19[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x30[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
+        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 256,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR,
+        CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE,
+        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0,
+        CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
+        CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
+        CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_END };
+static const int16_t need_1_7[] = { 9, 10, -1 };
+static const cell_ref refs_10[] = { { 39, NULL }, { 40, NULL }, };
+static const int64_t x31[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
+        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 256,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296, CELL_X_SIZE, 0, CELL_X_SIZE, 1,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_END };
+static const int16_t need_1_8[] = { 9, -1 };
+static const cell_ref refs_11[] = { { 1, NULL }, { 41, NULL }, };
+static const int16_t need_1_9[] = { 9, -1 };
+static const int64_t x32[] = { CELL_X_PUSH, 768, CELL_X_END };
+static const int16_t need_1_10[] = { 9, -1 };
+static const int64_t x33[] = { CELL_X_PUSH, 512, CELL_X_END };
+static const int16_t need_1_11[] = { 9, -1 };
+static const int16_t need_1_12[] = { 9, -1 };
+static const int64_t x34[] = { CELL_X_PUSH, 256, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
+        CELL_X_END };
+static const int64_t x35[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x36[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x37[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
+        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
+        CELL_X_END };
+static const int16_t need_1_13[] = { 10, -1 };
+static const int64_t x38[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+        90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
+        110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_END };
+static const int16_t need_1_14[] = { 10, -1 };
+static const cell_ref refs_12[] = { { 0, NULL }, { 42, NULL }, };
+static const int16_t need_1_15[] = { 10, -1 };
+static const int64_t x39[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_END };
+static const int16_t need_1_16[] = { 10, -1 };
+static const int16_t need_1_17[] = { 10, -1 };
+static const int16_t need_1_18[] = { 10, -1 };
+static const int16_t need_1_19[] = { 10, -1 };
+static const int64_t x40[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
+        CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
+static const int64_t x41[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 768, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_END };
+static const int64_t x42[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_END };
+static const int64_t x43[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_PUSH, 512, CELL_X_MUL, CELL_X_END };
+static const int64_t x44[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR,
+        CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT,
+        CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH,
+        1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0,
+        CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ,
+        CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 4294967296, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_PUSH, 256,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_ATTR,
+        CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
+        CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ,
+        CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
+        CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
+        CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_MUL, CELL_X_END };
+static const int64_t x45[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
+        CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
+        CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD,
+        CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE,
+        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE,
+        CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL,
+        CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH,
+        1048576, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE,
+        2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 4294967296,
+        CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
+        CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
+static const int64_t x46[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+        CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
+        CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
+        CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH,
+        1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 8,
+        CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_SIZE, 2, CELL_X_PUSH, 8, CELL_X_MOD,
+        CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
+        CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
+        CELL_X_PUSH, 4294967296, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
+        CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
 
 static const cell_buffer backward_buffers[] = {
     { "x", CELL_FROM_ARG, CELL_F32, 0, NULL },
@@ -172,53 +423,113 @@ static const cell_buffer backward_buffers[] = {
     { "W_kvqm_x", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
-    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x19 },
+    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x43 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
     { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_k", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_F32, 0, x1 },
+    { "parts of d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x44 },
+    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x45 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x46 },
 };
 
 static const cell_op backward_ops[] = {
     { .name = "e79_bwd_before_0", .kind = CELL_OP_KERNEL, .need = need_1_0,
-      .u.kernel = { .kernel = 2, .n_refs = 3, .grid = { x12, NULL, NULL }, .refs = refs_2 } },
+      .u.kernel = { .kernel = 4, .n_refs = 3, .grid = { x22, NULL, NULL }, .refs = refs_4 } },
     { .name = "e79_bwd_walk", .kind = CELL_OP_KERNEL, .need = need_1_1,
-      .u.kernel = { .kernel = 3, .n_refs = 22, .grid = { x10, NULL, NULL }, .refs = refs_3,
+      .u.kernel = { .kernel = 5, .n_refs = 22, .grid = { x18, NULL, NULL }, .refs = refs_5,
               .wanted = wanted_1_1 } },
     { .name = "e79_bwd_after_1", .kind = CELL_OP_KERNEL, .need = need_1_2,
-      .u.kernel = { .kernel = 4, .n_refs = 3, .grid = { x15, x14, NULL }, .refs = refs_4 } },
+      .u.kernel = { .kernel = 6, .n_refs = 3, .grid = { x25, x24, NULL }, .refs = refs_6 } },
     { .name = "e79_bwd_after_1_2", .kind = CELL_OP_KERNEL, .need = need_1_3,
-      .u.kernel = { .kernel = 5, .n_refs = 3, .grid = { x15, NULL, NULL }, .refs = refs_5 } },
+      .u.kernel = { .kernel = 7, .n_refs = 3, .grid = { x25, NULL, NULL }, .refs = refs_7 } },
     { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4,
-      .u.kernel = { .kernel = 6, .n_refs = 7, .grid = { x9, NULL, NULL }, .refs = refs_6 } },
+      .u.kernel = { .kernel = 8, .n_refs = 7, .grid = { x17, NULL, NULL }, .refs = refs_8 } },
     { .name = "e79_bwd_after_3", .kind = CELL_OP_KERNEL, .need = need_1_5,
-      .u.kernel = { .kernel = 7, .n_refs = 5, .grid = { x18, x6, NULL }, .refs = refs_7 } },
-    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6,
-      .u.gemm = { .m = x6, .n = x5, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 39, x4 }, x7, x8, NULL },
-          .b = { { 1, x4 }, x5, x8, NULL },
-          .c = { { 9, x4 }, x5, x8, NULL },
+      .u.kernel = { .kernel = 9, .n_refs = 5, .grid = { x28, x7, NULL }, .refs = refs_9 } },
+    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6, .when = x29,
+      .u.gemm = { .m = x7, .n = x6, .k = x8, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 39, x5 }, x8, x9, NULL },
+          .b = { { 1, x5 }, x6, x9, NULL },
+          .c = { { 9, x5 }, x6, x9, NULL },
       } },
-    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_7,
-      .u.gemm = { .m = x7, .n = x5, .k = x6, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 39, x4 }, x8, x7, NULL },
-          .b = { { 0, x4 }, x5, x8, NULL },
-          .c = { { 10, x4 }, x5, x8, NULL },
+    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_7, .when = x30,
+      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x28, x7, NULL }, .refs = refs_10 } },
+    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_8, .when = x31,
+      .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x11, x8, NULL }, .refs = refs_11 } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_9, .when = x31,
+      .u.gemm = { .m = x7, .n = x6, .k = x32, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 40, x5 }, x32, x9, NULL },
+          .b = { { 41, x5 }, x6, x9, NULL },
+          .c = { { 9, x5 }, x6, x9, NULL },
+      } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10, .when = x31,
+      .u.gemm = { .m = x7, .n = x6, .k = x33, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x8 }, x32, x9, NULL },
+          .b = { { 41, x5 }, x6, x9, NULL },
+          .c = { { 9, x5 }, x6, x9, NULL },
+      } },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_11, .when = x31,
+      .u.loop = { .from = NULL, .to = x8, .step = 512, .n_ops = 1 } },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_12, .when = x31,
+      .u.gemm = { .m = x7, .n = x6, .k = x34, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x35 }, x32, x9, NULL },
+          .b = { { 41, x36 }, x6, x9, NULL },
+          .c = { { 9, x5 }, x6, x9, NULL },
+      } },
+    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_13, .when = x37,
+      .u.gemm = { .m = x8, .n = x6, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 39, x5 }, x9, x8, NULL },
+          .b = { { 0, x5 }, x6, x9, NULL },
+          .c = { { 10, x5 }, x6, x9, NULL },
+      } },
+    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_14, .when = x38,
+      .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x11, x7, NULL }, .refs = refs_12 } },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_15, .when = x38,
+      .u.gemm = { .m = x8, .n = x6, .k = x39, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 40, x5 }, x9, x8, NULL },
+          .b = { { 42, x5 }, x6, x9, NULL },
+          .c = { { 10, x5 }, x6, x9, NULL },
+      } },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_16, .when = x38,
+      .u.gemm = { .m = x8, .n = x6, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x8 }, x9, x32, NULL },
+          .b = { { 42, x5 }, x12, x9, NULL },
+          .c = { { 10, x5 }, x6, x9, NULL },
+      } },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_17, .when = x38,
+      .u.gemm = { .m = x8, .n = x6, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x33 }, x9, x32, NULL },
+          .b = { { 42, x6 }, x12, x9, NULL },
+          .c = { { 10, x5 }, x6, x9, NULL },
+      } },
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_18, .when = x38,
+      .u.loop = { .from = NULL, .to = x7, .step = 512, .n_ops = 1 } },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_19, .when = x38,
+      .u.gemm = { .m = x8, .n = x6, .k = x40, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x41 }, x9, x32, NULL },
+          .b = { { 42, x42 }, x12, x9, NULL },
+          .c = { { 10, x5 }, x6, x9, NULL },
       } },
 };
 
-static const cell_plan backward_plan = { backward_buffers, backward_ops, 40, 8 };
+static const cell_plan backward_plan = { backward_buffers, backward_ops, 43, 20 };
 
 static const cell_kernel kernel_table[] = {
+    { .name = "e79_fwd_parts_0", .symbol = e79_fwd_parts_0, .threads = 128 },
+    { .name = "e79_fwd_parts_1", .symbol = e79_fwd_parts_1, .threads = 128 },
     { .name = "e79_fwd_before_1", .symbol = e79_fwd_before_1, .threads = 256 },
-    { .name = "e79_fwd_walk", .symbol = e79_fwd_walk, .threads = 256, .smem = x11 },
+    { .name = "e79_fwd_walk", .symbol = e79_fwd_walk, .threads = 256, .smem = x19 },
     { .name = "e79_bwd_before_0", .symbol = e79_bwd_before_0, .threads = 256 },
-    { .name = "e79_bwd_walk", .symbol = e79_bwd_walk, .threads = 256, .smem = x13 },
-    { .name = "e79_bwd_after_1", .symbol = e79_bwd_after_1, .threads = 256, .smem = x16 },
-    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 256, .smem = x17, .dependent = 1 },
+    { .name = "e79_bwd_walk", .symbol = e79_bwd_walk, .threads = 256, .smem = x23 },
+    { .name = "e79_bwd_after_1", .symbol = e79_bwd_after_1, .threads = 256, .smem = x26 },
+    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 256, .smem = x27, .dependent = 1 },
     { .name = "e79_bwd_after_2", .symbol = e79_bwd_after_2, .threads = 256 },
     { .name = "e79_bwd_after_3", .symbol = e79_bwd_after_3, .threads = 256 },
+    { .name = "e79_bwd_parts_0", .symbol = e79_bwd_parts_0, .threads = 128 },
+    { .name = "e79_bwd_parts_1", .symbol = e79_bwd_parts_1, .threads = 128 },
+    { .name = "e79_bwd_parts_2", .symbol = e79_bwd_parts_2, .threads = 128 },
 };
 
 static const cell_binding bindings[] = {
@@ -327,7 +638,7 @@ static const cell_desc description = {
     .n_forward_args = 9,
     .n_backward_args = 15,
     .n_checks = 0,
-    .n_kernels = 8,
+    .n_kernels = 13,
     .n_reserve = 14,
 };
 

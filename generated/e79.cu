@@ -546,6 +546,26 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     }
 }
 
+extern "C" __global__ void __launch_bounds__(128)
+e79_fwd_parts_0(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_D = args.size[2];
+    const float *const p_W_kvqm = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, true>(p_parts, p_W_kvqm, 0, 256, dim_D, dim_D);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+e79_fwd_parts_1(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_D = args.size[2];
+    const float *const p_x = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 e79_bwd_before_0(const __grid_constant__ cell_kernel_args args)
 {
@@ -1478,5 +1498,35 @@ e79_bwd_walk(const __grid_constant__ cell_kernel_args args)
         e79_bwd_walk_of<true>(args);
     else
         e79_bwd_walk_of<false>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+e79_bwd_parts_0(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const float *const p_d_W_kvqm_x = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, true>(p_parts, p_d_W_kvqm_x, 0, dim_B*dim_T, 256, 256);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+e79_bwd_parts_1(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_D = args.size[2];
+    const float *const p_W_kvqm = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<true, false>(p_parts, p_W_kvqm, 0, 256, dim_D, dim_D);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+e79_bwd_parts_2(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_D = args.size[2];
+    const float *const p_x = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
 }
 

@@ -91,6 +91,27 @@ lstm_fwd_step_2(const __grid_constant__ cell_kernel_args args)
     }
 }
 
+extern "C" __global__ void __launch_bounds__(128)
+lstm_fwd_parts_0(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_D = args.size[2];
+    const int64_t dim_H = args.size[3];
+    const float *const p_weight_ih = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, true>(p_parts, p_weight_ih, 0, 4*dim_H, dim_D, dim_D);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+lstm_fwd_parts_1(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_D = args.size[2];
+    const float *const p_x = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1)
 lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
 {
@@ -672,6 +693,49 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
         }
         cell_barrier();
     }
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+lstm_bwd_parts_0(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_H = args.size[3];
+    const float *const p_d_p = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, true>(p_parts, p_d_p, 0, dim_B*dim_T, 4*dim_H, 4*dim_H);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+lstm_bwd_parts_1(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_D = args.size[2];
+    const int64_t dim_H = args.size[3];
+    const float *const p_weight_ih = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<true, false>(p_parts, p_weight_ih, 0, 4*dim_H, dim_D, dim_D);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+lstm_bwd_parts_2(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_D = args.size[2];
+    const float *const p_x = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+lstm_bwd_parts_3(const __grid_constant__ cell_kernel_args args)
+{
+    const int64_t dim_B = args.size[0];
+    const int64_t dim_T = args.size[1];
+    const int64_t dim_H = args.size[3];
+    const float *const p_h_f32 = static_cast<const float *>(args.ptr[0]);
+    cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
+    cell_split_matrix<false, false>(p_parts, p_h_f32, 0, dim_B*dim_T, dim_H, dim_H);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)

@@ -23,7 +23,7 @@ FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
 
 
 def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
-         reverse=False, lengths=False, settings=None, **more):
+         products=None, reverse=False, lengths=False, settings=None, **more):
     """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
     cellc.with_jax and cellc.with_numpy).
 
@@ -31,10 +31,10 @@ def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedul
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
     that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's. cuda: None builds kernels where there is a GPU
     and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
-    schedule, tuned, import_dir, reverse, lengths: as cellc's options of these names (tuned: a file of `cellc tune`; the
+    schedule, tuned, products, import_dir, reverse, lengths: as cellc's options of these names (tuned: a file of `cellc tune`; the
     directory CELLC_TUNED is looked in as well). A reversed cell walks time from its end;
     one with lengths takes how many steps each sequence has behind its inputs, [B]."""
-    options = {"dtype": dtype, "cuda": cuda, "archs": archs, "schedule": schedule,
+    options = {"dtype": dtype, "cuda": cuda, "archs": archs, "schedule": schedule, "products": products,
                "tuned": os.path.abspath(os.fspath(tuned)) if tuned else None,
                "import_dir": os.fspath(import_dir) if import_dir else None, "reverse": bool(reverse),
                "lengths": bool(lengths),

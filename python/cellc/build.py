@@ -97,14 +97,15 @@ def build(given, options, framework, gpus, make):
     """make(built) of the library for these options, once for each of them."""
     spec = compiler.Spec(given)
     dtype, settings = read_settings(options)
-    if not isinstance(options["schedule"], (str, type(None))):
-        raise TypeMismatch(f"schedule is {options['schedule']!r}; wanted its name")
+    for option in ("schedule", "products"):
+        if not isinstance(options[option], (str, type(None))):
+            raise TypeMismatch(f"{option} is {options[option]!r}; wanted its name")
     archs, why = choose_kernels(options["cuda"], arch_words(options["archs"]), framework, gpus)
     by = kernel_compiler() if archs else None
     plain = by == "nvcc" or compiler.cc() is not None
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"], tuned_text(options, spec, bool(archs)), by,
+               options["lengths"], options["products"], tuned_text(options, spec, bool(archs)), by,
                nvrtc.version() if by == "nvrtc" else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
@@ -171,6 +172,7 @@ class Built:
         self.has_kernels, self.why_no_kernels, self.plain = bool(archs), why, plain
         self.flags = ["--dtype", dtype]
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
+        self.flags += ["--products", options["products"]] if options["products"] else []
         self.tuned = ["--tuned", options["tuned"]] if options["tuned"] else []
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
         self.flags += ["--import-dir", os.path.abspath(options["import_dir"])] if options["import_dir"] else []

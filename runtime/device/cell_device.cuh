@@ -70,6 +70,7 @@
 //  compiler   cell_assume(p): what always holds, and saves conditions
 //  registers  cell_keep(i): an int that is not to be computed again
 //             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours
+//  parts      cell_split_matrix<Planes, Rising>(to, from, offset, rows, columns, pitch): f32 as three of bf16
 //  window     cell_window_multiply<T, extent>(sums[2][4], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
 //             cell_window_put(tile, sums) cell_window_row(q) cell_window_column(x): tiles of pairs of steps
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
@@ -109,6 +110,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_own.cuh"
 #include "cell_device_sort.cuh"
 #include "cell_device_mma.cuh"
+#include "cell_device_parts.cuh"
 #include "cell_device_window.cuh"
 #include "cell_device_panel.cuh"
 #include "cell_device_head.cuh"

@@ -456,8 +456,9 @@ static float operand_value(int type, uint32_t word, int half)
         return cell_emu_bf16_value(bits);
     if (type == CELL_EMU_F16)
         return cell_emu_f16_value(bits);
+    const uint32_t read = word & 0xffffe000u; // of the 32 bits those that tf32 has
     float value;
-    memcpy(&value, &word, sizeof value);
+    memcpy(&value, &read, sizeof value);
     return value;
 }
 

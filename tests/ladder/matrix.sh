@@ -265,6 +265,14 @@ done
 # One block does not hold these states. Where the device has no clusters (chip: says that) the steps are launched.
 TYPES=f32 instance e79 auto "1,2,3 2,4,2 chip:2,4,2" --dim N=96 --archs 80
 
+# Products of f32 by parts of bf16 at all sizes, k in one piece and in two, by vectors of 8 and one by one: operands whose k
+# is their first axis, their last one, and the one with the other; pieces of a stacked value; optional cotangents.
+TYPES=f32 instance lstm gemm "$two 2,3,8,16 1,2,520,3" --products parts
+TYPES=f32 instance lstm gemm "3,17,7,5" --products parts --reverse
+TYPES=f32 instance linear_act map "$two 3,180,8,16" --products parts
+TYPES=f32 instance complex_linear auto "2,5,3,2 3,180,8,4" --products parts
+TYPES=f32 instance e79 tile "$few 4,130,8" --dim N=8 --set bias=input --products parts
+
 # A vector of bound size would fit on an SM; its elements walk on their own all the same.
 TYPES="f32 bf16" instance hgrn auto "2,5 1,34" --dim D=37
 

@@ -57,6 +57,8 @@ END
 # The same with a schedule and the sizes B,T,dims... of tests/ladder; in f64, unless a type is given.
 kernels() {
     cat <<'END'
+same-parts       specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
+first-piece      specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
 wrong-transpose  specs/e0.cell --schedule steps | 2,3,5
 wrong-slice      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5

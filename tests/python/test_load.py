@@ -212,6 +212,7 @@ def test_errors_of_settings():
     for options, message in [({"Q": 3}, "cell 'lstm' has no option or constant 'Q'"),
                              ({"dtype": "b"}, "--dtype takes one of f32, bf16, f16, f64, not 'b'"),
                              ({"schedule": "fast"}, "schedule"),
+                             ({"products": "fast"}, "--products takes one of auto, plain, parts, not 'fast'"),
                              ({"settings": {"a": "b,c"}}, "the value of a is 'b,c'; wanted a number or a word")]:
         with pytest.raises(ValueError, match=message):
             cellc.load("lstm", **options)
@@ -219,12 +220,19 @@ def test_errors_of_settings():
         cellc.load("lst")
     with pytest.raises(cellc.SpecError, match="cell 'e79' has no|bias"):
         cellc.load("e79", bias="nothing")
-    for options, message in [({"dtype": 3}, "dtype is 3"), ({"schedule": 3}, "schedule is 3; wanted its name")]:
+    for options, message in [({"dtype": 3}, "dtype is 3"), ({"schedule": 3}, "schedule is 3; wanted its name"),
+                             ({"products": 3}, "products is 3; wanted its name")]:
         with pytest.raises(cellc.TypeMismatch, match=message):
             cellc.load("lstm", **options)
     for spec in (None, 3, b"lstm"):
         with pytest.raises(cellc.TypeMismatch, match="spec is a .*; wanted a path, the name of a cell, or the text"):
             cellc.load(spec)
+
+
+def test_products():
+    words = {form: cellc.load("linear_act", cuda=False, products=form).explain() for form in (None, "plain", "parts")}
+    assert "where they are large" in words[None] and "six of parts in bf16" in words["parts"]
+    assert "parts" not in words["plain"]
 
 
 def test_archs():
