@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "before", "left", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -1113,8 +1113,9 @@ static void print_backward_ahead(Tile *t, Buf *out)
     buf_line(out, "    fetch(chunks - 1);");
     buf_line(out, "for (int64_t chunk = chunks; chunk >= 0; chunk--) {");
     out->indent++;
-    print_chunk(t, out);
-    buf_line(out, "const int before = chunk == 0 ? 0 : T - t0 < 0 ? (int)(T - t0) + %d : %d;", t->K, t->K);
+    buf_line(out, "const int64_t t0 = chunk * %d, left = T - t0;", t->K);
+    buf_line(out, "const int steps = left < 0 ? 0 : left < %d ? (int)left : %d, third = (int)(chunk %% 3) * %d;", t->K, t->K, t->K);
+    buf_line(out, "const int before = chunk == 0 ? 0 : left < 0 ? %d + (int)left : %d;", t->K, t->K);
     print_turned(out);
     buf_line(out, "cell_cp_async_wait<0>();");
     buf_line(out, "cell_barrier();");
