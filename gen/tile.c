@@ -1302,20 +1302,32 @@ static void lengthen_interval(Tile *t)
     }
 }
 
-/* Replays a segment beside the steps back through the one behind it, where nothing of a replayed step is exchanged and there is
- * room: registers for its states, shared memory for the vectors of one chunk more. */
-static void try_ahead(Tile *t)
+/* May a segment be replayed beside the steps back through the one behind it? Where nothing of a replayed step is exchanged, and
+ * registers are left for half of its states: the compiler lets the two steps overlap as far as there are. */
+static bool may_replay_ahead(const Tile *t)
 {
-    Walk *w = t->w;
-    int limit = 65536 / (w->threads * resident_blocks(t)), own = 0;
+    int limit = 65536 / (t->w->threads * resident_blocks(t)), own = 0;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
-    if (t->undoes || !t->defer || t->lay.cr > 1 || t->replay->reds.len || tile_registers(t, &t->lay) + own > (limit < 255 ? limit : 255))
+    limit = limit < 255 ? limit : 255;
+    return !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len && tile_registers(t, &t->lay) + own / 2 <= limit;
+}
+
+/* A segment may be a step shorter for it: the vectors of one chunk more lie in shared memory. */
+static void try_ahead(Tile *t)
+{
+    int K = t->K;
+    if (!may_replay_ahead(t))
         return;
     t->ahead = true;
     print_again(t);
-    if (w->smem > tile_block_room(t)) {
+    if (t->w->smem > tile_block_room(t) && K > 4) {
+        t->K = t->F = K - 1;
+        print_again(t);
+    }
+    if (t->w->smem > tile_block_room(t)) {
         t->ahead = false;
+        t->K = t->F = K;
         print_again(t);
     }
 }
