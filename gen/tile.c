@@ -14,8 +14,9 @@
 #include "mutate.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256 };
+ * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined.
+ * FEW_REGISTERS: a step takes so many more for it. */
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, FEW_REGISTERS = 12 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -761,11 +762,32 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     }
 }
 
-/* Where registers are not shared with another block, a short step is joined with the next one: what one hands to the other
- * stays where it is. A long one has enough to overlap, and its code twice is slow to come. */
+/* Blocks that an SM is to hold. Where only one fits, the registers are all its own. Said or not, ptxas aims at some number of
+ * them; unsaid, it spills for more than a walk needs. 512 threads leave each 128 registers; where one block does not hold
+ * the states, all it has. */
+static int resident_blocks(const Tile *t)
+{
+    int together = t->lay.cr > 1 ? 256 : 512, threads = tile_threads(&t->lay), resident = threads >= together ? 1 : together / threads;
+    while (resident > 1 && resident * t->w->smem > SMEM_LIMIT)
+        resident--;
+    return resident;
+}
+
+/* Registers that a step as it is leaves free. */
+static int registers_left(const Tile *t)
+{
+    int limit = 65536 / (tile_threads(&t->lay) * resident_blocks(t));
+    return (limit < 255 ? limit : 255) - tile_registers(t, &t->lay);
+}
+
+/* A short step is joined with the next one where registers are left: what one hands to the other stays where it is, and places
+ * in shared memory are computed once for both. A long one has enough to overlap, and its code twice is slow to come. Behind
+ * a barrier there is little to gain. */
 static void print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    if (t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP)
+    bool is_short = s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
+    bool room = t->lay.cr == 1 && !s->barriers && registers_left(t) >= FEW_REGISTERS;
+    if (is_short && (t->m->c->roomy || room))
         buf_line(out, "CELL_UNROLL_BY(2)");
 }
 
@@ -1157,18 +1179,6 @@ static void print_backward(Tile *t, Buf *out)
     print_adjoints_of_initial(t, out);
 }
 
-/* Blocks that an SM is to hold. Where only one fits, the registers are all its own. Said or not, ptxas aims at some number of
- * them; unsaid, it spills for more than a walk needs. 512 threads leave each 128 registers; where one block does not hold
- * the states, all it has. */
-static int resident_blocks(const Tile *t)
-{
-    const Walk *w = t->w;
-    int together = t->lay.cr > 1 ? 256 : 512, resident = w->threads >= together ? 1 : together / w->threads;
-    while (resident > 1 && resident * w->smem > SMEM_LIMIT)
-        resident--;
-    return resident;
-}
-
 /* The whole kernel. Printed more than once: what the printer finds out (which results cross threads, which
  * vectors are fetched) feeds the next time. */
 static void print_kernel(Tile *t)
@@ -1302,32 +1312,34 @@ static void lengthen_interval(Tile *t)
     }
 }
 
+/* Reads a step's vectors before anything else where registers are left for them and no barrier stands in it: what is carried waits for
+ * its reads one after the other otherwise. */
+static void try_early(Tile *t)
+{
+    t->early = t->lay.cr == 1 && t->defer && !t->adjoint->barriers && registers_left(t) >= FEW_REGISTERS;
+    if (t->early)
+        print_again(t);
+}
+
 /* May a segment be replayed beside the steps back through the one behind it? Where nothing of a replayed step is exchanged, and
  * registers are left for half of its states: the compiler lets the two steps overlap as far as there are. */
 static bool may_replay_ahead(const Tile *t)
 {
-    int limit = 65536 / (t->w->threads * resident_blocks(t)), own = 0;
+    int own = 0;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
-    limit = limit < 255 ? limit : 255;
-    return !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len && tile_registers(t, &t->lay) + own / 2 <= limit;
+    return !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len && !t->adjoint->barriers && registers_left(t) >= own / 2;
 }
 
-/* A segment may be a step shorter for it: the vectors of one chunk more lie in shared memory. */
+/* It takes shared memory for the vectors of one chunk more, which must not be taken from the states of a segment. */
 static void try_ahead(Tile *t)
 {
-    int K = t->K;
-    if (!may_replay_ahead(t))
+    if (t->refused || !may_replay_ahead(t))
         return;
     t->ahead = true;
     print_again(t);
-    if (t->w->smem > tile_block_room(t) && K > 4) {
-        t->K = t->F = K - 1;
-        print_again(t);
-    }
     if (t->w->smem > tile_block_room(t)) {
         t->ahead = false;
-        t->K = t->F = K;
         print_again(t);
     }
 }
@@ -1364,9 +1376,11 @@ void tile_walk(Walk *w)
         print_again(t);
     }
     if (!t->refused && w->dir == BACKWARD)
-        try_ahead(t);
+        try_early(t);
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
         lengthen_interval(t);
+    if (w->dir == BACKWARD)
+        try_ahead(t);
     if (!t->refused)
         check_room(t);
     w->interval = t->K;

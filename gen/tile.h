@@ -157,6 +157,7 @@ typedef struct Tile {
     int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
     bool undoes;                  /* backward finds the state before a step from the one behind it: none is kept */
+    bool early;                   /* a step back reads its vectors before anything else: registers are left for them */
     bool ahead;                   /* backward replays a segment beside the steps back through the one behind it */
     Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;
