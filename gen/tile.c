@@ -944,7 +944,7 @@ static void print_replay(Tile *t, Buf *out)
  * so the places' order turns round from chunk to chunk. Of the last chunk, which may be short, the first places are taken. */
 static const char *kept_place(Tile *t)
 {
-    return tile_text(t, "(turned ? %d - s : s)", t->K - 1);
+    return mutate("unturned") ? "s" : tile_text(t, "(turned ? %d - s : s)", t->K - 1);
 }
 
 static void print_turned(Buf *out)
@@ -1028,7 +1028,7 @@ static void print_replay_ahead(Tile *t, Buf *out)
  * the checkpoint of the next replay, which arrives while what stands behind the chunk is computed. */
 static void print_next_replay(Tile *t, Buf *out)
 {
-    buf_line(out, "for (int s = steps; s < before; s++)");
+    buf_line(out, "for (int s = steps; s < before; s++)%s", mutate("lost-replay") ? " if (steps == 0)" : "");
     buf_line(out, "    replay(chunk - 1, s);");
     buf_line(out, "if (chunk == chunks) {");
     out->indent++;
@@ -1238,6 +1238,8 @@ static void explain(Tile *t)
           : t->m->c->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
+    if (t->ahead)
+        buf_f(&w->reasons, "%s: a segment is replayed beside the steps back through the one behind it\n", w->kernel);
     if (w->by_thread)
         buf_f(&w->reasons, w->dir == FORWARD ? "%s: in backward's layout, because checkpoints lie as the threads have the states\n"
               : "%s: checkpoints lie as the threads have the states, whose rows would be pieces of less than 16 bytes\n", w->kernel);
