@@ -1324,31 +1324,23 @@ static void try_early(Tile *t)
         print_again(t);
 }
 
-/* May a segment be replayed beside the steps back through the one behind it? Where nothing of a replayed step is exchanged. */
-bool tile_overlaps(const Tile *t)
-{
-    return t->replay && !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len;
-}
-
-/* It takes registers for about half of its states, the two steps overlap as far as there are registers, and shared memory for
- * the vectors of one chunk more. Where blocks share an SM, an eighth of a segment's steps may go for that; a block of its own has
- * little to gain, and forward's chunks would be shorter too. */
+/* Replays a segment beside the steps back through the one behind it, where nothing of a replayed step is exchanged, no step back
+ * has a barrier, and there is room: registers for about half of a segment's states (the two steps overlap as far as there are
+ * registers), shared memory for the vectors of one chunk more. */
 static void try_ahead(Tile *t)
 {
-    int own = 0, K = t->K, least = t->m->c->roomy ? K : K - K / 8;
+    int own = 0;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
-    t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;
+    t->ahead = !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len && !t->adjoint->barriers &&
+               registers_left(t) >= own / 2;
     if (!t->ahead)
         return;
-    for (; t->K >= least; t->F = --t->K) {
-        print_again(t);
-        if (t->w->smem <= tile_block_room(t))
-            return;
-    }
-    t->ahead = false;
-    t->K = t->F = K;
     print_again(t);
+    if (t->w->smem > tile_block_room(t)) {
+        t->ahead = false;
+        print_again(t);
+    }
 }
 
 void tile_walk(Walk *w)
@@ -1386,7 +1378,7 @@ void tile_walk(Walk *w)
         try_early(t);
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
         lengthen_interval(t);
-    if (w->dir == BACKWARD)
+    if (!t->refused && w->dir == BACKWARD)
         try_ahead(t);
     if (!t->refused)
         check_room(t);
