@@ -14,10 +14,9 @@
 #include "mutate.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
- * in a block of its own, and where registers are left.
+ * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined.
  * FEW_REGISTERS: a step takes so many more for it. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384, FEW_REGISTERS = 12 };
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, FEW_REGISTERS = 12 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -786,9 +785,9 @@ static int registers_left(const Tile *t)
  * a barrier there is little to gain. */
 static void print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    double slots = s->elements * t->lay.rr * t->lay.rc;
+    bool is_short = s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
     bool room = t->lay.cr == 1 && !s->barriers && registers_left(t) >= FEW_REGISTERS;
-    if ((t->m->c->roomy && slots <= SHORT_STEP) || (room && slots <= MEDIUM_STEP))
+    if (is_short && (t->m->c->roomy || room))
         buf_line(out, "CELL_UNROLL_BY(2)");
 }
 
