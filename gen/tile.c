@@ -14,9 +14,10 @@
 #include "mutate.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined.
+ * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
+ * in a block of its own, and where registers are left.
  * FEW_REGISTERS: a step takes so many more for it. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, FEW_REGISTERS = 12 };
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384, FEW_REGISTERS = 12 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -785,9 +786,9 @@ static int registers_left(const Tile *t)
  * a barrier there is little to gain. */
 static void print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    bool is_short = s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
+    double slots = s->elements * t->lay.rr * t->lay.rc;
     bool room = t->lay.cr == 1 && !s->barriers && registers_left(t) >= FEW_REGISTERS;
-    if (is_short && (t->m->c->roomy || room))
+    if ((t->m->c->roomy && slots <= SHORT_STEP) || (room && slots <= MEDIUM_STEP))
         buf_line(out, "CELL_UNROLL_BY(2)");
 }
 
@@ -1323,23 +1324,31 @@ static void try_early(Tile *t)
         print_again(t);
 }
 
-/* Replays a segment beside the steps back through the one behind it, where nothing of a replayed step is exchanged, no step back
- * has a barrier, and there is room: registers for about half of a segment's states (the two steps overlap as far as there are
- * registers), shared memory for the vectors of one chunk more. */
+/* May a segment be replayed beside the steps back through the one behind it? Where nothing of a replayed step is exchanged. */
+bool tile_overlaps(const Tile *t)
+{
+    return t->replay && !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len;
+}
+
+/* It takes registers for about half of its states, the two steps overlap as far as there are registers, and shared memory for
+ * the vectors of one chunk more. Where blocks share an SM, an eighth of a segment's steps may go for that; a block of its own has
+ * little to gain, and forward's chunks would be shorter too. */
 static void try_ahead(Tile *t)
 {
-    int own = 0;
+    int own = 0, K = t->K, least = t->m->c->roomy ? K : K - K / 8;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
-    t->ahead = !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len && !t->adjoint->barriers &&
-               registers_left(t) >= own / 2;
+    t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;
     if (!t->ahead)
         return;
-    print_again(t);
-    if (t->w->smem > tile_block_room(t)) {
-        t->ahead = false;
+    for (; t->K >= least; t->F = --t->K) {
         print_again(t);
+        if (t->w->smem <= tile_block_room(t))
+            return;
     }
+    t->ahead = false;
+    t->K = t->F = K;
+    print_again(t);
 }
 
 void tile_walk(Walk *w)
@@ -1377,7 +1386,7 @@ void tile_walk(Walk *w)
         try_early(t);
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
         lengthen_interval(t);
-    if (!t->refused && w->dir == BACKWARD)
+    if (w->dir == BACKWARD)
         try_ahead(t);
     if (!t->refused)
         check_room(t);

@@ -228,23 +228,6 @@ static cell_status kernel_launch(const cell_run *run, const cell_op *op, cell_la
     return status;
 }
 
-/* Shared memory to ask for, so that no multiprocessor takes more blocks than its share. While the kernel before ends, those that
- * are free first would take as many as fit on them and leave none to the others, which shows where blocks live as long as
- * the kernel. Only kernels that live in shared memory: others would lose cache. */
-static size_t spread(const cell_run *run, const cell_launch *launch) {
-    enum { LEAST = 32 * 1024, BLOCK_TAKES = 1024, UNIT = 128 };
-    const cell_backend *backend = run->ctx->backend;
-    const cell_kernel *kernel = launch->kernel;
-    if (backend->host_memory || launch->smem < LEAST || kernel->cluster > 1 || kernel->cooperative)
-        return launch->smem;
-    int64_t blocks = (int64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-    int64_t count = backend->attribute(run->ctx->self, CELL_ATTR_SM_COUNT);
-    int64_t all = backend->attribute(run->ctx->self, CELL_ATTR_SMEM_MAX) + BLOCK_TAKES;
-    int64_t share = count > 0 ? (blocks + count - 1) / count : 1;
-    int64_t least = all / (share + 1) - BLOCK_TAKES + UNIT; /* of which one block more than the share does not fit */
-    return least > (int64_t)launch->smem ? (size_t)least : launch->smem;
-}
-
 static cell_status run_kernel(const cell_run *run, const cell_op *op) {
     cell_kernel_args args;
     memset(&args, 0, sizeof args);
@@ -260,7 +243,6 @@ static cell_status run_kernel(const cell_run *run, const cell_op *op) {
         return status;
     if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0)
         return CELL_OK;
-    launch.smem = spread(run, &launch);
     return run->ctx->backend->launch(run->ctx->self, &launch, run->err);
 }
 
