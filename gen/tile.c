@@ -14,8 +14,10 @@
 #include "mutate.h"
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
- * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256 };
+ * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
+ * in a block of its own, and where registers are left.
+ * FEW_REGISTERS: a step takes so many more for it. */
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384, FEW_REGISTERS = 12 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -49,7 +51,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "before", "left", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -531,6 +533,7 @@ static void name_states(Tile *t)
         s->prev = tile_unique(t, tile_text(t, "d_%s_prev", name));
         s->kept = tile_unique(t, tile_text(t, "%s_kept", name));
         s->start = tile_unique(t, tile_text(t, "%s_start", name));
+        s->ahead = tile_unique(t, tile_text(t, "%s_ahead", name));
     }
 }
 
@@ -577,6 +580,25 @@ static void print_head(Tile *t, Buf *out)
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
 }
 
+int tile_buffers(const Tile *t)
+{
+    return t->ahead ? 3 : 2;
+}
+
+const char *tile_buffer(const Tile *t)
+{
+    return t->ahead ? "third" : "half";
+}
+
+/* What is known of a chunk: its first step, how many it has, and where its vectors lie. */
+static void print_chunk(Tile *t, Buf *out)
+{
+    const char *which = t->ahead ? "chunk % 3" : "chunk & 1";
+    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, %s = (int)(%s) * %d;", t->F, t->F, tile_buffer(t), which,
+             t->F);
+}
+
 static int64_t carve_bytes(int64_t n, int size)
 {
     return (n * size + 15) / 16 * 16;
@@ -609,7 +631,7 @@ static void print_carves(Tile *t, Buf *out)
         int64_t n = tile_elements(t, s) * tile_threads(&t->lay);
         carve(t, out, t->undoes ? s->start : s->kept, t->undoes ? n : n * t->K);
         /* The last step's place is free once that is walked back, and its own thread has read it. */
-        if (!t->undoes)
+        if (!t->undoes && !t->ahead)
             buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
     }
     if (ex)
@@ -681,15 +703,13 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t b = %s;", rest);
     buf_line(out, "const int64_t chunks = (T + %d) / %d;", t->F - 1, t->F);
     tile_item_fetches(t, out);
-    if (t->adjoint)
+    if (t->adjoint && !t->ahead)
         print_fetch_start(t, out);
-    buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into half a buffer.",
-             t->F, t->F, t->F);
+    buf_line(out, "// The vectors of steps [%d chunk, %d chunk + %d) on their way into %s a buffer.",
+             t->F, t->F, t->F, t->ahead ? "a third of" : "half");
     buf_line(out, "auto fetch = [&](int64_t chunk) {");
     out->indent++;
-    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
-             t->F, t->F);
+    print_chunk(t, out);
     tile_chunk_fetches(t, false, out);
     out->indent--;
     buf_line(out, "};");
@@ -711,7 +731,7 @@ void tile_print_place(Tile *t, Buf *out)
         buf_line(out, "const int flip = %s * %" PRId64 ";", t->defer ? "s" : "(int)(t & 1)", tile_exchange_size(t));
     else
         buf_line(out, "const int flip = 0;");
-    buf_line(out, "const int slot = half + s;");
+    buf_line(out, "const int slot = %s + s;", tile_buffer(t));
     buf_line(out, "(void)t, (void)flip, (void)slot;");
 }
 
@@ -744,14 +764,36 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     }
 }
 
-/* Where registers are not shared with another block, a short step is joined with the next one: what one hands to the other
- * stays where it is. A long one has enough to overlap, and its code twice is slow to come. */
+/* Blocks that an SM is to hold. Where only one fits, the registers are all its own. Said or not, ptxas aims at some number of
+ * them; unsaid, it spills for more than a walk needs. 512 threads leave each 128 registers; where one block does not hold
+ * the states, all it has. */
+static int resident_blocks(const Tile *t)
+{
+    int together = t->lay.cr > 1 ? 256 : 512, threads = tile_threads(&t->lay), resident = threads >= together ? 1 : together / threads;
+    while (resident > 1 && resident * t->w->smem > SMEM_LIMIT)
+        resident--;
+    return resident;
+}
+
+/* Registers that a step as it is leaves free. */
+static int registers_left(const Tile *t)
+{
+    int limit = 65536 / (tile_threads(&t->lay) * resident_blocks(t));
+    return (limit < 255 ? limit : 255) - tile_registers(t, &t->lay);
+}
+
+/* A short step is joined with the next one where registers are left: what one hands to the other stays where it is, and places
+ * in shared memory are computed once for both. A long one has enough to overlap, and its code twice is slow to come. Behind
+ * a barrier there is little to gain. */
 static void print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    if (!t->m->c->roomy || s->elements * t->lay.rr * t->lay.rc > SHORT_STEP)
-        return;
-    buf_line(out, "CELL_UNROLL_BY(2)");
-    t->w->spreads = true;
+    double slots = s->elements * t->lay.rr * t->lay.rc;
+    bool room = t->lay.cr == 1 && !s->barriers && registers_left(t) >= FEW_REGISTERS;
+    bool joined = room && slots <= MEDIUM_STEP, apart = t->m->c->roomy && slots <= SHORT_STEP;
+    if (joined || apart)
+        buf_line(out, "CELL_UNROLL_BY(2)");
+    if (apart && !joined)
+        t->w->spreads = true;
 }
 
 static void print_forward(Tile *t, Buf *out)
@@ -768,9 +810,7 @@ static void print_forward(Tile *t, Buf *out)
     buf_line(out, "    fetch(0);");
     buf_line(out, "for (int64_t chunk = 0; chunk < chunks; chunk++) {");
     out->indent++;
-    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
-             t->F, t->F);
+    print_chunk(t, out);
     buf_line(out, "cell_cp_async_wait<0>();");
     buf_line(out, "cell_barrier();");
     buf_line(out, "if (chunk + 1 < chunks)");
@@ -902,6 +942,107 @@ static void print_replay(Tile *t, Buf *out)
     }
 }
 
+/* ---- a segment is replayed beside the steps back through the one behind it ---- */
+
+/* Where the state before step s of the chunk lies: a replayed state takes the place of one that has just been walked back,
+ * so the places' order turns round from chunk to chunk. Of the last chunk, which may be short, the first places are taken. */
+static const char *kept_place(Tile *t)
+{
+    return mutate("unturned") ? "s" : tile_text(t, "(turned ? %d - s : s)", t->K - 1);
+}
+
+static void print_turned(Buf *out)
+{
+    buf_line(out, "const bool turned = (chunks - chunk) %% 2 == 0;");
+}
+
+/* The states that the chunk's replay starts from, from memory into registers. */
+static void load_start(Tile *t, const StateInfo *s, const char *chunk, Buf *out)
+{
+    const char *number = tile_text(t, "b * chunks + %s%s", chunk, mutate("wrong-checkpoint") ? tile_text(t, " - (%s > 0)", chunk) : "");
+    if (by_thread(t, s)) {
+        buf_line(out, "cell_load_own<%d>(%s, %s);", tile_threads(&t->lay), s->ahead, own_checkpoint(t, s, number));
+        return;
+    }
+    const char *from = tile_text(t, "%s + ((%s) * (%s) + %s)", pointer(t, REF_CHECKPOINT, s->tensor), number, state_size(t, s),
+                                 state_place(t, s));
+    int wide = run_width(t, s);
+    if (wide == 1) {
+        each_element(t, s, out, tile_text(t, "%s = *(%s);", state_var(t, s, s->ahead), from));
+        return;
+    }
+    tile_open(t, out, has_rows(s), false);
+    buf_line(out, "CELL_UNROLL");
+    buf_line(out, "for (int c = 0; c < %d; c += %d) {", t->lay.rc, wide);
+    buf_line(out, "    %s some[%d];", t->real, wide);
+    buf_line(out, "    cell_load_vec<%d>(some, %s);", wide, from);
+    buf_line(out, "    CELL_UNROLL");
+    buf_line(out, "    for (int i = 0; i < %d; i++)", wide);
+    buf_line(out, "        %s%s[c + i] = some[i];", s->ahead, has_rows(s) ? "[r]" : "");
+    buf_line(out, "}");
+    tile_close(out, has_rows(s), false);
+}
+
+static void load_starts(Tile *t, const char *chunk, Buf *out)
+{
+    buf_line(out, "if (%s >= 0) {", chunk);
+    out->indent++;
+    for (int k = 0; k < t->states.len; k++)
+        load_start(t, &t->states.data[k], chunk, out);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+/* What is printed next reads and writes the states of the replay, or again those of the way back. */
+static void swap_names(Tile *t)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        StateInfo *s = &t->states.data[k];
+        const char *name = s->name;
+        s->name = s->ahead;
+        s->ahead = name;
+    }
+}
+
+static void print_replay_ahead(Tile *t, Buf *out)
+{
+    swap_names(t);
+    for (int k = 0; k < t->states.len; k++)
+        buf_line(out, "%s %s;", t->real, state_decl(t, &t->states.data[k], t->states.data[k].name));
+    buf_line(out, "// Step s of a chunk, whose state before it is kept for the way back.");
+    buf_line(out, "auto replay = [&](int64_t chunk, int s) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = chunk * %d + s;", t->K);
+    buf_line(out, "const int third = (int)((chunk + 3) %% 3) * %d;", t->K);
+    print_turned(out);
+    Buf step = { .arena = t->arena, .indent = out->indent };
+    tile_print_step(t->replay, &step);
+    tile_print_place(t, out);
+    for (int k = 0; k < t->states.len; k++)
+        move_kept(t, &t->states.data[k], t->states.data[k].kept, kept_place(t), false, out);
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++)
+        copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    out->indent--;
+    buf_line(out, "};");
+    swap_names(t);
+}
+
+/* Behind the steps back through a chunk: what is left of the replay of the one before, which only a short chunk leaves, and
+ * the checkpoint of the next replay, which arrives while what stands behind the chunk is computed. */
+static void print_next_replay(Tile *t, Buf *out)
+{
+    buf_line(out, "for (int s = steps; s < before; s++)%s", mutate("lost-replay") ? " if (steps == 0)" : "");
+    buf_line(out, "    replay(chunk - 1, s);");
+    buf_line(out, "if (chunk == chunks) {");
+    out->indent++;
+    for (int k = 0; k < t->states.len; k++)
+        copy_state(t, &t->states.data[k], out, t->states.data[k].after, t->states.data[k].ahead);
+    out->indent--;
+    buf_line(out, "}");
+    load_starts(t, "chunk - 2", out);
+}
+
 /* Whoever shares a state. A block that has passed its last one may end: nobody writes to it any more. */
 static const char *all_meet(const Tile *t)
 {
@@ -931,11 +1072,13 @@ static void print_back(Tile *t, Buf *out)
     tile_print_place(t, out);
     for (int k = 0; k < t->states.len && !t->undoes; k++) {
         const StateInfo *s = &t->states.data[k];
-        move_kept(t, s, s->kept, "s", true, out);
+        move_kept(t, s, s->kept, t->ahead ? kept_place(t) : "s", true, out);
     }
     if (t->undoes)
         tile_print_undo(t->replay, out);
-    if (!t->undoes) {
+    if (t->ahead)
+        buf_line(out, "replay(chunk - 1, steps - 1 - s);");
+    if (!t->undoes && !t->ahead) {
         buf_line(out, "if (s == steps - 1 && chunk > 0)");
         buf_line(out, "    fetch_start(chunk - 1);");
     }
@@ -952,6 +1095,8 @@ static void print_back(Tile *t, Buf *out)
         buf_line(out, "%s", all_meet(t));
         buf_line(out, "late(0);");
     }
+    if (t->ahead)
+        print_next_replay(t, out);
     print_behind(t->adjoint, out);
 }
 
@@ -964,29 +1109,8 @@ static bool learned(const Tile *t, const StateInfo *s)
     return false;
 }
 
-static void print_backward(Tile *t, Buf *out)
+static void print_adjoints_of_initial(Tile *t, Buf *out)
 {
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        const char *from = pointer(t, REF_DFINAL, s->tensor);
-        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->adj));
-        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", state_var(t, s, s->adj),
-                                          from, from, state_size(t, s), state_place(t, s)));
-    }
-    buf_line(out, "if (chunks > 0) {");
-    buf_line(out, "    fetch_start(chunks - 1);");
-    buf_line(out, "    fetch(chunks - 1);");
-    buf_line(out, "}");
-    buf_line(out, "for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {");
-    out->indent++;
-    buf_line(out, "const int64_t t0 = chunk * %d;", t->K);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->K,
-             t->K, t->K);
-    buf_line(out, "cell_cp_async_wait<0>();");
-    print_replay(t, out);
-    print_back(t, out);
-    out->indent--;
-    buf_line(out, "}");
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_DINIT, s->tensor);
@@ -1000,6 +1124,64 @@ static void print_backward(Tile *t, Buf *out)
                                              at, at,
                                          state_var(t, s, s->adj), state_var(t, s, s->adj)));
     }
+}
+
+/* Begins one chunk behind the last one, of which nothing is walked back: the last one is replayed. Then a step back stands
+ * beside a step of the replay of the chunk before, on which it does not depend. (Beside chunk 0, what nobody reads.) */
+static void print_backward_ahead(Tile *t, Buf *out)
+{
+    print_replay_ahead(t, out);
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        buf_line(out, "%s %s, %s;", t->real, state_decl(t, s, s->name), state_decl(t, s, s->after));
+    }
+    load_starts(t, "chunks - 1", out);
+    buf_line(out, "if (chunks > 0)");
+    buf_line(out, "    fetch(chunks - 1);");
+    buf_line(out, "for (int64_t chunk = chunks; chunk >= 0; chunk--) {");
+    out->indent++;
+    buf_line(out, "const int64_t t0 = chunk * %d, left = T - t0;", t->K);
+    buf_line(out, "const int steps = left < 0 ? 0 : left < %d ? (int)left : %d, third = (int)(chunk %% 3) * %d;", t->K, t->K, t->K);
+    buf_line(out, "const int before = chunk == 0 ? 0 : left < 0 ? %d + (int)left : %d;", t->K, t->K);
+    print_turned(out);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    buf_line(out, "cell_barrier();");
+    if (tile_has_single(t))
+        buf_line(out, "fetch_behind(chunk);");
+    buf_line(out, "if (chunk > 1)");
+    buf_line(out, "    fetch(chunk - 2);");
+    print_back(t, out);
+    out->indent--;
+    buf_line(out, "}");
+}
+
+static void print_backward(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *from = pointer(t, REF_DFINAL, s->tensor);
+        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->adj));
+        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : 0;", state_var(t, s, s->adj),
+                                          from, from, state_size(t, s), state_place(t, s)));
+    }
+    if (t->ahead) {
+        print_backward_ahead(t, out);
+        print_adjoints_of_initial(t, out);
+        return;
+    }
+    buf_line(out, "if (chunks > 0) {");
+    buf_line(out, "    fetch_start(chunks - 1);");
+    buf_line(out, "    fetch(chunks - 1);");
+    buf_line(out, "}");
+    buf_line(out, "for (int64_t chunk = chunks - 1; chunk >= 0; chunk--) {");
+    out->indent++;
+    print_chunk(t, out);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    print_replay(t, out);
+    print_back(t, out);
+    out->indent--;
+    buf_line(out, "}");
+    print_adjoints_of_initial(t, out);
 }
 
 /* The whole kernel. Printed more than once: what the printer finds out (which results cross threads, which
@@ -1036,14 +1218,8 @@ static void print_kernel(Tile *t)
     print_head(t, &head);
     print_wants(t, &head);
     print_carves(t, &head);
-    /* Where only one block fits on an SM, the registers are all its own. */
-    /* Said or not, ptxas aims at some number of resident blocks; unsaid, it spills for more of them than a
-     * walk needs. 512 threads leave each 128 registers; where one block does not hold the states, all it has. */
-    int together = t->lay.cr > 1 ? 256 : 512, resident = w->threads >= together ? 1 : together / w->threads;
-    while (resident > 1 && resident * w->smem > SMEM_LIMIT)
-        resident--;
     w->cuda = (Buf){ .arena = t->arena };
-    print_function(t, resident, &head, &item, &w->cuda);
+    print_function(t, resident_blocks(t), &head, &item, &w->cuda);
 }
 
 static void explain(Tile *t)
@@ -1066,6 +1242,8 @@ static void explain(Tile *t)
           : t->m->c->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
+    if (t->ahead)
+        buf_f(&w->reasons, "%s: a segment is replayed beside the steps back through the one behind it\n", w->kernel);
     if (w->by_thread)
         buf_f(&w->reasons, w->dir == FORWARD ? "%s: in backward's layout, because checkpoints lie as the threads have the states\n"
               : "%s: checkpoints lie as the threads have the states, whose rows would be pieces of less than 16 bytes\n", w->kernel);
@@ -1141,6 +1319,42 @@ static void lengthen_interval(Tile *t)
     }
 }
 
+/* Reads a step's vectors before anything else where registers are left for them and no barrier stands in it: what is carried waits for
+ * its reads one after the other otherwise. */
+static void try_early(Tile *t)
+{
+    t->early = t->lay.cr == 1 && t->defer && !t->adjoint->barriers && registers_left(t) >= FEW_REGISTERS;
+    if (t->early)
+        print_again(t);
+}
+
+/* May a segment be replayed beside the steps back through the one behind it? Where nothing of a replayed step is exchanged. */
+bool tile_overlaps(const Tile *t)
+{
+    return t->replay && !t->undoes && t->defer && t->lay.cr == 1 && !t->replay->reds.len;
+}
+
+/* It takes registers for about half of its states, the two steps overlap as far as there are registers, and shared memory for
+ * the vectors of one chunk more. Where blocks share an SM, an eighth of a segment's steps may go for that; a block of its own has
+ * little to gain, and forward's chunks would be shorter too. */
+static void try_ahead(Tile *t)
+{
+    int own = 0, K = t->K, least = t->m->c->roomy ? K : K - K / 8;
+    for (int k = 0; k < t->states.len; k++)
+        own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
+    t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;
+    if (!t->ahead)
+        return;
+    for (; t->K >= least; t->F = --t->K) {
+        print_again(t);
+        if (t->w->smem <= tile_block_room(t))
+            return;
+    }
+    t->ahead = false;
+    t->K = t->F = K;
+    print_again(t);
+}
+
 void tile_walk(Walk *w)
 {
     Tile *t = tile_new(w);
@@ -1172,8 +1386,12 @@ void tile_walk(Walk *w)
         t->defer = false;
         print_again(t);
     }
+    if (!t->refused && w->dir == BACKWARD)
+        try_early(t);
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
         lengthen_interval(t);
+    if (w->dir == BACKWARD)
+        try_ahead(t);
     if (!t->refused)
         check_room(t);
     w->interval = t->K;

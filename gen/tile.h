@@ -31,6 +31,7 @@ typedef struct StateInfo {
     const char *name, *next;      /* variables: S, S_next */
     const char *after, *adj, *prev;          /* S_after (backward: behind the step), d_S, d_S_prev */
     const char *kept, *start;     /* shared memory of backward: the segment's states; where the next checkpoint arrives */
+    const char *ahead;            /* S_ahead (backward, where segments are replayed ahead): of the step that is replayed */
 } StateInfo;
 
 /* Which classes of outs a value of the adjoint step is for, a bit each; what is carried is always computed. */
@@ -156,6 +157,8 @@ typedef struct Tile {
     int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
     bool undoes;                  /* backward finds the state before a step from the one behind it: none is kept */
+    bool early;                   /* a step back reads its vectors before anything else: registers are left for them */
+    bool ahead;                   /* backward replays a segment beside the steps back through the one behind it */
     Names names;                  /* of the kernel's variables */
     Step *forward, *replay, *adjoint;
     Vec(IndexId) anys;            /* one index per extent */
@@ -177,6 +180,9 @@ int tile_ref(Tile *t, RefKind kind, int id);                      /* number of t
 const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
 int tile_threads(const TileLayout *l);
+bool tile_overlaps(const Tile *t);                                /* may backward replay ahead, if there is room? */
+int tile_buffers(const Tile *t);                                  /* chunks whose vectors are in shared memory or on their way */
+const char *tile_buffer(const Tile *t);                           /* the variable that says where the chunk's begin */
 void tile_print_place(Tile *t, Buf *out);                         /* of step s: in the exchange buffer, in the fetches */
 /* Text of the element number of a value over axes at indices map, row-major. */
 const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n);

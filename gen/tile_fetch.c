@@ -254,7 +254,7 @@ int64_t tile_fetch_bytes(const Tile *t, int K)
     int64_t bytes = 0;
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        bytes += (f->timed ? (f->single ? 1 : 2) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
+        bytes += (f->timed ? (f->single ? 1 : tile_buffers(t)) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
     }
     return bytes;
 }
@@ -264,7 +264,7 @@ void tile_carve_fetches(Tile *t, Buf *out)
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
         const char *type = tile_ctype(t, f->st.dtype);
-        int64_t count = (f->timed ? (f->single ? 1 : 2) * t->F : 1) * f->padded;
+        int64_t count = (f->timed ? (f->single ? 1 : tile_buffers(t)) * t->F : 1) * f->padded;
         buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
         t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
     }
@@ -339,7 +339,8 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     const char *row = t->m->c->reverse ? "(T - 1 - t0 - s)" : "(t0 + s)";
     const char *from = tile_text(t, "%s_g + %s * (%s) + %s", f->name, row, pitch,
                                  f->contiguous ? "x" : strided(t, f));
-    const char *to = tile_text(t, "%s + (%s * %" PRId64 " + x)", f->name, f->single ? "s" : "(half + s)", f->padded);
+    const char *step = f->single ? "s" : tile_text(t, "(%s + s)", tile_buffer(t));
+    const char *to = tile_text(t, "%s + (%s * %" PRId64 " + x)", f->name, step, f->padded);
     if (f->piece && f->may_be_null)
         buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to,
                  f->name, from, f->name);

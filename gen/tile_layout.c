@@ -145,14 +145,22 @@ static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double 
     (void)t;
 }
 
+static int blocks_together(const Tile *t);
+
 static double cycles(const Tile *t, const TileLayout *l)
 {
     const Step *steps[] = { t->forward, t->replay, t->adjoint };
     double slots = 0, wait = 0;
+    int warps = l->wr * l->wc, blocks = blocks_together(t);
     for (int i = 0; i < 3; i++)
         if (steps[i])
             step_cost(t, steps[i], l, &slots, &wait);
-    int warps = l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    /* Where a step back overlaps with a step of the replay ahead, several blocks on an SM are bound by the issue slots of all. */
+    if (tile_overlaps(t) && blocks > 1) {
+        double shared = 1.15 * slots * ((warps * blocks + 3) / 4);
+        return wait + (1.9 * slots > shared ? 1.9 * slots : shared);
+    }
+    int per_scheduler = (warps + 3) / 4;
     /* A lone warp issues about every second cycle; several on one scheduler fill each other's gaps, as do
      * several blocks. */
     double alone = 1.9 * slots, shared = 1.15 * slots * per_scheduler;

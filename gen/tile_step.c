@@ -529,9 +529,11 @@ static const char *version(Step *s, NodeId id, bool row, bool col)
     const IxExpr *map[TILE_MAX_AXES];
     if (is_fetch(s, id)) {
         const char *name = variable_name(s, value_name(s, id), row, col);
-        Buf *to = keep(s, id, name);
-        if (s->fetched && to == s->pre)
-            to = s->fetched;
+        Buf *to = s->fetched;
+        if (to)
+            remember(s, &s->versions, id, name);
+        else
+            to = keep(s, id, name);
         if (!(row || col) || !define_run(s, to, id, name, row))
             define(s, to, name, row, col, fetch_text(s, id), "");
         return element(t, name, row, col);
@@ -2004,7 +2006,7 @@ void tile_print_step(Step *s, Buf *out)
     /* No store to shared memory stands before a read of the fetches: the compiler would take it for one of the same place, so
      * that a level's sums would be followed by a wait for what the next level reads. */
     Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
-    s->fetched = s->kind == STEP_FORWARD ? &fetched : NULL;
+    s->fetched = s->kind == STEP_FORWARD || (s->kind == STEP_ADJOINT && t->early) ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
     s->last_sums.indent--;
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)

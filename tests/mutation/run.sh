@@ -86,6 +86,9 @@ short-sort       specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 wrong-checkpoint specs/gated_delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1
 wrong-checkpoint specs/gated_delta.cell --schedule tile:backward=8x4/1x1 --dim N=9 --dim V=7 | 1,34,1
+wrong-checkpoint specs/e88.cell --schedule tile:interval=3:backward=8x4/1x1 --dim N=5 --dim V=40 | 1,7,4,2
+unturned         specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 | 1,7,4,2
+lost-replay      specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 | 1,7,4,2
 wrong-undo       specs/delta.cell --schedule tile --dtype bf16 --dim N=5 --dim V=7 | 1,34,1
 first-group      specs/delta.cell --schedule tile:backward=4x8/8x1 --dtype f32 | 1,3,1
 lost-sums        specs/delta.cell --schedule tile | 1,18,1
