@@ -93,13 +93,13 @@ static void add_walk(Plan *p, const Phasing *s)
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
-                 .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval,
+                 .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .made = pr->taken, .interval = p->interval,
                  .layout = p->layout, .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd",
                          p->m->c->roomy ? "_roomy" : "");
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] &&
+        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && !(pr->taken && pr->taken[id]) &&
             pr->node[id].home != HOME_NONE)
             vec_push(p->m->arena, &w->outs, id);
     Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w };

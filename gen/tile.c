@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "mine", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -138,26 +138,40 @@ static const char *size_text(Tile *t, const Poly *p)
     return b.data;
 }
 
-/* Leading axes are parallel: those of run-time size, and all but the last two of the largest state. */
-static void find_parallel(Tile *t)
+/* How many leading axes of the state are parallel: those of run-time size, and all but the last two. */
+static int parallel_axes(const Tensor *x)
 {
-    Module *m = t->m;
+    int need = x->rank - 2;
+    for (int a = 0; a < x->rank; a++)
+        if (!x->axes[a]->is_const)
+            need = a + 1 > need ? a + 1 : need;
+    return need;
+}
+
+int tile_parallel(const Module *m, const Poly **extent)
+{
+    int n = 0;
     for (TensorId k = 0; k < m->tensors.len; k++) {
         const Tensor *x = &m->tensors.data[k];
         if (x->kind != T_STATE || m->next.data[k] < 0)
             continue;
-        int need = x->rank - 2;
-        for (int a = 0; a < x->rank; a++)
-            if (!x->axes[a]->is_const)
-                need = a + 1 > need ? a + 1 : need;
-        if (need > TILE_MAX_PAR) {
-            tile_refuse(t, "state `%s` has more than %d parallel axes", x->name, TILE_MAX_PAR);
-            return;
-        }
-        for (int a = t->npar; a < need; a++)
-            t->par_extent[a] = x->axes[a];
-        t->npar = need > t->npar ? need : t->npar;
+        int need = parallel_axes(x);
+        if (need > TILE_MAX_PAR)
+            return -1;
+        for (; n < need; n++)
+            extent[n] = x->axes[n];
     }
+    return n;
+}
+
+static void find_parallel(Tile *t)
+{
+    const Module *m = t->m;
+    t->npar = tile_parallel(m, t->par_extent);
+    for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
+        if (m->tensors.data[k].kind == T_STATE && m->next.data[k] >= 0 && parallel_axes(&m->tensors.data[k]) > TILE_MAX_PAR)
+            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name, TILE_MAX_PAR);
+    t->npar = t->npar < 0 ? 0 : t->npar;
 }
 
 static void chip_axes(Tile *t, const Tensor *x, int64_t *rows, int64_t *cols)
@@ -772,10 +786,15 @@ static void print_forward(Tile *t, Buf *out)
     buf_line(out, "cell_barrier();");
     buf_line(out, "if (chunk + 1 < chunks)");
     buf_line(out, "    fetch(chunk + 1);");
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 }, made = { .arena = t->arena, .indent = out->indent };
+    Buf checkpoint = made;
     if (t->F == t->K)
-        print_checkpoint(t, "chunk", out);
-    Buf step = { .arena = t->arena, .indent = out->indent + 1 };
+        print_checkpoint(t, "chunk", &checkpoint);
     tile_print_step(t->forward, &step);
+    tile_print_made(t, &made);
+    buf_f(out, "%s%s", made.data ? made.data : "", checkpoint.data ? checkpoint.data : "");
+    if (made.data && !mutate("missing-made-barrier"))
+        buf_line(out, "cell_barrier();");
     print_rows(t, "t0", out);
     buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
     print_unroll(t, t->forward, out);

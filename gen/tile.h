@@ -12,7 +12,7 @@
 #include "emit.h"
 #include "plan.h"
 
-enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16, GROUP = 4 };
+enum { TILE_MAX_AXES = 16, GROUP = 4 };
 
 /* ROLE_PAR + k: the k-th parallel axis */
 typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
@@ -73,6 +73,7 @@ typedef struct Fetch {
     int64_t row, padded;          /* elements; padded to 16 bytes */
     bool contiguous, timed, may_be_null;
     bool stepped;                 /* a step reads it, not only what stands behind the chunk's steps; found while printing */
+    bool made;                    /* nothing is copied: the walk makes a chunk's rows of it in its buffer (tile_rows.c) */
     bool single;                  /* none does: it comes while its chunk is walked, into one buffer instead of two */
     Wants wants;                  /* of those who read it */
     const char *name;
@@ -223,11 +224,17 @@ int64_t tile_fetch_bytes(const Tile *t, int K);
 bool tile_multiple(const Poly *p, int64_t of);                    /* whatever the sizes */
 bool tile_ix_multiple(const IxExpr *e, int64_t of);
 
+/* tile_rows.c: what stands in front of a chunk's steps. */
+void tile_print_made(Tile *t, Buf *out);
+bool tile_is_made(const Tile *t, NodeId array);
+
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *out);
 void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
 bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
 void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
+IndexId tile_any(Tile *t, int64_t n);                             /* an element of n that any thread may own */
+const char *tile_origin(Tile *t, NodeId id);                      /* a comment: the spec's line */
 const char *tile_row_text(Tile *t);
 const char *tile_col_text(Tile *t);
 int tile_apart(const Tile *t, bool rows);

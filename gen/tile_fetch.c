@@ -127,6 +127,9 @@ static void describe(Tile *t, Fetch *f, bool is_node, int id)
     if (is_node) {
         Node n = m->nodes.data[id];
         f->st = t->w->of_node[id];
+        f->made = tile_is_made(t, id);
+        if (f->made)
+            f->st = (Storage){ .batched = true, .timed = true, .dtype = t->real_bytes == 8 ? DT_F64 : DT_F32 };
         f->nax = n.naxes;
         for (int k = 0; k < n.naxes; k++)
             f->extent[k] = m->indices.data[n.axes[k]].extent;
@@ -172,7 +175,7 @@ static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map,
             return &t->fetches.data[i];
     finish_fetch(t, &f);
     f.name = fetch_name(t, is_node, id);
-    f.ref = tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id);
+    f.ref = f.made ? -1 : tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id);
     vec_push(t->arena, &t->fetches, f);
     return &t->fetches.data[t->fetches.len - 1];
 }
@@ -198,10 +201,16 @@ static const char *initial_text(Step *s, bool is_node, int id, const IxExpr *con
                      tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id), ix_text(&p, e));
 }
 
+/* Is there but one buffer, of a chunk's steps? What is made is so when its chunk is walked, not one chunk ahead. */
+static bool once(const Fetch *f)
+{
+    return f->single || f->made;
+}
+
 /* The step's row in its buffer. */
 static const char *slot_of(const Fetch *f)
 {
-    return f->single ? "s" : "slot";
+    return once(f) ? "s" : "slot";
 }
 
 /* `name + place of the element`, in this step's rows. */
@@ -254,7 +263,7 @@ int64_t tile_fetch_bytes(const Tile *t, int K)
     int64_t bytes = 0;
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        bytes += (f->timed ? (f->single ? 1 : 2) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
+        bytes += (f->timed ? (once(f) ? 1 : 2) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
     }
     return bytes;
 }
@@ -264,7 +273,7 @@ void tile_carve_fetches(Tile *t, Buf *out)
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
         const char *type = tile_ctype(t, f->st.dtype);
-        int64_t count = (f->timed ? (f->single ? 1 : 2) * t->F : 1) * f->padded;
+        int64_t count = (f->timed ? (once(f) ? 1 : 2) * t->F : 1) * f->padded;
         buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
         t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
     }
@@ -294,6 +303,8 @@ void tile_item_fetches(Tile *t, Buf *out)
     ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
+        if (f->made)
+            continue;
         const char *type = tile_ctype(t, f->st.dtype), *start = ix_text(&p, window_start(t, f));
         const char *pitch = poly_text(&p, pitch_of(t, f));
         if (f->st.batched)
@@ -367,7 +378,7 @@ void tile_chunk_fetches(Tile *t, bool single, Buf *out)
 {
     int warps = tile_threads(&t->lay) / 32, next = 0;
     for (int i = 0; i < t->fetches.len; i++)
-        if (t->fetches.data[i].timed && t->fetches.data[i].single == single)
+        if (t->fetches.data[i].timed && !t->fetches.data[i].made && t->fetches.data[i].single == single)
             chunk_fetch(t, &t->fetches.data[i], next++ % warps, out);
     buf_line(out, "cell_cp_async_commit();");
 }
