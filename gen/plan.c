@@ -204,12 +204,13 @@ static bool multiplies_each_step(const Program *pr)
     return false;
 }
 
-static const char *walk_refused(const Plan *p, bool *no_room)
+static const char *walk_refused(const Plan *p, bool *no_room, bool *no_made)
 {
     for (int d = 0; d < 2; d++)
         for (int i = 0; i < p->program[d].groups.len; i++) {
             const Group *g = &p->program[d].groups.data[i];
             *no_room = g->kind == G_WALK && g->walk->no_room;
+            *no_made = g->kind == G_WALK && g->walk->no_made;
             if (g->kind == G_WALK && g->walk->refused)
                 return g->walk->refused;
         }
@@ -222,8 +223,12 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
 static Plan *without_tile(Plan *p, Schedule wanted)
 {
     Module *m = p->m;
-    bool no_room;
-    const char *why = walk_refused(p, &no_room);
+    bool no_room, no_made;
+    const char *why = walk_refused(p, &no_room, &no_made);
+    if (no_made && !m->no_made) {
+        m->no_made = true;
+        return make(m, p->dtype, wanted, NULL, NULL);
+    }
     if (no_room && tile_widen(m, p->interval))
         return make(m, p->dtype, wanted, NULL, NULL);
     if (wanted == SCHED_TILE) {
@@ -375,7 +380,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     for (int d = 0; d < 2; d++)
         p->program[d].node = plan_alloc(p, sizeof *p->program[d].node, p->n_nodes);
     plan_directions(p);
-    if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }))
+    if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }, &(bool){ false }))
         return without_tile(p, wanted);
     p->cluster = p->schedule == SCHED_TILE ? m->cluster : 1;
     if (p->scan && p->not_scan)

@@ -72,7 +72,8 @@ typedef struct Walk {
                                    * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
     const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
-    const bool *made;             /* per node: depends on no state; the walk makes it in front of a chunk's steps. Or NULL */
+    const bool *made;             /* per node: depends on no state; the walk makes it for its steps (plan_made.c). Or NULL */
+    bool no_made;                 /* refused, but perhaps not where kernels make these */
     /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
      * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
      * storage in the reserve. */

@@ -1,7 +1,7 @@
 /* plan_made.c: which rows a walk in one kernel (tile) makes itself. In come the phases of forward; taken into the walk is
  * what stands in front of it, is read there only, and is pointwise along the rows that a block reads, with sums of these
- * rows: queries and keys behind their norms. The kernel makes them when the vectors of a chunk of steps have arrived, so they
- * are neither written nor read. Guaranteed: all that the value is made of can be fetched by the block, and whoever reads
+ * rows: queries and keys behind their norms. Warps of the kernel make them for a chunk of steps while the others walk the
+ * chunk before it, so they are neither written nor read. Guaranteed: all that the value is made of can be fetched by the block, and whoever reads
  * it reads its own row. */
 #include "plan_pass.h"
 
@@ -154,7 +154,7 @@ void take_into_walk(const Phasing *s)
         for (int i = 0; i < k; i++)
             if (m.par[i] == m.par[k])
                 return;
-    if (m.npar < 1 || p->m->cluster > 1)
+    if (m.npar < 1 || p->m->cluster > 1 || p->m->no_made)
         return;
     m.readers = plan_alloc(p, sizeof *m.readers, p->n_nodes);
     for (NodeId id = p->n_nodes - 1; id >= 0; id--) {

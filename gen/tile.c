@@ -49,7 +49,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "mine", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "mine", "some", "every", "late", "rank", "own_row0", "fetch_start", "fetch_behind", "fetch_rows", "make_rows", "makes", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -588,6 +588,8 @@ static void print_head(Tile *t, Buf *out)
     if (l->cr > 1)
         buf_line(out, "const int own_row0 = (warp / %d * %d + lane_row) * %d;  // among the block's", l->wc, l->lr, l->rr);
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
+    if (t->makers)
+        buf_line(out, "const bool makes = warp >= %d;  // rows for the next chunk's steps, instead of walking", tile_threads(l) / 32);
 }
 
 static int64_t carve_bytes(int64_t n, int size)
@@ -674,6 +676,24 @@ static void print_fetch_start(Tile *t, Buf *out)
     buf_line(out, "};");
 }
 
+/* What makes the rows of a chunk, and what fetches what these are made of. */
+static void print_make(Tile *t, Buf *out)
+{
+    buf_line(out, "// What rows of a chunk are made of on its way, and these rows, each into half a buffer.");
+    for (int make = 0; make < 2; make++) {
+        buf_line(out, "auto %s = [&](int64_t chunk) {", make ? "make_rows" : "fetch_rows");
+        out->indent++;
+        buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
+        buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F, t->F, t->F);
+        if (make)
+            buf_f(out, "%s", t->made.data);
+        else
+            tile_chunk_fetches(t, FETCH_AHEAD, out);
+        out->indent--;
+        buf_line(out, "};");
+    }
+}
+
 static void print_item_head(Tile *t, Buf *out)
 {
     ExprPrinter p = tile_printer(any_step(t));
@@ -703,9 +723,11 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
              t->F, t->F);
-    tile_chunk_fetches(t, false, out);
+    tile_chunk_fetches(t, FETCH_STEPS, out);
     out->indent--;
     buf_line(out, "};");
+    if (t->makers)
+        print_make(t, out);
     if (!tile_has_single(t))
         return;
     buf_line(out, "// Those that are read behind the steps only, while these are walked.");
@@ -713,7 +735,7 @@ static void print_item_head(Tile *t, Buf *out)
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d;", t->F, t->F);
-    tile_chunk_fetches(t, true, out);
+    tile_chunk_fetches(t, FETCH_BEHIND, out);
     out->indent--;
     buf_line(out, "};");
 }
@@ -765,36 +787,32 @@ static void print_unroll(const Tile *t, const Step *s, Buf *out)
         buf_line(out, "CELL_UNROLL_BY(2)");
 }
 
-static void print_forward(Tile *t, Buf *out)
+static void print_initial_states(Tile *t, Buf *out)
 {
+    for (int k = 0; k < t->states.len; k++)
+        buf_line(out, "%s %s;", t->real, state_decl(t, &t->states.data[k], t->states.data[k].name));
+    if (t->makers)
+        buf_line(out, "if (!makes) {");
+    out->indent += t->makers > 0;
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *initial = pointer(t, REF_TENSOR, s->tensor);
-        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
         each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name),
                                           initial, initial,
                                           state_size(t, s), state_place(t, s), initial_value(t, s)));
     }
-    buf_line(out, "if (chunks > 0)");
-    buf_line(out, "    fetch(0);");
-    buf_line(out, "for (int64_t chunk = 0; chunk < chunks; chunk++) {");
-    out->indent++;
-    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
-    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
-             t->F, t->F);
-    buf_line(out, "cell_cp_async_wait<0>();");
-    buf_line(out, "cell_barrier();");
-    buf_line(out, "if (chunk + 1 < chunks)");
-    buf_line(out, "    fetch(chunk + 1);");
-    Buf step = { .arena = t->arena, .indent = out->indent + 1 }, made = { .arena = t->arena, .indent = out->indent };
-    Buf checkpoint = made;
+    out->indent -= t->makers > 0;
+    if (t->makers)
+        buf_line(out, "}");
+}
+
+/* The steps of a chunk. */
+static void print_forward_steps(Tile *t, Buf *out)
+{
     if (t->F == t->K)
-        print_checkpoint(t, "chunk", &checkpoint);
+        print_checkpoint(t, "chunk", out);
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 };
     tile_print_step(t->forward, &step);
-    tile_print_made(t, &made);
-    buf_f(out, "%s%s", made.data ? made.data : "", checkpoint.data ? checkpoint.data : "");
-    if (made.data && !mutate("missing-made-barrier"))
-        buf_line(out, "cell_barrier();");
     print_rows(t, "t0", out);
     buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
     print_unroll(t, t->forward, out);
@@ -816,14 +834,74 @@ static void print_forward(Tile *t, Buf *out)
     out->indent--;
     buf_line(out, "}");
     tile_print_last_sums(t->forward, "steps", out);
-    print_behind(t->forward, out);
+}
+
+/* While some warps walk a chunk, the others make the rows of the next one: both meet in front of each chunk, once before the
+ * first one. */
+static void print_makers_chunk(Tile *t, Buf *out)
+{
+    buf_line(out, "if (makes) {");
+    buf_line(out, "    if (chunk + 2 < chunks)");
+    buf_line(out, "        fetch_rows(chunk + 2);");
+    buf_line(out, "    if (chunk + 1 < chunks)");
+    buf_line(out, "        make_rows(chunk + 1);");
+    buf_line(out, "} else {");
+    out->indent++;
+    buf_line(out, "if (chunk + 1 < chunks)");
+    buf_line(out, "    fetch(chunk + 1);");
+    buf_line(out, "if (chunk >= 0) {");
+    out->indent++;
+    print_forward_steps(t, out);
+    t->made = (Buf){ .arena = t->arena, .indent = 3 };
+    tile_print_made(t, &t->made);
+    for (int k = 0; k < 2; k++) {
+        out->indent--;
+        buf_line(out, "}");
+    }
+    const char *behind = t->forward->behind.data;
+    if (!behind)
+        return;
+    if (!mutate("missing-exchange"))
+        buf_line(out, "cell_barrier();");
+    buf_line(out, "if (!makes && chunk >= 0) {");
+    buf_f(out, "%s", behind);
+    buf_line(out, "}");
+}
+
+static void print_forward(Tile *t, Buf *out)
+{
+    print_initial_states(t, out);
+    buf_line(out, t->makers ? "if (makes && chunks > 0)" : "if (chunks > 0)");
+    buf_line(out, t->makers ? "    fetch_rows(0);" : "    fetch(0);");
+    buf_line(out, "for (int64_t chunk = %d; chunk < chunks; chunk++) {", t->makers ? -1 : 0);
+    out->indent++;
+    buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
+    buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F,
+             t->F, t->F);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    if (!t->makers || !mutate("missing-meeting"))
+        buf_line(out, "cell_barrier();");
+    if (t->makers) {
+        print_makers_chunk(t, out);
+    } else {
+        buf_line(out, "if (chunk + 1 < chunks)");
+        buf_line(out, "    fetch(chunk + 1);");
+        print_forward_steps(t, out);
+        print_behind(t->forward, out);
+    }
     out->indent--;
     buf_line(out, "}");
+    if (t->makers)
+        buf_line(out, "if (!makes) {");
+    out->indent += t->makers > 0;
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_FINAL, s->tensor);
         store_state(t, s, out, to, tile_text(t, "b * (%s)", state_size(t, s)));
     }
+    out->indent -= t->makers > 0;
+    if (t->makers)
+        buf_line(out, "}");
 }
 
 /* Moves the thread's elements to (or from) the slot of the state's array in shared memory, as wide as they
@@ -1027,6 +1105,7 @@ static void print_kernel(Tile *t)
     for (int k = 0; k < t->fetches.len; k++)
         t->fetches.data[k].stepped = false;
     forget_names(t);
+    t->makers = tile_makers(t);
     for (int k = 0; k < t->fetches.len; k++)
         names_take(&t->names, t->fetches.data[k].name);
     for (int k = 0; k < t->npar; k++)
@@ -1047,7 +1126,7 @@ static void print_kernel(Tile *t)
     buf_line(&item, "%s", all_meet(t));
     item.indent--;
     buf_line(&item, "}");
-    w->threads = tile_threads(&t->lay);
+    w->threads = tile_threads(&t->lay) + 32 * t->makers;
     head.indent = 1;
     print_head(t, &head);
     print_wants(t, &head);
@@ -1055,7 +1134,8 @@ static void print_kernel(Tile *t)
     /* Where only one block fits on an SM, the registers are all its own. */
     /* Said or not, ptxas aims at some number of resident blocks; unsaid, it spills for more of them than a
      * walk needs. 512 threads leave each 128 registers; where one block does not hold the states, all it has. */
-    int together = t->lay.cr > 1 ? 256 : 512, resident = w->threads >= together ? 1 : together / w->threads;
+    int together = t->lay.cr > 1 ? 256 : 512, walkers = tile_threads(&t->lay);
+    int resident = walkers >= together ? 1 : together / walkers;
     while (resident > 1 && resident * w->smem > SMEM_LIMIT)
         resident--;
     w->cuda = (Buf){ .arena = t->arena };
@@ -1082,6 +1162,9 @@ static void explain(Tile *t)
           : t->m->c->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
                             : "so many states fit in shared memory for the replay");
+    if (t->makers)
+        buf_f(&w->reasons, "%s: %d more warp%s make%s the rows of the next %d steps that only the walk reads\n", w->kernel,
+              t->makers, t->makers > 1 ? "s" : "", t->makers > 1 ? "" : "s", t->F);
     if (w->by_thread)
         buf_f(&w->reasons, w->dir == FORWARD ? "%s: in backward's layout, because checkpoints lie as the threads have the states\n"
               : "%s: checkpoints lie as the threads have the states, whose rows would be pieces of less than 16 bytes\n", w->kernel);
@@ -1190,11 +1273,16 @@ void tile_walk(Walk *w)
     }
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
         lengthen_interval(t);
+    if (!t->refused && t->makers && t->forward->barriers) {
+        t->no_made = true;            /* who walks would wait for who makes */
+        tile_refuse(t, "its steps have barriers, and other warps make their rows");
+    }
     if (!t->refused)
         check_room(t);
     w->interval = t->K;
     w->refused = t->refused;
     w->no_room = t->no_room;
+    w->no_made = t->no_made;
     w->cluster = t->lay.cr;
     if (!t->refused)
         explain(t);

@@ -73,7 +73,8 @@ typedef struct Fetch {
     int64_t row, padded;          /* elements; padded to 16 bytes */
     bool contiguous, timed, may_be_null;
     bool stepped;                 /* a step reads it, not only what stands behind the chunk's steps; found while printing */
-    bool made;                    /* nothing is copied: the walk makes a chunk's rows of it in its buffer (tile_rows.c) */
+    bool made;                    /* nothing is copied: other warps make a chunk's rows of it in its buffer (tile_rows.c) */
+    bool ahead;                   /* they read it, one chunk ahead of the steps */
     bool single;                  /* none does: it comes while its chunk is walked, into one buffer instead of two */
     Wants wants;                  /* of those who read it */
     const char *name;
@@ -164,6 +165,10 @@ typedef struct Tile {
     int64_t any_shared;           /* blocks share out so many of it by tile_share; 0: each has all */
     Vec(RowOffset) rows_out;      /* first elements of the step's rows, by pitch */
     bool initial;                 /* printing initial values: params are read from global memory */
+    int makers;                   /* forward: warps that make rows for the steps, behind those that walk */
+    Buf made;                     /* their code */
+    bool making;                  /* printing that */
+    bool no_made;                 /* refused, but perhaps not where kernels make these rows */
     const char *refused;
     bool no_room;                 /* a larger cluster might take it */
 } Tile;
@@ -219,13 +224,16 @@ const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *
 void tile_carve_fetches(Tile *t, Buf *out);                       /* shared memory, in the kernel's head */
 void tile_item_fetches(Tile *t, Buf *out);                        /* pointers, and what has no step */
 bool tile_has_single(const Tile *t);
-void tile_chunk_fetches(Tile *t, bool single, Buf *out);          /* the body of fetch(chunk), and of fetch_behind(chunk) */
+/* The body of fetch(chunk), of fetch_behind(chunk), and of fetch_rows(chunk). */
+typedef enum { FETCH_STEPS, FETCH_BEHIND, FETCH_AHEAD } FetchTime;
+void tile_chunk_fetches(Tile *t, FetchTime time, Buf *out);
 int64_t tile_fetch_bytes(const Tile *t, int K);
 bool tile_multiple(const Poly *p, int64_t of);                    /* whatever the sizes */
 bool tile_ix_multiple(const IxExpr *e, int64_t of);
 
-/* tile_rows.c: what stands in front of a chunk's steps. */
-void tile_print_made(Tile *t, Buf *out);
+/* tile_rows.c: rows that warps of their own make for the steps, one chunk ahead of them. */
+int tile_makers(const Tile *t);                                   /* how many warps; 0: there are no such rows */
+void tile_print_made(Tile *t, Buf *out);                          /* the body of make(chunk) */
 bool tile_is_made(const Tile *t, NodeId array);
 
 /* tile_step.c: one step as statements. */

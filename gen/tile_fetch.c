@@ -114,7 +114,7 @@ static const char *fetch_name(Tile *t, bool is_node, int id)
 
 static bool same_window(const Fetch *a, const Fetch *b)
 {
-    bool same = a->is_node == b->is_node && a->id == b->id && a->nax == b->nax;
+    bool same = a->is_node == b->is_node && a->id == b->id && a->nax == b->nax && a->ahead == b->ahead;
     for (int k = 0; same && k < a->nax; k++)
         same = a->base[k] == b->base[k] && a->window[k] == b->window[k];
     return same;
@@ -142,6 +142,7 @@ static void describe(Tile *t, Fetch *f, bool is_node, int id)
         f->may_be_null = x.kind == T_DOUT;
     }
     f->timed = f->st.timed;
+    f->ahead = f->timed && t->making;
 }
 
 /* The window that the read needs, and the thread's index within it, axis by axis. */
@@ -201,16 +202,10 @@ static const char *initial_text(Step *s, bool is_node, int id, const IxExpr *con
                      tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id), ix_text(&p, e));
 }
 
-/* Is there but one buffer, of a chunk's steps? What is made is so when its chunk is walked, not one chunk ahead. */
-static bool once(const Fetch *f)
-{
-    return f->single || f->made;
-}
-
 /* The step's row in its buffer. */
 static const char *slot_of(const Fetch *f)
 {
-    return once(f) ? "s" : "slot";
+    return f->single ? "s" : "slot";
 }
 
 /* `name + place of the element`, in this step's rows. */
@@ -263,7 +258,7 @@ int64_t tile_fetch_bytes(const Tile *t, int K)
     int64_t bytes = 0;
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
-        bytes += (f->timed ? (once(f) ? 1 : 2) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
+        bytes += (f->timed ? (f->single ? 1 : 2) * K : 1) * f->padded * dtype_bytes(f->st.dtype) + 15;
     }
     return bytes;
 }
@@ -273,7 +268,7 @@ void tile_carve_fetches(Tile *t, Buf *out)
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
         const char *type = tile_ctype(t, f->st.dtype);
-        int64_t count = (f->timed ? (once(f) ? 1 : 2) * t->F : 1) * f->padded;
+        int64_t count = (f->timed ? (f->single ? 1 : 2) * t->F : 1) * f->padded;
         buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, f->name, type, count);
         t->w->smem += (count * dtype_bytes(f->st.dtype) + 15) / 16 * 16;
     }
@@ -335,14 +330,14 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
     int size = dtype_bytes(f->st.dtype);
     int64_t per_copy = f->piece ? f->piece / size : 1, pieces = f->row / per_copy;
-    int threads = tile_threads(&t->lay);
+    int before = f->ahead ? tile_threads(&t->lay) : 0, threads = f->ahead ? 32 * t->makers : tile_threads(&t->lay);
     bool alone = threads > 32 && pieces * t->F <= 128;
+    const char *thread = before ? tile_text(t, "cell_thread() - %d", before) : "cell_thread()";
     if (alone)
-        buf_line(out, "if (warp == %d)", warp);
+        buf_line(out, "if (warp == %d)", before / 32 + warp % (threads / 32));
     out->indent += alone;
     buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()",
-             pieces, alone ? 32 : threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : thread, pieces, alone ? 32 : threads);
     out->indent++;
     const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64
                               : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
@@ -374,11 +369,16 @@ bool tile_has_single(const Tile *t)
     return any;
 }
 
-void tile_chunk_fetches(Tile *t, bool single, Buf *out)
+static bool is_for(const Fetch *f, FetchTime time)
+{
+    return f->timed && !f->made && time == (f->ahead ? FETCH_AHEAD : f->single ? FETCH_BEHIND : FETCH_STEPS);
+}
+
+void tile_chunk_fetches(Tile *t, FetchTime time, Buf *out)
 {
     int warps = tile_threads(&t->lay) / 32, next = 0;
     for (int i = 0; i < t->fetches.len; i++)
-        if (t->fetches.data[i].timed && !t->fetches.data[i].made && t->fetches.data[i].single == single)
+        if (is_for(&t->fetches.data[i], time))
             chunk_fetch(t, &t->fetches.data[i], next++ % warps, out);
     buf_line(out, "cell_cp_async_commit();");
 }

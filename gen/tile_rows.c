@@ -1,6 +1,7 @@
-/* tile_rows.c: what stands in front of a chunk's steps. In come values of each step that no state feeds and only the walk
- * reads: rows along one axis, and sums of them (plan_made.c); out goes code that makes a chunk's of them in shared memory, of
- * what was fetched, and saves what backward reads. A row has as many lanes as it has groups of 4 elements. */
+/* tile_rows.c: rows that a forward walk makes beside its steps. In come values of each step that no state feeds and only the
+ * walk reads: rows along one axis, and sums of them (plan_made.c); out goes code for warps of their own, which make a chunk's
+ * of them in shared memory, of what was fetched, while the others walk the chunk before it, and save what backward reads. A
+ * row has as many lanes as it has groups of 4 elements. */
 #include <inttypes.h>
 
 #include "tile.h"
@@ -234,7 +235,7 @@ static void store_value(Rows *r, NodeId array, Buf *out)
     bool vector = is_vector(t, array), saved = t->w->of_node[array].home != HOME_NONE;
     const char *name = find(&r->known, array);
     if (f)
-        print_store(vector, tile_text(t, "%s + (s * %" PRId64 "%s)", f->name, f->padded, vector ? " + first" : ""), name, out);
+        print_store(vector, tile_text(t, "%s + (slot * %" PRId64 "%s)", f->name, f->padded, vector ? " + first" : ""), name, out);
     if (!saved)
         return;
     const char *to = address(r, array);
@@ -312,17 +313,23 @@ static bool has_sum(const Tile *t, const NodeId *family, NodeId of)
     return false;
 }
 
+/* Rounds of a warp that make the rows of a chunk. */
+static int rounds_of(const Tile *t, const NodeId *family, NodeId of)
+{
+    return (int)((t->F * row_length(t, family, of) / GROUP + 31) / 32);
+}
+
 /* One loop over the chunk's rows; the warps take turns from that one on. -> the warp behind the last one that has rows. */
 static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *out)
 {
-    int warps = tile_threads(&t->lay) / 32;
     int64_t n = row_length(t, family, of), lanes = n / GROUP;
     Rows r = { .t = t, .s = t->forward, .n = n, .along = tile_any(t, n), .out = out };
     t->any = r.along;
     t->any_text = "(first + i)";
-    const char *start = warp ? tile_text(t, "(warp + %d) %% %d", warps - warp, warps) : "warp";
+    int walkers = tile_threads(&t->lay) / 32;
+    const char *start = t->makers == 1 ? "0" : tile_text(t, "(warp - %d) %% %d", walkers - (t->makers - warp) % t->makers, t->makers);
     buf_line(out, "CELL_UNROLL_BY(1)");
-    buf_line(out, "for (int w = %s; w * 32 < steps * %" PRId64 "; w += %d) {", start, lanes, warps);
+    buf_line(out, "for (int w = %s; w * 32 < steps * %" PRId64 "; w += %d) {", start, lanes, t->makers);
     out->indent++;
     buf_line(out, "const int p = w * 32 + lane, first = p %% %" PRId64 " * %d;", lanes, GROUP);
     buf_line(out, "const bool mine = p < steps * %" PRId64 ";", lanes);
@@ -341,19 +348,34 @@ static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *
     buf_line(out, "}");
     out->indent--;
     buf_line(out, "}");
-    return (warp + (int)((t->F * lanes + 31) / 32)) % warps;
+    return (warp + rounds_of(t, family, of)) % t->makers;
+}
+
+/* So many rounds take less than the steps: about 300 cycles each, where a step has as many or more. */
+enum { ROUNDS_OF_WARP = 8 };
+
+int tile_makers(const Tile *t)
+{
+    int rounds = 0;
+    if (!t->w->made || t->w->dir != FORWARD)
+        return 0;
+    const NodeId *family = find_families(t);
+    for (NodeId id = 0; id < t->old_nodes; id++)
+        if (tile_is_made(t, id) && family[id] == id)
+            rounds += rounds_of(t, family, id);
+    return (rounds + ROUNDS_OF_WARP - 1) / ROUNDS_OF_WARP;
 }
 
 void tile_print_made(Tile *t, Buf *out)
 {
-    if (!t->w->made)
-        return;
     int warp = 0;
     const NodeId *family = find_families(t);
     IndexId any = t->any;
+    t->making = true;
     for (int sums = 1; sums >= 0; sums--)        /* long ones first, so that warps have as much to do */
         for (NodeId id = 0; id < t->old_nodes && !t->refused; id++)
             if (tile_is_made(t, id) && family[id] == id && has_sum(t, family, id) == (sums == 1))
                 warp = make_family(t, family, id, warp, out);
+    t->making = false;
     t->any = any;
 }

@@ -1969,7 +1969,7 @@ static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
 static void print_behind(Step *s)
 {
     Tile *t = s->t;
-    s->behind = (Buf){ .arena = t->arena, .indent = 3 };
+    s->behind = (Buf){ .arena = t->arena, .indent = t->makers ? 4 : 3 };
     s->is_behind = true;
     s->inner = NULL;
     int warp = 0;
