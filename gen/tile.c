@@ -15,7 +15,8 @@
 
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
  * two checkpoints: several such blocks still fit on an SM. SHORT_STEP: issue slots of a step of which two are joined. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256 };
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256,
+       MOST_THREADS = 1024 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -787,23 +788,30 @@ static void print_unroll(const Tile *t, const Step *s, Buf *out)
         buf_line(out, "CELL_UNROLL_BY(2)");
 }
 
-static void print_initial_states(Tile *t, Buf *out)
+/* Only those who walk do what stands in between. */
+static void open_walkers(const Tile *t, Buf *out)
 {
-    for (int k = 0; k < t->states.len; k++)
-        buf_line(out, "%s %s;", t->real, state_decl(t, &t->states.data[k], t->states.data[k].name));
     if (t->makers)
         buf_line(out, "if (!makes) {");
     out->indent += t->makers > 0;
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        const char *initial = pointer(t, REF_TENSOR, s->tensor);
-        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name),
-                                          initial, initial,
-                                          state_size(t, s), state_place(t, s), initial_value(t, s)));
-    }
+}
+
+static void close_walkers(const Tile *t, Buf *out)
+{
     out->indent -= t->makers > 0;
     if (t->makers)
         buf_line(out, "}");
+}
+
+static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
+{
+    const char *initial = pointer(t, REF_TENSOR, s->tensor);
+    buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
+    open_walkers(t, out);
+    each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name),
+                                      initial, initial,
+                                      state_size(t, s), state_place(t, s), initial_value(t, s)));
+    close_walkers(t, out);
 }
 
 /* The steps of a chunk. */
@@ -870,7 +878,8 @@ static void print_makers_chunk(Tile *t, Buf *out)
 
 static void print_forward(Tile *t, Buf *out)
 {
-    print_initial_states(t, out);
+    for (int k = 0; k < t->states.len; k++)
+        print_initial_state(t, &t->states.data[k], out);
     buf_line(out, t->makers ? "if (makes && chunks > 0)" : "if (chunks > 0)");
     buf_line(out, t->makers ? "    fetch_rows(0);" : "    fetch(0);");
     buf_line(out, "for (int64_t chunk = %d; chunk < chunks; chunk++) {", t->makers ? -1 : 0);
@@ -891,17 +900,13 @@ static void print_forward(Tile *t, Buf *out)
     }
     out->indent--;
     buf_line(out, "}");
-    if (t->makers)
-        buf_line(out, "if (!makes) {");
-    out->indent += t->makers > 0;
+    open_walkers(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_FINAL, s->tensor);
         store_state(t, s, out, to, tile_text(t, "b * (%s)", state_size(t, s)));
     }
-    out->indent -= t->makers > 0;
-    if (t->makers)
-        buf_line(out, "}");
+    close_walkers(t, out);
 }
 
 /* Moves the thread's elements to (or from) the slot of the state's array in shared memory, as wide as they
@@ -1273,9 +1278,10 @@ void tile_walk(Walk *w)
     }
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)
         lengthen_interval(t);
-    if (!t->refused && t->makers && t->forward->barriers) {
-        t->no_made = true;            /* who walks would wait for who makes */
-        tile_refuse(t, "its steps have barriers, and other warps make their rows");
+    /* Steps with barriers would have those who walk wait for those who make. */
+    if (!t->refused && t->makers && (t->forward->barriers || w->threads > MOST_THREADS)) {
+        t->no_made = true;
+        tile_refuse(t, "there is no place for warps that make its rows");
     }
     if (!t->refused)
         check_room(t);

@@ -313,16 +313,23 @@ static bool has_sum(const Tile *t, const NodeId *family, NodeId of)
     return false;
 }
 
+/* Lanes of a row; numbers that belong to no row have one. */
+static int64_t lanes_of(const Tile *t, const NodeId *family, NodeId of)
+{
+    int64_t lanes = row_length(t, family, of) / GROUP;
+    return lanes ? lanes : 1;
+}
+
 /* Rounds of a warp that make the rows of a chunk. */
 static int rounds_of(const Tile *t, const NodeId *family, NodeId of)
 {
-    return (int)((t->F * row_length(t, family, of) / GROUP + 31) / 32);
+    return (int)((t->F * lanes_of(t, family, of) + 31) / 32);
 }
 
 /* One loop over the chunk's rows; the warps take turns from that one on. -> the warp behind the last one that has rows. */
 static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *out)
 {
-    int64_t n = row_length(t, family, of), lanes = n / GROUP;
+    int64_t lanes = lanes_of(t, family, of), n = lanes * GROUP;
     Rows r = { .t = t, .s = t->forward, .n = n, .along = tile_any(t, n), .out = out };
     t->any = r.along;
     t->any_text = "(first + i)";
