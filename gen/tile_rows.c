@@ -1,7 +1,7 @@
 /* tile_rows.c: rows that a forward walk makes beside its steps. In come values of each step that no state feeds and only the
  * walk reads: rows along one axis, and sums of them (plan_made.c); out goes code for warps of their own, which make a chunk's
  * of them in shared memory, of what was fetched, while the others walk the chunk before it, and save what backward reads. A
- * row has as many lanes as it has groups of 4 elements. */
+ * row has as many lanes as it has groups of 4 elements, or of 8. */
 #include <inttypes.h>
 
 #include "tile.h"
@@ -10,7 +10,8 @@
 typedef struct Rows {
     Tile *t;
     Step *s;
-    int64_t n;                    /* elements of a row */
+    int64_t lanes;                /* of a row */
+    int wide;                     /* elements of a lane */
     IndexId along;
     Buf *out;                     /* behind what is known, in front of the next loop over a thread's elements */
     VersionVec known, inverses;   /* variables, by what was read or made; 1 / node */
@@ -86,13 +87,13 @@ static const char *fetched(Rows *r, NodeId id, NodeId array, const IxExpr *const
     int of = is_node ? array : n.tensor;
     if (name)
         return own_element(r, name, vector);
-    const Fetch *f = vector ? tile_fetch_run(r->s, is_node, of, map, r->along, GROUP, &first) : NULL;
+    const Fetch *f = vector ? tile_fetch_run(r->s, is_node, of, map, r->along, r->wide, &first) : NULL;
     if (vector && !f)
         return tile_fetch_text(r->s, is_node, of, map);
     name = remember(r, &r->known, id, base ? base : "value");
     if (vector) {
-        buf_line(r->out, "%s %s[%d];", t->real, name, GROUP);
-        buf_line(r->out, "cell_load_vec<%d>(%s, %sfirst));", GROUP, name, first);
+        buf_line(r->out, "%s %s[%d];", t->real, name, r->wide);
+        buf_line(r->out, "cell_load_vec<%d>(%s, %sfirst));", r->wide, name, first);
     } else {
         buf_line(r->out, "const %s %s = %s;", t->real, name, tile_fetch_text(r->s, is_node, of, map));
     }
@@ -156,7 +157,7 @@ static const char *index_text(ExprPrinter *p, IndexId i)
 static void each_element(const Rows *r, const char *name, const char *operator, const char *text)
 {
     buf_line(r->out, "CELL_UNROLL");
-    buf_line(r->out, "for (int i = 0; i < %d; i++)", GROUP);
+    buf_line(r->out, "for (int i = 0; i < %d; i++)", r->wide);
     buf_line(r->out, "    %s %s %s;", name, operator, text);
 }
 
@@ -176,7 +177,7 @@ static void make_value(Rows *r, NodeId array)
         const char *name = remember(r, &r->known, array, tile_text(t, "sum_%s", base));
         buf_line(r->out, "%s %s = 0;%s", t->real, name, origin);
         each_element(r, name, "+=", text);
-        buf_line(r->out, "%s = cell_group_sum<%" PRId64 ">(%s);", name, r->n / GROUP, name);
+        buf_line(r->out, "%s = cell_group_sum<%" PRId64 ">(%s);", name, r->lanes, name);
         return;
     }
     const char *text = expr_text(&p, value_at(r, a.args[0], a.axes, a.naxes));
@@ -185,7 +186,7 @@ static void make_value(Rows *r, NodeId array)
         buf_line(r->out, "const %s %s = %s;%s", t->real, name, text, origin);
         return;
     }
-    buf_line(r->out, "%s %s[%d];%s", t->real, name, GROUP, origin);
+    buf_line(r->out, "%s %s[%d];%s", t->real, name, r->wide, origin);
     each_element(r, tile_text(t, "%s[i]", name), "=", text);
 }
 
@@ -219,10 +220,10 @@ static const Fetch *buffer_of(const Tile *t, NodeId array)
     return NULL;
 }
 
-static void print_store(bool vector, const char *to, const char *name, Buf *out)
+static void print_store(const Rows *r, bool vector, const char *call, const char *to, const char *name, Buf *out)
 {
     if (vector)
-        buf_line(out, "cell_store_vec<%d>(%s, %s);", GROUP, to, name);
+        buf_line(out, "%s<%d>(%s, %s);", call, r->wide, to, name);
     else
         buf_line(out, "if (first == 0) cell_store(%s, %s);", to, name);
 }
@@ -235,13 +236,13 @@ static void store_value(Rows *r, NodeId array, Buf *out)
     bool vector = is_vector(t, array), saved = t->w->of_node[array].home != HOME_NONE;
     const char *name = find(&r->known, array);
     if (f)
-        print_store(vector, tile_text(t, "%s + (slot * %" PRId64 "%s)", f->name, f->padded, vector ? " + first" : ""), name, out);
+        print_store(r, vector, "cell_store_vec", tile_text(t, "%s + (slot * %" PRId64 "%s)", f->name, f->padded, vector ? " + first" : ""), name, out);
     if (!saved)
         return;
     const char *to = address(r, array);
     buf_line(out, "if (args.ptr[%d])", tile_ref(t, REF_NODE, array));
     out->indent++;
-    print_store(vector, to, name, out);
+    print_store(r, vector, "cell_write_vec", to, name, out);
     out->indent--;
 }
 
@@ -313,11 +314,17 @@ static bool has_sum(const Tile *t, const NodeId *family, NodeId of)
     return false;
 }
 
-/* Lanes of a row; numbers that belong to no row have one. */
+/* Elements of a lane: 8 where a chunk's rows still fill a warp so. Of numbers that belong to no row 1. */
+static int width_of(const Tile *t, const NodeId *family, NodeId of)
+{
+    int64_t n = row_length(t, family, of);
+    return !n ? 1 : n % (2 * GROUP) == 0 && t->F * n >= 32 * 2 * GROUP ? 2 * GROUP : GROUP;
+}
+
 static int64_t lanes_of(const Tile *t, const NodeId *family, NodeId of)
 {
-    int64_t lanes = row_length(t, family, of) / GROUP;
-    return lanes ? lanes : 1;
+    int64_t n = row_length(t, family, of);
+    return n ? n / width_of(t, family, of) : 1;
 }
 
 /* Rounds of a warp that make the rows of a chunk. */
@@ -329,8 +336,9 @@ static int rounds_of(const Tile *t, const NodeId *family, NodeId of)
 /* One loop over the chunk's rows; the warps take turns from that one on. -> the warp behind the last one that has rows. */
 static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *out)
 {
-    int64_t lanes = lanes_of(t, family, of), n = lanes * GROUP;
-    Rows r = { .t = t, .s = t->forward, .n = n, .along = tile_any(t, n), .out = out };
+    int64_t lanes = lanes_of(t, family, of);
+    int wide = width_of(t, family, of);
+    Rows r = { .t = t, .s = t->forward, .lanes = lanes, .wide = wide, .along = tile_any(t, lanes * wide), .out = out };
     t->any = r.along;
     t->any_text = "(first + i)";
     int walkers = tile_threads(&t->lay) / 32;
@@ -338,7 +346,7 @@ static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *
     buf_line(out, "CELL_UNROLL_BY(1)");
     buf_line(out, "for (int w = %s; w * 32 < steps * %" PRId64 "; w += %d) {", start, lanes, t->makers);
     out->indent++;
-    buf_line(out, "const int p = w * 32 + lane, first = p %% %" PRId64 " * %d;", lanes, GROUP);
+    buf_line(out, "const int p = w * 32 + lane, first = p %% %" PRId64 " * %d;", lanes, wide);
     buf_line(out, "const bool mine = p < steps * %" PRId64 ";", lanes);
     buf_line(out, "const int s = mine ? p / %" PRId64 " : 0, slot = half + s;", lanes);
     buf_line(out, "const int64_t t = t0 + s;");
@@ -358,8 +366,9 @@ static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *
     return (warp + rounds_of(t, family, of)) % t->makers;
 }
 
-/* So many rounds take less than the steps: about 300 cycles each, where a step has as many or more. */
-enum { ROUNDS_OF_WARP = 8 };
+/* So many rounds take less than the steps: about 500 cycles each. Two warps at least: those of two blocks on an SM are one for
+ * each of its four schedulers then, so that no walking warp has to wait for more than its share. */
+enum { ROUNDS_OF_WARP = 8, FEWEST_MAKERS = 2 };
 
 int tile_makers(const Tile *t)
 {
@@ -370,7 +379,8 @@ int tile_makers(const Tile *t)
     for (NodeId id = 0; id < t->old_nodes; id++)
         if (tile_is_made(t, id) && family[id] == id)
             rounds += rounds_of(t, family, id);
-    return (rounds + ROUNDS_OF_WARP - 1) / ROUNDS_OF_WARP;
+    int warps = (rounds + ROUNDS_OF_WARP - 1) / ROUNDS_OF_WARP;
+    return rounds && warps < FEWEST_MAKERS ? FEWEST_MAKERS : warps;
 }
 
 void tile_print_made(Tile *t, Buf *out)

@@ -239,6 +239,30 @@ template <int N, class C, class T> __device__ __forceinline__ void cell_store_ve
         cell_detail_store_word(reinterpret_cast<Word *>(p) + w, word[w]);
 }
 
+// To global memory, by whole vectors: nvcc takes one that comes from registers apart into stores of 4 bytes. Nothing in the
+// kernel reads it.
+template <int N, class C, class T> __device__ __forceinline__ void cell_write_vec(T *p, const C (&src)[N])
+{
+    constexpr int chunk = cell_detail_chunk(N * (int)sizeof(T));
+    if constexpr (chunk < 16) {
+        cell_store_vec<N>(p, src);
+    } else {
+        constexpr int words = N * (int)sizeof(T) / 16;
+        union {
+            uint4 word[words];
+            cell_detail_pack<T, N> pack;
+        };
+        CELL_UNROLL
+        for (int i = 0; i < N; i++)
+            pack.e[i] = cell_convert<T>(src[i]);
+        CELL_UNROLL
+        for (int w = 0; w < words; w++)
+            asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                         :: "l"(__cvta_generic_to_global(reinterpret_cast<uint4 *>(p) + w)), "r"(word[w].x), "r"(word[w].y),
+                            "r"(word[w].z), "r"(word[w].w));
+    }
+}
+
 // Shared memory.
 
 extern __shared__ __align__(16) unsigned char cell_shared_base[];
