@@ -220,10 +220,10 @@ static const Fetch *buffer_of(const Tile *t, NodeId array)
     return NULL;
 }
 
-static void print_store(const Rows *r, bool vector, const char *call, const char *to, const char *name, Buf *out)
+static void print_store(const Rows *r, bool vector, const char *to, const char *name, Buf *out)
 {
     if (vector)
-        buf_line(out, "%s<%d>(%s, %s);", call, r->wide, to, name);
+        buf_line(out, "cell_store_vec<%d>(%s, %s);", r->wide, to, name);
     else
         buf_line(out, "if (first == 0) cell_store(%s, %s);", to, name);
 }
@@ -236,13 +236,13 @@ static void store_value(Rows *r, NodeId array, Buf *out)
     bool vector = is_vector(t, array), saved = t->w->of_node[array].home != HOME_NONE;
     const char *name = find(&r->known, array);
     if (f)
-        print_store(r, vector, "cell_store_vec", tile_text(t, "%s + (slot * %" PRId64 "%s)", f->name, f->padded, vector ? " + first" : ""), name, out);
+        print_store(r, vector, tile_text(t, "%s + (slot * %" PRId64 "%s)", f->name, f->padded, vector ? " + first" : ""), name, out);
     if (!saved)
         return;
     const char *to = address(r, array);
     buf_line(out, "if (args.ptr[%d])", tile_ref(t, REF_NODE, array));
     out->indent++;
-    print_store(r, vector, "cell_write_vec", to, name, out);
+    print_store(r, vector, to, name, out);
     out->indent--;
 }
 

@@ -245,7 +245,6 @@ template <int N, class C, class T> inline void cell_store_vec(T *p, const C (&sr
     for (int i = 0; i < N; i++)
         cell_store(p + i, src[i]);
 }
-template <int N, class C, class T> inline void cell_write_vec(T *p, const C (&src)[N]) { cell_store_vec<N>(p, src); }
 template <int N, class C, class T> inline void cell_store_vec(cell_smem<T> p, const C (&src)[N])
 {
     cell_emu_check_aligned(p.p, cell_detail_chunk(N * (int)sizeof(T)), "cell_store_vec");
