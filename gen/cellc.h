@@ -401,6 +401,7 @@ struct Module {
     Vec(Setting) bound;           /* dims that are bound: name, value */
     Vec(Setting) options;         /* option values in force */
     int cluster;                  /* blocks that share a state under tile, as far as planned; 0: not yet */
+    bool no_made;                 /* what stands in front of a walk is made by kernels: its steps have barriers */
     int interval;                 /* and their steps between checkpoints, at most; 0: as many as one thinks */
     Vec(Quotient) quotients;      /* each must be exact: checked at the call */
     Vec(Index) indices;

@@ -93,13 +93,13 @@ static void add_walk(Plan *p, const Phasing *s)
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
     *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
-                 .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .interval = p->interval,
+                 .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .made = pr->taken, .interval = p->interval,
                  .layout = p->layout, .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
     w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd",
                          p->m->c->roomy ? "_roomy" : "");
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] &&
+        if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && !(pr->taken && pr->taken[id]) &&
             pr->node[id].home != HOME_NONE)
             vec_push(p->m->arena, &w->outs, id);
     Group g = { .kind = G_WALK, .phase = PHASE_DURING, .kernel = w->kernel, .walk = w };
@@ -205,12 +205,13 @@ static bool multiplies_each_step(const Program *pr)
     return false;
 }
 
-static const char *walk_refused(const Plan *p, bool *no_room)
+static const char *walk_refused(const Plan *p, bool *no_room, bool *no_made)
 {
     for (int d = 0; d < 2; d++)
         for (int i = 0; i < p->program[d].groups.len; i++) {
             const Group *g = &p->program[d].groups.data[i];
             *no_room = g->kind == G_WALK && g->walk->no_room;
+            *no_made = g->kind == G_WALK && g->walk->no_made;
             if (g->kind == G_WALK && g->walk->refused)
                 return g->walk->refused;
         }
@@ -223,8 +224,12 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
 static Plan *without_tile(Plan *p, Schedule wanted)
 {
     Module *m = p->m;
-    bool no_room;
-    const char *why = walk_refused(p, &no_room);
+    bool no_room, no_made;
+    const char *why = walk_refused(p, &no_room, &no_made);
+    if (no_made && !m->no_made) {
+        m->no_made = true;
+        return make(m, p->dtype, wanted, NULL, NULL);
+    }
     if (no_room && tile_widen(m, p->interval))
         return make(m, p->dtype, wanted, NULL, NULL);
     if (wanted == SCHED_TILE) {
@@ -376,7 +381,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     for (int d = 0; d < 2; d++)
         p->program[d].node = plan_alloc(p, sizeof *p->program[d].node, p->n_nodes);
     plan_directions(p);
-    if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }))
+    if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }, &(bool){ false }))
         return without_tile(p, wanted);
     p->cluster = p->schedule == SCHED_TILE ? m->cluster : 1;
     if (p->scan && p->not_scan)

@@ -72,6 +72,8 @@ typedef struct Walk {
                                    * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
     const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
+    const bool *made;             /* per node: depends on no state; the walk makes it for its steps (plan_made.c). Or NULL */
+    bool no_made;                 /* refused, but perhaps not where kernels make these */
     /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
      * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
      * storage in the reserve. */
@@ -298,7 +300,7 @@ typedef struct Program {
     NodeId *slope;                /* scan: per state of which the next one (backward: the adjoint before the step) is
                                    * slope times it plus what does not depend on it; -1: 0. NULL: not all are such */
     Panel *chunks;                /* scan: one kernel may walk chunks of steps at once; or NULL */
-    bool *taken;                  /* scan: per node, what no state feeds but the walk computes all the same */
+    bool *taken;                  /* scan, tile: per node, what no state feeds but the walk computes all the same; or NULL */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
@@ -411,6 +413,10 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
 /* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
 const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can, by clusters of m->cluster */
+/* The axes that all states begin with and whose elements have a block each: their extents, at most TILE_MAX_PAR. -1: more. */
+enum { TILE_MAX_PAR = 4 };
+int tile_parallel(const Module *m, const Poly **extent);
+bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of a chunk's steps */
 /* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
 bool tile_widen(Module *m, int interval);
 void tile_saved(Module *m, bool *saved);                          /* marks arrays (per node) to save */

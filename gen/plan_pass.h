@@ -49,6 +49,10 @@ bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, i
 bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
 bool sums_over_batch(const Plan *p, NodeId array);
 
+/* plan_made.c */
+void take_into_walk(const Phasing *s);                   /* tile: rows that only the walk reads; fills the program's taken */
+bool stands_in_front(const Plan *p, const Program *forward, NodeId array);  /* of the walk: a kernel's value, or one taken so */
+
 /* plan_group.c */
 void mark_cats(Plan *p, const Phasing *s);               /* p->is_cat, p->in_place */
 void mark_short_sums(Plan *p, const Phasing *s);         /* sums that are printed where they are read */

@@ -311,6 +311,8 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
             g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
     if (p->scan)
         take_into_scan(&s);
+    if (p->schedule == SCHED_TILE && dir == FORWARD)
+        take_into_walk(&s);
     read_through(&s);
     /* A rounded copy of a value of the walk is written by the walk. */
     for (NodeId id = 0; id < n; id++)

@@ -17,14 +17,14 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
     for (NodeId id = 0; id < p->n_nodes; id++) {
         stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
         RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
-        bool walks = f->phase[id] == PHASE_DURING;
+        bool walks = f->phase[id] == PHASE_DURING && !stands_in_front(p, f, id);
         /* A copy that a product of forward takes is there for backward's. By steps it lies in a ring, or before each. */
         if ((p->rounded[id] && (copies_state(p, id) || (walks && p->schedule != SCHED_TILE))) || root == ROOT_INIT ||
             root == ROOT_LAST)
             stored[id] = false;
         if (p->schedule == SCHED_TILE && walks)
             stored[id] = stored[id] && (saved[id] || p->rounded[id]);
-        if (f->taken && f->taken[id])
+        if (p->scan && f->taken && f->taken[id])
             stored[id] = false;       /* backward makes it anew, from what it is made of */
     }
     return stored;
@@ -118,7 +118,7 @@ bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
     bool any = false, *elsewhere = plan_alloc(p, 1, p->n_nodes);
     p->anew = plan_alloc(p, 1, p->n_nodes);
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (stored[id] && f->g->phase[id] == PHASE_BEFORE && !plan_reduces(p, id) &&
+        if (stored[id] && stands_in_front(p, f->g, id) && !plan_reduces(p, id) &&
             root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NONE && !(p->past && p->past[id]) &&
             read_behind(b, id, &elsewhere[id]) && made_of_what_is_read(b, stored, id))
             any = p->anew[id] = true;

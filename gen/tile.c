@@ -17,7 +17,8 @@
  * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
  * in a block of its own, and where registers are left.
  * FEW_REGISTERS: a step takes so many more for it. */
-enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384, FEW_REGISTERS = 12 };
+enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
+       FEW_REGISTERS = 12, MOST_THREADS = 1024 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -51,7 +52,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "before", "left", "fetch_start", "fetch_behind", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "mine", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "before", "left", "fetch_start", "fetch_behind", "fetch_rows", "make_rows", "makes", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -140,26 +141,40 @@ static const char *size_text(Tile *t, const Poly *p)
     return b.data;
 }
 
-/* Leading axes are parallel: those of run-time size, and all but the last two of the largest state. */
-static void find_parallel(Tile *t)
+/* How many leading axes of the state are parallel: those of run-time size, and all but the last two. */
+static int parallel_axes(const Tensor *x)
 {
-    Module *m = t->m;
+    int need = x->rank - 2;
+    for (int a = 0; a < x->rank; a++)
+        if (!x->axes[a]->is_const)
+            need = a + 1 > need ? a + 1 : need;
+    return need;
+}
+
+int tile_parallel(const Module *m, const Poly **extent)
+{
+    int n = 0;
     for (TensorId k = 0; k < m->tensors.len; k++) {
         const Tensor *x = &m->tensors.data[k];
         if (x->kind != T_STATE || m->next.data[k] < 0)
             continue;
-        int need = x->rank - 2;
-        for (int a = 0; a < x->rank; a++)
-            if (!x->axes[a]->is_const)
-                need = a + 1 > need ? a + 1 : need;
-        if (need > TILE_MAX_PAR) {
-            tile_refuse(t, "state `%s` has more than %d parallel axes", x->name, TILE_MAX_PAR);
-            return;
-        }
-        for (int a = t->npar; a < need; a++)
-            t->par_extent[a] = x->axes[a];
-        t->npar = need > t->npar ? need : t->npar;
+        int need = parallel_axes(x);
+        if (need > TILE_MAX_PAR)
+            return -1;
+        for (; n < need; n++)
+            extent[n] = x->axes[n];
     }
+    return n;
+}
+
+static void find_parallel(Tile *t)
+{
+    const Module *m = t->m;
+    t->npar = tile_parallel(m, t->par_extent);
+    for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
+        if (m->tensors.data[k].kind == T_STATE && m->next.data[k] >= 0 && parallel_axes(&m->tensors.data[k]) > TILE_MAX_PAR)
+            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name, TILE_MAX_PAR);
+    t->npar = t->npar < 0 ? 0 : t->npar;
 }
 
 static void chip_axes(Tile *t, const Tensor *x, int64_t *rows, int64_t *cols)
@@ -578,6 +593,8 @@ static void print_head(Tile *t, Buf *out)
     if (l->cr > 1)
         buf_line(out, "const int own_row0 = (warp / %d * %d + lane_row) * %d;  // among the block's", l->wc, l->lr, l->rr);
     buf_line(out, "const int last_row = %" PRId64 ", last_col = %" PRId64 ";", t->rows - 1, t->cols - 1);
+    if (t->makers)
+        buf_line(out, "const bool makes = warp >= %d;  // rows for the next chunk's steps, instead of walking", tile_threads(l) / 32);
 }
 
 int tile_buffers(const Tile *t)
@@ -683,6 +700,24 @@ static void print_fetch_start(Tile *t, Buf *out)
     buf_line(out, "};");
 }
 
+/* What makes the rows of a chunk, and what fetches what these are made of. */
+static void print_make(Tile *t, Buf *out)
+{
+    buf_line(out, "// What rows of a chunk are made of on its way, and these rows, each into half a buffer.");
+    for (int make = 0; make < 2; make++) {
+        buf_line(out, "auto %s = [&](int64_t chunk) {", make ? "make_rows" : "fetch_rows");
+        out->indent++;
+        buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
+        buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, half = (int)(chunk & 1) * %d;", t->F, t->F, t->F);
+        if (make)
+            buf_f(out, "%s", t->made.data);
+        else
+            tile_chunk_fetches(t, FETCH_AHEAD, out);
+        out->indent--;
+        buf_line(out, "};");
+    }
+}
+
 static void print_item_head(Tile *t, Buf *out)
 {
     ExprPrinter p = tile_printer(any_step(t));
@@ -710,9 +745,11 @@ static void print_item_head(Tile *t, Buf *out)
     buf_line(out, "auto fetch = [&](int64_t chunk) {");
     out->indent++;
     print_chunk(t, out);
-    tile_chunk_fetches(t, false, out);
+    tile_chunk_fetches(t, FETCH_STEPS, out);
     out->indent--;
     buf_line(out, "};");
+    if (t->makers)
+        print_make(t, out);
     if (!tile_has_single(t))
         return;
     buf_line(out, "// Those that are read behind the steps only, while these are walked.");
@@ -720,7 +757,7 @@ static void print_item_head(Tile *t, Buf *out)
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d;", t->F, t->F);
-    tile_chunk_fetches(t, true, out);
+    tile_chunk_fetches(t, FETCH_BEHIND, out);
     out->indent--;
     buf_line(out, "};");
 }
@@ -778,7 +815,7 @@ static int resident_blocks(const Tile *t)
 /* Registers that a step as it is leaves free. */
 static int registers_left(const Tile *t)
 {
-    int limit = 65536 / (tile_threads(&t->lay) * resident_blocks(t));
+    int limit = 65536 / ((tile_threads(&t->lay) + 32 * t->makers) * resident_blocks(t));
     return (limit < 255 ? limit : 255) - tile_registers(t, &t->lay);
 }
 
@@ -796,25 +833,35 @@ static void print_unroll(const Tile *t, const Step *s, Buf *out)
         t->w->spreads = true;
 }
 
-static void print_forward(Tile *t, Buf *out)
+/* Only those who walk do what stands in between. */
+static void open_walkers(const Tile *t, Buf *out)
 {
-    for (int k = 0; k < t->states.len; k++) {
-        const StateInfo *s = &t->states.data[k];
-        const char *initial = pointer(t, REF_TENSOR, s->tensor);
-        buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
-        each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name),
-                                          initial, initial,
-                                          state_size(t, s), state_place(t, s), initial_value(t, s)));
-    }
-    buf_line(out, "if (chunks > 0)");
-    buf_line(out, "    fetch(0);");
-    buf_line(out, "for (int64_t chunk = 0; chunk < chunks; chunk++) {");
-    out->indent++;
-    print_chunk(t, out);
-    buf_line(out, "cell_cp_async_wait<0>();");
-    buf_line(out, "cell_barrier();");
-    buf_line(out, "if (chunk + 1 < chunks)");
-    buf_line(out, "    fetch(chunk + 1);");
+    if (t->makers)
+        buf_line(out, "if (!makes) {");
+    out->indent += t->makers > 0;
+}
+
+static void close_walkers(const Tile *t, Buf *out)
+{
+    out->indent -= t->makers > 0;
+    if (t->makers)
+        buf_line(out, "}");
+}
+
+static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
+{
+    const char *initial = pointer(t, REF_TENSOR, s->tensor);
+    buf_line(out, "%s %s;", t->real, state_decl(t, s, s->name));
+    open_walkers(t, out);
+    each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", state_var(t, s, s->name),
+                                      initial, initial,
+                                      state_size(t, s), state_place(t, s), initial_value(t, s)));
+    close_walkers(t, out);
+}
+
+/* The steps of a chunk. */
+static void print_forward_steps(Tile *t, Buf *out)
+{
     if (t->F == t->K)
         print_checkpoint(t, "chunk", out);
     Buf step = { .arena = t->arena, .indent = out->indent + 1 };
@@ -840,14 +887,69 @@ static void print_forward(Tile *t, Buf *out)
     out->indent--;
     buf_line(out, "}");
     tile_print_last_sums(t->forward, "steps", out);
-    print_behind(t->forward, out);
+}
+
+/* While some warps walk a chunk, the others make the rows of the next one: both meet in front of each chunk, once before the
+ * first one. */
+static void print_makers_chunk(Tile *t, Buf *out)
+{
+    buf_line(out, "if (makes) {");
+    buf_line(out, "    if (chunk + 2 < chunks)");
+    buf_line(out, "        fetch_rows(chunk + 2);");
+    buf_line(out, "    if (chunk + 1 < chunks)");
+    buf_line(out, "        make_rows(chunk + 1);");
+    buf_line(out, "} else {");
+    out->indent++;
+    buf_line(out, "if (chunk + 1 < chunks)");
+    buf_line(out, "    fetch(chunk + 1);");
+    buf_line(out, "if (chunk >= 0) {");
+    out->indent++;
+    print_forward_steps(t, out);
+    t->made = (Buf){ .arena = t->arena, .indent = 3 };
+    tile_print_made(t, &t->made);
+    for (int k = 0; k < 2; k++) {
+        out->indent--;
+        buf_line(out, "}");
+    }
+    const char *behind = t->forward->behind.data;
+    if (!behind)
+        return;
+    if (!mutate("missing-exchange"))
+        buf_line(out, "cell_barrier();");
+    buf_line(out, "if (!makes && chunk >= 0) {");
+    buf_f(out, "%s", behind);
+    buf_line(out, "}");
+}
+
+static void print_forward(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++)
+        print_initial_state(t, &t->states.data[k], out);
+    buf_line(out, t->makers ? "if (makes && chunks > 0)" : "if (chunks > 0)");
+    buf_line(out, t->makers ? "    fetch_rows(0);" : "    fetch(0);");
+    buf_line(out, "for (int64_t chunk = %d; chunk < chunks; chunk++) {", t->makers ? -1 : 0);
+    out->indent++;
+    print_chunk(t, out);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    if (!t->makers || !mutate("missing-meeting"))
+        buf_line(out, "cell_barrier();");
+    if (t->makers) {
+        print_makers_chunk(t, out);
+    } else {
+        buf_line(out, "if (chunk + 1 < chunks)");
+        buf_line(out, "    fetch(chunk + 1);");
+        print_forward_steps(t, out);
+        print_behind(t->forward, out);
+    }
     out->indent--;
     buf_line(out, "}");
+    open_walkers(t, out);
     for (int k = 0; k < t->states.len; k++) {
         const StateInfo *s = &t->states.data[k];
         const char *to = pointer(t, REF_FINAL, s->tensor);
         store_state(t, s, out, to, tile_text(t, "b * (%s)", state_size(t, s)));
     }
+    close_walkers(t, out);
 }
 
 /* Moves the thread's elements to (or from) the slot of the state's array in shared memory, as wide as they
@@ -1193,6 +1295,7 @@ static void print_kernel(Tile *t)
     for (int k = 0; k < t->fetches.len; k++)
         t->fetches.data[k].stepped = false;
     forget_names(t);
+    t->makers = tile_makers(t);
     for (int k = 0; k < t->fetches.len; k++)
         names_take(&t->names, t->fetches.data[k].name);
     for (int k = 0; k < t->npar; k++)
@@ -1213,7 +1316,7 @@ static void print_kernel(Tile *t)
     buf_line(&item, "%s", all_meet(t));
     item.indent--;
     buf_line(&item, "}");
-    w->threads = tile_threads(&t->lay);
+    w->threads = tile_threads(&t->lay) + 32 * t->makers;
     head.indent = 1;
     print_head(t, &head);
     print_wants(t, &head);
@@ -1244,6 +1347,9 @@ static void explain(Tile *t)
                             : "so many states fit in shared memory for the replay");
     if (t->ahead)
         buf_f(&w->reasons, "%s: a segment is replayed beside the steps back through the one behind it\n", w->kernel);
+    if (t->makers)
+        buf_f(&w->reasons, "%s: %d more warp%s make%s the rows of the next %d steps that only the walk reads\n", w->kernel,
+              t->makers, t->makers > 1 ? "s" : "", t->makers > 1 ? "" : "s", t->F);
     if (w->by_thread)
         buf_f(&w->reasons, w->dir == FORWARD ? "%s: in backward's layout, because checkpoints lie as the threads have the states\n"
               : "%s: checkpoints lie as the threads have the states, whose rows would be pieces of less than 16 bytes\n", w->kernel);
@@ -1392,11 +1498,17 @@ void tile_walk(Walk *w)
         lengthen_interval(t);
     if (w->dir == BACKWARD)
         try_ahead(t);
+    /* Steps with barriers would have those who walk wait for those who make. */
+    if (!t->refused && t->makers && (t->forward->barriers || w->threads > MOST_THREADS)) {
+        t->no_made = true;
+        tile_refuse(t, "there is no place for warps that make its rows");
+    }
     if (!t->refused)
         check_room(t);
     w->interval = t->K;
     w->refused = t->refused;
     w->no_room = t->no_room;
+    w->no_made = t->no_made;
     w->cluster = t->lay.cr;
     if (!t->refused)
         explain(t);

@@ -12,7 +12,7 @@
 #include "emit.h"
 #include "plan.h"
 
-enum { TILE_MAX_PAR = 4, TILE_MAX_AXES = 16, GROUP = 4 };
+enum { TILE_MAX_AXES = 16, GROUP = 4 };
 
 /* ROLE_PAR + k: the k-th parallel axis */
 typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;
@@ -74,6 +74,8 @@ typedef struct Fetch {
     int64_t row, padded;          /* elements; padded to 16 bytes */
     bool contiguous, timed, may_be_null;
     bool stepped;                 /* a step reads it, not only what stands behind the chunk's steps; found while printing */
+    bool made;                    /* nothing is copied: other warps make a chunk's rows of it in its buffer (tile_rows.c) */
+    bool ahead;                   /* they read it, one chunk ahead of the steps */
     bool single;                  /* none does: it comes while its chunk is walked, into one buffer instead of two */
     Wants wants;                  /* of those who read it */
     const char *name;
@@ -166,6 +168,10 @@ typedef struct Tile {
     int64_t any_shared;           /* blocks share out so many of it by tile_share; 0: each has all */
     Vec(RowOffset) rows_out;      /* first elements of the step's rows, by pitch */
     bool initial;                 /* printing initial values: params are read from global memory */
+    int makers;                   /* forward: warps that make rows for the steps, behind those that walk */
+    Buf made;                     /* their code */
+    bool making;                  /* printing that */
+    bool no_made;                 /* refused, but perhaps not where kernels make these rows */
     const char *refused;
     bool no_room;                 /* a larger cluster might take it */
 } Tile;
@@ -224,16 +230,25 @@ const Fetch *tile_fetch_run(Step *s, bool is_node, int id, const IxExpr *const *
 void tile_carve_fetches(Tile *t, Buf *out);                       /* shared memory, in the kernel's head */
 void tile_item_fetches(Tile *t, Buf *out);                        /* pointers, and what has no step */
 bool tile_has_single(const Tile *t);
-void tile_chunk_fetches(Tile *t, bool single, Buf *out);          /* the body of fetch(chunk), and of fetch_behind(chunk) */
+/* The body of fetch(chunk), of fetch_behind(chunk), and of fetch_rows(chunk). */
+typedef enum { FETCH_STEPS, FETCH_BEHIND, FETCH_AHEAD } FetchTime;
+void tile_chunk_fetches(Tile *t, FetchTime time, Buf *out);
 int64_t tile_fetch_bytes(const Tile *t, int K);
 bool tile_multiple(const Poly *p, int64_t of);                    /* whatever the sizes */
 bool tile_ix_multiple(const IxExpr *e, int64_t of);
+
+/* tile_rows.c: rows that warps of their own make for the steps, one chunk ahead of them. */
+int tile_makers(const Tile *t);                                   /* how many warps; 0: there are no such rows */
+void tile_print_made(Tile *t, Buf *out);                          /* the body of make(chunk) */
+bool tile_is_made(const Tile *t, NodeId array);
 
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *out);
 void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
 bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
 void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
+IndexId tile_any(Tile *t, int64_t n);                             /* an element of n that any thread may own */
+const char *tile_origin(Tile *t, NodeId id);                      /* a comment: the spec's line */
 const char *tile_row_text(Tile *t);
 const char *tile_col_text(Tile *t);
 int tile_apart(const Tile *t, bool rows);

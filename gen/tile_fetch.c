@@ -114,7 +114,7 @@ static const char *fetch_name(Tile *t, bool is_node, int id)
 
 static bool same_window(const Fetch *a, const Fetch *b)
 {
-    bool same = a->is_node == b->is_node && a->id == b->id && a->nax == b->nax;
+    bool same = a->is_node == b->is_node && a->id == b->id && a->nax == b->nax && a->ahead == b->ahead;
     for (int k = 0; same && k < a->nax; k++)
         same = a->base[k] == b->base[k] && a->window[k] == b->window[k];
     return same;
@@ -127,6 +127,9 @@ static void describe(Tile *t, Fetch *f, bool is_node, int id)
     if (is_node) {
         Node n = m->nodes.data[id];
         f->st = t->w->of_node[id];
+        f->made = tile_is_made(t, id);
+        if (f->made)
+            f->st = (Storage){ .batched = true, .timed = true, .dtype = t->real_bytes == 8 ? DT_F64 : DT_F32 };
         f->nax = n.naxes;
         for (int k = 0; k < n.naxes; k++)
             f->extent[k] = m->indices.data[n.axes[k]].extent;
@@ -139,6 +142,7 @@ static void describe(Tile *t, Fetch *f, bool is_node, int id)
         f->may_be_null = x.kind == T_DOUT;
     }
     f->timed = f->st.timed;
+    f->ahead = f->timed && t->making;
 }
 
 /* The window that the read needs, and the thread's index within it, axis by axis. */
@@ -172,7 +176,7 @@ static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map,
             return &t->fetches.data[i];
     finish_fetch(t, &f);
     f.name = fetch_name(t, is_node, id);
-    f.ref = tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id);
+    f.ref = f.made ? -1 : tile_ref(t, is_node ? REF_NODE : REF_TENSOR, id);
     vec_push(t->arena, &t->fetches, f);
     return &t->fetches.data[t->fetches.len - 1];
 }
@@ -294,6 +298,8 @@ void tile_item_fetches(Tile *t, Buf *out)
     ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
     for (int i = 0; i < t->fetches.len; i++) {
         const Fetch *f = &t->fetches.data[i];
+        if (f->made)
+            continue;
         const char *type = tile_ctype(t, f->st.dtype), *start = ix_text(&p, window_start(t, f));
         const char *pitch = poly_text(&p, pitch_of(t, f));
         if (f->st.batched)
@@ -324,14 +330,14 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
     const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
     int size = dtype_bytes(f->st.dtype);
     int64_t per_copy = f->piece ? f->piece / size : 1, pieces = f->row / per_copy;
-    int threads = tile_threads(&t->lay);
+    int before = f->ahead ? tile_threads(&t->lay) : 0, threads = f->ahead ? 32 * t->makers : tile_threads(&t->lay);
     bool alone = threads > 32 && pieces * t->F <= 128;
+    const char *thread = before ? tile_text(t, "cell_thread() - %d", before) : "cell_thread()";
     if (alone)
-        buf_line(out, "if (warp == %d)", warp);
+        buf_line(out, "if (warp == %d)", before / 32 + warp % (threads / 32));
     out->indent += alone;
     buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : "cell_thread()",
-             pieces, alone ? 32 : threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : thread, pieces, alone ? 32 : threads);
     out->indent++;
     const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64
                               : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
@@ -364,11 +370,16 @@ bool tile_has_single(const Tile *t)
     return any;
 }
 
-void tile_chunk_fetches(Tile *t, bool single, Buf *out)
+static bool is_for(const Fetch *f, FetchTime time)
+{
+    return f->timed && !f->made && time == (f->ahead ? FETCH_AHEAD : f->single ? FETCH_BEHIND : FETCH_STEPS);
+}
+
+void tile_chunk_fetches(Tile *t, FetchTime time, Buf *out)
 {
     int warps = tile_threads(&t->lay) / 32, next = 0;
     for (int i = 0; i < t->fetches.len; i++)
-        if (t->fetches.data[i].timed && t->fetches.data[i].single == single)
+        if (is_for(&t->fetches.data[i], time))
             chunk_fetch(t, &t->fetches.data[i], next++ % warps, out);
     buf_line(out, "cell_cp_async_commit();");
 }

@@ -20,7 +20,7 @@ static const Poly *extent(const Step *s, IndexId i)
 bool tile_stored(const Step *s, NodeId array)
 {
     const Tile *t = s->t;
-    return array < t->old_nodes && !t->is_out[array] && t->w->of_node[array].home != HOME_NONE;
+    return array < t->old_nodes && !t->is_out[array] && (t->w->of_node[array].home != HOME_NONE || tile_is_made(t, array));
 }
 
 bool tile_whole(const Step *s, NodeId id, int *state)

@@ -128,6 +128,11 @@ static const char *origin(Tile *t, const Node *value)
     return tile_text(t, "  // %s%.*s", value->dep & DEP_COTANGENT ? "adjoint of " : "", n, text);
 }
 
+const char *tile_origin(Tile *t, NodeId id)
+{
+    return origin(t, &t->m->nodes.data[id]);
+}
+
 /* ---- values ---- */
 
 static const char *find(const VersionVec *v, NodeId read)
@@ -1229,7 +1234,7 @@ static void store_out(Step *s, const Out *o, const IxExpr *const *map, const cha
     buf_line(out, "cell_store(%s, %s);", at, value);
 }
 
-static IndexId any_index(Tile *t, int64_t n)
+IndexId tile_any(Tile *t, int64_t n)
 {
     const Poly *e = poly_const(t->m, n);
     for (int i = 0; i < t->anys.len; i++)
@@ -1277,7 +1282,7 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     Buf *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
-    t->any = any_index(t, n);
+    t->any = tile_any(t, n);
     t->any_shared = shared ? n : 0;
     NodeId value = out_value(s, o, map);
     ExprPrinter p = tile_printer(s);
@@ -1349,7 +1354,7 @@ static void print_scattered_out(Step *s, Out *o, const Red *r, Buf *out)
     Buf body = { .arena = t->arena, .indent = out->indent + (who != NULL) + 1 }, *outer = s->body;
     o->row = o->col = false;
     t->any_text = "x";
-    t->any = any_index(t, row ? t->rows : t->cols);
+    t->any = tile_any(t, row ? t->rows : t->cols);
     s->scattering = true;
     NodeId value = out_value(s, o, map);
     ExprPrinter p = tile_printer(s);
@@ -1858,7 +1863,7 @@ static bool stores_run(Step *s, Out *o, int64_t n, int wide)
     const IxExpr *map[TILE_MAX_AXES];
     const Poly *pitch;
     o->row = o->col = false;
-    t->any = any_index(t, n);
+    t->any = tile_any(t, n);
     out_value(s, o, map);
     const IxExpr *rest = ix_sub(t->m, out_place(s, o, map, &pitch), ix_index(t->m, t->any));
     return !ix_uses(rest, t->any) && tile_ix_multiple(rest, wide) && tile_multiple(pitch, wide);
@@ -1951,7 +1956,7 @@ static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
     tile_print_place(t, out);
     buf_line(out, wide > 1 ? "(void)first;" : "(void)x;");
     t->any_text = "x";
-    t->any = any_index(t, n);
+    t->any = tile_any(t, n);
     for (int k = 0; k < s->outs.len && !t->refused; k++) {
         Out o = describe_out(s, k);
         int c = t->class_of.data[k];
@@ -1966,7 +1971,7 @@ static int print_outs_behind(Step *s, int64_t n, int warp, Buf *out)
 static void print_behind(Step *s)
 {
     Tile *t = s->t;
-    s->behind = (Buf){ .arena = t->arena, .indent = 3 };
+    s->behind = (Buf){ .arena = t->arena, .indent = t->makers ? 4 : 3 };
     s->is_behind = true;
     s->inner = NULL;
     int warp = 0;

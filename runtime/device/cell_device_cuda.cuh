@@ -213,13 +213,22 @@ template <int N, class C, class T> __device__ __forceinline__ void cell_load_vec
     cell_detail_load_vec<true, N>(dst, p);
 }
 
-// Eight bytes, which nvcc otherwise takes apart into two stores where they come from registers.
+// Eight or 16 bytes as one number: nvcc otherwise takes them apart into stores of 4 where they come from registers.
 template <class Word> __device__ __forceinline__ void cell_detail_store_word(Word *p, Word v) { *p = v; }
-__device__ __forceinline__ void cell_detail_store_word(uint2 *p, uint2 v)
+__device__ __forceinline__ unsigned long long cell_detail_join(unsigned int low, unsigned int high)
 {
     unsigned long long both;
-    asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(v.x), "r"(v.y));
-    *reinterpret_cast<unsigned long long *>(p) = both;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "r"(high));
+    return both;
+}
+__device__ __forceinline__ void cell_detail_store_word(uint2 *p, uint2 v)
+{
+    *reinterpret_cast<unsigned long long *>(p) = cell_detail_join(v.x, v.y);
+}
+__device__ __forceinline__ void cell_detail_store_word(uint4 *p, uint4 v)
+{
+    __extension__ typedef unsigned __int128 wide;
+    *reinterpret_cast<wide *>(p) = (wide)cell_detail_join(v.z, v.w) << 64 | cell_detail_join(v.x, v.y);
 }
 
 template <int N, class C, class T> __device__ __forceinline__ void cell_store_vec(T *p, const C (&src)[N])
