@@ -51,6 +51,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int shares = Outer * Units * CELL_PANEL_BATCH; // elements of C that are the block's own
     static constexpr bool narrow = sizeof(T) == 2;
     static constexpr int each = 16 / (int)sizeof(T);    // numbers of a lane, neighbours along k
+    static constexpr int word = 4 / (int)sizeof(T);     // numbers of 4 bytes
     static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
     static constexpr int ahead = pieces > 1 || !narrow ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
@@ -135,23 +136,40 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             cell_inbox_expect(b, Split * shares * (int)sizeof(float));
     }
 
+    // Do all pieces of all rows of X begin at a multiple of so many bytes?
+    __device__ __forceinline__ bool begins_at(const T *x, int64_t pitch, int bytes) const
+    {
+        const int numbers = bytes / (int)sizeof(T);
+        return units % numbers == 0 && pitch % numbers == 0 && reinterpret_cast<uintptr_t>(x) % bytes == 0;
+    }
+
     // Marks the block's own words of X, the rows of `steps` steps of each sequence but row `skip` of each, which is there
     // already. Behind start(). The block's threads together.
     __device__ __forceinline__ void mark(T *x, int64_t pitch, int64_t batch, int64_t steps, int64_t skip)
     {
-        constexpr int own = Units / each, words = Inner * own, rows = CELL_PANEL_THREADS / words;
-        if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0)
-            return;
         const uint32_t none[4] = {CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK};
-        const int at = cell_thread() % words, unit = first + at % own * each;
-        if (cell_thread() < rows * words && unit < units)
-            for (int64_t b = 0; b < batch; b++)
-                for (int64_t row = cell_thread() / words; row < steps; row += rows)
-                    if (row != skip)
-                        cell_store_words(x + (b * steps + row) * pitch + at / own * units + unit, none);
+        if (begins_at(x, pitch, 16))
+            mark_by<each>(x, pitch, batch, steps, skip, [&](T *p) { cell_store_words(p, none); });
+        else if (begins_at(x, pitch, 4))
+            mark_by<word>(x, pitch, batch, steps, skip, [](T *p) { cell_show_word(p, CELL_PANEL_MARK); });
+        else
+            return;
         post();
         wait(1);
         marks = true;
+    }
+
+    // put(p) marks `Numbers` neighbours.
+    template <int Numbers, class Put>
+    __device__ __forceinline__ void mark_by(T *x, int64_t pitch, int64_t batch, int64_t steps, int64_t skip, Put put) const
+    {
+        constexpr int own = Units / Numbers, marked = Inner * own, rows = CELL_PANEL_THREADS / marked;
+        const int at = cell_thread() % marked, unit = first + at % own * Numbers;
+        if (cell_thread() < rows * marked && unit < units)
+            for (int64_t b = 0; b < batch; b++)
+                for (int64_t row = cell_thread() / marked; row < steps; row += rows)
+                    if (row != skip)
+                        put(x + (b * steps + row) * pitch + at / own * units + unit);
     }
 
     // An element of X, p its place: all threads of a warp come, neighbours with neighbours, those that are not `mine`
@@ -299,7 +317,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // The neighbours out of these vectors, and 0 for those that are no units.
     __device__ __forceinline__ static void cut(uint32_t (&words)[4], const uint32_t (&vectors)[2][4], const T *p, int left)
     {
-        constexpr int word = 4 / (int)sizeof(T);
         const int bytes = (int)(reinterpret_cast<uintptr_t>(p) % 16);
         uint32_t from[6];
         CELL_UNROLL
@@ -316,30 +333,61 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
+    // Reads again, word by word, what was marked of these neighbours, until nothing is.
+    __device__ __forceinline__ static void await_around(uint32_t (&words)[4][4], const T *const (&p)[4])
+    {
+        uint32_t all;
+        do {
+            all = 0;
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++)
+                CELL_UNROLL
+                for (int j = 0; j < 4; j++) {
+                    if (words[i][j] == CELL_PANEL_MARK)
+                        words[i][j] = cell_await_word(p[i] + j * word, CELL_PANEL_MARK);
+                    all = words[i][j] > all ? words[i][j] : all;
+                }
+        } while (cell_any(all == CELL_PANEL_MARK));
+    }
+
     // Of rows whose pieces do not begin at a multiple of 16 bytes, two blocks along k at a time.
     __device__ __forceinline__ void multiply_around(cell_mma_c (&sums)[tiles], const T *low, const T *high,
                                                     cell_smem<T> at) const
     {
-        const int unit = own_group() * group + cell_lane() % 4 * each, blocks = group / along, all = pieces * blocks;
+        const int begin = own_group() * group + cell_lane() % 4 * each, all = pieces * (group / along);
+        int unit = begin, k = begin;                 // within its piece; of the row
         for (int done = 0; done < all; done += 2) {
-            uint32_t vectors[4][2][4];
+            uint32_t vectors[4][2][4], words[4][4];
             const T *p[4];
             int left[4];
             CELL_UNROLL
             for (int i = 0; i < 4; i++) {
-                const int block = done + i / 2, k = unit + block % blocks * along;
-                p[i] = (i % 2 ? high : low) + (int64_t)(block / blocks) * units + k;
-                left[i] = block < all ? units - k : 0;
+                p[i] = (i % 2 ? high : low) + k;
+                left[i] = done + i / 2 < all ? units - unit : 0;
                 watch_around(vectors[i], p[i], left[i]);
+                if (i % 2 == 1)
+                    next_block(unit, k, begin);
             }
             CELL_UNROLL
-            for (int i = 0; i < 4; i += 2) {
-                uint32_t words[2][4];
-                cut(words[0], vectors[i], p[i], left[i]);
-                cut(words[1], vectors[i + 1], p[i + 1], left[i + 1]);
-                if (done + i / 2 < all)
-                    multiply_block<0>(sums, factors(words[0], words[1]), at + (done + i / 2) * (tiles * stride));
-            }
+            for (int i = 0; i < 4; i++)
+                cut(words[i], vectors[i], p[i], left[i]);
+            if (awaits)
+                await_around(words, p);
+            CELL_UNROLL
+            for (int i = 0; i < 2; i++)
+                if (done + i < all)
+                    multiply_block<0>(sums, factors(words[2 * i], words[2 * i + 1]), at + (done + i) * (tiles * stride));
+        }
+    }
+
+    // The next block along k of the warp's group, or the first of the next piece.
+    __device__ __forceinline__ void next_block(int &unit, int &k, int begin) const
+    {
+        unit += along;
+        k += along;
+        if (pieces > 1 && unit >= begin + group) {
+            k += units - group;
+            unit = begin;
         }
     }
 
@@ -429,7 +477,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         CELL_UNROLL
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
-        if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0) {
+        if (!begins_at(x, pitch, 16)) {
             multiply_around(sums, low, high, at);
             return;
         }
@@ -440,12 +488,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
                 some.at[i] = done + i < all && unit < units ? k : -1;
-                unit += along;
-                k += along;
-                if (pieces > 1 && unit >= begin + group) {
-                    k += units - group;
-                    unit = begin;
-                }
+                next_block(unit, k, begin);
             }
             read(some, low, high);
             if (done == 0)
