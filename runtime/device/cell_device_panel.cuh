@@ -57,7 +57,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int ahead = pieces > 1 || !narrow ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
     static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead; // tiles of them in registers
 
-    cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each]
+    cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each], without those in registers
     cell_smem<float> partial; // [warp][tile][16][8]
     cell_smem<float> gathered; // [2][block of the cluster][piece][16][Units]
     cell_inbox inbox, next_inbox; // of a half of `gathered` each
@@ -80,7 +80,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         marks = awaits = false;
         posts = counters;
         own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
-        weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / along) * tiles * stride);
+        weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * place(pieces * (group / along), 0) * stride);
         partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
         if (Split > 1) {
             gathered = cell_carve<float>(cursor, 2 * Split * shares);
@@ -89,24 +89,73 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
-    __device__ void load(const T *w, int64_t row_stride, int64_t k_stride)
+    // The weights that a lane takes at every step for the first blocks along k.
+    struct kept {
+        uint32_t words[ahead][held > 0 ? held : 1][4];
+    };
+
+    // The place in shared memory of a tile's weights among those of the warp; some before it are in registers.
+    __device__ __forceinline__ static int place(int block, int row_tile)
     {
-        const int blocks = group / along, slots = CELL_PANEL_WARPS * pieces * blocks * tiles * 32;
-        for (int slot = cell_thread(); slot < slots; slot += CELL_PANEL_THREADS) {
-            const int lane = slot % 32, row_tile = slot / 32 % tiles, k_block = slot / 32 / tiles;
-            const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
-            const int within = k_block % blocks * along + lane % 4 * each;
-            const int k_unit = (first_group() + k_block / blocks / pieces) * group + within;
-            const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
-            const int64_t k = (int64_t)(first_piece() + k_block / blocks % pieces) * units + k_unit;
-            for (int i = 0; i < each; i++) {
-                T v = {};
-                if (unit < units && k_unit + i < units)
-                    v = w[row * row_stride + (k + i) * k_stride];
-                weights[slot * each + i] = v;
-            }
+        return block * tiles + row_tile - (block < ahead ? block + (row_tile > 0) : ahead) * held;
+    }
+
+    // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
+    __device__ void load(kept &weights_kept, const T *w, int64_t row_stride, int64_t k_stride)
+    {
+        const int blocks = pieces * (group / along);
+        for (int n = 0; n < blocks * tiles; n++) {
+            const int block = n / tiles, row_tile = n % tiles;
+            if (block < ahead && row_tile < held)
+                continue;
+            T v[each];
+            take(v, w, row_stride, k_stride, block, row_tile);
+            CELL_UNROLL
+            for (int i = 0; i < each; i++)
+                lane_weights()[place(block, row_tile) * stride + i] = v[i];
         }
+        CELL_UNROLL
+        for (int block = 0; block < ahead; block++)
+            keep(weights_kept.words[block], w, row_stride, k_stride, block);
+    }
+
+    // By way of shared memory, so that no loop is unrolled but those over registers.
+    __device__ __forceinline__ void keep(uint32_t (&words)[held > 0 ? held : 1][4], const T *w, int64_t row_stride,
+                                         int64_t k_stride, int block) const
+    {
+        if constexpr (held > 0) {
+            const cell_smem<float> by = partial + (cell_warp() * tiles * 32 + cell_lane()) * 4;
+            for (int j = 0; j < held; j++) {
+                T v[each];
+                take(v, w, row_stride, k_stride, block, j);
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    by[j * 128 + i] = cell_detail_bits_float(v[2 * i].bits | (uint32_t)v[2 * i + 1].bits << 16);
+            }
+            CELL_UNROLL
+            for (int j = 0; j < held; j++)
+                cell_shared_words(words[j], by + j * 128);
+        }
+    }
+
+    // A lane's weights of one tile and one of the warp's blocks along k; 0 where there are none.
+    __device__ __forceinline__ void take(T (&v)[each], const T *w, int64_t row_stride, int64_t k_stride, int block,
+                                         int row_tile) const
+    {
+        const int blocks = group / along, lane = cell_lane();
+        const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
+        const int k_unit = own_group() * group + block % blocks * along + lane % 4 * each;
+        const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
+        const int64_t k = (int64_t)(first_piece() + block / blocks) * units + k_unit;
+        const bool there = block < pieces * blocks && unit < units;
+        CELL_UNROLL
+        for (int i = 0; i < each; i++)
+            v[i] = there && k_unit + i < units ? w[row * row_stride + (k + i) * k_stride] : T{};
+    }
+
+    __device__ __forceinline__ cell_smem<T> lane_weights() const
+    {
+        return weights + (cell_warp() * place(pieces * (group / along), 0) * 32 + cell_lane()) * each;
     }
 
     // Of the block's part of k, of which a warp has a group of units in all pieces.
@@ -212,26 +261,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         cell_warp_barrier();
     }
 
-    // The weights that a lane takes at every step for the first blocks along k.
-    struct kept {
-        uint32_t words[ahead][held > 0 ? held : 1][4];
-    };
-
-    __device__ __forceinline__ void keep(kept &weights_kept) const
-    {
-        const int all = pieces * (group / along);
-        CELL_UNROLL
-        for (int i = 0; i < ahead; i++)
-            CELL_UNROLL
-            for (int j = 0; j < held; j++)
-                cell_shared_words(weights_kept.words[i][j], lane_weights() + (i < all ? i * tiles + j : 0) * stride);
-    }
-
-    __device__ __forceinline__ cell_smem<T> lane_weights() const
-    {
-        return weights + (cell_warp() * pieces * (group / along) * tiles * 32 + cell_lane()) * each;
-    }
-
     // Fragments of 16 rows of X for one block along k, as two tiles' operands; f32 as hi and lo.
     struct factors {
         uint32_t hi[2][4], lo[2][4];
@@ -288,7 +317,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // One block along k: 16 rows of X times the tiles from `From`.
+    // One block along k: 16 rows of X times the tiles from `From`, which lie in shared memory.
     template <int From>
     __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[tiles], const factors &x,
                                                           cell_smem<T> at)
@@ -296,7 +325,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         CELL_UNROLL
         for (int j = From; j < tiles; j++) {
             uint32_t b[4];
-            cell_shared_words(b, at + j * stride);
+            cell_shared_words(b, at + (j - From) * stride);
             multiply_words(sums[j], x, b);
         }
     }
@@ -333,68 +362,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // Reads again, word by word, what was marked of these neighbours, until nothing is.
-    __device__ __forceinline__ static void await_around(uint32_t (&words)[4][4], const T *const (&p)[4])
-    {
-        uint32_t all;
-        do {
-            all = 0;
-            CELL_UNROLL
-            for (int i = 0; i < 4; i++)
-                CELL_UNROLL
-                for (int j = 0; j < 4; j++) {
-                    if (words[i][j] == CELL_PANEL_MARK)
-                        words[i][j] = cell_await_word(p[i] + j * word, CELL_PANEL_MARK);
-                    all = words[i][j] > all ? words[i][j] : all;
-                }
-        } while (cell_any(all == CELL_PANEL_MARK));
-    }
-
-    // Of rows whose pieces do not begin at a multiple of 16 bytes, two blocks along k at a time.
-    __device__ __forceinline__ void multiply_around(cell_mma_c (&sums)[tiles], const T *low, const T *high,
-                                                    cell_smem<T> at) const
-    {
-        const int begin = own_group() * group + cell_lane() % 4 * each, all = pieces * (group / along);
-        int unit = begin, k = begin;                 // within its piece; of the row
-        for (int done = 0; done < all; done += 2) {
-            uint32_t vectors[4][2][4], words[4][4];
-            const T *p[4];
-            int left[4];
-            CELL_UNROLL
-            for (int i = 0; i < 4; i++) {
-                p[i] = (i % 2 ? high : low) + k;
-                left[i] = done + i / 2 < all ? units - unit : 0;
-                watch_around(vectors[i], p[i], left[i]);
-                if (i % 2 == 1)
-                    next_block(unit, k, begin);
-            }
-            CELL_UNROLL
-            for (int i = 0; i < 4; i++)
-                cut(words[i], vectors[i], p[i], left[i]);
-            if (awaits)
-                await_around(words, p);
-            CELL_UNROLL
-            for (int i = 0; i < 2; i++)
-                if (done + i < all)
-                    multiply_block<0>(sums, factors(words[2 * i], words[2 * i + 1]), at + (done + i) * (tiles * stride));
-        }
-    }
-
-    // The next block along k of the warp's group, or the first of the next piece.
-    __device__ __forceinline__ void next_block(int &unit, int &k, int begin) const
-    {
-        unit += along;
-        k += along;
-        if (pieces > 1 && unit >= begin + group) {
-            k += units - group;
-            unit = begin;
-        }
-    }
-
     // Fragments of X, as many blocks along k as are read at once.
     struct fragments {
         uint32_t low[ahead][4], high[ahead][4];
-        int at[ahead]; // along k; negative: none
+        int at[ahead];   // along k; negative: none
+        int left[ahead]; // units from there on
     };
 
     __device__ __forceinline__ static uint32_t most(const uint32_t (&words)[4])
@@ -447,6 +419,40 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             await(x, low, high);
     }
 
+    // Of rows whose pieces do not begin at a multiple of 16 bytes, two blocks along k at a time.
+    __device__ __forceinline__ void read_around(fragments &x, const T *low, const T *high) const
+    {
+        CELL_UNROLL
+        for (int begin = 0; begin < ahead; begin += 2) {
+            uint32_t vectors[2][2][2][4];
+            CELL_UNROLL
+            for (int i = 0; i < 2; i++) {
+                watch_around(vectors[i][0], low + x.at[begin + i], x.left[begin + i]);
+                watch_around(vectors[i][1], high + x.at[begin + i], x.left[begin + i]);
+            }
+            CELL_UNROLL
+            for (int i = 0; i < 2; i++) {
+                cut(x.low[begin + i], vectors[i][0], low + x.at[begin + i], x.left[begin + i]);
+                cut(x.high[begin + i], vectors[i][1], high + x.at[begin + i], x.left[begin + i]);
+            }
+        }
+        while (awaits && any_marked(x)) {
+            CELL_UNROLL
+            for (int i = 0; i < ahead; i++) {
+                await_each(x.low[i], low + x.at[i]);
+                await_each(x.high[i], high + x.at[i]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void await_each(uint32_t (&words)[4], const T *p)
+    {
+        CELL_UNROLL
+        for (int j = 0; j < 4; j++)
+            if (words[j] == CELL_PANEL_MARK)
+                words[j] = cell_await_word(p + j * word, CELL_PANEL_MARK);
+    }
+
     // The first `left` of these blocks, of which `Held` tiles are in registers.
     template <int Held>
     __device__ __forceinline__ static void multiply_some(cell_mma_c (&sums)[tiles], const fragments &x,
@@ -460,7 +466,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             CELL_UNROLL
             for (int j = 0; j < Held; j++)
                 multiply_words(sums[j], some, first_weights.words[i][j]);
-            multiply_block<Held>(sums, some, at + i * (tiles * stride));
+            multiply_block<Held>(sums, some, at + i * ((tiles - Held) * stride));
         }
     }
 
@@ -469,33 +475,50 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
                                              int64_t pitch, int64_t batch) const
     {
-        const int lane = cell_lane(), blocks = group / along, all = pieces * blocks;
+        const int lane = cell_lane();
         x += (int64_t)first_piece() * units;
         const T *low = x + (lane / 4 < batch ? lane / 4 : 0) * pitch;
         const T *high = x + (lane / 4 + 8 < batch ? lane / 4 + 8 : 0) * pitch;
-        cell_smem<T> at = lane_weights();
         CELL_UNROLL
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
-        if (!begins_at(x, pitch, 16)) {
-            multiply_around(sums, low, high, at);
-            return;
-        }
-        const int begin = own_group() * group + lane % 4 * each;
+        if (begins_at(x, pitch, 16))
+            multiply_rows<false>(sums, first_weights, low, high);
+        else
+            multiply_rows<true>(sums, first_weights, low, high);
+    }
+
+    // Around: the pieces of the rows begin at no multiple of 16 bytes.
+    template <bool Around>
+    __device__ __forceinline__ void multiply_rows(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *low,
+                                                  const T *high) const
+    {
+        const int all = pieces * (group / along), begin = own_group() * group + cell_lane() % 4 * each;
         int unit = begin, k = begin;                 // within its piece; of the row
+        cell_smem<T> at = lane_weights();
         for (int done = 0; done < all; done += ahead) {
             fragments some;
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
-                some.at[i] = done + i < all && unit < units ? k : -1;
-                next_block(unit, k, begin);
+                const bool there = done + i < all && unit < units;
+                some.at[i] = there ? k : -1;
+                some.left[i] = there ? units - unit : 0;
+                unit += along;
+                k += along;
+                if (pieces > 1 && unit >= begin + group) {
+                    k += units - group;
+                    unit = begin;
+                }
             }
-            read(some, low, high);
+            if constexpr (Around)
+                read_around(some, low, high);
+            else
+                read(some, low, high);
             if (done == 0)
                 multiply_some<held>(sums, some, first_weights, all, at);
             else
                 multiply_some<0>(sums, some, first_weights, all - done, at);
-            at += ahead * tiles * stride;
+            at += ahead * (tiles - (done == 0 ? held : 0)) * stride;
         }
     }
 

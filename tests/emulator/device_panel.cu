@@ -16,13 +16,12 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ vo
     const int64_t pitch = Inner * units;
     T *const x = (T *)args.ptr[0];
     float *const c = (float *)args.ptr[2];
-    if (args.t)
-        panel.load((const T *)args.ptr[1], 1, Outer * units);
-    else
-        panel.load((const T *)args.ptr[1], Inner * units, 1);
-    panel.start();
     typename decltype(panel)::kept kept;
-    panel.keep(kept);
+    if (args.t)
+        panel.load(kept, (const T *)args.ptr[1], 1, Outer * units);
+    else
+        panel.load(kept, (const T *)args.ptr[1], Inner * units, 1);
+    panel.start();
     if (args.flags)
         panel.mark(x, pitch, batch, steps + 1, 0);
     for (int64_t t = 0; t < steps; t++) {
@@ -116,8 +115,10 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     args.size[2] = steps;
     args.t = transposed;
     args.flags = marks;
-    const int tiles = outer * own * split / 8;
-    size_t smem = (size_t)8 * (inner * slices / split) * (group / 32) * tiles * 256 * sizeof(T) + (size_t)(8 * tiles * 512);
+    const int tiles = outer * own * split / 8, pieces = inner * slices / split, blocks_along = pieces * (group / 32);
+    const int ahead = slices > 1 ? 2 : 4, held = sizeof(T) == 4 || pieces > 1 ? 0 : std::min(tiles, 16 / ahead);
+    size_t smem = 8 * (size_t)(blocks_along * tiles - std::min(blocks_along, ahead) * held) * 256 * sizeof(T) +
+                  (size_t)(8 * tiles * 512);
     if (split > 1)
         smem += (size_t)(2 * split * outer * own * 16 * 4 + 32);
     Shape shape = {(unsigned)blocks, 256, smem, (unsigned)split, true};
