@@ -884,7 +884,7 @@ static void postfix_panel_fits(Print *e, const Panel *w, int kernel, Buf *x)
 {
     postfix_panel_blocks(e, w, x);
     buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", kernel,
-          PANEL_BATCH);
+          narrow_storage(e) ? PANEL_BATCH_NARROW : PANEL_BATCH);
 }
 
 /* 1 where a block has a thread for each unit, and room for the head. */

@@ -419,22 +419,20 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             await(x, low, high);
     }
 
-    // Of rows whose pieces do not begin at a multiple of 16 bytes, two blocks along k at a time.
+    // Of rows whose pieces do not begin at a multiple of 16 bytes; as many at once as there are registers for.
     __device__ __forceinline__ void read_around(fragments &x, const T *low, const T *high) const
     {
+        constexpr int once = ahead > 4 ? 2 : ahead;
         CELL_UNROLL
-        for (int begin = 0; begin < ahead; begin += 2) {
-            uint32_t vectors[2][2][2][4];
+        for (int begin = 0; begin < ahead; begin += once) {
+            uint32_t vectors[2 * once][2][4];
             CELL_UNROLL
-            for (int i = 0; i < 2; i++) {
-                watch_around(vectors[i][0], low + x.at[begin + i], x.left[begin + i]);
-                watch_around(vectors[i][1], high + x.at[begin + i], x.left[begin + i]);
-            }
+            for (int i = 0; i < 2 * once; i++)
+                watch_around(vectors[i], (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
             CELL_UNROLL
-            for (int i = 0; i < 2; i++) {
-                cut(x.low[begin + i], vectors[i][0], low + x.at[begin + i], x.left[begin + i]);
-                cut(x.high[begin + i], vectors[i][1], high + x.at[begin + i], x.left[begin + i]);
-            }
+            for (int i = 0; i < 2 * once; i++)
+                cut(i % 2 ? x.high[begin + i / 2] : x.low[begin + i / 2], vectors[i],
+                    (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
         }
         while (awaits && any_marked(x)) {
             CELL_UNROLL
