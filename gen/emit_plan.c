@@ -772,7 +772,7 @@ static const char *panel_smem(Print *e, const Panel *w)
     int own = 16 * w->outer * w->own * 4, tiles = w->outer * w->own * w->split / 8;
     int slices = w->inner % w->split ? w->split : 1, pieces = w->inner * slices / w->split;
     int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own + 2 * 16 : 0);
-    int tile = 8 * 256 * (e->p->dtype == DT_F32 ? 4 : 2), ahead = slices > 1 ? 2 : 4;
+    int tile = 8 * 256 * (e->p->dtype == DT_F32 ? 4 : 2), ahead = tiles <= 2 ? 8 : slices > 1 ? 2 : 4;
     int held = pieces > 1 || e->p->dtype == DT_F32 ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead;
     Buf x = program_new(e);
     postfix_times(e, w->units, 8 * 32 * slices, pieces * tiles * tile, &x);

@@ -207,14 +207,14 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
     buf_line(k->out, "};");
 }
 
-/* The values of the own elements at step t are brought near, those of the first are read; other: this thread has had another
- * element since it last read, or none. */
+/* The values of the own element at step t: brought near, or read; other: this thread has had another element since it last read,
+ * or none. */
 static void print_fetch(Kernel *k, const PanelLoop *l, const char *t)
 {
     if (!l->fetched)
         return;
-    k_open(k, "for (int begin = cell_thread(); begin < elements && step + 1 < steps; begin += CELL_PANEL_THREADS)");
-    print_element(k, l, "begin");
+    k_open(k, "if (cell_thread() < elements && step + 1 < steps)");
+    print_element(k, l, "cell_thread()");
     buf_line(k->out, "fetch_%d(b, %s, %s);", l->number, l->unit, t);
     k_close(k);
 }

@@ -10,8 +10,8 @@
 //
 // The contraction is split over the block's 8 warps by units: warp w takes those of group w in every piece of k.
 // Where an element of a fragment stands along k is free as long as both operands agree, so a lane takes 8
-// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X does not begin at a multiple of 16 bytes, it
-// reads the two vectors around them and cuts them out; memory begins and ends at such a multiple.
+// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X begins at no multiple of 16 bytes, it
+// reads them in halves; where at none of 8, the two vectors around them, of which it cuts them out; memory begins and ends at a multiple of 16.
 //
 // f32: a number is two of tf32, each rounded to 11 bits, x = hi + lo with an error of 2^-22 |x| at most, and a product
 // three, hi hi + hi lo + lo hi, so that a term is off by less than 2^-20 of itself; those errors have all signs. What the
@@ -54,7 +54,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int word = 4 / (int)sizeof(T);     // numbers of 4 bytes
     static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
-    static constexpr int ahead = pieces > 1 || !narrow ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
+    static constexpr int ahead = pieces > 1 || !narrow || tiles <= 2 ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
     static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead; // tiles of them in registers
 
     cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each], without those in registers
@@ -389,21 +389,44 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         return cell_any(all == CELL_PANEL_MARK);
     }
 
+    // Neighbours along k of a row whose pieces begin at a multiple of 16 bytes, or of 8; `left` of them are units.
+    template <int Bytes> __device__ __forceinline__ static void watch(uint32_t (&words)[4], const T *p, int left)
+    {
+        if constexpr (Bytes == 16) {
+            cell_watch_words(words, p);
+        } else {
+            cell_watch_two(words[0], words[1], p);
+            if (left > each / 2)
+                cell_watch_two(words[2], words[3], p + each / 2);
+        }
+    }
+
+    template <int Bytes> __device__ __forceinline__ static void watch_again(uint32_t (&words)[4], const T *p, int left)
+    {
+        if constexpr (Bytes == 16) {
+            cell_await_words(words, p, CELL_PANEL_MARK);
+        } else {
+            cell_await_two(words[0], words[1], p, CELL_PANEL_MARK);
+            if (left > each / 2)
+                cell_await_two(words[2], words[3], p + each / 2, CELL_PANEL_MARK);
+        }
+    }
+
     // Reads again what was marked, until nothing is.
-    __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
+    template <int Bytes> __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
     {
         do {
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
                 if (is_marked(x.low[i]))
-                    cell_await_words(x.low[i], low + x.at[i], CELL_PANEL_MARK);
+                    watch_again<Bytes>(x.low[i], low + x.at[i], x.left[i]);
                 if (is_marked(x.high[i]))
-                    cell_await_words(x.high[i], high + x.at[i], CELL_PANEL_MARK);
+                    watch_again<Bytes>(x.high[i], high + x.at[i], x.left[i]);
             }
         } while (any_marked(x));
     }
 
-    __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
+    template <int Bytes> __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
     {
         CELL_UNROLL
         for (int i = 0; i < ahead; i++) {
@@ -411,26 +434,25 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             for (int j = 0; j < 4; j++)
                 x.low[i][j] = x.high[i][j] = 0;
             if (x.at[i] >= 0) {
-                cell_watch_words(x.low[i], low + x.at[i]);
-                cell_watch_words(x.high[i], high + x.at[i]);
+                watch<Bytes>(x.low[i], low + x.at[i], x.left[i]);
+                watch<Bytes>(x.high[i], high + x.at[i], x.left[i]);
             }
         }
         if ((!narrow || any_marked(x)) && awaits)
-            await(x, low, high);
+            await<Bytes>(x, low, high);
     }
 
-    // Of rows whose pieces do not begin at a multiple of 16 bytes; as many at once as there are registers for.
+    // Of rows whose pieces begin anywhere, two blocks along k at a time.
     __device__ __forceinline__ void read_around(fragments &x, const T *low, const T *high) const
     {
-        constexpr int once = ahead > 4 ? 2 : ahead;
         CELL_UNROLL
-        for (int begin = 0; begin < ahead; begin += once) {
-            uint32_t vectors[2 * once][2][4];
+        for (int begin = 0; begin < ahead; begin += 2) {
+            uint32_t vectors[4][2][4];
             CELL_UNROLL
-            for (int i = 0; i < 2 * once; i++)
+            for (int i = 0; i < 4; i++)
                 watch_around(vectors[i], (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
             CELL_UNROLL
-            for (int i = 0; i < 2 * once; i++)
+            for (int i = 0; i < 4; i++)
                 cut(i % 2 ? x.high[begin + i / 2] : x.low[begin + i / 2], vectors[i],
                     (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
         }
@@ -481,13 +503,15 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
         if (begins_at(x, pitch, 16))
-            multiply_rows<false>(sums, first_weights, low, high);
+            multiply_rows<16>(sums, first_weights, low, high);
+        else if (narrow && begins_at(x, pitch, 8))
+            multiply_rows<8>(sums, first_weights, low, high);
         else
-            multiply_rows<true>(sums, first_weights, low, high);
+            multiply_rows<(int)sizeof(T)>(sums, first_weights, low, high);
     }
 
-    // Around: the pieces of the rows begin at no multiple of 16 bytes.
-    template <bool Around>
+    // Bytes: the pieces of the rows begin at multiples of so many.
+    template <int Bytes>
     __device__ __forceinline__ void multiply_rows(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *low,
                                                   const T *high) const
     {
@@ -508,10 +532,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                     unit = begin;
                 }
             }
-            if constexpr (Around)
-                read_around(some, low, high);
+            if constexpr (Bytes >= 8)
+                read<Bytes>(some, low, high);
             else
-                read(some, low, high);
+                read_around(some, low, high);
             if (done == 0)
                 multiply_some<held>(sums, some, first_weights, all, at);
             else

@@ -54,6 +54,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ vo
     }
 PANEL(k_panel_1_1, cell_bf16, 1, 1, 8)
 PANEL(k_panel_1_4, cell_bf16, 1, 4, 8)
+PANEL(k_panel_1_4_wide, cell_bf16, 1, 4, 16)
 PANEL(k_panel_4_1, cell_bf16, 4, 1, 8)
 PANEL(k_panel_3_3_wide, cell_bf16, 3, 3, 16)
 PANEL(k_panel_1_1_widest, cell_bf16, 1, 1, 32)
@@ -116,7 +117,7 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     args.t = transposed;
     args.flags = marks;
     const int tiles = outer * own * split / 8, pieces = inner * slices / split, blocks_along = pieces * (group / 32);
-    const int ahead = slices > 1 ? 2 : 4, held = sizeof(T) == 4 || pieces > 1 ? 0 : std::min(tiles, 16 / ahead);
+    const int ahead = tiles <= 2 ? 8 : slices > 1 ? 2 : 4, held = sizeof(T) == 4 || pieces > 1 ? 0 : std::min(tiles, 16 / ahead);
     size_t smem = 8 * (size_t)(blocks_along * tiles - std::min(blocks_along, ahead) * held) * 256 * sizeof(T) +
                   (size_t)(8 * tiles * 512);
     if (split > 1)
@@ -174,5 +175,8 @@ int main()
                     (kind.f32 ? try_one<float> : try_one<cell_bf16>)(
                         kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
                         size.steps, way == 1, way == 2);
+    // So many that a warp's share of k is read in two rounds, of which the weights are in registers for the first.
+    for (int units : {1060, 1062})
+        try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, 2, false, true);
     return report();
 }
