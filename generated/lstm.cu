@@ -357,8 +357,8 @@ lstm_fwd_pairs(const __grid_constant__ cell_kernel_args args)
                 cell_store(p_y + bt * dim_H + i_a, a_y);
             }
         }
-        for (int begin = cell_thread(); begin < elements && step + 1 < steps; begin += CELL_PANEL_THREADS) {
-            const int n = begin, at = n < elements ? n : elements - 1;
+        if (cell_thread() < elements && step + 1 < steps) {
+            const int n = cell_thread(), at = n < elements ? n : elements - 1;
             const int unit = panel.first + at % 8;
             const int64_t b = at / 8, i_a = unit < panel.units ? unit : panel.units - 1;
             fetch_0(b, i_a, t + 1);
