@@ -187,19 +187,6 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
            x->batched && x->timed && x->dtype == p->dtype && (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
 }
 
-/* The kernel reads the operand as its pieces begin, of which it knows the units alone. */
-static bool rows_of_units(const Plan *p, const Program *pr, const Panel *w)
-{
-    Module *m = p->m;
-    const Read operand = { .id = w->operand };
-    const Storage *x = storage_of(p, pr, &operand);
-    const Poly *parts[] = { x->pitch ? x->pitch : array_elements(m, w->operand), w->operand_offset, x->alias_offset };
-    for (int i = 0; i < 3; i++)
-        if (parts[i] && parts[i]->nterms > 0 && panel_times(m, parts[i], w->units) == 0)
-            return false;
-    return true;
-}
-
 /* A block may be a step ahead of another that still reads the operand: where inference keeps that of one step
  * only, it now keeps two. What a block writes at a step others read no more, since it has waited for their posts of
  * the step before, behind their products of the one before that. */
@@ -466,7 +453,7 @@ void panel_find(Plan *p)
                   "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",
                   CLUSTER_BLOCKS, is_one(w->heads) ? "" : "'s head", pr->cluster->own,
                   is_one(w->heads) ? intern_f(p->m->c, ", or there are %d units or more", CLUSTER_UNITS) : "");
-        if (w->naxes == 1 && p->dtype != DT_F64 && rows_of_units(p, pr, w))
+        if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
         if (d == BACKWARD && (pr->panel || pr->head || pr->cluster))
             panel_sums(p, pr, w);

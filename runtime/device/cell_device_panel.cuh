@@ -10,9 +10,8 @@
 //
 // The contraction is split over the block's 8 warps by units: warp w takes those of group w in every piece of k.
 // Where an element of a fragment stands along k is free as long as both operands agree, so a lane takes 8
-// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X begins at a multiple of 8 bytes, it takes
-// two times 4 neighbours; where at none, it reads the two vectors around its 8 and cuts them out; memory begins and ends at a
-// multiple of 16. Rows of X are multiples of the units apart.
+// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X begins at no multiple of 16 bytes, it
+// reads them in halves; where at none of 8, the two vectors around them, of which it cuts them out; memory begins and ends at a multiple of 16.
 //
 // f32: a number is two of tf32, each rounded to 11 bits, x = hi + lo with an error of 2^-22 |x| at most, and a product
 // three, hi hi + hi lo + lo hi, so that a term is off by less than 2^-20 of itself; those errors have all signs. What the
@@ -70,7 +69,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     unsigned int *own_posts;  // the one that this block posts to; NULL: nobody waits for it
     bool marks;               // words of X that are not there yet are marked
     bool awaits;              // those of this step may be
-    bool halves;              // pieces of X begin at multiples of 8 bytes only
 
     __device__ __forceinline__ void carve(unsigned char *&cursor, int64_t of_units, unsigned int *counters)
     {
@@ -80,7 +78,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         rank = Split > 1 ? cell_cluster_rank() : 0;
         turn = 0;
         marks = awaits = false;
-        halves = narrow && units % 8 == 4;
         posts = counters;
         own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
         weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * place(pieces * (group / along), 0) * stride);
@@ -147,23 +144,13 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     {
         const int blocks = group / along, lane = cell_lane();
         const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
-        const int begin = own_group() * group + block % blocks * along;
+        const int k_unit = own_group() * group + block % blocks * along + lane % 4 * each;
         const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
-        const int64_t piece = (int64_t)(first_piece() + block / blocks) * units;
+        const int64_t k = (int64_t)(first_piece() + block / blocks) * units + k_unit;
         const bool there = block < pieces * blocks && unit < units;
         CELL_UNROLL
-        for (int i = 0; i < each; i++) {
-            const int k = begin + along_block(halves, i);
-            v[i] = there && k < units ? w[row * row_stride + (piece + k) * k_stride] : T{};
-        }
-    }
-
-    // Where number i of a lane's stands in a block along k: neighbours, or half of them in each half of the block, so that neighbouring
-    // lanes read neighbours.
-    __device__ __forceinline__ static int along_block(bool in_halves, int i)
-    {
-        const int lane = cell_lane() % 4;
-        return in_halves ? i / (each / 2) * (along / 2) + lane * (each / 2) + i % (each / 2) : lane * each + i;
+        for (int i = 0; i < each; i++)
+            v[i] = there && k_unit + i < units ? w[row * row_stride + (k + i) * k_stride] : T{};
     }
 
     __device__ __forceinline__ cell_smem<T> lane_weights() const
@@ -402,15 +389,15 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         return cell_any(all == CELL_PANEL_MARK);
     }
 
-    // A lane's numbers of a block along k, `left` units before the end of its piece: 16 bytes, or two times 8.
+    // Neighbours along k of a row whose pieces begin at a multiple of 16 bytes, or of 8; `left` of them are units.
     template <int Bytes> __device__ __forceinline__ static void watch(uint32_t (&words)[4], const T *p, int left)
     {
         if constexpr (Bytes == 16) {
             cell_watch_words(words, p);
         } else {
             cell_watch_two(words[0], words[1], p);
-            if (left > along / 2)
-                cell_watch_two(words[2], words[3], p + along / 2);
+            if (left > each / 2)
+                cell_watch_two(words[2], words[3], p + each / 2);
         }
     }
 
@@ -420,8 +407,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             cell_await_words(words, p, CELL_PANEL_MARK);
         } else {
             cell_await_two(words[0], words[1], p, CELL_PANEL_MARK);
-            if (left > along / 2)
-                cell_await_two(words[2], words[3], p + along / 2, CELL_PANEL_MARK);
+            if (left > each / 2)
+                cell_await_two(words[2], words[3], p + each / 2, CELL_PANEL_MARK);
         }
     }
 
@@ -468,26 +455,22 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             for (int i = 0; i < 4; i++)
                 cut(i % 2 ? x.high[begin + i / 2] : x.low[begin + i / 2], vectors[i],
                     (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
-            uint32_t all = CELL_PANEL_MARK;
-            while (awaits && cell_any(all == CELL_PANEL_MARK)) {
-                all = 0;
-                CELL_UNROLL
-                for (int i = begin; i < begin + 2; i++) {
-                    await_each(x.low[i], low + x.at[i], all);
-                    await_each(x.high[i], high + x.at[i], all);
-                }
+        }
+        while (awaits && any_marked(x)) {
+            CELL_UNROLL
+            for (int i = 0; i < ahead; i++) {
+                await_each(x.low[i], low + x.at[i]);
+                await_each(x.high[i], high + x.at[i]);
             }
         }
     }
-    // Reads again, word by word, what was marked; `all` becomes the most of these words and of what it was.
-    __device__ __forceinline__ static void await_each(uint32_t (&words)[4], const T *p, uint32_t &all)
+
+    __device__ __forceinline__ static void await_each(uint32_t (&words)[4], const T *p)
     {
         CELL_UNROLL
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j++)
             if (words[j] == CELL_PANEL_MARK)
                 words[j] = cell_await_word(p + j * word, CELL_PANEL_MARK);
-            all = words[j] > all ? words[j] : all;
-        }
     }
 
     // The first `left` of these blocks, of which `Held` tiles are in registers.
@@ -521,7 +504,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             cell_mma_zero(sums[j]);
         if (begins_at(x, pitch, 16))
             multiply_rows<16>(sums, first_weights, low, high);
-        else if (halves)
+        else if (narrow && begins_at(x, pitch, 8))
             multiply_rows<8>(sums, first_weights, low, high);
         else
             multiply_rows<(int)sizeof(T)>(sums, first_weights, low, high);
@@ -532,7 +515,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     __device__ __forceinline__ void multiply_rows(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *low,
                                                   const T *high) const
     {
-        const int all = pieces * (group / along), begin = own_group() * group + along_block(Bytes == 8, 0);
+        const int all = pieces * (group / along), begin = own_group() * group + cell_lane() % 4 * each;
         int unit = begin, k = begin;                 // within its piece; of the row
         cell_smem<T> at = lane_weights();
         for (int done = 0; done < all; done += ahead) {
