@@ -950,17 +950,27 @@ static void print_states(Print *e, int which)
 
 /* ---- all steps in one kernel ---- */
 
-/* As cell_panel::carve and emit_panel take it: the weights in the storage type, the warps' shares of the sums, those
- * of a cluster's blocks, and the sums. */
+static void postfix_times(Print *e, const Poly *p, int each, int times, Buf *out)
+{
+    postfix_poly(e, p, out);
+    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ", each, times);
+}
+
+/* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of so many blocks
+ * along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a cluster's blocks, and the sums. */
 static const char *panel_smem(Print *e, const Panel *w)
 {
     int own = 16 * w->outer * w->own * 4, tiles = w->outer * w->own * w->split / 8;
-    int slices = w->inner % w->split ? w->split : 1;
+    int slices = w->inner % w->split ? w->split : 1, pieces = w->inner * slices / w->split;
     int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own + 2 * 16 : 0);
+    int tile = 8 * 256 * (e->p->dtype == DT_F32 ? 4 : 2), ahead = tiles <= 2 ? 8 : slices > 1 ? 2 : 4;
+    int held = pieces > 1 || e->p->dtype == DT_F32 ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead;
     Buf x = program_new(e);
-    postfix_poly(e, w->units, &x);
-    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ",
-          8 * slices, 8 * w->inner * slices / w->split * tiles * 256 * (e->p->dtype == DT_F32 ? 4 : 2));
+    postfix_times(e, w->units, 8 * 32 * slices, pieces * tiles * tile, &x);
+    if (held > 0) {
+        postfix_times(e, w->units, 8 * 32 * slices, 1, &x);
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_SUB, ", ahead, held * tile);
+    }
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, CELL_X_SIZE, 0, CELL_X_PUSH, 16, CELL_X_CEILDIV, CELL_X_PUSH, %d, "
               "CELL_X_MUL, CELL_X_ADD, ", shares, own);
     return expr_name(e, &x);
@@ -975,12 +985,6 @@ static void postfix_panel_blocks(Print *e, const Panel *w, Buf *out)
 }
 
 /* ---- a head in a block ---- */
-
-static void postfix_times(Print *e, const Poly *p, int each, int times, Buf *out)
-{
-    postfix_poly(e, p, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ", each, times);
-}
 
 /* As cell_head::carve takes it, on tensor cores: the param in tiles of 16 rows and blocks of 32 along k, the operand of
  * 8 sequences, and their sums, as often as k is divided (parts). */
@@ -1071,7 +1075,7 @@ static void postfix_panel_fits(Print *e, const Panel *w, int kernel, Buf *x)
 {
     postfix_panel_blocks(e, w, x);
     buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", kernel,
-          PANEL_BATCH);
+          narrow_storage(e) ? PANEL_BATCH_NARROW : PANEL_BATCH);
 }
 
 /* 1 where a block has a thread for each unit, and room for the head. */

@@ -460,14 +460,13 @@ static void print_setup(Kernel *k)
     buf_line(out, "const int64_t steps = dim_B > 0 ? dim_T : 0;");
     buf_line(out, "cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * %d);",
              16 * w->outer * w->own);
-    buf_line(out, "panel.load(%s%s%s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
+    buf_line(out, "decltype(panel)::kept kept;");
+    buf_line(out, "panel.load(kept, %s%s%s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
              w->weight_offset->nterms ? " + " : "",
              w->weight_offset->nterms ? poly_text(&k->printer, w->weight_offset) : "",
              poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
     print_seed(k);
     buf_line(out, "panel.start();");
-    buf_line(out, "decltype(panel)::kept kept;");
-    buf_line(out, "panel.keep(kept);");
     print_marks(k);
 }
 

@@ -239,15 +239,15 @@ static bool made_before(const Plan *p, NodeId operand)
  * 1.29). */
 enum { MARKED_OWN = 16 };
 
-/* More units in a block are fewer blocks to wait for. A block of forward takes them until its rows fill 4 of the
- * tensor cores' tiles; backward's blocks divide k instead, so that each reads only its part of the operand, and
- * take 16, so that all clusters are resident (measured on an H200, LSTM 1024 backward: 2.2 ms with clusters of 4
- * and 16 units, 2.8 ms with 8 units and no cluster). f32 has room for half of that. */
+/* More units in a block are fewer blocks to wait for, and fewer reads of the operand; 16 units of up to four gates in 16 bits
+ * fit for as many as 1280 units and more. Backward's blocks divide k as well, so that each reads only its part of the operand
+ * (measured on an H200, LSTM 1024 backward: 2.2 ms with clusters of 4 and 16 units, 2.8 ms with 8 units and no cluster). f32 has
+ * room for half of that. */
 static int own_of(const Plan *p, const Panel *w)
 {
-    if (p->dtype == DT_F32 && w->inner > 1)
-        return 8;
-    return w->inner > 1 || w->outer <= 2 ? 16 : 8;
+    if (p->dtype == DT_F32)
+        return w->inner > 1 || w->outer > 2 ? 8 : 16;
+    return w->inner > 1 || w->outer <= 4 ? 16 : 8;
 }
 
 /* A block that reads all pieces would read more than it multiplies. In f32 its part of the weights fits for clusters of
@@ -427,14 +427,18 @@ int panel_posts(const Panel *w)
     return PANEL_POSTS * (w->inner % w->split ? w->split : 1);
 }
 
+/* Units of a block of a pair, which has the rows of twice as many. */
+enum { PAIR_OWN = 8 };
+
 /* Blocks that need the whole operand read half of it each where they can share the rows of both, and then marks pay
  * for twice as many blocks. */
 static Panel *find_pairs(Plan *p, const Program *pr, const Panel *w)
 {
-    if (w->inner > 1 || w->own >= MARKED_OWN)
+    if (w->inner > 1 || w->outer <= 2)
         return NULL;
     Panel *pairs = arena_alloc(p->m->arena, sizeof *pairs);
     *pairs = *w;
+    pairs->own = PAIR_OWN;
     pairs->split = 2;
     pairs->marks = p->dtype != DT_F32 && marks_operand(p, pr, w);
     pairs->kernel = intern_f(p->m->c, "%s_%s_pairs", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");

@@ -142,10 +142,9 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
     const int elements = (int)dim_B * 8;
     const int64_t steps = dim_B > 0 ? dim_T : 0;
     cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * 512);
-    panel.load(p_weight_hh, dim_H, 1);
-    panel.start();
     decltype(panel)::kept kept;
-    panel.keep(kept);
+    panel.load(kept, p_weight_hh, dim_H, 1);
+    panel.start();
     struct { float r0; float r1; float r2; float r3; float r4; float r5; float r6; float r7; float r8;
             float r9; float r10; float r11; float r12; } ahead_0 = {};
     const auto read_0 = [&](int64_t b, int64_t i_a, int64_t t, bool other) {
@@ -277,10 +276,9 @@ lstm_fwd_pairs(const __grid_constant__ cell_kernel_args args)
     const int elements = panel.first < panel.units ? (int)dim_B * 8 : 0;
     const int64_t steps = dim_B > 0 ? dim_T : 0;
     cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * 512);
-    panel.load(p_weight_hh, dim_H, 1);
-    panel.start();
     decltype(panel)::kept kept;
-    panel.keep(kept);
+    panel.load(kept, p_weight_hh, dim_H, 1);
+    panel.start();
     struct { float r0; float r1; float r2; float r3; float r4; float r5; float r6; float r7; float r8;
             float r9; float r10; float r11; float r12; } ahead_0 = {};
     const auto read_0 = [&](int64_t b, int64_t i_a, int64_t t, bool other) {
@@ -767,15 +765,14 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
     const int elements = panel.first < panel.units ? (int)dim_B * 8 : 0;
     const int64_t steps = dim_B > 0 ? dim_T : 0;
     cell_smem<float> sums = cell_carve<float>(cursor, (dim_B + 15) / 16 * 128);
-    panel.load(p_weight_hh, 1, dim_H);
+    decltype(panel)::kept kept;
+    panel.load(kept, p_weight_hh, 1, dim_H);
     for (int n = cell_thread(); n < elements; n += CELL_PANEL_THREADS) {
         const int64_t b = n / 8, unit = panel.first + n % 8;
         if (unit < panel.units)
             sums[n] = p_d_h_carried[((dim_T & 1) * dim_B + b) * panel.units + unit];
     }
     panel.start();
-    decltype(panel)::kept kept;
-    panel.keep(kept);
     float total_221 = 0;
     float total_230 = 0;
     float total_240 = 0;

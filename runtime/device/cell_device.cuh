@@ -65,8 +65,8 @@
 //             cell_mma_store_c, cell_mma_zero
 //  words      cell_load_words(words, global) cell_shared_words(words, smem): 16 bytes as they lie
 //             cell_store_words(global, words)
-//             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_show_word(global, word): words
-//             that other blocks write, and look at, at the same time
+//             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_watch_two(word, next, global)
+//             cell_await_two(word, next, global, mark) cell_await_word(global, mark) cell_show_word(global, word): words that other blocks write, and look at, at the same time
 //  compiler   cell_assume(p): what always holds, and saves conditions
 //  registers  cell_keep(i): an int that is not to be computed again
 //             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours

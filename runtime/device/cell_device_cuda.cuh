@@ -603,7 +603,24 @@ __device__ __forceinline__ void cell_await_words(uint32_t (&words)[4], const T *
 {
     cell_watch_words(words, global);
 }
-// A word that other blocks watch, aligned to 4 bytes.
+// The same of two such words, aligned to 8 bytes.
+template <class T> __device__ __forceinline__ void cell_watch_two(uint32_t &word, uint32_t &next, const T *global)
+{
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(word), "=r"(next)
+                 : "l"(__cvta_generic_to_global(global)));
+}
+template <class T> __device__ __forceinline__ void cell_await_two(uint32_t &word, uint32_t &next, const T *global, uint32_t)
+{
+    cell_watch_two(word, next, global);
+}
+// One such word, aligned to 4 bytes, and how others write it.
+template <class T> __device__ __forceinline__ uint32_t cell_await_word(const T *global, uint32_t)
+{
+    uint32_t word;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(__cvta_generic_to_global(global)));
+    return word;
+}
 template <class T> __device__ __forceinline__ void cell_show_word(T *global, uint32_t word)
 {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(global)), "r"(word) : "memory");

@@ -10,8 +10,8 @@
 //
 // The contraction is split over the block's 8 warps by units: warp w takes those of group w in every piece of k.
 // Where an element of a fragment stands along k is free as long as both operands agree, so a lane takes 8
-// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X does not begin at a multiple of 16 bytes, it
-// reads the two vectors around them and cuts them out; memory begins and ends at such a multiple.
+// neighbours, 16 bytes, of a row of X and of a row of W (4 of f32). Where a piece of X begins at no multiple of 16 bytes, it
+// reads them in halves; where at none of 8, the two vectors around them, of which it cuts them out; memory begins and ends at a multiple of 16.
 //
 // f32: a number is two of tf32, each rounded to 11 bits, x = hi + lo with an error of 2^-22 |x| at most, and a product
 // three, hi hi + hi lo + lo hi, so that a term is off by less than 2^-20 of itself; those errors have all signs. What the
@@ -51,12 +51,13 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     static constexpr int shares = Outer * Units * CELL_PANEL_BATCH; // elements of C that are the block's own
     static constexpr bool narrow = sizeof(T) == 2;
     static constexpr int each = 16 / (int)sizeof(T);    // numbers of a lane, neighbours along k
+    static constexpr int word = 4 / (int)sizeof(T);     // numbers of 4 bytes
     static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
-    static constexpr int ahead = pieces > 1 || !narrow ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
+    static constexpr int ahead = pieces > 1 || !narrow || tiles <= 2 ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
     static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead; // tiles of them in registers
 
-    cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each]
+    cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each], without those in registers
     cell_smem<float> partial; // [warp][tile][16][8]
     cell_smem<float> gathered; // [2][block of the cluster][piece][16][Units]
     cell_inbox inbox, next_inbox; // of a half of `gathered` each
@@ -79,7 +80,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         marks = awaits = false;
         posts = counters;
         own_posts = first < units ? counters + first / group * CELL_PANEL_POST : nullptr;
-        weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * pieces * (group / along) * tiles * stride);
+        weights = cell_carve<T>(cursor, (int64_t)CELL_PANEL_WARPS * place(pieces * (group / along), 0) * stride);
         partial = cell_carve<float>(cursor, CELL_PANEL_WARPS * tiles * tile);
         if (Split > 1) {
             gathered = cell_carve<float>(cursor, 2 * Split * shares);
@@ -88,24 +89,73 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
-    __device__ void load(const T *w, int64_t row_stride, int64_t k_stride)
+    // The weights that a lane takes at every step for the first blocks along k.
+    struct kept {
+        uint32_t words[ahead][held > 0 ? held : 1][4];
+    };
+
+    // The place in shared memory of a tile's weights among those of the warp; some before it are in registers.
+    __device__ __forceinline__ static int place(int block, int row_tile)
     {
-        const int blocks = group / along, slots = CELL_PANEL_WARPS * pieces * blocks * tiles * 32;
-        for (int slot = cell_thread(); slot < slots; slot += CELL_PANEL_THREADS) {
-            const int lane = slot % 32, row_tile = slot / 32 % tiles, k_block = slot / 32 / tiles;
-            const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
-            const int within = k_block % blocks * along + lane % 4 * each;
-            const int k_unit = (first_group() + k_block / blocks / pieces) * group + within;
-            const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
-            const int64_t k = (int64_t)(first_piece() + k_block / blocks % pieces) * units + k_unit;
-            for (int i = 0; i < each; i++) {
-                T v = {};
-                if (unit < units && k_unit + i < units)
-                    v = w[row * row_stride + (k + i) * k_stride];
-                weights[slot * each + i] = v;
-            }
+        return block * tiles + row_tile - (block < ahead ? block + (row_tile > 0) : ahead) * held;
+    }
+
+    // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together; start() must follow.
+    __device__ void load(kept &weights_kept, const T *w, int64_t row_stride, int64_t k_stride)
+    {
+        const int blocks = pieces * (group / along);
+        for (int n = 0; n < blocks * tiles; n++) {
+            const int block = n / tiles, row_tile = n % tiles;
+            if (block < ahead && row_tile < held)
+                continue;
+            T v[each];
+            take(v, w, row_stride, k_stride, block, row_tile);
+            CELL_UNROLL
+            for (int i = 0; i < each; i++)
+                lane_weights()[place(block, row_tile) * stride + i] = v[i];
         }
+        CELL_UNROLL
+        for (int block = 0; block < ahead; block++)
+            keep(weights_kept.words[block], w, row_stride, k_stride, block);
+    }
+
+    // By way of shared memory, so that no loop is unrolled but those over registers.
+    __device__ __forceinline__ void keep(uint32_t (&words)[held > 0 ? held : 1][4], const T *w, int64_t row_stride,
+                                         int64_t k_stride, int block) const
+    {
+        if constexpr (held > 0) {
+            const cell_smem<float> by = partial + (cell_warp() * tiles * 32 + cell_lane()) * 4;
+            for (int j = 0; j < held; j++) {
+                T v[each];
+                take(v, w, row_stride, k_stride, block, j);
+                CELL_UNROLL
+                for (int i = 0; i < 4; i++)
+                    by[j * 128 + i] = cell_detail_bits_float(v[2 * i].bits | (uint32_t)v[2 * i + 1].bits << 16);
+            }
+            CELL_UNROLL
+            for (int j = 0; j < held; j++)
+                cell_shared_words(words[j], by + j * 128);
+        }
+    }
+
+    // A lane's weights of one tile and one of the warp's blocks along k; 0 where there are none.
+    __device__ __forceinline__ void take(T (&v)[each], const T *w, int64_t row_stride, int64_t k_stride, int block,
+                                         int row_tile) const
+    {
+        const int blocks = group / along, lane = cell_lane();
+        const int unit = first - rank * Units + row_tile % (covered / 8) * 8 + lane / 4;
+        const int k_unit = own_group() * group + block % blocks * along + lane % 4 * each;
+        const int64_t row = (int64_t)(row_tile / (covered / 8)) * units + unit;
+        const int64_t k = (int64_t)(first_piece() + block / blocks) * units + k_unit;
+        const bool there = block < pieces * blocks && unit < units;
+        CELL_UNROLL
+        for (int i = 0; i < each; i++)
+            v[i] = there && k_unit + i < units ? w[row * row_stride + (k + i) * k_stride] : T{};
+    }
+
+    __device__ __forceinline__ cell_smem<T> lane_weights() const
+    {
+        return weights + (cell_warp() * place(pieces * (group / along), 0) * 32 + cell_lane()) * each;
     }
 
     // Of the block's part of k, of which a warp has a group of units in all pieces.
@@ -135,23 +185,40 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             cell_inbox_expect(b, Split * shares * (int)sizeof(float));
     }
 
+    // Do all pieces of all rows of X begin at a multiple of so many bytes?
+    __device__ __forceinline__ bool begins_at(const T *x, int64_t pitch, int bytes) const
+    {
+        const int numbers = bytes / (int)sizeof(T);
+        return units % numbers == 0 && pitch % numbers == 0 && reinterpret_cast<uintptr_t>(x) % bytes == 0;
+    }
+
     // Marks the block's own words of X, the rows of `steps` steps of each sequence but row `skip` of each, which is there
     // already. Behind start(). The block's threads together.
     __device__ __forceinline__ void mark(T *x, int64_t pitch, int64_t batch, int64_t steps, int64_t skip)
     {
-        constexpr int own = Units / each, words = Inner * own, rows = CELL_PANEL_THREADS / words;
-        if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0)
-            return;
         const uint32_t none[4] = {CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK, CELL_PANEL_MARK};
-        const int at = cell_thread() % words, unit = first + at % own * each;
-        if (cell_thread() < rows * words && unit < units)
-            for (int64_t b = 0; b < batch; b++)
-                for (int64_t row = cell_thread() / words; row < steps; row += rows)
-                    if (row != skip)
-                        cell_store_words(x + (b * steps + row) * pitch + at / own * units + unit, none);
+        if (begins_at(x, pitch, 16))
+            mark_by<each>(x, pitch, batch, steps, skip, [&](T *p) { cell_store_words(p, none); });
+        else if (begins_at(x, pitch, 4))
+            mark_by<word>(x, pitch, batch, steps, skip, [](T *p) { cell_show_word(p, CELL_PANEL_MARK); });
+        else
+            return;
         post();
         wait(1);
         marks = true;
+    }
+
+    // put(p) marks `Numbers` neighbours.
+    template <int Numbers, class Put>
+    __device__ __forceinline__ void mark_by(T *x, int64_t pitch, int64_t batch, int64_t steps, int64_t skip, Put put) const
+    {
+        constexpr int own = Units / Numbers, marked = Inner * own, rows = CELL_PANEL_THREADS / marked;
+        const int at = cell_thread() % marked, unit = first + at % own * Numbers;
+        if (cell_thread() < rows * marked && unit < units)
+            for (int64_t b = 0; b < batch; b++)
+                for (int64_t row = cell_thread() / marked; row < steps; row += rows)
+                    if (row != skip)
+                        put(x + (b * steps + row) * pitch + at / own * units + unit);
     }
 
     // An element of X, p its place: all threads of a warp come, neighbours with neighbours, those that are not `mine`
@@ -192,26 +259,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             cell_counter_wait(posts + own_group() * CELL_PANEL_POST,
                               (unsigned int)((end - begin + Units - 1) / Units) * (unsigned int)rounds);
         cell_warp_barrier();
-    }
-
-    // The weights that a lane takes at every step for the first blocks along k.
-    struct kept {
-        uint32_t words[ahead][held > 0 ? held : 1][4];
-    };
-
-    __device__ __forceinline__ void keep(kept &weights_kept) const
-    {
-        const int all = pieces * (group / along);
-        CELL_UNROLL
-        for (int i = 0; i < ahead; i++)
-            CELL_UNROLL
-            for (int j = 0; j < held; j++)
-                cell_shared_words(weights_kept.words[i][j], lane_weights() + (i < all ? i * tiles + j : 0) * stride);
-    }
-
-    __device__ __forceinline__ cell_smem<T> lane_weights() const
-    {
-        return weights + (cell_warp() * pieces * (group / along) * tiles * 32 + cell_lane()) * each;
     }
 
     // Fragments of 16 rows of X for one block along k, as two tiles' operands; f32 as hi and lo.
@@ -270,7 +317,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // One block along k: 16 rows of X times the tiles from `From`.
+    // One block along k: 16 rows of X times the tiles from `From`, which lie in shared memory.
     template <int From>
     __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[tiles], const factors &x,
                                                           cell_smem<T> at)
@@ -278,7 +325,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         CELL_UNROLL
         for (int j = From; j < tiles; j++) {
             uint32_t b[4];
-            cell_shared_words(b, at + j * stride);
+            cell_shared_words(b, at + (j - From) * stride);
             multiply_words(sums[j], x, b);
         }
     }
@@ -299,7 +346,6 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // The neighbours out of these vectors, and 0 for those that are no units.
     __device__ __forceinline__ static void cut(uint32_t (&words)[4], const uint32_t (&vectors)[2][4], const T *p, int left)
     {
-        constexpr int word = 4 / (int)sizeof(T);
         const int bytes = (int)(reinterpret_cast<uintptr_t>(p) % 16);
         uint32_t from[6];
         CELL_UNROLL
@@ -316,37 +362,11 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // Of rows whose pieces do not begin at a multiple of 16 bytes, two blocks along k at a time.
-    __device__ __forceinline__ void multiply_around(cell_mma_c (&sums)[tiles], const T *low, const T *high,
-                                                    cell_smem<T> at) const
-    {
-        const int unit = own_group() * group + cell_lane() % 4 * each, blocks = group / along, all = pieces * blocks;
-        for (int done = 0; done < all; done += 2) {
-            uint32_t vectors[4][2][4];
-            const T *p[4];
-            int left[4];
-            CELL_UNROLL
-            for (int i = 0; i < 4; i++) {
-                const int block = done + i / 2, k = unit + block % blocks * along;
-                p[i] = (i % 2 ? high : low) + (int64_t)(block / blocks) * units + k;
-                left[i] = block < all ? units - k : 0;
-                watch_around(vectors[i], p[i], left[i]);
-            }
-            CELL_UNROLL
-            for (int i = 0; i < 4; i += 2) {
-                uint32_t words[2][4];
-                cut(words[0], vectors[i], p[i], left[i]);
-                cut(words[1], vectors[i + 1], p[i + 1], left[i + 1]);
-                if (done + i / 2 < all)
-                    multiply_block<0>(sums, factors(words[0], words[1]), at + (done + i / 2) * (tiles * stride));
-            }
-        }
-    }
-
     // Fragments of X, as many blocks along k as are read at once.
     struct fragments {
         uint32_t low[ahead][4], high[ahead][4];
-        int at[ahead]; // along k; negative: none
+        int at[ahead];   // along k; negative: none
+        int left[ahead]; // units from there on
     };
 
     __device__ __forceinline__ static uint32_t most(const uint32_t (&words)[4])
@@ -369,21 +389,44 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         return cell_any(all == CELL_PANEL_MARK);
     }
 
+    // Neighbours along k of a row whose pieces begin at a multiple of 16 bytes, or of 8; `left` of them are units.
+    template <int Bytes> __device__ __forceinline__ static void watch(uint32_t (&words)[4], const T *p, int left)
+    {
+        if constexpr (Bytes == 16) {
+            cell_watch_words(words, p);
+        } else {
+            cell_watch_two(words[0], words[1], p);
+            if (left > each / 2)
+                cell_watch_two(words[2], words[3], p + each / 2);
+        }
+    }
+
+    template <int Bytes> __device__ __forceinline__ static void watch_again(uint32_t (&words)[4], const T *p, int left)
+    {
+        if constexpr (Bytes == 16) {
+            cell_await_words(words, p, CELL_PANEL_MARK);
+        } else {
+            cell_await_two(words[0], words[1], p, CELL_PANEL_MARK);
+            if (left > each / 2)
+                cell_await_two(words[2], words[3], p + each / 2, CELL_PANEL_MARK);
+        }
+    }
+
     // Reads again what was marked, until nothing is.
-    __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
+    template <int Bytes> __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
     {
         do {
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
                 if (is_marked(x.low[i]))
-                    cell_await_words(x.low[i], low + x.at[i], CELL_PANEL_MARK);
+                    watch_again<Bytes>(x.low[i], low + x.at[i], x.left[i]);
                 if (is_marked(x.high[i]))
-                    cell_await_words(x.high[i], high + x.at[i], CELL_PANEL_MARK);
+                    watch_again<Bytes>(x.high[i], high + x.at[i], x.left[i]);
             }
         } while (any_marked(x));
     }
 
-    __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
+    template <int Bytes> __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
     {
         CELL_UNROLL
         for (int i = 0; i < ahead; i++) {
@@ -391,12 +434,43 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             for (int j = 0; j < 4; j++)
                 x.low[i][j] = x.high[i][j] = 0;
             if (x.at[i] >= 0) {
-                cell_watch_words(x.low[i], low + x.at[i]);
-                cell_watch_words(x.high[i], high + x.at[i]);
+                watch<Bytes>(x.low[i], low + x.at[i], x.left[i]);
+                watch<Bytes>(x.high[i], high + x.at[i], x.left[i]);
             }
         }
         if ((!narrow || any_marked(x)) && awaits)
-            await(x, low, high);
+            await<Bytes>(x, low, high);
+    }
+
+    // Of rows whose pieces begin anywhere, two blocks along k at a time.
+    __device__ __forceinline__ void read_around(fragments &x, const T *low, const T *high) const
+    {
+        CELL_UNROLL
+        for (int begin = 0; begin < ahead; begin += 2) {
+            uint32_t vectors[4][2][4];
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++)
+                watch_around(vectors[i], (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++)
+                cut(i % 2 ? x.high[begin + i / 2] : x.low[begin + i / 2], vectors[i],
+                    (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
+        }
+        while (awaits && any_marked(x)) {
+            CELL_UNROLL
+            for (int i = 0; i < ahead; i++) {
+                await_each(x.low[i], low + x.at[i]);
+                await_each(x.high[i], high + x.at[i]);
+            }
+        }
+    }
+
+    __device__ __forceinline__ static void await_each(uint32_t (&words)[4], const T *p)
+    {
+        CELL_UNROLL
+        for (int j = 0; j < 4; j++)
+            if (words[j] == CELL_PANEL_MARK)
+                words[j] = cell_await_word(p + j * word, CELL_PANEL_MARK);
     }
 
     // The first `left` of these blocks, of which `Held` tiles are in registers.
@@ -412,7 +486,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             CELL_UNROLL
             for (int j = 0; j < Held; j++)
                 multiply_words(sums[j], some, first_weights.words[i][j]);
-            multiply_block<Held>(sums, some, at + i * (tiles * stride));
+            multiply_block<Held>(sums, some, at + i * ((tiles - Held) * stride));
         }
     }
 
@@ -421,25 +495,36 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
                                              int64_t pitch, int64_t batch) const
     {
-        const int lane = cell_lane(), blocks = group / along, all = pieces * blocks;
+        const int lane = cell_lane();
         x += (int64_t)first_piece() * units;
         const T *low = x + (lane / 4 < batch ? lane / 4 : 0) * pitch;
         const T *high = x + (lane / 4 + 8 < batch ? lane / 4 + 8 : 0) * pitch;
-        cell_smem<T> at = lane_weights();
         CELL_UNROLL
         for (int j = 0; j < tiles; j++)
             cell_mma_zero(sums[j]);
-        if (units % 8 != 0 || pitch % 8 != 0 || reinterpret_cast<uintptr_t>(x) % 16 != 0) {
-            multiply_around(sums, low, high, at);
-            return;
-        }
-        const int begin = own_group() * group + lane % 4 * each;
+        if (begins_at(x, pitch, 16))
+            multiply_rows<16>(sums, first_weights, low, high);
+        else if (narrow && begins_at(x, pitch, 8))
+            multiply_rows<8>(sums, first_weights, low, high);
+        else
+            multiply_rows<(int)sizeof(T)>(sums, first_weights, low, high);
+    }
+
+    // Bytes: the pieces of the rows begin at multiples of so many.
+    template <int Bytes>
+    __device__ __forceinline__ void multiply_rows(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *low,
+                                                  const T *high) const
+    {
+        const int all = pieces * (group / along), begin = own_group() * group + cell_lane() % 4 * each;
         int unit = begin, k = begin;                 // within its piece; of the row
+        cell_smem<T> at = lane_weights();
         for (int done = 0; done < all; done += ahead) {
             fragments some;
             CELL_UNROLL
             for (int i = 0; i < ahead; i++) {
-                some.at[i] = done + i < all && unit < units ? k : -1;
+                const bool there = done + i < all && unit < units;
+                some.at[i] = there ? k : -1;
+                some.left[i] = there ? units - unit : 0;
                 unit += along;
                 k += along;
                 if (pieces > 1 && unit >= begin + group) {
@@ -447,12 +532,15 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                     unit = begin;
                 }
             }
-            read(some, low, high);
+            if constexpr (Bytes >= 8)
+                read<Bytes>(some, low, high);
+            else
+                read_around(some, low, high);
             if (done == 0)
                 multiply_some<held>(sums, some, first_weights, all, at);
             else
                 multiply_some<0>(sums, some, first_weights, all - done, at);
-            at += ahead * tiles * stride;
+            at += ahead * (tiles - (done == 0 ? held : 0)) * stride;
         }
     }
 

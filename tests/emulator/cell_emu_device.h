@@ -303,6 +303,26 @@ template <class T> inline void cell_await_words(uint32_t (&words)[4], const T *p
         cell_emu_word_wait((const unsigned *)p + i, mark);
     cell_load_words(words, p);
 }
+template <class T> inline void cell_watch_two(uint32_t &word, uint32_t &next, const T *p)
+{
+    cell_emu_check_aligned(p, 8, "cell_watch_two");
+    memcpy(&word, p, 4);
+    memcpy(&next, (const unsigned char *)p + 4, 4);
+}
+template <class T> inline void cell_await_two(uint32_t &word, uint32_t &next, const T *p, uint32_t mark)
+{
+    cell_emu_word_wait((const unsigned *)p, mark);
+    cell_emu_word_wait((const unsigned *)p + 1, mark);
+    cell_watch_two(word, next, p);
+}
+template <class T> inline uint32_t cell_await_word(const T *p, uint32_t mark)
+{
+    cell_emu_check_aligned(p, 4, "cell_await_word");
+    cell_emu_word_wait((const unsigned *)p, mark);
+    uint32_t word;
+    memcpy(&word, p, 4);
+    return word;
+}
 template <class T> inline void cell_show_word(T *p, uint32_t word)
 {
     cell_emu_check_aligned(p, 4, "cell_show_word");

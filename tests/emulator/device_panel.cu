@@ -16,13 +16,12 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ vo
     const int64_t pitch = Inner * units;
     T *const x = (T *)args.ptr[0];
     float *const c = (float *)args.ptr[2];
-    if (args.t)
-        panel.load((const T *)args.ptr[1], 1, Outer * units);
-    else
-        panel.load((const T *)args.ptr[1], Inner * units, 1);
-    panel.start();
     typename decltype(panel)::kept kept;
-    panel.keep(kept);
+    if (args.t)
+        panel.load(kept, (const T *)args.ptr[1], 1, Outer * units);
+    else
+        panel.load(kept, (const T *)args.ptr[1], Inner * units, 1);
+    panel.start();
     if (args.flags)
         panel.mark(x, pitch, batch, steps + 1, 0);
     for (int64_t t = 0; t < steps; t++) {
@@ -55,6 +54,7 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ vo
     }
 PANEL(k_panel_1_1, cell_bf16, 1, 1, 8)
 PANEL(k_panel_1_4, cell_bf16, 1, 4, 8)
+PANEL(k_panel_1_4_wide, cell_bf16, 1, 4, 16)
 PANEL(k_panel_4_1, cell_bf16, 4, 1, 8)
 PANEL(k_panel_3_3_wide, cell_bf16, 3, 3, 16)
 PANEL(k_panel_1_1_widest, cell_bf16, 1, 1, 32)
@@ -116,8 +116,10 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     args.size[2] = steps;
     args.t = transposed;
     args.flags = marks;
-    const int tiles = outer * own * split / 8;
-    size_t smem = (size_t)8 * (inner * slices / split) * (group / 32) * tiles * 256 * sizeof(T) + (size_t)(8 * tiles * 512);
+    const int tiles = outer * own * split / 8, pieces = inner * slices / split, blocks_along = pieces * (group / 32);
+    const int ahead = tiles <= 2 ? 8 : slices > 1 ? 2 : 4, held = sizeof(T) == 4 || pieces > 1 ? 0 : std::min(tiles, 16 / ahead);
+    size_t smem = 8 * (size_t)(blocks_along * tiles - std::min(blocks_along, ahead) * held) * 256 * sizeof(T) +
+                  (size_t)(8 * tiles * 512);
     if (split > 1)
         smem += (size_t)(2 * split * outer * own * 16 * 4 + 32);
     Shape shape = {(unsigned)blocks, 256, smem, (unsigned)split, true};
@@ -173,5 +175,8 @@ int main()
                     (kind.f32 ? try_one<float> : try_one<cell_bf16>)(
                         kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
                         size.steps, way == 1, way == 2);
+    // So many that a warp's share of k is read in two rounds, of which the weights are in registers for the first.
+    for (int units : {1060, 1062})
+        try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, 2, false, true);
     return report();
 }

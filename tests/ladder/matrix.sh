@@ -62,7 +62,7 @@ done
 # the emulated device holds 4 blocks: two pairs, which divide forward's operand where clusters are allowed. A GPU takes it
 # beyond 256 units only, since before that a block walks alone.
 for spec in lstm gru; do
-    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 blocks:2,3,5,24 blocks:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 chip:3,3,2,26 chip:2,3,3,44 2,2,3,265"
+    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 blocks:2,3,5,24 blocks:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 chip:3,3,2,26 chip:2,3,3,44 2,2,3,265 2,2,3,268"
 done
 for spec in e0 e1; do
     TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 chip:3,3,42 17,2,272"
