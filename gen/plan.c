@@ -401,6 +401,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     warn_of_steps(p);
     panel_find(p);
     put_time_first(p);
+    columns_find(p);
     ir_verify(m, "plan");
     return p;
 }

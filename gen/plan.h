@@ -240,6 +240,10 @@ typedef struct Panel {
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
     bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
     int posts;                    /* buffer of the counters */
+    Group *group;                 /* columns: what is pointwise, and the sums over columns */
+    const Poly *columns;          /* of a sequence */
+    TensorId state;
+    int exchange;                 /* buffer of the operand, twice, as blocks send it */
     int chunks;                   /* scan: of steps of 32 units, which a block walks at once; or 0 */
     bool pairs;                   /* scan: each of its threads has two neighbours of the units */
     bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
@@ -282,6 +286,7 @@ typedef struct Program {
     Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
+    Panel *columns;               /* gemm: one kernel of blocks that have some units of one sequence may (columns.c); or NULL */
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
@@ -372,6 +377,7 @@ bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
 void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
+void emit_columns(Plan *p, Program *pr, Buf *out);                  /* the kernel of Program.columns */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
