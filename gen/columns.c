@@ -216,3 +216,12 @@ void columns_find(Plan *p)
               COLUMNS_UNITS, COLUMNS_MOST);
     }
 }
+
+bool plan_has_tiles(const Plan *p)
+{
+    for (; p; p = p->smaller)
+        for (int d = 0; d < 2; d++)
+            if (p->program[d].columns)
+                return true;
+    return false;
+}

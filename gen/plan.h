@@ -355,6 +355,9 @@ typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_D
                ROOT_DPARAM_INIT, ROOT_DPAST, ROOT_LAST } RootKind;
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
+/* Has a kernel of the plan, or of those that lead on from it, products by tiles (cell_device_mma.cuh)? */
+bool plan_has_tiles(const Plan *p);
+
 /* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
  * results. */
 typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernels;
