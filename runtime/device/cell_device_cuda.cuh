@@ -353,6 +353,11 @@ __device__ __forceinline__ void cell_cluster_arrive()
 {
     CELL_NEEDS_SM90(asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"));
 }
+// Where nothing that the threads wrote is to be seen by the others behind their wait.
+__device__ __forceinline__ void cell_cluster_arrive_relaxed()
+{
+    CELL_NEEDS_SM90(asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"));
+}
 __device__ __forceinline__ void cell_cluster_wait()
 {
     CELL_NEEDS_SM90(asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"));
@@ -530,6 +535,19 @@ __device__ __forceinline__ void cell_bulk_copy(T *smem, const T *gmem, int count
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
         "l"(__cvta_generic_to_global(gmem)), "r"(count * (int)sizeof(T)), "r"(b.address)
         : "memory"));
+}
+
+// The same to the same place of both blocks of a cluster of two, each of whose inbox counts it.
+template <class T>
+__device__ __forceinline__ void cell_bulk_copy_to_pair(T *smem, const T *gmem, int count, const cell_inbox &b)
+{
+    const unsigned int to = (unsigned int)__cvta_generic_to_shared(smem);
+    (void)to, (void)gmem, (void)count, (void)b;
+    CELL_NEEDS_SM90(asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                                 "l"(__cvta_generic_to_global(gmem)), "r"(count * (int)sizeof(T)), "r"(b.address),
+                                 "h"((unsigned short)3)
+                                 : "memory"));
 }
 
 // Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be

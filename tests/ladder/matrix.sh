@@ -85,6 +85,7 @@ TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # One kernel of blocks that have units of one sequence: several blocks, of which the last is not full.
 TYPES="bf16 f16" SUFFIX=_columns instance e2 gemm "2,3,136,5 1,2,264,64 3,4,8,1 2,1,16,9"
+TYPES=bf16 SUFFIX=_columns instance e2 gemm "2,3,16,5 1,2,264,2" --reverse
 # Enough elements for vectors within a step.
 TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8"
 # Vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
