@@ -243,7 +243,8 @@ static void forget_all(Kernel *k, bool trial)
 
 static bool waits(const Kernel *k)
 {
-    return k->g && !k->columns && ((k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD) || k->refs == &k->g->refs_2);
+    return k->g && !k->columns &&
+           ((k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD) || k->refs == &k->g->refs_2);
 }
 
 static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))

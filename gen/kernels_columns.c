@@ -324,7 +324,8 @@ static const char *first_operand(Kernel *k)
 /* Forward stores what the step before left; the first one stores nothing of it, where its own will be stored. */
 static void print_multiply(Kernel *k)
 {
-    const char *t = k->pr->dir == FORWARD ? "t > 0 ? t - 1 : 0" : "t";
+    bool behind = k->pr->dir == FORWARD && !mutate("early-column");
+    const char *t = behind ? "t > 0 ? t - 1 : 0" : "t";
     k_comment(k, k->columns->product->arrays.data[0]);
     buf_line(k->out, "panel.multiply(%s);", k->columns_text->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
 }

@@ -938,8 +938,8 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (before >= 0 && columns_puts(k, before))
         columns_put(k, value);
     else if (before >= 0 &&
-        !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
-                    k_text(k, "%s + 1 < dim_T", k->t))) {
+             !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
+                         k_text(k, "%s + 1 < dim_T", k->t))) {
         Buf *out = in_cluster(k) ? &k->late : k->panel && k->panel->product ? k->now : k->out;
         if (in_head(k) && k->panel->operand_ready)
             head_put(k, read_linear(m, &self), n, value);
@@ -1009,7 +1009,7 @@ static void store(Kernel *k, NodeId id, const char *value)
         store_next(k, id, of, value);
     if (st->home == HOME_NONE)
         return;
-    if (columns_puts(k, st->slot) && k->columns_text->element) {
+    if ((st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && columns_puts(k, st->slot)) {
         columns_put(k, value);
         return;
     }

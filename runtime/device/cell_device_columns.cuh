@@ -82,7 +82,12 @@ template <class T> struct cell_columns {
     }
     __device__ __forceinline__ int unit_at(int e) const { return first_unit() + e / 2 % 2 * 8; }
     __device__ __forceinline__ int column_at(int e) const { return cell_lane() % 4 * 2 + (e / 4 * 8 + e % 2); }
-    __device__ __forceinline__ bool mine(int e) const { return inside >> e & 1; }
+    __device__ __forceinline__ bool mine(int e) const
+    {
+        uint32_t bits = inside;     // to be asked where it is used: conditions are more than predicates
+        cell_keep(bits);
+        return bits >> e & 1;
+    }
     // Its place among the sequence's, where units are neighbours.
     __device__ __forceinline__ int at(int e) const
     {
@@ -166,6 +171,7 @@ template <class T> struct cell_columns {
             if (at < units)
                 own[place(u, c)] = x[(int64_t)c * units + at];
         }
+        cell_barrier();
     }
 
     // The next X at an element of the thread that exists. Behind a product or load(); give() must follow.
@@ -175,28 +181,31 @@ template <class T> struct cell_columns {
         own[first_place + place(e / 2 % 2 * 8, e / 4 * 8 + e % 2)] = cell_convert<T>(v);
     }
 
-    // What was put is there for the sequence's other blocks, and, where x is not null, lies in memory as take() finds it.
+    // What was put is there for the sequence's other blocks, and, where x is not null, lies in memory as take() finds it. A
+    // warp has 16 of the units, all of whose columns it has put: it sends them without waiting for the others.
     __device__ __forceinline__ void give(T *x)
     {
-        cell_bulk_fence_shared();
-        cell_barrier();
+        constexpr int share = piece / 8, vectors = share / 8 / 32;
         T *const to = exchange + (rounds & 1) * turn + rank * piece;
-        uint32_t words[piece / 8 / CELL_COLUMNS_THREADS][4];
+        uint32_t words[vectors][4];
+        cell_bulk_fence_shared();
+        cell_warp_barrier();
         CELL_UNROLL
-        for (int i = 0; i < piece / 8 / CELL_COLUMNS_THREADS; i++) {
-            const int n = (i * CELL_COLUMNS_THREADS + cell_thread()) * 8;
+        for (int i = 0; i < vectors; i++) {
+            const int n = cell_warp() * share + (i * 32 + cell_lane()) * 8;
             cell_shared_words(words[i], own + n);
             cell_store_words(to + n, words[i]);
         }
         rounds++;
-        cell_barrier();
-        if (cell_thread() == 0)
+        cell_warp_barrier();
+        if (cell_lane() == 0)
             cell_counter_post(posts + rank * CELL_COLUMNS_POST);
+        cell_barrier();             // the own piece is whole
         for (int n = cell_thread(); x && n < piece / 8; n += CELL_COLUMNS_THREADS) {
-            const int c = n / 16, at = rank * CELL_COLUMNS_UNITS + n % 16 * 8;
-            if (c < columns && at < units) {
+            const int c = n / 16, unit = rank * CELL_COLUMNS_UNITS + n % 16 * 8;
+            if (c < columns && unit < units) {
                 cell_shared_words(words[0], own + (n % 16 * CELL_COLUMNS_MOST + c) * 8);
-                cell_store_words(x + (int64_t)c * units + at, words[0]);
+                cell_store_words(x + (int64_t)c * units + unit, words[0]);
             }
         }
     }
@@ -217,7 +226,7 @@ template <class T> struct cell_columns {
             cell_inbox_expect(inbox, piece * (int)sizeof(T));
         if (wanted && (!both || r % 2 == rank % 2)) {
             const T *const x = exchange + ((rounds - 1) & 1) * turn + from * piece;
-            cell_counter_wait(posts + from * CELL_COLUMNS_POST, rounds);
+            cell_counter_wait(posts + from * CELL_COLUMNS_POST, rounds * (CELL_COLUMNS_THREADS / 32));
             cell_bulk_fence_global();
             if (!both)
                 cell_bulk_copy(slots + cell_lane() * piece, x, piece, inbox);
