@@ -841,11 +841,12 @@ template <int N> __device__ __forceinline__ void cell_tile_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-// Of a tile in shared memory: 1024 bytes between its halves along k, 128 between every 8 rows.
+// Of a tile in shared memory: 1024 bytes between its halves along k, 128 between every 8 rows. Above the place in the block an
+// address may name the block of a cluster, which must not be there.
 template <class T> __device__ __forceinline__ unsigned long long cell_detail_tile(const T *p)
 {
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(p);
-    return (unsigned long long)(address >> 4) | 64ull << 16 | 8ull << 32;
+    return (unsigned long long)((address & 0x3ffffu) >> 4) | 64ull << 16 | 8ull << 32;
 }
 
 #define CELL_DETAIL_SUMS                                                                                         \
