@@ -216,7 +216,7 @@ void k_forget(Kernel *k, Named *named);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
 const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
-const char *k_before_step(Kernel *k, TensorId s, int ahead);            /* where a state before that step, or so many later, begins */
+const char *k_before_step(Kernel *k, TensorId s, int ahead);            /* where a state before that step begins */
 bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
 bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */

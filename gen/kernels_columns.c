@@ -52,12 +52,19 @@ static const char *read_from_row(Kernel *k, const char *p, const char *load)
     return load;
 }
 
+static ColumnsPart part_of(const ColumnsText *c, const char *s)
+{
+    bool unit = strstr(s, c->unit), column = strstr(s, c->column);
+    if (strstr(s, c->own) || (unit && column))
+        return COLUMNS_OF_BOTH;
+    return unit ? COLUMNS_OF_UNIT : column ? COLUMNS_OF_COLUMN : COLUMNS_OF_NONE;
+}
+
 /* What is read before the product, by what it depends on: the thread's local, or an element of an array of them. */
 const char *columns_read(Kernel *k, const char *p, const char *s)
 {
     ColumnsText *c = k->columns_text;
-    bool unit = strstr(s, c->unit), column = strstr(s, c->column);
-    int part = (unit && column) || strstr(s, c->own) ? COLUMNS_OF_BOTH : unit ? COLUMNS_OF_UNIT : column ? COLUMNS_OF_COLUMN : COLUMNS_OF_NONE;
+    ColumnsPart part = part_of(c, s);
     static const char *const at[] = { "", "[j / 2 % 2]", "[j / 4 * 2 + j % 2]", "[j]" };
     const char *name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2));
     RowRead read = { .text = s, .name = k_text(k, "%s%s", name, at[part]) };

@@ -14,7 +14,8 @@ enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
 enum { CLUSTER_BLOCKS = 16, CLUSTER_THREADS = 512, CLUSTER_PARTS = 8, CLUSTER_UNITS = 32 };
 
 /* Blocks of columns: CELL_COLUMNS_UNITS, _MOST, _PIECES, _SLOTS, _POST and _THREADS. */
-enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS = 5, COLUMNS_POST = 32, COLUMNS_THREADS = 256 };
+enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS = 5, COLUMNS_POST = 32 };
+enum { COLUMNS_THREADS = 256 };
 
 /* columns.c: sets Program.columns of both directions, behind put_time_first. */
 void columns_find(Plan *p);
