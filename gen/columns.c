@@ -208,7 +208,7 @@ void columns_find(Plan *p)
         pr->columns = w;
         w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
         w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p));
-        const Poly *rows = poly_add(m, w->units, poly_const(m, 2 * COLUMNS_UNITS - 1));
+        const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
         w->exchange = add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
                                  poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)));
         buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "

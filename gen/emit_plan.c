@@ -1023,15 +1023,15 @@ static const char *columns_smem(Print *e, const Panel *w)
 {
     enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
     Buf x = program_new(e);
-    postfix_times(e, w->units, 2 * COLUMNS_UNITS, 2 * WEIGHTS, &x);
+    postfix_times(e, w->units, COLUMNS_UNITS, WEIGHTS, &x);
     buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, ", (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16);
     return expr_name(e, &x);
 }
 
 static void postfix_columns_blocks(Print *e, const Panel *w, Buf *x)
 {
-    postfix_times(e, w->units, 2 * COLUMNS_UNITS, 2, x);
-    buf_f(x, "CELL_X_SIZE, 0, CELL_X_MUL, ");
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_SIZE, 0, CELL_X_MUL, ", COLUMNS_UNITS);
 }
 
 /* 1 where the device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes; else 0. */
@@ -1052,7 +1052,7 @@ static const char *print_columns(Print *e)
     Panel *w = e->pr->columns;
     Buf blocks = program_new(e), fit = program_new(e);
     int kernel = kernel_number(e, w->kernel);
-    buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = 2, .cooperative = 1 },\n", COLUMNS_THREADS, columns_smem(e, w));
+    buf_f(&e->table, ", .threads = %d, .smem = %s, .cooperative = 1 },\n", COLUMNS_THREADS, columns_smem(e, w));
     postfix_columns_blocks(e, w, &blocks);
     postfix_columns_fit(e, w, kernel, &fit);
     const char *when = expr_name(e, &fit);

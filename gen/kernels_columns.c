@@ -448,7 +448,6 @@ static void print_columns(Kernel *k)
     print_reads(k);
     print_late(k);
     (k->pr->dir == FORWARD ? print_forward : print_backward)(k, &elements, &totals, &sums);
-    buf_line(k->out, "panel.leave();");
     k_forget(k, &sums);
     k->columns_text = NULL;
 }

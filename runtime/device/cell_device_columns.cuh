@@ -4,8 +4,7 @@
 // In: the blocks of a cooperative launch, one for each sequence and 128 neighbouring units; a sequence has up to 64
 // columns (slots that share their weights). Out: at every step C[r, c] = sum over k of W[r, k] X[k, c] for the block's
 // rows r and its sequence's columns c. A thread has the sums of 2 units and 16 columns, its elements, for whatever is
-// pointwise. Guaranteed: sums have one fixed order; only the blocks of a sequence wait for one another. Blocks are pairs (a
-// cluster of two), so that what both read comes from memory once; the last may have no units.
+// pointwise. Guaranteed: sums have one fixed order; only the blocks of a sequence wait for one another.
 //
 // Half of W lies in registers and half in shared memory, by turns of 16 along k, for all steps. X comes in pieces of 128
 // units, as the blocks make them: each puts its own into shared memory, from which it multiplies it first, copies it to
@@ -53,7 +52,7 @@ template <class T> struct cell_columns {
     {
         units = (int)of_units;
         columns = (int)of_columns;
-        pieces = (units + 2 * CELL_COLUMNS_UNITS - 1) / (2 * CELL_COLUMNS_UNITS) * 2;
+        pieces = (units + CELL_COLUMNS_UNITS - 1) / CELL_COLUMNS_UNITS;
         sequence = cell_block_index(0) / pieces;
         rank = (int)(cell_block_index(0) - sequence * pieces);
         rounds = 0;
@@ -99,13 +98,8 @@ template <class T> struct cell_columns {
     __device__ __forceinline__ int unit(int e) const { return unit_at(e) < units ? unit_at(e) : units - 1; }
     __device__ __forceinline__ int column(int e) const { return column_at(e) < columns ? column_at(e) : columns - 1; }
 
-    // The piece that comes r-th: the block's own first, the other one's of its pair last, and between the two the same for
-    // both.
-    __device__ __forceinline__ int piece_at(int r) const
-    {
-        const int next = (rank & ~1) + 1 + r;
-        return r == 0 ? rank : r == pieces - 1 ? rank ^ 1 : next < pieces ? next : next - pieces;
-    }
+    // The piece that comes r-th, the block's own first.
+    __device__ __forceinline__ int piece_at(int r) const { return rank + r < pieces ? rank + r : rank + r - pieces; }
 
     // W[r, k] stands at w[r * row_stride + k * k_stride]. The block's threads together.
     __device__ void load(const T *w, int64_t row_stride, int64_t k_stride)
@@ -128,8 +122,7 @@ template <class T> struct cell_columns {
         cell_split_init(freed);
         for (int n = cell_thread(); n < piece; n += CELL_COLUMNS_THREADS)
             own[n] = T{};
-        cell_cluster_barrier();
-        cell_cluster_arrive_relaxed();
+        cell_barrier();
     }
 
     // The tiles of the piece that comes r-th: those that stay in shared memory, and the others where X comes later.
@@ -171,7 +164,6 @@ template <class T> struct cell_columns {
             if (at < units)
                 own[place(u, c)] = x[(int64_t)c * units + at];
         }
-        cell_barrier();
     }
 
     // The next X at an element of the thread that exists. Behind a product or load(); give() must follow.
@@ -181,57 +173,47 @@ template <class T> struct cell_columns {
         own[first_place + place(e / 2 % 2 * 8, e / 4 * 8 + e % 2)] = cell_convert<T>(v);
     }
 
-    // What was put is there for the sequence's other blocks, and, where x is not null, lies in memory as take() finds it. A
-    // warp has 16 of the units, all of whose columns it has put: it sends them without waiting for the others.
+    // What was put is there for the sequence's other blocks, and, where x is not null, lies in memory as take() finds it.
     __device__ __forceinline__ void give(T *x)
     {
-        constexpr int share = piece / 8, vectors = share / 8 / 32;
-        T *const to = exchange + (rounds & 1) * turn + rank * piece;
-        uint32_t words[vectors][4];
         cell_bulk_fence_shared();
-        cell_warp_barrier();
+        cell_barrier();
+        T *const to = exchange + (rounds & 1) * turn + rank * piece;
+        uint32_t words[piece / 8 / CELL_COLUMNS_THREADS][4];
         CELL_UNROLL
-        for (int i = 0; i < vectors; i++) {
-            const int n = cell_warp() * share + (i * 32 + cell_lane()) * 8;
+        for (int i = 0; i < piece / 8 / CELL_COLUMNS_THREADS; i++) {
+            const int n = (i * CELL_COLUMNS_THREADS + cell_thread()) * 8;
             cell_shared_words(words[i], own + n);
             cell_store_words(to + n, words[i]);
         }
         rounds++;
-        cell_warp_barrier();
-        if (cell_lane() == 0)
+        cell_barrier();
+        if (cell_thread() == 0)
             cell_counter_post(posts + rank * CELL_COLUMNS_POST);
-        cell_barrier();             // the own piece is whole
         for (int n = cell_thread(); x && n < piece / 8; n += CELL_COLUMNS_THREADS) {
-            const int c = n / 16, unit = rank * CELL_COLUMNS_UNITS + n % 16 * 8;
-            if (c < columns && unit < units) {
+            const int c = n / 16, at = rank * CELL_COLUMNS_UNITS + n % 16 * 8;
+            if (c < columns && at < units) {
                 cell_shared_words(words[0], own + (n % 16 * CELL_COLUMNS_MOST + c) * 8);
-                cell_store_words(x + (int64_t)c * units + unit, words[0]);
+                cell_store_words(x + (int64_t)c * units + at, words[0]);
             }
         }
     }
 
-    // Brings the pieces from the one behind the first-th on, as many as there are slots. By the first warp. The first of
-    // them that both blocks of a pair need come by one copy for both, from one or the other by turns, behind a barrier of the
-    // two: their slots are free. Later ones each brings for itself.
-    __device__ __forceinline__ void bring(int first_one)
+    // Brings the pieces from the one behind the first-th on, as many as there are slots. By the first warp.
+    __device__ __forceinline__ void bring(int first)
     {
-        const int r = first_one + 1 + cell_lane(), from = piece_at(r);
-        const bool wanted = cell_lane() < CELL_COLUMNS_SLOTS && r < pieces, both = first_one == 0 && r < pieces - 1;
+        const int r = first + 1 + cell_lane();
         cell_inbox inbox = full[0];
         CELL_UNROLL
         for (int i = 1; i < CELL_COLUMNS_SLOTS; i++)
             if (cell_lane() == i)
                 inbox = full[i];
-        if (wanted)
-            cell_inbox_expect(inbox, piece * (int)sizeof(T));
-        if (wanted && (!both || r % 2 == rank % 2)) {
-            const T *const x = exchange + ((rounds - 1) & 1) * turn + from * piece;
-            cell_counter_wait(posts + from * CELL_COLUMNS_POST, rounds * (CELL_COLUMNS_THREADS / 32));
+        if (cell_lane() < CELL_COLUMNS_SLOTS && r < pieces) {
+            const int from = piece_at(r);
+            cell_counter_wait(posts + from * CELL_COLUMNS_POST, rounds);
             cell_bulk_fence_global();
-            if (!both)
-                cell_bulk_copy(slots + cell_lane() * piece, x, piece, inbox);
-            else
-                cell_bulk_copy_to_pair(slots + cell_lane() * piece, x, piece, inbox);
+            cell_inbox_expect(inbox, piece * (int)sizeof(T));
+            cell_bulk_copy(slots + cell_lane() * piece, exchange + ((rounds - 1) & 1) * turn + from * piece, piece, inbox);
         }
         cell_warp_barrier();
     }
@@ -243,7 +225,6 @@ template <class T> struct cell_columns {
         cell_tile_begin();
         multiply_piece(0, own);
         cell_tile_commit();
-        cell_cluster_wait();
         if (cell_warp() == 0)
             bring(0);
         some(0, meanwhile);
@@ -265,12 +246,8 @@ template <class T> struct cell_columns {
             some(r, meanwhile);
         }
         cell_tile_wait<0>();
-        cell_cluster_arrive_relaxed();
         cell_barrier();             // the own piece may be put
     }
-
-    // Behind the last step: the other block of the pair has all that it is sent.
-    __device__ __forceinline__ void leave() const { cell_cluster_wait(); }
 
     template <class F> __device__ __forceinline__ static void some(int r, const F &meanwhile)
     {

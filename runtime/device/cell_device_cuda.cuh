@@ -353,11 +353,6 @@ __device__ __forceinline__ void cell_cluster_arrive()
 {
     CELL_NEEDS_SM90(asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"));
 }
-// Where nothing that the threads wrote is to be seen by the others behind their wait.
-__device__ __forceinline__ void cell_cluster_arrive_relaxed()
-{
-    CELL_NEEDS_SM90(asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"));
-}
 __device__ __forceinline__ void cell_cluster_wait()
 {
     CELL_NEEDS_SM90(asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"));
@@ -535,19 +530,6 @@ __device__ __forceinline__ void cell_bulk_copy(T *smem, const T *gmem, int count
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
         "l"(__cvta_generic_to_global(gmem)), "r"(count * (int)sizeof(T)), "r"(b.address)
         : "memory"));
-}
-
-// The same to the same place of both blocks of a cluster of two, each of whose inbox counts it.
-template <class T>
-__device__ __forceinline__ void cell_bulk_copy_to_pair(T *smem, const T *gmem, int count, const cell_inbox &b)
-{
-    const unsigned int to = (unsigned int)__cvta_generic_to_shared(smem);
-    (void)to, (void)gmem, (void)count, (void)b;
-    CELL_NEEDS_SM90(asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
-                                 "l"(__cvta_generic_to_global(gmem)), "r"(count * (int)sizeof(T)), "r"(b.address),
-                                 "h"((unsigned short)3)
-                                 : "memory"));
 }
 
 // Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be
@@ -841,12 +823,11 @@ template <int N> __device__ __forceinline__ void cell_tile_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-// Of a tile in shared memory: 1024 bytes between its halves along k, 128 between every 8 rows. Above the place in the block an
-// address may name the block of a cluster, which must not be there.
+// Of a tile in shared memory: 1024 bytes between its halves along k, 128 between every 8 rows.
 template <class T> __device__ __forceinline__ unsigned long long cell_detail_tile(const T *p)
 {
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(p);
-    return (unsigned long long)((address & 0x3ffffu) >> 4) | 64ull << 16 | 8ull << 32;
+    return (unsigned long long)(address >> 4) | 64ull << 16 | 8ull << 32;
 }
 
 #define CELL_DETAIL_SUMS                                                                                         \

@@ -372,7 +372,6 @@ inline void cell_split_wait(cell_split_barrier &b) { cell_emu_split_wait(b.offse
 // Clusters.
 
 inline void cell_cluster_arrive() { cell_emu_cluster_arrive(); }
-inline void cell_cluster_arrive_relaxed() { cell_emu_cluster_arrive(); }
 inline void cell_cluster_wait() { cell_emu_cluster_wait(); }
 inline void cell_cluster_barrier()
 {
@@ -426,17 +425,6 @@ template <class T> inline void cell_bulk_copy(cell_smem<T> to, const T *from, in
     for (int i = 0; i < count; i++)
         to[i] = from[i];
     cell_emu_inbox_send(b.offset, cell_emu_cluster_rank(), count * (int)sizeof(T));
-}
-
-template <class T> inline void cell_bulk_copy_to_pair(cell_smem<T> to, const T *from, int count, const cell_inbox &b)
-{
-    cell_emu_check_aligned(to.p, 16, "cell_bulk_copy_to_pair");
-    cell_emu_check_aligned(from, 16, "cell_bulk_copy_to_pair");
-    for (int rank = 0; rank < 2; rank++) {
-        for (int i = 0; i < count; i++)
-            cell_cluster_store(to + i, rank, from[i]);
-        cell_emu_inbox_send(b.offset, rank, count * (int)sizeof(T));
-    }
 }
 
 // Counters.
