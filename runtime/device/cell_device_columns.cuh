@@ -128,7 +128,7 @@ template <class T> struct cell_columns {
     // The tiles of the piece that comes r-th: those that stay in shared memory, and the others where X comes later.
     __device__ __forceinline__ void load_piece(int r, const T *w, int64_t row_stride, int64_t k_stride)
     {
-        CELL_UNROLL_BY(8)
+        CELL_UNROLL_BY(16)
         for (int n = cell_thread(); n < CELL_COLUMNS_UNITS * CELL_COLUMNS_UNITS; n += CELL_COLUMNS_THREADS) {
             const int fast = n % CELL_COLUMNS_UNITS, slow = n / CELL_COLUMNS_UNITS;
             const int row = k_stride == 1 ? slow : fast, k = k_stride == 1 ? fast : slow;
