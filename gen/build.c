@@ -8,8 +8,10 @@
 
 #include "commands.h"
 #include "generate.h"
+#include "gpu.h"
 #include "home.h"
 #include "options.h"
+#include "plan.h"
 #include "process.h"
 
 enum { MAX_JOBS = 1024 };
@@ -226,20 +228,29 @@ static void compile_c(Build *b, const char *stem)
     add_job(b, &w, object);
 }
 
+/* An architecture's machine code may have instructions that no newer one has: tiles (cell_device_mma.cuh) are some of 90's. */
+static const char *own_target(Compiler *c, const char *arch, bool tiles)
+{
+    return tiles && strcmp(arch, "90") == 0 ? intern(c, "90a") : arch;
+}
+
 /* -gencode for every architecture of a list such as "80 90": machine code, and for the last one PTX, which
  * newer GPUs take. */
-static void add_architectures(Compiler *c, Words *w, const char *list)
+static void add_architectures(Compiler *c, Words *w, const char *list, bool tiles)
 {
+    const char *name, *here = NULL;
     Words archs = { 0 };
     words_split(c, &archs, list);
     for (int i = 0; i < archs.n; i++) {
         const char *a = archs.items[i];
         if (strcmp(a, "native") == 0) {
-            words_add(w, "-arch=native");
+            bool own = tiles && gpu_identify(c, &name, &here);
+            words_add(w, own ? intern_f(c, "-arch=sm_%s", own_target(c, here, tiles)) : "-arch=native");
             continue;
         }
+        const char *own = own_target(c, a, tiles);
         words_add(w, "-gencode");
-        words_add(w, intern_f(c, "arch=compute_%s,code=sm_%s", a, a));
+        words_add(w, intern_f(c, "arch=compute_%s,code=sm_%s", own, own));
         if (i + 1 < archs.n)
             continue;
         words_add(w, "-gencode");
@@ -249,7 +260,7 @@ static void add_architectures(Compiler *c, Words *w, const char *list)
 
 /* DIR/STEM.cu to an object. nvcc compiles for several architectures at once when there are more jobs than
  * instances. */
-static void compile_cu(Build *b, const char *stem)
+static void compile_cu(Build *b, const char *stem, bool tiles)
 {
     Compiler *c = b->c;
     Words w = { 0 };
@@ -260,7 +271,7 @@ static void compile_cu(Build *b, const char *stem)
     words_split(c, &w, intern_f(c, "--threads %d", threads > 1 ? threads : 1));
     /* Kernels begin with all of their sizes, whether or not they read them. */
     words_split(c, &w, "-diag-suppress 177,550");
-    add_architectures(c, &w, b->archs);
+    add_architectures(c, &w, b->archs, tiles);
     words_split(c, &w, getenv("NVCCFLAGS"));
     words_add(&w, intern_f(c, "-I%s", b->include));
     words_add(&w, intern_f(c, "-I%s/device", b->include));
@@ -282,7 +293,7 @@ static void compile_sources(Build *b, const char *suffix)
                 continue;
             const char *stem = intern_f(b->c, "%s%.*s", name, (int)(dot - e->suffix), e->suffix);
             if (strcmp(suffix, ".cu") == 0)
-                compile_cu(b, stem);
+                compile_cu(b, stem, plan_has_tiles(b->instance[i].g.plan));
             else
                 compile_c(b, stem);
         }

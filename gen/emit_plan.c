@@ -1211,10 +1211,63 @@ static int print_grid_panel(Print *e, Panel *w, int head, int cluster, int pairs
     return kernel;
 }
 
+/* ---- columns of a sequence in blocks ---- */
+
+/* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in registers, and barriers. */
+static const char *columns_smem(Print *e, const Panel *w)
+{
+    enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
+    Buf x = program_new(e);
+    postfix_times(e, w->units, COLUMNS_UNITS, WEIGHTS, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, ", (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16);
+    return expr_name(e, &x);
+}
+
+static void postfix_columns_blocks(Print *e, const Panel *w, Buf *x)
+{
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_SIZE, 0, CELL_X_MUL, ", COLUMNS_UNITS);
+}
+
+/* 1 where the device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes; else 0. */
+static void postfix_columns_fit(Print *e, const Panel *w, int kernel, Buf *x)
+{
+    postfix_columns_blocks(e, w, x);
+    buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_LE, ", kernel);
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", COLUMNS_UNITS * COLUMNS_PIECES);
+    postfix_poly(e, w->units, x);
+    buf_f(x, "CELL_X_PUSH, 8, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ");
+    postfix_poly(e, w->columns, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", COLUMNS_MOST);
+}
+
+static const char *print_columns(Print *e)
+{
+    Panel *w = e->pr->columns;
+    Buf blocks = program_new(e), fit = program_new(e);
+    int kernel = kernel_number(e, w->kernel);
+    buf_f(&e->table, ", .threads = %d, .smem = %s, .cooperative = 1 },\n", COLUMNS_THREADS, columns_smem(e, w));
+    postfix_columns_blocks(e, w, &blocks);
+    postfix_columns_fit(e, w, kernel, &fit);
+    const char *when = expr_name(e, &fit);
+    buf_f(&e->ops,
+          "    { .name = \"posts\", .kind = CELL_OP_FILL, .when = %s,\n"
+          "      .u.memory = { .to = { %d, NULL }, .bytes = %s } },\n",
+          when, buffer_number(e, w->posts), poly_expr(e, poly_mul(e->p->m, columns_posts(e->p), poly_const(e->p->m, 4))));
+    e->n_ops++;
+    print_panel_op(e, w, expr_name(e, &blocks), when, kernel);
+    e->walked = program_new(e);
+    postfix_columns_fit(e, w, kernel, &e->walked);
+    return not_expr(e, &e->walked);
+}
+
 /* The kernels that walk all steps, and the condition under which the loop of kernels is needed after all. */
 static const char *print_panel(Print *e)
 {
     Panel *w = e->pr->panel, *h = e->pr->head, *c = e->pr->cluster;
+    if (e->pr->columns)
+        return print_columns(e);
     if (!w && !h && !c)
         return "NULL";
     int head = h ? head_number(e, h) : -1, cluster = c ? cluster_number(e, c) : -1, forms = (h != NULL) + (c != NULL);
@@ -1468,6 +1521,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
             emit_panel(p, &p->program[d], p->program[d].head, cuda);
         if (p->program[d].cluster)
             emit_panel(p, &p->program[d], p->program[d].cluster, cuda);
+        if (p->program[d].columns)
+            emit_columns(p, &p->program[d], cuda);
     }
     if (steps)
         emit_state_kernels(p, states, cuda);

@@ -243,7 +243,8 @@ static void forget_all(Kernel *k, bool trial)
 
 static bool waits(const Kernel *k)
 {
-    return k->g && ((k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD) || k->refs == &k->g->refs_2);
+    return k->g && !k->columns &&
+           ((k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD) || k->refs == &k->g->refs_2);
 }
 
 static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
@@ -395,7 +396,7 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
     int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : scan_resident(k);
     buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
-             k->panel && k->panel->product ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
+             k->columns || (k->panel && k->panel->product) ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     if (templated)
         print_choice(k, out, name);

@@ -46,6 +46,21 @@ typedef struct StagedRead {
 typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
     StepSum;
 
+/* kernels_columns.c: what a read of a thread that has some columns and units depends on. */
+typedef enum { COLUMNS_OF_NONE, COLUMNS_OF_UNIT, COLUMNS_OF_COLUMN, COLUMNS_OF_BOTH } ColumnsPart;
+
+/* The parts of such a kernel: texts of an element's indices; locals and what reads them before a product, what is stored
+ * behind it, and the values that this keeps. */
+typedef struct ColumnsText {
+    const char *unit, *column;
+    const char *own, *place;      /* what stands for an element's place, units beside each other, and what it is */
+    bool element;                 /* what is printed is of an element */
+    Buf names, reads[COLUMNS_OF_BOTH + 1], late, last;
+    Texts kept;
+    Texts rows[2];                /* where those places begin, of reads and of stores */
+    Buf row_names[2];
+} ColumnsText;
+
 typedef struct Kernel {
     Plan *p;
     Program *pr;
@@ -104,6 +119,8 @@ typedef struct Kernel {
     int meanings;
     int panel_group;              /* its number */
     const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps; or NULL */
+    const Panel *columns;         /* kernels_columns.c, and then panel is NULL; else NULL */
+    ColumnsText *columns_text;    /* while it is printed */
     Texts panel_left;             /* values that one group of a step makes and another reads, by their nodes */
     Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
     Buf ahead_fields;             /* a declaration for each */
@@ -201,6 +218,7 @@ void k_forget(Kernel *k, Named *named);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
 const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
+const char *k_before_step(Kernel *k, TensorId s, int ahead);            /* where a state before that step begins */
 bool k_may_be_null(const Kernel *k, const Storage *st);
 bool k_is_stored(const Kernel *k, NodeId id);
 bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
@@ -227,6 +245,14 @@ const char *window_dot(Kernel *k, NodeId reduce);  /* a sum of products in a til
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);
+const char *columns_read(Kernel *k, const char *p, const char *s);      /* stands for s, which it reads before the product */
+const char *columns_late_at(Kernel *k, const char *type, const char *at);        /* an address in late stores */
+bool columns_is_sum(const Kernel *k, NodeId id);
+bool columns_puts(const Kernel *k, int slot);        /* is the buffer the product's operand? */
+void columns_put(Kernel *k, const char *value);
+const char *columns_keep(Kernel *k, const char *value);
+Buf *columns_late(Kernel *k);                        /* where an element's stores go, or NULL */
+Buf *columns_last(Kernel *k);                        /* those of the last step */
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
 void kernel_release(Kernel *k);
 

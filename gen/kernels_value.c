@@ -35,6 +35,8 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
             return "parts";
         if (k->panel && k->panel->product && !k->panel->alone && id == k->panel->posts)
             return "posts";
+        if (k->columns)
+            return k_text(k, "%.*s", (int)strcspn(of, " "), of);
         return k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of) : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }
@@ -183,6 +185,13 @@ static const char *row_text(Kernel *k, const Storage *st)
     return st->batched ? k->b : st->timed ? k_time_row(k, k->t, 0) : "0";
 }
 
+const char *k_before_step(Kernel *k, TensorId s, int ahead)
+{
+    const Buffer *b = &k->p->buffers.data[k->pr->before[s]];
+    return k_text(k, "%s + %s * %s", k_written(k, REF_BEFORE, s, b->dtype), buffer_row(k, b, ahead),
+                  k_poly(k, tensor_elements(k->p->m, s)));
+}
+
 const char *k_step_row(Kernel *k, const Storage *st)
 {
     bool one_step = k->one_step;
@@ -201,6 +210,8 @@ static const Poly *elements_of(Kernel *k, const Read *r)
 static const char *place_text(Kernel *k, const char *row, const Poly *pitch, const char *within)
 {
     within = k_bare(k, within);
+    if (k->columns_text && strcmp(within, k->columns_text->place) == 0)
+        within = k->columns_text->own;
     if (strcmp(row, "0") == 0)
         return within;
     const char *start = pitch->is_const && pitch->value == 1
@@ -365,6 +376,8 @@ static const char *early_read(Kernel *k, const Read *r, const char *p, const cha
     const char *before = read_before(k, s);
     if (before)
         return before;
+    if (k->columns_text && !whole)
+        return columns_read(k, p, s);
     RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)), .whole = whole };
     if (of_batch(k, s)) {
         buf_line(&k->batch_names, "%s %s[batch];", number_type(k, whole), early.name);
@@ -492,6 +505,8 @@ static const char *load_tensor(Kernel *k, const Read *r)
         NodeId carried = m->dprev.data[x->of];
         if (panel_is_product(k, carried))
             return panel_sum(k, r);
+        if (columns_is_sum(k, carried))
+            return "panel.sum[j]";
         if (scan_state(k, x->of, r))
             return scan_state(k, x->of, r);
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
@@ -528,6 +543,8 @@ static const char *load_array(Kernel *k, const Read *r)
         return scan_element(k, r, k->value[r->id]);
     if (panel_is_product(k, r->id))
         return panel_sum(k, r);
+    if (columns_is_sum(k, r->id))
+        return "panel.sum[j]";
     const char *again = scan_again(k, r);
     if (again)
         return again;
@@ -913,9 +930,11 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     const char *e = ix_text(&k->printer, lin);
     int before = k->pr->before[s];
     const char *row = before >= 0 ? buffer_row(k, &k->p->buffers.data[before], 1) : NULL;
-    if (before >= 0 &&
-        !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
-                    k_text(k, "%s + 1 < dim_T", k->t))) {
+    if (before >= 0 && columns_puts(k, before))
+        columns_put(k, value);
+    else if (before >= 0 &&
+             !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
+                         k_text(k, "%s + 1 < dim_T", k->t))) {
         Buf *out = in_cluster(k) ? &k->late : k->panel && k->panel->product ? k->now : k->out;
         if (in_head(k) && k->panel->operand_ready)
             head_put(k, read_linear(m, &self), n, value);
@@ -929,6 +948,11 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (scan_state(k, s, &self))
         return;                       /* the last one is stored behind the steps */
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
+    if (columns_last(k)) {
+        buf_line(columns_last(k), "if (%s)", final);
+        buf_line(columns_last(k), "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), columns_keep(k, value));
+        return;
+    }
     buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
     buf_line(k->out, "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), value);
 }
@@ -978,6 +1002,10 @@ static void store(Kernel *k, NodeId id, const char *value)
         store_next(k, id, of, value);
     if (st->home == HOME_NONE)
         return;
+    if ((st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && columns_puts(k, st->slot)) {
+        columns_put(k, value);
+        return;
+    }
     const char *row = row_text(k, st);
     const IxExpr *lin = storage_linear(m, &self, st);
     const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
@@ -991,6 +1019,11 @@ static void store(Kernel *k, NodeId id, const char *value)
     if (in_head(k) && panel_waits_for(k, st))
         head_put(k, lin, pitch, value);
     Buf *out = k->out;
+    if (columns_late(k)) {
+        value = columns_keep(k, value);
+        where = columns_late_at(k, k_type(st->dtype), where);
+        k->out = columns_late(k);
+    }
     if (in_cluster(k))                /* of what lies in memory, other blocks read nothing */
         k->out = &k->late;
     if (k_may_be_null(k, st))

@@ -15,6 +15,14 @@ enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
  * on an H200, E1, B 16, T 256, forward and backward: 0.43 ms for 0.47 at 32 units, 0.44 for 0.51 at 128, 0.46 for 1.09 at 256). */
 enum { CLUSTER_BLOCKS = 16, CLUSTER_THREADS = 512, CLUSTER_PARTS = 8, CLUSTER_UNITS = 32 };
 
+/* Blocks of columns: CELL_COLUMNS_UNITS, _MOST, _PIECES, _SLOTS, _POST and _THREADS. */
+enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS = 5, COLUMNS_POST = 32 };
+enum { COLUMNS_THREADS = 256 };
+
+/* columns.c: sets Program.columns of both directions, behind put_time_first. */
+void columns_find(Plan *p);
+const Poly *columns_posts(const Plan *p);                /* counters that its blocks post to */
+
 /* Decides for both directions of a plan with schedule gemm; sets Program.panel. */
 void panel_find(Plan *p);
 /* How often `whole` contains `part`, as a number; 0 when that is not one. */

@@ -407,6 +407,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     warn_of_steps(p);
     panel_find(p);
     put_time_first(p);
+    columns_find(p);
     find_parts(p);
     ir_verify(m, "plan");
     return p;

@@ -263,6 +263,10 @@ typedef struct Panel {
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
     bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
     int posts;                    /* buffer of the counters */
+    Group *group;                 /* columns: what is pointwise, and the sums over columns */
+    const Poly *columns;          /* of a sequence */
+    TensorId state;
+    int exchange;                 /* buffer of the operand, twice, as blocks send it */
     int chunks;                   /* scan: of steps of 32 units, which a block walks at once; or 0 */
     bool pairs;                   /* scan: each of its threads has two neighbours of the units */
     bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
@@ -306,6 +310,7 @@ typedef struct Program {
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
     Vec(Parts *) parts;
+    Panel *columns;               /* gemm: one kernel of blocks that have some units of one sequence may (columns.c); or NULL */
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
@@ -375,6 +380,9 @@ typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_D
                ROOT_DPARAM_INIT, ROOT_DPAST, ROOT_LAST } RootKind;
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
+/* Has a kernel of the plan, or of those that lead on from it, products by tiles (cell_device_mma.cuh)? */
+bool plan_has_tiles(const Plan *p);
+
 /* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
  * results. */
 typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernels;
@@ -405,6 +413,7 @@ bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
 void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
+void emit_columns(Plan *p, Program *pr, Buf *out);                  /* the kernel of Program.columns */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out);

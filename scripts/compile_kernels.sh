@@ -7,9 +7,15 @@ set -eu
 source=$1 object=$2
 shift 2
 root=$(cd "$(dirname "$0")/.." && pwd)
-key="${ARCH:-native} $* $(cat "$source" "$root"/runtime/*.h "$root"/runtime/device/* | sha256sum)"
+arch=${ARCH:-native}
+# Tiles have instructions that belong to one architecture alone.
+if grep -q "cell_columns<" "$source"; then
+    [[ $arch != native ]] || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+    [[ $arch != sm_90 ]] || arch=sm_90a
+fi
+key="$arch $* $(cat "$source" "$root"/runtime/*.h "$root"/runtime/device/* | sha256sum)"
 [[ -e $object && $(cat "$object.key" 2>/dev/null) == "$key" ]] && exit 0
 rm -f "$object.key"
-"$NVCC" -std=c++17 -O3 -arch="${ARCH:-native}" -Xcompiler -fPIC -Xfatbin -compress-all -I"$root/runtime" \
+"$NVCC" -std=c++17 -O3 -arch="$arch" -Xcompiler -fPIC -Xfatbin -compress-all -I"$root/runtime" \
     -I"$root/runtime/device" "$@" -c "$source" -o "$object"
 echo "$key" >"$object.key"

@@ -68,13 +68,14 @@
 //             cell_watch_words(words, global) cell_await_words(words, global, mark) cell_watch_two(word, next, global)
 //             cell_await_two(word, next, global, mark) cell_await_word(global, mark) cell_show_word(global, word): words that other blocks write, and look at, at the same time
 //  compiler   cell_assume(p): what always holds, and saves conditions
-//  registers  cell_keep(i): an int that is not to be computed again
+//  registers  cell_keep(i): an int or a pointer that is not to be computed again
 //             cell_load_bits(global): 2 bytes; cell_load_two(global): 4, of two neighbours
 //  parts      cell_split_matrix<Planes, Rising>(to, from, offset, rows, columns, pitch): f32 as three of bf16
 //  window     cell_window_multiply<T, extent>(sums[2][4], rows, columns, k) cell_window_weigh<T>(sums, weights, columns)
 //             cell_window_put(tile, sums) cell_window_row(q) cell_window_column(x): tiles of pairs of steps
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 //             cell_head<T, Inner, Outer, Units>: by one block; cell_cluster_head<T, Inner, Outer, Units>: by a cluster
+//             cell_columns<T>: of many columns for each sequence
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -115,5 +116,6 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_panel.cuh"
 #include "cell_device_head.cuh"
 #include "cell_device_cluster.cuh"
+#include "cell_device_columns.cuh"
 
 #endif

@@ -506,6 +506,41 @@ __device__ __forceinline__ void cell_cluster_send(T *p, int rank, const cell_inb
                                  : "memory"));
 }
 
+// Copies by the bulk copy engine (sm_90), from global to shared memory, of whole 16 bytes at multiples of that: by one thread,
+// an inbox of the block counts the bytes, and the block's threads wait for it. The engine, and tensor cores that read shared
+// memory, see what threads wrote behind a fence: in shared memory (and may write what they read) of the threads that did,
+// before a barrier; in global memory of the thread that copies, behind a wait for the one that wrote.
+__device__ __forceinline__ void cell_bulk_fence_shared()
+{
+    CELL_NEEDS_SM90(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"));
+}
+__device__ __forceinline__ void cell_bulk_fence_global()
+{
+    CELL_NEEDS_SM90(asm volatile("fence.proxy.async.global;" ::: "memory"));
+}
+__device__ __forceinline__ void cell_bulk_wait(cell_inbox &b)
+{
+    unsigned int done = 0;
+    while (!done)
+        CELL_NEEDS_SM90(asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                                     "selp.u32 %0, 1, 0, p; }"
+                                     : "=r"(done)
+                                     : "r"(b.address), "r"(b.phase)
+                                     : "memory"));
+    b.phase ^= 1;
+    __syncwarp(CELL_FULL_MASK);
+}
+template <class T>
+__device__ __forceinline__ void cell_bulk_copy(T *smem, const T *gmem, int count, const cell_inbox &b)
+{
+    const unsigned int to = (unsigned int)__cvta_generic_to_shared(smem);
+    (void)to, (void)gmem, (void)count, (void)b;
+    CELL_NEEDS_SM90(asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "l"(__cvta_generic_to_global(gmem)), "r"(count * (int)sizeof(T)), "r"(b.address)
+        : "memory"));
+}
+
 // Counters in global memory, zeroed before the launch. The blocks that wait for one another must all be
 // resident: cooperative launches only. A post releases what the thread wrote, or saw through a barrier; a
 // wait acquires it.
@@ -580,6 +615,8 @@ __device__ __forceinline__ void cell_detail_words(uint32_t (&words)[4], uint4 v)
 __device__ __forceinline__ void cell_assume(bool holds) { __builtin_assume(holds); }
 // A number that is cheaper to keep than the compiler believes, which would compute it again at every use.
 __device__ __forceinline__ void cell_keep(int &v) { asm volatile("" : "+r"(v)); }
+__device__ __forceinline__ void cell_keep(uint32_t &v) { asm volatile("" : "+r"(v)); }
+template <class T> __device__ __forceinline__ void cell_keep(T *&p) { asm volatile("" : "+l"(p)); }
 
 template <class T> __device__ __forceinline__ void cell_load_words(uint32_t (&words)[4], const T *global)
 {
@@ -802,5 +839,64 @@ __device__ __forceinline__ void cell_detail_mma(cell_tf32, float (&c)[4], const 
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+// What cell_device_mma.cuh says of tiles.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+__device__ __forceinline__ void cell_tile_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cell_tile_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void cell_tile_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+// Of a tile in shared memory: 1024 bytes between its halves along k, 128 between every 8 rows.
+template <class T> __device__ __forceinline__ unsigned long long cell_detail_tile(const T *p)
+{
+    const unsigned int address = (unsigned int)__cvta_generic_to_shared(p);
+    return (unsigned long long)(address >> 4) | 64ull << 16 | 8ull << 32;
+}
+
+#define CELL_DETAIL_SUMS                                                                                         \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
+    "%23, %24, %25, %26, %27, %28, %29, %30, %31}"
+#define CELL_DETAIL_FOUR(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
+#define CELL_DETAIL_ALL(c)                                                                                     \
+    CELL_DETAIL_FOUR(c, 0), CELL_DETAIL_FOUR(c, 4), CELL_DETAIL_FOUR(c, 8), CELL_DETAIL_FOUR(c, 12),           \
+        CELL_DETAIL_FOUR(c, 16), CELL_DETAIL_FOUR(c, 20), CELL_DETAIL_FOUR(c, 24), CELL_DETAIL_FOUR(c, 28)
+#define CELL_DETAIL_TILE(T, type)                                                                              \
+    __device__ __forceinline__ void cell_detail_tile_multiply(T, float (&c)[32], const uint32_t (&a)[4],       \
+                                                              unsigned long long b, bool adds)                \
+    {                                                                                                          \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; "                                                 \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " CELL_DETAIL_SUMS           \
+                     ", {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"                                              \
+                     : CELL_DETAIL_ALL(c)                                                                      \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds));                    \
+    }                                                                                                          \
+    __device__ __forceinline__ void cell_detail_tile_multiply(T, float (&c)[32], unsigned long long a,         \
+                                                              unsigned long long b)                            \
+    {                                                                                                          \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " CELL_DETAIL_SUMS           \
+                     ", %32, %33, 1, 1, 1, 0, 0;"                                                              \
+                     : CELL_DETAIL_ALL(c)                                                                      \
+                     : "l"(a), "l"(b));                                                                        \
+    }
+CELL_DETAIL_TILE(cell_bf16, "bf16")
+CELL_DETAIL_TILE(cell_f16, "f16")
+#undef CELL_DETAIL_TILE
+#undef CELL_DETAIL_ALL
+#undef CELL_DETAIL_FOUR
+#undef CELL_DETAIL_SUMS
+
+template <class T>
+__device__ __forceinline__ void cell_tile_multiply(float (&c)[32], const uint32_t (&a)[4], const T *b, bool adds)
+{
+    cell_detail_tile_multiply(T(), c, a, cell_detail_tile(b), adds);
+}
+template <class T> __device__ __forceinline__ void cell_tile_multiply(float (&c)[32], const T *a, const T *b)
+{
+    cell_detail_tile_multiply(T(), c, cell_detail_tile(a), cell_detail_tile(b));
+}
+#endif
 
 #endif

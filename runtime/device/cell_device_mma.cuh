@@ -119,4 +119,49 @@ __device__ __forceinline__ void cell_mma(cell_mma_c &c, const cell_mma_a<T> &a, 
     cell_detail_mma(T(), c.x, a.x, b.x);
 }
 
+// Tiles: C [64, 64] += A [64, 16] B [16, 64] by 4 warps, of which each has 16 rows of C, as the 8 fragments of its columns in
+// their order. A tile of B, or of A in shared memory, has two halves of 8 along k, each 64 rows of 8 neighbours along k.
+// What is multiplied between cell_tile_begin and cell_tile_commit is a group; cell_tile_wait<N> returns when all groups but
+// the last N are done, and only then may C be read and what the group reads be written. sm_90a has instructions for it.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+// In cell_device_cuda.cuh.
+#else
+__device__ __forceinline__ void cell_tile_begin() {}
+__device__ __forceinline__ void cell_tile_commit() {}
+template <int N> __device__ __forceinline__ void cell_tile_wait() {}
+
+template <class T> __device__ __forceinline__ uint32_t cell_tile_word(cell_smem<T> half, int row)
+{
+    const T lo = half[row * 8 + cell_lane() % 4 * 2], hi = half[row * 8 + cell_lane() % 4 * 2 + 1];
+    return (uint32_t)lo.bits | (uint32_t)hi.bits << 16;
+}
+
+// A: the warp's rows, a fragment.
+template <class T>
+__device__ __forceinline__ void cell_tile_multiply(float (&c)[32], const uint32_t (&a)[4], cell_smem<T> b, bool adds)
+{
+    CELL_UNROLL
+    for (int j = 0; j < 8; j++) {
+        cell_mma_c sum;
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            sum.x[i] = adds ? c[j * 4 + i] : 0.0f;
+        const int column = j * 8 + cell_lane() / 4;
+        cell_mma(sum, cell_mma_a<T>{{a[0], a[1], a[2], a[3]}},
+                 cell_mma_b<T>{{cell_tile_word<T>(b, column), cell_tile_word<T>(b + 512, column)}});
+        CELL_UNROLL
+        for (int i = 0; i < 4; i++)
+            c[j * 4 + i] = sum.x[i];
+    }
+}
+template <class T>
+__device__ __forceinline__ void cell_tile_multiply(float (&c)[32], cell_smem<T> a, cell_smem<T> b)
+{
+    const int row = cell_warp() % 4 * 16 + cell_lane() / 4;
+    const uint32_t words[4] = {cell_tile_word<T>(a, row), cell_tile_word<T>(a, row + 8),
+                               cell_tile_word<T>(a + 512, row), cell_tile_word<T>(a + 512, row + 8)};
+    cell_tile_multiply<T>(c, words, b, true);
+}
+#endif
+
 #endif

@@ -274,6 +274,8 @@ template <class T, int N> struct cell_vec {
 };
 
 inline void cell_keep(int &) {}
+inline void cell_keep(uint32_t &) {}
+template <class T> inline void cell_keep(T *&) {}
 inline void cell_assume(bool holds)
 {
     if (!holds)
@@ -429,6 +431,20 @@ inline void cell_cluster_send(cell_smem<T> p, int rank, const cell_inbox &b, con
     cell_emu_check_aligned(p.p, 16, "cell_cluster_send");
     memcpy(cell_emu_remote(p.p, rank, 16, words), words, 16);
     cell_emu_inbox_send(b.offset, rank, 16);
+}
+
+// Bulk copies: likewise.
+
+inline void cell_bulk_fence_shared() {}
+inline void cell_bulk_fence_global() {}
+inline void cell_bulk_wait(cell_inbox &b) { cell_inbox_wait(b); }
+template <class T> inline void cell_bulk_copy(cell_smem<T> to, const T *from, int count, const cell_inbox &b)
+{
+    cell_emu_check_aligned(to.p, 16, "cell_bulk_copy");
+    cell_emu_check_aligned(from, 16, "cell_bulk_copy");
+    for (int i = 0; i < count; i++)
+        to[i] = from[i];
+    cell_emu_inbox_send(b.offset, cell_emu_cluster_rank(), count * (int)sizeof(T));
 }
 
 // Counters.

@@ -56,7 +56,7 @@ sanitize_one() {
     # was written before the barrier in front of that one. Behind each wait it is shown a barrier of the block. That
     # also hides what a read in the gap may meet behind the wait: the emulator's race detector, which knows the blocks
     # of a cluster and both halves of their barrier, is what looks at that (tests/emulator, tests/mutation).
-    if [[ $tool == racecheck ]] && grep -q cell_cluster_ "$dir/$name"/*.cu; then
+    if [[ $tool == racecheck ]] && grep -q 'cell_cluster_\|cell_columns<' "$dir/$name"/*.cu; then
         AS=racecheck KERNEL_FLAGS=-DCELL_SHOW_BLOCK_BARRIER bash "$here/one.sh" "$dir" "$name" "$objects" >"$log"
         program=$dir/$name/ladder.racecheck
     fi

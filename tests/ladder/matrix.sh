@@ -83,6 +83,9 @@ TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --
 TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 --set forget=exp
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
+# One kernel of blocks that have units of one sequence: several blocks, of which the last is not full.
+TYPES="bf16 f16" SUFFIX=_columns instance e2 gemm "2,2,136,5 1,4,8,1 1,2,16,64"
+TYPES=bf16 SUFFIX=_columns instance e2 gemm "2,3,16,5 1,2,264,2" --reverse
 # Enough elements for vectors within a step.
 TYPES=f32 SUFFIX=_wide instance slstm steps "64,2,1,512,8"
 # Vectors where a step's kernel sums along an axis, and slots for several turns of its warps.
@@ -211,6 +214,7 @@ if [[ -n ${LARGE:-} ]]; then
     TYPES=bf16 instance swiglu map "70001,1,3 large:2049:1,1024,1024"
     TYPES=bf16 instance layernorm map "70001,1,3 large:2049:1,1024,1024"
     TYPES=bf16 instance delta tile "70001,2,1 large:4800:1,1000,64" --dim N=5 --dim V=7
+    TYPES="bf16 f16" instance e2 gemm "2,4,1024,64 3,3,904,7 1,3,640,33"
     SUFFIX=
 fi
 

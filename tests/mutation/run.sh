@@ -105,6 +105,8 @@ last-term        tests/constructs/heads_gru.cell --schedule gemm --dtype bf16 | 
 every-sequence   specs/e1.cell --schedule gemm --dtype f32 | chip:18,4,24
 unput-operand    specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 put-behind-end   specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
+unput-column     specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
+early-column     specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 END
 }
 

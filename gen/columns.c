@@ -1,0 +1,227 @@
+/* columns.c: which steps of schedule gemm blocks can walk that have some units of one sequence each, where a sequence has
+ * many columns of the product (slots that share their weights). In comes a planned program; out goes, where the steps allow
+ * it, a Panel: the param of every step's product stays on the chip (runtime/device/cell_device_columns.cuh), and the kernel
+ * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk.
+ * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
+#include "mutate.h"
+#include "panel.h"
+
+static const Node *at(const Plan *p, NodeId id)
+{
+    return &p->m->nodes.data[id];
+}
+
+static bool is_one(const Poly *p)
+{
+    return p && p->is_const && p->value == 1;
+}
+
+/* The values that are asked about, and which axes a column and a unit are there. */
+typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; } Own;
+
+static bool is_own(const Own *o, const Read *r)
+{
+    IndexId column, unit;
+    return r->nmap == 2 && ix_is_index(r->map[0], &column) && ix_is_index(r->map[1], &unit) && column == o->column &&
+           unit == o->unit;
+}
+
+static bool finds_values(const Own *o, NodeId value);
+
+/* Does a thread find here what is read, at its own element, or has nobody to make it within the walk? */
+static bool finds(const Own *o, const Read *r)
+{
+    const Module *m = o->p->m;
+    if (r->step)
+        return false;
+    if (r->is_tensor)
+        switch (m->tensors.data[r->id].kind) {
+        case T_STATE: return o->pr->dir == BACKWARD;
+        case T_DNEXT: return m->dprev.data[m->tensors.data[r->id].of] == o->w->product->arrays.data[0] && is_own(o, r);
+        case T_DINIT: return false;
+        default: return true;
+        }
+    if (o->pr->phase[r->id] != PHASE_DURING)
+        return true;
+    if (r->id == o->w->product->arrays.data[0])
+        return is_own(o, r);
+    if (o->pr->group[r->id] >= 0)
+        return &o->pr->groups.data[o->pr->group[r->id]] == o->w->group;
+    if (o->pr->node[r->id].home != HOME_NONE || !is_own(o, r))
+        return false;
+    Own inside = *o;
+    inside.column = at(o->p, r->id)->axes[0];
+    inside.unit = at(o->p, r->id)->axes[1];
+    return finds_values(&inside, at(o->p, r->id)->args[0]);
+}
+
+static bool finds_values(const Own *o, NodeId value)
+{
+    const Node n = *at(o->p, value);
+    Read r;
+    if (n.kind == N_REDUCE)
+        return false;
+    if (n.kind != N_MAP && plan_resolve(o->p, value, &r))
+        return finds(o, &r);
+    for (int i = 0; i < n.nargs; i++)
+        if (!finds_values(o, n.args[i]))
+            return false;
+    return true;
+}
+
+/* Elements, sums of them over the columns, and what is left of a unit. */
+static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
+{
+    const Group *g = w->group;
+    if (g->naxes != 1 || g->along != 1 || !g->batched || (g->need.len && !g->always) || g->past)
+        return false;
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
+        Own own = { p, pr, w, -1, a->axes[a->naxes - 1] };
+        NodeId value = a->args[0];
+        if (a->naxes == 2)
+            own.column = a->axes[0];
+        if (plan_reduces(p, g->arrays.data[i])) {
+            own.column = r->bound[0];
+            value = r->args[0];
+        }
+        if (!finds_values(&own, value))
+            return false;
+    }
+    return true;
+}
+
+static const Storage *storage_of(const Plan *p, const Program *pr, NodeId id)
+{
+    const Storage *st = &pr->node[id];
+    return st->home == HOME_NONE ? &p->program[FORWARD].node[id] : st;
+}
+
+/* The param on one side, all columns of all sequences on the other, both in the storage type. */
+static bool takes_product(const Plan *p, const Program *pr, Panel *w)
+{
+    Module *m = p->m;
+    const Gemm *g = &w->product->gemm;
+    bool left = g->a.read.is_tensor;
+    const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
+    if ((g->batch && !is_one(g->batch)) || !weight->read.is_tensor || vector->read.is_tensor ||
+        m->tensors.data[weight->read.id].kind != T_PARAM || m->tensors.data[weight->read.id].dtype != p->dtype)
+        return false;
+    w->weight = weight->read.id;
+    w->weight_offset = weight->offset;
+    w->row_stride = left ? weight->row : weight->col;
+    w->k_stride = left ? weight->col : weight->row;
+    w->operand = vector->read.id;
+    const Poly *rows = left ? g->m : g->n, *columns = left ? g->n : g->m;
+    const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
+    const Storage *x = storage_of(p, pr, w->operand);
+    return rows == w->units && g->k == w->units && columns == poly_mul(m, w->columns, poly_dim(m, ATOM_B)) &&
+           apart == w->units && is_one(along) && is_one(left ? g->c.row : g->c.col) &&
+           (left ? g->c.col : g->c.row) == w->units && g->c.offset->nterms == 0 && vector->offset->nterms == 0 &&
+           x->batched && x->timed && x->dtype == p->dtype && !x->pitch && !x->alias_offset &&
+           (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
+}
+
+/* The cell's one state, of columns and units; -1: it has another. */
+static TensorId state_of(const Plan *p, const Panel *w)
+{
+    TensorId found = -1;
+    for (TensorId t = 0; t < p->m->tensors.len; t++) {
+        const Tensor *x = &p->m->tensors.data[t];
+        if (x->kind != T_STATE)
+            continue;
+        if (found >= 0 || x->rank != 2 || x->axes[0] != w->columns || x->axes[1] != w->units || x->complex)
+            return -1;
+        found = t;
+    }
+    return found;
+}
+
+/* Is the operand what the walk makes, a copy of the state or, in backward, an array of the group, and does nobody else read
+ * the product? */
+static bool stays_inside(const Plan *p, const Program *pr, const Panel *w)
+{
+    NodeId product = w->product->arrays.data[0];
+    const Storage *st = &pr->node[product];
+    TensorId of;
+    Read r;
+    if (pr->dir == BACKWARD)
+        return root_kind(p->m, product, &of) == ROOT_DPREV && pr->group[w->operand] >= 0 &&
+               &pr->groups.data[pr->group[w->operand]] == w->group && at(p, w->operand)->naxes == 2 &&
+               pr->node[w->operand].home != HOME_NONE;
+    const Buffer *kept = st->home == HOME_WORKSPACE ? &p->buffers.data[st->slot] : NULL;
+    return kept && kept->ring == 1 && !kept->reserve && plan_resolve(p, at(p, w->operand)->args[0], &r) && r.is_tensor &&
+           r.id == w->state && pr->before[w->state] == pr->node[w->operand].slot;
+}
+
+static Panel *find(Plan *p, Program *pr)
+{
+    Panel *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (Panel){ .outer = 1, .inner = 1, .own = COLUMNS_UNITS, .naxes = 2 };
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        if (g->phase != PHASE_DURING)
+            continue;
+        if (g->kind == G_ROW && g->along && !w->group)
+            w->group = g;
+        else if (g->kind == G_GEMM && !w->product && g->arrays.len == 1 && g->need.len == 0)
+            w->product = g;
+        else
+            return NULL;
+    }
+    if (!w->product || !w->group || w->group->naxes != 1)
+        return NULL;
+    w->units = w->group->axes[0];
+    for (int i = 0; i < w->group->arrays.len; i++) {
+        const Node *a = at(p, w->group->arrays.data[i]);
+        if (a->naxes == 2)
+            w->columns = p->m->indices.data[a->axes[0]].extent;
+    }
+    if (!w->columns || !takes_product(p, pr, w) || !takes_group(p, pr, w))
+        return NULL;
+    w->state = state_of(p, w);
+    return w->state >= 0 && stays_inside(p, pr, w) ? w : NULL;
+}
+
+static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements)
+{
+    Buffer b = { .name = name, .dtype = dtype, .inference = true, .elements = elements };
+    vec_push(p->m->arena, &p->buffers, b);
+    return p->buffers.len - 1;
+}
+
+const Poly *columns_posts(const Plan *p)
+{
+    return poly_mul(p->m, poly_dim(p->m, ATOM_B), poly_const(p->m, COLUMNS_PIECES * COLUMNS_POST));
+}
+
+void columns_find(Plan *p)
+{
+    Module *m = p->m;
+    if (p->schedule != SCHED_GEMM || (p->dtype != DT_BF16 && p->dtype != DT_F16))
+        return;
+    for (int d = 0; d < 2; d++) {
+        Program *pr = &p->program[d];
+        Panel *w = find(p, pr);
+        if (!w)
+            continue;
+        pr->columns = w;
+        w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
+        w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p));
+        const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
+        w->exchange = add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
+                                 poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)));
+        buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
+              "sequence, whose %d columns at most share their weights\n", d == FORWARD ? "forward" : "backward",
+              COLUMNS_UNITS, COLUMNS_MOST);
+    }
+}
+
+bool plan_has_tiles(const Plan *p)
+{
+    for (; p; p = p->smaller)
+        for (int d = 0; d < 2; d++)
+            if (p->program[d].columns)
+                return true;
+    return false;
+}
