@@ -999,6 +999,16 @@ static void print_backward(Tile *t, Buf *out)
     }
 }
 
+/* Blocks that a multiprocessor is to hold. Said or not, ptxas aims at some number of them; unsaid, it spills for more than a walk
+ * needs. 512 threads leave each 128 registers; where one block does not hold the states, all it has. */
+int tile_resident(const Tile *t, int threads, int64_t smem)
+{
+    int together = t->lay.cr > 1 ? 256 : 512, resident = threads >= together ? 1 : together / threads;
+    while (resident > 1 && resident * smem > SMEM_LIMIT)
+        resident--;
+    return resident;
+}
+
 /* The whole kernel. Printed more than once: what the printer finds out (which results cross threads, which
  * vectors are fetched) feeds the next time. */
 static void print_kernel(Tile *t)
@@ -1033,14 +1043,8 @@ static void print_kernel(Tile *t)
     print_head(t, &head);
     print_wants(t, &head);
     print_carves(t, &head);
-    /* Where only one block fits on an SM, the registers are all its own. */
-    /* Said or not, ptxas aims at some number of resident blocks; unsaid, it spills for more of them than a
-     * walk needs. 512 threads leave each 128 registers; where one block does not hold the states, all it has. */
-    int together = t->lay.cr > 1 ? 256 : 512, resident = w->threads >= together ? 1 : together / w->threads;
-    while (resident > 1 && resident * w->smem > SMEM_LIMIT)
-        resident--;
     w->cuda = (Buf){ .arena = t->arena };
-    print_function(t, resident, &head, &item, &w->cuda);
+    print_function(t, tile_resident(t, w->threads, w->smem), &head, &item, &w->cuda);
 }
 
 static void explain(Tile *t)
