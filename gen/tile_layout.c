@@ -126,7 +126,7 @@ static const struct {
     double request;               /* a warp's piece of a checkpoint's row */
 } weight = {
     .element = 0.5, .padded = 0.3, .vector = 1.8, .shuffle = 3.5, .shared_out = 3.2, .exchange = 1.8, .step = 32, .chunk = 40,
-    .spill = 14, .spill_free = 40, .first = 0.6, .warp = 0.8, .level = 13, .barrier = 50, .barrier_warp = 4,
+    .spill = 10, .spill_free = 40, .first = 0.7, .warp = 0.75, .level = 13, .barrier = 50, .barrier_warp = 4,
     .cluster = 1.5, .cluster_exchange = 0.7, .packet = 1.2, .request = 2.2,
 };
 
@@ -198,10 +198,17 @@ int tile_run_width(const Tile *t)
     return run_width(t, &t->lay);
 }
 
-/* Of a row that they store, or read, the lanes of a warp have pieces that lie apart in memory from other rows' ones. */
-static double checkpoint_requests(const Tile *t, const TileLayout *l)
+/* Do the threads move their elements of a row at once, or by 16 bytes? Then checkpoints lie by rows (tile_choose_order). */
+static bool moves_rows(const Tile *t, const TileLayout *l)
 {
-    if (t->w->dir != FORWARD || !matrices(t))
+    int width = run_width(t, l);
+    return width == l->rc || width * t->real_bytes == 16;
+}
+
+/* Cycles for a checkpoint's rows, of which each warp has pieces. Those of threads lie together. */
+static double row_requests(const Tile *t, const TileLayout *l)
+{
+    if (t->w->dir == BACKWARD && !moves_rows(t, l))
         return 0;
     double pieces = (double)l->rc / run_width(t, l);
     return weight.request * matrices(t) * tile_block_rows(l) * l->wc * pieces / t->K;
@@ -217,9 +224,9 @@ static double cycles(const Tile *t, const TileLayout *l, double spilled)
     for (int i = 0; i < 3; i++)
         if (steps[i])
             add_step(t, steps[i], l, &c);
-    int warps = blocks_together(t) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    int warps = (blocks_together(t) > 1 ? 2 : 1) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
     double slot = (weight.first + weight.warp * per_scheduler) * (l->cr > 1 ? weight.cluster : 1);
-    return c.slots * slot + c.wait + checkpoint_requests(t, l);
+    return c.slots * slot + c.wait + row_requests(t, l);
 }
 
 static int64_t state_bytes(const Tile *t);
@@ -350,8 +357,7 @@ void tile_choose_order(Tile *t)
     Walk *w = t->w;
     LayoutHint own = as_hint(&t->lay);
     const LayoutHint *forward = &t->m->c->tile.layout[FORWARD];
-    int run = tile_run_width(t);
-    if (!matrices(t) || run == t->lay.rc || run * t->real_bytes == 16 || read_behind(t) ||
+    if (!matrices(t) || moves_rows(t, &t->lay) || read_behind(t) ||
         (forward->row_lanes && !same_layout(forward, &own)))
         return;
     w->layout = own;
