@@ -123,11 +123,12 @@ static const struct {
     double cluster;               /* how much longer slots take where blocks wait for one another, */
     double cluster_exchange;      /* and what an exchange takes there */
     double packet;                /* up to 32 bytes that lie together, on their way to another block */
-    double request;               /* a warp's piece of a checkpoint's row */
+    double store, load;           /* a warp's piece of a checkpoint's row */
+    double bound;                 /* backward: how much more where forward has to have the same layout */
 } weight = {
     .element = 0.5, .padded = 0.3, .vector = 1.8, .shuffle = 3.5, .shared_out = 3.2, .exchange = 1.8, .step = 32, .chunk = 40,
-    .spill = 10, .spill_free = 40, .first = 0.7, .warp = 0.75, .level = 13, .barrier = 50, .barrier_warp = 4,
-    .cluster = 1.5, .cluster_exchange = 0.7, .packet = 1.2, .request = 2.2,
+    .spill = 10, .spill_free = 40, .first = 0.65, .warp = 0.77, .level = 13, .barrier = 50, .barrier_warp = 4,
+    .cluster = 1.5, .cluster_exchange = 0.3, .packet = 1.2, .store = 2.2, .load = 0.5, .bound = 1.02,
 };
 
 /* A step's slots of one warp, and cycles that it waits. */
@@ -205,13 +206,12 @@ static bool moves_rows(const Tile *t, const TileLayout *l)
     return width == l->rc || width * t->real_bytes == 16;
 }
 
-/* Cycles for a checkpoint's rows, of which each warp has pieces. Those of threads lie together. */
+/* Cycles for a checkpoint's rows, of which each warp has pieces. */
 static double row_requests(const Tile *t, const TileLayout *l)
 {
-    if (t->w->dir == BACKWARD && !moves_rows(t, l))
-        return 0;
     double pieces = (double)l->rc / run_width(t, l);
-    return weight.request * matrices(t) * tile_block_rows(l) * l->wc * pieces / t->K;
+    double each = t->w->dir == FORWARD ? weight.store : moves_rows(t, l) ? weight.load : 0;
+    return each * matrices(t) * tile_block_rows(l) * l->wc * pieces / t->K;
 }
 
 static int blocks_together(const Tile *t);
@@ -226,7 +226,8 @@ static double cycles(const Tile *t, const TileLayout *l, double spilled)
             add_step(t, steps[i], l, &c);
     int warps = (blocks_together(t) > 1 ? 2 : 1) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
     double slot = (weight.first + weight.warp * per_scheduler) * (l->cr > 1 ? weight.cluster : 1);
-    return c.slots * slot + c.wait + row_requests(t, l);
+    double sum = c.slots * slot + c.wait + row_requests(t, l);
+    return t->w->dir == BACKWARD && matrices(t) && !moves_rows(t, l) ? weight.bound * sum : sum;
 }
 
 static int64_t state_bytes(const Tile *t);
@@ -285,10 +286,13 @@ static void set_elements(const Tile *t, TileLayout *l)
 }
 
 /* Of a thread, where as many blocks are on an SM as the kernel asks for: each scheduler has a quarter of the registers, for as
- * many warps as fall to it, and gives them out by 8. */
+ * many warps as fall to it, and gives them out by 8. Backward takes what memory there is, for more steps between checkpoints. */
 static int registers(Tile *t, const TileLayout *l)
 {
-    int warps = tile_resident(t, tile_threads(l), smem_bytes(t, l)) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    int64_t smem = smem_bytes(t, l), room = tile_block_room(t);
+    if (t->adjoint && !t->undoes && smem < room)
+        smem = room;
+    int warps = tile_resident(t, tile_threads(l), smem) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
     int most = REGISTERS / 128 / per_scheduler / 8 * 8;
     return most < MAX_REGISTERS ? most : MAX_REGISTERS;
 }
