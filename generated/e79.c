@@ -48,7 +48,7 @@ static const int64_t x9[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X
         CELL_X_END };
 static const cell_ref refs_0[] = { { 9, NULL }, { 10, NULL }, { 11, NULL }, { 12, NULL }, { 13, NULL }, };
 static const int64_t x10[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x11[] = { CELL_X_PUSH, 43520, CELL_X_END };
+static const int64_t x11[] = { CELL_X_PUSH, 35840, CELL_X_END };
 static const cell_ref refs_1[] = { { 4, NULL }, { 5, NULL }, { 14, NULL }, { 15, NULL }, { 16, NULL },
         { 17, NULL }, { 18, NULL }, { 19, NULL }, { 20, NULL }, { 6, NULL }, { 12, NULL }, { 13, NULL },
         { 2, NULL }, { 9, NULL }, { 3, NULL }, { 21, NULL }, { 22, NULL }, { 7, NULL }, { 8, NULL }, };
