@@ -801,13 +801,13 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
     }
 }
 
-/* Blocks that an SM is to hold. Where only one fits, the registers are all its own. Said or not, ptxas aims at some number of
- * them; unsaid, it spills for more than a walk needs. 512 threads leave each 128 registers; where one block does not hold
- * the states, all it has. */
-static int resident_blocks(const Tile *t)
+/* Blocks that a multiprocessor is to hold. Where only one fits, the registers are all its own. Said or not, ptxas aims at some number
+ * of them; unsaid, it spills for more than a walk needs. 512 threads leave each 128 registers; where one block does not hold the
+ * states, all it has. */
+int tile_resident(const Tile *t, int threads, int64_t smem)
 {
-    int together = t->lay.cr > 1 ? 256 : 512, threads = tile_threads(&t->lay), resident = threads >= together ? 1 : together / threads;
-    while (resident > 1 && resident * t->w->smem > SMEM_LIMIT)
+    int together = t->lay.cr > 1 ? 256 : 512, resident = threads >= together ? 1 : together / threads;
+    while (resident > 1 && resident * smem > SMEM_LIMIT)
         resident--;
     return resident;
 }
@@ -815,7 +815,8 @@ static int resident_blocks(const Tile *t)
 /* Registers that a step as it is leaves free. */
 static int registers_left(const Tile *t)
 {
-    int limit = 65536 / ((tile_threads(&t->lay) + 32 * t->makers) * resident_blocks(t));
+    int threads = tile_threads(&t->lay);
+    int limit = 65536 / ((threads + 32 * t->makers) * tile_resident(t, threads, t->w->smem));
     return (limit < 255 ? limit : 255) - tile_registers(t, &t->lay);
 }
 
@@ -1322,7 +1323,7 @@ static void print_kernel(Tile *t)
     print_wants(t, &head);
     print_carves(t, &head);
     w->cuda = (Buf){ .arena = t->arena };
-    print_function(t, resident_blocks(t), &head, &item, &w->cuda);
+    print_function(t, tile_resident(t, tile_threads(&t->lay), w->smem), &head, &item, &w->cuda);
 }
 
 static void explain(Tile *t)

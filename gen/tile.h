@@ -181,6 +181,7 @@ const char *tile_text(Tile *t, const char *fmt, ...) __attribute__((format(print
 void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
+int tile_resident(const Tile *t, int threads, int64_t smem);       /* blocks that an SM is to hold: what the registers are for */
 int64_t tile_exchange_size(const Tile *t);                         /* elements of a step */
 int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
 const char *tile_ctype(Tile *t, Dtype d);

@@ -58,6 +58,17 @@ static int array_registers(const Tile *t, const Step *s, const TileLayout *l)
     return OVERHEAD + t->real_bytes / 4 * arrays * l->rr * l->rc;
 }
 
+static bool pads_rows(const Tile *t, const TileLayout *l)
+{
+    return (int64_t)tile_row_warps(l) * l->lr * l->rr != t->rows;
+}
+
+static bool pads_cols(const Tile *t, const TileLayout *l)
+{
+    return (int64_t)l->wc * l->lc * l->rc != t->cols;
+}
+
+/* The places of the edge's copies are kept as well. */
 static int step_registers(const Tile *t, const Step *s, const TileLayout *l)
 {
     int rows = s->rows_kept, cols = s->cols_kept;
@@ -65,8 +76,9 @@ static int step_registers(const Tile *t, const Step *s, const TileLayout *l)
         rows += s->reds.data[i].vary_row && !s->reds.data[i].over_row;
         cols += s->reds.data[i].vary_col && !s->reds.data[i].over_col;
     }
+    int edges = (pads_rows(t, l) ? 3 * l->rr : 0) + (pads_cols(t, l) ? 3 * l->rc : 0);
     /* About half of the step's vectors are alive at once. */
-    return array_registers(t, s, l) + t->real_bytes / 4 * (rows * l->rr + cols * l->rc + s->ones_kept) / 2;
+    return array_registers(t, s, l) + edges + t->real_bytes / 4 * (rows * l->rr + cols * l->rc + s->ones_kept) / 2;
 }
 
 static int most_registers(const Tile *t, const TileLayout *l,
@@ -95,11 +107,32 @@ static int log2_of(int n)
     return k;
 }
 
-/* Elements of a sum's result. */
-static double side(const Tile *t, const Red *r)
-{
-    return r->vary_row && !r->over_row ? (double)t->rows : r->vary_col && !r->over_col ? (double)t->cols : 1;
-}
+/* What the estimate is made of, in cycles of a step: fitted to layouts of E79 and E88 that were measured on an H200 in bf16
+ * (docs/performance.md). A slot is what an instruction of a warp takes of its scheduler. */
+static const struct {
+    double element, padded;       /* slots: per element, of what a step computes of it; the share more where copies beyond the edge are left out */
+    double vector;                /* per value of a vector that is read */
+    double shuffle, shared_out;   /* per shuffle, and per sum that lanes share out */
+    double exchange;              /* per value of a sum that warps add up */
+    double step;                  /* addresses, the loop */
+    double chunk;                 /* per element of a matrix state and chunk: its checkpoint */
+    double spill, spill_free;     /* per register too many, and how many are none: vectors can be read again */
+    double first, warp;           /* cycles: of a slot, and for each warp that the scheduler has */
+    double level;                 /* a shuffle that the next one waits for */
+    double barrier, barrier_warp; /* the block's barrier, and for each of its warps */
+    double cluster;               /* how much longer slots take where blocks wait for one another, */
+    double cluster_exchange;      /* and what an exchange takes there */
+    double packet;                /* up to 32 bytes that lie together, on their way to another block */
+    double store, load;           /* a warp's piece of a checkpoint's row */
+    double bound;                 /* backward: how much more where forward has to have the same layout */
+} weight = {
+    .element = 0.5, .padded = 0.3, .vector = 1.8, .shuffle = 3.5, .shared_out = 3.2, .exchange = 1.8, .step = 32, .chunk = 40,
+    .spill = 10, .spill_free = 40, .first = 0.65, .warp = 0.77, .level = 13, .barrier = 50, .barrier_warp = 4,
+    .cluster = 1.5, .cluster_exchange = 0.3, .packet = 1.2, .store = 2.2, .load = 0.5, .bound = 1.02,
+};
+
+/* A step's slots of one warp, and cycles that it waits. */
+typedef struct Cost { double slots, wait; } Cost;
 
 /* What reading n neighbours from shared memory costs, in elements of a vector: an odd number is read one by one, each for `alone`. */
 static double in_vectors(int n, double alone)
@@ -107,65 +140,95 @@ static double in_vectors(int n, double alone)
     return n > 1 && n % 2 ? alone * n : n;
 }
 
-/* Issue slots of one warp and cycles of waiting, per step. */
-static void step_cost(const Tile *t, const Step *s, const TileLayout *l, double *slots, double *wait)
+/* Do the step's warps wait for each other's parts of this sum? */
+static bool exchanged(const Tile *t, const Step *s, int red, int warps)
 {
-    int e = l->rr * l->rc, barriers = 0;
-    bool waits[64] = { 0 };
-    *slots += e * s->elements + 40;
-    *slots += 3.0 * (s->rows_kept * in_vectors(l->rr, 1.2) + s->cols_kept * in_vectors(l->rc, 1.2) + s->ones_kept);
+    return (warps > 1 || s->reds.data[red].crossed) && (!t->defer || (s->read_now && s->read_now[red]));
+}
+
+static void add_reduction(const Tile *t, const Step *s, const TileLayout *l, int red, Cost *c)
+{
+    const Red *r = &s->reds.data[red];
+    int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
+    int lanes = (r->over_row ? l->lr : 1) * (r->over_col ? l->lc : 1);
+    int warps = (r->over_row ? tile_row_warps(l) : 1) * (r->over_col ? l->wc : 1);
+    bool share = (warps > 1 || r->loose) && n > 1 && lanes > 1 && (n % lanes == 0 || lanes % n == 0);
+    int shuffles = share ? n - 1 + (n < lanes ? log2_of(lanes / n) : 0) : n * log2_of(lanes);
+    c->slots += weight.shuffle * shuffles + (share ? weight.shared_out * n : 0);
+    if (exchanged(t, s, red, warps))
+        c->slots += (l->cr > 1 ? weight.cluster_exchange : weight.exchange) * (8 + warps * in_vectors(n, 2));
+    /* To every block of the cluster, or to the one that stores it; what lanes have shared out lies together. */
+    if (l->cr > 1 && r->over_row)
+        c->wait += weight.packet * l->wr * l->wc * (r->inside ? l->cr : 1) * l->lc * n / (share ? 8.0 : 1.0);
+    if (red == 0 || s->reds.data[red - 1].level != r->level)
+        c->wait += weight.level * log2_of(lanes);
+}
+
+static void add_step(const Tile *t, const Step *s, const TileLayout *l, Cost *c)
+{
+    double elements = weight.element * l->rr * l->rc * (s->elements + s->reds.len);
+    int levels = 0;
+    bool waits[64] = { false };
+    c->slots += weight.step + elements * (pads_rows(t, l) || pads_cols(t, l) ? 1 + weight.padded : 1);
+    c->slots += weight.vector * (s->rows_kept * in_vectors(l->rr, 1.2) + s->cols_kept * in_vectors(l->rc, 1.2) + s->ones_kept);
     for (int i = 0; i < s->reds.len; i++) {
         const Red *r = &s->reds.data[i];
-        int n = r->vary_row && !r->over_row ? l->rr : r->vary_col && !r->over_col ? l->rc : 1;
-        int lanes = (r->over_row ? l->lr : 1) * (r->over_col ? l->lc : 1);
         int warps = (r->over_row ? tile_row_warps(l) : 1) * (r->over_col ? l->wc : 1);
-        bool scatter = (warps > 1 || r->loose) && n > 1 && lanes > 1 && (n % lanes == 0 || n < lanes);
-        double shuffles = scatter ? (n > 1 ? n - 1.0 : 0) + (n < lanes ? log2_of(lanes / n) : 0)
-                          : n * log2_of(lanes);
-        *slots += e + 2.2 * shuffles + (scatter && n > 1 ? 2.0 * n : 0);
-        bool now = (warps > 1 || r->crossed) && (!t->defer || (s->read_now && s->read_now[i]));
-        if (now) {
-            *slots += 6 + warps * in_vectors(n, 2) * 0.75;
-            if (l->cr > 1 && r->over_row)         /* to every block of the cluster */
-                *slots += 3.0 * l->cr * n / lanes + 3;
-            if (r->level < 64)
-                waits[r->level] = true;
+        add_reduction(t, s, l, i, c);
+        if (r->level < 64 && exchanged(t, s, i, warps) && !waits[r->level]) {
+            waits[r->level] = true;
+            levels++;
         }
-        if (r->kept)          /* stored now, read behind the chunk: each element by one thread */
-            *slots += 3 + (2.0 * warps + 20) * side(t, r) / tile_threads(l);
-        if (i == 0 || s->reds.data[i - 1].level != r->level)
-            *wait += 26.0 * log2_of(lanes);
     }
-    for (int i = 0; i < 64; i++)
-        barriers += waits[i];
-    /* The barrier, the slowest warp, and the sums' way through shared memory. Of the SM's four schedulers those that have a warp more
-     * are late at a block's barrier (E79 of 40 on an H200: 5 warps 1.18 ms, 4 warps with half as many elements more 1.09). */
-    int all = l->wr * l->wc;
-    *wait += barriers * (l->cr > 1 ? 90.0 + 4 * all : (140.0 + 6 * all) * (all > 4 && all % 4 ? 1.75 : 1));
-    (void)t;
+    if (l->cr == 1)
+        c->wait += levels * (weight.barrier + weight.barrier_warp * l->wr * l->wc);
+}
+
+/* Elements of a matrix state that a thread may move at once between its row in memory and the thread's own columns: 16 bytes,
+ * or 8, where those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
+static int run_width(const Tile *t, const TileLayout *l)
+{
+    int wide = pads_cols(t, l) ? 1 : 16 / t->real_bytes;
+    while (l->rc % wide)
+        wide /= 2;
+    return wide;
+}
+
+int tile_run_width(const Tile *t)
+{
+    return run_width(t, &t->lay);
+}
+
+/* Do the threads move their elements of a row at once, or by 16 bytes? Then checkpoints lie by rows (tile_choose_order). */
+static bool moves_rows(const Tile *t, const TileLayout *l)
+{
+    int width = run_width(t, l);
+    return width == l->rc || width * t->real_bytes == 16;
+}
+
+/* Cycles for a checkpoint's rows, of which each warp has pieces. */
+static double row_requests(const Tile *t, const TileLayout *l)
+{
+    double pieces = (double)l->rc / run_width(t, l);
+    double each = t->w->dir == FORWARD ? weight.store : moves_rows(t, l) ? weight.load : 0;
+    return each * matrices(t) * tile_block_rows(l) * l->wc * pieces / t->K;
 }
 
 static int blocks_together(const Tile *t);
 
-static double cycles(const Tile *t, const TileLayout *l)
+/* Four schedulers share out the warps of the blocks that are on an SM: a step takes as long as that with most of them. Two blocks
+ * hide what each waits for; where a step back overlaps with a step of the replay ahead, the slots of all that fit are the bound. */
+static double cycles(const Tile *t, const TileLayout *l, double spilled)
 {
     const Step *steps[] = { t->forward, t->replay, t->adjoint };
-    double slots = 0, wait = 0;
-    int warps = l->wr * l->wc, blocks = blocks_together(t);
+    Cost c = { weight.chunk * l->rr * l->rc * matrices(t) / t->K + weight.spill * spilled, 0 };
     for (int i = 0; i < 3; i++)
         if (steps[i])
-            step_cost(t, steps[i], l, &slots, &wait);
-    /* Where a step back overlaps with a step of the replay ahead, several blocks on an SM are bound by the issue slots of all. */
-    if (tile_overlaps(t) && blocks > 1) {
-        double shared = 1.15 * slots * ((warps * blocks + 3) / 4);
-        return wait + (1.9 * slots > shared ? 1.9 * slots : shared);
-    }
-    int per_scheduler = (warps + 3) / 4;
-    /* A lone warp issues about every second cycle; several on one scheduler fill each other's gaps, as do
-     * several blocks. */
-    double alone = 1.9 * slots, shared = 1.15 * slots * per_scheduler;
-    double latency = wait + (alone > shared ? alone : shared);
-    return latency + 0.35 * slots * warps;
+            add_step(t, steps[i], l, &c);
+    int blocks = blocks_together(t), warps = (tile_overlaps(t) || blocks < 2 ? blocks : 2) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    double slot = (weight.first + weight.warp * per_scheduler) * (l->cr > 1 ? weight.cluster : 1);
+    double sum = c.slots * slot + c.wait + row_requests(t, l);
+    return t->w->dir == BACKWARD && matrices(t) && !moves_rows(t, l) ? weight.bound * sum : sum;
 }
 
 static int64_t state_bytes(const Tile *t);
@@ -223,20 +286,28 @@ static void set_elements(const Tile *t, TileLayout *l)
     l->rc = (int)((t->cols + lane_cols - 1) / lane_cols);
 }
 
+/* Of a thread, where as many blocks are on an SM as the kernel asks for: each scheduler has a quarter of the registers, for as
+ * many warps as fall to it, and gives them out by 8. Backward takes what memory there is, for more steps between checkpoints. */
+static int registers(Tile *t, const TileLayout *l)
+{
+    int64_t smem = smem_bytes(t, l), room = tile_block_room(t);
+    if (t->adjoint && !t->undoes && smem < room)
+        smem = room;
+    int warps = tile_resident(t, tile_threads(l), smem) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    int most = REGISTERS / 128 / per_scheduler / 8 * 8;
+    return most < MAX_REGISTERS ? most : MAX_REGISTERS;
+}
+
 /* Keeps it among the walk's layouts, where the states fit. */
 static void consider(Tile *t, TileLayout l)
 {
     set_elements(t, &l);
-    int lane_rows = tile_row_warps(&l) * l.lr;
     int threads = tile_threads(&l), limit = REGISTERS / threads;
     limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
     if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
         return;
-    int over = tile_registers(t, &l) - limit;
-    double owned = (double)(l.rr * lane_rows) * (l.rc * l.lc * l.wc);
-    double padding = owned / ((double)t->rows * (double)t->cols);
-    /* Vectors can be read again; each register too many costs a few slots. */
-    double cost = cycles(t, &l) * (1 + 0.02 * (padding - 1) + (over > 0 ? 0.03 * over : 0));
+    double spilled = tile_registers(t, &l) - registers(t, &l) - weight.spill_free;
+    double cost = cycles(t, &l, spilled > 0 ? spilled : 0);
     WalkLayout one = { as_hint(&l), cost };
     vec_push(t->arena, &t->w->layouts, one);
     /* In order; of equal ones the first that was thought of. */
@@ -273,16 +344,6 @@ static bool take_layout(Tile *t)
     return false;
 }
 
-/* Elements of a matrix state that a thread may move at once between its row in memory and the thread's own columns: 16 bytes,
- * or 8, where those are whole and memory is aligned (arguments and buffers are, and all rows are as long). */
-int tile_run_width(const Tile *t)
-{
-    int wide = t->cols == t->lay.wc * t->lay.lc * t->lay.rc ? 16 / t->real_bytes : 1;
-    while (t->lay.rc % wide)
-        wide /= 2;
-    return wide;
-}
-
 /* Does another kernel read a matrix state before the first step, in the first checkpoint? Forward keeps such states. */
 static bool read_behind(const Tile *t)
 {
@@ -301,8 +362,7 @@ void tile_choose_order(Tile *t)
     Walk *w = t->w;
     LayoutHint own = as_hint(&t->lay);
     const LayoutHint *forward = &t->m->c->tile.layout[FORWARD];
-    int run = tile_run_width(t);
-    if (!matrices(t) || run == t->lay.rc || run * t->real_bytes == 16 || read_behind(t) ||
+    if (!matrices(t) || moves_rows(t, &t->lay) || read_behind(t) ||
         (forward->row_lanes && !same_layout(forward, &own)))
         return;
     w->layout = own;

@@ -89,7 +89,7 @@ static const int64_t x17[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_
         CELL_X_END };
 static const cell_ref refs_2[] = { { 9, NULL }, { 12, NULL }, { 13, NULL }, { 14, NULL }, { 15, NULL }, };
 static const int64_t x18[] = { CELL_X_SIZE, 0, CELL_X_END };
-static const int64_t x19[] = { CELL_X_PUSH, 43520, CELL_X_END };
+static const int64_t x19[] = { CELL_X_PUSH, 35840, CELL_X_END };
 static const cell_ref refs_3[] = { { 4, NULL }, { 5, NULL }, { 16, NULL }, { 17, NULL }, { 18, NULL },
         { 19, NULL }, { 20, NULL }, { 21, NULL }, { 22, NULL }, { 6, NULL }, { 14, NULL }, { 15, NULL },
         { 2, NULL }, { 9, NULL }, { 3, NULL }, { 23, NULL }, { 24, NULL }, { 7, NULL }, { 8, NULL }, };

@@ -95,10 +95,10 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const int64_t time0 = args.size[3];
     const int lane = cell_lane(), warp = cell_warp();
-    const int lane_row = lane / 2, lane_col = lane % 2;
-    const int warp_row = warp / 4, warp_col = warp % 4;
-    // Of 64 x 64: 2 x 8 elements a thread, 16 x 2 lanes, 2 x 4 warps.
-    const int row0 = (warp_row * 16 + lane_row) * 2, col0 = (warp_col * 2 + lane_col) * 4;
+    const int lane_row = lane / 8, lane_col = lane % 8;
+    const int warp_row = warp / 2, warp_col = warp % 2;
+    // Of 64 x 64: 4 x 4 elements a thread, 4 x 8 lanes, 4 x 2 warps.
+    const int row0 = (warp_row * 4 + lane_row) * 4, col0 = (warp_col * 8 + lane_col) * 4;
     const int last_row = 63, last_col = 63;
     unsigned char *cursor = cell_shared();
     cell_smem<float> kn_s = cell_carve<float>(cursor, 512);
@@ -106,7 +106,7 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
     cell_smem<float> b_s_gate_s = cell_carve<float>(cursor, 64);
     cell_smem<float> W_kvqm_x_s = cell_carve<float>(cursor, 2048);
     cell_smem<float> b_m_gate_s = cell_carve<float>(cursor, 64);
-    cell_smem<float> ex = cell_carve<float>(cursor, 7680);
+    cell_smem<float> ex = cell_carve<float>(cursor, 5760);
     for (int64_t item = cell_block_index(0); item < B * (1); item += cell_block_count(0)) {
         const int64_t b = item;
         const int64_t chunks = (T + 3) / 4;
@@ -142,22 +142,22 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
             }
             cell_cp_async_commit();
         };
-        float S[2][8];
+        float S[4][4];
         CELL_UNROLL
-        for (int r = 0; r < 2; r++) {
+        for (int r = 0; r < 4; r++) {
             CELL_UNROLL
-            for (int c = 0; c < 8; c++) {
+            for (int c = 0; c < 4; c++) {
                 S[r][c] = ((float *)args.ptr[0]) ? ((float *)args.ptr[0])[b * (4096)
-                        + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))] : 0;
+                        + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
-        float M[2][8];
+        float M[4][4];
         CELL_UNROLL
-        for (int r = 0; r < 2; r++) {
+        for (int r = 0; r < 4; r++) {
             CELL_UNROLL
-            for (int c = 0; c < 8; c++) {
+            for (int c = 0; c < 4; c++) {
                 M[r][c] = ((float *)args.ptr[1]) ? ((float *)args.ptr[1])[b * (4096)
-                        + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))] : 0;
+                        + (64 * (row0 + r) + (col0 + c))] : 0;
             }
         }
         if (chunks > 0)
@@ -171,171 +171,167 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                 fetch(chunk + 1);
             if (((float *)args.ptr[15])) {
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c += 4) {
+                    for (int c = 0; c < 4; c += 4) {
                         float some[4];
                         CELL_UNROLL
                         for (int i = 0; i < 4; i++)
                             some[i] = S[r][c + i];
                         cell_store_vec<4>(((float *)args.ptr[15])
-                                + ((b * ((T + 3) / 4) + chunk) * (4096)
-                                + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
+                                + ((b * ((T + 3) / 4) + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))),
+                                some);
                     }
                 }
             }
             if (((float *)args.ptr[16])) {
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c += 4) {
+                    for (int c = 0; c < 4; c += 4) {
                         float some[4];
                         CELL_UNROLL
                         for (int i = 0; i < 4; i++)
                             some[i] = M[r][c + i];
                         cell_store_vec<4>(((float *)args.ptr[16])
-                                + ((b * ((T + 3) / 4) + chunk) * (4096)
-                                + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
+                                + ((b * ((T + 3) / 4) + chunk) * (4096) + (64 * (row0 + r) + (col0 + c))),
+                                some);
                     }
                 }
             }
-            float last_sum_r[2] = { 0, 0 };
+            float last_sum_r[4] = { 0, 0, 0, 0 };
             for (int s = 0; s < steps; s++) {
                 const int64_t t = t0 + s;
-                const int flip = s * 1536;
+                const int flip = s * 1152;
                 const int slot = half + s;
                 (void)t, (void)flip, (void)slot;
-                float S_next[2][8];
-                float M_next[2][8];
-                float kn_c[8];
-                cell_load_groups<32>(kn_c, kn_s + (slot * 64 + 0 + col0));
-                float kn_r[2];
-                cell_load_vec<2>(kn_r, kn_s + (slot * 64 + 0 + row0));
-                float mn_c[8];
-                cell_load_groups<32>(mn_c, mn_s + (slot * 64 + 0 + col0));
-                float b_s_gate_r[2];
-                cell_load_vec<2>(b_s_gate_r, b_s_gate_s + (0 + row0));
-                float b_s_gate_c[8];
-                cell_load_groups<32>(b_s_gate_c, b_s_gate_s + (0 + col0));
-                float W_kvqm_x_r[2];
-                cell_load_vec<2>(W_kvqm_x_r, W_kvqm_x_s + (slot * 256 + 64 + row0));
-                float mn_r[2];
-                cell_load_vec<2>(mn_r, mn_s + (slot * 64 + 0 + row0));
-                float W_kvqm_x_c[8];
-                cell_load_groups<32>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
-                float b_m_gate_r[2];
-                cell_load_vec<2>(b_m_gate_r, b_m_gate_s + (0 + row0));
-                float b_m_gate_c[8];
-                cell_load_groups<32>(b_m_gate_c, b_m_gate_s + (0 + col0));
-                float own_sum_sr[2] = { 0, 0 };
-                float own_sum_sc[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-                float own_sum_ds[2] = { 0, 0 };
-                float own_sum_dm[2] = { 0, 0 };
+                float S_next[4][4];
+                float M_next[4][4];
+                float kn_c[4];
+                cell_load_vec<4>(kn_c, kn_s + (slot * 64 + 0 + col0));
+                float kn_r[4];
+                cell_load_vec<4>(kn_r, kn_s + (slot * 64 + 0 + row0));
+                float mn_c[4];
+                cell_load_vec<4>(mn_c, mn_s + (slot * 64 + 0 + col0));
+                float b_s_gate_r[4];
+                cell_load_vec<4>(b_s_gate_r, b_s_gate_s + (0 + row0));
+                float b_s_gate_c[4];
+                cell_load_vec<4>(b_s_gate_c, b_s_gate_s + (0 + col0));
+                float W_kvqm_x_r[4];
+                cell_load_vec<4>(W_kvqm_x_r, W_kvqm_x_s + (slot * 256 + 64 + row0));
+                float mn_r[4];
+                cell_load_vec<4>(mn_r, mn_s + (slot * 64 + 0 + row0));
+                float W_kvqm_x_c[4];
+                cell_load_vec<4>(W_kvqm_x_c, W_kvqm_x_s + (slot * 256 + 128 + col0));
+                float b_m_gate_r[4];
+                cell_load_vec<4>(b_m_gate_r, b_m_gate_s + (0 + row0));
+                float b_m_gate_c[4];
+                cell_load_vec<4>(b_m_gate_c, b_m_gate_s + (0 + col0));
+                float own_sum_sr[4] = { 0, 0, 0, 0 };
+                float own_sum_sc[4] = { 0, 0, 0, 0 };
+                float own_sum_ds[4] = { 0, 0, 0, 0 };
+                float own_sum_dm[4] = { 0, 0, 0, 0 };
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
+                    for (int c = 0; c < 4; c++) {
                         own_sum_sr[r] += (M[r][c] * kn_c[c]);
                         own_sum_sc[c] += (M[r][c] * kn_r[r]);
                         own_sum_ds[r] += (S[r][c] * kn_c[c]);
                         own_sum_dm[r] += (M[r][c] * mn_c[c]);
                     }
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(last_sum_r);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i]
-                            = last_sum_r[i];
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_sr);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 0 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_sr[i];
-                cell_reduce_scatter_op<cell_op_sum, 2, 16>(own_sum_sc);
-                if (lane / 2 % 2 == 0) {
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(last_sum_r);
+                if (lane / 1 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 256 + warp_row * 64 + col0 + (cell_scatter_first<2, 16, 8>() + i) % 4
-                                + (cell_scatter_first<2, 16, 8>() + i) / 4 * 32] = own_sum_sc[i];
+                        ex[flip + 1024 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = last_sum_r[i];
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_ds);
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_sr);
+                if (lane / 1 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 0 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_sr[i];
+                }
+                cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_sc);
                 CELL_UNROLL
                 for (int i = 0; i < 1; i++)
-                    ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_ds[i];
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_dm);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 640 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_dm[i];
+                    ex[flip + 128 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i] = own_sum_sc[i];
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_ds);
+                if (lane / 1 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 384 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_ds[i];
+                }
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_dm);
+                if (lane / 1 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 512 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_dm[i];
+                }
                 cell_barrier();
-                float sum_sr[2];
-                cell_load_vec<2>(sum_sr, ex + (flip + 0 + row0));
-                float part[2];
-                cell_load_vec<2>(part, ex + (flip + 64 + row0));
+                float sum_sr[4];
+                cell_load_vec<4>(sum_sr, ex + (flip + 0 + row0));
+                float part[4];
+                cell_load_vec<4>(part, ex + (flip + 64 + row0));
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     sum_sr[r] = sum_sr[r] + part[r];
                 }
-                float part_2[2];
-                cell_load_vec<2>(part_2, ex + (flip + 128 + row0));
+                float sr_r[4];  // sr[i]   = sigmoid(sum[j] M[i,j] * kn[j] + bs[i])
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_sr[r] = sum_sr[r] + part_2[r];
-                }
-                float part_3[2];
-                cell_load_vec<2>(part_3, ex + (flip + 192 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_sr[r] = sum_sr[r] + part_3[r];
-                }
-                float sr_r[2];  // sr[i]   = sigmoid(sum[j] M[i,j] * kn[j] + bs[i])
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     sr_r[r] = cell_sigmoid((sum_sr[r] + b_s_gate_r[r]));
                 }
-                float sum_sc[8];
-                cell_load_groups<32>(sum_sc, ex + (flip + 256 + col0));
-                float part_4[8];
-                cell_load_groups<32>(part_4, ex + (flip + 320 + col0));
+                float sum_sc[4];
+                cell_load_vec<4>(sum_sc, ex + (flip + 128 + col0));
+                float part_2[4];
+                cell_load_vec<4>(part_2, ex + (flip + 192 + col0));
                 CELL_UNROLL
-                for (int c = 0; c < 8; c++) {
+                for (int c = 0; c < 4; c++) {
+                    sum_sc[c] = sum_sc[c] + part_2[c];
+                }
+                float part_3[4];
+                cell_load_vec<4>(part_3, ex + (flip + 256 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_sc[c] = sum_sc[c] + part_3[c];
+                }
+                float part_4[4];
+                cell_load_vec<4>(part_4, ex + (flip + 320 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
                     sum_sc[c] = sum_sc[c] + part_4[c];
                 }
-                float sc_c[8];  // sc[j]   = sigmoid(sum[i] M[i,j] * kn[i] + bs[j])
+                float sc_c[4];  // sc[j]   = sigmoid(sum[i] M[i,j] * kn[i] + bs[j])
                 CELL_UNROLL
-                for (int c = 0; c < 8; c++) {
+                for (int c = 0; c < 4; c++) {
                     sc_c[c] = cell_sigmoid((sum_sc[c] + b_s_gate_c[c]));
                 }
-                float sum_ds[2];
-                cell_load_vec<2>(sum_ds, ex + (flip + 384 + row0));
-                float part_5[2];
-                cell_load_vec<2>(part_5, ex + (flip + 448 + row0));
+                float sum_ds[4];
+                cell_load_vec<4>(sum_ds, ex + (flip + 384 + row0));
+                float part_5[4];
+                cell_load_vec<4>(part_5, ex + (flip + 448 + row0));
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     sum_ds[r] = sum_ds[r] + part_5[r];
                 }
-                float part_6[2];
-                cell_load_vec<2>(part_6, ex + (flip + 512 + row0));
+                float ds_r[4];  // ds[i]   = v[i] - sum[j] S[i,j] * kn[j]
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_ds[r] = sum_ds[r] + part_6[r];
-                }
-                float part_7[2];
-                cell_load_vec<2>(part_7, ex + (flip + 576 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_ds[r] = sum_ds[r] + part_7[r];
-                }
-                float ds_r[2];  // ds[i]   = v[i] - sum[j] S[i,j] * kn[j]
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     ds_r[r] = (W_kvqm_x_r[r] - sum_ds[r]);
                 }
-                float own_sum_mr[2] = { 0, 0 };
-                float own_sum_mc[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-                float own_sum_r[2] = { 0, 0 };
+                float own_sum_mr[4] = { 0, 0, 0, 0 };
+                float own_sum_mc[4] = { 0, 0, 0, 0 };
+                float own_sum_r[4] = { 0, 0, 0, 0 };
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
+                    for (int c = 0; c < 4; c++) {
                         // S'[i,j] = sr[i] * S[i,j] * sc[j] + ds[i] * kn[j]
                         S_next[r][c] = cell_fma((sr_r[r] * S[r][c]), sc_c[c], cell_mul(ds_r[r], kn_c[c]));
                         own_sum_mr[r] += (S_next[r][c] * mn_c[c]);
@@ -343,202 +339,186 @@ e79_fwd_walk(const __grid_constant__ cell_kernel_args args)
                         own_sum_r[r] += (S_next[r][c] * W_kvqm_x_c[c]);
                     }
                 }
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(own_sum_mr);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 896 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i] = own_sum_mr[i];
-                cell_reduce_scatter_op<cell_op_sum, 2, 16>(own_sum_mc);
-                if (lane / 2 % 2 == 0) {
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(own_sum_mr);
+                if (lane / 1 % 2 == 0) {
                     CELL_UNROLL
                     for (int i = 0; i < 1; i++)
-                        ex[flip + 1152 + warp_row * 64 + col0 + (cell_scatter_first<2, 16, 8>() + i) % 4
-                                + (cell_scatter_first<2, 16, 8>() + i) / 4 * 32] = own_sum_mc[i];
+                        ex[flip + 640 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = own_sum_mr[i];
                 }
+                cell_reduce_scatter_op<cell_op_sum, 8, 4>(own_sum_mc);
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int i = 0; i < 1; i++)
+                    ex[flip + 768 + warp_row * 64 + col0 + cell_scatter_first<8, 4, 4>() + i] = own_sum_mc[i];
+                CELL_UNROLL
+                for (int r = 0; r < 4; r++) {
                     last_sum_r[r] = own_sum_r[r];
                 }
                 cell_barrier();
-                float sum_mr[2];
-                cell_load_vec<2>(sum_mr, ex + (flip + 896 + row0));
-                float part_8[2];
-                cell_load_vec<2>(part_8, ex + (flip + 960 + row0));
+                float sum_mr[4];
+                cell_load_vec<4>(sum_mr, ex + (flip + 640 + row0));
+                float part_6[4];
+                cell_load_vec<4>(part_6, ex + (flip + 704 + row0));
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_mr[r] = sum_mr[r] + part_8[r];
+                for (int r = 0; r < 4; r++) {
+                    sum_mr[r] = sum_mr[r] + part_6[r];
                 }
-                float part_9[2];
-                cell_load_vec<2>(part_9, ex + (flip + 1024 + row0));
+                float mr_r[4];  // mr[i]   = sigmoid(sum[j] S'[i,j] * mn[j] + bm[i])
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_mr[r] = sum_mr[r] + part_9[r];
-                }
-                float part_10[2];
-                cell_load_vec<2>(part_10, ex + (flip + 1088 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_mr[r] = sum_mr[r] + part_10[r];
-                }
-                float mr_r[2];  // mr[i]   = sigmoid(sum[j] S'[i,j] * mn[j] + bm[i])
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     mr_r[r] = cell_sigmoid((sum_mr[r] + b_m_gate_r[r]));
                 }
-                float sum_mc[8];
-                cell_load_groups<32>(sum_mc, ex + (flip + 1152 + col0));
-                float part_11[8];
-                cell_load_groups<32>(part_11, ex + (flip + 1216 + col0));
+                float sum_mc[4];
+                cell_load_vec<4>(sum_mc, ex + (flip + 768 + col0));
+                float part_7[4];
+                cell_load_vec<4>(part_7, ex + (flip + 832 + col0));
                 CELL_UNROLL
-                for (int c = 0; c < 8; c++) {
-                    sum_mc[c] = sum_mc[c] + part_11[c];
+                for (int c = 0; c < 4; c++) {
+                    sum_mc[c] = sum_mc[c] + part_7[c];
                 }
-                float mc_c[8];  // mc[j]   = sigmoid(sum[i] S'[i,j] * mn[i] + bm[j])
+                float part_8[4];
+                cell_load_vec<4>(part_8, ex + (flip + 896 + col0));
                 CELL_UNROLL
-                for (int c = 0; c < 8; c++) {
+                for (int c = 0; c < 4; c++) {
+                    sum_mc[c] = sum_mc[c] + part_8[c];
+                }
+                float part_9[4];
+                cell_load_vec<4>(part_9, ex + (flip + 960 + col0));
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
+                    sum_mc[c] = sum_mc[c] + part_9[c];
+                }
+                float mc_c[4];  // mc[j]   = sigmoid(sum[i] S'[i,j] * mn[i] + bm[j])
+                CELL_UNROLL
+                for (int c = 0; c < 4; c++) {
                     mc_c[c] = cell_sigmoid((sum_mc[c] + b_m_gate_c[c]));
                 }
-                float sum_dm[2];
-                cell_load_vec<2>(sum_dm, ex + (flip + 640 + row0));
-                float part_12[2];
-                cell_load_vec<2>(part_12, ex + (flip + 704 + row0));
+                float sum_dm[4];
+                cell_load_vec<4>(sum_dm, ex + (flip + 512 + row0));
+                float part_10[4];
+                cell_load_vec<4>(part_10, ex + (flip + 576 + row0));
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_dm[r] = sum_dm[r] + part_12[r];
+                for (int r = 0; r < 4; r++) {
+                    sum_dm[r] = sum_dm[r] + part_10[r];
                 }
-                float part_13[2];
-                cell_load_vec<2>(part_13, ex + (flip + 768 + row0));
+                float dm_r[4];  // dm[i]   = ds[i] - sum[j] M[i,j] * mn[j]
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_dm[r] = sum_dm[r] + part_13[r];
-                }
-                float part_14[2];
-                cell_load_vec<2>(part_14, ex + (flip + 832 + row0));
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
-                    sum_dm[r] = sum_dm[r] + part_14[r];
-                }
-                float dm_r[2];  // dm[i]   = ds[i] - sum[j] M[i,j] * mn[j]
-                CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     dm_r[r] = (ds_r[r] - sum_dm[r]);
                 }
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
+                    for (int c = 0; c < 4; c++) {
                         // M'[i,j] = mr[i] * M[i,j] * mc[j] + dm[i] * mn[j]
                         M_next[r][c] = cell_fma((mr_r[r] * M[r][c]), mc_c[c], cell_mul(dm_r[r], mn_c[c]));
                     }
                 }
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
+                    for (int c = 0; c < 4; c++) {
                         S[r][c] = S_next[r][c];
                     }
                 }
                 CELL_UNROLL
-                for (int r = 0; r < 2; r++) {
+                for (int r = 0; r < 4; r++) {
                     CELL_UNROLL
-                    for (int c = 0; c < 8; c++) {
+                    for (int c = 0; c < 4; c++) {
                         M[r][c] = M_next[r][c];
                     }
                 }
             }
             {
-                const int flip = steps * 1536;
-                cell_reduce_scatter_op<cell_op_sum, 1, 2>(last_sum_r);
-                CELL_UNROLL
-                for (int i = 0; i < 1; i++)
-                    ex[flip + 1280 + warp_col * 64 + row0 + cell_scatter_first<1, 2, 2>() + i]
-                            = last_sum_r[i];
+                const int flip = steps * 1152;
+                cell_reduce_scatter_op<cell_op_sum, 1, 8>(last_sum_r);
+                if (lane / 1 % 2 == 0) {
+                    CELL_UNROLL
+                    for (int i = 0; i < 1; i++)
+                        ex[flip + 1024 + warp_col * 64 + row0 + cell_scatter_first<1, 8, 4>() + i]
+                                = last_sum_r[i];
+                }
             }
             cell_barrier();
             CELL_UNROLL_BY(1)
             for (int p = cell_thread(); p < steps * 64; p += 256) {
                 const int s = p / 64, x = p % 64;
                 const int64_t t = t0 + s;
-                const int flip = s * 1536;
+                const int flip = s * 1152;
                 const int slot = half + s;
                 (void)t, (void)flip, (void)slot;
                 (void)x;
                 if (args.ptr[2]) {
                     const float b_s_gate = cell_load<float>(b_s_gate_s + x);
-                    const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x]
-                            + (float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]) + b_s_gate));
+                    const float sr = cell_sigmoid((((float)ex[flip + 0 + x] + (float)ex[flip + 64 + x])
+                            + b_s_gate));
                     cell_store((float *)args.ptr[2] + ((b * T + t) * (64) + x), sr);
                 }
                 if (args.ptr[3]) {
                     const float b_s_gate_2 = cell_load<float>(b_s_gate_s + x);
-                    const float sc = cell_sigmoid((((float)ex[flip + 256 + x] + (float)ex[flip + 320 + x])
-                            + b_s_gate_2));
+                    const float sc = cell_sigmoid((((float)ex[flip + 128 + x] + (float)ex[flip + 192 + x]
+                            + (float)ex[flip + 256 + x] + (float)ex[flip + 320 + x]) + b_s_gate_2));
                     cell_store((float *)args.ptr[3] + ((b * T + t) * (64) + x), sc);
                 }
                 if (args.ptr[4]) {
                     const float W_kvqm_x = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
-                    const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
-                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
+                    const float ds = (W_kvqm_x - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]));
                     cell_store((float *)args.ptr[4] + ((b * T + t) * (64) + x), ds);
                 }
                 if (args.ptr[5]) {
                     const float b_m_gate = cell_load<float>(b_m_gate_s + x);
-                    const float mr = cell_sigmoid((((float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]
-                            + (float)ex[flip + 1024 + x] + (float)ex[flip + 1088 + x]) + b_m_gate));
+                    const float mr = cell_sigmoid((((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x])
+                            + b_m_gate));
                     cell_store((float *)args.ptr[5] + ((b * T + t) * (64) + x), mr);
                 }
                 if (args.ptr[6]) {
                     const float b_m_gate_2 = cell_load<float>(b_m_gate_s + x);
-                    const float mc = cell_sigmoid((((float)ex[flip + 1152 + x] + (float)ex[flip + 1216 + x])
-                            + b_m_gate_2));
+                    const float mc = cell_sigmoid((((float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]
+                            + (float)ex[flip + 896 + x] + (float)ex[flip + 960 + x]) + b_m_gate_2));
                     cell_store((float *)args.ptr[6] + ((b * T + t) * (64) + x), mc);
                 }
                 if (args.ptr[7]) {
                     const float W_kvqm_x_2 = cell_load<float>(W_kvqm_x_s + (slot * 256 + (64 + x)));
-                    const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]
-                            + (float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
-                    const float dm = (ds_2 - ((float)ex[flip + 640 + x] + (float)ex[flip + 704 + x]
-                            + (float)ex[flip + 768 + x] + (float)ex[flip + 832 + x]));
+                    const float ds_2 = (W_kvqm_x_2 - ((float)ex[flip + 384 + x] + (float)ex[flip + 448 + x]));
+                    const float dm = (ds_2 - ((float)ex[flip + 512 + x] + (float)ex[flip + 576 + x]));
                     cell_store((float *)args.ptr[7] + ((b * T + t) * (64) + x), dm);
                 }
                 if (args.ptr[8]) {
                     cell_store((float *)args.ptr[8] + ((b * T + t) * (64) + x),
-                            ((float)ex[flip + 2816 + x] + (float)ex[flip + 2880 + x]
-                            + (float)ex[flip + 2944 + x] + (float)ex[flip + 3008 + x]));
+                            ((float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x]));
                 }
                 if (args.ptr[9]) {
-                    const float y = (((float)ex[flip + 2816 + x] + (float)ex[flip + 2880 + x]
-                            + (float)ex[flip + 2944 + x] + (float)ex[flip + 3008 + x])
-                            * cell_silu(((float)ex[flip + 2816 + x] + (float)ex[flip + 2880 + x]
-                            + (float)ex[flip + 2944 + x] + (float)ex[flip + 3008 + x])));
+                    const float y = (((float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x])
+                            * cell_silu(((float)ex[flip + 2176 + x] + (float)ex[flip + 2240 + x])));
                     cell_store((float *)args.ptr[9] + ((b * T + t) * (64) + x), y);
                 }
             }
         }
         if (((float *)args.ptr[17])) {
             CELL_UNROLL
-            for (int r = 0; r < 2; r++) {
+            for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
-                for (int c = 0; c < 8; c += 4) {
+                for (int c = 0; c < 4; c += 4) {
                     float some[4];
                     CELL_UNROLL
                     for (int i = 0; i < 4; i++)
                         some[i] = S[r][c + i];
                     cell_store_vec<4>(((float *)args.ptr[17])
-                            + (b * (4096) + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
+                            + (b * (4096) + (64 * (row0 + r) + (col0 + c))), some);
                 }
             }
         }
         if (((float *)args.ptr[18])) {
             CELL_UNROLL
-            for (int r = 0; r < 2; r++) {
+            for (int r = 0; r < 4; r++) {
                 CELL_UNROLL
-                for (int c = 0; c < 8; c += 4) {
+                for (int c = 0; c < 4; c += 4) {
                     float some[4];
                     CELL_UNROLL
                     for (int i = 0; i < 4; i++)
                         some[i] = M[r][c + i];
                     cell_store_vec<4>(((float *)args.ptr[18])
-                            + (b * (4096) + (64 * (row0 + r) + (col0 + c % 4 + c / 4 * 32))), some);
+                            + (b * (4096) + (64 * (row0 + r) + (col0 + c))), some);
                 }
             }
         }
