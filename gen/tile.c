@@ -820,14 +820,18 @@ static int registers_left(const Tile *t)
     return (limit < 255 ? limit : 255) - tile_registers(t, &t->lay);
 }
 
+bool tile_joins(const Step *s, const TileLayout *l, int barriers, int registers_left)
+{
+    return l->cr == 1 && !barriers && registers_left >= FEW_REGISTERS && s->elements * l->rr * l->rc <= MEDIUM_STEP;
+}
+
 /* A short step is joined with the next one where registers are left: what one hands to the other stays where it is, and places
  * in shared memory are computed once for both. A long one has enough to overlap, and its code twice is slow to come. Behind
  * a barrier there is little to gain. */
 static void print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    double slots = s->elements * t->lay.rr * t->lay.rc;
-    bool room = t->lay.cr == 1 && !s->barriers && registers_left(t) >= FEW_REGISTERS;
-    bool joined = room && slots <= MEDIUM_STEP, apart = t->m->c->roomy && slots <= SHORT_STEP;
+    bool joined = tile_joins(s, &t->lay, s->barriers, registers_left(t));
+    bool apart = t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
     if (joined || apart)
         buf_line(out, "CELL_UNROLL_BY(2)");
     if (apart && !joined)

@@ -125,14 +125,18 @@ static const struct {
     double packet;                /* up to 32 bytes that lie together, on their way to another block */
     double store, load;           /* a warp's piece of a checkpoint's row */
     double bound;                 /* backward: how much more where forward has to have the same layout */
+    double joined;                /* slots that a step has less where two are joined */
 } weight = {
     .element = 0.5, .padded = 0.3, .vector = 1.8, .shuffle = 3.5, .shared_out = 3.2, .exchange = 1.8, .step = 32, .chunk = 40,
     .spill = 10, .spill_free = 40, .first = 0.65, .warp = 0.77, .level = 13, .barrier = 50, .barrier_warp = 4,
-    .cluster = 1.5, .cluster_exchange = 0.3, .packet = 1.2, .store = 2.2, .load = 0.5, .bound = 1.02,
+    .cluster = 1.5, .cluster_exchange = 0.3, .packet = 1.2, .store = 2.2, .load = 0.5, .bound = 1.02, .joined = 20,
 };
 
-/* A step's slots of one warp, and cycles that it waits. */
-typedef struct Cost { double slots, wait; } Cost;
+/* A step's slots of one warp, cycles that it waits, and barriers of the block. */
+typedef struct Cost {
+    double slots, wait;
+    int barriers;
+} Cost;
 
 /* What reading n neighbours from shared memory costs, in elements of a vector: an odd number is read one by one, each for `alone`. */
 static double in_vectors(int n, double alone)
@@ -180,6 +184,7 @@ static void add_step(const Tile *t, const Step *s, const TileLayout *l, Cost *c)
             levels++;
         }
     }
+    c->barriers += levels;
     if (l->cr == 1)
         c->wait += levels * (weight.barrier + weight.barrier_warp * l->wr * l->wc);
 }
@@ -218,15 +223,20 @@ static int blocks_together(const Tile *t);
 
 /* Four schedulers share out the warps of the blocks that are on an SM: a step takes as long as that with most of them. Two blocks
  * hide what each waits for; where a step back overlaps with a step of the replay ahead, the slots of all that fit are the bound. */
-static double cycles(const Tile *t, const TileLayout *l, double spilled)
+static double cycles(const Tile *t, const TileLayout *l, int registers_left)
 {
-    const Step *steps[] = { t->forward, t->replay, t->adjoint };
-    Cost c = { weight.chunk * l->rr * l->rc * matrices(t) / t->K + weight.spill * spilled, 0 };
+    const Step *steps[] = { t->forward, t->replay, t->adjoint }, *last = t->adjoint ? t->adjoint : t->forward;
+    double spilled = -registers_left - weight.spill_free;
+    Cost c = { weight.chunk * l->rr * l->rc * matrices(t) / t->K + (spilled > 0 ? weight.spill * spilled : 0), 0, 0 };
     for (int i = 0; i < 3; i++)
         if (steps[i])
             add_step(t, steps[i], l, &c);
     int blocks = blocks_together(t), warps = (tile_overlaps(t) || blocks < 2 ? blocks : 2) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
     double slot = (weight.first + weight.warp * per_scheduler) * (l->cr > 1 ? weight.cluster : 1);
+    if (!tile_overlaps(t) && tile_joins(last, l, c.barriers, registers_left)) {
+        c.slots -= weight.joined;   /* addresses and the loop are there once for two steps, and one fills what the other waits */
+        c.wait /= 2;
+    }
     double sum = c.slots * slot + c.wait + row_requests(t, l);
     return t->w->dir == BACKWARD && matrices(t) && !moves_rows(t, l) ? weight.bound * sum : sum;
 }
@@ -306,8 +316,7 @@ static void consider(Tile *t, TileLayout l)
     limit = limit > MAX_REGISTERS ? MAX_REGISTERS : limit;
     if (most_registers(t, &l, array_registers) > limit || smem_bytes(t, &l) > SMEM_MAX)
         return;
-    double spilled = tile_registers(t, &l) - registers(t, &l) - weight.spill_free;
-    double cost = cycles(t, &l, spilled > 0 ? spilled : 0);
+    double cost = cycles(t, &l, registers(t, &l) - tile_registers(t, &l));
     WalkLayout one = { as_hint(&l), cost };
     vec_push(t->arena, &t->w->layouts, one);
     /* In order; of equal ones the first that was thought of. */
