@@ -154,8 +154,7 @@ static bool is_product(ExprPrinter *p, NodeId id, NodeId *factors, bool *negativ
     return true;
 }
 
-/* A product that is rounded before anything is added to it. */
-static const char *rounded(ExprPrinter *p, NodeId id)
+const char *expr_rounded(ExprPrinter *p, NodeId id)
 {
     NodeId factors[2];
     bool negative;
@@ -175,7 +174,7 @@ static const char *fused_text(ExprPrinter *p, const Node *n)
         const char *a = as_real(p, x[0]), *b = as_real(p, x[1]);
         return p->dry ? "" : text_f(p, "(%s %c %s)", a, minus ? '-' : '+', b);
     }
-    const char *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other = rounded(p, x[1 - of]);
+    const char *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other = expr_rounded(p, x[1 - of]);
     negative ^= minus && of == 1;
     return p->dry ? "" : text_f(p, "cell_fma(%s%s, %s, %s%s)", negative ? "-" : "", a, b, minus && of == 0 ? "-" : "", other);
 }

@@ -456,6 +456,7 @@ struct ExprPrinter {
     struct { const Poly *of; const char *text; } polys[64];       /* equal sizes are one, and are asked for often */
 };
 const char *expr_text(ExprPrinter *p, NodeId n);
+const char *expr_rounded(ExprPrinter *p, NodeId n);   /* a product of reals is rounded before anything is added to it */
 const char *ix_text(ExprPrinter *p, const IxExpr *e);              /* int64 arithmetic, floor division */
 const char *poly_text(ExprPrinter *p, const Poly *e);              /* over the run-time dims, "dim_D" */
 

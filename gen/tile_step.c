@@ -676,7 +676,9 @@ static void assign_state(Step *s, int k)
     const StateInfo *st = &t->states.data[k];
     ExprPrinter p = tile_printer(s);
     NodeId root = root_at(s, k);
-    const char *text = tile_stored(s, s->next.data[k]) ? fetch_text(s, root) : expr_text(&p, root);
+    /* Where steps are joined, nvcc would fuse a product with a sum of the next step, in one form of the kernel and not in another. */
+    const char *text = tile_stored(s, s->next.data[k]) ? fetch_text(s, root)
+                       : s->kind == STEP_ADJOINT ? expr_rounded(&p, root) : expr_text(&p, root);
     const char *name = root_variable(s, st), *comment = value_origin(s, s->next.data[k]);
     if (st->rank == 2)
         buf_line(s->body, "%s[r][c] = %s;%s", name, text, comment);
