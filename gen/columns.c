@@ -1,7 +1,8 @@
 /* columns.c: which steps of schedule gemm blocks can walk that have some units of one sequence each, where a sequence has
  * many columns of the product (slots that share their weights). In comes a planned program; out goes, where the steps allow
  * it, a Panel: the param of every step's product stays on the chip (runtime/device/cell_device_columns.cuh), and the kernel
- * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk.
+ * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk. So do sums of each column over
+ * sequences, steps and units whose terms it has at hand.
  * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
 #include "mutate.h"
 #include "panel.h"
