@@ -1,7 +1,8 @@
 /* columns.c: which steps of schedule gemm blocks can walk that have some units of one sequence each, where a sequence has
  * many columns of the product (slots that share their weights). In comes a planned program; out goes, where the steps allow
  * it, a Panel: the param of every step's product stays on the chip (runtime/device/cell_device_columns.cuh), and the kernel
- * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk.
+ * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk. So do sums of each column over
+ * sequences, steps and units whose terms it has at hand.
  * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
 #include "mutate.h"
 #include "panel.h"
@@ -183,6 +184,112 @@ static Panel *find(Plan *p, Program *pr)
     return w->state >= 0 && stays_inside(p, pr, w) ? w : NULL;
 }
 
+/* ---- sums over sequences, steps and units ---- */
+
+static const Poly *extent_of(const Plan *p, IndexId i)
+{
+    return p->m->indices.data[i].extent;
+}
+
+static bool has_read(const Group *g, int key)
+{
+    for (int i = 0; i < g->reads.len; i++)
+        if (g->reads.data[i] == key)
+            return true;
+    return false;
+}
+
+/* Has a thread of the walk these values at each of its elements, whatever a sum makes of them? */
+static bool at_hand(const Own *o, NodeId value)
+{
+    const Node n = *at(o->p, value);
+    Read r;
+    if (n.kind == N_REDUCE)
+        return false;
+    if (n.kind == N_MAP || !plan_resolve(o->p, value, &r)) {
+        for (int i = 0; i < n.nargs; i++)
+            if (!at_hand(o, n.args[i]))
+                return false;
+        return true;
+    }
+    if (r.step || (r.is_tensor && o->p->m->tensors.data[r.id].kind == T_DNEXT))
+        return false;
+    if (r.is_tensor || o->pr->phase[r.id] != PHASE_DURING)
+        return has_read(o->w->group, r.is_tensor ? ~r.id : r.id);
+    return o->pr->group[r.id] >= 0 && &o->pr->groups.data[o->pr->group[r.id]] == o->w->group && is_own(o, &r) &&
+           !plan_reduces(o->p, r.id);
+}
+
+NodeId columns_term(const Plan *p, NodeId sum)
+{
+    const Node *a = at(p, sum), *r = at(p, a->args[0]);
+    Read read;
+    IndexId which;
+    if (a->naxes != 1 || !plan_reduces(p, sum) || r->reduce != R_SUM || r->nbound != 2 || r->bound[0] >= IX_FIRST ||
+        r->bound[1] >= IX_FIRST || !plan_resolve(p, r->args[0], &read) || read.is_tensor || read.step || read.nmap != 1)
+        return -1;
+    return ix_is_index(read.map[0], &which) && which == a->axes[0] ? read.id : -1;
+}
+
+/* Is it a value of each column, the sum over its units of what a thread has at hand, that nobody reads but `sums`? */
+static bool sums_units(const Plan *p, const Program *pr, const Panel *w, NodeId id, const Group *sums)
+{
+    const Node *a = at(p, id), *r = at(p, a->args[0]);
+    TensorId of;
+    if (a->naxes != 1 || extent_of(p, a->axes[0]) != w->columns || !plan_reduces(p, id) || r->reduce != R_SUM ||
+        r->nbound != 1 || extent_of(p, r->bound[0]) != w->units || pr->node[id].home != HOME_WORKSPACE ||
+        root_kind(p->m, id, &of) != ROOT_NONE)
+        return false;
+    for (int i = 0; i < pr->groups.len; i++)
+        if (&pr->groups.data[i] != sums && has_read(&pr->groups.data[i], id))
+            return false;
+    Own own = { p, pr, w, a->axes[0], r->bound[0] };
+    return at_hand(&own, r->args[0]);
+}
+
+/* The kernel of the terms that these sums add up, where the walk can do the work of both; -1: it cannot. */
+static int terms_of(const Plan *p, const Program *pr, const Panel *w, const Group *sums)
+{
+    int row = -1;
+    if (sums->kind != G_COLUMN || sums->by_rows || sums->by_steps || sums->phase != PHASE_AFTER)
+        return -1;
+    for (int i = 0; i < sums->arrays.len; i++) {
+        NodeId term = columns_term(p, sums->arrays.data[i]);
+        int group = term >= 0 ? pr->group[term] : -1;
+        if (group < 0 || (row >= 0 && group != row))
+            return -1;
+        row = group;
+    }
+    const Group *g = row >= 0 ? &pr->groups.data[row] : NULL;
+    if (!g || g->kind != G_ROW || g->phase == PHASE_DURING || g->past || g->sums || g->along || !g->batched || !g->timed)
+        return -1;
+    for (int i = 0; i < g->arrays.len; i++)
+        if (!sums_units(p, pr, w, g->arrays.data[i], sums))
+            return -1;
+    return row;
+}
+
+/* Sums of columns over sequences, steps and units: each block of the walk leaves those of its own. The kernels that would
+ * read all of it again stay for calls that are not walked, which is known when the walk has begun. */
+static void take_sums(Plan *p, Program *pr, Panel *w)
+{
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *sums = &pr->groups.data[i];
+        int row = terms_of(p, pr, w, sums);
+        if (row < 0)
+            continue;
+        Group *terms = &pr->groups.data[row];
+        w->sums = true;
+        sums->by_steps = 1 + (int)(w->group - pr->groups.data);
+        p->buffers.data[sums->partial].by_sequences = true;
+        p->buffers.data[sums->partial].block_units = w->units;
+        terms->unless_walked = true;
+        terms->phase = PHASE_AFTER;
+        for (int k = 0; k < terms->arrays.len; k++)
+            pr->phase[terms->arrays.data[k]] = PHASE_AFTER;
+    }
+}
+
 static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements)
 {
     Buffer b = { .name = name, .dtype = dtype, .inference = true, .elements = elements };
@@ -206,6 +313,8 @@ void columns_find(Plan *p)
         if (!w)
             continue;
         pr->columns = w;
+        if (d == BACKWARD)
+            take_sums(p, pr, w);
         w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
         w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p));
         const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));

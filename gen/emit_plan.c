@@ -161,6 +161,13 @@ static void postfix_shares(Print *e, const Poly *n, int each, int most, Buf *out
 
 static void postfix_copy_taken(Print *e, const Parts *x, Buf *out);
 
+/* Blocks that have some of these units of one sequence each (columns.c). */
+static void postfix_columns_blocks(Print *e, const Poly *units, Buf *x)
+{
+    postfix_poly(e, units, x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_SIZE, 0, CELL_X_MUL, ", COLUMNS_UNITS);
+}
+
 /* Bytes of a buffer of the plan, or of the reserve, where it has all of its rows. */
 static const char *buffer_bytes(Print *e, int slot, bool in_reserve)
 {
@@ -175,7 +182,9 @@ static const char *buffer_bytes(Print *e, int slot, bool in_reserve)
     }
     if (b->columns) {
         postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows, &x);
-        buf_f(&x, b->by_sequences ? "CELL_X_SIZE, 0, CELL_X_MAX, " : "");
+        if (b->block_units)
+            postfix_columns_blocks(e, b->block_units, &x);
+        buf_f(&x, b->block_units ? "CELL_X_MAX, " : b->by_sequences ? "CELL_X_SIZE, 0, CELL_X_MAX, " : "");
         postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
         buf_f(&x, "CELL_X_MUL, ");
         return expr_name(e, &x);
@@ -315,6 +324,14 @@ static void postfix_not(Buf *x)
     buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
 }
 
+static const char *not_expr(Print *e, const Buf *condition)
+{
+    Buf x = program_new(e);
+    buf_f(&x, "%s", condition->data);
+    postfix_not(&x);
+    return expr_name(e, &x);
+}
+
 /* 1 where a row takes more vectors a thread than usual, and the device has the shared memory for that; else 0. */
 static void postfix_is_long(Print *e, const Group *g, int64_t smem, Buf *out)
 {
@@ -430,18 +447,31 @@ static void postfix_is_odd(Print *e, const Group *g, Buf *out)
     postfix_not(out);
 }
 
+/* And not where one kernel walks the steps, if that does this one's work. */
+static void postfix_unless_walked(Print *e, const Group *g, Buf *out)
+{
+    if (!g->unless_walked)
+        return;
+    buf_f(out, "%s", e->walked.data);
+    postfix_not(out);
+    buf_f(out, "CELL_X_MUL, ");
+}
+
 /* A kernel with a block for each row or more, and where there is another for odd rows, that one. */
 static void print_row_op(Print *e, const Group *g, const char *blocks)
 {
     bool two = g->row_extent && (g->multiples.len || g->long_slots);
     if (!two) {
-        print_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL");
+        LaunchTerms terms = { .when = g->unless_walked ? not_expr(e, &e->walked) : NULL };
+        print_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
         return;
     }
     Buf odd = program_new(e), usual = program_new(e);
     postfix_is_odd(e, g, &odd);
     postfix_is_odd(e, g, &usual);
     postfix_not(&usual);
+    postfix_unless_walked(e, g, &usual);
+    postfix_unless_walked(e, g, &odd);
     print_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL",
                          (LaunchTerms){ .when = expr_name(e, &usual) });
     print_kernel_op_with(e, g, plan_odd_kernel(e->p, g), g->threads, g->smem, &g->refs, blocks, "NULL",
@@ -463,15 +493,8 @@ static const char *blocks_expr(Print *e, const Poly *work, int per_block)
     return expr_name(e, &x);
 }
 
-static const char *not_expr(Print *e, const Buf *condition)
-{
-    Buf x = program_new(e);
-    buf_f(&x, "%s", condition->data);
-    postfix_not(&x);
-    return expr_name(e, &x);
-}
-
-/* The rows of partial sums: the sequences, where one kernel walks the steps and leaves them; else the chunks. */
+/* The rows of partial sums: the sequences, or its blocks, where one kernel walks the steps and leaves them; else the
+ * chunks. */
 static const char *partial_rows_expr(Print *e, const Group *g, const Poly *columns)
 {
     Buf x = program_new(e);
@@ -479,7 +502,10 @@ static const char *partial_rows_expr(Print *e, const Group *g, const Poly *colum
     buf_f(&x, "%s", e->walked.data);
     postfix_not(&x);
     buf_f(&x, "CELL_X_MUL, ");
-    postfix_poly(e, poly_dim(e->p->m, ATOM_B), &x);
+    if (e->pr->columns)
+        postfix_columns_blocks(e, e->pr->columns->units, &x);
+    else
+        postfix_poly(e, poly_dim(e->p->m, ATOM_B), &x);
     buf_f(&x, "CELL_X_PUSH, 0, %sCELL_X_LT, CELL_X_MUL, CELL_X_ADD, ", e->walked.data);
     return expr_name(e, &x);
 }
@@ -1213,26 +1239,22 @@ static int print_grid_panel(Print *e, Panel *w, int head, int cluster, int pairs
 
 /* ---- columns of a sequence in blocks ---- */
 
-/* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in registers, and barriers. */
+/* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in registers, barriers, and
+ * what sums of columns over the block's warps take. */
 static const char *columns_smem(Print *e, const Panel *w)
 {
     enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
     Buf x = program_new(e);
     postfix_times(e, w->units, COLUMNS_UNITS, WEIGHTS, &x);
-    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, ", (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16);
+    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ADD, ",
+          (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16 + (w->sums ? COLUMNS_SUMS * 4 : 0));
     return expr_name(e, &x);
-}
-
-static void postfix_columns_blocks(Print *e, const Panel *w, Buf *x)
-{
-    postfix_poly(e, w->units, x);
-    buf_f(x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_SIZE, 0, CELL_X_MUL, ", COLUMNS_UNITS);
 }
 
 /* 1 where the device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes; else 0. */
 static void postfix_columns_fit(Print *e, const Panel *w, int kernel, Buf *x)
 {
-    postfix_columns_blocks(e, w, x);
+    postfix_columns_blocks(e, w->units, x);
     buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_LE, ", kernel);
     postfix_poly(e, w->units, x);
     buf_f(x, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", COLUMNS_UNITS * COLUMNS_PIECES);
@@ -1248,7 +1270,7 @@ static const char *print_columns(Print *e)
     Buf blocks = program_new(e), fit = program_new(e);
     int kernel = kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cooperative = 1 },\n", COLUMNS_THREADS, columns_smem(e, w));
-    postfix_columns_blocks(e, w, &blocks);
+    postfix_columns_blocks(e, w->units, &blocks);
     postfix_columns_fit(e, w, kernel, &fit);
     const char *when = expr_name(e, &fit);
     buf_f(&e->ops,

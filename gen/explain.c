@@ -296,7 +296,8 @@ static const char *row_words(const Explain *e, const Group *g, const Program *pr
         return intern_f(e->c, "%s; %s, tiles of %d steps by a block", names_of(e, g),
                         g->arrays.len > 1 ? "in one pass over the past" : "a pass over the past", WINDOW_TILE);
     if (!g->sums)
-        return intern_f(e->c, "%s; a row by %s", names_of(e, g), by);
+        return intern_f(e->c, "%s; a row by %s%s", names_of(e, g), by,
+                        g->unless_walked ? ", where no kernel has all steps" : "");
     return intern_f(e->c, "%s; a row by %s, which sums its rows for %s", names_of(e, g), by,
                     names_of(e, &pr->groups.data[g->sums - 1]));
 }
@@ -530,7 +531,8 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = size_words(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, b->by_sequences ? "%s for up to max(B, %d) chunks" : "%s for each of at most %d chunks", bytes,
+        return intern_f(e->c, b->by_sequences ? "%s for up to max(%s, %d) chunks" : "%s for each of at most %s%d chunks", bytes,
+                        !b->by_sequences ? "" : b->block_units ? "the walk's blocks" : "B",
                         b->cut ? b->most : column_cut(b->by_rows).most);
     if (b->parts)
         return intern_f(e->c, "%s%s", bytes, e->c->products == PRODUCTS_PARTS ? "" : " for large products");

@@ -136,6 +136,66 @@ static void print_term(Kernel *k, NodeId id)
     k_forget(k, &named);
 }
 
+/* ---- sums of columns over all steps ---- */
+
+static bool takes_sums(const Kernel *k, const Group *sums)
+{
+    return sums->by_steps && &k->pr->groups.data[sums->by_steps - 1] == k->g;
+}
+
+static void print_column_term(Kernel *k, const Group *sums, int number)
+{
+    NodeId id = columns_term(k->p, sums->arrays.data[number]);
+    Node a = *k_node(k, id), r = *k_node(k, a.args[0]);
+    Named named = { 0 };
+    StepSum s = { .name = k_local(k, "c", id), .buffer = sums->partial, .number = number };
+    k->index[a.axes[0]] = k->columns_text->column;
+    k->index[r.bound[0]] = k->columns_text->unit;
+    k_comment(k, id);
+    buf_line(k->out, mutate("last-column") ? "%s[j / 4 * 2 + j %% 2] = %s;" : "%s[j / 4 * 2 + j %% 2] += %s;", s.name,
+             k_body(k, r.args[0], &named));
+    vec_push(k->p->m->arena, &k->step_sums, s);
+    k_forget(k, &named);
+}
+
+static void print_column_terms(Kernel *k)
+{
+    for (int i = 0; i < k->pr->groups.len; i++) {
+        const Group *sums = &k->pr->groups.data[i];
+        for (int j = 0; takes_sums(k, sums) && j < sums->arrays.len; j++)
+            print_column_term(k, sums, j);
+    }
+}
+
+static void declare_column_sums(Kernel *k)
+{
+    if (k->columns->sums)
+        buf_line(k->out, "cell_smem<float> scratch = cell_carve<float>(cursor, %d);", COLUMNS_SUMS);
+    for (int i = 0; i < k->step_sums.len; i++)
+        buf_line(k->out, "float all_%s[2] = {};", k->step_sums.data[i].name);
+}
+
+static void add_column_sums(Kernel *k)
+{
+    for (int i = 0; i < k->step_sums.len; i++)
+        buf_line(k->out, "panel.add(all_%s, %s);", k->step_sums.data[i].name, k->step_sums.data[i].name);
+}
+
+/* A row of each block. */
+static void leave_column_sums(Kernel *k)
+{
+    for (int i = 0; i < k->step_sums.len; i++) {
+        const StepSum *s = &k->step_sums.data[i];
+        const char *block = "cell_block_index(0)";
+        if (s->number)
+            block = k_text(k, "(%d * cell_block_count(0) + %s)", s->number, block);
+        buf_line(k->out, "panel.leave(scratch, all_%s, %s + %s * %s);", s->name,
+                 k_written(k, REF_BUFFER, s->buffer, k->p->compute), block, k_poly(k, k->columns->columns));
+    }
+}
+
+/* ---- the group's elements and totals ---- */
+
 /* The thread's elements, and what they add to its units' sums. */
 static void print_elements(Kernel *k)
 {
@@ -154,6 +214,7 @@ static void print_elements(Kernel *k)
     for (int i = 0; i < g->arrays.len; i++)
         if (is_sum(k, g->arrays.data[i]))
             print_term(k, g->arrays.data[i]);
+    print_column_terms(k);
     k_forget(k, &kept);
     k->columns_text->element = false;
 }
@@ -341,6 +402,8 @@ static void print_step_elements(Kernel *k, const Buf *elements, const Named *sum
 {
     for (int i = 0; i < sums->len; i++)
         buf_line(k->out, "%s %s[2] = {};", k->real, k->value[sums->data[i]] + strlen("total_"));
+    for (int i = 0; i < k->step_sums.len; i++)
+        buf_line(k->out, "float %s[16] = {};", k->step_sums.data[i].name);
     open_part(k, &parts[COLUMNS_OF_BOTH]);
     put_text(k, elements);
     close_part(k, &parts[COLUMNS_OF_BOTH]);
@@ -412,11 +475,13 @@ static void print_backward(Kernel *k, const Buf *elements, const Buf *totals, co
     print_step_elements(k, elements, sums);
     print_give(k);
     print_step_totals(k, totals, sums);
+    add_column_sums(k);
     buf_line(k->out, "if (t > 0)");
     buf_line(k->out, "    read(t - 1);");
     print_multiply(k);
     k_close(k);
     print_carried(k, false);
+    leave_column_sums(k);
 }
 
 static void print_columns(Kernel *k)
@@ -443,8 +508,10 @@ static void print_columns(Kernel *k)
     k->t = "t";
     k->b = "b";
     k->row = "bt";
+    k->step_sums.len = 0;
     print_setup(k);
     print_group(k, &elements, &totals, &sums);
+    declare_column_sums(k);
     print_reads(k);
     print_late(k);
     (k->pr->dir == FORWARD ? print_forward : print_backward)(k, &elements, &totals, &sums);

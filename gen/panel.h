@@ -17,11 +17,13 @@ enum { CLUSTER_BLOCKS = 16, CLUSTER_THREADS = 512, CLUSTER_PARTS = 8, CLUSTER_UN
 
 /* Blocks of columns: CELL_COLUMNS_UNITS, _MOST, _PIECES, _SLOTS, _POST and _THREADS. */
 enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS = 5, COLUMNS_POST = 32 };
-enum { COLUMNS_THREADS = 256 };
+enum { COLUMNS_THREADS = 256, COLUMNS_SUMS = COLUMNS_MOST * COLUMNS_THREADS / 32 };
 
-/* columns.c: sets Program.columns of both directions, behind put_time_first. */
+/* columns.c: sets Program.columns of both directions, behind put_time_first. What the walk sums itself is behind it then. */
 void columns_find(Plan *p);
 const Poly *columns_posts(const Plan *p);                /* counters that its blocks post to */
+/* The value whose sum over batch and time a sum of columns is; or -1. */
+NodeId columns_term(const Plan *p, NodeId sum);
 
 /* Decides for both directions of a plan with schedule gemm; sets Program.panel. */
 void panel_find(Plan *p);

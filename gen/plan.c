@@ -408,6 +408,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     panel_find(p);
     put_time_first(p);
     columns_find(p);
+    name_kernels(p, &p->program[BACKWARD]);       /* its phases may have changed */
     find_parts(p);
     ir_verify(m, "plan");
     return p;

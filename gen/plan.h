@@ -182,8 +182,9 @@ typedef struct Group {
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
     int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
-    int by_steps;                 /* COLUMN: 1 + the step's MAP group that has all terms at hand, so that a kernel that walks
-                                   * all steps leaves them, a row for each sequence (panel_sums.c); or 0 */
+    int by_steps;                 /* COLUMN: 1 + the step's group that has all terms at hand, so that a kernel that walks all
+                                   * steps leaves them, a row for each sequence (panel_sums.c) or block (columns.c); or 0 */
+    bool unless_walked;           /* ROW: its sums are terms of such a COLUMN, which that kernel makes itself */
     int partial;                  /* COLUMN: buffer of the partial sums */
     int threads_2;                /* COLUMN: per block of the second stage */
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
@@ -231,6 +232,7 @@ typedef struct Buffer {
     int arrays;
     bool by_rows;                 /* a ROW kernel leaves them */
     bool by_sequences;            /* as many chunks as sequences, if these are more */
+    const Poly *block_units;      /* then: as many for each as it has blocks of COLUMNS_UNITS of these; NULL: one */
     const Poly *cut;              /* of a SCATTER group: the columns of each of min(ceil(cut / each), most) shares */
     int each, most;
     const Parts *parts;           /* it has such a copy, where a product takes it; or NULL */
@@ -267,6 +269,7 @@ typedef struct Panel {
     const Poly *columns;          /* of a sequence */
     TensorId state;
     int exchange;                 /* buffer of the operand, twice, as blocks send it */
+    bool sums;                    /* columns: it leaves sums of columns over all steps and its units */
     int chunks;                   /* scan: of steps of 32 units, which a block walks at once; or 0 */
     bool pairs;                   /* scan: each of its threads has two neighbours of the units */
     bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all

@@ -278,6 +278,45 @@ template <class T> struct cell_columns {
         }
         return cell_lane() % 2 ? y : x;
     }
+    // The other way: a sum over the thread's units, of each of its 16 columns, is added to those of 2 columns, first_column()
+    // and the next, over the warp's units.
+    __device__ __forceinline__ void add(float (&sums)[2], float (&a)[16]) const
+    {
+        halve<8>(a);
+        halve<4>(a);
+        halve<2>(a);
+        sums[0] += a[0];
+        sums[1] += a[1];
+    }
+    // Of 2 n sums, a lane keeps n, with those of the lane that keeps the other n.
+    template <int n> __device__ __forceinline__ static void halve(float (&a)[16])
+    {
+        const bool upper = cell_lane() & (2 * n);
+        CELL_UNROLL
+        for (int i = 0; i < n; i++) {
+            const float low = a[i], high = a[i + n];
+            a[i] = (upper ? high : low) + cell_shfl_xor(upper ? low : high, 2 * n);
+        }
+    }
+    __device__ __forceinline__ static int first_column() { return cell_lane() % 4 * 2 + cell_lane() / 4 * 8; }
+
+    // Such sums over the block's warps become a row of all columns. The block's threads together.
+    __device__ __forceinline__ void leave(const cell_smem<float> scratch, const float (&sums)[2], float *row) const
+    {
+        CELL_UNROLL
+        for (int j = 0; j < 2; j++)
+            scratch[cell_warp() * CELL_COLUMNS_MOST + first_column() + j] = sums[j];
+        cell_barrier();
+        if (cell_thread() < columns) {
+            float total = 0;
+            CELL_UNROLL
+            for (int w = 0; w < CELL_COLUMNS_THREADS / 32; w++)
+                total += scratch[w * CELL_COLUMNS_MOST + cell_thread()];
+            row[cell_thread()] = total;
+        }
+        cell_barrier();
+    }
+
     __device__ __forceinline__ int own_unit_at() const { return first_unit() + cell_lane() % 2 * 8; }
     __device__ __forceinline__ int own_unit() const { return own_unit_at() < units ? own_unit_at() : units - 1; }
     __device__ __forceinline__ bool has_unit() const { return cell_lane() % 4 < 2 && own_unit_at() < units; }

@@ -107,6 +107,7 @@ unput-operand    specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 put-behind-end   specs/e1.cell --schedule gemm --dtype bf16 | cluster:2,3,80
 unput-column     specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 early-column     specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
+last-column      specs/e2.cell --schedule gemm --dtype bf16 | 1,3,16,5
 END
 }
 
