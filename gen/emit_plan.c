@@ -1269,7 +1269,7 @@ static const char *print_columns(Print *e)
     Panel *w = e->pr->columns;
     Buf blocks = program_new(e), fit = program_new(e);
     int kernel = kernel_number(e, w->kernel);
-    buf_f(&e->table, ", .threads = %d, .smem = %s, .cooperative = 1 },\n", COLUMNS_THREADS, columns_smem(e, w));
+    buf_f(&e->table, ", .threads = %d, .smem = %s, .cooperative = 90 },\n", COLUMNS_THREADS, columns_smem(e, w));
     postfix_columns_blocks(e, w->units, &blocks);
     postfix_columns_fit(e, w, kernel, &fit);
     const char *when = expr_name(e, &fit);

@@ -208,7 +208,8 @@ static void put_products(const Explain *e)
     put_paragraph(e->c->products == PRODUCTS_PARTS
                       ? "products of f32 for all steps: six of parts in bf16, each term off by less than 2^-23 of itself"
                       : "products of f32 for all steps: where they are large (m, n and k at least 256, 2^20 results, 2^32 "
-                        "terms), six of parts in bf16, each term off by less than 2^-23 of itself; --products plain makes them of f32",
+                        "terms) and rows of operands multiples of 8 numbers, on GPUs of capability 8.0, 9.0 and 10.x, six of parts in "
+                        "bf16, each term off by less than 2^-23 of itself; --products plain makes them of f32",
                   2, e->out);
 }
 
@@ -718,17 +719,28 @@ static double argument_bytes(const Explain *e, const CallArgs *args, bool own, b
 }
 
 /* On a device that makes large products so. */
-static bool takes_parts(const Explain *e, const Gemm *g, const int64_t *sizes)
+static bool takes_parts(const Explain *e, const Program *pr, const Gemm *g, const int64_t *sizes)
 {
     double m = size_at(e->m, g->m, sizes), n = size_at(e->m, g->n, sizes), k = size_at(e->m, g->k, sizes);
     bool large = fmin(fmin(m, n), k) >= PARTS_EXTENT && m * n >= PARTS_RESULT && m * n * k >= (double)PARTS_TERMS;
+    for (int side = 0; side < 2; side++)
+        large &= fmod(size_at(e->m, pr->parts.data[g->parts[side] - 1]->columns, sizes), PARTS_MULTIPLE) == 0;
     return large || e->c->products == PRODUCTS_PARTS;
+}
+
+static const Program *parts_program(const Explain *e, const Parts *x)
+{
+    const Program *backward = &e->p->program[BACKWARD];
+    for (int i = 0; i < backward->parts.len; i++)
+        if (backward->parts.data[i] == x)
+            return backward;
+    return &e->p->program[FORWARD];
 }
 
 static double parts_at(const Explain *e, const Buffer *b, const int64_t *sizes)
 {
     for (int i = 0; i < b->parts->products.len; i++)
-        if (takes_parts(e, &b->parts->products.data[i]->gemm, sizes))
+        if (takes_parts(e, parts_program(e, b->parts), &b->parts->products.data[i]->gemm, sizes))
             return size_at(e->m, buffer_bytes(e, b), sizes);
     return 0;
 }

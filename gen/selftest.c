@@ -65,6 +65,10 @@ static void add_settings(Self *s, Words *w, const Compiler *c)
         words_add(w, "--reverse");
     if (c->lengths)
         words_add(w, "--lengths");
+    if (c->products != PRODUCTS_AUTO) {
+        words_add(w, "--products");
+        words_add(w, products_names[c->products]);
+    }
     if (s->c->import_dir) {
         words_add(w, "--import-dir");
         words_add(w, s->c->import_dir);

@@ -1337,7 +1337,7 @@ static void explain(Tile *t)
     Step *s = w->dir == FORWARD ? t->forward : t->adjoint;
     buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, "
           "%d x %d lanes, %d x %d warps%s\n",
-          w->kernel, w->threads / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc,
+          w->kernel, tile_threads(l) / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc,
           hints_choose(&t->m->c->tile, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
@@ -1450,7 +1450,7 @@ bool tile_overlaps(const Tile *t)
  * little to gain, and forward's chunks would be shorter too. */
 static void try_ahead(Tile *t)
 {
-    int own = 0, K = t->K, least = t->m->c->roomy ? K : K - K / 8;
+    int own = 0, K = t->K, least = t->m->c->roomy || t->m->c->tile.interval ? K : K - K / 8;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
     t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;
@@ -1513,7 +1513,7 @@ void tile_walk(Walk *w)
     w->interval = t->K;
     w->refused = t->refused;
     w->no_room = t->no_room;
-    w->no_made = t->no_made;
+    w->no_made = t->no_made || (t->refused && t->makers);
     w->cluster = t->lay.cr;
     if (!t->refused)
         explain(t);

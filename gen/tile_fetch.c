@@ -145,6 +145,18 @@ static void describe(Tile *t, Fetch *f, bool is_node, int id)
     f->ahead = f->timed && t->making;
 }
 
+/* Does it have the block's own row as a whole? Who makes rows makes no others. */
+static bool is_own_row(const Tile *t, const Fetch *f)
+{
+    for (int k = 0; k < t->npar; k++)
+        if (f->base[k] != ix_index(t->m, t->par[k]) || f->window[k] != 1)
+            return false;
+    for (int k = t->npar; k < f->nax; k++)
+        if (f->base[k] != ix_const(t->m, poly_const(t->m, 0)) || f->window[k] != f->extent[k]->value)
+            return false;
+    return true;
+}
+
 /* The window that the read needs, and the thread's index within it, axis by axis. */
 static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map, const IxExpr **inside)
 {
@@ -170,6 +182,11 @@ static Fetch *window_of(Tile *t, bool is_node, int id, const IxExpr *const *map,
             f.window[k] = hi->value + 1;
         }
         f.base[k] = base;
+    }
+    if (f.made && !t->making && !is_own_row(t, &f)) {
+        t->no_made = true;
+        tile_refuse(t, "`%s` is not read row by row", m->nodes.data[id].name);
+        return NULL;
     }
     for (int i = 0; i < t->fetches.len; i++)
         if (same_window(&t->fetches.data[i], &f))

@@ -507,14 +507,10 @@ static cudaLaunchConfig_t configuration(const CudaDevice *cuda, const cell_kerne
     return config;
 }
 
-/* Clusters that the device holds at once: none where the kernel's code was made for devices without clusters, nor where so many
- * blocks, more than the 8 that are portable, cannot form one. */
-static cell_status count_clusters(const CudaDevice *cuda, const cell_kernel *kernel, size_t smem, int compute, int *count,
-                                  cell_error *err) {
+/* Clusters that the device holds at once: none where so many blocks, more than the 8 that are portable, cannot form one. */
+static cell_status count_clusters(const CudaDevice *cuda, const cell_kernel *kernel, size_t smem, int *count, cell_error *err) {
     cudaLaunchAttribute attributes[MAX_ATTRIBUTES];
     cudaLaunchConfig_t config = configuration(cuda, kernel, kernel->threads, smem, attributes);
-    if (compute < 90)
-        return CELL_OK;
     cudaError_t error = cudaOccupancyMaxActiveClusters(count, (const void *)(uintptr_t)kernel->symbol, &config);
     if (error == cudaSuccess || kernel->cluster <= 8)
         return check(error, kernel->name, err);
@@ -529,7 +525,7 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
     const void *symbol = (const void *)(uintptr_t)kernel->symbol;
     int count = 0;
     *blocks = 0;
-    if (smem > (size_t)cuda->smem_max || (kernel->cluster > 1 && cuda->capability < 90))
+    if (smem > (size_t)cuda->smem_max || cuda->capability < cell_least_capability(kernel))
         return CELL_OK;
     cell_status status = cuda_prepare(self, kernel, smem, err);
     if (status != CELL_OK)
@@ -539,8 +535,10 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
         *blocks = slot->resident;
         return CELL_OK;
     }
+    if ((slot ? slot->compute : cuda->capability) < cell_least_capability(kernel))
+        return CELL_OK;
     if (kernel->cluster > 1)
-        status = count_clusters(cuda, kernel, smem, slot ? slot->compute : cuda->capability, &count, err);
+        status = count_clusters(cuda, kernel, smem, &count, err);
     else
         status = check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, symbol, kernel->threads, smem),
                        kernel->name, err);

@@ -481,10 +481,6 @@ static cell_status count_clusters(Device *d, const cell_kernel *kernel, cell_han
                                   cell_error *err) {
     cell_cu_attribute attributes[MAX_ATTRIBUTES];
     cell_cu_launch launch;
-    int compute = 0;
-    cell_status status = check(d, d->cu.cuFuncGetAttribute(&compute, CELL_CU_PTX_VERSION, function), kernel->name, err);
-    if (status != CELL_OK || compute < 90)
-        return status;
     describe(d, kernel, kernel->threads, smem, attributes, &launch);
     int error = d->cu.cuOccupancyMaxActiveClusters(count, function, &launch);
     if (error == 0 || kernel->cluster <= 8)
@@ -499,7 +495,7 @@ static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t
     cell_handle function;
     int count = 0;
     *blocks = 0;
-    if (smem > (size_t)d->smem_max || (kernel->cluster > 1 && d->capability < 90))
+    if (smem > (size_t)d->smem_max || d->capability < cell_least_capability(kernel))
         return CELL_OK;
     cell_status status = look(d, kernel, smem, &function, err);
     if (status != CELL_OK)
@@ -508,6 +504,12 @@ static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t
     if (slot && slot->counted && slot->counted_smem == smem) {
         *blocks = slot->resident;
         return CELL_OK;
+    }
+    if (cell_least_capability(kernel)) {
+        int compute = 0;
+        status = check(d, d->cu.cuFuncGetAttribute(&compute, CELL_CU_PTX_VERSION, function), kernel->name, err);
+        if (status != CELL_OK || compute < cell_least_capability(kernel))
+            return status;
     }
     if (kernel->cluster > 1)
         status = count_clusters(d, kernel, function, smem, &count, err);

@@ -38,6 +38,11 @@ typedef struct cell_launch {
     const cell_kernel_args *args;
 } cell_launch;
 
+/* The least capability, times 10, that a kernel's code must be made for, and the device have; 0: any. */
+static inline int cell_least_capability(const cell_kernel *kernel) {
+    return kernel->cluster > 1 ? 90 : kernel->cooperative > 1 ? kernel->cooperative : 0;
+}
+
 typedef struct cell_gemm_call {
     int64_t m, n, k, batch;
     double alpha, beta;

@@ -219,7 +219,9 @@ typedef struct cell_kernel {
     cell_kernel_fn symbol;
     int32_t threads;     /* per block; with `block` the most it may have */
     int32_t cluster;     /* blocks per cluster along x; 0 or 1: none */
-    int32_t cooperative; /* all blocks must be resident: the grid is checked against the device */
+    /* All blocks must be resident: the grid is checked against the device. Above 1: of code for no capability below this (90:
+     * 9.0) none is. Clusters are so too. */
+    int32_t cooperative;
     cell_expr smem;      /* dynamic shared memory in bytes, NULL 0; a function of sizes only */
     int32_t dependent;   /* calls cell_dependency_wait(): may be launched while the kernel before ends */
     cell_expr block;     /* threads per block where they follow from sizes: a multiple of 32; else NULL */

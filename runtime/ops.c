@@ -110,7 +110,8 @@ static cell_status operand(const cell_run *run, const char *op, const cell_opera
     to->dtype = place.dtype;
     if (to->row_stride < 0 || to->col_stride < 0 || to->batch_stride < 0)
         return wrong_plan(run, op, "a negative stride");
-    if (place.room >= 0 && reach(to, rows, cols, batch) >= place.room)
+    /* A text shows what does not apply as well, whose buffers may be empty. */
+    if (!run->text && place.room >= 0 && reach(to, rows, cols, batch) >= place.room)
         return wrong_plan(run, op, "a matrix leaves its buffer");
     if (run->text) {
         print_place(run, &place);

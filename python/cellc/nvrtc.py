@@ -102,7 +102,7 @@ def compile_kernels(source, name, folder, arch):
           "cannot begin")
     if arch == "90" and "cell_columns<" in source:
         arch = "90a"            # tiles are instructions of this architecture alone
-    words = [f"--gpu-architecture=sm_{arch}", "-std=c++17", "-default-device", "-diag-suppress=177,550"]
+    words = [f"--gpu-architecture=sm_{arch}", "-std=c++17", "-default-device", "--device-int128", "-diag-suppress=177,550"]
     options = (ctypes.c_char_p * len(words))(*[word.encode() for word in words])
     try:
         status = dll.nvrtcCompileProgram(program, len(words), options)

@@ -227,7 +227,11 @@ __device__ __forceinline__ void cell_detail_store_word(uint2 *p, uint2 v)
 }
 __device__ __forceinline__ void cell_detail_store_word(uint4 *p, uint4 v)
 {
+#ifdef __CUDACC_RTC__                /* with --device-int128 */
+    typedef unsigned __int128 wide;
+#else
     __extension__ typedef unsigned __int128 wide;
+#endif
     *reinterpret_cast<wide *>(p) = (wide)cell_detail_join(v.z, v.w) << 64 | cell_detail_join(v.x, v.y);
 }
 
