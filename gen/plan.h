@@ -119,6 +119,7 @@ typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } G
 typedef struct Gemm {
     const Poly *m, *n, *k, *batch;
     GemmSide a, b, c;
+    bool added;                   /* to what an earlier product left in c (plan_added.c) */
     int parts[2];                 /* 1 + the copies of a and b as parts of bf16 that it may take (plan_parts.c); or 0 */
 } Gemm;
 

@@ -60,6 +60,7 @@ kernels() {
 same-parts       specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 first-piece      specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
+lost-product     specs/e79.cell --schedule tile --dim N=3 --set bias=input | 2,3,5
 wrong-transpose  specs/e0.cell --schedule steps | 2,3,5
 wrong-slice      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
 wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
