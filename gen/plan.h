@@ -315,6 +315,7 @@ typedef struct Program {
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
     Vec(Parts *) parts;
     Panel *columns;               /* gemm: one kernel of blocks that have some units of one sequence may (columns.c); or NULL */
+    bool *in_products;            /* per node: a product gives it, or reads it */
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 

@@ -114,13 +114,20 @@ static void add_terms(Plan *p, Program *pr, NodeId sum, const Terms *terms)
     pr->group[sum] = pr->group[of_last];
 }
 
+/* What a param gets through initial values is always added to its gradient: no product overwrites it. */
+static bool is_overwritten(const Phasing *s, NodeId id)
+{
+    RootKind k = root_kind(s->p->m, id, &(TensorId){ 0 });
+    return s->needed[id] && s->g->node[id].home == HOME_ARG && (k == ROOT_OUTPUT || k == ROOT_DINPUT || k == ROOT_DPARAM);
+}
+
 void add_products(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Terms terms = { 0 };
-        bool alone = s->needed[id] && pr->group[id] >= 0 && pr->node[id].home == HOME_ARG &&
-                     pr->phase[id] != PHASE_DURING && pr->groups.data[pr->group[id]].kind == G_MAP;
+        bool alone = is_overwritten(s, id) && pr->group[id] >= 0 && pr->phase[id] != PHASE_DURING &&
+                     pr->groups.data[pr->group[id]].kind == G_MAP;
         alone = alone && find_terms(s, id, at(p, id)->args[0], &terms) && terms.len > 1;
         for (int i = 0; alone && i < terms.len; i++)
             alone = !read_elsewhere(s, id, terms.data[i]);
