@@ -121,7 +121,7 @@ static bool is_overwritten(const Phasing *s, NodeId id)
     return s->needed[id] && s->g->node[id].home == HOME_ARG && (k == ROOT_OUTPUT || k == ROOT_DINPUT || k == ROOT_DPARAM);
 }
 
-void add_products(Plan *p, const Phasing *s)
+void add_products(Plan *p, const Phasing *s, const bool *wanted)
 {
     Program *pr = &p->program[s->g->dir];
     for (NodeId id = 0; id < p->n_nodes; id++) {
@@ -130,7 +130,7 @@ void add_products(Plan *p, const Phasing *s)
                      pr->groups.data[pr->group[id]].kind == G_MAP;
         alone = alone && find_terms(s, id, at(p, id)->args[0], &terms) && terms.len > 1;
         for (int i = 0; alone && i < terms.len; i++)
-            alone = !read_elsewhere(s, id, terms.data[i]);
+            alone = !read_elsewhere(s, id, terms.data[i]) && !(s->g->dir == FORWARD && wanted[terms.data[i]]);
         if (alone)
             add_terms(p, pr, id, &terms);
     }

@@ -78,7 +78,8 @@ void join_columns(Plan *p, const Phasing *s);            /* sums over rows to th
 int kernel_of(const Program *pr, NodeId id);             /* the group whose kernel computes it; -1: none */
 
 /* plan_added.c */
-void add_products(Plan *p, const Phasing *s);            /* that are all of an argument's sum: there, without a kernel */
+/* Products that are all of an argument's sum: there, without a kernel. wanted: of forward's arrays, by backward. */
+void add_products(Plan *p, const Phasing *s, const bool *wanted);
 
 /* plan_storage.c */
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);
