@@ -122,16 +122,17 @@ compile_one() {
         }
         /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill/ { print of ": " kernel " spills:" $0 }
         END { if (n == 2 || n == 4) print "compiled" }' "$to.log" >"$to.verdict"
-    cat "$to.verdict"
 }
 export -f compile_one
 export out root NVCC
 
 no_spills() {
     local want got
+    rm -rf "$out/spill"
     mkdir -p "$out/spill"
     want=$(compiled | wc -l)
-    compiled | xargs -P 2 -L 1 bash -c 'compile_one "$@"' - >"$out/spills"
+    compiled | xargs -P 2 -L 1 bash -c 'compile_one "$@"' -
+    cat "$out"/spill/*.verdict >"$out/spills"
     grep -v '^compiled$' "$out/spills"
     got=$(grep -c '^compiled$' "$out/spills")
     [[ $got -eq $want ]] && ! grep -q ' spills:' "$out/spills"
