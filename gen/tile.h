@@ -157,6 +157,7 @@ typedef struct Tile {
     TileLayout lay;
     int K;                        /* steps between checkpoints */
     int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
+    bool joined;                  /* forward: steps are joined by two; found while printing */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
     bool undoes;                  /* backward finds the state before a step from the one behind it: none is kept */
     bool early;                   /* a step back reads its vectors before anything else: registers are left for them */

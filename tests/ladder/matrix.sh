@@ -231,7 +231,7 @@ if [[ -n $full ]]; then
         TYPES="f32 bf16 f16" instance e79 "tile" "$few 16,65,128" --dim N=$n --set bias=input
     done
     instance e79 "steps" "$few 16,65,128" --dim N=32 --set bias=input
-    instance e88 "steps tile" "$few_two 4,65,128,16" --dim N=32 --dim V=32
+    instance e88 "steps tile" "$few_two 3,37,5,2 2,24,5,3 4,65,128,16" --dim N=32 --dim V=32
     instance e75 "tile" "$few_two 4,65,128,16" --dim N=32
     instance e75 "tile" "$few_two 4,65,128,16" --dim N=48
     for spec in delta gated_delta linear_attention; do
@@ -242,7 +242,8 @@ if [[ -n $full ]]; then
 else
     instance e79 "tile" "$few" --dim N=33 --set bias=input
     instance delta "tile" "$few_heads" --dim N=33 --dim V=20
-    instance e88 "tile" "$few_two" --dim N=32 --dim V=32
+    # More blocks than multiprocessors: chunks of two segments, also where the last one is a part of one.
+    instance e88 "tile" "$few_two 3,37,5,2 2,24,5,3" --dim N=32 --dim V=32
 fi
 
 # Up to 4 blocks have a multiprocessor each: they walk longer segments. A thread's columns are groups of 4.
