@@ -555,16 +555,23 @@ static void name_states(Tile *t)
 /* The rows of the outs: multiplied out once a chunk, then moved by a pitch each step. */
 static void print_rows(Tile *t, const char *first, Buf *out)
 {
-    for (int k = 0; k < t->rows_out.len; k++)
-        buf_line(out, "int64_t %s = (b * T + %s) * (%s);", t->rows_out.data[k].name,
-                 t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, t->rows_out.data[k].pitch);
+    for (int k = 0; k < t->rows_out.len; k++) {
+        const RowOffset *r = &t->rows_out.data[k];
+        buf_line(out, *r->first ? "int64_t %s = (b * T + %s) * (%s) + (%s);" : "int64_t %s = (b * T + %s) * (%s);", r->name,
+                 t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, r->pitch, r->first);
+        if (r->last)
+            buf_line(out, "int64_t %s = %s;  // before the first step: what that one writes behind it", r->last, r->name);
+    }
 }
 
 static void move_rows(Tile *t, bool later, Buf *out)
 {
-    for (int k = 0; k < t->rows_out.len; k++)
-        buf_line(out, "%s %s %s;", t->rows_out.data[k].name, later != t->m->c->reverse ? "+=" : "-=",
-                 t->rows_out.data[k].pitch);
+    for (int k = 0; k < t->rows_out.len; k++) {
+        const RowOffset *r = &t->rows_out.data[k];
+        if (r->last)
+            buf_line(out, "%s = %s;", r->last, r->name);
+        buf_line(out, "%s %s %s;", r->name, later != t->m->c->reverse ? "+=" : "-=", r->pitch);
+    }
 }
 
 static void print_head(Tile *t, Buf *out)
