@@ -560,7 +560,7 @@ static void print_rows(Tile *t, const char *first, Buf *out)
         buf_line(out, *r->first ? "int64_t %s = (b * T + %s) * (%s) + (%s);" : "int64_t %s = (b * T + %s) * (%s);", r->name,
                  t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, r->pitch, r->first);
         if (r->last)
-            buf_line(out, "int64_t %s = %s;  // before the first step: what that one writes behind it", r->last, r->name);
+            buf_line(out, "int64_t %s = %s;  // the row of the step before; at first any that is written again", r->last, r->name);
     }
 }
 
@@ -873,7 +873,7 @@ static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
 }
 
 /* Joined steps of two segments are a loop for each: a checkpoint between two steps would keep them apart. */
-static bool has_segments(const Tile *t)
+bool tile_has_segments(const Tile *t)
 {
     return t->joined && t->F > t->K && t->K % 2 == 0;
 }
@@ -889,7 +889,7 @@ static void open_segment(Tile *t, Buf *out)
 /* The steps of a chunk. */
 static void print_forward_steps(Tile *t, Buf *out)
 {
-    bool segments = has_segments(t);
+    bool segments = tile_has_segments(t);
     if (t->F == t->K)
         print_checkpoint(t, "chunk", out);
     Buf step = { .arena = t->arena, .indent = out->indent + 1 + segments };

@@ -193,6 +193,7 @@ const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
 int tile_threads(const TileLayout *l);
 bool tile_joins(const Step *s, const TileLayout *l, int barriers, int registers_left);  /* are two steps printed as one? */
+bool tile_has_segments(const Tile *t);                            /* forward: a loop for each segment of a chunk */
 bool tile_overlaps(const Tile *t);                                /* may backward replay ahead, if there is room? */
 int tile_buffers(const Tile *t);                                  /* chunks whose vectors are in shared memory or on their way */
 const char *tile_buffer(const Tile *t);                           /* the variable that says where the chunk's begin */

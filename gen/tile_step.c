@@ -997,14 +997,29 @@ static void pass_red(Step *s, Red *r, Buf *out)
     tile_close(out, row, col);
 }
 
+/* Lines again, so much further to the right. */
+static void print_shifted(const char *text, int right, Buf *out)
+{
+    for (const char *line = text, *end; *line; line = end) {
+        end = strchr(line, '\n') + 1;
+        for (int k = right; k < 0 && strncmp(line, "    ", 4) == 0; k++)
+            line += 4;
+        buf_f(out, "%*s%.*s", right > 0 ? 4 * right : 0, "", (int)(end - line), line);
+    }
+}
+
 void tile_print_last_sums(Step *s, const char *steps, Buf *out)
 {
+    int64_t size = tile_exchange_size(s->t);
     if (!s->finish_last.data || mutate("lost-sums"))
         return;
-    buf_line(out, "{");
-    buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, tile_exchange_size(s->t));
-    buf_f(out, "%s", s->finish_last.data);
-    buf_line(out, "}");
+    if (size) {
+        buf_line(out, "{");
+        buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, size);
+    }
+    print_shifted(s->finish_last.data, out->indent + (size > 0) - s->finish_last.indent, out);
+    if (size)
+        buf_line(out, "}");
 }
 
 /* ---- stores ---- */
@@ -2105,7 +2120,7 @@ void tile_print_step(Step *s, Buf *out)
     Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
     s->fetched = s->kind == STEP_FORWARD || (s->kind == STEP_ADJOINT && t->early) ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
-    s->last_sums.indent--;
+    s->last_sums.indent -= 1 + tile_has_segments(t);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, s->now ? &rest : &first, &rest);
     s->fetched = NULL;
