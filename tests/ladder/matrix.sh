@@ -250,6 +250,9 @@ fi
 TYPES="f32 f16" instance gated_delta tile "2,23,2 3,23,2 1,41,3" --dim N=64 --dim V=64
 # Other warps make what the steps read: rows of two lengths, and numbers, from either end and for sequences of any length.
 TYPES="f32 f16" instance e88 tile "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=8 --dim V=4 --set conv=causal --lengths --reverse
+# Chunks of two segments, of which sums are handed from step to step, from either end and for sequences of any length.
+TYPES="f32 bf16" instance e88 tile "3,37,5,2 2,18,5,1" --dim N=32 --dim V=32 --lengths
+TYPES="f32 bf16" instance e88 tile "3,21,5,2" --dim N=32 --dim V=32 --lengths --reverse
 # Blocks of a cluster share the rows of a state: some with fewer than others, some without any.
 TYPES="f32 bf16" instance e79 tile:cluster=2 "$few" --dim N=6 --set bias=input
 TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=fixed
