@@ -358,7 +358,8 @@ static Tile *tile_new(Walk *w)
     find_classes(t);
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
-     * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82). */
+     * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82), unless each segment
+     * has a loop of its own (lengthen_chunks). */
     bool few = t->K <= 5, twice = few || (m->c->roomy && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
     t->F = chunks && twice ? 2 * t->K : t->K;
     w->spreads |= chunks && twice && !few;
