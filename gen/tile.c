@@ -16,7 +16,7 @@
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
  * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
  * in a block of its own, and where registers are left.
- * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: between checkpoints, of which forward joins two such segments. */
+ * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once. */
 enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
        FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 8 };
 
@@ -561,7 +561,7 @@ static void print_rows(Tile *t, const char *first, Buf *out)
         buf_line(out, *r->first ? "int64_t %s = (b * T + %s) * (%s) + (%s);" : "int64_t %s = (b * T + %s) * (%s);", r->name,
                  t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, r->pitch, r->first);
         if (r->last)
-            buf_line(out, "int64_t %s = %s;  // the row of the step before; at first any that is written again", r->last, r->name);
+            buf_line(out, "int64_t %s = %s;  // the row of the step before; at first one that is written again", r->last, r->name);
     }
 }
 
