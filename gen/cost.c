@@ -90,13 +90,26 @@ static void add_bytes(const Plan *p, Cost *c, bool per_step, const Poly *element
         c->once = poly_add(p->m, c->once, bytes);
 }
 
-Cost cost_of_array(const Plan *p, const Program *g, NodeId array)
+/* A sum that products make where it lies: the last of them computes it. */
+static bool made_by_products(const Program *g, NodeId array)
+{
+    const Group *by = g->group[array] < 0 ? NULL : &g->groups.data[g->group[array]];
+    return by && by->kind == G_GEMM && by->gemm.added && by->gemm.c.read.id != array;
+}
+
+static Cost cost_of_store(const Plan *p, const Program *g, NodeId array)
 {
     Cost c = no_cost(p);
     const Storage *s = &g->node[array];
-    c.flops = array_flops(p, g, array);
     if (s->home != HOME_NONE)
         add_bytes(p, &c, s->batched && s->timed, array_elements(p->m, array), s->dtype);
+    return c;
+}
+
+Cost cost_of_array(const Plan *p, const Program *g, NodeId array)
+{
+    Cost c = made_by_products(g, array) ? no_cost(p) : cost_of_store(p, g, array);
+    c.flops = array_flops(p, g, array);
     return c;
 }
 
@@ -202,8 +215,12 @@ Cost cost_of_group(const Plan *p, const Program *g, int group)
         if (!computes(p, g, group, id))
             continue;
         c = cost_sum(p, c, cost_of_array(p, g, id));
-        collect_reads(p, g, g->phase[id], p->m->nodes.data[id].args[0], seen, &reads);
+        if (!made_by_products(g, id))
+            collect_reads(p, g, g->phase[id], p->m->nodes.data[id].args[0], seen, &reads);
     }
+    const Group *by = &g->groups.data[group];
+    if (by->kind == G_GEMM && by->gemm.added)        /* and reads what it is added to */
+        c = cost_sum(p, c, cost_of_store(p, g, by->gemm.c.read.id));
     free(seen);
     for (int i = 0; i < reads.len; i++)
         add_reading(p, g, group, &reads.data[i], &c);

@@ -726,6 +726,8 @@ static void print_operand(Print *e, const char *name, const GemmSide *s, Side at
 /* The first result of a group overwrites what is there, or is added to what the caller has. */
 static const char *first_beta(Print *e, const Group *g)
 {
+    if (g->gemm.added && !mutate("lost-product"))
+        return "CELL_BETA_ONE";
     bool adds = read_storage(e, &g->gemm.c.read)->home == HOME_ARG && e->pr->dir == BACKWARD;
     return adds ? "CELL_BETA_ACCUMULATE" : "CELL_BETA_ZERO";
 }

@@ -251,8 +251,8 @@ static const char *gemm_words(const Explain *e, const Gemm *g)
 {
     bool many = g->batch && !(g->batch->is_const && g->batch->value == 1);
     const char *how = g->parts[0] ? intern_f(e->c, "; of parts%s", parts_where(e)) : "";
-    return intern_f(e->c, "%s = %s @ %s: m=%s, n=%s, k=%s%s%s%s", read_name(e, &g->c.read),
-                    read_name(e, &g->a.read), read_name(e, &g->b.read), size_words(e, g->m),
+    return intern_f(e->c, "%s %s %s @ %s: m=%s, n=%s, k=%s%s%s%s", read_name(e, &g->c.read),
+                    g->added ? "+=" : "=", read_name(e, &g->a.read), read_name(e, &g->b.read), size_words(e, g->m),
                     size_words(e, g->n), size_words(e, g->k), many ? ", each of " : "",
                     many ? size_words(e, g->batch) : "", how);
 }

@@ -147,6 +147,7 @@ static void plan_directions(Plan *p)
             return;                           /* the rest would be planned for nothing */
         join_sums_apart(both[d]);
         join_columns(p, both[d]);
+        add_products(p, both[d], wanted);
         if (d == FORWARD)
             for (NodeId id = 0; id < p->n_nodes; id++)
                 if (wanted[id])

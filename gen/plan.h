@@ -119,6 +119,7 @@ typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } G
 typedef struct Gemm {
     const Poly *m, *n, *k, *batch;
     GemmSide a, b, c;
+    bool added;                   /* to what an earlier product left in c (plan_added.c) */
     int parts[2];                 /* 1 + the copies of a and b as parts of bf16 that it may take (plan_parts.c); or 0 */
 } Gemm;
 
@@ -314,6 +315,7 @@ typedef struct Program {
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
     Vec(Parts *) parts;
     Panel *columns;               /* gemm: one kernel of blocks that have some units of one sequence may (columns.c); or NULL */
+    bool *in_products;            /* per node: a product gives it, or reads it */
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 

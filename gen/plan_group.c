@@ -351,7 +351,7 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
     if ((p->past && p->past[id]) || plan_anew(p, pr, pr->phase[id], id))
         return true;
     if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] &&
-        cheap_sum(p, at(p, id)->args[0], 4))
+        !(pr->in_products && pr->in_products[id]) && cheap_sum(p, at(p, id)->args[0], 4))
         return true;
     int left = 64;
     return p->is_alias[id] || p->in_place[id] ||
@@ -378,7 +378,7 @@ static bool *product_operands(Plan *p, const Phasing *s)
 
 void mark_cats(Plan *p, const Phasing *s)
 {
-    const bool *product = product_operands(p, s);
+    const bool *product = s->g->in_products = product_operands(p, s);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         Piece pieces[32];
         if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] || (p->past && p->past[id]))

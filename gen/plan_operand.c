@@ -69,7 +69,7 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
     return l;
 }
 
-static Dtype type_of_read(const Plan *p, const Read *r)
+Dtype type_of_read(const Plan *p, const Read *r)
 {
     return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] ? p->dtype : p->compute;
 }

@@ -36,6 +36,7 @@ void find_aliases(Plan *p);                              /* sizes what is kept p
 void round_operands(Plan *p);                            /* copies of what products cannot take; finds aliases */
 /* Is the array a product? Then how (in g), and of which two values. one_step: within the walk. */
 bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor[2]);
+Dtype type_of_read(const Plan *p, const Read *r);        /* as it lies in memory */
 unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME: it is kept per sequence, per step */
 
 /* plan_past.c */
@@ -75,6 +76,10 @@ void join_sums_apart(Phasing *s);                        /* such sums to the ker
 /* plan_columns.c */
 void join_columns(Plan *p, const Phasing *s);            /* sums over rows to the kernels that have the rows */
 int kernel_of(const Program *pr, NodeId id);             /* the group whose kernel computes it; -1: none */
+
+/* plan_added.c */
+/* Products that are all of an argument's sum: there, without a kernel. wanted: of forward's arrays, by backward. */
+void add_products(Plan *p, const Phasing *s, const bool *wanted);
 
 /* plan_storage.c */
 int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements, bool reserve, bool inference);

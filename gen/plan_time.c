@@ -85,7 +85,9 @@ static bool product_of(Plan *p, const Group *g, Gemm *to)
     *to = g->gemm;
     if (first == 0)
         return true;
-    return first == rows && contraction_of(p, g->arrays.data[0], g->phase == PHASE_DURING, to, factor) &&
+    bool is_product = contraction_of(p, g->arrays.data[0], g->phase == PHASE_DURING, to, factor);
+    to->added = g->gemm.added;
+    return first == rows && is_product &&
            !per_sequence(p, &(Group){ .kind = G_GEMM, .phase = g->phase, .gemm = *to });
 }
 

@@ -215,16 +215,15 @@ static const int64_t x25[] = { CELL_X_PUSH, 64, CELL_X_PUSH, 32, CELL_X_CEILDIV,
 static const int64_t x26[] = { CELL_X_PUSH, 4096, CELL_X_END };
 static const int16_t need_1_2[] = { 11, 12, -1 };
 static const cell_ref refs_6[] = { { 19, NULL }, { 18, NULL }, { 34, NULL }, };
-static const int64_t x27[] = { CELL_X_PUSH, 1024, CELL_X_END };
 static const int16_t need_1_3[] = { 11, 12, -1 };
 static const cell_ref refs_7[] = { { 34, NULL }, { 11, NULL }, { 12, NULL }, };
 static const int16_t need_1_4[] = { 9, 10, -1 };
 static const cell_ref refs_8[] = { { 20, NULL }, { 35, NULL }, { 31, NULL }, { 22, NULL }, { 36, NULL },
         { 37, NULL }, { 38, NULL }, };
-static const int64_t x28[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
+static const int64_t x27[] = { CELL_X_PUSH, 256, CELL_X_PUSH, 1024, CELL_X_CEILDIV, CELL_X_END };
 static const int16_t need_1_5[] = { 9, 10, -1 };
 static const cell_ref refs_9[] = { { 17, NULL }, { 37, NULL }, { 21, NULL }, { 38, NULL }, { 39, NULL }, };
-static const int64_t x29[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x28[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -238,7 +237,7 @@ static const int64_t x29[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL,
         CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_END };
 static const int16_t need_1_6[] = { 9, -1 };
-static const int64_t x30[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x29[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -264,7 +263,7 @@ static const int64_t x30[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_END };
 static const int16_t need_1_7[] = { 9, 10, -1 };
 static const cell_ref refs_10[] = { { 39, NULL }, { 40, NULL }, };
-static const int64_t x31[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x30[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2,
@@ -280,18 +279,18 @@ static const int64_t x31[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
 static const int16_t need_1_8[] = { 9, -1 };
 static const cell_ref refs_11[] = { { 1, NULL }, { 41, NULL }, };
 static const int16_t need_1_9[] = { 9, -1 };
-static const int64_t x32[] = { CELL_X_PUSH, 768, CELL_X_END };
+static const int64_t x31[] = { CELL_X_PUSH, 768, CELL_X_END };
 static const int16_t need_1_10[] = { 9, -1 };
-static const int64_t x33[] = { CELL_X_PUSH, 512, CELL_X_END };
+static const int64_t x32[] = { CELL_X_PUSH, 512, CELL_X_END };
 static const int16_t need_1_11[] = { 9, -1 };
 static const int16_t need_1_12[] = { 9, -1 };
-static const int64_t x34[] = { CELL_X_PUSH, 256, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
+static const int64_t x33[] = { CELL_X_PUSH, 256, CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, 512, CELL_X_MIN,
         CELL_X_END };
-static const int64_t x35[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x34[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 1, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x36[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x35[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x37[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x36[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
         CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
@@ -305,7 +304,7 @@ static const int64_t x37[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 0, CELL_X_EQ,
         CELL_X_END };
 static const int16_t need_1_13[] = { 10, -1 };
-static const int64_t x38[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
+static const int64_t x37[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH,
         90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH,
         110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576,
         CELL_X_MIN, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576,
@@ -320,23 +319,23 @@ static const int64_t x38[] = { CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 8
 static const int16_t need_1_14[] = { 10, -1 };
 static const cell_ref refs_12[] = { { 0, NULL }, { 42, NULL }, };
 static const int16_t need_1_15[] = { 10, -1 };
-static const int64_t x39[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x38[] = { CELL_X_PUSH, 3, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_END };
 static const int16_t need_1_16[] = { 10, -1 };
 static const int16_t need_1_17[] = { 10, -1 };
 static const int16_t need_1_18[] = { 10, -1 };
 static const int16_t need_1_19[] = { 10, -1 };
-static const int64_t x40[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
+static const int64_t x39[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_LOOPVAR, 0, CELL_X_SUB,
         CELL_X_PUSH, 512, CELL_X_MIN, CELL_X_END };
-static const int64_t x41[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 768, CELL_X_MUL, CELL_X_ADD,
+static const int64_t x40[] = { CELL_X_PUSH, 512, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 768, CELL_X_MUL, CELL_X_ADD,
         CELL_X_END };
-static const int64_t x42[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
+static const int64_t x41[] = { CELL_X_PUSH, 0, CELL_X_LOOPVAR, 0, CELL_X_PUSH, 3, CELL_X_SIZE, 2, CELL_X_MUL,
         CELL_X_MUL, CELL_X_ADD, CELL_X_END };
-static const int64_t x43[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
+static const int64_t x42[] = { CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 64, CELL_X_CEILDIV,
         CELL_X_PUSH, 256, CELL_X_MIN, CELL_X_PUSH, 512, CELL_X_PUSH, 64, CELL_X_PUSH, 256, CELL_X_CEILDIV,
         CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1,
         CELL_X_MAX, CELL_X_PUSH, 512, CELL_X_MUL, CELL_X_END };
-static const int64_t x44[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
+static const int64_t x43[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CELL_X_SIZE, 1, CELL_X_MUL,
         CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT,
         CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH,
@@ -361,7 +360,7 @@ static const int64_t x44[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 0, CELL_X_MUL, CE
         CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL,
         CELL_X_LE, CELL_X_MUL, CELL_X_MAX, CELL_X_MUL, CELL_X_END };
-static const int64_t x45[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
+static const int64_t x44[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_ATTR,
         CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD,
         CELL_X_PUSH, 256, CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN,
@@ -374,7 +373,7 @@ static const int64_t x45[] = { CELL_X_PUSH, 1536, CELL_X_SIZE, 2, CELL_X_MUL, CE
         CELL_X_SIZE, 0, CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_SIZE, 2,
         CELL_X_PUSH, 1048576, CELL_X_MIN, CELL_X_MUL, CELL_X_PUSH, 256, CELL_X_PUSH, 1048576, CELL_X_MIN,
         CELL_X_MUL, CELL_X_LE, CELL_X_MUL, CELL_X_MUL, CELL_X_END };
-static const int64_t x46[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
+static const int64_t x45[] = { CELL_X_PUSH, 6, CELL_X_SIZE, 2, CELL_X_MUL, CELL_X_SIZE, 0, CELL_X_MUL,
         CELL_X_SIZE, 1, CELL_X_MUL, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ,
         CELL_X_PUSH, 90, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY,
         CELL_X_PUSH, 110, CELL_X_LT, CELL_X_MUL, CELL_X_ADD, CELL_X_PUSH, 256, CELL_X_PUSH, 256, CELL_X_PUSH,
@@ -423,15 +422,15 @@ static const cell_buffer backward_buffers[] = {
     { "W_kvqm_x", CELL_FROM_RESERVE, CELL_F32, 2, x1 },
     { "S checkpoints", CELL_FROM_RESERVE, CELL_F32, 0, x0 },
     { "M checkpoints", CELL_FROM_RESERVE, CELL_F32, 1, x0 },
-    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x43 },
+    { "partial sums 1", CELL_FROM_WORKSPACE, CELL_F32, 0, x42 },
     { "v191", CELL_FROM_RESERVE, CELL_F32, 8, x2 },
     { "v163", CELL_FROM_RESERVE, CELL_F32, 3, x2 },
     { "d_m", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_k", CELL_FROM_WORKSPACE, CELL_F32, 0, x3 },
     { "d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_F32, 0, x1 },
-    { "parts of d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x44 },
-    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x45 },
-    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x46 },
+    { "parts of d_W_kvqm_x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x43 },
+    { "parts of W_kvqm", CELL_FROM_WORKSPACE, CELL_BF16, 0, x44 },
+    { "parts of x", CELL_FROM_WORKSPACE, CELL_BF16, 0, x45 },
 };
 
 static const cell_op backward_ops[] = {
@@ -447,69 +446,69 @@ static const cell_op backward_ops[] = {
     { .name = "e79_bwd_after_2", .kind = CELL_OP_KERNEL, .need = need_1_4,
       .u.kernel = { .kernel = 8, .n_refs = 7, .grid = { x17, NULL, NULL }, .refs = refs_8 } },
     { .name = "e79_bwd_after_3", .kind = CELL_OP_KERNEL, .need = need_1_5,
-      .u.kernel = { .kernel = 9, .n_refs = 5, .grid = { x28, x7, NULL }, .refs = refs_9 } },
-    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6, .when = x29,
+      .u.kernel = { .kernel = 9, .n_refs = 5, .grid = { x27, x7, NULL }, .refs = refs_9 } },
+    { .name = "d_x", .kind = CELL_OP_GEMM, .need = need_1_6, .when = x28,
       .u.gemm = { .m = x7, .n = x6, .k = x8, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 39, x5 }, x8, x9, NULL },
           .b = { { 1, x5 }, x6, x9, NULL },
           .c = { { 9, x5 }, x6, x9, NULL },
       } },
-    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_7, .when = x30,
-      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x28, x7, NULL }, .refs = refs_10 } },
-    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_8, .when = x31,
+    { .name = "e79_bwd_parts_0", .kind = CELL_OP_KERNEL, .need = need_1_7, .when = x29,
+      .u.kernel = { .kernel = 10, .n_refs = 2, .grid = { x27, x7, NULL }, .refs = refs_10 } },
+    { .name = "e79_bwd_parts_1", .kind = CELL_OP_KERNEL, .need = need_1_8, .when = x30,
       .u.kernel = { .kernel = 11, .n_refs = 2, .grid = { x11, x8, NULL }, .refs = refs_11 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_9, .when = x31,
-      .u.gemm = { .m = x7, .n = x6, .k = x32, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
-          .a = { { 40, x5 }, x32, x9, NULL },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_9, .when = x30,
+      .u.gemm = { .m = x7, .n = x6, .k = x31, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+          .a = { { 40, x5 }, x31, x9, NULL },
           .b = { { 41, x5 }, x6, x9, NULL },
           .c = { { 9, x5 }, x6, x9, NULL },
       } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10, .when = x31,
-      .u.gemm = { .m = x7, .n = x6, .k = x33, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x8 }, x32, x9, NULL },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_10, .when = x30,
+      .u.gemm = { .m = x7, .n = x6, .k = x32, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x8 }, x31, x9, NULL },
           .b = { { 41, x5 }, x6, x9, NULL },
           .c = { { 9, x5 }, x6, x9, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_11, .when = x31,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_11, .when = x30,
       .u.loop = { .from = NULL, .to = x8, .step = 512, .n_ops = 1 } },
-    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_12, .when = x31,
-      .u.gemm = { .m = x7, .n = x6, .k = x34, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x35 }, x32, x9, NULL },
-          .b = { { 41, x36 }, x6, x9, NULL },
+    { .name = "d_x of parts", .kind = CELL_OP_GEMM, .need = need_1_12, .when = x30,
+      .u.gemm = { .m = x7, .n = x6, .k = x33, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x34 }, x31, x9, NULL },
+          .b = { { 41, x35 }, x6, x9, NULL },
           .c = { { 9, x5 }, x6, x9, NULL },
       } },
-    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_13, .when = x37,
+    { .name = "d_W_kvqm", .kind = CELL_OP_GEMM, .need = need_1_13, .when = x36,
       .u.gemm = { .m = x8, .n = x6, .k = x7, .batch = NULL, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 39, x5 }, x9, x8, NULL },
           .b = { { 0, x5 }, x6, x9, NULL },
           .c = { { 10, x5 }, x6, x9, NULL },
       } },
-    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_14, .when = x38,
+    { .name = "e79_bwd_parts_2", .kind = CELL_OP_KERNEL, .need = need_1_14, .when = x37,
       .u.kernel = { .kernel = 12, .n_refs = 2, .grid = { x11, x7, NULL }, .refs = refs_12 } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_15, .when = x38,
-      .u.gemm = { .m = x8, .n = x6, .k = x39, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_15, .when = x37,
+      .u.gemm = { .m = x8, .n = x6, .k = x38, .alpha = 1, .beta = CELL_BETA_ACCUMULATE,
           .a = { { 40, x5 }, x9, x8, NULL },
           .b = { { 42, x5 }, x6, x9, NULL },
           .c = { { 10, x5 }, x6, x9, NULL },
       } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_16, .when = x38,
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_16, .when = x37,
       .u.gemm = { .m = x8, .n = x6, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x8 }, x9, x32, NULL },
+          .a = { { 40, x8 }, x9, x31, NULL },
           .b = { { 42, x5 }, x12, x9, NULL },
           .c = { { 10, x5 }, x6, x9, NULL },
       } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_17, .when = x38,
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_17, .when = x37,
       .u.gemm = { .m = x8, .n = x6, .k = x7, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x33 }, x9, x32, NULL },
+          .a = { { 40, x32 }, x9, x31, NULL },
           .b = { { 42, x6 }, x12, x9, NULL },
           .c = { { 10, x5 }, x6, x9, NULL },
       } },
-    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_18, .when = x38,
+    { .name = "pieces of k", .kind = CELL_OP_LOOP, .need = need_1_18, .when = x37,
       .u.loop = { .from = NULL, .to = x7, .step = 512, .n_ops = 1 } },
-    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_19, .when = x38,
-      .u.gemm = { .m = x8, .n = x6, .k = x40, .alpha = 1, .beta = CELL_BETA_ONE,
-          .a = { { 40, x41 }, x9, x32, NULL },
-          .b = { { 42, x42 }, x12, x9, NULL },
+    { .name = "d_W_kvqm of parts", .kind = CELL_OP_GEMM, .need = need_1_19, .when = x37,
+      .u.gemm = { .m = x8, .n = x6, .k = x39, .alpha = 1, .beta = CELL_BETA_ONE,
+          .a = { { 40, x40 }, x9, x31, NULL },
+          .b = { { 42, x41 }, x12, x9, NULL },
           .c = { { 10, x5 }, x6, x9, NULL },
       } },
 };
@@ -524,7 +523,8 @@ static const cell_kernel kernel_table[] = {
     { .name = "e79_bwd_before_0", .symbol = e79_bwd_before_0, .threads = 256 },
     { .name = "e79_bwd_walk", .symbol = e79_bwd_walk, .threads = 256, .smem = x23 },
     { .name = "e79_bwd_after_1", .symbol = e79_bwd_after_1, .threads = 256, .smem = x26 },
-    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 256, .smem = x27, .dependent = 1 },
+    { .name = "e79_bwd_after_1_2", .symbol = e79_bwd_after_1_2, .threads = 1024, .smem = x26,
+            .dependent = 1 },
     { .name = "e79_bwd_after_2", .symbol = e79_bwd_after_2, .threads = 256 },
     { .name = "e79_bwd_after_3", .symbol = e79_bwd_after_3, .threads = 256 },
     { .name = "e79_bwd_parts_0", .symbol = e79_bwd_parts_0, .threads = 128 },

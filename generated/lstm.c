@@ -776,7 +776,7 @@ static const cell_kernel kernel_table[] = {
     { .name = "lstm_bwd_parts_2", .symbol = lstm_bwd_parts_2, .threads = 128 },
     { .name = "lstm_bwd_parts_3", .symbol = lstm_bwd_parts_3, .threads = 128 },
     { .name = "lstm_bwd_after_5", .symbol = lstm_bwd_after_5, .threads = 256, .smem = x76 },
-    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 256, .smem = x26,
+    { .name = "lstm_bwd_after_5_2", .symbol = lstm_bwd_after_5_2, .threads = 1024, .smem = x76,
             .dependent = 1 },
     { .name = "lstm_result", .symbol = lstm_result, .threads = 256 },
 };

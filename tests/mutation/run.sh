@@ -60,6 +60,7 @@ kernels() {
 same-parts       specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 first-piece      specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
+lost-product     specs/e79.cell --schedule tile --dim N=3 --set bias=input | 2,3,5
 wrong-transpose  specs/e0.cell --schedule steps | 2,3,5
 wrong-slice      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
 wrong-spelling   specs/gru.cell --schedule steps | 2,3,5,3
@@ -91,8 +92,8 @@ unturned         specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 
 lost-replay      specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 | 1,7,4,2
 wrong-undo       specs/delta.cell --schedule tile --dtype bf16 --dim N=5 --dim V=7 | 1,34,1
 first-group      specs/delta.cell --schedule tile:backward=4x8/8x1 --dtype f32 | 1,3,1
-lost-sums        specs/delta.cell --schedule tile | 1,18,1
 lost-sums        specs/e88.cell --schedule tile --dim N=32 --dim V=32 --dtype f32 | 3,18,5,2
+lost-sums        specs/delta.cell --schedule tile --dtype bf16 | 1,18,1
 missing-meeting  specs/e88.cell --schedule tile --dim N=8 --dim V=4 | 2,18,3,2
 lost-row-sum     specs/e88.cell --schedule tile --dim N=16 --dim V=4 | 2,3,3,2
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
