@@ -16,9 +16,9 @@
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
  * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
  * in a block of its own, and where registers are left.
- * FEW_REGISTERS: a step takes so many more for it. */
+ * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once. */
 enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
-       FEW_REGISTERS = 12, MOST_THREADS = 1024 };
+       FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 8 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -52,7 +52,7 @@ static const char *const reserved[] = {
     "extern", "inline", "operator", "public", "private", "protected", "friend", "typename", "union",
     "struct", "enum", "using", "namespace", "try", "catch", "throw", "typedef", "register", "volatile",
     "sizeof", "exp", "log", "sin", "cos", "tanh", "sqrt", "pow", "erf", "max", "min", "abs", "floor", "rint",
-    "first", "mine", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "before", "left", "fetch_start", "fetch_behind", "fetch_rows", "make_rows", "makes", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
+    "first", "end", "mine", "some", "every", "late", "rank", "own_row0", "third", "turned", "replay", "before", "left", "fetch_start", "fetch_behind", "fetch_rows", "make_rows", "makes", "gamma", "j0", "j1", "jn", "y0", "y1", "yn", "step", "size"
 };
 
 static void forget_names(Tile *t)
@@ -358,7 +358,8 @@ static Tile *tile_new(Walk *w)
     find_classes(t);
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
-     * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82). */
+     * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82), unless each segment
+     * has a loop of its own (lengthen_chunks). */
     bool few = t->K <= 5, twice = few || (m->c->roomy && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
     t->F = chunks && twice ? 2 * t->K : t->K;
     w->spreads |= chunks && twice && !few;
@@ -555,16 +556,23 @@ static void name_states(Tile *t)
 /* The rows of the outs: multiplied out once a chunk, then moved by a pitch each step. */
 static void print_rows(Tile *t, const char *first, Buf *out)
 {
-    for (int k = 0; k < t->rows_out.len; k++)
-        buf_line(out, "int64_t %s = (b * T + %s) * (%s);", t->rows_out.data[k].name,
-                 t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, t->rows_out.data[k].pitch);
+    for (int k = 0; k < t->rows_out.len; k++) {
+        const RowOffset *r = &t->rows_out.data[k];
+        buf_line(out, *r->first ? "int64_t %s = (b * T + %s) * (%s) + (%s);" : "int64_t %s = (b * T + %s) * (%s);", r->name,
+                 t->m->c->reverse ? tile_text(t, "T - 1 - (%s)", first) : first, r->pitch, r->first);
+        if (r->last)
+            buf_line(out, "int64_t %s = %s;  // the row of the step before; at first one that is written again", r->last, r->name);
+    }
 }
 
 static void move_rows(Tile *t, bool later, Buf *out)
 {
-    for (int k = 0; k < t->rows_out.len; k++)
-        buf_line(out, "%s %s %s;", t->rows_out.data[k].name, later != t->m->c->reverse ? "+=" : "-=",
-                 t->rows_out.data[k].pitch);
+    for (int k = 0; k < t->rows_out.len; k++) {
+        const RowOffset *r = &t->rows_out.data[k];
+        if (r->last)
+            buf_line(out, "%s = %s;", r->last, r->name);
+        buf_line(out, "%s %s %s;", r->name, later != t->m->c->reverse ? "+=" : "-=", r->pitch);
+    }
 }
 
 static void print_head(Tile *t, Buf *out)
@@ -828,7 +836,7 @@ bool tile_joins(const Step *s, const TileLayout *l, int barriers, int registers_
 /* A short step is joined with the next one where registers are left: what one hands to the other stays where it is, and places
  * in shared memory are computed once for both. A long one has enough to overlap, and its code twice is slow to come. Behind
  * a barrier there is little to gain. */
-static void print_unroll(const Tile *t, const Step *s, Buf *out)
+static bool print_unroll(const Tile *t, const Step *s, Buf *out)
 {
     bool joined = tile_joins(s, &t->lay, s->barriers, registers_left(t));
     bool apart = t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
@@ -836,6 +844,7 @@ static void print_unroll(const Tile *t, const Step *s, Buf *out)
         buf_line(out, "CELL_UNROLL_BY(2)");
     if (apart && !joined)
         t->w->spreads = true;
+    return joined || apart;
 }
 
 /* Only those who walk do what stands in between. */
@@ -864,21 +873,38 @@ static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
     close_walkers(t, out);
 }
 
+/* Joined steps of two segments are a loop for each: a checkpoint between two steps would keep them apart. */
+bool tile_has_segments(const Tile *t)
+{
+    return t->joined && t->F > t->K && t->K % 2 == 0;
+}
+
+static void open_segment(Tile *t, Buf *out)
+{
+    buf_line(out, "for (int first = 0; first < steps; first += %d) {", t->K);
+    out->indent++;
+    print_checkpoint(t, tile_text(t, "(2 * chunk + first / %d)", t->K), out);
+    buf_line(out, "const int left = steps - first, end = first + (left < %d ? left : %d);", t->K, t->K);
+}
+
 /* The steps of a chunk. */
 static void print_forward_steps(Tile *t, Buf *out)
 {
+    bool segments = tile_has_segments(t);
     if (t->F == t->K)
         print_checkpoint(t, "chunk", out);
-    Buf step = { .arena = t->arena, .indent = out->indent + 1 };
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 + segments };
     tile_print_step(t->forward, &step);
     print_rows(t, "t0", out);
     buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
-    print_unroll(t, t->forward, out);
-    buf_line(out, "for (int s = 0; s < steps; s++) {");
+    if (segments)
+        open_segment(t, out);
+    t->joined = print_unroll(t, t->forward, out);
+    buf_line(out, segments ? "for (int s = first; s < end; s++) {" : "for (int s = 0; s < steps; s++) {");
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
-    if (t->F != t->K) {
+    if (t->F != t->K && !segments) {
         buf_line(out, "if (s == 0 || s == %d) {", t->K);
         out->indent++;
         print_checkpoint(t, tile_text(t, "(t / %d)", t->K), out);
@@ -889,8 +915,10 @@ static void print_forward_steps(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len; k++)
         copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
     move_rows(t, true, out);
-    out->indent--;
-    buf_line(out, "}");
+    for (int k = 0; k < 1 + segments; k++) {
+        out->indent--;
+        buf_line(out, "}");
+    }
     tile_print_last_sums(t->forward, "steps", out);
 }
 
@@ -1430,6 +1458,20 @@ static void lengthen_interval(Tile *t)
     }
 }
 
+/* Chunks of two segments, where joined steps leave a chunk's own work as the larger part, and several blocks still fit on an SM. */
+static void lengthen_chunks(Tile *t)
+{
+    int K = t->K;
+    if (!t->joined || t->F > K || K > FEW_STEPS || K % 2)
+        return;
+    t->F = 2 * K;
+    print_again(t);
+    if (t->refused || (t->joined && t->w->smem <= FAR_AHEAD))
+        return;
+    t->F = K;
+    print_again(t);
+}
+
 /* Reads a step's vectors before anything else where registers are left for them and no barrier stands in it: what is carried waits for
  * its reads one after the other otherwise. */
 static void try_early(Tile *t)
@@ -1497,6 +1539,8 @@ void tile_walk(Walk *w)
         t->defer = false;
         print_again(t);
     }
+    if (!t->refused && w->dir == FORWARD)
+        lengthen_chunks(t);
     if (!t->refused && w->dir == BACKWARD)
         try_early(t);
     if (!t->refused && w->dir == BACKWARD && w->interval && t->lay.cr == 1 && w->smem <= SMEM_LIMIT)

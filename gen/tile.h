@@ -89,8 +89,9 @@ typedef enum { STEP_FORWARD, STEP_REPLAY, STEP_ADJOINT } StepKind;
 typedef struct Version { NodeId read; const char *name; } Version;
 typedef Vec(Version) VersionVec;
 
-/* The step's row in arrays of this pitch: a variable that moves with the steps. */
-typedef struct RowOffset { const char *pitch, *name; } RowOffset;
+/* The step's row in arrays of this pitch, from element `first` on ("": the row's): a variable that moves with the steps.
+ * last: that of the step before; NULL: nobody reads it. */
+typedef struct RowOffset { const char *pitch, *first, *name, *last; } RowOffset;
 
 struct Tile;
 typedef struct Step {
@@ -116,6 +117,8 @@ typedef struct Step {
     int *out_level;               /* per out: the level that prints it */
     bool *out_late;               /* per out: written by the next step */
     bool *out_behind;             /* per out: written behind the chunk's steps */
+    bool *out_handed;             /* per out: nothing but the last step's sums, written by the step that adds them up */
+    bool hands_outs;              /* there are such */
     bool *read_now;               /* per reduction: the same step reads it */
     bool *read_inside;            /* per reduction: a state or another reduction reads it */
     bool *out_scattered;          /* per out: its reductions are scattered */
@@ -125,6 +128,7 @@ typedef struct Step {
     Buf *fetched;                 /* in front of the step: what it reads of the fetches; NULL where it is read at its place */
     Buf *inner;                   /* the open block's, NULL when none is open */
     bool is_late;                 /* printing late: rows are one step behind */
+    bool is_handed;               /* printing an out that was handed on */
     Buf late;                     /* stores of a step that the one after it does, behind its barrier */
     bool behind_pays;             /* in this layout */
     bool is_behind;               /* printing what stands behind the chunk's steps */
@@ -157,6 +161,7 @@ typedef struct Tile {
     TileLayout lay;
     int K;                        /* steps between checkpoints */
     int F;                        /* steps of a chunk, fetched and written at once: K, or forward twice as many */
+    bool joined;                  /* forward: steps are joined by two; found while printing */
     bool defer;                   /* outs are written behind a chunk's steps, where that can be; else late */
     bool undoes;                  /* backward finds the state before a step from the one behind it: none is kept */
     bool early;                   /* a step back reads its vectors before anything else: registers are left for them */
@@ -188,6 +193,7 @@ const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
 int tile_threads(const TileLayout *l);
 bool tile_joins(const Step *s, const TileLayout *l, int barriers, int registers_left);  /* are two steps printed as one? */
+bool tile_has_segments(const Tile *t);                            /* forward: a loop for each segment of a chunk */
 bool tile_overlaps(const Tile *t);                                /* may backward replay ahead, if there is room? */
 int tile_buffers(const Tile *t);                                  /* chunks whose vectors are in shared memory or on their way */
 const char *tile_buffer(const Tile *t);                           /* the variable that says where the chunk's begin */

@@ -55,6 +55,13 @@ static const char *numbered(Tile *t, bool rows, const char *from, const char *fi
     return tile_text(t, "%s + %s %% %d + %s / %d * %d", from, e, GROUP, e, GROUP, apart);
 }
 
+/* The same, counted from the thread's first element. */
+static const char *own_number(Tile *t, bool rows, const char *i)
+{
+    int apart = tile_apart(t, rows);
+    return apart ? tile_text(t, "%s %% %d + %s / %d * %d", i, GROUP, i, GROUP, apart) : i;
+}
+
 /* Elements beyond the edge are copies of the edge's: they compute what it does and are left out of sums and
  * stores. */
 const char *tile_row_text(Tile *t)
@@ -417,7 +424,7 @@ static const char *red_value(Step *s, Red *r, NodeId id, const IxExpr *const *ma
     r->whole = true;
     if (red_warps(t, r) > 1 && !held_version(s, id))
         define_exchanged(s, keep(s, id, r->var), r);
-    return element(t, r->var, red_rows(r), red_cols(r));
+    return element(t, s->is_handed ? r->last : r->var, red_rows(r), red_cols(r));
 }
 
 static NodeId body_at(Step *s, NodeId array, const IxExpr *const *map)
@@ -990,14 +997,29 @@ static void pass_red(Step *s, Red *r, Buf *out)
     tile_close(out, row, col);
 }
 
+/* Lines again, so much further to the right. */
+static void print_shifted(const char *text, int right, Buf *out)
+{
+    for (const char *line = text, *end; *line; line = end) {
+        end = strchr(line, '\n') + 1;
+        for (int k = right; k < 0 && strncmp(line, "    ", 4) == 0; k++)
+            line += 4;
+        buf_f(out, "%*s%.*s", right > 0 ? 4 * right : 0, "", (int)(end - line), line);
+    }
+}
+
 void tile_print_last_sums(Step *s, const char *steps, Buf *out)
 {
+    int64_t size = tile_exchange_size(s->t);
     if (!s->finish_last.data || mutate("lost-sums"))
         return;
-    buf_line(out, "{");
-    buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, tile_exchange_size(s->t));
-    buf_f(out, "%s", s->finish_last.data);
-    buf_line(out, "}");
+    if (size) {
+        buf_line(out, "{");
+        buf_line(out, "    const int flip = %s * %" PRId64 ";", steps, size);
+    }
+    print_shifted(s->finish_last.data, out->indent + (size > 0) - s->finish_last.indent, out);
+    if (size)
+        buf_line(out, "}");
 }
 
 /* ---- stores ---- */
@@ -1178,19 +1200,29 @@ static NodeId out_value(Step *s, const Out *o, const IxExpr **map)
     return node_view(t->m, o->array, map, a.naxes);
 }
 
-/* The first element of the step's row. */
-static const char *row_offset(Step *s, const char *pitch)
+/* That of the step before. */
+static const char *last_offset(Tile *t, RowOffset *r)
+{
+    if (!r->last)
+        r->last = tile_unique(t, tile_text(t, "last_%s", r->name));
+    return r->last;
+}
+
+/* The first element of the step's row, or that one of it. */
+static const char *row_offset(Step *s, const char *pitch, const char *first)
 {
     Tile *t = s->t;
     int k = 0;
     if (s->is_behind)
         return tile_text(t, "(b * T + %s) * (%s)", t->m->c->reverse ? "(T - 1 - t)" : "t", pitch);
-    while (k < t->rows_out.len && strcmp(t->rows_out.data[k].pitch, pitch) != 0)
+    while (k < t->rows_out.len && (strcmp(t->rows_out.data[k].pitch, pitch) || strcmp(t->rows_out.data[k].first, first)))
         k++;
-    RowOffset fresh = { pitch, k < t->rows_out.len ? NULL : tile_unique(t, "row_at") };
+    RowOffset fresh = { pitch, first, k < t->rows_out.len ? NULL : tile_unique(t, "row_at"), NULL };
     if (k == t->rows_out.len)
         vec_push(t->arena, &t->rows_out, fresh);
     const char *name = t->rows_out.data[k].name;
+    if (s->is_handed)
+        return last_offset(t, &t->rows_out.data[k]);
     return s->is_late ? tile_text(t, "%s %c (%s)", name, t->m->c->reverse ? '-' : '+', pitch) : name;
 }
 
@@ -1210,14 +1242,30 @@ static const IxExpr *out_place(Step *s, const Out *o, const IxExpr *const *map, 
     return st->alias_offset ? ix_add(t->m, e, ix_const(t->m, st->alias_offset)) : e;
 }
 
+/* Where outs are handed on, what moves with the steps is the place of the thread's own first element: an address is one sum then.
+ * -> that place in the row, and in `own` which of the thread's elements it is; NULL: it is not the thread's own. */
+static const char *own_place(Step *s, const Out *o, const IxExpr *e, const char **own)
+{
+    Tile *t = s->t;
+    const IxExpr *rest = o->row || o->col ? ix_sub(t->m, e, ix_index(t->m, o->row ? t->row : t->col)) : e;
+    if (!s->hands_outs || s->is_behind || (o->row && o->col) || ix_uses(rest, t->row) || ix_uses(rest, t->col) || ix_uses(rest, t->any))
+        return NULL;
+    ExprPrinter p = tile_printer(s);
+    *own = o->row || o->col ? own_number(t, o->row, o->row ? "r" : "c") : "0";
+    return o->row || o->col ? tile_text(t, "%s + %s", ix_text(&p, rest), o->row ? "row0" : "col0") : ix_text(&p, rest);
+}
+
 static const char *out_address(Step *s, const Out *o, const IxExpr *const *map)
 {
     Tile *t = s->t;
     const Poly *pitch;
+    const char *own;
     const IxExpr *e = out_place(s, o, map, &pitch);
+    const char *first = own_place(s, o, e, &own);
     ExprPrinter p = tile_printer(s);
+    const char *at = first ? own : ix_text(&p, e);
     return tile_text(t, "(%s *)args.ptr[%d] + (%s + %s)", tile_ctype(t, t->w->of_node[o->original].dtype), o->ref,
-                     row_offset(s, poly_text(&p, pitch)), ix_text(&p, e));
+                     row_offset(s, poly_text(&p, pitch), first ? first : ""), at);
 }
 
 /* Gradients that the caller has may be added to. */
@@ -1607,8 +1655,11 @@ static void print_level(Step *s, int *warp, Buf *begin, Buf *out)
     buf_f(out, "%s%s", after.data ? after.data : "", blocks.data ? blocks.data : "");
     print_level_arrive(s, out);
     for (int k = 0; k < s->outs.len && !t->refused; k++)
-        if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now && !s->out_behind[k])
-            print_out(s, k, warp, out);
+        if (out_wants(s, k) == WANT_ALWAYS && s->out_level[k] == s->now && !s->out_behind[k]) {
+            s->is_handed = s->out_handed[k];
+            print_out(s, k, warp, s->is_handed ? &s->finish_last : out);
+            s->is_handed = false;
+        }
     print_level_barrier(s, out);
 }
 
@@ -1788,6 +1839,56 @@ static bool pays_behind(Step *s)
     return pays;
 }
 
+/* Does the value read nothing but sums? */
+static bool reads_sums(Step *s, NodeId id)
+{
+    Node n = node(s, id);
+    const IxExpr *map[TILE_MAX_AXES];
+    if (n.kind == N_LOAD || (is_read(&n) && is_fetch(s, id)))
+        return false;
+    if (n.kind == N_ARRAY || n.kind == N_VIEW) {
+        NodeId array = tile_read(s, id, map);
+        return tile_red(s, array) || (!tile_stored(s, array) && reads_sums(s, node(s, array).args[0]));
+    }
+    for (int i = 0; i < n.nargs; i++)
+        if (!reads_sums(s, n.args[i]))
+            return false;
+    return true;
+}
+
+/* May the next step add up these sums, and store what is made of them? Lanes have to, and in the last level, behind which
+ * the step would wait for them. */
+static bool may_hand_on(const Step *s, const Red *r)
+{
+    const Tile *t = s->t;
+    return !r->inside && !red_published(t, r) && lanes_of(t, r).size > 1 && r->level == s->levels && s->levels > 1;
+}
+
+/* An out of nothing but the last level's sums, which no other out reads. Where steps are joined, two steps' sums are added up
+ * at once. */
+static void hand_out_on(Step *s, int k)
+{
+    Tile *t = s->t;
+    bool *seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1), *marks = arena_alloc(t->arena, (size_t)s->reds.len + 1), *others;
+    if (!t->joined || s->out_behind[k] || s->wants || reads_registers(s, s->outs.data[k], 0) || !reads_sums(s, s->outs.data[k]))
+        return;
+    Out o = describe_out(s, k);
+    bool handed = !t->refused && o.row != o.col;
+    mark_reds(s, s->outs.data[k], seen, marks);
+    seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1);
+    others = arena_alloc(t->arena, (size_t)s->reds.len + 1);
+    for (int j = 0; j < s->outs.len; j++)
+        if (j != k)
+            mark_reds(s, s->outs.data[j], seen, others);
+    for (int i = 0; i < s->reds.len; i++)
+        handed &= !marks[i] || (!others[i] && may_hand_on(s, &s->reds.data[i]));
+    for (int i = 0; i < s->reds.len && handed; i++)
+        if (marks[i])
+            s->reds.data[i].last = tile_unique(t, tile_text(t, "last_%s", s->reds.data[i].var));
+    s->out_handed[k] = handed;
+    s->hands_outs |= handed;
+}
+
 static void place_outs_behind(Step *s)
 {
     s->behind_pays = pays_behind(s);
@@ -1802,6 +1903,8 @@ static void place_outs_behind(Step *s)
         /* Backward's registers are full. */
         r->last = r->loose && s->kind == STEP_FORWARD ? tile_unique(s->t, tile_text(s->t, "last_%s", r->var)) : NULL;
     }
+    for (int k = 0; k < s->outs.len && s->kind == STEP_FORWARD; k++)
+        hand_out_on(s, k);
 }
 
 static void place_outs(Step *s)
@@ -1811,6 +1914,8 @@ static void place_outs(Step *s)
     s->out_level = arena_alloc(t->arena, sizeof *s->out_level * outs);
     s->out_late = arena_alloc(t->arena, outs);
     s->out_behind = arena_alloc(t->arena, outs);
+    s->out_handed = arena_alloc(t->arena, outs);
+    s->hands_outs = false;
     s->out_scattered = arena_alloc(t->arena, outs);
     s->read_now = arena_alloc(t->arena, (size_t)s->reds.len + 1);
     for (int i = 0; i < s->reds.len; i++) {
@@ -2015,7 +2120,7 @@ void tile_print_step(Step *s, Buf *out)
     Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
     s->fetched = s->kind == STEP_FORWARD || (s->kind == STEP_ADJOINT && t->early) ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
-    s->last_sums.indent--;
+    s->last_sums.indent -= 1 + tile_has_segments(t);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, s->now ? &rest : &first, &rest);
     s->fetched = NULL;

@@ -231,7 +231,7 @@ if [[ -n $full ]]; then
         TYPES="f32 bf16 f16" instance e79 "tile" "$few 16,65,128" --dim N=$n --set bias=input
     done
     instance e79 "steps" "$few 16,65,128" --dim N=32 --set bias=input
-    instance e88 "steps tile" "$few_two 4,65,128,16" --dim N=32 --dim V=32
+    instance e88 "steps tile" "$few_two 3,37,5,2 2,24,5,3 4,65,128,16" --dim N=32 --dim V=32
     instance e75 "tile" "$few_two 4,65,128,16" --dim N=32
     instance e75 "tile" "$few_two 4,65,128,16" --dim N=48
     for spec in delta gated_delta linear_attention; do
@@ -242,13 +242,17 @@ if [[ -n $full ]]; then
 else
     instance e79 "tile" "$few" --dim N=33 --set bias=input
     instance delta "tile" "$few_heads" --dim N=33 --dim V=20
-    instance e88 "tile" "$few_two" --dim N=32 --dim V=32
+    # More blocks than multiprocessors: chunks of two segments, also where the last one is a part of one.
+    instance e88 "tile" "$few_two 3,37,5,2 2,24,5,3" --dim N=32 --dim V=32
 fi
 
 # Up to 4 blocks have a multiprocessor each: they walk longer segments. A thread's columns are groups of 4.
 TYPES="f32 f16" instance gated_delta tile "2,23,2 3,23,2 1,41,3" --dim N=64 --dim V=64
 # Other warps make what the steps read: rows of two lengths, and numbers, from either end and for sequences of any length.
 TYPES="f32 f16" instance e88 tile "1,1,7,2 2,3,5,3 1,17,5,2" --dim N=8 --dim V=4 --set conv=causal --lengths --reverse
+# Chunks of two segments, of which sums are handed from step to step, from either end and for sequences of any length.
+TYPES="f32 bf16" instance e88 tile "3,37,5,2 2,18,5,1" --dim N=32 --dim V=32 --lengths
+TYPES="f32 bf16" instance e88 tile "3,21,5,2" --dim N=32 --dim V=32 --lengths --reverse
 # Blocks of a cluster share the rows of a state: some with fewer than others, some without any.
 TYPES="f32 bf16" instance e79 tile:cluster=2 "$few" --dim N=6 --set bias=input
 TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=fixed

@@ -92,6 +92,7 @@ unturned         specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 
 lost-replay      specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 | 1,7,4,2
 wrong-undo       specs/delta.cell --schedule tile --dtype bf16 --dim N=5 --dim V=7 | 1,34,1
 first-group      specs/delta.cell --schedule tile:backward=4x8/8x1 --dtype f32 | 1,3,1
+lost-sums        specs/e88.cell --schedule tile --dim N=32 --dim V=32 --dtype f32 | 3,18,5,2
 lost-sums        specs/delta.cell --schedule tile --dtype bf16 | 1,18,1
 missing-meeting  specs/e88.cell --schedule tile --dim N=8 --dim V=4 | 2,18,3,2
 lost-row-sum     specs/e88.cell --schedule tile --dim N=16 --dim V=4 | 2,3,3,2
