@@ -69,10 +69,17 @@ for c in emit explain run build; do
     expect 1 "that do are in" "$cellc" $c no_such_cell_at_all
 done
 expect 1 "did you mean 'lstm'?" "$cellc" build lstmm:H=3
+# A dim may have the name of an option of the compiler.
+printf 'cell named {\n    dim products;\n    input x[products];\n    output y[products];\n    y[i:products] = 2 * x[i];\n}\n' >"$dir/named.cell"
+expect 0 "named.json" "$cellc" build "$dir/named.cell:products=8" -o "$dir/named"
+expect 0 '"bound": {"products": "8"}' cat "$dir/named/named.json"
+expect 2 "--products takes one of auto, plain, parts, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
+expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"
 (cd "$dir" && expect 0 "cell e1" "$cellc" explain e1; echo "$passed $failed" >"$dir/counts")
 read -r passed failed <"$dir/counts"
 expect 0 "not tile: its states do not fit on a cluster of 8 SMs" "$cellc" explain --dim N=256 e79
+expect 0 "kernels of its own, with as many" "$cellc" explain --schedule tile:interval=6 e88
 expect 1 "its states do not fit on an SM" "$cellc" explain --dim N=96 --schedule tile:cluster=1 e79
 # Blocks share a state where one does not hold it; GPUs without clusters get steps instead.
 expect 0 "one kernel walks the backward steps where a block takes" "$cellc" explain --dtype bf16 tests/constructs/heads_shared.cell
