@@ -77,7 +77,13 @@ static bool declares_dim(const Ast *ast, const char *name)
     return false;
 }
 
-/* One NAME=VALUE of an operand: a type, a dim of the cell, or else an option or constant. */
+static bool is_compile_option(const char *name)
+{
+    return strcmp(name, "dtype") == 0 || strcmp(name, "schedule") == 0 || strcmp(name, "products") == 0;
+}
+
+/* One NAME=VALUE of an operand: a dim of the cell, whatever its name, a type, schedule or form of products, or else an
+ * option or constant of the cell. */
 static int take_setting(Instance *in, const Ast *ast, const char *text)
 {
     Compiler *c = in->c;
@@ -90,14 +96,10 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
     if (!eq)
         return usage_error(&build_help, "expected NAME=VALUE, reverse or lengths after ':', not '%s'", text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
-    if (strcmp(name, "dtype") == 0)
-        return options_compile(&build_help, c, "--dtype", eq + 1);
-    if (strcmp(name, "schedule") == 0)
-        return options_compile(&build_help, c, "--schedule", eq + 1);
-    if (strcmp(name, "products") == 0)
-        return options_compile(&build_help, c, "--products", eq + 1);
     if (declares_dim(ast, name))
         option = "--dim";
+    else if (is_compile_option(name))
+        return options_compile(&build_help, c, intern_f(c, "--%s", name), eq + 1);
     return options_compile(&build_help, c, option, text);
 }
 

@@ -263,6 +263,7 @@ const Poly *poly_add(Module *m, const Poly *a, const Poly *b);
 const Poly *poly_sub(Module *m, const Poly *a, const Poly *b);
 const Poly *poly_mul(Module *m, const Poly *a, const Poly *b);
 const Poly *poly_div(Module *m, const Poly *a, const Poly *b);    /* exact; NULL when it cannot be */
+bool poly_is_one(const Poly *p);                                  /* NULL is not */
 bool poly_nonneg(const Poly *p);                                  /* proved >= 0 for all dims >= 1 */
 int64_t poly_eval(const Module *m, const Poly *p, const int64_t *dims);
 void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user would write it: 2*H*N + H*V */

@@ -6,16 +6,7 @@
  * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
 #include "mutate.h"
 #include "panel.h"
-
-static const Node *at(const Plan *p, NodeId id)
-{
-    return &p->m->nodes.data[id];
-}
-
-static bool is_one(const Poly *p)
-{
-    return p && p->is_const && p->value == 1;
-}
+#include "plan_pass.h"
 
 /* The values that are asked about, and which axes a column and a unit are there. */
 typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; } Own;
@@ -92,12 +83,6 @@ static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
     return true;
 }
 
-static const Storage *storage_of(const Plan *p, const Program *pr, NodeId id)
-{
-    const Storage *st = &pr->node[id];
-    return st->home == HOME_NONE ? &p->program[FORWARD].node[id] : st;
-}
-
 /* The param on one side, all columns of all sequences on the other, both in the storage type. */
 static bool takes_product(const Plan *p, const Program *pr, Panel *w)
 {
@@ -105,7 +90,7 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
     const Gemm *g = &w->product->gemm;
     bool left = g->a.read.is_tensor;
     const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
-    if ((g->batch && !is_one(g->batch)) || !weight->read.is_tensor || vector->read.is_tensor ||
+    if ((g->batch && !poly_is_one(g->batch)) || !weight->read.is_tensor || vector->read.is_tensor ||
         m->tensors.data[weight->read.id].kind != T_PARAM || m->tensors.data[weight->read.id].dtype != p->dtype)
         return false;
     w->weight = weight->read.id;
@@ -115,9 +100,9 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
     w->operand = vector->read.id;
     const Poly *rows = left ? g->m : g->n, *columns = left ? g->n : g->m;
     const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
-    const Storage *x = storage_of(p, pr, w->operand);
+    const Storage *x = plan_storage(p, pr, &vector->read);
     return rows == w->units && g->k == w->units && columns == poly_mul(m, w->columns, poly_dim(m, ATOM_B)) &&
-           apart == w->units && is_one(along) && is_one(left ? g->c.row : g->c.col) &&
+           apart == w->units && poly_is_one(along) && poly_is_one(left ? g->c.row : g->c.col) &&
            (left ? g->c.col : g->c.row) == w->units && g->c.offset->nterms == 0 && vector->offset->nterms == 0 &&
            x->batched && x->timed && x->dtype == p->dtype && !x->pitch && !x->alias_offset &&
            (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
@@ -155,6 +140,13 @@ static bool stays_inside(const Plan *p, const Program *pr, const Panel *w)
            r.id == w->state && pr->before[w->state] == pr->node[w->operand].slot;
 }
 
+/* Some sizes at which a block holds the weights, its threads the columns, and rows are whole vectors of 16 bytes. */
+static bool may_fit(const Panel *w)
+{
+    return !(w->columns->is_const && w->columns->value > COLUMNS_MOST) &&
+           !(w->units->is_const && (w->units->value > COLUMNS_UNITS * COLUMNS_PIECES || w->units->value % 8));
+}
+
 static Panel *find(Plan *p, Program *pr)
 {
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
@@ -178,18 +170,49 @@ static Panel *find(Plan *p, Program *pr)
         if (a->naxes == 2)
             w->columns = p->m->indices.data[a->axes[0]].extent;
     }
-    if (!w->columns || !takes_product(p, pr, w) || !takes_group(p, pr, w))
+    if (!w->columns || !may_fit(w) || !takes_product(p, pr, w) || !takes_group(p, pr, w))
         return NULL;
     w->state = state_of(p, w);
     return w->state >= 0 && stays_inside(p, pr, w) ? w : NULL;
 }
 
-/* ---- sums over sequences, steps and units ---- */
-
 static const Poly *extent_of(const Plan *p, IndexId i)
 {
     return p->m->indices.data[i].extent;
 }
+
+/* Of what is read, does a thread ask for a number for each of its elements before the product? */
+static bool reads_elements(const Plan *p, const Program *pr, const Panel *w, int key)
+{
+    if (key < 0) {
+        const Tensor *x = &p->m->tensors.data[~key];
+        return x->rank == 2 && x->axes[0] == w->columns && x->axes[1] == w->units && x->kind != T_DNEXT &&
+               (x->kind != T_STATE || pr->dir == BACKWARD);
+    }
+    const Node *a = at(p, key);
+    bool made = key == w->product->arrays.data[0] || (pr->group[key] >= 0 && &pr->groups.data[pr->group[key]] == w->group);
+    return !made && a->naxes == 2 && extent_of(p, a->axes[0]) == w->columns && extent_of(p, a->axes[1]) == w->units;
+}
+
+static int count_elements_read(const Plan *p, const Program *pr, const Panel *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->group->reads.len; i++)
+        n += reads_elements(p, pr, w, w->group->reads.data[i]);
+    return n;
+}
+
+/* Each takes 32 registers, of which those of the weights and the product leave few. */
+static bool has_registers(Plan *p, const Program *pr, const Panel *w)
+{
+    int most = pr->dir == FORWARD ? COLUMNS_READS_FORWARD : COLUMNS_READS_BACKWARD, n = count_elements_read(p, pr, w);
+    if (n > most)
+        buf_f(&p->reasons, "no kernel walks the %s steps: each reads %d values of columns and units, and threads have "
+              "registers for %d\n", pr->dir == FORWARD ? "forward" : "backward", n, most);
+    return n <= most;
+}
+
+/* ---- sums over sequences, steps and units ---- */
 
 static bool has_read(const Group *g, int key)
 {
@@ -290,13 +313,6 @@ static void take_sums(Plan *p, Program *pr, Panel *w)
     }
 }
 
-static int add_buffer(Plan *p, const char *name, Dtype dtype, const Poly *elements)
-{
-    Buffer b = { .name = name, .dtype = dtype, .inference = true, .elements = elements };
-    vec_push(p->m->arena, &p->buffers, b);
-    return p->buffers.len - 1;
-}
-
 const Poly *columns_posts(const Plan *p)
 {
     return poly_mul(p->m, poly_dim(p->m, ATOM_B), poly_const(p->m, COLUMNS_PIECES * COLUMNS_POST));
@@ -310,16 +326,16 @@ void columns_find(Plan *p)
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         Panel *w = find(p, pr);
-        if (!w)
+        if (!w || !has_registers(p, pr, w))
             continue;
         pr->columns = w;
         if (d == BACKWARD)
             take_sums(p, pr, w);
         w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
-        w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p));
+        w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p), false, true);
         const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
         w->exchange = add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
-                                 poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)));
+                                 poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)), false, true);
         buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
               "sequence, whose %d columns at most share their weights\n", d == FORWARD ? "forward" : "backward",
               COLUMNS_UNITS, COLUMNS_MOST);

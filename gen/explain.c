@@ -182,9 +182,12 @@ static void put_schedule(const Explain *e)
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
-    if (e->p->roomy)
-        put_paragraph(intern_f(e->c, "where a call has no more blocks than the GPU has multiprocessors: every %d steps",
-                               e->p->roomy->interval), 2, e->out);
+    if (e->p->roomy) {
+        int K = e->p->roomy->interval;
+        put_paragraph(intern_f(e->c, "where a call has no more blocks than the GPU has multiprocessors: %s",
+                               K == e->p->interval ? "kernels of its own, with as many" : intern_f(e->c, "every %d steps", K)),
+                      2, e->out);
+    }
     for (const Plan *p = e->p; p->smaller; p = p->smaller) {
         int K = p->smaller->interval;
         const char *every = K > 1 ? intern_f(e->c, ", a checkpoint every %d steps", K)

@@ -282,11 +282,6 @@ static void print_value(Kernel *k, const Read *r, const char *tile)
 
 /* ---- the kernel */
 
-static bool is_one(const Poly *p)
-{
-    return p->is_const && p->value == 1;
-}
-
 static PastKernel begin_past(Kernel *k)
 {
     PastKernel s = { .id = k->g->arrays.data[0], .lanes = 32 };
@@ -301,7 +296,7 @@ static PastKernel begin_past(Kernel *k)
     if (elements->is_const)
         for (s.lanes = 1; s.lanes < elements->value && s.lanes < DISTANCES;)
             s.lanes *= 2;
-    if (is_one(elements))
+    if (poly_is_one(elements))
         s.extent = "1";
     return s;
 }

@@ -175,17 +175,6 @@ const bool *panel_crosses(const Plan *p, const Program *pr)
 
 /* ---- the product ---- */
 
-static const Storage *storage_of(const Plan *p, const Program *pr, const Read *r)
-{
-    const Storage *st = r->is_tensor ? &pr->tensor[r->id] : &pr->node[r->id];
-    return st->home == HOME_NONE && !r->is_tensor ? &p->program[FORWARD].node[r->id] : st;
-}
-
-static bool is_one(const Poly *p)
-{
-    return p && p->is_const && p->value == 1;
-}
-
 /* The param on one side, a vector per sequence (and head) on the other, both in the storage type; rows and k made of
  * whole pieces. */
 static bool takes_product(const Plan *p, const Program *pr, Panel *w)
@@ -207,10 +196,10 @@ static bool takes_product(const Plan *p, const Program *pr, Panel *w)
     const Poly *rows = left ? g->m : g->n, *batch = left ? g->n : g->m;
     w->inner = (int)panel_times(m, g->k, w->units);
     w->outer = (int)panel_times(m, rows, w->units);
-    const Storage *x = storage_of(p, pr, &vector->read);
+    const Storage *x = plan_storage(p, pr, &vector->read);
     const Poly *pitch = poly_mul(m, poly_dim(m, ATOM_T), x->pitch ? x->pitch : array_elements(m, vector->read.id));
     const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
-    return batch == poly_dim(m, ATOM_B) && apart == pitch && is_one(along) && is_one(left ? g->c.row : g->c.col) &&
+    return batch == poly_dim(m, ATOM_B) && apart == pitch && poly_is_one(along) && poly_is_one(left ? g->c.row : g->c.col) &&
            w->inner >= 1 && w->outer >= 1 && w->inner <= 8 && w->outer <= 8 && g->c.offset->nterms == 0 &&
            (!g->batch || (vector->batch == g->k && g->c.batch == rows)) &&
            x->batched && x->timed && x->dtype == p->dtype && (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
@@ -396,7 +385,7 @@ enum { CLUSTER_OWN = 64, BLOCK_WEIGHTS = 64 * 1024, HEAD_KEPT = 128 };
  * 0.31; of 144, where they do not: 0.45 for 0.34). */
 static bool block_suffices(const Panel *found, int64_t units)
 {
-    return is_one(found->heads) ? units <= HEAD_KEPT : units <= HEAD_THREADS && units * units <= BLOCK_WEIGHTS;
+    return poly_is_one(found->heads) ? units <= HEAD_KEPT : units <= HEAD_THREADS && units * units <= BLOCK_WEIGHTS;
 }
 
 /* A head for which one block is too small, or slow, may fit into a cluster, whose blocks tell each other what they make of
@@ -475,13 +464,13 @@ void panel_find(Plan *p)
         if (pr->head)
             buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
                   "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
-                  is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
+                  poly_is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
         pr->cluster = find_cluster(p, pr, w);
         if (pr->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
                   "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",
-                  CLUSTER_BLOCKS, is_one(w->heads) ? "" : "'s head", pr->cluster->own,
-                  is_one(w->heads) ? intern_f(p->m->c, ", or there are %d units or more", CLUSTER_UNITS) : "");
+                  CLUSTER_BLOCKS, poly_is_one(w->heads) ? "" : "'s head", pr->cluster->own,
+                  poly_is_one(w->heads) ? intern_f(p->m->c, ", or there are %d units or more", CLUSTER_UNITS) : "");
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
         if (d == BACKWARD && (pr->panel || pr->head || pr->cluster))

@@ -11,11 +11,6 @@ static const Poly *coefficient(const IxExpr *e, IndexId i)
     return NULL;
 }
 
-static bool is_one(const Poly *e)
-{
-    return e && e->is_const && e->value == 1;
-}
-
 bool sums_apart(Plan *p, NodeId array, bool *strided)
 {
     const Node *a = at(p, array), *r = at(p, a->args[0]);
@@ -23,9 +18,9 @@ bool sums_apart(Plan *p, NodeId array, bool *strided)
     for (int i = 0; plan_reduces(p, array) && i < uses.len; i++) {
         const IxExpr *e = read_linear(p->m, &uses.data[i].read);
         const Poly *row = coefficient(e, a->axes[a->naxes - 1]), *along = coefficient(e, r->bound[r->nbound - 1]);
-        if (uses.data[i].read.step || r->nbound != 1 || r->reduce != R_SUM || (row && is_one(along)))
+        if (uses.data[i].read.step || r->nbound != 1 || r->reduce != R_SUM || (row && poly_is_one(along)))
             return false;
-        *strided |= along && is_one(row);
+        *strided |= along && poly_is_one(row);
     }
     return true;
 }

@@ -11,6 +11,9 @@
 typedef struct Use { Read read; bool plain; } Use;      /* plain: every map entry is an index of its own */
 typedef struct Uses { Use *data; int len, cap; } Uses;
 
+/* Per parallel axis of the walk in one kernel: which of an array's axes it is, plus 1; 0: none is known. */
+typedef struct Heads { int axis[TILE_MAX_PAR]; } Heads;
+
 typedef struct Phasing {
     Plan *p;
     Program *g;
@@ -21,6 +24,8 @@ typedef struct Phasing {
     Uses *uses;                   /* per node */
     int state_rank;               /* largest rank of a state */
     bool step_sums;               /* a step has sums that are no products and reach it */
+    int npar;                     /* axes of the walk's blocks; 0: there are none */
+    Heads *heads;                 /* per node */
 } Phasing;
 
 static inline const Node *at(const Plan *p, NodeId id)
@@ -48,7 +53,11 @@ Uses plan_uses(const Plan *p, NodeId array);
 Phasing phasing(Plan *p, Direction dir, const bool *stored);      /* fills the program's phases */
 bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, in this direction */
 bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
+bool in_walk(const Phasing *s, const Read *r);           /* what is read is carried, or computed during the walk */
 bool sums_over_batch(const Plan *p, NodeId array);
+
+/* plan_heads.c */
+bool crosses_blocks(const Phasing *s, NodeId array);     /* no block of the walk has all that it is made of; sets its heads */
 
 /* plan_made.c */
 void take_into_walk(const Phasing *s);                   /* tile: rows that only the walk reads; fills the program's taken */

@@ -55,6 +55,11 @@ bool is_stored(const Phasing *s, NodeId array)
     return s->g->dir == BACKWARD && s->stored && s->stored[array];
 }
 
+bool in_walk(const Phasing *s, const Read *r)
+{
+    return r->is_tensor ? carried_tensor(s, r->id) : !is_stored(s, r->id) && s->g->phase[r->id] == PHASE_DURING;
+}
+
 static void need_array(Phasing *s, NodeId array, bool feeds)
 {
     if (is_stored(s, array))
@@ -119,12 +124,11 @@ static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
     bool carried = false, after = false, matrix = false, other_step = false, last = false, held = false;
+    bool crosses = s->npar > 0 && crosses_blocks(s, array);
     const Uses *uses = &s->uses[array];
     for (int i = 0; i < uses->len; i++) {
         const Use *u = &uses->data[i];
-        bool walks = u->read.is_tensor
-                         ? carried_tensor(s, u->read.id)
-                         : !is_stored(s, u->read.id) && s->g->phase[u->read.id] == PHASE_DURING;
+        bool walks = in_walk(s, &u->read);
         carried |= walks;
         other_step |= walks && u->read.step;
         last |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DHISTORY;
@@ -152,6 +156,8 @@ static Phase phase_of(const Phasing *s, NodeId array)
     if (held && p->schedule == SCHED_TILE && s->g->dir == FORWARD)
         return PHASE_DURING;
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
+    if (crosses && !matrix)
+        return PHASE_AFTER;           /* a block has its own values only */
     if (p->scan)                      /* a thread's own, or behind the walk from what lies in memory */
         return scan_form(p, array) ? PHASE_DURING : PHASE_AFTER;
     /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a
@@ -304,6 +310,11 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (p->m->tensors.data[t].kind == T_STATE && rank_of(p, t) > s.state_rank)
             s.state_rank = rank_of(p, t);
+    if (p->schedule == SCHED_TILE) {
+        const Poly *extent[TILE_MAX_PAR];
+        s.npar = tile_parallel(p->m, extent);
+        s.heads = plan_alloc(p, sizeof *s.heads, n);
+    }
     need_roots(&s);
     s.step_sums = has_step_sums(&s);
     for (NodeId id = 0; id < n; id++)

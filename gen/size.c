@@ -112,6 +112,11 @@ static const Poly *poly_normal(Module *m, PolyTerm *t, int n)
     return poly_intern(m, &p);
 }
 
+bool poly_is_one(const Poly *p)
+{
+    return p && p->is_const && p->value == 1;
+}
+
 const Poly *poly_const(Module *m, int64_t v)
 {
     const int n = sizeof m->small / sizeof *m->small;

@@ -1149,6 +1149,19 @@ static void out_roles(Step *s, Out *o, int naxes)
                 o->role[i] = r.role[k];
 }
 
+/* Two of its axes would be one parallel index: a block has no elements beside that diagonal. */
+static bool is_diagonal(const Out *o, int naxes)
+{
+    for (int i = 1; i < naxes; i++)
+        for (int k = 0; k < i; k++) {
+            int x = o->role[i] >= ROLE_PAR ? (int)o->role[i] - ROLE_PAR : o->flat[i];
+            int y = o->role[k] >= ROLE_PAR ? (int)o->role[k] - ROLE_PAR : o->flat[k];
+            if (x >= 0 && x == y)
+                return true;
+        }
+    return false;
+}
+
 static Out describe_out(Step *s, int k)
 {
     Tile *t = s->t;
@@ -1161,6 +1174,9 @@ static Out describe_out(Step *s, int k)
     if (t->refused)
         return o;
     out_roles(s, &o, a.naxes);
+    if (is_diagonal(&o, a.naxes))
+        tile_refuse(t, "%s%s%s is made of what different blocks have", a.name ? "`" : "a value of each step", a.name ? a.name : "",
+                    a.name ? "`" : "");
     for (int i = 0; i < a.naxes; i++) {
         if (o.role[i] >= ROLE_PAR)
             continue;

@@ -163,15 +163,20 @@ class Ops:
 
     def traced_reserve(self, device, sizes):
         """What the reserve will have, where the sizes are known, and the GPU, which decides which plan runs; else a size
-        that only the call knows. It depends on the number of the first step, which is last, only where all earlier steps
-        are read."""
+        that only the call knows; where tracing has no such sizes, the reference's stands for a GPU that is not there. It
+        depends on the number of the first step, which is last, only where all earlier steps are read."""
         if not self.manifest.grows:
             sizes = [*sizes[:-1], 0]
         elsewhere = device.type == "cuda" and not torch.cuda.is_available()
-        if elsewhere or not all(isinstance(s, int) for s in sizes):
-            return torch.library.get_ctx().new_dynamic_size()
+        known = all(isinstance(s, int) for s in sizes)
         where = None
-        if device.type == "cuda":
+        if elsewhere or not known:
+            try:
+                return torch.library.get_ctx().new_dynamic_size()
+            except torch._subclasses.fake_tensor.DynamicOutputShapeException:
+                if not known:
+                    raise
+        elif device.type == "cuda":
             where = device.index if device.index is not None else torch.cuda.current_device()
         return max(self.library.memory("reserve", where, sizes), 1)
 

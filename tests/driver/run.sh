@@ -69,12 +69,36 @@ for c in emit explain run build; do
     expect 1 "that do are in" "$cellc" $c no_such_cell_at_all
 done
 expect 1 "did you mean 'lstm'?" "$cellc" build lstmm:H=3
+# A dim may have the name of an option of the compiler.
+printf 'cell named {\n    dim products;\n    input x[products];\n    output y[products];\n    y[i:products] = 2 * x[i];\n}\n' >"$dir/named.cell"
+expect 0 "named.json" "$cellc" build "$dir/named.cell:products=8" -o "$dir/named"
+expect 0 '"bound": {"products": "8"}' cat "$dir/named/named.json"
+expect 2 "--products takes one of auto, plain, parts, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
+expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"
 (cd "$dir" && expect 0 "cell e1" "$cellc" explain e1; echo "$passed $failed" >"$dir/counts")
 read -r passed failed <"$dir/counts"
 expect 0 "not tile: its states do not fit on a cluster of 8 SMs" "$cellc" explain --dim N=256 e79
+expect 0 "kernels of its own, with as many" "$cellc" explain --schedule tile:interval=6 e88
 expect 1 "its states do not fit on an SM" "$cellc" explain --dim N=96 --schedule tile:cluster=1 e79
 # Blocks share a state where one does not hold it; GPUs without clusters get steps instead.
+# Columns are walked where their values fit: not where a step reads too many, nor more columns than a block takes.
+slots() { # how many values of slots and units a step reads
+    local i
+    printf 'cell slots {\n    dim D; dim N;\n    input x[D];\n    param W[D, D], C[N];\n    state h[N, D];\n    output y[D];\n'
+    for ((i = 0; i < $1; i++)); do printf '    input g%d[N, D];\n' $i; done
+    printf "    u[n:N, i:D] = sum[j] W[i,j] * h[n,j];\n    h'[n,i] = tanh(x[i] + u[n,i]"
+    for ((i = 0; i < $1; i++)); do printf ' + sigmoid(g%d[n,i])' $i; done
+    printf ');\n    y[i] = sum[n] C[n] * h'"'"'[n,i];\n}\n'
+}
+for n in 2 3; do slots $n >"$dir/slots$n.cell"; done
+expect 0 "one kernel walks the forward steps" "$cellc" explain --dtype bf16 "$dir/slots2.cell"
+says "one kernel walks the backward steps"
+expect 0 "no kernel walks the forward steps: each reads 3 values of columns and units" "$cellc" explain --dtype bf16 "$dir/slots3.cell"
+says "no kernel walks the backward steps: each reads 4 values"
+for n in 64 65; do "$cellc" emit --dtype bf16 --dim N=$n --kind cuda e2 >"$dir/e2_$n.cu"; done
+expect 0 "e2_fwd_columns(" grep _columns "$dir/e2_64.cu"
+expect 1 "" grep _columns "$dir/e2_65.cu"
 expect 0 "one kernel walks the backward steps where a block takes" "$cellc" explain --dtype bf16 tests/constructs/heads_shared.cell
 expect 0 "4 blocks of a cluster share a state's rows, 24 each: one does not hold it" "$cellc" explain --dim N=96 --archs 90 e79
 expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$cellc" explain --dim N=96 --archs "80 90" e79

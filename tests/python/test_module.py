@@ -587,6 +587,19 @@ def test_reserve_of_a_gpu_that_is_not_here():
             assert reserve.device.type == device and isinstance(reserve.shape[0], int) == known
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU says itself what the reserve takes")
+def test_reserve_without_dynamic_sizes():
+    """Where tracing has none, a GPU that is not here has the reference's size."""
+    forward = lstm().instance.ops.forward
+    with FakeTensorMode():
+        made = []
+        for device in ("cpu", "cuda"):
+            tensors = [torch.empty(*shape, device=device) for shape in ((2, 3, 5), (28, 5), (28, 7), (28,), (28,))]
+            *_, reserve = forward(*tensors, None, None, [2, 3, 5, 7, 0], 1)
+            made.append(reserve)
+        assert made[0].device.type == "cpu" and made[1].device.type == "cuda" and made[0].shape == made[1].shape
+
+
 def test_export():
     block = Block()
     program = torch.export.export(block, (x_of(2, 3, 5),))

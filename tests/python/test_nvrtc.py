@@ -73,7 +73,8 @@ def plan_text(library, desc, n):
     while desc:
         for way in (b"f", b"b", b"s"):
             out = ctypes.create_string_buffer(1 << 17)
-            text(desc, way, sizes, out, len(out))
+            assert text(desc, way, sizes, out, len(out)) < len(out)
+            assert b"the plan is wrong" not in out.value
             found.append(out.value)
         desc = tables.Desc.from_address(desc).smaller
     return found
