@@ -68,6 +68,8 @@ static void set_checkpoints(Plan *p, const Program *pr, const Walk *w)
             continue;
         Buffer *b = &p->buffers.data[pr->checkpoint[t]];
         b->per_steps = w->interval;
+        if (b->inference)
+            bug(m->c, "plan", "forward keeps checkpoints of %s for itself", m->tensors.data[t].name);
         if (w->by_thread && m->tensors.data[t].rank == w->parallel.len + 2)
             b->elements = poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), w->blocks), poly_const(m, w->by_thread));
     }

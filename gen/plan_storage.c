@@ -160,6 +160,8 @@ void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference)
 {
     Storage *st = &pr->node[id];
     unsigned dep = rows_dep(p, id);
+    if (st->home == HOME_ARG)
+        return;
     if (st->home != HOME_NONE && st->slot >= 0) {
         p->buffers.data[st->slot].inference |= inference;
         return;
