@@ -48,6 +48,10 @@ static void split_roots(Plan *p)
             read[m->next.data[t]] = true;
             m->next.data[t] = split_root(p, m->next.data[t], read);
         }
+        if (m->init.data[t] >= 0 && plan_reduces(p, m->init.data[t])) {
+            read[m->init.data[t]] = true;
+            m->init.data[t] = split_root(p, m->init.data[t], read);
+        }
         m->dinput.data[t] = split_root(p, m->dinput.data[t], read);
         m->dparam.data[t] = split_root(p, m->dparam.data[t], read);
         m->dprev.data[t] = split_root(p, m->dprev.data[t], read);

@@ -2,8 +2,8 @@
  * products and nothing else, no kernel that adds them: the first product overwrites the argument, each of the others is
  * added to it. It is guaranteed that such a product lies in the argument, and that nobody else reads it.
  *
- * A sum in 16 bits is then rounded after each product, as it is where gradients of several uses are added one by one;
- * in exchange no product is written and read in f32. */
+ * A gradient in 16 bits is then rounded after each product, as it is where gradients of several uses are added one by
+ * one; in exchange no product is written and read in f32. An output in 16 bits is rounded once, whatever it is a sum of. */
 #include "plan_pass.h"
 
 typedef Vec(NodeId) Terms;
@@ -22,10 +22,12 @@ static bool at_own_place(const Plan *p, NodeId sum, const Read *r)
     return true;
 }
 
-/* Does cell_gemm take such operands for a result in the type of the argument? */
-static bool gives_type(const Plan *p, const Gemm *g, Dtype result)
+/* Does cell_gemm take such operands for a result in the type of the argument? An output is rounded once. */
+static bool gives_type(const Plan *p, const Gemm *g, Dtype result, Direction dir)
 {
     Dtype operand = type_of_read(p, &g->a.read);
+    if (dir == FORWARD && (result == DT_BF16 || result == DT_F16))
+        return false;
     return operand == result || (result == DT_F32 && (operand == DT_BF16 || operand == DT_F16));
 }
 
@@ -36,7 +38,7 @@ static bool is_term(const Phasing *s, NodeId sum, const Read *r)
     const Group *g = pr->group[r->id] < 0 ? NULL : &pr->groups.data[pr->group[r->id]];
     return g && g->kind == G_GEMM && g->phase == pr->phase[sum] && !s->p->rounded[r->id] &&
            !is_root(s->p->m, r->id) && st->home == HOME_NONE && st->slot >= 0 &&
-           rows_dep(s->p, r->id) == rows_dep(s->p, sum) && gives_type(s->p, &g->gemm, pr->node[sum].dtype);
+           rows_dep(s->p, r->id) == rows_dep(s->p, sum) && gives_type(s->p, &g->gemm, pr->node[sum].dtype, pr->dir);
 }
 
 /* All that the expression adds up, each once. */

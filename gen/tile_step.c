@@ -1860,7 +1860,7 @@ static bool reads_sums(Step *s, NodeId id)
 {
     Node n = node(s, id);
     const IxExpr *map[TILE_MAX_AXES];
-    if (n.kind == N_LOAD || (is_read(&n) && is_fetch(s, id)))
+    if (n.kind == N_LOAD || (n.kind == N_INDEX && ix_uses(n.ix, IX_TIME)) || (is_read(&n) && is_fetch(s, id)))
         return false;
     if (n.kind == N_ARRAY || n.kind == N_VIEW) {
         NodeId array = tile_read(s, id, map);
