@@ -18,11 +18,10 @@ static bool is_own(const Own *o, const Read *r)
            unit == o->unit;
 }
 
-static bool finds_values(const Own *o, NodeId value);
-
 /* Does a thread find here what is read, at its own element, or has nobody to make it within the walk? */
-static bool finds(const Own *o, const Read *r)
+static bool finds(const void *of, const Read *r)
 {
+    const Own *o = of;
     const Module *m = o->p->m;
     if (r->step)
         return false;
@@ -44,21 +43,7 @@ static bool finds(const Own *o, const Read *r)
     Own inside = *o;
     inside.column = at(o->p, r->id)->axes[0];
     inside.unit = at(o->p, r->id)->axes[1];
-    return finds_values(&inside, at(o->p, r->id)->args[0]);
-}
-
-static bool finds_values(const Own *o, NodeId value)
-{
-    const Node n = *at(o->p, value);
-    Read r;
-    if (n.kind == N_REDUCE)
-        return false;
-    if (n.kind != N_MAP && plan_resolve(o->p, value, &r))
-        return finds(o, &r);
-    for (int i = 0; i < n.nargs; i++)
-        if (!finds_values(o, n.args[i]))
-            return false;
-    return true;
+    return every_read(o->p, at(o->p, r->id)->args[0], finds, &inside);
 }
 
 /* Elements, sums of them over the columns, and what is left of a unit. */
@@ -77,7 +62,7 @@ static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
             own.column = r->bound[0];
             value = r->args[0];
         }
-        if (!finds_values(&own, value))
+        if (!every_read(p, value, finds, &own))
             return false;
     }
     return true;
@@ -176,11 +161,6 @@ static Panel *find(Plan *p, Program *pr)
     return w->state >= 0 && stays_inside(p, pr, w) ? w : NULL;
 }
 
-static const Poly *extent_of(const Plan *p, IndexId i)
-{
-    return p->m->indices.data[i].extent;
-}
-
 /* Of what is read, does a thread ask for a number for each of its elements before the product? */
 static bool reads_elements(const Plan *p, const Program *pr, const Panel *w, int key)
 {
@@ -214,33 +194,16 @@ static bool has_registers(Plan *p, const Program *pr, const Panel *w)
 
 /* ---- sums over sequences, steps and units ---- */
 
-static bool has_read(const Group *g, int key)
+/* Has a thread of the walk this value at each of its elements, whatever a sum makes of it? */
+static bool at_hand(const void *of, const Read *r)
 {
-    for (int i = 0; i < g->reads.len; i++)
-        if (g->reads.data[i] == key)
-            return true;
-    return false;
-}
-
-/* Has a thread of the walk these values at each of its elements, whatever a sum makes of them? */
-static bool at_hand(const Own *o, NodeId value)
-{
-    const Node n = *at(o->p, value);
-    Read r;
-    if (n.kind == N_REDUCE)
+    const Own *o = of;
+    if (r->step || (r->is_tensor && o->p->m->tensors.data[r->id].kind == T_DNEXT))
         return false;
-    if (n.kind == N_MAP || !plan_resolve(o->p, value, &r)) {
-        for (int i = 0; i < n.nargs; i++)
-            if (!at_hand(o, n.args[i]))
-                return false;
-        return true;
-    }
-    if (r.step || (r.is_tensor && o->p->m->tensors.data[r.id].kind == T_DNEXT))
-        return false;
-    if (r.is_tensor || o->pr->phase[r.id] != PHASE_DURING)
-        return has_read(o->w->group, r.is_tensor ? ~r.id : r.id);
-    return o->pr->group[r.id] >= 0 && &o->pr->groups.data[o->pr->group[r.id]] == o->w->group && is_own(o, &r) &&
-           !plan_reduces(o->p, r.id);
+    if (r->is_tensor || o->pr->phase[r->id] != PHASE_DURING)
+        return group_reads(o->w->group, r->is_tensor ? ~r->id : r->id);
+    return o->pr->group[r->id] >= 0 && &o->pr->groups.data[o->pr->group[r->id]] == o->w->group && is_own(o, r) &&
+           !plan_reduces(o->p, r->id);
 }
 
 NodeId columns_term(const Plan *p, NodeId sum)
@@ -264,10 +227,10 @@ static bool sums_units(const Plan *p, const Program *pr, const Panel *w, NodeId 
         root_kind(p->m, id, &of) != ROOT_NONE)
         return false;
     for (int i = 0; i < pr->groups.len; i++)
-        if (&pr->groups.data[i] != sums && has_read(&pr->groups.data[i], id))
+        if (&pr->groups.data[i] != sums && group_reads(&pr->groups.data[i], id))
             return false;
     Own own = { p, pr, w, a->axes[0], r->bound[0] };
-    return at_hand(&own, r->args[0]);
+    return every_read(p, r->args[0], at_hand, &own);
 }
 
 /* The kernel of the terms that these sums add up, where the walk can do the work of both; -1: it cannot. */

@@ -57,11 +57,10 @@ const Poly *panel_whole(Module *m, const IndexId *axes, int naxes)
 /* The axes of the values that are asked about: those of heads, and the units. */
 typedef struct Own { const Plan *p; const Program *pr; const Panel *w; const IndexId *axes; int naxes; } Own;
 
-static bool own_units(const Own *o, NodeId value);
-
 /* Does a block find what is read here at its own units, or is it no other block's work? */
-static bool own_read(const Own *o, const Read *r)
+static bool own_read(const void *of, const Read *r)
 {
+    const Own *o = of;
     const Plan *p = o->p;
     const Program *pr = o->pr;
     Module *m = p->m;
@@ -78,21 +77,7 @@ static bool own_read(const Own *o, const Read *r)
         return true;
     Own inside = *o;
     inside.axes = at(p, r->id)->axes;
-    return at(p, r->id)->naxes == o->naxes && own_units(&inside, at(p, r->id)->args[0]);
-}
-
-static bool own_units(const Own *o, NodeId value)
-{
-    const Node n = *at(o->p, value);
-    Read r;
-    if (n.kind == N_REDUCE)
-        return false;
-    if (n.kind != N_MAP && plan_resolve(o->p, value, &r))
-        return own_read(o, &r);
-    for (int i = 0; i < n.nargs; i++)
-        if (!own_units(o, n.args[i]))
-            return false;
-    return true;
+    return at(p, r->id)->naxes == o->naxes && every_read(p, at(p, r->id)->args[0], own_read, &inside);
 }
 
 static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Group *g)
@@ -106,7 +91,7 @@ static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Gr
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]);
         Own own = { p, pr, w, a->axes, a->naxes };
-        if (!own_units(&own, a->args[0]))
+        if (!every_read(p, a->args[0], own_read, &own))
             return false;
     }
     return true;

@@ -9,14 +9,6 @@ static const Node *at(const Plan *p, NodeId id)
     return &p->m->nodes.data[id];
 }
 
-static bool has_read(const Group *g, int key)
-{
-    for (int i = 0; i < g->reads.len; i++)
-        if (g->reads.data[i] == key)
-            return true;
-    return false;
-}
-
 int panel_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max)
 {
     Module *m = p->m;
@@ -42,7 +34,7 @@ static bool reads_at_hand(Terms *x, const Read *r)
     if (r->step || (r->is_tensor && m->tensors.data[r->id].kind == T_DNEXT))
         return false;
     if (r->is_tensor || x->pr->phase[r->id] != PHASE_DURING)
-        return has_read(g, r->is_tensor ? ~r->id : r->id);
+        return group_reads(g, r->is_tensor ? ~r->id : r->id);
     x->walks = true;
     for (int i = 0; i < r->nmap; i++)
         if (!ix_is_index(r->map[i], &which) || which != x->axes[i])
@@ -116,7 +108,7 @@ static bool only_summed(const Plan *p, const Program *pr, NodeId id)
         return false;
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
-        if (!has_read(g, id))
+        if (!group_reads(g, id))
             continue;
         if (g->by_steps != 1 + pr->group[id])
             return false;

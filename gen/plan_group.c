@@ -168,14 +168,6 @@ static bool fits_column(const Plan *p, const Program *pr, int group, NodeId arra
     return true;
 }
 
-static bool has_read(const Group *g, int key)
-{
-    for (int i = 0; i < g->reads.len; i++)
-        if (g->reads.data[i] == key)
-            return true;
-    return false;
-}
-
 static int read_key(const Read *r)
 {
     return r->is_tensor ? ~r->id : r->id;
@@ -198,7 +190,7 @@ static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId
         n += 1 + (g->reads.data[i] < 0);
     for (int i = 0; i < uses->len && n <= MAX_POINTERS; i++) {
         const Read *r = &uses->data[i].read;
-        if (!has_read(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
+        if (!group_reads(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
             n += 1 + r->is_tensor;
     }
     return n <= MAX_POINTERS;
@@ -271,7 +263,7 @@ static void add_to_group(Plan *p, Program *pr, int group, NodeId array, const Us
     pr->group[array] = group;
     for (int i = 0; i < uses->len; i++) {
         const Read *r = &uses->data[i].read;
-        if (!has_read(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
+        if (!group_reads(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
             vec_push(p->m->arena, &g->reads, read_key(r));
     }
 }

@@ -21,11 +21,6 @@ bool stands_in_front(const Plan *p, const Program *forward, NodeId array)
     return forward->phase[array] == PHASE_BEFORE || taken;
 }
 
-static const Poly *extent_of(const Plan *p, IndexId i)
-{
-    return p->m->indices.data[i].extent;
-}
-
 /* The axis that the array's elements, or those that it adds up, lie along; -1: neither. */
 static IndexId along(const Making *m, NodeId id)
 {

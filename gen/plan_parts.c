@@ -9,14 +9,10 @@
 #include "mutate.h"
 #include "plan_pass.h"
 
-static bool is_one(const Poly *x)
-{
-    return !x || (x->is_const && x->value == 1);
-}
-
 bool parts_along_k(const GemmSide *s, bool left)
 {
-    return is_one(left ? s->col : s->row);
+    const Poly *stride = left ? s->col : s->row;
+    return !stride || poly_is_one(stride);
 }
 
 /* May an extent be large enough? */

@@ -33,6 +33,11 @@ static inline const Node *at(const Plan *p, NodeId id)
     return &p->m->nodes.data[id];
 }
 
+static inline const Poly *extent_of(const Plan *p, IndexId i)
+{
+    return p->m->indices.data[i].extent;
+}
+
 /* Zeroed, for n nodes (and one more, so that none is not zero bytes); of the module's arena. */
 void *plan_alloc(const Plan *p, size_t bytes, int n);
 

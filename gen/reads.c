@@ -326,24 +326,41 @@ static bool collapse(Module *m, const Dim *const *d, int n, int s1, int s2, cons
     return true;
 }
 
+bool every_read(const Plan *p, NodeId value, TakesRead *takes, const void *of)
+{
+    const Node n = p->m->nodes.data[value];
+    Read r;
+    if (n.kind == N_REDUCE)
+        return false;
+    if (n.kind != N_MAP && plan_resolve(p, value, &r))
+        return takes(of, &r);
+    for (int i = 0; i < n.nargs; i++)
+        if (!every_read(p, n.args[i], takes, of))
+            return false;
+    return true;
+}
+
+bool group_reads(const Group *g, int key)
+{
+    for (int i = 0; i < g->reads.len; i++)
+        if (g->reads.data[i] == key)
+            return true;
+    return false;
+}
+
 static bool is_number(const Poly *p, int64_t n)
 {
     return p->is_const && p->value == n;
 }
 
-static bool is_one(const Poly *p)
-{
-    return is_number(p, 1);
-}
-
 /* BLAS takes a matrix with one unit stride; an axis of extent 1 or without indices has any stride. */
 static bool unit_stride(Module *m, const Poly **row, const Poly **col, const Poly *rows, const Poly *cols)
 {
-    if (!*row || is_one(rows))
-        *row = *col && !is_one(*col) ? poly_const(m, 1) : (*col && !is_one(cols) ? cols : poly_const(m, 1));
-    if (!*col || is_one(cols))
-        *col = is_one(*row) ? rows : poly_const(m, 1);
-    return is_one(*row) || is_one(*col);
+    if (!*row || poly_is_one(rows))
+        *row = *col && !poly_is_one(*col) ? poly_const(m, 1) : (*col && !poly_is_one(cols) ? cols : poly_const(m, 1));
+    if (!*col || poly_is_one(cols))
+        *col = poly_is_one(*row) ? rows : poly_const(m, 1);
+    return poly_is_one(*row) || poly_is_one(*col);
 }
 
 /* The batch beside other rows that do not follow one another across it: a product per sequence, whose other side is
