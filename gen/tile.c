@@ -811,10 +811,14 @@ static void print_checkpoint(Tile *t, const char *number, Buf *out)
 
 /* Blocks that a multiprocessor is to hold. Where only one fits, the registers are all its own. Said or not, ptxas aims at some number
  * of them; unsaid, it spills for more than a walk needs. 512 threads leave each 128 registers; where one block does not hold the
- * states, all it has. */
+ * states, all it has. Forward's memory would have room for more than backward's: not more of them are there than two, or backward's,
+ * since steps are joined and rows made in the registers that others would take. */
 int tile_resident(const Tile *t, int threads, int64_t smem)
 {
     int together = t->lay.cr > 1 ? 256 : 512, resident = threads >= together ? 1 : together / threads;
+    int likely = tile_blocks_together(t) > 2 ? tile_blocks_together(t) : 2;
+    if (t->w->dir == FORWARD && resident > likely)
+        resident = likely;
     while (resident > 1 && resident * smem > SMEM_LIMIT)
         resident--;
     return resident;
@@ -894,7 +898,7 @@ static void print_forward_steps(Tile *t, Buf *out)
     if (t->F == t->K)
         print_checkpoint(t, "chunk", out);
     Buf step = { .arena = t->arena, .indent = out->indent + 1 + segments };
-    tile_print_step(t->forward, &step);
+    tile_print_step(t->forward, &step, &step);
     print_rows(t, "t0", out);
     buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
     if (segments)
@@ -1032,7 +1036,7 @@ static void print_replayed_steps(Tile *t, Buf *out)
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     Buf step = { .arena = t->arena, .indent = out->indent };
-    tile_print_step(t->replay, &step);
+    tile_print_step(t->replay, &step, &step);
     tile_print_place(t, out);
     for (int k = 0; k < t->states.len && !t->undoes; k++) {
         const StateInfo *s = &t->states.data[k];
@@ -1150,9 +1154,10 @@ static void print_replay_ahead(Tile *t, Buf *out)
     buf_line(out, "const int64_t t = chunk * %d + s;", t->K);
     buf_line(out, "const int third = (int)((chunk + 3) %% 3) * %d;", t->K);
     print_turned(out);
-    Buf step = { .arena = t->arena, .indent = out->indent };
-    tile_print_step(t->replay, &step);
+    Buf step = { .arena = t->arena, .indent = out->indent }, head = step;
+    tile_print_step(t->replay, &head, &step);
     tile_print_place(t, out);
+    buf_f(out, "%s", head.data ? head.data : "");
     for (int k = 0; k < t->states.len; k++)
         move_kept(t, &t->states.data[k], t->states.data[k].kept, kept_place(t), false, out);
     buf_f(out, "%s", step.data ? step.data : "");
@@ -1186,8 +1191,8 @@ static const char *all_meet(const Tile *t)
 
 static void print_back(Tile *t, Buf *out)
 {
-    Buf step = { .arena = t->arena, .indent = out->indent + 1 };
-    tile_print_step(t->adjoint, &step);
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 }, head = step;
+    tile_print_step(t->adjoint, t->ahead ? &head : &step, &step);
     bool late = t->adjoint->late.data != NULL;
     print_rows(t, "t0 + steps - 1", out);
     if (late) {
@@ -1205,6 +1210,7 @@ static void print_back(Tile *t, Buf *out)
     out->indent++;
     buf_line(out, "const int64_t t = t0 + s;");
     tile_print_place(t, out);
+    buf_f(out, "%s", head.data ? head.data : "");
     for (int k = 0; k < t->states.len && !t->undoes; k++) {
         const StateInfo *s = &t->states.data[k];
         move_kept(t, s, s->kept, t->ahead ? kept_place(t) : "s", true, out);

@@ -251,7 +251,7 @@ void tile_print_made(Tile *t, Buf *out);                          /* the body of
 bool tile_is_made(const Tile *t, NodeId array);
 
 /* tile_step.c: one step as statements. */
-void tile_print_step(Step *s, Buf *out);
+void tile_print_step(Step *s, Buf *head, Buf *out);
 void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
 bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
 void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
@@ -273,6 +273,7 @@ int tile_registers(const Tile *t, const TileLayout *l);           /* estimate pe
 void tile_choose_interval(Tile *t);
 int tile_most_interval(const Tile *t);
 int64_t tile_states_bytes(const Tile *t);                         /* of a block's states, once */
+int tile_blocks_together(const Tile *t);                          /* on an SM: what its memory is shared by */
 int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
 
 #endif

@@ -219,7 +219,6 @@ static double row_requests(const Tile *t, const TileLayout *l)
     return each * matrices(t) * tile_block_rows(l) * l->wc * pieces / t->K;
 }
 
-static int blocks_together(const Tile *t);
 
 /* Four schedulers share out the warps of the blocks that are on an SM: a step takes as long as that with most of them. Two blocks
  * hide what each waits for; where a step back overlaps with a step of the replay ahead, the slots of all that fit are the bound. */
@@ -231,7 +230,7 @@ static double cycles(const Tile *t, const TileLayout *l, int registers_left)
     for (int i = 0; i < 3; i++)
         if (steps[i])
             add_step(t, steps[i], l, &c);
-    int blocks = blocks_together(t), warps = (tile_overlaps(t) || blocks < 2 ? blocks : 2) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
+    int blocks = tile_blocks_together(t), warps = (tile_overlaps(t) || blocks < 2 ? blocks : 2) * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
     double slot = (weight.first + weight.warp * per_scheduler) * (l->cr > 1 ? weight.cluster : 1);
     if (!tile_overlaps(t) && tile_joins(last, l, c.barriers, registers_left)) {
         c.slots -= weight.joined;   /* addresses and the loop are there once for two steps, and one fills what the other waits */
@@ -435,7 +434,7 @@ static int64_t state_bytes(const Tile *t)
 enum { MOST_STEPS = 16, SM_ROOM = 228 * 1024, BLOCK_TAKES = 1024 };
 
 /* Blocks that are to fit on an SM: small states leave room for several, where a call has so many. */
-static int blocks_together(const Tile *t)
+int tile_blocks_together(const Tile *t)
 {
     int64_t bytes = state_bytes(t);
     return t->m->c->roomy ? 1 : bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
@@ -444,7 +443,7 @@ static int blocks_together(const Tile *t)
 /* Shared memory of one of them. */
 int64_t tile_block_room(const Tile *t)
 {
-    return SM_ROOM / blocks_together(t) - BLOCK_TAKES;
+    return SM_ROOM / tile_blocks_together(t) - BLOCK_TAKES;
 }
 
 static int within(const Tile *t, int64_t K)
@@ -468,9 +467,9 @@ int tile_most_interval(const Tile *t)
 /* Of the states alone; backward takes more steps where it finds that there is room, and forward then takes as many. */
 void tile_choose_interval(Tile *t)
 {
-    int64_t room = 128 * 1024 / blocks_together(t);
+    int64_t room = 128 * 1024 / tile_blocks_together(t);
     if (t->lay.cr > 1)            /* one block has the SM; vectors of a step, which it has whole, take more than half */
         room = 160 * 1024;
     t->K = t->w->interval ? t->w->interval : within(t, room / state_bytes(t));
-    t->w->shares_sm = blocks_together(t) > 1 && (t->K < tile_most_interval(t) || t->m->c->tile.interval);
+    t->w->shares_sm = tile_blocks_together(t) > 1 && (t->K < tile_most_interval(t) || t->m->c->tile.interval);
 }

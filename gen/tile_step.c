@@ -2110,7 +2110,7 @@ static void print_behind(Step *s)
     s->is_behind = false;
 }
 
-void tile_print_step(Step *s, Buf *out)
+void tile_print_step(Step *s, Buf *head, Buf *out)
 {
     Tile *t = s->t;
     int warp = 0;
@@ -2134,13 +2134,14 @@ void tile_print_step(Step *s, Buf *out)
     /* No store to shared memory stands before a read of the fetches: the compiler would take it for one of the same place, so
      * that a level's sums would be followed by a wait for what the next level reads. */
     Buf fetched = { .arena = t->arena, .indent = out->indent }, first = fetched, rest = fetched;
-    s->fetched = s->kind == STEP_FORWARD || (s->kind == STEP_ADJOINT && t->early) ? &fetched : NULL;
+    s->fetched = s->kind == STEP_FORWARD || t->ahead || (s->kind == STEP_ADJOINT && t->early) ? &fetched : NULL;
     s->last_sums = s->finish_last = (Buf){ .arena = t->arena, .indent = out->indent };
     s->last_sums.indent -= 1 + tile_has_segments(t);
     for (s->now = 0; s->now <= s->levels && !t->refused; s->now++)
         print_level(s, &warp, s->now ? &rest : &first, &rest);
     s->fetched = NULL;
-    buf_f(out, "%s%s%s%s", fetched.data ? fetched.data : "", first.data ? first.data : "",
+    buf_f(head, "%s", fetched.data ? fetched.data : "");
+    buf_f(out, "%s%s%s", first.data ? first.data : "",
           s->finish_last.data ? s->finish_last.data : "", rest.data ? rest.data : "");
     print_late(s, &warp);
     if (s->late.data)
