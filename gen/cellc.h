@@ -236,6 +236,7 @@ struct Compiler {
     int interval;                 /* steps between checkpoints, at most */
     bool one_block;               /* there are no clusters of blocks */
     bool roomy;                   /* a block has a multiprocessor to itself: the call has no more blocks than these */
+    bool spread;                  /* roomy: there are several multiprocessors for each state */
 };
 
 Compiler *compiler_new(void);

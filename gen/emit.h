@@ -74,7 +74,7 @@ struct HostPlan {
     const char *how;                          /* schedule and interval, in words */
     const HostPlan *smaller;                  /* for devices that have less, or NULL */
     const HostPlan *roomy;                    /* for calls that leave each block a multiprocessor, or NULL */
-    const char *is_roomy;                     /* name of the size expression that says whether a call is one */
+    const char *is_roomy;                     /* of such a one: name of the size expression that says whether a call takes it */
 };
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);

@@ -366,7 +366,7 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
                    "    .archs = CELL_ARCHS,\n",
               string(m, plan->how), (long long)plan->block_memory, smaller);
     if (plan->roomy)
-        buf_f(out, "    .roomy = &description_roomy,\n    .is_roomy = %s,\n", plan->is_roomy);
+        buf_f(out, "    .roomy = &description_roomy,\n    .is_roomy = %s,\n", plan->roomy->is_roomy);
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"

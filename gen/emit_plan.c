@@ -1561,13 +1561,35 @@ static const char *schedule_words(const Plan *p)
                     p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
 }
 
-/* Has the call at most as many blocks that walk as the device has multiprocessors? */
+static int kernel_index(const Print *e, const char *name)
+{
+    int k = 0;
+    while (k < e->kernels.len && strcmp(e->kernels.data[k], name) != 0)
+        k++;
+    return k;
+}
+
+/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once? */
 static const char *roomy_expr(Print *e)
 {
     Module *m = e->p->m;
     Buf x = program_new(e);
-    postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&e->p->program[FORWARD])), &x);
-    buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_LE, ");
+    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&e->p->program[FORWARD]));
+    if (e->p->cluster == 1) {
+        postfix_poly(e, blocks, &x);
+        buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_LE, ");
+        return expr_name(e, &x);
+    }
+    blocks = poly_mul(m, blocks, poly_const(m, e->p->cluster));
+    int walks = 0;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < e->p->program[d].groups.len; i++) {
+            const Group *g = &e->p->program[d].groups.data[i];
+            if (g->kind != G_WALK)
+                continue;
+            postfix_poly(e, blocks, &x);
+            buf_f(&x, "CELL_X_RESIDENT, %d, CELL_X_LE, %s", kernel_index(e, g->walk->kernel), walks++ ? "CELL_X_MUL, " : "");
+        }
     return expr_name(e, &x);
 }
 
@@ -1595,7 +1617,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_reserve(&e, &n_reserve);
     print_direction(&e, FORWARD);
     print_direction(&e, BACKWARD);
-    const char *is_roomy = p->roomy ? roomy_expr(&e) : NULL;
+    const char *is_roomy = p->is_roomy ? roomy_expr(&e) : NULL;
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);

@@ -184,7 +184,10 @@ static void put_schedule(const Explain *e)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
     if (e->p->roomy) {
         int K = e->p->roomy->interval;
-        put_paragraph(intern_f(e->c, "where a call has no more blocks than the GPU has multiprocessors: %s",
+        const char *where = e->p->roomy->cluster > 1
+                                ? intern_f(e->c, "a call leaves %d of the GPU's multiprocessors to each state", e->p->roomy->cluster)
+                                : "a call has no more blocks than the GPU has multiprocessors";
+        put_paragraph(intern_f(e->c, "where %s: %s", where,
                                K == e->p->interval ? "kernels of its own, with as many" : intern_f(e->c, "every %d steps", K)),
                       2, e->out);
     }

@@ -16,9 +16,10 @@
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
  * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
  * in a block of its own, and where registers are left.
- * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once. */
+ * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once. SPREAD_BLOCKS: for a
+ * state that one would hold. */
 enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
-       FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 8 };
+       FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 8, SPREAD_BLOCKS = 4 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -1375,7 +1376,8 @@ static void explain(Tile *t)
           hints_choose(&t->m->c->tile, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
-              tile_block_rows(l), t->m->c->tile.cluster ? ", as was asked for" : ": one does not hold it");
+              tile_block_rows(l), t->m->c->tile.cluster ? ", as was asked for" : t->m->c->spread ? ": a call has so few states"
+              : ": one does not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
@@ -1707,7 +1709,7 @@ bool tile_widen(Module *m, int interval)
 
 const char *tile_refuses(Module *m, Dtype storage)
 {
-    m->cluster = m->c->tile.cluster ? m->c->tile.cluster : m->cluster ? m->cluster : 1;
+    m->cluster = m->c->tile.cluster ? m->c->tile.cluster : m->cluster ? m->cluster : m->c->spread ? SPREAD_BLOCKS : 1;
     Walk w = assume(m, FORWARD, storage, NULL);
     Tile *t = tile_new(&w);
     if (t->refused)

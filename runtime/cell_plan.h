@@ -269,8 +269,8 @@ typedef struct cell_desc {
     const char *archs;         /* "80 90": what the library has machine code for, and of the last PTX; NULL: unknown */
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
     const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
-    /* The same instance for calls of which is_roomy is not 0: the kernels that walk the steps have no more blocks than the
-     * device has multiprocessors, so a block may take all the memory of one. Or NULL. */
+    /* The same instance for calls of which is_roomy (of its kernels) is not 0: those that walk the steps have no more blocks than the
+     * device has multiprocessors, so a block may take all the memory of one, or than it holds of clusters of several. Or NULL. */
     const struct cell_desc *roomy;
     cell_expr is_roomy;
 } cell_desc;

@@ -64,9 +64,10 @@ static const cell_kernel *without_cluster(cell_context *ctx, const cell_desc *de
     return NULL;
 }
 
-/* Does each block that walks the steps get a multiprocessor of the context's device, and the memory that it then takes? */
+/* Does each block that walks the steps get a multiprocessor of the context's device, or several in clusters, and the memory that it then
+ * takes? */
 static int is_roomy(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
-    cell_scope scope = {.ctx = ctx, .desc = desc, .sizes = sizes, .n_sizes = desc->n_sizes};
+    cell_scope scope = {.ctx = ctx, .desc = desc->roomy, .sizes = sizes, .n_sizes = desc->n_sizes};
     int64_t few = 0;
     return desc->roomy && desc->roomy->block_memory <= ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX) &&
            cell_eval_in(&scope, desc->is_roomy, 0, &few, &ctx->error) == CELL_OK && few;

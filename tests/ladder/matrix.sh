@@ -256,6 +256,8 @@ TYPES="f32 bf16" instance e88 tile "3,21,5,2" --dim N=32 --dim V=32 --lengths --
 # Blocks of a cluster share the rows of a state: some with fewer than others, some without any.
 TYPES="f32 bf16" instance e79 tile:cluster=2 "$few" --dim N=6 --set bias=input
 TYPES="f32 f64" instance e79 tile:cluster=4 "$few 3,40,4" --dim N=33 --set bias=fixed
+# One sequence leaves three of the emulator's four multiprocessors idle, two do not.
+TYPES="f32 bf16" instance e79 tile "1,19,4 2,9,4" --dim N=72 --set bias=input
 TYPES=f32 instance e79 tile:cluster=8 "$few" --dim N=17 --set bias=none --reverse
 TYPES=f32 instance e79 tile:cluster=2 "$few" --dim N=20 --set bias=input --lengths
 TYPES="f32 f16" instance e88 tile:cluster=4 "$few_two" --dim N=12 --dim V=9

@@ -1,5 +1,6 @@
 /* roomy.c: which of an instance's two plans a call gets. In: an instance on the emulator (4 multiprocessors) that has a
- * plan for calls with no more blocks than these; a call's sizes with so many blocks (4), and with one more. Out: verdicts. The
+ * plan for calls with no more blocks than these, or than its clusters have; a call's sizes with so many blocks (4), and with more, of as
+ * many steps of sequences or more. Out: verdicts. The
  * reserve tells the plans apart: fewer checkpoints lie in it. Without a context it suffices for either. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -38,6 +38,7 @@ e71_4 $root/specs/e71.cell --dim N=4 --dtype f32 | 2,3,5 1,37,5
 e74_4 $root/specs/e74_block.cell --dim B1=4 --set nonlinearity=none --dtype f32 | 2,3,5,2 1,37,5,2
 undone_short $here/undone.cell --schedule tile:interval=3 --dtype f16 | 2,9 1,17
 e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
+e79_72 $root/specs/e79.cell --dim N=72 --dtype bf16 | 1,9,3
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
 e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
 delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2 1,35,1
@@ -145,6 +146,7 @@ if sanitizes; then
     check "e79: what is not asked for is left out" linked wanted e79_33 1,9,3 W_bs W_bm
     check "linear_attention: what is not asked for is left out" linked wanted linear_64 1,5,1 q k v
     check "delta: few blocks walk longer segments" linked roomy delta_64 2,40,2 1,40,5
+    check "e79: the blocks of a cluster take the only state" linked roomy e79_72 1,80,3 2,40,3
 else
     skipped=$((skipped + 1))
     echo "tile: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
