@@ -166,7 +166,7 @@ struct Stmt {
     Span span;                    /* the whole statement */
     const char *name;
     Span name_span;
-    const char *text;             /* IMPORT: the path; declarations: the type after ':' or NULL */
+    const char *text;             /* IMPORT: the path; declarations, EQ: the type after ':' or NULL */
     Span text_span;
     bool primed;                  /* EQ */
     bool brackets;                /* EQ, declarations: written with [ ] */
@@ -359,6 +359,7 @@ typedef enum {
     OP_SIGMOID, OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU,
     OP_ERF, OP_CLAMP,
     OP_IDIV, OP_IMOD,             /* of integers */
+    OP_BF16, OP_F16,              /* rounded to what tensors are stored in */
     OP_REAL, OP_STOP, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
     OP_COUNT
 } Op;

@@ -180,6 +180,21 @@ static bool has_constant_index(const Stmt *s)
     return false;
 }
 
+/* A definition may say `: dtype`. What is declared has its type there, and a carried value is of the arithmetic. */
+static void check_equation_type(Flat *f, const Stmt *s, const Symbol *t, const CallSite *chain)
+{
+    if (!s->text)
+        return;
+    if (s->primed)
+        FLAT_ERROR(f, chain, s->text_span, "a next value has no type: %s is kept in the type of the arithmetic; give one to "
+                   "a definition that it is made of", quoted_name(f, s->name, false));
+    else if (t->kind == SYM_OUTPUT)
+        FLAT_ERROR(f, chain, s->text_span, "the type of an output stands where '%s' is declared", s->name);
+    else if (strcmp(s->text, "dtype") != 0)
+        FLAT_ERROR(f, chain, s->text_span, "a definition is stored as --dtype says, ': dtype', or has no type; '%s' is for "
+                   "inputs, params and outputs", s->text);
+}
+
 static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, SymbolVec *out)
 {
     Symbol *t = map_get(&scope->names, s->name), *outer;
@@ -220,6 +235,7 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
         map_put(f->c->arena, &scope->names, s->name, t);
         vec_push(f->c->arena, out, t);
     }
+    check_equation_type(f, s, t, chain);
     if (s->primed)
         t = t->next;
     if (t->equations.len && !(has_constant_index(s) && has_constant_index(t->equations.data[0]->stmt))) {

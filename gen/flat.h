@@ -77,6 +77,7 @@ struct Symbol {
     TensorId tensor;
     bool is_complex; /* declared so: the tensor has one axis more than rank, of 2 */
     NodeType type;
+    bool is_rounded; /* to what tensors are stored in: its definition says `: dtype` */
     /* ARRAY_ARG: the array it names. A NULL in `fixed` is an open axis; fixed NULL: all axes are open. */
     Symbol *base;
     Instance *via; /* the call that makes base, to be walked first; or NULL */

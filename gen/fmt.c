@@ -470,6 +470,8 @@ static void put_left(Fmt *f, Buf *b, const Stmt *s)
         put_binders(f, b, &s->lhs);
         buf_f(b, "]");
     }
+    if (s->text)
+        buf_f(b, " : %s", s->text);
 }
 
 static void put_names(Buf *b, const char *const *names, int n)

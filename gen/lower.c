@@ -1099,6 +1099,13 @@ static NodeId of_every_step(Module *m, NodeId v)
     return node_select(m, always, v, node_const(m, 0));
 }
 
+/* `: dtype`: rounded to what tensors are stored in. In f32 and f64 that is the type of the arithmetic. */
+static NodeId rounded(Flat *f, const Symbol *s, NodeId v)
+{
+    Dtype type = s->is_rounded && !mutate("not-rounded") ? f->c->dtype : DT_F32;
+    return type == DT_BF16 ? node_map1(f->m, OP_BF16, v) : type == DT_F16 ? node_map1(f->m, OP_F16, v) : v;
+}
+
 static void define(Flat *f, Symbol *s)
 {
     Module *m = f->m;
@@ -1111,6 +1118,7 @@ static void define(Flat *f, Symbol *s)
                                   : module_index(m, intern_f(f->c, "at%d", i), s->axes[i]);
     Complex v = lower_parts(f, s, s->ids);
     bool complex = s->type == TY_COMPLEX;
+    v.re = rounded(f, s, v.re);
     s->packed = -1;
     bool kept = s->past || s->past_grows;
     if (kept && !(m->nodes.data[v.re].dep & DEP_TIME))

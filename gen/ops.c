@@ -157,6 +157,7 @@ static bool may_be_infinite(const Module *m, NodeId id, int depth)
 
 ADJOINT(d_none) { UNUSED; return -1; }
 ADJOINT(d_real) { UNUSED; return g; }
+ADJOINT(d_rounded) { UNUSED; return mutate("rounded-slope") ? -1 : g; }
 ADJOINT(d_neg) { UNUSED; return neg(m, g); }
 ADJOINT(d_add) { UNUSED; return g; }
 ADJOINT(d_sub) { UNUSED; return k == 0 || mutate("wrong-sign") ? g : neg(m, g); }
@@ -333,6 +334,17 @@ ADJOINT(d_select)
 
 /* ---- values, for constant folding; the same definitions as the C helpers below */
 
+/* The nearest number of so many bits that is a multiple of 2^least, of two the even one; infinite beyond `largest`. */
+static double round_to(double x, int bits, int least, double largest)
+{
+    int e;
+    if (x == 0 || !isfinite(x)) return x;
+    frexp(x, &e);
+    e = e - bits > least ? e - bits : least;
+    double y = ldexp(rint(ldexp(x, -e)), e);
+    return fabs(y) > largest ? copysign(INFINITY, x) : y;
+}
+
 #define EVAL(name, value) static double name(const double *x) { return value; }
 EVAL(e_neg, -x[0])
 EVAL(e_add, x[0] + x[1])
@@ -370,6 +382,8 @@ EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
 EVAL(e_idiv, x[1] == 0 ? 0 : floor(x[0] / x[1]))
 EVAL(e_imod, x[1] == 0 ? 0 : x[0] - x[1] * floor(x[0] / x[1]))
+EVAL(e_bf16, round_to(x[0], 8, -133, 0x1.fep127))
+EVAL(e_f16, round_to(x[0], 11, -24, 65504))
 EVAL(e_real, x[0])
 EVAL(e_stop, x[0])
 EVAL(e_ste, x[0])
@@ -462,6 +476,10 @@ const OpRow op_table[OP_COUNT] = {
                   true, false, e_idiv, d_none, "a / b of integers, rounded down; 0 where b = 0" },
     [OP_IMOD] = { "imod", 2, false, "whole_remainder(%s, %s)", "whole_remainder(%s, %s)", "cell_whole_remainder(%s, %s)",
                   20, true, false, e_imod, d_none, "a - b div(a, b) of integers, with the sign of b; 0 where b = 0" },
+    [OP_BF16] = { "to_bf16", 1, false, "to_bf16(%s)", "to_bf16(%s)", "cell_round_to<cell_bf16>(%s)", 2, true, false,
+                  e_bf16, d_rounded, "x rounded to bf16, to the nearest, of two the even one; derivative 1" },
+    [OP_F16] = { "to_f16", 1, false, "to_f16(%s)", "to_f16(%s)", "cell_round_to<cell_f16>(%s)", 2, true, false,
+                 e_f16, d_rounded, "x rounded to f16, to the nearest, of two the even one; derivative 1" },
     [OP_REAL] = { "real", 1, true, "(%s)", "(%s)", "(%s)", 0, true, false, e_real, d_real,
                   "x as a real number, for integers; derivative 1" },
     [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,
@@ -564,6 +582,16 @@ static const Helper helpers[] = {
       "/* What is left of a, with the sign of b; 0 where b is 0. */\n"
       "static inline int64_t whole_remainder(int64_t a, int64_t b)\n{\n"
       "    return b == 0 ? 0 : a - b * whole_quotient(a, b);\n}\n" },
+    { OP_BF16, OP_BF16,
+      "/* The nearest number of bf16, of two the even one: 8 bits, steps of at least 2^-133. */\n"
+      "static inline real to_bf16(real x)\n{\n    int e;\n    if (x == 0 || !isfinite(x))\n        return x;\n"
+      "    frexp(x, &e);\n    e = e - 8 > -133 ? e - 8 : -133;\n    real y = ldexp(rint(ldexp(x, -e)), e);\n"
+      "    return fabs(y) > (real)0x1.fep127 ? copysign(INFINITY, x) : y;\n}\n" },
+    { OP_F16, OP_F16,
+      "/* The nearest number of f16, of two the even one: 11 bits, steps of at least 2^-24. */\n"
+      "static inline real to_f16(real x)\n{\n    int e;\n    if (x == 0 || !isfinite(x))\n        return x;\n"
+      "    frexp(x, &e);\n    e = e - 11 > -24 ? e - 11 : -24;\n    real y = ldexp(rint(ldexp(x, -e)), e);\n"
+      "    return fabs(y) > (real)65504 ? copysign(INFINITY, x) : y;\n}\n" },
     { OP_OVERRIDE, OP_OVERRIDE,
       "static inline real override(real y, real u, real a)\n{\n    (void)u;\n    (void)a;\n    return y;\n}\n" },
     { OP_STE, OP_STE,

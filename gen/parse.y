@@ -60,7 +60,7 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
 %token END "';'" SEP "';' and a step"
 
 %type <stmts> items item block
-%type <stmt> equation fn when
+%type <stmt> equation target fn when
 %type <expr> expr either both compare sum term product reduced unary power exponent primary arg binder
 %type <exprs> args axes index
 %type <binders> binders left
@@ -182,10 +182,20 @@ axes:
 ;
 
 equation:
-    NAME prime left '=' expr            {
+    target '=' expr                     { $$ = $1; $$->value = $3; $$->span = @$; }
+  | target ':' NAME '=' expr            {
+        $$ = $1;
+        $$->value = $5;
+        $$->text = $3.text;
+        $$->text_span = @3;
+        $$->span = @$;
+    }
+;
+
+target:
+    NAME prime left                     {
         $$ = stmt_new(p, S_EQ, &$1, @$);
         $$->primed = $2;
-        $$->value = $5;
         if ($3) {
             $$->lhs = *$3;
             $$->brackets = true;

@@ -336,6 +336,7 @@ struct Plan {
     bool no_window;               /* --schedule map: values over the past are made where they are read */
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
+    bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
     bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */

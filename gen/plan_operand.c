@@ -71,7 +71,7 @@ static Layout layout_of(Plan *p, const Read *r, bool timed_state)
 
 Dtype type_of_read(const Plan *p, const Read *r)
 {
-    return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] ? p->dtype : p->compute;
+    return r->is_tensor ? p->m->tensors.data[r->id].dtype : p->rounded[r->id] || p->narrow[r->id] ? p->dtype : p->compute;
 }
 
 /* What a product of operands of this type gives (cell_gemm). */
@@ -106,7 +106,7 @@ bool contraction_of(Plan *p, NodeId array, bool one_step, Gemm *g, NodeId factor
     factor[0] = mul->args[0];
     factor[1] = mul->args[1];
     Contraction c = { .one_step = one_step };
-    if (!plan_resolve(p, factor[0], &c.a) || !plan_resolve(p, factor[1], &c.b) || c.a.step || c.b.step)
+    if (!operand_read(p, factor[0], &c.a) || !operand_read(p, factor[1], &c.b) || c.a.step || c.b.step)
         return false;
     int naxes = at(p, array)->naxes;
     c.c = (Read){ .id = array, .nmap = naxes };
@@ -253,12 +253,12 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     Node array = *at(p, rebuilt), reduce = *at(p, array.args[0]);
     bool changed = false;
     Read rd[2];
-    plan_resolve(p, factor[0], &rd[0]);
-    plan_resolve(p, factor[1], &rd[1]);
+    operand_read(p, factor[0], &rd[0]);
+    operand_read(p, factor[1], &rd[1]);
     if (has_own_type(p, &rd[0]) || has_own_type(p, &rd[1]))
         return rebuilt;
     for (int k = 0; k < 2; k++) {
-        if (!wants_copy(p, &rd[k]))
+        if (!wants_copy(p, &rd[k]) || operand_is_rounded(p, factor[k], &rd[k]))
             continue;
         NodeId copy = rounded_copy(st, &rd[k]);
         factor[k] = node_view(m, copy, rd[k].map, rd[k].nmap);
@@ -278,6 +278,7 @@ static void find_aliases_and(Plan *p, const Rounding *st)
     p->n_nodes = n;
     p->is_alias = arena_alloc(p->m->arena, (size_t)n + 1);
     p->rounded = arena_alloc(p->m->arena, (size_t)n + 1);
+    p->narrow = arena_alloc(p->m->arena, (size_t)n + 1);
     p->is_cat = arena_alloc(p->m->arena, (size_t)n + 1);
     p->in_place = arena_alloc(p->m->arena, (size_t)n + 1);
     for (int i = 0; st && i < st->copies.len; i++)
@@ -302,7 +303,7 @@ static void convert_results(Plan *p)
             Gemm g;
             NodeId factor[2], id = *roots[k];
             Read a;
-            if (id < 0 || !contraction_of(p, id, false, &g, factor) || !plan_resolve(p, factor[0], &a))
+            if (id < 0 || !contraction_of(p, id, false, &g, factor) || !operand_read(p, factor[0], &a))
                 continue;
             Dtype type = type_of_read(p, &a), wanted = m->tensors.data[t].dtype;
             Node root = *at(p, id);
@@ -331,4 +332,5 @@ void round_operands(Plan *p)
     convert_results(p);
     if (p->m->nodes.len > before)
         find_aliases_and(p, &st);
+    find_rounded(p);
 }

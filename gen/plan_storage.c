@@ -153,7 +153,7 @@ const Poly *row_count(Plan *p, bool batched, bool timed)
 
 static Dtype type_of_array(const Plan *p, NodeId id)
 {
-    return p->rounded[id] ? p->dtype : p->compute;
+    return p->rounded[id] || p->narrow[id] ? p->dtype : p->compute;
 }
 
 void give_storage(Plan *p, Program *pr, NodeId id, bool reserve, bool inference)

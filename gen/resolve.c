@@ -651,6 +651,24 @@ static void need_declared_type(Walk *w, const Symbol *s, const FExpr *x)
     w->eq->failed = true;
 }
 
+static bool says_dtype(const Equation *eq)
+{
+    return eq->stmt->kind == S_EQ && eq->stmt->text;
+}
+
+/* Only real values are rounded, and all parts of one are. */
+static void check_rounded(Walk *w, const Symbol *s, const Equation *eq)
+{
+    const char *what = s->type == TY_BOOL ? "a condition" : s->type == TY_COMPLEX ? "complex" : s->type == TY_INT ? "an integer" : NULL;
+    if (w->eq->failed)
+        return;
+    if (says_dtype(eq) != s->is_rounded)
+        FLAT_ERROR(w->f, eq->chain, eq->stmt->name_span, "all parts of %s have the same type: ': dtype', or none", shown(w->f, s));
+    else if (s->is_rounded && what)
+        FLAT_ERROR(w->f, eq->chain, eq->stmt->text_span, "%s is %s, and only real values are rounded to the type of --dtype",
+                   shown(w->f, s), what);
+}
+
 static void check_symbol(Walk *w, Symbol *s)
 {
     Equation *around = w->eq;
@@ -676,6 +694,8 @@ static void check_symbol(Walk *w, Symbol *s)
         need_real(w, eq->value, shown(w->f, s));
         if (s->tensor >= 0)
             need_declared_type(w, s, eq->value);
+        s->is_rounded = k ? s->is_rounded : says_dtype(eq);
+        check_rounded(w, s, eq);
         s->failed |= eq->failed;
     }
     w->eq = around;

@@ -85,7 +85,7 @@ static bool equation_follows(const Source *src, uint32_t at)
 {
     at = skip_blank(src, at);
     const char *s = src->text + at;
-    return *s == '[' || *s == '\'' || (*s == '=' && s[1] != '=');
+    return *s == '[' || *s == '\'' || *s == ':' || (*s == '=' && s[1] != '=');
 }
 
 /* Does a statement begin at this word? Looks no further than a few hundred bytes. */
