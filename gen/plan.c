@@ -384,7 +384,6 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
         p->interval = tile_interval(m, dtype);
     split_roots(p);
     own_slices(p);
-    round_where_read(p);
     round_operands(p);
     for (int d = 0; d < 2; d++)
         p->program[d].node = plan_alloc(p, sizeof *p->program[d].node, p->n_nodes);

@@ -310,7 +310,7 @@ static bool cheap_sum(const Plan *p, NodeId id, int depth)
         return true;
     if (n->kind == N_LOAD)
         return true;
-    if (plan_resolve(p, id, &r))
+    if (operand_read(p, id, &r))
         return r.is_tensor || plan_reduces(p, r.id);
     return n->kind == N_MAP && (n->op == OP_ADD || n->op == OP_SUB) && cheap_sum(p, n->args[0], depth - 1) &&
            cheap_sum(p, n->args[1], depth - 1);

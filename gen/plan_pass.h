@@ -50,7 +50,6 @@ Dtype type_of_read(const Plan *p, const Read *r);        /* as it lies in memory
 unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME: it is kept per sequence, per step */
 
 /* plan_rounded.c */
-void round_where_read(Plan *p);                          /* what is another value rounded */
 void find_rounded(Plan *p);                              /* p->narrow */
 bool operand_read(const Plan *p, NodeId factor, Read *out);     /* of a product, which it takes as it lies in memory */
 bool operand_is_rounded(const Plan *p, NodeId factor, const Read *r);      /* so that no copy is needed */

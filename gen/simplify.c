@@ -11,6 +11,7 @@
 
 #include "mutate.h"
 #include "rewrite.h"
+#include "rounded.h"
 
 static const Node *at(const Module *m, NodeId id)
 {
@@ -514,5 +515,6 @@ void simplify(Module *m)
     }
     Rewrite r = { .m = m, .hook = hook_reductions };
     rewrite_roots(&r);
+    round_where_read(m);
     module_at(m, m->span, NULL);
 }

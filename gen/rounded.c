@@ -1,0 +1,149 @@
+/* rounded.c: values that the spec rounds to the storage type (`: dtype`). In comes a module in normal form; out goes the
+ * same one in which a value that is no more than another one rounded, a product mostly, is rounded where it is read.
+ * It is guaranteed that all who read that other value then round it, so that it may lie in memory rounded
+ * (plan_rounded.c), and that it makes no difference whether they find it there or in a register. */
+#include "plan.h"
+#include "rewrite.h"
+#include "rounded.h"
+
+static const Node *at(const Module *m, NodeId id)
+{
+    return &m->nodes.data[id];
+}
+
+bool is_rounding(const Module *m, NodeId id)
+{
+    return at(m, id)->kind == N_MAP && (at(m, id)->op == OP_BF16 || at(m, id)->op == OP_F16);
+}
+
+/* The array that a read is of; -1: it is no read of one. */
+static NodeId array_of(const Module *m, NodeId read)
+{
+    const Node *n = at(m, read);
+    return n->kind == N_VIEW ? n->args[0] : n->kind == N_ARRAY ? read : -1;
+}
+
+static bool is_a_root(const Module *m, NodeId id)
+{
+    return root_kind(m, id, &(TensorId){ 0 }) != ROOT_NONE;
+}
+
+/* What the steps carry is theirs: it lies in the type of the arithmetic. */
+bool may_lie_rounded(const Module *m, NodeId array)
+{
+    return at(m, array)->type == TY_REAL && !(at(m, array)->dep & (DEP_STATE | DEP_COTANGENT)) && !is_a_root(m, array);
+}
+
+static bool reads_own_place(Module *m, NodeId array, NodeId read)
+{
+    const Node *a = at(m, array), *v = at(m, array_of(m, read));
+    bool same = v->naxes == a->naxes;
+    for (int i = 0; same && i < a->naxes; i++)
+        same = at(m, read)->kind == N_ARRAY ? v->axes[i] == a->axes[i]
+                                            : at(m, read)->map[i] == ix_index(m, a->axes[i]) &&
+                                                  m->indices.data[v->axes[i]].extent == m->indices.data[a->axes[i]].extent;
+    return same;
+}
+
+/* ---- who reads an array as it is, and who another step of it ---- */
+
+static void find_readers(const Module *m, Readers *r, NodeId id)
+{
+    if (id < 0 || r->seen[id])
+        return;
+    r->seen[id] = true;
+    for (int i = 0; i < at(m, id)->nargs; i++) {
+        NodeId read = at(m, id)->args[i], array = array_of(m, read);
+        if (array >= 0 && at(m, id)->kind != N_VIEW) {
+            r->raw[array] |= !is_rounding(m, id);
+            r->other_step[array] |= at(m, read)->step != NULL;
+        }
+        find_readers(m, r, read);
+    }
+}
+
+Readers readers_of(const Module *m)
+{
+    size_t n = (size_t)m->nodes.len + 1;
+    Readers r = { arena_alloc(m->arena, n), arena_alloc(m->arena, n), arena_alloc(m->arena, n) };
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
+                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
+                                 m->dpast.data[t], m->last.data[t] };
+        for (int k = 0; k < 9; k++)
+            find_readers(m, &r, roots[k]);
+    }
+    return r;
+}
+
+/* ---- a value that is another one rounded, where it is read ---- */
+
+/* The read that the array is, rounded; -1: it is more than that, or what it reads is read as it is as well. */
+static NodeId rounded_read(Module *m, const Readers *r, NodeId array)
+{
+    NodeId body = at(m, array)->args[0], read = is_rounding(m, body) ? at(m, body)->args[0] : -1;
+    NodeId of = read < 0 ? -1 : array_of(m, read);
+    if (of < 0 || at(m, read)->step || r->raw[of] || !may_lie_rounded(m, of) || is_a_root(m, array))
+        return -1;
+    return r->other_step[array] && !reads_own_place(m, array, read) ? -1 : read;
+}
+
+/* What a read of the array gives, from what the array reads. The guards of that read stand around it already. */
+static NodeId rounded_there(Module *m, NodeId array, NodeId read, NodeId reader)
+{
+    const Node a = *at(m, array), v = *at(m, read), to = *at(m, reader);
+    NodeId of = array_of(m, read);
+    const IxExpr *map[64], *place[64];
+    for (int i = 0; i < a.naxes; i++)
+        place[i] = to.kind == N_VIEW ? to.map[i] : ix_index(m, a.axes[i]);
+    int n = at(m, of)->naxes;
+    for (int i = 0; i < n; i++)
+        map[i] = ix_subst(m, v.kind == N_VIEW ? v.map[i] : ix_index(m, at(m, of)->axes[i]), a.axes, place, a.naxes);
+    NodeId there = node_view_at(m, of, map, n, to.kind == N_VIEW ? to.step : NULL, to.kind == N_VIEW ? to.past : -1);
+    while (at(m, there)->kind == N_MAP)
+        there = at(m, there)->args[1];
+    return node_map1(m, at(m, a.args[0])->op, there);
+}
+
+static NodeId hook_rounded(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    const NodeId *read = r->data;         /* per old array, or -1 */
+    Module *m = r->m;
+    const Node before = *at(m, old < r->n ? old : rebuilt), now = *at(m, rebuilt);
+    NodeId args[4];
+    bool any = false;
+    (void)whole;
+    if (old >= r->n || before.kind == N_VIEW)
+        return rebuilt;
+    for (int i = 0; i < before.nargs; i++) {
+        NodeId array = array_of(m, before.args[i]);
+        bool here = array >= 0 && read[array] >= 0;
+        any |= here;
+        args[i] = here ? rounded_there(m, array, read[array], before.args[i]) : now.args[i];
+    }
+    if (!any)
+        return rebuilt;
+    switch (now.kind) {
+    case N_MAP: return node_map(m, now.op, args, now.nargs);
+    case N_REDUCE: return node_reduce(m, now.reduce, args[0], now.bound, now.nbound);
+    default: return node_array(m, args[0], now.axes, now.naxes, now.name, now.span);
+    }
+}
+
+void round_where_read(Module *m)
+{
+    int n = m->nodes.len;
+    bool any = false;
+    Readers r = readers_of(m);
+    NodeId *read = arena_alloc(m->arena, sizeof *read * ((size_t)n + 1));
+    for (NodeId id = 0; id < n; id++) {
+        read[id] = r.seen[id] && at(m, id)->kind == N_ARRAY ? rounded_read(m, &r, id) : -1;
+        NodeId of = read[id] < 0 ? -1 : array_of(m, read[id]);
+        if (of >= 0 && !at(m, of)->name && reads_own_place(m, id, read[id]))
+            m->nodes.data[of].name = at(m, id)->name;
+        any |= of >= 0;
+    }
+    Rewrite rewrite = { .m = m, .hook = hook_rounded, .data = read };
+    if (any)
+        rewrite_roots(&rewrite);
+}
