@@ -222,6 +222,14 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     return fill_number(p, fast ? fast : op_table[op].cuda, args);
 }
 
+/* Is it what such a value is rounded to, read where it lies rounded? */
+static bool is_rounded_twice(const ExprPrinter *p, const Node *n)
+{
+    const Node *read = n->nargs == 1 ? &p->m->nodes.data[n->args[0]] : NULL;
+    NodeId array = !read ? -1 : read->kind == N_VIEW ? read->args[0] : read->kind == N_ARRAY ? n->args[0] : -1;
+    return p->rounded && (n->op == OP_BF16 || n->op == OP_F16) && array >= 0 && array < p->n_rounded && p->rounded[array];
+}
+
 const char *expr_text(ExprPrinter *p, NodeId id)
 {
     Node n = p->m->nodes.data[id];
@@ -232,7 +240,7 @@ const char *expr_text(ExprPrinter *p, NodeId id)
     case N_CONST: return const_text(p, n.value);
     case N_SIZE: return text_f(p, "(int64_t)%s", poly_text(p, n.size));
     case N_INDEX: return ix_text(p, n.ix);
-    case N_MAP: return map_text(p, &n);
+    case N_MAP: return is_rounded_twice(p, &n) ? expr_text(p, n.args[0]) : map_text(p, &n);
     default: return p->leaf(p, id);
     }
 }

@@ -72,6 +72,7 @@ typedef struct Walk {
                                    * carries) */
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
     const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
+    const bool *from_product;     /* per node: who reads it finds it rounded (Plan) */
     const bool *made;             /* per node: depends on no state; the walk makes it for its steps (plan_made.c). Or NULL */
     bool no_made;                 /* refused, but perhaps not where kernels make these */
     /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
@@ -337,6 +338,7 @@ struct Plan {
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
+    bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
     bool operands_copied;         /* the copies that products take are made */
     bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
     bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
@@ -458,6 +460,8 @@ struct ExprPrinter {
     const char *(*known)(ExprPrinter *, NodeId);
     const char *(*reciprocal)(ExprPrinter *, NodeId);
     void *data;
+    const bool *rounded;          /* per node of so many: rounding what is read of it changes nothing; may be NULL */
+    int n_rounded;
     bool dry;                     /* what is read and named is what matters: operators give no text */
     struct { const Poly *of; const char *text; } polys[64];       /* equal sizes are one, and are asked for often */
 };

@@ -51,6 +51,7 @@ unsigned rows_dep(const Plan *p, NodeId id);             /* DEP_BATCH, DEP_TIME:
 
 /* plan_rounded.c */
 void find_rounded(Plan *p);                              /* p->narrow */
+void find_written_rounded(Plan *p);                      /* p->from_product, of the groups */
 bool operand_read(const Plan *p, NodeId factor, Read *out);     /* of a product, which it takes as it lies in memory */
 bool operand_is_rounded(const Plan *p, NodeId factor, const Read *r);      /* so that no copy is needed */
 

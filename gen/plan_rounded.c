@@ -42,3 +42,18 @@ bool operand_is_rounded(const Plan *p, NodeId factor, const Read *r)
 {
     return is_rounding(p->m, factor) || (!r->is_tensor && says_rounded(p, r->id));
 }
+
+/* Products go from memory to memory; other kernels may have what they write at hand as well, unrounded. */
+static bool product_writes(const Program *pr, NodeId id)
+{
+    int group = pr->group[id];
+    return group < 0 ? pr->phase[id] != PHASE_DURING : pr->groups.data[group].kind == G_GEMM;
+}
+
+void find_written_rounded(Plan *p)
+{
+    const Program *f = &p->program[FORWARD], *b = &p->program[BACKWARD];
+    p->from_product = plan_alloc(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        p->from_product[id] = p->narrow[id] && f->group[id] >= 0 && product_writes(f, id) && product_writes(b, id);
+}

@@ -650,7 +650,7 @@ ExprPrinter tile_printer(Step *s)
 {
     return (ExprPrinter){ .m = s->t->m, .real = s->t->real, .fast = s->t->fast, .leaf = leaf,
                           .fuse = FUSE_FIRST,
-                          .index = index_text, .data = s };
+                          .index = index_text, .data = s, .rounded = s->t->w->from_product, .n_rounded = s->t->w->n_nodes };
 }
 
 /* ---- states ---- */

@@ -48,7 +48,7 @@ for bias in fixed none input; do
     instance e79 "steps tile" "$one" --dim N=6 --set bias=$bias
 done
 instance e75 "steps tile" "$two" --dim N=5
-instance e88 "steps tile" "$two" --dim N=5 --dim V=7
+instance e88 "steps tile" "$two 2,5,9,6" --dim N=5 --dim V=7      # d_dt_bias is decided at some draws only
 for spec in delta gated_delta linear_attention; do
     instance $spec "steps tile" "$heads" --dim N=5 --dim V=7
 done
