@@ -342,12 +342,13 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
         return false;
     if ((p->past && p->past[id]) || plan_anew(p, pr, pr->phase[id], id))
         return true;
-    if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] &&
-        !(pr->in_products && pr->in_products[id]) && cheap_sum(p, at(p, id)->args[0], 4))
+    bool operand = pr->in_products && pr->in_products[id];
+    if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] && !operand &&
+        cheap_sum(p, at(p, id)->args[0], 4))
         return true;
     int left = 64;
     return p->is_alias[id] || p->in_place[id] ||
-           (pr->phase[id] == PHASE_PARAM && !plan_reduces(p, id) &&
+           (pr->phase[id] == PHASE_PARAM && !plan_reduces(p, id) && !operand &&
             short_text(p, pr, at(p, id)->args[0], &left));
 }
 
