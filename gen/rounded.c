@@ -88,26 +88,32 @@ static NodeId rounded_read(Module *m, const Readers *r, NodeId array)
     return r->other_step[array] && !reads_own_place(m, array, read) ? -1 : read;
 }
 
-/* What a read of the array gives, from what the array reads. The guards of that read stand around it already. */
-static NodeId rounded_there(Module *m, NodeId array, NodeId read, NodeId reader)
+/* A read without the guards that its builder put around it: those of the read in whose place it stands are there. */
+static NodeId without_guards(const Module *m, NodeId read)
 {
-    const Node a = *at(m, array), v = *at(m, read), to = *at(m, reader);
-    NodeId of = array_of(m, read);
+    while (at(m, read)->kind == N_MAP)
+        read = at(m, read)->args[1];
+    return read;
+}
+
+/* What a read of an array gives that is another one rounded, from that one. */
+static NodeId rounded_there(Module *m, NodeId reader)
+{
+    const Node to = *at(m, reader), a = *at(m, array_of(m, reader)), body = *at(m, a.args[0]), v = *at(m, body.args[0]);
+    NodeId of = array_of(m, body.args[0]);
     const IxExpr *map[64], *place[64];
     for (int i = 0; i < a.naxes; i++)
         place[i] = to.kind == N_VIEW ? to.map[i] : ix_index(m, a.axes[i]);
     int n = at(m, of)->naxes;
     for (int i = 0; i < n; i++)
         map[i] = ix_subst(m, v.kind == N_VIEW ? v.map[i] : ix_index(m, at(m, of)->axes[i]), a.axes, place, a.naxes);
-    NodeId there = node_view_at(m, of, map, n, to.kind == N_VIEW ? to.step : NULL, to.kind == N_VIEW ? to.past : -1);
-    while (at(m, there)->kind == N_MAP)
-        there = at(m, there)->args[1];
-    return node_map1(m, at(m, a.args[0])->op, there);
+    NodeId there = node_view_at(m, of, map, n, to.step, to.step ? to.past : -1);
+    return node_map1(m, body.op, without_guards(m, there));
 }
 
 static NodeId hook_rounded(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
-    const NodeId *read = r->data;         /* per old array, or -1 */
+    const bool *taken = r->data;          /* per old array */
     Module *m = r->m;
     const Node before = *at(m, old < r->n ? old : rebuilt), now = *at(m, rebuilt);
     NodeId args[4];
@@ -117,9 +123,9 @@ static NodeId hook_rounded(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
         return rebuilt;
     for (int i = 0; i < before.nargs; i++) {
         NodeId array = array_of(m, before.args[i]);
-        bool here = array >= 0 && read[array] >= 0;
+        bool here = array >= 0 && taken[array];
         any |= here;
-        args[i] = here ? rounded_there(m, array, read[array], before.args[i]) : now.args[i];
+        args[i] = here ? rounded_there(m, without_guards(m, now.args[i])) : now.args[i];
     }
     if (!any)
         return rebuilt;
@@ -133,17 +139,16 @@ static NodeId hook_rounded(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 void round_where_read(Module *m)
 {
     int n = m->nodes.len;
-    bool any = false;
+    bool any = false, *taken = arena_alloc(m->arena, (size_t)n + 1);
     Readers r = readers_of(m);
-    NodeId *read = arena_alloc(m->arena, sizeof *read * ((size_t)n + 1));
     for (NodeId id = 0; id < n; id++) {
-        read[id] = r.seen[id] && at(m, id)->kind == N_ARRAY ? rounded_read(m, &r, id) : -1;
-        NodeId of = read[id] < 0 ? -1 : array_of(m, read[id]);
-        if (of >= 0 && !at(m, of)->name && reads_own_place(m, id, read[id]))
-            m->nodes.data[of].name = at(m, id)->name;
-        any |= of >= 0;
+        NodeId read = r.seen[id] && at(m, id)->kind == N_ARRAY ? rounded_read(m, &r, id) : -1;
+        taken[id] = read >= 0;
+        any |= taken[id];
+        if (taken[id] && !at(m, array_of(m, read))->name && reads_own_place(m, id, read))
+            m->nodes.data[array_of(m, read)].name = at(m, id)->name;
     }
-    Rewrite rewrite = { .m = m, .hook = hook_rounded, .data = read };
+    Rewrite rewrite = { .m = m, .hook = hook_rounded, .data = taken };
     if (any)
         rewrite_roots(&rewrite);
 }
