@@ -186,8 +186,8 @@ static void check_equation_type(Flat *f, const Stmt *s, const Symbol *t, const C
     if (!s->text)
         return;
     if (s->primed)
-        FLAT_ERROR(f, chain, s->text_span, "a next value has no type: %s is kept in the type of the arithmetic; give one to "
-                   "a definition that it is made of", quoted_name(f, s->name, false));
+        FLAT_ERROR(f, chain, s->text_span, "a next value has no type: states are kept in the type of the arithmetic; a "
+                   "definition that '%s' is made of may be rounded", s->name);
     else if (t->kind == SYM_OUTPUT)
         FLAT_ERROR(f, chain, s->text_span, "the type of an output stands where '%s' is declared", s->name);
     else if (strcmp(s->text, "dtype") != 0)

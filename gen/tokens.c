@@ -500,7 +500,9 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     int before = p->prev.code;
     if (t->code == '=' && in_brackets(p) && p->stmt_code == NAME && !e->expression)
         return explain_open(p, t);
-    if (t->code == '=' && !e->expression && !e->equals)
+    if (t->code == '=' && before == ':' && p->prev.span.hi == t->span.lo && e->name)
+        error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi}, "there is no ':='; a value is defined once, with '='");
+    else if (t->code == '=' && !e->expression && !e->equals)
         error_at(p, t->span, "'=' defines a value; to compare, write '=='");
     else if (t->code == EQ && e->equals)
         error_at(p, t->span, "an equation is written with '='; '==' compares");
@@ -544,8 +546,8 @@ static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
     return true;
 }
 
-/* "an operator, ',' or ';'": what could have followed the operand before; the rarer parts of declarations are
- * left out. */
+/* "an operator, ',' or ';'": what could have followed the operand before; the rarer parts of declarations
+ * and equations are left out. */
 static const char *continuations(Parser *p, const Expected *e)
 {
     const char *list[12];
@@ -553,7 +555,7 @@ static const char *continuations(Parser *p, const Expected *e)
     if (e->operators)
         list[n++] = "an operator";
     for (int i = 0; i < e->ntokens; i++)
-        if (!strchr(e->operators ? "[(." : e->comma ? ":~=[" : "", e->tokens[i][1]))
+        if (!strchr(e->operators ? "[(." : e->comma ? ":~=[" : e->equals ? ":" : "", e->tokens[i][1]))
             list[n++] = e->tokens[i];
     if (e->end)
         list[n++] = "';'";

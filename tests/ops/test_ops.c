@@ -37,6 +37,19 @@ static Real r_gelu(Real x) { return x * erfcl(-x / sqrtl(2)) / 2; }
 /* x/2 (1 + tanh u), where 1 + tanh u = 2/(1 + e^(-2u)) does not cancel */
 static Real r_gelu_tanh(Real x) { return x / (1 + expl(-2 * sqrtl(2 / pi()) * (x + 0.044715L * x * x * x))); }
 
+/* The nearest integer, of two the even one. */
+static Real r_nearest(Real a)
+{
+    return fabsl(a - truncl(a)) == 0.5L ? 2 * roundl(a / 2) : roundl(a);
+}
+
+/* The nearest number of a type with so many bits, whose smallest normal number is 2^least. */
+static Real r_stored(Real a, int bits, int least)
+{
+    Real step = ldexpl(1, (a == 0 || ilogbl(a) < least ? least : ilogbl(a)) + 1 - bits);
+    return r_nearest(a / step) * step;
+}
+
 static Real define(Op op, const Real *x)
 {
     Real a = x[0], b = x[1], c = x[2];
@@ -59,7 +72,7 @@ static Real define(Op op, const Real *x)
     case OP_ABS: return fabsl(a);
     case OP_SIGN: return a > 0 ? 1 : a < 0 ? -1 : 0;
     case OP_FLOOR: return floorl(a);
-    case OP_ROUND: return fabsl(a - truncl(a)) == 0.5L ? 2 * roundl(a / 2) : roundl(a);
+    case OP_ROUND: return r_nearest(a);
     case OP_SIN: return sinl(a);
     case OP_COS: return cosl(a);
     case OP_TANH: return tanhl(a);
@@ -76,6 +89,8 @@ static Real define(Op op, const Real *x)
     case OP_CLAMP: return a < b ? b : a > c ? c : a;
     case OP_IDIV: return b == 0 ? 0 : floorl(a / b);
     case OP_IMOD: return b == 0 ? 0 : a - b * floorl(a / b);
+    case OP_BF16: return r_stored(a, 8, -126);
+    case OP_F16: return r_stored(a, 11, -14);
     case OP_REAL: case OP_STOP: case OP_STE: case OP_OVERRIDE: return a;
     case OP_SELECT: return a != 0 ? b : c;
     case OP_LT: return a < b;
@@ -176,25 +191,30 @@ static void test_rows(void)
     check(op_find("no such operator") == -1, "op_find finds what is not there");
 }
 
-/* Device functions that rows name must be in the device header. */
+/* Device functions that rows name must be in the device headers. */
 static void test_device_names(void)
 {
+    static const char *const headers[] = { "runtime/device/cell_device_math.cuh", "runtime/device/cell_device.cuh" };
     static char text[1 << 18];
-    FILE *f = fopen("runtime/device/cell_device_math.cuh", "rb");
-    check(f != NULL, "runtime/device/cell_device_math.cuh is not there: run from the top of the tree");
-    if (!f)
-        return;
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
+    size_t length = 0;
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(headers[i], "rb");
+        check(f != NULL, "%s is not there: run from the top of the tree", headers[i]);
+        if (!f)
+            return;
+        length += fread(text + length, 1, sizeof text - 1 - length, f);
+        fclose(f);
+    }
+    text[length] = 0;
     for (int op = 0; op < OP_COUNT; op++) {
         char call[64], defined[80];
         const char *name = op_table[op].cuda;
         if (strncmp(name, "cell_", 5) != 0)
             continue;
-        size_t n = strcspn(name, "(");
+        size_t n = strcspn(name, "(<");
         snprintf(call, sizeof call, " %.*s(", (int)n, name);
         snprintf(defined, sizeof defined, "CELL_DEFINE_MATH1(%.*s,", (int)n - 5, name + 5);
-        check(strstr(text, call) || strstr(text, defined), "%s: the device header has no%s",
+        check(strstr(text, call) || strstr(text, defined), "%s: the device headers have no%s",
               op_table[op].name, call);
     }
 }
@@ -279,6 +299,23 @@ static void test_spelling(void *library, bool is_float)
 typedef struct Limit { Op op; double x[2], want; } Limit;
 
 static const Limit limits[] = {
+    { OP_BF16, { 1 + 0x1p-8, 0 }, 1 },
+    { OP_BF16, { 1 + 0x3p-8, 0 }, 1 + 0x1p-6 },
+    { OP_BF16, { 1 + 0x1p-8 + 0x1p-20, 0 }, 1 + 0x1p-7 },
+    { OP_BF16, { -1.9999, 0 }, -2 },
+    { OP_BF16, { 0x1.ffp127, 0 }, INFINITY },
+    { OP_BF16, { 0x1p-134, 0 }, 0 },
+    { OP_BF16, { 0x1.8p-133, 0 }, 0x1p-132 },
+    { OP_BF16, { -INFINITY, 0 }, -INFINITY },
+    { OP_BF16, { NAN, 0 }, NAN },
+    { OP_F16, { 1 + 0x1p-11, 0 }, 1 },
+    { OP_F16, { 1 + 0x3p-11, 0 }, 1 + 0x1p-9 },
+    { OP_F16, { 65519, 0 }, 65504 },
+    { OP_F16, { -65520, 0 }, -INFINITY },
+    { OP_F16, { 0x1p-25, 0 }, 0 },
+    { OP_F16, { 0x1.8p-24, 0 }, 0x1p-23 },
+    { OP_F16, { INFINITY, 0 }, INFINITY },
+    { OP_F16, { NAN, 0 }, NAN },
     { OP_SIGMOID, { 1000, 0 }, 1 },
     { OP_SIGMOID, { -1000, 0 }, 0 },
     { OP_SIGMOID, { 0, 0 }, 0.5 },
@@ -432,7 +469,8 @@ static Real difference(Op op, const Real *at, int k)
     const int steps[] = { -2, -1, 1, 2 };
     for (int i = 0; i < 4; i++) {
         x[k] = at[k] + steps[i] * h;
-        f[i] = op == OP_STE ? x[1] : define(op, x);       /* backwards it is its second argument */
+        bool straight = op == OP_BF16 || op == OP_F16;    /* backwards these are their argument, STE is its second */
+        f[i] = op == OP_STE ? x[1] : straight ? x[0] : define(op, x);
     }
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * h);
 }
