@@ -1102,7 +1102,7 @@ static NodeId of_every_step(Module *m, NodeId v)
 /* `: dtype`: rounded to what tensors are stored in. In f32 and f64 that is the type of the arithmetic. */
 static NodeId rounded(Flat *f, const Symbol *s, NodeId v)
 {
-    Dtype type = s->is_rounded && !mutate("not-rounded") ? f->c->dtype : DT_F32;
+    Dtype type = s->is_rounded ? f->c->dtype : DT_F32;
     return type == DT_BF16 ? node_map1(f->m, OP_BF16, v) : type == DT_F16 ? node_map1(f->m, OP_F16, v) : v;
 }
 

@@ -157,7 +157,6 @@ static bool may_be_infinite(const Module *m, NodeId id, int depth)
 
 ADJOINT(d_none) { UNUSED; return -1; }
 ADJOINT(d_real) { UNUSED; return g; }
-ADJOINT(d_rounded) { UNUSED; return mutate("rounded-slope") ? -1 : g; }
 ADJOINT(d_neg) { UNUSED; return neg(m, g); }
 ADJOINT(d_add) { UNUSED; return g; }
 ADJOINT(d_sub) { UNUSED; return k == 0 || mutate("wrong-sign") ? g : neg(m, g); }
@@ -477,9 +476,9 @@ const OpRow op_table[OP_COUNT] = {
     [OP_IMOD] = { "imod", 2, false, "whole_remainder(%s, %s)", "whole_remainder(%s, %s)", "cell_whole_remainder(%s, %s)",
                   20, true, false, e_imod, d_none, "a - b div(a, b) of integers, with the sign of b; 0 where b = 0" },
     [OP_BF16] = { "to_bf16", 1, false, "to_bf16(%s)", "to_bf16(%s)", "cell_round_to<cell_bf16>(%s)", 2, true, false,
-                  e_bf16, d_rounded, "x rounded to bf16, to the nearest, of two the even one; derivative 1" },
+                  e_bf16, d_real, "x rounded to bf16, to the nearest, of two the even one; derivative 1" },
     [OP_F16] = { "to_f16", 1, false, "to_f16(%s)", "to_f16(%s)", "cell_round_to<cell_f16>(%s)", 2, true, false,
-                 e_f16, d_rounded, "x rounded to f16, to the nearest, of two the even one; derivative 1" },
+                 e_f16, d_real, "x rounded to f16, to the nearest, of two the even one; derivative 1" },
     [OP_REAL] = { "real", 1, true, "(%s)", "(%s)", "(%s)", 0, true, false, e_real, d_real,
                   "x as a real number, for integers; derivative 1" },
     [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,

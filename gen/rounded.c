@@ -2,6 +2,7 @@
  * same one in which a value that is no more than another one rounded, a product mostly, is rounded where it is read.
  * It is guaranteed that all who read that other value then round it, so that it may lie in memory rounded
  * (plan_rounded.c), and that it makes no difference whether they find it there or in a register. */
+#include "mutate.h"
 #include "plan.h"
 #include "rewrite.h"
 #include "rounded.h"
@@ -105,8 +106,11 @@ static NodeId rounded_there(Module *m, NodeId reader)
     for (int i = 0; i < a.naxes; i++)
         place[i] = to.kind == N_VIEW ? to.map[i] : ix_index(m, a.axes[i]);
     int n = at(m, of)->naxes;
-    for (int i = 0; i < n; i++)
-        map[i] = ix_subst(m, v.kind == N_VIEW ? v.map[i] : ix_index(m, at(m, of)->axes[i]), a.axes, place, a.naxes);
+    for (int i = 0; i < n; i++) {
+        const IxExpr *own = v.kind == N_VIEW ? v.map[i] : ix_index(m, at(m, of)->axes[i]);
+        own = mutate("first-slice") ? ix_sub(m, own, ix_const(m, own->offset)) : own;
+        map[i] = ix_subst(m, own, a.axes, place, a.naxes);
+    }
     NodeId there = node_view_at(m, of, map, n, to.step, to.step ? to.past : -1);
     return node_map1(m, body.op, without_guards(m, there));
 }

@@ -94,6 +94,7 @@ wrong-undo       specs/delta.cell --schedule tile --dtype bf16 --dim N=5 --dim V
 first-group      specs/delta.cell --schedule tile:backward=4x8/8x1 --dtype f32 | 1,3,1
 lost-sums        specs/e88.cell --schedule tile --dim N=32 --dim V=32 --dtype f32 | 3,18,5,2
 lost-sums        specs/delta.cell --schedule tile --dtype bf16 | 1,18,1
+first-slice      tests/constructs/rounded_walk.cell --schedule tile --dtype bf16 | 1,1,4,2 2,3,8,2
 missing-meeting  specs/e88.cell --schedule tile --dim N=8 --dim V=4 | 2,18,3,2
 lost-row-sum     specs/e88.cell --schedule tile --dim N=16 --dim V=4 | 2,3,3,2
 missing-exchange specs/delta.cell --schedule tile --dim N=33 --dim V=20 | 2,3,1
