@@ -2,6 +2,7 @@
  * the order of their launch, each array in one. It is guaranteed that an array's group comes behind those of what it
  * reads, or is the same, and has it ready. */
 #include "plan_pass.h"
+#include "rounded.h"
 #include "scan.h"
 #include "window.h"
 
@@ -310,7 +311,9 @@ static bool cheap_sum(const Plan *p, NodeId id, int depth)
         return true;
     if (n->kind == N_LOAD)
         return true;
-    if (operand_read(p, id, &r))
+    if (n->kind == N_MAP && is_rounding(p->m, id))
+        return cheap_sum(p, n->args[0], depth);
+    if (plan_resolve(p, id, &r))
         return r.is_tensor || plan_reduces(p, r.id);
     return n->kind == N_MAP && (n->op == OP_ADD || n->op == OP_SUB) && cheap_sum(p, n->args[0], depth - 1) &&
            cheap_sum(p, n->args[1], depth - 1);

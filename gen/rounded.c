@@ -79,12 +79,25 @@ Readers readers_of(const Module *m)
 
 /* ---- a value that is another one rounded, where it is read ---- */
 
+/* A sum, whose adjoint does not read it; and not of tensors that the spec stores in another type: a product of these is
+ * written in that. */
+static bool is_sum(const Module *m, NodeId array)
+{
+    const Node *sum = at(m, at(m, array)->args[0]);
+    const Node *term = sum->kind == N_REDUCE && sum->reduce == R_SUM ? at(m, sum->args[0]) : NULL;
+    for (int i = 0; term && term->kind == N_MAP && i < term->nargs; i++)
+        if (at(m, term->args[i])->kind == N_LOAD && m->tensors.data[at(m, term->args[i])->tensor].dtype != m->c->dtype)
+            return false;
+    return term;
+}
+
 /* The read that the array is, rounded; -1: it is more than that, or what it reads is read as it is as well. */
 static NodeId rounded_read(Module *m, const Readers *r, NodeId array)
 {
     NodeId body = at(m, array)->args[0], read = is_rounding(m, body) ? at(m, body)->args[0] : -1;
     NodeId of = read < 0 ? -1 : array_of(m, read);
-    if (of < 0 || at(m, read)->step || r->raw[of] || !may_lie_rounded(m, of) || is_a_root(m, array))
+    if (of < 0 || at(m, read)->step || r->raw[of] || !is_sum(m, of) || !may_lie_rounded(m, of) ||
+        is_a_root(m, array))
         return -1;
     return r->other_step[array] && !reads_own_place(m, array, read) ? -1 : read;
 }
