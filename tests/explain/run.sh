@@ -34,6 +34,7 @@ golden e79 specs/e79.cell --schedule tile
 golden e79_input_steps specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
 golden lstm specs/lstm.cell
 golden layernorm specs/layernorm.cell
+golden linear_act specs/linear_act.cell --dtype bf16
 golden causal_attention specs/causal_attention.cell --dim G=4 --dtype bf16
 golden hgrn_2048 specs/hgrn.cell --dim D=2048 --dtype bf16
 
