@@ -380,9 +380,9 @@ void mark_cats(Plan *p, const Phasing *s)
         if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] || (p->past && p->past[id]))
             continue;
         int n = cat_pieces(p->m, id, p->schedule != SCHED_TILE, pieces, 32);
-        bool ok = n > 1;
+        bool ok = n > 1 && !p->narrow[id];
         for (int i = 0; i < n && ok; i++)
-            ok = !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) && !p->is_alias[pieces[i].array] &&
+            ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) && !p->is_alias[pieces[i].array] &&
                  !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok) {

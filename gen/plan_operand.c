@@ -5,6 +5,7 @@
 
 #include "plan_pass.h"
 #include "rewrite.h"
+#include "rounded.h"
 
 static bool narrow(Dtype t)
 {
@@ -246,6 +247,7 @@ static NodeId hook_round(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     NodeId factor[2];
     (void)old;
     (void)whole;
+    rebuilt = round_within_guards(m, rebuilt);
     if (at(p, rebuilt)->kind == N_ARRAY && rebuilt >= p->n_nodes)
         p->is_alias[rebuilt] = alias_candidate(m, rebuilt);
     if (at(p, rebuilt)->kind != N_ARRAY || !contraction_of(p, rebuilt, false, &g, factor))

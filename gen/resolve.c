@@ -659,11 +659,15 @@ static bool says_dtype(const Equation *eq)
 /* Only real values are rounded, and all parts of one are. */
 static void check_rounded(Walk *w, const Symbol *s, const Equation *eq)
 {
-    const char *what = s->type == TY_BOOL ? "a condition" : s->type == TY_COMPLEX ? "complex" : s->type == TY_INT ? "an integer" : NULL;
+    const char *what = s->type == TY_BOOL      ? "a condition"
+                       : s->type == TY_COMPLEX ? "complex"
+                       : s->type == TY_INT     ? "an integer"
+                                               : NULL;
     if (w->eq->failed)
         return;
     if (says_dtype(eq) != s->is_rounded)
-        FLAT_ERROR(w->f, eq->chain, eq->stmt->name_span, "all parts of %s have the same type: ': dtype', or none", shown(w->f, s));
+        FLAT_ERROR(w->f, eq->chain, eq->stmt->name_span, "all parts of %s have the same type: ': dtype', or none",
+                   shown(w->f, s));
     else if (s->is_rounded && what)
         FLAT_ERROR(w->f, eq->chain, eq->stmt->text_span, "%s is %s, and only real values are rounded to the type of --dtype",
                    shown(w->f, s), what);

@@ -17,6 +17,17 @@ bool is_rounding(const Module *m, NodeId id)
     return at(m, id)->kind == N_MAP && (at(m, id)->op == OP_BF16 || at(m, id)->op == OP_F16);
 }
 
+/* Whoever rebuilds a read puts its guards around it again, within the rounding: what is rounded is the read. */
+NodeId round_within_guards(Module *m, NodeId id)
+{
+    const Node *n = at(m, id), *read = is_rounding(m, id) ? at(m, n->args[0]) : NULL;
+    if (!read || read->kind != N_MAP || read->op != OP_SELECT || at(m, read->args[2])->kind != N_CONST ||
+        at(m, read->args[2])->value != 0)
+        return id;
+    NodeId guard = read->args[0], zero = read->args[2];
+    return node_select(m, guard, round_within_guards(m, node_map1(m, n->op, read->args[1])), zero);
+}
+
 /* The array that a read is of; -1: it is no read of one. */
 static NodeId array_of(const Module *m, NodeId read)
 {
@@ -84,11 +95,15 @@ Readers readers_of(const Module *m)
 static bool is_sum(const Module *m, NodeId array)
 {
     const Node *sum = at(m, at(m, array)->args[0]);
-    const Node *term = sum->kind == N_REDUCE && sum->reduce == R_SUM ? at(m, sum->args[0]) : NULL;
-    for (int i = 0; term && term->kind == N_MAP && i < term->nargs; i++)
-        if (at(m, term->args[i])->kind == N_LOAD && m->tensors.data[at(m, term->args[i])->tensor].dtype != m->c->dtype)
+    if (sum->kind != N_REDUCE || sum->reduce != R_SUM)
+        return false;
+    const Node *term = at(m, sum->args[0]);
+    for (int i = 0; term->kind == N_MAP && i < term->nargs; i++) {
+        const Node *factor = at(m, term->args[i]);
+        if (factor->kind == N_LOAD && m->tensors.data[factor->tensor].dtype != m->c->dtype)
             return false;
-    return term;
+    }
+    return true;
 }
 
 /* The read that the array is, rounded; -1: it is more than that, or what it reads is read as it is as well. */
@@ -132,12 +147,12 @@ static NodeId hook_rounded(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
 {
     const bool *taken = r->data;          /* per old array */
     Module *m = r->m;
-    const Node before = *at(m, old < r->n ? old : rebuilt), now = *at(m, rebuilt);
+    const Node before = *at(m, old), now = *at(m, rebuilt);
     NodeId args[4];
     bool any = false;
     (void)whole;
-    if (old >= r->n || before.kind == N_VIEW)
-        return rebuilt;
+    if (now.kind != before.kind || now.nargs != before.nargs || now.kind == N_VIEW)
+        return round_within_guards(m, rebuilt);
     for (int i = 0; i < before.nargs; i++) {
         NodeId array = array_of(m, before.args[i]);
         bool here = array >= 0 && taken[array];
@@ -145,7 +160,7 @@ static NodeId hook_rounded(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
         args[i] = here ? rounded_there(m, without_guards(m, now.args[i])) : now.args[i];
     }
     if (!any)
-        return rebuilt;
+        return round_within_guards(m, rebuilt);
     switch (now.kind) {
     case N_MAP: return node_map(m, now.op, args, now.nargs);
     case N_REDUCE: return node_reduce(m, now.reduce, args[0], now.bound, now.nbound);

@@ -9,6 +9,7 @@ typedef struct Readers { bool *seen, *raw, *other_step; } Readers;
 
 Readers readers_of(const Module *m);
 bool is_rounding(const Module *m, NodeId id);
+NodeId round_within_guards(Module *m, NodeId id);       /* a rounded read, as the read is guarded; else id itself */
 bool may_lie_rounded(const Module *m, NodeId array);
 void round_where_read(Module *m);
 

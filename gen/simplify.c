@@ -197,6 +197,7 @@ static NodeId fold_map(Module *m, NodeId id)
         NodeId taken = t < 0 || n.args[1] == n.args[2] ? n.args[1] : n.args[t ? 1 : 2];
         return t >= 0 || n.args[1] == n.args[2] ? taken : id;
     }
+    case OP_BF16: case OP_F16: return round_within_guards(m, id);
     case OP_AND:
         return truth(m, n.args[0]) == 1 ? n.args[1] : truth(m, n.args[1]) == 1 ? n.args[0] : id;
     default: return id;

@@ -48,7 +48,8 @@ for bias in fixed none input; do
     instance e79 "steps tile" "$one" --dim N=6 --set bias=$bias
 done
 instance e75 "steps tile" "$two" --dim N=5
-instance e88 "steps tile" "$two 2,5,9,6" --dim N=5 --dim V=7      # d_dt_bias is decided at some draws only
+# The gradient of dt_bias is decided in some draws only.
+instance e88 "steps tile" "$two 2,5,9,6" --dim N=5 --dim V=7
 for spec in delta gated_delta linear_attention; do
     instance $spec "steps tile" "$heads" --dim N=5 --dim V=7
 done
