@@ -1,6 +1,8 @@
 /* cuda.c: the fast path of one instance. In: a spec and the settings of its compilation, whose reference was
  * compiled before; out: the plan, and the two texts of the CUDA side (kernels, and the host file with the
  * launch plans). What the reference's compilation has said already is not said again. */
+#include <string.h>
+
 #include "commands.h"
 #include "plan.h"
 
@@ -46,9 +48,10 @@ static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int
  * 3.07 for 2.33 in one of 4). */
 enum { SHORT_SEGMENT = 3 };
 
+/* Whoever says something of the walk means the one that all calls can take. */
 static bool may_spread(const Compiler *c, const Plan *first)
 {
-    return first->interval <= SHORT_SEGMENT && !first->shares_sm && !c->tile.cluster && !c->tile.interval;
+    return first->interval <= SHORT_SEGMENT && !first->shares_sm && memcmp(&c->tile, &(TileHints){ 0 }, sizeof c->tile) == 0;
 }
 
 /* Is it another plan than the one for calls with more blocks? An interval that was asked for is that of both. */
@@ -63,13 +66,16 @@ static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
 {
     if (first->schedule != SCHED_TILE || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
         return NULL;
-    int said = c->diags.len;
+    int said = c->diags.len, errors = c->errors;
     c->roomy = true;
     c->spread = !first->shares_sm;
     Plan *p = plan_once(c, spec, first->m->name);
     c->roomy = c->spread = false;
-    if (!c->errors)
-        c->diags.len = said;
+    c->diags.len = said;          /* nobody asked for it: what is wrong with it is no news */
+    if (c->errors > errors) {
+        c->errors = errors;
+        return NULL;
+    }
     if (!p || p->schedule != SCHED_TILE || !differs(c, p, first))
         return NULL;
     p->is_roomy = true;

@@ -1634,7 +1634,9 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
 static const HostPlan *emit_roomy(Plan *p, Buf *cuda, Buf *host)
 {
     HostPlan *plan = arena_alloc(p->m->arena, sizeof *plan);
-    buf_f(cuda, "// For calls with no more blocks than the GPU has multiprocessors: %s.\n\n", schedule_words(p));
+    const char *calls = p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)
+                                       : "with no more blocks than the GPU has multiprocessors";
+    buf_f(cuda, "// For calls %s: %s.\n\n", calls, schedule_words(p));
     *plan = emit_one(p, "roomy_", cuda, host);
     return plan;
 }

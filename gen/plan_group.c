@@ -382,8 +382,8 @@ void mark_cats(Plan *p, const Phasing *s)
         int n = cat_pieces(p->m, id, p->schedule != SCHED_TILE, pieces, 32);
         bool ok = n > 1 && !p->narrow[id];
         for (int i = 0; i < n && ok; i++)
-            ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) && !p->is_alias[pieces[i].array] &&
-                 !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
+            ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) &&
+                 !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
                  s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
         if (!ok) {
             /* Pieces that lie elsewhere: whoever reads the whole reads them where they are. */

@@ -219,7 +219,6 @@ static double row_requests(const Tile *t, const TileLayout *l)
     return each * matrices(t) * tile_block_rows(l) * l->wc * pieces / t->K;
 }
 
-
 /* Four schedulers share out the warps of the blocks that are on an SM: a step takes as long as that with most of them. Two blocks
  * hide what each waits for; where a step back overlaps with a step of the replay ahead, the slots of all that fit are the bound. */
 static double cycles(const Tile *t, const TileLayout *l, int registers_left)

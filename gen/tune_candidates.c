@@ -59,7 +59,9 @@ static const char *words_of(Compiler *c, const Plan *p)
             text = intern_f(c, "%s%s %d warps", text, d ? ", backward" : ": forward", walk[d]->threads / 32);
     if (p->interval)
         text = intern_f(c, "%s, a checkpoint every %d steps", text, p->interval);
-    if (p->roomy && p->roomy->interval != p->interval)
+    if (p->roomy && p->roomy->cluster > 1)
+        text = intern_f(c, "%s (%d in clusters of %d blocks where states are few)", text, p->roomy->interval, p->roomy->cluster);
+    else if (p->roomy && p->roomy->interval != p->interval)
         text = intern_f(c, "%s (%d where blocks are few)", text, p->roomy->interval);
     return p->cluster > 1 ? intern_f(c, "%s, clusters of %d blocks", text, p->cluster) : text;
 }
@@ -69,11 +71,13 @@ typedef struct Ranked {
     LayoutHint layout[2][64];
     int n[2], cluster;
     int interval, roomy;          /* roomy: of the plan for calls with few blocks; or the same */
+    bool spread;                  /* that one has clusters, and the other has none */
 } Ranked;
 
 static void keep_ranks(const Plan *p, Ranked *out)
 {
-    *out = (Ranked){ .interval = p->interval, .roomy = (p->roomy ? p->roomy : p)->interval, .cluster = p->cluster };
+    *out = (Ranked){ .interval = p->interval, .roomy = (p->roomy ? p->roomy : p)->interval, .cluster = p->cluster,
+                     .spread = p->roomy && p->roomy->cluster > p->cluster };
     for (int d = 0; d < 2; d++) {
         const Walk *w = walk_of(p, d);
         for (int i = 0; w && i < w->layouts.len && out->n[d] < 64; i++)
@@ -138,7 +142,7 @@ static void try_walks(Candidates *all, const Ranked *r)
     /* 0: every architecture of the list has clusters. */
     bool clusters = block_memory_below(all->arch, 0, true) == 0;
     for (int n = 1; clusters && n <= MOST_CLUSTER; n *= 2)
-        if (n != r->cluster)
+        if (n != r->cluster || r->spread)
             try_hints(all, &(TileHints){ .cluster = n });
 }
 
