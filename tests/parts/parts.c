@@ -44,7 +44,7 @@ static int64_t attribute(void *self, int which) {
 static int wanted(const char *name, int takes) {
     if (strstr(name, "parts") || strcmp(name, "pieces of k") == 0)
         return takes;
-    return strcmp(name, "d_x") == 0 || strcmp(name, "d_W") == 0 || strcmp(name, "linear_act_fwd_before_0") == 0 ? !takes : -1;
+    return strcmp(name, "d_x") == 0 || strcmp(name, "d_W") == 0 || strcmp(name, "p") == 0 ? !takes : -1;
 }
 
 static void check_plan(const cell_plan *plan, cell_scope *scope, int takes, const Shape *shape) {
