@@ -41,6 +41,7 @@ e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
 e79_72 $root/specs/e79.cell --dim N=72 --dtype bf16 | 1,9,3
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
 e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
+rounded $here/rounded.cell --dtype bf16 | 2,5
 delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2 1,35,1
 linear_64 $root/specs/linear_attention.cell --dtype f32 | 1,6,2
 e75_20 $root/specs/e75.cell --dim N=20 --dtype f16 | 1,9,5,2
@@ -80,6 +81,14 @@ linked() { # PROGRAM of this directory, NAME of an instance that emulate built, 
     read -r p _ f _ < <(tail -n 1 "$dir/$program.log")
     [[ $p =~ ^[0-9]+$ && ${f:-} =~ ^[0-9]+$ ]] || return 1
     passed=$((passed + p)) failed=$((failed + f))
+}
+
+# The reference, as a library has it.
+rounded_reference() {
+    local dir=$out/rounded_library
+    "$CELLC" build "$here/rounded.cell" --dtype bf16 --no-cuda -o "$dir" >"$out/rounded_library.log" 2>&1 &&
+        $CC -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -Dladder_instance=rounded_instance -I"$root/runtime" "$here/rounded.c" \
+            -L"$dir" -lrounded -Wl,-rpath,"$dir" -lm -o "$dir/rounded" && "$dir/rounded" 2,5 reference
 }
 
 refused() { # what the message must hold, then cellc's arguments
@@ -145,12 +154,14 @@ if sanitizes; then
     check "delta: what is not asked for is left out" linked wanted delta_64 1,5,1 q k v b
     check "e79: what is not asked for is left out" linked wanted e79_33 1,9,3 W_bs W_bm
     check "linear_attention: what is not asked for is left out" linked wanted linear_64 1,5,1 q k v
+    check "what says dtype is rounded, by the kernels" linked rounded rounded 2,5
     check "delta: few blocks walk longer segments" linked roomy delta_64 2,40,2 1,40,5
     check "e79: the blocks of a cluster take the only state" linked roomy e79_72 1,80,3 2,40,3
 else
     skipped=$((skipped + 1))
     echo "tile: no C++ compiler with AddressSanitizer (apt-get install g++ brings one)"
 fi
+check "what says dtype is rounded, by the reference" rounded_reference
 check "e79 N=256 is refused" refused "lower --dim" "$root/specs/e79.cell" --dim N=256
 check "a value of another block is refused" refused "at another place along an axis" "$here/across.cell"
 check "lstm is refused" refused "bind" "$root/specs/lstm.cell"
