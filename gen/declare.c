@@ -149,15 +149,25 @@ static bool complex_type(const Flat *f, const char *name, Dtype *out)
     return true;
 }
 
+enum { N_TYPES = 8 };
+static const char *const type_names[N_TYPES] = { "f32", "bf16", "f16", "f64", "i32", "c64", "c128", "complex" };
+
+bool is_tensor_type(const char *name)
+{
+    for (int i = 0; i < N_TYPES; i++)
+        if (strcmp(name, type_names[i]) == 0)
+            return true;
+    return false;
+}
+
 static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
 {
-    static const char *const names[] = { "f32", "bf16", "f16", "f64", "i32", "c64", "c128", "complex" };
     static const char *const later[] = { "e4m3", "e5m2", "fp8", "i64", "bool" };
     t->complex = complex_type(f, s->text, &t->dtype);
     if (t->complex)
         return true;
     for (int i = 0; i < 5; i++)
-        if (strcmp(s->text, names[i]) == 0) {
+        if (strcmp(s->text, type_names[i]) == 0) {
             t->dtype = (Dtype)i;
             return i != DT_I32 || may_be_integer(f, s);
         }
@@ -166,7 +176,12 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
             FLAT_ERROR(f, NULL, s->text_span, "type '%s' is not supported yet", s->text);
             return false;
         }
-    const char *near = suggest(s->text, names, 8);
+    if (strcmp(s->text, "dtype") == 0) {
+        FLAT_ERROR(f, NULL, s->text_span, "': dtype' is for definitions; without a type, '%s' is what --dtype makes it",
+                   s->name);
+        return false;
+    }
+    const char *near = suggest(s->text, type_names, N_TYPES);
     FLAT_ERROR(f, NULL, s->text_span,
                near ? "unknown type '%s'; did you mean '%s'?"
                     : "unknown type '%s'; the types are f32, bf16, f16, f64, i32, c64, c128 and complex",

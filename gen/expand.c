@@ -180,6 +180,19 @@ static bool has_constant_index(const Stmt *s)
     return false;
 }
 
+static void wrong_definition_type(Flat *f, const Stmt *s, const CallSite *chain)
+{
+    static const char *const right = "dtype";
+    if (is_tensor_type(s->text))
+        FLAT_ERROR(f, chain, s->text_span, "a definition is stored as --dtype says, ': dtype', or has no type; '%s' is for "
+                   "inputs, params and outputs", s->text);
+    else if (suggest(s->text, &right, 1))
+        FLAT_ERROR(f, chain, s->text_span, "unknown type '%s'; did you mean '%s'?", s->text, right);
+    else
+        FLAT_ERROR(f, chain, s->text_span, "unknown type '%s'; a definition is stored as --dtype says, ': dtype', or has no type",
+                   s->text);
+}
+
 /* A definition may say `: dtype`. What is declared has its type there, and a carried value is of the arithmetic. */
 static void check_equation_type(Flat *f, const Stmt *s, const Symbol *t, const CallSite *chain)
 {
@@ -191,8 +204,7 @@ static void check_equation_type(Flat *f, const Stmt *s, const Symbol *t, const C
     else if (t->kind == SYM_OUTPUT)
         FLAT_ERROR(f, chain, s->text_span, "the type of an output stands where '%s' is declared", s->name);
     else if (strcmp(s->text, "dtype") != 0)
-        FLAT_ERROR(f, chain, s->text_span, "a definition is stored as --dtype says, ': dtype', or has no type; '%s' is for "
-                   "inputs, params and outputs", s->text);
+        wrong_definition_type(f, s, chain);
 }
 
 static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSite *chain, SymbolVec *out)

@@ -288,6 +288,7 @@ extern const Span no_span;
 void declare_dim(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain);
 void declare_const(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain);
 void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain);
+bool is_tensor_type(const char *name);
 bool fits(const Poly *const *axes, int rank);
 void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain);
 void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out);
