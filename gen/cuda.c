@@ -61,7 +61,7 @@ static bool differs(const Compiler *c, const Plan *roomy, const Plan *first)
 }
 
 /* The same cell for calls that leave each block a multiprocessor, so that all its memory is for the steps between two
- * checkpoints, or several of them. NULL where nothing comes of it. */
+ * checkpoints, or several of them. NULL where nothing comes of it, or none of the architectures can run it. */
 static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
 {
     if (first->schedule != SCHED_TILE || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
@@ -76,7 +76,7 @@ static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
         c->errors = errors;
         return NULL;
     }
-    if (!p || p->schedule != SCHED_TILE || !differs(c, p, first))
+    if (!p || p->schedule != SCHED_TILE || !differs(c, p, first) || !may_run(c->archs, p->block_memory, p->cluster > 1))
         return NULL;
     p->is_roomy = true;
     return p;

@@ -14,14 +14,21 @@ static const Device devices[] = {
     { 90, 119, 227 * 1024, true }, { 120, 129, 99 * 1024, true },
 };
 
-/* Of an architecture that is not in the table, or of the one that is there ("native"), as little as any has. */
-static Device device(const char *arch)
+/* NULL: an architecture that is not in the table, or the one that is there ("native"). */
+static const Device *known_device(const char *arch)
 {
     int number = atoi(arch);
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (number >= devices[i].first && number <= devices[i].last)
-            return devices[i];
-    return (Device){ 0, 0, 99 * 1024, false };
+            return &devices[i];
+    return NULL;
+}
+
+/* Of one that is not known, as little as any has. */
+static Device device(const char *arch)
+{
+    const Device *known = known_device(arch);
+    return known ? *known : (Device){ 0, 0, 99 * 1024, false };
 }
 
 const char *largest_arch(Compiler *c, const char *archs)
@@ -54,4 +61,18 @@ int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters)
         archs += n + (archs[n] != 0);
     }
     return most;
+}
+
+bool may_run(const char *archs, int64_t bytes, bool clusters)
+{
+    if (!archs)
+        return true;
+    while (*archs) {
+        size_t n = strcspn(archs, " \t,");
+        const Device *known = n ? known_device(archs) : NULL;
+        if (n && (!known || (known->bytes >= bytes && (known->clusters || !clusters))))
+            return true;
+        archs += n + (archs[n] != 0);
+    }
+    return false;
 }

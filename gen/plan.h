@@ -368,6 +368,9 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
 /* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or no
  * clusters where these are needed; 0: there is none. */
 int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
+/* devices.c: may blocks have so much shared memory, and form clusters where these are needed, on an architecture of the
+ * list? NULL: none was named. */
+bool may_run(const char *archs, int64_t bytes, bool clusters);
 /* devices.c: the architecture of a list such as "80 86 90a" whose blocks have most shared memory, of several the last: its
  * number. */
 const char *largest_arch(Compiler *c, const char *archs);

@@ -104,6 +104,16 @@ expect 0 "4 blocks of a cluster share a state's rows, 24 each: one does not hold
 expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$cellc" explain --dim N=96 --archs "80 90" e79
 expect 0 "2 blocks of a cluster share a state's rows, 8 each, as was asked for" \
     "$cellc" explain --dim N=16 --schedule tile:cluster=2 --archs "80 90" e79
+# Calls with few states have a plan of their own where an architecture can run it: with clusters, with so much shared memory.
+for n in 32 72; do
+    for archs in 90 "80 90"; do
+        expect 0 "where a call" "$cellc" explain --dim N=$n --archs "$archs" e79
+    done
+    for archs in 80 "80 86" 120; do
+        "$cellc" emit --dim N=$n --kind cuda --archs "$archs" e79 >"$dir/e79_archs.cu"
+        expect 1 "" grep -E "For calls|_roomy|cluster" "$dir/e79_archs.cu"
+    done
+done
 expect 2 "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '3'" "$cellc" explain --schedule tile:cluster=3 e79
 # A layout that was asked for is what one gets, or an error.
 expect 0 "e88_fwd_walk: 4 warps for a 64 x 64 state: 32 x 1 elements a thread, 2 x 16 lanes, 1 x 4 warps, as was" \
