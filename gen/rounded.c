@@ -17,10 +17,18 @@ bool is_rounding(const Module *m, NodeId id)
     return at(m, id)->kind == N_MAP && (at(m, id)->op == OP_BF16 || at(m, id)->op == OP_F16);
 }
 
-/* Whoever rebuilds a read puts its guards around it again, within the rounding: what is rounded is the read. */
+static bool same_rounding(const Module *m, NodeId a, NodeId b)
+{
+    return is_rounding(m, a) && is_rounding(m, b) && at(m, a)->op == at(m, b)->op;
+}
+
+/* Whoever rebuilds a read puts its guards around it again, within the rounding: what is rounded is the read. What is rounded
+ * already is not rounded again. */
 NodeId round_within_guards(Module *m, NodeId id)
 {
     const Node *n = at(m, id), *read = is_rounding(m, id) ? at(m, n->args[0]) : NULL;
+    if (read && same_rounding(m, id, n->args[0]))
+        return n->args[0];
     if (!read || read->kind != N_MAP || read->op != OP_SELECT || at(m, read->args[2])->kind != N_CONST ||
         at(m, read->args[2])->value != 0)
         return id;
@@ -55,6 +63,17 @@ static bool reads_own_place(Module *m, NodeId array, NodeId read)
                                             : at(m, read)->map[i] == ix_index(m, a->axes[i]) &&
                                                   m->indices.data[v->axes[i]].extent == m->indices.data[a->axes[i]].extent;
     return same;
+}
+
+/* An array that is another one rounded, which is rounded already, is that one. */
+NodeId round_once(Module *m, NodeId id)
+{
+    const Node *a = at(m, id);
+    NodeId read = a->kind == N_ARRAY && is_rounding(m, a->args[0]) ? at(m, a->args[0])->args[0] : -1;
+    NodeId of = read < 0 || at(m, read)->step ? -1 : array_of(m, read);
+    if (of < 0 || !same_rounding(m, a->args[0], at(m, of)->args[0]) || !reads_own_place(m, id, read))
+        return id;
+    return node_array(m, read, a->axes, a->naxes, a->name, a->span);
 }
 
 /* ---- who reads an array as it is, and who another step of it ---- */

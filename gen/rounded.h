@@ -10,6 +10,7 @@ typedef struct Readers { bool *seen, *raw, *other_step; } Readers;
 Readers readers_of(const Module *m);
 bool is_rounding(const Module *m, NodeId id);
 NodeId round_within_guards(Module *m, NodeId id);       /* a rounded read, as the read is guarded; else id itself */
+NodeId round_once(Module *m, NodeId id);                /* an array that rounds what is rounded, without that; else id */
 bool may_lie_rounded(const Module *m, NodeId array);
 void round_where_read(Module *m);
 

@@ -448,6 +448,7 @@ static NodeId hook_reductions(Rewrite *r, NodeId old, NodeId rebuilt, bool whole
     rebuilt = fold(m, rebuilt);
     if (at(m, rebuilt)->kind == N_REDUCE)
         rebuilt = split_sum(m, rebuilt);
+    rebuilt = round_once(m, rebuilt);
     Node n = *at(m, rebuilt);
     if (n.kind != N_REDUCE || whole || n.type == TY_INT)      /* an integer is read where it is used, so that it stays one */
         return rebuilt;
