@@ -1376,8 +1376,7 @@ static void explain(Tile *t)
           hints_choose(&t->m->c->tile, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
-              tile_block_rows(l), t->m->c->tile.cluster ? ", as was asked for" : t->m->c->spread ? ": a call has so few states"
-              : ": one does not hold it");
+              tile_block_rows(l), t->m->c->tile.cluster ? ", as was asked for" : ": one does not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
