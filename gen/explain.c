@@ -176,21 +176,25 @@ static const char *schedule_words(Schedule s)
     }
 }
 
+/* The second plan, for calls with few states. */
+static void put_roomy(const Explain *e, const Plan *roomy)
+{
+    int K = roomy->interval, n = roomy->cluster;
+    const char *shared = intern_f(e->c, "a call leaves %d of the GPU's multiprocessors to each state: a cluster of %d blocks shares its "
+                                        "rows, a checkpoint every %d steps", n, n, K);
+    const char *alone = intern_f(e->c, "a call has no more blocks than the GPU has multiprocessors: %s",
+                                 K == e->p->interval ? "kernels of its own, with as many" : intern_f(e->c, "every %d steps", K));
+    put_paragraph(intern_f(e->c, "where %s", n > 1 ? shared : alone), 2, e->out);
+}
+
 static void put_schedule(const Explain *e)
 {
     buf_f(e->out, "schedule %s: %s\n", schedule_names[e->p->schedule], schedule_words(e->p->schedule));
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
-    if (e->p->roomy) {
-        int K = e->p->roomy->interval;
-        const char *where = e->p->roomy->cluster > 1
-                                ? intern_f(e->c, "a call leaves %d of the GPU's multiprocessors to each state", e->p->roomy->cluster)
-                                : "a call has no more blocks than the GPU has multiprocessors";
-        put_paragraph(intern_f(e->c, "where %s: %s", where,
-                               K == e->p->interval ? "kernels of its own, with as many" : intern_f(e->c, "every %d steps", K)),
-                      2, e->out);
-    }
+    if (e->p->roomy)
+        put_roomy(e, e->p->roomy);
     for (const Plan *p = e->p; p->smaller; p = p->smaller) {
         int K = p->smaller->interval;
         const char *every = K > 1 ? intern_f(e->c, ", a checkpoint every %d steps", K)

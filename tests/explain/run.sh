@@ -31,6 +31,7 @@ golden() {
 }
 
 golden e79 specs/e79.cell --schedule tile
+golden e79_72 specs/e79.cell --dim N=72
 golden e79_input_steps specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
 golden lstm specs/lstm.cell
 golden layernorm specs/layernorm.cell
