@@ -1,8 +1,9 @@
 /* random_cell.c: prints random cells that are valid by construction. What comes in is a seed; what goes out is a spec
  * that draws on the whole language: scalars, vectors, matrices and heads, several states, learned initial values,
  * constant inputs and params, guards, affine and wrapping indices, functions of every kind, fn, repeat, softmax,
- * reductions, earlier steps and the whole past, resets, lengths, and reads at integer places. Every expression carries
- * a bound of its magnitude; what could grow is squashed, and what has a limited domain is given an argument inside it. */
+ * reductions, earlier steps and the whole past, resets, lengths, reads at integer places, and rounded definitions. Every
+ * expression carries a bound of its magnitude; what could grow is squashed, and what has a limited domain is given an
+ * argument inside it. */
 #include "random_cell.h"
 
 #include <string.h>
@@ -37,6 +38,7 @@ typedef struct Maker {
     bool stateful;                /* what has been read since it was cleared depends on a state */
     bool uses_fn[FNS];
     Random places;                /* of its own, so that a seed's cell is else the same with integers as without */
+    Random roundings;             /* likewise */
     bool has_integers;
     bool anew;                    /* sequences begin within a call: t is no index, and steps are counted back */
     bool plain;                   /* no integer places: of what a gradient is taken with respect to */
@@ -568,6 +570,12 @@ static void declare_states(Maker *m, Value *states, int n)
     }
 }
 
+/* Now and then a definition is rounded to the type of --dtype, which is then to be a real number. */
+static const char *equals_text(Maker *m, const char *value)
+{
+    return random_below(&m->roundings, 5) ? TEXT(m, " = %s", value) : TEXT(m, " : dtype = real(%s)", value);
+}
+
 static void definition(Maker *m)
 {
     Value *v = new_value(m, 'a', random_rank(m, 3), 0);
@@ -575,7 +583,7 @@ static void definition(Maker *m)
     m->stateful = false;
     Term t = squash(m, expression(m, 3 + below(m, 3)), 3);
     v->stateful = m->stateful;
-    buf_line(m->out, "%s%s = %s;", v->name, left, t.text);
+    buf_line(m->out, "%s%s%s;", v->name, left, equals_text(m, t.text));
     m->nbound = 0;
     v->size = t.size;
     keep(m);
@@ -590,13 +598,13 @@ static void repeat(Maker *m)
     open_left(m, v, true);
     Term start = squash(m, expression(m, 2), 1);
     const char *index = TEXT(m, "%c", m->bound[0].name);
-    buf_line(m->out, "b%s[%s:%s] = %s;", v->name, index, n, start.text);
+    buf_line(m->out, "b%s[%s:%s]%s;", v->name, index, n, equals_text(m, start.text));
     buf_line(m->out, "repeat n:%d {", below(m, 4));
     m->out->indent++;
     buf_line(m->out, "carry %s[%s] = b%s[%s];", v->name, n, v->name, index);
     keep(m);                      /* the iterate may be read inside */
     Term t = expression(m, 2);
-    buf_line(m->out, "c%s[%s:%s] = tanh(%s + 0.1*n);", v->name, index, n, t.text);
+    buf_line(m->out, "c%s[%s:%s]%s;", v->name, index, n, equals_text(m, TEXT(m, "tanh(%s + 0.1*n)", t.text)));
     buf_line(m->out, "%s'[%s] = 0.5*%s[%s] + 0.5*c%s[%s];", v->name, index, v->name, index, v->name, index);
     m->out->indent--;
     buf_line(m->out, "}");
@@ -821,6 +829,7 @@ void random_cell(Compiler *c, uint64_t seed, int draw, Buf *out)
     m->c = c;
     m->random.state = seed_of_draw(seed, draw);
     m->places.state = ~m->random.state;
+    m->roundings.state = m->random.state ^ 1;
     m->has_integers = random_below(&m->places, 3) == 0;
     m->out = &body;
     m->anew = resets || (c->lengths && c->reverse);
