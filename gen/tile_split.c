@@ -21,16 +21,19 @@ static bool is_parallel(const Tile *t, IndexId i)
     return false;
 }
 
-/* Does the expression read a matrix that the walk computes or carries? */
-static bool reads_matrix(const Tile *t, NodeId id)
+/* Does the expression read a matrix that the walk computes or carries? What was looked at is not looked at again. */
+static bool reads_matrix(const Tile *t, NodeId id, bool *seen)
 {
     const Node *n = &t->m->nodes.data[id];
+    if (seen[id])
+        return false;
+    seen[id] = true;
     if (n->kind == N_LOAD || n->kind == N_ARRAY || n->kind == N_VIEW)
         return n->nmap + (n->kind == N_ARRAY ? n->naxes : 0) >= t->npar + 2 &&
                (n->dep & (DEP_STATE | DEP_COTANGENT)) &&
                (n->kind != N_LOAD || t->m->tensors.data[n->tensor].kind != T_DOUT);
     for (int i = 0; i < n->nargs; i++)
-        if (reads_matrix(t, n->args[i]))
+        if (reads_matrix(t, n->args[i], seen))
             return true;
     return false;
 }
@@ -42,7 +45,7 @@ static NodeId split_sum(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     Node n = m->nodes.data[rebuilt];
     (void)old;
     if (!whole || n.kind != N_REDUCE || n.reduce != R_SUM || n.nbound > TILE_MAX_AXES ||
-        n.naxes > TILE_MAX_AXES || !reads_matrix(t, n.args[0]))
+        n.naxes > TILE_MAX_AXES || !reads_matrix(t, n.args[0], arena_alloc(m->arena, (size_t)m->nodes.len)))
         return rebuilt;
     IndexId outer[TILE_MAX_AXES], inner[TILE_MAX_AXES], axes[2 * TILE_MAX_AXES];
     int nouter = 0, ninner = 0;
