@@ -3,9 +3,19 @@
 #include "plan_pass.h"
 #include "rounded.h"
 
+/* The value of an array, within the guards of what it reads (round_within_guards). */
+static NodeId guarded_value(const Plan *p, NodeId array)
+{
+    NodeId id = at(p, array)->args[0];
+    while (at(p, id)->kind == N_MAP && at(p, id)->op == OP_SELECT && at(p, at(p, id)->args[2])->kind == N_CONST &&
+           at(p, at(p, id)->args[2])->value == 0)
+        id = at(p, id)->args[1];
+    return id;
+}
+
 static bool says_rounded(const Plan *p, NodeId array)
 {
-    return is_rounding(p->m, at(p, array)->args[0]) && may_lie_rounded(p->m, array);
+    return is_rounding(p->m, guarded_value(p, array)) && may_lie_rounded(p->m, array);
 }
 
 /* A product of operands in another type cannot be written in this one. */
