@@ -44,7 +44,8 @@ static void *room(size_t bytes)
     void *p = NULL;
     if (posix_memalign(&p, 256, bytes + 256))
         exit(1);
-    return memset(p, 0, bytes + 256);
+    memset(p, 0, bytes + 256);
+    return p;
 }
 
 /* A number of so many binary digits, from -2 to 2. */
