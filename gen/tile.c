@@ -410,17 +410,22 @@ static const char *state_decl(Tile *t, const StateInfo *s, const char *name)
     return tile_text(t, "%s%s%s", name, rows, has_cols(s) ? tile_text(t, "[%d]", t->lay.rc) : "");
 }
 
-/* Element number of the thread's element within one batch element's state. */
-static const char *state_place(Tile *t, const StateInfo *s)
+/* Element number within one batch element's state: of the thread's element, or (own false) of the block's first one. */
+static const char *place_in_state(Tile *t, const StateInfo *s, bool own)
 {
     const Tensor *x = &t->m->tensors.data[s->tensor];
     const IxExpr *map[TILE_MAX_AXES];
     for (int k = 0; k < t->npar; k++)
         map[k] = ix_index(t->m, t->par[k]);
     for (int k = 0; k < s->rank; k++)
-        map[t->npar + k] = ix_index(t->m, s->role[k] == ROLE_ROW ? t->row : t->col);
+        map[t->npar + k] = own ? ix_index(t->m, s->role[k] == ROLE_ROW ? t->row : t->col) : ix_const(t->m, poly_const(t->m, 0));
     ExprPrinter p = tile_printer(any_step(t));
     return ix_text(&p, tile_linear(t, x->axes, map, x->rank));
+}
+
+static const char *state_place(Tile *t, const StateInfo *s)
+{
+    return place_in_state(t, s, true);
 }
 
 static const char *state_size(Tile *t, const StateInfo *s)
@@ -616,10 +621,11 @@ const char *tile_buffer(const Tile *t)
     return t->ahead ? "third" : "half";
 }
 
-/* What is known of a chunk: its first step, how many it has, and where its vectors lie. */
+/* What is known of a chunk: its first step, how many it has, and where its vectors lie. Thirds are counted in 32 bits, since a remainder
+ * of 64 is dozens of instructions; no memory holds 2^32 chunks. */
 static void print_chunk(Tile *t, Buf *out)
 {
-    const char *which = t->ahead ? "chunk % 3" : "chunk & 1";
+    const char *which = t->ahead ? "(uint32_t)chunk % 3u" : "chunk & 1";
     buf_line(out, "const int64_t t0 = chunk * %d;", t->F);
     buf_line(out, "const int steps = T - t0 < %d ? (int)(T - t0) : %d, %s = (int)(%s) * %d;", t->F, t->F, tile_buffer(t), which,
              t->F);
@@ -841,9 +847,14 @@ bool tile_joins(const Step *s, const TileLayout *l, int barriers, int registers_
 /* A short step is joined with the next one where registers are left: what one hands to the other stays where it is, and places
  * in shared memory are computed once for both. A long one has enough to overlap, and its code twice is slow to come. Behind
  * a barrier there is little to gain. */
+static bool joins(const Tile *t, const Step *s)
+{
+    return tile_joins(s, &t->lay, s->barriers, registers_left(t));
+}
+
 static bool print_unroll(const Tile *t, const Step *s, Buf *out)
 {
-    bool joined = tile_joins(s, &t->lay, s->barriers, registers_left(t));
+    bool joined = joins(t, s);
     bool apart = t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
     if (joined || apart)
         buf_line(out, "CELL_UNROLL_BY(2)");
@@ -1123,6 +1134,24 @@ static void load_start(Tile *t, const StateInfo *s, const char *chunk, Buf *out)
     tile_close(out, has_rows(s), false);
 }
 
+/* What load_start reads behind the chunk's steps is asked for in front of them, line by line, into the second level cache: there is
+ * no room for it on the chip. */
+static void prefetch_start(Tile *t, const StateInfo *s, const char *chunk, Buf *out)
+{
+    enum { LINE = 128 };
+    const Tensor *x = &t->m->tensors.data[s->tensor];
+    int64_t n = by_thread(t, s) ? t->w->by_thread : 1;
+    int line = LINE / t->real_bytes, threads = tile_threads(&t->lay);
+    for (int k = 0; k < s->rank && !by_thread(t, s); k++)
+        n *= x->axes[t->npar + k]->value;
+    const char *number = tile_text(t, "b * chunks + %s%s", chunk, mutate("far-prefetch") ? " + (1 << 20)" : "");
+    const char *from = by_thread(t, s) ? own_checkpoint(t, s, number)
+                                       : tile_text(t, "%s + ((%s) * (%s) + %s)", pointer(t, REF_CHECKPOINT, s->tensor), number,
+                                                   state_size(t, s), place_in_state(t, s, false));
+    buf_line(out, "for (int x = cell_thread() * %d; x < %" PRId64 "; x += %d)", line, n, threads * line);
+    buf_line(out, "    cell_prefetch(%s + x);", from);
+}
+
 static void load_starts(Tile *t, const char *chunk, Buf *out)
 {
     buf_line(out, "if (%s >= 0) {", chunk);
@@ -1153,7 +1182,7 @@ static void print_replay_ahead(Tile *t, Buf *out)
     buf_line(out, "auto replay = [&](int64_t chunk, int s) {");
     out->indent++;
     buf_line(out, "const int64_t t = chunk * %d + s;", t->K);
-    buf_line(out, "const int third = (int)((chunk + 3) %% 3) * %d;", t->K);
+    buf_line(out, "const int third = (int)((uint32_t)(chunk + 3) %% 3u) * %d;", t->K);
     print_turned(out);
     Buf step = { .arena = t->arena, .indent = out->indent }, head = step;
     tile_print_step(t->replay, &head, &step);
@@ -1283,15 +1312,21 @@ static void print_backward_ahead(Tile *t, Buf *out)
     buf_line(out, "for (int64_t chunk = chunks; chunk >= 0; chunk--) {");
     out->indent++;
     buf_line(out, "const int64_t t0 = chunk * %d, left = T - t0;", t->K);
-    buf_line(out, "const int steps = left < 0 ? 0 : left < %d ? (int)left : %d, third = (int)(chunk %% 3) * %d;", t->K, t->K, t->K);
+    buf_line(out, "const int steps = left < 0 ? 0 : left < %d ? (int)left : %d, third = (int)((uint32_t)chunk %% 3u) * %d;", t->K, t->K, t->K);
     buf_line(out, "const int before = chunk == 0 ? 0 : left < 0 ? %d + (int)left : %d;", t->K, t->K);
     print_turned(out);
     buf_line(out, "cell_cp_async_wait<0>();");
     buf_line(out, "cell_barrier();");
     if (tile_has_single(t))
         buf_line(out, "fetch_behind(chunk);");
-    buf_line(out, "if (chunk > 1)");
-    buf_line(out, "    fetch(chunk - 2);");
+    buf_line(out, "if (chunk > 1) {");
+    out->indent++;
+    buf_line(out, "fetch(chunk - 2);");
+    /* Where steps are joined, it was one percent slower. */
+    for (int k = 0; k < t->states.len && !joins(t, t->adjoint); k++)
+        prefetch_start(t, &t->states.data[k], "chunk - 2", out);
+    out->indent--;
+    buf_line(out, "}");
     print_back(t, out);
     out->indent--;
     buf_line(out, "}");

@@ -90,6 +90,7 @@ wrong-checkpoint specs/gated_delta.cell --schedule tile:backward=8x4/1x1 --dim N
 wrong-checkpoint specs/e88.cell --schedule tile:interval=3:backward=8x4/1x1 --dim N=5 --dim V=40 | 1,7,4,2
 unturned         specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 | 1,7,4,2
 lost-replay      specs/e88.cell --schedule tile:interval=3 --dim N=9 --dim V=20 | 1,7,4,2
+far-prefetch     specs/e88.cell --schedule tile --dtype f32 --dim N=40 --dim V=40 | 3,38,3,2
 wrong-undo       specs/delta.cell --schedule tile --dtype bf16 --dim N=5 --dim V=7 | 1,34,1
 first-group      specs/delta.cell --schedule tile:backward=4x8/8x1 --dtype f32 | 1,3,1
 lost-sums        specs/e88.cell --schedule tile --dim N=32 --dim V=32 --dtype f32 | 3,18,5,2
