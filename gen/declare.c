@@ -177,8 +177,8 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
             return false;
         }
     if (strcmp(s->text, "dtype") == 0) {
-        FLAT_ERROR(f, NULL, s->text_span, "': dtype' is for definitions; without a type, '%s' is what --dtype makes it",
-                   s->name);
+        FLAT_ERROR(f, NULL, s->text_span, s->kind == S_STATE ? "': dtype' is for definitions; '%s' is kept in the type of the arithmetic"
+                   : "': dtype' is for definitions; without a type, '%s' is what --dtype makes it", s->name);
         return false;
     }
     const char *near = suggest(s->text, type_names, N_TYPES);

@@ -369,7 +369,7 @@ Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
  * clusters where these are needed; 0: there is none. */
 int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
 /* devices.c: may blocks have so much shared memory, and form clusters where these are needed, on an architecture of the
- * list? NULL: none was named. */
+ * list? Yes where none was named (NULL), or one that is not known, as `native`. */
 bool may_run(const char *archs, int64_t bytes, bool clusters);
 /* devices.c: the architecture of a list such as "80 86 90a" whose blocks have most shared memory, of several the last: its
  * number. */

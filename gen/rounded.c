@@ -22,12 +22,18 @@ static bool same_rounding(const Module *m, NodeId a, NodeId b)
     return is_rounding(m, a) && is_rounding(m, b) && at(m, a)->op == at(m, b)->op;
 }
 
+/* Does it read steps before the call, which are as the caller gives them? */
+static bool reads_history(const Module *m, NodeId read)
+{
+    return at(m, read)->step && at(m, read)->past >= 0;
+}
+
 /* Whoever rebuilds a read puts its guards around it again, within the rounding: what is rounded is the read. What is rounded
- * already is not rounded again. */
+ * already is not rounded again, unless only what this call has made is. */
 NodeId round_within_guards(Module *m, NodeId id)
 {
     const Node *n = at(m, id), *read = is_rounding(m, id) ? at(m, n->args[0]) : NULL;
-    if (read && same_rounding(m, id, n->args[0]))
+    if (read && same_rounding(m, id, n->args[0]) && !reads_history(m, read->args[0]))
         return n->args[0];
     if (!read || read->kind != N_MAP || read->op != OP_SELECT || at(m, read->args[2])->kind != N_CONST ||
         at(m, read->args[2])->value != 0)
@@ -65,13 +71,20 @@ static bool reads_own_place(Module *m, NodeId array, NodeId read)
     return same;
 }
 
+/* The array of which an array is no more than another name. */
+static NodeId source_of(Module *m, NodeId array)
+{
+    NodeId read = at(m, array)->args[0], of = at(m, read)->step ? -1 : array_of(m, read);
+    return of >= 0 && reads_own_place(m, array, read) ? source_of(m, of) : array;
+}
+
 /* An array that is another one rounded, which is rounded already, is that one. */
 NodeId round_once(Module *m, NodeId id)
 {
     const Node *a = at(m, id);
     NodeId read = a->kind == N_ARRAY && is_rounding(m, a->args[0]) ? at(m, a->args[0])->args[0] : -1;
     NodeId of = read < 0 || at(m, read)->step ? -1 : array_of(m, read);
-    if (of < 0 || !same_rounding(m, a->args[0], at(m, of)->args[0]) || !reads_own_place(m, id, read))
+    if (of < 0 || !reads_own_place(m, id, read) || !same_rounding(m, a->args[0], at(m, source_of(m, of))->args[0]))
         return id;
     return node_array(m, read, a->axes, a->naxes, a->name, a->span);
 }

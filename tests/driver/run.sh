@@ -111,6 +111,7 @@ for n in 32 72; do
     done
     for archs in 80 "80 86" 120; do
         "$cellc" emit --dim N=$n --kind cuda --archs "$archs" e79 >"$dir/e79_archs.cu"
+        expect 0 "e79_bwd_walk" grep "void e79_bwd_walk" "$dir/e79_archs.cu"
         expect 1 "" grep -E "For calls|_roomy|cluster" "$dir/e79_archs.cu"
     done
 done

@@ -82,12 +82,19 @@ else
 fi
 # A value that is rounded already is not rounded again: it is the one that it reads. One under a condition lies rounded too.
 "$cellc" explain tests/constructs/rounded_twice.cell --dtype bf16 >"$work/out" 2>/dev/null
-if grep -q '^    14  b .* in place .* read from a$' "$work/out" && grep -q '^    19  k .* in place .* read from g$' "$work/out" &&
-    grep -q '^  reserve    u  *bf16  ' "$work/out" &&
+if grep -q '^    14  b .* in place .* read from a$' "$work/out" && grep -q '^    16  d .* in place .* read from a$' "$work/out" &&
+    grep -q '^    22  k .* in place .* read from g$' "$work/out" && grep -q '^  reserve    u  *bf16  ' "$work/out" &&
     ! grep -E '^    1[12]  [qr] ' "$work/out"; then
     passed=$((passed + 1))
 else
     fail "cellc explain tests/constructs/rounded_twice.cell: what is rounded twice"
+fi
+# A product writes it rounded, but the caller's steps before the call are not.
+if "$cellc" emit tests/constructs/rounded_twice.cell --dtype bf16 --schedule steps --kind cuda | tr '\n' ' ' |
+    grep -q 'cell_round_to<cell_bf16>([^;]*p_q_history'; then
+    passed=$((passed + 1))
+else
+    fail "cellc emit tests/constructs/rounded_twice.cell: what is read of the history is not rounded"
 fi
 echo "$passed passed, $failed failed"
 exit $((failed > 0))

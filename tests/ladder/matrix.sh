@@ -267,7 +267,7 @@ TYPES="f32 bf16" instance e88 tile:interval=3:forward=2x16/1x2:backward=8x4/2x1 
 # Segments that are replayed beside the steps back through the ones behind them, of which the last has 1, 2 or 3 steps.
 TYPES="f32 bf16" instance e88 tile:interval=3 "1,7,4,2 3,9,4,2 1,14,4,2" --dim N=9 --dim V=20
 TYPES="f32 bf16" instance e88 tile:interval=3:backward=8x4/1x1 "1,7,4,2 3,11,4,2" --dim N=5 --dim V=40
-# Long steps: where the next segment begins is asked for ahead, by rows and as the threads have it.
+# Steps that are not joined: where the next segment begins is asked for ahead, by rows and as the threads have it.
 TYPES=bf16 instance e88 tile "3,12,3,2 70,12,3,2" --dim N=64 --dim V=64
 TYPES="f32 bf16" instance e88 tile "3,38,3,2 70,13,3,2" --dim N=40 --dim V=40
 TYPES=f32 instance e79 tile:interval=5:warps=4 "$few" --dim N=12 --set bias=input
