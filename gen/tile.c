@@ -410,7 +410,7 @@ static const char *state_decl(Tile *t, const StateInfo *s, const char *name)
     return tile_text(t, "%s%s%s", name, rows, has_cols(s) ? tile_text(t, "[%d]", t->lay.rc) : "");
 }
 
-/* Element number within one batch element's state: of the thread's element, or (own false) of the block's first one. */
+/* Element number within one batch element's states: of the thread's element, or (own false) of the first one of the block's state. */
 static const char *place_in_state(Tile *t, const StateInfo *s, bool own)
 {
     const Tensor *x = &t->m->tensors.data[s->tensor];

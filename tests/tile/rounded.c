@@ -1,7 +1,7 @@
 /* rounded.c: are values rounded where the spec says so? In: rounded.cell in bf16, on the emulator or (a second argument) the
- * reference of a library; sizes B,T. Out: verdicts. The ladder moves
- * its inputs by as much as such a rounding, and cannot tell. Here all numbers have few digits, so that sums are exact and
- * what is rounded to 8 bits is known; kernels and reference have to give just that. */
+ * reference of a library; sizes B,T. Out: verdicts. The ladder moves its inputs by as much as such a rounding, and cannot
+ * tell. Here all numbers have few digits, so that sums are exact and what is rounded to 8 bits is known; kernels and
+ * reference have to give just that. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
