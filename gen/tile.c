@@ -16,10 +16,10 @@
 /* MOST_BLOCKS: of a cluster, on any GPU that has clusters. FAR_AHEAD: shared memory of a forward walk that takes chunks of
  * two checkpoints: several such blocks still fit on an SM. SHORT_STEP, MEDIUM_STEP: issue slots of a step of which two are joined,
  * in a block of its own, and where registers are left.
- * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once. SPREAD_BLOCKS: for a
- * state that one would hold. */
+ * FEW_REGISTERS: a step takes so many more for it. FEW_STEPS: of a segment; forward takes two such at once, of any number up to
+ * ODD_STEPS. SPREAD_BLOCKS: for a state that one would hold. */
 enum { SMEM_LIMIT = 227 * 1024, MOST_ARRAYS = 48, MOST_BLOCKS = 8, FAR_AHEAD = 48 * 1024, SHORT_STEP = 256, MEDIUM_STEP = 384,
-       FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 8, SPREAD_BLOCKS = 4 };
+       FEW_REGISTERS = 12, MOST_THREADS = 1024, FEW_STEPS = 12, ODD_STEPS = 5, SPREAD_BLOCKS = 4 };
 
 const char *tile_text(Tile *t, const char *fmt, ...)
 {
@@ -215,6 +215,16 @@ static void find_sides(Tile *t, int64_t *rows, int64_t *cols)
     *rows = *rows ? *rows : 1;
 }
 
+/* Is it tanh of something? Then f16 has room for it, and loses no more (2^-11 of it) than the approximation that walks take in 16 bits
+ * (2^-10.9). Only a state before the first step may be anything: see cell_kept. */
+static bool is_tanh(const Module *m, NodeId next)
+{
+    const Node *n = &m->nodes.data[next];
+    if (n->kind == N_ARRAY)
+        n = &m->nodes.data[n->args[0]];
+    return n->kind == N_MAP && n->op == OP_TANH;
+}
+
 static void add_states(Tile *t)
 {
     Module *m = t->m;
@@ -232,6 +242,7 @@ static void add_states(Tile *t)
             if (n != t->cols && n != t->rows)
                 tile_refuse(t, "state `%s` is as long as no side of the matrix states", x->name);
         }
+        s.narrow = t->fast && is_tanh(m, m->next.data[k]);
         vec_push(t->arena, &t->states, s);
     }
 }
@@ -361,7 +372,7 @@ static Tile *tile_new(Walk *w)
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82), unless each segment
      * has a loop of its own (lengthen_chunks). */
-    bool few = t->K <= 5, twice = few || (m->c->roomy && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
+    bool few = t->K <= ODD_STEPS, twice = few || (m->c->roomy && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
     t->F = chunks && twice ? 2 * t->K : t->K;
     w->spreads |= chunks && twice && !few;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
@@ -636,10 +647,11 @@ static int64_t carve_bytes(int64_t n, int size)
     return (n * size + 15) / 16 * 16;
 }
 
-static void carve(Tile *t, Buf *out, const char *name, int64_t count)
+static void carve(Tile *t, Buf *out, const char *name, bool narrow, int64_t count)
 {
-    buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", t->real, name, t->real, count);
-    t->w->smem += carve_bytes(count, t->real_bytes);
+    const char *type = narrow ? "cell_kept" : t->real;
+    buf_line(out, "cell_smem<%s> %s = cell_carve<%s>(cursor, %" PRId64 ");", type, name, type, count);
+    t->w->smem += carve_bytes(count, narrow ? 2 : t->real_bytes);
 }
 
 int64_t tile_exchange_size(const Tile *t)
@@ -661,26 +673,32 @@ static void print_carves(Tile *t, Buf *out)
     for (int k = 0; k < t->states.len && t->adjoint; k++) {
         const StateInfo *s = &t->states.data[k];
         int64_t n = tile_elements(t, s) * tile_threads(&t->lay);
-        carve(t, out, t->undoes ? s->start : s->kept, t->undoes ? n : n * t->K);
+        if (!t->undoes)
+            carve(t, out, s->kept, s->narrow, n * t->K);
         /* The last step's place is free once that is walked back, and its own thread has read it. */
-        if (!t->undoes && !t->ahead)
+        if (t->undoes || (s->narrow && !t->ahead))
+            carve(t, out, s->start, false, n);
+        else if (!t->ahead)
             buf_line(out, "cell_smem<%s> %s = %s + %" PRId64 ";", t->real, s->start, s->kept, n * (t->K - 1));
     }
     if (ex)
-        carve(t, out, "ex", (t->defer ? t->F + (t->forward && t->forward->last_sums.data) : 2) * ex);
+        carve(t, out, "ex", false, (t->defer ? t->F + (t->forward && t->forward->last_sums.data) : 2) * ex);
 }
 
-/* Elements of a state that the thread moves at once: 16 bytes, if it owns a multiple of them. */
-static int kept_width(const Tile *t, const StateInfo *s)
+/* Elements of a state that the thread moves at once: 16 bytes, if it owns a multiple of them, or 8. */
+static int kept_width(const Tile *t, const StateInfo *s, bool narrow)
 {
-    int wide = 16 / t->real_bytes;
-    return tile_elements(t, s) % wide ? 1 : wide;
+    int64_t n = tile_elements(t, s);
+    int wide = 16 / (narrow ? 2 : t->real_bytes);
+    if (narrow && n % wide)
+        wide /= 2;
+    return n % wide ? 1 : wide;
 }
 
 /* The segment's checkpoint on its way into shared memory, for each thread what it owns. */
 static void fetch_start(Tile *t, const StateInfo *s, Buf *out)
 {
-    int wide = kept_width(t, s), threads = tile_threads(&t->lay);
+    int wide = kept_width(t, s, false), threads = tile_threads(&t->lay);
     const char *number = mutate("wrong-checkpoint") ? "b * chunks + chunk - (chunk > 0)" : "b * chunks + chunk";
     if (by_thread(t, s)) {
         buf_line(out, "cell_fetch_own<%" PRId64 ", %d>(%s, %s);", tile_elements(t, s), threads, s->start,
@@ -1005,7 +1023,7 @@ static void print_forward(Tile *t, Buf *out)
  * come. */
 static void move_kept(Tile *t, const StateInfo *s, const char *array, const char *slot, bool load, Buf *out)
 {
-    int e = (int)tile_elements(t, s), wide = kept_width(t, s), threads = tile_threads(&t->lay);
+    int e = (int)tile_elements(t, s), wide = kept_width(t, s, s->narrow && slot), threads = tile_threads(&t->lay);
     if (by_thread(t, s)) {
         const char *own = slot ? tile_text(t, "%s + %s * %d", array, slot, e * threads) : array;
         buf_line(out, load ? "cell_load_own<%d>(%s, %s);" : "cell_store_own<%d>(%s, %s);", threads, load ? s->name : own,
@@ -1016,9 +1034,11 @@ static void move_kept(Tile *t, const StateInfo *s, const char *array, const char
     if (wide == 1) {
         const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "r * %d + c", t->lay.rc)
                             : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
-        const char *at = tile_text(t, "%s[(%s%s) * %d + cell_thread()]", array, first, which, threads);
-        const char *own = state_var(t, s, s->name);
-        each_element(t, s, out, tile_text(t, "%s = %s;", load ? own : at, load ? at : own));
+        const char *at = tile_text(t, "(%s%s) * %d + cell_thread()", first, which, threads), *own = state_var(t, s, s->name);
+        each_element(t, s, out, s->narrow && slot && load ? tile_text(t, "%s = cell_load<%s>(%s + (%s));", own, t->real, array, at)
+                                : s->narrow && slot       ? tile_text(t, "cell_store(%s + (%s), %s);", array, at, own)
+                                : load                    ? tile_text(t, "%s = %s[%s];", own, array, at)
+                                                          : tile_text(t, "%s[%s] = %s;", array, at, own));
         return;
     }
     const char *at = tile_text(t, "%s + ((%se) * %d + cell_thread()) * %d", array, first, threads, wide);
@@ -1481,14 +1501,17 @@ static void print_again(Tile *t)
 
 /* More steps between checkpoints, where as many blocks fit on an SM with them: fewer checkpoints, and a chunk's own work
  * less often. Known only now: what steps leave for one another and for what stands behind a chunk takes half of the memory
- * or nothing. */
+ * or nothing. Where steps may be joined an odd number would leave one alone, and forward's chunks would have one segment (measured
+ * on an H200: E88 of 64 x 64, forward, K of 6, 7 and 8: 1.39, 1.51 and 1.35 ms). */
 static void lengthen_interval(Tile *t)
 {
     Walk *w = t->w;
-    int64_t fixed = t->undoes ? tile_states_bytes(t) : 0;
+    int64_t fixed = tile_start_bytes(t);
     int64_t each = w->smem - fixed, room = tile_block_room(t) - fixed;     /* each: of K steps */
     int least = t->K, most = tile_most_interval(t), K = each > 0 ? (int)(room * t->K / each) : most;
     for (K = K < most ? K : most; K > least && !t->refused; K--) {
+        if (K % 2 && K > ODD_STEPS && tile_overlaps(t))
+            continue;
         t->K = t->F = K;
         print_again(t);
         if (w->smem <= tile_block_room(t))
@@ -1531,7 +1554,7 @@ bool tile_overlaps(const Tile *t)
 
 /* It takes registers for about half of its states, the two steps overlap as far as there are registers, and shared memory for
  * the vectors of one chunk more. Where blocks share an SM, an eighth of a segment's steps may go for that; a block of its own has
- * little to gain, and forward's chunks would be shorter too. */
+ * little to gain, and forward's chunks would be shorter too. Its checkpoint takes no shared memory, which may be room for more steps. */
 static void try_ahead(Tile *t)
 {
     int own = 0, K = t->K, least = t->m->c->roomy || t->m->c->tile.interval ? K : K - K / 8;
@@ -1542,8 +1565,11 @@ static void try_ahead(Tile *t)
         return;
     for (; t->K >= least; t->F = --t->K) {
         print_again(t);
-        if (t->w->smem <= tile_block_room(t))
+        if (t->w->smem <= tile_block_room(t)) {
+            if (t->K == K && t->w->interval)
+                lengthen_interval(t);
             return;
+        }
     }
     t->ahead = false;
     t->K = t->F = K;

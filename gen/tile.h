@@ -32,6 +32,7 @@ typedef struct StateInfo {
     const char *after, *adj, *prev;          /* S_after (backward: behind the step), d_S, d_S_prev */
     const char *kept, *start;     /* shared memory of backward: the segment's states; where the next checkpoint arrives */
     const char *ahead;            /* S_ahead (backward, where segments are replayed ahead): of the step that is replayed */
+    bool narrow;                  /* kept in 16 bits, which lose no more than the function that makes it */
 } StateInfo;
 
 /* Which classes of outs a value of the adjoint step is for, a bit each; what is carried is always computed. */
@@ -273,6 +274,8 @@ int tile_registers(const Tile *t, const TileLayout *l);           /* estimate pe
 void tile_choose_interval(Tile *t);
 int tile_most_interval(const Tile *t);
 int64_t tile_states_bytes(const Tile *t);                         /* of a block's states, once */
+int64_t tile_kept_bytes(const Tile *t);                           /* of those that are kept of a step */
+int64_t tile_start_bytes(const Tile *t);                          /* of those that arrive where none is kept */
 int tile_blocks_together(const Tile *t);                          /* on an SM: what its memory is shared by */
 int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
 

@@ -271,12 +271,29 @@ int64_t tile_states_bytes(const Tile *t)
     return n;
 }
 
+int64_t tile_kept_bytes(const Tile *t)
+{
+    int64_t n = 0;
+    for (int k = 0; k < t->states.len; k++)
+        n += tile_elements(t, &t->states.data[k]) * tile_threads(&t->lay) * (t->states.data[k].narrow ? 2 : t->real_bytes);
+    return n;
+}
+
+int64_t tile_start_bytes(const Tile *t)
+{
+    int64_t n = 0;
+    for (int k = 0; k < t->states.len; k++)
+        if (t->undoes || (t->states.data[k].narrow && !t->ahead))
+            n += tile_elements(t, &t->states.data[k]) * tile_threads(&t->lay) * t->real_bytes;
+    return n;
+}
+
 /* Shared memory of backward in this layout: the states that it keeps, and the vectors. */
 static int64_t smem_bytes(Tile *t, const TileLayout *l)
 {
     TileLayout before = t->lay;
     t->lay = *l;
-    int64_t n = t->adjoint ? tile_states_bytes(t) * (t->undoes ? 1 : t->K) : 0;
+    int64_t n = t->adjoint ? tile_start_bytes(t) + (t->undoes ? 0 : tile_kept_bytes(t) * t->K) : 0;
     t->lay = before;
     return n + tile_fetch_bytes(t, t->F) + exchange_bytes(t, l);
 }

@@ -367,9 +367,14 @@ static int make_family(Tile *t, const NodeId *family, NodeId of, int warp, Buf *
     return (warp + rounds_of(t, family, of)) % t->makers;
 }
 
-/* So many rounds take less than the steps: about 500 cycles each. A warp more than that is one more among those that walk
- * (measured on an H200: E88's walk of 64 heads 0.744 ms with one, 0.768 with two). */
-enum { ROUNDS_OF_WARP = 8 };
+/* So many rounds take less than the steps, of which five take longer than two rounds, of about 500 cycles. A warp more than that is one more
+ * among those that walk (measured on an H200: E88's walk of 64 heads 0.744 ms with one, 0.768 with two). */
+static int rounds_of_warp(const Tile *t)
+{
+    enum { LEAST = 8 };
+    int most = 2 * t->F / 5;
+    return most > LEAST ? most : LEAST;
+}
 
 int tile_makers(const Tile *t)
 {
@@ -380,7 +385,7 @@ int tile_makers(const Tile *t)
     for (NodeId id = 0; id < t->old_nodes; id++)
         if (tile_is_made(t, id) && family[id] == id)
             rounds += rounds_of(t, family, id);
-    return (rounds + ROUNDS_OF_WARP - 1) / ROUNDS_OF_WARP;
+    return (rounds + rounds_of_warp(t) - 1) / rounds_of_warp(t);
 }
 
 void tile_print_made(Tile *t, Buf *out)

@@ -20,6 +20,12 @@ struct cell_f16 {
     uint16_t bits;
 };
 
+// What a walk keeps on the chip of states that are within 1 as they are made: f16, whose largest number, 65504, stands for what is
+// beyond it, which may be of a state before the first step. NaN stays NaN.
+struct cell_kept {
+    uint16_t bits;
+};
+
 // Names the tensor core's rounded f32; never stored.
 struct cell_tf32 {
     float value;
@@ -77,6 +83,13 @@ __device__ __forceinline__ float cell_detail_f16_value(uint16_t bits)
     return r;
 }
 
+__device__ __forceinline__ uint16_t cell_detail_kept_bits(float v)
+{
+    uint16_t r;
+    asm("cvt.rn.satfinite.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+}
+
 template <class To, class From> struct cell_conversion {
     __device__ __forceinline__ static To apply(From v) { return (To)v; }
 };
@@ -89,11 +102,17 @@ template <class To> struct cell_conversion<To, cell_bf16> {
 template <class To> struct cell_conversion<To, cell_f16> {
     __device__ __forceinline__ static To apply(cell_f16 v) { return (To)cell_detail_f16_value(v.bits); }
 };
+template <class To> struct cell_conversion<To, cell_kept> {
+    __device__ __forceinline__ static To apply(cell_kept v) { return (To)cell_detail_f16_value(v.bits); }
+};
 template <class From> struct cell_conversion<cell_bf16, From> {
     __device__ __forceinline__ static cell_bf16 apply(From v) { return {cell_detail_bf16_bits((float)v)}; }
 };
 template <class From> struct cell_conversion<cell_f16, From> {
     __device__ __forceinline__ static cell_f16 apply(From v) { return {cell_detail_f16_bits((float)v)}; }
+};
+template <class From> struct cell_conversion<cell_kept, From> {
+    __device__ __forceinline__ static cell_kept apply(From v) { return {cell_detail_kept_bits((float)v)}; }
 };
 template <> struct cell_conversion<cell_bf16, cell_bf16> {
     __device__ __forceinline__ static cell_bf16 apply(cell_bf16 v) { return v; }
@@ -247,6 +266,25 @@ template <int N, class C, class T> __device__ __forceinline__ void cell_store_ve
     CELL_UNROLL
     for (int i = 0; i < N; i++)
         pack.e[i] = cell_convert<T>(src[i]);
+    CELL_UNROLL
+    for (int w = 0; w < words; w++)
+        cell_detail_store_word(reinterpret_cast<Word *>(p) + w, word[w]);
+}
+
+// Two in one conversion.
+template <int N> __device__ __forceinline__ void cell_store_vec(cell_kept *p, const float (&src)[N])
+{
+    static_assert(N % 2 == 0, "in pairs");
+    constexpr int chunk = cell_detail_chunk(N * (int)sizeof(cell_kept));
+    using Word = typename cell_detail_word<chunk>::type;
+    constexpr int words = N * (int)sizeof(cell_kept) / chunk;
+    union {
+        Word word[words];
+        uint32_t pair[N / 2];
+    };
+    CELL_UNROLL
+    for (int i = 0; i < N / 2; i++)
+        asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(src[2 * i + 1]), "f"(src[2 * i]));
     CELL_UNROLL
     for (int w = 0; w < words; w++)
         cell_detail_store_word(reinterpret_cast<Word *>(p) + w, word[w]);

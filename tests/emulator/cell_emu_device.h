@@ -83,6 +83,9 @@ struct cell_bf16 {
 struct cell_f16 {
     uint16_t bits;
 };
+struct cell_kept {
+    uint16_t bits;
+};
 struct cell_tf32 {
     float value;
 };
@@ -103,11 +106,21 @@ template <class To> struct cell_conversion<To, cell_bf16> {
 template <class To> struct cell_conversion<To, cell_f16> {
     static To apply(cell_f16 v) { return (To)cell_emu_f16_value(v.bits); }
 };
+template <class To> struct cell_conversion<To, cell_kept> {
+    static To apply(cell_kept v) { return (To)cell_emu_f16_value(v.bits); }
+};
 template <class From> struct cell_conversion<cell_bf16, From> {
     static cell_bf16 apply(From v) { return {cell_emu_bf16_bits((float)v)}; }
 };
 template <class From> struct cell_conversion<cell_f16, From> {
     static cell_f16 apply(From v) { return {cell_emu_f16_bits((float)v)}; }
+};
+template <class From> struct cell_conversion<cell_kept, From> {
+    static cell_kept apply(From v)
+    {
+        const float most = 65504.0f, x = (float)v;
+        return {cell_emu_f16_bits(x > most ? most : x < -most ? -most : x)};
+    }
 };
 template <> struct cell_conversion<cell_bf16, cell_bf16> {
     static cell_bf16 apply(cell_bf16 v) { return v; }

@@ -89,6 +89,42 @@ static void test_narrow()
     }
 }
 
+// What lies in shared memory in 16 bits: one by one, and N at once, as two conversions would give.
+template <int N> __global__ void k_keep(const __grid_constant__ cell_kernel_args args)
+{
+    auto cursor = cell_shared();
+    cell_smem<cell_kept> alone = cell_carve<cell_kept>(cursor, 64 * N), wide = cell_carve<cell_kept>(cursor, 64 * N);
+    const int at = cell_thread() * N;
+    const int64_t first = cell_block_index(0) * 64 * N + at;
+    float v[N];
+    cell_load_vec<N>(v, (const float *)args.ptr[0] + first);
+    for (int i = 0; i < N; i++)
+        cell_store(alone + (at + i), v[i]);
+    cell_store_vec<N>(wide + at, v);
+    for (int i = 0; i < N; i++)
+        ((float *)args.ptr[1])[first + i] = cell_load<float>(alone + (at + i));
+    cell_load_vec<N>(v, wide + at);
+    cell_store_vec<N>((float *)args.ptr[2] + first, v);
+}
+
+template <int N> static void test_keep()
+{
+    const unsigned blocks = 16, n = blocks * 64 * N;
+    Array<float> from(n), alone(n), wide(n);
+    Random random(2);
+    const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 65503.0f, 65504.0f, 65519.0f, 65520.0f, -65536.0f, 1e9f, -3e38f, INFINITY, -INFINITY, NAN};
+    const unsigned n_special = sizeof special / sizeof *special;
+    for (unsigned i = 0; i < n; i++)
+        from[i] = i < n_special ? special[i] : (float)ldexp(random.uniform(-1, 1), random.integer(-28, i % 2 ? 0 : 20));
+    cell_kernel_args args = arguments({from.data, alone.data, wide.data});
+    launch("k_keep", k_keep<N>, args, Shape{blocks, 64, (size_t)(2 * cell_carve_bytes<cell_kept>(64 * N))});
+    for (unsigned i = 0; i < n; i++) {
+        const double half = rounded(from[i], 11, -24, 65504.0), want = isinf(half) ? copysign(65504.0, half) : half;
+        check(same(alone[i], want), "%a kept: %a", (double)from[i], (double)alone[i]);
+        check(same(wide[i], want), "%a kept, one of %d: %a", (double)from[i], N, (double)wide[i]);
+    }
+}
+
 // Vectors.
 
 template <int N, class T> __device__ __forceinline__ void copy_vec(const cell_kernel_args &args)
@@ -673,6 +709,9 @@ int main()
 {
     test_widen();
     test_narrow();
+    test_keep<2>();
+    test_keep<4>();
+    test_keep<8>();
     test_vecs<cell_bf16>("bf16");
     test_vecs<cell_f16>("f16");
     test_vecs<float>("f32");
