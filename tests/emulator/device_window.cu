@@ -95,21 +95,21 @@ template <class R> static void compare_all(const char *type, Tiles<R> &t, double
     }
 }
 
-// Numbers of the type itself, so that the only errors are those of the products' sums.
-template <class T, class R> static void fill(Array<R> &x, Random &random)
+// Numbers of so many binary digits, which the type has, so that the only errors are those of the products' sums.
+template <class R> static void fill(Array<R> &x, int digits, Random &random)
 {
     for (size_t i = 0; i < x.count; i++)
-        x[i] = sizeof(R) == 8 ? (R)random.uniform(-2, 2) : (R)cell_round_to<T>((float)random.uniform(-2, 2));
+        x[i] = (R)ldexp(nearbyint(ldexp(random.uniform(-2, 2), digits - 2)), 2 - digits);
 }
 
-template <class T, int Padded, class R> static void test_products(const char *type, int extent, double unit)
+template <class T, int Padded, class R> static void test_products(const char *type, int extent, int digits, double unit)
 {
     Random random(7);
     Tiles<R> t(extent);
-    fill<T>(t.rows, random);
-    fill<T>(t.columns, random);
-    fill<T>(t.values, random);
-    fill<T>(t.weights, random);
+    fill(t.rows, digits, random);
+    fill(t.columns, digits, random);
+    fill(t.values, digits, random);
+    fill(t.weights, digits, random);
     t.template run<T, Padded>(type);
     compare_all(type, t, unit);
     // Infinities stay such; one without a weight is not there at all.
@@ -123,20 +123,20 @@ template <class T, int Padded, class R> static void test_products(const char *ty
     compare_all(type, t, unit);
 }
 
-template <class T, class R> static void test_type(const char *type, double unit)
+template <class T, class R> static void test_type(const char *type, int digits, double unit)
 {
-    test_products<T, 32, R>(type, 5, unit);
-    test_products<T, 64, R>(type, 64, unit);
-    test_products<T, 128, R>(type, 100, unit);
+    test_products<T, 32, R>(type, 5, digits, unit);
+    test_products<T, 64, R>(type, 64, digits, unit);
+    test_products<T, 128, R>(type, 100, digits, unit);
 }
 
 int main()
 {
     // Sums of up to 104 terms in f32: each addition rounds by 2^-23 of the sum at most, on tensor cores too, where it
     // may be cut off. The third of the products of two halves is left out of f32: 2^-22.
-    test_type<cell_bf16, float>("bf16", 104 * 0x1p-23);
-    test_type<cell_f16, float>("f16", 104 * 0x1p-23);
-    test_type<float, float>("f32", 104 * 0x1p-23 + 0x1p-22);
-    test_type<double, double>("f64", 104 * 0x1p-53);
+    test_type<cell_bf16, float>("bf16", 8, 104 * 0x1p-23);
+    test_type<cell_f16, float>("f16", 11, 104 * 0x1p-23);
+    test_type<float, float>("f32", 24, 104 * 0x1p-23 + 0x1p-22);
+    test_type<double, double>("f64", 53, 104 * 0x1p-53);
     return report();
 }
