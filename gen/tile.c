@@ -1023,7 +1023,8 @@ static void print_forward(Tile *t, Buf *out)
  * come. */
 static void move_kept(Tile *t, const StateInfo *s, const char *array, const char *slot, bool load, Buf *out)
 {
-    int e = (int)tile_elements(t, s), wide = kept_width(t, s, s->narrow && slot), threads = tile_threads(&t->lay);
+    bool narrow = s->narrow && slot;          /* what arrives from memory is not */
+    int e = (int)tile_elements(t, s), wide = kept_width(t, s, narrow), threads = tile_threads(&t->lay);
     if (by_thread(t, s)) {
         const char *own = slot ? tile_text(t, "%s + %s * %d", array, slot, e * threads) : array;
         buf_line(out, load ? "cell_load_own<%d>(%s, %s);" : "cell_store_own<%d>(%s, %s);", threads, load ? s->name : own,
@@ -1035,10 +1036,10 @@ static void move_kept(Tile *t, const StateInfo *s, const char *array, const char
         const char *which = has_rows(s) && has_cols(s) ? tile_text(t, "r * %d + c", t->lay.rc)
                             : has_rows(s) ? "r" : has_cols(s) ? "c" : "0";
         const char *at = tile_text(t, "(%s%s) * %d + cell_thread()", first, which, threads), *own = state_var(t, s, s->name);
-        each_element(t, s, out, s->narrow && slot && load ? tile_text(t, "%s = cell_load<%s>(%s + (%s));", own, t->real, array, at)
-                                : s->narrow && slot       ? tile_text(t, "cell_store(%s + (%s), %s);", array, at, own)
-                                : load                    ? tile_text(t, "%s = %s[%s];", own, array, at)
-                                                          : tile_text(t, "%s[%s] = %s;", array, at, own));
+        each_element(t, s, out, narrow && load ? tile_text(t, "%s = cell_load<%s>(%s + (%s));", own, t->real, array, at)
+                                : narrow       ? tile_text(t, "cell_store(%s + (%s), %s);", array, at, own)
+                                : load         ? tile_text(t, "%s = %s[%s];", own, array, at)
+                                               : tile_text(t, "%s[%s] = %s;", array, at, own));
         return;
     }
     const char *at = tile_text(t, "%s + ((%se) * %d + cell_thread()) * %d", array, first, threads, wide);
@@ -1420,6 +1421,14 @@ static void print_kernel(Tile *t)
     print_function(t, tile_resident(t, tile_threads(&t->lay), w->smem), &head, &item, &w->cuda);
 }
 
+static bool keeps_narrow(const Tile *t)
+{
+    for (int k = 0; k < t->states.len; k++)
+        if (t->states.data[k].narrow)
+            return true;
+    return false;
+}
+
 static void explain(Tile *t)
 {
     Walk *w = t->w;
@@ -1439,6 +1448,7 @@ static void explain(Tile *t)
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
           : t->m->c->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
+          : keeps_narrow(t) ? "so many states fit in shared memory for the replay, those that are tanh in 16 bits"
                             : "so many states fit in shared memory for the replay");
     if (t->ahead)
         buf_f(&w->reasons, "%s: a segment is replayed beside the steps back through the one behind it\n", w->kernel);

@@ -273,9 +273,7 @@ int tile_run_width(const Tile *t);                                /* elements th
 int tile_registers(const Tile *t, const TileLayout *l);           /* estimate per thread */
 void tile_choose_interval(Tile *t);
 int tile_most_interval(const Tile *t);
-int64_t tile_states_bytes(const Tile *t);                         /* of a block's states, once */
-int64_t tile_kept_bytes(const Tile *t);                           /* of those that are kept of a step */
-int64_t tile_start_bytes(const Tile *t);                          /* of those that arrive where none is kept */
+int64_t tile_start_bytes(const Tile *t);                          /* shared memory that a segment takes whatever its steps: where its checkpoint arrives */
 int tile_blocks_together(const Tile *t);                          /* on an SM: what its memory is shared by */
 int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
 

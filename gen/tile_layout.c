@@ -262,16 +262,8 @@ static int64_t exchange_bytes(const Tile *t, const TileLayout *l)
     return (t->defer ? t->F : 2) * most * t->real_bytes;
 }
 
-/* One of each state, padded as the layout has it. */
-int64_t tile_states_bytes(const Tile *t)
-{
-    int64_t n = 0;
-    for (int k = 0; k < t->states.len; k++)
-        n += tile_elements(t, &t->states.data[k]) * tile_threads(&t->lay) * t->real_bytes;
-    return n;
-}
-
-int64_t tile_kept_bytes(const Tile *t)
+/* What is kept of each state for a step, padded as the layout has it. */
+static int64_t kept_bytes(const Tile *t)
 {
     int64_t n = 0;
     for (int k = 0; k < t->states.len; k++)
@@ -279,6 +271,7 @@ int64_t tile_kept_bytes(const Tile *t)
     return n;
 }
 
+/* Where the next segment's checkpoint arrives, of states that have no place for it among those kept. */
 int64_t tile_start_bytes(const Tile *t)
 {
     int64_t n = 0;
@@ -293,7 +286,7 @@ static int64_t smem_bytes(Tile *t, const TileLayout *l)
 {
     TileLayout before = t->lay;
     t->lay = *l;
-    int64_t n = t->adjoint ? tile_start_bytes(t) + (t->undoes ? 0 : tile_kept_bytes(t) * t->K) : 0;
+    int64_t n = t->adjoint ? tile_start_bytes(t) + (t->undoes ? 0 : kept_bytes(t) * t->K) : 0;
     t->lay = before;
     return n + tile_fetch_bytes(t, t->F) + exchange_bytes(t, l);
 }

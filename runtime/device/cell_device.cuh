@@ -20,7 +20,7 @@
 //    `CELL_UNROLL` stands for `#pragma unroll`.
 //
 // Overview (the included files hold the contracts)
-//  types      cell_bf16 cell_f16 cell_compute<T>::type  cell_load<C>(p) cell_load_ro<C>(p) cell_store(p, v)
+//  types      cell_bf16 cell_f16 cell_kept cell_compute<T>::type  cell_load<C>(p) cell_load_ro<C>(p) cell_store(p, v)
 //             cell_load_vec<N>(dst, p) cell_load_vec_ro<N>(dst, p) cell_store_vec<N>(p, src)
 //             cell_convert<To>(v) cell_round_to<T>(v): through storage and back
 //             cell_vec<T, N>: N elements as stored
