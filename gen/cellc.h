@@ -188,6 +188,10 @@ struct Stmt {
 /* ---------------------------------------------------------------- the compilation */
 
 typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
+/* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are no more than the GPU has
+ * multiprocessors, or more than CROWD on each. */
+typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
+
 typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
 
 /* How products of f32 for all steps are made: large ones from parts of bf16, none, or all of them. */
@@ -235,8 +239,8 @@ struct Compiler {
     int64_t block_memory;         /* bytes that a block may have */
     int interval;                 /* steps between checkpoints, at most */
     bool one_block;               /* there are no clusters of blocks */
-    bool roomy;                   /* a block has a multiprocessor to itself: the call has no more blocks than these */
-    bool spread;                  /* roomy: there are several multiprocessors for each state */
+    Calls calls;                  /* while a plan is made: the calls that it is for */
+    bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
 };
 
 Compiler *compiler_new(void);

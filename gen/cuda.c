@@ -54,39 +54,101 @@ static bool may_spread(const Compiler *c, const Plan *first)
     return first->interval <= SHORT_SEGMENT && !first->shares_sm && memcmp(&c->tile, &(TileHints){ 0 }, sizeof c->tile) == 0;
 }
 
-/* Is it another plan than the one for calls with more blocks? An interval that was asked for is that of both. */
-static bool differs(const Compiler *c, const Plan *roomy, const Plan *first)
+/* The same cell for certain calls: NULL where tile does not take it, or none of the architectures can run it. */
+static Plan *plan_for(Compiler *c, const char *spec, const Plan *first, Calls calls)
 {
-    return roomy->interval > first->interval || (c->tile.interval && roomy->interval == first->interval && roomy->spreads);
-}
-
-/* The same cell for calls that leave each block a multiprocessor, so that all its memory is for the steps between two
- * checkpoints, or several of them. NULL where nothing comes of it, or none of the architectures can run it. */
-static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
-{
-    if (first->schedule != SCHED_TILE || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
-        return NULL;
     int said = c->diags.len, errors = c->errors;
-    c->roomy = true;
-    c->spread = !first->shares_sm;
+    c->calls = calls;
+    c->spread = calls == CALLS_FEW && !first->shares_sm;
     Plan *p = plan_once(c, spec, first->m->name);
-    c->roomy = c->spread = false;
+    c->calls = CALLS_ANY;
+    c->spread = false;
     c->diags.len = said;          /* nobody asked for it: what is wrong with it is no news */
     if (c->errors > errors) {
         c->errors = errors;
         return NULL;
     }
-    if (!p || p->schedule != SCHED_TILE || !differs(c, p, first) || !may_run(c->archs, p->block_memory, p->cluster > 1))
+    if (!p || p->schedule != SCHED_TILE || !may_run(c->archs, p->block_memory, p->cluster > 1))
         return NULL;
-    p->is_roomy = true;
+    p->calls = calls;
     return p;
+}
+
+/* For calls that leave each block a multiprocessor, so that all its memory is for the steps between two checkpoints, or several of
+ * them. NULL where nothing comes of it: an interval that was asked for is that of both plans. */
+static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
+{
+    if (first->schedule != SCHED_TILE || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
+        return NULL;
+    Plan *p = plan_for(c, spec, first, CALLS_FEW);
+    return p && (p->interval > first->interval || (c->tile.interval && p->interval == first->interval && p->spreads)) ? p : NULL;
+}
+
+/* LEAST_GAIN: percent that a walk's layout must be cheaper by than the one that any calls get, to be worth a kernel (measured on an H200:
+ * E74 and E75 of 32, 2 and 1 percent by the estimate, took 0.4 and 2 less; E88 of 32 x 32, 4.5, 14). */
+enum { LEAST_GAIN = 3 };
+
+static bool is_cheaper(const Walk *w, const Walk *first)
+{
+    const WalkLayout *own = w->layouts.data, *other = first->layouts.data;
+    int i = 0;
+    while (i < w->layouts.len && memcmp(&own[i].layout, &other->layout, sizeof own->layout) != 0)
+        i++;
+    return i < w->layouts.len && own->cost * 100 <= own[i].cost * (100 - LEAST_GAIN);
+}
+
+/* The same text, but for its kernel's name? */
+static bool same_kernel(const Walk *w, const Walk *first)
+{
+    const char *a = w->cuda.data, *b = first->cuda.data;
+    size_t name = strlen(w->kernel), other = strlen(first->kernel);
+    while (*a && *b) {
+        bool named = strncmp(a, w->kernel, name) == 0 && strncmp(b, first->kernel, other) == 0;
+        if (!named && *a != *b)
+            return false;
+        a += named ? name : 1;
+        b += named ? other : 1;
+    }
+    return *a == *b;
+}
+
+/* Takes the first plan's kernel where it is the same. */
+static bool share_walk(Group *g, const Group *first)
+{
+    if (!same_kernel(g->walk, first->walk))
+        return false;
+    g->kernel = g->walk->kernel = first->kernel;
+    g->walk->cuda = first->walk->cuda;
+    return true;
+}
+
+/* For calls with more blocks than CROWD on each multiprocessor: as many as fit are then there, so that what counts is what all of
+ * them compute, not what one of them waits for. NULL where no walk has another layout for it, or a layout was asked for. */
+static Plan *plan_crowded(Compiler *c, const char *spec, const Plan *first)
+{
+    if (first->schedule != SCHED_TILE || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->tile, FORWARD) || hints_choose(&c->tile, BACKWARD))
+        return NULL;
+    Plan *p = plan_for(c, spec, first, CALLS_MANY);
+    bool cheaper = false;
+    for (int d = 0; p && d < 2; d++)
+        cheaper |= plan_walk(p, d) && plan_walk(first, d) && !share_walk(plan_walk(p, d), plan_walk(first, d)) &&
+                   is_cheaper(plan_walk(p, d)->walk, plan_walk(first, d)->walk);
+    return cheaper ? p : NULL;
+}
+
+static void plan_others(Compiler *c, const char *spec, Plan *first)
+{
+    Plan *crowded = plan_crowded(c, spec, first), *roomy = plan_roomy(c, spec, first);
+    if (roomy)
+        roomy->other = crowded;
+    first->other = roomy ? roomy : crowded;
 }
 
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
 {
     Plan *first = plan_once(c, spec, prefix), *p = first;
     if (first)
-        first->roomy = plan_roomy(c, spec, first);
+        plan_others(c, spec, first);
     /* Who asks for clusters gets them, or an error at the call. */
     if (first && first->cluster > 1 && c->schedule == SCHED_TILE && !c->is_tuned)
         return c->errors ? NULL : first;

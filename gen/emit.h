@@ -73,8 +73,8 @@ struct HostPlan {
     int64_t block_memory;                     /* the most shared memory that a block takes */
     const char *how;                          /* schedule and interval, in words */
     const HostPlan *smaller;                  /* for devices that have less, or NULL */
-    const HostPlan *roomy;                    /* for calls that leave each block a multiprocessor, or NULL */
-    const char *is_roomy;                     /* of such a one: name of the size expression that says whether a call takes it */
+    const HostPlan *other;                    /* for certain calls, and behind it perhaps for others; or NULL */
+    const char *name, *takes;                 /* of such a one: of its description, and of the expression that says whether a call is one of these */
 };
 void emit_host(const Module *m, Buf *out);
 void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);

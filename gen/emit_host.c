@@ -329,16 +329,18 @@ static void print_key(Buf *out, const char *key)
     buf_f(out, ",\n");
 }
 
-/* The description of a plan behind those that it leads to. level 0 is the one that callers get, -1 the roomy one. */
+/* The description of a plan behind those that it leads to. level 0 is the one that callers get; of plans for certain calls no matter. */
 static void print_description(Host *h, const HostPlan *plan, int checks, int level)
 {
     const Module *m = h->m;
     const char *smaller = plan->smaller ? intern_f(m->c, "&description_%d", level + 1) : "NULL";
-    const char *name = level < 0 ? "description_roomy" : level ? intern_f(m->c, "description_%d", level) : "description";
+    const char *name = plan->name ? intern_f(m->c, "description_%s", plan->name)
+                       : level    ? intern_f(m->c, "description_%d", level)
+                                  : "description";
     if (plan->smaller)
         print_description(h, plan->smaller, checks, level + 1);
-    if (plan->roomy)
-        print_description(h, plan->roomy, checks, -1);
+    if (plan->other)
+        print_description(h, plan->other, checks, level);
     CallArgs fwd = forward_arguments(m), bwd = backward_arguments(m);
     Buf *out = h->out;
     buf_f(out,
@@ -365,8 +367,10 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         buf_f(out, "    .how = %s,\n    .block_memory = %lld,\n    .smaller = %s,\n"
                    "    .archs = CELL_ARCHS,\n",
               string(m, plan->how), (long long)plan->block_memory, smaller);
-    if (plan->roomy)
-        buf_f(out, "    .roomy = &description_roomy,\n    .is_roomy = %s,\n", plan->roomy->is_roomy);
+    if (plan->other)
+        buf_f(out, "    .other = &description_%s,\n", plan->other->name);
+    if (plan->takes)
+        buf_f(out, "    .takes = %s,\n", plan->takes);
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"

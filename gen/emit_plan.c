@@ -1481,10 +1481,10 @@ static int history_kernels(Plan *p, HistoryKernel *out)
     return n;
 }
 
-/* A roomy plan takes the kernels of the plan that leads to it, where they have the same text. */
+/* A plan for certain calls takes the kernels of those printed before it, where they have the same text. */
 static bool printed_before(const Plan *p, const Buf *kernel, const Buf *cuda)
 {
-    return p->is_roomy && (!kernel->data || strstr(cuda->data, kernel->data));
+    return p->calls != CALLS_ANY && (!kernel->data || strstr(cuda->data, kernel->data));
 }
 
 static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
@@ -1494,9 +1494,9 @@ static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
     emit_group(p, pr, g, &text);
     if (printed_before(p, &text, cuda))
         return;
-    if (p->is_roomy && g->kind != G_WALK) {
+    if (p->calls != CALLS_ANY && g->kind != G_WALK) {
         *g = before;                  /* what its launch needs is found anew too */
-        g->kernel = intern_f(p->m->c, "%s_roomy", g->kernel);
+        g->kernel = intern_f(p->m->c, "%s%s", g->kernel, plan_suffix(p->calls));
         text = (Buf){ .arena = p->m->arena };
         emit_group(p, pr, g, &text);
     }
@@ -1509,8 +1509,8 @@ static void print_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *cuda)
     emit_parts_kernel(p, pr, x, &text);
     if (printed_before(p, &text, cuda))
         return;
-    if (p->is_roomy) {
-        x->kernel = intern_f(p->m->c, "%s_roomy", x->kernel);
+    if (p->calls != CALLS_ANY) {
+        x->kernel = intern_f(p->m->c, "%s%s", x->kernel, plan_suffix(p->calls));
         text = (Buf){ .arena = p->m->arena };
         emit_parts_kernel(p, pr, x, &text);
     }
@@ -1569,12 +1569,19 @@ static int kernel_index(const Print *e, const char *name)
     return k;
 }
 
-/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once? */
-static const char *roomy_expr(Print *e)
+/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once; or more than CROWD on
+ * each? */
+static const char *takes_expr(Print *e)
 {
     Module *m = e->p->m;
     Buf x = program_new(e);
     const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&e->p->program[FORWARD]));
+    if (e->p->calls == CALLS_MANY) {
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_MUL, ", CROWD);
+        postfix_poly(e, poly_sub(m, blocks, poly_const(m, 1)), &x);
+        buf_f(&x, "CELL_X_LE, ");
+        return expr_name(e, &x);
+    }
     if (e->p->cluster == 1) {
         postfix_poly(e, blocks, &x);
         buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_LE, ");
@@ -1617,7 +1624,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_reserve(&e, &n_reserve);
     print_direction(&e, FORWARD);
     print_direction(&e, BACKWARD);
-    const char *is_roomy = p->is_roomy ? roomy_expr(&e) : NULL;
+    const char *takes = p->calls != CALLS_ANY ? takes_expr(&e) : NULL;
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);
@@ -1628,16 +1635,28 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
                        .kernels = intern_f(m->c, "%skernel_table", tag),
                        .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,
                        .n_kernels = e.kernels.len, .n_reserve = n_reserve, .block_memory = p->block_memory,
-                       .how = schedule_words(p), .is_roomy = is_roomy };
+                       .how = schedule_words(p), .takes = takes };
 }
 
-static const HostPlan *emit_roomy(Plan *p, Buf *cuda, Buf *host)
+static const char *calls_words(const Plan *p)
 {
+    if (p->calls == CALLS_MANY)
+        return intern_f(p->m->c, "with more than %d blocks for each of the GPU's multiprocessors", CROWD);
+    return p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)
+                          : "with no more blocks than the GPU has multiprocessors";
+}
+
+/* The plans for certain calls, from this one on. */
+static HostPlan *emit_others(Plan *p, Buf *cuda, Buf *host)
+{
+    if (!p)
+        return NULL;
     HostPlan *plan = arena_alloc(p->m->arena, sizeof *plan);
-    const char *calls = p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)
-                                       : "with no more blocks than the GPU has multiprocessors";
-    buf_f(cuda, "// For calls %s: %s.\n\n", calls, schedule_words(p));
-    *plan = emit_one(p, "roomy_", cuda, host);
+    const char *name = plan_suffix(p->calls) + 1;
+    buf_f(cuda, "// For calls %s: %s.\n\n", calls_words(p), schedule_words(p));
+    *plan = emit_one(p, intern_f(p->m->c, "%s_", name), cuda, host);
+    plan->name = name;
+    plan->other = emit_others(p->other, cuda, host);
     return plan;
 }
 
@@ -1659,8 +1678,7 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
             hp->smaller = next;
         else
             first = next;
-        if (q->roomy)
-            next->roomy = emit_roomy(q->roomy, cuda, host);
+        next->other = emit_others(q->other, cuda, host);
         hp = next;
     }
     emit_host_plan(m, first, host);

@@ -176,7 +176,7 @@ static const char *schedule_words(Schedule s)
     }
 }
 
-/* The second plan, for calls with few states. */
+/* The plan for calls with few states. */
 static void put_roomy(const Explain *e, const Plan *roomy)
 {
     int K = roomy->interval, n = roomy->cluster;
@@ -187,14 +187,27 @@ static void put_roomy(const Explain *e, const Plan *roomy)
     put_paragraph(intern_f(e->c, "where %s", n > 1 ? shared : alone), 2, e->out);
 }
 
+/* The plan for calls with many: the lines of the walks that are others. */
+static void put_crowded(const Explain *e, const Plan *crowded)
+{
+    put_paragraph(intern_f(e->c, "where a call has more than %d blocks for each of the GPU's multiprocessors, a checkpoint every %d steps:",
+                           CROWD, crowded->interval), 2, e->out);
+    for (int d = 0; d < 2; d++)
+        if (plan_walk(crowded, d)->kernel != plan_walk(e->p, d)->kernel)
+            put_lines(e, &plan_walk(crowded, d)->walk->reasons, 4);
+}
+
 static void put_schedule(const Explain *e)
 {
     buf_f(e->out, "schedule %s: %s\n", schedule_names[e->p->schedule], schedule_words(e->p->schedule));
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
-    if (e->p->roomy)
-        put_roomy(e, e->p->roomy);
+    for (const Plan *p = e->p->other; p; p = p->other)
+        if (p->calls == CALLS_FEW)
+            put_roomy(e, p);
+        else
+            put_crowded(e, p);
     for (const Plan *p = e->p; p->smaller; p = p->smaller) {
         int K = p->smaller->interval;
         const char *every = K > 1 ? intern_f(e->c, ", a checkpoint every %d steps", K)

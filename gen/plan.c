@@ -93,6 +93,19 @@ static const char *behind_reads_state(const Phasing *s)
     return NULL;
 }
 
+const char *plan_suffix(Calls calls)
+{
+    return calls == CALLS_FEW ? "_roomy" : calls == CALLS_MANY ? "_crowded" : "";
+}
+
+const Plan *plan_of(const Plan *first, Calls calls)
+{
+    const Plan *p = first->other;
+    while (p && p->calls != calls)
+        p = p->other;
+    return p ? p : first;
+}
+
 /* Backward comes first: it has the states between two checkpoints on the chip, and says how many those may be. */
 static void add_walk(Plan *p, const Phasing *s)
 {
@@ -102,8 +115,7 @@ static void add_walk(Plan *p, const Phasing *s)
                  .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .made = pr->taken,
                  .from_product = p->from_product, .interval = p->interval, .layout = p->layout, .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
-    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd",
-                         p->m->c->roomy ? "_roomy" : "");
+    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd", plan_suffix(p->m->c->calls));
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && !(pr->taken && pr->taken[id]) &&
             pr->node[id].home != HOME_NONE)
@@ -115,6 +127,7 @@ static void add_walk(Plan *p, const Phasing *s)
     if (!w->refused)
         w->refused = behind_reads_state(s);
     p->shares_sm = w->shares_sm;
+    p->together = w->together;
     p->spreads |= w->spreads;
     set_checkpoints(p, pr, w);
 }

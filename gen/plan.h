@@ -53,6 +53,10 @@ typedef enum {
 typedef struct Ref { RefKind kind; int id; } Ref;
 typedef Vec(Ref) RefVec;
 
+/* Calls with more blocks than so many on each multiprocessor are CALLS_MANY (measured on an H200, walks of 32 x 32: E88 2.576 ms for 2.589
+ * with 2.9 of them, 2.868 for 2.795 with 3.4; the delta rule 0.602 for 0.621, 0.755 for 0.640). */
+enum { CROWD = 3 };
+
 /* Arguments of backward (gradients) that a value is for, each once, in ascending order. */
 typedef Vec(int) Wanted;
 
@@ -87,8 +91,9 @@ typedef struct Walk {
     int cluster;                  /* blocks that share a state, 1 if one holds it */
     int64_t smem;                 /* dynamic shared memory, bytes */
     int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    int together;                 /* blocks that are to fit on an SM */
     bool shares_sm;               /* K leaves room on an SM for other blocks */
-    bool spreads;                 /* it is not what it would be if others were there: Plan.is_roomy */
+    bool spreads;                 /* it is not what it would be if others were there (CALLS_FEW) */
     bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
     Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
     LayoutHint layout;            /* backward's, where forward must have the same one; else 0 */
@@ -347,7 +352,8 @@ struct Plan {
     int n_nodes;
     int interval;                 /* tile: steps between checkpoints */
     bool shares_sm;               /* tile: they are so few that several blocks fit on an SM */
-    bool spreads;                 /* tile, is_roomy: the walks are others too, whatever the interval */
+    int together;                 /* tile: blocks that are to fit there */
+    bool spreads;                 /* CALLS_FEW: the walks are others too, whatever the interval */
     LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
     int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
@@ -356,14 +362,16 @@ struct Plan {
     const char *not_scan;         /* why the steps turned out to be none for it */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
-    Plan *roomy;                  /* tile: for calls that leave each block a multiprocessor; or NULL */
-    bool is_roomy;                /* this is such a one */
+    Calls calls;                  /* tile: that the plan is for */
+    Plan *other;                  /* tile: the same cell for certain calls, and behind it perhaps for others; or NULL */
     Buf reasons;                  /* lines for cellc explain */
     int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
 };
 
 /* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated,
  * simplified. */
+const Plan *plan_of(const Plan *first, Calls calls);   /* the one of its plans that is for such calls, or itself */
+const char *plan_suffix(Calls calls);  /* of the names of kernels that only such calls take: "_roomy", "_crowded" */
 Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
 /* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or no
  * clusters where these are needed; 0: there is none. */
@@ -376,6 +384,7 @@ bool may_run(const char *archs, int64_t bytes, bool clusters);
 const char *largest_arch(Compiler *c, const char *archs);
 /* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
+Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */
 const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
 bool plan_timed(const Plan *p, NodeId array);

@@ -116,6 +116,14 @@ static void scatter_buffers(Plan *p, Group *g, int number)
     counts->arrays = partial->arrays = 1;
 }
 
+Group *plan_walk(const Plan *p, int direction)
+{
+    for (int i = 0; i < p->program[direction].groups.len; i++)
+        if (p->program[direction].groups.data[i].kind == G_WALK)
+            return &p->program[direction].groups.data[i];
+    return NULL;
+}
+
 const Poly *walk_blocks(const Program *pr)
 {
     for (int i = 0; i < pr->groups.len; i++)

@@ -372,7 +372,7 @@ static Tile *tile_new(Walk *w)
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82), unless each segment
      * has a loop of its own (lengthen_chunks). */
-    bool few = t->K <= ODD_STEPS, twice = few || (m->c->roomy && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
+    bool few = t->K <= ODD_STEPS, twice = few || (m->c->calls == CALLS_FEW && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
     t->F = chunks && twice ? 2 * t->K : t->K;
     w->spreads |= chunks && twice && !few;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
@@ -873,7 +873,7 @@ static bool joins(const Tile *t, const Step *s)
 static bool print_unroll(const Tile *t, const Step *s, Buf *out)
 {
     bool joined = joins(t, s);
-    bool apart = t->m->c->roomy && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
+    bool apart = t->m->c->calls == CALLS_FEW && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
     if (joined || apart)
         buf_line(out, "CELL_UNROLL_BY(2)");
     if (apart && !joined)
@@ -1567,7 +1567,7 @@ bool tile_overlaps(const Tile *t)
  * little to gain, and forward's chunks would be shorter too. Its checkpoint takes no shared memory, which may be room for more steps. */
 static void try_ahead(Tile *t)
 {
-    int own = 0, K = t->K, least = t->m->c->roomy || t->m->c->tile.interval ? K : K - K / 8;
+    int own = 0, K = t->K, least = t->m->c->calls == CALLS_FEW || t->m->c->tile.interval ? K : K - K / 8;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
     t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;

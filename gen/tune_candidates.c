@@ -41,28 +41,22 @@ static uint64_t hash_code(Generated *g)
     return hash;
 }
 
-/* What the plan's walk in a direction might have, or NULL. */
-static const Walk *walk_of(const Plan *p, int d)
-{
-    for (int i = 0; i < p->program[d].groups.len; i++)
-        if (p->program[d].groups.data[i].kind == G_WALK)
-            return p->program[d].groups.data[i].walk;
-    return NULL;
-}
-
 static const char *words_of(Compiler *c, const Plan *p)
 {
-    const Walk *walk[] = { walk_of(p, FORWARD), walk_of(p, BACKWARD) };
+    const Group *walk[] = { plan_walk(p, FORWARD), plan_walk(p, BACKWARD) };
     const char *text = intern(c, schedule_names[p->schedule]);
     for (int d = 0; d < 2; d++)
         if (walk[d])
-            text = intern_f(c, "%s%s %d warps", text, d ? ", backward" : ": forward", walk[d]->threads / 32);
+            text = intern_f(c, "%s%s %d warps", text, d ? ", backward" : ": forward", walk[d]->walk->threads / 32);
     if (p->interval)
         text = intern_f(c, "%s, a checkpoint every %d steps", text, p->interval);
-    if (p->roomy && p->roomy->cluster > 1)
-        text = intern_f(c, "%s (%d in clusters of %d blocks where states are few)", text, p->roomy->interval, p->roomy->cluster);
-    else if (p->roomy && p->roomy->interval != p->interval)
-        text = intern_f(c, "%s (%d where blocks are few)", text, p->roomy->interval);
+    const Plan *few = plan_of(p, CALLS_FEW), *many = plan_of(p, CALLS_MANY);
+    if (few->cluster > p->cluster)
+        text = intern_f(c, "%s (%d in clusters of %d blocks where states are few)", text, few->interval, few->cluster);
+    else if (few->interval != p->interval)
+        text = intern_f(c, "%s (%d where blocks are few)", text, few->interval);
+    if (many != p)
+        text = intern_f(c, "%s, other layouts where states are many", text);
     return p->cluster > 1 ? intern_f(c, "%s, clusters of %d blocks", text, p->cluster) : text;
 }
 
@@ -76,12 +70,12 @@ typedef struct Ranked {
 
 static void keep_ranks(const Plan *p, Ranked *out)
 {
-    *out = (Ranked){ .interval = p->interval, .roomy = (p->roomy ? p->roomy : p)->interval, .cluster = p->cluster,
-                     .spread = p->roomy && p->roomy->cluster > p->cluster };
+    const Plan *few = plan_of(p, CALLS_FEW);
+    *out = (Ranked){ .interval = p->interval, .roomy = few->interval, .cluster = p->cluster, .spread = few->cluster > p->cluster };
     for (int d = 0; d < 2; d++) {
-        const Walk *w = walk_of(p, d);
-        for (int i = 0; w && i < w->layouts.len && out->n[d] < 64; i++)
-            out->layout[d][out->n[d]++] = w->layouts.data[i].layout;
+        const Group *g = plan_walk(p, d);
+        for (int i = 0; g && i < g->walk->layouts.len && out->n[d] < 64; i++)
+            out->layout[d][out->n[d]++] = g->walk->layouts.data[i].layout;
     }
 }
 

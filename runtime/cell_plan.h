@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-#define CELL_PLAN_VERSION 3
+#define CELL_PLAN_VERSION 4
 #ifndef CELL_ARCHS /* whoever compiles a generated library says for which GPUs its kernels were compiled */
 #define CELL_ARCHS NULL
 #endif
@@ -269,10 +269,11 @@ typedef struct cell_desc {
     const char *archs;         /* "80 90": what the library has machine code for, and of the last PTX; NULL: unknown */
     int32_t pointer_alignment; /* bytes, of every non-empty argument that kernels see; 0 means 16 */
     const cell_expr *places;   /* per tensor: of integers, the extent of an axis that they say places of; else NULL */
-    /* The same instance for calls of which is_roomy (of its kernels) is not 0: those that walk the steps have no more blocks than the
-     * device has multiprocessors, so a block may take all the memory of one, or than it holds of clusters of several. Or NULL. */
-    const struct cell_desc *roomy;
-    cell_expr is_roomy;
+    /* The same instance for the calls of which its `takes` (an expression over sizes, the device and its own kernels) is not 0, and behind it
+     * perhaps for others, of which the first that takes a call gets it; or NULL. Where the kernels that walk the steps have no more blocks than
+     * the device has multiprocessors, one may take all the memory of one; where they have many on each, what counts is what all of them do. */
+    const struct cell_desc *other;
+    cell_expr takes;              /* of such a one */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

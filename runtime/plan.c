@@ -64,13 +64,12 @@ static const cell_kernel *without_cluster(cell_context *ctx, const cell_desc *de
     return NULL;
 }
 
-/* Does each block that walks the steps get a multiprocessor of the context's device, or several in clusters, and the memory that it then
- * takes? */
-static int is_roomy(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
-    cell_scope scope = {.ctx = ctx, .desc = desc->roomy, .sizes = sizes, .n_sizes = desc->n_sizes};
-    int64_t few = 0;
-    return desc->roomy && desc->roomy->block_memory <= ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX) &&
-           cell_eval_in(&scope, desc->is_roomy, 0, &few, &ctx->error) == CELL_OK && few;
+/* Is this plan for calls of these sizes on the context's device, and does that have the memory that a block takes? */
+static int takes(cell_context *ctx, const cell_desc *desc, const int64_t *sizes) {
+    cell_scope scope = {.ctx = ctx, .desc = desc, .sizes = sizes, .n_sizes = desc->n_sizes};
+    int64_t yes = 0;
+    return desc->block_memory <= ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX) &&
+           cell_eval_in(&scope, desc->takes, 0, &yes, &ctx->error) == CELL_OK && yes;
 }
 
 /* The plans that the context's device can run at these sizes. Where none can, the kernels say why. */
@@ -78,8 +77,9 @@ static const cell_desc *for_call(cell_context *ctx, const cell_desc *desc, const
     const cell_desc *all = desc;
     const cell_kernel *lone = NULL;
     int64_t memory = ctx->backend->attribute(ctx->self, CELL_ATTR_SMEM_MAX);
-    if (is_roomy(ctx, desc, sizes))
-        return desc->roomy;
+    for (const cell_desc *other = desc->other; other; other = other->other)
+        if (takes(ctx, other, sizes))
+            return other;
     while (desc->smaller && (desc->block_memory > memory || (lone = without_cluster(ctx, desc))))
         desc = desc->smaller;
     if (desc != all && lone && ctx->verbose && ctx->smaller_said != desc)
@@ -112,14 +112,17 @@ static cell_status ask(Query query, cell_context *ctx, const cell_desc *desc, co
     cell_status status = cell_check_sizes(ctx, desc, sizes, err);
     if (status == CELL_OK && ctx)
         return query(ctx, for_call(ctx, desc, sizes), sizes, bytes, err);
-    const cell_desc *roomy = desc->roomy;
-    for (; status == CELL_OK && desc; desc = desc->smaller ? desc->smaller : roomy) {
+    const cell_desc *other = desc->other;
+    while (status == CELL_OK && desc) {
         size_t need;
         status = query(ctx, desc, sizes, &need, err);
         if (status == CELL_OK && need > *bytes)
             *bytes = need;
-        if (desc == roomy)
-            break;
+        desc = desc->smaller;
+        if (!desc && other) {
+            desc = other;
+            other = other->other;
+        }
     }
     return status;
 }

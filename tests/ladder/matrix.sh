@@ -282,6 +282,14 @@ for spec in delta gated_delta; do
     TYPES="f32 bf16" instance $spec tile:cluster=2 "$few_heads" --dim N=17 --dim V=20
 done
 
+# Walks for calls with more than 3 blocks for each multiprocessor, of which the emulator has 4 and an H200 132: forward's alone, and both.
+TYPES=bf16 SUFFIX=_crowded instance e88 tile "5,26,3,3 27,13,3,15" --dim N=32 --dim V=32
+TYPES=bf16 SUFFIX=_crowded instance e88 tile "5,26,3,3 27,13,3,15" --dim N=32 --dim V=32 --lengths
+TYPES="bf16 f16" SUFFIX=_crowded instance delta tile "5,35,3 27,17,15" --dim N=32 --dim V=32
+TYPES=bf16 SUFFIX=_crowded instance delta tile "5,35,3 27,17,15" --dim N=32 --dim V=32 --reverse
+TYPES="f32 bf16" SUFFIX=_crowded instance linear_attention tile "5,35,3 27,17,15" --dim N=32 --dim V=32
+TYPES="f32 bf16" SUFFIX=_crowded instance gated_delta tile "5,21,3 27,11,15" --dim N=32 --dim V=32
+
 # One block does not hold these states. Where the device has no clusters (chip: says that) the steps are launched.
 TYPES=f32 instance e79 auto "1,2,3 2,4,2 chip:2,4,2" --dim N=96 --archs 80
 

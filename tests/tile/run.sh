@@ -40,7 +40,8 @@ undone_short $here/undone.cell --schedule tile:interval=3 --dtype f16 | 2,9 1,17
 e79_33 $root/specs/e79.cell --dim N=33 --set bias=input --dtype f32 | 1,9,5
 e79_72 $root/specs/e79.cell --dim N=72 --dtype bf16 | 1,9,3
 e79_64 $root/specs/e79.cell --dim N=64 --dtype bf16 | 1,5,3
-e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2
+e88_32 $root/specs/e88.cell --dtype bf16 | 1,9,4,2 5,13,4,3
+delta_32 $root/specs/delta.cell --dim N=32 --dim V=32 --dtype bf16 | 13,20,1
 rounded $here/rounded.cell --dtype bf16 | 2,5
 delta_64 $root/specs/delta.cell --dtype f32 | 1,6,2 1,35,1
 linear_64 $root/specs/linear_attention.cell --dtype f32 | 1,6,2
@@ -116,8 +117,8 @@ compiled() {
     done
 }
 
-# One instance for one architecture: a line with each kernel that spills; "compiled" last. It has two walks, or four where
-# calls with few blocks have their own.
+# One instance for one architecture: a line with each kernel that spills; "compiled" last. It has two walks, and more where
+# calls with few blocks, or with many, have their own.
 compile_one() {
     local to=$out/spill/$1.$2 arch=$2
     shift 2
@@ -131,7 +132,7 @@ compile_one() {
             n += kernel ~ /_walk/
         }
         /spill stores/ && !/ 0 bytes spill stores, 0 bytes spill/ { print of ": " kernel " spills:" $0 }
-        END { if (n == 2 || n == 4) print "compiled" }' "$to.log" >"$to.verdict"
+        END { if (n >= 2) print "compiled" }' "$to.log" >"$to.verdict"
 }
 export -f compile_one
 export out root NVCC
@@ -156,6 +157,8 @@ if sanitizes; then
     check "linear_attention: what is not asked for is left out" linked wanted linear_64 1,5,1 q k v
     check "what says dtype is rounded, by the kernels" linked rounded rounded 2,5
     check "delta: few blocks walk longer segments" linked roomy delta_64 2,40,2 1,40,5
+    check "e88: many blocks have walks of their own" linked crowded e88_32 FORWARD 4,3,4,3 13,3,4,1
+    check "delta: many blocks have walks of their own, both ways" linked crowded delta_32 BOTH 3,5,4 1,5,13
     check "e79: the blocks of a cluster take the only state" linked roomy e79_72 1,80,3 2,40,3
 else
     skipped=$((skipped + 1))

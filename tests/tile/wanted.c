@@ -3,17 +3,10 @@
  * Asked for nothing, backward launches no walk. Each named gradient alone costs fewer shuffles or shared
  * reads than all together, and no gradient alone costs fewer than those of the initial states: what is carried
  * is always done. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cell.h"
-#include "cell_plan.h"
+#include "zeros.h"
 
 typedef struct Work { int64_t barriers, shuffles, reads; } Work;
 static Work done;
-
-const cell_desc *ladder_instance(void);
 
 /* The emulator's C++ names. */
 void __real__Z16cell_emu_barrieriii(int id, int count, int wait);
@@ -49,26 +42,6 @@ static void verdict(int ok, const char *what, const char *of)
     failed += !ok;
     if (!ok)
         printf("FAIL %s: %s\n", of, what);
-}
-
-static void must(cell_context *ctx, cell_status status)
-{
-    if (status == CELL_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", cell_status_string(status), ctx ? cell_last_error(ctx) : "no context");
-    exit(1);
-}
-
-/* Zeroed memory of an argument: what a walk does follows from sizes, not from values. */
-static void *room(const cell_desc *d, const cell_arg *a, const int64_t *sizes)
-{
-    int64_t n = 0;
-    must(NULL, cell_arg_elements(d, a, sizes, &n));
-    void *p = NULL;
-    size_t bytes = (size_t)n * cell_dtype_bytes((cell_dtype)a->dtype);
-    if (posix_memalign(&p, 256, bytes + 256))
-        exit(1);
-    return memset(p, 0, bytes + 256);
 }
 
 static int is_gradient(const cell_arg *a)
@@ -125,34 +98,15 @@ static void compare(cell_context *ctx, const int64_t *sizes, const cell_memory *
 
 int main(int argc, char **argv)
 {
-    const cell_desc *d = ladder_instance();
     cell_context *ctx = NULL;
     char message[512] = "";
-    int64_t sizes[CELL_MAX_SIZES] = { 0 };
-    void *forward[CELL_MAX_ARGS], *args[CELL_MAX_ARGS];
+    Zeros z;
     if (argc < 2 || cell_context_create(&ctx, CELL_BACKEND_EMULATED, 0, message, sizeof message) != CELL_OK) {
         fprintf(stderr, "usage: wanted SIZES NAME... %s\n", message);
         return 2;
     }
-    char *s = argv[1];
-    for (int k = 0; k < d->n_sizes && *s; k++, s += *s == ',')
-        sizes[k] = strtoll(s, &s, 10);
-    for (int i = 0; i < d->n_forward_args; i++)
-        forward[i] = room(d, &d->forward_args[i], sizes);
-    for (int i = 0; i < d->n_backward_args; i++)
-        args[i] = room(d, &d->backward_args[i], sizes);
-    cell_memory memory = { NULL, 0, NULL, 0 };
-    must(ctx, cell_reserve_bytes(ctx, d, sizes, &memory.reserve_bytes));
-    if (posix_memalign(&memory.reserve, 256, memory.reserve_bytes))
-        return 1;
-    must(ctx, cell_run_forward(ctx, d, sizes, forward, &memory, 0));
-    /* Backward reads forward's arguments where they are. */
-    for (int i = 0; i < d->n_backward_args; i++)
-        for (int k = 0; k < d->n_forward_args; k++)
-            if (d->backward_args[i].tensor == d->forward_args[k].tensor &&
-                d->backward_args[i].role == CELL_ROLE_VALUE && d->forward_args[k].role == CELL_ROLE_VALUE)
-                args[i] = forward[k];
-    compare(ctx, sizes, &memory, args, argv + 2, argc - 2);
+    zeros_forward(&z, ctx, argv[1]);
+    compare(ctx, z.sizes, &z.memory, z.backward, argv + 2, argc - 2);
     cell_context_destroy(ctx);
     printf("%d passed, %d failed\n", passed, failed);
     return failed > 0;
