@@ -988,11 +988,12 @@ static void postfix_times(Print *e, const Poly *p, int each, int times, Buf *out
  * along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a cluster's blocks, and the sums. */
 static const char *panel_smem(Print *e, const Panel *w)
 {
-    int own = 16 * w->outer * w->own * 4, tiles = w->outer * w->own * w->split / 8;
+    int own = PANEL_TURN * w->outer * w->own * 4, shared = own * w->batch / PANEL_TURN, tiles = w->outer * w->own * w->split / 8;
     int slices = w->inner % w->split ? w->split : 1, pieces = w->inner * slices / w->split;
-    int shares = 8 * tiles * 128 * 4 + (w->split > 1 ? 2 * w->split * own + 2 * 16 : 0);
-    int tile = 8 * 256 * (e->p->dtype == DT_F32 ? 4 : 2), ahead = tiles <= 2 ? 8 : slices > 1 ? 2 : 4;
-    int held = pieces > 1 || e->p->dtype == DT_F32 ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead;
+    int shares = 8 * tiles * 8 * w->batch * 4 + (w->split > 1 ? 2 * w->split * shared + 2 * 16 : 0);
+    int tile = 8 * 256 * (e->p->dtype == DT_F32 ? 4 : 2), halves = w->batch / PANEL_TURN;
+    int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8, most = 16 / (halves * halves) / ahead;
+    int held = pieces > 1 || e->p->dtype == DT_F32 ? 0 : tiles < most ? tiles : most;
     Buf x = program_new(e);
     postfix_times(e, w->units, 8 * 32 * slices, pieces * tiles * tile, &x);
     if (held > 0) {
@@ -1098,12 +1099,14 @@ static const char *cluster_blocks(Print *e, const Panel *w, int kernel)
 
 /* ---- which of them ---- */
 
-/* 1 where the device holds all blocks at once and the batch is small; else 0. */
+/* 1 where the device holds all blocks at once and the batch is small, but not too small for it; else 0. */
 static void postfix_panel_fits(Print *e, const Panel *w, int kernel, Buf *x)
 {
     postfix_panel_blocks(e, w, x);
     buf_f(x, "CELL_X_RESIDENT, %d, CELL_X_LE, CELL_X_SIZE, 0, CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, ", kernel,
           narrow_storage(e) ? PANEL_BATCH_NARROW : PANEL_BATCH);
+    if (w->batch > PANEL_TURN)
+        buf_f(x, "CELL_X_PUSH, %d, CELL_X_SIZE, 0, CELL_X_LT, CELL_X_MUL, ", PANEL_TURN);
 }
 
 /* 1 where a block has a thread for each unit, and room for the head. */
@@ -1214,8 +1217,11 @@ static void print_cluster(Print *e, Panel *w, int kernel, int head)
     print_panel_op(e, w, cluster_blocks(e, w, kernel), expr_name(e, &when), kernel);
 }
 
-/* head, cluster, pairs: the kernels that come before this one, or -1. */
-static int print_grid_panel(Print *e, Panel *w, int head, int cluster, int pairs)
+/* A kernel of blocks that walk all steps together, and its number. */
+typedef struct Grid { Panel *panel; int kernel; } Grid;
+
+/* head, cluster: the kernels that come before this one, or -1; and `before` others. */
+static int print_grid_panel(Print *e, Panel *w, int head, int cluster, const Grid *before, int n)
 {
     Buf blocks = program_new(e), fits = program_new(e);
     postfix_panel_blocks(e, w, &blocks);
@@ -1224,8 +1230,8 @@ static int print_grid_panel(Print *e, Panel *w, int head, int cluster, int pairs
           panel_smem(e, w), w->split);
     postfix_panel_fits(e, w, kernel, &fits);
     postfix_neither(e, head, cluster, &fits);
-    if (pairs >= 0) {
-        postfix_panel_fits(e, e->pr->pairs, pairs, &fits);
+    for (int i = 0; i < n; i++) {
+        postfix_panel_fits(e, before[i].panel, before[i].kernel, &fits);
         postfix_not(&fits);
         buf_f(&fits, "CELL_X_MUL, ");
     }
@@ -1309,19 +1315,21 @@ static const char *print_panel(Print *e)
             buf_f(&e->headed, "CELL_X_ADD, ");
         print_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
     }
-    int pairs = e->pr->pairs ? print_grid_panel(e, e->pr->pairs, head, cluster, -1) : -1;
-    int grid = w ? print_grid_panel(e, w, head, cluster, pairs) : -1;
+    Panel *all[] = { e->pr->wide, e->pr->pairs, w };
+    Grid grids[3];
+    int n = 0;
+    for (int i = 0; i < 3; i++)
+        if (all[i]) {
+            grids[n] = (Grid){ all[i], print_grid_panel(e, all[i], head, cluster, grids, n) };
+            n++;
+        }
     e->walked = program_new(e);
     if (forms)
         buf_f(&e->walked, "%s", e->headed.data);
-    if (w)
-        postfix_panel_fits(e, w, grid, &e->walked);
-    if (pairs >= 0) {
-        postfix_panel_fits(e, e->pr->pairs, pairs, &e->walked);
-        buf_f(&e->walked, "CELL_X_ADD, ");
+    for (int i = 0; i < n; i++) {
+        postfix_panel_fits(e, grids[i].panel, grids[i].kernel, &e->walked);
+        buf_f(&e->walked, "%s", forms || i > 0 ? "CELL_X_ADD, " : "");
     }
-    if (w && forms)
-        buf_f(&e->walked, "CELL_X_ADD, ");
     return not_expr(e, &e->walked);
 }
 
@@ -1539,6 +1547,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
         if (p->program[d].pairs)
             emit_panel(p, &p->program[d], p->program[d].pairs, cuda);
+        if (p->program[d].wide)
+            emit_panel(p, &p->program[d], p->program[d].wide, cuda);
         if (p->program[d].chunks)
             buf_f(cuda, "%s", chunks[d].data);
         if (p->program[d].head)

@@ -213,8 +213,10 @@ static void print_fetch(Kernel *k, const PanelLoop *l, const char *t)
 {
     if (!l->fetched)
         return;
-    k_open(k, "if (cell_thread() < elements && step + 1 < steps)");
-    print_element(k, l, "cell_thread()");
+    bool once = k->panel->batch * k->panel->own <= PANEL_THREADS;
+    k_open(k, once ? "if (cell_thread() < elements && step + 1 < steps)"
+                   : "for (int begin = cell_thread(); begin < elements && step + 1 < steps; begin += CELL_PANEL_THREADS)");
+    print_element(k, l, once ? "cell_thread()" : "begin");
     buf_line(k->out, "fetch_%d(b, %s, %s);", l->number, l->unit, t);
     k_close(k);
 }
@@ -320,8 +322,8 @@ static void print_product(Kernel *k, const PanelLoop *loops, int n, int product)
         steps = k_text(k, buffer->reserve ? "(all ? dim_T : %d)" : "%d", buffer->ring);
     k_comment(k, w->product->arrays.data[0]);
     buf_line(k->out, "panel.wait(step%s);", w->operand_ready || mutate("early-wait") ? "" : " + 1");
-    k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH)");
-    buf_line(k->out, "cell_mma_c shares[panel.tiles];");
+    k_open(k, "for (int64_t b0 = 0; b0 < dim_B; b0 += panel.batch)");
+    buf_line(k->out, "cell_mma_c shares[panel.results];");
     k->b = "b0";
     buf_line(k->out, "panel.multiply(shares, kept, %s, %s * %s, dim_B - b0);",
              operand_at(k, st, k_text(k, "%s * %s", k_step_row(k, st), pitch)), steps, pitch);
@@ -449,8 +451,8 @@ static void print_setup(Kernel *k)
     const Panel *w = k->panel;
     Buf *out = k->out;
     buf_line(out, "auto cursor = cell_shared();");
-    buf_line(out, "cell_panel<%s, %d, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own,
-             w->split);
+    buf_line(out, "cell_panel<%s, %d, %d, %d, %d%s> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own, w->split,
+             w->batch > PANEL_TURN ? k_text(k, ", %d", w->batch) : "");
     buf_line(out, "panel.carve(cursor, %s, reinterpret_cast<unsigned int *>(%s));",
              poly_text(&k->printer, w->units), k_written(k, REF_BUFFER, w->posts, DT_I32));
     if (w->split > 1)             /* the last cluster may have blocks without units */

@@ -271,6 +271,7 @@ static Panel *find(Plan *p, Program *pr)
     w->operand_ready = made_before(p, w->operand);
     w->own = own_of(p, w);
     w->split = split_of(p, w);
+    w->batch = PANEL_TURN;
     return w;
 }
 
@@ -419,6 +420,18 @@ static Panel *find_pairs(Plan *p, const Program *pr, const Panel *w)
     return pairs;
 }
 
+/* The same for more sequences than PANEL_TURN: a step of so many takes little more than one of 16, where it would be two of these. */
+static Panel *find_wide(Plan *p, const Program *pr, const Panel *w)
+{
+    if (p->dtype == DT_F32)
+        return NULL;
+    Panel *wide = arena_alloc(p->m->arena, sizeof *wide);
+    *wide = *w;
+    wide->batch = PANEL_WIDE;
+    wide->kernel = intern_f(p->m->c, "%s_%s_wide", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
+    return wide;
+}
+
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
     const char *way = pr->dir == FORWARD ? "forward" : "backward";
@@ -428,12 +441,15 @@ static void take_panel(Plan *p, Program *pr, Panel *w)
     w->posts = p->buffers.len;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
     pr->pairs = find_pairs(p, pr, w);
+    pr->wide = find_wide(p, pr, pr->pairs ? pr->pairs : w);
     Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
                      .elements = poly_const(p->m, panel_posts(pr->pairs ? pr->pairs : w)) };
     vec_push(p->m->arena, &p->buffers, posts);
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
           "the product each%s\n", way, w->own, w->own * w->outer,
           pr->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
+    if (pr->wide)
+        buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than %d\n", PANEL_WIDE, PANEL_TURN);
 }
 
 void panel_find(Plan *p)

@@ -7,8 +7,9 @@
 /* Counters that blocks post to: 8 groups, each in a line of 128 bytes (CELL_PANEL_WARPS * CELL_PANEL_POST). A batch
  * of more than PANEL_BATCH sequences gives a product enough rows to fill the device by itself; where the storage has 16 bits, one
  * of more than PANEL_BATCH_NARROW (measured on an H200, LSTM of 1024 units, T 256, forward and backward, by this kernel and by
- * launches: B 32 3.19 ms and 3.97, B 48 4.79 and 4.50, B 64 6.28 and 4.75). */
-enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_BATCH_NARROW = 32, PANEL_THREADS = 256 };
+ * launches: B 32 3.19 ms and 3.97, B 48 4.79 and 4.50, B 64 6.28 and 4.75). A kernel multiplies PANEL_TURN of them at once, or, in
+ * 16 bits, PANEL_WIDE (CELL_PANEL_BATCH, and cell_panel's Batch). */
+enum { PANEL_POSTS = 8 * 32, PANEL_BATCH = 64, PANEL_BATCH_NARROW = 32, PANEL_TURN = 16, PANEL_WIDE = 32, PANEL_THREADS = 256 };
 /* A block that has a whole head: its threads, and the most sequences that it takes (CELL_HEAD_THREADS, _BATCH). */
 enum { HEAD_THREADS = 256, HEAD_BATCH = 8 };
 /* A cluster that has one: CELL_CLUSTER_BLOCKS, _THREADS and _PARTS; from CLUSTER_UNITS on it is faster than a block (measured

@@ -265,6 +265,7 @@ typedef struct Panel {
     int inner, outer;             /* pieces of k, of rows */
     int own;                      /* units per block */
     int split;                    /* blocks of a cluster that divide the pieces of k */
+    int batch;                    /* sequences that are multiplied at once */
     TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
     const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
     NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
@@ -317,6 +318,7 @@ typedef struct Program {
     bool *taken;                  /* scan, tile: per node, what no state feeds but the walk computes all the same; or NULL */
     Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
     Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
+    Panel *wide;                  /* gemm: one of these for more sequences than it multiplies at once; or NULL */
     Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
     Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
     Vec(Parts *) parts;

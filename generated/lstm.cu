@@ -178,8 +178,8 @@ lstm_fwd_steps(const __grid_constant__ cell_kernel_args args)
         // part of lstm.cell:14: p[r:4*H] = sum[d] weight_ih[r,d] * x[d] + bias_ih[r] + sum[j] weight_hh[r,j]
         // * h[j] + b...
         panel.wait(step);
-        for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH) {
-            cell_mma_c shares[panel.tiles];
+        for (int64_t b0 = 0; b0 < dim_B; b0 += panel.batch) {
+            cell_mma_c shares[panel.results];
             panel.multiply(shares, kept, p_h_f32 + (all ? (b0 * dim_T + t) : b0 * 2 + t % 2) * dim_H,
                     (all ? dim_T : 2) * dim_H, dim_B - b0);
             panel.reduce(shares, dim_B - b0, [&](int row, int piece, int own, float sum) {
@@ -313,8 +313,8 @@ lstm_fwd_pairs(const __grid_constant__ cell_kernel_args args)
         // part of lstm.cell:14: p[r:4*H] = sum[d] weight_ih[r,d] * x[d] + bias_ih[r] + sum[j] weight_hh[r,j]
         // * h[j] + b...
         panel.wait(step);
-        for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH) {
-            cell_mma_c shares[panel.tiles];
+        for (int64_t b0 = 0; b0 < dim_B; b0 += panel.batch) {
+            cell_mma_c shares[panel.results];
             panel.multiply(shares, kept, p_h_f32 + (all ? (b0 * dim_T + t) : b0 * 2 + t % 2) * dim_H,
                     (all ? dim_T : 2) * dim_H, dim_B - b0);
             if (cell_thread() < elements && b0 == 0) {
@@ -861,8 +861,8 @@ lstm_bwd_steps(const __grid_constant__ cell_kernel_args args)
         }
         // d_h, lstm.cell:11: h
         panel.wait(step + 1);
-        for (int64_t b0 = 0; b0 < dim_B; b0 += CELL_PANEL_BATCH) {
-            cell_mma_c shares[panel.tiles];
+        for (int64_t b0 = 0; b0 < dim_B; b0 += panel.batch) {
+            cell_mma_c shares[panel.results];
             panel.multiply(shares, kept, p_d_p + (b0 * dim_T + t) * (4*dim_H), dim_T * (4*dim_H), dim_B - b0);
             panel.reduce(shares, dim_B - b0, [&](int row, int piece, int own, float sum) {
                 sums[((int)b0 + row) * 8 + piece * 8 + own] = sum;

@@ -40,26 +40,32 @@ __device__ __forceinline__ uint32_t cell_panel_word(uint32_t word)
 
 // T: storage of X and W. Inner: pieces of k. Outer: pieces of rows. Units: of a block, a multiple of 8 that
 // divides 32. Split: blocks of a cluster that share their rows and divide k, so that each reads only its part of X: the
-// pieces, if it divides Inner, else the units of every piece.
-template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_panel {
+// pieces, if it divides Inner, else the units of every piece. Batch: rows of X that are multiplied at once, 16, or 32 in 16 bits.
+template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = CELL_PANEL_BATCH> struct cell_panel {
+    static constexpr int batch = Batch;
     static constexpr int covered = Units * Split;       // units whose rows the block multiplies
     static constexpr int slices = Inner % Split == 0 ? 1 : Split; // parts of each piece
     static constexpr int pieces = Inner * slices / Split;
     static constexpr int groups = CELL_PANEL_WARPS * slices; // of units, one for each warp that multiplies them
     static constexpr int tiles = Outer * (covered / 8); // of 8 rows: piece by piece
-    static constexpr int tile = 8 * CELL_PANEL_BATCH;   // elements of C in one
-    static constexpr int shares = Outer * Units * CELL_PANEL_BATCH; // elements of C that are the block's own
+    static constexpr int halves = Batch / 16;           // 16 rows of X are one operand of the tensor cores
+    static constexpr int results = halves * tiles;      // sums of the tensor cores: tiles of the first 16 rows, then of the others
+    static constexpr int tile = 8 * Batch;              // elements of C in one
+    static constexpr int shares = Outer * Units * Batch; // elements of C that are the block's own
     static constexpr bool narrow = sizeof(T) == 2;
+    static_assert(Batch == 16 || (Batch == 32 && narrow));
     static constexpr int each = 16 / (int)sizeof(T);    // numbers of a lane, neighbours along k
     static constexpr int word = 4 / (int)sizeof(T);     // numbers of 4 bytes
     static constexpr int along = 4 * each;              // of a block along k: 32, or 16 of f32
     static constexpr int stride = 32 * each;            // of a tile's weights for such a block
-    static constexpr int ahead = pieces > 1 || !narrow || tiles <= 2 ? 8 : slices > 1 ? 2 : 4; // blocks along k that are read at once
-    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < 16 / ahead ? tiles : 16 / ahead; // tiles of them in registers
+    static constexpr int most_ahead = pieces > 1 || !narrow || tiles <= 2 ? 8 : slices > 1 ? 2 : 4;
+    static constexpr int ahead = halves == 1 || most_ahead < 4 ? most_ahead : 4; // blocks along k that are read at once
+    static constexpr int most_held = 16 / (halves * halves) / ahead; // tiles of them in registers
+    static constexpr int held = pieces > 1 || !narrow ? 0 : tiles < most_held ? tiles : most_held;
 
     cell_smem<T> weights;     // [warp][piece][block along k][tile][lane][each], without those in registers
-    cell_smem<float> partial; // [warp][tile][16][8]
-    cell_smem<float> gathered; // [2][block of the cluster][piece][16][Units]
+    cell_smem<float> partial; // [warp][tile][Batch][8]
+    cell_smem<float> gathered; // [2][block of the cluster][piece][Batch][Units]
     cell_inbox inbox, next_inbox; // of a half of `gathered` each
     int units, group;         // group: units of one warp, a multiple of 32, the length of two fragments
     int first;                // the block's first unit
@@ -261,10 +267,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         cell_warp_barrier();
     }
 
-    // Fragments of 16 rows of X for one block along k, as two tiles' operands; f32 as hi and lo.
+    // 16 rows of X for one block along k, as two operands of the tensor cores; f32 as hi and lo.
     struct factors {
         uint32_t hi[2][4], lo[2][4];
-        __device__ __forceinline__ factors(const uint32_t (&low)[4], const uint32_t (&high)[4])
+        __device__ __forceinline__ void set(const uint32_t (&low)[4], const uint32_t (&high)[4])
         {
             CELL_UNROLL
             for (int i = 0; i < 8; i++) {
@@ -317,16 +323,25 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // One block along k: 16 rows of X times the tiles from `From`, which lie in shared memory.
+    // One block along k: the rows of X times tile j.
+    __device__ __forceinline__ static void multiply_tile(cell_mma_c (&sums)[results], const factors (&x)[halves], int j,
+                                                         const uint32_t (&b)[4])
+    {
+        CELL_UNROLL
+        for (int h = 0; h < halves; h++)
+            multiply_words(sums[h * tiles + j], x[h], b);
+    }
+
+    // The tiles from `From` on, which lie in shared memory.
     template <int From>
-    __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[tiles], const factors &x,
+    __device__ __forceinline__ static void multiply_block(cell_mma_c (&sums)[results], const factors (&x)[halves],
                                                           cell_smem<T> at)
     {
         CELL_UNROLL
         for (int j = From; j < tiles; j++) {
             uint32_t b[4];
             cell_shared_words(b, at + (j - From) * stride);
-            multiply_words(sums[j], x, b);
+            multiply_tile(sums, x, j, b);
         }
     }
 
@@ -362,9 +377,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
         }
     }
 
-    // Fragments of X, as many blocks along k as are read at once.
+    // Fragments of X, as many blocks along k as are read at once: of the lane's rows, 8 apart.
+    enum { rows = Batch / 8 };
     struct fragments {
-        uint32_t low[ahead][4], high[ahead][4];
+        uint32_t words[rows][ahead][4];
         int at[ahead];   // along k; negative: none
         int left[ahead]; // units from there on
     };
@@ -382,10 +398,12 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     {
         uint32_t all = 0;
         CELL_UNROLL
-        for (int i = 0; i < ahead; i++) {
-            const uint32_t low = most(x.low[i]), high = most(x.high[i]), both = low > high ? low : high;
-            all = both > all ? both : all;
-        }
+        for (int i = 0; i < ahead; i++)
+            CELL_UNROLL
+            for (int r = 0; r < rows; r += 2) {
+                const uint32_t low = most(x.words[r][i]), high = most(x.words[r + 1][i]), both = low > high ? low : high;
+                all = both > all ? both : all;
+            }
         return cell_any(all == CELL_PANEL_MARK);
     }
 
@@ -413,55 +431,57 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     }
 
     // Reads again what was marked, until nothing is.
-    template <int Bytes> __device__ __forceinline__ static void await(fragments &x, const T *low, const T *high)
+    template <int Bytes> __device__ __forceinline__ static void await(fragments &x, const T *const (&row)[rows])
     {
         do {
             CELL_UNROLL
-            for (int i = 0; i < ahead; i++) {
-                if (is_marked(x.low[i]))
-                    watch_again<Bytes>(x.low[i], low + x.at[i], x.left[i]);
-                if (is_marked(x.high[i]))
-                    watch_again<Bytes>(x.high[i], high + x.at[i], x.left[i]);
-            }
+            for (int i = 0; i < ahead; i++)
+                CELL_UNROLL
+                for (int r = 0; r < rows; r++)
+                    if (is_marked(x.words[r][i]))
+                        watch_again<Bytes>(x.words[r][i], row[r] + x.at[i], x.left[i]);
         } while (any_marked(x));
     }
 
-    template <int Bytes> __device__ __forceinline__ void read(fragments &x, const T *low, const T *high) const
+    template <int Bytes> __device__ __forceinline__ void read(fragments &x, const T *const (&row)[rows]) const
     {
         CELL_UNROLL
         for (int i = 0; i < ahead; i++) {
             CELL_UNROLL
             for (int j = 0; j < 4; j++)
-                x.low[i][j] = x.high[i][j] = 0;
+                CELL_UNROLL
+                for (int r = 0; r < rows; r++)
+                    x.words[r][i][j] = 0;
             if (x.at[i] >= 0) {
-                watch<Bytes>(x.low[i], low + x.at[i], x.left[i]);
-                watch<Bytes>(x.high[i], high + x.at[i], x.left[i]);
+                CELL_UNROLL
+                for (int r = 0; r < rows; r++)
+                    watch<Bytes>(x.words[r][i], row[r] + x.at[i], x.left[i]);
             }
         }
         if ((!narrow || any_marked(x)) && awaits)
-            await<Bytes>(x, low, high);
+            await<Bytes>(x, row);
     }
 
-    // Of rows whose pieces begin anywhere, two blocks along k at a time.
-    __device__ __forceinline__ void read_around(fragments &x, const T *low, const T *high) const
+    // Of rows whose pieces begin anywhere, four vectors at a time.
+    __device__ __forceinline__ void read_around(fragments &x, const T *const (&row)[rows]) const
     {
         CELL_UNROLL
-        for (int begin = 0; begin < ahead; begin += 2) {
+        for (int begin = 0; begin < ahead * rows; begin += 4) {
             uint32_t vectors[4][2][4];
             CELL_UNROLL
             for (int i = 0; i < 4; i++)
-                watch_around(vectors[i], (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
+                watch_around(vectors[i], row[(begin + i) % rows] + x.at[(begin + i) / rows], x.left[(begin + i) / rows]);
             CELL_UNROLL
             for (int i = 0; i < 4; i++)
-                cut(i % 2 ? x.high[begin + i / 2] : x.low[begin + i / 2], vectors[i],
-                    (i % 2 ? high : low) + x.at[begin + i / 2], x.left[begin + i / 2]);
+                cut(x.words[(begin + i) % rows][(begin + i) / rows], vectors[i],
+                    row[(begin + i) % rows] + x.at[(begin + i) / rows], x.left[(begin + i) / rows]);
         }
         while (awaits && any_marked(x)) {
             CELL_UNROLL
-            for (int i = 0; i < ahead; i++) {
-                await_each(x.low[i], low + x.at[i]);
-                await_each(x.high[i], high + x.at[i]);
-            }
+            for (int i = 0; i < ahead; i++)
+                CELL_UNROLL
+                for (int r = 0; r < rows; r++)
+                    await_each(x.words[r][i], row[r] + x.at[i]);
         }
     }
 
@@ -475,45 +495,50 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
 
     // The first `left` of these blocks, of which `Held` tiles are in registers.
     template <int Held>
-    __device__ __forceinline__ static void multiply_some(cell_mma_c (&sums)[tiles], const fragments &x,
+    __device__ __forceinline__ static void multiply_some(cell_mma_c (&sums)[results], const fragments &x,
                                                          const kept &first_weights, int left, cell_smem<T> at)
     {
         CELL_UNROLL
         for (int i = 0; i < ahead; i++) {
             if (i >= left)
                 continue;
-            const factors some(x.low[i], x.high[i]);
+            factors some[halves];
+            CELL_UNROLL
+            for (int h = 0; h < halves; h++)
+                some[h].set(x.words[2 * h][i], x.words[2 * h + 1][i]);
             CELL_UNROLL
             for (int j = 0; j < Held; j++)
-                multiply_words(sums[j], some, first_weights.words[i][j]);
+                multiply_tile(sums, some, j, first_weights.words[i][j]);
             multiply_block<Held>(sums, some, at + i * ((tiles - Held) * stride));
         }
     }
 
-    // The warp's share of the sums for the first 16 of `batch` rows of X, `pitch` elements apart. Sums of rows
-    // beyond the batch are those of its first row.
-    __device__ __forceinline__ void multiply(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *x,
-                                             int64_t pitch, int64_t batch) const
+    // The warp's share of the sums for the first `Batch` of `left` rows of X, `pitch` elements apart. Sums of rows
+    // beyond these are those of the first row.
+    __device__ __forceinline__ void multiply(cell_mma_c (&sums)[results], const kept &first_weights, const T *x,
+                                             int64_t pitch, int64_t left) const
     {
         const int lane = cell_lane();
+        const T *row[rows];
         x += (int64_t)first_piece() * units;
-        const T *low = x + (lane / 4 < batch ? lane / 4 : 0) * pitch;
-        const T *high = x + (lane / 4 + 8 < batch ? lane / 4 + 8 : 0) * pitch;
         CELL_UNROLL
-        for (int j = 0; j < tiles; j++)
+        for (int r = 0; r < rows; r++)
+            row[r] = x + (lane / 4 + 8 * r < left ? lane / 4 + 8 * r : 0) * pitch;
+        CELL_UNROLL
+        for (int j = 0; j < results; j++)
             cell_mma_zero(sums[j]);
         if (begins_at(x, pitch, 16))
-            multiply_rows<16>(sums, first_weights, low, high);
+            multiply_rows<16>(sums, first_weights, row);
         else if (narrow && begins_at(x, pitch, 8))
-            multiply_rows<8>(sums, first_weights, low, high);
+            multiply_rows<8>(sums, first_weights, row);
         else
-            multiply_rows<(int)sizeof(T)>(sums, first_weights, low, high);
+            multiply_rows<(int)sizeof(T)>(sums, first_weights, row);
     }
 
     // Bytes: the pieces of the rows begin at multiples of so many.
     template <int Bytes>
-    __device__ __forceinline__ void multiply_rows(cell_mma_c (&sums)[tiles], const kept &first_weights, const T *low,
-                                                  const T *high) const
+    __device__ __forceinline__ void multiply_rows(cell_mma_c (&sums)[results], const kept &first_weights,
+                                                  const T *const (&row)[rows]) const
     {
         const int all = pieces * (group / along), begin = own_group() * group + cell_lane() % 4 * each;
         int unit = begin, k = begin;                 // within its piece; of the row
@@ -533,9 +558,9 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
                 }
             }
             if constexpr (Bytes >= 8)
-                read<Bytes>(some, low, high);
+                read<Bytes>(some, row);
             else
-                read_around(some, low, high);
+                read_around(some, row);
             if (done == 0)
                 multiply_some<held>(sums, some, first_weights, all, at);
             else
@@ -548,27 +573,27 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
     // is called once for each of the block's elements. The whole cluster; the shares may be written again only
     // behind another barrier.
     template <class Store>
-    __device__ __forceinline__ void reduce(const cell_mma_c (&sums)[tiles], int64_t batch, Store store)
+    __device__ __forceinline__ void reduce(const cell_mma_c (&sums)[results], int64_t left, Store store)
     {
         CELL_UNROLL
-        for (int j = 0; j < tiles; j++)
-            cell_mma_store_c(partial + (cell_warp() * tiles + j) * tile, 8, sums[j]);
+        for (int j = 0; j < results; j++)
+            cell_mma_store_c(partial + ((cell_warp() * tiles + j % tiles) * tile + j / tiles * 128), 8, sums[j]);
         cell_barrier();
         if constexpr (Split > 1) {
             send_shares();
-            reduce_cluster(batch, store);
+            reduce_cluster(left, store);
         } else {
-            reduce_block(batch, store);
+            reduce_block(left, store);
         }
     }
 
-    template <class Store> __device__ __forceinline__ void reduce_block(int64_t batch, Store store)
+    template <class Store> __device__ __forceinline__ void reduce_block(int64_t left, Store store)
     {
         CELL_UNROLL
         for (int begin = 0; begin < tiles * tile; begin += CELL_PANEL_THREADS) {
             const int n = begin + cell_thread(), row_tile = n / tile, b = n % tile / 8;
             const int piece = row_tile / (covered / 8), unit = row_tile % (covered / 8) * 8 + n % 8;
-            if (n < tiles * tile && b < batch && first + unit < units) {
+            if (n < tiles * tile && b < left && first + unit < units) {
                 float sum = 0;
                 CELL_UNROLL
                 for (int w = 0; w < CELL_PANEL_WARPS; w++) {
@@ -601,27 +626,27 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> struct cell_p
             }
             const uint32_t words[4] = {cell_detail_float_bits(sum[0]), cell_detail_float_bits(sum[1]),
                                        cell_detail_float_bits(sum[2]), cell_detail_float_bits(sum[3])};
-            cell_cluster_send(gathered + (turn * Split + rank) * shares + (piece * CELL_PANEL_BATCH + b) * Units + unit % Units,
+            cell_cluster_send(gathered + (turn * Split + rank) * shares + (piece * Batch + b) * Units + unit % Units,
                               unit / Units, inbox, words);
         }
     }
 
     // Halves of `gathered` take turns: a block that sends to one has been sent what the others made behind they read it.
-    template <class Store> __device__ __forceinline__ void reduce_cluster(int64_t batch, Store store)
+    template <class Store> __device__ __forceinline__ void reduce_cluster(int64_t left, Store store)
     {
         cell_inbox_wait(inbox);
         expect(inbox);
         CELL_UNROLL
         for (int begin = 0; begin < shares; begin += CELL_PANEL_THREADS) {
-            const int n = begin + cell_thread(), b = n / Units % CELL_PANEL_BATCH;
-            if (n < shares && b < batch && first + n % Units < units) {
+            const int n = begin + cell_thread(), b = n / Units % Batch;
+            if (n < shares && b < left && first + n % Units < units) {
                 float sum = 0;
                 CELL_UNROLL
                 for (int block = 0; block < Split; block++) {
                     const float share = gathered[(turn * Split + block) * shares + n];
                     sum += share;
                 }
-                store(b, n / (Units * CELL_PANEL_BATCH), n % Units, sum);
+                store(b, n / (Units * Batch), n % Units, sum);
             }
         }
         turn ^= 1;

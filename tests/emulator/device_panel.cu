@@ -7,11 +7,11 @@
 
 // x[b][t+1][k] = C[b, k] mod 7 - 3 for k of every inner piece, C the product with rows piece + unit.
 // args.flags: blocks see by the operand's own words whether they are there.
-template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ void recurrence(const cell_kernel_args &args)
+template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = 16> __device__ void recurrence(const cell_kernel_args &args)
 {
     const int64_t batch = args.size[0], units = args.size[1], steps = args.size[2];
     auto cursor = cell_shared();
-    cell_panel<T, Inner, Outer, Units, Split> panel;
+    cell_panel<T, Inner, Outer, Units, Split, Batch> panel;
     panel.carve(cursor, units, (unsigned int *)args.ptr[3]);
     const int64_t pitch = Inner * units;
     T *const x = (T *)args.ptr[0];
@@ -26,8 +26,8 @@ template <class T, int Inner, int Outer, int Units, int Split = 1> __device__ vo
         panel.mark(x, pitch, batch, steps + 1, 0);
     for (int64_t t = 0; t < steps; t++) {
         panel.wait(t);
-        for (int64_t b0 = 0; b0 < batch; b0 += CELL_PANEL_BATCH) {
-            cell_mma_c sums[panel.tiles];
+        for (int64_t b0 = 0; b0 < batch; b0 += Batch) {
+            cell_mma_c sums[panel.results];
             panel.multiply(sums, kept, x + (b0 * (steps + 1) + t) * pitch, (steps + 1) * pitch, batch - b0);
             panel.reduce(sums, batch - b0, [&](int b, int piece, int own, float sum) {
                 c[((t * batch + b0 + b) * Outer + piece) * units + panel.first + own] = sum;
@@ -63,6 +63,10 @@ PANEL(k_panel_split_3, cell_bf16, 3, 3, 8, 3)
 PANEL(k_panel_split_2_of_4, cell_bf16, 4, 2, 16, 2)
 PANEL(k_panel_slices, cell_bf16, 1, 4, 8, 2)
 PANEL(k_panel_slices_3, cell_bf16, 2, 1, 8, 3)
+PANEL(k_panel_32_1_1, cell_bf16, 1, 1, 16, 1, 32)
+PANEL(k_panel_32_3_3, cell_bf16, 3, 3, 8, 1, 32)
+PANEL(k_panel_32_split_4, cell_bf16, 4, 1, 16, 4, 32)
+PANEL(k_panel_32_slices, cell_bf16, 1, 4, 8, 2, 32)
 PANEL(k_panel_f32_slices, float, 1, 4, 8, 2)
 PANEL(k_panel_f32_1_4, float, 1, 4, 8)
 PANEL(k_panel_f32_split_2_of_4, float, 4, 1, 8, 2)
@@ -90,7 +94,7 @@ static void set(cell_bf16 &to, int v)
 
 template <class T>
 static void try_one(const char *name, test_kernel kernel, int inner, int outer, int own, int split,
-                    int batch, int units, int steps, bool transposed, bool marks)
+                    int batch, int units, int steps, bool transposed, bool marks, int at_once = 16)
 {
     const int rows = outer * units, k = inner * units, blocks = (units + own * split - 1) / (own * split) * split;
     const int slices = inner % split ? split : 1, group = ((units + 8 * slices - 1) / (8 * slices) + 31) / 32 * 32;
@@ -117,11 +121,12 @@ static void try_one(const char *name, test_kernel kernel, int inner, int outer, 
     args.t = transposed;
     args.flags = marks;
     const int tiles = outer * own * split / 8, pieces = inner * slices / split, blocks_along = pieces * (group / 32);
-    const int ahead = tiles <= 2 ? 8 : slices > 1 ? 2 : 4, held = sizeof(T) == 4 || pieces > 1 ? 0 : std::min(tiles, 16 / ahead);
+    const int halves = at_once / 16, ahead = std::min(tiles <= 2 ? 8 : slices > 1 ? 2 : 4, 8 / halves);
+    const int held = sizeof(T) == 4 || pieces > 1 ? 0 : std::min(tiles, 16 / (halves * halves) / ahead);
     size_t smem = 8 * (size_t)(blocks_along * tiles - std::min(blocks_along, ahead) * held) * 256 * sizeof(T) +
-                  (size_t)(8 * tiles * 512);
+                  (size_t)(8 * tiles * 32 * at_once);
     if (split > 1)
-        smem += (size_t)(2 * split * outer * own * 16 * 4 + 32);
+        smem += (size_t)(2 * split * outer * own * at_once * 4 + 32);
     Shape shape = {(unsigned)blocks, 256, smem, (unsigned)split, true};
     launch(name, kernel, args, shape);
     for (int t = 0; t < steps; t++) {
@@ -151,6 +156,7 @@ int main()
         test_kernel kernel;
         int inner, outer, own, split;
         bool f32 = false;
+        int at_once = 16;
     } kinds[] = {{"1 of 1", k_panel_1_1, 1, 1, 8, 1},
                  {"1 of 4", k_panel_1_4, 1, 4, 8, 1},
                  {"4 of 1", k_panel_4_1, 4, 1, 8, 1},
@@ -161,20 +167,24 @@ int main()
                  {"4 of 2, split by 2", k_panel_split_2_of_4, 4, 2, 16, 2},
                  {"1 of 4, units split by 2", k_panel_slices, 1, 4, 8, 2},
                  {"2 of 1, units split by 3", k_panel_slices_3, 2, 1, 8, 3},
+                 {"1 of 1, 32 rows at once", k_panel_32_1_1, 1, 1, 16, 1, false, 32},
+                 {"3 of 3, 32 rows at once", k_panel_32_3_3, 3, 3, 8, 1, false, 32},
+                 {"4 of 1, split by 4, 32 rows at once", k_panel_32_split_4, 4, 1, 16, 4, false, 32},
+                 {"1 of 4, units split by 2, 32 rows at once", k_panel_32_slices, 1, 4, 8, 2, false, 32},
                  {"1 of 4 in f32, units split by 2", k_panel_f32_slices, 1, 4, 8, 2, true},
                  {"1 of 4 in f32", k_panel_f32_1_4, 1, 4, 8, 1, true},
                  {"4 of 1 in f32, split by 2", k_panel_f32_split_2_of_4, 4, 1, 8, 2, true},
                  {"3 of 3 in f32", k_panel_f32_3_3, 3, 3, 8, 1, true}};
     const struct {
         int batch, units, steps;
-    } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {3, 100, 3}, {5, 250, 2}, {9, 272, 2}};
+    } sizes[] = {{1, 1, 2}, {3, 7, 3}, {16, 32, 2}, {17, 40, 3}, {2, 64, 5}, {3, 100, 3}, {5, 250, 2}, {9, 272, 2}, {25, 72, 2}, {33, 24, 2}};
     for (auto &kind : kinds)
         for (auto &size : sizes)
             for (int way = 0; way < 3; way++)
                 if ((kind.split == 1 || has_clusters()) && (way != 1 || size.batch <= 3))
                     (kind.f32 ? try_one<float> : try_one<cell_bf16>)(
                         kind.name, kind.kernel, kind.inner, kind.outer, kind.own, kind.split, size.batch, size.units,
-                        size.steps, way == 1, way == 2);
+                        size.steps, way == 1, way == 2, kind.at_once);
     // So many that a warp's share of k is read in two rounds, of which the weights are in registers for the first.
     for (int units : {1060, 1062})
         try_one<cell_bf16>("1 of 4, 16 units", k_panel_1_4_wide, 1, 4, 16, 1, 2, units, 2, false, true);

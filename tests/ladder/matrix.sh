@@ -59,15 +59,17 @@ done
 for spec in e0 e1; do
     instance $spec "steps gemm" "$one"
 done
-# One kernel walks the steps: its blocks are 8 or 16 units each, it takes 16 sequences at a time and 64 at most;
+# One kernel walks the steps: its blocks are 8 or 16 units each, it takes 16 sequences at a time and 64 at most, or, in 16 bits, 32;
 # the emulated device holds 4 blocks: two pairs, which divide forward's operand where clusters are allowed. A GPU takes it
 # beyond 256 units only, since before that a block walks alone.
 for spec in lstm gru; do
-    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 blocks:2,3,5,24 blocks:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 chip:3,3,2,26 chip:2,3,3,44 2,2,3,265 2,2,3,268"
+    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,5,24 chip:18,4,3,31 blocks:2,3,5,24 blocks:18,4,3,31 chip:65,2,2,9 chip:2,2,3,33 chip:3,3,2,26 chip:2,3,3,44 2,2,3,265 2,2,3,268 19,3,2,265 32,2,3,304"
 done
 for spec in e0 e1; do
-    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 chip:3,3,42 17,2,272"
+    TYPES="bf16 f16 f32" SUFFIX=_panel instance $spec gemm "chip:2,3,40 chip:18,4,64 chip:65,2,17 chip:2,2,65 chip:3,3,42 chip:32,3,40 17,2,272"
 done
+# More units than a cluster takes, and sequences than 16.
+TYPES=bf16 SUFFIX=_wide instance e1 gemm "17,2,1028"
 # A cluster of 16 blocks walks the steps (the emulated device holds one), 64 units a block; not of cells with several gates.
 # Units that end within a block, within 32 and within 8; blocks without units; 8 sequences a cluster, and fewer.
 for spec in e0 e1; do
