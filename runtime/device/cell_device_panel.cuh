@@ -437,9 +437,12 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
             CELL_UNROLL
             for (int i = 0; i < ahead; i++)
                 CELL_UNROLL
-                for (int r = 0; r < rows; r++)
+                for (int r = 0; r < rows; r += 2) {
                     if (is_marked(x.words[r][i]))
                         watch_again<Bytes>(x.words[r][i], row[r] + x.at[i], x.left[i]);
+                    if (is_marked(x.words[r + 1][i]))
+                        watch_again<Bytes>(x.words[r + 1][i], row[r + 1] + x.at[i], x.left[i]);
+                }
         } while (any_marked(x));
     }
 
@@ -454,8 +457,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
                     x.words[r][i][j] = 0;
             if (x.at[i] >= 0) {
                 CELL_UNROLL
-                for (int r = 0; r < rows; r++)
+                for (int r = 0; r < rows; r += 2) {
                     watch<Bytes>(x.words[r][i], row[r] + x.at[i], x.left[i]);
+                    watch<Bytes>(x.words[r + 1][i], row[r + 1] + x.at[i], x.left[i]);
+                }
             }
         }
         if ((!narrow || any_marked(x)) && awaits)
@@ -466,22 +471,25 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
     __device__ __forceinline__ void read_around(fragments &x, const T *const (&row)[rows]) const
     {
         CELL_UNROLL
-        for (int begin = 0; begin < ahead * rows; begin += 4) {
+        for (int n = 0; n < ahead * rows / 4; n++) {
+            const int begin = n / (rows / 2) * 2, r = n % (rows / 2) * 2;
             uint32_t vectors[4][2][4];
             CELL_UNROLL
             for (int i = 0; i < 4; i++)
-                watch_around(vectors[i], row[(begin + i) % rows] + x.at[(begin + i) / rows], x.left[(begin + i) / rows]);
+                watch_around(vectors[i], (i % 2 ? row[r + 1] : row[r]) + x.at[begin + i / 2], x.left[begin + i / 2]);
             CELL_UNROLL
             for (int i = 0; i < 4; i++)
-                cut(x.words[(begin + i) % rows][(begin + i) / rows], vectors[i],
-                    row[(begin + i) % rows] + x.at[(begin + i) / rows], x.left[(begin + i) / rows]);
+                cut(i % 2 ? x.words[r + 1][begin + i / 2] : x.words[r][begin + i / 2], vectors[i],
+                    (i % 2 ? row[r + 1] : row[r]) + x.at[begin + i / 2], x.left[begin + i / 2]);
         }
         while (awaits && any_marked(x)) {
             CELL_UNROLL
             for (int i = 0; i < ahead; i++)
                 CELL_UNROLL
-                for (int r = 0; r < rows; r++)
+                for (int r = 0; r < rows; r += 2) {
                     await_each(x.words[r][i], row[r] + x.at[i]);
+                    await_each(x.words[r + 1][i], row[r + 1] + x.at[i]);
+                }
         }
     }
 
@@ -521,8 +529,10 @@ template <class T, int Inner, int Outer, int Units, int Split = 1, int Batch = C
         const int lane = cell_lane();
         const T *row[rows];
         x += (int64_t)first_piece() * units;
+        row[0] = x + (lane / 4 < left ? lane / 4 : 0) * pitch;
+        row[1] = x + (lane / 4 + 8 < left ? lane / 4 + 8 : 0) * pitch;
         CELL_UNROLL
-        for (int r = 0; r < rows; r++)
+        for (int r = 2; r < rows; r++)
             row[r] = x + (lane / 4 + 8 * r < left ? lane / 4 + 8 * r : 0) * pitch;
         CELL_UNROLL
         for (int j = 0; j < results; j++)
