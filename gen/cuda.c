@@ -84,7 +84,8 @@ static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
     return p && (p->interval > first->interval || (c->tile.interval && p->interval == first->interval && p->spreads)) ? p : NULL;
 }
 
-/* LEAST_GAIN: percent that a walk's layout must be cheaper by than the one that any calls get, to be worth a kernel (measured on an H200:
+/* Does the walk have a layout that is cheaper there than the one that any calls get?
+ * LEAST_GAIN: percent that a walk's layout must be cheaper by than the one that any calls get, to be worth a kernel (measured on an H200:
  * E74 and E75 of 32, 2 and 1 percent by the estimate, took 0.4 and 2 less; E88 of 32 x 32, 4.5, 14). */
 enum { LEAST_GAIN = 3 };
 
@@ -126,7 +127,8 @@ static bool share_walk(Group *g, const Group *first)
  * them compute, not what one of them waits for. NULL where no walk has another layout for it, or a layout was asked for. */
 static Plan *plan_crowded(Compiler *c, const char *spec, const Plan *first)
 {
-    if (first->schedule != SCHED_TILE || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->tile, FORWARD) || hints_choose(&c->tile, BACKWARD))
+    if (first->schedule != SCHED_TILE || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->tile, FORWARD) ||
+        hints_choose(&c->tile, BACKWARD))
         return NULL;
     Plan *p = plan_for(c, spec, first, CALLS_MANY);
     bool cheaper = false;

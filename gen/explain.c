@@ -193,7 +193,7 @@ static void put_crowded(const Explain *e, const Plan *crowded)
     put_paragraph(intern_f(e->c, "where a call has more than %d blocks for each of the GPU's multiprocessors, a checkpoint every %d steps:",
                            CROWD, crowded->interval), 2, e->out);
     for (int d = 0; d < 2; d++)
-        if (plan_walk(crowded, d)->kernel != plan_walk(e->p, d)->kernel)
+        if (plan_walk(crowded, d) && plan_walk(crowded, d)->kernel != plan_walk(e->p, d)->kernel)
             put_lines(e, &plan_walk(crowded, d)->walk->reasons, 4);
 }
 

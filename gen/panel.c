@@ -423,7 +423,7 @@ static Panel *find_pairs(Plan *p, const Program *pr, const Panel *w)
 /* The same for more sequences than PANEL_TURN: a step of so many takes little more than one of 16, where it would be two of these. */
 static Panel *find_wide(Plan *p, const Program *pr, const Panel *w)
 {
-    if (p->dtype == DT_F32)
+    if (p->dtype != DT_BF16 && p->dtype != DT_F16)
         return NULL;
     Panel *wide = arena_alloc(p->m->arena, sizeof *wide);
     *wide = *w;

@@ -53,8 +53,8 @@ typedef enum {
 typedef struct Ref { RefKind kind; int id; } Ref;
 typedef Vec(Ref) RefVec;
 
-/* Calls with more blocks than so many on each multiprocessor are CALLS_MANY (measured on an H200, walks of 32 x 32: E88 2.576 ms for 2.589
- * with 2.9 of them, 2.868 for 2.795 with 3.4; the delta rule 0.602 for 0.621, 0.755 for 0.640). */
+/* Calls with more blocks than so many on each multiprocessor are CALLS_MANY (measured on an H200, walks of 32 x 32: with 2.9 of them the plan
+ * for many took E88 from 2.576 ms to 2.589 and the delta rule from 0.602 to 0.621, with 3.4 from 2.868 to 2.795 and from 0.755 to 0.640). */
 enum { CROWD = 3 };
 
 /* Arguments of backward (gradients) that a value is for, each once, in ascending order. */

@@ -115,6 +115,9 @@ for n in 32 72; do
         expect 1 "" grep -E "For calls|_roomy|cluster" "$dir/e79_archs.cu"
     done
 done
+expect 0 "where a call has more than 3 blocks for each of the GPU's multiprocessors" "$cellc" explain --dtype bf16 --dim N=32 --dim V=32 delta
+"$cellc" explain --dtype bf16 --dim N=32 --dim V=32 --schedule tile:forward=8x4/2x1 delta >"$dir/delta_layout"
+expect 1 "" grep -E "_crowded|more than 3 blocks" "$dir/delta_layout"
 expect 2 "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '3'" "$cellc" explain --schedule tile:cluster=3 e79
 # A layout that was asked for is what one gets, or an error.
 expect 0 "e88_fwd_walk: 4 warps for a 64 x 64 state: 32 x 1 elements a thread, 2 x 16 lanes, 1 x 4 warps, as was" \
