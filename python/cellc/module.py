@@ -4,10 +4,11 @@ spec wants; a call is traceable by torch.compile in one graph."""
 
 import torch
 
-from . import init
+from . import eager, init
 from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
+from .native import remember
 from .ops import DTYPES, INFER, SAVE, STEP, Ops
 
 INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
@@ -44,6 +45,7 @@ class TorchInstance(Instance):
     def __init__(self, built):
         super().__init__(built)
         self.ops = Ops(self.library, self.manifest, built.title)
+        self.right = {}                # what tensors of a call were found right, and its sizes but the last, t0
 
     def check_types(self, tensors):
         """Types as stored, all on one device that this library has code for. Params of another floating type are
@@ -100,17 +102,38 @@ class TorchInstance(Instance):
     def longer(tensor, room):
         return torch.nn.functional.pad(tensor, [0, 0] * (tensor.dim() - 2) + [0, room - tensor.shape[1]])
 
+    def seen(self, tensors, sizes, t0, batch_first, step):
+        """What decides whether a call's tensors are right, for `right`. None where that is found out anew each time: where
+        tensors may be changed for the call, or the number of its first step is wrong."""
+        if self.manifest.grows or (t0 is not None and (type(t0) is not int or not 0 <= t0 < 1 << 63)):
+            return None
+        of_each = [None if t is None else (t.shape, t.dtype, t.device, t.layout) for t in tensors]
+        return (step, batch_first, t0 is None, *sizes.values.items(), *of_each)
+
+    def checked(self, tensors, sizes, t0, batch_first, step, unwatched):
+        """(the tensors as the operator takes them but for their order, the call's sizes)"""
+        key = self.seen(tensors, sizes, t0, batch_first, step) if unwatched else None
+        known = self.right.get(key) if key else None
+        if known is not None:
+            return tensors, [*known, t0 or 0]
+        found = self.take_sizes(self.check_types(tensors), sizes, t0, batch_first, step)
+        listed = self.manifest.list_sizes(sizes.finish())
+        if key and all(a is b for a, b in zip(found, tensors)):
+            remember(self.right, key, listed[:-1])
+        return found, listed
+
     def run(self, inputs, params, state, sizes, t0, batch_first, step):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes."""
         m = self.manifest
-        tensors = self.check_types([*inputs, *params, *state])
-        tensors = self.take_sizes(tensors, sizes, t0, batch_first, step)
-        known = sizes.finish()
-        tensors = [self.into_order(d, t, batch_first, step) for d, t in zip(m.given, tensors)]
+        tensors = [*inputs, *params, *state]
+        unwatched = eager.unwatched(tensors)
+        tensors, known = self.checked(tensors, sizes, t0, batch_first, step, unwatched)
+        if step or not batch_first:
+            tensors = [self.into_order(d, t, batch_first, step) for d, t in zip(m.given, tensors)]
         save = m.backward is not None and torch.is_grad_enabled() and any(
             t is not None and t.requires_grad for t in tensors)
         mode = SAVE if save else STEP if step else INFER
-        found = self.ops.forward(*tensors, m.list_sizes(known), mode)
+        found = self.ops(tensors, known, mode, unwatched)
         outputs = [self.from_order(t, y, batch_first, step) for t, y in zip(m.outputs, found)]
         final = self.State(*found[len(m.outputs):-1])
         return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), final

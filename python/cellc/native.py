@@ -21,6 +21,16 @@ class Memory(ctypes.Structure):
                 ("reserve", ctypes.c_void_p), ("reserve_bytes", ctypes.c_size_t)]
 
 
+MOST_REMEMBERED = 1000             # of each kind; then all are forgotten
+
+
+def remember(known, key, value):
+    """Puts what a call found into what later calls look into."""
+    if len(known) >= MOST_REMEMBERED:
+        known.clear()
+    known[key] = value
+
+
 class OutOfMemory(BackendError, MemoryError):
     """The device, or the host, has no memory left for the call."""
 
@@ -45,7 +55,7 @@ class Library:
                                          ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
         self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
-        self.contexts, self.lock, self.known = {}, threading.Lock(), {}
+        self.contexts, self.lock, self.known, self.arrays = {}, threading.Lock(), {}, {}
 
     @staticmethod
     def open_library(path):
@@ -63,20 +73,25 @@ class Library:
         function.restype, function.argtypes = result, list(arguments)
         return function
 
-    @contextlib.contextmanager
-    def context(self, device):
-        """A context on a CUDA device, or with None on the host; it goes back for the next call. They are kept to
-        the end of the process: PyTorch, whose streams they know, ends in no order that one could rely on."""
+    def take(self, device):
+        """A context on a CUDA device, or with None on the host, which nobody else has until it goes back. They are kept
+        to the end of the process: PyTorch, whose streams they know, ends in no order that one could rely on."""
         with self.lock:
             free = self.contexts.setdefault(device, [])
             ctx = free.pop() if free else None
-        if ctx is None:
-            ctx = self.open(device)
+        return self.open(device) if ctx is None else ctx
+
+    def give(self, device, ctx):
+        with self.lock:
+            self.contexts[device].append(ctx)
+
+    @contextlib.contextmanager
+    def context(self, device):
+        ctx = self.take(device)
         try:
             yield ctx
         finally:
-            with self.lock:
-                free.append(ctx)
+            self.give(device, ctx)
 
     def open(self, device):
         ctx, why = ctypes.c_void_p(), ctypes.create_string_buffer(512)
@@ -105,31 +120,41 @@ class Library:
         kind = OutOfMemory if status == OUT_OF_MEMORY else ShapeError if status in CALLERS else BackendError
         raise kind(text)
 
+    def array(self, sizes):
+        """The sizes as the library takes them, which it only reads: one array for all calls with the same."""
+        key = tuple(sizes)
+        found = self.arrays.get(key)
+        if found is None:
+            wide = self.widen(sizes)
+            found = (ctypes.c_int64 * len(wide))(*wide)
+            remember(self.arrays, key, found)
+        return found
+
     def memory(self, what, device, sizes):
         """Bytes of workspace, of workspace for inference, or of reserve."""
         if device is None and self.host:
             return self.host.memory(what, device, sizes)
-        sizes = self.widen(sizes)
-        key = (what, device, tuple(sizes))
-        if key not in self.known:
+        key = (what, device, *sizes)
+        found = self.known.get(key)
+        if found is None:
             count = ctypes.c_size_t()
-            array = (ctypes.c_int64 * len(sizes))(*sizes)
             with self.context(device) as ctx:
-                self.check(ctx, self.bytes[what](ctx, self.desc, array, ctypes.byref(count)))
-            if len(self.known) > 1000:
-                self.known.clear()
-            self.known[key] = count.value
-        return self.known[key]
+                self.check(ctx, self.bytes[what](ctx, self.desc, self.array(sizes), ctypes.byref(count)))
+            found = count.value
+            remember(self.known, key, found)
+        return found
 
     def call(self, way, device, stream, sizes, pointers, workspace, reserve):
         """One call; workspace and reserve are (address, bytes)."""
         if device is None and self.host:
             return self.host.call(way, device, stream, sizes, pointers, workspace, reserve)
-        sizes = self.widen(sizes)
-        array = (ctypes.c_int64 * len(sizes))(*sizes)
-        arguments = (ctypes.c_void_p * len(pointers))(*[p or None for p in pointers])
-        memory = Memory(workspace[0] or None, workspace[1], reserve[0] or None, reserve[1])
-        with self.context(device) as ctx:
+        array = self.array(sizes)
+        arguments = (ctypes.c_void_p * len(pointers))(*pointers)
+        memory = Memory(workspace[0], workspace[1], reserve[0], reserve[1])
+        ctx = self.take(device)
+        try:
             if device is not None:
                 self.check(ctx, self.set_stream(ctx, stream or None))
             self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))
+        finally:
+            self.give(device, ctx)

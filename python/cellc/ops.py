@@ -3,20 +3,23 @@ registered with torch.library: what torch.compile, torch.export and autograd cal
 are taken (those that are not contiguous, or not aligned as the kernels need, are copied); results are new tensors in
 the library's layout, batch before time; work goes to the current stream of the tensors' device; gradients that nobody
 asked for are neither allocated nor computed. Each operator has the arguments of the cell under their names, then
-`sizes` in the library's order."""
+`sizes` in the library's order. A call that nobody watches does without the operators (eager.py)."""
 
 import contextlib
 import hashlib
 
 import torch
 
+from . import eager
 from .errors import BackendError, NotThere
 from .native import OutOfMemory
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
           "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128}
 ALIGNMENT = 16                       # of what kernels read, bytes
+HOST = torch.device("cpu")
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
+NOWHERE = contextlib.nullcontext()
 
 libraries = {}                       # name of an operator: the torch.library.Library that it is in
 
@@ -28,21 +31,26 @@ NO_VMAP = ("{name}: torch.vmap is not there for cells. A cell maps over its batc
            "the cell in a loop")
 
 
-def place(tensors):
-    """(device number or None, stream) of a call on these tensors."""
-    device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
-    if device.type == "cpu":
-        return None, 0
-    return device.index, torch.cuda.current_stream(device).cuda_stream
+def device_of(tensors):
+    for tensor in tensors:
+        if tensor is not None:
+            return tensor.device
+    return HOST
+
+
+def number(device):
+    """Of a GPU, or None for the host."""
+    return None if device.type == "cpu" else device.index
 
 
 def ready(tensor):
     """The tensor as the library can read it: PyTorch may leave a conjugation or a minus to whoever reads next."""
     if tensor is None:
         return None
-    tensor = tensor.detach().contiguous().resolve_conj().resolve_neg()
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.detach().contiguous().resolve_conj().resolve_neg()
     if tensor.is_cuda and tensor.data_ptr() % ALIGNMENT:
-        tensor = tensor.clone()
+        tensor = tensor.detach().clone()
     return tensor
 
 
@@ -51,16 +59,17 @@ def address(tensor):
 
 
 @contextlib.contextmanager
-def on(device):
-    """The GPU as the current one, and PyTorch's own type of error where its memory is short; None is the host."""
-    if device is None:
-        yield
-        return
+def on_gpu(device):
+    """The GPU as the current one, and PyTorch's own type of error where its memory is short."""
     try:
         with torch.cuda.device(device):
             yield
     except OutOfMemory as error:
         raise torch.cuda.OutOfMemoryError(str(error)) from error
+
+
+def on(device):
+    return NOWHERE if device.type == "cpu" else on_gpu(device)
 
 
 def free_name(name):
@@ -103,46 +112,53 @@ class Ops:
         torch.library.register_vmap(name, self.refuse_vmap, lib=self.kept)
         return getattr(torch.ops.cellc, short).default
 
+    def __call__(self, tensors, sizes, mode, unwatched):
+        """Forward, by the operator or past it."""
+        watched = not unwatched or (mode != SAVE and torch.is_grad_enabled()
+                                    and any(t is not None and t.requires_grad for t in tensors))
+        if watched:                # what has no gradient says so by the operator
+            return self.forward(*tensors, sizes, mode)
+        if mode == SAVE:
+            return eager.Call.apply(*tensors, sizes, mode, self)
+        return self.run_forward(*tensors, sizes, mode)
+
     # ---- what runs
 
-    def memory(self, what, device, sizes, like):
-        """Scratch memory from PyTorch's allocator, so that captures and streams find it in order."""
-        count = self.library.memory(what, device, sizes)
-        return torch.empty(max(count, 1), dtype=torch.uint8, device=like), count
+    def memory(self, what, device, sizes):
+        """(Scratch memory from PyTorch's allocator, so that captures and streams find it in order, or None; its bytes.)"""
+        count = self.library.memory(what, number(device), sizes)
+        return torch.empty(count, dtype=torch.uint8, device=device) if count else None, count
 
-    def call(self, way, tensors, sizes, memory, reserve):
+    def call(self, way, tensors, sizes, device, memory, reserve):
         """Runs the library on `tensors`, in its order: those that were given, then those that it makes."""
-        device, stream = place(tensors)
-        like = torch.device("cpu") if device is None else torch.device("cuda", device)
-        space, count = self.memory(memory, device, sizes, like)
-        self.library.call(way, device, stream, sizes, [address(t) for t in tensors], (address(space), count),
+        stream = 0 if device.type == "cpu" else torch.cuda.current_stream(device).cuda_stream
+        space, count = self.memory(memory, device, sizes)
+        self.library.call(way, number(device), stream, sizes, [address(t) for t in tensors], (address(space), count),
                           (address(reserve), reserve.numel() if reserve is not None else 0))
 
     def run_forward(self, *arguments):
         *tensors, sizes, mode = arguments
         tensors = [ready(t) for t in tensors]
-        device, _ = place(tensors)
-        made = self.empty_results(tensors, sizes)
-        reserve = torch.empty(0, dtype=torch.uint8, device=made[0].device)
+        device = device_of(tensors)
+        made = self.empty_results(device, sizes)
         with on(device):
-            if mode == SAVE:
-                reserve, _ = self.memory("reserve", device, sizes, made[0].device)
-            self.call("step" if mode == STEP else "forward", tensors + made, sizes,
+            count = max(self.library.memory("reserve", number(device), sizes), 1) if mode == SAVE else 0
+            reserve = torch.empty(count, dtype=torch.uint8, device=device)
+            self.call("step" if mode == STEP else "forward", tensors + made, sizes, device,
                       "workspace" if mode == SAVE else "inference", reserve if mode == SAVE else None)
         return (*made, reserve)
 
     def run_backward(self, *arguments):
         *tensors, reserve, sizes, wanted = arguments
         tensors = [ready(t) for t in tensors]
-        device, _ = place(tensors)
+        device = device_of(tensors)
         made = self.empty_gradients(tensors, wanted)
         with on(device):
-            self.call("backward", tensors + made, sizes, "workspace", reserve)
+            self.call("backward", tensors + made, sizes, device, "workspace", reserve)
         return [t for t in made if t is not None]
 
-    def empty_results(self, tensors, sizes):
+    def empty_results(self, device, sizes):
         named = dict(zip(self.manifest.sizes, sizes))
-        device = next((t.device for t in tensors if t is not None), torch.device("cpu"))
         return [torch.empty(t.shape(named), dtype=DTYPES[t.dtype], device=device) for t in self.results]
 
     def empty_gradients(self, tensors, wanted):
@@ -154,8 +170,8 @@ class Ops:
 
     def fake_forward(self, *arguments):
         *tensors, sizes, mode = arguments
-        made = self.empty_results(tensors, sizes)
-        device = made[0].device
+        device = device_of(tensors)
+        made = self.empty_results(device, sizes)
         count = 0
         if mode == SAVE:
             count = self.traced_reserve(device, sizes)
@@ -203,7 +219,10 @@ class Ops:
                   for need, t, d in zip(ctx.needs_input_grad, tensors, given)]
         if not any(wanted):
             return (None,) * (len(given) + 2)
-        found = iter(self.backward(*tensors, *cotangents[:-1], reserve, ctx.sizes, wanted))
+        arguments = [*tensors, *cotangents[:-1], reserve]
+        twice = torch.is_grad_enabled()                # a gradient of this gradient may be asked for
+        run = self.run_backward if not twice and eager.unwatched(arguments) else self.backward
+        found = iter(run(*arguments, ctx.sizes, wanted))
         return (*[next(found) if w else None for w in wanted], None, None)
 
     def refuse_second_order(self, ctx, *cotangents):
