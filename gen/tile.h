@@ -1,6 +1,6 @@
 /* tile.h: what the parts of schedule `tile` share. tile.c decides and assembles a walk kernel, tile_norm.c
  * brings a step's values into canonical indices, tile_fetch.c moves the step's vectors into shared memory,
- * tile_step.c prints one step, tile_layout.c picks the layout of a state over threads.
+ * tile_step.c and its parts (tile_step.h) print one step, tile_layout.c picks the layout of a state over threads.
  *
  * The chip holds one space of R rows and C columns: a state matrix lies in it, a vector along one side. Every
  * index of a step's expressions becomes the canonical index `row` or `col` (an element that the thread owns),
@@ -203,7 +203,6 @@ void tile_print_place(Tile *t, Buf *out);                         /* of step s: 
 const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n);
 StateInfo *tile_state(Tile *t, TensorId tensor);                  /* of a T_STATE or a T_DNEXT; NULL */
 bool tile_stored(const Step *s, NodeId array);                    /* read from memory in this step */
-ExprPrinter tile_printer(Step *s);
 
 /* tile_norm.c: the step's roots in normal form: reductions over canonical indices, each an array of its own,
  * equal ones one; factors that do not vary pulled out of sums; parts that equal a stored array replaced by
@@ -253,11 +252,8 @@ bool tile_is_made(const Tile *t, NodeId array);
 
 /* tile_step.c: one step as statements. */
 void tile_print_step(Step *s, Buf *head, Buf *out);
-void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
-bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
-void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
-IndexId tile_any(Tile *t, int64_t n);                             /* an element of n that any thread may own */
-const char *tile_origin(Tile *t, NodeId id);                      /* a comment: the spec's line */
+
+/* tile_place.c: where a thread's elements are. */
 const char *tile_row_text(Tile *t);
 const char *tile_col_text(Tile *t);
 int tile_apart(const Tile *t, bool rows);
@@ -265,6 +261,18 @@ void tile_open(Tile *t, Buf *b, bool rows, bool cols);            /* loops over 
 void tile_close(Buf *b, bool rows, bool cols);
 const char *tile_owned(Tile *t, bool rows, bool cols);            /* is it within bounds; NULL: always */
 const char *tile_owner(Tile *t, bool rows, bool cols);            /* does this thread store it; NULL: each */
+const char *tile_origin(Tile *t, NodeId id);                      /* a comment: the spec's line */
+
+/* tile_value.c: what a step reads. */
+ExprPrinter tile_printer(Step *s);
+bool tile_undoes(Step *s);                                        /* can the step be undone, without a reduction? */
+void tile_print_undo(Step *s, Buf *out);                          /* the states before it, from those behind it */
+
+/* tile_sums.c: its reductions. */
+void tile_print_last_sums(Step *s, const char *steps, Buf *out);  /* of the last step of all, which no step follows */
+
+/* tile_outs.c: what it stores. */
+IndexId tile_any(Tile *t, int64_t n);                             /* an element of n that any thread may own */
 
 /* tile_layout.c */
 void tile_choose_layout(Tile *t);
