@@ -1,4 +1,4 @@
-/* tile.h: what the parts of schedule `tile` share. tile.c decides and assembles a walk kernel, tile_norm.c
+/* tile.h: what the parts of schedule `tile` share. tile.c decides and, with the parts in tile_kernel.h, assembles a walk kernel, tile_norm.c
  * brings a step's values into canonical indices, tile_fetch.c moves the step's vectors into shared memory,
  * tile_step.c and its parts (tile_step.h) print one step, tile_layout.c picks the layout of a state over threads.
  *
@@ -188,21 +188,23 @@ void tile_refuse(Tile *t, const char *fmt, ...) __attribute__((format(printf, 2,
 const char *tile_bound_dims(const Tile *t);                        /* "N or V": what --dim may lower */
 const char *tile_unique(Tile *t, const char *base);               /* a C name that is not taken yet */
 int tile_resident(const Tile *t, int threads, int64_t smem);       /* blocks that an SM is to hold: what the registers are for */
-int64_t tile_exchange_size(const Tile *t);                         /* elements of a step */
 int tile_ref(Tile *t, RefKind kind, int id);                      /* number of the pointer */
 const char *tile_ctype(Tile *t, Dtype d);
 int64_t tile_elements(const Tile *t, const StateInfo *s);         /* of one state per thread */
 int tile_threads(const TileLayout *l);
 bool tile_joins(const Step *s, const TileLayout *l, int barriers, int registers_left);  /* are two steps printed as one? */
-bool tile_has_segments(const Tile *t);                            /* forward: a loop for each segment of a chunk */
 bool tile_overlaps(const Tile *t);                                /* may backward replay ahead, if there is room? */
-int tile_buffers(const Tile *t);                                  /* chunks whose vectors are in shared memory or on their way */
-const char *tile_buffer(const Tile *t);                           /* the variable that says where the chunk's begin */
-void tile_print_place(Tile *t, Buf *out);                         /* of step s: in the exchange buffer, in the fetches */
 /* Text of the element number of a value over axes at indices map, row-major. */
 const IxExpr *tile_linear(Tile *t, const Poly *const *axes, const IxExpr *const *map, int n);
 StateInfo *tile_state(Tile *t, TensorId tensor);                  /* of a T_STATE or a T_DNEXT; NULL */
 bool tile_stored(const Step *s, NodeId array);                    /* read from memory in this step */
+
+/* tile_kernel.c, tile_forward.c: the kernel around the steps. */
+int64_t tile_exchange_size(const Tile *t);                         /* elements of a step */
+int tile_buffers(const Tile *t);                                  /* chunks whose vectors are in shared memory or on their way */
+const char *tile_buffer(const Tile *t);                           /* the variable that says where the chunk's begin */
+void tile_print_place(Tile *t, Buf *out);                         /* of step s: in the exchange buffer, in the fetches */
+bool tile_has_segments(const Tile *t);                            /* forward: a loop for each segment of a chunk */
 
 /* tile_norm.c: the step's roots in normal form: reductions over canonical indices, each an array of its own,
  * equal ones one; factors that do not vary pulled out of sums; parts that equal a stored array replaced by
