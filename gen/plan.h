@@ -1,5 +1,5 @@
 /* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where
- * it lives and what is saved, tile.c how a walk kernel does its step; kernels*.c and emit_plan.c print. */
+ * it lives and what is saved, tile.c how a walk kernel does its step; kernels*.c and emit_*.c print. */
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
 
