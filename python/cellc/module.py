@@ -9,7 +9,7 @@ from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
 from .native import remember
-from .ops import DTYPES, INFER, SAVE, STEP, Ops
+from .ops import DTYPES, INFER, SAVE, STEP, Ops, device_of
 
 INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
 NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode gradients, are not there for cells. "
@@ -45,7 +45,8 @@ class TorchInstance(Instance):
     def __init__(self, built):
         super().__init__(built)
         self.ops = Ops(self.library, self.manifest, built.title)
-        self.right = {}                # what tensors of a call were found right, and its sizes but the last, t0
+        self.right = {}                # what tensors of a call were found right: (their types, if some are converted, and its
+                                       # sizes but the last, t0)
 
     def check_types(self, tensors):
         """Types as stored, all on one device that this library has code for. Params of another floating type are
@@ -104,22 +105,27 @@ class TorchInstance(Instance):
 
     def seen(self, tensors, sizes, t0, batch_first, step):
         """What decides whether a call's tensors are right, for `right`. None where that is found out anew each time: where
-        tensors may be changed for the call, or the number of its first step is wrong."""
+        room is made in histories, or the number of the first step is wrong."""
         if self.manifest.grows or (t0 is not None and (type(t0) is not int or not 0 <= t0 < 1 << 63)):
             return None
         of_each = [None if t is None else (t.shape, t.dtype, t.device, t.layout) for t in tensors]
-        return (step, batch_first, t0 is None, *sizes.values.items(), *of_each)
+        autocast = torch.is_autocast_enabled(device_of(tensors).type)
+        return (step, batch_first, t0 is None, autocast, *sizes.values.items(), *of_each)
 
     def checked(self, tensors, sizes, t0, batch_first, step, unwatched):
         """(the tensors as the operator takes them but for their order, the call's sizes)"""
         key = self.seen(tensors, sizes, t0, batch_first, step) if unwatched else None
         known = self.right.get(key) if key else None
         if known is not None:
-            return tensors, [*known, t0 or 0]
+            types, listed = known
+            if types:
+                tensors = [t if t is None else t.to(dtype) for t, dtype in zip(tensors, types)]
+            return tensors, [*listed, t0 or 0]
         found = self.take_sizes(self.check_types(tensors), sizes, t0, batch_first, step)
         listed = self.manifest.list_sizes(sizes.finish())
-        if key and all(a is b for a, b in zip(found, tensors)):
-            remember(self.right, key, listed[:-1])
+        if key:
+            same = all(a is b for a, b in zip(found, tensors))
+            remember(self.right, key, (None if same else [t if t is None else t.dtype for t in found], listed[:-1]))
         return found, listed
 
     def run(self, inputs, params, state, sizes, t0, batch_first, step):

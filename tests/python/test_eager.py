@@ -183,6 +183,24 @@ def test_number_of_the_first_step():
             m(x, t0=wrong)
 
 
+def test_conversions_are_not_forgotten():
+    """Params in f32 beside a cell in bf16, and all of it under autocast: each call converts, and gradients come back."""
+    m, x = cellc.load("lstm", dtype="bf16")(D=5, H=7).float(), x_of(2, 3, 5, dtype=torch.bfloat16, requires_grad=True)
+    for _ in range(3):
+        y, _ = m(x)
+        grads = torch.autograd.grad(y.float().sum(), [x, *m.parameters()])
+        assert y.dtype == torch.bfloat16 and [g.dtype for g in grads] == [torch.bfloat16] + [torch.float32] * 4
+        with torch.no_grad():
+            m.weight_hh.add_(0.25)
+            assert not torch.equal(m(x)[0], y)
+        with pytest.raises(cellc.TypeMismatch, match="x is float32; this instance stores it as bfloat16"):
+            m(x.float())
+        with torch.autocast("cpu", torch.bfloat16):
+            z, _ = m(x.float())
+        assert z.dtype == torch.bfloat16 and torch.equal(z, m(x)[0])
+    assert any(types for types, _ in m.instance.right.values())
+
+
 def test_as_many_as_one_likes(monkeypatch):
     monkeypatch.setattr(native, "MOST_REMEMBERED", 3)
     m = lstm()
