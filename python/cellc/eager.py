@@ -5,30 +5,45 @@ watch, or change, on its way through the dispatcher is none of these: see `unwat
 import torch
 
 try:
+    from torch.overrides import _get_current_function_mode_stack as function_mode_stack
+    from torch.utils._device import DeviceContext
+
     dispatch_modes, function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
     transform, trace = torch._C._functorch.peek_interpreter_stack, torch._C._get_tracing_state
-    profiled, forward_mode = torch.autograd._profiler_enabled, torch.autograd.forward_ad
-    batched = torch._C._functorch.is_legacy_batchedtensor        # of gradients for many cotangents at once
-    known = forward_mode._current_level < 0
-except AttributeError:
+    excluded, AUTOGRAD = torch._C._dispatch_tls_is_dispatch_key_excluded, torch._C.DispatchKey.AutogradFunctionality
+    batched, wrapped = torch._C._functorch.is_legacy_batchedtensor, torch._C._functorch.is_functorch_wrapped_tensor
+    functional, is_zero = torch._is_functional_tensor, torch.Tensor._is_zerotensor
+    profiled, profiler, forward_mode = torch.autograd._profiler_enabled, torch.autograd.profiler, torch.autograd.forward_ad
+    profiler._is_profiler_enabled, forward_mode._current_level
+    known = True
+except (AttributeError, ImportError):
     known = False            # a PyTorch that keeps what decides elsewhere: all calls take the dispatcher
-
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)      # and none of their subclasses
 
 
 def plain(tensor):
-    return tensor is None or (type(tensor) in PLAIN and (tensor.is_cpu or tensor.is_cuda) and not tensor.is_nested
-                              and not batched(tensor))
+    """Is it nothing but memory? (By its dispatch keys one could ask for all of this at once, in twice the time.)"""
+    return tensor is None or (type(tensor) in PLAIN and (tensor.is_cpu or tensor.is_cuda) and not (
+        tensor.is_nested or is_zero(tensor) or batched(tensor) or wrapped(tensor) or functional(tensor)))
+
+
+def chooses_devices():
+    """Are all modes for functions those of torch.set_default_device? Nothing here leaves a device to them."""
+    return all(type(mode) is DeviceContext for mode in function_mode_stack())
 
 
 def unwatched(tensors):
     """Would nobody see the call's operator? Under torch.compile, export and tracing, in modes such as those for fake
-    tensors, counters and selective checkpoints, within transformations of torch.func, on tensors of other classes, and for
-    the profiler, somebody does."""
+    tensors, counters and selective checkpoints, within transformations of torch.func, below autograd, on tensors of other
+    classes, and for the profiler, somebody does."""
     if not known or torch.compiler.is_compiling():
         return False
-    if dispatch_modes() or function_modes() or transform() is not None or trace() is not None or profiled():
+    if dispatch_modes() or transform() is not None or trace() is not None or profiled() or profiler._is_profiler_enabled:
+        return False
+    if function_modes() and not chooses_devices():
+        return False
+    if torch.is_grad_enabled() and excluded(AUTOGRAD):         # in another operator, which has its own gradient
         return False
     return forward_mode._current_level < 0 and all(map(plain, tensors))
 

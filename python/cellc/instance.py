@@ -117,8 +117,8 @@ class Instance:
         for declared, array in zip(m.given, arrays):
             if array is not None:
                 sizes.take(declared, array.shape, batch_first, step)
-        if step:
-            sizes.values.setdefault("T", 1)
+        if step and sizes.values.setdefault("T", 1) != 1:
+            raise ShapeError(f"{m.name}: a step with T = {sizes.values['T']}; wanted 1")
         sizes.values["t0"] = self.first_step(t0, state, step)
         if m.grows and "T" in sizes.values:
             places = [a.shape[1] for d, a in zip(m.states, state) if d.grows and a is not None and len(a.shape) > 1]

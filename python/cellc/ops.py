@@ -89,6 +89,7 @@ class Ops:
         self.name = free_name(f"cellc::{manifest.name}_{digest}")
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
+        self.direct = type(f"cellc_{manifest.name}", (eager.Call,), {})       # autograd's messages have its name
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
         self.kept = libraries[self.name] = torch.library.Library("cellc", "FRAGMENT")
         values += ", " if values else ""
@@ -119,7 +120,7 @@ class Ops:
         if watched:                # what has no gradient says so by the operator
             return self.forward(*tensors, sizes, mode)
         if mode == SAVE:
-            return eager.Call.apply(*tensors, sizes, mode, self)
+            return self.direct.apply(*tensors, sizes, mode, self)
         return self.run_forward(*tensors, sizes, mode)
 
     # ---- what runs

@@ -85,12 +85,14 @@ def test_watchers_see_the_operator(operators):
     events = {event.name for event in profile.events()}
     assert {m.instance.ops.name, m.instance.ops.name + "_backward"} <= events
     assert len(operators) == 4
-    with Operators() as seen:            # backward alone
-        pass
     y, _ = m(x)
-    with Operators() as seen:
+    with Operators() as seen:            # backward alone
         y.sum().backward()
     assert f"{name}_backward.default" in seen.names and operators[4:] == ["backward"]
+    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    with torch.profiler.profile(experimental_config=everywhere):
+        m(x)
+    assert operators[5:] == ["forward"]
 
 
 def test_subclasses_and_other_devices_take_the_operator(operators):
@@ -104,15 +106,53 @@ def test_subclasses_and_other_devices_take_the_operator(operators):
     assert operators == ["forward"] and type(mine) is Mine and torch.equal(mine.as_subclass(torch.Tensor), y)
     assert m.to("meta")(x.to("meta"))[0].shape == (2, 3, 7)
     assert operators == ["forward"] * 2
-    with torch.device("cpu"):            # a mode
+    with torch.overrides.BaseTorchFunctionMode():
         lstm()(x)
     assert operators == ["forward"] * 3
+    with torch.device("cpu"):            # a mode as well, but it sees nothing that leaves a device to it
+        lstm()(x)
+    assert operators == ["forward"] * 3
+
+
+def test_tensors_that_are_more_than_memory(operators):
+    m, x = lstm(), x_of(2, 3, 5)
+    zeros = torch._efficientzerotensor((2, 3, 5))
+    assert torch.equal(m(zeros)[0], m(torch.zeros(2, 3, 5))[0]) and operators == ["forward"]
+    leaked = []
+    torch.func.grad(lambda t: leaked.append(t) or t.sum())(x)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad), pytest.raises(NotImplementedError, match="torch.func.grad"):
+            m(leaked[0])
+    with torch.inference_mode():
+        inside = m(x.clone())[0]
+        assert torch.equal(inside, m(x)[0]) and inside.is_inference()
+    assert operators == ["forward"]
+
+
+def test_below_autograd(operators):
+    """Where autograd is switched off for another operator's sake, a cell has no gradients of its own."""
+    m, x = lstm(), x_of(2, 3, 5)
+
+    @torch.library.custom_op("cellc_tests::around", mutates_args=())
+    def around(t: torch.Tensor) -> torch.Tensor:
+        return m(t)[0]
+
+    assert not torch.ops.cellc_tests.around(x).requires_grad and operators == ["forward"]
+    with torch.inference_mode(), torch.enable_grad():
+        assert not m(x)[0].requires_grad
+    assert operators == ["forward"] * 2
+
+
+def test_autograd_names_the_cell():
+    y, _ = lstm()(x_of(2, 3, 5))
+    z, _ = cellc.load("linear_act")(D=5, F=7)(x_of(2, 3, 5))
+    assert y.grad_fn.name() == "cellc_lstmBackward" and z.grad_fn.name() == "cellc_linear_actBackward"
 
 
 def test_many_gradients_at_once_are_refused():
     m, x = lstm(), x_of(2, 3, 5, requires_grad=True)
     y, _ = m(x)
-    with pytest.raises(RuntimeError, match="Batching rule not implemented for cellc::lstm_"):
+    with pytest.raises(RuntimeError, match="cellc::lstm_"):          # PyTorch's own words, which name the operator
         torch.autograd.grad(y, x, torch.ones(4, *y.shape), is_grads_batched=True)
 
 
@@ -208,3 +248,12 @@ def test_as_many_as_one_likes(monkeypatch):
     for t in [*range(1, 9), 1, 8]:
         assert torch.equal(m(x_of(2, t, 5))[0], wanted[t])
     assert 0 < len(m.instance.right) <= 3
+
+
+def test_step_of_several_steps():
+    op, m = cellc.op("lstm"), lstm()
+    x = x_of(2, 5, requires_grad=True)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad), pytest.raises(cellc.ShapeError, match="lstm: a step with T = 200; wanted 1"):
+            op.step(x, *m.parameters(), sizes={"T": 200})
+    assert op.step(x, *m.parameters(), sizes={"T": 1})[0].shape == (2, 7)
