@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import cellc
-from cellc import build
+from cellc import build, eager
 from cellc.ops import DTYPES
 from conftest import STOPPED, bound_dims, gradcheck, open_dims, random_inputs, random_state, shipped
 
@@ -145,6 +145,19 @@ def test_on_another_stream():
         y, _ = m(late)
     torch.cuda.current_stream().wait_stream(stream)
     assert torch.equal(y, wanted)
+
+
+def test_past_the_dispatcher(monkeypatch):
+    """The same bits as by the operators, whichever GPU is the current one."""
+    m, x = lstm(), torch.randn(2, 6, 3, device="cuda", requires_grad=True)
+    found = []
+    for known in (True, False):
+        monkeypatch.setattr(eager, "known", known)
+        with torch.cuda.device(torch.cuda.device_count() - 1):
+            y, state = m(x)
+            found.append([y, *state, *torch.autograd.grad(y.sum(), [x, *m.parameters()])])
+        assert y.grad_fn.name().startswith("cellc_lstm") == known
+    assert all(torch.equal(a, b) and a.device == x.device for a, b in zip(*found))
 
 
 def test_cuda_graph():
