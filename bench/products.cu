@@ -73,83 +73,103 @@ static int attribute(const cublasLtMatmulAlgo_t &algorithm, cublasLtMatmulAlgoCo
     return value;
 }
 
-int main()
-{
-    const long most = 16384L * 6144;
+/* What all calls share. */
+struct Machine {
     __nv_bfloat16 *a, *b, *c;
     void *workspace, *flush;
     cudaStream_t stream;
     cudaEvent_t begin, end;
     cublasHandle_t blas;
     cublasLtHandle_t lt;
-    const float one = 1, zero = 0;
-    CHECK(cudaMalloc(&a, sizeof *a * most));
-    CHECK(cudaMalloc(&b, sizeof *b * most));
-    CHECK(cudaMalloc(&c, sizeof *c * most));
-    CHECK(cudaMalloc(&workspace, WORKSPACE));
-    CHECK(cudaMalloc(&flush, FLUSH));
-    fill<<<1024, 256>>>(a, most, 1);
-    fill<<<1024, 256>>>(b, most, 2);
+};
+
+static const float one = 1, zero = 0;
+
+static Machine open_machine(long most)
+{
+    Machine m;
+    CHECK(cudaMalloc(&m.a, sizeof *m.a * most));
+    CHECK(cudaMalloc(&m.b, sizeof *m.b * most));
+    CHECK(cudaMalloc(&m.c, sizeof *m.c * most));
+    CHECK(cudaMalloc(&m.workspace, WORKSPACE));
+    CHECK(cudaMalloc(&m.flush, FLUSH));
+    fill<<<1024, 256>>>(m.a, most, 1);
+    fill<<<1024, 256>>>(m.b, most, 2);
     CHECK(cudaDeviceSynchronize());
-    CHECK(cudaStreamCreate(&stream));
-    CHECK(cudaEventCreate(&begin));
-    CHECK(cudaEventCreate(&end));
-    CHECK(cublasCreate(&blas));
-    CHECK(cublasSetStream(blas, stream));
-    CHECK(cublasSetWorkspace(blas, workspace, WORKSPACE));
-    CHECK(cublasLtCreate(&lt));
+    CHECK(cudaStreamCreate(&m.stream));
+    CHECK(cudaEventCreate(&m.begin));
+    CHECK(cudaEventCreate(&m.end));
+    CHECK(cublasCreate(&m.blas));
+    CHECK(cublasSetStream(m.blas, m.stream));
+    CHECK(cublasSetWorkspace(m.blas, m.workspace, WORKSPACE));
+    CHECK(cublasLtCreate(&m.lt));
+    return m;
+}
+
+/* A call for each algorithm that the heuristics offer. */
+static void add_algorithms(const Machine &m, const Product &p, std::vector<Run> &runs)
+{
+    cublasOperation_t ta = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtMatmulDesc_t what;
+    cublasLtMatrixLayout_t la, lb, lc;
+    cublasLtMatmulPreference_t wishes;
+    cublasLtMatmulHeuristicResult_t found[MOST];
+    size_t bytes = WORKSPACE;
+    int count = 0;
+    CHECK(cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CHECK(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
+    CHECK(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
+    CHECK(cublasLtMatrixLayoutCreate(&la, CUDA_R_16BF, p.ta ? p.k : p.m, p.ta ? p.m : p.k, p.ta ? p.k : p.m));
+    CHECK(cublasLtMatrixLayoutCreate(&lb, CUDA_R_16BF, p.tb ? p.n : p.k, p.tb ? p.k : p.n, p.tb ? p.n : p.k));
+    CHECK(cublasLtMatrixLayoutCreate(&lc, CUDA_R_16BF, p.m, p.n, p.m));
+    CHECK(cublasLtMatmulPreferenceCreate(&wishes));
+    CHECK(cublasLtMatmulPreferenceSetAttribute(wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+    CHECK(cublasLtMatmulAlgoGetHeuristic(m.lt, what, la, lb, lc, lc, wishes, MOST, found, &count));
+    CHECK(cublasLtMatmulPreferenceDestroy(wishes));
+    for (int i = 0; i < count; i++) {
+        cublasLtMatmulAlgo_t algorithm = found[i].algo;
+        std::string name = std::to_string(i) + ": tile " + std::to_string(attribute(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(int))) +
+                           ", cluster " + std::to_string(attribute(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(short))) + ", split " +
+                           std::to_string(attribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int)));
+        runs.push_back({name, [=] {
+                            CHECK(cublasLtMatmul(m.lt, what, &one, m.a, la, m.b, lb, &zero, m.c, lc, m.c, lc, &algorithm, m.workspace, WORKSPACE,
+                                                 m.stream));
+                        }, {}});
+    }
+}
+
+/* All calls by turns. */
+static void time_runs(const Machine &m, std::vector<Run> &runs)
+{
+    for (int turn = 0; turn < WARM + CALLS; turn++)
+        for (Run &run : runs) {
+            float ms;
+            CHECK(cudaMemsetAsync(m.flush, 0, FLUSH, m.stream));
+            CHECK(cudaEventRecord(m.begin, m.stream));
+            run.call();
+            CHECK(cudaEventRecord(m.end, m.stream));
+            CHECK(cudaEventSynchronize(m.end));
+            CHECK(cudaEventElapsedTime(&ms, m.begin, m.end));
+            if (turn >= WARM)
+                run.times.push_back(ms);
+        }
+}
+
+int main()
+{
+    const Machine m = open_machine(16384L * 6144);
     for (const Product &p : products) {
-        cublasOperation_t ta = p.ta ? CUBLAS_OP_T : CUBLAS_OP_N, tb = p.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
-        long lda = p.ta ? p.k : p.m, ldb = p.tb ? p.n : p.k;
         std::vector<Run> runs;
-        runs.push_back({"cublasGemmEx", [&] {
-                            CHECK(cublasGemmEx(blas, ta, tb, p.m, p.n, p.k, &one, a, CUDA_R_16BF, lda, b, CUDA_R_16BF, ldb, &zero, c, CUDA_R_16BF, p.m,
+        runs.push_back({"cublasGemmEx", [=, &p] {
+                            CHECK(cublasGemmEx(m.blas, p.ta ? CUBLAS_OP_T : CUBLAS_OP_N, p.tb ? CUBLAS_OP_T : CUBLAS_OP_N, p.m, p.n, p.k, &one, m.a,
+                                               CUDA_R_16BF, p.ta ? p.k : p.m, m.b, CUDA_R_16BF, p.tb ? p.n : p.k, &zero, m.c, CUDA_R_16BF, p.m,
                                                CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
                         }, {}});
-        cublasLtMatmulDesc_t what;
-        cublasLtMatrixLayout_t la, lb, lc;
-        cublasLtMatmulPreference_t wishes;
-        cublasLtMatmulHeuristicResult_t found[MOST];
-        size_t bytes = WORKSPACE;
-        int count = 0;
-        CHECK(cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-        CHECK(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof ta));
-        CHECK(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof tb));
-        CHECK(cublasLtMatrixLayoutCreate(&la, CUDA_R_16BF, p.ta ? p.k : p.m, p.ta ? p.m : p.k, lda));
-        CHECK(cublasLtMatrixLayoutCreate(&lb, CUDA_R_16BF, p.tb ? p.n : p.k, p.tb ? p.k : p.n, ldb));
-        CHECK(cublasLtMatrixLayoutCreate(&lc, CUDA_R_16BF, p.m, p.n, p.m));
-        CHECK(cublasLtMatmulPreferenceCreate(&wishes));
-        CHECK(cublasLtMatmulPreferenceSetAttribute(wishes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
-        CHECK(cublasLtMatmulAlgoGetHeuristic(lt, what, la, lb, lc, lc, wishes, MOST, found, &count));
-        for (int i = 0; i < count; i++) {
-            cublasLtMatmulAlgo_t algorithm = found[i].algo;
-            std::string name = std::to_string(i) + ": tile " + std::to_string(attribute(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(int))) +
-                               ", cluster " + std::to_string(attribute(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(short))) + ", split " +
-                               std::to_string(attribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int)));
-            runs.push_back({name, [=, &one, &zero] {
-                                CHECK(cublasLtMatmul(lt, what, &one, a, la, b, lb, &zero, c, lc, c, lc, &algorithm, workspace, WORKSPACE, stream));
-                            }, {}});
-        }
-        for (int turn = 0; turn < WARM + CALLS; turn++)
-            for (Run &run : runs) {
-                float ms;
-                CHECK(cudaMemsetAsync(flush, 0, FLUSH, stream));
-                CHECK(cudaEventRecord(begin, stream));
-                run.call();
-                CHECK(cudaEventRecord(end, stream));
-                CHECK(cudaEventSynchronize(end));
-                CHECK(cudaEventElapsedTime(&ms, begin, end));
-                if (turn >= WARM)
-                    run.times.push_back(ms);
-            }
+        add_algorithms(m, p, runs);
+        time_runs(m, runs);
         printf("%s: m=%ld n=%ld k=%ld%s%s\n", p.name, p.m, p.n, p.k, p.ta ? " A transposed" : "", p.tb ? " B transposed" : "");
         for (Run &run : runs)
             printf("   %.4f %s\n", median(run.times), run.name.c_str());
-        CHECK(cublasLtMatmulPreferenceDestroy(wishes));
-        CHECK(cublasLtMatrixLayoutDestroy(la));
-        CHECK(cublasLtMatrixLayoutDestroy(lb));
-        CHECK(cublasLtMatrixLayoutDestroy(lc));
-        CHECK(cublasLtMatmulDescDestroy(what));
     }
     return 0;
 }

@@ -6,11 +6,6 @@
 
 #include "explain.h"
 
-int dtype_bytes(Dtype d)
-{
-    return d == DT_F64 ? 8 : d == DT_BF16 || d == DT_F16 ? 2 : 4;
-}
-
 static Cost no_cost(const Plan *p)
 {
     const Poly *zero = poly_const(p->m, 0);

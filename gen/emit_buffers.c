@@ -2,42 +2,9 @@
  * as static arrays, equal ones one, and the lists of a direction's buffers. */
 #include "emit_plan.h"
 
-static void postfix_atom(Print *e, int atom, Buf *out)
-{
-    const Module *m = e->p->m;
-    if (atom == ATOM_T && e->rows) {
-        buf_f(out, "%s", e->rows);
-    } else if (atom == ATOM_B || atom == ATOM_T) {
-        buf_f(out, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
-    } else if (atom == ATOM_PAST) {
-        buf_f(out, "CELL_X_SIZE, 1, CELL_X_SIZE, %d, CELL_X_ADD, ", 2 + m->dims.len);
-    } else if (atom < MAX_DIMS) {
-        buf_f(out, "CELL_X_SIZE, %d, ", 2 + atom);
-    } else {
-        postfix_poly(e, m->quotients.data[atom - MAX_DIMS].num, out);
-        postfix_poly(e, m->quotients.data[atom - MAX_DIMS].den, out);
-        buf_f(out, "CELL_X_DIV, ");
-    }
-}
-
 void postfix_poly(Print *e, const Poly *p, Buf *out)
 {
-    if (p->nterms == 0)
-        buf_f(out, "CELL_X_PUSH, 0, ");
-    for (int i = 0; i < p->nterms; i++) {
-        const PolyTerm *t = &p->terms[i];
-        bool started = t->coef != 1 || t->natoms == 0;
-        if (started)
-            buf_f(out, "CELL_X_PUSH, %lld, ", (long long)t->coef);
-        for (int k = 0; k < t->natoms; k++) {
-            postfix_atom(e, t->atoms[k], out);
-            if (started)
-                buf_f(out, "CELL_X_MUL, ");
-            started = true;
-        }
-        if (i)
-            buf_f(out, "CELL_X_ADD, ");
-    }
+    emit_postfix(e->p->m, p, e->rows, out);
 }
 
 /* The name of the expression's array; equal programs share one. */
@@ -65,31 +32,6 @@ const char *emit_poly_expr(Print *e, const Poly *p)
         return "NULL";
     postfix_poly(e, p, &b);
     return emit_expr_name(e, &b);
-}
-
-const Poly *emit_product_of(Print *e, const Poly *const *axes, int n)
-{
-    const Poly *p = poly_const(e->p->m, 1);
-    for (int i = 0; i < n; i++)
-        p = poly_mul(e->p->m, p, axes[i]);
-    return p;
-}
-
-int64_t emit_dtype_bytes(Dtype t)
-{
-    return t == DT_F64 ? 8 : t == DT_F32 || t == DT_I32 ? 4 : 2;
-}
-
-const char *emit_dtype_enum(Dtype t)
-{
-    switch (t) {
-    case DT_F32: return "CELL_F32";
-    case DT_BF16: return "CELL_BF16";
-    case DT_F16: return "CELL_F16";
-    case DT_F64: return "CELL_F64";
-    case DT_I32: return "CELL_I32";
-    }
-    return "CELL_F32";
 }
 
 int emit_buffer_number(Print *e, int slot)
@@ -137,7 +79,7 @@ const char *emit_buffer_bytes(Print *e, int slot, bool in_reserve)
     Buf x = emit_program_new(e);
     if (b->cut) {
         postfix_shares(e, b->cut, b->each, b->most, &x);
-        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, emit_dtype_bytes(b->dtype))), &x);
+        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, dtype_bytes(b->dtype))), &x);
         buf_f(&x, "CELL_X_MUL, ");
         return emit_expr_name(e, &x);
     }
@@ -146,18 +88,18 @@ const char *emit_buffer_bytes(Print *e, int slot, bool in_reserve)
         if (b->block_units)
             postfix_columns_blocks(e, b->block_units, &x);
         buf_f(&x, b->block_units ? "CELL_X_MAX, " : b->by_sequences ? "CELL_X_SIZE, 0, CELL_X_MAX, " : "");
-        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * emit_dtype_bytes(b->dtype))), &x);
+        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
         buf_f(&x, "CELL_X_MUL, ");
         return emit_expr_name(e, &x);
     }
     if (b->parts) {
-        postfix_poly(e, poly_mul(m, b->elements, poly_const(m, emit_dtype_bytes(b->dtype))), &x);
+        postfix_poly(e, poly_mul(m, b->elements, poly_const(m, dtype_bytes(b->dtype))), &x);
         postfix_copy_taken(e, b->parts, &x);
         buf_f(&x, "CELL_X_MUL, ");
         return emit_expr_name(e, &x);
     }
     e->rows = b->ring && !in_reserve ? intern_f(m->c, "CELL_X_PUSH, %d, ", b->ring) : NULL;
-    postfix_poly(e, poly_mul(m, b->elements, poly_const(m, emit_dtype_bytes(b->dtype))), &x);
+    postfix_poly(e, poly_mul(m, b->elements, poly_const(m, dtype_bytes(b->dtype))), &x);
     e->rows = NULL;
     if (b->per_steps)
         buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", b->per_steps);
@@ -213,7 +155,7 @@ void emit_buffers(Print *e, const char *dir)
     for (int i = 0; i < e->args.len; i++) {
         const CallArg *a = &e->args.data[i];
         buf_f(&rows, "    { \"%s\", CELL_FROM_ARG, %s, %d, NULL },\n", m->tensors.data[a->tensor].name,
-              emit_dtype_enum(m->tensors.data[a->tensor].dtype), i);
+              dtype_constant(m->tensors.data[a->tensor].dtype), i);
     }
     for (int i = 0; i < e->used.len; i++) {
         const Buffer *b = &e->p->buffers.data[e->used.data[i]];
@@ -222,7 +164,7 @@ void emit_buffers(Print *e, const char *dir)
             origin = e->pr->dir == BACKWARD ? "CELL_FROM_RESERVE"
                      : b->inference         ? "CELL_FROM_RESERVE_OR_WORKSPACE"
                                             : "CELL_FROM_RESERVE";
-        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", b->name, origin, emit_dtype_enum(b->dtype),
+        buf_f(&rows, "    { \"%s\", %s, %s, %d, %s },\n", b->name, origin, dtype_constant(b->dtype),
               b->reserve ? e->reserve[e->used.data[i]] : 0,
               emit_buffer_bytes(e, e->used.data[i], false));
     }

@@ -15,42 +15,6 @@ typedef struct Host {
 
 /* ---- size expressions as postfix programs */
 
-static void postfix(const Module *m, Buf *b, const Poly *p);
-
-static void postfix_term(const Module *m, Buf *b, const PolyTerm *t)
-{
-    bool first = t->coef != 1 || t->natoms == 0;
-    if (first)
-        buf_f(b, "CELL_X_PUSH, %lld, ", (long long)t->coef);
-    for (int k = 0; k < t->natoms; k++) {
-        int atom = t->atoms[k];
-        if (atom == ATOM_B || atom == ATOM_T) {
-            buf_f(b, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
-        } else if (atom == ATOM_PAST) {
-            buf_f(b, "CELL_X_SIZE, 1, CELL_X_SIZE, %d, CELL_X_ADD, ", 2 + m->dims.len);
-        } else if (atom < MAX_DIMS) {
-            buf_f(b, "CELL_X_SIZE, %d, ", 2 + atom);
-        } else {
-            postfix(m, b, m->quotients.data[atom - MAX_DIMS].num);
-            postfix(m, b, m->quotients.data[atom - MAX_DIMS].den);
-            buf_f(b, "CELL_X_DIV, ");
-        }
-        if (k || first)
-            buf_f(b, "CELL_X_MUL, ");
-    }
-}
-
-static void postfix(const Module *m, Buf *b, const Poly *p)
-{
-    if (p->nterms == 0)
-        buf_f(b, "CELL_X_PUSH, 0, ");
-    for (int i = 0; i < p->nterms; i++) {
-        postfix_term(m, b, &p->terms[i]);
-        if (i)
-            buf_f(b, "CELL_X_ADD, ");
-    }
-}
-
 static int expr(Host *h, const Poly *p)
 {
     for (int i = 0; i < h->exprs.len; i++)
@@ -58,7 +22,7 @@ static int expr(Host *h, const Poly *p)
             return i;
     vec_push(h->m->arena, &h->exprs, p);
     Buf b = { .arena = h->m->arena };
-    postfix(h->m, &b, p);
+    emit_postfix(h->m, p, NULL, &b);
     Buf comment = { .arena = h->m->arena };
     poly_print(h->m, p, &comment);
     buf_f(h->out, "static const int64_t X%d[] = { %.*sCELL_X_END }; /* %.*s */\n", h->exprs.len - 1,
@@ -124,16 +88,6 @@ static int table_number(const Module *m, TensorId t)
     for (TensorId k = 0; k < t; k++)
         n += m->tensors.data[k].kind <= T_OUTPUT;
     return n;
-}
-
-static const char *dtype_constant(Dtype t)
-{
-    static const char *const names[] = { [DT_F32] = "CELL_F32",
-                                         [DT_BF16] = "CELL_BF16",
-                                         [DT_F16] = "CELL_F16",
-                                         [DT_F64] = "CELL_F64",
-                                         [DT_I32] = "CELL_I32" };
-    return names[t];
 }
 
 static void print_tensors(Host *h)
@@ -238,8 +192,8 @@ static int print_quotient_checks(Host *h, Buf *rows)
     for (int i = 0; i < m->quotients.len; i++) {
         const Quotient *q = &m->quotients.data[i];
         Buf num = { .arena = m->arena }, den = num, name = num;
-        postfix(m, &num, q->num);
-        postfix(m, &den, q->den);
+        emit_postfix(m, q->num, NULL, &num);
+        emit_postfix(m, q->den, NULL, &den);
         buf_f(h->out,
               "static const int64_t exact%d[] = { CELL_X_PUSH, 0, %.*s%.*sCELL_X_MOD, CELL_X_SUB, CELL_X_END "
               "};\n",

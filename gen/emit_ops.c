@@ -270,7 +270,7 @@ static const char *vector_blocks(Print *e, const Group *g, const Poly *elements,
     }
     if (g->enough && g->multiples.len) {
         buf_f(&x, "CELL_X_PUSH, %d, ", g->enough);
-        postfix_poly(e, poly_mul(e->p->m, group_rows(e, g), emit_product_of(e, g->axes, g->naxes)), &x);
+        postfix_poly(e, poly_mul(e->p->m, group_rows(e, g), poly_product(e->p->m, g->axes, g->naxes)), &x);
         buf_f(&x, "CELL_X_LE, CELL_X_MUL, ");
     }
     buf_f(&x, "CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_CEILDIV, ", per_block);
@@ -287,7 +287,7 @@ static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
 void emit_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
-    const Poly *elements = emit_product_of(e, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
+    const Poly *elements = poly_product(m, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
     if (g->kind == G_MAP && !g->flat) {
         const char *rows = g->packed ? vector_blocks(e, g, work, g->threads) : emit_poly_expr(e, group_rows(e, g));
         emit_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, map_blocks(e, g, elements), rows);
@@ -352,7 +352,7 @@ static void print_zeros(Print *e, const Group *g)
     Module *m = e->p->m;
     NodeId id = g->arrays.data[0];
     const Storage *st = &e->pr->node[id];
-    const Poly *bytes = poly_mul(m, array_elements(m, id), poly_const(m, emit_dtype_bytes(st->dtype)));
+    const Poly *bytes = poly_mul(m, array_elements(m, id), poly_const(m, dtype_bytes(st->dtype)));
     const char *need = emit_need_name(e, g);
     buf_f(&e->ops,
           "    { .name = \"%s_zeros\", .kind = CELL_OP_FILL, .flags = %s, .need = %s,\n"

@@ -183,7 +183,7 @@ static void print_reserve(Print *e, int *count)
         const Buffer *b = &e->p->buffers.data[i];
         e->reserve[i] = b->reserve ? n++ : -1;
         if (b->reserve)
-            buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, emit_dtype_enum(b->dtype),
+            buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, dtype_constant(b->dtype),
                   e->reserve[i], emit_buffer_bytes(e, i, true));
     }
     if (n)

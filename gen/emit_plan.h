@@ -43,9 +43,6 @@ void postfix_shares(Print *e, const Poly *n, int each, int most, Buf *out);     
 void postfix_columns_blocks(Print *e, const Poly *units, Buf *x);  /* that have some of these units of one sequence each (columns.c) */
 const char *emit_expr_name(Print *e, const Buf *program);          /* of the expression's array; equal programs share one */
 const char *emit_poly_expr(Print *e, const Poly *p);
-const Poly *emit_product_of(Print *e, const Poly *const *axes, int n);
-int64_t emit_dtype_bytes(Dtype t);
-const char *emit_dtype_enum(Dtype t);
 int emit_buffer_number(Print *e, int slot);                        /* of a buffer of the plan, in the direction's list */
 int emit_storage_buffer(Print *e, const Storage *st);
 int emit_ref_buffer(Print *e, Ref r);

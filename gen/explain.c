@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "emit.h"
 #include "explain.h"
 #include "window.h"
 #include "options.h"

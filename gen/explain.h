@@ -2,6 +2,7 @@
 #ifndef CELLC_EXPLAIN_H
 #define CELLC_EXPLAIN_H
 
+#include "emit.h"
 #include "plan.h"
 
 /* ---- table.c: rows of text in aligned columns, at most 110 wide; the last column wraps. */
@@ -25,7 +26,6 @@ typedef struct Cost {
     const Poly *step;             /* bytes read and written per sequence and step */
     const Poly *once;             /* bytes per call: params, their gradients, what is the same for all */
 } Cost;
-int dtype_bytes(Dtype d);
 bool computed_where_read(const Plan *p, const Program *g, NodeId array);  /* by no operation of its own */
 Cost cost_of_array(const Plan *p, const Program *g, NodeId array);   /* what it writes, and its flops */
 Cost cost_of_group(const Plan *p, const Program *g, int group);      /* reads, writes and flops */

@@ -7,11 +7,6 @@
 
 #include "tile.h"
 
-static int dtype_bytes(Dtype d)
-{
-    return d == DT_F64 ? 8 : d == DT_BF16 || d == DT_F16 ? 2 : 4;
-}
-
 /* Indices of an expression: parallel ones and sizes are known to the block, the others to the thread. */
 static void kinds(const Tile *t, const IxExpr *e, bool *block, bool *thread)
 {

@@ -259,10 +259,27 @@ void tile_close_if(Buf *out, const char *condition)
     buf_line(out, "}");
 }
 
-static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
+/* The out's element x, which any thread may have, and its store. */
+static void print_element(Step *s, Out *o, int64_t n, Buf *body)
 {
     Tile *t = s->t;
     const IxExpr *map[TILE_MAX_AXES];
+    Buf *outer = s->body;
+    o->row = o->col = false;
+    t->any_text = "x";
+    t->any = tile_any(t, n);
+    NodeId value = tile_out_value(s, o, map);
+    ExprPrinter p = tile_printer(s);
+    s->body = body;
+    s->locals.len = 0;
+    const char *text = expr_text(&p, value);
+    tile_store_out(s, o, map, text, body);
+    s->body = outer;
+}
+
+static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
+{
+    Tile *t = s->t;
     int64_t n = 1;
     for (int i = 0; i < node(s, o->array).naxes; i++)
         if (o->role[i] < ROLE_PAR)
@@ -272,18 +289,8 @@ static void print_any_out(Step *s, Out *o, int *warp, Buf *out)
     int64_t share = shared ? tile_share(t, &t->lay, n) : n;
     bool once = share <= tile_threads(&t->lay), asked = once || tile_out_condition(s, o);
     Buf body = { .arena = t->arena, .indent = out->indent + !once + asked };
-    Buf *outer = s->body;
-    o->row = o->col = false;
-    t->any_text = "x";
-    t->any = tile_any(t, n);
     t->any_shared = shared ? n : 0;
-    NodeId value = tile_out_value(s, o, map);
-    ExprPrinter p = tile_printer(s);
-    s->body = &body;
-    s->locals.len = 0;
-    const char *text = expr_text(&p, value);
-    tile_store_out(s, o, map, text, &body);
-    s->body = outer;
+    print_element(s, o, n, &body);
     t->any_shared = 0;
     int threads = tile_threads(&t->lay), turn = threads - *warp * 32;
     const char *start = turn % threads ? tile_text(t, "(cell_thread() + %d) %% %d", turn, threads)
@@ -339,23 +346,13 @@ static void print_own_out(Step *s, Out *o, Buf *out)
 static void print_scattered_out(Step *s, Out *o, const Red *r, Buf *out)
 {
     Tile *t = s->t;
-    const IxExpr *map[TILE_MAX_AXES];
     bool row = red_rows(r);
     Share h = tile_share_of(t, r, red_count(t, r));
     const char *who = tile_both(t, tile_out_condition(s, o), h.lanes);
     const char *inside = tile_owned(t, row, !row);
-    Buf body = { .arena = t->arena, .indent = out->indent + (who != NULL) + 1 }, *outer = s->body;
-    o->row = o->col = false;
-    t->any_text = "x";
-    t->any = tile_any(t, row ? t->rows : t->cols);
+    Buf body = { .arena = t->arena, .indent = out->indent + (who != NULL) + 1 };
     s->scattering = true;
-    NodeId value = tile_out_value(s, o, map);
-    ExprPrinter p = tile_printer(s);
-    s->body = &body;
-    s->locals.len = 0;
-    const char *text = expr_text(&p, value);
-    tile_store_out(s, o, map, text, &body);
-    s->body = outer;
+    print_element(s, o, row ? t->rows : t->cols, &body);
     s->scattering = false;
     tile_open_if(out, who);
     buf_line(out, "CELL_UNROLL");

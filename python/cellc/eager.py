@@ -36,7 +36,8 @@ def chooses_devices():
 def unwatched(tensors):
     """Would nobody see the call's operator? Under torch.compile, export and tracing, in modes such as those for fake
     tensors, counters and selective checkpoints, within transformations of torch.func, below autograd, on tensors of other
-    classes, and for the profiler, somebody does."""
+    classes, and for the profiler, somebody does. (An ExecutionTraceObserver by itself cannot be asked for: it sees the
+    node's name.)"""
     if not known or torch.compiler.is_compiling():
         return False
     if dispatch_modes() or transform() is not None or trace() is not None or profiled() or profiler._is_profiler_enabled:
