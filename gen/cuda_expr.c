@@ -186,6 +186,37 @@ static bool has_product(ExprPrinter *p, const Node *n)
     return is_product(p, n->args[0], factors, &negative) || is_product(p, n->args[1], factors, &negative);
 }
 
+static bool is_number(ExprPrinter *p, NodeId id, double value)
+{
+    const Node *n = &p->m->nodes.data[id];
+    return n->kind == N_CONST && n->value == value;
+}
+
+/* Is it a number that is printed in place, by this operator? Then its arguments. */
+static bool is_in_place(ExprPrinter *p, NodeId id, Op op, NodeId *args)
+{
+    const Node *n = &p->m->nodes.data[id];
+    if (n->kind != N_MAP || n->type == TY_INT || n->op != op || (p->known && p->known(p, id)))
+        return false;
+    memcpy(args, n->args, sizeof *args * (size_t)n->nargs);
+    return true;
+}
+
+/* Phi(x) + x phi(x), as gelu's derivative is built (d_gelu): its exponential is that of erf too. */
+static bool is_gelu_slope(ExprPrinter *p, const Node *n, NodeId *x)
+{
+    NodeId cdf[2], sum[2], of_erf[1], scaled[2], density[2], bell[2], of_exp[1], of_neg[1], half[2], square[2];
+    if (n->op != OP_ADD || !is_in_place(p, n->args[0], OP_MUL, cdf) || !is_in_place(p, n->args[1], OP_MUL, density))
+        return false;
+    *x = density[0];
+    return is_in_place(p, cdf[1], OP_ADD, sum) && is_in_place(p, sum[1], OP_ERF, of_erf) &&
+           is_in_place(p, of_erf[0], OP_MUL, scaled) && scaled[0] == *x && is_in_place(p, density[1], OP_MUL, bell) &&
+           is_in_place(p, bell[1], OP_EXP, of_exp) && is_in_place(p, of_exp[0], OP_NEG, of_neg) &&
+           is_in_place(p, of_neg[0], OP_MUL, half) && is_in_place(p, half[1], OP_MUL, square) && square[0] == *x &&
+           square[1] == *x && is_number(p, cdf[0], 0.5) && is_number(p, sum[0], 1) && is_number(p, half[0], 0.5) &&
+           is_number(p, scaled[1], 0.70710678118654752440) && is_number(p, bell[0], 0.39894228040143267794);
+}
+
 static const char *map_text(ExprPrinter *p, const Node *n)
 {
     Op op = n->op;
@@ -211,6 +242,11 @@ static const char *map_text(ExprPrinter *p, const Node *n)
     bool written = p->fuse == FUSE_WRITTEN, sum = op == OP_ADD || op == OP_SUB;
     if (inverse)
         return text_f(p, written ? "cell_mul(%s, %s)" : "(%s * %s)", as_real(p, x[0]), inverse);
+    NodeId slope_of;
+    if (p->fast && is_gelu_slope(p, n, &slope_of)) {
+        const char *x = as_real(p, slope_of);
+        return fill_number(p, "cell_fast_gelu_slope(%s)", &x);
+    }
     if (sum && (written || (p->fuse == FUSE_FIRST && has_product(p, n))))
         return fused_text(p, n);
     const char *args[4];

@@ -26,6 +26,9 @@ struct cell_kept {
     uint16_t bits;
 };
 
+template <class T> constexpr bool cell_is_bf16 = false;
+template <> constexpr bool cell_is_bf16<cell_bf16> = true;
+
 // Names the tensor core's rounded f32; never stored.
 struct cell_tf32 {
     float value;
@@ -201,6 +204,17 @@ template <class T, int N> struct cell_vec {
         CELL_UNROLL
         for (int i = 0; i < N; i++)
             dst[i] = cell_convert<C>(pack.e[i]);
+    }
+    // Two of bf16 are an instruction each: the compiler would take the upper one out of its word first.
+    __device__ __forceinline__ void values(float (&dst)[N]) const
+    {
+        if constexpr (cell_is_bf16<T> && chunk >= 4) {
+            CELL_UNROLL
+            for (int i = 0; i < N; i++)
+                dst[i] = __uint_as_float(i % 2 ? bits[i / 2] & 0xffff0000u : bits[i / 2] << 16);
+        } else {
+            this->template values<float>(dst);
+        }
     }
     // The compiler is to take what comes next for new data: else it keeps what it once made of the old, which
     // takes more registers.
@@ -835,6 +849,19 @@ __device__ __forceinline__ float cell_detail_rcp_approx(float x)
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
     return r;
+}
+
+// The smaller one, and the number where the other is NaN; what is positive of x, or NaN.
+__device__ __forceinline__ float cell_detail_min_number(float a, float b) { return fminf(a, b); }
+__device__ __forceinline__ float cell_detail_positive(float x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float r;
+    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(r) : "f"(x));
+    return r;
+#else
+    return x < 0.0f ? 0.0f : x;
+#endif
 }
 
 // Rounded, whatever is done with them: never fused with what they are used in, or made of.

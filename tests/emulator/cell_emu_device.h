@@ -590,6 +590,9 @@ template <class T> inline T cell_add(T a, T b)
     return a + b;
 }
 
+inline float cell_detail_min_number(float a, float b) { return fminf(a, b); }
+inline float cell_detail_positive(float x) { return x < 0.0f ? 0.0f : x; }
+
 inline float cell_detail_rcp_approx(float x)
 {
     const float r = 1.0f / x;

@@ -248,20 +248,21 @@ KERNEL(k_fast)
     out[4 * n + i] = cell_fast_erf(x);
     out[5 * n + i] = cell_fast_gelu(x);
     out[6 * n + i] = cell_fast_logsigmoid(x);
+    out[7 * n + i] = cell_fast_gelu_slope(x);
 }
 
 static void check_fast()
 {
     const size_t n = 8192;
-    Array<float> x(n), out(7 * n);
+    Array<float> x(n), out(8 * n);
     fill_arguments(x);
     cell_kernel_args args = arguments({x.data, out.data}, (int64_t)n);
     LAUNCH(k_fast, args, (Shape{(unsigned)(n / 256), 256}));
-    double worst[7] = {0, 0, 0, 0, 0, 0, 0};
+    double worst[8] = {0};
     for (size_t i = 0; i < n; i++) {
         const double v = x[i];
         if (isnan(v)) {
-            for (size_t f = 0; f < 7; f++)
+            for (size_t f = 0; f < 8; f++)
                 check(isnan(out[f * n + i]), "fast function %zu of NaN", f);
             continue;
         }
@@ -299,12 +300,18 @@ static void check_fast()
             worst[6] = fmax(worst[6], e_ls / fabs(ls));
         check(e_ls <= 0x1p-20 * fmax(1, fabs(ls)) && (fabs(v) >= 80 || e_ls <= 0x1p-11 * fabs(ls)),
               "fast_logsigmoid(%a) is %a, should be %a", v, (double)out[6 * n + i], ls);
+        if (isfinite(v)) {
+            const double slope = 0.5 * erfc(-0.70710678118654752440 * v) + v * 0.39894228040143267794 * exp(-0.5 * v * v);
+            const double e_slope = fabs(out[7 * n + i] - slope);
+            worst[7] = fmax(worst[7], e_slope);
+            check(e_slope <= 0x1p-19, "fast_gelu_slope(%a) is %a, should be %a", v, (double)out[7 * n + i], slope);
+        }
         check(got == gelu || fabs(got - gelu) <= fabs(v) * 0x1p-20, "fast_gelu(%a) is %a", v, got);
     }
     printf("fast functions, largest errors: tanh 2^%.2f, exp %.2f of its bound, sigmoid 2^%.2f, coarse "
-           "sigmoid 2^%.2f, erf 2^%.2f, gelu 2^%.2f |x|, logsigmoid 2^%.2f\n",
+           "sigmoid 2^%.2f, erf 2^%.2f, gelu 2^%.2f |x|, logsigmoid 2^%.2f, slope of gelu 2^%.2f\n",
            log2(worst[0]), worst[1], log2(worst[2]), log2(worst[3]), log2(worst[4]), log2(worst[5]),
-           log2(worst[6]));
+           log2(worst[6]), log2(worst[7]));
 }
 
 KERNEL(k_integers)
