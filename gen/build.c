@@ -66,14 +66,21 @@ static const char *c_compiler(void)
     return cc && *cc ? cc : "cc";
 }
 
+static bool has_dim(const StmtVec *body, const char *name)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        if ((s->kind == S_DIM && strcmp(s->name, name) == 0) || has_dim(&s->body, name) || has_dim(&s->other, name))
+            return true;
+    }
+    return false;
+}
+
 static bool declares_dim(const Ast *ast, const char *name)
 {
-    for (int i = 0; i < ast->items.len; i++) {
-        const Stmt *cell = ast->items.data[i];
-        for (int k = 0; cell->kind == S_CELL && k < cell->body.len; k++)
-            if (cell->body.data[k]->kind == S_DIM && strcmp(cell->body.data[k]->name, name) == 0)
-                return true;
-    }
+    for (int i = 0; i < ast->items.len; i++)
+        if (ast->items.data[i]->kind == S_CELL && has_dim(&ast->items.data[i]->body, name))
+            return true;
     return false;
 }
 

@@ -223,11 +223,29 @@ static void put_heading_once(const Page *p, bool *open, const char *title, const
     *open = true;
 }
 
-static void put_sizes(const Page *p, const StmtVec *body, bool *open)
+static const Stmt *first_dim(const StmtVec *body, const char *name)
+{
+    const Stmt *found = NULL;
+    for (int i = 0; i < body->len && !found; i++) {
+        const Stmt *s = body->data[i];
+        found = s->kind == S_DIM && s->name == name ? s : first_dim(&s->body, name);
+        found = found ? found : first_dim(&s->other, name);
+    }
+    return found;
+}
+
+/* A size of the caller's that several branches declare is one. */
+static bool is_listed(const Stmt *s, const StmtVec *cell)
+{
+    const Stmt *first = s->kind == S_DIM && !s->value ? first_dim(cell, s->name) : s;
+    return first != s && !first->value;
+}
+
+static void put_sizes(const Page *p, const StmtVec *body, const StmtVec *cell, bool *open)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
-        if (s->kind == S_DIM || s->kind == S_CONST) {
+        if ((s->kind == S_DIM || s->kind == S_CONST) && !is_listed(s, cell)) {
             put_heading_once(p, open, "Sizes and constants", "| name | value | |", "| --- | --- | --- |");
             buf_f(p->out, "|");
             put_cell(p, s->name, strlen(s->name), true);
@@ -237,8 +255,8 @@ static void put_sizes(const Page *p, const StmtVec *body, bool *open)
                 put_cell(p, "the caller's", 12, false);
             put_note(p, s);
         }
-        put_sizes(p, &s->body, open);
-        put_sizes(p, &s->other, open);
+        put_sizes(p, &s->body, cell, open);
+        put_sizes(p, &s->other, cell, open);
     }
 }
 
@@ -313,7 +331,7 @@ static void put_page(Page *p, const Stmt *cell, const Plan *plan, bool picture)
     bool walks = has_kind(&cell->body, S_STATE);
     buf_f(p->out, "```\n\n%sFunctions that are not defined here are those of std.cell or of the "
                   "language (`cellc ops`).\n", walks ? "A prime marks a state after the step. " : "");
-    put_sizes(p, &cell->body, &sizes);
+    put_sizes(p, &cell->body, &cell->body, &sizes);
     put_options(p, &cell->body, &options);
     buf_f(p->out, "\n## Tensors\n\nB sequences of T steps.\n\n| | name | shape | begins as | only if | |\n"
                   "| --- | --- | --- | --- | --- | --- |\n");

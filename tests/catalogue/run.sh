@@ -47,6 +47,10 @@ for spec in specs/*.cell; do
     fi
 done
 
+# A size of the caller's that both branches of a `when` declare is one.
+got=$(sed -n '/^## Sizes/,/^## Options/s/^| \([A-Z]\) | the caller.*/\1/p' "$work/slstm.md" | xargs)
+[[ $got == "D H N" ]] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "the page of slstm has the sizes $got"; }
+
 # The picture, where Graphviz is; without it, the page says nothing of one and its source stays.
 if command -v dot >/dev/null; then
     "$CELLC" doc e79 -o "$work/pages" >/dev/null 2>&1

@@ -73,6 +73,9 @@ expect 1 "did you mean 'lstm'?" "$cellc" build lstmm:H=3
 printf 'cell named {\n    dim products;\n    input x[products];\n    output y[products];\n    y[i:products] = 2 * x[i];\n}\n' >"$dir/named.cell"
 expect 0 "named.json" "$cellc" build "$dir/named.cell:products=8" -o "$dir/named"
 expect 0 '"bound": {"products": "8"}' cat "$dir/named/named.json"
+# Or stand in a branch.
+expect 0 "slstm.json" "$cellc" build slstm:N=4,input=given --no-cuda -o "$dir/named"
+expect 0 '"bound": {"N": "4"}' cat "$dir/named/slstm.json"
 expect 2 "--products takes one of auto, plain, parts, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
 expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"

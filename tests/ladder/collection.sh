@@ -20,8 +20,10 @@ sizes_of() { # how many run-time dims: the sizes
 }
 
 variant() { # spec, options...
-    local spec=$1 schedule type name
+    local spec=$1 schedule type name open
     shift
+    # shellcheck disable=SC2086
+    open=$(($("$cellc" emit --kind manifest "$root/specs/$spec.cell" $dims "$@" 2>/dev/null | sed -n 's/^ *"sizes": //; s/"history", //; /^\["B"/p' | tr -cd , | wc -c) - 3))
     local in_turn=(f32 f64)
     local types=${TYPES:-${in_turn[turn++ % 2]}}
     for schedule in ${SCHEDULES:-auto}; do
@@ -39,8 +41,6 @@ for file in "$root"/specs/*.cell; do
     for dim in $(grep -E '^    dim ' "$file" | sed 's,//.*,,' | grep -oE '[A-Za-z0-9]+ = ' | tr -d ' ='); do
         dims+="--dim $dim=${bound[n++]} "
     done
-    # shellcheck disable=SC2086
-    open=$(($("$cellc" emit --kind manifest "$file" $dims 2>/dev/null | sed -n 's/^ *"sizes": //; s/"history", //; /^\["B"/p' | tr -cd , | wc -c) - 3))
     variant "$spec"
     while read -r option values; do
         for value in $values; do

@@ -80,10 +80,16 @@ for spec in lstm e1; do
     sizes=$([[ $spec == lstm ]] && echo "2,3,5,24 19,4,3,31 65,2,2,9 3,2,2,130" || echo "2,3,40 19,4,64 65,2,17 3,2,200 9,2,200")
     TYPES="bf16 f32" SUFFIX=_block instance $spec gemm "$sizes"
 done
-# The same for each head; in tests/constructs are heads with tensor cores, which sLSTM's divisions do not suit.
+# The same for each head, in 16 bits with tensor cores, which sLSTM's divisions do not suit.
 TYPES="f32 f64" SUFFIX=_head instance slstm gemm "1,1,3,2,5 2,3,5,3,24 19,4,3,1,17 40,3,2,3,33 3,2,2,2,130 2,2,2,1,257"
 TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --dim N=64
 TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 --set forget=exp
+TYPES="f32 f64" SUFFIX=_head instance slstm gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
+TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,2 2,2,2 37,2,3 4,5,1" --dim N=64 --set input=given
+TYPES="f32 bf16 f16" SUFFIX=_head instance lstm_heads gemm "1,1,3,2,5 2,3,5,3,24 19,4,3,1,17 3,2,2,2,130 2,2,2,1,257"
+TYPES="f32 bf16" SUFFIX=_head instance lstm_heads gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
+TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --dim N=64
+TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,2 2,2,2 37,2,3 4,5,1" --dim N=64 --set input=given
 # A product per sequence: slots share their weights.
 TYPES="f32 bf16" instance e2 "steps gemm" "$two"
 # One kernel of blocks that have units of one sequence: several blocks, of which the last is not full.
@@ -209,6 +215,8 @@ TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --reverse
 TYPES=bf16 SUFFIX=_cluster instance e1 gemm "cluster:3,4,67" --reverse
 TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --lengths
 TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --reverse
+TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "3,4,2" --dim N=16 --set input=given --lengths
+TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "3,4,2" --dim N=16 --set input=given --reverse
 
 if [[ -n ${LARGE:-} ]]; then
     SUFFIX=_large

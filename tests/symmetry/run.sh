@@ -29,7 +29,7 @@ while read -r way specs; do
     done
 done <<'LIST'
 heads causal_attention comba delta deltaproduct dgd e1h e20 e21 e75 e86 e89 e90 e91 e92 e93 gated_delta gla hgrn2 kda
-heads linear_attention mlstm rope rwkv7 slstm window_attention
+heads linear_attention lstm_heads mlstm rope rwkv7 slstm window_attention
 units gru gru_d indrnn lstm lstm_layernorm lstm_masked lstm_peephole lstm_projection mingru minlstm qrnn rhn
 linear delta gated_delta linear_attention gla retnet hgrn2 kda rwkv7 deltaproduct comba mamba1 mamba2 mingru minlstm
 linear qrnn hgrn rglru gdn s5 complex_lru atlas hebbian titans

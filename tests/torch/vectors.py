@@ -134,6 +134,29 @@ def layer(cell, states):
     return compute
 
 
+def heads():
+    """torch.nn.LSTM for each head, of what W makes of x, or of what the caller gives."""
+    D, H, N = 3, 2, 5
+    cell = torch.nn.LSTM(4 * N, N, batch_first=True, dtype=torch.float64)
+
+    def compute(R, b, h, c, wx=None, x=None, W=None):
+        wx = F.linear(x, W).reshape(B, T, H, 4 * N) if wx is None else wx
+        found = []
+        for a in range(H):
+            weights = dict(weight_ih_l0=torch.eye(4 * N, dtype=torch.float64), weight_hh_l0=R[a],
+                           bias_ih_l0=b.reshape(H, 4 * N)[a], bias_hh_l0=torch.zeros(4 * N, dtype=torch.float64))
+            y, last = torch.func.functional_call(cell, weights, (wx[:, :, a], (h[None, :, a], c[None, :, a])))
+            found.append((y, last[0][0], last[1][0]))
+        y, h, c = zip(*found)
+        return {("output", "y"): torch.stack(y, 2), ("final", "h"): torch.stack(h, 1), ("final", "c"): torch.stack(c, 1)}
+
+    given = {("param", "R"): normal(H, 4 * N, N), ("param", "b"): normal(H * 4 * N), ("state", "h"): normal(B, H, N),
+             ("state", "c"): normal(B, H, N)}
+    case("lstm_heads", [], dict(D=D, H=H, N=N),
+         {("input", "x"): normal(B, T, D), ("param", "W"): normal(H * 4 * N, D), **given}, compute)
+    case("lstm_heads", ["--set", "input=given"], dict(H=H, N=N), {("input", "wx"): normal(B, T, H, 4 * N), **given}, compute)
+
+
 def recurrences():
     D, H, P = 3, 5, 2
 
@@ -171,3 +194,4 @@ products()
 elements()
 recurrences()
 attention()
+heads()
