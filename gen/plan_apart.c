@@ -52,7 +52,7 @@ static bool is_heads_param(const Plan *p, const GemmSide *side)
 
 /* Has the step a product that each head does with its own part of a param? One kernel may walk its steps, as long as
  * what is pointwise is all that stands beside it (panel.c). */
-static bool has_heads(const Phasing *s)
+bool has_heads(const Phasing *s)
 {
     Gemm g;
     NodeId factor[2];

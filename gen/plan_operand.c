@@ -315,6 +315,27 @@ static void convert_results(Plan *p)
     }
 }
 
+/* An input's gradient that is what a product takes a copy of, rounded as it lies in memory, is that copy. */
+static void reuse_copies(Plan *p, const Rounding *st)
+{
+    Module *m = p->m;
+    for (TensorId t = 0; t < m->tensors.len && p->schedule != SCHED_TILE; t++) {
+        NodeId id = m->dinput.data[t];
+        if (id < 0 || m->tensors.data[t].dtype != p->dtype || at(p, id)->kind != N_ARRAY)
+            continue;
+        Read r;
+        if (!plan_resolve(p, at(p, id)->args[0], &r) || r.is_tensor || r.step)
+            continue;
+        for (int i = 0; i < st->copies.len; i++)
+            if (st->of.data[i] == r.id && at(p, st->copies.data[i])->naxes == r.nmap) {
+                const Node root = *at(p, id);
+                m->dinput.data[t] = node_array(m, node_view(m, st->copies.data[i], r.map, r.nmap), root.axes, root.naxes,
+                                               root.name, root.span);
+                break;
+            }
+    }
+}
+
 void round_operands(Plan *p)
 {
     Rounding st = { .p = p };
@@ -332,6 +353,7 @@ void round_operands(Plan *p)
     p->operands_copied = true;
     int before = p->m->nodes.len;
     convert_results(p);
+    reuse_copies(p, &st);
     if (p->m->nodes.len > before)
         find_aliases_and(p, &st);
     find_rounded(p);

@@ -24,6 +24,7 @@ typedef struct Phasing {
     Uses *uses;                   /* per node */
     int state_rank;               /* largest rank of a state */
     bool step_sums;               /* a step has sums that are no products and reach it */
+    bool heads_product;           /* a step has a product that each head does with its own part of a param */
     int npar;                     /* axes of the walk's blocks; 0: there are none */
     Heads *heads;                 /* per node */
 } Phasing;
@@ -91,6 +92,7 @@ bool room_for(const Phasing *s, int group, int other);   /* has the group pointe
 /* Is the array no sum, or one of one axis whose elements do not follow one another? strided: those of its rows do. */
 bool sums_apart(Plan *p, NodeId array, bool *strided);
 bool sums_step_elements(const Phasing *s, NodeId sum);   /* of the step, at its own row: a kernel that has them can add them */
+bool has_heads(const Phasing *s);
 void join_sums_apart(Phasing *s);                        /* such sums to the kernels that have the elements */
 
 /* plan_columns.c */

@@ -120,6 +120,16 @@ static bool reads_matrix(const Phasing *s, const Use *u)
     return s->g->phase[u->read.id] == PHASE_DURING && at(p, u->read.id)->naxes == s->state_rank;
 }
 
+/* An input's gradient that lays values of a step side by side. */
+static bool lays_out(const Phasing *s, NodeId array)
+{
+    const Plan *p = s->p;
+    Piece pieces[32];
+    const Uses *uses = &s->uses[array];
+    bool one = uses->len == 1 && !uses->data[0].read.is_tensor;
+    return cat_pieces(p->m, one ? uses->data[0].read.id : array, true, pieces, 32) > 1;
+}
+
 static Phase phase_of(const Phasing *s, NodeId array)
 {
     const Plan *p = s->p;
@@ -164,6 +174,9 @@ static Phase phase_of(const Phasing *s, NodeId array)
      * kernel of its own is one kernel for all of them; others share a step's reads, or the kernel that has what they add.
      * Forward, inference keeps no steps. */
     bool apart = product || (plan_reduces(p, array) && !s->step_sums && !sums_step_elements(s, array));
+    /* Beside a product of heads, one kernel may walk the steps; it has what is pointwise over the units only. */
+    if (root == ROOT_DINPUT && s->g->dir == BACKWARD && s->heads_product && lays_out(s, array))
+        return PHASE_AFTER;
     if (matrix && !(apart && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
         return PHASE_DURING;
     if (plan_reduces(p, array) || product)
@@ -317,6 +330,7 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     }
     need_roots(&s);
     s.step_sums = has_step_sums(&s);
+    s.heads_product = p->schedule != SCHED_TILE && !p->scan && has_heads(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
             g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
