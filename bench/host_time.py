@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a call from PyTorch takes on the host: cells of a few numbers on the CPU, where the work itself is under 2 us, without
 gradients and with all of them, and PyTorch's own layers of the same kind beside them. Medians of 50 blocks of 100 calls, by
-turns, in us. Needs PyTorch and no GPU; PYTHONPATH and CELLC choose another tree's package and compiler."""
+turns, in us. `host_time.py cuda`: the same on a GPU, where the host does not wait for what it launches but at a block's end.
+Needs PyTorch; PYTHONPATH and CELLC choose another tree's package and compiler."""
 import statistics
 import sys
 import time
@@ -36,10 +37,13 @@ def calls(module, x):
 def main():
     warnings.simplefilter("ignore", cellc.CellcWarning)
     torch.set_num_threads(1)
-    x = torch.randn(1, 1, 4, requires_grad=True)
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    wait = torch.cuda.synchronize if device != "cpu" else lambda: None
+    x = torch.randn(1, 1, 4, device=device, requires_grad=True)
     modules = {name: cellc.load(name, **bound)(**sizes) for name, bound, sizes in CELLS}
     modules["PyTorch: Linear, GELU"] = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
     modules["PyTorch: LSTM"] = torch.nn.LSTM(4, 4, batch_first=True)
+    modules = {name: module.to(device) for name, module in modules.items()}
     runs = {(name, what): call for name, module in modules.items() for what, call in zip(("infer", "train"), calls(module, x))}
     for call in runs.values():
         for _ in range(CALLS):
@@ -47,6 +51,7 @@ def main():
     times = {key: [] for key in runs}
     for _ in range(BLOCKS):
         for key, call in runs.items():
+            wait()
             begin = time.perf_counter()
             for _ in range(CALLS):
                 call()

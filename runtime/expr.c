@@ -153,7 +153,8 @@ cell_status cell_eval_in(const cell_scope *scope, cell_expr expr, int64_t absent
     *value = absent;
     if (!expr)
         return CELL_OK;
-    Stack stack = {.depth = 0};
+    Stack stack;
+    stack.depth = 0; /* the values are not read before they are there, and clearing them takes as long as a program */
     while (*expr != CELL_X_END) {
         int is_leaf = *expr >= CELL_X_PUSH && *expr <= CELL_X_ROW;
         cell_status status = is_leaf ? push(scope, &stack, expr, err) : apply(&stack, *expr, err);

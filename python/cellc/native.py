@@ -14,6 +14,7 @@ from .errors import BackendError, ShapeError
 OK, OUT_OF_MEMORY = 0, 5
 CALLERS = {1, 2, 3, 4, 6, 10}      # null pointer, bad size, misaligned, too small, wrong device, bad argument
 CUDA, REFERENCE = 1, 2             # cell_backend_kind
+LEGACY = 1                         # cudaStreamLegacy: the default stream by a name of its own
 
 
 class Memory(ctypes.Structure):
@@ -56,6 +57,7 @@ class Library:
         self.set_stream = self.declare("cell_context_set_stream", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         self.last_error = self.declare("cell_last_error", ctypes.c_char_p, ctypes.c_void_p)
         self.contexts, self.lock, self.known, self.arrays = {}, threading.Lock(), {}, {}
+        self.streams = {}                      # of the contexts, by address: the stream that was set last
 
     @staticmethod
     def open_library(path):
@@ -145,7 +147,8 @@ class Library:
         return found
 
     def call(self, way, device, stream, sizes, pointers, workspace, reserve):
-        """One call; workspace and reserve are (address, bytes)."""
+        """One call; workspace and reserve are (address, bytes). stream: 0 is the default stream; by NULL the library would
+        take a stream of its own, which that one waits for and which waits for that one, at every change from one to the other."""
         if device is None and self.host:
             return self.host.call(way, device, stream, sizes, pointers, workspace, reserve)
         array = self.array(sizes)
@@ -153,8 +156,9 @@ class Library:
         memory = Memory(workspace[0], workspace[1], reserve[0], reserve[1])
         ctx = self.take(device)
         try:
-            if device is not None:
-                self.check(ctx, self.set_stream(ctx, stream or None))
+            if device is not None and self.streams.get(ctx.value) != stream:
+                self.check(ctx, self.set_stream(ctx, stream or LEGACY))
+                self.streams[ctx.value] = stream
             self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))
         finally:
             self.give(device, ctx)

@@ -12,7 +12,7 @@ import torch
 
 from . import eager
 from .errors import BackendError, NotThere
-from .native import OutOfMemory
+from .native import OutOfMemory, remember
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
           "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128}
@@ -20,6 +20,7 @@ ALIGNMENT = 16                       # of what kernels read, bytes
 HOST = torch.device("cpu")
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
 NOWHERE = contextlib.nullcontext()
+raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 libraries = {}                       # name of an operator: the torch.library.Library that it is in
 
@@ -58,18 +59,34 @@ def address(tensor):
     return 0 if tensor is None else tensor.data_ptr()
 
 
-@contextlib.contextmanager
-def on_gpu(device):
+class OnGpu:
     """The GPU as the current one, and PyTorch's own type of error where its memory is short."""
-    try:
-        with torch.cuda.device(device):
-            yield
-    except OutOfMemory as error:
-        raise torch.cuda.OutOfMemoryError(str(error)) from error
+
+    def __init__(self, device):
+        self.guard = None if torch.cuda.current_device() == device.index else torch.cuda.device(device)
+
+    def __enter__(self):
+        if self.guard:
+            self.guard.__enter__()
+
+    def __exit__(self, kind, error, trace):
+        if self.guard:
+            self.guard.__exit__(kind, error, trace)
+        if kind is OutOfMemory:
+            raise torch.cuda.OutOfMemoryError(str(error)) from error
 
 
 def on(device):
-    return NOWHERE if device.type == "cpu" else on_gpu(device)
+    return NOWHERE if device.type == "cpu" else OnGpu(device)
+
+
+def current_stream(device):
+    """Its address; 0 is the default stream."""
+    if device.type == "cpu":
+        return 0
+    if raw_stream:                             # torch.cuda.current_stream makes an object to ask
+        return raw_stream(device.index)
+    return torch.cuda.current_stream(device).cuda_stream
 
 
 def free_name(name):
@@ -89,6 +106,7 @@ class Ops:
         self.name = free_name(f"cellc::{manifest.name}_{digest}")
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
+        self.known = {}                                                       # sizes of a call: the shapes of its results
         self.direct = type(f"cellc_{manifest.name}", (eager.Call,), {})       # autograd's messages have its name
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
         self.kept = libraries[self.name] = torch.library.Library("cellc", "FRAGMENT")
@@ -132,16 +150,15 @@ class Ops:
 
     def call(self, way, tensors, sizes, device, memory, reserve):
         """Runs the library on `tensors`, in its order: those that were given, then those that it makes."""
-        stream = 0 if device.type == "cpu" else torch.cuda.current_stream(device).cuda_stream
         space, count = self.memory(memory, device, sizes)
-        self.library.call(way, number(device), stream, sizes, [address(t) for t in tensors], (address(space), count),
+        self.library.call(way, number(device), current_stream(device), sizes, [address(t) for t in tensors], (address(space), count),
                           (address(reserve), reserve.numel() if reserve is not None else 0))
 
     def run_forward(self, *arguments):
         *tensors, sizes, mode = arguments
         tensors = [ready(t) for t in tensors]
         device = device_of(tensors)
-        made = self.empty_results(device, sizes)
+        made = self.empty_results(device, self.known_shapes(sizes))
         with on(device):
             count = max(self.library.memory("reserve", number(device), sizes), 1) if mode == SAVE else 0
             reserve = torch.empty(count, dtype=torch.uint8, device=device)
@@ -158,21 +175,33 @@ class Ops:
             self.call("backward", tensors + made, sizes, device, "workspace", reserve)
         return [t for t in made if t is not None]
 
-    def empty_results(self, device, sizes):
+    def shapes(self, sizes):
+        """(shape, type) of each result."""
         named = dict(zip(self.manifest.sizes, sizes))
-        return [torch.empty(t.shape(named), dtype=DTYPES[t.dtype], device=device) for t in self.results]
+        return [(t.shape(named), DTYPES[t.dtype]) for t in self.results]
 
-    def empty_gradients(self, tensors, wanted):
+    def empty_results(self, device, shapes):
+        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
+
+    def known_shapes(self, sizes):
+        key = tuple(sizes)
+        found = self.known.get(key)
+        if found is None:
+            found = self.shapes(sizes)
+            remember(self.known, key, found)
+        return found
+
+    @staticmethod
+    def empty_gradients(tensors, wanted):
         """One for each given tensor, in the library's order; None where it is not wanted."""
-        return [torch.empty(t.shape, dtype=t.dtype, device=t.device) if w else None
-                for t, w in zip(tensors, wanted)]
+        return [torch.empty_like(t, memory_format=torch.contiguous_format) if w else None for t, w in zip(tensors, wanted)]
 
     # ---- what tracing sees
 
     def fake_forward(self, *arguments):
         *tensors, sizes, mode = arguments
         device = device_of(tensors)
-        made = self.empty_results(device, sizes)
+        made = self.empty_results(device, self.shapes(sizes))
         count = 0
         if mode == SAVE:
             count = self.traced_reserve(device, sizes)
