@@ -79,11 +79,12 @@ const char *plan_odd_kernel(const Plan *p, const Group *g)
 }
 
 /* A block that keeps sums of its rows takes fewer of them than a chunk that a kernel reads for its sums alone:
- * what it waits for is the row, and what it leaves is little beside. Of such blocks, with a warp for 512 columns, 128
- * multiprocessors are to hold all at once, with 16 warps each: one more would wait for all others. */
+ * what it waits for is the row, and what it leaves is little beside. Of such blocks, with a warp for 512 columns, the
+ * 132 multiprocessors of an H100 or H200 are to hold all at once, with 16 warps each: one more would wait for all others. The numbers
+ * are the same for all devices, so that the order of the sums is. */
 ColumnCut column_cut(bool by_rows)
 {
-    return by_rows ? (ColumnCut){ 4, 4096, 16, 256, 512, 128 } : (ColumnCut){ 64, 256, 512, 1, 256, 1 };
+    return by_rows ? (ColumnCut){ 4, 4096, 16, 264, 512, 132 } : (ColumnCut){ 64, 256, 512, 1, 256, 1 };
 }
 
 const char *const scatter_kernels[6] = { "keys", "count", "scan", "move", "sums", "totals" };

@@ -37,11 +37,17 @@ int launches, graphs;                           // for the test, which asks whet
 char primary;                                   // the address is the context
 CUcontext current;
 
+/* NULL: the default stream, by either of its names. */
+Stream *of(CUstream stream)
+{
+    return stream == CU_STREAM_LEGACY ? nullptr : reinterpret_cast<Stream *>(stream);
+}
+
 CUresult issue(CUstream stream, std::function<void()> work)
 {
     if (current != (CUcontext)&primary)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (stream && reinterpret_cast<Stream *>(stream)->capturing)
+    if (of(stream) && of(stream)->capturing)
         recording->work.push_back(work);
     else
         work();
@@ -127,7 +133,7 @@ CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; }
 
 CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
 {
-    bool busy = s && ((Stream *)s)->capturing;
+    bool busy = of(s) && of(s)->capturing;
     return *status = busy ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
 }
 
