@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a call from PyTorch takes on the host: cells of a few numbers on the CPU, where the work itself is under 2 us, without
 gradients and with all of them, and PyTorch's own layers of the same kind beside them. Medians of 50 blocks of 100 calls, by
-turns, in us. `host_time.py cuda`: the same on a GPU, where the host does not wait for what it launches but at a block's end.
+turns, in us. `host_time.py cuda`: the same on a GPU, where the host does not wait for what it launches but at a block's
+end, and where the driver's queue is full.
 Needs PyTorch; PYTHONPATH and CELLC choose another tree's package and compiler."""
 import statistics
 import sys

@@ -66,20 +66,22 @@ static const char *c_compiler(void)
     return cc && *cc ? cc : "cc";
 }
 
-static bool has_dim(const StmtVec *body, const char *name)
+/* Has the body, or a branch in it, a dim of that name, or else an option or constant? */
+static bool has(const StmtVec *body, const char *name, bool dim)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
-        if ((s->kind == S_DIM && strcmp(s->name, name) == 0) || has_dim(&s->body, name) || has_dim(&s->other, name))
+        bool kind = dim ? s->kind == S_DIM : s->kind == S_OPTION || s->kind == S_CONST;
+        if ((kind && strcmp(s->name, name) == 0) || has(&s->body, name, dim) || has(&s->other, name, dim))
             return true;
     }
     return false;
 }
 
-static bool declares_dim(const Ast *ast, const char *name)
+static bool declares(const Ast *ast, const char *name, bool dim)
 {
     for (int i = 0; i < ast->items.len; i++)
-        if (ast->items.data[i]->kind == S_CELL && has_dim(&ast->items.data[i]->body, name))
+        if (ast->items.data[i]->kind == S_CELL && has(&ast->items.data[i]->body, name, dim))
             return true;
     return false;
 }
@@ -90,12 +92,12 @@ static bool is_compile_option(const char *name)
 }
 
 /* One NAME=VALUE of an operand: a dim of the cell, whatever its name, a type, schedule or form of products, or else an
- * option or constant of the cell. */
+ * option or constant of the cell. What is a dim in one branch and a constant in another is bound as both: which branch is taken is
+ * found out later, and a setting for the other one does nothing. */
 static int take_setting(Instance *in, const Ast *ast, const char *text)
 {
     Compiler *c = in->c;
     const char *eq = strchr(text, '=');
-    const char *option = "--set";
     if (strcmp(text, "reverse") == 0)
         return options_compile(&build_help, c, "--reverse", NULL);
     if (strcmp(text, "lengths") == 0)
@@ -103,11 +105,11 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
     if (!eq)
         return usage_error(&build_help, "expected NAME=VALUE, reverse or lengths after ':', not '%s'", text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
-    if (declares_dim(ast, name))
-        option = "--dim";
-    else if (is_compile_option(name))
+    bool dim = declares(ast, name, true);
+    if (!dim && is_compile_option(name))
         return options_compile(&build_help, c, intern_f(c, "--%s", name), eq + 1);
-    return options_compile(&build_help, c, option, text);
+    int rc = dim ? options_compile(&build_help, c, "--dim", text) : -1;
+    return rc < 0 && (!dim || declares(ast, name, false)) ? options_compile(&build_help, c, "--set", text) : rc;
 }
 
 static bool is_word(char ch)

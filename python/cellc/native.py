@@ -157,6 +157,7 @@ class Library:
         ctx = self.take(device)
         try:
             if device is not None and self.streams.get(ctx.value) != stream:
+                self.streams.pop(ctx.value, None)          # until it is set, and where that fails or is interrupted
                 self.check(ctx, self.set_stream(ctx, stream or LEGACY))
                 self.streams[ctx.value] = stream
             self.check(ctx, self.run[way](ctx, self.desc, array, arguments, ctypes.byref(memory), 0))

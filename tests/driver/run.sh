@@ -76,6 +76,27 @@ expect 0 '"bound": {"products": "8"}' cat "$dir/named/named.json"
 # Or stand in a branch.
 expect 0 "slstm.json" "$cellc" build slstm:N=4,input=given --no-cuda -o "$dir/named"
 expect 0 '"bound": {"N": "4"}' cat "$dir/named/slstm.json"
+# What is a dim in one branch and a constant in the other is either.
+cat >"$dir/either.cell" <<'CELL'
+cell either {
+    option a = dim | const;
+    dim N;
+    output y[N];
+    when a == dim {
+        dim K;
+        input x[N, K];
+        y[i:N] = x[i, K - 1];
+    } else {
+        const K = 2;
+        input x[N];
+        y[i:N] = K * x[i];
+    }
+}
+CELL
+expect 0 "either.json" "$cellc" build "$dir/either.cell:K=5,a=const" --no-cuda -o "$dir/named"
+expect 0 "5 *" cat "$dir/named/either_ref.c"
+expect 0 "either.json" "$cellc" build "$dir/either.cell:K=5" --no-cuda -o "$dir/named"
+expect 0 '"bound": {"K": "5"}' cat "$dir/named/either.json"
 expect 2 "--products takes one of auto, plain, parts, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
 expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"

@@ -87,7 +87,7 @@ TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,5,2 2,2,5,2 9,3,3,1" --dim N=24 
 TYPES="f32 f64" SUFFIX=_head instance slstm gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
 TYPES=f32 SUFFIX=_head instance slstm gemm "1,1,2 2,2,2 37,2,3 4,5,1" --dim N=64 --set input=given
 TYPES="f32 bf16 f16" SUFFIX=_head instance lstm_heads gemm "1,1,3,2,5 2,3,5,3,24 19,4,3,1,17 3,2,2,2,130 2,2,2,1,257"
-TYPES="f32 bf16" SUFFIX=_head instance lstm_heads gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
+TYPES="f32 bf16 f16" SUFFIX=_head instance lstm_heads gemm "1,1,2,5 2,3,3,24 40,3,3,33 2,2,1,257" --set input=given
 TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,5,2 2,2,5,2 37,2,3,3 4,5,2,1" --dim N=64
 TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "1,1,2 2,2,2 37,2,3 4,5,1" --dim N=64 --set input=given
 # A product per sequence: slots share their weights.
