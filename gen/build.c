@@ -108,8 +108,12 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
     bool dim = declares(ast, name, true);
     if (!dim && is_compile_option(name))
         return options_compile(&build_help, c, intern_f(c, "--%s", name), eq + 1);
-    int rc = dim ? options_compile(&build_help, c, "--dim", text) : -1;
-    return rc < 0 && (!dim || declares(ast, name, false)) ? options_compile(&build_help, c, "--set", text) : rc;
+    if (dim) {
+        int rc = options_compile(&build_help, c, "--dim", text);
+        if (rc >= 0 || !declares(ast, name, false))
+            return rc;
+    }
+    return options_compile(&build_help, c, "--set", text);
 }
 
 static bool is_word(char ch)

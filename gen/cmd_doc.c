@@ -223,29 +223,28 @@ static void put_heading_once(const Page *p, bool *open, const char *title, const
     *open = true;
 }
 
-static const Stmt *first_dim(const StmtVec *body, const char *name)
+static const Stmt *first_open_dim(const StmtVec *body, const char *name)
 {
     const Stmt *found = NULL;
     for (int i = 0; i < body->len && !found; i++) {
         const Stmt *s = body->data[i];
-        found = s->kind == S_DIM && s->name == name ? s : first_dim(&s->body, name);
-        found = found ? found : first_dim(&s->other, name);
+        found = s->kind == S_DIM && !s->value && s->name == name ? s : first_open_dim(&s->body, name);
+        found = found ? found : first_open_dim(&s->other, name);
     }
     return found;
 }
 
-/* A size of the caller's that several branches declare is one. */
-static bool is_listed(const Stmt *s, const StmtVec *cell)
+/* A size of the caller's that several branches declare is one: is this none but the first of its declarations? */
+static bool is_again(const Stmt *s, const StmtVec *cell)
 {
-    const Stmt *first = s->kind == S_DIM && !s->value ? first_dim(cell, s->name) : s;
-    return first != s && !first->value;
+    return s->kind == S_DIM && !s->value && first_open_dim(cell, s->name) != s;
 }
 
 static void put_sizes(const Page *p, const StmtVec *body, const StmtVec *cell, bool *open)
 {
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
-        if ((s->kind == S_DIM || s->kind == S_CONST) && !is_listed(s, cell)) {
+        if ((s->kind == S_DIM || s->kind == S_CONST) && !is_again(s, cell)) {
             put_heading_once(p, open, "Sizes and constants", "| name | value | |", "| --- | --- | --- |");
             buf_f(p->out, "|");
             put_cell(p, s->name, strlen(s->name), true);
