@@ -100,6 +100,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->scheduled = from->scheduled;
     to->tuned = from->tuned ? intern(to, from->tuned) : NULL;
     to->tuned_dir = from->tuned_dir ? intern(to, from->tuned_dir) : NULL;
+    to->products = from->products;
     to->reverse = from->reverse;
     to->diagnostics_json = from->diagnostics_json;
     to->lengths = from->lengths;
