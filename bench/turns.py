@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Linear + GELU by cellc, by PyTorch, and its three products alone, by turns: what is timed first on a cool GPU has higher clocks
-than what is timed last, by as much as what is compared differs. Medians of 60 calls each, as called and as replays of CUDA graphs,
-caches cold. Prints one JSON object a line. Needs a GPU, PyTorch and nvcc."""
+"""Linear + GELU by cellc, by cellc with products apart from what stands next to them (--products plain), by PyTorch, and its three
+products alone, by turns: what is timed first on a cool GPU has higher clocks than what is timed last, by as much as what is compared
+differs. Medians of 60 calls each, as called and as replays of CUDA graphs, caches cold. Prints one JSON object a line. Needs a GPU,
+PyTorch and nvcc."""
 import json
 import statistics
 import sys
@@ -20,12 +21,13 @@ def calls():
     kind = dict(device="cuda", dtype=torch.bfloat16)
     x, dy = torch.randn(ROWS, INNER, requires_grad=True, **kind), torch.randn(ROWS, COLUMNS, **kind)
     cell = cellc.load("linear_act", dtype="bf16")(D=INNER, F=COLUMNS).cuda()
+    apart = cellc.load("linear_act", dtype="bf16", products="plain")(D=INNER, F=COLUMNS).cuda()
     linear = torch.nn.Linear(INNER, COLUMNS).to(**kind)
     steps, d_steps = x.detach().view(ROWS, 1, INNER).requires_grad_(), dy.view(ROWS, 1, COLUMNS)
     w = torch.randn(COLUMNS, INNER, **kind)
     y, dx, dw = torch.empty_like(dy), torch.empty_like(x), torch.empty_like(w)
 
-    def ours(backward):
+    def ours(backward, cell=cell):
         out = cell(steps)[0]
         if backward:
             torch.autograd.grad(out, [steps, *cell.parameters()], d_steps)
@@ -41,7 +43,7 @@ def calls():
             torch.mm(dy, w, out=dx)
             torch.mm(dy.t(), x.detach(), out=dw)
 
-    return {"cellc": ours, "PyTorch": theirs, "products": products}
+    return {"cellc": ours, "apart": lambda backward: ours(backward, apart), "PyTorch": theirs, "products": products}
 
 
 def captured(call, backward):

@@ -194,8 +194,9 @@ typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
 
 typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
 
-/* How products of f32 for all steps are made: large ones from parts of bf16, none, or all of them. */
-typedef enum { PRODUCTS_AUTO, PRODUCTS_PLAIN, PRODUCTS_PARTS } Products;
+/* How products for all steps are made: large ones of f32 from parts of bf16, and large ones of 16 bits in one kernel with what is
+ * computed from them; none so; all of the former; all of the latter. */
+typedef enum { PRODUCTS_AUTO, PRODUCTS_PLAIN, PRODUCTS_PARTS, PRODUCTS_FUSED } Products;
 
 typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
 

@@ -177,9 +177,11 @@ static void postfix_is_odd(Print *e, const Group *g, Buf *out)
     postfix_not(out);
 }
 
-/* And not where one kernel walks the steps, if that does this one's work. */
+/* And not where one kernel walks the steps, if that does this one's work, or where one does it with a product. */
 static void postfix_unless_walked(Print *e, const Group *g, Buf *out)
 {
+    if (g->fused)
+        postfix_unless_fused(e, g->fused, out);
     if (!g->unless_walked)
         return;
     buf_f(out, "%s", e->walked.data);
@@ -192,7 +194,7 @@ static void print_row_op(Print *e, const Group *g, const char *blocks)
 {
     bool two = g->row_extent && (g->multiples.len || g->long_slots);
     if (!two) {
-        LaunchTerms terms = { .when = g->unless_walked ? emit_not_expr(e, &e->walked) : NULL };
+        LaunchTerms terms = { .when = g->unless_walked ? emit_not_expr(e, &e->walked) : g->fused ? emit_unless_fused(e, g->fused) : NULL };
         emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
         return;
     }
@@ -246,7 +248,8 @@ static void print_column_kernels(Print *e, Group *g, const Poly *columns)
     int64_t real = e->p->compute == DT_F64 ? 8 : 4;
     Buf chunks = emit_program_new(e);
     LaunchTerms first = { .when = g->by_steps ? emit_not_expr(e, &e->walked) : NULL };
-    LaunchTerms second = { .t = g->by_steps ? partial_rows_expr(e, g, columns) : NULL };
+    const Fused *ahead = column_ahead(e->pr, g);
+    LaunchTerms second = { .t = g->by_steps ? partial_rows_expr(e, g, columns) : ahead ? emit_ahead_rows(e, ahead) : NULL };
     postfix_chunks(e, group_rows(e, g), columns, false, &chunks);
     const char *down = g->by_rows ? NULL : emit_expr_name(e, &chunks), *across = emit_blocks_expr(e, columns, COLUMN_WIDTH);
     if (down)
@@ -284,20 +287,34 @@ static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
     return vector_blocks(e, g, elements, g->threads);
 }
 
+/* And behind it the kernel that does it with the product before it, where there is one. */
+static void print_map_op(Print *e, const Group *g, const Poly *elements, const Poly *work)
+{
+    if (g->fused && g->fused->ahead)
+        emit_fused_kernel(e, g->fused);
+    LaunchTerms terms = { .when = g->fused ? emit_unless_fused(e, g->fused) : NULL };
+    const char *rows = g->flat ? "NULL" : g->packed ? vector_blocks(e, g, work, g->threads) : emit_poly_expr(e, group_rows(e, g));
+    const char *blocks = g->flat ? emit_blocks_expr(e, work, g->threads) : map_blocks(e, g, elements);
+    emit_kernel_op_with(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows, terms);
+    if (g->fused)
+        emit_fused_op(e, g->fused);
+}
+
 void emit_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
     const Poly *elements = poly_product(m, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
-    if (g->kind == G_MAP && !g->flat) {
-        const char *rows = g->packed ? vector_blocks(e, g, work, g->threads) : emit_poly_expr(e, group_rows(e, g));
-        emit_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, map_blocks(e, g, elements), rows);
-    } else if (g->kind == G_MAP) {
-        emit_kernel_op(e, g, g->kernel, g->threads, 0, &g->refs, emit_blocks_expr(e, work, g->threads), "NULL");
+    if (g->kind == G_MAP) {
+        print_map_op(e, g, elements, work);
     } else if (g->kind == G_ROW && g->sums) {
         const Group *sums = &e->pr->groups.data[g->sums - 1];
         Buf chunks = emit_program_new(e);
         postfix_chunks(e, group_rows(e, g), sums->axes[0], true, &chunks);
+        if (g->fused)
+            emit_fused_kernel(e, g->fused);
         print_row_op(e, g, emit_expr_name(e, &chunks));
+        if (g->fused)
+            emit_fused_op(e, g->fused);
     } else if (g->kind == G_ROW && g->window) {
         Buf x = emit_program_new(e);
         postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), elements), &x);

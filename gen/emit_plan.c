@@ -223,6 +223,26 @@ static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
     buf_f(cuda, "%s", text.data ? text.data : "");
 }
 
+/* Where it cannot be, the two stay apart. */
+static void print_fused_kernel(Plan *p, Program *pr, Fused *f, Buf *cuda)
+{
+    Buf text = { .arena = p->m->arena };
+    if (!emit_fused(p, pr, f, &text)) {
+        if (f->ahead)
+            bug(p->m->c, "emit_plan", "%s reads the product that it is made for", f->kernel);
+        f->product->fused = f->map->fused = NULL;
+        return;
+    }
+    if (printed_before(p, &text, cuda))
+        return;
+    if (p->calls != CALLS_ANY) {
+        f->kernel = intern_f(p->m->c, "%s%s", f->kernel, plan_suffix(p->calls));
+        text = (Buf){ .arena = p->m->arena };
+        emit_fused(p, pr, f, &text);
+    }
+    buf_f(cuda, "%s", text.data);
+}
+
 static void print_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *cuda)
 {
     Buf text = { .arena = p->m->arena };
@@ -253,6 +273,9 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
     for (int d = 0; d < 2; d++) {
         for (int i = 0; i < p->program[d].groups.len; i++)
             print_group(p, &p->program[d], &p->program[d].groups.data[i], cuda);
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            if (p->program[d].groups.data[i].kind != G_GEMM && p->program[d].groups.data[i].fused)
+                print_fused_kernel(p, &p->program[d], p->program[d].groups.data[i].fused, cuda);
         for (int i = 0; i < p->program[d].parts.len; i++)
             print_parts_kernel(p, &p->program[d], p->program[d].parts.data[i], cuda);
         if (p->program[d].panel)

@@ -73,6 +73,14 @@ void emit_scatter_op(Print *e, Group *g);                          /* sums at pl
 void postfix_copy_taken(Print *e, const Parts *x, Buf *out);       /* 1 where any of the products takes its copy */
 void emit_gemm(Print *e, Group *g);
 
+/* ---- emit_fused.c ---- */
+
+const char *emit_unless_fused(Print *e, const Fused *f);           /* the condition of its product and its other group, each by itself */
+void postfix_unless_fused(Print *e, const Fused *f, Buf *out);     /* multiplies by it */
+const char *emit_ahead_rows(Print *e, const Fused *f);             /* rows of partial sums that the pair or its group leaves */
+void emit_fused_kernel(Print *e, Fused *f);                        /* its row; before those conditions and its operation */
+void emit_fused_op(Print *e, const Fused *f);
+
 /* ---- emit_resident.c ---- */
 
 void emit_panel_op(Print *e, Panel *w, const char *grid, const char *when, int kernel);

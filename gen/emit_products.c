@@ -263,6 +263,12 @@ static void print_parts_products(Print *e, const Group *g)
 
 void emit_gemm(Print *e, Group *g)
 {
+    if (g->fused) {
+        if (!g->fused->ahead)
+            emit_fused_kernel(e, g->fused);
+        print_product(e, g, emit_unless_fused(e, g->fused));
+        return;
+    }
     if (!g->gemm.parts[0]) {
         print_product(e, g, NULL);
         return;

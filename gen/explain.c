@@ -223,8 +223,26 @@ static const char *parts_where(const Explain *e)
     return e->c->products == PRODUCTS_PARTS ? "" : ", where it is large";
 }
 
+static void put_fused(const Explain *e)
+{
+    bool any = false;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < e->p->program[d].groups.len; i++)
+            any |= e->p->program[d].groups.data[i].fused != NULL;
+    if (any)
+        put_paragraph(e->c->products == PRODUCTS_FUSED
+                          ? "products with what is computed from them, or makes their operand, in one kernel: on GPUs of capability 9.0, where rows "
+                            "are multiples of 8 numbers"
+                          : "products with what is computed from them, or makes their operand, in one kernel: on GPUs of capability 9.0, where rows "
+                            "are multiples of 8 numbers, the product takes longer than the rest, and results are at least four tiles of "
+                            "128 x 256 for each multiprocessor that leave at most a tenth idle; --products plain makes them one after "
+                            "the other",
+                      2, e->out);
+}
+
 static void put_products(const Explain *e)
 {
+    put_fused(e);
     if (e->p->program[FORWARD].parts.len + e->p->program[BACKWARD].parts.len == 0)
         return;
     put_paragraph(e->c->products == PRODUCTS_PARTS
@@ -325,10 +343,20 @@ static const char *row_words(const Explain *e, const Group *g, const Program *pr
                     names_of(e, &pr->groups.data[g->sums - 1]));
 }
 
+static const char *fused_where(const Explain *e, const Fused *f)
+{
+    const char *extent = size_words(e, f->ahead ? f->columns : f->depth);
+    return e->c->products == PRODUCTS_FUSED ? "" : intern_f(e->c, ", where it is large (%s at least %d)", extent, f->least);
+}
+
 static const char *group_words(const Explain *e, const Group *g, const Program *pr)
 {
     switch (g->kind) {
-    case G_GEMM: return gemm_words(e, &g->gemm);
+    case G_GEMM:
+        if (!g->fused)
+            return gemm_words(e, &g->gemm);
+        return intern_f(e->c, "%s; with %d in one kernel%s", gemm_words(e, &g->gemm),
+                        operation_number(pr, (int)(g->fused->map - pr->groups.data)), fused_where(e, g->fused));
     case G_WALK: return walk_words(e, g);
     case G_ROW:
         return row_words(e, g, pr);
@@ -554,9 +582,9 @@ static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = size_words(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, b->by_sequences ? "%s for up to max(%s, %d) chunks" : "%s for each of at most %s%d chunks", bytes,
+        return intern_f(e->c, b->by_sequences ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s", bytes,
                         !b->by_sequences ? "" : b->block_units ? "the walk's blocks" : "B",
-                        b->cut ? b->most : column_cut(b->by_rows).most);
+                        b->cut ? b->most : column_cut(b->by_rows).most, b->pieces ? b->pieces : "chunks");
     if (b->parts)
         return intern_f(e->c, "%s%s", bytes, e->c->products == PRODUCTS_PARTS ? "" : " for large products");
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;
@@ -576,6 +604,9 @@ static bool slot_in_forward(const Explain *e, int slot)
             return true;
     for (int i = 0; i < g->parts.len; i++)
         if (g->parts.data[i]->buffer == slot)
+            return true;
+    for (int i = 0; i < g->groups.len; i++)
+        if (g->groups.data[i].fused && g->groups.data[i].fused->maps == slot)
             return true;
     return false;
 }

@@ -381,8 +381,8 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     k->printer.dry = true;
     body(k);
     k->printer.dry = false;
-    k->n = k->multiples.len ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = is_sized(k), templated = k->multiples.len || sized || scan_sized(k);
+    k->n = k->multiples.len && !k->fused ? "N" : k_text(k, "%d", k_width(k));
+    bool sized = is_sized(k), templated = (k->multiples.len && !k->fused) || sized || scan_sized(k);
     if (scan_sized(k))
         buf_line(out, "template <int units>");
     else if (sized)
@@ -395,8 +395,11 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     }
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
     int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : scan_resident(k);
-    buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
-             k->columns || (k->panel && k->panel->product) ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
+    if (k->fused)
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(CELL_PRODUCT_THREADS, 1)");
+    else
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
+                 k->columns || (k->panel && k->panel->product) ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     if (templated)
         print_choice(k, out, name);

@@ -151,6 +151,10 @@ typedef struct Kernel {
     bool window_pairs;            /* its products lie in tiles; else there are none, at this place */
     int loops_inside;             /* of expressions: reductions that are printed in place */
     const Parts *parts;           /* the copy that the kernel makes */
+    const Fused *fused;           /* the product that it makes; or NULL */
+    const char *given;            /* fused: the neighbours of its result, numbers; NULL: nothing has read them */
+    Buf fetches, fetched_rows;    /* fused, ahead: what asks for vectors of a row before it is made, and their declarations */
+    bool missed;                  /* fused: it was read at another place, so the kernel is none */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */
@@ -258,6 +262,7 @@ void kernel_release(Kernel *k);
 
 /* A ROW kernel that sums its rows for a COLUMN group too (kernels_column.c): before the rows, at an element of a
  * row, and behind the rows. `along`: text of the column. */
+void column_term(Kernel *k, NodeId id, const char *sum);        /* adds the row's term to a sum of this column, or of neighbours */
 void column_open(Kernel *k, const Group *sums);
 void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);

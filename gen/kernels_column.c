@@ -19,7 +19,7 @@ static bool has_inner(const Kernel *k)
 }
 
 /* Adds the row's term to the array's sum of this column. */
-static void column_term(Kernel *k, NodeId id, const char *sum)
+void column_term(Kernel *k, NodeId id, const char *sum)
 {
     Node r = *k_node(k, k_node(k, id)->args[0]);
     IndexId inner[64];
@@ -145,6 +145,12 @@ static void print_total(Kernel *k, NodeId id, const char *sum)
     buf_line(k->out, "cell_barrier();");
 }
 
+const Fused *column_ahead(const Program *pr, const Group *g)
+{
+    const Fused *f = g->by_rows ? pr->groups.data[g->by_rows - 1].fused : NULL;
+    return f && f->ahead ? f : NULL;
+}
+
 static void print_totals(Kernel *k)
 {
     Group *g = k->g;
@@ -154,7 +160,7 @@ static void print_totals(Kernel *k)
     print_scratch(k, k_text(k, "%d", g->threads_2));
     if (g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_SCAN)
         buf_line(k->out, "const int64_t chunks = dim_B;");
-    else if (g->by_steps)
+    else if (g->by_steps || column_ahead(k->pr, g))
         buf_line(k->out, "const int64_t chunks = args.t;");       /* the sequences, where one kernel walks the steps */
     else
         buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d%s>(rows, columns);", cut.rows,

@@ -33,6 +33,8 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
         of = k->p->buffers.data[id].name;
         if (k->parts)
             return "parts";
+        if (k->fused && (id == k->fused->maps || (k->fused->ahead && id == k->fused->made)))
+            return id == k->fused->maps ? "maps" : "made";
         if (k->panel && k->panel->product && !k->panel->alone && id == k->panel->posts)
             return "posts";
         if (k->columns)
@@ -271,6 +273,28 @@ static void early_vector(Kernel *k, const Vector *v)
     k->batch_reads += batch;
 }
 
+/* Is it the result of the product that this very kernel makes, whose neighbours are at hand? */
+static bool is_given(const Kernel *k, const char *pointer)
+{
+    bool given = k->fused && !k->fused->ahead;
+    NodeId product = given ? k->fused->product->gemm.c.read.id : -1;
+    for (int i = 0; i < k->refs->len && given; i++)
+        if (k->refs->data[i].kind == REF_NODE && k->refs->data[i].id == product)
+            return k->pointers.data[i].name == pointer;
+    return false;
+}
+
+/* A vector of the row that is made, which was asked for while rows before it were. */
+static void fetched_vector(Kernel *k, const Vector *v)
+{
+    buf_line(&k->fetched_rows, "cell_row<%s, %s, 1> %s;", k_type(v->type), k->n, v->name);
+    buf_line(&k->fetches, v->optional ? "fetched.%s.load_or_zero(0, %s, %s);" : "fetched.%s.load(0, %s + %s);", v->name,
+             v->pointer, v->offset);
+    buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
+    buf_line(&k->loads, v->optional ? "fetched.%s.values_or_zero(%s, 0, %s, %s);" : "fetched.%s.values(%s, 0, %s + %s);", v->name,
+             v->name, v->pointer, v->offset);
+}
+
 /* A vector read before the loop over the neighbours, one per address; gives the element of this one. */
 static const char *wide_read(Kernel *k, const Place *at)
 {
@@ -280,6 +304,11 @@ static const char *wide_read(Kernel *k, const Place *at)
         if (k->here.data[i] == number)
             return vector_element(k, v);
     vec_push(k->p->m->arena, &k->here, number);
+    if (is_given(k, at->pointer)) {
+        k->missed |= k->given && k->given != v->name;
+        k->given = v->name;
+        return vector_element(k, v);
+    }
     if (k->trial && v->last_loop != k->loops) {
         v->loops++;
         v->last_loop = k->loops;
@@ -287,6 +316,10 @@ static const char *wide_read(Kernel *k, const Place *at)
     if (k->gathers) {
         early_vector(k, v);
         return vector_element(k, v);
+    }
+    if (k->fused && k->fused->ahead && !v->fixed) {
+        fetched_vector(k, v);
+        return k_text(k, "%s[u]", v->name);
     }
     buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
     if (k_stays(k, v))
@@ -400,6 +433,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     bool whole = st->dtype == DT_I32;
     int stride = k->wide && k_always_inside(k, r) ? wide_stride(k, lin, pitch) : -1;
     stride = whole && stride > 0 ? -1 : stride;
+    k->missed |= stride != 1 && is_given(k, p);
     if (stride == 1) {
         Place at = { p, place_text(k, row, pitch, at_first(k, lin)), st->dtype, optional,
                      !st->batched && !st->timed };

@@ -12,7 +12,7 @@
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
 const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
-const char *const products_names[] = { "auto", "plain", "parts", NULL };
+const char *const products_names[] = { "auto", "plain", "parts", "fused", NULL };
 
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
@@ -24,7 +24,7 @@ static const OptionSpec compile_table[] = {
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
     { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:HINTS), gemm, scan or window" },
     { "--tuned", "FILE", OPT_STRING, NULL, "take the schedule that cellc tune wrote there" },
-    { "--products", "FORM", OPT_STRING, NULL, "f32, all steps: auto (default; large ones as parts of bf16), plain or parts" },
+    { "--products", "FORM", OPT_STRING, NULL, "of all steps: auto (default; large ones as parts of bf16, or fused), plain, parts, fused" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },

@@ -431,6 +431,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     columns_find(p);
     name_kernels(p, &p->program[BACKWARD]);       /* its phases may have changed */
     find_parts(p);
+    find_fused(p);
     ir_verify(m, "plan");
     return p;
 }

@@ -163,6 +163,7 @@ enum { ROW_PARTS = 8, APART_PARTS = 16 };
 /* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
 enum { STEP_VECTORS = 1 << 18 };
 struct Window;                    /* window.h */
+struct Fused;
 
 typedef struct Group {
     GroupKind kind;
@@ -196,6 +197,7 @@ typedef struct Group {
     int threads_2;                /* COLUMN: per block of the second stage */
     RefVec refs_2;                /* COLUMN: pointers of the second stage */
     Gemm gemm;
+    struct Fused *fused;          /* GEMM, MAP, ROW: one kernel may do both (plan_fused.c), or NULL */
     Scatter *scatter;
     Walk *walk;
     Vec(int) reads;               /* what its arrays read from outside of it, each once: an array, or ~tensor */
@@ -230,6 +232,29 @@ typedef struct Parts {
     RefVec refs;                  /* filled while the kernel is printed */
 } Parts;
 
+/* A product of 16 bits in one kernel with the MAP group that reads its result at its own place; or (ahead) with the group that makes
+ * its left operand, a MAP or the ROW that this became as it took sums along. [rows, columns] is the sum over depth of a [rows,
+ * depth] and b [columns, depth], or ahead [depth, columns], whose rows are dense, with so much between them. */
+enum { FUSED_MULTIPLE = 8 };      /* of elements: pitches, columns, depth */
+/* As cell_device_product.cuh has them. */
+enum { FUSED_THREADS = 384, FUSED_ROWS = 128, FUSED_COLUMNS = 256, FUSED_SMEM = 214400, FUSED_MAP_BYTES = 256, FUSED_BLOCKS = 512 };
+/* Ahead: so many rows are made at once, of so many such groups at most, and a row is added to one of so many sums as have so many
+ * vectors of columns together, whatever the device (cell_device_ahead.cuh). */
+enum { AHEAD_ROWS = 1024, AHEAD_GROUPS = 4096, AHEAD_VECTORS = 132 * 96 };
+typedef struct Fused {
+    Group *product, *map;
+    bool ahead;
+    bool shared;                  /* others of forward read the result too */
+    int least;                    /* depth, or ahead columns, from which on the product takes longer than what goes with it */
+    Read a, b;
+    const Poly *a_offset, *b_offset, *a_pitch, *b_pitch, *c_pitch, *rows, *columns, *depth;
+    int maps, made;               /* buffers of the kernel's own; ahead: counters */
+    const char *kernel;
+    Vec(const Poly *) multiples;  /* filled while the kernel is printed: what else is to be a multiple */
+    RefVec refs;                  /* filled likewise */
+    int number;                   /* of the kernel in the table that is printed */
+} Fused;
+
 /* A buffer of the launch plan beside the arguments. */
 typedef struct Buffer {
     const char *name;
@@ -242,6 +267,7 @@ typedef struct Buffer {
     const Poly *block_units;      /* then: as many for each as it has blocks of COLUMNS_UNITS of these; NULL: one */
     const Poly *cut;              /* of a SCATTER group: the columns of each of min(ceil(cut / each), most) shares */
     int each, most;
+    const char *pieces;           /* what explain calls them; NULL: chunks */
     const Parts *parts;           /* it has such a copy, where a product takes it; or NULL */
     int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
     bool reserve;                 /* saved for backward */
@@ -402,7 +428,8 @@ typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_D
                ROOT_DPARAM_INIT, ROOT_DPAST, ROOT_LAST } RootKind;
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
-/* Has a kernel of the plan, or of those that lead on from it, products by tiles (cell_device_mma.cuh)? */
+/* Has a kernel of the plan, or of those that lead on from it, products by instructions of sm_90a (cell_device_mma.cuh,
+ * cell_device_product.cuh)? */
 bool plan_has_tiles(const Plan *p);
 
 /* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
@@ -439,6 +466,9 @@ void emit_columns(Plan *p, Program *pr, Buf *out);                  /* the kerne
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out);
+/* kernels_column.c: the pair that leaves the sums' partial sums where one kernel does both; or NULL. */
+const Fused *column_ahead(const Program *pr, const Group *g);
+bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it cannot be, and the text is none */
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 

@@ -123,6 +123,9 @@ void put_time_first(Plan *p);                            /* once it is known tha
 /* plan_parts.c */
 void find_parts(Plan *p);                                /* once storage is final */
 
+/* plan_fused.c */
+void find_fused(Plan *p);                                /* once storage is final */
+
 /* plan_wanted.c */
 void find_wanted(Plan *p, const Phasing *s);
 

@@ -519,6 +519,20 @@ static cell_status count_clusters(const CudaDevice *cuda, const cell_kernel *ker
     return CELL_OK;
 }
 
+/* Code made for other devices may admit fewer threads than a launch has, where it lacks the instructions: then the device holds none
+ * of it. Errors are left to cuda_prepare. */
+static int admits_threads(CudaDevice *cuda, const cell_kernel *kernel) {
+    struct cudaFuncAttributes attributes;
+    const KernelSlot *slot = slot_of(cuda, kernel->symbol);
+    if (slot && slot->symbol)
+        return 1;
+    if (use(cuda, NULL) == CELL_OK &&
+        cudaFuncGetAttributes(&attributes, (const void *)(uintptr_t)kernel->symbol) == cudaSuccess)
+        return kernel->threads <= attributes.maxThreadsPerBlock;
+    cudaGetLastError();
+    return 1;
+}
+
 static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                  cell_error *err) {
     CudaDevice *cuda = self;
@@ -527,14 +541,19 @@ static cell_status cuda_resident(void *self, const cell_kernel *kernel, size_t s
     *blocks = 0;
     if (smem > (size_t)cuda->smem_max || cuda->capability < cell_least_capability(kernel))
         return CELL_OK;
-    cell_status status = cuda_prepare(self, kernel, smem, err);
-    if (status != CELL_OK)
-        return status;
     KernelSlot *slot = slot_of(cuda, kernel->symbol);
     if (slot && slot->counted && slot->counted_smem == smem) {
         *blocks = slot->resident;
         return CELL_OK;
     }
+    if (!admits_threads(cuda, kernel)) {
+        if (slot && smem) /* a launch would ask again, since it was set to no memory */
+            *slot = (KernelSlot){.symbol = kernel->symbol, .counted = 1, .counted_smem = smem};
+        return CELL_OK;
+    }
+    cell_status status = cuda_prepare(self, kernel, smem, err);
+    if (status != CELL_OK)
+        return status;
     if ((slot ? slot->compute : cuda->capability) < cell_least_capability(kernel))
         return CELL_OK;
     if (kernel->cluster > 1)

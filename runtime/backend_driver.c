@@ -489,6 +489,18 @@ static cell_status count_clusters(Device *d, const cell_kernel *kernel, cell_han
     return CELL_OK;
 }
 
+/* As in backend_cuda.c: code without a kernel's instructions may admit fewer threads than its launches have. */
+static int admits_threads(Device *d, const cell_kernel *kernel) {
+    const KernelSlot *slot = slot_of(d, kernel);
+    cell_handle function;
+    int threads;
+    if ((slot && slot->kernel) || !d->module || use(d, NULL) != CELL_OK ||
+        d->cu.cuModuleGetFunction(&function, d->module, kernel->name) != 0 ||
+        d->cu.cuFuncGetAttribute(&threads, CELL_CU_MAX_THREADS, function) != 0)
+        return 1;
+    return kernel->threads <= threads;
+}
+
 static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                                    cell_error *err) {
     Device *d = self;
@@ -497,14 +509,19 @@ static cell_status driver_resident(void *self, const cell_kernel *kernel, size_t
     *blocks = 0;
     if (smem > (size_t)d->smem_max || d->capability < cell_least_capability(kernel))
         return CELL_OK;
-    cell_status status = look(d, kernel, smem, &function, err);
-    if (status != CELL_OK)
-        return status;
     KernelSlot *slot = slot_of(d, kernel);
     if (slot && slot->counted && slot->counted_smem == smem) {
         *blocks = slot->resident;
         return CELL_OK;
     }
+    if (!admits_threads(d, kernel)) {
+        if (slot && smem) /* a launch would ask again, since it was set to no memory */
+            *slot = (KernelSlot){.kernel = kernel, .counted = 1, .counted_smem = smem};
+        return CELL_OK;
+    }
+    cell_status status = look(d, kernel, smem, &function, err);
+    if (status != CELL_OK)
+        return status;
     if (cell_least_capability(kernel)) {
         int compute = 0;
         status = check(d, d->cu.cuFuncGetAttribute(&compute, CELL_CU_PTX_VERSION, function), kernel->name, err);

@@ -74,6 +74,7 @@ typedef struct cell_backend {
     /* Called for every kernel of a call before any work is issued: can it run here? May be NULL. */
     cell_status (*prepare)(void *self, const cell_kernel *kernel, size_t smem, cell_error *err);
     int64_t (*attribute)(void *self, int attribute); /* CELL_ATTR_* */
+    /* Blocks that the whole device holds at once; 0 where it cannot run them, or its code admits no block of so many threads. */
     cell_status (*resident)(void *self, const cell_kernel *kernel, size_t smem, int64_t *blocks,
                             cell_error *err);
     /* Is the pointer usable on this device? NULL: always. */

@@ -100,8 +100,8 @@ def compile_kernels(source, name, folder, arch):
     program = ctypes.c_void_p()
     check(dll, dll.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), len(given), texts, names),
           "cannot begin")
-    if arch == "90" and "cell_columns<" in source:
-        arch = "90a"            # tiles are instructions of this architecture alone
+    if arch == "90" and any(name in source for name in ("cell_columns<", "CELL_PRODUCT_THREADS")):
+        arch = "90a"            # these have instructions of this architecture alone
     words = [f"--gpu-architecture=sm_{arch}", "-std=c++17", "-default-device", "--device-int128", "-diag-suppress=177,550"]
     options = (ctypes.c_char_p * len(words))(*[word.encode() for word in words])
     try:

@@ -76,6 +76,9 @@
 //  panel      cell_panel<T, Inner, Outer, Units>: recurrent products with weights in shared memory
 //             cell_head<T, Inner, Outer, Units>: by one block; cell_cluster_head<T, Inner, Outer, Units>: by a cluster
 //             cell_columns<T>: of many columns for each sequence
+//  product    cell_product<T> cell_multiply(x, body): C = A B^T of 16 bits and what is computed from its elements
+//             CELL_PRODUCT_THREADS CELL_PRODUCT_SMEM CELL_PRODUCT_MAP_BYTES
+//  ahead      cell_product_ahead<T> cell_multiply_ahead<Sums, Fetched>(x, fetch, make): A B, and A of what is fetched for it
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 
@@ -117,5 +120,7 @@ template <class T, class C> __device__ __forceinline__ C cell_round_to(C v)
 #include "cell_device_head.cuh"
 #include "cell_device_cluster.cuh"
 #include "cell_device_columns.cuh"
+#include "cell_device_product.cuh"
+#include "cell_device_ahead.cuh"
 
 #endif

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Constructs that no shipped spec uses, all the way: every cell here goes through `cellc check`, and its kernels
 # through the ladder on the emulator. The first line of a cell says with which schedules, sizes and types (f64 and
-# f32): `// kernels: SCHEDULE... | B,T,DIMS... | TYPE...`. In: BUILD, CELLC, CC, CXX; ONLY is a regular expression on the names of cells.
+# f32), and perhaps with what options: `// kernels: SCHEDULE... | B,T,DIMS... | TYPE... | OPTION...`. In: BUILD, CELLC, CC, CXX; ONLY is a regular expression on the names of cells.
 # Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,11 +26,12 @@ for f in "$here"/*.cell; do
         grep -v '^largest' <<<"$said" | head -n 10 | sed 's/^/    /'
     fi
     read -r line <"$f"
-    IFS='|' read -r schedules sizes types <<<"${line#// kernels: }"
+    IFS='|' read -r schedules sizes types options <<<"${line#// kernels: }"
     for schedule in $schedules; do
         for type in ${types:-f64 f32}; do
             at=${name}_${schedule}_$type
-            if "$CELLC" emit "$f" --import-dir "$root/specs" --schedule "$schedule" --dtype $type -o "$out/$at" \
+            # shellcheck disable=SC2086
+            if "$CELLC" emit "$f" --import-dir "$root/specs" --schedule "$schedule" --dtype $type $options -o "$out/$at" \
                 >/dev/null 2>"$out/err"; then
                 echo "$at $name $sizes" >>"$out/list"
             else

@@ -97,7 +97,7 @@ expect 0 "either.json" "$cellc" build "$dir/either.cell:K=5,a=const" --no-cuda -
 expect 0 "5 *" cat "$dir/named/either_ref.c"
 expect 0 "either.json" "$cellc" build "$dir/either.cell:K=5" --no-cuda -o "$dir/named"
 expect 0 '"bound": {"K": "5"}' cat "$dir/named/either.json"
-expect 2 "--products takes one of auto, plain, parts, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
+expect 2 "--products takes one of auto, plain, parts, fused, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
 expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"
 (cd "$dir" && expect 0 "cell e1" "$cellc" explain e1; echo "$passed $failed" >"$dir/counts")

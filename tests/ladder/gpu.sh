@@ -78,7 +78,7 @@ if [[ $tools == 0 ]] || ! command -v compute-sanitizer >/dev/null; then
     echo "compute-sanitizer: $([[ $tools == 0 ]] && echo "left out, as asked" || echo "not found")"
 else
     start=$SECONDS
-    some=$(grep -E "${SANITIZE_ONLY:-_f32|(e79_tile|e88_tile|lstm_gemm)_bf16}" <<<"$names" | grep -v _large)
+    some=$(grep -E "${SANITIZE_ONLY:-_f32|(e79_tile|e88_tile|lstm_gemm)_bf16|_fused}" <<<"$names" | grep -v _large)
     for name in $some; do
         [[ -x $dir/$name/ladder.cuda ]] || continue
         for tool in $tools; do echo "$name $tool"; done

@@ -311,6 +311,15 @@ TYPES=f32 instance linear_act map "$two 3,180,8,16" --products parts
 TYPES=f32 instance complex_linear auto "2,5,3,2 3,180,8,4" --products parts
 TYPES=f32 instance e79 tile "$few 4,130,8" --dim N=8 --set bias=input --products parts
 
+# Products of 16 bits with what is computed from them, and with what makes their operands, at all sizes: one tile, more than there
+# are multiprocessors, rows and columns that end within one, a depth of less than a fetch and of several; and rows that are no
+# multiples of 16 bytes.
+TYPES="bf16 f16" instance linear_act map "$two 1,1,8,8 2,65,328,264 3,130,72,520 1,1300,16,72" --products fused
+TYPES=bf16 instance linear_act map "4,390,72,3080 8,390,3080,40" --products fused
+TYPES=bf16 instance linear_act map "2,65,72,264" --products fused --set act=gelu_tanh --reverse
+TYPES=f16 instance linear_act map "2,65,72,264" --products fused --set act=silu
+TYPES=bf16 instance linear_act map "2,65,72,264" --products fused --set act=none
+
 # A vector of bound size would fit on an SM; its elements walk on their own all the same.
 TYPES="f32 bf16" instance hgrn auto "2,5 1,34" --dim D=37
 

@@ -59,6 +59,7 @@ kernels() {
     cat <<'END'
 same-parts       specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
 first-piece      specs/lstm.cell --schedule gemm --dtype f32 --products parts | 1,2,520,3
+unsaved-product  tests/constructs/fused_products.cell --schedule map --dtype bf16 --products fused | 2,5,16,24
 wrong-hoist      specs/e79.cell --schedule steps --dim N=3 --set bias=none | 2,3,5
 lost-product     specs/e79.cell --schedule tile --dim N=3 --set bias=input | 2,3,5
 wrong-transpose  specs/e0.cell --schedule steps | 2,3,5
@@ -82,6 +83,7 @@ unscaled-sum     specs/causal_attention.cell --schedule window --dim N=5 --dim V
 early-weights    specs/causal_attention.cell --schedule window --dim N=5 --dim V=7 | 2,70,2,70
 gather-outside   specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 lost-tail        specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
+first-gradient   tests/constructs/made_operands.cell --schedule map --dtype bf16 --products fused | 2,5,16,24,8
 first-share      specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 short-sort       specs/embedding.cell --schedule map | 3,40,7,5 2,40,300,2
 wrong-checkpoint specs/delta.cell --schedule tile --dim N=5 --dim V=7 | 1,34,1

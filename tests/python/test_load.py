@@ -212,7 +212,7 @@ def test_errors_of_settings():
     for options, message in [({"Q": 3}, "cell 'lstm' has no option or constant 'Q'"),
                              ({"dtype": "b"}, "--dtype takes one of f32, bf16, f16, f64, not 'b'"),
                              ({"schedule": "fast"}, "schedule"),
-                             ({"products": "fast"}, "--products takes one of auto, plain, parts, not 'fast'"),
+                             ({"products": "fast"}, "--products takes one of auto, plain, parts, fused, not 'fast'"),
                              ({"settings": {"a": "b,c"}}, "the value of a is 'b,c'; wanted a number or a word")]:
         with pytest.raises(ValueError, match=message):
             cellc.load("lstm", **options)
