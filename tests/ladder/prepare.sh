@@ -14,6 +14,11 @@ failed=0
 while read -r line; do
     read -r name spec options <<<"${line%% | *}"
     [[ $name =~ ${ONLY:-.} ]] || continue
+    if grep -q "^$name " "$dir/list"; then
+        echo "FAIL $name: two instances have that name"
+        failed=1
+        continue
+    fi
     # Files that come out the same keep their time, so that nothing is compiled again for them.
     new=$dir/$name.new
     rm -rf "$new"
