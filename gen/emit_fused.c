@@ -18,8 +18,8 @@ static void postfix_multiple(Print *e, const Poly *of, Buf *x)
     buf_f(x, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", FUSED_MULTIPLE);
 }
 
-/* Multiplies by 1 where it pays: the multiprocessors have four tiles each or more, at most a tenth of them is idle over all rounds, and
- * the other group's elements go by while the product is made. cuBLAS has tiles of more shapes for the rest. */
+/* Multiplies by 1 where it pays: the multiprocessors have four tiles each or more, at most a tenth of them is idle over all
+ * rounds, and the other group's elements go by while the product is made. cuBLAS has tiles of more shapes for the rest. */
 static void postfix_pays(Print *e, const Fused *f, Buf *x)
 {
     buf_f(x, "CELL_X_PUSH, %d, ", f->least);

@@ -265,7 +265,7 @@ typedef struct Buffer {
     bool by_rows;                 /* a ROW kernel leaves them */
     bool by_sequences;            /* as many chunks as sequences, if these are more */
     const Poly *block_units;      /* then: as many for each as it has blocks of COLUMNS_UNITS of these; NULL: one */
-    const Poly *cut;              /* of a SCATTER group: the columns of each of min(ceil(cut / each), most) shares */
+    const Poly *cut;              /* columns are those of each of min(ceil(cut / each), most) shares (of a SCATTER group), or pieces (Fused) */
     int each, most;
     const char *pieces;           /* what explain calls them; NULL: chunks */
     const Parts *parts;           /* it has such a copy, where a product takes it; or NULL */

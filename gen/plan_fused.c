@@ -192,10 +192,11 @@ static int cycles_of(const Plan *p, const Program *pr, int group, NodeId id, boo
         return 0;
     seen[id] = true;
     if (plan_resolve(p, id, &r)) {
-        bool here = !r.is_tensor && (pr->group[r.id] == group || pr->node[r.id].home == HOME_NONE) && pr->group[r.id] != -1;
-        if (!r.is_tensor && pr->group[r.id] < 0 && pr->node[r.id].home == HOME_NONE)
+        if (r.is_tensor)
+            return p->m->tensors.data[r.id].kind == T_PARAM ? 0 : CYCLES_READ;
+        if (pr->group[r.id] < 0 && pr->node[r.id].home == HOME_NONE)
             return cycles_of(p, pr, group, at(p, r.id)->args[0], seen);
-        return here || (r.is_tensor && p->m->tensors.data[r.id].kind == T_PARAM) ? 0 : CYCLES_READ;
+        return pr->group[r.id] == group ? 0 : CYCLES_READ;
     }
     if (n->kind == N_REDUCE)
         return -1;

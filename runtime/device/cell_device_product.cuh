@@ -229,7 +229,209 @@ __device__ __forceinline__ void cell_detail_product_finish(const cell_product<T>
     }
 }
 
-// The whole of a block. `with` says what goes beside the product:
+// Where a block has what: stages, the tile of C that waits, the maps, and barriers: a stage is full, or read; the tile is there, or
+// taken.
+template <class T> struct cell_detail_product_memory {
+    T *staged;
+    uint32_t *making;
+    char *map_a, *map_b;
+    uint32_t fetched, full, empty, ready, taken;
+    __device__ __forceinline__ explicit cell_detail_product_memory(void *maps)
+    {
+        constexpr int stages = cell_detail_product_stages;
+        unsigned char *const base = cell_shared() + (-cell_detail_product_address(cell_shared()) & 1023);
+        staged = reinterpret_cast<T *>(base + stages * cell_detail_product_stage);
+        making = reinterpret_cast<uint32_t *>(staged + CELL_PRODUCT_ROWS * CELL_PRODUCT_COLUMNS);
+        map_a = static_cast<char *>(maps) + cell_block_index(0) * CELL_PRODUCT_MAP_BYTES;
+        map_b = map_a + cell_detail_product_map;
+        fetched = cell_detail_product_address(base);
+        full = cell_detail_product_address(making) + CELL_PRODUCT_MAP_BYTES;
+        empty = full + stages * 8;
+        ready = empty + stages * 8;
+        taken = ready + 8;
+    }
+};
+
+// The stage that comes next, and the phase of its barriers.
+struct cell_detail_product_turn {
+    int stage = 0;
+    uint32_t phase = 0;
+    __device__ __forceinline__ void next()
+    {
+        if (++stage == cell_detail_product_stages) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+template <class T, class With>
+__device__ __forceinline__ void cell_detail_product_begin(const cell_product<T> &x, const cell_detail_product_memory<T> &m, With &with,
+                                                          int warp)
+{
+    if (warp == 0)
+        cell_detail_product_make(m.map_a, m.making, x.a, x.a_pitch, x.rows, x.depth, CELL_PRODUCT_ROWS);
+    if (warp == 1 && With::across)
+        cell_detail_product_make(m.map_b, m.making + cell_detail_product_map / 4, x.b, x.b_pitch, x.depth, x.columns,
+                                 cell_detail_product_depth);
+    if (warp == 1 && !With::across)
+        cell_detail_product_make(m.map_b, m.making + cell_detail_product_map / 4, x.b, x.b_pitch, x.columns, x.depth,
+                                 CELL_PRODUCT_COLUMNS);
+    if (cell_thread() == 0) {
+        for (int s = 0; s < cell_detail_product_stages; s++) {
+            cell_detail_product_init(m.full + s * 8, 1);
+            cell_detail_product_init(m.empty + s * 8, 8);
+        }
+        cell_detail_product_init(m.ready, 8);
+        cell_detail_product_init(m.taken, 3);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    with.begin(warp);
+    cell_barrier();
+}
+
+// One thread fetches the stages of all tiles.
+template <class T, class Tiles, class With>
+__device__ __forceinline__ void cell_detail_product_fetch_all(const cell_detail_product_memory<T> &m, const Tiles &tiles, With &with,
+                                                              int steps)
+{
+    cell_detail_product_turn turn;
+    int row, column;
+    cell_detail_product_join(m.map_a);
+    cell_detail_product_join(m.map_b);
+    for (int tile = tiles.first; tile < tiles.all; tile += tiles.step) {
+        tiles.place(row, column, tile);
+        with.fetch(tile);
+        for (int i = 0; i < steps; i++) {
+            const uint32_t a = m.fetched + turn.stage * cell_detail_product_stage, b = a + cell_detail_product_a;
+            const uint32_t barrier = m.full + turn.stage * 8;
+            const int k = i * cell_detail_product_depth;
+            cell_detail_product_wait(m.empty + turn.stage * 8, turn.phase ^ 1);
+            cell_detail_product_expect(barrier, cell_detail_product_stage);
+            cell_detail_product_fetch(a, m.map_a, barrier, k, row);
+            if (With::across) {
+                CELL_UNROLL
+                for (int j = 0; j < CELL_PRODUCT_COLUMNS / 64; j++)
+                    cell_detail_product_fetch(b + j * cell_detail_product_box, m.map_b, barrier, column + j * 64, k);
+            } else {
+                cell_detail_product_fetch(b, m.map_b, barrier, k, column);
+            }
+            turn.next();
+        }
+    }
+}
+
+// Three warps finish all tiles but the last, of which each of those that multiply takes its own part.
+template <class T, class Tiles, class With>
+__device__ __forceinline__ void cell_detail_product_finish_all(const cell_product<T> &x, const cell_detail_product_memory<T> &m,
+                                                               const Tiles &tiles, With &with, int warp)
+{
+    uint32_t phase = 0;
+    int row, column;
+    for (int tile = tiles.first; tile < tiles.all; tile += tiles.step) {
+        with.beside(tile);
+        if (tile + tiles.step >= tiles.all)
+            break;
+        tiles.place(row, column, tile);
+        cell_detail_product_wait(m.ready, phase);
+        phase ^= 1;
+        cell_detail_product_finish<3>(x, with, m.staged, row, column, warp - 1, CELL_PRODUCT_ROWS);
+        cell_warp_barrier();
+        if (cell_lane() == 0)
+            cell_detail_product_arrive(m.taken);
+    }
+    with.beside(tiles.all);
+}
+
+// A tile's sums of products, by a warpgroup, each for its 64 rows; `own` is the warp's number among eight.
+template <bool Across, class T>
+__device__ __forceinline__ void cell_detail_product_sum(const cell_detail_product_memory<T> &m, float (&sums)[128],
+                                                        cell_detail_product_turn &turn, int steps, int own)
+{
+    const uint32_t a = m.fetched + own / 4 * cell_detail_product_box, b = m.fetched + cell_detail_product_a;
+    int before = 0;
+    CELL_UNROLL_BY(1)
+    for (int i = 0; i < steps; i++) {
+        cell_detail_product_wait(m.full + turn.stage * 8, turn.phase);
+        cell_warp_barrier();
+        cell_tile_begin();
+        CELL_UNROLL
+        for (int k = 0; k < cell_detail_product_depth / 16; k++) {
+            const uint32_t at = turn.stage * cell_detail_product_stage; // 16 terms are 32 bytes of a line, or 16 lines
+            cell_detail_product_multiply<Across>(T(), sums, cell_detail_product_operand<false>(a + at + k * 32),
+                                                 cell_detail_product_operand<Across>(b + at + k * (Across ? 2048 : 32)),
+                                                 k > 0 || i > 0);
+        }
+        cell_tile_commit();
+        cell_tile_wait<1>();
+        if (i > 0 && cell_lane() == 0)
+            cell_detail_product_arrive(m.empty + before * 8);
+        before = turn.stage;
+        turn.next();
+    }
+    cell_tile_wait<0>();
+    CELL_UNROLL
+    for (int i = 0; i < 128; i++)
+        asm volatile("" : "+f"(sums[i])); // not read before
+    if (cell_lane() == 0)
+        cell_detail_product_arrive(m.empty + before * 8);
+}
+
+// Leaves the sums, rounded, in the tile that waits. Of stmatrix a lane gives the address of 8 neighbours in line lane % 16 of the
+// warp's 16.
+template <class T>
+__device__ __forceinline__ void cell_detail_product_leave(const cell_detail_product_memory<T> &m, const float (&sums)[128], int own)
+{
+    const int lane = cell_lane();
+    const uint32_t to = cell_detail_product_address(m.staged) + (own * 16 + lane % 16) * 128;
+    CELL_UNROLL
+    for (int quarter = 0; quarter < 4; quarter++) {
+        CELL_UNROLL
+        for (int q = 0; q < 4; q++) {
+            uint32_t pairs[4];
+            CELL_UNROLL
+            for (int i = 0; i < 4; i++) {
+                const int at = quarter * 32 + q * 8 + i * 2;
+                pairs[i] = cell_detail_product_pair(T(), sums[at], sums[at + 1]);
+            }
+            asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                             to + quarter * cell_detail_product_quarter * 2 + (((2 * q + lane / 16) ^ (lane % 8)) << 4)),
+                         "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                         : "memory");
+        }
+    }
+    cell_warp_barrier();
+}
+
+template <class T, class Tiles, class With>
+__device__ __forceinline__ void cell_detail_product_multiply_all(const cell_product<T> &x, const cell_detail_product_memory<T> &m,
+                                                                 const Tiles &tiles, With &with, int steps, int own)
+{
+    cell_detail_product_turn turn;
+    uint32_t phase = 0;
+    int row, column;
+    float sums[128];
+    CELL_UNROLL
+    for (int i = 0; i < 128; i++)
+        sums[i] = 0.0f;
+    for (int tile = tiles.first; tile < tiles.all; tile += tiles.step) {
+        cell_detail_product_sum<With::across>(m, sums, turn, steps, own);
+        tiles.place(row, column, tile);
+        with.add(sums, row + own * 16, column);
+        cell_detail_product_wait(m.taken, phase ^ 1);
+        cell_warp_barrier();
+        phase ^= 1;
+        cell_detail_product_leave(m, sums, own);
+        if (tile + tiles.step < tiles.all) {
+            if (cell_lane() == 0)
+                cell_detail_product_arrive(m.ready);
+        } else {
+            cell_detail_product_finish<1>(x, with, m.staged, row, column, own * 16, own * 16 + 16);
+        }
+    }
+}
+
+// What a block does. `with` says what goes beside the product:
 //   bool across             B is [depth, columns]
 //   begin(int warp)         by all threads, before anything of A or B is fetched
 //   fetch(int tile)         by the thread that fetches, before the first of a tile
@@ -239,155 +441,20 @@ __device__ __forceinline__ void cell_detail_product_finish(const cell_product<T>
 template <class T, class Tiles, class With>
 __device__ __forceinline__ void cell_detail_product_run(const cell_product<T> &x, const Tiles &tiles, With &with)
 {
-    constexpr int stages = cell_detail_product_stages;
-    unsigned char *const base = cell_shared() + (-cell_detail_product_address(cell_shared()) & 1023);
-    T *const staged = reinterpret_cast<T *>(base + stages * cell_detail_product_stage);
-    uint32_t *const making = reinterpret_cast<uint32_t *>(staged + CELL_PRODUCT_ROWS * CELL_PRODUCT_COLUMNS);
-    char *const maps = static_cast<char *>(x.maps) + cell_block_index(0) * CELL_PRODUCT_MAP_BYTES;
-    char *const map_b = maps + cell_detail_product_map;
-    const uint32_t fetched = cell_detail_product_address(base);
-    // Barriers: a stage is full, or read; the tile of C is there, or taken.
-    const uint32_t full = cell_detail_product_address(making) + CELL_PRODUCT_MAP_BYTES, empty = full + stages * 8;
-    const uint32_t ready = empty + stages * 8, taken = ready + 8;
+    const cell_detail_product_memory<T> m(x.maps);
     const int warp = cell_shfl(cell_warp(), 0);
-
-    if (warp == 0)
-        cell_detail_product_make(maps, making, x.a, x.a_pitch, x.rows, x.depth, CELL_PRODUCT_ROWS);
-    if (warp == 1 && With::across)
-        cell_detail_product_make(map_b, making + cell_detail_product_map / 4, x.b, x.b_pitch, x.depth, x.columns,
-                                 cell_detail_product_depth);
-    if (warp == 1 && !With::across)
-        cell_detail_product_make(map_b, making + cell_detail_product_map / 4, x.b, x.b_pitch, x.columns, x.depth,
-                                 CELL_PRODUCT_COLUMNS);
-    if (cell_thread() == 0) {
-        for (int s = 0; s < stages; s++) {
-            cell_detail_product_init(full + s * 8, 1);
-            cell_detail_product_init(empty + s * 8, 8);
-        }
-        cell_detail_product_init(ready, 8);
-        cell_detail_product_init(taken, 3);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    with.begin(warp);
-    cell_barrier();
-
     const int steps = (int)((x.depth + cell_detail_product_depth - 1) / cell_detail_product_depth);
-    int row, column, s = 0;
-    uint32_t phase = 0, tile_phase = 0;
-
+    cell_detail_product_begin(x, m, with, warp);
     // Registers go where they are needed: 128 threads of 120 and 256 of 192 have what 384 of 168 had.
     if (warp < 4) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 120;");
-        if (cell_thread() == 0) {
-            cell_detail_product_join(maps);
-            cell_detail_product_join(map_b);
-            for (int tile = tiles.first; tile < tiles.all; tile += tiles.step) {
-                tiles.place(row, column, tile);
-                with.fetch(tile);
-                for (int i = 0; i < steps; i++) {
-                    const uint32_t a = fetched + s * cell_detail_product_stage, b = a + cell_detail_product_a, barrier = full + s * 8;
-                    const int k = i * cell_detail_product_depth;
-                    cell_detail_product_wait(empty + s * 8, phase ^ 1);
-                    cell_detail_product_expect(barrier, cell_detail_product_stage);
-                    cell_detail_product_fetch(a, maps, barrier, k, row);
-                    if (With::across) {
-                        CELL_UNROLL
-                        for (int j = 0; j < CELL_PRODUCT_COLUMNS / 64; j++)
-                            cell_detail_product_fetch(b + j * cell_detail_product_box, map_b, barrier, column + j * 64, k);
-                    } else {
-                        cell_detail_product_fetch(b, map_b, barrier, k, column);
-                    }
-                    if (++s == stages) {
-                        s = 0;
-                        phase ^= 1;
-                    }
-                }
-            }
-        } else if (warp > 0) {
-            for (int tile = tiles.first; tile < tiles.all; tile += tiles.step) {
-                with.beside(tile);
-                if (tile + tiles.step >= tiles.all) // the last, of which each of the others takes its own part
-                    break;
-                tiles.place(row, column, tile);
-                cell_detail_product_wait(ready, tile_phase);
-                tile_phase ^= 1;
-                cell_detail_product_finish<3>(x, with, staged, row, column, warp - 1, CELL_PRODUCT_ROWS);
-                cell_warp_barrier();
-                if (cell_lane() == 0)
-                    cell_detail_product_arrive(taken);
-            }
-            with.beside(tiles.all);
-        }
+        if (cell_thread() == 0)
+            cell_detail_product_fetch_all(m, tiles, with, steps);
+        else if (warp > 0)
+            cell_detail_product_finish_all(x, m, tiles, with, warp);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 192;");
-        const int own = warp - 4, lane = cell_lane();
-        const uint32_t a = fetched + own / 4 * cell_detail_product_box, b = fetched + cell_detail_product_a;
-        // Of stmatrix a lane gives the address of 8 neighbours in line lane % 16 of the warp's 16.
-        const uint32_t to = cell_detail_product_address(staged) + (own * 16 + lane % 16) * 128;
-        float sums[128];
-        CELL_UNROLL
-        for (int i = 0; i < 128; i++)
-            sums[i] = 0.0f;
-        for (int tile = tiles.first; tile < tiles.all; tile += tiles.step) {
-            int before = 0;
-            CELL_UNROLL_BY(1)
-            for (int i = 0; i < steps; i++) {
-                cell_detail_product_wait(full + s * 8, phase);
-                cell_warp_barrier();
-                cell_tile_begin();
-                CELL_UNROLL
-                for (int k = 0; k < cell_detail_product_depth / 16; k++) {
-                    const uint32_t at = s * cell_detail_product_stage; // 16 terms are 32 bytes of a line, or 16 lines
-                    cell_detail_product_multiply<With::across>(
-                        T(), sums, cell_detail_product_operand<false>(a + at + k * 32),
-                        cell_detail_product_operand<With::across>(b + at + k * (With::across ? 2048 : 32)), k > 0 || i > 0);
-                }
-                cell_tile_commit();
-                cell_tile_wait<1>();
-                if (i > 0 && lane == 0)
-                    cell_detail_product_arrive(empty + before * 8);
-                before = s;
-                if (++s == stages) {
-                    s = 0;
-                    phase ^= 1;
-                }
-            }
-            cell_tile_wait<0>();
-            CELL_UNROLL
-            for (int i = 0; i < 128; i++)
-                asm volatile("" : "+f"(sums[i])); // not read before
-            if (lane == 0)
-                cell_detail_product_arrive(empty + before * 8);
-
-            tiles.place(row, column, tile);
-            with.add(sums, row + own * 16, column);
-            cell_detail_product_wait(taken, tile_phase ^ 1);
-            cell_warp_barrier();
-            tile_phase ^= 1;
-            CELL_UNROLL
-            for (int quarter = 0; quarter < 4; quarter++) {
-                CELL_UNROLL
-                for (int q = 0; q < 4; q++) {
-                    uint32_t pairs[4];
-                    CELL_UNROLL
-                    for (int i = 0; i < 4; i++) {
-                        const int at = quarter * 32 + q * 8 + i * 2;
-                        pairs[i] = cell_detail_product_pair(T(), sums[at], sums[at + 1]);
-                    }
-                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                                     to + quarter * cell_detail_product_quarter * 2 + (((2 * q + lane / 16) ^ (lane % 8)) << 4)),
-                                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                                 : "memory");
-                }
-            }
-            cell_warp_barrier();
-            if (tile + tiles.step < tiles.all) {
-                if (lane == 0)
-                    cell_detail_product_arrive(ready);
-            } else {
-                cell_detail_product_finish<1>(x, with, staged, row, column, own * 16, own * 16 + 16);
-            }
-        }
+        cell_detail_product_multiply_all(x, m, tiles, with, steps, warp - 4);
     }
 }
 
