@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Times PyTorch's own operators (cuDNN among them) on the workloads of workloads.txt, in the way of bench.c: caches cold,
-median of 30, as called and as replays of a CUDA graph, and the memory that a step takes at its worst. Prints one JSON object a line. Needs a GPU and PyTorch."""
+median of 30, as called and as replays of a CUDA graph, and the memory that a step takes at its worst; then those of
+flash-linear-attention where it is installed (pip install fla-core), else says so. Prints one JSON object a line. Needs a GPU and
+PyTorch. `peers.py pytorch` and `peers.py fla` leave the others out."""
 import json
 import statistics
+import sys
 import torch
 
 FLUSH = None
@@ -84,10 +87,7 @@ def products(name, rows, inner, columns):
     measure(name, run)
 
 
-def main():
-    global FLUSH
-    FLUSH = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
-    torch.manual_seed(1)
+def pytorch():
     kind = dict(device="cuda", dtype=torch.bfloat16)
     x = torch.randn(16, 512, 1024, requires_grad=True, **kind)
     for name, make in (("lstm_1024", torch.nn.LSTM), ("gru_1024", torch.nn.GRU)):
@@ -101,6 +101,53 @@ def main():
     linear = torch.nn.Linear(4096, 4096).to(**kind)
     both("linear_gelu (PyTorch)", lambda: torch.nn.functional.gelu(linear(u)), [u, *linear.parameters()])
     products("linear_gelu (its three products alone)", 8192, 4096, 4096)
+
+
+def linear_attention():
+    """The recurrences alone, of inputs whose norms and gates were computed before: the peer's share of the workload is smaller
+    than ours. Sizes are those of workloads.txt."""
+    try:
+        from fla.ops.delta_rule import chunk_delta_rule, fused_recurrent_delta_rule
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+        from fla.ops.hgrn import chunk_hgrn
+        from fla.ops.linear_attn import chunk_linear_attn
+    except ImportError as missing:
+        print(f"peers: flash-linear-attention's rows are left out: {missing} (pip install fla-core)", file=sys.stderr)
+        return
+
+    def leaf(x):
+        return x.to(device="cuda", dtype=torch.bfloat16).requires_grad_()
+
+    def row(name, form, op, inputs, **options):
+        try:
+            both(f"{name} (flash-linear-attention, {form})", lambda: op(*inputs, **options)[0], inputs)
+        except Exception as refused:  # by its version of Triton, or on this GPU
+            reason = str(refused).split("\n")[0]
+            print(json.dumps({"workload": f"{name} (flash-linear-attention, {form})", "refused": reason}), flush=True)
+
+    for name, batch, steps in (("hgrn_2048", 8, 2048), ("hgrn_2048_long", 2, 8192)):
+        x, f = torch.randn(2, batch, steps, 2048)
+        row(name, "chunked", chunk_hgrn, [leaf(x), leaf(torch.nn.functional.logsigmoid(f))])
+    q, k, v = torch.randn(3, 8, 2048, 16, 64)
+    k = torch.nn.functional.normalize(k, dim=-1)
+    strength, decay = torch.rand(2, 8, 2048, 16)
+    given = [leaf(q), leaf(k), leaf(v), leaf(strength)]
+    row("delta_16x64", "recurrent", fused_recurrent_delta_rule, given, scale=1.0)
+    row("linear_attention_16x64", "chunked", chunk_linear_attn, given[:3], scale=1.0, normalize=False)
+    row("delta_16x64", "chunked", chunk_delta_rule, given, scale=1.0)
+    row("gated_delta_16x64", "chunked", chunk_gated_delta_rule, given[:3] + [leaf(torch.log(0.9 + 0.1 * decay)), given[3]], scale=1.0)
+
+
+def main():
+    global FLUSH
+    parts = {"pytorch": pytorch, "fla": linear_attention}
+    chosen = sys.argv[1:] or list(parts)
+    if set(chosen) - set(parts):
+        sys.exit(f"usage: peers.py [{' | '.join(parts)}]...")
+    FLUSH = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
+    torch.manual_seed(1)
+    for part in chosen:
+        parts[part]()
 
 
 if __name__ == "__main__":

@@ -70,11 +70,13 @@ for source in "$here"/device_*.cu "$here"/test_*.cc; do
     count "$("$program" 2>&1)" "$name"
 done
 
-# The same device tests, on the device.
+# The same device tests, on the device, with the instructions that belong to its architecture alone.
 if [[ -n ${NVCC:-} ]] && nvidia-smi -L >/dev/null 2>&1; then
+    arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+    [[ $arch != sm_90 ]] || arch=sm_90a
     for source in "$here"/device_*.cu; do
         name=$(basename "${source%.*}")
-        if "$NVCC" -std=c++17 -arch=native -I"$root/runtime" -I"$here" "$source" -o "$out/gpu_$name"; then
+        if "$NVCC" -std=c++17 -arch="$arch" -I"$root/runtime" -I"$here" "$source" -o "$out/gpu_$name"; then
             count "$("$out/gpu_$name" 2>&1)" "$name on the GPU"
         else
             failed=$((failed + 1))
