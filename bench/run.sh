@@ -75,7 +75,7 @@ if [[ -n ${PROFILE:-} ]]; then
         ncu --profile-from-start off --clock-control none --cache-control none --csv --print-units base \
             --metrics "gpu__time_duration.sum${METRICS:+,$METRICS}" "$dir/$name/bench" -p "$name" "$sizes" >"$dir/$name/ncu.csv" ||
             { grep -v '^"' "$dir/$name/ncu.csv" | tail -n 3; failed=1; }
-        python3 "$here/profile.py" "$dir/$name/ncu.csv" || failed=1
+        python3 "$here/kernel_times.py" "$dir/$name/ncu.csv" || failed=1
     done < <(workloads)
     exit $failed
 fi

@@ -153,6 +153,7 @@ typedef struct Kernel {
     const Parts *parts;           /* the copy that the kernel makes */
     const Fused *fused;           /* the product that it makes; or NULL */
     const char *given;            /* fused: the neighbours of its result, numbers; NULL: nothing has read them */
+    Buf fetches, fetched_rows;    /* fused, ahead: what asks for vectors of a row before it is made, and their declarations */
     bool missed;                  /* fused: it was read at another place, so the kernel is none */
     TensorId history;             /* whose last steps the kernel writes */
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */

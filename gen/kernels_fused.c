@@ -67,19 +67,22 @@ static void print_fused(Kernel *k)
     buf_line(out, "});");
 }
 
-/* The elements of the left operand's row from column e on, and what they add to sums over rows. */
-static void print_made(Kernel *k, const Group *sums, Buf *out)
+/* The elements of the left operand's row from column e on, and what they add to sums over rows. Behind `head`, which is printed
+ * before what asks for the row's vectors, too. */
+static void print_made(Kernel *k, const Group *sums, Buf *head, Buf *out)
 {
     const Group *g = k->g;
     IndexId along = k_node(k, g->arrays.data[0])->axes[0];
-    Buf *before = k->out, head = { .arena = out->arena, .indent = out->indent + 1 }, loop = head, inner;
+    Buf *before = k->out, loop = { .arena = out->arena, .indent = out->indent + 1 }, inner;
     Named kept = { 0 };
-    k->out = &head;
+    k->fetches = k->fetched_rows = loop;
+    *head = loop;
+    k->out = head;
     k_split_row(k, "row");
-    buf_line(&head, "const int64_t e = column;");
+    buf_line(head, "[[maybe_unused]] const int64_t e = column;");
     k->out = &loop;
     k_wide_begin(k, along, &inner);
-    k->hoists.indent = head.indent;
+    k->hoists.indent = head->indent;
     const char *here = k->index[along];
     for (int i = 0; i < g->arrays.len; i++) {
         k->index[k_node(k, g->arrays.data[i])->axes[0]] = here;
@@ -92,7 +95,12 @@ static void print_made(Kernel *k, const Group *sums, Buf *out)
     k_forget(k, &kept);
     k_wide_end(k, &loop, &inner);
     k->out = before;
-    buf_f(out, "%s%s%s", head.data, k->hoists.data ? k->hoists.data : "", loop.data);
+    buf_f(out, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
+}
+
+static const char *text_of(const Buf *b)
+{
+    return b->data ? b->data : "";
 }
 
 static void print_ahead(Kernel *k)
@@ -100,21 +108,26 @@ static void print_ahead(Kernel *k)
     const Fused *f = k->fused;
     const Group *sums = k->g->sums ? &k->pr->groups.data[k->g->sums - 1] : NULL;
     NodeId product = f->product->gemm.c.read.id;
-    Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent };
+    Buf *out = k->out, head, body = { .arena = out->arena, .indent = out->indent };
     const char *a = k_written(k, REF_NODE, f->a.id, k->p->dtype), *b = matrix(k, &f->b, f->b_offset, f->b_pitch);
     const char *c = k_written(k, REF_NODE, product, k->p->dtype), *maps = k_written(k, REF_BUFFER, f->maps, DT_F32);
     const char *made = k_written(k, REF_BUFFER, f->made, DT_I32);
     const char *partial = sums ? k_written(k, REF_BUFFER, sums->partial, k->p->compute) : "nullptr";
     bool argument = k->pr->node[product].home == HOME_ARG && !mutate("first-gradient");
     int n = sums ? sums->arrays.len : 0;
-    print_made(k, sums, &body);
+    print_made(k, sums, &head, &body);
     print_agreement(k);
     buf_line(out, "const cell_product_ahead<%s> product = {%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s};", k_type(k->p->dtype), a, b, c,
              poly_text(&k->printer, f->c_pitch), poly_text(&k->printer, f->rows), poly_text(&k->printer, f->columns),
              poly_text(&k->printer, f->depth), argument ? "adds" : "false", maps, made, partial, "args.t");
-    buf_line(out, "cell_multiply_ahead<%d>(product, [&](int64_t row, int64_t column, float (&%s)[%d][%d]) {", n, n ? "sums" : "",
-             n ? n : 1, k_width(k));
-    buf_f(out, "%s", body.data);
+    buf_f(out, "%*sstruct Fetched {\n%s", out->indent * 4, "", text_of(&k->fetched_rows));
+    buf_line(out, "};");
+    buf_line(out, "const auto fetch = [&](int64_t row, int64_t column, Fetched &fetched) {");
+    buf_f(out, "%s%s", text_of(&head), text_of(&k->fetches));
+    buf_line(out, "};");
+    buf_line(out, "cell_multiply_ahead<%d, Fetched>(product, fetch, [&](int64_t row, int64_t column, Fetched &fetched, float (&%s)[%d][%d]) {",
+             n, n ? "sums" : "", n ? n : 1, k_width(k));
+    buf_f(out, "%s%s", text_of(&head), body.data);
     buf_line(out, "});");
 }
 

@@ -284,6 +284,17 @@ static bool is_given(const Kernel *k, const char *pointer)
     return false;
 }
 
+/* A vector of the row that is made, which was asked for while rows before it were. */
+static void fetched_vector(Kernel *k, const Vector *v)
+{
+    buf_line(&k->fetched_rows, "cell_row<%s, %s, 1> %s;", k_type(v->type), k->n, v->name);
+    buf_line(&k->fetches, v->optional ? "fetched.%s.load_or_zero(0, %s, %s);" : "fetched.%s.load(0, %s + %s);", v->name,
+             v->pointer, v->offset);
+    buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
+    buf_line(&k->loads, v->optional ? "fetched.%s.values_or_zero(%s, 0, %s, %s);" : "fetched.%s.values(%s, 0, %s + %s);", v->name,
+             v->name, v->pointer, v->offset);
+}
+
 /* A vector read before the loop over the neighbours, one per address; gives the element of this one. */
 static const char *wide_read(Kernel *k, const Place *at)
 {
@@ -305,6 +316,10 @@ static const char *wide_read(Kernel *k, const Place *at)
     if (k->gathers) {
         early_vector(k, v);
         return vector_element(k, v);
+    }
+    if (k->fused && k->fused->ahead && !v->fixed) {
+        fetched_vector(k, v);
+        return k_text(k, "%s[u]", v->name);
     }
     buf_line(&k->loads, "%s %s[%s];", k->real, v->name, k->n);
     if (k_stays(k, v))

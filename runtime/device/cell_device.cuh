@@ -78,7 +78,7 @@
 //             cell_columns<T>: of many columns for each sequence
 //  product    cell_product<T> cell_multiply(x, body): C = A B^T of 16 bits and what is computed from its elements
 //             CELL_PRODUCT_THREADS CELL_PRODUCT_SMEM CELL_PRODUCT_MAP_BYTES
-//  ahead      cell_product_ahead<T> cell_multiply_ahead<Sums>(x, make): A B, and A of what makes it
+//  ahead      cell_product_ahead<T> cell_multiply_ahead<Sums, Fetched>(x, fetch, make): A B, and A of what is fetched for it
 #ifndef CELL_DEVICE_CUH
 #define CELL_DEVICE_CUH
 

@@ -24,11 +24,12 @@ template <class T> struct cell_product_ahead { // cell_bf16 or cell_f16
 constexpr int CELL_AHEAD_ROWS = 1024;
 
 // Makes the rows of one group, as thread `self` of `all`: a thread has a lane's rows of 8 columns, and adds to the sums that the
-// group before left.
-template <int Sums, class T, class Make>
-__device__ __forceinline__ void cell_detail_ahead_rows(const cell_product_ahead<T> &x, Make &make, int64_t group, int64_t self,
-                                                       int64_t all)
+// group before left. While it makes one it has asked for the next few, as many as registers hold.
+template <int Sums, class Fetched, class T, class Fetch, class Make>
+__device__ __forceinline__ void cell_detail_ahead_rows(const cell_product_ahead<T> &x, Fetch &fetch, Make &make, int64_t group,
+                                                       int64_t self, int64_t all)
 {
+    constexpr int under_way = sizeof(Fetched) <= 32 ? 4 : sizeof(Fetched) <= 64 ? 2 : 1;
     const int64_t vectors = x.depth / 8, begin = group * CELL_AHEAD_ROWS;
     const int64_t end = begin + CELL_AHEAD_ROWS < x.rows ? begin + CELL_AHEAD_ROWS : x.rows;
     for (int64_t item = self; item < vectors * x.lanes; item += all) {
@@ -38,9 +39,23 @@ __device__ __forceinline__ void cell_detail_ahead_rows(const cell_product_ahead<
         for (int i = 0; i < Sums; i++)
             if (group > 0)
                 cell_load_vec<8>(sums[i], x.partial + (i * x.lanes + lane) * x.depth + column);
+        Fetched fetched[under_way];
+        CELL_UNROLL
+        for (int i = 0; i < under_way; i++)
+            if (begin + lane + i * x.lanes < end)
+                fetch(begin + lane + i * x.lanes, column, fetched[i]);
         CELL_UNROLL_BY(1)
-        for (int64_t row = begin + lane; row < end; row += x.lanes)
-            make(row, column, sums);
+        for (int64_t first = begin + lane; first < end; first += under_way * x.lanes) {
+            CELL_UNROLL
+            for (int i = 0; i < under_way; i++) {
+                const int64_t row = first + i * x.lanes, next = row + under_way * x.lanes;
+                if (row >= end)
+                    break;
+                make(row, column, fetched[i], sums);
+                if (next < end)
+                    fetch(next, column, fetched[i]);
+            }
+        }
         CELL_UNROLL
         for (int i = 0; i < Sums; i++)
             cell_store_vec<8>(x.partial + (i * x.lanes + lane) * x.depth + column, sums[i]);
@@ -53,9 +68,10 @@ __device__ __forceinline__ void cell_detail_ahead_rows(const cell_product_ahead<
 // further ahead, since A would leave the L2 before it is read. No block waits for one that waits for it: what a wave needs was made
 // before any block waited for the end of a tile of the wave before.
 constexpr int cell_detail_ahead_tiles = CELL_AHEAD_ROWS / CELL_PRODUCT_ROWS;
-template <int Sums, class T, class Make> struct cell_detail_ahead {
+template <int Sums, class Fetched, class T, class Fetch, class Make> struct cell_detail_ahead {
     static constexpr bool across = true;
     const cell_product_ahead<T> &x;
+    Fetch &fetch_row;
     Make &make;
     const cell_detail_product_tiles<cell_detail_ahead_tiles> &tiles;
     unsigned int *made;
@@ -80,7 +96,8 @@ template <int Sums, class T, class Make> struct cell_detail_ahead {
     {
         const int threads = CELL_PRODUCT_THREADS;
         for (; next < (x.c ? 1 : groups); next++) {
-            cell_detail_ahead_rows<Sums>(x, make, next, (int64_t)tiles.first * threads + cell_thread(), (int64_t)tiles.step * threads);
+            cell_detail_ahead_rows<Sums, Fetched>(x, fetch_row, make, next, (int64_t)tiles.first * threads + cell_thread(),
+                                                  (int64_t)tiles.step * threads);
             count(next);
         }
     }
@@ -101,7 +118,8 @@ template <int Sums, class T, class Make> struct cell_detail_ahead {
                     wait(0);
                 cell_warp_barrier();
             }
-            cell_detail_ahead_rows<Sums>(x, make, next, (int64_t)tiles.first * 96 + cell_thread() - 32, (int64_t)tiles.step * 96);
+            cell_detail_ahead_rows<Sums, Fetched>(x, fetch_row, make, next, (int64_t)tiles.first * 96 + cell_thread() - 32,
+                                                  (int64_t)tiles.step * 96);
             count(next);
         }
     }
@@ -128,10 +146,11 @@ template <int Sums, class T, class Make> struct cell_detail_ahead {
 #endif
 
 // By all threads of a block of CELL_PRODUCT_THREADS, with CELL_PRODUCT_SMEM bytes of shared memory, which nothing else of the
-// kernel uses, in a cooperative grid along x; a kernel calls it once and does nothing behind it. make(int64_t row, int64_t column,
-// float (&sums)[Sums][8]) is called once for every 8 neighbours of A, which it stores; by any thread, and not convergently.
-template <int Sums, class T, class Make>
-__device__ __forceinline__ void cell_multiply_ahead(const cell_product_ahead<T> &x, Make make)
+// kernel uses, in a cooperative grid along x; a kernel calls it once and does nothing behind it. fetch(int64_t row, int64_t column,
+// Fetched &) and then make(int64_t row, int64_t column, Fetched &, float (&sums)[Sums][8]) are called once for every 8 neighbours of
+// A, which the latter stores; by any thread, and not convergently.
+template <int Sums, class Fetched, class T, class Fetch, class Make>
+__device__ __forceinline__ void cell_multiply_ahead(const cell_product_ahead<T> &x, Fetch fetch, Make make)
 {
 #if CELL_DETAIL_PRODUCT
     const cell_product<T> product = {x.a, x.depth, x.b, x.b_pitch, x.c, x.c_pitch, x.rows, x.columns, x.depth, x.maps};
@@ -139,12 +158,12 @@ __device__ __forceinline__ void cell_multiply_ahead(const cell_product_ahead<T> 
     if (!x.c)
         tiles.all = 0;
     const int groups = (int)((x.rows + CELL_AHEAD_ROWS - 1) / CELL_AHEAD_ROWS);
-    cell_detail_ahead<Sums, T, Make> with = {x, make, tiles, static_cast<unsigned int *>(x.made), groups, 0, -1};
+    cell_detail_ahead<Sums, Fetched, T, Fetch, Make> with = {x, fetch, make, tiles, static_cast<unsigned int *>(x.made), groups, 0, -1};
     cell_detail_product_run(product, tiles, with);
 #elif !defined(__CUDACC__) && !defined(__CUDACC_RTC__)
     const int64_t self = cell_block_index(0) * cell_threads() + cell_thread(), all = cell_block_count(0) * cell_threads();
     for (int64_t group = 0; group * CELL_AHEAD_ROWS < x.rows; group++)
-        cell_detail_ahead_rows<Sums>(x, make, group, self, all);
+        cell_detail_ahead_rows<Sums, Fetched>(x, fetch, make, group, self, all);
     cell_grid_barrier(static_cast<unsigned int *>(x.made));
     const int64_t vectors = x.columns / 8;
     for (int64_t e = self; e < x.rows * vectors && x.c; e += all) {
@@ -163,7 +182,7 @@ __device__ __forceinline__ void cell_multiply_ahead(const cell_product_ahead<T> 
         cell_store_vec<8>(x.c + row * x.c_pitch + column, v);
     }
 #else
-    (void)x, (void)make;
+    (void)x, (void)fetch, (void)make;
 #endif
 }
 
