@@ -6,7 +6,7 @@
 #   check       make check: all suites, the ladder on the GPU with the sanitizers among them (JOBS at a time)
 #   ladder      of check, the ladder's instances on the GPU alone, and the sanitizers
 #   collection  every spec with every value of its options, f32, on the ladder
-#   bench       bench/workloads.txt, then bench/peers.py
+#   bench       bench/workloads.txt, then bench/peers.py (with fla-core on PYTHONPATH, flash-linear-attention too)
 #   profile     the kernels of each workload (ONLY=regex), one by one, by Nsight Compute
 #   plots       bench/curves.txt: scaling curves, about 2 minutes with compiling; curves.json, plots/ and cliffs.txt in DIR
 #   candidates  bench/candidates.txt: what of the planner's choices only a measurement decides
