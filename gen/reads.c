@@ -386,6 +386,9 @@ bool match_gemm(Module *m, const Contraction *c, Gemm *g)
     int n[4] = { 0 };
     for (int i = 0; i < dims.n; i++) {
         const Dim *d = &dims.d[i];
+        for (int side = 0; side < 3; side++)
+            if (d->stride[side] && !poly_nonneg(d->stride[side]))
+                return false;         /* BLAS walks matrices forwards only */
         if (c->one_step && d->index == IX_TIME)
             continue;
         int in = (d->stride[0] ? 1 : 0) | (d->stride[1] ? 2 : 0) | (d->stride[2] ? 4 : 0);
