@@ -259,9 +259,9 @@ static const char *held_text(Step *s, NodeId id)
     NodeId array = tile_read(s, id, map);
     if (!tile_whole(s, array, &k))
         return NULL;
-    if (s->kind != STEP_ADJOINT)
-        tile_assign_state(s, k);
     const StateInfo *st = &t->states.data[k];
+    if (s->kind != STEP_ADJOINT && own_element(t, st, map))
+        tile_assign_state(s, k);
     return state_text(s, st, s->kind == STEP_ADJOINT ? st->after : st->next, map);
 }
 
