@@ -18,7 +18,17 @@ typedef struct Search {
     Window *w;
     IndexId first_w, other;       /* the first sum's distance; what stands for the other step */
     bool by_key;
+    int *visits;                  /* of nodes, for the sum at hand */
 } Search;
+
+/* Expressions share their parts, and are walked as if they did not: a few hundred visits find a softmax, and where a sum's terms
+ * (second derivatives within others, say) would take more than these, it is no sum of products of a few factors. */
+enum { MOST_VISITS = 1 << 14 };
+
+static bool too_far(const Search *s)
+{
+    return ++*s->visits > MOST_VISITS;
+}
 
 static const Node *at(const Search *s, NodeId id)
 {
@@ -91,7 +101,7 @@ static bool is_pure(const Search *s, NodeId id, const At *a, bool own)
     Read r;
     if (n->kind == N_INDEX)
         return one_sided(s, composed(s, n->ix, a), own);
-    if (n->kind == N_REDUCE)
+    if (n->kind == N_REDUCE || too_far(s))
         return false;
     if (plan_resolve(s->p, id, &r)) {
         TensorKind kind = r.is_tensor ? s->m->tensors.data[r.id].kind : T_INPUT;
@@ -203,6 +213,8 @@ static bool find_dots(Search *s, NodeId id, const At *a)
 {
     const Node n = *at(s, id);
     Read r;
+    if (too_far(s))
+        return refuse(s, "the terms of a sum over the past are too large");
     if (plan_resolve(s->p, id, &r)) {
         if (r.is_tensor || !s->p->past[r.id])
             return true;
@@ -292,6 +304,8 @@ static Degree degree(const Search *s, NodeId id, const At *a)
     const Node n = *at(s, id);
     Degree d[8];
     Read r;
+    if (too_far(s))
+        return D_BAD;
     if (plan_resolve(s->p, id, &r))
         return of_read(s, &r, a);
     if (n.kind == N_REDUCE)
@@ -331,6 +345,8 @@ static IndexId distance_in(const Search *s, NodeId id, const Node *reduce)
     const Node *n = at(s, id);
     IndexId which;
     Read r;
+    if (too_far(s))
+        return -1;
     if (plan_resolve(s->p, id, &r)) {
         if (r.is_tensor || !s->p->past[r.id] || !ix_is_index(r.map[s->p->past[r.id] - 1], &which))
             return -1;
@@ -456,6 +472,7 @@ static bool add_sum(Search *s, NodeId array)
     const Node reduce = *at(s, at(s, array)->args[0]);
     WindowSum x = { .array = array, .term = -1, .along = -1 };
     Factors all = { .len = 0 };
+    *s->visits = 0;
     if (w->n == 8 || reduce.kind != N_REDUCE || (reduce.reduce != R_SUM && reduce.reduce != R_MAX))
         return refuse(s, "a reduction over the past is no sum and no maximum");
     if (!plan_batched(s->p, array) || !plan_timed(s->p, array))
@@ -510,7 +527,8 @@ static bool build(Search *s, const NodeId *sums, int n)
 
 bool window_build(const Plan *p, const NodeId *sums, int n, Window *out)
 {
-    Search s = { .p = p, .m = p->m, .w = out, .other = p->other_step };
+    int visits = 0;
+    Search s = { .p = p, .m = p->m, .w = out, .other = p->other_step, .visits = &visits };
     *out = (Window){ .max = -1 };
     if (!p->past || p->no_window)
         return false;
