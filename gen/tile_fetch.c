@@ -334,34 +334,55 @@ void tile_item_fetches(Tile *t, Buf *out)
     }
 }
 
-/* One vector's copies for a chunk: by one warp where that is little, else by all threads. The other warps walk on meanwhile:
- * with all copies shared out evenly, all of them are late (measured on an H200: delta forward 0.95 ms for 0.79). */
-static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
+/* Who copies a vector's chunk: one warp where that is little, else all of them. The other warps walk on meanwhile: with all copies
+ * shared out evenly, all of them are late (measured on an H200: delta forward 0.95 ms for 0.79). */
+typedef struct Copiers {
+    int threads;              /* who share the copies */
+    bool alone;               /* one warp */
+    int warp;                 /* that one */
+    const char *thread;       /* a thread's number among them */
+} Copiers;
+
+static Copiers copiers(Tile *t, const Fetch *f, int64_t pieces, int warp)
 {
-    ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
-    const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
-    int size = dtype_bytes(f->st.dtype);
-    int64_t per_copy = f->piece ? f->piece / size : 1, pieces = f->row / per_copy;
     int before = f->ahead ? tile_threads(&t->lay) : 0, threads = f->ahead ? 32 * t->makers : tile_threads(&t->lay);
     bool alone = threads > 32 && pieces * t->F <= 128;
     const char *thread = before ? tile_text(t, "cell_thread() - %d", before) : "cell_thread()";
-    if (alone)
-        buf_line(out, "if (warp == %d)", before / 32 + warp % (threads / 32));
-    out->indent += alone;
+    return (Copiers){ alone ? 32 : threads, alone, before / 32 + warp % (threads / 32), alone ? "lane" : thread };
+}
+
+/* Rows of pieces of 4, 8 or 16 bytes. */
+static void copy_rows(Tile *t, const Fetch *f, Copiers who, Buf *out)
+{
+    ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
+    const char *pitch = poly_text(&p, pitch_of(t, f)), *valid = f->may_be_null ? tile_text(t, ", %s_g != nullptr", f->name) : "";
+    int64_t pieces = f->row * dtype_bytes(f->st.dtype) / f->piece;
+    bool reverse = t->m->c->reverse;
+    const char *from = tile_text(t, "%s_g + %s * (%s)", f->name, reverse ? "(T - 1 - t0)" : "t0", pitch);
+    if (f->may_be_null)
+        from = tile_text(t, "%s_g ? %s : nullptr", f->name, from);
+    const char *to = f->single ? f->name : tile_text(t, "%s + %s * %" PRId64, f->name, tile_buffer(t), f->padded);
+    buf_line(out, "cell_copy_steps<%d, %" PRId64 ", %" PRId64 ", %d, %d>(%s, %s, %s(%s), steps, %s%s);", f->piece, pieces, f->padded,
+             t->F, who.threads, to, from, reverse ? "-" : "", pitch, who.thread, valid);
+}
+
+/* Piece by piece, or element by element where rows lie apart or are odd. */
+static void copy_pieces(Tile *t, const Fetch *f, Copiers who, Buf *out)
+{
+    ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
+    const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
+    int64_t per_copy = f->piece ? f->piece / dtype_bytes(f->st.dtype) : 1, pieces = f->row / per_copy;
     buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", alone ? "lane" : thread, pieces, alone ? 32 : threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", who.thread, pieces, who.threads);
     out->indent++;
-    const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64
-                              : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
+    const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64 : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
     buf_line(out, "const int s = p / %" PRId64 ", x = %s;", pieces, x);
     const char *row = t->m->c->reverse ? "(T - 1 - t0 - s)" : "(t0 + s)";
-    const char *from = tile_text(t, "%s_g + %s * (%s) + %s", f->name, row, pitch,
-                                 f->contiguous ? "x" : strided(t, f));
+    const char *from = tile_text(t, "%s_g + %s * (%s) + %s", f->name, row, pitch, f->contiguous ? "x" : strided(t, f));
     const char *step = f->single ? "s" : tile_text(t, "(%s + s)", tile_buffer(t));
     const char *to = tile_text(t, "%s + (%s * %" PRId64 " + x)", f->name, step, f->padded);
     if (f->piece && f->may_be_null)
-        buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to,
-                 f->name, from, f->name);
+        buf_line(out, "cell_cp_async_zfill<%d>(%s, %s_g ? %s : nullptr, %s_g != nullptr);", f->piece, to, f->name, from, f->name);
     else if (f->piece)
         buf_line(out, "cell_cp_async<%d>(%s, %s);", f->piece, to, from);
     else if (f->may_be_null)
@@ -371,7 +392,28 @@ static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
         buf_line(out, "cell_store(%s, *(%s));", to, from);
     out->indent--;
     buf_line(out, "}");
-    out->indent -= alone;
+}
+
+/* Short rows, and those that take all threads several rounds. Of others one warp's rounds gain nothing: E88 of 64 x 64 took 4.36 ms
+ * for 4.25 with them, since nvcc scheduled the loop of the steps so that it waits more (docs/performance.md). */
+static bool by_rows(const Tile *t, Copiers who, int64_t pieces)
+{
+    enum { SHORT = 8 };
+    return pieces <= SHORT || (!who.alone && pieces <= who.threads && who.threads / pieces < t->F);
+}
+
+static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
+{
+    int64_t pieces = f->piece ? f->row * dtype_bytes(f->st.dtype) / f->piece : f->row;
+    Copiers who = copiers(t, f, pieces, warp);
+    if (who.alone)
+        buf_line(out, "if (warp == %d)", who.warp);
+    out->indent += who.alone;
+    if (f->piece && by_rows(t, who, pieces))
+        copy_rows(t, f, who, out);
+    else
+        copy_pieces(t, f, who, out);
+    out->indent -= who.alone;
 }
 
 bool tile_has_single(const Tile *t)

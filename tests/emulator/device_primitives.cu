@@ -660,6 +660,52 @@ template <int Bytes> static void test_ring()
     }
 }
 
+// The rows of a chunk's steps: as they lie, turned round in time, and zeros where there are none. Behind the last, nothing is written.
+
+template <int Bytes, int Pieces, int Steps, int Threads> __global__ void k_steps(const __grid_constant__ cell_kernel_args args)
+{
+    enum { per = Bytes / 4, row = Pieces * per, pitch = row + 4 };
+    const int *from = (const int *)args.ptr[0];
+    int *out = (int *)args.ptr[1];
+    const int steps = (int)args.size[0], first = cell_threads() - Threads;
+    auto cursor = cell_shared();
+    cell_smem<int> rows = cell_carve<int>(cursor, (Steps + 1) * pitch);
+    for (int i = cell_thread(); i < (Steps + 1) * pitch; i += cell_threads())
+        rows[i] = -1;
+    cell_barrier();
+    if (cell_thread() >= first)
+        cell_copy_steps<Bytes, Pieces, pitch, Steps, Threads>(rows, from, args.size[1], steps, cell_thread() - first, from != nullptr);
+    cell_cp_async_commit();
+    cell_cp_async_wait<0>();
+    cell_barrier();
+    for (int i = cell_thread(); i < (Steps + 1) * pitch; i += cell_threads()) {
+        const int v = rows[i];
+        out[i] = v;
+    }
+}
+
+template <int Bytes, int Pieces, int Steps, int Threads> static void test_steps()
+{
+    const int per = Bytes / 4, row = Pieces * per, pitch = row + 4, apart = row + 8;
+    Array<int> from((size_t)(Steps * apart)), out((size_t)((Steps + 1) * pitch));
+    for (int i = 0; i < Steps * apart; i++)
+        from[(size_t)i] = i * 17 + 1;
+    for (int steps = 0; steps <= Steps; steps++)
+        for (int way = 0; way < 3; way++) {
+            int *first = way == 2 ? nullptr : way == 1 && steps ? from.data + (steps - 1) * apart : from.data;
+            cell_kernel_args args = arguments({first, out.data}, steps, way == 1 ? -apart : apart);
+            launch("k_steps", k_steps<Bytes, Pieces, Steps, Threads>, args,
+                   Shape{1, Threads + 32, ((size_t)((Steps + 1) * pitch) * sizeof(int) + 15) / 16 * 16});
+            for (int s = 0; s <= Steps; s++)
+                for (int i = 0; i < pitch; i++) {
+                    const int source = way == 1 ? steps - 1 - s : s;
+                    const int want = s >= steps || i >= row ? -1 : way == 2 ? 0 : from[(size_t)(source * apart + i)];
+                    check(out[(size_t)(s * pitch + i)] == want, "%d pieces of %d bytes, %d of %d steps, way %d: step %d element %d",
+                          Pieces, Bytes, steps, Steps, way, s, i);
+                }
+        }
+}
+
 // Tensor cores. Small integers are exact; A in global memory, B in shared memory, stored along n.
 
 template <class T, class Stored> __global__ void k_mma(const __grid_constant__ cell_kernel_args args)
@@ -735,6 +781,11 @@ int main()
     test_ring<4>();
     test_ring<8>();
     test_ring<16>();
+    test_steps<16, 8, 12, 32>();
+    test_steps<16, 4, 7, 64>();
+    test_steps<16, 3, 5, 32>();
+    test_steps<8, 5, 9, 96>();
+    test_steps<4, 1, 24, 32>();
     test_mma<cell_bf16, cell_bf16>("bf16");
     test_mma<cell_f16, cell_f16>("f16");
     test_mma<cell_tf32, float>("tf32");
