@@ -448,7 +448,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
     const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
                            number_type(k, whole), add_text(k, p, offset));
     if (k->panel && whole)
-        return s;
+        return optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
     if (k->panel) {
         const char *type = half ? "uint32_t" : k_type(st->dtype), *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
