@@ -443,6 +443,13 @@ NodeId node_steps_of_sequence(Module *m)
     return node_map2(m, OP_MIN, node_map2(m, OP_MAX, n, node_size(m, poly_const(m, 0))), node_size(m, poly_dim(m, ATOM_T)));
 }
 
+NodeId node_of_every_step(Module *m, NodeId v)
+{
+    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
+    NodeId always = node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, now));
+    return node_select(m, always, v, node_const(m, 0));
+}
+
 NodeId node_in_sequence(Module *m, const IxExpr *step)
 {
     IndexId which;

@@ -1091,14 +1091,6 @@ static Complex lower_parts(Flat *f, const Symbol *s, const IndexId *ids)
     return v;
 }
 
-/* What is the same at every step, as a value of each: the history of the others is the caller's. */
-static NodeId of_every_step(Module *m, NodeId v)
-{
-    const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
-    NodeId always = node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, now));
-    return node_select(m, always, v, node_const(m, 0));
-}
-
 /* `: dtype`: rounded to what tensors are stored in. In f32 and f64 that is the type of the arithmetic. */
 static NodeId rounded(Flat *f, const Symbol *s, NodeId v)
 {
@@ -1122,9 +1114,9 @@ static void define(Flat *f, Symbol *s)
     s->packed = -1;
     bool kept = s->past || s->past_grows;
     if (kept && !(m->nodes.data[v.re].dep & DEP_TIME))
-        v.re = of_every_step(m, v.re);
+        v.re = node_of_every_step(m, v.re);
     if (kept && complex && !(m->nodes.data[v.im].dep & DEP_TIME))
-        v.im = of_every_step(m, v.im);
+        v.im = node_of_every_step(m, v.im);
     s->node = v.re;
     s->im = v.im;
     if (!s->is_variable && (result || first->value->guarded))
