@@ -54,7 +54,7 @@
 //  copies     cell_cp_async<bytes>(smem, gmem) cell_cp_async_zfill<bytes>(smem, gmem, valid)
 //             cell_copy_word(smem, gmem) cell_copy_word(smem, p, place): as it lies, zeros where p is null
 //             cell_copy_four(smem, gmem) cell_copy_four(smem, p, place): the words of four lanes, of which one copies
-//             cell_copy_steps<bytes, pieces, pitch, threads>(smem, gmem, pitch, steps, thread, valid): the rows of some steps
+//             cell_copy_steps<bytes, pieces, pitch, most, threads>(smem, gmem, pitch, steps, thread, valid): the rows of some steps
 //             cell_cp_async_commit() cell_cp_async_wait<N>() cell_prefetch(p)
 //  launches   cell_dependency_wait()
 //  math       cell_exp ... cell_relu, cell_fast_tanh cell_fast_exp cell_fast_sigmoid cell_coarse_sigmoid
