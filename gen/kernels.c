@@ -707,6 +707,7 @@ Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     k.indices = k.meanings = p->m->indices.len + 64;
     k.values = p->m->nodes.len + 64;
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)k.indices);
+    k.beyond = arena_alloc(p->m->arena, sizeof *k.beyond * (size_t)k.indices);
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)k.values);
     k.meaning = arena_alloc(p->m->arena, sizeof *k.meaning * (size_t)k.meanings);
     k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = k_leaf, .index = k_index, .known = k_known,

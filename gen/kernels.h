@@ -70,6 +70,7 @@ typedef struct Kernel {
     int threads;                  /* per block, at most */
     const char *real;
     const char **index;           /* per index id: its text in the scope, or NULL */
+    bool *beyond;                 /* per index id: that text may lie outside of its extent, under the condition it stands under */
     int indices;                  /* so many there is room for */
     const char **value;           /* per node: the local that holds it in the scope, or NULL */
     int values;

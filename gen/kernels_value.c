@@ -342,18 +342,33 @@ static bool known_before(const Kernel *k, const Read *r)
     return k->pr->phase[r->id] == PHASE_BEFORE || k->pr->phase[r->id] == PHASE_NONE;
 }
 
+/* Does it use an index that stands for a place which only a condition keeps inside? */
+static bool goes_beyond(const Kernel *k, const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++)
+        if (e->terms[i].kind != IA_INDEX ? goes_beyond(k, e->terms[i].arg)
+                                         : e->terms[i].index < k->indices && k->beyond[e->terms[i].index])
+            return true;
+    return false;
+}
+
+static bool is_inside(const Kernel *k, const IxExpr *e, const Poly *extent)
+{
+    Module *m = k->p->m;
+    const Poly *lo, *hi;
+    return !goes_beyond(k, e) && ix_range(m, e, &lo, &hi) && poly_nonneg(lo) &&
+           poly_nonneg(poly_sub(m, poly_sub(m, extent, poly_const(m, 1)), hi));
+}
+
 /* Is the element there whatever condition the read stands under? What is asked for early is asked for without
  * it. */
 bool k_always_inside(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
-    for (int i = 0; i < r->nmap; i++) {
-        const Poly *lo, *hi, *extent = r->is_tensor ? m->tensors.data[r->id].axes[i]
-                                                    : m->indices.data[m->nodes.data[r->id].axes[i]].extent;
-        if (!ix_range(m, r->map[i], &lo, &hi) || !poly_nonneg(lo) ||
-            !poly_nonneg(poly_sub(m, poly_sub(m, extent, poly_const(m, 1)), hi)))
+    for (int i = 0; i < r->nmap; i++)
+        if (!is_inside(k, r->map[i], r->is_tensor ? m->tensors.data[r->id].axes[i]
+                                                  : m->indices.data[m->nodes.data[r->id].axes[i]].extent))
             return false;
-    }
     return true;
 }
 
@@ -607,6 +622,9 @@ static Read with_own_map(Kernel *k, const Read *r)
         k->index = arena_grow(m->arena, k->index, sizeof *k->index * (size_t)k->indices,
                               sizeof *k->index * (size_t)(here + 64));
         memset(k->index + k->indices, 0, sizeof *k->index * (size_t)(here + 64 - k->indices));
+        k->beyond = arena_grow(m->arena, k->beyond, sizeof *k->beyond * (size_t)k->indices,
+                               sizeof *k->beyond * (size_t)(here + 64));
+        memset(k->beyond + k->indices, 0, sizeof *k->beyond * (size_t)(here + 64 - k->indices));
         k->indices = here + 64;
     }
     k->index[here] = k_text(k, "(t0 + %s)", k->t);
@@ -835,6 +853,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     Node a = *k_node(k, array);
     const char *inside[64], *before[64];
     const IxExpr *meant[64];
+    bool beyond[64];
     panel_enter(k, &a, map, meant);
     for (int i = 0; i < a.naxes; i++)
         inside[i] = ix_text(&k->printer, map[i]);
@@ -842,15 +861,22 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     for (int i = 0; place && i < k->past_values.len; i++)
         if (strcmp(k->past_values.data[i].text, place) == 0)
             return k->past_values.data[i].name;
+    for (int i = 0; i < a.naxes; i++)
+        beyond[i] = !is_inside(k, map[i], k->p->m->indices.data[a.axes[i]].extent);
     for (int i = 0; i < a.naxes; i++) {
         before[i] = k->index[a.axes[i]];
         k->index[a.axes[i]] = inside[i];
+        bool was = k->beyond[a.axes[i]];
+        k->beyond[a.axes[i]] = beyond[i];
+        beyond[i] = was;
     }
     k->depth++;
     const char *s = expr_text(&k->printer, a.args[0]);
     k->depth--;
-    for (int i = a.naxes - 1; i >= 0; i--)
+    for (int i = a.naxes - 1; i >= 0; i--) {
         k->index[a.axes[i]] = before[i];
+        k->beyond[a.axes[i]] = beyond[i];
+    }
     panel_leave(k, &a, meant);
     if (!place || k->loops_inside)
         return s;
