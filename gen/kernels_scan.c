@@ -491,7 +491,7 @@ static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
     k_bind_axes(k, id);
     k_comment(k, id);
     const char *name = k_local(k, "a", id);
-    bool one = is_one(k, elements);
+    bool one = is_one(k, elements) && k_node(k, id)->naxes == k->p->scan->naxes;      /* no loop around its declaration */
     if (!one)
         declare(k, name, elements, "");
     open_elements(k, k->out, id);
