@@ -192,10 +192,12 @@ static void print_reserve(Print *e, int *count)
     *count = n;
 }
 
+/* A value's history stands behind those of what it is made of, and may read them: it is written before they are, since one buffer
+ * may be both what a call begins with and what it leaves. */
 static int history_kernels(Plan *p, HistoryKernel *out)
 {
     int n = 0;
-    for (TensorId t = 0; t < p->m->tensors.len; t++)
+    for (TensorId t = p->m->tensors.len - 1; t >= 0; t--)
         if (p->m->last.data[t] >= 0)
             out[n++] = (HistoryKernel){ .history = t, .name = intern_f(p->m->c, "%s_last_%d", p->m->name, t) };
     return n;
