@@ -456,7 +456,8 @@ NodeId node_load_at(Module *m, TensorId t, const IxExpr *const *map, int n, cons
 NodeId node_view_at(Module *m, NodeId array, const IxExpr *const *map, int n, const IxExpr *step, TensorId past);
 /* Is the step one of the call's, or in the history? -1: certainly. */
 NodeId node_has_step(Module *m, const IxExpr *step, TensorId past);
-/* What is the same at every step, as a value of each step: before the call others, the caller's, may stand in a history. */
+/* v, which is the same at every step, as a value that varies with the step: so that a read of an earlier one keeps its step, and
+ * finds the caller's history before the call. */
 NodeId node_of_every_step(Module *m, NodeId v);
 /* With lengths, is the step one of its sequence? Of steps before the call a history tells: it has zeros for others. Only
  * where a sequence begins within the call, with its own last row, there is none before. -1: there are no lengths. */

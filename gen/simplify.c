@@ -54,9 +54,9 @@ static NodeId sum_at_once(Rewrite *r, const Node *n)
     return node_reduce(m, R_SUM, term, bound, count);
 }
 
-/* An array that a history stands before. Where folding left nothing of the step in it, it stays a value of each step: at steps
+/* The array, which a history stands before, as a value of each step also where folding left nothing of the step in it: at steps
  * before the call it is still the caller's. */
-static NodeId before_call(Module *m, NodeId array)
+static NodeId timed_array(Module *m, NodeId array)
 {
     Node a = *at(m, array);
     if (a.dep & DEP_TIME)
@@ -78,7 +78,7 @@ static NodeId rebuild(Rewrite *r, NodeId id)
     switch (n.kind) {
     case N_MAP: return node_map(m, n.op, args, n.nargs);
     case N_REDUCE: return node_reduce(m, n.reduce, args[0], n.bound, n.nbound);
-    case N_VIEW: return node_view_at(m, n.step && n.past >= 0 ? before_call(m, args[0]) : args[0], n.map, n.nmap, n.step, n.past);
+    case N_VIEW: return node_view_at(m, n.step && n.past >= 0 ? timed_array(m, args[0]) : args[0], n.map, n.nmap, n.step, n.past);
     case N_ARRAY: return node_array(m, args[0], n.axes, n.naxes, n.name, n.span);
     default: return id;
     }

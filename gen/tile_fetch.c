@@ -337,18 +337,20 @@ void tile_item_fetches(Tile *t, Buf *out)
 /* Who copies a vector's chunk: one warp where that is little, else all of them. The other warps walk on meanwhile: with all copies
  * shared out evenly, all of them are late (measured on an H200: delta forward 0.95 ms for 0.79). */
 typedef struct Copiers {
-    int threads;              /* who share the copies */
+    int64_t pieces;           /* copies of a row */
+    int threads;              /* who share them */
     bool alone;               /* one warp */
     int warp;                 /* that one */
     const char *thread;       /* a thread's number among them */
 } Copiers;
 
-static Copiers copiers(Tile *t, const Fetch *f, int64_t pieces, int warp)
+static Copiers copiers(Tile *t, const Fetch *f, int warp)
 {
+    int64_t pieces = f->piece ? f->row * dtype_bytes(f->st.dtype) / f->piece : f->row;
     int before = f->ahead ? tile_threads(&t->lay) : 0, threads = f->ahead ? 32 * t->makers : tile_threads(&t->lay);
     bool alone = threads > 32 && pieces * t->F <= 128;
     const char *thread = before ? tile_text(t, "cell_thread() - %d", before) : "cell_thread()";
-    return (Copiers){ alone ? 32 : threads, alone, before / 32 + warp % (threads / 32), alone ? "lane" : thread };
+    return (Copiers){ pieces, alone ? 32 : threads, alone, before / 32 + warp % (threads / 32), alone ? "lane" : thread };
 }
 
 /* Rows of pieces of 4, 8 or 16 bytes. */
@@ -356,13 +358,12 @@ static void copy_rows(Tile *t, const Fetch *f, Copiers who, Buf *out)
 {
     ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
     const char *pitch = poly_text(&p, pitch_of(t, f)), *valid = f->may_be_null ? tile_text(t, ", %s_g != nullptr", f->name) : "";
-    int64_t pieces = f->row * dtype_bytes(f->st.dtype) / f->piece;
     bool reverse = t->m->c->reverse;
     const char *from = tile_text(t, "%s_g + %s * (%s)", f->name, reverse ? "(T - 1 - t0)" : "t0", pitch);
     if (f->may_be_null)
         from = tile_text(t, "%s_g ? %s : nullptr", f->name, from);
     const char *to = f->single ? f->name : tile_text(t, "%s + %s * %" PRId64, f->name, tile_buffer(t), f->padded);
-    buf_line(out, "cell_copy_steps<%d, %" PRId64 ", %" PRId64 ", %d, %d>(%s, %s, %s(%s), steps, %s%s);", f->piece, pieces, f->padded,
+    buf_line(out, "cell_copy_steps<%d, %" PRId64 ", %" PRId64 ", %d, %d>(%s, %s, %s(%s), steps, %s%s);", f->piece, who.pieces, f->padded,
              t->F, who.threads, to, from, reverse ? "-" : "", pitch, who.thread, valid);
 }
 
@@ -371,12 +372,12 @@ static void copy_pieces(Tile *t, const Fetch *f, Copiers who, Buf *out)
 {
     ExprPrinter p = tile_printer(t->forward ? t->forward : t->adjoint);
     const char *pitch = poly_text(&p, pitch_of(t, f)), *type = tile_ctype(t, f->st.dtype);
-    int64_t per_copy = f->piece ? f->piece / dtype_bytes(f->st.dtype) : 1, pieces = f->row / per_copy;
+    int64_t per_copy = f->row / who.pieces;
     buf_line(out, "CELL_UNROLL_BY(1)");       /* a few rounds, once in a chunk: long code would be cold */
-    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", who.thread, pieces, who.threads);
+    buf_line(out, "for (int p = %s; p < steps * %" PRId64 "; p += %d) {", who.thread, who.pieces, who.threads);
     out->indent++;
-    const char *x = tile_text(t, pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64 : "p %% %" PRId64 " * %" PRId64, pieces, per_copy);
-    buf_line(out, "const int s = p / %" PRId64 ", x = %s;", pieces, x);
+    const char *x = tile_text(t, who.pieces == 1 ? "0" : per_copy == 1 ? "p %% %" PRId64 : "p %% %" PRId64 " * %" PRId64, who.pieces, per_copy);
+    buf_line(out, "const int s = p / %" PRId64 ", x = %s;", who.pieces, x);
     const char *row = t->m->c->reverse ? "(T - 1 - t0 - s)" : "(t0 + s)";
     const char *from = tile_text(t, "%s_g + %s * (%s) + %s", f->name, row, pitch, f->contiguous ? "x" : strided(t, f));
     const char *step = f->single ? "s" : tile_text(t, "(%s + s)", tile_buffer(t));
@@ -396,20 +397,19 @@ static void copy_pieces(Tile *t, const Fetch *f, Copiers who, Buf *out)
 
 /* Short rows, and those that take all threads several rounds. Of others one warp's rounds gain nothing: E88 of 64 x 64 took 4.36 ms
  * for 4.25 with them, since nvcc scheduled the loop of the steps so that it waits more (docs/performance.md). */
-static bool by_rows(const Tile *t, Copiers who, int64_t pieces)
+static bool by_rows(const Tile *t, Copiers who)
 {
     enum { SHORT = 8 };
-    return pieces <= SHORT || (!who.alone && pieces <= who.threads && who.threads / pieces < t->F);
+    return who.pieces <= SHORT || (!who.alone && who.pieces <= who.threads && who.threads / who.pieces < t->F);
 }
 
 static void chunk_fetch(Tile *t, const Fetch *f, int warp, Buf *out)
 {
-    int64_t pieces = f->piece ? f->row * dtype_bytes(f->st.dtype) / f->piece : f->row;
-    Copiers who = copiers(t, f, pieces, warp);
+    Copiers who = copiers(t, f, warp);
     if (who.alone)
         buf_line(out, "if (warp == %d)", who.warp);
     out->indent += who.alone;
-    if (f->piece && by_rows(t, who, pieces))
+    if (f->piece && by_rows(t, who))
         copy_rows(t, f, who, out);
     else
         copy_pieces(t, f, who, out);

@@ -494,6 +494,8 @@ static bool add_sum(Search *s, NodeId array)
     }
     if (!find_columns(s, &x, &all, &a) || !find_axes(s, &x, &a) || !find_extent(s, &x) || !find_over(s, &x, &a))
         return false;
+    if (*s->visits > MOST_VISITS)               /* what was answered behind the last visit is not known */
+        return refuse(s, "the terms of a sum over the past are too large");
     if (reduce.reduce == R_MAX)
         w->max = w->n;
     else if (x.over == OVER_MAX && x.along < 0 && w->total < 0)

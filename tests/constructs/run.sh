@@ -31,7 +31,7 @@ for f in "$here"/*.cell; do
         for type in ${types:-f64 f32}; do
             at=${name}_${schedule}_$type
             # shellcheck disable=SC2086
-            if "$CELLC" emit "$f" --import-dir "$root/specs" --schedule "$schedule" --dtype $type $options -o "$out/$at" \
+            if timeout 60 "$CELLC" emit "$f" --import-dir "$root/specs" --schedule "$schedule" --dtype $type $options -o "$out/$at" \
                 >/dev/null 2>"$out/err"; then
                 echo "$at $name $sizes" >>"$out/list"
             else
