@@ -4,9 +4,9 @@
  * nothing is substituted as text. Every name that is left is known; what was not is diagnosed and becomes
  * F_ERROR. */
 #include <string.h>
-#include <unistd.h>
 
 #include "bind.h"
+#include "home.h"
 
 static FExpr *bind(Binding *b, const Expr *e);
 
@@ -310,18 +310,22 @@ static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
     return x;
 }
 
-/* Is it a fn of std.cell, which the spec does not import? The file is read each time, so only the first errors ask. */
+/* Is it a fn of std.cell, which the spec does not import? The file is parsed each time, so only the first errors ask. It is
+ * read for the message alone, so it is none of the texts of this compilation. */
 static bool in_std(Compiler *c, const char *name)
 {
     enum { MAX_ASKED = 20 };
-    bool asks = c->library_dir && c->errors < MAX_ASKED;
-    const char *path = asks ? intern_f(c, "%s/std.cell", c->library_dir) : NULL;
-    int file = path && access(path, R_OK) == 0 ? source_load(c, path) : -1;
-    const Ast *std = file < 0 ? NULL : parse_source(c, file);
+    const char *dir = c->errors < MAX_ASKED ? home_dir(c, HOME_SPECS) : NULL;
+    if (!dir)
+        return false;
+    Compiler *apart = compiler_new();
+    int file = source_load(apart, intern_f(apart, "%s/std.cell", dir));
+    const Ast *std = file < 0 ? NULL : parse_source(apart, file);
+    bool found = false;
     for (int i = 0; std && i < std->items.len; i++)
-        if (std->items.data[i]->kind == S_FN && strcmp(std->items.data[i]->name, name) == 0)
-            return true;
-    return false;
+        found |= std->items.data[i]->kind == S_FN && strcmp(std->items.data[i]->name, name) == 0;
+    compiler_free(apart);
+    return found;
 }
 
 static FExpr *unknown_function(Binding *b, const Expr *e)

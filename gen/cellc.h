@@ -214,6 +214,7 @@ typedef struct Module Module;
 
 struct Compiler {
     Arena *arena;
+    struct Texts *texts;          /* of the files that were read (texts.h), shared with compilations made from this one */
     Vec(Source) sources;
     Vec(Diag) diags;
     int errors;
@@ -547,6 +548,9 @@ Ast *parse_source(Compiler *c, int file);
 /* fmt.c: AST (with the comments of its source) -> canonical text. */
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);
 
+/* expand.c: the path of what the file `from` imports by that name: beside it, in import_dir, in the library; NULL where
+ * it is in none of them. */
+const char *import_find(Compiler *c, int from, const char *name);
 /* expand.c: imports, options, when, fn, repeat -> a flat cell: declarations and equations only, nothing
  * conditional. */
 typedef struct FlatStmt FlatStmt;

@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "options.h"
+#include "texts.h"
 
 const Backend *const backends[] = {&reference_backend, NULL};
 
@@ -52,6 +53,7 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
     c->lengths = user->lengths;
     c->import_dir = user->import_dir;
     c->library_dir = user->library_dir;
+    texts_share(c, user);
     for (int i = 0; i < user->dims.len; i++)
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)

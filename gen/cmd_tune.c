@@ -11,6 +11,7 @@
 #include "generate.h"
 #include "options.h"
 #include "process.h"
+#include "texts.h"
 #include "tune.h"
 
 static const CommandHelp help = {
@@ -278,6 +279,8 @@ int cmd_tune(int argc, char **argv)
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
+    if (rc < 0 && texts_closed(c))
+        rc = usage_error(&help, "--sources is not for this command, which runs others that read the files");
     if (rc < 0 && (c->scheduled || c->tuned))
         rc = usage_error(&help, "--%s is what tune finds out", c->scheduled ? "schedule" : "tuned");
     if (rc < 0 && t.all.arch && !list)

@@ -12,6 +12,7 @@ int cmd_doc(int argc, char **argv);        /* cmd_doc.c */
 int cmd_explain(int argc, char **argv);    /* cmd_explain.c */
 int cmd_graph(int argc, char **argv);      /* cmd_graph.c */
 int cmd_list(int argc, char **argv);       /* cmd_list.c */
+int cmd_sources(int argc, char **argv);    /* cmd_sources.c */
 int cmd_new(int argc, char **argv);        /* cmd_new.c */
 int cmd_fmt(int argc, char **argv);        /* cmd_fmt.c */
 int cmd_check(int argc, char **argv);      /* check.c */

@@ -2,13 +2,13 @@
  * messages in the order of the source, each with its line and a caret range, notes behind the message they
  * belong to, the same message once. Guaranteed: whatever bytes a source holds, what is printed is short lines
  * of valid UTF-8. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "parser.h"
+#include "texts.h"
 
-enum { MAX_SOURCE = 64 << 20, MAX_PRINTED = 20, WINDOW = 100, TAB = 4 };
+enum { MAX_PRINTED = 20, WINDOW = 100, TAB = 4 };
 
 /* ---- sources ---- */
 
@@ -37,54 +37,14 @@ int source_add(Compiler *c, const char *path, const char *text, size_t len)
     return c->sources.len - 1;
 }
 
-/* The whole of a stream in malloc'ed memory; NULL with *why set. Works on pipes, so no size is asked for
- * first. */
-static char *read_all(FILE *f, size_t *len, const char **why)
-{
-    size_t cap = 1 << 16, n = 0;
-    char *text = malloc(cap);
-    while (text) {
-        n += fread(text + n, 1, cap - n, f);
-        if (n < cap)
-            break;
-        if (cap > MAX_SOURCE) {
-            *why = "larger than 64 MB";
-            free(text);
-            return NULL;
-        }
-        char *more = realloc(text, cap *= 2);
-        if (!more)
-            free(text);
-        text = more;
-    }
-    if (!text || ferror(f)) {
-        *why = text ? strerror(errno) : "out of memory";
-        free(text);
-        return NULL;
-    }
-    *len = n;
-    return text;
-}
-
 int source_load(Compiler *c, const char *path)
 {
-    Span nowhere = {.file = -1};
-    FILE *f = fopen(path, "rb");
-    if (!f) {
-        diag(c, DIAG_ERROR, nowhere, "cannot open '%s': %s", path, strerror(errno));
-        return -1;
-    }
     size_t len = 0;
-    const char *why = NULL;
-    char *text = read_all(f, &len, &why);
-    fclose(f);
-    if (!text) {
-        diag(c, DIAG_ERROR, nowhere, "cannot read '%s': %s", path, why);
-        return -1;
-    }
-    int file = source_add(c, path, text, len);
-    free(text);
-    return file;
+    const char *what, *why = NULL, *text = text_load(c, c->sources.len ? TEXT_IMPORT : TEXT_SPEC, path, &len, &what, &why);
+    if (text)
+        return source_add(c, path, text, len);
+    diag(c, DIAG_ERROR, (Span){.file = -1}, "cannot %s '%s': %s", what, path, why);
+    return -1;
 }
 
 /* ---- characters ---- */

@@ -3,6 +3,7 @@
  * which every name is an array or a register and every size a number. A cell that the front end accepted
  * always compiles; a broken one gets diagnostics, never a crash. */
 #include "eval_scope.h"
+#include "texts.h"
 
 #include <math.h>
 #include <string.h>
@@ -363,11 +364,8 @@ static int import_file(EvalProgram *p, const Ast *from, const Stmt *st)
 {
     for (ImportPlace place = BESIDE; place < IMPORT_PLACES; place++) {
         const char *path = import_path(p, from, st->text, place);
-        FILE *in = path ? fopen(path, "rb") : NULL;
-        if (in) {
-            fclose(in);
+        if (path && text_is_there(p->c, path))
             return source_load(p->c, path);
-        }
     }
     diag(p->c, DIAG_ERROR, st->span, "cannot open the import %s", st->text);
     return -1;

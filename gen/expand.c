@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "flat.h"
+#include "texts.h"
 #include "bind.h"
 
 enum { MAX_STEPS = 4096, MAX_IMPORTS = 64 };
@@ -436,24 +437,16 @@ void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *cha
 
 /* ---- imports ---- */
 
-static bool readable(const char *path)
+const char *import_find(Compiler *c, int from, const char *name)
 {
-    FILE *in = fopen(path, "rb");
-    if (in)
-        fclose(in);
-    return in != NULL;
-}
-
-static const char *import_path(Flat *f, int from, const char *name)
-{
-    const char *path = f->c->sources.data[from].path, *slash = strrchr(path, '/');
-    const char *beside = slash ? intern_f(f->c, "%.*s/%s", (int)(slash - path), path, name) : name;
-    if (readable(beside))
+    const char *path = c->sources.data[from].path, *slash = strrchr(path, '/');
+    const char *beside = slash ? intern_f(c, "%.*s/%s", (int)(slash - path), path, name) : name;
+    if (text_is_there(c, beside))
         return beside;
-    const char *const dirs[] = { f->c->import_dir, f->c->library_dir };
+    const char *const dirs[] = { c->import_dir, c->library_dir };
     for (int i = 0; i < 2; i++) {
-        const char *there = dirs[i] ? intern_f(f->c, "%s/%s", dirs[i], name) : NULL;
-        if (there && readable(there))
+        const char *there = dirs[i] ? intern_f(c, "%s/%s", dirs[i], name) : NULL;
+        if (there && text_is_there(c, there))
             return there;
     }
     return NULL;
@@ -468,7 +461,7 @@ static void import(Flat *f, const Stmt *s, int from)
                    "an import names a file beside this one or of the library, such as \"std.cell\"");
         return;
     }
-    const char *path = import_path(f, from, s->text);
+    const char *path = import_find(f->c, from, s->text);
     if (!path) {
         FLAT_ERROR(f, NULL, s->text_span,
                    "cannot find \"%s\", neither beside this file nor in the library of cellc", s->text);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "home.h"
+#include "texts.h"
 
 typedef struct Place { const char *in_tree, *installed, *proof; } Place;
 
@@ -105,6 +106,8 @@ static void no_such_cell(Compiler *c, const char *name, const char *dir)
 const char *home_spec(Compiler *c, const char *name)
 {
     const char *dir = home_dir(c, HOME_SPECS);
+    if (texts_closed(c) && strcmp(name, "-") == 0)
+        return texts_path(c, TEXT_SPEC, 0);
     if (strpbrk(name, "./") || is_file(name))
         return name;
     const char *path = dir ? intern_f(c, "%s/%s.cell", dir, name) : NULL;

@@ -27,6 +27,7 @@ static const Command commands[] = {
     { "doc", cmd_doc, "write a page about a cell: equations, shapes, options, cost" },
     { "graph", cmd_graph, "draw the data flow of a spec by phase" },
     { "list", cmd_list, "list the cells that come with cellc" },
+    { "sources", cmd_sources, "list the files that a spec is made of, or pack them into one" },
     { "new", cmd_new, "start a spec from a neighbour" },
     { "fmt", cmd_fmt, "print specs in canonical form" },
     { "ops", cmd_ops, "print the table of operators and functions" },

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "home.h"
 #include "options.h"
+#include "texts.h"
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
 const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
@@ -17,7 +18,7 @@ const char *const products_names[] = { "auto", "plain", "parts", "fused", NULL }
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */
-enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_PRODUCTS, C_REVERSE, C_LENGTHS, C_IMPORT, C_DIAGNOSTICS, C_DUMP };
+enum { C_DIM, C_SET, C_DTYPE, C_SCHEDULE, C_TUNED, C_PRODUCTS, C_REVERSE, C_LENGTHS, C_IMPORT, C_SOURCES, C_DIAGNOSTICS, C_DUMP };
 static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
@@ -28,6 +29,7 @@ static const OptionSpec compile_table[] = {
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
+    { "--sources", "FILE", OPT_STRING, NULL, "read only what `cellc sources --pack` wrote there; the SPEC is - then" },
     { "--diagnostics", "FORM", OPT_STRING, NULL, "what is said about the spec: text (default), or json, an object per line" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -223,8 +225,12 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
         c->lengths = true;
         return -1;
     case C_IMPORT:
+        if (texts_closed(c))
+            return usage_error(help, "--import-dir and --sources exclude each other");
         c->import_dir = intern(c, value);
         return -1;
+    case C_SOURCES:
+        return texts_closed(c) ? usage_error(help, "--sources given twice") : texts_read(c, value, true) ? -1 : 1;
     case C_DIAGNOSTICS:
         if ((at = position(diagnostics_forms, value)) < 0)
             return bad_choice(help, c, option, value, diagnostics_forms);
@@ -326,7 +332,7 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
                 operands[(*n)++] = argv[i];
             break;
         }
-        if (word[0] != '-' || !word[1]) {
+        if (word[0] != '-' || !word[1] || word[1] == ':') {          /* - is a spec, with --sources */
             operands[(*n)++] = argv[i++];
             continue;
         }
@@ -334,7 +340,7 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
         if (rc >= 0)
             return rc;
     }
-    if (c)
+    if (c && !texts_closed(c))
         c->library_dir = home_dir(c, HOME_SPECS);
     int rc = check_operands(help, operands, *n);
     if (rc < 0 && help->compiles && *n == 1 && !strchr(operands[0], ':') &&

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "texts.h"
 
 const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
 
@@ -107,4 +108,5 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
     to->library_dir = from->library_dir ? intern(to, from->library_dir) : NULL;
     to->archs = from->archs ? intern(to, from->archs) : NULL;
+    texts_share(to, from);
 }

@@ -8,6 +8,7 @@
 #include "case.h"
 #include "commands.h"
 #include "options.h"
+#include "texts.h"
 
 static const CommandHelp run_help = {
     .name = "run",
@@ -40,6 +41,7 @@ static bool front_end_accepts(const Compiler *user, const char *path)
     Compiler *c = compiler_new();
     c->import_dir = user->import_dir;
     c->library_dir = user->library_dir;
+    texts_share(c, user);
     c->reverse = user->reverse;
     c->lengths = user->lengths;
     for (int i = 0; i < user->dims.len; i++)

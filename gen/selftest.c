@@ -15,6 +15,7 @@
 #include "options.h"
 #include "plan.h"
 #include "selftest.h"
+#include "texts.h"
 
 static const CommandHelp help = {
     .name = "selftest",
@@ -341,6 +342,8 @@ int cmd_selftest(int argc, char **argv)
         {NULL, NULL, OPT_FLAG, NULL, NULL},
     };
     int n, rc = options_parse(&help, s.c, argc, argv, table, operands, &n);
+    if (rc < 0 && texts_closed(s.c))
+        rc = usage_error(&help, "--sources is not for this command, which runs others that read the files");
     if (rc < 0)
         rc = check_lists(&s);
     if (rc < 0 && (!home_dir(s.c, HOME_LIB) || !home_dir(s.c, HOME_INCLUDE))) {

@@ -12,6 +12,7 @@
 #include "generate.h"
 #include "options.h"
 #include "plan.h"
+#include "texts.h"
 #include "tune.h"
 
 /* Lines of an entry, in order; the first begins one. */
@@ -168,7 +169,7 @@ static const char *find_file(Compiler *c, const Module *m)
         return c->tuned;
     for (int i = 0; i < 2; i++) {
         const char *path = dirs[i] && *dirs[i] ? intern_f(c, "%s/%s.tune", dirs[i], cell) : NULL;
-        if (path && access(path, F_OK) == 0)
+        if (path && (texts_closed(c) ? text_is_there(c, path) : access(path, F_OK) == 0))
             return path;
     }
     return NULL;

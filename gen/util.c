@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "cellc.h"
+#include "texts.h"
 
 /* ---- arena ---- */
 
@@ -469,6 +470,7 @@ Compiler *compiler_new(void)
     Compiler *c = must_calloc(sizeof *c);
     c->arena = arena_new();
     c->interned = arena_alloc(c->arena, sizeof *c->interned);
+    texts_open(c);
     return c;
 }
 
@@ -476,6 +478,7 @@ void compiler_free(Compiler *c)
 {
     if (!c)
         return;
+    texts_release(c);
     arena_free(c->arena);
     free(c);
 }

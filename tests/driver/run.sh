@@ -21,7 +21,7 @@ holds() {
     if "$@" >"$dir/out" 2>&1; then pass; else fail "$name"; fi
 }
 
-commands=(build emit check selftest tune run explain doc graph list new fmt ops random)
+commands=(build emit check selftest tune run explain doc graph list sources new fmt ops random)
 
 expect 2 "usage: cellc" "$cellc"
 expect 0 "usage: cellc" "$cellc" --help
@@ -63,6 +63,37 @@ expect 2 "--write takes no value" "$cellc" fmt --write=yes $spec
 expect 1 "no_such_file.cell" "$cellc" explain no_such_file.cell
 expect 1 "no_such_file.cell" "$cellc" build no_such_file.cell -o "$dir/none"
 expect 1 "" test -e "$dir/none"
+# The files that a spec is made of, as the compiler's own parser finds them; a pack of them needs no file any more, and what
+# was changed afterwards is not read. The evaluator reads the pack as well.
+mkdir -p "$dir/packed/sub"
+printf 'import "sub/f.cell"; import /* in a line */ "sub/g.cell";\n// import "none.cell";\nimport "std.cell"; import "gone.cell";\n%s\n' \
+    'cell packed { dim N; input x[N]; output y[N]; y[i] = lerp(g(x[i]), 0, 0); }' >"$dir/packed/my cell.cell"
+printf 'fn f(a) = 3 * a;\n' >"$dir/packed/sub/f.cell"
+printf 'import "f.cell"; fn g(a) = 2 * f(a);\n' >"$dir/packed/sub/g.cell"
+printf '%s\n' "my cell.cell" sub/f.cell sub/g.cell "$PWD/specs/std.cell" >"$dir/wanted"
+(cd "$dir/packed" && "$cellc" sources "my cell.cell") >"$dir/listed" 2>&1
+holds "cellc sources lists what is read" diff "$dir/wanted" "$dir/listed"
+sed -i 's/ import "gone.cell";//' "$dir/packed/my cell.cell"
+(cd "$dir/packed" && "$cellc" sources --pack "my cell.cell" >"$dir/my.pack" && "$cellc" emit "my cell.cell") >"$dir/ref.c"
+echo 'fn f(a) = 5 * a;' >"$dir/packed/sub/f.cell"
+expect 0 "" diff <("$cellc" emit --sources "$dir/my.pack" -) "$dir/ref.c"
+mv "$dir/packed" "$dir/moved"
+expect 0 "" diff <("$cellc" emit --sources - - <"$dir/my.pack") "$dir/ref.c"
+expect 0 "packed_ref.c" "$cellc" build --no-cuda --sources "$dir/my.pack" -:reverse -o "$dir/packed"
+expect 0 ", 0 failed" "$cellc" check --sources "$dir/my.pack" -
+expect 0 "packed" "$cellc" explain --sources "$dir/my.pack" -
+sed -i 's/g(x\[i\])/q(x[i])/' "$dir/my.pack"
+expect 1 "my cell.cell:4:59: error: unknown function 'q'" "$cellc" emit --sources "$dir/my.pack" -
+head -c 150 "$dir/my.pack" >"$dir/cut.pack"
+for pack in "$dir/cut.pack" specs/e79.cell /dev/null; do
+    expect 1 "cannot read the sources in '$pack': it is not what \`cellc sources --pack\` writes" "$cellc" emit --sources "$pack" -
+done
+expect 1 "No such file" "$cellc" emit --sources "$dir/none.pack" -
+expect 2 "--import-dir and --sources exclude each other" "$cellc" emit --sources "$dir/my.pack" --import-dir . -
+expect 2 "--sources is not for this command" "$cellc" selftest --sources "$dir/my.pack" -
+expect 2 "with --sources the SPEC is -, not 'e79'" "$cellc" sources --sources "$dir/my.pack" e79
+# A pipe can be read once only.
+expect 0 "packed_ref.c" "$cellc" emit -o "$dir/packed" <(printf 'cell packed { dim N; input x[N]; output y[N]; y[i] = x[i]; }')
 # A word is a cell that comes with cellc, in every command, whatever directory has its name.
 for c in emit explain run build; do
     expect 1 "no cell of that name comes with cellc; did you mean 'lstm'?" "$cellc" $c lstmm
