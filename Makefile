@@ -221,7 +221,11 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 ALL_CHECKS := $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(strip $(foreach w,$(TESTS),$(findstring $(w),$(t)))),$(t))),$(ALL_CHECKS))
 
+NO_SUCH_TESTS := $(strip $(foreach w,$(TESTS),$(if $(strip $(foreach t,$(ALL_CHECKS),$(findstring $(w),$(t)))),,$(w))))
+
 check: all $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
+	@[ -z "$(NO_SUCH_TESTS)" ] || { echo "no test has '$(firstword $(NO_SUCH_TESTS))' in its path; tests/ has:" \
+	    $(sort $(patsubst tests/%/,%,$(wildcard tests/*/))) >&2; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" COVER="$(COVER)" tests/run.sh $(CHECKS)
 
 # Its own build, since gcov's counters slow every run; COVERED says which suites count.

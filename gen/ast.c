@@ -467,3 +467,58 @@ Ast *parse_source(Compiler *c, int file)
         check_placement(p, p->ast);
     return p->ast;
 }
+
+/* ---- the cell that is meant ---- */
+
+/* "'a', 'b' and 'c'": the names of a file's cells. */
+static const char *cells_text(Compiler *c, const StmtVec *cells)
+{
+    const char *text = "";
+    for (int i = 0; i < cells->len; i++)
+        text = intern_f(c, "%s%s'%s'", text, i == 0 ? "" : i == cells->len - 1 ? " and " : ", ", cells->data[i]->name);
+    return text;
+}
+
+static const Stmt *named_cell(Compiler *c, const StmtVec *cells, const char *name, Span start)
+{
+    const char **names = arena_alloc(c->arena, sizeof *names * (size_t)cells->len), *near;
+    for (int i = 0; i < cells->len; i++) {
+        names[i] = cells->data[i]->name;
+        if (strcmp(names[i], name) == 0)
+            return cells->data[i];
+    }
+    near = suggest(name, names, cells->len);
+    if (near)
+        diag(c, DIAG_ERROR, start, "there is no cell '%s' in this file; did you mean '%s'?", name, near);
+    else
+        diag(c, DIAG_ERROR, start, "there is no cell '%s' in this file; it has %s", name, cells_text(c, cells));
+    return NULL;
+}
+
+const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool required)
+{
+    Span start = {ast->file, 0, 0};
+    StmtVec cells = {0};
+    int errors = c->errors;
+    for (int i = 0; i < ast->items.len; i++) {
+        Stmt *s = ast->items.data[i];
+        if (s->kind != S_CELL)
+            continue;
+        for (int k = 0; k < cells.len; k++)
+            if (cells.data[k]->name == s->name)
+                diag(c, DIAG_ERROR, s->name_span, "cell '%s' is defined twice", s->name);
+        vec_push(c->arena, &cells, s);
+    }
+    if (c->errors > errors)
+        return NULL;
+    if (cells.len && (name || c->cell))
+        return named_cell(c, &cells, name ? name : c->cell, start);
+    if (cells.len == 1)
+        return cells.data[0];
+    if (cells.len)
+        diag(c, DIAG_ERROR, cells.data[1]->name_span, "this file has %d cells, %s: name one, as in %s:%s", cells.len,
+             cells_text(c, &cells), c->sources.data[ast->file].path, cells.data[0]->name);
+    else if (required && !c->errors)
+        diag(c, DIAG_ERROR, start, "there is no cell in this file");
+    return NULL;
+}

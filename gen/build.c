@@ -19,7 +19,7 @@ static const char default_dir[] = "generated";
 
 static const CommandHelp build_help = {
     .name = "build",
-    .arguments = "SPEC[:NAME=VALUE,...]...",
+    .arguments = "SPEC[:CELL][:NAME=VALUE,...]...",
     .summary = "compile a spec to a library with a C header and a manifest",
     .about =
         "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so to the directory of -o,\n"
@@ -27,12 +27,13 @@ static const CommandHelp build_help = {
         "well, so that it is all a program needs to link against. Several specs, or one with several settings,\n"
         "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
         "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
-        "a cell that comes with cellc. CC names the C compiler.",
-    .examples = "  cellc build specs/e79.cell\n"
+        "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler.",
+    .examples = "  cellc build specs/e79.cell -o out\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
                 "  cc -Iout -Iruntime main.c -Lout -le79 -Wl,-rpath,$PWD/out -o main\n",
     .compiles = true,
+    .settings = true,
 };
 
 /* One cell with its settings, on its way into a library. Each has a compilation of its own. */
@@ -78,12 +79,28 @@ static bool has(const StmtVec *body, const char *name, bool dim)
     return false;
 }
 
-static bool declares(const Ast *ast, const char *name, bool dim)
+static bool declares(const Compiler *c, const Ast *ast, const char *name, bool dim)
 {
-    for (int i = 0; i < ast->items.len; i++)
-        if (ast->items.data[i]->kind == S_CELL && has(&ast->items.data[i]->body, name, dim))
+    for (int i = 0; i < ast->items.len; i++) {
+        const Stmt *s = ast->items.data[i];
+        if (s->kind == S_CELL && (!c->cell || strcmp(s->name, c->cell) == 0) && has(&s->body, name, dim))
             return true;
+    }
     return false;
+}
+
+/* The first word behind ':' names a cell of the file, or should where it is no setting and there are several. */
+static bool names_cell(const Ast *ast, const char *word)
+{
+    int cells = 0;
+    for (int i = 0; i < ast->items.len; i++) {
+        if (ast->items.data[i]->kind != S_CELL)
+            continue;
+        if (strcmp(ast->items.data[i]->name, word) == 0)
+            return true;
+        cells++;
+    }
+    return cells > 1 && *word && !strchr(word, '=') && strcmp(word, "reverse") != 0 && strcmp(word, "lengths") != 0;
 }
 
 static bool is_compile_option(const char *name)
@@ -105,12 +122,12 @@ static int take_setting(Instance *in, const Ast *ast, const char *text)
     if (!eq)
         return usage_error(&build_help, "expected NAME=VALUE, reverse or lengths after ':', not '%s'", text);
     const char *name = intern_n(c, text, (size_t)(eq - text));
-    bool dim = declares(ast, name, true);
+    bool dim = declares(c, ast, name, true);
     if (!dim && is_compile_option(name))
         return options_compile(&build_help, c, intern_f(c, "--%s", name), eq + 1);
     if (dim) {
         int rc = options_compile(&build_help, c, "--dim", text);
-        if (rc >= 0 || !declares(ast, name, false))
+        if (rc >= 0 || !declares(c, ast, name, false))
             return rc;
     }
     return options_compile(&build_help, c, "--set", text);
@@ -134,7 +151,7 @@ static const char *identifier(Compiler *c, const char *text)
     return intern_n(c, copy, n);
 }
 
-/* Reads an operand SPEC[:NAME=VALUE,...]; -1 to go on. What it binds goes into the names of C functions and files
+/* Reads an operand SPEC[:CELL][:NAME=VALUE,...], also SPEC:CELL,NAME=VALUE; -1 to go on. What it binds goes into the names of C functions and files
  * where there are several instances; a library of one is called as the cell, however it was bound. */
 static int read_operand(Build *b, Instance *in, const char *operand, bool several)
 {
@@ -146,19 +163,26 @@ static int read_operand(Build *b, Instance *in, const char *operand, bool severa
         return -1;
     int file = source_load(c, in->spec);
     Ast *ast = file < 0 ? NULL : parse_source(c, file);
-    for (const char *text = colon + 1; ast && *text;) {
-        size_t len = strcspn(text, ",");
-        int rc = take_setting(in, ast, intern_n(c, text, len));
-        if (rc >= 0)
-            return rc;
-        text += len + (text[len] == ',');
+    const char *settings = colon + 1;
+    for (const char *text = settings; ast && *text;) {
+        size_t len = strcspn(text, text == colon + 1 ? ",:" : ",");
+        const char *word = intern_n(c, text, len);
+        if (text == colon + 1 && names_cell(ast, word)) {
+            c->cell = word;
+            settings = text + len + (text[len] != 0);
+        } else {
+            int rc = take_setting(in, ast, word);
+            if (rc >= 0)
+                return rc;
+        }
+        text += len + (text[len] != 0);
     }
     /* What parsing said comes again when the instance is compiled. */
     if (ast) {
         c->diags.len = 0;
         c->errors = 0;
     }
-    in->suffix = colon[1] && several ? identifier(c, colon + 1) : NULL;
+    in->suffix = *settings && several ? identifier(c, settings) : NULL;
     return -1;
 }
 
@@ -448,6 +472,12 @@ static int check_architectures(Build *b)
     if (rc >= 0)
         return rc;
     words_split(b->c, &wanted, b->archs);
+    const char *name, *arch;
+    for (int i = 0; b->nvcc && i < wanted.n; i++)
+        if (strcmp(wanted.items[i], "native") == 0 && !gpu_identify(b->c, &name, &arch)) {
+            fprintf(stderr, "cellc build: --archs native: there is no GPU here; name its architecture, as in --archs 90\n");
+            return 1;
+        }
     const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
     for (int i = 0; known.n && i < wanted.n; i++) {
         size_t digits = strspn(wanted.items[i], "0123456789");

@@ -232,6 +232,7 @@ struct Compiler {
     bool reverse;                 /* --reverse: time is walked from the last step to the first */
     Products products;            /* --products */
     bool lengths;                 /* --lengths: the call says how many steps each sequence has */
+    const char *cell;             /* SPEC:NAME, the cell of a file that has several; NULL: the only one */
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */
     const char *dump_after;       /* pass name or NULL */
@@ -544,6 +545,9 @@ bool hints_choose(const TileHints *hints, int direction);
 /* parse.y, lex.l, ast.c: text -> AST. Never fails: what is broken is diagnosed and left out. */
 typedef struct Ast { StmtVec items; int file; } Ast;              /* top level: imports, fns, cells */
 Ast *parse_source(Compiler *c, int file);
+/* The cell called `name`, or as SPEC:NAME said it (c->cell), or else the file's only one. NULL after a diagnostic; without one where
+ * the file has no cell and none is `required`. */
+const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool required);
 
 /* fmt.c: AST (with the comments of its source) -> canonical text. */
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);

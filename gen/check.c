@@ -51,6 +51,8 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
     c->dtype = DT_F64;
     c->reverse = user->reverse;
     c->lengths = user->lengths;
+    c->cell = user->cell;
+    c->diagnostics_json = user->diagnostics_json;
     c->import_dir = user->import_dir;
     c->library_dir = user->library_dir;
     texts_share(c, user);
@@ -181,14 +183,12 @@ static Eval *try_sizes(Compiler *c, const Ast *ast, const Module *m, const EvalS
     return e && sizes_allowed(m, e, 1, 0) ? e : NULL;
 }
 
-/* Has every definition of the file's last cell written, besides its outputs. */
+/* Has every definition of the cell written, besides its outputs. */
 static void watch_all(Eval *e, const Ast *ast)
 {
-    int last = ast->items.len - 1;
-    while (last >= 0 && ast->items.data[last]->kind != S_CELL)
-        last--;
-    for (int i = 0; last >= 0 && i < ast->items.data[last]->body.len; i++) {
-        const Stmt *d = ast->items.data[last]->body.data[i];
+    const Stmt *cell = ast_cell(e->c, ast, e->cell, false);
+    for (int i = 0; cell && i < cell->body.len; i++) {
+        const Stmt *d = cell->body.data[i];
         const char *name = d->primed ? intern_f(e->c, "%s'", d->name) : d->name;
         if (d->kind == S_EQ && !eval_find(e, name))
             eval_watch(e, name);
@@ -366,7 +366,7 @@ static bool read_outline(CheckRun *k, Compiler *c)
         compiler_free(trial);
     } else if (!ok) {
         if (!c->errors)
-            fprintf(stderr, "cellc check: there is no cell in %s\n", k->path);
+            ast_cell(c, ast, NULL, true);
         diag_print(c, stderr);
     }
     return ok;

@@ -203,6 +203,16 @@ static void put_cell(const Page *p, const char *text, size_t n, bool set)
     buf_f(p->out, " |");
 }
 
+/* A name as the caller writes it, with the letter that the equations have for it. */
+static void put_name(const Page *p, const char *name)
+{
+    Buf set = { .arena = p->c->arena };
+    typeset(name, strlen(name), &set);
+    bool same = set.len == strlen(name) && memcmp(set.data, name, set.len) == 0;
+    const char *text = same ? name : intern_f(p->c, "%s (%.*s)", name, (int)set.len, set.data);
+    put_cell(p, text, strlen(text), false);
+}
+
 static void put_span(const Page *p, Span s, bool set)
 {
     put_cell(p, p->source->text + s.lo, s.hi - s.lo, set);
@@ -247,7 +257,7 @@ static void put_sizes(const Page *p, const StmtVec *body, const StmtVec *cell, b
         if ((s->kind == S_DIM || s->kind == S_CONST) && !is_again(s, cell)) {
             put_heading_once(p, open, "Sizes and constants", "| name | value | |", "| --- | --- | --- |");
             buf_f(p->out, "|");
-            put_cell(p, s->name, strlen(s->name), true);
+            put_name(p, s->name);
             if (s->value)
                 put_span(p, s->value->span, true);
             else
@@ -285,11 +295,12 @@ static void put_tensor(const Page *p, const Stmt *s, const char *where)
     for (int k = 0; k < s->axes.len; k++) {
         Span at = s->axes.data[k]->span;
         buf_f(&shape, "%s", shape.len > 1 ? ", " : "");
-        typeset(p->source->text + at.lo, at.hi - at.lo, &shape);
+        for (uint32_t i = at.lo; i < at.hi; i++)
+            buf_f(&shape, p->source->text[i] == '*' ? "·" : "%c", p->source->text[i]);
     }
     buf_f(&shape, "]");
     buf_f(p->out, "| %s%s |", s->is_const ? "const " : "", kinds[s->kind - S_INPUT]);
-    put_cell(p, s->name, strlen(s->name), true);
+    put_name(p, s->name);
     put_cell(p, shape.data, shape.len, false);
     if (s->init)
         put_span(p, s->init->span, true);
@@ -342,24 +353,15 @@ static void put_page(Page *p, const Stmt *cell, const Plan *plan, bool picture)
         buf_f(p->out, "\n## Data flow\n\n![the data flow of a step, forward](%s.svg)\n", cell->name);
 }
 
-static const Stmt *cell_of(const Ast *ast)
-{
-    for (int i = 0; ast && i < ast->items.len; i++)
-        if (ast->items.data[i]->kind == S_CELL)
-            return ast->items.data[i];
-    return NULL;
-}
-
 static int write_page(Compiler *c, const char *spec, const char *dir)
 {
     Generated g;
     if (!generate_open(&g, c, spec, NULL, true))
         return 1;
-    const char *path = home_spec(c, spec);
-    int file = source_load(c, path);
+    int file = source_load(c, spec);
     Page p = { .c = c, .ast = parse_source(c, file), .out = &(Buf){ .arena = c->arena } };
     p.source = &c->sources.data[file];
-    const Stmt *cell = cell_of(p.ast);
+    const Stmt *cell = ast_cell(c, p.ast, NULL, true);
     bool picture = false;
     if (dir) {
         Buf dot = { .arena = c->arena };

@@ -10,7 +10,7 @@
 static const CommandHelp help = {
     .name = "fmt",
     .arguments = "[SPEC...]",
-    .summary = "print specs in canonical form; without a file: standard input",
+    .summary = "print specs in canonical form; without a file, or for -: standard input",
     .examples = "  cellc fmt specs/e79.cell             print it\n"
                 "  cellc fmt --write specs/*.cell       rewrite the files\n"
                 "  cellc fmt --check specs/*.cell       exit 1 and name the files that would change\n"
@@ -115,6 +115,6 @@ int cmd_fmt(int argc, char **argv)
         return fmt_one(NULL, &o);
     rc = 0;
     for (int i = 0; i < n; i++)
-        rc |= fmt_one(operands[i], &o);
+        rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o);
     return rc;
 }

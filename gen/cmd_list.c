@@ -21,8 +21,7 @@ static const CommandHelp help = {
                 "  cellc explain e88\n",
 };
 
-/* The first comment as one line, up to the end of its first sentence, without what stands in the brackets that name
- * its origin. */
+/* The first comment as one line, up to the end of its first sentence. */
 static const char *first_sentence(Compiler *c, const char *text)
 {
     Buf out = { .arena = c->arena };
@@ -31,7 +30,7 @@ static const char *first_sentence(Compiler *c, const char *text)
         const char *end = p + strcspn(p, "\n");
         for (p += 2 + strspn(p + 2, " "); p < end; p++) {
             nested += *p == '(';
-            if (!nested && (*p != ' ' || (out.len && out.data[out.len - 1] != ' ')))
+            if (*p != ' ' || (out.len && out.data[out.len - 1] != ' '))
                 buf_f(&out, "%c", *p);
             nested -= *p == ')' && nested > 0;
             bool ends = !nested && *p == '.' && (p + 1 == end || p[1] == ' ') && out.len > 1;
@@ -44,10 +43,6 @@ static const char *first_sentence(Compiler *c, const char *text)
 done:
     while (out.len && strchr(" .", out.data[out.len - 1]))
         out.data[--out.len] = 0;
-    /* What the brackets left: "E1 : " and "E1 , ". */
-    for (char *at = out.data; at && (at = strpbrk(at, " ")); at++)
-        if (at[1] && strchr(":,;", at[1]))
-            memmove(at, at + 1, strlen(at));
     return out.data ? out.data : "";
 }
 

@@ -28,31 +28,16 @@ static bool is_name(const char *s)
     return true;
 }
 
-/* The file's one cell; NULL after a diagnostic. */
-static const Stmt *only_cell(Compiler *c, int file)
-{
-    const Ast *ast = parse_source(c, file);
-    const Stmt *cell = NULL;
-    for (int i = 0; i < ast->items.len; i++) {
-        if (ast->items.data[i]->kind != S_CELL)
-            continue;
-        if (cell) {
-            diag(c, DIAG_ERROR, ast->items.data[i]->name_span, "a spec to start from has one cell, this one has more");
-            return NULL;
-        }
-        cell = ast->items.data[i];
-    }
-    if (!cell)
-        diag(c, DIAG_ERROR, (Span){ .file = file }, "there is no cell in this file");
-    return c->errors ? NULL : cell;
-}
-
 static int write_new(Compiler *c, const char *name, const char *from, const char *path)
 {
     const char *spec = home_spec(c, from);
     int file = spec ? source_load(c, spec) : -1;
-    const Stmt *cell = file >= 0 ? only_cell(c, file) : NULL;
-    if (!cell) {
+    const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
+    const Stmt *cell = ast && !c->errors ? ast_cell(c, ast, NULL, true) : NULL;
+    for (int i = 0; cell && i < ast->items.len; i++)
+        if (ast->items.data[i]->kind == S_CELL && ast->items.data[i] != cell && !c->errors)
+            diag(c, DIAG_ERROR, ast->items.data[i]->name_span, "a spec to start from has one cell, this one has more");
+    if (!cell || c->errors) {
         diag_print(c, stderr);
         return 1;
     }

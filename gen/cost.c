@@ -1,5 +1,5 @@
 /* cost.c: what the planned operations move and compute. In: a plan. Out: bytes and flops as sizes in the
- * spec's dims, per sequence and step, and bytes once per call. Counted is what the plan decided: a value that
+ * spec's dims, per sequence and step, and once per call. Counted is what the plan decided: a value that
  * lies in no memory costs no bytes, one that many kernels read costs each of them; there are no caches. */
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,14 @@
 static Cost no_cost(const Plan *p)
 {
     const Poly *zero = poly_const(p->m, 0);
-    return (Cost){ zero, zero, zero };
+    return (Cost){ zero, zero, zero, zero };
 }
 
 Cost cost_sum(const Plan *p, Cost a, Cost b)
 {
     Module *m = p->m;
-    return (Cost){ poly_add(m, a.flops, b.flops), poly_add(m, a.step, b.step), poly_add(m, a.once, b.once) };
+    return (Cost){ poly_add(m, a.flops, b.flops), poly_add(m, a.flops_once, b.flops_once), poly_add(m, a.step, b.step),
+                   poly_add(m, a.once, b.once) };
 }
 
 /* ---- flops ---- */
@@ -74,6 +75,26 @@ static const Poly *array_flops(const Plan *p, const Program *g, NodeId array)
     return n;
 }
 
+/* Flops of every step of every sequence, or of none but some: of params alone, of a sequence's initial state. */
+static void add_flops(const Plan *p, const Program *g, NodeId array, Cost *c)
+{
+    Module *m = p->m;
+    const Node *r = &m->nodes.data[m->nodes.data[array].args[0]];
+    bool walk = g->phase[array] == PHASE_DURING, batched = walk || plan_batched(p, array), timed = walk || plan_timed(p, array);
+    for (int i = 0; plan_reduces(p, array) && i < r->nbound; i++) {
+        batched |= r->bound[i] == IX_BATCH;
+        timed |= r->bound[i] == IX_TIME;
+    }
+    const Poly *flops = array_flops(p, g, array);
+    if (batched && timed) {
+        c->flops = poly_add(m, c->flops, flops);
+        return;
+    }
+    if (batched || timed)
+        flops = poly_mul(m, flops, poly_dim(m, batched ? ATOM_B : ATOM_T));
+    c->flops_once = poly_add(m, c->flops_once, flops);
+}
+
 /* ---- bytes ---- */
 
 static void add_bytes(const Plan *p, Cost *c, bool per_step, const Poly *elements, Dtype type)
@@ -104,7 +125,7 @@ static Cost cost_of_store(const Plan *p, const Program *g, NodeId array)
 Cost cost_of_array(const Plan *p, const Program *g, NodeId array)
 {
     Cost c = made_by_products(g, array) ? no_cost(p) : cost_of_store(p, g, array);
-    c.flops = array_flops(p, g, array);
+    add_flops(p, g, array, &c);
     return c;
 }
 

@@ -399,17 +399,6 @@ static void declare_file(EvalProgram *p, Scope *file, const Ast *ast, Imports *s
     }
 }
 
-static const Stmt *find_cell(const Ast *ast, const char *name)
-{
-    const Stmt *found = NULL;
-    for (int i = 0; i < ast->items.len; i++) {
-        const Stmt *st = ast->items.data[i];
-        if (st->kind == S_CELL && (!name || strcmp(st->name, name) == 0))
-            found = st;
-    }
-    return found;
-}
-
 static void compile_cell(EvalProgram *p, Scope *s)
 {
     for (int i = 0; i < p->states.len; i++) {
@@ -447,12 +436,9 @@ static Eval *compile(Compiler *c, const Ast *ast, const char *cell, const EvalSi
     p->ast = ast;
     p->extent_T = steps;
     p->room = EVAL_ROOM;
-    const Stmt *st = find_cell(ast, cell);
-    if (!st) {
-        diag(c, DIAG_ERROR, (Span){-1, 0, 0}, "there is no cell%s%s to evaluate", cell ? " " : "",
-             cell ? cell : "");
+    const Stmt *st = ast_cell(c, ast, cell, true);
+    if (!st)
         return NULL;
-    }
     e->cell = st->name;
     const char *paths[64];
     Imports seen = {paths, 0, c->arena};
@@ -581,7 +567,7 @@ static void outline_dims(Compiler *c, const StmtVec *body, bool inside, EvalOutl
 
 bool eval_outline(Compiler *c, const Ast *ast, const char *cell, EvalOutline *out)
 {
-    const Stmt *st = find_cell(ast, cell);
+    const Stmt *st = ast_cell(c, ast, cell, false);
     *out = (EvalOutline){0};
     if (!st)
         return false;

@@ -557,34 +557,13 @@ static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
 
 /* ---- the cell ---- */
 
-static const Stmt *choose_cell(Compiler *c, const Ast *ast, const char *name)
-{
-    const Stmt *cell = NULL;
-    Vec(const char *) names = { 0 };
-    for (int i = 0; i < ast->items.len; i++) {
-        const Stmt *s = ast->items.data[i];
-        if (s->kind != S_CELL)
-            continue;
-        for (int k = 0; k < names.len; k++)
-            if (names.data[k] == s->name)
-                diag(c, DIAG_ERROR, s->name_span, "cell '%s' is defined twice", s->name);
-        vec_push(c->arena, &names, s->name);
-        if (!name || strcmp(name, s->name) == 0)
-            cell = s;
-    }
-    if (cell || c->errors)
-        return cell;
-    Span start = { ast->file, 0, 0 };
-    if (!name || !names.len)
-        diag(c, DIAG_ERROR, start, "there is no cell in this file");
-    else
-        diag(c, DIAG_ERROR, start, "there is no cell '%s' in this file; its last one is '%s'", name,
-             names.data[names.len - 1]);
-    return NULL;
-}
-
 static void missing_values(Flat *f)
 {
+    bool gives = f->lost || f->c->errors;
+    for (int i = 0; i < f->symbols.len; i++)
+        gives |= f->symbols.data[i]->kind == SYM_OUTPUT || f->symbols.data[i]->kind == SYM_STATE;
+    if (!gives)
+        FLAT_ERROR(f, NULL, f->cell->name_span, "cell '%s' gives nothing: it declares no output and no state", f->cell->name);
     for (int i = 0; i < f->symbols.len; i++) {
         Symbol *s = f->symbols.data[i];
         if (s->equations.len || s->failed || s->owner)
@@ -612,7 +591,7 @@ static void warn_unused(Flat *f)
 
 Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
 {
-    const Stmt *cell = choose_cell(c, ast, cell_name);
+    const Stmt *cell = ast_cell(c, ast, cell_name, true);
     if (!cell)
         return NULL;
     Flat *f = arena_alloc(c->arena, sizeof *f);

@@ -381,6 +381,16 @@ static int nth_operation(const Program *g, int n)
     return i;
 }
 
+/* Of a step, of a call ("8*B*H once"), or both. */
+static const char *flops_words(const Explain *e, Cost cost)
+{
+    const Poly *none = poly_const(e->m, 0);
+    if (cost.flops_once == none)
+        return cost_words(e, cost.flops);
+    const char *once = intern_f(e->c, "%s once", cost_words(e, cost.flops_once));
+    return cost.flops == none ? once : intern_f(e->c, "%s and %s", cost_words(e, cost.flops), once);
+}
+
 static void put_operations(const Explain *e, Direction d)
 {
     static const char *const kinds[] = { "map", "row", "column", "scatter", "product", "walk", "scan" };
@@ -392,8 +402,7 @@ static void put_operations(const Explain *e, Direction d)
         const Group *k = &g->groups.data[at];
         Cost cost = cost_of_group(e->p, g, at);
         table_row(e->c, &t, intern_f(e->c, "%d", i), phase_word(k->phase), kinds[k->kind],
-                  cost_words(e, cost.step), cost_words(e, cost.once), cost_words(e, cost.flops),
-                  group_words(e, k, g), NULL);
+                  cost_words(e, cost.step), cost_words(e, cost.once), flops_words(e, cost), group_words(e, k, g), NULL);
     }
     table_print(&t, e->out);
     for (int i = 0; i < g->groups.len; i++)
@@ -523,7 +532,7 @@ static void put_value(const Explain *e, Direction d, NodeId id, Table *t)
     table_row(e->c, t, line_words(e, id), value_name(e, id), shape_words(e, id), phase_word(g->phase[id]),
               by ? intern_f(e->c, "%d", by) : "-", place_words(e, g, id),
               d == FORWARD ? backward_words(e, id) : "", by ? cost_words(e, bytes) : "-",
-              by ? cost_words(e, cost.flops) : "-", why(e, d, id), NULL);
+              by ? flops_words(e, cost) : "-", why(e, d, id), NULL);
 }
 
 static void put_values(const Explain *e, Direction d)
@@ -542,11 +551,14 @@ static void put_values(const Explain *e, Direction d)
 static void put_sums(const Explain *e, Direction d, const char *what)
 {
     const Program *g = &e->p->program[d];
-    Cost sum = { poly_const(e->m, 0), poly_const(e->m, 0), poly_const(e->m, 0) };
+    const Poly *none = poly_const(e->m, 0);
+    Cost sum = { none, none, none, none };
     for (int i = 0; i < g->groups.len; i++)
         sum = cost_sum(e->p, sum, cost_of_group(e->p, g, i));
-    put_paragraph(intern_f(e->c, "%s: %s flops and %s bytes per sequence and step, %s bytes once%s", what,
-                           size_words(e, sum.flops), size_words(e, sum.step), size_words(e, sum.once),
+    put_paragraph(intern_f(e->c, "%s: %s flops and %s bytes per sequence and step, %s%s bytes once%s", what,
+                           size_words(e, sum.flops), size_words(e, sum.step),
+                           sum.flops_once == none ? "" : intern_f(e->c, "%s flops and ", size_words(e, sum.flops_once)),
+                           size_words(e, sum.once),
                            e->p->interval ? ", beside checkpoints" : ""),
                   2, e->out);
 }

@@ -22,7 +22,8 @@ void put_paragraph(const char *text, int indent, Buf *out);
 /* ---- cost.c: bytes and flops of one step of one sequence, and what is moved once per call. */
 
 typedef struct Cost {
-    const Poly *flops;            /* one per operator and element, a product's multiply and add two */
+    const Poly *flops;            /* per sequence and step; one per operator and element, a product's multiply and add two */
+    const Poly *flops_once;       /* per call: of params alone, and what each sequence has once */
     const Poly *step;             /* bytes read and written per sequence and step */
     const Poly *once;             /* bytes per call: params, their gradients, what is the same for all */
 } Cost;

@@ -103,9 +103,34 @@ static void no_such_cell(Compiler *c, const char *name, const char *dir)
         diag(c, DIAG_NOTE, (Span){ .file = -1 }, "the %d that do are in %s", n, dir);
 }
 
+/* FILE:CELL, where no file has the whole as its name. NULL after a diagnostic. */
+static const char *without_cell(Compiler *c, const char *operand)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    const char *colon = strrchr(operand, ':');
+    if (!colon || is_there(operand))
+        return operand;
+    if (colon[1] && !colon[1 + strspn(colon + 1, word)]) {
+        c->cell = intern(c, colon + 1);
+        return intern_n(c, operand, (size_t)(colon - operand));
+    }
+    if (!strchr(colon, '='))
+        return operand;
+    diag(c, DIAG_ERROR, (Span){ .file = -1 }, "'%s': `cellc build` takes settings behind ':'; here they are options, --dim NAME=N "
+         "or --set NAME=VALUE", operand);
+    return NULL;
+}
+
+const char *home_operand(Compiler *c, const char *path)
+{
+    return c->cell ? intern_f(c, "%s:%s", path, c->cell) : path;
+}
+
 const char *home_spec(Compiler *c, const char *name)
 {
     const char *dir = home_dir(c, HOME_SPECS);
+    if (!(name = without_cell(c, name)))
+        return NULL;
     if (texts_closed(c) && strcmp(name, "-") == 0)
         return texts_path(c, TEXT_SPEC, 0);
     if (strpbrk(name, "./") || is_file(name))

@@ -14,9 +14,11 @@ typedef enum {
  * CELLC_HOME (a source tree that was built, or an install prefix) points. */
 const char *home_dir(Compiler *c, HomePart part);
 
-/* The path of a spec as a user names it: a file, or by a word alone a cell that comes with cellc. NULL with a
- * diagnostic when there is neither. */
+/* The path of a spec as a user names it: a file, or by a word alone a cell that comes with cellc; behind a ':' may
+ * stand the name of one of its cells, which goes into c->cell. NULL with a diagnostic when there is neither. */
 const char *home_spec(Compiler *c, const char *name);
+/* What home_spec read, for the command line of another cellc. */
+const char *home_operand(Compiler *c, const char *path);
 
 /* The build's flags (libcell.flags): the line that starts with `key`, without it; NULL when there is none. */
 const char *home_flags(Compiler *c, const char *key);

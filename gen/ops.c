@@ -611,14 +611,29 @@ void ops_prelude(Buf *out, const bool *used)
 
 /* ---- cellc ops */
 
+/* What the row writes in C, with a, b and c for its operands. */
+static void operand_text(const char *pattern, char *out, size_t room)
+{
+    char next = 'a';
+    size_t n = 0;
+    for (; *pattern && n + 1 < room; pattern++) {
+        bool operand = pattern[0] == '%' && pattern[1] == 's';
+        out[n++] = operand ? next++ : *pattern;
+        pattern += operand;
+    }
+    out[n] = 0;
+}
+
 static void print_rows(const char *title, bool in_language)
 {
     printf("%s\n\n", title);
     printf("  %-11s %5s %5s  %-31s %s\n", "name", "args", "cost", "C", "meaning");
     for (int k = 0; k < OP_COUNT; k++) {
         const OpRow *row = &op_table[k];
+        char text[128];
+        operand_text(row->c64, text, sizeof text);
         if (row->in_language == in_language)
-            printf("  %-11s %5d %5d  %-31s %s\n", row->name, row->arity, row->cost, row->c64, row->doc);
+            printf("  %-11s %5d %5d  %-31s %s\n", row->name, row->arity, row->cost, text, row->doc);
     }
 }
 

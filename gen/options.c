@@ -343,8 +343,7 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
     if (c && !texts_closed(c))
         c->library_dir = home_dir(c, HOME_SPECS);
     int rc = check_operands(help, operands, *n);
-    if (rc < 0 && help->compiles && *n == 1 && !strchr(operands[0], ':') &&
-        !(operands[0] = home_spec(c, operands[0]))) {
+    if (rc < 0 && help->compiles && *n == 1 && !help->settings && !(operands[0] = home_spec(c, operands[0]))) {
         diag_print(c, stderr);
         return 1;
     }

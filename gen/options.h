@@ -30,6 +30,7 @@ typedef struct CommandHelp {
     const char *about;            /* a paragraph, or NULL */
     const char *examples;         /* lines, each ending in a newline */
     bool computes;                /* runs the cell itself, so every dim has a size */
+    bool settings;                /* reads what stands behind the ':' of a SPEC itself, beside the name of a cell */
     bool compiles;                /* takes --dim, --set, --dtype and what else stands in options.c's compile_table */
 } CommandHelp;
 

@@ -105,6 +105,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->reverse = from->reverse;
     to->diagnostics_json = from->diagnostics_json;
     to->lengths = from->lengths;
+    to->cell = from->cell ? intern(to, from->cell) : NULL;
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;
     to->library_dir = from->library_dir ? intern(to, from->library_dir) : NULL;
     to->archs = from->archs ? intern(to, from->archs) : NULL;

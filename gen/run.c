@@ -44,6 +44,8 @@ static bool front_end_accepts(const Compiler *user, const char *path)
     texts_share(c, user);
     c->reverse = user->reverse;
     c->lengths = user->lengths;
+    c->cell = user->cell;
+    c->diagnostics_json = user->diagnostics_json;
     for (int i = 0; i < user->dims.len; i++)
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)
@@ -156,7 +158,7 @@ static int run_spec(const Run *r, Compiler *c, VecFile *f)
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
     if (!ast || c->errors || !eval_outline(c, ast, NULL, &o)) {
         if (!c->errors)
-            fail(r->path, "there is no cell in it", NULL);
+            ast_cell(c, ast, NULL, true);
         diag_print(c, stderr);
         return 1;
     }

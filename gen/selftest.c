@@ -32,6 +32,7 @@ static const CommandHelp help = {
                 "  cellc selftest e79 lstm\n"
                 "  cellc selftest my.cell --dim N=48 --dtype bf16 --full\n",
     .compiles = true,
+    .settings = true,
     .computes = true,
 };
 
@@ -81,7 +82,7 @@ static void add_check(Self *s, const Cell *cell)
     const char *label =
         intern_f(s->c, "%s: the reference in double against the evaluator", cell->outline.cell);
     Test *one = test_add(&s->tests, label, NULL);
-    words_add(&one->settings, cell->path);
+    words_add(&one->settings, intern_f(s->c, "%s:%s", cell->path, cell->outline.cell));
     add_settings(s, &one->settings, s->c);
 }
 
@@ -114,7 +115,7 @@ static bool add_instance(Self *s, const Cell *cell, const Variant *v, const Eval
     if (ok && !(*seen & kernels)) {
         Test *one = test_add(&s->tests, label_of(s, &g, dtype), intern(s->c, cell->outline.cell));
         *seen |= kernels;
-        words_add(&one->settings, cell->path);
+        words_add(&one->settings, intern_f(s->c, "%s:%s", cell->path, cell->outline.cell));
         add_settings(s, &one->settings, c);
         words_add(&one->settings, "--dtype");
         words_add(&one->settings, dtype);
@@ -222,7 +223,7 @@ static void add_spec(Self *s, const char *path, bool named)
         add_variants(s, &cell);
     } else if (named || c->errors) {
         if (!c->errors)
-            fprintf(stderr, "cellc selftest: there is no cell in %s\n", path);
+            ast_cell(c, ast, NULL, true);
         refuse(s, path, c);
     }
     compiler_free(c);
@@ -230,6 +231,7 @@ static void add_spec(Self *s, const char *path, bool named)
 
 static void add_named(Self *s, const char *name)
 {
+    s->c->cell = NULL;
     const char *path = home_spec(s->c, name);
     if (path) {
         add_spec(s, path, true);

@@ -124,7 +124,7 @@ static int build_one(const Measure *m, const Candidates *all, int k)
     Words build = { 0 }, link = { 0 };
     words_add(&build, m->program);
     words_add(&build, "build");
-    words_add(&build, all->spec);
+    words_add(&build, home_operand(c, all->spec));
     add_settings(all, k, &build);
     words_add(&build, "-o");
     words_add(&build, dir);

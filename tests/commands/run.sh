@@ -1,0 +1,119 @@
+#!/bin/bash
+# Tests what commands answer: which cell of a file is meant, what is said of options, files and machines that a command
+# cannot take, and diagnostics for programs. Small cells, and no kernels are compiled. Ends with "N passed, N failed".
+set -u
+cd "$(dirname "$0")/../.."
+cellc=${CELLC:-$PWD/build/cellc}
+[[ $cellc == /* ]] || cellc=$PWD/$cellc
+unset CELLC_HOME
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+said=$dir/out
+# shellcheck source=tests/expect.sh
+source tests/expect.sh
+
+# ---- which cell of a file
+
+cat >"$dir/two.cell" <<'CELL'
+cell twice {
+    dim N;
+    input  x[N];
+    output y[N];
+    y[i] = 2 * x[i];
+}
+
+cell thrice {
+    dim N, M;
+    option sign = plus | minus;
+    input  x[N, M];
+    output y[N, M];
+    when sign == plus { y[i,j] = 3 * x[i,j]; } else { y[i,j] = -3 * x[i,j]; }
+}
+CELL
+printf 'cell empty {\n}\n' >"$dir/empty.cell"
+which="two.cell:8:6: error: this file has 2 cells, 'twice' and 'thrice': name one, as in $dir/two.cell:twice"
+for command in check run explain emit doc graph "tune --list" build selftest "new other --from"; do
+    # shellcheck disable=SC2086
+    expect 1 "$which" "$cellc" $command "$dir/two.cell"
+    # shellcheck disable=SC2086
+    expect 1 "there is no cell 'twine' in this file; did you mean 'twice'?" "$cellc" $command "$dir/two.cell:twine"
+done
+expect 1 "there is no cell 'nothing' in this file; it has 'twice' and 'thrice'" "$cellc" explain "$dir/two.cell:nothing"
+for command in check explain "run --print y" "selftest --backend reference" build; do
+    # shellcheck disable=SC2086
+    expect 1 "empty.cell:1:6: error: cell 'empty' gives nothing: it declares no output and no state" \
+        "$cellc" $command "$dir/empty.cell"
+done
+expect 0 "231 passed, 0 failed" "$cellc" check "$dir/two.cell:twice"
+expect 0 "thrice sign=minus" "$cellc" check "$dir/two.cell:thrice"
+expect 0 "cell thrice: sign=plus, stored as f32" "$cellc" explain "$dir/two.cell:thrice"
+expect 0 "twice_ref_forward" "$cellc" emit "$dir/two.cell:twice"
+expect 0 "# thrice" "$cellc" doc "$dir/two.cell:thrice"
+expect 0 "thrice: the reference in double" "$cellc" selftest "$dir/two.cell:thrice" --backend reference --dtype f64
+says "0 failed"
+# Behind a cell of the file may stand its settings; a library has instances of several cells of one file.
+expect 0 "libtwice.so" "$cellc" build "$dir/two.cell:twice,N=4" --no-cuda -o "$dir/o"
+expect 0 '"bound": {"N": "4"}' cat "$dir/o/twice.json"
+expect 0 "thrice_N3_sign_minus.json" "$cellc" build "$dir/two.cell:twice" "$dir/two.cell:thrice:N=3,sign=minus" --name both \
+    --no-cuda -o "$dir/o"
+expect 1 "has no dim 'M'" "$cellc" explain "$dir/two.cell:twice" --dim M=3
+expect 2 "expected NAME=VALUE, reverse or lengths after ':', not 'twine'" "$cellc" build \
+    "$dir/two.cell:thrice,twine"
+expect 1 "'gru:H=3': \`cellc build\` takes settings behind ':'; here they are options, --dim NAME=N or --set NAME=VALUE" \
+    "$cellc" explain gru:H=3
+
+# ---- what a command cannot take
+
+expect 2 "-o takes a file that ends in .dot, .gv, .svg, .png or .pdf, not '$dir/gru.jpg'" "$cellc" graph gru -o "$dir/gru.jpg"
+expect 0 "gru.gv" "$cellc" graph gru -o "$dir/gru.gv"
+if command -v dot >/dev/null; then
+    expect 0 "" "$cellc" graph gru -o "$dir/gru.pdf"
+    expect 0 "%PDF" head -c 4 "$dir/gru.pdf"
+fi
+if ! nvidia-smi -L >/dev/null 2>&1 && command -v nvcc >/dev/null; then
+    expect 1 "--archs native: there is no GPU here; name its architecture, as in --archs 90" "$cellc" build gru --archs native -o "$dir/o"
+fi
+expect 2 "no test has 'nosuch' in its path; tests/ has: api" make -s check ${SAN:+SAN=$SAN} TESTS="fmt nosuch"
+
+# ---- what is printed
+
+for spec in specs/gru.cell specs/e79.cell; do
+    if "$cellc" fmt - <"$spec" | diff -q - "$spec" >"$said"; then pass; else fail "fmt - gives $spec"; fi
+done
+expect 0 "<stdin>" bash -c "printf 'cell a {output y;y=1;}' | '$cellc' fmt --check - || true"
+expect 0 "atan2(a, b)" "$cellc" ops
+if grep -qF '%s' "$said"; then fail "ops prints a pattern of printf"; else pass; fi
+expect 0 "Comba (Hu et al. 2025, arXiv:2506.02475): the delta rule" "$cellc" list
+says "torch.nn.BatchNorm1d.eval()"
+says "shrinks by exp(-exp(nu))"
+cat >"$dir/greek.cell" <<'CELL'
+cell greek {
+    dim D, tau;
+    input  x[D, tau], lambda[D];
+    param  w_sigma[4*D] ~ zeros;
+    output y[D];
+    y[i] = lambda[i] * sum[j] x[i,j] + w_sigma[4*i];
+}
+CELL
+expect 0 "| input | lambda (λ) | [B, T, D] |" "$cellc" doc "$dir/greek.cell"
+says "| input | x | [B, T, D, tau] |"
+says "| param | w_sigma | [4·D] |"
+says "| tau (τ) | the caller's |"
+# What depends on params alone, or on a sequence's start, is done once: no flops of a step.
+cat >"$dir/once.cell" <<'CELL'
+cell once {
+    dim N = 8;
+    input  x[N];
+    param  w[N, N], a[N];
+    state  h[N] = sum[k:N] w[k,i] * a[k];
+    output y[N];
+    s[i] = sum[j] w[i,j]^2;
+    r[i] = tanh(s[i]);
+    h'[i] = h[i] * r[i] + x[i];
+    y[i] = h'[i];
+}
+CELL
+expect 0 "forward: 24 flops and 128 bytes per sequence and step, 256 flops and 640 bytes once" "$cellc" doc "$dir/once.cell"
+
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 ]]
