@@ -307,6 +307,10 @@ bool ix_is_index(const IxExpr *a, IndexId *which);                /* a plain ind
  * known. */
 bool ix_range(Module *m, const IxExpr *a, const Poly **lo, const Poly **hi);
 void ix_print(const Module *m, const IxExpr *a, Buf *out);
+/* No index or size is taken to be larger; four times that does not leave 64 bits. */
+#define WHOLE_INDEX 0x1p60
+/* What the index, quotient or remainder of a term does not exceed. */
+double ix_term_most(const Module *m, const IxTerm *t);
 
 /* ---------------------------------------------------------------- ir.c: the IR */
 
@@ -374,6 +378,8 @@ typedef enum {
 /* What a value depends on (bits of Node.dep). */
 enum { DEP_BATCH = 1, DEP_TIME = 2, DEP_PARAM = 4, DEP_INPUT = 8, DEP_STATE = 16, DEP_COTANGENT = 32 };
 
+#define WHOLE_LARGEST 0x1p63
+
 typedef struct Node {
     NodeKind kind;
     Op op;                        /* MAP */
@@ -392,6 +398,7 @@ typedef struct Node {
     int nbound;                   /* REDUCE: bound indices; IX_BATCH and IX_TIME may be among them */
     IndexId *bound;
     double value;                 /* CONST */
+    double most;                  /* TY_INT: what its magnitude does not exceed; WHOLE_LARGEST: nothing is known */
     const Poly *size;             /* SIZE */
     const IxExpr *ix;             /* INDEX */
     const char *name;             /* of a value of the spec; "d_sr" for its adjoint; else NULL */
@@ -448,6 +455,7 @@ TensorId module_tensor(Module *m, Tensor t);
 NodeId node_const(Module *m, double v);
 NodeId node_bool(Module *m, bool v);
 NodeId node_size(Module *m, const Poly *p);
+NodeId node_whole(Module *m, int64_t v);                          /* a constant as a whole number: an N_SIZE */
 NodeId node_index(Module *m, const IxExpr *ix);
 NodeId node_load(Module *m, TensorId t, const IxExpr *const *map, int n);
 /* An identity map gives the array itself. */

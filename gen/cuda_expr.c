@@ -30,7 +30,7 @@ const char *poly_text(ExprPrinter *p, const Poly *e)
     return p->polys[place].text = b.data;
 }
 
-static const char *ix_term_text(ExprPrinter *p, const IxTerm *t)
+static const char *ix_term_text(ExprPrinter *p, const IxTerm *t, bool wide)
 {
     const char *atom;
     if (t->kind == IA_INDEX)
@@ -38,16 +38,29 @@ static const char *ix_term_text(ExprPrinter *p, const IxTerm *t)
     else
         atom = text_f(p, "%s(%s, %s)", t->kind == IA_DIV ? "cell_floordiv" : "cell_floormod",
                       ix_text(p, t->arg), poly_text(p, t->by));
+    const char *cast = wide ? "(int64_t)" : "";
     if (t->coef->is_const && t->coef->value == 1)
-        return atom;
-    return text_f(p, "%s * %s", poly_text(p, t->coef), atom);
+        return wide ? text_f(p, "(int64_t)%s", atom) : atom;
+    return text_f(p, "%s%s * %s", cast, poly_text(p, t->coef), atom);
+}
+
+/* Do the terms over bound extents, whose indices may be ints, need more than 32 bits? */
+static bool needs_64_bits(const ExprPrinter *p, const IxExpr *e)
+{
+    double most = e->offset->is_const ? fabs((double)e->offset->value) : 0;
+    for (int i = 0; i < e->nterms; i++) {
+        double atom = ix_term_most(p->m, &e->terms[i]);
+        most += e->terms[i].coef->is_const && atom < WHOLE_INDEX ? fabs((double)e->terms[i].coef->value) * atom : 0;
+    }
+    return most >= 0x1p31;
 }
 
 const char *ix_text(ExprPrinter *p, const IxExpr *e)
 {
     const char *sum = NULL;
+    bool wide = needs_64_bits(p, e);
     for (int i = 0; i < e->nterms; i++) {
-        const char *t = ix_term_text(p, &e->terms[i]);
+        const char *t = ix_term_text(p, &e->terms[i], wide);
         sum = sum ? text_f(p, "%s + %s", sum, t) : t;
     }
     if (!sum)
@@ -55,7 +68,7 @@ const char *ix_text(ExprPrinter *p, const IxExpr *e)
     if (e->offset->nterms)
         sum = text_f(p, "%s + %s", poly_text(p, e->offset), sum);
     bool atom = e->nterms == 1 && !e->offset->nterms && e->terms[0].coef->is_const &&
-                e->terms[0].coef->value == 1;
+                e->terms[0].coef->value == 1 && !wide;
     return atom ? sum : text_f(p, "(%s)", sum);
 }
 
@@ -126,12 +139,19 @@ static const char *fill_number(ExprPrinter *p, const char *fmt, const char *cons
     return p->dry ? "" : fill(p, fmt, args);
 }
 
-/* Of integer inputs, in 64 bits. */
-static const char *integer_text(ExprPrinter *p, const Node *n)
+/* Of whole numbers, in 64 bits. An index may be an int: where that is too narrow for the result, and where the
+ * result may leave the 64 bits, a function does it. */
+static const char *integer_text(ExprPrinter *p, const Node *at)
 {
     const char *x[3];
+    Node node = *at, *n = &node;              /* printing may make nodes, and move them */
     for (int i = 0; i < n->nargs; i++)
         x[i] = expr_text(p, n->args[i]);
+    if (n->most >= 0x1p31 && (n->op == OP_ADD || n->op == OP_SUB || n->op == OP_MUL || n->op == OP_NEG)) {
+        const char *name = n->op == OP_ADD ? "sum" : n->op == OP_MUL ? "product" : "difference";
+        bool negative = n->op == OP_NEG;
+        return text_f(p, "cell_whole_%s(%s, %s)", name, negative ? "0" : x[0], x[!negative]);
+    }
     switch (n->op) {
     case OP_NEG: return text_f(p, "(-%s)", x[0]);
     case OP_SELECT: return text_f(p, "(%s ? %s : %s)", x[0], x[1], x[2]);

@@ -209,6 +209,11 @@ static void print_helpers(const CFile *f, Buf *out)
         buf_f(out, "/* The remainder in [0, b) */\nstatic inline int64_t floor_mod(int64_t a, int64_t b) "
                    "{ return a %% b + (a %% b < 0 ? b : 0); }\n\n");
     ops_prelude(out, f->g.used_op);
+    static const char *const whole[] = { [OP_ADD] = "sum", [OP_SUB] = "difference", [OP_MUL] = "product" };
+    for (Op op = OP_ADD; op <= OP_MUL; op++)
+        if (f->g.used_whole[op])
+            buf_f(out, "/* What leaves the 64 bits goes round. */\nstatic inline int64_t whole_%s(int64_t a, int64_t b) "
+                  "{ return (int64_t)((uint64_t)a %c (uint64_t)b); }\n\n", whole[op], "+-*"[op - OP_ADD]);
 }
 
 /* ---- entry points */

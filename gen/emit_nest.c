@@ -568,6 +568,30 @@ static const char *infix_sign(Op op)
     return sign[op];
 }
 
+/* Arithmetic on whole numbers. Where it may leave the 64 bits, or C would take it for one of ints, by a function. */
+static Text whole_arithmetic(CGen *g, const Scope *s, const Node *n)
+{
+    static const char *const function[] = { [OP_ADD] = "whole_sum", [OP_SUB] = "whole_difference", [OP_MUL] = "whole_product" };
+    Op op = n->op == OP_NEG ? OP_SUB : n->op;
+    const char *a = n->op == OP_NEG ? "0" : value(g, s, n->args[0]).s;
+    const char *b = value(g, s, n->args[n->op != OP_NEG]).s;
+    g->used_whole[op] = true;
+    return text(intern_f(g->c, "%s(%s, %s)", function[op], a, b), C_ATOM);
+}
+
+static bool stays_whole(const CGen *g, const Node *n)
+{
+    bool ints = true;
+    for (int i = 0; i < n->nargs; i++)
+        ints = ints && c_integer(g, n->args[i]);
+    return n->most < (ints ? 0x1p31 : WHOLE_LARGEST);
+}
+
+static bool is_ring(Op op)
+{
+    return op == OP_ADD || op == OP_SUB || op == OP_MUL || op == OP_NEG;
+}
+
 static Text infix(CGen *g, const Scope *s, const Node *n)
 {
     int prec = infix_prec(n->op);
@@ -677,6 +701,8 @@ static Text map_text(CGen *g, const Scope *s, NodeId id)
         return select_text(g, s, id);
     if (n->op == OP_STOP)
         return real_value(g, s, n->args[0]);
+    if (n->type == TY_INT && is_ring(n->op) && !stays_whole(g, n))
+        return whole_arithmetic(g, s, n);
     if (n->op == OP_NEG) {
         Text t = n->type == TY_INT ? value(g, s, n->args[0]) : real_value(g, s, n->args[0]);
         return text(intern_f(g->c, "-%s", paren(g, t, C_ATOM)), C_UNARY);

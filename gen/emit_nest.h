@@ -73,6 +73,7 @@ typedef struct CGen {
     int serial;
     bool used_op[OP_COUNT];
     bool used_square, used_floor_div, used_floor_mod;
+    bool used_whole[OP_MUL + 1];      /* of integers that go round at the end of 64 bits: ADD, SUB, MUL */
 } CGen;
 
 const Node *cgen_node(const CGen *g, NodeId id);

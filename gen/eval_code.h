@@ -64,6 +64,8 @@ struct Array {
     bool grows;                   /* it is not: its history has all steps, step j at place j */
     int history;                  /* the tensor with the steps before the call, -1 */
     int tensor;                   /* input: its tensor; else -1 */
+    bool is_variable;             /* a gradient is taken with respect to it: it is a real number */
+    int64_t whole;                /* a number passed to a fn that is whole: its value, also where a double rounds it */
     Dual *past;                   /* values at other steps of the sequence, [steps][count], NULL until asked for */
     uint64_t *past_of;            /* per step: the tick of the sequence that they belong to */
     int64_t past_steps;
@@ -115,6 +117,7 @@ struct Code {
     CodeKind kind;
     Span span;
     bool complex;                 /* its value is a pair: LOAD, PAIR, COND, REDUCE, INSTANCE */
+    enum { WHOLE_UNKNOWN, WHOLE_NO, WHOLE_YES } whole; /* eval_is_whole; of a CONST set when it is compiled */
     double num;                   /* CONST */
     Array *array;                 /* LOAD, INSTANCE: what is read; GRAD: the variable */
     Ix **index;                   /* per axis of it; INDEX: index[0] */
@@ -217,6 +220,15 @@ bool eval_within(const EvalProgram *p, int64_t step);
 
 /* eval_complex.c: the value of any tree; a real one has no imaginary part. */
 Pair eval_pair(EvalProgram *p, Code *x);
+
+/* eval_whole.c: is it a whole number, of 64 bits? Then its value. Sums, products and quotients of these. */
+bool eval_is_whole(const EvalProgram *p, Code *x);
+int64_t eval_whole(EvalProgram *p, Code *x);
+int64_t eval_whole_sum(int64_t a, int64_t b);
+int64_t eval_whole_minus(int64_t a);
+int64_t eval_whole_product(int64_t a, int64_t b);
+int64_t eval_whole_quotient(int64_t a, int64_t b);
+int64_t eval_whole_rest(int64_t a, int64_t b);
 
 /* eval_grad.c */
 Dual eval_grad(EvalProgram *p, Code *x);

@@ -23,6 +23,13 @@ static Code *number(EvalProgram *p, Span span, double v)
     return x;
 }
 
+static Code *whole_number(EvalProgram *p, Span span, double v, bool whole)
+{
+    Code *x = number(p, span, v);
+    x->whole = whole ? WHOLE_YES : WHOLE_NO;
+    return x;
+}
+
 Code *ev_failed(EvalProgram *p, const Expr *x, const char *what)
 {
     diag(p->c, DIAG_ERROR, x->span, "%s", what);
@@ -91,8 +98,10 @@ Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x)
     switch (x->kind) {
     case X_NUM:
         i = ev_ix_new(p, I_CONST);
-        if (!ev_const_size(p, s, x, &i->k))
-            i->k = 0;
+        if (x->is_int)
+            i->k = (int64_t)x->num;
+        else
+            diag(p->c, DIAG_ERROR, x->span, "an index is a whole number");
         return i;
     case X_REF:
         return index_reference(p, s, x);
@@ -246,9 +255,11 @@ static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
     }
     case SY_DIM:
         ev_dim_size(p, s, y, &size);
-        return number(p, x->span, (double)size);
-    case SY_CONST:
-        return number(p, x->span, ev_const_symbol(p, s, y));
+        return whole_number(p, x->span, (double)size, true);
+    case SY_CONST: {
+        double v = ev_const_symbol(p, s, y);
+        return whole_number(p, x->span, v, y->whole);
+    }
     case SY_VALUE:
         return compile_load(p, s, x, x->primed ? y->next : y->now, &x->args);
     default:
@@ -414,7 +425,7 @@ Code *ev_compile_expr(EvalProgram *p, Scope *s, const Expr *x)
     if (p->nodes > MAX_NODES)
         return number(p, x->span, NAN);
     switch (x->kind) {
-    case X_NUM: return number(p, x->span, x->num);
+    case X_NUM: return whole_number(p, x->span, x->num, x->is_int);
     case X_REF: return compile_reference(p, s, x);
     case X_CALL: return compile_call(p, s, x);
     case X_UNARY: return compile_unary(p, s, x);

@@ -59,6 +59,7 @@ Code *ev_compile_grad(EvalProgram *p, Scope *s, const Expr *x)
     if (!inside)
         return c;
     c->array = a;
+    a->is_variable = true;
     c->index = arena_alloc(p->arena, sizeof *c->index * (size_t)(a->rank + 1));
     for (int i = 0; i < a->rank; i++)
         c->index[i] = ev_compile_index(p, s, w->args.data[i]);

@@ -87,6 +87,20 @@ Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t ext
 }
 
 
+/* Is a constant whole: a number written so, or what +, -, *, a power, an exact quotient or mod makes of such? */
+static bool is_whole_constant(EvalProgram *p, Scope *s, const Expr *x)
+{
+    const Symbol *y = x->kind == X_REF ? ev_find(s, x) : NULL;
+    switch (x->kind) {
+    case X_NUM: return x->is_int;
+    case X_REF: return y && (y->kind == SY_DIM || (y->kind == SY_CONST && y->whole));
+    case X_UNARY: return x->op == O_NEG && is_whole_constant(p, s, x->a);
+    case X_BINARY: return is_whole_constant(p, s, x->a) && is_whole_constant(p, s, x->b);
+    case X_COND: return is_whole_constant(p, s, x->b) && is_whole_constant(p, s, x->c);
+    default: return false;
+    }
+}
+
 static double const_number(EvalProgram *p, Scope *s, const Expr *x)
 {
     bool before = p->constants_only;
@@ -116,6 +130,8 @@ double ev_const_symbol(EvalProgram *p, Scope *s, Symbol *y)
     y->busy = true;
     const char *given = setting(p, y->name);
     y->num = given ? strtod(given, NULL) : const_number(p, s, y->stmt->value);
+    y->whole = given ? !strpbrk(given, ".eExXnN") : is_whole_constant(p, s, y->stmt->value);
+    y->whole = y->whole && y->num == floor(y->num) && fabs(y->num) <= 0x1p53;
     y->busy = false;
     y->known = true;
     return y->num;
@@ -202,7 +218,7 @@ bool ev_size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out)
     if (y && y->kind == SY_DIM)
         return ev_dim_size(p, s, y, out);
     double v = y && y->kind == SY_CONST ? ev_const_symbol(p, s, y) : NAN;
-    if (v == floor(v) && fabs(v) < 1e15) {
+    if (v == floor(v) && fabs(v) <= 0x1p53) {
         *out = (int64_t)v;
         return true;
     }

@@ -15,12 +15,6 @@ void eval_fail(EvalProgram *p, Span span, const char *text)
     p->error_span = span;
 }
 
-static int64_t div_floor(int64_t a, int64_t b)
-{
-    int64_t q = a / b;
-    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
-}
-
 /* Is it made of integers that the call gives? Any of them may divide; by zero that is zero. */
 static bool of_values(const Ix *x)
 {
@@ -36,12 +30,14 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
     case I_REG: return p->regs[x->reg];
     case I_STEP: return p->t - eval_began(p);
     case I_VALUE: {
+        if (eval_is_whole(p, x->value))
+            return eval_whole(p, x->value);
         double v = eval_code(p, x->value).v;
         if (!(fabs(v) < 0x1p53) || v != floor(v))
             eval_fail(p, span, "an index is not a whole number");
         return p->error ? 0 : (int64_t)v;
     }
-    case I_NEG: return -eval_ix(p, x->a, span);
+    case I_NEG: return eval_whole_minus(eval_ix(p, x->a, span));
     default: break;
     }
     a = eval_ix(p, x->a, span);
@@ -55,13 +51,11 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
             eval_fail(p, span, "an index is divided by a number that is not positive");
             return 0;
         }
-        if (b == 0)
-            return 0;
-        return x->op == I_DIV ? div_floor(a, b) : a - b * div_floor(a, b);
+        return x->op == I_DIV ? eval_whole_quotient(a, b) : eval_whole_rest(a, b);
     }
-    if (overflow)
+    if (overflow && !of_values(x))
         eval_fail(p, span, "an index expression overflows");
-    return overflow ? 0 : r;
+    return p->error ? 0 : r;      /* integers go round */
 }
 
 /* At another step nothing that is remembered is right, and nothing of it may stay. */
@@ -136,6 +130,7 @@ static void run_equation(EvalProgram *p, Array *a, const Equation *q)
             a->data[at + 1] = z.im;
         } else {
             a->data[at] = eval_code(p, q->value);
+            a->whole = a->rank == 0 && eval_is_whole(p, q->value) ? eval_whole(p, q->value) : 0;
         }
     } while (!p->error && eval_advance(p, q->rank, q->reg, a->shape));
 }
@@ -351,6 +346,11 @@ static double compare(AstOp op, double a, double b)
     }
 }
 
+static bool compare_whole(AstOp op, int64_t a, int64_t b)
+{
+    return compare(op, a < b ? -1 : a > b, 0) != 0;
+}
+
 static Dual gradient(EvalProgram *p, Code *x)
 {
     if (p->away) {
@@ -362,6 +362,8 @@ static Dual gradient(EvalProgram *p, Code *x)
 
 Dual eval_code(EvalProgram *p, Code *x)
 {
+    if ((x->kind == C_CALL1 || x->kind == C_CALL2) && eval_is_whole(p, x))
+        return dual_of((double)eval_whole(p, x));
     switch (x->kind) {
     case C_CONST: return dual_of(x->num);
     case C_INDEX: return dual_of((double)eval_ix(p, x->index[0], x->span));
@@ -379,6 +381,8 @@ Dual eval_code(EvalProgram *p, Code *x)
     }
     case C_NOT: return dual_of(eval_code(p, x->a).v == 0);
     case C_COMPARE: {
+        if (eval_is_whole(p, x->a) && eval_is_whole(p, x->b))
+            return dual_of(compare_whole(x->op, eval_whole(p, x->a), eval_whole(p, x->b)));
         double a = eval_code(p, x->a).v;
         return dual_of(compare(x->op, a, eval_code(p, x->b).v));
     }

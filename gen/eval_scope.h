@@ -27,6 +27,7 @@ typedef struct Symbol {
     bool known, busy;             /* DIM, CONST, OPTION */
     int64_t size;                 /* DIM */
     double num;                   /* CONST */
+    bool whole;                   /* CONST: a whole number */
     const char *choice;           /* OPTION */
     struct Symbol *older;
 } Symbol;

@@ -1,6 +1,7 @@
 /* ir.c: the IR: builders, substitution and the verifier. Passes make nodes only through the builders here,
  * which hash-cons (structurally equal nodes are one node), compute axes, type and dependences, and keep
  * arguments before their uses. The verifier recomputes all of it and names the pass that broke it. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,6 +200,8 @@ static void node_changed(Module *m, NodeId id)
 
 typedef struct Axes { IndexId id[MAX_NODE_AXES]; int n; } Axes;
 
+static bool gathers(const Module *m, const Node *r);
+
 static void axes_add(Module *m, Axes *s, IndexId i)
 {
     if (i < IX_FIRST)
@@ -239,18 +242,68 @@ static unsigned tensor_dep(const Tensor *t)
     return 0;
 }
 
-/* What is computed from integer inputs by integer operations alone. Of indices and sizes alone the same operations
- * give a number. */
+/* Operations on whole numbers alone give a whole number. */
 static NodeType arithmetic_type(const Module *m, const Node *n)
 {
-    bool input = false;
-    for (int i = n->op == OP_SELECT; i < n->nargs; i++) {
-        const Node *a = &m->nodes.data[n->args[i]];
-        if (a->type != TY_INT)
+    for (int i = n->op == OP_SELECT; i < n->nargs; i++)
+        if (m->nodes.data[n->args[i]].type != TY_INT)
             return TY_REAL;
-        input |= (a->dep & DEP_INPUT) != 0;
+    return TY_INT;
+}
+
+/* ---- how large whole numbers become ---- */
+
+static double size_most(const Poly *p)
+{
+    return p->is_const ? fabs((double)p->value) : p->nterms ? WHOLE_INDEX : 0;
+}
+
+static double ix_most(const Module *m, const IxExpr *e);
+
+double ix_term_most(const Module *m, const IxTerm *t)
+{
+    const Poly *extent = t->kind == IA_INDEX ? m->indices.data[t->index].extent : NULL;
+    return t->kind == IA_MOD ? size_most(t->by) : t->kind == IA_DIV ? ix_most(m, t->arg) : extent ? size_most(extent) : WHOLE_INDEX;
+}
+
+static double ix_most(const Module *m, const IxExpr *e)
+{
+    double most = size_most(e->offset);
+    for (int i = 0; i < e->nterms; i++)
+        most += size_most(e->terms[i].coef) * ix_term_most(m, &e->terms[i]);
+    return fmin(most, WHOLE_INDEX);
+}
+
+static double map_most(const Module *m, const Node *n)
+{
+    double a[3] = { 0 };
+    for (int i = 0; i < n->nargs && i < 3; i++)
+        a[i] = m->nodes.data[n->args[i]].most;
+    switch (n->op) {
+    case OP_ADD: case OP_SUB: return a[0] + a[1];
+    case OP_MUL: return a[0] * a[1];
+    case OP_SELECT: return fmax(a[1], a[2]);
+    case OP_IMOD: return a[1];
+    case OP_NEG: case OP_IDIV: return a[0];
+    default: return fmax(a[0], a[1]);
     }
-    return input ? TY_INT : TY_REAL;
+}
+
+/* What a whole number's magnitude does not exceed; WHOLE_LARGEST: nothing is known, or it may go round. */
+static double whole_most(const Module *m, const Node *n)
+{
+    double most = WHOLE_LARGEST;
+    if (n->type != TY_INT)
+        return 0;
+    switch (n->kind) {
+    case N_SIZE: most = size_most(n->size); break;
+    case N_INDEX: most = ix_most(m, n->ix); break;
+    case N_LOAD: most = 0x1p31; break;
+    case N_MAP: most = map_most(m, n); break;
+    case N_REDUCE: most = gathers(m, n) ? m->nodes.data[n->args[0]].most : WHOLE_LARGEST; break;
+    default: break;
+    }
+    return fmin(most, WHOLE_LARGEST);
 }
 
 static NodeType map_type(const Module *m, const Node *n)
@@ -333,6 +386,7 @@ NodeId node_build(Module *m, Node n)
     node_derive(m, &n, &axes);
     n.axes = axes.id;
     n.naxes = axes.n;
+    n.most = whole_most(m, &n);
     return node_intern(m, &n);
 }
 
@@ -353,9 +407,14 @@ NodeId node_index(Module *m, const IxExpr *ix)
     return node_build(m, (Node){ .kind = N_INDEX, .ix = ix });
 }
 
+NodeId node_whole(Module *m, int64_t v)
+{
+    return node_size(m, poly_const(m, v));
+}
+
 NodeId node_bool(Module *m, bool v)
 {
-    NodeId zero = node_size(m, poly_const(m, 0));
+    NodeId zero = node_whole(m, 0);
     return node_map2(m, v ? OP_EQ : OP_NE, zero, zero);
 }
 
@@ -374,7 +433,7 @@ static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId
     bool known = ix_range(m, e, &lo, &hi);
     NodeId side[2] = { -1, -1 };
     if (!known || !poly_nonneg(lo))
-        side[0] = node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, e));
+        side[0] = node_map2(m, OP_LE, node_whole(m, 0), node_index(m, e));
     if (!known || !poly_nonneg(poly_sub(m, last, hi)))
         side[1] = node_map2(m, OP_LT, node_index(m, e), node_size(m, extent));
     for (int i = 0; i < 2; i++)
@@ -388,7 +447,7 @@ static NodeId range_guard(Module *m, const IxExpr *e, const Poly *extent, NodeId
 static NodeId total_read(Module *m, NodeId guard, NodeId read)
 {
     bool whole = m->nodes.data[read].type == TY_INT;
-    return guard < 0 ? read : node_select(m, guard, read, whole ? node_size(m, poly_const(m, 0)) : node_const(m, 0));
+    return guard < 0 ? read : node_select(m, guard, read, whole ? node_whole(m, 0) : node_const(m, 0));
 }
 
 /* p >= 0 for all dims, and also for a call of no steps. */
@@ -414,7 +473,7 @@ static NodeId step_guard(Module *m, const IxExpr *step, TensorId past, NodeId gu
         place = ix_add(m, place, ix_const(m, m->tensors.data[past].axes[0]));
     if (!ix_range(m, ix_sub(m, place, past >= 0 && m->tensors.data[past].grows ? ix_index(m, IX_TIME) : now), &lo, &hi) || !poly_nonneg(lo))
         if (!ix_range(m, place, &lo, &hi) || !poly_nonneg(lo))
-            guard = also(m, guard, node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, place)));
+            guard = also(m, guard, node_map2(m, OP_LE, node_whole(m, 0), node_index(m, place)));
     place = ix_sub(m, step, start);
     if (!ix_range(m, ix_sub(m, now, place), &lo, &hi) || !poly_nonneg(lo))
         if (!ix_range(m, place, &lo, &hi) || !poly_nonneg_empty(poly_sub(m, last, hi)))
@@ -440,13 +499,13 @@ NodeId node_steps_of_sequence(Module *m)
     NodeId n = length_of_sequence(m);
     if (n < 0)
         return -1;
-    return node_map2(m, OP_MIN, node_map2(m, OP_MAX, n, node_size(m, poly_const(m, 0))), node_size(m, poly_dim(m, ATOM_T)));
+    return node_map2(m, OP_MIN, node_map2(m, OP_MAX, n, node_whole(m, 0)), node_size(m, poly_dim(m, ATOM_T)));
 }
 
 NodeId node_of_every_step(Module *m, NodeId v)
 {
     const IxExpr *now = ix_sub(m, ix_index(m, IX_TIME), ix_index(m, IX_START));
-    NodeId always = node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, now));
+    NodeId always = node_map2(m, OP_LE, node_whole(m, 0), node_index(m, now));
     return node_select(m, always, v, node_const(m, 0));
 }
 
@@ -605,15 +664,19 @@ NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over,
     return pinned_in(m, s->args[0], i, over, n, only);
 }
 
-bool ir_gathers(const Module *m, NodeId reduce)
+static bool gathers(const Module *m, const Node *r)
 {
-    const Node *r = &m->nodes.data[reduce];
     if (r->kind != N_REDUCE || r->reduce != R_SUM)
         return false;
     for (int i = 0; i < r->nbound; i++)
         if (r->bound[i] < IX_FIRST || ir_pinned(m, r->args[0], r->bound[i], r->bound, r->nbound, &(bool){ false }) < 0)
             return false;
     return true;
+}
+
+bool ir_gathers(const Module *m, NodeId reduce)
+{
+    return gathers(m, &m->nodes.data[reduce]);
 }
 
 /* ---- substitution ---- */

@@ -32,7 +32,7 @@ const char *unique_ir_name(Flat *f, const char *base)
 /* What stands for a value that is not there. */
 static NodeId nothing_like(Module *m, NodeId v)
 {
-    return m->nodes.data[v].type == TY_INT ? node_size(m, poly_const(m, 0)) : node_const(m, 0);
+    return m->nodes.data[v].type == TY_INT ? node_whole(m, 0) : node_const(m, 0);
 }
 
 static NodeId lower_index(Flat *f, const IxExpr *ix)
@@ -48,14 +48,68 @@ static bool counts_anew(const Flat *f)
     return f->resets.len || (f->c->lengths && f->c->reverse);
 }
 
+/* Functions under conditions are expanded in place, and so many of them inside each other may not end. */
+static bool too_many_nodes(Flat *f, const FExpr *x)
+{
+    if (f->m->nodes.len > MAX_IR_NODES && !f->too_large) {
+        f->too_large = true;
+        FLAT_ERROR(f, x->chain, x->span, "the cell is too large: more than %d values", MAX_IR_NODES);
+    }
+    return f->too_large;
+}
+
+/* Whole numbers stay whole under it. */
+static bool keeps_whole(Op op)
+{
+    return op == OP_ADD || op == OP_SUB || op == OP_MUL || op == OP_NEG || op == OP_MIN || op == OP_MAX || op == OP_SELECT;
+}
+
+static bool compares(Op op)
+{
+    return op == OP_LT || op == OP_LE || op == OP_EQ || op == OP_NE;
+}
+
+static bool is_whole_node(const Flat *f, NodeId v)
+{
+    return f->m->nodes.data[v].type == TY_INT;
+}
+
+/* Is it an operation on whole numbers alone, which is one of whole numbers then? */
+static bool of_whole(const FExpr *x)
+{
+    bool all = keeps_whole(x->op) || compares(x->op);
+    for (int i = x->op == OP_SELECT; i < x->nargs; i++)
+        all &= x->args[i]->type == TY_INT;
+    return all;
+}
+
+/* `whole`: of whole numbers. A definition of these that lies in no array is one too, though its name stands for a real one. */
+static NodeId lower_map(Flat *f, FExpr *x, bool whole)
+{
+    NodeId args[4];
+    bool choice = x->op == OP_SELECT, all = !choice && (keeps_whole(x->op) || compares(x->op));
+    for (int i = 0; i < x->nargs && i < 4; i++)
+        args[i] = whole && !(choice && i == 0) ? lower_integer(f, x->args[i]) : lower_expr(f, x->args[i]);
+    for (int i = 0; i < x->nargs; i++)
+        all = all && (is_whole_node(f, args[i]) || x->args[i]->type == TY_INT);
+    for (int i = 0; i < x->nargs && all && !of_whole(x); i++)
+        args[i] = is_whole_node(f, args[i]) ? args[i] : lower_integer(f, x->args[i]);
+    return node_map(f->m, x->op, args, x->nargs);
+}
+
 /* As an operand of integer operations: there a constant is no real number. */
 static NodeId lower_integer(Flat *f, FExpr *x)
 {
+    Module *m = f->m;
+    if (too_many_nodes(f, x))
+        return node_whole(m, 0);
+    if (!x->ix && x->kind == F_NUM)
+        return node_whole(m, (int64_t)x->num);
     if (!x->ix)
-        return lower_expr(f, x);
+        return x->kind == F_MAP && of_whole(x) ? lower_map(f, x, true) : lower_expr(f, x);
     if (counts_anew(f) && ix_uses(x->ix, IX_TIME))
         return lower_whole(f, x);
-    return x->ix->nterms ? node_index(f->m, x->ix) : node_size(f->m, x->ix->offset);
+    return x->ix->nterms ? node_index(m, x->ix) : node_size(m, x->ix->offset);
 }
 
 /* Parts of a complex value, as places on the last axis of its array. */
@@ -248,6 +302,12 @@ static IndexId param_axis(Flat *f, int axis, const Poly *extent)
     return *id;
 }
 
+/* What a derivative is taken with respect to is a real number, whatever it is made of. */
+static NodeId as_variable(Flat *f, NodeId v)
+{
+    return f->m->nodes.data[v].type == TY_INT ? node_map1(f->m, OP_REAL, v) : v;
+}
+
 /* What a parameter is bound to that a grad is taken with respect to. */
 static NodeId bound_value(Flat *f, Symbol *p)
 {
@@ -261,7 +321,7 @@ static NodeId bound_value(Flat *f, Symbol *p)
         map[i] = ix_index(f->m, p->ids[i]);
     }
     if (p->kind == SYM_SCALAR_ARG)
-        return lower_expr(f, p->scalar);
+        return as_variable(f, lower_expr(f, p->scalar));
     PinVec pins = pins_of(f, &(FExpr){ .sym = &bound });
     const Symbol *base = pass_through(&bound, map);
     return pinned(f, &pins, read_symbol(f, base, map, RE));
@@ -285,6 +345,9 @@ static void lower_param(Flat *f, Symbol *p)
     int budget = 200;
     if (p->is_variable) {
         p->node = bound_value(f, p);
+    } else if (p->kind == SYM_SCALAR_ARG && p->scalar->type == TY_INT) {
+        p->node = lower_integer(f, p->scalar);    /* in no array, which would hold real numbers */
+        p->im = -1;
     } else if (p->kind == SYM_SCALAR_ARG) {
         Complex v = lower_complex(f, p->scalar);
         if (p->scalar->type != TY_BOOL && has_reduction(f->m, v.re, &budget))
@@ -579,7 +642,7 @@ static NodeId pack_parts(Flat *f, Complex z, const IndexId *ids, int nids, Index
     IndexId axes[65];
     memcpy(axes, ids, sizeof *axes * (size_t)nids);
     axes[nids] = part;
-    NodeId real = node_map2(m, OP_EQ, node_index(m, ix_index(m, part)), node_const(m, 0));
+    NodeId real = node_map2(m, OP_EQ, node_index(m, ix_index(m, part)), node_whole(m, 0));
     NodeId v = whole_load(f, z, part);
     if (v < 0)
         v = node_select(m, real, z.re, complex_im(m, z));
@@ -833,7 +896,7 @@ static NodeId so_far(Flat *f, const FExpr *x)
             continue;
         const IxExpr *w = ix_index(m, x->bound[i]->id), *back = ix_sub(m, ix_index(m, IX_TIME), w);
         NodeId here = counts_anew(f) ? node_map2(m, OP_LE, node_index(m, w), steps_of_sequence(f))
-                                     : node_map2(m, OP_LE, node_size(m, poly_const(m, 0)), node_index(m, back));
+                                     : node_map2(m, OP_LE, node_whole(m, 0), node_index(m, back));
         all = all < 0 ? here : node_map2(m, OP_AND, all, here);
     }
     return mutate("later-places") ? -1 : all;
@@ -848,7 +911,7 @@ static NodeId reduce_so_far(Flat *f, const FExpr *x, ReduceOp op, NodeId v, Node
     for (int i = 0; i < x->nbound; i++)
         bound[i] = x->bound[i]->id;
     if (so_far >= 0)
-        v = node_select(m, so_far, v, op == R_SUM && m->nodes.data[v].type == TY_INT ? node_size(m, poly_const(m, 0))
+        v = node_select(m, so_far, v, op == R_SUM && m->nodes.data[v].type == TY_INT ? node_whole(m, 0)
                                                                                      : node_const(m, nothing[op]));
     return node_reduce(m, op, v, bound, x->nbound);
 }
@@ -969,16 +1032,6 @@ static NodeId lower_whole(Flat *f, const FExpr *x)
     return node_map2(m, OP_ADD, now, lower_index(f, rest));
 }
 
-/* Functions under conditions are expanded in place, and so many of them inside each other may not end. */
-static bool too_many_nodes(Flat *f, const FExpr *x)
-{
-    if (f->m->nodes.len > MAX_IR_NODES && !f->too_large) {
-        f->too_large = true;
-        FLAT_ERROR(f, x->chain, x->span, "the cell is too large: more than %d values", MAX_IR_NODES);
-    }
-    return f->too_large;
-}
-
 /* Is it complex, or made from what may be? */
 static bool is_of_complex(const FExpr *x)
 {
@@ -1006,6 +1059,12 @@ static Complex lower_complex(Flat *f, FExpr *x)
     return complex_map(f->m, x->op, args);
 }
 
+/* Where a whole number is needed as a real one, its choices may be rounded first. */
+static bool commutes_with_rounding(Op op)
+{
+    return op == OP_SELECT || op == OP_MIN || op == OP_MAX || op == OP_NEG;
+}
+
 static NodeId lower_expr(Flat *f, FExpr *x)
 {
     Module *m = f->m;
@@ -1030,15 +1089,7 @@ static NodeId lower_expr(Flat *f, FExpr *x)
         NodeId a = lower_integer(f, x->args[0]);
         return node_map2(m, x->kind == F_IDIV ? OP_IDIV : OP_IMOD, a, lower_integer(f, x->args[1]));
     }
-    case F_MAP: {
-        NodeId args[4];
-        bool whole = false;
-        for (int i = 0; i < x->nargs; i++)
-            whole |= x->args[i]->whole;
-        for (int i = 0; i < x->nargs && i < 4; i++)
-            args[i] = whole ? lower_integer(f, x->args[i]) : lower_expr(f, x->args[i]);
-        return node_map(m, x->op, args, x->nargs);
-    }
+    case F_MAP: return lower_map(f, x, of_whole(x) && (x->whole || !commutes_with_rounding(x->op)));
     default: bug(f->c, "lower", "an expression of kind %d is left", (int)x->kind);
     }
 }
@@ -1053,8 +1104,7 @@ static NodeId place_condition(Flat *f, const Equation *eq, const IndexId *ids)
     for (int i = 0; i < eq->nlhs; i++) {
         if (eq->lhs[i])
             continue;
-        NodeId here = node_map2(m, OP_EQ, node_index(m, ix_index(m, ids[i])),
-                                node_const(m, (double)eq->constant[i]));
+        NodeId here = node_map2(m, OP_EQ, node_index(m, ix_index(m, ids[i])), node_whole(m, eq->constant[i]));
         all = all < 0 ? here : node_map2(m, OP_AND, all, here);
     }
     return all;
@@ -1117,9 +1167,13 @@ static void define(Flat *f, Symbol *s)
         v.re = node_of_every_step(m, v.re);
     if (kept && complex && !(m->nodes.data[v.im].dep & DEP_TIME))
         v.im = node_of_every_step(m, v.im);
+    if (s->is_variable)
+        v.re = as_variable(f, v.re);
     s->node = v.re;
     s->im = v.im;
-    if (!s->is_variable && (result || first->value->guarded))
+    /* What is whole stays so, in no array, which would hold real numbers. */
+    bool whole = m->nodes.data[v.re].type == TY_INT && s->kind == SYM_DEF && !kept;
+    if (!s->is_variable && (result || first->value->guarded || whole))
         return;
     all_axes(f, s, v.re);
     if (complex)

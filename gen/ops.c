@@ -576,11 +576,13 @@ static const Helper helpers[] = {
     { OP_IDIV, OP_IDIV,
       "/* a / b of integers, rounded down; 0 where b is 0. */\n"
       "static inline int64_t whole_quotient(int64_t a, int64_t b)\n{\n"
-      "    return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));\n}\n" },
-    { OP_IMOD, OP_IDIV,
+      "    if (b == 0 || b == -1)\n        return b ? (int64_t)(0 - (uint64_t)a) : 0;\n"
+      "    return a / b - (a % b != 0 && (a < 0) != (b < 0));\n}\n" },
+    { OP_IMOD, OP_IMOD,
       "/* What is left of a, with the sign of b; 0 where b is 0. */\n"
       "static inline int64_t whole_remainder(int64_t a, int64_t b)\n{\n"
-      "    return b == 0 ? 0 : a - b * whole_quotient(a, b);\n}\n" },
+      "    int64_t rest = b == 0 || b == -1 ? 0 : a % b;\n"
+      "    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;\n}\n" },
     { OP_BF16, OP_BF16,
       "/* The nearest number of bf16, of two the even one: 8 bits, steps of at least 2^-133. */\n"
       "static inline real to_bf16(real x)\n{\n    int e;\n    if (x == 0 || !isfinite(x))\n        return x;\n"

@@ -145,6 +145,34 @@ static bool number(const Module *m, NodeId id, double *v)
     return false;
 }
 
+static bool whole(const Module *m, NodeId id, int64_t *v)
+{
+    const Node *n = at(m, id);
+    if (n->kind != N_SIZE || !n->size->is_const)
+        return false;
+    *v = n->size->value;
+    return true;
+}
+
+/* Of two whole numbers that are known. What they make is folded where it is far from the end of 64 bits. */
+static NodeId fold_whole(Module *m, NodeId id)
+{
+    const Node *n = at(m, id);
+    int64_t a, b, r = 0;
+    bool over = n->nargs != 2 || !whole(m, n->args[0], &a) || !whole(m, n->args[1], &b);
+    if (over)
+        return id;
+    switch (n->op) {
+    case OP_ADD: over = __builtin_add_overflow(a, b, &r); break;
+    case OP_SUB: over = __builtin_sub_overflow(a, b, &r); break;
+    case OP_MUL: over = __builtin_mul_overflow(a, b, &r); break;
+    case OP_MIN: r = a < b ? a : b; break;
+    case OP_MAX: r = a > b ? a : b; break;
+    default: return id;
+    }
+    return over || llabs(r) > (int64_t)1 << 60 ? id : node_whole(m, r);
+}
+
 /* A condition whose two sides are numbers: 1 true, 0 false, -1 not known. */
 static int truth(const Module *m, NodeId id)
 {
@@ -161,6 +189,15 @@ static int truth(const Module *m, NodeId id)
             return decisive;
         return a >= 0 && b >= 0 ? !decisive : -1;
     }
+    int64_t i, k;
+    if (n->nargs == 2 && whole(m, n->args[0], &i) && whole(m, n->args[1], &k))
+        switch (n->op) {
+        case OP_LT: return i < k;
+        case OP_LE: return i <= k;
+        case OP_EQ: return i == k;
+        case OP_NE: return i != k;
+        default: return -1;
+        }
     double a, b;
     if (n->nargs != 2 || !number(m, n->args[0], &a) || !number(m, n->args[1], &b))
         return -1;
@@ -176,13 +213,16 @@ static int truth(const Module *m, NodeId id)
 static NodeId fold_map(Module *m, NodeId id)
 {
     Node n = *at(m, id);
-    double v[4];
+    double v[4] = { 0 };
     bool passes = n.op == OP_STOP || n.op == OP_STE || n.op == OP_OVERRIDE;
     bool all = n.type == TY_REAL && n.op != OP_SELECT && !passes && op_table[n.op].eval;
     for (int i = 0; i < n.nargs; i++)
         all = all && number(m, n.args[i], &v[i]);
     if (all && isfinite(op_table[n.op].eval(v)))
         return node_const(m, op_table[n.op].eval(v));
+    NodeId known = n.type == TY_INT ? fold_whole(m, id) : id;
+    if (known != id)
+        return known;
     switch (n.op) {
     case OP_MUL: return is_const(m, n.args[0], 1) ? n.args[1] : is_const(m, n.args[1], 1) ? n.args[0] : id;
     case OP_ADD: return is_const(m, n.args[0], 0) ? n.args[1] : is_const(m, n.args[1], 0) ? n.args[0] : id;

@@ -149,11 +149,25 @@ __device__ __forceinline__ int64_t cell_floormod(int64_t a, int64_t b) { return 
 __device__ __forceinline__ int64_t cell_floormod(int64_t a, int b) { return a - b * cell_floordiv(a, b); }
 __device__ __forceinline__ int64_t cell_floormod(int a, int64_t b) { return a - b * cell_floordiv(a, b); }
 
-// The same of integers that the call gives: 0 where b is 0.
-__device__ __forceinline__ int64_t cell_whole_quotient(int64_t a, int64_t b) { return b == 0 ? 0 : cell_floordiv(a, b); }
+// The same of integers that the call gives: 0 where b is 0. What leaves the 64 bits goes round, as in two's complement.
+__device__ __forceinline__ int64_t cell_whole_sum(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+__device__ __forceinline__ int64_t cell_whole_difference(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+__device__ __forceinline__ int64_t cell_whole_product(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+__device__ __forceinline__ int64_t cell_whole_quotient(int64_t a, int64_t b)
+{
+    if (b == 0 || b == -1) return b ? cell_whole_difference(0, a) : 0;
+    return cell_floordiv(a, b);
+}
 __device__ __forceinline__ int64_t cell_whole_remainder(int64_t a, int64_t b)
 {
-    return b == 0 ? 0 : cell_floormod(a, b);
+    int64_t rest = b == 0 || b == -1 ? 0 : a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
 // tanh to 2^-10.9 relative (one special-function operation); exactly +-1 for large |x|.

@@ -232,3 +232,38 @@ def test_alone():
     assert out.stdout == "(1, 2, 3)\n"
     assert "ImportError: cellc: PyTorch is not there" in out.stderr and "'numpy'" in out.stderr
     assert "Warning" not in out.stderr
+
+
+WHOLE = """cell whole {
+    dim N;
+    input  x[N], a : i32, b : i32, c : i32;
+    output y, z, q, r, s;
+    y = sum[i:N] (i == 16777217 ? x[i] : 0);
+    z = t > 16777216 ? 1 : 0;
+    q = real(div(a * b * 2, c));
+    r = real(mod(a * 4294967296 + 1, 1000));
+    s = real(mod(a * b * 2, c));
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_whole_numbers_are_no_real_numbers(tmp_path, dtype):
+    path = tmp_path / "whole.cell"
+    path.write_text(WHOLE)
+    cell = cellc.load(path, framework="numpy", dtype=dtype)
+    least, real = -2**31, {"f32": "float32", "f64": "float64"}[dtype]
+
+    def call(x, a, b, c, t0):
+        return cell({}, x.astype(real), *(np.array([k], "int32") for k in (a, b, c)), t0=t0)[0]
+
+    x = np.zeros((1, 1, 16777218))
+    x[..., 16777216:] = 5, 2
+    out = call(x, [1], [1], [1], 16777217)       # 2^24 + 1
+    assert out.y.item() == 2 and out.z.item() == 1
+    out = call(np.ones((1, 5, 1)), [1, 2, 3, least, 7], [1, 2, 3, least, 5], [0, -3, 2, -1, -1], 16777212)
+    np.testing.assert_array_equal(out.z[0], [0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(out.r[0], [297, 593, 889, 193, 73])
+    # 2^62 * 2 goes round to -2^63, and so does the quotient of that by -1.
+    np.testing.assert_array_equal(out.q[0], [0, -3, 9, -2.0**63, -70])
+    np.testing.assert_array_equal(out.s[0], [0, -1, 0, 0, 0])
