@@ -127,6 +127,38 @@ def is_zero(cotangent):
     return cotangent is None or isinstance(cotangent, jax.custom_derivatives.SymbolicZero)
 
 
+def manual_axes(array):
+    """Over which axes of a mesh shard_map says that an array differs, and over which it is held as parts of a sum. Where it
+    does not say (check_vma=False), and outside of it, none."""
+    kind = jax.typeof(array)
+    of = getattr(kind, "manual_axis_type", None)
+    if of is None:                                   # before JAX 0.8
+        return getattr(kind, "vma", frozenset()), frozenset()
+    return frozenset(of.varying), frozenset(of.unreduced)
+
+
+def vary(array, axes):
+    """The array as one that differs over these axes as well. The transpose of this is the sum over them, so that what is
+    the same on all devices gets the gradient of all."""
+    more = axes - manual_axes(array)[0]
+    reduced = more & getattr(getattr(jax.typeof(array), "manual_axis_type", None), "reduced", frozenset())
+    for group in filter(None, (reduced, more - reduced)):          # JAX takes axes of one kind at a time
+        names = tuple(sorted(group))
+        array = jax.lax.pcast(array, names, to="varying") if hasattr(jax.lax, "pcast") else jax.lax.pvary(array, names)
+    return array
+
+
+def gathered(array):
+    """The array as one that all devices hold, where its type says that they hold parts (axes of a mesh that are Explicit).
+    The custom call computes on whole arrays; where types do not say it, XLA gathers by itself."""
+    sharding = getattr(jax.typeof(array), "sharding", None)
+    if all(part is None for part in getattr(sharding, "spec", ())):
+        return array
+    if not hasattr(jax.sharding, "reshard"):
+        raise NotThere("cellc: arrays whose type has a sharding (Explicit axes) want JAX 0.7 or newer")
+    return jax.sharding.reshard(array, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec()))
+
+
 def conjugate(array):
     """Between JAX's convention for gradients of complex numbers and PyTorch's, which the library has."""
     return array.conj() if array is not None and array.dtype.kind == "c" else array
@@ -180,12 +212,35 @@ class JaxCell(Function):
         for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
         without inputs is told `batch` and `steps`."""
         arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
-        return self.pack(self.primal(("forward", *sizes), tuple(arrays)))
+        return self.pack(self.bind(self.primal, ("forward", *sizes), self.varied(arrays)))
 
     def step(self, params, *inputs, state=None, t0=None, batch=None):
         """One step: inputs [B, ...] to (outputs [B, ...], states)."""
         arrays, sizes = self.take(params, inputs, state, t0, batch, None, True)
-        return self.pack(self.primal(("step", *sizes), tuple(arrays)), step=True)
+        return self.pack(self.bind(self.primal, ("step", *sizes), self.varied(arrays)), step=True)
+
+    # ---- shard_map
+
+    def varied(self, arrays):
+        """The arrays of a call, all as if they differed over the axes over which any of them does: then so do results and
+        gradients, and what JAX sums for an array that differs over fewer, it sums outside of the cell."""
+        axes = frozenset()
+        for declared, array in zip(self.manifest.given, arrays):
+            if array is not None:
+                varying, parts = manual_axes(array)
+                if parts:
+                    raise NotThere(f"{self.name}: {declared.name} is held as parts of a sum over {', '.join(sorted(parts))} "
+                                   "(unreduced); a cell is not linear, so sum it first, as with jax.lax.psum")
+                axes |= varying
+        return tuple(None if array is None else vary(gathered(array), axes) for array in arrays)
+
+    @staticmethod
+    def bind(function, call, values):
+        """function(call, values). Where shard_map runs without jit, JAX has no functions that ask which gradients are
+        wanted; compiled by themselves it has them, and under jit nothing changes."""
+        if jax.sharding.get_abstract_mesh().manual_axes:
+            return jax.jit(function, static_argnums=0)(call, values)
+        return function(call, values)
 
     # ---- what JAX differentiates; `call` is what to run, then the sizes
 
@@ -200,7 +255,7 @@ class JaxCell(Function):
         """run_saving and what backward needs. What it gives may be differentiated again, as far as results go."""
         wanted = Wanted(a is not None and a.perturbed and t.gradient for t, a in zip(self.manifest.given, arrays))
         arrays = tuple(a if a is None else a.value for a in arrays)
-        made = self.saving(call, arrays)
+        made = self.bind(self.saving, call, arrays)
         return tuple(made), (arrays, made[-1], wanted)
 
     def save(self, call, arrays):
@@ -216,7 +271,7 @@ class JaxCell(Function):
         weights = tuple(None if is_zero(c) else conjugate(c) for c in cotangents[:results])
         if not any(wanted):
             return ((None,) * len(arrays),)
-        found = iter(self.backward((call, wanted), (arrays, weights, reserve)))
+        found = iter(self.bind(self.backward, (call, wanted), (arrays, weights, reserve)))
         return (tuple(conjugate(next(found)) if w else None for w in wanted),)
 
     def differentiate(self, call, values):
@@ -245,6 +300,9 @@ class JaxCell(Function):
         kept_new = [] if isinstance(reserve, str) else [reserve]
         layout = "".join(["-" if a is None else "a" for a in arrays] + ["-" if r is None else "r" for r in made])
         layout += "r" if kept_new else reserve
+        operands = [*[a for a in arrays if a is not None], *kept]
+        axes = frozenset().union(*(manual_axes(a)[0] for a in operands))
         call = jax.ffi.ffi_call(TARGET, tuple(r for r in [*made, *kept_new] if r is not None), vmap_method="sequential")
-        return call(*[a for a in arrays if a is not None], *kept, cell=self.built.title, way=way, layout=layout,
-                    sizes=",".join(map(str, sizes)))
+        found = call(*(vary(a, axes) for a in operands), cell=self.built.title, way=way, layout=layout,
+                     sizes=",".join(map(str, sizes)))
+        return tuple(vary(a, axes) for a in found)

@@ -225,28 +225,103 @@ def test_empty_calls():
 
 SHARDED = """
 import jax, jax.numpy as jnp, numpy as np, cellc
-from jax.sharding import PartitionSpec as P
-mesh = jax.sharding.Mesh(np.array(jax.devices()), ("b",))
-cell = cellc.load("lstm", framework="jax")
-p = cell.init(jax.random.key(0), D=3, H=4)
-x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 5, 3)), "float32")
-f = jax.jit(jax.shard_map(lambda p, x: cell(p, x)[0], mesh=mesh, in_specs=(P(), P("b")), out_specs=P("b"),
-                          check_vma=False))
-np.testing.assert_array_equal(f(p, x), cell(p, x)[0])
-grad = jax.grad(lambda p: f(p, x).sum())(p)
-for k, v in jax.grad(lambda p: cell(p, x)[0].sum())(p).items():
-    np.testing.assert_allclose(grad[k], v, rtol=1e-5, atol=1e-5)
-whole = jax.jit(lambda p, x: cell(p, x)[0])(p, jax.device_put(x, jax.sharding.NamedSharding(mesh, P("b"))))
-np.testing.assert_array_equal(whole, cell(p, x)[0])
-print(len(jax.devices()), "devices")
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+jax.config.update("jax_enable_x64", True)
+cell = cellc.load("lstm", framework="jax", dtype="f64")
+g, p = np.random.default_rng(0), cell.init(jax.random.key(0), D=3, H=4)
+x, s = jnp.asarray(g.normal(size=(4, 5, 3))), cell.State(*jnp.asarray(g.normal(size=(2, 4, 4))))
+tests = 0
+
+def call(p, x, s):
+    return cell(p, x, state=s)[0]
+
+def steps(p, x, s):
+    def one(s, x):
+        y, s = cell.step(p, x, state=s)
+        return s, y
+    return jax.lax.scan(one, s, x.swapaxes(0, 1))[1].swapaxes(0, 1)
+
+def one_by_one(p, x, s):
+    return jax.vmap(lambda x, s: call(p, x[None], jax.tree.map(lambda a: a[None], s))[0])(x, s)
+
+def gradients(f):
+    return jax.grad(lambda *a: (f(*a) ** 2).sum(), tuple(range(f.__code__.co_argcount)))
+
+def same(name, found, wanted):
+    global tests
+    tests += 1
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=name), found, wanted)
+
+wanted = gradients(call)(p, x, s)
+for n in (2, 4):
+    mesh, rows = Mesh(np.array(jax.devices()[:n]), ("b",)), (P(), P("b"), P("b"))
+    for vma in (True, False):
+        def shard(f, given=rows, gives=P("b")):
+            return jax.shard_map(f, mesh=mesh, in_specs=given, out_specs=gives, check_vma=vma)
+        for form in (call, steps, jax.checkpoint(call), one_by_one) if n == 2 and vma else (call,):
+            def inside(p, x, s):
+                of_p, *others = jax.grad(lambda *a: (form(*a) ** 2).sum(), (0, 1, 2))(p, x, s)
+                return (of_p if vma else jax.lax.psum(of_p, "b")), *others
+            def outside(p, x, s):
+                return shard(form)(p, x, s)
+            if form is call:
+                same("values", shard(form)(p, x, s), call(p, x, s))
+            for compiled in (True, False) if n == 2 else (True,):
+                wrap = jax.jit if compiled else lambda f: f
+                same(f"outside {n} {vma} {compiled}", wrap(gradients(outside))(p, x, s), wanted)
+                same(f"inside {n} {vma} {compiled}", wrap(shard(inside, rows, rows))(p, x, s), wanted)
+    def total(p, x, s):                                          # a loss that is the same on all devices
+        return jax.lax.psum((call(p, x, s) ** 2).sum(), "b")
+    whole = jax.shard_map(total, mesh=mesh, in_specs=rows, out_specs=P())
+    same("psum outside", jax.jit(jax.grad(whole, (0, 1, 2)))(p, x, s), wanted)
+    inside = jax.shard_map(jax.grad(total, (0, 1, 2)), mesh=mesh, in_specs=rows, out_specs=rows)
+    same("psum inside", jax.jit(inside)(p, x, s), wanted)
+    def ensemble(ps, x):                                         # params differ, the input does not
+        return jax.vmap(lambda w: cell(w, x)[0])(ps)
+    ps = jax.tree.map(lambda w: jnp.stack([w * (i + 1) for i in range(n)]), p)
+    own = jax.shard_map(ensemble, mesh=mesh, in_specs=(P("b"), P()), out_specs=P("b"))
+    def sharded(ps, x):
+        return own(ps, x)
+    same("ensemble", jax.jit(gradients(sharded))(ps, x), gradients(ensemble)(ps, x))
+    def split(a):
+        return a.reshape(n, 4 // n, *a.shape[1:])
+    def mapped(p, x, s):
+        return jax.pmap(call, in_axes=(None, 0, 0), devices=jax.devices()[:n])(p, split(x), jax.tree.map(split, s)).reshape(4, 5, 4)
+    same("pmap", gradients(mapped)(p, x, s), wanted)
+    def in_pmap(p, x, s):
+        return jax.lax.psum(jax.grad(lambda p: (call(p, x, s) ** 2).sum())(p), "b")
+    found = jax.pmap(in_pmap, "b", in_axes=(None, 0, 0), devices=jax.devices()[:n])(p, split(x), jax.tree.map(split, s))
+    same("in pmap", jax.tree.map(lambda a: a[0], found), wanted[0])
+    for kind in (AxisType.Auto, AxisType.Explicit):
+        with jax.set_mesh(Mesh(np.array(jax.devices()[:n]), ("b",), axis_types=(kind,))) as _:
+            everywhere, row = (NamedSharding(jax.sharding.get_mesh(), spec) for spec in (P(), P("b")))
+            placed = jax.device_put((p, x, s), (everywhere, row, row))
+            same("values of jit", jax.jit(call)(*placed), call(p, x, s))
+            same("jit", jax.jit(gradients(call))(*placed), wanted)
+            same("not compiled", gradients(call)(*placed), wanted)
+            found = jax.jit(gradients(call), in_shardings=(everywhere, row, row), out_shardings=(everywhere, row, row))(p, x, s)
+            same("pjit", found, wanted)
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("a", "b"))
+for rows in ("a", ("a", "b")):                                  # the same over the other axis, or not
+    def outside(p, x, s):
+        return jax.shard_map(call, mesh=mesh, in_specs=(P(), P(rows), P(rows)), out_specs=P(rows))(p, x, s)
+    same("two axes", jax.jit(gradients(outside))(p, x, s), wanted)
+def of_one(p, x, s):
+    return jax.shard_map(call, mesh=mesh, in_specs=(P(), P("a"), P("a")), out_specs=P("a"), axis_names={"a"})(p, x, s)
+same("one manual axis", jax.jit(gradients(of_one))(p, x, s), wanted)
+print(len(jax.devices()), "devices,", tests, "comparisons")
 """
 
 
 def test_several_devices():
-    """Under shard_map each device runs its part of the batch; an array that is sharded otherwise is right as well."""
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    """On two and four devices: shard_map with and without types of axes, compiled and not, gradients taken inside and
+    outside of it; pmap; arrays that are sharded without either, on axes of both kinds. All gradients are those of one
+    device."""
+    if not hasattr(jax, "set_mesh"):
+        pytest.skip("JAX before 0.8 calls all of this otherwise")
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
     out = subprocess.run([sys.executable, "-W", "ignore", "-c", SHARDED], capture_output=True, text=True, env=env)
-    assert out.stdout == "2 devices\n", out.stderr
+    assert out.stdout == "4 devices, 57 comparisons\n", out.stdout + out.stderr
 
 
 def test_64_bits_must_be_on():
