@@ -79,6 +79,11 @@ Expr *expr_unary(Parser *p, AstOp op, Expr *a, Span span)
 
 Expr *expr_binary(Parser *p, AstOp op, Expr *a, Expr *b, Span span)
 {
+    if (op == O_POW && b->kind == X_REF && strcmp(b->name, "T") == 0) {
+        error_at(p, b->name_span, "'^T' is not part of the language: nothing is transposed: exchange the indices where the value is "
+                 "read, as in W[j,i]");
+        return finish(p, expr_new(p, X_ERROR, span));
+    }
     Expr *e = expr_new(p, X_BINARY, span);
     e->op = op;
     e->a = a;
@@ -458,6 +463,11 @@ Ast *parse_source(Compiler *c, int file)
     p->ast->file = file;
     if (p->src.len > (size_t)64 << 20) {
         diag(c, DIAG_ERROR, (Span){.file = -1}, "'%s' is larger than 64 MB", p->src.path);
+        return p->ast;
+    }
+    const unsigned char *mark = (const unsigned char *)p->src.text;
+    if (p->src.len >= 2 && ((mark[0] == 0xff && mark[1] == 0xfe) || (mark[0] == 0xfe && mark[1] == 0xff))) {
+        diag(c, DIAG_ERROR, (Span){.file = file}, "the file is UTF-16: save it as UTF-8");
         return p->ast;
     }
     if (!raw_open(p) || yyparse(p) == 2)

@@ -4,6 +4,7 @@
  * nothing is substituted as text. Every name that is left is known; what was not is diagnosed and becomes
  * F_ERROR. */
 #include <string.h>
+#include <strings.h>
 
 #include "bind.h"
 #include "home.h"
@@ -328,6 +329,16 @@ static bool in_std(Compiler *c, const char *name)
     return found;
 }
 
+/* Those there are: fns first, then the language's. */
+static void note_functions(Binding *b, Span at, const char *const *names, int n)
+{
+    Flat *f = b->f;
+    Buf list = { .arena = f->c->arena };
+    for (int i = 0; i < n; i++)
+        buf_f(&list, "%s%s", i ? ", " : "", names[i]);
+    FLAT_NOTE(f, at, "there are %s; `cellc ops` says what they do", list.data);
+}
+
 static FExpr *unknown_function(Binding *b, const Expr *e)
 {
     Flat *f = b->f;
@@ -345,10 +356,16 @@ static FExpr *unknown_function(Binding *b, const Expr *e)
             vec_push(f->c->arena, &names, op_table[i].name);
     for (int i = 0; i < CX_COUNT; i++)
         vec_push(f->c->arena, &names, complex_table[i].name);
-    const char *near = suggest(e->name, names.data, names.len);
+    const char *here = foreign_function(f->c, e->name), *near = NULL;
+    for (int i = 0; i < names.len && !near; i++)
+        near = strcasecmp(e->name, names.data[i]) == 0 ? names.data[i] : NULL;
+    near = near ? near : suggest(e->name, names.data, names.len);
     const char *more = in_std(f->c, e->name) ? "; it is in std.cell: import \"std.cell\";"
+                       : here                ? intern_f(f->c, ": %s", here)
                        : near                ? intern_f(f->c, "; did you mean '%s'?", near) : "";
     BIND_ERROR(b, e->name_span, "unknown function '%s'%s", e->name, more);
+    if (!*more)
+        note_functions(b, e->name_span, names.data, names.len);
     return bad(b, e);
 }
 

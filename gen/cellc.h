@@ -83,6 +83,16 @@ void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
 void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
 /* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
 const char *suggest(const char *name, const char *const *names, int n);
+/* words.c: what to write in place of what other languages have: of a function, of sum_d, of an initialiser, of the character
+ * that a text begins with, of OWNER.BEHIND (behind: the text behind the '.'), of a statement's first word. NULL: not known. */
+const char *foreign_function(Compiler *c, const char *name);
+const char *foreign_reduction(Compiler *c, const char *name);
+const char *foreign_initialiser(const char *name);
+const char *foreign_character(const char *text, size_t len);
+const char *foreign_member(Compiler *c, const char *owner, size_t owner_len, const char *behind);
+const char *foreign_statement(const char *word);
+/* Is the name one of another step, as h_prev (*step -1), h_t (0), h_next (1)? Then *base is h. */
+bool foreign_step(Compiler *c, const char *name, const char **base, int *step);
 /* All, in source order: with carets, or as c->diagnostics_json says as JSON (diag_json.c). */
 void diag_print(Compiler *c, FILE *out);
 /* One object on a line: a diagnostic and the notes behind it. */

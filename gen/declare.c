@@ -109,11 +109,13 @@ void declare_option(Flat *f, Scope *scope, const Stmt *s, const CallSite *chain)
             if (strcmp(s->choices.data[i], set->value) == 0)
                 chosen = s->choices.data[i];
         if (!chosen) {
-            const char *near = suggest(set->value, (const char *const *)s->choices.data, s->choices.len);
+            const char *near = suggest(set->value, (const char *const *)s->choices.data, s->choices.len), *list = "";
+            for (int i = 0; i < s->choices.len; i++)
+                list = intern_f(f->c, "%s%s%s", list, i ? ", " : "", s->choices.data[i]);
             FLAT_ERROR(f, NULL, no_span,
                        near ? "--set %s=%s: option '%s' has no such choice; did you mean '%s'?"
-                            : "--set %s=%s: option '%s' has no such choice",
-                       set->name, set->value, s->name, near);
+                            : "--set %s=%s: option '%s' has no such choice; it has %s",
+                       set->name, set->value, s->name, near ? near : list);
             FLAT_NOTE(f, s->name_span, "option '%s' is declared here", s->name);
         }
     }
@@ -290,11 +292,15 @@ static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor 
             return;
         }
     }
-    const char *near = suggest(s->init->name, names, n);
+    const char *here = foreign_initialiser(s->init->name), *near = here ? NULL : suggest(s->init->name, names, n);
+    const char *list = names[0];
+    for (int i = 1; i < n; i++)
+        list = intern_f(f->c, "%s, %s", list, names[i]);
     FLAT_ERROR(f, NULL, s->init->span,
-               near ? "unknown initialiser '%s'; did you mean '%s'?"
-                    : "unknown initialiser '%s'; see cellc ops",
-               s->init->name, near);
+               here   ? "unknown initialiser '%s'; write %s"
+               : near ? "unknown initialiser '%s'; did you mean '%s'?"
+                      : "unknown initialiser '%s'; there are %s",
+               s->init->name, here ? here : near ? near : list);
 }
 
 static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, SymbolVec *out)

@@ -27,6 +27,11 @@ static uint32_t *line_table(Compiler *c, const char *text, size_t len, int *line
 
 int source_add(Compiler *c, const char *path, const char *text, size_t len)
 {
+    /* A byte order mark means nothing, and no place counts it. */
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3;
+        len -= 3;
+    }
     Source s = {.path = intern(c, path), .len = len};
     char *copy = arena_alloc(c->arena, len + 1);
     if (len)

@@ -79,11 +79,27 @@ SymbolKind data_kind(StmtKind k)
     return k == S_INPUT || k == S_RESET ? SYM_INPUT : k == S_PARAM ? SYM_PARAM : k == S_STATE ? SYM_STATE : SYM_OUTPUT;
 }
 
+/* How the value of `of` at this step, the one before (-1) or the next one is written. */
+static const char *other_step(Flat *f, const Symbol *of, int step)
+{
+    const char *at = of->rank ? "[...]" : "";
+    if (of->next)
+        return intern_f(f->c, "%s%s is the state before the step, %s'%s the one after it", of->name, at, of->name, at);
+    if (step < 0)
+        return intern_f(f->c, "%s[%st - 1] is the value of the step before", of->name, of->rank ? "...; " : "; ");
+    if (step > 0)
+        return intern_f(f->c, "'%s' is %s, and later steps are not known", of->name, kind_name(of->kind));
+    return intern_f(f->c, "%s%s is the value of this step", of->name, at);
+}
+
 void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name,
                    const char *what)
 {
     const Mention *m = map_get(&f->mentions, name);
     const char *near = suggest_value(f, scope, name);
+    const Symbol *of;
+    const char *base;
+    int step;
     bool in_cell = false;
     for (const Scope *s = scope; s; s = s->outer)
         in_cell |= s == f->scope;
@@ -99,6 +115,8 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
     else if (m && in_cell && m->stmt->kind >= S_DIM && m->stmt->kind <= S_OPTION)
         FLAT_ERROR(f, chain, span, "'%s' is declared later: constants and dims use what stands above them",
                    name);
+    else if (foreign_step(f->c, name, &base, &step) && (of = scope_find(scope, base)) && of->kind > SYM_NUMBER)
+        FLAT_ERROR(f, chain, span, "unknown %s '%s'; %s", what, name, other_step(f, of, step));
     else if (near)
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
     else

@@ -81,6 +81,47 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
     return false;
 }
 
+/* The read with two of its indices exchanged, when all are plain ones. */
+static const char *exchanged_read(Flat *f, const FExpr *x, const Symbol *s, int a, int b)
+{
+    const char *text = intern_f(f->c, "%s%s[", s->name, s->kind == SYM_NEXT ? "'" : "");
+    for (int i = 0; i < x->nargs; i++) {
+        const FExpr *arg = x->args[i == a ? b : i == b ? a : i];
+        if (arg->kind != F_INDEX)
+            return intern_f(f->c, "'%s' and '%s' in place of each other", x->args[a]->index->name, x->args[b]->index->name);
+        text = intern_f(f->c, "%s%s%s", text, i ? "," : "", arg->index->name);
+    }
+    return intern_f(f->c, "%s]", text);
+}
+
+/* W[d,i] where W has the axes of i and d: an index does not fit its axis, but another one's, whose own index would fit here. */
+static bool exchanged(Walk *w, const FExpr *x, const Symbol *s)
+{
+    for (int k = 0; k < x->nargs; k++) {
+        FIndex *i = x->args[k]->kind == F_INDEX ? x->args[k]->index : NULL;
+        if (!i || i->failed || i->how == FROM_NOTHING || i->how == FROM_STATED || i->how == FROM_GUARDED_USE || is_guarded(w, i) ||
+            i->extent == s->axes[k])
+            continue;
+        for (int m = 0; m < x->nargs; m++) {
+            FIndex *j = x->args[m]->kind == F_INDEX ? x->args[m]->index : NULL;
+            if (m == k || !j || s->axes[m] != i->extent || !(j->how == FROM_NOTHING || j->extent == s->axes[k]))
+                continue;
+            WALK_ERROR(w, x->args[k], x->args[k]->span, "index '%s' runs over %s, but axis %d of %s has extent %s: its axes look "
+                       "exchanged, write %s", i->name, poly_shown(w->f, i->extent), k + 1, shown(w->f, s),
+                       poly_shown(w->f, s->axes[k]), exchanged_read(w->f, x, s, k, m));
+            note_origin(w->f, i);
+            i->failed = w->eq->failed = true;
+            if (j->how == FROM_NOTHING) {           /* as it was meant, so that nothing more is said of it */
+                j->extent = s->axes[k];
+                j->from = x->args[m]->span;
+                j->how = FROM_USE;
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
 static void infer_read(Walk *w, FExpr *x)
 {
     Symbol *s = x->sym;
@@ -92,7 +133,7 @@ static void infer_read(Walk *w, FExpr *x)
         w->eq->failed = true;
         return;
     }
-    if (!rank_matches(w, x, s))
+    if (!rank_matches(w, x, s) || exchanged(w, x, s))
         return;
     for (int i = 0; i < x->nargs; i++)
         if (x->args[i]->kind == F_INDEX)

@@ -288,11 +288,18 @@ static void check_instance(Walk *w, Instance *inst)
 static void check_time(Walk *w, FExpr *x)
 {
     const Symbol *s = x->source;
-    const char *why = s->kind == SYM_PARAM                          ? "is a param, the same at every step"
-                      : s->kind == SYM_STATE || s->kind == SYM_NEXT ? "is a state, which is carried one step"
-                      : s->kind == SYM_OUTPUT                       ? "is an output: define its value first"
-                      : x->type == TY_BOOL                          ? "is a condition"
-                                                                    : NULL;
+    const char *why = s->kind == SYM_PARAM    ? "is a param, the same at every step"
+                      : s->kind == SYM_OUTPUT ? "is an output: define its value first"
+                      : x->type == TY_BOOL    ? "is a condition"
+                                              : NULL;
+    if (s->kind == SYM_STATE || s->kind == SYM_NEXT) {
+        const char *at = s->rank ? "[...]" : "";
+        WALK_ERROR(w, x, x->span, "'%s' is a state: %s%s is its value before the step, %s'%s the one after it, and no other step's is "
+                   "kept", s->name, s->name, at, s->name, at);
+        FLAT_NOTE(w->f, s->span, "'%s' is declared here", s->name);
+        w->eq->failed = true;
+        return;
+    }
     if (why) {
         WALK_ERROR(w, x, x->span,
                    "'%s' %s; earlier steps are read of inputs, and of definitions that depend on no state",

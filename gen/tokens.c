@@ -431,6 +431,8 @@ static bool explain_foreign_word(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "'or' is written '||'");
     else if (is_word(&p->prev, "not") && t->code == NAME)
         error_at(p, p->prev.span, "'not' is written '!'");
+    else if (p->prev.code == NAME && e->operators && (t->code == NAME || t->code == '(') && foreign_reduction(p->c, p->prev.text))
+        error_at(p, p->prev.span, "unknown name '%s': %s", p->prev.text, foreign_reduction(p->c, p->prev.text));
     else if ((is_word(t, "if") && e->operators) || (is_word(&p->prev, "if") && !e->expression))
         error_at(p, is_word(t, "if") ? t->span : p->prev.span,
                  "a choice is written with '?', as in x > 0 ? x : 0");
@@ -461,10 +463,12 @@ static bool explain_keyword(Parser *p, const Token *t, const Expected *e)
         const char *words[NWORDS];
         for (int i = 0; i < NWORDS; i++)
             words[i] = statement_words[i].text;
-        const char *near = suggest(p->prev.text, words, NWORDS);
+        const char *near = foreign_statement(p->prev.text) ? NULL : suggest(p->prev.text, words, NWORDS);
         if (near)
             error_at(p, p->prev.span, "no statement begins with '%s'; did you mean '%s'?", p->prev.text,
                      near);
+        else if (foreign_statement(p->prev.text))
+            error_at(p, p->prev.span, "no statement begins with '%s': %s", p->prev.text, foreign_statement(p->prev.text));
         else
             error_at(p, p->prev.span, "no statement begins with '%s'", p->prev.text);
         return true;
@@ -484,6 +488,8 @@ static bool explain_start(Parser *p, const Token *t, const Expected *e)
     bool first = t->span.lo == p->stmt.span.lo, second = p->prev.span.lo == p->stmt.span.lo;
     if (first && t->code && t->code != '}' && t->code != '\'' && t->code != ')' && t->code != ']')
         error_at(p, t->span, "a statement cannot begin with %s", token_text(p, t));
+    else if (second && p->prev.code == NAME && t->code == '(' && foreign_statement(p->prev.text))
+        error_at(p, p->prev.span, "no statement begins with '%s': %s", p->prev.text, foreign_statement(p->prev.text));
     else if (second && p->prev.code == NAME && t->code == '(')
         error_at(p, t->span, "a statement begins with a name and its indices in brackets, as in y[i] = ...");
     else if (second && p->prev.code == REPEAT && t->code == NUMBER)
@@ -493,6 +499,14 @@ static bool explain_start(Parser *p, const Token *t, const Expected *e)
     else
         return false;
     return true;
+}
+
+/* W.T, torch.tanh(...), h.tanh(): what to write for it. */
+static const char *member_text(Parser *p, const Token *t)
+{
+    const Token *owner = &p->prev;
+    size_t len = owner->code == NAME && owner->span.hi == t->span.lo ? owner->span.hi - owner->span.lo : 0;
+    return foreign_member(p->c, p->src.text + owner->span.lo, len, p->src.text + t->span.hi);
 }
 
 static bool explain_operator(Parser *p, const Token *t, const Expected *e)
@@ -508,7 +522,8 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "an equation is written with '='; '==' compares");
     else if (e->equals && assigns(p, t))
         error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1},
-                 "there is no '%c='; a value is defined once, with '='", t->code);
+                 "there is no '%c='; a value is defined once, with '='; what changes from step to step is a state, h'[i] = h[i] %c ...",
+                 t->code, t->code);
     else if (t->code == '*' && before == '*' && e->expression && p->prev.span.hi == t->span.lo)
         error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi},
                  "there is no '**'; a power is written with '^'");
@@ -518,6 +533,8 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span,
                  before == '\'' ? "a value has one prime at most"
                                 : "a prime stands right behind the name of a state, as in S'[i,j]");
+    else if (t->code == '.' && member_text(p, t))
+        error_at(p, t->span, "a '.' picks a result of a call; %s", member_text(p, t));
     else if (t->code == '.')
         error_at(p, t->span, "a '.' belongs to a number, or picks a result of a call, as in gates(x).f");
     else if (p->stmt_code == OPTION && t->code == ',')
@@ -532,6 +549,11 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
 static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
 {
     int before = p->prev.code;
+    if (t->code == '{' && before == NAME && e->operators && p->src.text[p->prev.span.hi - 1] == '_') {
+        error_at(p, t->span, "indices stand in brackets, as in x[i], an earlier step behind ';', as in x[i; t - 1]; a state h[i] is the "
+                 "one before the step");
+        return true;
+    }
     if (t->code == ']' && before == '[') {
         error_at(p, t->span, "empty brackets: a scalar is written without them");
     } else if (e->expression && (t->code == ',' || t->code == ']' || t->code == ')') && before == ',') {

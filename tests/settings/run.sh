@@ -24,7 +24,7 @@ try ok $e79 --dim D=48
 try ok specs/e88.cell --set eps=1e-5
 try "cellc: error: --set bias=inputt: option 'bias' has no such choice; did you mean 'input'?" \
     $e79 --set bias=inputt
-try "cellc: error: --set bias=2: option 'bias' has no such choice" $e79 --set bias=2
+try "cellc: error: --set bias=2: option 'bias' has no such choice; it has fixed, none, input" $e79 --set bias=2
 try "cellc: error: --set bais=input: cell 'e79' has no option or constant 'bais'; did you mean 'bias'?" \
     $e79 --set bais=input
 try "cellc: error: --dim NN=3: cell 'e79' has no dim 'NN'; it has D, N" $e79 --dim NN=3
