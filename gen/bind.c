@@ -704,6 +704,7 @@ static FExpr *bind_grad(Binding *b, const Expr *e)
     FIndex *before = b->inner;
     bool in_index = b->in_index;
     FExpr *x = new_expr(b, F_GRAD, e, 2 + e->held.len);
+    b->f->takes_grad = true;
     b->in_index = false;
     x->args[1] = bind_variable(b, e->args.data[1]);
     x->bound = arena_alloc(b->f->c->arena, sizeof *x->bound * MAX_AXES_OF_VALUE);

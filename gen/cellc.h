@@ -381,7 +381,7 @@ typedef enum {
     OP_ERF, OP_CLAMP,
     OP_IDIV, OP_IMOD,             /* of integers */
     OP_BF16, OP_F16,              /* rounded to what tensors are stored in */
-    OP_REAL, OP_STOP, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
+    OP_REAL, OP_STOP, OP_HELD, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
     OP_COUNT
 } Op;
 

@@ -680,8 +680,9 @@ static void find_needs(Diff *d)
             needs = false;
         if (!d->inner && n->step && n->past >= 0)
             needs |= !d->m->tensors.data[n->past].no_grad;
-        if (d->inner && n->step)
-            needs = false;            /* what another step had is a number for this one's gradient */
+        /* What another step had is a number for this one's gradient, and so is what is read with its step. */
+        if (d->inner && (n->step || (n->kind == N_MAP && n->op == OP_HELD)))
+            needs = false;
         d->needs[id] = needs;
     }
 }

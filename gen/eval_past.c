@@ -187,6 +187,18 @@ static void add_flags(EvalProgram *p)
     }
 }
 
+/* Does an integer say which slice of an array was passed? Nobody carries what it was before the call. */
+static bool is_chosen_slice(const Array *a)
+{
+    bool chosen = false;
+    for (; a->base; a = a->base) {
+        const Code *load = a->equations.data[0].value;
+        for (int i = 0; i < a->base->rank; i++)
+            chosen = chosen || reads_values(load->index[i]);
+    }
+    return chosen;
+}
+
 void ev_add_histories(EvalProgram *p)
 {
     for (int i = 0; i < p->outputs.len; i++)
@@ -197,7 +209,7 @@ void ev_add_histories(EvalProgram *p)
         Array *a = p->looked_back.data[i], *root = a;
         while (root->base)
             root = root->base;
-        p->whole_past = p->whole_past || !is_of_cell(p, root) || (a->grows && p->c->lengths && p->c->reverse);
+        p->whole_past = p->whole_past || !is_of_cell(p, root) || is_chosen_slice(a) || (a->grows && p->c->lengths && p->c->reverse);
         root->grows = root->grows || a->grows;
         for (int k = 0; k < root->rank; k++)
             p->whole_past = p->whole_past || root->of_steps[k];

@@ -248,6 +248,7 @@ struct Flat {
         symbols; /* values of the cell itself, in order of declaration; after expand in order of evaluation */
     Vec(const Ast *) asts;
     int nodes;
+    bool takes_grad;     /* `grad` stands in it */
     bool too_large;
     NameMap index_ids; /* "name" -> list of ids, see resolve */
     NameMap param_ids; /* "axis extent" -> IndexId of an axis of a parameter */

@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "mutate.h"
 #include "resolve.h"
+#include "rewrite.h"
 
 enum { MAX_IR_NODES = 150000 };
 
@@ -178,12 +179,13 @@ static NodeId kept(Flat *f, NodeId v, bool guarded, const char *name, Span span)
 
 /* ---- reads at integer values */
 
-/* What a read pins: its own axes, and those of the slices that it reads through. */
-static PinVec pins_of(Flat *f, const FExpr *x)
+/* What a read pins: its own axes, and those of the slices that it reads through, from own on. */
+static PinVec pins_of(Flat *f, const FExpr *x, int *own)
 {
     PinVec pins = { 0 };
     for (int i = 0; i < x->pins.len; i++)
         vec_push(f->c->arena, &pins, x->pins.data[i]);
+    *own = pins.len;
     for (const Symbol *s = x->sym; s->kind == SYM_ARRAY_ARG && !s->is_variable; s = s->base)
         for (int i = 0; i < s->pins.len; i++)
             vec_push(f->c->arena, &pins, s->pins.data[i]);
@@ -192,13 +194,18 @@ static PinVec pins_of(Flat *f, const FExpr *x)
 
 /* A read at places that values give is the sum over all places of those that are meant: one at most, as a value may
  * lie outside. Whoever computes it goes there at once (ir_pins). */
-static NodeId pinned(Flat *f, const PinVec *pins, NodeId read)
+static NodeId pinned(Flat *f, const FExpr *x, NodeId read)
 {
     Module *m = f->m;
+    int own;
+    const IndexId time = IX_TIME;
+    PinVec all = pins_of(f, x, &own), *pins = &all;
     IndexId bound[2 * MAX_AXES_OF_VALUE];
     NodeId here = -1;
     for (int i = 0; i < pins->len; i++) {
         NodeId at = lower_integer(f, pins->data[i].at);
+        if (i >= own && x->step)      /* a slice of an earlier step is what it was then */
+            at = node_subst(m, at, &time, &x->step, 1);
         NodeId same = node_map2(m, OP_EQ, node_index(m, ix_index(m, pins->data[i].index)), at);
         here = here < 0 ? same : node_map2(m, OP_AND, here, same);
         bound[i] = pins->data[i].index;
@@ -322,9 +329,8 @@ static NodeId bound_value(Flat *f, Symbol *p)
     }
     if (p->kind == SYM_SCALAR_ARG)
         return as_variable(f, lower_expr(f, p->scalar));
-    PinVec pins = pins_of(f, &(FExpr){ .sym = &bound });
     const Symbol *base = pass_through(&bound, map);
-    return pinned(f, &pins, read_symbol(f, base, map, RE));
+    return pinned(f, &(FExpr){ .sym = &bound }, read_symbol(f, base, map, RE));
 }
 
 /* What a call is bound to, as text: two calls of a fn with the same text are the same. */
@@ -449,6 +455,15 @@ static bool grows_with_steps(const Symbol *s)
     return false;
 }
 
+/* Does an integer input say which slice is read? At steps before the call nobody knows what it was. */
+static bool is_chosen_slice(const FExpr *x)
+{
+    bool chosen = false;
+    for (const Symbol *s = x->sym; s->kind == SYM_ARRAY_ARG && !s->is_variable; s = s->base)
+        chosen |= s->pins.len > 0;
+    return chosen;
+}
+
 /* How far back a value of the cell is read: as far as there are steps, where no less is known. Values inside a fn, those
  * whose shape is another in the next call, and whole pasts of sequences that begin with their own last row have no
  * history that a call could begin with. */
@@ -462,7 +477,8 @@ static void note_past(Flat *f, FExpr *x)
     f->all_flags |= f->resets.len && !known;
     if (f->resets.len && known)
         f->longest = farther(f, x, f->longest, hi);
-    if ((!known && f->c->lengths && f->c->reverse) || scope_find(f->scope, s->name) != s || grows_with_steps(s))
+    if ((!known && f->c->lengths && f->c->reverse) || scope_find(f->scope, s->name) != s || grows_with_steps(s) ||
+        is_chosen_slice(x))
         f->m->whole_past = true;
     else if (!known || s->past_grows)
         s->past_grows = true;
@@ -744,9 +760,29 @@ static void lower_call(Flat *f, FExpr *x)
     module_at(f->m, span, chain);
 }
 
+/* What is read with its step is held by inner gradients, though that may be this step, and the node say no step. */
 static NodeId read_part(Flat *f, const FExpr *x, Part part)
 {
-    return x->step ? lower_earlier(f, x, part) : read_symbol(f, x->source, x->map, part);
+    NodeId v = x->step ? lower_earlier(f, x, part) : read_symbol(f, x->source, x->map, part);
+    return x->step && f->takes_grad && !is_whole_node(f, v) ? node_map1(f->m, OP_HELD, v) : v;
+}
+
+static NodeId hook_release(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
+{
+    const Node *n = &r->m->nodes.data[rebuilt];
+    (void)old, (void)whole;
+    return n->kind == N_MAP && n->op == OP_HELD ? n->args[0] : rebuilt;
+}
+
+/* Inner gradients are taken: what they held is a value like others. */
+static void release_held(Module *m)
+{
+    bool any = false;
+    for (NodeId id = 0; id < m->nodes.len; id++)
+        any |= m->nodes.data[id].kind == N_MAP && m->nodes.data[id].op == OP_HELD;
+    Rewrite r = { .m = m, .hook = hook_release };
+    if (any)
+        rewrite_roots(&r);
 }
 
 static Complex lower_read(Flat *f, FExpr *x)
@@ -758,9 +794,8 @@ static Complex lower_read(Flat *f, FExpr *x)
     for (int i = 0; i < x->nmap && counts_anew(f); i++)
         if (ix_uses(x->map[i], IX_TIME))
             no_count(f, x);
-    PinVec pins = pins_of(f, x);
-    NodeId re = pinned(f, &pins, read_part(f, x, RE));
-    return (Complex){ re, x->type == TY_COMPLEX ? pinned(f, &pins, read_part(f, x, IM)) : -1 };
+    NodeId re = pinned(f, x, read_part(f, x, RE));
+    return (Complex){ re, x->type == TY_COMPLEX ? pinned(f, x, read_part(f, x, IM)) : -1 };
 }
 
 /* ---- resets ---- */
@@ -944,7 +979,7 @@ static FExpr *weight_of(Flat *f, FExpr *x, const FExpr *sum, bool *conjugate)
     *conjugate = x->kind == F_COMPLEX && x->complex_op == CX_CONJ;
     FExpr *w = *conjugate ? x->args[0] : x;
     if (w->kind != F_VALUE || !w->source || w->source->kind != SYM_PARAM || !w->source->is_complex || !w->nmap ||
-        pins_of(f, w).len || !ix_is_index(w->map[w->nmap - 1], &last))
+        pins_of(f, w, &(int){ 0 }).len || !ix_is_index(w->map[w->nmap - 1], &last))
         return NULL;
     for (int i = 0; i < sum->nbound; i++)
         if (sum->bound[i]->id == last)
@@ -1288,6 +1323,9 @@ Module *lower(Compiler *c, Flat *f)
     }
     module_at(f->m, f->m->span, NULL);
     lower_lengths(f);
+    if (!c->errors)
+        release_held(f->m);
+    module_at(f->m, f->m->span, NULL);
     return c->errors ? NULL : f->m;
 }
 

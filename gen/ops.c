@@ -483,6 +483,8 @@ const OpRow op_table[OP_COUNT] = {
                   "x as a real number, for integers; derivative 1" },
     [OP_STOP] = { "stop", 1, true, "%s", "%s", "%s", 0, true, false, e_stop, d_none,
                   "x; lets no gradient through" },
+    [OP_HELD] = { "held", 1, false, "%s", "%s", "%s", 0, true, false, e_real, d_real,
+                  "x, a number for inner gradients; derivative 1; gone when these are taken" },
     [OP_STE] = { "ste", 2, true, "ste(%s, %s)", "ste(%s, %s)", "cell_ste(%s, %s)", 0, true, false, e_ste, d_ste,
                  "y forwards, x backwards: the value of the first, derivative 0 and 1" },
     [OP_OVERRIDE] = { "override", 3, false, "override(%s, %s, %s)", "override(%s, %s, %s)",

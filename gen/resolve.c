@@ -196,17 +196,21 @@ static bool has_pins(const FExpr *x)
     return any;
 }
 
-/* Follows arguments of calls to the array that is read, completing the map with the axes that the call fixed.
- */
+/* Follows arguments of calls to the array that is read, completing the map with the axes that the call fixed: of an
+ * earlier step, those that were fixed then. */
 static void follow(Walk *w, FExpr *x, const IxExpr **ix)
 {
+    Module *m = w->f->m;
+    const IndexId time = IX_TIME;
     Symbol *s = x->sym;
     while (s->kind == SYM_ARRAY_ARG && !s->is_variable) {
         const Symbol *base = s->base;
         const IxExpr **full = arena_alloc(w->f->c->arena, sizeof *full * (size_t)(base->rank + 1));
         int open = 0;
-        for (int i = 0; i < base->rank; i++)
-            full[i] = s->fixed && s->fixed[i] ? s->fixed_ix[i] : ix[open++];
+        for (int i = 0; i < base->rank; i++) {
+            const IxExpr *fixed = s->fixed && s->fixed[i] ? s->fixed_ix[i] : NULL;
+            full[i] = !fixed ? ix[open++] : x->step ? ix_subst(m, fixed, &time, &x->step, 1) : fixed;
+        }
         ix = full;
         s = s->base;
     }
@@ -343,9 +347,13 @@ static void check_read(Walk *w, FExpr *x)
     const IxExpr **ix = check_args(w, x, x->sym);
     if (!ix)
         return;
+    x->step = NULL;
     follow(w, x, ix);
-    if (x->time)
-        check_time(w, x);
+    if (!x->time)
+        return;
+    check_time(w, x);
+    if (x->step)
+        follow(w, x, ix);
 }
 
 /* D / H is a size of its own where an extent says that it is exact; else it is a floor that depends on D and

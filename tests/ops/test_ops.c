@@ -91,7 +91,7 @@ static Real define(Op op, const Real *x)
     case OP_IMOD: return b == 0 ? 0 : a - b * floorl(a / b);
     case OP_BF16: return r_stored(a, 8, -126);
     case OP_F16: return r_stored(a, 11, -14);
-    case OP_REAL: case OP_STOP: case OP_STE: case OP_OVERRIDE: return a;
+    case OP_REAL: case OP_STOP: case OP_HELD: case OP_STE: case OP_OVERRIDE: return a;
     case OP_SELECT: return a != 0 ? b : c;
     case OP_LT: return a < b;
     case OP_LE: return a <= b;

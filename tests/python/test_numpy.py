@@ -267,3 +267,31 @@ def test_whole_numbers_are_no_real_numbers(tmp_path, dtype):
     # 2^62 * 2 goes round to -2^63, and so does the quotient of that by -1.
     np.testing.assert_array_equal(out.q[0], [0, -3, 9, -2.0**63, -70])
     np.testing.assert_array_equal(out.s[0], [0, -1, 0, 0, 0])
+
+
+STEPS = """cell steps {
+    dim N, H;
+    input  x[N, H], id : i32;
+    output y[N], z[N], w[N], g[N];
+    fn slope(u) = grad(u^3, u);
+    fn before(u)[i] = u[i; t - 1];
+    y[i] = x[i, 0] + slope(i);
+    z[i] = before(x[:, id])[i];
+    w[i] = before(x[:, t % 2])[i];
+    loss = sum[i] x[i, 0]^2 * x[i, 0; t];
+    g[i] = grad(loss, x[i, 0]);
+}
+"""
+
+
+def test_slopes_of_whole_numbers_and_slices_of_earlier_steps(tmp_path):
+    path = tmp_path / "steps.cell"
+    path.write_text(STEPS)
+    cell = cellc.load(path, framework="numpy", dtype="f64")
+    x, ids = np.arange(18.0).reshape(1, 3, 3, 2), np.array([[1, 0, 1]], "int32")
+    x[0, 0, :, 0] = 1, 2, 3
+    out, _ = cell({}, x, ids)
+    np.testing.assert_array_equal(out.y[0, 0], [1, 5, 15])
+    np.testing.assert_array_equal(out.z[0], [[0, 0, 0], x[0, 0, :, 1], x[0, 1, :, 0]])
+    np.testing.assert_array_equal(out.w[0], [[0, 0, 0], x[0, 0, :, 0], x[0, 1, :, 1]])
+    np.testing.assert_array_equal(out.g, 2 * x[..., 0] ** 2)
