@@ -5,10 +5,10 @@ what the compiler warned of is said at every first load, cached or not."""
 
 import collections
 import ctypes
+import importlib
 import json
 import os
 import re
-import tempfile
 import threading
 import warnings
 
@@ -95,7 +95,9 @@ def read_settings(options):
 
 def build(given, options, framework, gpus, make):
     """make(built) of the library for these options, once for each of them."""
-    spec = compiler.Spec(given)
+    spec = given if isinstance(given, compiler.Spec) else compiler.Spec(given, options["import_dir"])
+    if isinstance(options["tuned"], str):
+        options = {**options, "tuned": Tuned(options["tuned"])}
     dtype, settings = read_settings(options)
     for option in ("schedule", "products"):
         if not isinstance(options[option], (str, type(None))):
@@ -103,9 +105,10 @@ def build(given, options, framework, gpus, make):
     archs, why = choose_kernels(options["cuda"], arch_words(options["archs"]), framework, gpus)
     by = kernel_compiler() if archs else None
     plain = by == "nvcc" or compiler.cc() is not None
-    depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.text, spec.imports(options["import_dir"]),
+    tuned = find_tuned(options, spec, bool(archs))
+    depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.digest, spec.cell,
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
-               options["lengths"], options["products"], tuned_text(options, spec, bool(archs)), by,
+               options["lengths"], options["products"], [found.text for found in tuned], by,
                nvrtc.version() if by == "nvrtc" else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
@@ -113,31 +116,39 @@ def build(given, options, framework, gpus, make):
     words += (["nvrtc"] if by == "nvrtc" else []) + ([] if plain else ["no_cc"])
     words += ["sm" + archs.replace(" ", "_") if archs else "cpu"]
     name = cache.entry_name(words, depends)
+    key = (framework, name, *spec.places())         # the same text in another file is another spec: either may change
     with locks[name]:
-        if (framework, name) not in made:
-            made[framework, name] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options))
-    return made[framework, name]
+        if key not in made:
+            made[key] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options, tuned))
+    return made[key]
 
 
-def tuned_text(options, spec, kernels):
+class Tuned:
+    """A file of `cellc tune`, as it was when it was loaded."""
+
+    def __init__(self, path):
+        self.path = path
+        try:
+            with open(path, "rb") as f:
+                self.data = f.read()
+        except OSError as error:
+            raise BuildError(f"cannot read what was tuned, {path}: {error.strerror}") from None
+
+    @property
+    def text(self):
+        return self.data.decode("utf-8", "surrogateescape")
+
+
+def find_tuned(options, spec, kernels):
     """What kernels depend on of what `cellc tune` has written: the file that was given, or in CELLC_TUNED that of this
     cell. A file that was given has to be there, whether or not there are kernels that need it."""
     if options["tuned"]:
-        text = read_text(options["tuned"])
-        return [text] if kernels and not options["schedule"] else []
+        return [options["tuned"]] if kernels and not options["schedule"] else []
     place = os.environ.get("CELLC_TUNED")
     if not place or not kernels or options["schedule"]:
         return []
     paths = [os.path.join(place, name + ".tune") for name in spec.cell_names()]
-    return [read_text(path) for path in paths if os.path.exists(path)]
-
-
-def read_text(path):
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as f:
-            return f.read()
-    except OSError as error:
-        raise BuildError(f"cannot read what was tuned, {path}: {error.strerror}") from None
+    return [Tuned(path) for path in paths if os.path.exists(path)]
 
 
 def messages(text):
@@ -167,15 +178,17 @@ class Built:
     (not `plain`) the CPU is served by what came compiled with the package; the library of kernels is the runtime alone,
     and what the cell is it reads from tables."""
 
-    def __init__(self, title, spec, dtype, settings, archs, by, plain, gpus, why, options):
+    def __init__(self, title, spec, dtype, settings, archs, by, plain, gpus, why, options, tuned):
         self.title, self.spec, self.dtype, self.settings = title, spec, dtype, settings
         self.has_kernels, self.why_no_kernels, self.plain = bool(archs), why, plain
         self.flags = ["--dtype", dtype]
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
         self.flags += ["--products", options["products"]] if options["products"] else []
-        self.tuned = ["--tuned", options["tuned"]] if options["tuned"] else []
+        self.options = options                  # with which, and the spec, it can be built again
+        self.tuned = ["--tuned", options["tuned"].path] if options["tuned"] else []
+        self.pack = spec.pack + b"".join(compiler.entry("tuned", found.path, found.data) for found in tuned)
+        self.place = {"CELLC_TUNED": "" if options["tuned"] or not tuned else os.path.dirname(tuned[0].path)}
         self.flags += [f"--{word}" for word in ("reverse", "lengths") if options[word]]
-        self.flags += ["--import-dir", os.path.abspath(options["import_dir"])] if options["import_dir"] else []
         for attempt in range(2):
             self.path = cache.get(title, lambda place: self.compile(place, archs, by))
             try:
@@ -211,8 +224,8 @@ class Built:
         kernels = ["--archs", archs, *self.tuned] if archs else ["--no-cuda"]
         if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
-            operand, where = self.spec.operand(self.settings, place)
-            _, said = compiler.run(["build", operand, *self.flags, *kernels, "-o", place], where)
+            values = ",".join(f"{name}={value}" for name, value in self.settings.items())
+            _, said = self.command("build", self.spec.operand + ":" + values if values else self.spec.operand, *self.flags, *kernels, "-o", place)
         else:
             _, said = self.run("emit", *kernels, "-o", place)
         written = [f for f in os.listdir(place) if f.endswith(".json")]
@@ -230,30 +243,37 @@ class Built:
                 found[arch] = f.read()
         return {number: found.get(arch) for number, arch in (gpus or {}).items()}
 
+    def command(self, *words):
+        """A command of cellc's on the spec as it was loaded, whose operand is the spec's."""
+        return compiler.run([words[0], "--sources", "-", *words[1:]], self.pack, self.place)
+
     def run(self, *command):
         """(what a command of cellc's says of this cell, what it warns of)."""
-        with tempfile.TemporaryDirectory() as place:
-            path, where = self.spec.operand({}, place)
-            dims = []
-            if self.settings:        # bound or not, a dim is one of these
-                manifest = json.loads(compiler.run(["emit", "--kind", "manifest", path, *self.imports()], where)[0])
-                dims = [*manifest["bound"], *manifest["sizes"][2:-1]]
-            words = [word for name, value in self.settings.items()
-                     for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
-            about_kernels = command[0] != "emit" or "--kind" not in command or command[-1] in ("cuda", "plan")
-            shows_kernels = self.has_kernels and (command[0] == "explain" or command[-1] in ("cuda", "plan"))
-            flags = self.flags if about_kernels else self.without("--schedule")
-            return compiler.run([command[0], path, *command[1:], *flags, *(self.tuned if shows_kernels else []), *words],
-                                where)
+        dims = []
+        if self.settings:        # bound or not, a dim is one of these
+            manifest = json.loads(self.command("emit", "--kind", "manifest", self.spec.operand)[0])
+            dims = [*manifest["bound"], *manifest["sizes"][2:-1]]
+        words = [word for name, value in self.settings.items()
+                 for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
+        about_kernels = command[0] != "emit" or "--kind" not in command or command[-1] in ("cuda", "plan")
+        shows_kernels = self.has_kernels and (command[0] == "explain" or command[-1] in ("cuda", "plan"))
+        flags = self.flags if about_kernels else self.without("--schedule")
+        return self.command(command[0], self.spec.operand, *command[1:], *flags, *(self.tuned if shows_kernels else []), *words)
 
     def without(self, option):
         """The flags less one that has a value."""
         at = self.flags.index(option) if option in self.flags else len(self.flags)
         return self.flags[:at] + self.flags[at + 2:]
 
-    def imports(self):
-        at = self.flags.index("--import-dir") if "--import-dir" in self.flags else len(self.flags)
-        return self.flags[at:at + 2]
-
     def ask(self, *command):
+        """What a command says of the cell that was loaded, whatever its files hold by now."""
+        changed = self.spec.changed()
+        if changed:
+            once(f"cellc: {self.manifest.name} is what was loaded ({self.spec.digest[:12]}); since then "
+                 f"{' and '.join(changed)} changed, or went")
         return self.run(*command)[0]
+
+
+def again(framework, spec, options):
+    """What load gave, where it was pickled: the class of modules, or the function."""
+    return importlib.import_module(f"{__package__}.with_{framework}").load(spec, options)

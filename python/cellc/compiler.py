@@ -1,6 +1,6 @@
 """The cellc program, found and run. In: a spec and its settings. Out: what the program wrote, or an exception with
-what it said. Guaranteed: no shell is involved, so names and paths may hold any character but those that cellc itself
-gives a meaning (`:` and `,` behind a spec)."""
+what it said. Guaranteed: no shell is involved, and specs reach the program through its standard input, so names and
+paths may hold any character; which files a spec imports only the compiler finds out."""
 
 import hashlib
 import os
@@ -13,7 +13,6 @@ from .errors import BuildError, SpecError, TypeMismatch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 found_at = {}                        # what the environment says: the program that it leads to
-IMPORT = re.compile(r'^\s*import\s*"([^"\n]*)"', re.M)
 
 
 def candidates():
@@ -116,21 +115,46 @@ def fingerprint():
 
 
 class Spec:
-    """A spec as the user gave it: a file, the name of a cell that comes with cellc, or text."""
+    """A spec as it was when it was loaded, with all that it imports: from a file, from the cells that come with cellc, or
+    text. Its `pack` is what `cellc sources --pack` gives; commands read that and no file, so that a cell stays what it is
+    while files change, in another directory, and pickled on another machine. `digest` is a hash of all texts."""
 
-    def __init__(self, given):
+    def __init__(self, given, import_dir=None):
         if not isinstance(given, (str, os.PathLike)):
             raise TypeMismatch(f"spec is a {type(given).__name__}; wanted a path, the name of a cell, or the text of a spec")
-        given = os.fspath(given)
-        self.given = given
-        self.inline = "{" in given or "\n" in given
-        if self.inline:
+        text = isinstance(given, str) and ("{" in given or "\n" in given) and not os.path.isfile(given)
+        given, cell = os.fspath(given), None
+        if not text and not os.path.isfile(given) and re.search(r":\w+$", given):        # of a file with several
+            given, _, cell = given.rpartition(":")
+        if text:
             name = re.search(r"^\s*cell\s+(\w+)", given, re.M)
-            self.path, self.text = (name[1] if name else "spec") + ".cell", given
-            return
-        self.path = self.find(given)
-        with open(self.path, encoding="utf-8", errors="surrogateescape") as f:
-            self.text = f.read()
+            path, data = (name[1] if name else "spec") + ".cell", given.encode("utf-8", "surrogateescape")
+        else:
+            path = self.find(given)
+            with open(path, "rb") as f:
+                data = f.read()
+        words = ["--import-dir", os.path.abspath(import_dir)] if import_dir else []
+        pack = run_bytes(["sources", "--pack", "--sources", "-", *words, "-"], PACK + entry("spec", path, data))[0]
+        self.set(pack, text, os.getcwd(), cell)
+
+    def set(self, pack, inline, where, cell):
+        """`where` is the directory that relative paths in the pack begin at; `inline`: no file has the text itself; `cell`:
+        which one of the file's, or None. `operand` names that to commands which have the pack."""
+        self.pack, self.inline, self.where, self.cell = pack, inline, where, cell
+        self.operand = f"-:{cell}" if cell else "-"
+        self.files = [(path, text) for kind, path, text in read_pack(pack) if kind in ("spec", "import")]
+        self.path, data = self.files[0]
+        self.text = data.decode("utf-8", "surrogateescape")
+        h = hashlib.sha256()
+        for _, text in self.files:
+            h.update(hashlib.sha256(text).digest())
+        self.digest = h.hexdigest()
+
+    def __reduce__(self):
+        return spec_again, (self.pack, self.inline, self.where, self.cell)
+
+    def __repr__(self):
+        return f"<spec {self.path} {self.digest[:12]}>"
 
     @staticmethod
     def find(given):
@@ -141,70 +165,77 @@ class Spec:
             return shipped
         if re.search(r"[./]", given):
             raise FileNotFoundError(f"there is no file '{given}'")
-        run(["emit", "--kind", "manifest", given], None)     # cellc says what it has of a similar name
+        run(["emit", "--kind", "manifest", "--", given])     # cellc says what it has of a similar name
         raise FileNotFoundError(f"there is no file '{given}', and no cell of that name comes with cellc")
+
+    def places(self):
+        """Where its files were, but for a text that no file has."""
+        return [os.path.join(self.where, path) for path, _ in self.files[self.inline:]]
+
+    def changed(self):
+        """The files that are now other than they were when the spec was loaded, or gone."""
+        found = []
+        for place, (path, text) in zip(self.places(), self.files[self.inline:]):
+            try:
+                with open(place, "rb") as f:
+                    same = f.read() == text
+            except OSError:
+                same = False
+            if not same:
+                found.append(path)
+        return found
 
     def cell_names(self):
         """What the cell may be called: every name behind `cell`, in comments too. More than there are does no harm."""
         bare = re.sub(r"//[^\n]*|/\*.*?\*/", " ", self.text, flags=re.S)
         return sorted({name for text in (self.text, bare) for name in re.findall(r"\bcell\s+(\w+)", text)})
 
-    def imports(self, import_dir):
-        """Every file that an import of the spec may mean, and theirs. More than are read does no harm."""
-        places = [os.path.dirname(self.path), import_dir or os.curdir, specs_dir() or ""]
-        found, texts = {}, [(self.text, places)]
-        while texts:
-            text, dirs = texts.pop()
-            for name in IMPORT.findall(text):
-                for path in {os.path.realpath(os.path.join(d, name)) for d in dirs}:
-                    if path in found or not os.path.isfile(path):
-                        continue
-                    with open(path, encoding="utf-8", errors="surrogateescape") as f:
-                        found[path] = f.read()
-                    texts.append((found[path], [os.path.dirname(path), *places]))
-        return [found[path] for path in sorted(found)]
 
-    def operand(self, settings, place):
-        """(the spec with its settings as cellc's command line takes them, the directory to run in). Text is put into a
-        file in `place`, so that messages call it by the cell's name, and what it imports from here beside it."""
-        path, where = self.path, None
-        if self.inline:
-            where = place
-            write(os.path.join(place, path), self.text)
-            self.copy_imports(place)
-        if ":" in path:
-            raise SpecError(f"error: the path '{path}' has a ':', which cellc takes for the start of settings")
-        return path + ":" + ",".join(f"{k}={v}" for k, v in settings.items()) if settings else path, where
-
-    def copy_imports(self, place):
-        texts, done = [self.text], set()
-        while texts:
-            for name in IMPORT.findall(texts.pop()):
-                if os.path.isabs(name) or ".." in name.split("/") or name in done or not os.path.isfile(name):
-                    continue
-                done.add(name)
-                with open(name, encoding="utf-8", errors="surrogateescape") as f:
-                    texts.append(f.read())
-                write(os.path.join(place, name), texts[-1])
+def spec_again(*what):
+    spec = Spec.__new__(Spec)
+    spec.set(*what)
+    return spec
 
 
-def write(path, text):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8", errors="surrogateescape") as f:
-        f.write(text)
+PACK = b"cellc sources 1\n"           # how what `cellc sources --pack` prints begins
 
 
-def run(arguments, cwd):
-    """Runs cellc; gives (stdout, stderr) or raises what its exit status means."""
+def entry(kind, path, text):
+    """A text in a pack."""
+    path = os.fsencode(path)
+    return b"%s %d %d\n%s\n%s\n" % (kind.encode(), len(path), len(text), path, text)
+
+
+def read_pack(pack):
+    """[(kind, path, text)]"""
+    found, at = [], len(PACK)
+    while at < len(pack):
+        end = pack.index(b"\n", at)
+        kind, path, text = pack[at:end].split()
+        start, path, text = end + 1, int(path), int(text)
+        found.append((kind.decode(), os.fsdecode(pack[start:start + path]), pack[start + path + 1:start + path + 1 + text]))
+        at = start + path + text + 2
+    return found
+
+
+def run_bytes(arguments, pack=None, more=None):
+    """Runs cellc; gives (stdout as bytes, stderr) or raises what its exit status means. `pack` is its standard input,
+    `more` what else is in its environment."""
     try:
-        done = subprocess.run([program(), *arguments], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, errors="replace")
+        done = subprocess.run([program(), *arguments], input=pack or b"", capture_output=True, env={**os.environ, **(more or {})})
     except OSError as error:
         raise BuildError(f"cannot run {program()}: {error}") from None
+    said = done.stderr.decode(errors="replace")
     if done.returncode == 0:
-        return done.stdout, done.stderr
-    text = done.stderr.strip("\n")
+        return done.stdout, said
+    text = said.strip("\n")
     if done.returncode == 2 or (done.returncode == 1 and re.search(r"^(\S.*:\d+:\d+: |cellc: )?error: ", text, re.M)
                                 and "were not compiled" not in text):
         raise SpecError(text)
     raise BuildError(text or f"cellc {arguments[0]} ended with status {done.returncode}")
+
+
+def run(arguments, pack=None, more=None):
+    """The same, stdout as text."""
+    out, said = run_bytes(arguments, pack, more)
+    return out.decode(errors="replace"), said

@@ -5,6 +5,7 @@ runs; nothing is written into an array that was given."""
 
 import math
 
+from .build import again
 from .errors import ShapeError, TypeMismatch
 from .instance import Instance, default_init, tuple_of
 from .manifest import Sizes
@@ -17,6 +18,7 @@ INTEGERS = ("int64", "int16", "int8", "uint8", "uint16")        # tokens are int
 class Function(Instance):
     """Subclasses have `xp`, the array library, `dtypes`, its types by cellc's names, and `is_array`."""
 
+    framework = None                    # as load() has it
     made_with, called_as = "params = {}.init", "y, state = cell(params, {}state=None)"
     xp, dtypes = None, {}
 
@@ -24,6 +26,9 @@ class Function(Instance):
         super().__init__(built)
         self.__doc__ = self.doc
         self.Gradients = tuple_of("Gradients", ["params", "inputs", "state"])
+
+    def __reduce__(self):
+        return again, (self.framework, self.spec, self.built.options)
 
     def __repr__(self):
         return f"<cellc {self.manifest.key}, a function of {self.xp.__name__} arrays>"

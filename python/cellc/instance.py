@@ -55,6 +55,12 @@ class Instance:
         self.Outputs = tuple_of("Outputs", [t.name for t in self.manifest.outputs])
         self.doc = self.docstring()
 
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
     @property
     def name(self):
         return self.manifest.name

@@ -2,9 +2,12 @@
 spec's params, or an Op. Guaranteed: shapes and types are checked before anything runs, and the message says what the
 spec wants; a call is traceable by torch.compile in one graph."""
 
+import copy
+
 import torch
 
 from . import eager, init
+from .build import again
 from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
@@ -36,6 +39,10 @@ def transformed(tensors):
     return forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in given)
 
 
+def instance_again(*arguments):
+    return again("torch", *arguments).instance
+
+
 class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
@@ -47,6 +54,9 @@ class TorchInstance(Instance):
         self.ops = Ops(self.library, self.manifest, built.title)
         self.right = {}                # what tensors of a call were found right: (their types, if some are converted, and its
                                        # sizes but the last, t0)
+
+    def __reduce__(self):
+        return instance_again, (self.spec, self.built.options)
 
     def check_types(self, tensors):
         """Types as stored, all on one device that this library has code for. Params of another floating type are
@@ -236,11 +246,21 @@ class Cell(torch.nn.Module):
     def __getstate__(self):
         return self.__dict__.copy()
 
+    def __copy__(self):
+        """Of the same class: what was loaded, whatever the spec's file holds by now."""
+        made = type(self).__new__(type(self))
+        made.__setstate__(self.__getstate__())
+        return made
+
+    def __deepcopy__(self, memo):
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return made
+
 
 def restore(arguments):
-    from . import load
-    spec, options = arguments
-    cls = load(spec, **options)
+    """A module of the cell that was pickled, without its params: compiled from the text that came with it."""
+    cls = again("torch", *arguments)
     return cls.__new__(cls)
 
 

@@ -165,6 +165,7 @@ def conjugate(array):
 
 
 class JaxCell(Function):
+    framework = "jax"
     xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16"}
     made_first = ["key"]
 

@@ -67,6 +67,7 @@ def address(array):
 
 
 class NumpyCell(Function):
+    framework = "numpy"
     xp, dtypes = numpy, types()
     made_first = ["seed"]
 

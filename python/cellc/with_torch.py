@@ -22,6 +22,6 @@ def load(given, options):
         instance = TorchInstance(built)
         m = instance.manifest
         return type(m.name, (Cell,), {"instance": instance, "manifest": m, "__doc__": instance.doc,
-                                      "__module__": "cellc.cells", "load_arguments": (given, options)})
+                                      "__module__": "cellc.cells", "load_arguments": (built.spec, built.options)})
 
     return build(given, options, "PyTorch", gpus(), make)

@@ -1,6 +1,7 @@
 """Loading: where specs come from, what the cache keeps, what errors say, the command, notebooks."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -73,6 +74,49 @@ def test_imports_of_text(own_cache, tmp_path, monkeypatch):
     assert value(cellc.load(text, import_dir=tmp_path / "b")) == 5
     monkeypatch.chdir(tmp_path / "b")
     assert value(cellc.load('import "std.cell";\n' + text.replace("more(x[i])", "lerp(more(x[i]), 1, 0)"))) == 5
+
+
+def test_the_compiler_says_what_is_imported(own_cache, tmp_path):
+    """Imports wherever the grammar takes them; what only looks like one is not read. A change of any is seen."""
+    (tmp_path / "f.cell").write_text("fn f(a) = 2 * a;")
+    (tmp_path / "g.cell").write_text("fn g(a) = 3 * a;")
+    (tmp_path / "h.cell").write_text("fn h(a) = 5 * a;")
+    spec = tmp_path / "user.cell"
+    spec.write_text('import "f.cell"; import "g.cell"; /* import "none.cell"; */ import /* here */ // and\n'
+                    '    "h.cell"; cell user { dim N; input x[N]; output y[N]; y[i] = f(g(h(x[i]))); }')
+    assert value(cellc.load(spec)) == 30
+    for name, wanted in (("f", 150), ("g", 1050), ("h", 7350)):
+        factor = wanted // value(cellc.load(spec))
+        old = int(re.search(r"\d+", (tmp_path / f"{name}.cell").read_text())[0])
+        (tmp_path / f"{name}.cell").write_text(f"fn {name}(a) = {old * factor:.0f} * a;")
+        assert value(cellc.load(spec)) == wanted
+    names = [os.path.basename(path) for path, _ in cellc.load(spec).instance.spec.files]
+    assert names == ["user.cell", "f.cell", "g.cell", "h.cell"]
+
+
+@pytest.mark.parametrize("folder", ["a b", "it's", 'say "so"', "c:d,e=f", "-o", "{x}", "$HOME `id`;", "ä∑", "100%s"])
+def test_paths_may_hold_anything(own_cache, tmp_path, folder, monkeypatch):
+    place = tmp_path / folder
+    place.mkdir()
+    (place / "p art.cell").write_text("fn twice(a) = 2 * a;")
+    (place / "user.cell").write_text('import "p art.cell"; cell user { dim N; const k = 1; input x[N]; output y[N]; '
+                                     'y[i] = k * twice(x[i]); }')
+    monkeypatch.setenv("CELLC_CACHE", str(place / "cache"))
+    assert value(cellc.load(place / "user.cell", k=3)) == 6
+    monkeypatch.chdir(tmp_path)
+    cls = cellc.load(f"{folder}/user.cell")
+    assert value(cls) == 2 and "user" in cls.explain() and f"{folder}/p art.cell" == cls.instance.spec.files[1][0]
+
+
+def test_a_cell_of_a_file_with_several(own_cache, tmp_path):
+    two = "".join(f"cell {n} {{ dim N; const k = {k}; input x[N]; output y[N]; y[i] = k * x[i]; }}\n" for n, k in (("a", 2), ("b", 3)))
+    (tmp_path / "two.cell").write_text(two)
+    assert value(cellc.load(f"{tmp_path}/two.cell:a")) == 2 and value(cellc.load(f"{tmp_path}/two.cell:b")) == 3
+    cell = cellc.load(tmp_path / "two.cell:b", k=5)
+    assert value(cell) == 5 and cell.__name__ == "b" and "cell b:" in cell.explain()
+    assert value(pickle.loads(pickle.dumps(cell())).__class__) == 5
+    with pytest.raises(cellc.SpecError, match="this file has 2 cells, .a. and .b.: name one"):
+        cellc.load(tmp_path / "two.cell")
 
 
 PROCESS = """
@@ -268,16 +312,20 @@ def test_tuned(tmp_path, monkeypatch):
 def test_what_was_tuned_of_another_cell_is_not_read(tmp_path, monkeypatch):
     """A cell depends on its own file in CELLC_TUNED, so that tuning one does not compile all others again."""
     monkeypatch.setenv("CELLC_TUNED", str(tmp_path))
+
+    def texts(*arguments):
+        return [found.text for found in build.find_tuned(*arguments)]
+
     given, scale = {"tuned": None, "schedule": None}, compiler.Spec(SCALE)
-    assert build.tuned_text(given, scale, True) == []
+    assert texts(given, scale, True) == []
     (tmp_path / "other.tune").write_text("other")
-    assert build.tuned_text(given, scale, True) == []
+    assert texts(given, scale, True) == []
     (tmp_path / "scale.tune").write_text("scale")
-    assert build.tuned_text(given, scale, True) == ["scale"]
-    assert build.tuned_text(given, compiler.Spec("// of\n" + SCALE.replace("cell ", "cell /* a */ ")), True) == ["scale"]
-    assert build.tuned_text(given, scale, False) == []
-    assert build.tuned_text({**given, "schedule": "steps"}, scale, True) == []
-    assert build.tuned_text({**given, "tuned": tmp_path / "other.tune"}, scale, True) == ["other"]
+    assert texts(given, scale, True) == ["scale"]
+    assert texts(given, compiler.Spec("// of\n" + SCALE.replace("cell ", "cell /* a */ ")), True) == ["scale"]
+    assert texts(given, scale, False) == []
+    assert texts({**given, "schedule": "steps"}, scale, True) == []
+    assert texts({**given, "tuned": build.Tuned(tmp_path / "other.tune")}, scale, True) == ["other"]
 
 
 @pytest.mark.parametrize("more", [{"cuda": False}, {}, {"schedule": "map"}])
