@@ -398,6 +398,7 @@ typedef struct Node {
     int naxes;                    /* the indices it varies over (without batch and time), in order */
     IndexId *axes;
     unsigned dep;
+    bool has_pole;                /* may be infinite or no number though nothing overflows: 1/x, log(x), sqrt(x) */
     int nargs;
     NodeId *args;                 /* MAP; REDUCE, ARRAY: args[0]; VIEW: args[0] is the N_ARRAY it reads */
     TensorId tensor;              /* LOAD */
@@ -539,11 +540,14 @@ typedef struct OpRow {
 } OpRow;
 extern const OpRow op_table[OP_COUNT];
 int op_find(const char *name);                                    /* -1: none */
-/* The adjoint of args[k] of y = op(args), read from x, which may be arrays of these; -1: there is none. A cotangent
- * of zero stays zero where the slope is infinite because an argument's expression has a pole. */
-NodeId op_adjoint(Module *m, Op op, int k, const NodeId *args, const NodeId *x, NodeId y, NodeId g);
+/* The adjoint of argument k of the N_MAP `result`; the arguments are read from x and it from y, which may be arrays of
+ * these; -1: there is none. A cotangent of zero stays zero where the slope is infinite or no number because an argument is,
+ * as long as that comes from a pole (op_has_pole) and, of a product inside a sum, stands in that sum's own expression. */
+NodeId op_adjoint(Module *m, NodeId result, int k, const NodeId *x, NodeId y, NodeId g);
 /* g * factor likewise, for a factor that is made of copies of that expression. */
 NodeId op_times(Module *m, NodeId g, NodeId factor, NodeId made_of);
+/* May the node be infinite, or no number, though nothing overflows and the tensors are finite? Its arguments are derived. */
+bool op_has_pole(const Module *m, const Node *n);
 
 /* ---------------------------------------------------------------- hints.c: what stands behind --schedule tile: */
 

@@ -496,7 +496,7 @@ static void diff_map(Diff *d, NodeId id, const Node *n, Part p)
     for (int k = 0; k < n->nargs; k++) {
         if (!d->needs[n->args[k]])
             continue;
-        NodeId g = op_adjoint(m, n->op, k, n->args, x, d->array[id], p.value);
+        NodeId g = op_adjoint(m, id, k, x, d->array[id], p.value);
         if (g >= 0)
             contribute(d, n->args[k], p.cond, times_broadcast(d, n, n->args[k], p.cond, g));
     }

@@ -283,6 +283,8 @@ SLOPE1(of_gelu)
 SLOPE1(of_gelu_tanh)
 {
     const double twice_root = 1.59576912160573071176, cubic = 0.044715;
+    if (fabs(a.v) > 1e3)
+        return dual_of(a.v > 0);      /* all else is below 1e-300 */
     Dual square = nest_mul(n, a, a);
     Dual u = scaled(n, twice_root, nest_mul(n, a, nest_add(n, dual_of(1), scaled(n, cubic, square))));
     Dual du = scaled(n, twice_root, nest_add(n, dual_of(1), scaled(n, 3 * cubic, square)));

@@ -378,6 +378,7 @@ static void node_derive(Module *m, Node *n, Axes *axes)
         break;
     }
     }
+    n->has_pole = op_has_pole(m, n);
 }
 
 NodeId node_build(Module *m, Node n)
@@ -1012,6 +1013,7 @@ static void verify_node(const Verify *v, NodeId id)
     node_derive((Module *)(uintptr_t)m, &again, &axes);
     REQUIRE(v, axes.n == n->naxes && same_ids(axes.id, n->axes, axes.n), "%%%d has wrong axes", id);
     REQUIRE(v, again.dep == n->dep && again.type == n->type, "%%%d has wrong dependences or type", id);
+    REQUIRE(v, n->has_pole || !again.has_pole, "%%%d has a pole", id);      /* one may be gone with an override */
     for (int i = 0; n->kind == N_ARRAY && i < m->nodes.data[n->args[0]].naxes; i++) {
         bool found = false;
         for (int k = 0; k < n->naxes; k++)

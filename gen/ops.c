@@ -67,6 +67,9 @@ static bool nonnegative_map(const Module *m, const Node *n, int depth)
         return nonnegative(m, n->args[0], depth) && nonnegative(m, n->args[1], depth);
     case OP_MAX:
         return nonnegative(m, n->args[0], depth) || nonnegative(m, n->args[1], depth);
+    case OP_STOP: case OP_STE: case OP_OVERRIDE: return nonnegative(m, n->args[0], depth);
+    case OP_SELECT:
+        return nonnegative(m, n->args[1], depth) && nonnegative(m, n->args[2], depth);
     case OP_POW: {
         const Node *p = &m->nodes.data[n->args[1]];
         return p->kind == N_CONST && fmod(p->value, 2) == 0;
@@ -105,7 +108,8 @@ static bool never_zero(const Module *m, NodeId id, int depth)
                 const Node *c = &m->nodes.data[n->args[k]];
                 if (c->kind == N_CONST && c->value > 0 && nonnegative(m, n->args[1 - k], 8)) return true;
             }
-        if (n->op == OP_SQRT) return never_zero(m, n->args[0], depth - 1);
+        if (n->op == OP_SQRT || n->op == OP_STOP || n->op == OP_STE || n->op == OP_OVERRIDE)
+            return never_zero(m, n->args[0], depth - 1);
         if (n->op == OP_MAX)
             for (int k = 0; k < 2; k++) {
                 const Node *c = &m->nodes.data[n->args[k]];
@@ -116,38 +120,81 @@ static bool never_zero(const Module *m, NodeId id, int depth)
     }
 }
 
-static bool may_be_infinite(const Module *m, NodeId id, int depth);
-
-/* Has the function a pole, or what it is applied to? */
-static bool has_pole(const Module *m, const Node *n, int depth)
+/* Proved to be above zero. */
+static bool positive_number(const Module *m, NodeId id)
 {
-    const Node *exponent = n->nargs == 2 ? &m->nodes.data[n->args[1]] : NULL;
+    return never_zero(m, id, 8) && nonnegative(m, id, 8);
+}
+
+static const Node *bare(const Module *m, NodeId id)
+{
+    const Node *n = &m->nodes.data[id];
+    while (n->kind == N_ARRAY || n->kind == N_VIEW)
+        n = &m->nodes.data[n->args[0]];
+    return n;
+}
+
+/* e / sum of e with e = exp(s - max s), of which one place is 1. */
+static bool is_softmax(const Module *m, const Node *n)
+{
+    const Node *e = bare(m, n->args[0]), *sum = bare(m, n->args[1]);
+    if (sum->kind != N_REDUCE || sum->reduce != R_SUM || bare(m, sum->args[0]) != e) return false;
+    if (e->kind == N_MAP && e->op == OP_SELECT) e = bare(m, e->args[1]);
+    const Node *from = e->kind == N_MAP && e->op == OP_EXP ? bare(m, e->args[0]) : e;
+    const Node *top = from->kind == N_MAP && from->op == OP_SUB ? bare(m, from->args[1]) : from;
+    top = top->kind == N_MAP && top->op == OP_STOP ? bare(m, top->args[0]) : top;
+    return top->kind == N_REDUCE && top->reduce == R_MAX;
+}
+
+/* A quotient of sizes is one too: (q - 2) / q. */
+static bool is_known(const Module *m, NodeId id, double *v)
+{
+    const Node *n = &m->nodes.data[id];
+    double a, b;
+    if (n->kind == N_MAP && n->op == OP_DIV && is_known(m, n->args[0], &a) && is_known(m, n->args[1], &b)) {
+        *v = a / b;
+        return true;
+    }
+    bool size = n->kind == N_SIZE && n->size->is_const;
+    *v = size ? (double)n->size->value : n->value;
+    return size || n->kind == N_CONST;
+}
+
+/* Has the function itself a place where it is infinite, or no number, of such arguments as it may have here? */
+static bool is_singular(const Module *m, const Node *n)
+{
+    double power;
     switch (n->op) {
-    case OP_DIV:
-        if (!never_zero(m, n->args[1], 8)) return true;
-        return may_be_infinite(m, n->args[0], depth);
+    case OP_DIV: return !never_zero(m, n->args[1], 8) && !is_softmax(m, n);
     case OP_POW:
-        if (exponent->kind != N_CONST || exponent->value < 0) return !never_zero(m, n->args[0], 8);
-        return may_be_infinite(m, n->args[0], depth);
-    case OP_RSQRT: case OP_LOG: return !never_zero(m, n->args[0], 8);
-    case OP_LOG1P: return !nonnegative(m, n->args[0], 8);
-    case OP_TANH: case OP_SIGMOID: case OP_SIN: case OP_COS: case OP_SOFTSIGN: case OP_ERF: case OP_ATAN2:
-    case OP_SIGN: case OP_CLAMP:
-        return false;
-    default:
-        for (int k = n->op == OP_SELECT; k < n->nargs; k++)
-            if (may_be_infinite(m, n->args[k], depth)) return true;
-        return false;
+        if (!is_known(m, n->args[1], &power) || power < 0) return !positive_number(m, n->args[0]);
+        return power != floor(power) && !nonnegative(m, n->args[0], 8);
+    case OP_SQRT: case OP_LOG1P: return !nonnegative(m, n->args[0], 8);
+    case OP_RSQRT: case OP_LOG: return !positive_number(m, n->args[0]);
+    default: return false;
     }
 }
 
-/* Is there a division, a logarithm or a power in this expression that may be infinite though what it is made of is
- * not? What has a name or is a sum is not looked into: were each of its uses guarded, their gradients would be no
- * products of matrices any more. Nor is overflow, which any product may have. */
-static bool may_be_infinite(const Module *m, NodeId id, int depth)
+bool op_has_pole(const Module *m, const Node *n)
+{
+    if (n->kind == N_CONST) return !isfinite(n->value);
+    if (n->type != TY_REAL || n->kind == N_LOAD) return false;
+    if (n->kind == N_MAP && is_singular(m, n)) return true;
+    int last = n->kind == N_MAP && n->op == OP_OVERRIDE ? 1 : n->nargs;
+    for (int k = n->kind == N_MAP && n->op == OP_SELECT; k < last; k++)
+        if (m->nodes.data[n->args[k]].has_pole) return true;
+    return false;
+}
+
+/* The same of an expression alone: what has a name or is a sum is not looked into. */
+static bool has_pole_here(const Module *m, NodeId id, int depth)
 {
     const Node *n = &m->nodes.data[id];
-    return depth > 0 && n->kind == N_MAP && has_pole(m, n, depth - 1);
+    if (depth == 0 || n->kind != N_MAP || !n->has_pole) return false;
+    if (is_singular(m, n)) return true;
+    for (int k = n->op == OP_SELECT; k < n->nargs; k++)
+        if (has_pole_here(m, n->args[k], depth - 1)) return true;
+    return false;
 }
 
 /* ---- adjoints: argument k of y = op(x), cotangent g */
@@ -177,7 +224,8 @@ static NodeId d_pow_const(Module *m, NodeId x, double p, NodeId g)
     if (p == 2) return mul(m, g, mul(m, num(m, 2), x));
     if (p == 3) return mul(m, g, mul(m, num(m, 3), mul(m, x, x)));
     NodeId slope = mul(m, g, mul(m, num(m, p), node_map2(m, OP_POW, x, num(m, p - 1))));
-    return p > 1 ? slope : unless_zero(m, g, slope);
+    bool finite = p > 1 && (p == floor(p) || nonnegative(m, x, 8));
+    return finite ? slope : unless_zero(m, g, slope);
 }
 
 ADJOINT(d_pow)
@@ -224,14 +272,17 @@ ADJOINT(d_sqrt)
 {
     UNUSED;
     NodeId slope = quo(m, mul(m, g, num(m, mutate("wrong-factor") ? 1 : 0.5)), y);
-    return never_zero(m, x[0], 8) ? slope : node_select(m, is_zero(m, y), num(m, 0), slope);
+    if (positive_number(m, x[0])) return slope;
+    NodeId flat = is_zero(m, y);
+    if (!nonnegative(m, x[0], 8) && !is_one(m, g)) flat = node_map2(m, OP_OR, is_void(m, g, slope), flat);
+    return node_select(m, flat, num(m, 0), slope);
 }
 
 ADJOINT(d_rsqrt)
 {
     UNUSED;
     NodeId slope = mul(m, g, mul(m, num(m, -0.5), mul(m, y, mul(m, y, y))));
-    return never_zero(m, x[0], 8) ? slope : unless_zero(m, g, slope);
+    return positive_number(m, x[0]) ? slope : unless_zero(m, g, slope);
 }
 
 ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
@@ -269,12 +320,13 @@ ADJOINT(d_gelu)
     return mul(m, g, add(m, cdf, mul(m, x[0], mul(m, num(m, 0.39894228040143267794), bell))));
 }
 
-/* y = x/2 (1 + tanh u) = x s with s = sigmoid(2u), u = c (x + a x^3): s + 2 x s (1 - s) c (1 + 3 a x^2) */
+/* y = x/2 (1 + tanh u) = x s with s = sigmoid(2u), u = c (x + a x^3): s + 2 x s (1 - s) c (1 + 3 a x^2). Beyond |x| = 100
+ * the sigmoid is 0 or 1 in any type, also with the square of 100, and no square is infinite. */
 ADJOINT(d_gelu_tanh)
 {
     UNUSED;
     const double c = 0.79788456080286535588, a = 0.044715;
-    NodeId one = num(m, 1), x2 = mul(m, x[0], x[0]);
+    NodeId one = num(m, 1), x2 = node_map2(m, OP_MIN, mul(m, x[0], x[0]), num(m, 1e4));
     NodeId s = fun(m, OP_SIGMOID, mul(m, mul(m, num(m, 2 * c), x[0]), add(m, one, mul(m, num(m, a), x2))));
     NodeId du = mul(m, num(m, 2 * c), add(m, one, mul(m, num(m, 3 * a), x2)));
     NodeId inner = mul(m, mul(m, x[0], mul(m, s, sub(m, one, s))), du);
@@ -501,30 +553,50 @@ const OpRow op_table[OP_COUNT] = {
     [OP_NOT] = { "not", 1, false, "(!%s)", "(!%s)", "(!%s)", 1, true, false, e_not, d_none, "!a" },
 };
 
-/* Is a slope of the operator infinite, or no number, where an argument is? */
-static bool slope_may_be_infinite(const Module *m, Op op, int k, const NodeId *args)
+/* Does the cotangent vary over all that the result does? Where it does not, a sum stands between the two, and its gradient is
+ * a product of matrices, which a guard around each of its products would break. */
+static bool is_own_cotangent(const Module *m, NodeId result, NodeId g)
+{
+    const Node *y = &m->nodes.data[result], *c = &m->nodes.data[g];
+    for (int i = 0; i < y->naxes; i++) {
+        bool found = false;
+        for (int k = 0; k < c->naxes; k++)
+            found |= c->axes[k] == y->axes[i];
+        if (!found) return false;
+    }
+    return true;
+}
+
+/* Is the slope towards argument k infinite, or no number, where an argument is? */
+static bool slope_has_pole(const Module *m, Op op, int k, const NodeId *args, NodeId result, NodeId g)
 {
     enum { DEPTH = 8 };
     switch (op) {
-    case OP_MUL: return may_be_infinite(m, args[1 - k], DEPTH);
-    case OP_DIV: return k == 1 && may_be_infinite(m, args[0], DEPTH);
-    case OP_POW: case OP_ATAN2: return may_be_infinite(m, args[0], DEPTH) || may_be_infinite(m, args[1], DEPTH);
-    case OP_SILU: case OP_GELU: case OP_GELU_TANH: return may_be_infinite(m, args[0], DEPTH);
-    default: return false;
+    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MAX: case OP_MIN: case OP_CLAMP: case OP_RELU: case OP_STE: case OP_SELECT:
+        return false;
+    case OP_MUL:
+        if (is_own_cotangent(m, result, g)) return m->nodes.data[args[1 - k]].has_pole;
+        return has_pole_here(m, args[1 - k], DEPTH);
+    default: break;
     }
+    for (int i = 0; i < op_table[op].arity; i++)
+        if (m->nodes.data[args[i]].has_pole) return true;
+    return false;
 }
 
-NodeId op_adjoint(Module *m, Op op, int k, const NodeId *args, const NodeId *x, NodeId y, NodeId g)
+NodeId op_adjoint(Module *m, NodeId result, int k, const NodeId *x, NodeId y, NodeId g)
 {
-    NodeId slope = op_table[op].adjoint ? op_table[op].adjoint(m, k, x, y, g) : -1;
-    if (slope < 0 || slope == g || !slope_may_be_infinite(m, op, k, args) || mutate("infinite-factor")) return slope;
+    Node n = m->nodes.data[result];
+    NodeId slope = op_table[n.op].adjoint ? op_table[n.op].adjoint(m, k, x, y, g) : -1;
+    if (slope < 0 || slope == g || !slope_has_pole(m, n.op, k, n.args, result, g) || mutate("infinite-factor"))
+        return slope;
     return unless_zero(m, g, slope);
 }
 
 NodeId op_times(Module *m, NodeId g, NodeId factor, NodeId made_of)
 {
     NodeId product = mul(m, g, factor);
-    return may_be_infinite(m, made_of, 8) ? unless_zero(m, g, product) : product;
+    return m->nodes.data[made_of].has_pole ? unless_zero(m, g, product) : product;
 }
 
 int op_find(const char *name)
