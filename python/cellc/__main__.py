@@ -32,8 +32,8 @@ def manage(words):
         print(f"{cache.clear()} removed from {cache.root()}")
         return 0
     listed = cache.entries()
-    for name, size, info in listed if what == "list" else []:
-        print(f"{readable(size):>9}  {info['created']}  {name}")
+    for name, size, created in listed if what == "list" else []:
+        print(f"{readable(size):>9}  {created:19}  {name}")
     print(f"{len(listed)} compiled cells, {readable(sum(size for _, size, _ in listed))}, in {cache.root()}")
     return 0
 

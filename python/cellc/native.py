@@ -67,8 +67,9 @@ class Library:
         except OSError as error:
             if not os.path.exists(path):
                 raise FileNotFoundError(path) from None
-            raise BackendError(f"cannot open {path}: {error}. Was cellc built with a CUDA that this machine has not? "
-                               "`cellc cache clear` and `make` again build it for this one") from None
+            misses = "cannot open shared object file" in str(error)
+            raise BackendError(f"cannot open {path}: {error}" + (". Was cellc built with a CUDA that this machine has not? "
+                               "`cellc cache clear` and `make` again build it for this one" if misses else "")) from None
 
     def declare(self, name, result, *arguments):
         function = getattr(self.dll, name)

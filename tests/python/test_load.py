@@ -375,13 +375,3 @@ def test_magic():
     assert shell.user_ns["Scale"]()(torch.ones(1, 1, 1, dtype=torch.float64))[0].item() == 4
     with pytest.raises(cellc.SpecError, match="%%cell takes the name of the class"):
         shell.run_cell_magic("cell", "", SCALE)
-
-
-def test_a_library_that_cannot_be_opened(own_cache):
-    text = SCALE.replace("2", "19")
-    program = "import sys, cellc; cellc.load(sys.argv[1])"
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", program, text]).returncode == 0
-    name, = entries(own_cache)
-    (own_cache / name / "libscale.so").write_text("not a library")
-    out = subprocess.run([sys.executable, "-W", "ignore", "-c", program, text], capture_output=True, text=True)
-    assert "BackendError: cannot open " in out.stderr and "cellc cache clear" in out.stderr
