@@ -235,9 +235,10 @@ static void print_reference(Host *h)
     const char *n = m->name;
     buf_f(h->out,
           "/* The reference (%s_ref.c). */\n"
+          "extern const int %s_ref_real_bytes;\n"
           "size_t %s_ref_reserve_bytes(const int64_t *sizes);\n"
           "int %s_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n",
-          n, n, n);
+          n, n, n, n);
     if (m->has_grad)
         buf_f(h->out,
               "int %s_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);\n", n);
@@ -248,8 +249,9 @@ static void print_reference(Host *h)
             h->out,
             "static cell_status ref_%s(const int64_t *sizes, void *const *args, void *reserve, int "
             "flags)\n{\n"
-            "    return cell_reference_run(&description, %d, %s_ref_%s, sizes, args, reserve, flags);\n}\n\n",
-            entry, k, n, entry);
+            "    return cell_reference_run(&description, %d, %s_ref_%s, %s_ref_real_bytes, sizes, args, reserve, flags);\n"
+            "}\n\n",
+            entry, k, n, entry, n);
     }
 }
 

@@ -595,6 +595,7 @@ static const cell_arg backward_args[] = {
 };
 
 /* The reference (e79_ref.c). */
+extern const int e79_ref_real_bytes;
 size_t e79_ref_reserve_bytes(const int64_t *sizes);
 int e79_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);
 int e79_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
@@ -603,12 +604,14 @@ static const cell_desc description;
 
 static cell_status ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags)
 {
-    return cell_reference_run(&description, 0, e79_ref_forward, sizes, args, reserve, flags);
+    return cell_reference_run(&description, 0, e79_ref_forward, e79_ref_real_bytes, sizes, args, reserve,
+            flags);
 }
 
 static cell_status ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags)
 {
-    return cell_reference_run(&description, 1, e79_ref_backward, sizes, args, reserve, flags);
+    return cell_reference_run(&description, 1, e79_ref_backward, e79_ref_real_bytes, sizes, args, reserve,
+            flags);
 }
 
 static const cell_desc description = {

@@ -847,6 +847,7 @@ static const cell_arg backward_args[] = {
 };
 
 /* The reference (lstm_ref.c). */
+extern const int lstm_ref_real_bytes;
 size_t lstm_ref_reserve_bytes(const int64_t *sizes);
 int lstm_ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags);
 int lstm_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags);
@@ -855,12 +856,14 @@ static const cell_desc description;
 
 static cell_status ref_forward(const int64_t *sizes, void *const *args, void *reserve, int flags)
 {
-    return cell_reference_run(&description, 0, lstm_ref_forward, sizes, args, reserve, flags);
+    return cell_reference_run(&description, 0, lstm_ref_forward, lstm_ref_real_bytes, sizes, args, reserve,
+            flags);
 }
 
 static cell_status ref_backward(const int64_t *sizes, void *const *args, void *reserve, int flags)
 {
-    return cell_reference_run(&description, 1, lstm_ref_backward, sizes, args, reserve, flags);
+    return cell_reference_run(&description, 1, lstm_ref_backward, lstm_ref_real_bytes, sizes, args, reserve,
+            flags);
 }
 
 static const cell_desc description = {

@@ -12,7 +12,7 @@
 
 const cell_desc *ladder_instance(void);
 
-static void check_against_reference(Case *c, const char *what)
+void check_against_reference(Case *c, const char *what)
 {
     const cell_desc *d = c->d;
     Guarded reserve = reserve_for(c, c->sizes);
@@ -36,6 +36,8 @@ static void run_sizes(cell_context *ctx, const cell_desc *d, const int64_t *size
     Case c = case_new(ctx, d, sizes, false);
     bool slow = cell_backend_of(ctx) == CELL_BACKEND_EMULATED && sizes[0] * sizes[1] > 10;
     check_against_reference(&c, "against the reference");
+    if (cell_backend_of(ctx) == CELL_BACKEND_EMULATED)
+        check_stored(&c);
     if (!getenv("LADDER_QUICK") && !slow)
         check_identities(&c, true);
     case_free(&c);

@@ -1,8 +1,8 @@
 /* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and
  * what the reference makes of them in double (case.c); call.c runs the instance in poisoned and guarded
  * memory; judge.c compares what came out with the reference; identities.c compares runs with each other,
- * large.c a large batch with one sequence; ladder.c goes through the sizes. `make check` and `cellc selftest`
- * link the same library of it. */
+ * stored.c runs the reference as users do, large.c a large batch with one sequence; ladder.c goes through the
+ * sizes. `make check` and `cellc selftest` link the same library of it. */
 #ifndef LADDER_H
 #define LADDER_H
 
@@ -110,6 +110,10 @@ Counts counts(void);
 Case case_new(cell_context *ctx, const cell_desc *d, const int64_t *sizes, bool null_states);
 void case_free(Case *c);
 
+/* Runs forward and backward, and compares what they wrote with the case's results. */
+void check_against_reference(Case *c, const char *what);
+/* The same of the reference as the library has it: in the type of its arithmetic, on tensors in storage types. */
+void check_stored(Case *c);
 void check_identities(Case *c, bool all);
 /* The sizes are those of one sequence (B 1). */
 void check_large(cell_context *ctx, const cell_desc *d, const int64_t *sizes, int64_t copies);

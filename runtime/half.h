@@ -1,5 +1,5 @@
-/* Conversions between f32 and the two 16-bit float types, held as uint16_t bit patterns, on the host. To 16
- * bits they round to nearest, ties to even, overflow to infinity, and keep NaN a NaN; to f32 they are exact.
+/* Conversions between f32 or f64 and the two 16-bit float types, held as uint16_t bit patterns, on the host. To 16
+ * bits they round once, to nearest, ties to even, overflow to infinity, and keep NaN a NaN; to f32 they are exact.
  * Valid in C and C++. */
 #ifndef CELL_HALF_H
 #define CELL_HALF_H
@@ -67,6 +67,27 @@ static inline uint16_t cell_f32_to_f16(float value) {
         return (uint16_t)(sign | cell_f16_subnormal(bits));
     bits += 0xfffu + (bits >> 13 & 1u);
     return (uint16_t)(sign | (bits - 0x38000000u) >> 13);
+}
+
+/* f32 next to value on the side of zero, its last bit set where that is not exact: rounded to fewer bits it gives what
+ * value gives, which the nearest f32 does not. */
+static inline float cell_f64_to_f32_sticky(double value) {
+    float nearest = (float)value;
+    uint32_t bits = cell_f32_bits(nearest);
+    if ((double)nearest == value || value != value)
+        return nearest;
+    double size = value < 0 ? -value : value, got = nearest < 0 ? -(double)nearest : (double)nearest;
+    if (got > size)
+        bits--; /* patterns of one sign are in the order of magnitudes */
+    return cell_f32_from_bits(bits | 1u);
+}
+
+static inline uint16_t cell_f64_to_bf16(double value) {
+    return cell_f32_to_bf16(cell_f64_to_f32_sticky(value));
+}
+
+static inline uint16_t cell_f64_to_f16(double value) {
+    return cell_f32_to_f16(cell_f64_to_f32_sticky(value));
 }
 
 #endif

@@ -295,3 +295,64 @@ def test_slopes_of_whole_numbers_and_slices_of_earlier_steps(tmp_path):
     np.testing.assert_array_equal(out.z[0], [[0, 0, 0], x[0, 0, :, 1], x[0, 1, :, 0]])
     np.testing.assert_array_equal(out.w[0], [[0, 0, 0], x[0, 0, :, 0], x[0, 1, :, 1]])
     np.testing.assert_array_equal(out.g, 2 * x[..., 0] ** 2)
+
+
+REAL, COMPLEX = ("f32", "bf16", "f16", "f64", None), ("c64", "c128", "complex")
+ROLES = "cell roles {{ dim N; input {inputs}; param {params}; state h[N]; state g[N] : complex; output {outputs};\n" \
+    "h'[i] = h[i] + {reals}; g'[i] = g[i] + {complexes}; {equations} }}"
+
+
+def roles():
+    """A cell whose sums have whole values: x_k is an input of type k, p_k a param, y_k an output."""
+    def declared(name):
+        return ", ".join(f"{name}{k}[N]" + (f" : {kind}" if kind else "") for k, kind in enumerate(REAL + COMPLEX))
+
+    def terms(places):
+        return " + ".join(f"p{k}[i] * x{k}[i] + 2 * x{k}[i; t - 1]" for k in places)
+
+    n, both = len(REAL), range(len(REAL + COMPLEX))
+    return ROLES.format(inputs=declared("x"), params=declared("p"), outputs=declared("y"), reals=terms(both[:n]),
+                        complexes=terms(both[n:]),
+                        equations=" ".join(f"y{k}[i] = {'h' if k < n else 'g'}'[i] + x{k}[i];" for k in both))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_types_that_are_not_the_arithmetic_s(dtype):
+    """Every role in every type, of whole numbers that all types have: nothing is rounded."""
+    pytest.importorskip("ml_dtypes")
+    cell = cellc.load(roles(), framework="numpy", dtype=dtype)
+    g, many = np.random.default_rng(2), range(len(REAL + COMPLEX))
+    B, T, N = 2, 3, 3
+
+    def draw(k, *shape):
+        z = g.integers(-2, 3, shape).astype("float64")
+        return z + 1j * g.integers(-2, 3, shape) if k >= len(REAL) else z
+
+    x, dy = [draw(k, B, T, N) for k in many], [draw(k, B, T, N) for k in many]
+    p, start = {f"p{k}": draw(k, N) for k in many}, [draw(0, B, N), draw(9, B, N)]
+    before = [draw(k, B, 1, N) for k in many]
+    kinds = [cell.dtypes[t.dtype] for t in cell.manifest.inputs]
+    assert [kinds[k] for k in (0, 1, 2, 3, 4, 5, 6)] == [cell.dtypes[t] for t in ("f32", "bf16", "f16", "f64", dtype,
+                                                                                 "c64", "c128")]
+    given = ({name: a.astype(kind) for (name, a), kind in zip(p.items(), kinds)}, *(a.astype(t) for a, t in zip(x, kinds)))
+    state = [a.astype(cell.dtypes[t.dtype]) for a, t in zip(start + before, cell.manifest.states)]
+    y, final, pull = cell.vjp(*given, state=state, t0=1)
+    terms = [p[f"p{k}"] * x[k] + 2 * np.concatenate([before[k], x[k][:, :-1]], 1) for k in many]
+    h = [start[j][:, None] + np.cumsum(sum(terms[:5] if j == 0 else terms[5:]), 1) for j in (0, 1)]
+    for k in many:
+        np.testing.assert_array_equal(y[k].astype(dy[k].dtype), h[k >= 5] + x[k])
+        np.testing.assert_array_equal(final[2 + k].astype(dy[k].dtype), x[k][:, -1:])
+    for j in (0, 1):
+        np.testing.assert_array_equal(final[j], h[j][:, -1])
+
+    found = pull([a.astype(t) for a, t in zip(dy, kinds)])
+    later = [np.cumsum(sum(dy[:5] if j == 0 else dy[5:])[:, ::-1], 1)[:, ::-1] for j in (0, 1)]
+    for k in many:
+        d = later[k >= 5]
+        behind = np.concatenate([d[:, 1:], np.zeros((B, 1, N))], 1)
+        for name, got, right in (("x", found.inputs[k], dy[k] + p[f"p{k}"].conj() * d + 2 * behind),
+                                 ("p", found.params[f"p{k}"], (x[k].conj() * d).sum((0, 1))),
+                                 ("history", found.state[2 + k], 2 * d[:, :1])):
+            np.testing.assert_array_equal(got.astype(right.dtype), right, err_msg=f"{name}{k}")
+    np.testing.assert_array_equal(found.state[0], later[0][:, 0])
+    np.testing.assert_array_equal(found.state[1], later[1][:, 0])

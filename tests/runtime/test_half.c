@@ -11,6 +11,7 @@ typedef struct Format {
     int mantissa_bits, exponent_bits;
     float (*decode)(uint16_t half);
     uint16_t (*encode)(float value);
+    uint16_t (*encode_wide)(double value);
 } Format;
 
 static int bias(const Format *format) {
@@ -68,6 +69,15 @@ static void check_gap(const Format *format, unsigned pattern) {
                pattern | bit, format->encode(below));
         EXPECT(format->encode(above) == ((pattern + 1) | bit), "%s %04x above gave %04x", format->name,
                pattern | bit, format->encode(above));
+        /* In f64 there are numbers nearer to the middle, which f32 would round to it. */
+        double exact = sign ? -(low + high) / 2 : (low + high) / 2;
+        double inside = nextafter(exact, 0), outside = nextafter(exact, sign ? -INFINITY : INFINITY);
+        EXPECT(format->encode_wide(exact) == (even | bit), "%s %04x tie of f64 gave %04x", format->name, pattern | bit,
+               format->encode_wide(exact));
+        EXPECT(format->encode_wide(inside) == (pattern | bit), "%s %04x just below gave %04x", format->name,
+               pattern | bit, format->encode_wide(inside));
+        EXPECT(format->encode_wide(outside) == ((pattern + 1) | bit), "%s %04x just above gave %04x", format->name,
+               pattern | bit, format->encode_wide(outside));
     }
 }
 
@@ -80,10 +90,13 @@ static void check_format(const Format *format) {
     EXPECT(format->encode(0x1p-149f) == 0, "%s: the smallest f32", format->name);
     EXPECT((format->encode(cell_f32_from_bits(0x7f800001u)) & 0x7fff) > infinity_of(format),
            "%s: a NaN with a low payload", format->name);
+    EXPECT((format->encode_wide(NAN) & 0x7fff) > infinity_of(format), "%s: a NaN of f64", format->name);
+    EXPECT(format->encode_wide(-1e300) == (infinity_of(format) | 0x8000), "%s: beyond f32", format->name);
+    EXPECT(format->encode_wide(-1e-300) == 0x8000, "%s: below f32", format->name);
 }
 
 int main(void) {
-    check_format(&(Format){"f16", 10, 5, cell_f16_to_f32, cell_f32_to_f16});
-    check_format(&(Format){"bf16", 7, 8, cell_bf16_to_f32, cell_f32_to_bf16});
+    check_format(&(Format){"f16", 10, 5, cell_f16_to_f32, cell_f32_to_f16, cell_f64_to_f16});
+    check_format(&(Format){"bf16", 7, 8, cell_bf16_to_f32, cell_f32_to_bf16, cell_f64_to_bf16});
     return report();
 }
