@@ -15,7 +15,7 @@
 #include "emit.h"
 #include "process.h"
 
-static const double too_large = 1e8;      /* a named value from which on products of a few overflow f32 rightly */
+static const double too_large = 2e7;      /* a named value from which on powers of it overflow f32 */
 static const double nothing = 1e-20;      /* what may vanish beside numbers of ordinary size */
 enum { BATCH = 1, STEPS = 3 };
 
