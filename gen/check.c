@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -28,6 +29,7 @@ static const CommandHelp check_help = {
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",
     .compiles = true,
     .computes = true,
+    .in_double = "what is checked is the reference in double; `cellc selftest` tests types and kernels",
 };
 
 typedef struct CheckRun {
@@ -40,6 +42,8 @@ typedef struct CheckRun {
     bool judge;                   /* whether the cell can be checked, by the evaluator alone */
     VecFile *vectors;
     const char *vectors_path;
+    const char *refused;          /* why sizes were not taken, the last reason; of the user's compilation */
+    time_t started, said;         /* when, and when something was printed last */
     Tally tally;
 } CheckRun;
 
@@ -147,6 +151,28 @@ static bool sizes_allowed(const Module *m, const Eval *e, int64_t steps, int64_t
     return true;
 }
 
+/* Nobody waits for minutes without a word: large sizes are said before they are evaluated, and then every few seconds how far
+ * it is. */
+static void say_progress(CheckRun *k, const Subject *s, int done, int cases)
+{
+    enum { LARGE = 200000, SILENT_SECONDS = 10 };
+    time_t now = time(NULL);
+    double elements = 0;
+    if (k->tally.quiet || k->judge)
+        return;
+    for (int i = 0; i < s->e->ntensors; i++)
+        elements += (double)s->e->tensors[i].count;
+    bool large = done == 0 && elements > LARGE && k->said == k->started;
+    if (large)
+        fprintf(stderr, "cellc check: %s: the evaluator takes each of %.3g elements by itself, in every case; smaller sizes prove the "
+                "same in less time\n", s->label, elements);
+    else if (now - k->said >= SILENT_SECONDS)
+        fprintf(stderr, "cellc check: %s: %d of %d cases, %ld s so far\n", s->label, done, cases, (long)(now - k->started));
+    else
+        return;
+    k->said = large ? k->started + 1 : now;
+}
+
 static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
 {
     int n = (int)(sizeof case_table / sizeof *case_table), failed = k->tally.failed, passed = k->tally.passed;
@@ -160,6 +186,7 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
         Case *one = case_random(s->e, case_table[i].batch, case_table[i].steps, case_table[i].state,
                                 case_table[i].input, 17 + (uint64_t)i);
         one->first = first;
+        say_progress(k, s, i, n);
         (k->judge ? judge_case : check_case)(s, b, self, one, what, &k->tally);
         if (k->tally.verbose)
             printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);
@@ -171,12 +198,27 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
     fflush(stdout);
 }
 
+/* "D=7 N=5: W is too large to evaluate" */
+static void keep_reason(CheckRun *k, const Compiler *c, int from, const EvalSize *sizes, int n)
+{
+    Buf b = {.arena = k->user->arena};
+    for (int i = 0; i < n; i++)
+        buf_f(&b, "%s%s=%lld", i ? " " : "", sizes[i].name, (long long)sizes[i].value);
+    for (int i = from; i < c->diags.len; i++)
+        if (c->diags.data[i].level == DIAG_ERROR) {
+            buf_f(&b, "%s%s", b.len ? ": " : "", c->diags.data[i].text);
+            k->refused = b.data;
+            return;
+        }
+}
+
 /* Diagnostics of a trial at sizes that a spec need not take are dropped. */
-static Eval *try_sizes(Compiler *c, const Ast *ast, const Module *m, const EvalSize *sizes, int n)
+static Eval *try_sizes(CheckRun *k, Compiler *c, const Ast *ast, const Module *m, const EvalSize *sizes, int n)
 {
     int diags = c->diags.len, errors = c->errors;
     Eval *e = eval_new(c, ast, NULL, sizes, n);
     if (!e) {
+        keep_reason(k, c, diags, sizes, n);
         c->diags.len = diags;
         c->errors = errors;
     }
@@ -208,7 +250,7 @@ static int check_module(CheckRun *k, Compiler *c, const Module *m, const Ast *as
             EvalSize sizes[2 * MAX_CHOSEN];
             memcpy(sizes, bound, sizeof *sizes * (size_t)nbound);
             int open = sizes_of_round(k->user, &k->outline, round, true, sizes + nbound);
-            s.e = try_sizes(c, ast, m, sizes, nbound + open);
+            s.e = try_sizes(k, c, ast, m, sizes, nbound + open);
             if (!s.e)
                 continue;
             s.label = sizes_text(c, m, s.e);
@@ -281,7 +323,7 @@ static void check_variant(CheckRun *k, const Variant *v)
         const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
         int here = ast ? check_module(k, c, m, ast, bound, n) : 0;
         if (last && !m && !k->tally.quiet)
-            diag_print(c, stdout);
+            diag_print(c, c->diagnostics_json ? stderr : stdout);
         ran += here;
         rounds += here > 0;
         compiler_free(c);
@@ -290,7 +332,10 @@ static void check_variant(CheckRun *k, const Variant *v)
     }
     if (!ran) {
         Subject s = {.label = k->outline.cell};
-        tally(&k->tally, false, &s, "no sizes were found that this variant takes; give them with --dim");
+        if (k->refused)
+            tally(&k->tally, false, &s, "no sizes were found that this variant takes; at %s", k->refused);
+        else
+            tally(&k->tally, false, &s, "no sizes were found that this variant takes; give them with --dim");
     }
 }
 
@@ -396,6 +441,7 @@ static int check_spec(CheckRun *k, Compiler *c)
         return 1;
     }
     k->dir = dir;
+    k->started = k->said = time(NULL);
     bool ok = read_outline(k, c) && (!k->vectors || sizes_agree(k));
     if (ok && k->vectors) {
         check_file(k);
@@ -486,9 +532,6 @@ int cmd_check(int argc, char **argv)
     int n, rc = options_parse(&check_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
         k.tally.most = k.tally.verbose ? 0 : MOST_SAID;
-        if (c->dtype != DT_F32 || c->schedule != SCHED_AUTO)
-            fprintf(stderr, "cellc check: --dtype and --schedule change nothing here: what is checked is "
-                            "the reference, in double\n");
         k.path = operands[0];
         k.vectors_path = vectors;
         rc = read_vectors(&k, vectors) ? check_spec(&k, c) : 1;

@@ -15,6 +15,7 @@ static const CommandHelp help = {
                 "  cellc fmt --write specs/*.cell       rewrite the files\n"
                 "  cellc fmt --check specs/*.cell       exit 1 and name the files that would change\n"
                 "  cellc fmt --explicit specs/e79.cell  with all parentheses, to see how it is read\n",
+    .reads = true,
 };
 
 typedef struct FmtOptions { bool write, check, explicit_form; } FmtOptions;
@@ -70,9 +71,10 @@ static int write_back(const char *path, const Buf *text)
     return 0;
 }
 
-static int fmt_one(const char *path, const FmtOptions *o)
+static int fmt_one(const char *path, const FmtOptions *o, bool json)
 {
     Compiler *c = compiler_new();
+    c->diagnostics_json = json;
     Buf out = { .arena = c->arena };
     int rc = 0, file = load(c, path);
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
@@ -108,13 +110,16 @@ int cmd_fmt(int argc, char **argv)
         { NULL, NULL, OPT_FLAG, NULL, NULL }
     };
     const char *operands[argc + 1];
-    int n, rc = options_parse(&help, NULL, argc, argv, table, operands, &n);
+    Compiler *c = compiler_new();
+    int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
+    bool json = c->diagnostics_json;
+    compiler_free(c);
     if (rc >= 0)
         return rc;
     if (n == 0)
-        return fmt_one(NULL, &o);
+        return fmt_one(NULL, &o, json);
     rc = 0;
     for (int i = 0; i < n; i++)
-        rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o);
+        rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o, json);
     return rc;
 }

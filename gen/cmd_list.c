@@ -19,6 +19,7 @@ static const CommandHelp help = {
     .examples = "  cellc list\n"
                 "  cellc list my/cells\n"
                 "  cellc explain e88\n",
+    .reads = true,
 };
 
 /* The first comment as one line, up to the end of its first sentence. */

@@ -16,6 +16,7 @@ static const CommandHelp help = {
              "start from.",
     .examples = "  cellc new mycell --from e75\n"
                 "  cellc new mycell --from specs/gated_delta.cell -o my/cells/mycell.cell\n",
+    .reads = true,
 };
 
 static bool is_name(const char *s)

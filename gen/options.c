@@ -35,6 +35,12 @@ static const OptionSpec compile_table[] = {
     { NULL, NULL, OPT_FLAG, NULL, NULL }
 };
 
+/* Options that concern types of tensors or kernels only. */
+static bool concerns_kernels(int which)
+{
+    return which == C_DTYPE || which == C_SCHEDULE || which == C_TUNED || which == C_PRODUCTS;
+}
+
 static int row_of(const OptionSpec *table, const char *name, size_t len)
 {
     for (int i = 0; table && table[i].name; i++)
@@ -73,11 +79,11 @@ int archs_check(const CommandHelp *help, const char *archs)
 }
 
 /* Without the rows that `own` has as well: a command may read an option of compilation itself. */
-static void print_table(const OptionSpec *table, const OptionSpec *own)
+static void print_table(const OptionSpec *table, const OptionSpec *own, bool in_double)
 {
     for (int i = 0; table && table[i].name; i++) {
         char left[64];
-        if (row_of(own, table[i].name, strlen(table[i].name)) >= 0)
+        if (row_of(own, table[i].name, strlen(table[i].name)) >= 0 || (in_double && concerns_kernels(i)))
             continue;
         snprintf(left, sizeof left, "%s%s%s", table[i].name, table[i].argument ? " " : "",
                  table[i].argument ? table[i].argument : "");
@@ -92,9 +98,11 @@ static void print_help(const CommandHelp *help, const OptionSpec *table)
     if (help->about)
         printf("\n%s\n", help->about);
     printf("\noptions:\n");
-    print_table(table, NULL);
+    print_table(table, NULL, false);
     if (help->compiles)
-        print_table(compile_table, table);
+        print_table(compile_table, table, help->in_double != NULL);
+    else if (help->reads)
+        print_table((const OptionSpec[]){ compile_table[C_DIAGNOSTICS], { 0 } }, table, false);
     printf("  %-24s %s\n", "--help", "print this");
     if (help->examples)
         printf("\nexamples:\n%s", help->examples);
@@ -191,6 +199,8 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     const char *option = compile_table[which].name;
     Setting s;
     int at;
+    if (help->in_double && concerns_kernels(which))
+        return usage_error(help, "%s changes nothing here: %s", option, help->in_double);
     switch (which) {
     case C_DIM:
     case C_SET:
@@ -288,7 +298,9 @@ static int take_option(const CommandHelp *help, Compiler *c, int argc, char **ar
     if (word[1] != '-' && word[2])
         len = 2;
     int own = row_of(table, word, len);
-    int shared = own < 0 && help->compiles ? row_of(compile_table, word, len) : -1;
+    int shared = own < 0 && (help->compiles || help->reads) ? row_of(compile_table, word, len) : -1;
+    if (!help->compiles && shared != C_DIAGNOSTICS)
+        shared = -1;
     if (own < 0 && shared < 0)
         return unknown_option(help, table, word, word[1] == '-' ? len : strlen(word));
     const OptionSpec *row = own >= 0 ? &table[own] : &compile_table[shared];

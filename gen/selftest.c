@@ -53,7 +53,7 @@ typedef struct Cell {
 } Cell;
 
 /* The settings of a compilation as words of the command line. */
-static void add_settings(Self *s, Words *w, const Compiler *c)
+static void add_settings(Self *s, Words *w, const Compiler *c, bool kernels)
 {
     for (int i = 0; i < c->sets.len; i++) {
         words_add(w, "--set");
@@ -67,7 +67,7 @@ static void add_settings(Self *s, Words *w, const Compiler *c)
         words_add(w, "--reverse");
     if (c->lengths)
         words_add(w, "--lengths");
-    if (c->products != PRODUCTS_AUTO) {
+    if (kernels && c->products != PRODUCTS_AUTO) {
         words_add(w, "--products");
         words_add(w, products_names[c->products]);
     }
@@ -83,7 +83,7 @@ static void add_check(Self *s, const Cell *cell)
         intern_f(s->c, "%s: the reference in double against the evaluator", cell->outline.cell);
     Test *one = test_add(&s->tests, label, NULL);
     words_add(&one->settings, intern_f(s->c, "%s:%s", cell->path, cell->outline.cell));
-    add_settings(s, &one->settings, s->c);
+    add_settings(s, &one->settings, s->c, false);
 }
 
 /* "e79 bias=none N=5 bf16", with kernels also their schedule. */
@@ -116,7 +116,7 @@ static bool add_instance(Self *s, const Cell *cell, const Variant *v, const Eval
         Test *one = test_add(&s->tests, label_of(s, &g, dtype), intern(s->c, cell->outline.cell));
         *seen |= kernels;
         words_add(&one->settings, intern_f(s->c, "%s:%s", cell->path, cell->outline.cell));
-        add_settings(s, &one->settings, c);
+        add_settings(s, &one->settings, c, true);
         words_add(&one->settings, "--dtype");
         words_add(&one->settings, dtype);
         words_add(&one->settings, "--schedule");
@@ -210,6 +210,15 @@ static void add_variants(Self *s, const Cell *cell)
     }
 }
 
+/* What the front end warns of in the user's cell; its errors are said where it is refused. */
+static void say_warnings(Self *s, const char *path)
+{
+    Compiler *c = compiler_like(s->c, NULL, NULL, 0);
+    if (compile(c, path, front_passes) && !c->errors)
+        diag_print(c, stderr);
+    compiler_free(c);
+}
+
 /* A file without a cell, as std.cell, is passed over where nobody named it. */
 static void add_spec(Self *s, const char *path, bool named)
 {
@@ -220,6 +229,8 @@ static void add_spec(Self *s, const char *path, bool named)
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
     bool ok = ast && !c->errors && eval_outline(c, ast, NULL, &cell.outline);
     if (ok) {
+        if (named)
+            say_warnings(s, path);
         add_variants(s, &cell);
     } else if (named || c->errors) {
         if (!c->errors)

@@ -62,7 +62,55 @@ expect 2 "expected NAME=VALUE, reverse or lengths after ':', not 'twine'" "$cell
 expect 1 "'gru:H=3': \`cellc build\` takes settings behind ':'; here they are options, --dim NAME=N or --set NAME=VALUE" \
     "$cellc" explain gru:H=3
 
+# ---- diagnostics for programs: one JSON object per line on standard error, of errors and of warnings, in every command
+
+cat >"$dir/wrong.cell" <<'CELL'
+cell wrong {
+    dim N;
+    input  x[N], z[N];
+    output y[N];
+    y[i] = 2 * u[i];
+}
+CELL
+sed 's/u\[i\]/x[i]/' "$dir/wrong.cell" >"$dir/warned.cell"
+sed 's/;$//' "$dir/wrong.cell" >"$dir/form.cell"
+json() { # WHAT MESSAGE COMMAND...: what it says on standard error has that message, in JSON only
+    local what=$1 message=$2
+    shift 2
+    "$@" 2>"$said" >/dev/null </dev/null
+    if python3 -c 'import json, sys
+lines = [json.loads(line) for line in sys.stdin]
+sys.exit(not any(line["level"] == sys.argv[1] and line["message"] == sys.argv[2] for line in lines))' "$what" "$message" <"$said"
+    then pass; else fail "$* does not say '$message' in JSON"; fi
+}
+for command in check run explain emit doc graph build "selftest --backend reference" "tune --list"; do
+    # shellcheck disable=SC2086
+    json error "unknown value 'u'" "$cellc" $command --diagnostics json "$dir/wrong.cell"
+    # shellcheck disable=SC2086
+    json error "there is no file 'gruu', and no cell of that name comes with cellc; did you mean 'gru'?" \
+        "$cellc" $command --diagnostics json gruu
+done
+for command in check run explain "emit --kind header" doc graph "build --no-cuda -o $dir/o" "selftest --backend reference --dtype f64"; do
+    # shellcheck disable=SC2086
+    json warning "input 'z' is never used" "$cellc" $command --diagnostics json "$dir/warned.cell"
+done
+for command in fmt check "list $dir/forms"; do
+    mkdir -p "$dir/forms" && cp "$dir/form.cell" "$dir/forms"
+    # shellcheck disable=SC2086
+    json error "expected ';' after the dim" "$cellc" $command --diagnostics json $([[ $command == list* ]] || echo "$dir/form.cell")
+done
+
 # ---- what a command cannot take
+
+for option in "--dtype bf16" "--schedule steps" "--products plain" "--tuned file"; do
+    # shellcheck disable=SC2086
+    expect 2 "${option% *} changes nothing here: what is checked is the reference in double; \`cellc selftest\` tests types and kernels" \
+        "$cellc" check gru $option
+    # shellcheck disable=SC2086
+    expect 2 "${option% *} changes nothing here: what is run is the evaluator, in double" "$cellc" run gru $option
+done
+expect 1 "no sizes were found that this variant takes; at D=4: weight_hh is too large to evaluate" "$cellc" check lstm --dim H=20000
+expect 124 "elements by itself, in every case; smaller sizes prove the same in less time" timeout 2 "$cellc" check lstm --dim H=1024
 
 expect 2 "-o takes a file that ends in .dot, .gv, .svg, .png or .pdf, not '$dir/gru.jpg'" "$cellc" graph gru -o "$dir/gru.jpg"
 expect 0 "gru.gv" "$cellc" graph gru -o "$dir/gru.gv"
