@@ -2,12 +2,14 @@
 # Builds the emulator, or a generated kernel file for it. In: C++ sources. Out: objects, rebuilt only when
 # something is newer.
 #
-#   build.sh lib DIR             DIR/cell_emu.o, and DIR/cell_emu_backend.o, which connects it to libcell.a
+#   build.sh lib DIR             DIR/cell_emu.o, and DIR/cell_emu_backend.o, which connects it to libcell.a; DIR/header, the
+#                                device library compiled ahead, where the compiler is gcc
 #   build.sh cu FILE.cu OUT.o    a generated kernel file
 #   build.sh flags               the flags of the compile and link lines
 #
 # EMU_SANITIZE=0 leaves out AddressSanitizer and UBSan, which make building longer. Kernels run for less time than it takes
 # to optimise them, several times where they are instrumented; and nothing is optimised away that a check would see.
+# EMU_HEADER is the DIR/header of a `lib` with the same EMU_SANITIZE, or nothing.
 # CXX chooses the compiler (g++, else clang++). A program links its kernels' objects with cell_emu.o; if it
 # runs them through the runtime, also with cell_emu_backend.o and libcell.a. Link with $CXX and the flags.
 set -eu
@@ -49,17 +51,24 @@ lib)
         $CXX $plain -c "$here/cell_emu_backend.cc" -o "$2/cell_emu_backend.$$.tmp"
         mv "$2/cell_emu_backend.$$.tmp" "$2/cell_emu_backend.o"
     fi
+    # A third of what compiling a small cell's kernels takes is reading the device library.
+    if $CXX --version 2>/dev/null | grep -q 'Free Software Foundation' &&
+        newer "$2/header/cell_device.cuh.gch" "$here/cell_emu_device.h" "$root"/runtime/*.h "$root"/runtime/device/*; then
+        mkdir -p "$2/header"
+        $CXX $flags -x c++-header "$root/runtime/device/cell_device.cuh" -o "$2/header/$$.tmp"
+        mv "$2/header/$$.tmp" "$2/header/cell_device.cuh.gch"
+    fi
     ;;
 cu)
     if newer "$3" "$2" "$here/cell_emu_device.h" "$root"/runtime/*.h "$root"/runtime/device/*; then
-        $CXX $flags -x c++ -c "$2" -o "$3"
+        $CXX ${EMU_HEADER:+-I"$EMU_HEADER"} $flags -x c++ -c "$2" -o "$3"
     fi
     ;;
 flags)
     echo "$flags"
     ;;
 *)
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -20,11 +20,12 @@ emulate() {
     mkdir -p "$dir/common"
     bash "$root/tests/emulator/build.sh" lib "$dir/common" || { failed=$((failed + 1)); return 1; }
     newest=$(ls -t "$root"/runtime/*.h "$root"/runtime/device/* "$root"/tests/emulator/* | head -n 1)
+    export EMU_HEADER=$dir/common/header
     [[ $dir/common/stamp -nt $newest ]] || touch "$dir/common/stamp"
     # What every instance is linked with.
     cmp -s "$build/libladder.a" "$dir/common/libladder.a" || cp "$build/libladder.a" "$dir/common/"
-    export BACKEND=emulated RUNTIME=$build/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    export BACKEND=emulated RUNTIME=$build/host/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     cut -d ' ' -f 1 "$dir/list" |
         xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$ladder/one.sh" "$dir" '{}' "$dir/common" >"$dir/results"

@@ -206,8 +206,8 @@ if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/pr
     bash tests/emulator/build.sh lib "$work/common" || { echo "0 passed, 1 failed"; exit 1; }
     touch "$work/common/stamp"
     cp "$build/libladder.a" "$work/common/"
-    export BACKEND=emulated RUNTIME=$build/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
+    export BACKEND=emulated RUNTIME=$build/host/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
         xargs -P "$jobs" -d '\n' -I '{}' \
