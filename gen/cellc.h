@@ -208,6 +208,12 @@ typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED
  * computed from them; none so; all of the former; all of the latter. */
 typedef enum { PRODUCTS_AUTO, PRODUCTS_PLAIN, PRODUCTS_PARTS, PRODUCTS_FUSED } Products;
 
+/* settings.c: the words for types ("f32", ...), schedules ("auto", ...) and forms of the products, in the order of the enums,
+ * with NULL behind the last. */
+extern const char *const dtype_names[];
+extern const char *const schedule_names[];
+extern const char *const products_names[];
+
 typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
 
 /* How a state's rows and columns lie over a warp's lanes and a block's warps; all 0: the planner chooses. */

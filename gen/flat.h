@@ -7,6 +7,7 @@
 #define CELLC_FLAT_H
 
 #include "complex_ops.h"
+#include "map.h"
 
 enum {
     MAX_AXES_OF_VALUE = 8,   /* axes of a tensor or definition; also what one reduction may bind */
@@ -200,17 +201,6 @@ struct Instance {
     bool walked;
     bool lowered;
 };
-
-typedef struct Bucket {
-    const char *key;
-    void *value;
-} Bucket;
-typedef struct NameMap {
-    Bucket *slots;
-    int cap, len;
-} NameMap;
-void *map_get(const NameMap *m, const char *key);
-void map_put(Arena *a, NameMap *m, const char *key, void *value);
 
 /* Names of values; a fn's or a repeat's scope stands inside another. */
 struct Scope {

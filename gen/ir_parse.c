@@ -8,9 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "flat.h"
 #include "ir_raw.h"
-#include "options.h"
+#include "map.h"
 
 enum {
     MAX_POLY_TERMS = 256, MAX_POLY_DEGREE = 32, MAX_IX_TERMS = 256, MAX_LIST = 256, MAX_NESTING = 60,

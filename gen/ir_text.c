@@ -16,9 +16,8 @@
  * calls. */
 #include <string.h>
 
-#include "flat.h"
 #include "ir_raw.h"
-#include "options.h"
+#include "map.h"
 
 const char *const ir_tensor_kinds[] = { "input", "param", "state", "history", "output", "dout", "dnext",
                                          "dinit", "dhistory", "cotangent", NULL };

@@ -11,10 +11,6 @@
 #include "options.h"
 #include "texts.h"
 
-const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
-const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
-const char *const products_names[] = { "auto", "plain", "parts", "fused", NULL };
-
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
 /* The options that every compiling command takes; their values go to the Compiler. */

@@ -49,11 +49,6 @@ int options_compile(const CommandHelp *help, Compiler *c, const char *option, co
 /* Prints "cellc COMMAND: message", a pointer to --help, and gives 2, the exit code of wrong usage. */
 int usage_error(const CommandHelp *help, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Names of the types of --dtype ("f32", ...) and of the schedules ("auto", ...), in the order of the
- * enums. */
-extern const char *const dtype_names[];
-extern const char *const schedule_names[];
-extern const char *const products_names[];                        /* of --products */
 /* What --archs is when nothing is said, and the first architecture that kernels run on: it is the first with
  * asynchronous copies (cp.async) and with tensor cores that take tf32 and bf16. */
 #define default_archs "80 86 89 90"

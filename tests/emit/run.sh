@@ -35,7 +35,7 @@ for spec in specs/*.cell; do
         out=$dir/$name.$dtype
         check "$name $dtype: emit" "$cellc" emit "$spec" --dtype $dtype -o "$out"
         for file in "$out"/*.c; do
-            check "$name $dtype: $(basename "$file")" "$cc" -std=c11 $strict -I"$out" -c "$file" -o "$dir/x.o"
+            check "$name $dtype: $(basename "$file")" "$cc" -std=c11 $strict -I"$out" -fsyntax-only "$file"
         done
         check "$name $dtype: columns" no_long_lines "$out"/*.c "$out"/*.cu "$out"/*.h
     done
