@@ -239,8 +239,13 @@ static void check_decl(Parser *p, StmtKind kind, const Decl *d)
     if (d->type && (number || kind == S_CARRY))
         error_at(p, d->type_span, "a %s has no type", kind_text(kind));
     for (int i = 0; i < d->axes.len; i++)
-        if (d->axes.data[i]->kind == X_COLON)
+        if (d->axes.data[i]->kind == X_COLON && !d->axes.data[i]->name)
             error_at(p, d->axes.data[i]->span, "expected the extent of this axis of '%s', found ':'", name);
+        else if (d->axes.data[i]->kind == X_COLON && ((kind != S_STATE && kind != S_CARRY) || !d->init))
+            error_at(p, d->axes.data[i]->span, "an axis has an index, '%s', only where a state or a carry has an initial value that "
+                     "reads it", d->axes.data[i]->name);
+        else if (i && (d->axes.data[i]->kind == X_COLON) != (d->axes.data[0]->kind == X_COLON))
+            error_at(p, d->axes.data[i]->span, "either all axes of '%s' have an index, or none", name);
     if (kind == S_CONST && !d->init)
         error_at(p, d->span, "a const needs its value: const %s = ...", name);
     if (kind == S_CARRY && !d->init)
@@ -259,6 +264,18 @@ static void check_decl(Parser *p, StmtKind kind, const Decl *d)
         error_at(p, d->init->span, "expected the name of an initialiser, as in xavier or const(2.0)");
 }
 
+/* Of `P[i:N, j:N] = ...` the extents are the axes, and the indices stand where an equation has them. */
+static void take_axes(Parser *p, Stmt *s, const Decl *d)
+{
+    for (int i = 0; i < d->axes.len; i++) {
+        Expr *e = d->axes.data[i];
+        bool named = e->kind == X_COLON && e->name;
+        vec_push(p->c->arena, &s->axes, named ? e->a : e);
+        if (named)
+            vec_push(p->c->arena, &s->lhs, ((Binder){.name = e->name, .span = e->span}));
+    }
+}
+
 void add_decls(Parser *p, StmtVec *out, StmtKind kind, bool is_const, const DeclVec *decls, Span span)
 {
     for (int i = 0; i < decls->len; i++) {
@@ -271,7 +288,7 @@ void add_decls(Parser *p, StmtVec *out, StmtKind kind, bool is_const, const Decl
             whole.hi = span.hi;
         Stmt *s = stmt_new(p, kind, &d->name, whole);
         s->is_const = is_const;
-        s->axes = d->axes;
+        take_axes(p, s, d);
         s->brackets = d->brackets;
         s->text = d->type;
         s->text_span = d->type_span;
@@ -476,6 +493,26 @@ Ast *parse_source(Compiler *c, int file)
     if (!p->lost_head)
         check_placement(p, p->ast);
     return p->ast;
+}
+
+/* ---- initial values ---- */
+
+static Expr *whole_number(Compiler *c, Span at, double value)
+{
+    Expr *e = arena_alloc(c->arena, sizeof *e);
+    *e = (Expr){.kind = X_NUM, .span = at, .num = value, .is_int = true};
+    return e;
+}
+
+const Expr *ast_initial(Compiler *c, const Expr *init)
+{
+    bool condition = init && ((init->kind == X_BINARY && init->op >= O_LT) || (init->kind == X_UNARY && init->op == O_NOT));
+    if (!condition)
+        return init;
+    Expr *e = arena_alloc(c->arena, sizeof *e);
+    *e = (Expr){.kind = X_COND, .span = init->span, .a = (Expr *)(uintptr_t)init, .b = whole_number(c, init->span, 1),
+                .c = whole_number(c, init->span, 0)};
+    return e;
 }
 
 /* ---- the cell that is meant ---- */

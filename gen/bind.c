@@ -921,7 +921,11 @@ static void bind_left_side(Binding *b, Equation *eq)
     for (int i = 0; i < lhs->len; i++) {
         const Binder *binder = &lhs->data[i];
         Symbol *number = binder->name ? scope_find(b->scope, binder->name) : NULL;
-        if (number && number->kind == SYM_NUMBER) {
+        bool declared = eq->stmt->kind == S_STATE || eq->stmt->kind == S_CARRY;
+        if (number && number->kind == SYM_NUMBER && declared) {
+            BIND_ERROR(b, binder->span, "'%s' is the index of a repeat and cannot be that of an axis", binder->name);
+            eq->failed = true;
+        } else if (number && number->kind == SYM_NUMBER) {
             eq->constant[i] = (int64_t)number->value.num;
         } else if (binder->name) {
             eq->lhs[i] = bind_index(b, binder);
@@ -989,7 +993,7 @@ static void bind_equation(Flat *f, Equation *eq, const Binding *outer)
     b.depth = outer ? outer->depth + 1 : 0;
     b.level = outer ? outer->level : 0;
     b.guarded = outer && outer->guarded;
-    b.implicit = eq->stmt->kind == S_STATE || eq->stmt->kind == S_CARRY;
+    b.implicit = (eq->stmt->kind == S_STATE || eq->stmt->kind == S_CARRY) && !eq->stmt->lhs.len;
     if (!b.implicit)
         bind_left_side(&b, eq);
     if (eq->body)

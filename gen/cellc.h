@@ -573,6 +573,8 @@ bool hints_choose(const TileHints *hints, int direction);
 /* parse.y, lex.l, ast.c: text -> AST. Never fails: what is broken is diagnosed and left out. */
 typedef struct Ast { StmtVec items; int file; } Ast;              /* top level: imports, fns, cells */
 Ast *parse_source(Compiler *c, int file);
+/* What a state or a carry starts from, as a number: a condition is 1 where it holds, else 0. */
+const Expr *ast_initial(Compiler *c, const Expr *init);
 /* The cell called `name`, or as SPEC:NAME said it (c->cell), or else the file's only one. NULL after a diagnostic; without one where
  * the file has no cell and none is `required`. */
 const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool required);

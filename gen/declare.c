@@ -364,7 +364,7 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
         d->next = derived_symbol(f, SYM_NEXT, d, out);
         if (s->init) {
             d->init = derived_symbol(f, SYM_INIT, d, out);
-            add_equation(f, d->init, s, s->init, scope, NULL);
+            add_equation(f, d->init, s, ast_initial(f->c, s->init), scope, NULL);
         }
     }
     if (kind == SYM_OUTPUT || s->kind == S_RESET)

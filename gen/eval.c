@@ -78,13 +78,16 @@ static void compile_initial(EvalProgram *p, Array *a, Equation *q)
 {
     const char *names[EVAL_MAX_RANK];
     int n = 0;
-    ev_free_names(a->scope, q->stmt->init, EVAL_MAX_RANK, names, &n);
+    for (; n < q->stmt->lhs.len && n < EVAL_MAX_RANK; n++)
+        names[n] = q->stmt->lhs.data[n].name;
+    if (n == 0)
+        ev_free_names(a->scope, q->stmt->init, EVAL_MAX_RANK, names, &n);
     Scope *inside = ev_scope_inside(p, a->scope);
     q->reg = arena_alloc(p->arena, sizeof *q->reg * (size_t)(a->rank + 1));
     for (int i = 0; i < a->rank; i++)
         q->reg[i] = i < n ? ev_declare_index(p, inside, names[i], a->shape[i], a->of_steps[i])->reg
                           : ev_new_register(p);
-    q->value = ev_compile_expr(p, inside, q->stmt->init);
+    q->value = ev_compile_expr(p, inside, ast_initial(p->c, q->stmt->init));
 }
 
 static void compile_equation(EvalProgram *p, Array *a, Equation *q)

@@ -325,7 +325,7 @@ static void start_carries(Flat *f, const StmtVec *body, Scope *scope, const Call
             }
         Carry c = { s, carry_symbol(f, s, NULL, scope, chain, out) };
         if (s->init)
-            add_equation(f, c.now, s, s->init, scope, chain);
+            add_equation(f, c.now, s, ast_initial(f->c, s->init), scope, chain);
         else
             FLAT_ERROR(f, chain, s->span, "carry '%s' needs an initial value: carry %s[...] = ...;", s->name,
                        s->name);

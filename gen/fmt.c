@@ -446,7 +446,16 @@ static void put_decl(Fmt *f, Buf *b, const Stmt *s)
         buf_f(b, "[");
         f->in_index++;
         f->nesting++;
-        put_list(f, b, &s->axes, false);
+        for (int i = 0; i < s->lhs.len && i < s->axes.len; i++) {
+            if (i) {
+                buf_f(b, ",");
+                put_break(f, b, 0);
+            }
+            buf_f(b, "%s:", s->lhs.data[i].name);
+            put_expr(f, b, s->axes.data[i]);
+        }
+        if (!s->lhs.len)
+            put_list(f, b, &s->axes, false);
         f->nesting--;
         f->in_index--;
         buf_f(b, "]");

@@ -61,8 +61,8 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
 
 %type <stmts> items item block
 %type <stmt> equation target fn when
-%type <expr> expr either both compare sum term product reduced unary power exponent primary arg binder
-%type <exprs> args axes index
+%type <expr> expr either both compare sum term product reduced unary power exponent primary arg extent binder
+%type <exprs> args axes extents index
 %type <binders> binders left
 %type <decls> decls
 %type <decl> decl
@@ -178,7 +178,22 @@ decl:
 
 axes:
     %empty                              { $$ = NULL; }
-  | '[' args ']'                        { $$ = $2; }
+  | '[' extents ']'                     { $$ = $2; }
+;
+
+extents:
+    extent                              { $$ = NEW(ExprVec); PUSH($$, $1); }
+  | extents ',' extent                  { PUSH($1, $3); $$ = $1; }
+;
+
+/* An axis whose index an initial value reads is carried as an X_COLON with a name until add_decls takes it apart. */
+extent:
+    arg
+  | NAME ':' expr                       {
+        $$ = expr_new(p, X_COLON, @1);
+        $$->name = $1.text;
+        $$->a = $3;
+    }
 ;
 
 equation:

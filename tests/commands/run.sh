@@ -147,6 +147,9 @@ expect 0 "| input | lambda (λ) | [B, T, D] |" "$cellc" doc "$dir/greek.cell"
 says "| input | x | [B, T, D, tau] |"
 says "| param | w_sigma | [4·D] |"
 says "| tau (τ) | the caller's |"
+# Indices that a state names are its axes, read or not; a condition is 1 where it holds.
+expect 0 "P 1 1 2 2 2 1 0 0 1 1 0 0 1 Z 1 1 2 2 0 0 1 0" bash -c "'$cellc' run tests/meaning/named_axes.cell --dim H=2 --dim N=2 \\
+    --print P --print Z --steps 1 --batch 1 | sed -n '/value P/,\$p' | sed 's/tensor value//' | tr -s '\\n ' ' ' | sed 's/^ //'"
 # What depends on params alone, or on a sequence's start, is done once: no flops of a step.
 cat >"$dir/once.cell" <<'CELL'
 cell once {
