@@ -385,7 +385,7 @@ typedef enum {
     OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_FLOOR, OP_ROUND, OP_SIN, OP_COS, OP_TANH,
     OP_SIGMOID, OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU,
     OP_ERF, OP_CLAMP,
-    OP_IDIV, OP_IMOD,             /* of integers */
+    OP_IDIV, OP_IMOD, OP_IPOW,    /* of integers */
     OP_BF16, OP_F16,              /* rounded to what tensors are stored in */
     OP_REAL, OP_STOP, OP_HELD, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
     OP_COUNT

@@ -155,7 +155,7 @@ static const char *integer_text(ExprPrinter *p, const Node *at)
     switch (n->op) {
     case OP_NEG: return text_f(p, "(-%s)", x[0]);
     case OP_SELECT: return text_f(p, "(%s ? %s : %s)", x[0], x[1], x[2]);
-    case OP_IDIV: case OP_IMOD: return fill(p, op_table[n->op].cuda, x);
+    case OP_IDIV: case OP_IMOD: case OP_IPOW: return fill(p, op_table[n->op].cuda, x);
     case OP_MIN: case OP_MAX: return text_f(p, "(%s %c %s ? %s : %s)", x[0], n->op == OP_MIN ? '<' : '>', x[1], x[0], x[1]);
     default: return text_f(p, "(%s %c %s)", x[0], n->op == OP_ADD ? '+' : n->op == OP_SUB ? '-' : '*', x[1]);
     }

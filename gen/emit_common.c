@@ -29,7 +29,7 @@ static const char *const reserved[] = {
     "real",      "step",       "main",     "errno",         "max_of",       "min_of",    "sign",
     "sigmoid",   "logsigmoid", "silu",     "relu",          "gelu",         "gelu_tanh", "softplus",
     "softsign",  "elu",        "clamp",    "square",        "floor_div",    "floor_mod", "t",
-    "whole_quotient", "whole_remainder", "whole_sum", "whole_difference", "whole_product", "floor", "rint", "to_bf16", "to_f16",
+    "whole_quotient", "whole_remainder", "whole_sum", "whole_difference", "whole_product", "whole_power", "floor", "rint", "to_bf16", "to_f16",
     "T",         "Step",       "Heap",     "Store",         "take",         "times",     "stdin",
     "stdout",    "stderr",     "signbit",  "isnan",         "isinf",        "assert",    NULL
 };

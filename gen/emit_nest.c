@@ -712,7 +712,7 @@ static Text map_text(CGen *g, const Scope *s, NodeId id)
         return text(intern_f(g->c, "%s %c %s ? %s : %s", paren(g, a, C_ADD), n->op == OP_MIN ? '<' : '>',
                              paren(g, b, C_ADD), paren(g, a, C_OR), paren(g, b, C_OR)), C_COND);
     }
-    if (n->op == OP_IDIV || n->op == OP_IMOD) {
+    if (n->op == OP_IDIV || n->op == OP_IMOD || n->op == OP_IPOW) {
         const char *a = value(g, s, n->args[0]).s, *b = value(g, s, n->args[1]).s;
         g->used_op[n->op] = true;
         return text(intern_f(g->c, op_table[n->op].c64, a, b), C_ATOM);

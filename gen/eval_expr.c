@@ -118,6 +118,8 @@ Ix *ev_compile_index(EvalProgram *p, Scope *s, const Expr *x)
     case X_BINARY: {
         IxOp op = x->op == O_ADD ? I_ADD : x->op == O_SUB ? I_SUB : x->op == O_MUL ? I_MUL
                 : x->op == O_DIV ? I_DIV : x->op == O_MOD ? I_MOD : I_CONST;
+        if (x->op == O_POW)
+            return index_value(p, s, x);
         if (op == I_CONST)
             break;
         Ix *a = ev_compile_index(p, s, x->a);

@@ -47,7 +47,7 @@ int64_t eval_ix(EvalProgram *p, const Ix *x, Span span)
     case I_SUB: overflow = __builtin_sub_overflow(a, b, &r); break;
     case I_MUL: overflow = __builtin_mul_overflow(a, b, &r); break;
     default:
-        if (b <= 0 && !of_values(x)) {
+        if (b <= 0 && x->b->op == I_CONST && !of_values(x)) {
             eval_fail(p, span, "an index is divided by a number that is not positive");
             return 0;
         }

@@ -284,6 +284,7 @@ static double map_most(const Module *m, const Node *n)
     case OP_MUL: return a[0] * a[1];
     case OP_SELECT: return fmax(a[1], a[2]);
     case OP_IMOD: return a[1];
+    case OP_IPOW: return WHOLE_LARGEST;
     case OP_NEG: case OP_IDIV: return a[0];
     default: return fmax(a[0], a[1]);
     }
@@ -312,7 +313,7 @@ static NodeType map_type(const Module *m, const Node *n)
     case OP_LT: case OP_LE: case OP_EQ: case OP_NE: case OP_AND: case OP_OR: case OP_NOT: return TY_BOOL;
     case OP_SELECT:
         return m->nodes.data[n->args[1]].type == TY_BOOL ? TY_BOOL : arithmetic_type(m, n);
-    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: case OP_IDIV: case OP_IMOD:
+    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MIN: case OP_MAX: case OP_IDIV: case OP_IMOD: case OP_IPOW:
         return arithmetic_type(m, n);
     default: return TY_REAL;
     }

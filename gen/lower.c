@@ -62,7 +62,8 @@ static bool too_many_nodes(Flat *f, const FExpr *x)
 /* Whole numbers stay whole under it. */
 static bool keeps_whole(Op op)
 {
-    return op == OP_ADD || op == OP_SUB || op == OP_MUL || op == OP_NEG || op == OP_MIN || op == OP_MAX || op == OP_SELECT;
+    return op == OP_ADD || op == OP_SUB || op == OP_MUL || op == OP_NEG || op == OP_MIN || op == OP_MAX ||
+           op == OP_SELECT;
 }
 
 static bool compares(Op op)
@@ -88,6 +89,10 @@ static bool of_whole(const FExpr *x)
 static NodeId lower_map(Flat *f, FExpr *x, bool whole)
 {
     NodeId args[4];
+    if (x->op == OP_POW && x->type == TY_INT) {
+        NodeId base = lower_integer(f, x->args[0]), n = lower_integer(f, x->args[1]);
+        return n == node_whole(f->m, 2) ? node_map2(f->m, OP_MUL, base, base) : node_map2(f->m, OP_IPOW, base, n);
+    }
     bool choice = x->op == OP_SELECT, all = !choice && (keeps_whole(x->op) || compares(x->op));
     for (int i = 0; i < x->nargs && i < 4; i++)
         args[i] = whole && !(choice && i == 0) ? lower_integer(f, x->args[i]) : lower_expr(f, x->args[i]);
@@ -1121,6 +1126,9 @@ static NodeId lower_expr(Flat *f, FExpr *x)
     }
     case F_IDIV:
     case F_IMOD: {
+        for (int i = 0; i < 2; i++)
+            if (counts_anew(f) && x->args[i]->ix && ix_uses(x->args[i]->ix, IX_TIME))
+                no_count(f, x);
         NodeId a = lower_integer(f, x->args[0]);
         return node_map2(m, x->kind == F_IDIV ? OP_IDIV : OP_IMOD, a, lower_integer(f, x->args[1]));
     }

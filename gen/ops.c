@@ -430,6 +430,7 @@ EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
 EVAL(e_idiv, x[1] == 0 ? 0 : floor(x[0] / x[1]))
 EVAL(e_imod, x[1] == 0 ? 0 : x[0] - x[1] * floor(x[0] / x[1]))
+EVAL(e_ipow, pow(x[0], x[1]))
 EVAL(e_bf16, round_to(x[0], 8, -133, 0x1.fep127))
 EVAL(e_f16, round_to(x[0], 11, -24, 65504))
 EVAL(e_real, x[0])
@@ -524,6 +525,8 @@ const OpRow op_table[OP_COUNT] = {
                   true, false, e_idiv, d_none, "a / b of integers, rounded down; 0 where b = 0" },
     [OP_IMOD] = { "imod", 2, false, "whole_remainder(%s, %s)", "whole_remainder(%s, %s)", "cell_whole_remainder(%s, %s)",
                   20, true, false, e_imod, d_none, "a - b div(a, b) of integers, with the sign of b; 0 where b = 0" },
+    [OP_IPOW] = { "ipow", 2, false, "whole_power(%s, %s)", "whole_power(%s, %s)", "cell_whole_power(%s, %s)", 20, true,
+                  false, e_ipow, d_none, "a^b of integers, b not negative" },
     [OP_BF16] = { "to_bf16", 1, false, "to_bf16(%s)", "to_bf16(%s)", "cell_round_to<cell_bf16>(%s)", 2, true, false,
                   e_bf16, d_real, "x rounded to bf16, to the nearest, of two the even one; derivative 1" },
     [OP_F16] = { "to_f16", 1, false, "to_f16(%s)", "to_f16(%s)", "cell_round_to<cell_f16>(%s)", 2, true, false,
@@ -654,6 +657,10 @@ static const Helper helpers[] = {
       "static inline int64_t whole_remainder(int64_t a, int64_t b)\n{\n"
       "    int64_t rest = b == 0 || b == -1 ? 0 : a % b;\n"
       "    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;\n}\n" },
+    { OP_IPOW, OP_IPOW,
+      "/* a^b of integers; b is not negative. */\n"
+      "static inline int64_t whole_power(int64_t a, int64_t b)\n{\n    int64_t power = 1;\n"
+      "    for (; b > 0; b--)\n        power = (int64_t)((uint64_t)power * (uint64_t)a);\n    return power;\n}\n" },
     { OP_BF16, OP_BF16,
       "/* The nearest number of bf16, of two the even one: 8 bits, steps of at least 2^-133. */\n"
       "static inline real to_bf16(real x)\n{\n    int e;\n    if (x == 0 || !isfinite(x))\n        return x;\n"

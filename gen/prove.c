@@ -102,10 +102,19 @@ static const IxExpr *without_floor(Module *m, const IxExpr *e)
     return ix_sub(m, ix_add(m, bound, ix_const(m, rest)), t->arg);
 }
 
-/* e >= 0 for all values of its indices, given the facts. */
+/* Does it say of numbers that are known what is not so? */
+static bool is_false(Flat *f, const IxExpr *fact)
+{
+    return !fact->nterms && poly_nonneg(minus_one(f, negative(f, fact->offset)));
+}
+
+/* e >= 0 for all values of its indices, given the facts: under a condition that never holds, anything. */
 static bool proved(const Walk *w, const IxExpr *e, int from, int depth)
 {
     const Poly *lo, *hi;
+    for (int i = from; i < w->nfacts; i++)
+        if (is_false(w->f, w->fact[i]))
+            return true;
     if (ix_range(w->f->m, e, &lo, &hi) && poly_nonneg(lo))
         return true;
     const IxExpr *plain = without_floor(w->f->m, e);
@@ -254,8 +263,31 @@ static void add_fact(Walk *w, const IxExpr *nonneg)
             return;
         }
     }
-    if (w->nfacts < MAX_FACTS && nonneg->nterms)
+    bool never = is_false(w->f, nonneg);
+    if (never && w->nfacts == MAX_FACTS)
+        w->nfacts--;
+    if (w->nfacts < MAX_FACTS && (nonneg->nterms || never))
         w->fact[w->nfacts++] = nonneg;
+}
+
+/* The truth of a condition on numbers that are known, such as those of a repeat: 1, 0, or -1. */
+static int decided(const FExpr *x)
+{
+    if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
+        x = x->sym->scalar;
+    if (x->kind != F_MAP)
+        return -1;
+    if (x->op == OP_NOT || x->op == OP_AND || x->op == OP_OR) {
+        int a = decided(x->args[0]), b = x->op == OP_NOT ? a : decided(x->args[1]), decisive = x->op == OP_OR;
+        if (x->op == OP_NOT)
+            return a < 0 ? -1 : !a;
+        return a == decisive || b == decisive ? decisive : a < 0 || b < 0 ? -1 : !decisive;
+    }
+    const IxExpr *a = x->op >= OP_LT && x->op <= OP_NE ? x->args[0]->ix : NULL, *b = a ? x->args[1]->ix : NULL;
+    if (!b || a->nterms || b->nterms || !a->offset->is_const || !b->offset->is_const)
+        return -1;
+    int64_t u = a->offset->value, v = b->offset->value;
+    return x->op == OP_LT ? u < v : x->op == OP_LE ? u <= v : (u == v) == (x->op == OP_EQ);
 }
 
 /* a != b says something where b is the least or the greatest value of a. */
@@ -263,9 +295,10 @@ static void differs(Walk *w, const IxExpr *d)
 {
     Module *m = w->f->m;
     const IxExpr *one = ix_const(m, poly_const(m, 1)), *back = ix_scale(m, d, poly_const(m, -1));
-    if (proved(w, d, 0, 1))
+    bool least = proved(w, d, 0, 1), most = proved(w, back, 0, 1);
+    if (least)
         add_fact(w, ix_sub(m, d, one));
-    if (proved(w, back, 0, 1))
+    if (most)
         add_fact(w, ix_sub(m, back, one));
 }
 
@@ -283,6 +316,14 @@ void assume(Walk *w, const FExpr *x, bool truth)
     if ((x->op == OP_AND && truth) || (x->op == OP_OR && !truth)) {
         assume(w, x->args[0], truth);
         assume(w, x->args[1], truth);
+        return;
+    }
+    if (x->op == OP_AND || x->op == OP_OR) {
+        int a = decided(x->args[0]), b = decided(x->args[1]), off = x->op == OP_AND;
+        if (a == off)
+            assume(w, x->args[1], truth);
+        else if (b == off)
+            assume(w, x->args[0], truth);
         return;
     }
     if (x->op < OP_LT || x->op > OP_NE || !x->args[0]->ix || !x->args[1]->ix)

@@ -2,6 +2,7 @@
  * evaluation; after ranges.c has given every index its extent, every expression gets a type and every read an
  * index map that is proved to stay inside its array (prove.c). Whatever fails is diagnosed; the pass never
  * stops at the first error. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -394,19 +395,18 @@ static void check_whole(Walk *w, FExpr *x)
                        x->args[i]->type == TY_BOOL ? "a condition" : "a real number");
             w->eq->failed = true;
         }
-        ix[i] = w->eq->failed ? NULL : as_index(w, x->args[i]);
-        if (!ix[i])
-            return;
+        ix[i] = x->args[i]->ix;
     }
-    const Poly *by = ix[1]->offset;
-    if (ix[1]->nterms || (by->is_const && by->value < 1)) {
-        WALK_ERROR(w, x->args[1], x->args[1]->span,
-                   ix[1]->nterms ? "'%s' divides by a size or a constant, not by an index"
-                                 : "'%s' divides by a number that is not positive",
-                   op);
+    const Poly *by = ix[1] && !ix[1]->nterms ? ix[1]->offset : NULL;
+    if (w->eq->failed)
+        return;
+    if (by && by->is_const && by->value < 1) {
+        WALK_ERROR(w, x->args[1], x->args[1]->span, "'%s' divides by a number that is not positive", op);
         w->eq->failed = true;
         return;
     }
+    if (!by || !ix[0])
+        return;                   /* whole, but no index expression */
     require_positive(f, by, x->args[1]->span, x->chain);
     const Poly *exact = x->kind == F_IDIV && !ix[0]->nterms ? exact_quotient(f->m, ix[0]->offset, by) : NULL;
     if (exact)
@@ -418,6 +418,45 @@ static void check_whole(Walk *w, FExpr *x)
 static const char *operand_of(Flat *f, const FExpr *x)
 {
     return intern_f(f->c, "'%s'", x->op_text ? x->op_text : "this operation");
+}
+
+/* The range of a whole number, as far as it is known when the cell is compiled. */
+static bool known_range(Module *m, const FExpr *x, int64_t *lo, int64_t *hi)
+{
+    const Poly *least, *most;
+    if (!x->ix || !ix_range(m, x->ix, &least, &most) || !least->is_const || !most->is_const)
+        return false;
+    *lo = least->value;
+    *hi = most->value;
+    return true;
+}
+
+/* A power of whole numbers is whole where it is sure that 2^53 does not stop it; a square always is. */
+static bool is_whole_power(Module *m, const FExpr *x)
+{
+    int64_t lo, hi, from, to;
+    if (x->args[0]->type != TY_INT || x->args[1]->type != TY_INT || x->args[0]->whole || x->args[1]->whole ||
+        !known_range(m, x->args[1], &lo, &hi) || lo < 0)
+        return false;
+    if (lo == hi && hi <= 2)
+        return true;
+    return known_range(m, x->args[0], &from, &to) && pow(fmax(llabs(from), llabs(to)), (double)hi) <= 0x1p53;
+}
+
+static void check_whole_power(FExpr *x, Module *m)
+{
+    const IxExpr *a = x->args[0]->ix;
+    int64_t base, n, lo;
+    x->type = TY_INT;
+    if (known_range(m, x->args[0], &lo, &base) && lo == base && known_range(m, x->args[1], &lo, &n) && lo == n) {
+        x->kind = F_NUM;
+        x->is_int = true;
+        x->num = pow((double)base, (double)n);
+        if (fabs(x->num) <= 1 << 28)
+            x->ix = ix_const(m, poly_const(m, (int64_t)x->num));
+    } else if (a && !a->nterms) {
+        x->ix = known_range(m, x->args[1], &lo, &n) && lo == n && n == 2 ? ix_scale(m, a, a->offset) : NULL;
+    }
 }
 
 /* With an integer input among the arguments: all are integers, and so is the result, or it is real(x). */
@@ -489,6 +528,10 @@ static void check_arithmetic(Walk *w, FExpr *x)
     }
     if (complex) {
         check_complex_arithmetic(w, x, by);
+        return;
+    }
+    if (x->op == OP_POW && is_whole_power(m, x)) {
+        check_whole_power(x, m);
         return;
     }
     bool ring = x->op == OP_ADD || x->op == OP_SUB || x->op == OP_MUL || x->op == OP_NEG;

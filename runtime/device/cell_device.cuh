@@ -60,7 +60,7 @@
 //  math       cell_exp ... cell_relu, cell_fast_tanh cell_fast_exp cell_fast_sigmoid cell_coarse_sigmoid
 //             cell_fma cell_mul cell_add (never fused with others) cell_clamp cell_ste
 //             cell_floordiv cell_floormod, and of integers cell_whole_quotient cell_whole_remainder
-//             cell_whole_sum cell_whole_difference cell_whole_product (round at the end of 64 bits)
+//             cell_whole_sum cell_whole_difference cell_whole_product cell_whole_power (round at the end of 64 bits)
 //             cell_inside cell_nearest
 //             CELL_NAN CELL_INF CELL_NAN_F CELL_INF_F
 //  mma        cell_mma (bf16, f16 m16n8k16; tf32 m16n8k8), cell_mma_load_a, cell_mma_load_b, cell_mma_load_c,

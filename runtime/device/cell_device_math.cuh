@@ -170,6 +170,13 @@ __device__ __forceinline__ int64_t cell_whole_remainder(int64_t a, int64_t b)
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+__device__ __forceinline__ int64_t cell_whole_power(int64_t a, int64_t b)
+{
+    int64_t power = 1;
+    for (; b > 0; b--) power = cell_whole_product(power, a);
+    return power;
+}
+
 // tanh to 2^-10.9 relative (one special-function operation); exactly +-1 for large |x|.
 __device__ __forceinline__ float cell_fast_tanh(float x) { return cell_detail_tanh_approx(x); }
 

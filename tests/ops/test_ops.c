@@ -87,6 +87,7 @@ static Real define(Op op, const Real *x)
     case OP_ELU: return a > 0 ? a : expm1l(a);
     case OP_ERF: return erfl(a);
     case OP_CLAMP: return a < b ? b : a > c ? c : a;
+    case OP_IPOW: return powl(a, b);
     case OP_IDIV: return b == 0 ? 0 : floorl(a / b);
     case OP_IMOD: return b == 0 ? 0 : a - b * floorl(a / b);
     case OP_BF16: return r_stored(a, 8, -126);
@@ -118,6 +119,7 @@ static bool in_domain(Op op, const Real *x)
     case OP_ROUND: return fabsl(x[0] - floorl(x[0]) - 0.5L) > 0.01L;
     case OP_MAX: case OP_MIN: return fabsl(x[0] - x[1]) > 0.01L;
     case OP_ATAN2: return fabsl(x[0]) + fabsl(x[1]) > 0.1L;
+    case OP_IPOW: return x[0] == floorl(x[0]) && x[1] == floorl(x[1]) && x[1] >= 0 && fabsl(powl(x[0], x[1])) < 0x1p53L;
     case OP_IDIV: case OP_IMOD: return x[0] == floorl(x[0]) && x[1] == floorl(x[1]);
     case OP_CLAMP: return x[1] < x[2] && fabsl(x[0] - x[1]) > 0.01L && fabsl(x[0] - x[2]) > 0.01L;
     default: return true;
@@ -477,7 +479,7 @@ static Real difference(Op op, const Real *at, int k)
 
 static bool flat(Op op)
 {
-    return op == OP_SIGN || op == OP_FLOOR || op == OP_ROUND || op == OP_STOP || op == OP_IDIV || op == OP_IMOD ||
+    return op == OP_SIGN || op == OP_FLOOR || op == OP_ROUND || op == OP_STOP || op == OP_IDIV || op == OP_IMOD || op == OP_IPOW ||
            op == OP_OVERRIDE || op >= OP_LT;
 }
 
