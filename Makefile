@@ -209,7 +209,7 @@ generated: all ## write generated/ again, what is kept in git of e79 and lstm
 	$(BUILD)/cellc emit specs/lstm.cell -o generated
 
 catalogue: $(BUILD)/cellc ## write docs/cells.md, the catalogue of specs/, and a page per cell in docs/cells/
-	CELLC=$(abspath $(BUILD)/cellc) bash docs/cells.sh > docs/cells.md.new && mv docs/cells.md.new docs/cells.md
+	CELLC="$$PWD/$(BUILD)/cellc" bash docs/cells.sh > docs/cells.md.new && mv docs/cells.md.new docs/cells.md
 	@rm -rf docs/cells; command -v dot >/dev/null || echo "no pictures without Graphviz: apt-get install graphviz"
 	@for spec in $(filter-out specs/std.cell,$(wildcard specs/*.cell)); do \
 	    $(BUILD)/cellc doc $$spec -o docs/cells >/dev/null 2>$(BUILD)/doc.log || { cat $(BUILD)/doc.log; exit 1; }; \
@@ -262,17 +262,19 @@ VENV ?=
 check-python: all ## test the Python package in a virtual environment with PyTorch (VENV=dir, ONLY=words for pytest -k)
 	@BUILD=$(BUILD) VENV="$(VENV)" ONLY="$(ONLY)" bash tests/python/check.sh
 
+# By the shell's environment, so that the path may have any characters.
+install: export INSTALL_TO := $(DESTDIR)$(PREFIX)
 install: all ## install to PREFIX (/usr/local); DESTDIR is respected
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/cellc $(DESTDIR)$(PREFIX)/share/cellc/specs \
-	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/include/cellc/device
-	install -m 755 $(BUILD)/cellc $(DESTDIR)$(PREFIX)/bin
+	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs \
+	    "$$INSTALL_TO"/share/man/man1 "$$INSTALL_TO"/include/cellc/device
+	install -m 755 $(BUILD)/cellc "$$INSTALL_TO"/bin
 	install -m 644 $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags \
-	    $(BUILD)/libladder.a $(DESTDIR)$(PREFIX)/lib/cellc
-	@test ! -f $(BUILD)/libtime.a || install -m 644 $(BUILD)/libtime.a $(DESTDIR)$(PREFIX)/lib/cellc
-	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/cellc
-	install -m 644 runtime/device/* $(DESTDIR)$(PREFIX)/include/cellc/device
-	install -m 644 specs/*.cell $(DESTDIR)$(PREFIX)/share/cellc/specs
-	install -m 644 man/cellc.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	    $(BUILD)/libladder.a "$$INSTALL_TO"/lib/cellc
+	@test ! -f $(BUILD)/libtime.a || install -m 644 $(BUILD)/libtime.a "$$INSTALL_TO"/lib/cellc
+	install -m 644 runtime/*.h "$$INSTALL_TO"/include/cellc
+	install -m 644 runtime/device/* "$$INSTALL_TO"/include/cellc/device
+	install -m 644 specs/*.cell "$$INSTALL_TO"/share/cellc/specs
+	install -m 644 man/cellc.1 "$$INSTALL_TO"/share/man/man1
 
 clean: ## remove what was built
 	rm -rf build build-san

@@ -2,6 +2,7 @@
  * by cc and, for the kernels, nvcc. Guaranteed: nothing is written unless every spec compiles; what could
  * not be built (no nvcc) is said. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -297,6 +298,22 @@ static void add_architectures(Compiler *c, Words *w, const char *list, bool tile
     }
 }
 
+enum { SOURCES, HEADERS, N_LINKS };
+static const char *link_path(Build *b, int which)
+{
+    return intern_f(b->c, "%s/%s", b->objects, which == SOURCES ? "sources" : "headers");
+}
+
+/* The directory, or a link to it: nvcc reads its words again as a shell does, so that quotes in them end it. */
+static const char *path_for_nvcc(Build *b, const char *dir, int which)
+{
+    static char full[PATH_MAX];
+    if (!dir[strcspn(dir, "\"'`$\\")] || !realpath(dir, full))
+        return dir;
+    const char *link = link_path(b, which);
+    return symlink(full, link) == 0 || errno == EEXIST ? link : dir;
+}
+
 /* DIR/STEM.cu to an object. nvcc compiles for several architectures at once when there are more jobs than
  * instances. */
 static void compile_cu(Build *b, const char *stem, bool tiles)
@@ -312,10 +329,11 @@ static void compile_cu(Build *b, const char *stem, bool tiles)
     words_split(c, &w, "-diag-suppress 177,550");
     add_architectures(c, &w, b->archs, tiles);
     words_split(c, &w, getenv("NVCCFLAGS"));
-    words_add(&w, intern_f(c, "-I%s", b->include));
-    words_add(&w, intern_f(c, "-I%s/device", b->include));
+    const char *include = path_for_nvcc(b, b->include, HEADERS);
+    words_add(&w, intern_f(c, "-I%s", include));
+    words_add(&w, intern_f(c, "-I%s/device", include));
     words_add(&w, "-c");
-    words_add(&w, intern_f(c, "%s/%s.cu", b->dir, stem));
+    words_add(&w, intern_f(c, "%s/%s.cu", path_for_nvcc(b, b->dir, SOURCES), stem));
     words_add(&w, "-o");
     words_add(&w, object);
     add_job(b, &w, object);
@@ -428,6 +446,11 @@ static int build_instances(Build *b)
     for (int i = 0; i < b->n; i++)
         if (!generate_files(&b->instance[i].g, b->dir))
             return 1;
+    /* nvcc gives the names of its temporary files to a shell as they are. */
+    if (b->nvcc && tmp && tmp[strcspn(tmp, " \t\"'`$\\;&|<>()*?")]) {
+        tmp = "/tmp";
+        setenv("TMPDIR", tmp, 1);
+    }
     snprintf(objects, sizeof objects, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(objects)) {
         fprintf(stderr, "cellc build: cannot make %s: %s\n", objects, strerror(errno));
@@ -437,6 +460,8 @@ static int build_instances(Build *b)
     bool ok = compile_all(b);
     for (int i = 0; i < b->object.len; i++)
         unlink(b->object.data[i]);
+    for (int i = 0; i < N_LINKS; i++)
+        unlink(link_path(b, i));
     rmdir(objects);
     if (!ok)
         fprintf(stderr, "cellc build: the generated files in %s were not compiled\n", b->dir);

@@ -56,7 +56,7 @@ class Prebuild:
         self.place, self.cellc = place, os.path.join(tree, "build", "cellc")
         self.home = os.path.join(place, "home")
         os.makedirs(self.home, exist_ok=True)
-        subprocess.run(["make", "-s", "-C", tree, "runtime", f"BUILD={place}/alone", "BLAS=", "CUDA=", "NVCC="], check=True)
+        subprocess.run(["make", "-s", "-C", tree, "runtime", f"BUILD={os.path.relpath(place, tree)}/alone", "BLAS=", "CUDA=", "NVCC="], check=True)
         for name, target in (("specs", f"{tree}/specs"), ("runtime", f"{tree}/runtime"), ("build", f"{place}/alone")):
             link = os.path.join(self.home, name)
             if not os.path.islink(link):

@@ -28,7 +28,8 @@ class WithCompiler(build_py):
             raise SystemExit("the compiler's sources are not beside this directory: install from the source tree, as "
                              "in pip install ./python")
         home = os.path.abspath(os.path.join(self.build_lib, "cellc", "_home"))
-        subprocess.run(["make", "-C", TREE, "install", f"PREFIX={home}", "DESTDIR="], check=True)
+        prefix = home.replace("$", "$$")               # as make has it
+        subprocess.run(["make", "-C", TREE, "install", f"PREFIX={prefix}", "DESTDIR="], check=True)
         strip(os.path.join(home, "bin", "cellc"))      # every load reads all of it, to see whether it is the same
         strip(os.path.join(home, "lib", "cellc", "libcell.so"))
         sys.path.insert(0, HERE)

@@ -92,6 +92,24 @@ expect 1 "No such file" "$cellc" emit --sources "$dir/none.pack" -
 expect 2 "--import-dir and --sources exclude each other" "$cellc" emit --sources "$dir/my.pack" --import-dir . -
 expect 2 "--sources is not for this command" "$cellc" selftest --sources "$dir/my.pack" -
 expect 2 "with --sources the SPEC is -, not 'e79'" "$cellc" sources --sources "$dir/my.pack" e79
+# Blanks, quotes and what else a shell and make give a meaning, in all paths: of the installation, of what is read, of what
+# is written, of temporary files.
+odd="$dir/a b'c\"d;e"
+mkdir -p "$odd/t mp"
+expect 0 "" env -u MAKEFLAGS make -s install PREFIX="$odd/pre fix" DESTDIR="$dir/de st"
+own="$dir/de st$odd/pre fix/bin/cellc"
+cp specs/gru.cell "$odd/my gru.cell"
+(cd "$odd" && TMPDIR="$odd/t mp" expect 0 "libgru.so" "$own" build "my gru.cell" -o "out put"; echo "$passed $failed" >"$dir/counts")
+read -r passed failed <"$dir/counts"
+expect 0 "" test -e "$odd/out put/libgru.so"
+expect 0 "" bash -c 'test -z "$(ls -A "$1")"' - "$odd/t mp"
+for words in "emit -o $odd/o2" "explain" "graph -o $odd/g.dot" "doc -o $odd/docs" "sources" "check" "run" "fmt --check"; do
+    IFS='|' read -ra split <<<"${words/ -/|-}"
+    [[ ${split[1]:-} == "-o "* ]] && split=("${split[0]}" -o "${split[1]#-o }")
+    expect 0 "" "$own" "${split[@]}" "$odd/my gru.cell"
+done
+expect 0 "lstm" "$own" list "${own%/bin/cellc}/share/cellc/specs"
+expect 0 "" "$own" new odd --from "$odd/my gru.cell" -o "$odd/n ew.cell"
 # A pipe can be read once only.
 expect 0 "packed_ref.c" "$cellc" emit -o "$dir/packed" <(printf 'cell packed { dim N; input x[N]; output y[N]; y[i] = x[i]; }')
 # A word is a cell that comes with cellc, in every command, whatever directory has its name.
