@@ -2,7 +2,7 @@
  * the pair of what an operator or a function gives, made of the operator table's real operators. So the IR is
  * real, and so is its differentiation: the gradient of a complex value is the pair of the gradients of its two
  * parts, dL/dre + i dL/dim, which is PyTorch's convention. Guaranteed: where one argument is real, nothing is
- * multiplied by its missing part; no function has an infinite derivative at 0 that the real one has not. */
+ * multiplied by its missing part; no function has an infinite derivative at 0; squares are of numbers of about 1. */
 #include <string.h>
 
 #include "complex_ops.h"
@@ -45,14 +45,9 @@ static NodeId sub(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_SUB, a
 static NodeId mul(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_MUL, a, b); }
 static NodeId quotient(Module *m, NodeId a, NodeId b) { return node_map2(m, OP_DIV, a, b); }
 
-static NodeId square_of_abs(Module *m, Complex z)
-{
-    return add(m, mul(m, z.re, z.re), mul(m, z.im, z.im));
-}
-
 NodeId complex_abs(Module *m, Complex z)
 {
-    return z.im < 0 ? node_map1(m, OP_ABS, z.re) : node_map1(m, OP_SQRT, square_of_abs(m, z));
+    return z.im < 0 ? node_map1(m, OP_ABS, z.re) : node_map2(m, OP_HYPOT, z.re, z.im);
 }
 
 static Complex conjugate(Module *m, Complex z)
@@ -85,18 +80,31 @@ static Complex product(Module *m, Complex a, Complex b)
                       add(m, mul(m, a.re, b.im), mul(m, a.im, b.re)) };
 }
 
-/* a/b = a conj(b) / |b|^2 */
-static Complex divide(Module *m, Complex a, Complex b)
+static Complex times(Module *m, Complex z, NodeId by)
 {
-    NodeId by = b.im < 0 ? b.re : square_of_abs(m, b);
-    Complex r = b.im < 0 ? a : product(m, a, conjugate(m, b));
-    return (Complex){ quotient(m, r.re, by), r.im < 0 ? -1 : quotient(m, r.im, by) };
+    return (Complex){ mul(m, z.re, by), z.im < 0 ? -1 : mul(m, z.im, by) };
 }
 
-/* r e^(i angle) */
-static Complex polar(Module *m, NodeId r, NodeId angle)
+/* a/b = a conj(b) / |b|^2, of both divided by a power of two that makes the larger part of b one of about 1: so the square is
+ * neither infinite nor 0 where b is not. It is no variable, as the quotient does not depend on it. */
+static Complex divide(Module *m, Complex a, Complex b)
 {
-    return (Complex){ mul(m, r, node_map1(m, OP_COS, angle)), mul(m, r, node_map1(m, OP_SIN, angle)) };
+    if (b.im >= 0) {
+        NodeId larger = node_map2(m, OP_MAX, node_map1(m, OP_ABS, b.re), node_map1(m, OP_ABS, b.im));
+        NodeId scale = node_map1(m, OP_SCALE, larger);
+        b = times(m, b, scale);
+        a = product(m, times(m, a, scale), conjugate(m, b));
+    }
+    NodeId by = b.im < 0 ? b.re : add(m, mul(m, b.re, b.re), mul(m, b.im, b.im));
+    return (Complex){ quotient(m, a.re, by), a.im < 0 ? -1 : quotient(m, a.im, by) };
+}
+
+/* e^re (cos im + i sin im), which may be finite where e^re is not. */
+static Complex exponential(Module *m, Complex z)
+{
+    NodeId angle = complex_im(m, z);
+    return (Complex){ node_map2(m, OP_EXP_TIMES, z.re, node_map1(m, OP_COS, angle)),
+                      node_map2(m, OP_EXP_TIMES, z.re, node_map1(m, OP_SIN, angle)) };
 }
 
 static NodeId angle_of(Module *m, Complex z)
@@ -107,30 +115,36 @@ static NodeId angle_of(Module *m, Complex z)
 /* log |z| + i arg z */
 static Complex logarithm(Module *m, Complex z)
 {
-    NodeId log = node_map1(m, OP_LOG, square_of_abs(m, z));
-    return (Complex){ mul(m, node_const(m, 0.5), log), angle_of(m, z) };
+    return (Complex){ node_map2(m, OP_LOG_HYPOT, z.re, complex_im(m, z)), angle_of(m, z) };
 }
 
-/* The root whose real part is not negative. By half the angle: sqrt((|z| + re) / 2) would cancel, and have a kink
- * on the real axis. */
+/* The root whose real part is not negative. */
 static Complex root(Module *m, Complex z)
 {
-    NodeId half = mul(m, node_const(m, 0.5), angle_of(m, z));
-    return polar(m, node_map1(m, OP_SQRT, complex_abs(m, z)), half);
+    NodeId im = complex_im(m, z);
+    return (Complex){ node_map2(m, OP_ROOT_RE, z.re, im), node_map2(m, OP_ROOT_IM, z.re, im) };
+}
+
+/* (re - im)(re + im) is finite where the difference of the squares is. */
+static Complex squared(Module *m, Complex z)
+{
+    if (z.im < 0)
+        return product(m, z, z);
+    return (Complex){ mul(m, sub(m, z.re, z.im), add(m, z.re, z.im)), mul(m, add(m, z.re, z.re), z.im) };
 }
 
 Complex complex_power(Module *m, Complex z, int64_t n)
 {
-    Complex r = { node_const(m, 1), -1 }, square = z;
+    Complex r = { node_const(m, 1), -1 }, square = n < 0 ? divide(m, r, z) : z;
     bool any = false;
     for (int64_t left = n < 0 ? -n : n; left; left >>= 1) {
         if (left & 1)
             r = any ? product(m, r, square) : square;
         any |= left & 1;
         if (left > 1)
-            square = product(m, square, square);
+            square = squared(m, square);
     }
-    return n < 0 ? divide(m, (Complex){ node_const(m, 1), -1 }, r) : r;
+    return r;
 }
 
 Complex complex_map(Module *m, Op op, const Complex *x)
@@ -141,7 +155,7 @@ Complex complex_map(Module *m, Op op, const Complex *x)
     case OP_SUB: return sum_of(m, x[0], x[1], op);
     case OP_MUL: return product(m, x[0], x[1]);
     case OP_DIV: return divide(m, x[0], x[1]);
-    case OP_EXP: return polar(m, node_map1(m, OP_EXP, x[0].re), x[0].im);
+    case OP_EXP: return exponential(m, x[0]);
     case OP_LOG: return logarithm(m, x[0]);
     case OP_SQRT: return root(m, x[0]);
     case OP_ABS: return (Complex){ complex_abs(m, x[0]), -1 };

@@ -27,6 +27,7 @@ static const char *const reserved[] = {
     "atan2",     "tanh",       "erf",      "erfc",          "pow",          "abs",       "memcpy",
     "memset",    "malloc",     "calloc",   "free",          "int32_t",      "int64_t",   "size_t",
     "real",      "step",       "main",     "errno",         "max_of",       "min_of",    "sign",
+    "hypot",     "log_hypot",  "root_re",  "root_im",       "exp_times",    "scale_of",
     "sigmoid",   "logsigmoid", "silu",     "relu",          "gelu",         "gelu_tanh", "softplus",
     "softsign",  "elu",        "clamp",    "square",        "floor_div",    "floor_mod", "t",
     "whole_quotient", "whole_remainder", "whole_sum", "whole_difference", "whole_product", "whole_power", "floor", "rint", "to_bf16", "to_f16",

@@ -4,6 +4,7 @@
  * is a direction. The formulas are not those of the compiler where there are others. */
 #include "eval_scope.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,9 +127,16 @@ static Dual square_sum(Nest *n, Pair a)
     return nest_add(n, nest_mul(n, a.re, a.re), nest_mul(n, a.im, a.im));
 }
 
+static Pair shifted(Nest *n, Pair a, int power)
+{
+    return pair(nest_shift(n, a.re, power), nest_shift(n, a.im, power));
+}
+
+/* Of a number whose larger part is brought to about 1, as its square may be infinite or 0. */
 static Dual modulus(Nest *n, Pair a)
 {
-    return call1(n, "sqrt", square_sum(n, a));
+    int shift = nest_shift_to_one(a.re, a.im);
+    return nest_shift(n, call1(n, "sqrt", square_sum(n, shifted(n, a, shift))), -shift);
 }
 
 static Pair scaled(Nest *n, Pair a, Dual by)
@@ -145,17 +153,20 @@ static Pair p_conj(Nest *n, Pair a, Pair b)
 /* a times the reciprocal of b */
 static Pair p_div(Nest *n, Pair a, Pair b)
 {
+    int shift = nest_shift_to_one(b.re, b.im);
+    b = shifted(n, b, shift);
     Dual r = nest_div(n, dual_of(1), square_sum(n, b));
-    return p_mul(n, a, scaled(n, p_conj(n, b, b), r));
+    return p_mul(n, shifted(n, a, shift), scaled(n, p_conj(n, b, b), r));
 }
 
 static Pair p_pow(Nest *n, Pair a, Pair b)
 {
     int k = (int)b.re.v;
     Pair r = pair(dual_of(1), dual_of(0));
+    a = k < 0 ? p_div(n, r, a) : a;
     for (int i = 0; i < abs(k); i++)
         r = i ? p_mul(n, r, a) : a;
-    return k < 0 ? p_div(n, pair(dual_of(1), dual_of(0)), r) : r;
+    return r;
 }
 
 static Pair p_cis(Nest *n, Pair a, Pair b)
@@ -166,7 +177,8 @@ static Pair p_cis(Nest *n, Pair a, Pair b)
 
 static Pair p_exp(Nest *n, Pair a, Pair b)
 {
-    return scaled(n, p_cis(n, pair(a.im, a.im), b), nest_exp(n, a.re));
+    Dual root = nest_exp(n, nest_shift(n, a.re, -1));     /* its square may overflow where the product does not */
+    return scaled(n, scaled(n, p_cis(n, pair(a.im, a.im), b), root), root);
 }
 
 static Pair p_arg(Nest *n, Pair a, Pair b)
@@ -187,12 +199,14 @@ static Pair p_sqrt(Nest *n, Pair a, Pair b)
     (void)b;
     if (a.re.v == 0 && a.im.v == 0)
         return pair(dual_of(0), dual_of(0));
+    int shift = nest_shift_to_one(a.re, a.im);
+    a = shifted(n, a, shift);
     Dual sum = nest_add(n, modulus(n, a), right ? a.re : minus(n, a.re));
     Dual large = call1(n, "sqrt", nest_mul(n, dual_of(0.5), sum));
-    if (!right && a.im.v < 0)
+    if (!right && signbit(a.im.v))
         large = minus(n, large);
     Dual small = nest_div(n, nest_mul(n, dual_of(0.5), a.im), large);
-    return right ? pair(large, small) : pair(small, large);
+    return shifted(n, right ? pair(large, small) : pair(small, large), -shift / 2);
 }
 
 static Pair p_abs(Nest *n, Pair a, Pair b)

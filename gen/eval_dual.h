@@ -131,8 +131,8 @@ static inline Dual dual_min(Dual a, Dual b)
 
 static inline Dual dual_atan2(Dual y, Dual x)
 {
-    double n = y.v * y.v + x.v * x.v;
-    return dual_chain2(y, x, atan2(y.v, x.v), n == 0 ? 0 : x.v / n, n == 0 ? 0 : -y.v / n);
+    double n = hypot(y.v, x.v);
+    return dual_chain2(y, x, atan2(y.v, x.v), n == 0 ? 0 : x.v / n / n, n == 0 ? 0 : -(y.v / n / n));
 }
 
 /* Integer operations on numbers: they round towards minus infinity and carry no direction. */

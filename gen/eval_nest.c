@@ -174,6 +174,28 @@ static Dual along(Nest *n, Dual slope, Dual direction)
     return with(n, along(n, s, d), level, up);
 }
 
+Dual nest_shift(Nest *n, Dual a, int power)
+{
+    Dual r = dual_of(ldexp(a.v, power));
+    for (int k = 0; k < DUAL_K; k++)
+        r.d[k] = ldexp(a.d[k], power);
+    if (!a.tail)
+        return r;
+    r = nest_shift(n, (Dual){a.v, {0}, a.tail->next}, power);
+    for (int k = 0; k < DUAL_K; k++)
+        r.d[k] = ldexp(a.d[k], power);
+    return with(n, r, a.tail->level, nest_shift(n, a.tail->factor, power));
+}
+
+int nest_shift_to_one(Dual a, Dual b)
+{
+    double larger = fmax(fabs(a.v), fabs(b.v));
+    int e = 0;
+    if (larger != 0 && isfinite(larger))
+        frexp(larger, &e);
+    return -(e / 2) * 2;
+}
+
 Dual nest_call1(Nest *n, const Function1 *f, Dual a)
 {
     int level = top_level(a);
@@ -330,8 +352,11 @@ SLOPE2(of_max_second) { (void)n; return dual_of(share(b.v, a.v)); }
 
 static Dual over_square(Nest *n, Dual x, Dual a, Dual b)
 {
+    int shift = nest_shift_to_one(a, b);
+    a = nest_shift(n, a, shift);
+    b = nest_shift(n, b, shift);
     Dual square = nest_add(n, nest_mul(n, a, a), nest_mul(n, b, b));
-    return square.v == 0 ? dual_of(0) : nest_div(n, x, square);
+    return square.v == 0 ? dual_of(0) : nest_shift(n, nest_div(n, nest_shift(n, x, shift), square), shift);
 }
 SLOPE2(of_atan2_first) { return over_square(n, b, a, b); }
 SLOPE2(of_atan2_second) { return over_square(n, scaled(n, -1, a), a, b); }

@@ -35,6 +35,10 @@ Dual nest_sub(Nest *n, Dual a, Dual b);
 Dual nest_mul(Nest *n, Dual a, Dual b);
 Dual nest_div(Nest *n, Dual a, Dual b);
 Dual nest_exp(Nest *n, Dual a);
+/* a times a power of two, which rounds nothing. */
+Dual nest_shift(Nest *n, Dual a, int power);
+/* The power of two with which the larger one of two numbers is about 1; even. */
+int nest_shift_to_one(Dual a, Dual b);
 
 /* a + 1*e of a level above all of a's, and the factor of that e in a number. */
 Dual nest_vary(Nest *n, Dual a, int level);

@@ -55,7 +55,7 @@ static bool nonnegative(const Module *m, NodeId id, int depth);
 static bool nonnegative_map(const Module *m, const Node *n, int depth)
 {
     switch (n->op) {
-    case OP_SQRT: case OP_ABS: case OP_EXP: case OP_SIGMOID: case OP_SOFTPLUS: case OP_RELU:
+    case OP_SQRT: case OP_HYPOT: case OP_ABS: case OP_EXP: case OP_SIGMOID: case OP_SOFTPLUS: case OP_RELU:
         return true;
     case OP_MUL:
         if (n->args[0] == n->args[1]) return true;
@@ -167,6 +167,7 @@ static bool is_singular(const Module *m, const Node *n)
         if (!is_known(m, n->args[1], &power) || power < 0) return !positive_number(m, n->args[0]);
         return power != floor(power) && !nonnegative(m, n->args[0], 8);
     case OP_SQRT: case OP_LOG1P: return !nonnegative(m, n->args[0], 8);
+    case OP_LOG_HYPOT: return true;
     case OP_RSQRT: case OP_LOG: return !positive_number(m, n->args[0]);
     default: return false;
     }
@@ -250,14 +251,45 @@ static NodeId d_extremum(Module *m, NodeId wins, const NodeId *x, NodeId g)
 ADJOINT(d_max) { UNUSED; return d_extremum(m, node_map2(m, OP_LT, x[1 - k], x[k]), x, g); }
 ADJOINT(d_min) { UNUSED; return d_extremum(m, node_map2(m, OP_LT, x[k], x[1 - k]), x, g); }
 
+static NodeId hypotenuse(Module *m, const NodeId *x) { return node_map2(m, OP_HYPOT, x[0], x[1]); }
+
+/* g part/whole/whole, where the whole is not below the part and its square may be infinite or 0; 0 where it is 0. */
+static NodeId over_square(Module *m, NodeId g, NodeId part, NodeId whole)
+{
+    NodeId slope = quo(m, mul(m, g, quo(m, part, whole)), whole);
+    return node_select(m, is_zero(m, whole), num(m, 0), slope);
+}
+
 /* atan2(x0, x1), 0 at the origin. */
 ADJOINT(d_atan2)
 {
     UNUSED;
-    NodeId square = add(m, mul(m, x[0], x[0]), mul(m, x[1], x[1]));
-    NodeId slope = mul(m, g, quo(m, x[1 - k], square));
-    if (k == 1) slope = neg(m, slope);
-    return node_select(m, is_zero(m, square), num(m, 0), slope);
+    return over_square(m, k == 1 ? neg(m, g) : g, x[1 - k], hypotenuse(m, x));
+}
+
+ADJOINT(d_hypot)
+{
+    UNUSED;
+    return node_select(m, is_zero(m, y), num(m, 0), mul(m, g, quo(m, x[k], y)));
+}
+
+ADJOINT(d_log_hypot) { UNUSED; return over_square(m, g, x[k], hypotenuse(m, x)); }
+
+/* w = u + iv = sqrt(x0 + i x1): dw/dx0 = 1/(2w) = (u - iv)/(2|w|^2), dw/dx1 = i/(2w) = (v + iu)/(2|w|^2). */
+static NodeId root_slope(Module *m, const NodeId *x, bool imaginary, bool negative, NodeId g)
+{
+    NodeId w[2] = { node_map2(m, OP_ROOT_RE, x[0], x[1]), node_map2(m, OP_ROOT_IM, x[0], x[1]) };
+    g = mul(m, g, num(m, negative ? -0.5 : 0.5));
+    return over_square(m, g, w[imaginary], hypotenuse(m, w));
+}
+
+ADJOINT(d_root_re) { UNUSED; return root_slope(m, x, k == 1, false, g); }
+ADJOINT(d_root_im) { UNUSED; return root_slope(m, x, k == 0, k == 0, g); }
+
+ADJOINT(d_exp_times)
+{
+    UNUSED;
+    return k == 1 ? node_map2(m, OP_EXP_TIMES, x[0], g) : unless_zero(m, g, mul(m, g, y));
 }
 
 ADJOINT(d_exp) { UNUSED; return unless_zero(m, g, mul(m, g, y)); }
@@ -403,6 +435,54 @@ EVAL(e_pow, pow(x[0], x[1]))
 EVAL(e_max, x[0] > x[1] || x[0] != x[0] ? x[0] : x[1])
 EVAL(e_min, x[0] < x[1] || x[0] != x[0] ? x[0] : x[1])
 EVAL(e_atan2, atan2(x[0], x[1]))
+EVAL(e_hypot, hypot(x[0], x[1]))
+
+/* log |a + ib|, written as the C helper is. */
+static double e_log_hypot(const double *x)
+{
+    double p = fabs(x[0]), q = fabs(x[1]), m = p > q ? p : q, n = p > q ? q : p;
+    if (m < 1.5 && m * m + n * n >= 0.5) {
+        double square = m * m, other = n * n;
+        return 0.5 * log1p(square - 1 + other + (fma(m, m, -square) + fma(n, n, -other)));
+    }
+    double r = n == m ? 1 : n / m;
+    return n == 0 ? log(m) : log(m) + 0.5 * log1p(r * r);
+}
+
+/* The part of sqrt(a + ib) that is the larger one; never 0 unless both are. */
+static double larger_root(double a, double b)
+{
+    double p = fabs(a), q = fabs(b), m = p > q ? p : q, r = (p > q ? q : p) / m;
+    return sqrt(m) * sqrt(0.5 * (sqrt(1 + r * r) + (p > q ? 1 : r)));
+}
+
+static double e_root_re(const double *x)
+{
+    double w = larger_root(x[0], x[1]);
+    return x[0] == 0 && x[1] == 0 ? 0 : x[0] >= 0 ? w : fabs(x[1]) / (2 * w);
+}
+
+static double e_root_im(const double *x)
+{
+    double w = larger_root(x[0], x[1]);
+    return x[0] == 0 && x[1] == 0 ? x[1] : x[0] >= 0 ? x[1] / (2 * w) : copysign(w, x[1]);
+}
+
+static double e_exp_times(const double *x)
+{
+    double e = exp(x[0] / 2);
+    return x[1] == 0 ? x[1] : x[1] * e * e;
+}
+
+/* Folded only where it is the same in every type. */
+static double e_scale(const double *x)
+{
+    int e;
+    if (x[0] == 0 || !isfinite(x[0])) return 1;
+    frexp(x[0], &e);
+    return e < -120 || e > 120 ? NAN : ldexp(1, -e);
+}
+
 EVAL(e_exp, exp(x[0]))
 EVAL(e_log, log(x[0]))
 EVAL(e_log1p, log1p(x[0]))
@@ -474,6 +554,18 @@ const OpRow op_table[OP_COUNT] = {
     [OP_ATAN2] = { "atan2", 2, true, "atan2(%s, %s)", "atan2f(%s, %s)", "cell_atan2(%s, %s)", 40, false,
                    false, e_atan2, d_atan2,
                    "angle of the point (b, a); derivatives b/(a^2+b^2), -a/(a^2+b^2), 0 at the origin" },
+    [OP_HYPOT] = { "hypot", 2, false, "hypot(%s, %s)", "hypotf(%s, %s)", "cell_hypot(%s, %s)", 16, false, true, e_hypot,
+                   d_hypot, "|a + ib| without squares that overflow; derivatives a/|a + ib|, b/|a + ib|, 0 at 0" },
+    [OP_LOG_HYPOT] = { "log_hypot", 2, false, "log_hypot(%s, %s)", "log_hypot(%s, %s)", "cell_log_hypot(%s, %s)", 40, false,
+                       false, e_log_hypot, d_log_hypot, "log |a + ib|; derivatives a/|a + ib|^2, b/|a + ib|^2, 0 at 0" },
+    [OP_ROOT_RE] = { "root_re", 2, false, "root_re(%s, %s)", "root_re(%s, %s)", "cell_root_re(%s, %s)", 40, false, false,
+                     e_root_re, d_root_re, "the real part of sqrt(a + ib), which is not negative; derivatives 0 at 0" },
+    [OP_ROOT_IM] = { "root_im", 2, false, "root_im(%s, %s)", "root_im(%s, %s)", "cell_root_im(%s, %s)", 40, false, false,
+                     e_root_im, d_root_im, "the imaginary part of sqrt(a + ib), with the sign of b; derivatives 0 at 0" },
+    [OP_EXP_TIMES] = { "exp_times", 2, false, "exp_times(%s, %s)", "exp_times(%s, %s)", "cell_exp_times(%s, %s)", 12, false,
+                       true, e_exp_times, d_exp_times, "e^a b, also where e^a alone overflows; 0 where b = 0" },
+    [OP_SCALE] = { "scale", 1, false, HELPER("scale_of"), 8, true, false, e_scale, d_none,
+                   "the power of two that brings |x| to between 1/2 and 1, as far as that is a normal number; no gradient" },
     [OP_EXP] = { "exp", 1, true, LIBM("exp"), 8, false, true, e_exp, d_exp,
                  "e^x; its own derivative; a zero cotangent stays zero where it overflows" },
     [OP_LOG] = { "log", 1, true, LIBM("log"), 10, false, false, e_log, d_log,
@@ -621,6 +713,36 @@ static const Helper helpers[] = {
     { OP_MIN, OP_MIN,
       "/* The smaller one; NaN if one of them is. */\n"
       "static inline real min_of(real a, real b) { return a < b || a != a ? a : b; }\n" },
+    { OP_LOG_HYPOT, OP_LOG_HYPOT,
+      "/* log |a + ib|. Near 1 the rounding of the squares is added again. */\n"
+      "static inline real log_hypot(real a, real b)\n{\n"
+      "    real p = fabs(a), q = fabs(b), m = p > q ? p : q, n = p > q ? q : p;\n"
+      "    if (m < (real)1.5 && m * m + n * n >= (real)0.5) {\n"
+      "        real square = m * m, other = n * n;\n"
+      "        return (real)0.5 * log1p(square - 1 + other + (fma(m, m, -square) + fma(n, n, -other)));\n    }\n"
+      "    real r = n == m ? 1 : n / m;\n"
+      "    return n == 0 ? log(m) : log(m) + (real)0.5 * log1p(r * r);\n}\n" },
+    { OP_ROOT_RE, OP_ROOT_RE,
+      "/* The real part of sqrt(a + ib). */\n"
+      "static inline real root_re(real a, real b)\n{\n"
+      "    real p = fabs(a), q = fabs(b), m = p > q ? p : q, r = (p > q ? q : p) / m;\n"
+      "    real w = sqrt(m) * sqrt((sqrt(1 + r * r) + (p > q ? 1 : r)) / 2);     /* the larger part */\n"
+      "    return m == 0 ? 0 : a >= 0 ? w : q / (2 * w);\n}\n" },
+    { OP_ROOT_IM, OP_ROOT_IM,
+      "/* The imaginary part of sqrt(a + ib), with the sign of b. */\n"
+      "static inline real root_im(real a, real b)\n{\n"
+      "    real p = fabs(a), q = fabs(b), m = p > q ? p : q, r = (p > q ? q : p) / m;\n"
+      "    real w = sqrt(m) * sqrt((sqrt(1 + r * r) + (p > q ? 1 : r)) / 2);     /* the larger part */\n"
+      "    return m == 0 ? b : a >= 0 ? b / (2 * w) : copysign(w, b);\n}\n" },
+    { OP_EXP_TIMES, OP_EXP_TIMES,
+      "/* e^a b, also where e^a alone overflows. */\n"
+      "static inline real exp_times(real a, real b)\n{\n    real e = exp(a / 2);\n"
+      "    return b == 0 ? b : b * e * e;\n}\n" },
+    { OP_SCALE, OP_SCALE,
+      "/* The power of two that brings |x| to between 1/2 and 1, as far as that is a normal number. */\n"
+      "static inline real scale_of(real x)\n{\n    const int most = sizeof(real) == sizeof(float) ? 126 : 1022;\n    int e;\n"
+      "    if (x == 0 || !isfinite(x))\n        return 1;\n    frexp(x, &e);\n"
+      "    return ldexp((real)1, e < -most ? most : e > most ? -most : -e);\n}\n" },
     { OP_SIGN, OP_SIGN, "static inline real sign(real x) { return x > 0 ? 1 : x < 0 ? -1 : x; }\n" },
     { OP_SIGMOID, OP_SIGMOID,
       "/* 1/(1 + e^-x), written so that e^|x| is never computed: it would overflow. */\n"

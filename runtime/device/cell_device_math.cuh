@@ -43,14 +43,68 @@ __device__ __forceinline__ double cell_rsqrt(double x) { return cell_detail_rsqr
 
 __device__ __forceinline__ float cell_atan2(float y, float x) { return atan2f(y, x); }
 __device__ __forceinline__ double cell_atan2(double y, double x) { return atan2(y, x); }
+__device__ __forceinline__ float cell_hypot(float x, float y) { return hypotf(x, y); }
+__device__ __forceinline__ double cell_hypot(double x, double y) { return hypot(x, y); }
 __device__ __forceinline__ float cell_pow(float x, float y) { return powf(x, y); }
 __device__ __forceinline__ double cell_pow(double x, double y) { return pow(x, y); }
+__device__ __forceinline__ float cell_copysign(float x, float y) { return copysignf(x, y); }
+__device__ __forceinline__ double cell_copysign(double x, double y) { return copysign(x, y); }
 __device__ __forceinline__ float cell_fma(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double cell_fma(double a, double b, double c) { return fma(a, b, c); }
 
 // NaN if either is NaN, as PyTorch has it and C's fmax has not.
 template <class T> __device__ __forceinline__ T cell_detail_max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> __device__ __forceinline__ T cell_detail_min(T a, T b) { return a < b || a != a ? a : b; }
+
+// The power of two that brings |x| to between 1/2 and 1, as far as that is a normal number.
+__device__ __forceinline__ float cell_scale_of(float x)
+{
+    int e = 0;
+    frexpf(x, &e);
+    return x == 0.0f || x - x != 0.0f ? 1.0f : ldexpf(1.0f, e < -126 ? 126 : e > 126 ? -126 : -e);
+}
+__device__ __forceinline__ double cell_scale_of(double x)
+{
+    int e = 0;
+    frexp(x, &e);
+    return x == 0.0 || x - x != 0.0 ? 1.0 : ldexp(1.0, e < -1022 ? 1022 : e > 1022 ? -1022 : -e);
+}
+
+// log |a + ib|. Near 1 the rounding of the squares is added again.
+template <class T> __device__ __forceinline__ T cell_detail_log_hypot(T a, T b)
+{
+    const T p = cell_fabs(a), q = cell_fabs(b), m = p > q ? p : q, n = p > q ? q : p;
+    if (m < T(1.5) && m * m + n * n >= T(0.5)) {
+        const T square = m * m, other = n * n;
+        return T(0.5) * cell_log1p((square - T(1)) + other + (cell_fma(m, m, -square) + cell_fma(n, n, -other)));
+    }
+    const T r = n == m ? T(1) : n / m;
+    return n == T(0) ? cell_log(m) : cell_log(m) + T(0.5) * cell_log1p(r * r);
+}
+
+// The part of sqrt(a + ib) that is the larger one; no number at 0.
+template <class T> __device__ __forceinline__ T cell_detail_larger_root(T a, T b)
+{
+    const T p = cell_fabs(a), q = cell_fabs(b), m = p > q ? p : q, r = (p > q ? q : p) / m;
+    return cell_sqrt(m) * cell_sqrt(T(0.5) * (cell_sqrt(T(1) + r * r) + (p > q ? T(1) : r)));
+}
+template <class T> __device__ __forceinline__ T cell_detail_root_re(T a, T b)
+{
+    const T w = cell_detail_larger_root(a, b);
+    return a == T(0) && b == T(0) ? T(0) : a >= T(0) ? w : cell_fabs(b) / (T(2) * w);
+}
+template <class T> __device__ __forceinline__ T cell_detail_root_im(T a, T b)
+{
+    const T w = cell_detail_larger_root(a, b);
+    return a == T(0) && b == T(0) ? b : a >= T(0) ? b / (T(2) * w) : cell_copysign(w, b);
+}
+
+// e^a b, also where e^a alone overflows.
+template <class T> __device__ __forceinline__ T cell_detail_exp_times(T a, T b)
+{
+    const T e = cell_exp(T(0.5) * a);
+    return b == T(0) ? b : b * e * e;
+}
 
 // 1 / (1 + exp(-x)) with an exponential that cannot overflow; keeps its relative accuracy down to the
 // smallest results.
@@ -99,6 +153,10 @@ template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
     __device__ __forceinline__ T cell_max(T a, T b) { return cell_detail_max(a, b); }                        \
     __device__ __forceinline__ T cell_min(T a, T b) { return cell_detail_min(a, b); }                        \
     __device__ __forceinline__ T cell_clamp(T x, T lo, T hi) { return cell_min(cell_max(x, lo), hi); }       \
+    __device__ __forceinline__ T cell_log_hypot(T a, T b) { return cell_detail_log_hypot(a, b); }            \
+    __device__ __forceinline__ T cell_root_re(T a, T b) { return cell_detail_root_re(a, b); }                \
+    __device__ __forceinline__ T cell_root_im(T a, T b) { return cell_detail_root_im(a, b); }                \
+    __device__ __forceinline__ T cell_exp_times(T a, T b) { return cell_detail_exp_times(a, b); }            \
     __device__ __forceinline__ T cell_ste(T y, T) { return y; }                                              \
     __device__ __forceinline__ T cell_override(T y, T, T) { return y; }                                      \
     __device__ __forceinline__ T cell_sigmoid(T x) { return cell_detail_sigmoid(x); }                        \

@@ -50,6 +50,11 @@ static Real r_stored(Real a, int bits, int least)
     return r_nearest(a / step) * step;
 }
 
+/* sqrt(a + ib) by half the angle, and a power of two. */
+static Real r_root_re(Real a, Real b) { return sqrtl(hypotl(a, b)) * cosl(atan2l(b, a) / 2); }
+static Real r_root_im(Real a, Real b) { return sqrtl(hypotl(a, b)) * sinl(atan2l(b, a) / 2); }
+static Real r_scale(Real a) { return exp2l(-floorl(log2l(fabsl(a))) - 1); }
+
 static Real define(Op op, const Real *x)
 {
     Real a = x[0], b = x[1], c = x[2];
@@ -63,6 +68,12 @@ static Real define(Op op, const Real *x)
     case OP_MAX: return fmaxl(a, b);
     case OP_MIN: return fminl(a, b);
     case OP_ATAN2: return atan2l(a, b);
+    case OP_HYPOT: return hypotl(a, b);
+    case OP_LOG_HYPOT: return logl(hypotl(a, b));
+    case OP_ROOT_RE: return r_root_re(a, b);
+    case OP_ROOT_IM: return r_root_im(a, b);
+    case OP_EXP_TIMES: return expl(a) * b;
+    case OP_SCALE: return r_scale(a);
     case OP_EXP: return expl(a);
     case OP_LOG: return logl(a);
     case OP_LOG1P: return log1pl(a);
@@ -118,6 +129,8 @@ static bool in_domain(Op op, const Real *x)
     case OP_FLOOR: return fabsl(x[0] - roundl(x[0])) > 0.01L;
     case OP_ROUND: return fabsl(x[0] - floorl(x[0]) - 0.5L) > 0.01L;
     case OP_MAX: case OP_MIN: return fabsl(x[0] - x[1]) > 0.01L;
+    case OP_HYPOT: case OP_LOG_HYPOT: case OP_ROOT_RE: case OP_ROOT_IM:     /* where differences see both */
+        return fabsl(x[0]) > 0.05L * fabsl(x[1]) && fabsl(x[1]) > 0.05L * fabsl(x[0]);
     case OP_ATAN2: return fabsl(x[0]) + fabsl(x[1]) > 0.1L;
     case OP_IPOW: return x[0] == floorl(x[0]) && x[1] == floorl(x[1]) && x[1] >= 0 && fabsl(powl(x[0], x[1])) < 0x1p53L;
     case OP_IDIV: case OP_IMOD: return x[0] == floorl(x[0]) && x[1] == floorl(x[1]);
@@ -388,6 +401,23 @@ static const Limit limits[] = {
     { OP_ATAN2, { 0, 0 }, 0 },
     { OP_ERF, { 1000, 0 }, 1 },
     { OP_DIV, { 1, 0 }, INFINITY },
+    { OP_HYPOT, { 0x3p80, 0x4p80 }, 0x5p80 },
+    { OP_HYPOT, { 0x3p-90, 0x4p-90 }, 0x5p-90 },
+    { OP_ROOT_RE, { -4, 0 }, 0 },
+    { OP_ROOT_IM, { -4, 0 }, 2 },
+    { OP_ROOT_IM, { -4, -0.0 }, -2 },
+    { OP_ROOT_RE, { 0, 0 }, 0 },
+    { OP_ROOT_IM, { 0, -0.0 }, -0.0 },
+    { OP_ROOT_RE, { 0x1p100, 0 }, 0x1p50 },
+    { OP_ROOT_IM, { -0x1p-120, 0 }, 0x1p-60 },
+    { OP_LOG_HYPOT, { 0, 0 }, -INFINITY },
+    { OP_LOG_HYPOT, { 1, 0x1p-20 }, 0x1p-41 - 0x1p-82 },
+    { OP_LOG_HYPOT, { INFINITY, INFINITY }, INFINITY },
+    { OP_EXP_TIMES, { 1000, 0 }, 0 },
+    { OP_EXP_TIMES, { 1000, 1 }, INFINITY },
+    { OP_SCALE, { 0, 0 }, 1 },
+    { OP_SCALE, { 0.75, 0 }, 1 },
+    { OP_SCALE, { 3e30, 0 }, 0x1p-102 },
 };
 
 static bool identical(double a, double b)
@@ -479,7 +509,8 @@ static Real difference(Op op, const Real *at, int k)
 
 static bool flat(Op op)
 {
-    return op == OP_SIGN || op == OP_FLOOR || op == OP_ROUND || op == OP_STOP || op == OP_IDIV || op == OP_IMOD || op == OP_IPOW ||
+    return op == OP_SCALE || op == OP_SIGN || op == OP_FLOOR || op == OP_ROUND || op == OP_STOP || op == OP_IDIV || op == OP_IMOD ||
+           op == OP_IPOW ||
            op == OP_OVERRIDE || op >= OP_LT;
 }
 
@@ -548,6 +579,20 @@ static const Kink kinks[] = {
     { OP_ELU, { 0 }, 0, 3, false, 3 },
     { OP_ATAN2, { 0, 0 }, 0, 3, false, 0 },
     { OP_ATAN2, { 0, 0 }, 1, 3, false, 0 },
+    { OP_HYPOT, { 0, 0 }, 1, 3, false, 0 },
+    { OP_LOG_HYPOT, { 0, 0 }, 1, 3, false, 0 },
+    { OP_ROOT_RE, { 0, 0 }, 0, 3, false, 0 },
+    { OP_ROOT_IM, { 0, 0 }, 0, 3, false, 0 },
+    /* no square on the way */
+    { OP_ATAN2, { 0x1p600, 0 }, 1, 3, false, -0x3p-600 },
+    { OP_ATAN2, { 0, 0x1p-600 }, 0, 3, false, 0x3p600 },
+    { OP_HYPOT, { 0x1p600, 0 }, 0, 3, false, 3 },
+    { OP_LOG_HYPOT, { 0x1p600, 0 }, 0, 3, false, 0x3p-600 },
+    { OP_LOG_HYPOT, { 0x1p-600, 0 }, 0, 3, false, 0x3p600 },
+    { OP_ROOT_RE, { 0x1p600, 0 }, 0, 1, false, 0x1p-301 },
+    { OP_ROOT_IM, { -0x1p-600, 0 }, 0, 1, false, -0x1p299 },
+    { OP_EXP_TIMES, { 1000, 0 }, 0, 0, false, 0 },
+    { OP_EXP_TIMES, { 1000, 0 }, 1, 0, false, 0 },
     { OP_POW, { 0, 2 }, 0, 3, true, 0 },
     { OP_POW, { 0, 2 }, 0, 3, false, 0 },
     { OP_POW, { 0, 1 }, 0, 3, true, 3 },
