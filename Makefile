@@ -82,7 +82,7 @@ GEN_GRAMMAR := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.o) $(if $(wildcar
 GEN_OBJECTS := $(patsubst gen/%.c,$(BUILD)/gen/%.o,$(filter-out gen/main.c,$(GEN_SOURCES))) $(GEN_GRAMMAR)
 
 $(BUILD)/cellc: $(BUILD)/gen/main.o $(BUILD)/libcellc.a
-	$(CC) $(SANFLAGS) $(COVER) $(LDFLAGS) -rdynamic -o $@.tmp $^ -lm -ldl && mv $@.tmp $@
+	$(CC) $(SANFLAGS) $(COVER) $(LDFLAGS) -rdynamic -o $@.tmp $^ -lm -ldl -lpthread && mv $@.tmp $@
 
 $(BUILD)/libcellc.a: $(GEN_OBJECTS)
 	@rm -f $@; ar rcs $@ $^

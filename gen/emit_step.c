@@ -195,6 +195,12 @@ static bool is_zero_root(const CFile *f, NodeId root)
     return n->kind == N_CONST && n->value == 0;
 }
 
+/* The value of which a call leaves its steps in history t: whatever else reads it, or nothing. -1: there is none. */
+static NodeId left_source(const CFile *f, TensorId t)
+{
+    return f->m->last.data[t] < 0 ? -1 : ir_history_source(f->m, t);
+}
+
 static void want_roots(CFile *f, Fun *fun)
 {
     Module *m = f->m;
@@ -210,6 +216,7 @@ static void want_roots(CFile *f, Fun *fun)
         case FUN_FORWARD:
             want(fun, m->output.data[t]);
             want(fun, m->next.data[t]);
+            want(fun, left_source(f, t));
             break;
         case FUN_INITIAL:
             want(fun, m->init.data[t]);
@@ -788,7 +795,9 @@ static void find_timed(CFile *f)
         bool *seen = zeroed(f, sizeof *seen);
         f->timed[d] = zeroed(f, sizeof *f->timed[d]);
         for (TensorId t = 0; t < m->tensors.len; t++) {
-            const NodeId forward[] = { m->output.data[t], m->next.data[t], -1 };
+            const NodeId left = left_source(f, t), forward[] = { m->output.data[t], m->next.data[t], left };
+            if (d == 0 && left >= 0)
+                f->timed[0][left] = true;
             const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t], m->dpast.data[t] };
             for (int k = 0; k < 3 + d; k++)
                 if ((d ? backward : forward)[k] >= 0)
