@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "diff.h"
+#include "emit.h"
 #include "mutate.h"
 
 typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
@@ -901,6 +902,17 @@ NodeId diff_inner_value(Diff *d, NodeId seed, const IndexId **axes)
     return value < 0 ? zero(m) : value;
 }
 
+/* What a library's functions take at most, CELL_MAX_ARGS of runtime/cell_plan.h: more would be refused at every call. */
+static void limit_arguments(const Module *m)
+{
+    enum { MAX_CALL_ARGUMENTS = 256 };
+    int forward = forward_arguments(m).len, backward = backward_arguments(m).len;
+    int most = forward > backward ? forward : backward;
+    if (most > MAX_CALL_ARGUMENTS)
+        diag(m->c, DIAG_ERROR, m->span, "a call of this cell has %d arguments (inputs, params, states, outputs, histories and "
+             "their gradients); at most %d", most, MAX_CALL_ARGUMENTS);
+}
+
 void differentiate(Module *m)
 {
     int tensors = m->tensors.len;
@@ -910,4 +922,5 @@ void differentiate(Module *m)
     module_drop_overrides(m);
     m->has_grad = true;
     module_at(m, m->span, NULL);
+    limit_arguments(m);
 }

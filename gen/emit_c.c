@@ -635,7 +635,7 @@ static void print_reserve(CFile *f, Buf *out)
                 buf_f(out, "%s .%s = sizes[%d]", i ? "," : "", member(f, f->g.dim_member[i]), 2 + i);
             buf_f(out, " };\n");
         }
-        buf_line(out, "const int64_t steps = times(sizes[0], sizes[1] + 1);");
+        buf_line(out, "const int64_t steps = times(sizes[0], sizes[1] < INT64_MAX ? sizes[1] + 1 : INT64_MAX);");
         buf_line(out, "const double elements = %.*s;", (int)sum.len, sum.data);
         buf_line(out, "if (elements * (double)steps * sizeof(real) > 9e15)");
         buf_line(out, "    return SIZE_MAX;");

@@ -139,6 +139,14 @@ static bool has_state_kernels(const Plan *p)
     return p->schedule != SCHED_TILE && !(p->scan && p->scan->own_ends);
 }
 
+/* CELL_MAX_BUFFERS of runtime/cell_plan.h. */
+static void limit_buffers(Print *e, int n, const char *of)
+{
+    enum { MAX_BUFFERS = 512 };
+    if (n > MAX_BUFFERS)
+        diag(e->p->m->c, DIAG_ERROR, e->p->m->span, "%s of this cell has %d arrays in memory; at most %d", of, n, MAX_BUFFERS);
+}
+
 static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
@@ -170,6 +178,7 @@ static void print_direction(Print *e, Direction dir)
     if (e->n_ops == 0) {
         buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
     }
+    limit_buffers(e, e->args.len + e->used.len, name);
     buf_f(e->host, "\nstatic const cell_op %s_ops[] = {\n%s};\n", name, e->ops.data);
     buf_f(e->host, "\nstatic const cell_plan %s_plan = { %s_buffers, %s_ops, %d, %d };\n\n", name, name, name,
           e->args.len + e->used.len, e->n_ops);
@@ -189,6 +198,7 @@ static void print_reserve(Print *e, int *count)
     if (n)
         buf_f(e->host, "\nstatic const cell_buffer %sreserve_buffers[] = {\n%s};\n\n", e->tag,
               rows.data);
+    limit_buffers(e, n, "the reserve");
     *count = n;
 }
 

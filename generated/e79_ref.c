@@ -784,7 +784,7 @@ int e79_ref_backward(const int64_t *sizes, void *const *args, void *reserve, int
 /* Bytes of reserve: all states at all steps; SIZE_MAX if that is too much to count. */
 size_t e79_ref_reserve_bytes(const int64_t *sizes)
 {
-    const int64_t steps = times(sizes[0], sizes[1] + 1);
+    const int64_t steps = times(sizes[0], sizes[1] < INT64_MAX ? sizes[1] + 1 : INT64_MAX);
     const double elements = (double)4096 + (double)4096;
     if (elements * (double)steps * sizeof(real) > 9e15)
         return SIZE_MAX;

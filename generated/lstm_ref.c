@@ -461,7 +461,7 @@ int lstm_ref_backward(const int64_t *sizes, void *const *args, void *reserve, in
 size_t lstm_ref_reserve_bytes(const int64_t *sizes)
 {
     const Step s = { .D = sizes[2], .H = sizes[3] };
-    const int64_t steps = times(sizes[0], sizes[1] + 1);
+    const int64_t steps = times(sizes[0], sizes[1] < INT64_MAX ? sizes[1] + 1 : INT64_MAX);
     const double elements = (double)s.H + (double)s.H;
     if (elements * (double)steps * sizeof(real) > 9e15)
         return SIZE_MAX;

@@ -171,8 +171,10 @@ static cell_status reserve_bytes(cell_context *ctx, const cell_desc *desc, const
         status = cell_layout_reserve(ctx, desc, sizes, NULL, bytes, err);
     if (status == CELL_OK && desc->ref_reserve_bytes && (!ctx || is_reference(ctx))) {
         size_t reference = desc->ref_reserve_bytes(sizes);
+        if (reference > PTRDIFF_MAX - CELL_MARK_BYTES)
+            return cell_fail(err, CELL_BAD_SIZE, "%s: the reserve wanted has more bytes than there can be", desc->key);
         if (reference)
-            reference = reference <= SIZE_MAX - CELL_MARK_BYTES ? reference + CELL_MARK_BYTES : SIZE_MAX;
+            reference += CELL_MARK_BYTES;
         *bytes = reference > *bytes ? reference : *bytes;
     }
     return status;

@@ -181,6 +181,8 @@ static void test_edges(cell_context *ctx, Model *m)
     check(gru_forward(ctx, &none, &a) == CELL_BAD_SIZE && strstr(cell_last_error(ctx), "B is -1"),
           "a negative size: an error");
     check(gru_reserve_bytes(&none) == SIZE_MAX, "a negative size has no reserve");
+    const gru_sizes longest = { .B = 1, .T = INT64_MAX, .D = 4, .H = 3 };
+    check(gru_reserve_bytes(&longest) == SIZE_MAX, "no reserve has so many steps");
     a.x = NULL;
     check(gru_forward(ctx, &sizes, &a) == CELL_NULL_POINTER && strstr(cell_last_error(ctx), "x"),
           "no input: an error");
