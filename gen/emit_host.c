@@ -286,6 +286,18 @@ static void print_key(Buf *out, const char *key)
 }
 
 /* The description of a plan behind those that it leads to. level 0 is the one that callers get; of plans for certain calls no matter. */
+/* The size that says how many steps the histories have room for; 0: none has all steps. */
+static int room_for_steps(const Module *m)
+{
+    bool grows = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        grows |= m->tensors.data[t].grows;
+    for (int i = 0; grows && i < m->dims.len; i++)
+        if (strcmp(m->dims.data[i], "history") == 0)
+            return 2 + i;                         /* behind B and T */
+    return 0;
+}
+
 static void print_description(Host *h, const HostPlan *plan, int checks, int level)
 {
     const Module *m = h->m;
@@ -327,6 +339,8 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         buf_f(out, "    .other = &description_%s,\n", plan->other->name);
     if (plan->takes)
         buf_f(out, "    .takes = %s,\n", plan->takes);
+    if (room_for_steps(m))
+        buf_f(out, "    .room = %d,\n", room_for_steps(m));
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"

@@ -274,6 +274,7 @@ typedef struct cell_desc {
      * the device has multiprocessors, one may take all the memory of one; where they have many on each, what counts is what all of them do. */
     const struct cell_desc *other;
     cell_expr takes;              /* of such a one */
+    int32_t room;                 /* the size that says how many steps histories have room for, which may be 0; 0: there is none */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

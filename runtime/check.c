@@ -40,9 +40,10 @@ static cell_status check_desc(const cell_desc *desc, cell_error *err) {
     return CELL_OK;
 }
 
-/* B, T and t0 may be 0; the bounds of indices are proved for dims from 1 up. */
+/* B, T and t0 may be 0, and so may the room for steps, which must be t0 + T; the bounds of indices are proved for dims from
+ * 1 up, and without steps nothing is read. */
 static cell_status check_size(const cell_desc *desc, int i, int64_t value, cell_error *err) {
-    int64_t least = i < CELL_SIZE_DIM0 || i == desc->n_sizes - 1 ? 0 : 1;
+    int64_t least = i < CELL_SIZE_DIM0 || i == desc->n_sizes - 1 || i == desc->room ? 0 : 1;
     if (value >= least)
         return CELL_OK;
     return cell_fail(err, CELL_BAD_SIZE, "%s: %s is %lld; wanted %lld or more", desc->key,

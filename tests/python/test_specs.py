@@ -54,3 +54,17 @@ def test_steps_give_the_sequence(built, name):
                 torch.testing.assert_close(a, b[:, t], rtol=1e-12, atol=1e-12)
         for a, b in zip(state, final):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_no_steps(built, name):
+    """Without steps, without sequences and without both: nothing comes out, states stay, and gradients of params are 0."""
+    cls = built[name]
+    for batch, steps in ((2, 0), (0, 3), (0, 0)):
+        module, inputs, dims = case(cls, batch, steps)
+        y, final = module(*inputs)
+        outputs = (y,) if isinstance(y, torch.Tensor) else tuple(y)
+        assert all(o.shape[:2] == (batch, steps) for o in outputs)
+        assert all(s.shape[0] == batch for s in final)
+        sum((o * o.conj()).real.sum() for o in outputs).backward()
+        assert all(p.grad is None or not p.grad.any() for p in module.parameters())
