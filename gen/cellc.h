@@ -433,6 +433,7 @@ struct Module {
     const char *cell;             /* of the cell, when name was made longer; else NULL */
     Span span;
     Vec(const char *) dims;       /* run-time dims, in order of declaration */
+    const char **size_names;      /* of a call in C: B, T, dims, t0; NULL: not asked for yet (api_sizes) */
     Vec(Setting) bound;           /* dims that are bound: name, value */
     Vec(Setting) options;         /* option values in force */
     int cluster;                  /* blocks that share a state under tile, as far as planned; 0: not yet */

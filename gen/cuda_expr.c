@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "emit_api.h"
 #include "mutate.h"
 #include "plan.h"
 
@@ -25,6 +26,7 @@ const char *poly_text(ExprPrinter *p, const Poly *e)
     if (p->polys[place].of == e)
         return p->polys[place].text;
     Buf b = { .arena = p->m->arena };
+    api_sizes(p->m);                                              /* poly_print_c has them from the module */
     poly_print_c(p->m, e, &b, "dim_");
     p->polys[place].of = e;
     return p->polys[place].text = b.data;

@@ -23,7 +23,7 @@ typedef struct Names {
     int cap;
 } Names;
 
-void names_init(Names *n, Compiler *c);                           /* takes C's and libm's words */
+void names_init(Names *n, Compiler *c);                           /* takes the words of taken.c */
 void names_take(Names *n, const char *name);
 void names_cut(Names *n, int len);                                /* frees all but the first len taken */
 /* An identifier made from `wanted` (S' becomes S_next, other odd bytes become _), numbered until it is free;
@@ -31,6 +31,12 @@ void names_cut(Names *n, int len);                                /* frees all b
 const char *names_fresh(Names *n, const char *wanted);
 /* `base`, or base, join and the first number from 2 on with which it is free; taken then. */
 const char *names_numbered(Names *n, const char *base, const char *join);
+
+/* taken.c: the words of C, C++ and macros, put among the names taken; those that the plain C alone has; and whether
+ * a name is such a word by its form (__x, _X, FLT_DIG), whatever number stands behind it. */
+void words_take(Names *n);
+void words_take_reference(Names *n);
+bool is_word_by_form(const char *name);
 
 /* Text of a number as a C expression of type real: 3, (real)0.5, (real)INFINITY. */
 const char *c_number(Compiler *c, double v);

@@ -10,38 +10,12 @@
 
 /* ---- names */
 
-static const char *const reserved[] = {
-    "auto",      "break",      "case",     "char",          "const",        "continue",  "default",
-    "do",        "double",     "else",     "enum",          "extern",       "float",     "for",
-    "goto",      "if",         "inline",   "int",           "long",         "register",  "restrict",
-    "return",    "short",      "signed",   "sizeof",        "static",       "struct",    "switch",
-    "typedef",   "union",      "unsigned", "void",          "volatile",     "while",     "_Bool",
-    "bool",      "true",       "false",    "asm",           "typeof",       "class",     "namespace",
-    "new",       "delete",     "template", "this",          "operator",     "private",   "public",
-    "protected", "friend",     "virtual",  "using",         "try",          "catch",     "throw",
-    "export",    "mutable",    "explicit", "typename",      "and",          "or",        "not",
-    "xor",       "bitand",     "bitor",    "compl",         "nullptr",      "constexpr", "decltype",
-    "noexcept",  "alignas",    "alignof",  "static_assert", "thread_local", "complex",   "imaginary",
-    "linux",     "unix",       "NULL",     "INFINITY",      "NAN",          "I",         "exp",
-    "log",       "log1p",      "expm1",    "sqrt",          "fabs",         "sin",       "cos",
-    "atan2",     "tanh",       "erf",      "erfc",          "pow",          "abs",       "memcpy",
-    "memset",    "malloc",     "calloc",   "free",          "int32_t",      "int64_t",   "size_t",
-    "real",      "step",       "main",     "errno",         "max_of",       "min_of",    "sign",
-    "hypot",     "log_hypot",  "root_re",  "root_im",       "exp_times",    "scale_of",
-    "sigmoid",   "logsigmoid", "silu",     "relu",          "gelu",         "gelu_tanh", "softplus",
-    "softsign",  "elu",        "clamp",    "square",        "floor_div",    "floor_mod", "t",
-    "whole_quotient", "whole_remainder", "whole_sum", "whole_difference", "whole_product", "whole_power", "floor", "rint", "to_bf16", "to_f16",
-    "T",         "Step",       "Heap",     "Store",         "take",         "times",     "stdin",
-    "stdout",    "stderr",     "signbit",  "isnan",         "isinf",        "assert",    NULL
-};
-
 void names_init(Names *n, Compiler *c)
 {
     if (!c->words) {
         c->words = arena_alloc(c->arena, sizeof *c->words);
         c->words->c = c;
-        for (int i = 0; reserved[i]; i++)
-            names_take(c->words, reserved[i]);
+        words_take(c->words);
     }
     *n = (Names){ .c = c, .beside = c->words };
 }
@@ -111,9 +85,13 @@ const char *names_numbered(Names *n, const char *base, const char *join)
 static const char *as_identifier(Compiler *c, const char *wanted)
 {
     size_t len = strlen(wanted), at = 0;
-    char *s = arena_alloc(c->arena, 6 * len + 2);
+    char *s = arena_alloc(c->arena, 6 * len + 3);
     if (len == 0 || isdigit((unsigned char)wanted[0]))
         s[at++] = 'v';
+    if (is_word_by_form(wanted)) {
+        memcpy(s, "v_", 2);
+        at = 2;
+    }
     for (size_t i = 0; i < len; i++) {
         if (wanted[i] == '\'') {
             memcpy(s + at, "_next", 5);

@@ -46,6 +46,8 @@ ApiMembers api_backward(const Module *m)
 
 const char **api_sizes(const Module *m)
 {
+    if (m->size_names)
+        return m->size_names;
     const char **names = arena_alloc(m->arena, sizeof *names * (size_t)(m->dims.len + 4));
     Names taken;
     int n = 0;
@@ -58,7 +60,7 @@ const char **api_sizes(const Module *m)
     for (int i = 0; i < m->dims.len; i++)
         names[n++] = names_fresh(&taken, m->dims.data[i]);
     names[n] = "t0";
-    return names;
+    return ((Module *)(uintptr_t)m)->size_names = names;
 }
 
 /* ---- types and comments */

@@ -842,6 +842,7 @@ void step_begin(CFile *f, Module *m)
     g->c = m->c;
     g->arena = f->body.arena = m->arena;
     names_init(&g->names, m->c);
+    words_take_reference(&g->names);
     g->locals = (Names){ .c = m->c, .beside = &g->names };
     g->tensor_member = none(f, m->tensors.len);
     f->grad = none(f, m->tensors.len);

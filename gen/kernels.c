@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "emit_api.h"
 #include "kernels.h"
 #include "mutate.h"
 
@@ -114,7 +115,7 @@ static void print_sizes(Kernel *k, Buf *out)
     buf_line(out, "[[maybe_unused]] const int64_t dim_B = args.size[0];");
     buf_line(out, "[[maybe_unused]] const int64_t dim_T = args.size[1];");
     for (int i = 0; i < m->dims.len; i++)
-        buf_line(out, "[[maybe_unused]] const int64_t dim_%s = args.size[%d];", m->dims.data[i], 2 + i);
+        buf_line(out, "[[maybe_unused]] const int64_t dim_%s = args.size[%d];", api_sizes(m)[2 + i], 2 + i);
     buf_line(out, "[[maybe_unused]] const int64_t t0 = args.size[%d];", 2 + m->dims.len);
 }
 

@@ -334,6 +334,12 @@ typedef enum { IN_NOTHING, IN_NUMERATOR, IN_DENOMINATOR } PolyPlace;
 /* c_prefix NULL: as a user writes it; else a C expression with names prefixed. */
 static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, PolyPlace place);
 
+/* With a prefix: as C has the name (poly_print_c). */
+static const char *dim_name(const Module *m, int dim, const char *c_prefix)
+{
+    return c_prefix ? m->size_names[2 + dim] : m->dims.data[dim];
+}
+
 static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix)
 {
     if (atom < MAX_DIMS) {
@@ -341,7 +347,7 @@ static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix
         if (atom == ATOM_PAST)
             buf_f(out, "(t0 + %sT)", prefix);
         else
-            buf_f(out, "%s%s", prefix, atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : m->dims.data[atom]);
+            buf_f(out, "%s%s", prefix, atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : dim_name(m, atom, c_prefix));
         return;
     }
     buf_f(out, "(");

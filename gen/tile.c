@@ -57,7 +57,7 @@ static const char *const reserved[] = {
 
 static void forget_names(Tile *t)
 {
-    t->names = (Names){ .c = t->m->c };
+    names_init(&t->names, t->m->c);
     for (size_t k = 0; k < sizeof reserved / sizeof *reserved; k++)
         names_take(&t->names, reserved[k]);
 }
@@ -66,8 +66,10 @@ const char *tile_unique(Tile *t, const char *base)
 {
     Buf b = { .arena = t->arena };
     bool prefixed = strncmp(base, "cell_", 5) == 0 || strncmp(base, "dim_", 4) == 0;   /* the runtime's, and sizes */
-    if (isdigit((unsigned char)*base) || !*base || prefixed)
-        buf_f(&b, prefixed ? "v_" : "v");
+    if (prefixed || is_word_by_form(base))
+        buf_f(&b, "v_");
+    else if (isdigit((unsigned char)*base) || !*base)
+        buf_f(&b, "v");
     for (const char *s = base; *s; s++) {
         if (*s == '\'')
             buf_f(&b, "_next");
@@ -451,8 +453,10 @@ static void print_kernel(Tile *t)
         t->fetches.data[k].stepped = false;
     forget_names(t);
     t->makers = tile_makers(t);
-    for (int k = 0; k < t->fetches.len; k++)
+    for (int k = 0; k < t->fetches.len; k++) {
         names_take(&t->names, t->fetches.data[k].name);
+        names_take(&t->names, tile_text(t, "%s_g", t->fetches.data[k].name));      /* where it lies in memory */
+    }
     for (int k = 0; k < t->npar; k++)
         t->par_name[k] = tile_unique(t, tile_text(t, "par%d", k));
     tile_name_states(t);

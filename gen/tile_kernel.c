@@ -2,6 +2,7 @@
  * states with what fetches a chunk's vectors, and how states, checkpoints and rows of outs are named, placed and copied. */
 #include <inttypes.h>
 
+#include "emit_api.h"
 #include "mutate.h"
 #include "tile_kernel.h"
 
@@ -208,7 +209,7 @@ void tile_print_head(Tile *t, Buf *out)
     const TileLayout *l = &t->lay;
     buf_line(out, "const int64_t B = args.size[0], T = args.size[1];");
     for (int k = 0; k < m->dims.len; k++)
-        buf_line(out, "const int64_t dim_%s = args.size[%d];", m->dims.data[k], k + 2);
+        buf_line(out, "const int64_t dim_%s = args.size[%d];", api_sizes(m)[k + 2], k + 2);
     if (m->c->lengths && m->c->reverse)
         buf_line(out, "const int64_t dim_T = T;");
     buf_line(out, "const int64_t time0 = args.size[%d];", m->dims.len + 2);
