@@ -648,7 +648,7 @@ static NodeId pinned_in(const Module *m, NodeId cond, IndexId i, const IndexId *
         const Node *index = &m->nodes.data[c->args[k]], *place = &m->nodes.data[c->args[1 - k]];
         IndexId which;
         if (index->kind == N_INDEX && ix_is_index(index->ix, &which) && which == i && place->type == TY_INT &&
-            (place->dep & DEP_INPUT) && !varies_over(place, over, n))
+            ((place->dep & DEP_INPUT) || place->kind == N_MAP) && !varies_over(place, over, n))
             return c->args[1 - k];
     }
     return -1;

@@ -161,7 +161,9 @@ static IndexId pinned_index(Flat *f, const Symbol *array, int axis)
 static const IxExpr *place_on(Walk *w, FExpr *at, const Symbol *array, int axis, PinVec *pins)
 {
     check(w, at);
-    if (at->whole && at->type == TY_INT && !w->eq->failed) {
+    bool chosen = at->type == TY_INT && !w->eq->failed &&
+                  (at->whole || (!at->ix && stays_inside(w, at, array->axes[axis])));
+    if (chosen) {
         Pin pin = { pinned_index(w->f, array, axis), at };
         vec_push(w->f->c->arena, pins, pin);
         return ix_index(w->f->m, pin.index);

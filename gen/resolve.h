@@ -29,6 +29,9 @@ const Poly *minus_one(Flat *f, const Poly *p);
 const Poly *negative(Flat *f, const Poly *p);
 /* 0 <= ix < the extent of that axis, under the walk's facts; a failure is diagnosed at `arg`. */
 void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Symbol *array, int axis);
+/* enumerate.c: is a whole number that is no index expression below the extent, and not below 0, for all values of its
+ * indices that the walk's facts allow? Only where their extents are known. */
+bool stays_inside(const Walk *w, const FExpr *at, const Poly *extent);
 /* The step is this one or an earlier one, under the walk's facts; a failure is diagnosed at `time`. */
 void require_not_later(const Walk *w, const FExpr *time, const IxExpr *step, const Symbol *array);
 /* Adds what follows from a checked condition being true or false. */
