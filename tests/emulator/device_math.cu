@@ -189,15 +189,40 @@ template <class T> __device__ __forceinline__ void all_binary(const cell_kernel_
     out[2 * n + i] = cell_atan2(x, y);
     out[3 * n + i] = cell_pow(cell_abs(x), y);
     out[4 * n + i] = cell_clamp(x, T(-1), T(2));
+    out[5 * n + i] = cell_hypot(x, y);
+    out[6 * n + i] = cell_log_hypot(x, y);
+    out[7 * n + i] = cell_root_re(x, y);
+    out[8 * n + i] = cell_root_im(x, y);
+    out[9 * n + i] = cell_exp_times(x, y);
+    out[10 * n + i] = x * cell_scale_of(x);
 }
 
 KERNEL(k_binary_float) { all_binary<float>(args); }
 KERNEL(k_binary_double) { all_binary<double>(args); }
 
+// What complex functions are made of, a + ib. An exponential's argument is halved, and its error doubled.
+template <class T> static void check_complex(const T *out, size_t n, Real a, Real b, const char *type)
+{
+    const Real size = hypotl(a, b), largest = sizeof(T) == 4 ? 0x1.fffffep127L : 0x1.fffffffffffffp1023L;
+    const Real large = fmaxl(fabsl(a), fabsl(b)), small = fminl(fabsl(a), fabsl(b));
+    const Real w = sqrtl((size + fabsl(a)) / 2), other = b / (2 * w), e = expl(a) * b;
+    const double x = (double)a, y = (double)b;
+    check(error_of<T>(out[5 * n], size) <= 2, "hypot(%a, %a) of %s", x, y, type);
+    check(error_of<T>(out[6 * n], 0.5L * log1pl((large - 1) * (large + 1) + small * small)) <= 6 || error_of<T>(out[6 * n], logl(size)) <= 6,
+          "log_hypot(%a, %a) of %s", x, y, type);
+    if (size == 0)
+        return;
+    check(error_of<T>(out[7 * n], a >= 0 ? w : fabsl(other)) <= 5, "root_re(%a, %a) of %s", x, y, type);
+    check(error_of<T>(out[8 * n], a >= 0 ? other : copysignl(w, b)) <= 5, "root_im(%a, %a) of %s", x, y, type);
+    if (fabsl(e) < largest && fabsl(a) < (sizeof(T) == 4 ? 160 : 1400))
+        check(error_of<T>(out[9 * n], e) <= 8, "exp_times(%a, %a) of %s: %a", x, y, type, (double)out[9 * n]);
+    check(a == 0 || fabsl(out[10 * n]) < 1, "scale(%a) of %s", x, type);
+}
+
 template <class T> static void check_binary(const char *type, test_kernel kernel)
 {
     const size_t n = 4096;
-    Array<T> x(n), y(n), out(5 * n);
+    Array<T> x(n), y(n), out(11 * n);
     fill_arguments(x);
     fill_arguments(y);
     for (size_t i = 0; i < n; i++) {
@@ -229,6 +254,8 @@ template <class T> static void check_binary(const char *type, test_kernel kernel
         check(e <= 9, "pow(%a, %a) of %s: %g ulp", ax, by, type, e);
         const Real clamped = isnan(a) ? a : a < -1 ? -1 : a > 2 ? 2 : a;
         check(error_of<T>(out[4 * n + i], clamped) == 0, "clamp(%g) of %s", ax, type);
+        if (isfinite(a) && isfinite(b))
+            check_complex<T>(&out[i], n, a, b, type);
     }
 }
 
