@@ -77,6 +77,50 @@ Expr *expr_unary(Parser *p, AstOp op, Expr *a, Span span)
     return finish(p, e);
 }
 
+static const char *const reduce_names[] = {"sum", "mean", "max", "min", "prod", "softmax"};
+
+static bool mentions(const Expr *e, const char *name);
+
+static bool any_mentions(const ExprVec *v, const char *name)
+{
+    for (int i = 0; i < v->len; i++)
+        if (mentions(v->data[i], name))
+            return true;
+    return false;
+}
+
+static bool mentions(const Expr *e, const char *name)
+{
+    if (!e)
+        return false;
+    if (e->kind == X_REF && !e->brackets && !e->primed && e->name == name)
+        return true;
+    bool inside = mentions(e->a, name) || mentions(e->b, name) || mentions(e->c, name) || mentions(e->time, name);
+    return inside || any_mentions(&e->args, name) || any_mentions(&e->index, name) || any_mentions(&e->held, name);
+}
+
+static bool depends(const Expr *e, const Expr *reduction)
+{
+    for (int i = 0; i < reduction->binders.len; i++)
+        if (mentions(e, reduction->binders.data[i].name))
+            return true;
+    return false;
+}
+
+/* A factor behind those that vary, which is the same at all places: in a quotient's sum and in a product it counts otherwise
+ * than behind the reduction. */
+static void warn_of_factor(Parser *p, const Expr *e)
+{
+    const Expr *body = e->a;
+    if (body->kind != X_BINARY || body->parens || (body->op != O_MUL && body->op != O_DIV && body->op != O_MOD))
+        return;
+    if (!depends(body->a, e) || depends(body->b, e))
+        return;
+    diag(p->c, DIAG_WARNING, body->b->span,
+         "'%s' takes this factor too, which does not depend on its index; write parentheses to show what is meant",
+         reduce_names[e->reduce]);
+}
+
 Expr *expr_binary(Parser *p, AstOp op, Expr *a, Expr *b, Span span)
 {
     if (op == O_POW && b->kind == X_REF && strcmp(b->name, "T") == 0) {
@@ -88,6 +132,10 @@ Expr *expr_binary(Parser *p, AstOp op, Expr *a, Expr *b, Span span)
     e->op = op;
     e->a = a;
     e->b = b;
+    while (b->kind == X_UNARY && !b->parens)
+        b = b->a;
+    if ((op == O_DIV || op == O_MOD) && b->kind == X_REDUCE && !b->parens && (b->reduce == R_SUM || b->reduce == R_MEAN))
+        warn_of_factor(p, b);
     return finish(p, e);
 }
 
@@ -143,8 +191,6 @@ Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held,
     return finish(p, e);
 }
 
-static const char *const reduce_names[] = {"sum", "mean", "max", "min", "prod", "softmax"};
-
 static void check_reduce_binders(Parser *p, const Expr *e)
 {
     for (int i = 0; i < e->binders.len; i++) {
@@ -172,6 +218,8 @@ Expr *expr_reduce(Parser *p, Token reduce, const BinderVec *binders, Expr *body,
         diag(p->c, DIAG_WARNING, reduce.span,
              "'%s' takes the rest of its product; write parentheses to show what is meant",
              reduce_names[e->reduce]);
+    if (e->reduce == R_PROD)
+        warn_of_factor(p, e);
     return finish(p, e);
 }
 
