@@ -274,6 +274,8 @@ install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 	install -m 644 runtime/*.h "$$INSTALL_TO"/include/cellc
 	install -m 644 runtime/device/* "$$INSTALL_TO"/include/cellc/device
 	install -m 644 specs/*.cell "$$INSTALL_TO"/share/cellc/specs
+	install -d "$$INSTALL_TO"/share/cellc/emulator
+	install -m 644 $(wildcard tests/emulator/cell_emu*) "$$INSTALL_TO"/share/cellc/emulator
 	install -m 644 man/cellc.1 "$$INSTALL_TO"/share/man/man1
 
 clean: ## remove what was built

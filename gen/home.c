@@ -16,6 +16,7 @@ typedef struct Place { const char *in_tree, *installed, *proof; } Place;
 static const Place places[] = {
     [HOME_SPECS] = { "specs", "share/cellc/specs", "e79.cell" },
     [HOME_INCLUDE] = { "runtime", "include/cellc", "cell.h" },
+    [HOME_EMULATOR] = { "tests/emulator", "share/cellc/emulator", "cell_emu.h" },
     [HOME_LIB] = { "build", "lib/cellc", "libcell.a" },
 };
 

@@ -7,6 +7,7 @@
 typedef enum {
     HOME_SPECS,                   /* std.cell and the cells that come with cellc */
     HOME_INCLUDE,                 /* cell.h, cell_plan.h, device/ */
+    HOME_EMULATOR,                /* what runs kernels on the CPU: cell_emu*.h, .cc */
     HOME_LIB                      /* libcell.a, libcell.flags */
 } HomePart;
 

@@ -27,7 +27,8 @@ static const CommandHelp help = {
         "the reference in double, and runs with one another. Without a SPEC, all that come with cellc are\n"
         "tested. Each variant is taken at small sizes in f32 and one other type, and the cell as it is in the\n"
         "file in bf16; with --full in every type, schedule and size. It needs a C compiler (CC), for kernels\n"
-        "also nvcc; without a GPU the reference backend is tested.",
+        "also nvcc; without a GPU the reference backend is tested, or with --backend emulated, by a C++ compiler\n"
+        "(CXX), the kernels on the CPU.",
     .examples = "  cellc selftest\n"
                 "  cellc selftest e79 lstm\n"
                 "  cellc selftest my.cell --dim N=48 --dtype bf16 --full\n",
@@ -110,7 +111,7 @@ static bool add_instance(Self *s, const Cell *cell, const Variant *v, const Eval
     Generated g;
     options_compile(&help, c, "--dtype", dtype);
     options_compile(&help, c, "--schedule", forced);
-    bool ok = generate_open(&g, c, cell->path, NULL, s->tests.cuda);
+    bool ok = generate_open(&g, c, cell->path, NULL, s->tests.cuda || s->tests.emulator);
     unsigned kernels = 1u << (ok && g.plan ? g.plan->schedule : SCHED_AUTO);
     if (ok && !(*seen & kernels)) {
         Test *one = test_add(&s->tests, label_of(s, &g, dtype), intern(s->c, cell->outline.cell));
@@ -134,7 +135,7 @@ static bool add_schedules(Self *s, const Cell *cell, const Variant *v, const Eva
     bool any = false;
     for (int i = 0; i < s->schedules.n; i++)
         any |= add_instance(s, cell, v, bound, n, dtype, s->schedules.items[i], &seen);
-    for (int i = 0; !s->schedules.n && schedule_names[i] && (i == 0 || (s->full && s->tests.cuda)); i++)
+    for (int i = 0; !s->schedules.n && schedule_names[i] && (i == 0 || (s->full && (s->tests.cuda || s->tests.emulator))); i++)
         any |= add_instance(s, cell, v, bound, n, dtype, schedule_names[i], &seen);
     return any;
 }
@@ -193,7 +194,7 @@ static void refuse_variant(Self *s, const Cell *cell, const Variant *v)
     Generated g;
     options_compile(&help, c, "--dtype", s->dtypes.n ? s->dtypes.items[0] : "f32");
     options_compile(&help, c, "--schedule", s->schedules.n ? s->schedules.items[0] : "auto");
-    generate_open(&g, c, cell->path, NULL, s->tests.cuda);
+    generate_open(&g, c, cell->path, NULL, s->tests.cuda || s->tests.emulator);
     refuse(s, cell->path, c);
     compiler_free(c);
 }
@@ -285,8 +286,16 @@ static int choose_backend(Self *s)
     if (!wanted || !*wanted)
         wanted = "auto";
     bool cuda = strcmp(wanted, "cuda") == 0, any = strcmp(wanted, "auto") == 0;
+    if (strcmp(wanted, "emulated") == 0) {
+        s->tests.emulator = home_dir(s->c, HOME_EMULATOR);
+        if (s->tests.emulator)
+            printf("kernels are tested on the CPU, by an emulator\n");
+        else
+            fprintf(stderr, "cellc selftest: the emulator is not where cellc is; set CELLC_HOME\n");
+        return s->tests.emulator ? -1 : 1;
+    }
     if (!cuda && !any && strcmp(wanted, "reference") != 0)
-        return usage_error(&help, "--backend takes one of auto, cuda, reference, not '%s'", wanted);
+        return usage_error(&help, "--backend takes one of auto, cuda, reference, emulated, not '%s'", wanted);
     const char *why = cuda || any ? gpu_refused(s->c) : NULL;
     if (cuda && why) {
         fprintf(stderr, "cellc selftest: %s\n", why);
@@ -331,8 +340,11 @@ static int self_test(Self *s, const char *const *specs, int n)
     bool ok = n > 0 || add_shipped(s);
     for (int i = 0; i < n; i++)
         add_named(s, specs[i]);
+    ok = ok && (!s->tests.emulator || tests_emulator(&s->tests));
     if (ok)
         tests_run(&s->tests);
+    for (int i = 0; i < s->tests.emulator_objects.n; i++)
+        unlink(s->tests.emulator_objects.items[i]);
     rmdir(dir);
     if (!ok)
         return 1;
@@ -349,7 +361,7 @@ int cmd_selftest(int argc, char **argv)
         {"--dtype", "TYPE", OPT_LIST, &s.dtypes, "only this type, or these"},
         {"--schedule", "NAME", OPT_LIST, &s.schedules, "only this schedule, or these"},
         {"--full", NULL, OPT_FLAG, &s.full, "every type, schedule and size: hours of nvcc for all cells"},
-        {"--backend", "NAME", OPT_STRING, &s.backend, "auto (default), cuda or reference"},
+        {"--backend", "NAME", OPT_STRING, &s.backend, "auto (default), cuda, reference, or emulated: the kernels on the CPU, slowly"},
         {"--jobs", "N", OPT_INT, &jobs, "instances that are built and tested at once (processors)"},
         {"-v", NULL, OPT_FLAG, &s.tests.verbose, "show what every test says, and the commands that are run"},
         {NULL, NULL, OPT_FLAG, NULL, NULL},

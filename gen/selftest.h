@@ -21,12 +21,16 @@ typedef struct Tests {
     const char *program;          /* this one */
     const char *dir;              /* temporary, of all */
     bool cuda, full, verbose;
+    const char *emulator;         /* the directory of its sources, where kernels are run on the CPU; or NULL */
+    Words emulator_objects;       /* compiled once for all */
     int jobs;
     int passed, failed, skipped;
 } Tests;
 
 /* Adds one, with its words still to be filled. */
 Test *test_add(Tests *t, const char *label, const char *cell);
+/* Compiles the emulator into t->dir; false after a message. */
+bool tests_emulator(Tests *t);
 /* Runs all, `jobs` at a time, and prints what came out in the order of the list. */
 void tests_run(Tests *t);
 

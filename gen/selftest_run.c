@@ -100,22 +100,109 @@ static int link_ladder(const Tests *t, const Test *one, const char *glue, const 
     return run_words(&w, t->verbose);
 }
 
+/* ---- kernels on the CPU: the same .cu, compiled as C++ for the emulator */
+
+static const char *cxx_compiler(void)
+{
+    const char *cxx = getenv("CXX");
+    return cxx && *cxx ? cxx : "c++";
+}
+
+static void add_includes(const Tests *t, Words *w)
+{
+    const char *include = home_dir(t->c, HOME_INCLUDE);
+    words_add(w, intern_f(t->c, "-I%s", include));
+    words_add(w, intern_f(t->c, "-I%s/device", include));
+    words_add(w, intern_f(t->c, "-I%s", t->emulator));
+}
+
+bool tests_emulator(Tests *t)
+{
+    static const char *const parts[] = {"fiber", "launch", "sync", "shared", "report", "numbers", "backend"};
+    enum { PARTS = sizeof parts / sizeof *parts };
+    Job job[PARTS] = {{.pid = 0}};
+    for (int i = 0; i < PARTS; i++) {
+        const char *object = intern_f(t->c, "%s/emu_%s.o", t->dir, parts[i]);
+        words_split(t->c, &job[i].words, cxx_compiler());
+        words_split(t->c, &job[i].words, "-std=c++17 -O2 -fPIC -c");
+        add_includes(t, &job[i].words);
+        words_add(&job[i].words, intern_f(t->c, "%s/cell_emu_%s.cc", t->emulator, parts[i]));
+        words_add(&job[i].words, "-o");
+        words_add(&job[i].words, object);
+        job[i].log = intern_f(t->c, "%s.log", object);
+        words_add(&t->emulator_objects, object);
+    }
+    return run_jobs(job, PARTS, t->jobs, t->verbose);
+}
+
+static int compile_part(const Tests *t, const Test *one, bool cxx, const char *source, const char *object)
+{
+    Words w = {0};
+    const char *cc = getenv("CC");
+    words_split(t->c, &w, cxx ? cxx_compiler() : cc && *cc ? cc : "cc");
+    words_split(t->c, &w, cxx ? "-std=c++17 -O1 -fPIC -Wno-unknown-pragmas" : "-std=c11 -O1 -fPIC -ffp-contract=off");
+    add_includes(t, &w);
+    words_add(&w, intern_f(t->c, "-I%s", one->dir));
+    words_split(t->c, &w, cxx ? "-x c++ -c" : "-c");
+    words_add(&w, source);
+    words_add(&w, "-o");
+    words_add(&w, object);
+    return run_words(&w, t->verbose);
+}
+
+/* In place of a library: the files of one, compiled and linked into the ladder. */
+static int build_emulated(const Tests *t, const Test *one, const char *glue, const char *rough, const char *target)
+{
+    Compiler *c = t->c;
+    const char *base = intern_f(c, "%s/%s", one->dir, one->cell);
+    const char *const sources[] = {intern_f(c, "%s.cu", base), intern_f(c, "%s.c", base), intern_f(c, "%s_ref.c", base), glue, rough};
+    enum { SOURCES = sizeof sources / sizeof *sources };
+    Words link = {0};
+    int rc = 0;
+    words_split(c, &link, cxx_compiler());
+    for (int i = 0; i < SOURCES && rc == 0; i++) {
+        const char *object = intern_f(c, "%s.%d.o", base, i);
+        rc = compile_part(t, one, i == 0, sources[i], object);
+        words_add(&link, object);
+    }
+    for (int i = 0; i < t->emulator_objects.n; i++)
+        words_add(&link, t->emulator_objects.items[i]);
+    words_add(&link, intern_f(c, "%s/libladder.a", home_dir(c, HOME_LIB)));
+    words_add(&link, intern_f(c, "%s/libcell.a", home_dir(c, HOME_LIB)));
+    words_split(c, &link, home_flags(c, "libs"));
+    words_split(c, &link, "-lpthread -lm -o");
+    words_add(&link, target);
+    return rc ? rc : run_words(&link, t->verbose);
+}
+
+static int emit_files(const Tests *t, const Test *one)
+{
+    Words w = {0};
+    words_add(&w, t->program);
+    words_add(&w, "emit");
+    for (int i = 0; i < one->settings.n; i++)
+        words_add(&w, one->settings.items[i]);
+    words_add(&w, "-o");
+    words_add(&w, one->dir);
+    return run_words(&w, t->verbose);
+}
+
 static int climb(const Tests *t, const Test *one)
 {
     const char *glue = intern_f(t->c, "%s/ladder.c", one->dir);
     const char *rough = intern_f(t->c, "%s/rough.c", one->dir);
     const char *target = intern_f(t->c, "%s/ladder", one->dir);
     Words w = {0};
-    int rc = build_library(t, one);
+    int rc = t->emulator ? emit_files(t, one) : build_library(t, one);
     if (rc == 0 && !(write_glue(one, glue) && write_rough(one, rough))) {
         fprintf(stderr, "cannot write in %s: %s\n", one->dir, strerror(errno));
         rc = 1;
     }
     if (rc == 0)
-        rc = link_ladder(t, one, glue, rough, target);
+        rc = t->emulator ? build_emulated(t, one, glue, rough, target) : link_ladder(t, one, glue, rough, target);
     if (rc)
         return rc;
-    setenv("CELL_BACKEND", t->cuda ? "cuda" : "reference", 1);
+    setenv("CELL_BACKEND", t->emulator ? "emulated" : t->cuda ? "cuda" : "reference", 1);
     words_add(&w, target);
     if (t->full)
         words_add(&w, "--full");

@@ -166,5 +166,16 @@ cell once {
 CELL
 expect 0 "forward: 24 flops and 128 bytes per sequence and step, 256 flops and 640 bytes once" "$cellc" doc "$dir/once.cell"
 
+# ---- kernels of a user's cell without a GPU, as installed: no source tree is needed
+
+if command -v "${CXX:-c++}" >/dev/null && [[ -z ${SAN:-} ]]; then
+    if make -s install PREFIX="$dir/prefix" >"$said" 2>&1; then pass; else fail "make install"; fi
+    expect 0 "kernels are tested on the CPU, by an emulator" env -C "$dir" "$dir/prefix/bin/cellc" selftest two.cell:twice --dtype f32 \
+        --backend emulated --jobs 2
+    says "twice f32 map: "
+    if tail -n 1 "$said" | grep -qE '^[0-9]+ passed, 0 failed, 0 skipped$'; then pass; else fail "selftest --backend emulated"; fi
+fi
+expect 2 "--backend takes one of auto, cuda, reference, emulated, not 'gpu'" "$cellc" selftest gru --backend gpu
+
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

@@ -524,7 +524,7 @@ holds "-v prints all failures" test "$(grep -c ^FAILED "$dir/out")" = 24
 
 # selftest: of a spec, with what was wrong in the library that was built; from an install, anywhere.
 expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" selftest swiglu --dtype f8
-expect 2 "--backend takes one of auto, cuda, reference, not 'gpu'" "$cellc" selftest swiglu --backend gpu
+expect 2 "--backend takes one of auto, cuda, reference, emulated, not 'gpu'" "$cellc" selftest swiglu --backend gpu
 expect 2 "--dump-after takes a SPEC as well" "$cellc" selftest --dump-after lower
 expect 1 "no_such_file.cell: does not compile: 0 passed, 1 failed" "$cellc" selftest no_such_file.cell
 expect 1 "cell 'swiglu' has no dim 'Q'" "$cellc" selftest swiglu --dim Q=3

@@ -38,7 +38,7 @@ case ${1:-} in
 lib)
     mkdir -p "$2"
     # The scheduler itself is not instrumented: checked is what kernels do, and a switch costs a third.
-    plain="-std=c++17 -O2 -g -fPIC -Wall -Wextra -Werror"
+    plain="-std=c++17 -O2 -g -fPIC -Wall -Wextra -Werror -I$root/runtime"
     if newer "$2/cell_emu.o" "$here"/cell_emu* "$root/runtime/cell_kernel_args.h"; then
         for part in fiber launch sync shared report numbers; do
             $CXX $plain -c "$here/cell_emu_$part.cc" -o "$2/part_$part.$$.o"

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../../runtime/cell_kernel_args.h"
+#include "cell_kernel_args.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 //
 // In: launches of a plan. Out: the kernels run by cell_emu_launch. Guaranteed: a launch that a GPU would
 // refuse gives a status and the sentence; what a kernel does wrong ends the process with a report.
-#include "../../runtime/cell_backend.h"
+#include "cell_backend.h"
 #include "cell_emu.h"
 
 extern "C" cell_status cell_emulator_launch(const cell_launch *launch, cell_error *err)
