@@ -188,6 +188,20 @@ static cell_status check_overlap(const cell_desc *desc, const Span *spans, int n
     return CELL_OK;
 }
 
+/* How many steps each sequence has: 0 to T. Where kernels read them they are the GPU's, and not looked at. */
+static cell_status check_lengths(const cell_desc *desc, const cell_arg *arg, const int64_t *sizes,
+                                 const void *pointer, cell_error *err) {
+    const int32_t *lengths = pointer;
+    if (!lengths || arg->role != CELL_ROLE_VALUE || desc->tensors[arg->tensor].kind != CELL_LENGTHS)
+        return CELL_OK;
+    for (int64_t b = 0; b < sizes[CELL_SIZE_B]; b++)
+        if (lengths[b] < 0 || lengths[b] > sizes[CELL_SIZE_T])
+            return cell_fail(err, CELL_BAD_ARGUMENT, "%s: %s[%lld] is %d; wanted 0 to T, which is %lld", desc->key,
+                             desc->tensors[arg->tensor].name, (long long)b, (int)lengths[b],
+                             (long long)sizes[CELL_SIZE_T]);
+    return CELL_OK;
+}
+
 cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell_arg *list, int n_list,
                             const int64_t *sizes, void *const *args, const cell_memory *memory,
                             const size_t need[2], cell_error *err) {
@@ -203,5 +217,9 @@ cell_status cell_check_args(cell_context *ctx, const cell_desc *desc, const cell
     if (status == CELL_OK)
         status = check_memory(ctx, desc, "reserve", memory->reserve, memory->reserve_bytes, need[1],
                               &spans[n_list + 1], err);
-    return status == CELL_OK ? check_overlap(desc, spans, n_list + 2, err) : status;
+    if (status == CELL_OK)
+        status = check_overlap(desc, spans, n_list + 2, err);
+    for (int i = 0; status == CELL_OK && !ctx->backend->launch && i < n_list; i++)
+        status = check_lengths(desc, &list[i], sizes, args[i], err);
+    return status;
 }

@@ -5,6 +5,7 @@ what the compiler warned of is said at every first load, cached or not."""
 
 import collections
 import ctypes
+import hashlib
 import importlib
 import json
 import os
@@ -86,7 +87,9 @@ def read_settings(options):
         raise TypeMismatch(f"dtype is {options['dtype']!r}; wanted f32, bf16, f16 or f64, or the framework's")
     settings = {}
     for name, value in options["settings"].items():
-        text = repr(value) if isinstance(value, float) else str(value)
+        if getattr(value, "shape", None) == () and hasattr(value, "item"):     # NumPy's scalars, arrays of one number
+            value = value.item()
+        text = repr(float(value)) if isinstance(value, float) else str(value)
         if "," in text or "=" in text:
             raise SpecError(f"error: the value of {name} is '{text}'; wanted a number or a word")
         settings[name] = text
@@ -184,6 +187,9 @@ class Built:
         self.flags = ["--dtype", dtype]
         self.flags += ["--schedule", options["schedule"]] if options["schedule"] else []
         self.flags += ["--products", options["products"]] if options["products"] else []
+        meaning = [spec.digest, spec.cell, sorted(settings.items()), dtype, options["schedule"], options["products"],
+                   options["reverse"], options["lengths"]]
+        self.meaning = hashlib.sha256(repr(meaning).encode()).hexdigest()[:12]  # by whatever compiler, for whatever machine
         self.options = options                  # with which, and the spec, it can be built again
         self.tuned = ["--tuned", options["tuned"].path] if options["tuned"] else []
         self.pack = spec.pack + b"".join(compiler.entry("tuned", found.path, found.data) for found in tuned)

@@ -4,6 +4,8 @@ spec wants; a call is traceable by torch.compile in one graph."""
 
 import copy
 
+import functools
+
 import torch
 
 from . import eager, init
@@ -17,6 +19,14 @@ from .ops import DTYPES, INFER, SAVE, STEP, Ops, device_of
 INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
 NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode gradients, are not there for cells. "
                 "torch.autograd.grad and torch.autograd.functional.jacobian give their gradients")
+
+
+@functools.lru_cache(None)
+def serialisable(made):
+    """Has exported programs that give these named tuples saved and loaded."""
+    register = getattr(torch.utils._pytree, "_register_namedtuple", None)
+    if register:
+        register(made, serialized_type_name=f"cellc.{made.__name__}({','.join(made._fields)})")
 
 
 def type_name(dtype):
@@ -51,7 +61,9 @@ class TorchInstance(Instance):
 
     def __init__(self, built):
         super().__init__(built)
-        self.ops = Ops(self.library, self.manifest, built.title)
+        self.ops = Ops(self.library, self.manifest, built.meaning)
+        for made in (self.State, self.Outputs):
+            serialisable(made)
         self.right = {}                # what tensors of a call were found right: (their types, if some are converted, and its
                                        # sizes but the last, t0)
 

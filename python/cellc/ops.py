@@ -6,7 +6,6 @@ asked for are neither allocated nor computed. Each operator has the arguments of
 `sizes` in the library's order. A call that nobody watches does without the operators (eager.py)."""
 
 import contextlib
-import hashlib
 
 import torch
 
@@ -100,10 +99,10 @@ def free_name(name):
 class Ops:
     """The operators of one instance: `forward` and `backward`, and what they are made of."""
 
-    def __init__(self, library, manifest, title):
+    def __init__(self, library, manifest, meaning):
+        """`meaning` stands for spec and settings, so that a program that was exported finds the cell of a later build."""
         self.library, self.manifest = library, manifest
-        digest = hashlib.sha256(title.encode()).hexdigest()[:12]
-        self.name = free_name(f"cellc::{manifest.name}_{digest}")
+        self.name = free_name(f"cellc::{manifest.name}_{meaning}")
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
         self.known = {}                                                       # sizes of a call: the shapes of its results
@@ -155,10 +154,18 @@ class Ops:
                           (address(space), count),
                           (address(reserve), reserve.numel() if reserve is not None else 0))
 
+    def assert_lengths(self, tensors, sizes):
+        """What the library finds wrong on the host, asserted on a GPU without waiting for it, as PyTorch does with places
+        in a table."""
+        for declared, tensor in zip(self.manifest.inputs, tensors):
+            if declared.kind == "lengths" and tensor.is_cuda:
+                torch._assert_async(((tensor >= 0) & (tensor <= sizes[1])).all())
+
     def run_forward(self, *arguments):
         *tensors, sizes, mode = arguments
         tensors = [ready(t) for t in tensors]
         device = device_of(tensors)
+        self.assert_lengths(tensors, sizes)
         made = self.empty_results(device, self.known_shapes(sizes))
         with on(device):
             count = max(self.library.memory("reserve", number(device), sizes), 1) if mode == SAVE else 0

@@ -2,8 +2,11 @@
 
 import copy
 import io
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -431,6 +434,50 @@ def test_lengths():
     assert ragged.weight_hh.grad.abs().max() > 0
     with pytest.raises(cellc.ShapeError, match="1 inputs were given; wanted 2: x, lengths"):
         ragged(x)
+    for wrong in ([4, 7], [4, -1]):
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad), pytest.raises(
+                    cellc.ShapeError, match=rf"lengths\[1\] is {wrong[1]}; wanted 0 to T, which is 6"):
+                ragged(x, torch.tensor(wrong))
+    with torch.no_grad(), pytest.raises(cellc.ShapeError, match=r"lengths\[0\] is 2; wanted 0 to T, which is 1"):
+        ragged.step(x[:, 0], torch.tensor([2, 1]))
+
+
+def test_numbers_of_numpy():
+    """NumPy's scalars, and arrays and tensors of one number, are the numbers that they hold."""
+    numpy = pytest.importorskip("numpy")
+    plain = cellc.load("layernorm", eps=1e-3)
+    for eps in (numpy.float64(1e-3), numpy.array(1e-3), torch.tensor(1e-3, dtype=torch.float64)):
+        assert cellc.load("layernorm", eps=eps).instance is plain.instance
+    e79 = cellc.load("e79", N=8)
+    for n in (numpy.int64(8), numpy.uint8(8), torch.tensor(8)):
+        assert cellc.load("e79", N=n).instance is e79.instance
+    assert e79(D=numpy.int32(3)).sizes == {"D": 3}
+
+
+EXPORTED = """
+import sys, torch, cellc
+m = cellc.load("lstm")(D=5, H=7)
+if sys.argv[1] == "save":
+    x = torch.ones(2, 3, 5)
+    torch.export.save(torch.export.export(m, (x,)), sys.argv[2])
+    torch.save((m.state_dict(), m(x)), sys.argv[3])
+else:
+    program, (weights, (y, state)) = torch.export.load(sys.argv[2]), torch.load(sys.argv[3])
+    z, last = program.module()(torch.ones(2, 3, 5))
+    print(torch.equal(y, z), torch.equal(state.c, last.c), type(last) is type(state))
+"""
+
+
+def test_an_exported_program_of_another_build(tmp_path):
+    """With its states, and by a cell that was built with another compiler's name, so that nothing of the build is the same."""
+    words = [str(tmp_path / name) for name in ("lstm.pt2", "wanted.pt")]
+    for what, compiler in (("save", "cc"), ("load", "gcc")):
+        env = {**os.environ, "CC": compiler + (" -O1" if what == "load" else ""), "CELLC_CACHE": str(tmp_path / what)}
+        out = subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORTED, what, *words], capture_output=True, text=True,
+                             env=env)
+        assert out.returncode == 0, out.stderr
+    assert out.stdout == "True True True\n"
 
 
 def test_resets():
