@@ -38,8 +38,9 @@ static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
         bool param = args[i].role == CELL_ROLE_VALUE && c->d->tensors[args[i].tensor].kind == CELL_PARAM;
         bool read = !written(c->d, &args[i]) && !ignored(&args[i]);
         bool lengths = c->d->tensors[args[i].tensor].kind == CELL_LENGTHS;
-        for (int64_t k = 0; lengths && k < s->n[i]; k++)        /* from none to more than all */
-            s->v[i][k] = floor(fabs(normal()) / 2 * (double)(c->sizes[CELL_SIZE_T] + 1));
+        for (int64_t k = 0; lengths && k < s->n[i]; k++)        /* none and all among them */
+            s->v[i][k] = fmin(floor(fabs(normal()) / 2 * (double)(c->sizes[CELL_SIZE_T] + 1)),
+                              (double)c->sizes[CELL_SIZE_T]);
         for (int64_t k = 0; read && !lengths && k < s->n[i]; k++)
             s->v[i][k] = args[i].dtype == CELL_I32
                              ? draw_integer(c, args[i].tensor)
