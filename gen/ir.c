@@ -202,6 +202,15 @@ typedef struct Axes { IndexId id[MAX_NODE_AXES]; int n; } Axes;
 
 static bool gathers(const Module *m, const Node *r);
 
+/* Nothing can be made of such a value, so that no other error can be looked for. */
+static _Noreturn void too_many_axes(Module *m)
+{
+    diag(m->c, DIAG_ERROR, m->at, "a value here varies over more than %d indices, those of sums around it among them",
+         MAX_NODE_AXES);
+    diag_print(m->c, stderr);
+    exit(1);
+}
+
 static void axes_add(Module *m, Axes *s, IndexId i)
 {
     if (i < IX_FIRST)
@@ -210,7 +219,7 @@ static void axes_add(Module *m, Axes *s, IndexId i)
         if (s->id[k] == i)
             return;
     if (s->n == MAX_NODE_AXES)
-        bug(m->c, "ir", "a value with more than %d axes", MAX_NODE_AXES);
+        too_many_axes(m);
     s->id[s->n++] = i;
 }
 
