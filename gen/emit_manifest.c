@@ -41,6 +41,15 @@ static void json_sizes(const Module *m, Buf *out)
     for (int i = 0; i < m->dims.len + 3; i++)
         buf_f(out, "%s\"%s\"", i ? ", " : "", names[i]);
     buf_f(out, "],\n");
+    bool same = true;
+    for (int i = 0; i < m->dims.len; i++)
+        same = same && strcmp(names[2 + i], m->dims.data[i]) == 0;
+    if (same)
+        return;
+    buf_f(out, "  \"dims\": [");                /* what the spec calls those between B, T and t0 */
+    for (int i = 0; i < m->dims.len; i++)
+        buf_f(out, "%s\"%s\"", i ? ", " : "", m->dims.data[i]);
+    buf_f(out, "],\n");
 }
 
 static void json_number(Buf *out, double v)

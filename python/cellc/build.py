@@ -258,7 +258,7 @@ class Built:
         dims = []
         if self.settings:        # bound or not, a dim is one of these
             manifest = json.loads(self.command("emit", "--kind", "manifest", self.spec.operand)[0])
-            dims = [*manifest["bound"], *manifest["sizes"][2:-1]]
+            dims = [*manifest["bound"], *manifest.get("dims", manifest["sizes"][2:-1])]
         words = [word for name, value in self.settings.items()
                  for word in ("--dim" if name in dims else "--set", f"{name}={value}")]
         about_kernels = command[0] != "emit" or "--kind" not in command or command[-1] in ("cuda", "plan")

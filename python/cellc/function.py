@@ -42,7 +42,7 @@ class Function(Instance):
         state = self.state_list(state)
         arrays = [self.converted(declared, value)
                   for declared, value in zip(m.given, [*inputs, *self.param_list(params), *state])]
-        known = {k: self.whole_number(name, v) for k, name, v in (("B", "batch", batch), ("T", "steps", steps))
+        known = {k: self.whole_number(name, v) for k, name, v in ((m.batch, "batch", batch), ("T", "steps", steps))
                  if v is not None}
         sizes = Sizes(m, known, "the call")
         arrays = self.take_sizes(arrays, sizes, t0, True, step)

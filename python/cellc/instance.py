@@ -125,10 +125,10 @@ class Instance:
                 sizes.take(declared, array.shape, batch_first, step)
         if step and sizes.values.setdefault("T", 1) != 1:
             raise ShapeError(f"{m.name}: a step with T = {sizes.values['T']}; wanted 1")
-        sizes.values["t0"] = self.first_step(t0, state, step)
+        sizes.values[m.first] = self.first_step(t0, state, step)
         if m.grows and "T" in sizes.values:
             places = [a.shape[1] for d, a in zip(m.states, state) if d.grows and a is not None and len(a.shape) > 1]
-            room = sizes.values.setdefault("history", max([sizes.values["t0"] + sizes.values["T"], *places]))
+            room = sizes.values.setdefault("history", max([sizes.values[m.first] + sizes.values["T"], *places]))
             state = [self.longer(a, room) if d.grows and a is not None and 1 < len(a.shape) and a.shape[1] < room else a
                      for d, a in zip(m.states, state)]
         for declared, array in zip(m.states, state):

@@ -61,7 +61,8 @@ class Subscripts(ast.NodeVisitor):
 class Tensor:
     """A declared tensor."""
 
-    def __init__(self, entry):
+    def __init__(self, entry, batch="B"):
+        self.batch = batch
         self.name, self.kind, self.dtype = entry["name"], entry["kind"], entry["dtype"]
         self.axes = [Axis(text) for text in entry["axes"]]
         self.batched, self.timed = entry["batched"], entry["timed"]
@@ -76,8 +77,8 @@ class Tensor:
         if not self.batched:
             return []
         if not self.timed or step:
-            return ["B"]
-        return ["B", "T"] if batch_first else ["T", "B"]
+            return [self.batch]
+        return [self.batch, "T"] if batch_first else ["T", self.batch]
 
     def wanted(self, batch_first=True, step=False):
         return "[" + ", ".join(self.lead(batch_first, step) + [axis.text for axis in self.axes]) + "]"
@@ -96,9 +97,11 @@ class Manifest:
         self.data = data
         self.name, self.key, self.dtype = data["name"], data["key"], data["dtype"]
         self.bound, self.options = data["bound"], data["options"]
-        self.sizes = data["sizes"]                     # B, T, dims, t0
-        self.dims = data["sizes"][2:-1]
-        self.tensors = {entry["name"]: Tensor(entry) for entry in data["tensors"]}
+        self.dims = data.get("dims", data["sizes"][2:-1])        # as the spec has them; C may have other names
+        self.batch = "batch size" if "B" in self.dims else "B"   # which no dim can be called
+        self.first = "first step" if "t0" in self.dims else "t0"
+        self.sizes = [self.batch, "T", *self.dims, self.first]
+        self.tensors = {entry["name"]: Tensor(entry, self.batch) for entry in data["tensors"]}
         self.counts_steps = data.get("counts_steps", False)
         self.grows = any(t.grows for t in self.tensors.values())
         self.forward, self.backward = data["forward"], data.get("backward")

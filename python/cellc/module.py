@@ -212,7 +212,7 @@ class Cell(torch.nn.Module):
         i.check_inputs(inputs)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
-            sizes.values["B"], sizes.why["B"] = i.whole_number("batch", batch), "batch"
+            sizes.values[i.manifest.batch], sizes.why[i.manifest.batch] = i.whole_number("batch", batch), "batch"
         if steps is not None:
             sizes.values["T"], sizes.why["T"] = i.whole_number("steps", steps), "steps"
         params = [getattr(self, t.name) for t in i.manifest.params]
