@@ -119,16 +119,20 @@ static void print_loop(Print *e)
     e->n_ops++;
 }
 
-/* Behind all that reads what the call began with: the two may be one buffer. */
+/* Behind all that reads what the call began with: the two may be one buffer. One that the call does not take is not made. */
 static void print_histories(Print *e)
 {
     Module *m = e->p->m;
     for (int i = 0; i < e->n_histories; i++) {
         HistoryKernel *h = &e->histories[i];
-        const Group own = { .always = true };
+        const Tensor *x = &m->tensors.data[h->history];
+        Group own = { .always = false };
         const Poly *work = poly_dim(m, ATOM_B);
-        for (int k = 1; k < m->tensors.data[h->history].rank; k++)
-            work = poly_mul(m, work, m->tensors.data[h->history].axes[k]);
+        for (int k = 1; k < x->rank; k++)
+            work = poly_mul(m, work, x->axes[k]);
+        if (x->grows)                     /* not its room: a step in place writes one row; no steps may leave a copy */
+            work = poly_mul(m, work, poly_add(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
+        vec_push(m->arena, &own.need, emit_arg_of(e, h->history, ROLE_FINAL));
         emit_kernel_op(e, &own, h->name, 256, 0, &h->refs, emit_blocks_expr(e, work, 256), "NULL");
     }
 }

@@ -106,12 +106,16 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
 }
 
 /* A history of all steps: those of the call go to their places. The others hold what they held; where it is another
- * buffer that the call leaves, they are copied. */
-static void print_places(Kernel *k, const Tensor *x, const char *to)
+ * buffer that the call leaves, they are copied. Places are apart from one another, so each element of each is a thread's,
+ * and threads side by side have addresses side by side. */
+static void open_places(Kernel *k, const Tensor *x, const char *to)
 {
     const char *from = k_pointer(k, REF_TENSOR, k->history, x->dtype);
     buf_line(k->out, "const bool copies = %s != %s;", from, to);
-    k_open(k, "for (int64_t place = copies ? 0 : t0; place < (copies ? places : t0 + dim_T); place++)");
+    buf_line(k->out, "const int64_t begin = copies ? 0 : t0, count = copies ? places : dim_T;");
+    k_open(k, "for (int64_t n = first; %s && n < dim_B * count * elements; n += stride)", to);
+    buf_line(k->out, "const int64_t row = n / elements, b = row / count, place = begin + row - b * count;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
     k_open(k, "if (place < t0 || place >= t0 + dim_T)");
     buf_line(k->out, "const int64_t at = (b * places + place) * elements + e;");
     buf_line(k->out, "if (%s)", from);
@@ -133,13 +137,15 @@ static void print_last(Kernel *k)
     buf_line(k->out, "const int64_t elements = %s, places = %s;", elements, poly_text(&k->printer, x->axes[0]));
     buf_line(k->out, "const int64_t first = cell_block_index(0) * 256 + cell_thread();");
     buf_line(k->out, "const int64_t stride = cell_block_count(0) * 256;");
-    k_open(k, "for (int64_t n = first; %s && n < dim_B * elements; n += stride)", to);
-    buf_line(k->out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
+    if (x->grows) {
+        open_places(k, x, to);
+    } else {
+        k_open(k, "for (int64_t n = first; %s && n < dim_B * elements; n += stride)", to);
+        buf_line(k->out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
+    }
     k->b = "b";
     k_split_element(k, last.axes + 1, last.naxes - 1, "e", "i");
-    if (x->grows)
-        print_places(k, x, to);
-    else
+    if (!x->grows)
         k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
     k->index[last.axes[0]] = "place";
     Named named = { 0 };
@@ -148,7 +154,8 @@ static void print_last(Kernel *k)
     buf_line(k->out, "cell_store(%s + (b * places + place) * elements + e, %s);", to, value);
     k_forget(k, &named);
     k_close(k);
-    k_close(k);
+    if (!x->grows)
+        k_close(k);
 }
 
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out)

@@ -66,6 +66,12 @@ if grep -q '^  in all: reserve 8\*H\*B\*T bytes' "$work/out" && ! grep -E '^  (w
 else
     fail "cellc explain specs/causal_attention.cell: its memory"
 fi
+# A history that the call does not take is not launched.
+if [[ $("$cellc" emit specs/causal_attention.cell --kind plan | grep -c '"causal_attention_last_.* \.need = need_') == 2 ]]; then
+    passed=$((passed + 1))
+else
+    fail "cellc emit specs/causal_attention.cell: its histories are made whether they are wanted or not"
+fi
 # Nor has attention to a window and a prefix one with a place for each step of the window.
 "$cellc" explain specs/window_attention.cell --dim W=50 --dim P=4 --dim N=8 --dim V=8 --set prefix=learned >"$work/out" 2>/dev/null
 if grep -q '^schedule window' "$work/out" && ! grep -E '^  (workspace|reserve) .* (200|216|108)\*H\*B\*T' "$work/out"; then
