@@ -5,6 +5,7 @@
 # line for each part when it ends, with its time; what it printed is in DIR/PART.log.
 #   check       make check: all suites, the ladder on the GPU with the sanitizers among them (JOBS at a time)
 #   ladder      of check, the ladder's instances on the GPU alone, and the sanitizers
+#   constructs  the kernels of tests/constructs (CELLS=regex)
 #   collection  every spec with every value of its options, f32, on the ladder
 #   bench       bench/workloads.txt, then bench/peers.py (with fla-core on PYTHONPATH, flash-linear-attention too)
 #   profile     the kernels of each workload (ONLY=regex), one by one, by Nsight Compute
@@ -36,6 +37,11 @@ check() { JOBS=${JOBS:-$(nproc)} make -s check "${tools[@]}" ${TESTS:+TESTS="$TE
 
 ladder() {
     bash tests/ladder/prepare.sh "$work/ladder" && ARCH=$arch bash tests/ladder/gpu.sh "$work/ladder"
+}
+
+constructs() {
+    MATRIX=tests/constructs/matrix.sh bash tests/ladder/prepare.sh "$work/constructs" &&
+        SANITIZE=${SANITIZE:-0} ARCH=$arch bash tests/ladder/gpu.sh "$work/constructs"
 }
 
 collection() {

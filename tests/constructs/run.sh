@@ -1,7 +1,7 @@
 #!/bin/bash
 # Constructs that no shipped spec uses, all the way: every cell here goes through `cellc check`, and its kernels
-# through the ladder on the emulator. The first line of a cell says with which schedules, sizes and types (f64 and
-# f32), and perhaps with what options: `// kernels: SCHEDULE... | B,T,DIMS... | TYPE... | OPTION...`. In: BUILD, CELLC, CC, CXX; ONLY is a regular expression on the names of cells.
+# through the ladder on the emulator, as its first line says (matrix.sh). In: BUILD, CELLC, CC, CXX; ONLY is a regular
+# expression on the names of cells.
 # Out: what failed, and the sum as the last line.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,7 +14,6 @@ if ! sanitizes; then
     echo "constructs: no C++ compiler with AddressSanitizer, so no kernels"
     kernels= skipped=1
 fi
-: >"$out/list"
 for f in "$here"/*.cell; do
     name=$(basename "$f" .cell)
     [[ $name =~ ${ONLY:-.} ]] || continue
@@ -25,21 +24,6 @@ for f in "$here"/*.cell; do
         echo "$name:"
         grep -v '^largest' <<<"$said" | head -n 10 | sed 's/^/    /'
     fi
-    read -r line <"$f"
-    IFS='|' read -r schedules sizes types options <<<"${line#// kernels: }"
-    for schedule in $schedules; do
-        for type in ${types:-f64 f32}; do
-            at=${name}_${schedule}_$type
-            # shellcheck disable=SC2086
-            if timeout 60 "$CELLC" emit "$f" --import-dir "$root/specs" --schedule "$schedule" --dtype $type $options -o "$out/$at" \
-                >/dev/null 2>"$out/err"; then
-                echo "$at $name $sizes" >>"$out/list"
-            else
-                failed=$((failed + 1))
-                echo "$at: cellc emit fails:" && head -n 3 "$out/err" | sed 's/^/    /'
-            fi
-        done
-    done
 done
 # A wrong adjoint must be seen: each of these has a wrong gradient of x, which `cellc check` reports.
 for f in "$here"/wrong/*.cell; do
@@ -55,6 +39,9 @@ for f in "$here"/wrong/*.cell; do
         passed=$((passed + 1))
     fi
 done
+CELLS=${ONLY:-} ONLY= MATRIX=$here/matrix.sh bash "$ladder/prepare.sh" "$out" >"$out/prepare.log"
+failed=$((failed + $(grep -c '^FAIL' "$out/prepare.log")))
+cat "$out/prepare.log"
 if [[ -n $kernels && -s $out/list ]]; then
     emulate "$out"
 fi

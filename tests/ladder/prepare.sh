@@ -1,7 +1,7 @@
 #!/bin/bash
 # Generates the sources of the ladder's instances. In: DIR, and instances as tests/ladder/matrix.sh prints
-# them (FULL counts there; ONLY is a regular expression on their names), or another script, MATRIX; CELLC is the
-# compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
+# them (FULL counts there; ONLY is a regular expression on their names), or another script, MATRIX, where SPEC may be the
+# path of a file too; CELLC is the compiler. Out: DIR/NAME/ with the files of each instance, and DIR/list with a line `NAME CELL SIZES...` each.
 # What does not compile is reported, and the exit code is 1.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,8 +22,10 @@ while read -r line; do
     # Files that come out the same keep their time, so that nothing is compiled again for them.
     new=$dir/$name.new
     rm -rf "$new"
+    file=$root/specs/$spec.cell
+    [[ $spec != */* ]] || file=$spec spec=$(basename "$spec" .cell)
     # shellcheck disable=SC2086
-    if ! "$cellc" emit "$root/specs/$spec.cell" $options -o "$new" >/dev/null 2>"$dir/$name.err"; then
+    if ! "$cellc" emit "$file" $options -o "$new" >/dev/null 2>"$dir/$name.err"; then
         echo "FAIL $name: cellc emit $spec $options"
         head -n 3 "$dir/$name.err" | sed 's/^/    /'
         rm -rf "$new"
