@@ -202,13 +202,11 @@ typedef struct Axes { IndexId id[MAX_NODE_AXES]; int n; } Axes;
 
 static bool gathers(const Module *m, const Node *r);
 
-/* Nothing can be made of such a value, so that no other error can be looked for. */
-static _Noreturn void too_many_axes(Module *m)
+/* The value goes on without the index, and the pass ends with the error. */
+static void too_many_axes(Module *m)
 {
     diag(m->c, DIAG_ERROR, m->at, "a value here varies over more than %d indices, those of sums around it among them",
          MAX_NODE_AXES);
-    diag_print(m->c, stderr);
-    exit(1);
 }
 
 static void axes_add(Module *m, Axes *s, IndexId i)
@@ -218,8 +216,10 @@ static void axes_add(Module *m, Axes *s, IndexId i)
     for (int k = 0; k < s->n; k++)
         if (s->id[k] == i)
             return;
-    if (s->n == MAX_NODE_AXES)
+    if (s->n == MAX_NODE_AXES) {
         too_many_axes(m);
+        return;
+    }
     s->id[s->n++] = i;
 }
 
