@@ -151,7 +151,7 @@ static bool sizes_allowed(const Module *m, const Eval *e, int64_t steps, int64_t
     return true;
 }
 
-/* Nobody waits for minutes without a word: large sizes are said before they are evaluated, and then every few seconds how far
+/* No command works for minutes without a word: large sizes are said before they are evaluated, and then every few seconds how far
  * it is. */
 static void say_progress(CheckRun *k, const Subject *s, int done, int cases)
 {

@@ -187,7 +187,7 @@ static void add_flags(EvalProgram *p)
     }
 }
 
-/* Does an integer say which slice of an array was passed? Nobody carries what it was before the call. */
+/* Does an integer say which slice of an array was passed? Which one it was before the call is not known. */
 static bool is_chosen_slice(const Array *a)
 {
     bool chosen = false;

@@ -460,7 +460,7 @@ static bool grows_with_steps(const Symbol *s)
     return false;
 }
 
-/* Does an integer input say which slice is read? At steps before the call nobody knows what it was. */
+/* Does an integer input say which slice is read? Which one it was at steps before the call is not known. */
 static bool is_chosen_slice(const FExpr *x)
 {
     bool chosen = false;

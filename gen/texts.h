@@ -9,7 +9,7 @@
 /* Those from TEXT_IMPORT_DIR on are directories, with no text: where imports were looked for. */
 typedef enum { TEXT_SPEC, TEXT_IMPORT, TEXT_TUNED, TEXT_IMPORT_DIR, TEXT_LIBRARY_DIR } TextKind;
 
-/* Gives a compilation texts of its own, none yet; for compiler_new. */
+/* Gives a compilation an empty store of texts; for compiler_new. */
 void texts_open(Compiler *c);
 /* From here on `to` has the texts of `from`, and both what either reads. */
 void texts_share(Compiler *to, const Compiler *from);

@@ -13,7 +13,7 @@ typedef struct Copies {
 } Copies;
 
 /* Of the type that the reference computes in, or none of numbers. The gradient of a constant is passed as it is too:
- * nobody looks at it. */
+ * it is not read. */
 static int is_passed(const cell_arg *arg, int real_bytes) {
     int floating = arg->dtype == CELL_F32 || arg->dtype == CELL_F64 || arg->dtype == CELL_BF16 || arg->dtype == CELL_F16;
     return !floating || arg->dtype == (real_bytes == 8 ? CELL_F64 : CELL_F32) || (arg->flags & CELL_ARG_IGNORED);

@@ -107,7 +107,7 @@ for name in sys.argv[2:]:
 
 
 def test_other_processes(place, monkeypatch):
-    """Pickles of all kinds, opened where none of the files is, with a cache of its own; an import there has the same name."""
+    """Pickles of all kinds, opened where none of the files is, with another cache; an import there has the same name."""
     pytest.importorskip("jax")
     things = [("value", cellc.load("user.cell")(D=2)), ("of_op", cellc.op("user.cell")),
               ("of_function", cellc.load("user.cell", framework="numpy")),
