@@ -129,7 +129,7 @@ static const char *meaning(const Module *m, CallArg a)
     default: break;
     }
     switch (x->kind) {
-    case T_INPUT: return x->lengths ? "how many steps each sequence has" : "input";
+    case T_INPUT: return x->lengths ? "how many steps each sequence has, 0 to T (a kernel takes others as the nearest)" : "input";
     case T_PARAM: return "param";
     case T_STATE: return intern_f(m->c, "state before the first step; NULL: %s", init);
     case T_HISTORY:

@@ -37,6 +37,11 @@ class NotThere(CellcError, NotImplementedError):
     """A framework asked for something that cells do not have."""
 
 
+def beyond_int32(what, value):
+    return (f"{what} has the number {value}, which int32 does not hold, as which cells store integers: -2147483648 to "
+            "2147483647")
+
+
 class CellcWarning(UserWarning):
     """What is legal but may surprise: no GPU, no nvcc, a warning of the compiler about the spec."""
 

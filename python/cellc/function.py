@@ -6,13 +6,13 @@ runs; nothing is written into an array that was given."""
 import math
 
 from .build import again
-from .errors import ShapeError, TypeMismatch
+from .errors import ShapeError, TypeMismatch, beyond_int32
 from .instance import Instance, default_init, tuple_of
 from .manifest import Sizes
 
 DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
                "c128": "complex128"}
-INTEGERS = ("int64", "int16", "int8", "uint8", "uint16")        # tokens are int64 in NumPy
+INTEGERS = ("int64", "int16", "int8", "uint8", "uint16", "uint32", "uint64")        # tokens are int64 in NumPy
 
 
 class Function(Instance):
@@ -85,10 +85,19 @@ class Function(Instance):
         if declared.kind == "param" and kinds <= {"f"} or declared.kind == "param" and kinds <= {"c"}:
             return array.astype(wanted)
         if declared.dtype == "i32" and array.dtype.name in INTEGERS:
+            return self.narrowed(declared, array)
+        if array.dtype.name == "bool" and declared.kind == "input":      # 0 and 1 are the same in all types
             return array.astype(wanted)
         raise TypeMismatch(f"{self.name}: {declared.name} is {array.dtype.name}; this instance stores it as "
-                           f"{wanted.name}. Convert it with .astype(\"{wanted.name}\"), or load the cell with "
-                           "another dtype")
+                           f"{wanted.name}. Convert it with .astype(\"{wanted.name}\")"
+                           + (", or load the cell with another dtype" if declared.dtype != "i32" else ""))
+
+    def narrowed(self, declared, array):
+        """Integers of another type in int32, which must hold them."""
+        for extreme in (array.min(), array.max()) if array.size else ():
+            if not -1 << 31 <= int(extreme) < 1 << 31:
+                raise TypeMismatch(beyond_int32(f"{self.name}: {declared.name}", int(extreme)))
+        return array.astype("int32")
 
     # ---- what it gives
 

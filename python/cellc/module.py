@@ -14,9 +14,8 @@ from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
 from .native import remember
-from .ops import DTYPES, INFER, SAVE, STEP, Ops, device_of
+from .ops import DTYPES, INFER, INTEGERS, SAVE, STEP, Ops, device_of, narrowed
 
-INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
 NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode gradients, are not there for cells. "
                 "torch.autograd.grad and torch.autograd.functional.jacobian give their gradients")
 
@@ -104,10 +103,12 @@ class TorchInstance(Instance):
         if free and (real or tensor.is_complex() and wanted.is_complex):
             return tensor.to(wanted)
         if wanted == torch.int32 and tensor.dtype in INTEGERS:
+            return narrowed(tensor, f"{self.name}: {declared.name}")
+        if tensor.dtype == torch.bool and declared.kind == "input":         # 0 and 1 are the same in all types
             return tensor.to(wanted)
         raise TypeMismatch(f"{self.name}: {declared.name} is {type_name(tensor.dtype)}; this instance stores it as "
-                           f"{type_name(wanted)}. Convert it with .to(torch.{type_name(wanted)}), or load the cell "
-                           "with another dtype")
+                           f"{type_name(wanted)}. Convert it with .to(torch.{type_name(wanted)})"
+                           + (", or load the cell with another dtype" if wanted != torch.int32 else ""))
 
     def check_device(self, device):
         if device is not None and device.type == "cpu" and not self.built.has_reference:
@@ -141,7 +142,8 @@ class TorchInstance(Instance):
         if known is not None:
             types, listed = known
             if types:
-                tensors = [t if t is None else t.to(dtype) for t, dtype in zip(tensors, types)]
+                tensors = [t if t is None or t.dtype == dtype else self.converted(declared, t)
+                           for declared, t, dtype in zip(self.manifest.given, tensors, types)]
             return tensors, [*listed, t0 or 0]
         found = self.take_sizes(self.check_types(tensors), sizes, t0, batch_first, step)
         listed = self.manifest.list_sizes(sizes.finish())

@@ -10,12 +10,13 @@ import contextlib
 import torch
 
 from . import eager
-from .errors import BackendError, NotThere
+from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
 from .native import OutOfMemory, remember
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
           "i32": torch.int32, "c64": torch.complex64, "c128": torch.complex128}
 ALIGNMENT = 16                       # of what kernels read, bytes
+INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
 HOST = torch.device("cpu")
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
 NOWHERE = contextlib.nullcontext()
@@ -94,6 +95,38 @@ def free_name(name):
     while (name if number == 1 else f"{name}_{number}") in libraries:
         number += 1
     return name if number == 1 else f"{name}_{number}"
+
+
+def run_narrow(tensor, what):
+    """In int32. A number that is none there is an error: on the host with its value; on a GPU it is asserted, as places in
+    an embedding are, which does not wait for it."""
+    small = tensor.to(torch.int32)
+    if tensor.is_cpu and tensor.numel():
+        for extreme in torch.aminmax(tensor):
+            if small.dtype != tensor.dtype and extreme != extreme.to(torch.int32):
+                raise TypeMismatch(beyond_int32(what, int(extreme)))
+    elif tensor.is_cuda:
+        torch._assert_async((small == tensor).all(), f"{what} has a number that int32 does not hold")
+    return small
+
+
+def narrow_mapped(info, in_dims, tensor, what):
+    return narrow(tensor, what), in_dims[0]
+
+
+conversions = torch.library.Library("cellc", "FRAGMENT")
+conversions.define("narrow(Tensor x, str what) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+conversions.impl("narrow", run_narrow, "CompositeExplicitAutograd")
+torch.library.register_fake("cellc::narrow", lambda tensor, what: tensor.to(torch.int32), lib=conversions)
+torch.library.register_vmap("cellc::narrow", narrow_mapped, lib=conversions)
+narrow = torch.ops.cellc.narrow.default
+
+
+def narrowed(tensor, what):
+    """Integers of another type in int32; `what` they are, for messages. Where somebody traces the call, by an operator."""
+    if tensor.dtype != torch.int64:
+        return tensor.to(torch.int32)                # all that others hold
+    return run_narrow(tensor, what) if eager.unwatched([tensor]) else narrow(tensor, what)
 
 
 class Ops:

@@ -24,7 +24,7 @@ import numpy
 from . import cache, compiler, nvrtc
 from .build import build
 from .errors import BackendError, BuildError, NotThere, ShapeError
-from .function import DTYPE_NAMES, Function
+from .function import DTYPE_NAMES, INTEGERS, Function
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TARGET = "cellc"
@@ -194,7 +194,20 @@ class JaxCell(Function):
         return isinstance(value, (jax.Array, numpy.ndarray))
 
     def converted(self, declared, array):
-        return super().converted(declared, jax.numpy.asarray(array) if isinstance(array, numpy.ndarray) else array)
+        if isinstance(array, numpy.ndarray):
+            if declared.dtype == "i32" and array.dtype.name in INTEGERS:       # before JAX makes other numbers of them
+                array = super().narrowed(declared, array)
+            array = jax.numpy.asarray(array)
+        return super().converted(declared, array)
+
+    def narrowed(self, declared, array):
+        """Where the numbers cannot be looked at (traced, or on another host), those that int32 does not hold become its
+        largest or its smallest: as a place that is outside, as lengths out of range, never what 32 of their bits say."""
+        if not isinstance(array, jax.core.Tracer) and array.is_fully_addressable:
+            return super().narrowed(declared, array)
+        limits = jax.numpy.iinfo("int32")
+        wide = jax.numpy.iinfo(array.dtype)
+        return jax.numpy.clip(array, max(limits.min, wide.min), min(limits.max, wide.max)).astype("int32")
 
     def whole_number(self, name, value, least=0):
         if isinstance(value, jax.core.Tracer):

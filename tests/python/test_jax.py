@@ -180,6 +180,12 @@ def test_integers_and_types():
     np.testing.assert_array_equal(cell(p, tokens)[0], p["weight"][tokens])
     grad = jax.grad(lambda p: cell(p, tokens)[0].sum())(p)["weight"]
     assert grad.sum(1).tolist() == [3, 0, 0, 0, 6]
+    far = np.array([[2**32 + 1, 4, 1 - 2**32]])
+    for given in (far, jnp.array(far)):
+        with pytest.raises(TypeError, match="embedding: id has the number -4294967295, which int32 does not hold"):
+            cell(p, given)
+    traced = jax.jit(lambda p, id: cell(p, id)[0])(p, far)        # cannot look: places that are outside
+    np.testing.assert_array_equal(traced[0], [np.zeros(3), p["weight"][4], np.zeros(3)])
     half = cellc.load("lstm", framework="jax", dtype=jnp.bfloat16)
     p = half.init(jax.random.key(0), D=5, H=7)
     wide = jax.tree.map(lambda w: w.astype("float32"), p)          # as an optimiser keeps them

@@ -414,6 +414,24 @@ def test_integers():
         m(tokens.float())
 
 
+def test_integers_that_int32_does_not_hold():
+    """Refused, not cut to 32 bits: at a first call, at one like it, and in programs."""
+    m, good = cellc.load("embedding")(V=7, D=4), torch.tensor([[3, 1]])
+    program = torch.export.export(m, (good,)).module()
+    compiled = torch.compile(m, fullgraph=True, backend="aot_eager")
+    for call in (m, m, program, compiled):
+        for far in (2**32 + 1, -2**32 + 1, 2**31):
+            with pytest.raises(cellc.TypeMismatch, match=f"embedding: id has the number {far}, which int32 does not hold"):
+                call(torch.tensor([[1, far]]))
+        assert torch.equal(call(good)[0], m.weight[good])
+    ragged, x = cellc.load("lstm", lengths=True)(D=5, H=7), x_of(2, 6, 5)
+    for grad in (True, False):
+        with torch.set_grad_enabled(grad), pytest.raises(cellc.TypeMismatch, match="lengths has the number 4294967297"):
+            ragged(x, torch.tensor([2**32 + 1, 1]))
+    with pytest.raises(cellc.TypeMismatch, match="lengths is bool; this instance stores it as int32"):
+        ragged(x, torch.tensor([True, False]))
+
+
 def test_reversed():
     m, back, x = lstm(), cellc.load("lstm", reverse=True)(D=5, H=7), x_of(2, 6, 5)
     back.load_state_dict(m.state_dict())
@@ -485,6 +503,8 @@ def test_resets():
     m = cellc.load(text)()
     y, _ = m(torch.ones(1, 5, 1), torch.tensor([[0.0, 0, 1, 0, 0]]))
     assert y.flatten().tolist() == [1, 2, 1, 2, 3]
+    for _ in range(2):                 # a mask
+        assert torch.equal(m(torch.ones(1, 5, 1), torch.tensor([[False, False, True, False, False]]))[0], y)
 
 
 def test_several_outputs_and_no_inputs():

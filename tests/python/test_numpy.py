@@ -169,6 +169,11 @@ def test_integers_and_no_inputs():
     np.testing.assert_array_equal(y, p["weight"][tokens])
     found = pull(np.ones_like(y))
     assert found.inputs == (None,) and found.params["weight"].sum(1).tolist() == [3, 3, 0, 3]
+    for far, dtype in ((2**32 + 1, "int64"), (-2**31 - 1, "int64"), (2**32 - 1, "uint32"), (2**63, "uint64")):
+        with pytest.raises(TypeError, match=f"embedding: id has the number {far}, which int32 does not hold"):
+            table(p, np.array([[far, 1]], dtype))
+    with pytest.raises(TypeError, match="id is float64; this instance stores it as int32"):
+        table(p, tokens.astype(float))
     cell = cellc.load("cell count { dim N = 2; state h[N]; output y[N]; h'[i] = h[i] + 1; y[i] = h'[i]; }",
                       framework="numpy")
     assert cell({}, batch=1, steps=3)[0].tolist() == [[[1, 1], [2, 2], [3, 3]]]
