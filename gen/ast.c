@@ -6,6 +6,7 @@
 
 #include "parse.h"
 #include "parser.h"
+#include "texts.h"
 
 /* ---- expressions ---- */
 
@@ -526,8 +527,8 @@ Ast *parse_source(Compiler *c, int file)
     p->at_start = true;
     p->ast = arena_alloc(c->arena, sizeof *p->ast);
     p->ast->file = file;
-    if (p->src.len > (size_t)64 << 20) {
-        diag(c, DIAG_ERROR, (Span){.file = -1}, "'%s' is larger than 64 MB", p->src.path);
+    if (p->src.len > (size_t)MAX_TEXT_MB << 20) {
+        diag(c, DIAG_ERROR, (Span){.file = -1}, "'%s' has more than %d MB", p->src.path, MAX_TEXT_MB);
         return p->ast;
     }
     const unsigned char *mark = (const unsigned char *)p->src.text;

@@ -77,6 +77,7 @@ typedef struct Diag { DiagLevel level; Span span; const char *text; const CallSi
 /* -> file number; text is copied */
 int source_add(Compiler *c, const char *path, const char *text, size_t len);
 int source_load(Compiler *c, const char *path);                         /* -> file number or -1 with a diag */
+int source_import(Compiler *c, const char *path, Span at);              /* the same of what is imported there */
 void source_position(const Source *s, uint32_t offset, int *line, int *column);   /* both from 1 */
 void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
@@ -585,8 +586,10 @@ const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool require
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);
 
 /* expand.c: the path of what the file `from` imports by that name: beside it, in import_dir, in the library; NULL where
- * it is in none of them. */
+ * it is in none of them. A file has one path, the first that led to it. */
 const char *import_find(Compiler *c, int from, const char *name);
+/* expand.c: why nothing of that name can be imported, wherever it is; NULL where it can. */
+const char *import_refused(const char *name);
 /* expand.c: imports, options, when, fn, repeat -> a flat cell: declarations and equations only, nothing
  * conditional. */
 typedef struct FlatStmt FlatStmt;

@@ -113,13 +113,11 @@ int cmd_fmt(int argc, char **argv)
     Compiler *c = compiler_new();
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     bool json = c->diagnostics_json;
+    if (rc < 0) {
+        rc = n ? 0 : fmt_one(NULL, &o, json);
+        for (int i = 0; i < n; i++)
+            rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o, json);
+    }
     compiler_free(c);
-    if (rc >= 0)
-        return rc;
-    if (n == 0)
-        return fmt_one(NULL, &o, json);
-    rc = 0;
-    for (int i = 0; i < n; i++)
-        rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o, json);
     return rc;
 }

@@ -13,7 +13,8 @@ static const CommandHelp help = {
     .arguments = "SPEC",
     .summary = "list the files that a spec is made of, or pack them into one",
     .about = "A pack is what a spec is at this moment, for another directory or machine: with --sources every command reads\n"
-             "it in place of files. An import that is not found is left out; the command that compiles says so.",
+             "it in place of files. An import that is not found is left out; the command that compiles says so. A file has one\n"
+             "place, however often and through whatever links it is imported.",
     .examples = "  cellc sources specs/e79.cell\n"
                 "  cellc sources --pack specs/e79.cell > e79.pack\n"
                 "  cellc explain --sources e79.pack -\n",
@@ -27,15 +28,18 @@ static bool seen(const Compiler *c, const char *path)
     return false;
 }
 
-/* What a file imports, and what that does. What is wrong with an import is said where the spec is compiled. */
+/* What a file imports, and what that does. What is wrong with an import is said where the spec is compiled, save that it
+ * is there and cannot be read, which a pack does not tell: that stays of the diagnostics. */
 static void read_imports(Compiler *c, int file)
 {
+    int said = c->diags.len;
     const Ast *ast = parse_source(c, file);
+    c->diags.len = said;
     for (int i = 0; i < ast->items.len; i++) {
         const Stmt *s = ast->items.data[i];
-        bool names = s->kind == S_IMPORT && s->text && *s->text && s->text[0] != '/';
+        bool names = s->kind == S_IMPORT && !import_refused(s->text);
         const char *path = names ? import_find(c, file, s->text) : NULL;
-        int imported = path && !seen(c, path) ? source_load(c, path) : -1;
+        int imported = path && !seen(c, path) ? source_import(c, path, s->text_span) : -1;
         if (imported >= 0)
             read_imports(c, imported);
     }
@@ -44,11 +48,12 @@ static void read_imports(Compiler *c, int file)
 static int sources(Compiler *c, const char *spec, bool pack)
 {
     int file = source_load(c, spec);
-    if (file < 0) {
+    if (file >= 0)
+        read_imports(c, file);
+    if (c->diags.len) {
         diag_print(c, stderr);
         return 1;
     }
-    read_imports(c, file);
     if (pack)
         texts_write(c, stdout);
     for (int i = 0; !pack && i < c->sources.len; i++)

@@ -42,14 +42,24 @@ int source_add(Compiler *c, const char *path, const char *text, size_t len)
     return c->sources.len - 1;
 }
 
-int source_load(Compiler *c, const char *path)
+static int load(Compiler *c, TextKind kind, const char *path, Span at)
 {
     size_t len = 0;
-    const char *what, *why = NULL, *text = text_load(c, c->sources.len ? TEXT_IMPORT : TEXT_SPEC, path, &len, &what, &why);
+    const char *what, *why = NULL, *text = text_load(c, kind, path, &len, &what, &why);
     if (text)
         return source_add(c, path, text, len);
-    diag(c, DIAG_ERROR, (Span){.file = -1}, "cannot %s '%s': %s", what, path, why);
+    diag(c, DIAG_ERROR, at, "cannot %s '%s': %s", what, path, why);
     return -1;
+}
+
+int source_load(Compiler *c, const char *path)
+{
+    return load(c, TEXT_SPEC, path, (Span){.file = -1});
+}
+
+int source_import(Compiler *c, const char *path, Span at)
+{
+    return load(c, TEXT_IMPORT, path, at);
 }
 
 /* ---- characters ---- */

@@ -363,28 +363,32 @@ static const char *import_path(EvalProgram *p, const Ast *from, const char *name
     return slash ? intern_f(p->c, "%.*s/%s", (int)(slash - own), own, name) : name;
 }
 
-static int import_file(EvalProgram *p, const Ast *from, const Stmt *st)
+static const char *import_place(EvalProgram *p, const Ast *from, const Stmt *st)
 {
     for (ImportPlace place = BESIDE; place < IMPORT_PLACES; place++) {
         const char *path = import_path(p, from, st->text, place);
         if (path && text_is_there(p->c, path))
-            return source_load(p->c, path);
+            return text_first(p->c, path);
     }
     diag(p->c, DIAG_ERROR, st->span, "cannot open the import %s", st->text);
-    return -1;
+    return NULL;
 }
 
 static void declare_file(EvalProgram *p, Scope *file, const Ast *ast, Imports *seen);
 
 static void add_import(EvalProgram *p, Scope *to, const Ast *from, const Stmt *st, Imports *seen)
 {
-    for (int i = 0; i < seen->n; i++)
-        if (seen->paths[i] == st->text)
+    const char *refused = import_refused(st->text);
+    if (refused)
+        diag(p->c, DIAG_ERROR, st->span, "%s", refused);
+    const char *path = refused ? NULL : import_place(p, from, st);
+    for (int i = 0; path && i < seen->n; i++)
+        if (strcmp(seen->paths[i], path) == 0)
             return;
-    if (seen->n == 64 || !st->text)
+    if (seen->n == 64 || !path)
         return;
-    seen->paths[seen->n++] = st->text;
-    int file = import_file(p, from, st);
+    seen->paths[seen->n++] = path;
+    int file = source_import(p->c, path, st->text_span);
     if (file >= 0)
         declare_file(p, to, parse_source(p->c, file), seen);
 }

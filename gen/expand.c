@@ -442,13 +442,23 @@ const char *import_find(Compiler *c, int from, const char *name)
     const char *path = c->sources.data[from].path, *slash = strrchr(path, '/');
     const char *beside = slash ? intern_f(c, "%.*s/%s", (int)(slash - path), path, name) : name;
     if (text_is_there(c, beside))
-        return beside;
+        return text_first(c, beside);
     const char *const dirs[] = { c->import_dir, c->library_dir };
     for (int i = 0; i < 2; i++) {
         const char *there = dirs[i] ? intern_f(c, "%s/%s", dirs[i], name) : NULL;
         if (there && text_is_there(c, there))
-            return there;
+            return text_first(c, there);
     }
+    return NULL;
+}
+
+const char *import_refused(const char *name)
+{
+    size_t n = name ? strlen(name) : 0, end = sizeof ".cell" - 1;
+    if (!n || name[0] == '/')
+        return "an import names a file beside this one or of the library, such as \"std.cell\"";
+    if (n <= end || strcmp(name + n - end, ".cell") != 0 || name[n - end - 1] == '/')
+        return "an import names a file that ends in .cell, such as \"std.cell\"";
     return NULL;
 }
 
@@ -456,9 +466,9 @@ static void top_level(Flat *f, const Ast *ast, bool imported);
 
 static void import(Flat *f, const Stmt *s, int from)
 {
-    if (!s->text || !*s->text || s->text[0] == '/') {
-        FLAT_ERROR(f, NULL, s->span,
-                   "an import names a file beside this one or of the library, such as \"std.cell\"");
+    const char *refused = import_refused(s->text);
+    if (refused) {
+        FLAT_ERROR(f, NULL, s->span, "%s", refused);
         return;
     }
     const char *path = import_find(f->c, from, s->text);
@@ -479,7 +489,7 @@ static void import(Flat *f, const Stmt *s, int from)
         return;
     }
     map_put(f->c->arena, &f->files, intern(f->c, path), &f->files);
-    int file = source_load(f->c, path);
+    int file = source_import(f->c, path, s->text_span);
     if (file >= 0)
         top_level(f, parse_source(f->c, file), true);
     map_put(f->c->arena, &f->files, intern(f->c, path), (void *)(uintptr_t)s);

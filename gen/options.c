@@ -284,6 +284,42 @@ static int take_value(const CommandHelp *help, const OptionSpec *row, const char
     return -1;
 }
 
+/* A word that is read as a path, by this program or by one that it runs, as one of an option: its name is said otherwise. */
+static const char *path_word(Compiler *c, const char *word)
+{
+    char *path;
+    if (word[0] != '-' && word[0] != '@')
+        return word;
+    path = arena_alloc(c->arena, strlen(word) + 3);
+    memcpy(path, "./", 2);
+    strcpy(path + 2, word);
+    return path;
+}
+
+static bool takes_path(const OptionSpec *row)
+{
+    return row->argument && (strcmp(row->argument, "DIR") == 0 || strcmp(row->argument, "FILE") == 0);
+}
+
+/* Is *value one that a word in the option's place can be? A path gets the form in which no program takes it for an option. */
+static int check_value(const CommandHelp *help, Compiler *c, const OptionSpec *row, bool apart, const char **value)
+{
+    bool input = strcmp(row->name, "--sources") == 0 && strcmp(*value, "-") == 0;
+    if (!**value)
+        return usage_error(help, "%s takes %s, not an empty word", row->name, row->argument);
+    if (row->type == OPT_INT || input)
+        return -1;
+    if (apart && **value == '-' && takes_path(row))
+        return usage_error(help, "%s takes %s after it, but '%s' begins as an option does; ./%s is a path", row->name, row->argument, *value,
+                           *value);
+    if (apart && **value == '-')
+        return usage_error(help, "%s takes %s after it, but '%s' begins as an option does; %s=%s gives it that value", row->name,
+                           row->argument, *value, row->name, *value);
+    if (takes_path(row) && c)
+        *value = path_word(c, *value);
+    return -1;
+}
+
 /* argv[*at] is an option: `--name value`, `--name=value`, `-o value` or `-ovalue`. Moves *at past what it
  * used. */
 static int take_option(const CommandHelp *help, Compiler *c, int argc, char **argv, int *at,
@@ -310,6 +346,9 @@ static int take_option(const CommandHelp *help, Compiler *c, int argc, char **ar
         value = argv[++*at];
     }
     (*at)++;
+    int rc = row->type == OPT_FLAG ? -1 : check_value(help, c, row, !word[len], &value);
+    if (rc >= 0)
+        return rc;
     return own >= 0 ? take_value(help, row, value) : take_compile_option(help, c, shared, value);
 }
 
@@ -337,7 +376,7 @@ int options_parse(const CommandHelp *help, Compiler *c, int argc, char **argv, c
         }
         if (strcmp(word, "--") == 0) {
             for (i++; i < argc; i++)
-                operands[(*n)++] = argv[i];
+                operands[(*n)++] = c && argv[i][0] == '-' && argv[i][1] ? path_word(c, argv[i]) : argv[i];
             break;
         }
         if (word[0] != '-' || !word[1] || word[1] == ':') {          /* - is a spec, with --sources */

@@ -123,6 +123,101 @@ if ! nvidia-smi -L >/dev/null 2>&1 && command -v nvcc >/dev/null; then
 fi
 expect 2 "no test has 'nosuch' in its path; tests/ has: api" make -s check ${SAN:+SAN=$SAN} TESTS="fmt nosuch"
 
+# ---- values of options, and words that begin as options do
+
+mkdir "$dir/words"
+cd "$dir/words" || exit 1
+printf 'cell dash { dim N; input x[N]; output y[N]; y[i] = x[i]; }\n' >./-dash.cell
+for command in "build -o" "emit -o" "doc -o" "graph -o" "tune -o" "run -o" "random --keep" "new --from" "check --vectors" "explain --tuned" \
+    "explain --import-dir" "explain --sources" "sources --import-dir" "selftest --dtype" "build --name" "explain --sizes"; do
+    # shellcheck disable=SC2086
+    expect 2 "${command#* } takes" "$cellc" $command "" gru
+    says "not an empty word"
+    # shellcheck disable=SC2086
+    expect 2 "'-foo' begins as an option does" "$cellc" $command -foo gru
+done
+expect 0 "./-foo/gru_ref.c" "$cellc" emit -o-foo gru --no-cuda
+expect 0 "./@foo/libgru.so" "$cellc" build gru --no-cuda -o @foo
+expect 2 "but '-' begins as an option does; ./- is a path" "$cellc" emit gru -o -
+for command in check explain emit run doc graph sources fmt "build --no-cuda" "selftest --backend reference --dtype f64"; do
+    # shellcheck disable=SC2086
+    expect 0 "" "$cellc" $command -- -dash.cell
+    # shellcheck disable=SC2086
+    expect 2 "unknown option -dash.cell" "$cellc" $command -dash.cell
+done
+cd "$OLDPWD" || exit 1
+
+# ---- what an import may be, and that a file is itself under every spelling
+
+mkdir -p "$dir/imports/d" "$dir/imports/e"
+cd "$dir/imports" || exit 1
+echo 'fn f(a) = 2 * a;' >a.cell
+ln -s a.cell link.cell && ln a.cell hard.cell && ln -s ../imports twice
+cell='cell c { dim N; input x[N]; output y[N]; y[i] = f(x[i]); }'
+printf 'import "%s";\n' a.cell ./a.cell d/../a.cell .//a.cell link.cell hard.cell twice/a.cell >s.cell
+echo "$cell" >>s.cell
+expect 0 "231 passed, 0 failed" "$cellc" check s.cell
+expect 0 "" diff <(printf 's.cell\na.cell\n') <("$cellc" sources s.cell)
+"$cellc" emit s.cell >s.c
+"$cellc" sources --pack s.cell >s.pack
+# A pack of other making has a path for each text, and nothing else.
+pack() { # PATH TEXT...: a pack of these
+    local kind=spec
+    echo 'cellc sources 1'
+    while (($#)); do
+        printf '%s %d %d\n%s\n%s\n' $kind ${#1} ${#2} "$1" "$2"
+        kind=import
+        shift 2
+    done
+}
+pack s.cell "import \"a.cell\"; import \"./a.cell\"; import \"d/../a.cell\"; $cell" ./a.cell 'fn f(a) = 2 * a;' >own.pack
+mkdir elsewhere
+for pack in s own; do
+    (cd elsewhere && expect 0 "y[" "$cellc" emit --sources ../$pack.pack - && diff <(sed 's/s.cell:[0-9]*/s.cell/' "$said") \
+        <(sed 's/s.cell:[0-9]*/s.cell/' ../s.c) && echo "$passed $failed" >../counts) || fail "the pack $pack is another cell"
+    read -r passed failed <counts
+done
+# Two files of one name are two.
+echo 'import "own.cell"; fn left(a) = l(a);' >d/side.cell && echo 'fn l(a) = a;' >d/own.cell
+echo 'import "own.cell"; fn f(a) = r(a) + left(a);' >e/side.cell && echo 'fn r(a) = 3 * a;' >e/own.cell
+printf 'import "d/side.cell"; import "e/side.cell";\n%s\n' "$cell" >two.cell
+expect 0 "231 passed, 0 failed" "$cellc" check two.cell
+# A circle is one under every spelling.
+echo 'import "twice/circle.cell"; fn f(a) = a;' >d/round.cell && ln -s ../../imports d/twice
+printf 'import "d/../d/round.cell";\n%s\n' "$cell" >circle.cell
+expect 1 'import of "twice/circle.cell" goes round in a circle' "$cellc" check circle.cell
+"$cellc" sources --pack circle.cell >circle.pack
+expect 1 'import of "twice/circle.cell" goes round in a circle' "$cellc" explain --sources circle.pack -
+# No line of what is no cell file is ever shown.
+echo 'secret word' >secret && ln -s secret secret.cell && mkfifo pipe.cell && mkdir folder.cell && ln -s nowhere gone.cell
+head -c 9000000 /dev/zero | tr '\0' ' ' >large.cell
+refused() { # NAME MESSAGE: the import is refused, with files and as a pack is made
+    printf 'import "%s";\n%s\n' "$1" "$cell" >s.cell
+    for command in check run emit; do
+        expect 1 "$2" timeout 20 "$cellc" $command s.cell
+        if grep -q 'secret word' "$said"; then fail "$command shows a line of $1"; else pass; fi
+    done
+}
+for name in secret ../imports/secret ../../../../etc/passwd .cell d/.cell; do
+    refused "$name" 's.cell:1:1: error: an import names a file that ends in .cell, such as "std.cell"'
+done
+refused "$PWD/a.cell" 's.cell:1:1: error: an import names a file beside this one or of the library, such as "std.cell"'
+refused gone.cell "s.cell:1:8: error: cannot find \"gone.cell\", neither beside this file nor in the library of cellc"
+refused folder.cell "s.cell:1:8: error: cannot find \"folder.cell\", neither beside this file nor in the library of cellc"
+refused secret.cell "s.cell:1:8: error: cannot open 'secret.cell': it is a link to a file whose name does not end in .cell"
+expect 1 "s.cell:1:8: error: cannot open 'secret.cell': it is a link to a file" "$cellc" sources --pack s.cell
+refused pipe.cell "s.cell:1:8: error: cannot open 'pipe.cell': it is not a regular file"
+refused large.cell "s.cell:1:8: error: cannot read 'large.cell': it has more than 8 MB"
+for spec in large.cell /dev/zero; do
+    expect 1 "cellc: error: cannot read '$spec': it has more than 8 MB" "$cellc" check $spec
+done
+expect 1 "cellc: error: cannot open './folder.cell': it is a directory" "$cellc" explain ./folder.cell
+"$cellc" explain pipe.cell >"$said" 2>&1 &
+echo 'cell c { dim N; input x[N]; output y[N]; y[i] = x[i]; }' >pipe.cell
+wait $!
+says "cell c"
+cd "$OLDPWD" || exit 1
+
 # ---- what is printed
 
 for spec in specs/gru.cell specs/e79.cell; do
