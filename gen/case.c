@@ -67,21 +67,6 @@ static Case *case_new(Eval *e, int64_t batch, int64_t steps)
     return k;
 }
 
-/* What the spec says a param starts from, as far as it is one number. */
-static double initial_centre(const Stmt *d)
-{
-    const Expr *x = d ? d->init : NULL;
-    if (!x || !x->name)
-        return 0;
-    if (strcmp(x->name, "ones") == 0)
-        return 1;
-    if (strcmp(x->name, "const") == 0 && x->args.len == 1 && x->args.data[0]->kind == X_NUM)
-        return x->args.data[0]->num;
-    if (strcmp(x->name, "const") == 0 && x->args.len == 1 && x->args.data[0]->kind == X_UNARY)
-        return x->args.data[0]->a->kind == X_NUM ? -x->args.data[0]->a->num : 0;
-    return 0;
-}
-
 static double spread(const EvalTensor *t)
 {
     if (t->kind == EV_INPUT)
@@ -102,9 +87,9 @@ static double draw_integer(Random *r, int64_t below)
 
 static void fill(Random *r, const EvalTensor *t, double *v, int64_t n)
 {
-    double centre = t->kind == EV_PARAM ? initial_centre(t->decl) : 0, width = spread(t);
+    double width = spread(t);
     for (int64_t i = 0; i < n; i++)
-        v[i] = t->is_int ? draw_integer(r, t->below) : centre + width * random_normal(r);
+        v[i] = t->is_int ? draw_integer(r, t->below) : t->centre + width * random_normal(r);
 }
 
 Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed)

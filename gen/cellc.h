@@ -362,6 +362,7 @@ typedef struct Tensor {
     const Poly **axes;
     const char *init;             /* param: its initialiser, "xavier", "const", ...; else NULL */
     double init_arg[2];
+    const char *init_text[2];     /* of a number made of dims that are chosen at run time, the text; else NULL */
     Span span;
 } Tensor;
 

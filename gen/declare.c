@@ -1,6 +1,6 @@
 /* declare.c: declarations -> symbols and tensors. In come dims, constants, options and data as the text has
  * them, with the settings of the command line; out go symbols in their scope and tensors in the module. Sizes
- * are whole and at least 1, options have one of their choices, initialisers the numbers that they need. */
+ * are whole and at least 1, options have one of their choices. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -227,80 +227,6 @@ void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const C
     }
     d->axes = axes;
     d->axis_spans = spans;
-}
-
-typedef struct Initialiser {
-    const char *name;
-    int min, max;
-    double defaults[2];
-} Initialiser;
-static const Initialiser initialisers[] = {
-    { "xavier", 0, 0, { 0, 0 } },     { "const", 1, 1, { 0, 0 } }, { "normal", 0, 2, { 0, 1 } },
-    { "uniform", 1, 2, { 0, 0 } },    { "zeros", 0, 0, { 0, 0 } }, { "ones", 0, 0, { 0, 0 } },
-    { "orthogonal", 0, 0, { 0, 0 } }, { "eye", 0, 0, { 0, 0 } },
-};
-
-/* `~ normal(0.02)` is mean 0 and that deviation; `~ uniform(a)` is from -a to a. */
-static void initialiser_args(Flat *f, const Stmt *s, const Initialiser *in, const Scope *scope, Tensor *t)
-{
-    const Expr *e = s->init;
-    Constant v[2];
-    memcpy(t->init_arg, in->defaults, sizeof t->init_arg);
-    if (e->args.len < in->min || e->args.len > in->max) {
-        const char *count = in->max == 0 ? "no numbers"
-                            : in->min < in->max
-                                ? intern_f(f->c, "%d to %d numbers", in->min, in->max)
-                                : intern_f(f->c, "%d number%s", in->max, in->max == 1 ? "" : "s");
-        FLAT_ERROR(f, NULL, e->span, "initialiser '%s' takes %s, but %d %s given", in->name, count,
-                   e->args.len, e->args.len == 1 ? "is" : "are");
-        return;
-    }
-    for (int i = 0; i < e->args.len; i++)
-        if (!fold_constant(f, e->args.data[i], scope, NULL, &v[i]))
-            return;
-    if (e->args.len == 2 || (e->args.len == 1 && strcmp(in->name, "const") == 0))
-        for (int i = 0; i < e->args.len; i++)
-            t->init_arg[i] = v[i].num;
-    else if (e->args.len == 1) {
-        t->init_arg[0] = strcmp(in->name, "uniform") == 0 ? -v[0].num : 0;
-        t->init_arg[1] = v[0].num;
-    }
-    if (strcmp(in->name, "uniform") == 0 && t->init_arg[0] > t->init_arg[1])
-        FLAT_ERROR(f, NULL, e->span, "the range of 'uniform' is empty: %g is above %g", t->init_arg[0],
-                   t->init_arg[1]);
-}
-
-static void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t)
-{
-    const char *names[sizeof initialisers / sizeof *initialisers];
-    int n = (int)(sizeof initialisers / sizeof *initialisers);
-    if (s->init->kind != X_REF && s->init->kind != X_CALL) {
-        if (s->init->kind != X_ERROR)
-            FLAT_ERROR(f, NULL, s->init->span,
-                       "an initialiser is needed after '~', such as 'xavier' or 'const(1.0)'");
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        names[i] = initialisers[i].name;
-        if (strcmp(s->init->name, names[i]) == 0) {
-            t->init = names[i];
-            initialiser_args(f, s, &initialisers[i], scope, t);
-            bool matrix = strcmp(names[i], "orthogonal") == 0 || strcmp(names[i], "eye") == 0;
-            if (matrix && s->axes.len < 2)
-                FLAT_ERROR(f, NULL, s->init->span, "initialiser '%s' needs at least 2 axes, but '%s' has %d",
-                           names[i], s->name, s->axes.len);
-            return;
-        }
-    }
-    const char *here = foreign_initialiser(s->init->name), *near = here ? NULL : suggest(s->init->name, names, n);
-    const char *list = names[0];
-    for (int i = 1; i < n; i++)
-        list = intern_f(f->c, "%s, %s", list, names[i]);
-    FLAT_ERROR(f, NULL, s->init->span,
-               here   ? "unknown initialiser '%s'; write %s"
-               : near ? "unknown initialiser '%s'; did you mean '%s'?"
-                      : "unknown initialiser '%s'; there are %s",
-               s->init->name, here ? here : near ? near : list);
 }
 
 static Symbol *derived_symbol(Flat *f, SymbolKind kind, const Symbol *of, SymbolVec *out)

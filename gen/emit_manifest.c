@@ -1,6 +1,6 @@
 /* emit_manifest.c: the manifest. In: a module. Out: JSON that tells a binding all it needs to call the
- * library: tensors with shapes as expressions over the sizes, types, initialisers, the order of arguments,
- * entry points. Guaranteed: valid JSON, the same for the same module, members in a fixed order. */
+ * library: tensors with shapes as expressions over the sizes, types, initialisers with numbers or expressions over the
+ * sizes, the order of arguments, entry points. Guaranteed: valid JSON, the same for the same module, members in a fixed order. */
 #include <math.h>
 #include <string.h>
 
@@ -52,12 +52,10 @@ static void json_sizes(const Module *m, Buf *out)
     buf_f(out, "],\n");
 }
 
+/* JSON has no infinite numbers: they are expressions, as what is made of sizes. */
 static void json_number(Buf *out, double v)
 {
-    if (isfinite(v))
-        buf_f(out, "%.17g", v);
-    else
-        buf_f(out, "null");
+    buf_f(out, isfinite(v) ? "%.17g" : "\"%g\"", v);
 }
 
 static void json_init(Buf *out, const Tensor *x)
@@ -65,9 +63,13 @@ static void json_init(Buf *out, const Tensor *x)
     buf_f(out, ", \"init\": {\"name\": ");
     json_string(out, x->init);
     buf_f(out, ", \"args\": [");
-    json_number(out, x->init_arg[0]);
-    buf_f(out, ", ");
-    json_number(out, x->init_arg[1]);
+    for (int i = 0; i < 2; i++) {
+        buf_f(out, i ? ", " : "");
+        if (x->init_text[i])
+            json_string(out, x->init_text[i]);
+        else
+            json_number(out, x->init_arg[i]);
+    }
     buf_f(out, "]}");
 }
 

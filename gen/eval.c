@@ -252,6 +252,19 @@ EvalTensor *ev_add_tensor(EvalProgram *p, EvalKind kind, const char *name, const
     return t;
 }
 
+/* What the spec says a param starts from, as far as it is one number. */
+static double initial_centre(EvalProgram *p, Scope *s, const Stmt *d)
+{
+    const Expr *x = d->init;
+    if (!x || !x->name)
+        return 0;
+    if (strcmp(x->name, "const") == 0 && x->args.len == 1) {
+        double v = ev_number(p, s, x->args.data[0]);
+        return isfinite(v) ? v : 0;
+    }
+    return strcmp(x->name, "ones") == 0;
+}
+
 static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
 {
     int tensor = p->e->ntensors;
@@ -270,7 +283,7 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
         vec_push(p->arena, &p->inputs, slot);
         break;
     case S_PARAM:
-        ev_add_tensor(p, EV_PARAM, st->name, a, st);
+        ev_add_tensor(p, EV_PARAM, st->name, a, st)->centre = initial_centre(p, s, st);
         vec_push(p->arena, &p->params, slot);
         break;
     case S_STATE: {

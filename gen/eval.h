@@ -28,6 +28,7 @@ typedef struct EvalTensor {
     int64_t shape[EVAL_MAX_RANK];
     int64_t count;                /* elements of one step, one state or one param */
     bool has_init;                /* state: the spec gives its initial value */
+    double centre;                /* param: the one number that the spec starts it from; else 0 */
     const Stmt *decl;             /* NULL for EV_WATCH */
     /* Input [B,T,shape] (lengths [B]), param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial
      * value, or zero. A tangent may be NULL: zero in that direction. */

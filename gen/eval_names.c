@@ -101,7 +101,7 @@ static bool is_whole_constant(EvalProgram *p, Scope *s, const Expr *x)
     }
 }
 
-static double const_number(EvalProgram *p, Scope *s, const Expr *x)
+double ev_number(EvalProgram *p, Scope *s, const Expr *x)
 {
     bool before = p->constants_only;
     int errors = p->c->errors;
@@ -129,7 +129,7 @@ double ev_const_symbol(EvalProgram *p, Scope *s, Symbol *y)
     }
     y->busy = true;
     const char *given = setting(p, y->name);
-    y->num = given ? strtod(given, NULL) : const_number(p, s, y->stmt->value);
+    y->num = given ? strtod(given, NULL) : ev_number(p, s, y->stmt->value);
     y->whole = given ? !strpbrk(given, ".eExXnN") : is_whole_constant(p, s, y->stmt->value);
     y->whole = y->whole && y->num == floor(y->num) && fabs(y->num) <= 0x1p53;
     y->busy = false;
@@ -302,5 +302,5 @@ bool ev_holds(EvalProgram *p, Scope *s, const Expr *x)
         if (y && choice->kind == X_NUM)       /* option heads = 1 | 2: choices may be numbers */
             return (strtod(option_choice(p, y), NULL) == choice->num) == (x->op == O_EQ);
     }
-    return const_number(p, s, x) != 0;
+    return ev_number(p, s, x) != 0;
 }

@@ -64,7 +64,8 @@ Symbol *ev_declare_index(EvalProgram *p, Scope *s, const char *name, int64_t ext
 double ev_const_symbol(EvalProgram *p, Scope *s, Symbol *y);
 bool ev_dim_size(EvalProgram *p, Scope *s, Symbol *y, int64_t *out);
 bool ev_size_reference(EvalProgram *p, Scope *s, const Expr *x, int64_t *out);
-/* Sizes, constants and conditions: errors are diagnosed; false or NAN then. */
+/* Numbers, sizes, constants and conditions: errors are diagnosed; false or NAN then. */
+double ev_number(EvalProgram *p, Scope *s, const Expr *x);
 bool ev_const_size(EvalProgram *p, Scope *s, const Expr *x, int64_t *out);
 bool ev_holds(EvalProgram *p, Scope *s, const Expr *x);
 

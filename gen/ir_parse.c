@@ -666,10 +666,13 @@ static void read_init(Reader *r, Tensor *t)
         return;
     t->init = read_name(r);
     expect(r, '(');
-    t->init_arg[0] = read_real(r);
-    expect(r, ',');
-    t->init_arg[1] = read_real(r);
-    expect(r, ')');
+    for (int i = 0; i < 2; i++) {
+        if (here(r) < r->end && *r->at == '"')
+            t->init_text[i] = read_string(r);
+        else
+            t->init_arg[i] = read_real(r);
+        expect(r, i ? ')' : ',');
+    }
 }
 
 static void read_axes(Reader *r, Tensor *t)

@@ -289,6 +289,19 @@ static void put_calls(Print *p)
     }
 }
 
+static void put_init(Print *p, const Tensor *t)
+{
+    buf_f(p->out, " ~ %s(", t->init);
+    for (int i = 0; i < 2; i++) {
+        buf_f(p->out, i ? ", " : "");
+        if (t->init_text[i])
+            put_string(p, t->init_text[i]);
+        else
+            buf_f(p->out, "%a", t->init_arg[i]);
+    }
+    buf_f(p->out, ")");
+}
+
 static void put_tensor_line(Print *p, TensorId id)
 {
     const Tensor *t = &p->m->tensors.data[id];
@@ -309,7 +322,7 @@ static void put_tensor_line(Print *p, TensorId id)
     if (t->grows)
         buf_f(p->out, " grows");
     if (t->init)
-        buf_f(p->out, " ~ %s(%a, %a)", t->init, t->init_arg[0], t->init_arg[1]);
+        put_init(p, t);
     put_span(p, t->span);
     buf_f(p->out, "\n");
 }

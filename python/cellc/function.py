@@ -7,7 +7,7 @@ import math
 
 from .build import again
 from .errors import ShapeError, TypeMismatch, beyond_int32
-from .instance import Instance, default_init, tuple_of
+from .instance import Instance, tuple_of
 from .manifest import Sizes
 
 DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
@@ -139,13 +139,14 @@ class Function(Instance):
     def first_values(self, source, sizes):
         """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
         sizes = self.check_sizes(sizes)
-        return {t.name: self.fill(t, tuple(axis.of(sizes) for axis in t.axes), source) for t in self.manifest.params}
+        return {t.name: self.fill(t, sizes, source) for t in self.manifest.params}
 
-    def fill(self, declared, shape, source):
+    def fill(self, declared, sizes, source):
         """The rules of cellc.init, which are PyTorch's side of this: stacked weights count as one matrix, both
         parts of a complex number are drawn."""
-        xp, init = self.xp, default_init(declared)
-        name, (a, b) = init["name"], init["args"]
+        xp, name = self.xp, declared.init.name
+        a, b = declared.init.numbers(self.name, declared.name, sizes)
+        shape = tuple(axis.of(sizes) for axis in declared.axes)
         wide = (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
         is_complex = declared.dtype in ("c64", "c128")
 

@@ -1,4 +1,4 @@
-"""First values of params. In: a param's initialiser as the manifest has it, a tensor. Out: the tensor, filled.
+"""First values of params. In: a param's initialiser as the manifest has it, the sizes, a tensor. Out: the tensor, filled.
 Guaranteed: numbers come from PyTorch's generator, in f32 at least, and are rounded once.
 
 xavier and orthogonal see a matrix of all axes but the last, which is summed over, by the last: stacked weights
@@ -9,8 +9,6 @@ of 2, so that the mean of |z|^2 is what it is for a real one; orthogonal is unit
 import math
 
 import torch
-
-from .instance import default_init
 
 
 def matrix(tensor):
@@ -65,9 +63,9 @@ FILL = {
 
 
 @torch.no_grad()
-def fill(tensor, declared):
-    """Fills `tensor` as the spec's declaration says."""
-    init = default_init(declared)
+def fill(tensor, declared, cell, sizes):
+    """Fills `tensor` as the declaration in the spec of that cell says."""
+    numbers = declared.init.numbers(cell, declared.name, sizes)
     exact = torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
-    FILL[init["name"]](exact, *init["args"])
+    FILL[declared.init.name](exact, *numbers)
     return tensor.copy_(exact)

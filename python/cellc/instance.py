@@ -29,19 +29,6 @@ def tuple_again(name, fields, *values):
     return tuple_class(name, tuple(fields))(*values)
 
 
-def default_init(declared):
-    """A param's initialiser; one without starts as xavier with two or more axes, else as zeros."""
-    return declared.init or {"name": "xavier" if len(declared.axes) > 1 else "zeros", "args": [0, 0]}
-
-
-def describe(declared):
-    """"normal(0, 0.02)", as the docstring has it."""
-    init = default_init(declared)
-    a, b = init["args"]
-    arguments = {"const": f"({a:g})", "normal": f"({a:g}, {b:g})", "uniform": f"({a:g}, {b:g})"}
-    return init["name"] + (arguments.get(init["name"], "") if declared.init else "")
-
-
 class Instance:
     made_with, made_first, made_also = "{}", [], []         # by the framework's users, beside the sizes
     called_as = "y, state = cell({}state=None)"
@@ -137,8 +124,8 @@ class Instance:
         return [*arrays, *state]
 
     def needs_sizes(self):
-        """The dims that the params' shapes are made of."""
-        names = {name for t in self.manifest.params for axis in t.axes for name in axis.names}
+        """The dims that the params' shapes and first values are made of."""
+        names = {name for t in self.manifest.params for part in [*t.axes, t.init] for name in part.names}
         return [name for name in self.manifest.dims if name in names]
 
     def check_sizes(self, sizes):
@@ -186,7 +173,7 @@ class Instance:
         for title, tensors in (("inputs", m.inputs), ("params", m.params), ("states", m.states),
                                ("outputs", m.outputs)):
             for t in tensors:
-                start = f" ~ {describe(t)}" if t.kind == "param" else ""
+                start = f" ~ {t.init}" if t.kind == "param" else ""
                 doc = f"  {t.doc}" if t.doc else ""
                 lines.append(f"{title[:-1]:7} {t.name} {t.wanted()} {t.dtype}{start}{doc}")
         return "\n".join(lines + ["", "The spec:", "", self.spec.text.rstrip(), ""])

@@ -3,15 +3,12 @@ the sizes, the order of arguments, and from the shapes of tensors the sizes of a
 PyTorch; where shapes contradict each other the message names the tensor, what the spec says of it, what it was, and
 which tensor said otherwise."""
 
-import ast
 import json
+import math
 import operator
 
 from .errors import ShapeError
-
-ALLOWED = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.USub,
-           ast.Name, ast.Load, ast.Constant)
-
+from .expression import Expression, Undefined
 
 class Axis:
     """An extent: "256", "D" or "4*H". `of(sizes)` is its value; `names` the dims in it."""
@@ -28,12 +25,8 @@ class Axis:
             self.read(text)
 
     def read(self, text):
-        tree = ast.parse(text, mode="eval")
-        for node in ast.walk(tree):
-            if not isinstance(node, ALLOWED):
-                raise ShapeError(f"the manifest has an extent that is none: {text}")
-        self.names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
-        self.of = eval(f"lambda s: {Subscripts().spell(tree.body)}")
+        read = Expression(text, whole=True)
+        self.names, self.of = read.names, read.of
 
     def solve(self, name, value, sizes):
         """The value of dim `name` that makes the extent `value`, where the extent is linear in it; else None."""
@@ -44,18 +37,41 @@ class Axis:
         return 1 + (value - at[0]) // slope
 
 
-class Subscripts(ast.NodeVisitor):
-    """Spells an extent in Python: names become s["name"], division is of whole numbers."""
+class Initialiser:
+    """How a param starts: `name`, and two numbers that may depend on the sizes. One that the spec says nothing of starts as
+    xavier with two or more axes, else as zeros."""
 
-    def spell(self, node):
-        if isinstance(node, ast.Name):
-            return f's["{node.id}"]'
-        if isinstance(node, ast.Constant):
-            return repr(int(node.value))
-        if isinstance(node, ast.UnaryOp):
-            return f"(-{self.spell(node.operand)})"
-        sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "//", ast.FloorDiv: "//"}[type(node.op)]
-        return f"({self.spell(node.left)} {sign} {self.spell(node.right)})"
+    def __init__(self, entry, rank):
+        self.stated = entry is not None
+        self.name = entry["name"] if entry else "xavier" if rank > 1 else "zeros"
+        self.args = entry["args"] if entry else [0, 0]
+        self.expressions = [Expression(a, whole=False) if isinstance(a, str) else None for a in self.args]
+        self.names = [name for e in self.expressions if e for name in e.names]
+
+    def __str__(self):
+        a, b = (arg if isinstance(arg, str) else f"{arg:g}" for arg in self.args)
+        arguments = {"const": f"({a})", "normal": f"({a}, {b})", "uniform": f"({a}, {b})"}
+        return self.name + (arguments.get(self.name, "") if self.stated else "")
+
+    def numbers(self, cell, param, sizes):
+        """The two numbers at these sizes, if the initialiser takes them."""
+        try:
+            a, b = (arg if e is None else e.of(sizes) for arg, e in zip(self.args, self.expressions))
+        except Undefined as undefined:
+            raise self.wrong(cell, param, sizes, f"{undefined} is not a number") from None
+        if math.isnan(a) or math.isnan(b):
+            raise self.wrong(cell, param, sizes, "its value is not a number")
+        if self.name in ("normal", "uniform") and (math.isinf(a) or math.isinf(b)):
+            raise self.wrong(cell, param, sizes, "a number of it is infinite")
+        if self.name == "normal" and b <= 0:
+            raise self.wrong(cell, param, sizes, f"its deviation is {b:g}, which must be above 0")
+        if self.name == "uniform" and a > b:
+            raise self.wrong(cell, param, sizes, f"its range is empty: {a:g} is above {b:g}")
+        return a, b
+
+    def wrong(self, cell, param, sizes, why):
+        at = ", ".join(f"{name} = {sizes[name]}" for name in sorted(set(self.names)))
+        return ShapeError(f"{cell}: {param} starts as {self}; with {at}, {why}")
 
 
 class Tensor:
@@ -67,7 +83,7 @@ class Tensor:
         self.axes = [Axis(text) for text in entry["axes"]]
         self.batched, self.timed = entry["batched"], entry["timed"]
         self.gradient = entry["gradient"]
-        self.init = entry.get("init")
+        self.init = Initialiser(entry.get("init"), len(self.axes))         # of a param
         self.history = entry.get("history", False)
         self.grows = entry.get("grows", False)         # of all steps; its first axis is the room for them
         self.doc = entry.get("doc", "")

@@ -207,7 +207,7 @@ class Cell(torch.nn.Module):
         for t in self.instance.manifest.params:
             value = getattr(self, t.name)
             if value.device.type != "meta":
-                init.fill(value.data, t)
+                init.fill(value.data, t, self.instance.name, self.sizes)
 
     def _run(self, inputs, state, t0, step, batch=None, steps=None):
         i = self.instance

@@ -2,12 +2,14 @@
 
 import copy
 import io
+import math
 import os
 import pickle
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -57,6 +59,51 @@ def test_initial_values():
     assert torch.equal(again.weight_ih, m.weight_ih)
     again.reset_parameters()
     assert not torch.equal(again.weight_ih, m.weight_ih)
+
+
+STARTS = """cell starts {
+    dim D, H, lambda, F;
+    const gain = 2;
+    input  x[D], u[F];
+    param  W[H, D] ~ normal(1 / sqrt(H)), b[2*lambda] ~ uniform(gain / (lambda - 1));
+    param  c ~ const(-log(H) / D^2 - gain * (D - 1) + min(H, 3)), d[H] ~ uniform(-H / D, D - 3), e ~ const(-inf);
+    param  f ~ normal(rsqrt(D - F), 1 / F - 1 / 4);
+    output y[H];
+    y[i] = sum[d] W[i,d] * x[d] + sum[j:2*lambda] b[j] + (c + f) * u[0] + d[i] + exp(e);
+}"""
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy", "jax"])
+def test_initial_values_of_sizes(framework):
+    """Numbers that are made of dims of the run time, under names that are words of Python; and sizes that give none."""
+    if framework == "jax":
+        key = pytest.importorskip("jax").random.key(0)
+    cell = cellc.load(STARTS, framework=framework)
+
+    def make(**sizes):
+        if framework == "torch":
+            return {name: value.detach().numpy() for name, value in cell(**sizes).named_parameters()}
+        return cell.init(key if framework == "jax" else 0, **sizes)
+
+    sizes = {"D": 5, "H": 400, "lambda": 50, "F": 3}
+    made = {name: np.asarray(value) for name, value in make(**sizes).items()}
+    assert abs(made["W"].std() - 1 / 20) < 0.005 and made["W"].shape == (400, 5)
+    assert 1.5 / 49 < abs(made["b"]).max() <= 2 / 49 and made["b"].min() < 0 < made["b"].max()
+    assert abs(made["c"] - (-math.log(400) / 25 - 5)) < 1e-5 and made["e"] == -math.inf
+    assert -80 <= made["d"].min() < -70 and 0 < made["d"].max() <= 2
+    assert abs(made["f"] - 2 ** -0.5) < 6 / 12
+    doc = cell.__doc__
+    assert "normal(0, 1/sqrt(H))" in doc and "const(-log(H)/pow(D, 2) - 2*(D - 1) + min(H, 3))" in doc
+    wrong = [({"lambda": 1}, r"b starts as uniform\(-\(2/\(lambda - 1\)\), 2/\(lambda - 1\)\); with lambda = 1, 2/0 is not"),
+             ({"D": 2}, r"f starts as .*; with D = 2, F = 3, rsqrt\(-1\) is not a number"),
+             ({"F": 4}, r"with D = 5, F = 4, its deviation is 0, which must be above 0"),
+             ({"D": 1, "H": 1, "F": 4}, r"d starts as .*; with D = 1, H = 1, its range is empty: -1 is above -2")]
+    for changed, message in wrong:
+        with pytest.raises(cellc.ShapeError, match=message):
+            make(**{**sizes, **changed})
+    del sizes["F"]                                          # of no param's shape, but of its first value
+    with pytest.raises(cellc.ShapeError, match="need the size of F"):
+        make(**sizes)
 
 
 def test_state_dict_round_trip():
