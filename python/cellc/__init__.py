@@ -22,14 +22,15 @@ __all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarni
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
 
 
-def load(spec, *, framework="torch", dtype="f32", cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
+def load(spec, *, framework="torch", dtype=None, cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
          products=None, reverse=False, lengths=False, settings=None, **more):
     """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
     cellc.with_jax and cellc.with_numpy).
 
     spec: a path, the name of a cell that comes with cellc, or the text of a spec. Keywords beside the named ones bind
     dims, choose options and replace constants (N=32, bias="input"); `settings` takes the same as a dict, for names
-    that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's. cuda: None builds kernels where there is a GPU
+    that are keywords here. dtype: f32, bf16, f16, f64, or PyTorch's; f32 where it
+    is not given, in PyTorch its default dtype. cuda: None builds kernels where there is a GPU
     and nvcc, True insists, False leaves them out. archs: the GPUs, such as "80 90"; those that are there by default.
     schedule, tuned, products, import_dir, reverse, lengths: as cellc's options of these names (tuned: a file of `cellc tune`; the
     directory CELLC_TUNED is looked in as well). A reversed cell walks time from its end;

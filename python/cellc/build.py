@@ -82,7 +82,7 @@ def type_name(dtype):
 
 def read_settings(options):
     """Options with every value as text, as the command line has them."""
-    dtype = type_name(options["dtype"])
+    dtype = "f32" if options["dtype"] is None else type_name(options["dtype"])
     if dtype is None:
         raise TypeMismatch(f"dtype is {options['dtype']!r}; wanted f32, bf16, f16 or f64, or the framework's")
     settings = {}

@@ -28,8 +28,16 @@ def serialisable(made):
         register(made, serialized_type_name=f"cellc.{made.__name__}({','.join(made._fields)})")
 
 
+STORED = {DTYPES[name]: name for name in ("f32", "bf16", "f16", "f64")}        # what a cell can be loaded in
+
+
 def type_name(dtype):
     return str(dtype).removeprefix("torch.")
+
+
+def autocasts(device):
+    """Is autocast on there? PyTorch raises where a device has none, as meta."""
+    return device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type)
 
 
 def describe(value):
@@ -52,6 +60,24 @@ def instance_again(*arguments):
     return again("torch", *arguments).instance
 
 
+instances = {}                         # instances by a number of their own, as text
+
+
+class Others:
+    """The same cell where tensors are stored in other types, by their names, once they were wanted."""
+
+
+def prepare(tag, stored):
+    """Builds the cell of this instance, with its options, for another type."""
+    instance = instances[tag]
+    if not hasattr(instance.others, stored):
+        options = {**instance.built.options, "dtype": stored, "tuned": None}     # what was tuned, was for the type it has
+        setattr(instance.others, stored, again("torch", instance.spec, options).instance)
+
+
+prepare._dynamo_marked_constant = True         # torch.compile calls it, in place of compiling it
+
+
 class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
@@ -60,7 +86,12 @@ class TorchInstance(Instance):
 
     def __init__(self, built):
         super().__init__(built)
-        self.ops = Ops(self.library, self.manifest, built.meaning)
+        m = self.manifest
+        self.ops = Ops(self.library, m, built.meaning)
+        self.stored = DTYPES[m.dtype]
+        self.others, self.tag = Others(), str(len(instances))
+        instances[self.tag] = self
+        self.decides = self.deciding(m.inputs), self.deciding(m.params)
         for made in (self.State, self.Outputs):
             serialisable(made)
         self.right = {}                # what tensors of a call were found right: (their types, if some are converted, and its
@@ -68,6 +99,58 @@ class TorchInstance(Instance):
 
     def __reduce__(self):
         return instance_again, (self.spec, self.built.options)
+
+    def stored_in(self, dtype):
+        """This cell where tensors are stored in another type: compiled when it is first wanted."""
+        if dtype == self.stored:
+            return self
+        name = STORED[dtype]
+        if torch.compiler.is_compiling() or not hasattr(self.others, name):
+            prepare(self.tag, name)
+        return getattr(self.others, name)
+
+    def deciding(self, tensors):
+        """Of the first of these whose type is the cell's own, not one that the spec gives it; else of a complex one."""
+        found = [k for k, t in enumerate(tensors) if t.dtype == self.manifest.dtype]
+        found += [k for k, t in enumerate(tensors) if t.dtype in ("c64", "c128")]
+        return found[0] if found else None
+
+    def type_of(self, tensor):
+        """The type in which a cell would be stored that has this one; None where it says nothing, as a pair of f32 may be of
+        any cell but one in f64."""
+        if tensor is None or not tensor.is_complex():
+            return None if tensor is None else tensor.dtype
+        if tensor.dtype == torch.complex128:
+            return torch.float64
+        return torch.float32 if self.stored == torch.float64 else None
+
+    def fitting(self, inputs, params):
+        """The instance for a call: that of the type that the params have, which a module's .to() may have changed. Without
+        params inputs decide, and under autocast autocast does. Params in f32 or f64 may stand beside the inputs of a cell
+        that was loaded in 16 bits."""
+        at, place = self.decides
+        x, w = None if at is None else inputs[at], None if place is None else params[place]
+        x, w = x if isinstance(x, torch.Tensor) else None, w if isinstance(w, torch.Tensor) else None
+        where = w if x is None else x
+        if where is None:
+            return self
+        own, given = self.type_of(w), self.type_of(x)
+        if autocasts(where.device):
+            wanted = torch.get_autocast_dtype(where.device.type)
+            if torch.float64 in (own, given):            # which autocast leaves alone
+                wanted = own or given
+        elif own is None:
+            wanted = given
+        elif given is None or own == given or given not in STORED:       # the last is refused by its name
+            wanted = own
+        elif given == self.stored and given.itemsize == 2 and own.itemsize > 2:
+            wanted = given
+        else:
+            m = self.manifest
+            raise TypeMismatch(f"{self.name}: {m.inputs[self.decides[0]].name} is {type_name(x.dtype)}; this instance stores it "
+                               f"as {type_name(own)}, as {m.params[self.decides[1]].name} is. Convert it with "
+                               f".to(torch.{type_name(own)}), or the module with .to(torch.{type_name(given)})")
+        return self if wanted == self.stored or wanted not in STORED else self.stored_in(wanted)
 
     def check_types(self, tensors):
         """Types as stored, all on one device that this library has code for. Params of another floating type are
@@ -98,7 +181,7 @@ class TorchInstance(Instance):
         wanted = DTYPES[declared.dtype]
         if tensor.dtype == wanted:
             return tensor
-        free = declared.kind == "param" or torch.is_autocast_enabled(tensor.device.type)
+        free = declared.kind == "param" or autocasts(tensor.device)
         real = tensor.is_floating_point() and wanted.is_floating_point
         if free and (real or tensor.is_complex() and wanted.is_complex):
             return tensor.to(wanted)
@@ -132,7 +215,7 @@ class TorchInstance(Instance):
         if self.manifest.grows or (t0 is not None and (type(t0) is not int or not 0 <= t0 < 1 << 63)):
             return None
         of_each = [None if t is None else (t.shape, t.dtype, t.device, t.layout) for t in tensors]
-        autocast = torch.is_autocast_enabled(device_of(tensors).type)
+        autocast = autocasts(device_of(tensors))
         return (step, batch_first, t0 is None, autocast, *sizes.values.items(), *of_each)
 
     def checked(self, tensors, sizes, t0, batch_first, step, unwatched):
@@ -210,15 +293,31 @@ class Cell(torch.nn.Module):
                 init.fill(value.data, t, self.instance.name, self.sizes)
 
     def _run(self, inputs, state, t0, step, batch=None, steps=None):
-        i = self.instance
-        i.check_inputs(inputs)
+        params = [getattr(self, t.name) for t in self.instance.manifest.params]
+        self.instance.check_inputs(inputs)
+        i = self.instance.fitting(inputs, params)
         sizes = Sizes(i.manifest, self.sizes, "the module")
         if batch is not None:
             sizes.values[i.manifest.batch], sizes.why[i.manifest.batch] = i.whole_number("batch", batch), "batch"
         if steps is not None:
             sizes.values["T"], sizes.why["T"] = i.whole_number("steps", steps), "steps"
-        params = [getattr(self, t.name) for t in i.manifest.params]
         return i.run(inputs, params, i.state_list(state), sizes, t0, self.batch_first, step)
+
+    def _apply(self, fn, recurse=True):
+        """Complex params follow real ones: to(torch.float64) makes pairs of these of them, where PyTorch would leave out
+        their imaginary parts, or with double() leave them as they are."""
+        def follow(t):
+            if not t.is_complex():
+                return fn(t)
+            part = t.real.dtype
+            real = fn(torch.empty(0, dtype=part, device=t.device))
+            if real.dtype == part or real.dtype not in STORED:
+                return fn(t)
+            wanted = torch.complex128 if real.dtype == torch.float64 else torch.complex64
+            return t.to(device=real.device, dtype=wanted)
+
+        return super()._apply(follow if any(t.dtype in ("c64", "c128") for t in self.instance.manifest.params) else fn,
+                              recurse)
 
     def forward(self, *inputs, state=None, t0=None, batch=None, steps=None):
         """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False. `state` is
@@ -230,9 +329,16 @@ class Cell(torch.nn.Module):
         """One step: inputs [B, …] to (outputs [B, …], states)."""
         return self._run(inputs, state, t0, True, batch)
 
+    def _stored(self):
+        """The name of the type that the module has by now."""
+        i = self.instance
+        decides = i.decides[1]
+        own = None if decides is None else i.type_of(getattr(self, i.manifest.params[decides].name))
+        return STORED.get(own, i.manifest.dtype)
+
     def extra_repr(self):
         m = self.instance.manifest
-        words = [f"{k}={v}" for k, v in {**self.sizes, **m.bound, **m.options}.items()] + [f"dtype={m.dtype}"]
+        words = [f"{k}={v}" for k, v in {**self.sizes, **m.bound, **m.options}.items()] + [f"dtype={self._stored()}"]
         shapes = [f"{t.name}={t.wanted()}" for t in m.inputs + m.params + m.states]
         words += [] if self.batch_first else ["batch_first=False"]
         return ", ".join(words) + "; " + ", ".join(shapes)
@@ -286,24 +392,26 @@ class Op:
         self.__doc__ = instance.doc
 
     def _run(self, given, named, state, t0, batch_first, sizes, step):
-        i, m = self.instance, self.instance.manifest
+        m = self.instance.manifest
         wanted = m.inputs + m.params
         values = dict(zip([t.name for t in wanted], given))
         for name, value in named.items():
             if name in values or name not in [t.name for t in wanted]:
                 raise TypeMismatch(f"{m.name}: {name} was given twice" if name in values else
-                                   f"{m.name}: there is no tensor {name}; there is {i.listed(wanted)}")
+                                   f"{m.name}: there is no tensor {name}; there is "
+                                   f"{self.instance.listed(wanted)}")
             values[name] = value
         missing = [t.name for t in wanted if t.name not in values]
         if missing or len(given) > len(wanted):
-            raise TypeMismatch(f"{m.name}: wanted {i.listed(wanted)}" + (f"; {', '.join(missing)} is missing"
-                               if missing else f", not {len(given)} tensors"))
+            raise TypeMismatch(f"{m.name}: wanted {self.instance.listed(wanted)}"
+                               + (f"; {', '.join(missing)} is missing" if missing else f", not {len(given)} tensors"))
         unknown = [size for size in sizes or {} if size not in m.sizes[:-1]]
         if unknown:
             raise ShapeError(f"{m.name}: there is no size {unknown[0]}; there is {', '.join(m.sizes[:-1])}")
-        sizes = {size: i.whole_number(size, value) for size, value in (sizes or {}).items()}
+        sizes = {size: self.instance.whole_number(size, value) for size, value in (sizes or {}).items()}
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         first = self.batch_first if batch_first is None else batch_first
+        i = self.instance.fitting(inputs, params)
         return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step)
 
     def __call__(self, *given, state=None, t0=None, batch_first=None, sizes=None, **named):

@@ -24,4 +24,6 @@ def load(given, options):
         return type(m.name, (Cell,), {"instance": instance, "manifest": m, "__doc__": instance.doc,
                                       "__module__": "cellc.cells", "load_arguments": (built.spec, built.options)})
 
+    if options["dtype"] is None:
+        options = {**options, "dtype": torch.get_default_dtype()}
     return build(given, options, "PyTorch", gpus(), make)

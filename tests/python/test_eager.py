@@ -233,8 +233,9 @@ def test_conversions_are_not_forgotten():
         with torch.no_grad():
             m.weight_hh.add_(0.25)
             assert not torch.equal(m(x)[0], y)
-        with pytest.raises(cellc.TypeMismatch, match="x is float32; this instance stores it as bfloat16"):
-            m(x.float())
+        assert m(x.float())[0].dtype == torch.float32               # the module's own type
+        with pytest.raises(cellc.TypeMismatch, match="x is float16; this instance stores it as float32, as weight_ih is"):
+            m(x.half())
         with torch.autocast("cpu", torch.bfloat16):
             z, _ = m(x.float())
         assert z.dtype == torch.bfloat16 and torch.equal(z, m(x)[0])

@@ -377,6 +377,84 @@ def test_autocast():
         m(x_of(2, 3, 5))
 
 
+@pytest.mark.parametrize("to", [lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.to(torch.ones(1).double())])
+def test_types_are_followed(to):
+    """A module computes in the type that its params have by now, like nn.LSTM, and so do its copies."""
+    m, x = lstm("f32"), x_of(2, 6, 5, dtype=torch.float32)
+    first, _ = m(x)
+    parent = to(torch.nn.Sequential(m))
+    dtype = m.weight_hh.dtype
+    given = x.to(dtype).requires_grad_()
+    y, state = m(given)
+    y.sum().backward()
+    other = cellc.load("lstm", dtype=dtype)(D=5, H=7)               # as if it had been loaded so
+    other.load_state_dict(m.state_dict())
+    again = x.to(dtype).requires_grad_()
+    z, last = other(again)
+    z.sum().backward()
+    assert y.dtype == dtype != torch.float32 and torch.equal(y, z) and torch.equal(state.c, last.c)
+    assert torch.equal(given.grad, again.grad) and torch.equal(m.weight_ih.grad, other.weight_ih.grad)
+    assert f"dtype={other.instance.manifest.dtype}" in repr(m)
+    for copied in (copy.deepcopy(m), pickle.loads(pickle.dumps(m)), torch.compile(m, fullgraph=True, backend="aot_eager"),
+                   torch.export.export(m, (given.detach(),)).module(), parent):
+        assert torch.equal(copied(given.detach())[0], y)
+    with torch.no_grad():
+        assert torch.equal(m.step(given[:, 0])[0], other.step(given[:, 0])[0])
+    with pytest.raises(cellc.TypeMismatch, match=f"x is float32; this instance stores it as {str(dtype)[6:]}, as weight_ih is. "
+                                                 rf"Convert it with .to\({dtype}\), or the module with .to\(torch.float32"):
+        m(x)
+    assert m.float()(x)[0].dtype == torch.float32
+    if dtype == torch.float64:                                      # which holds all of f32
+        assert torch.equal(m(x)[0], first)
+    m.load_state_dict(other.state_dict(), assign=True)
+    assert torch.equal(m(given)[0], y)
+
+
+def test_types_that_are_not_the_modules():
+    """Complex params go with real ones, types of the spec stay, a cell without params follows its inputs, and the default
+    dtype counts where a cell is loaded without a type."""
+    text = ("cell c { dim D, N; input x[D], g[D] : f32; param B[N,D] : complex, w[N] : f32, v[N]; output y[N]; "
+            "y[n] = re(sum[d] B[n,d] * x[d] * g[d]) * w[n] + v[n]; }")
+    m, x, g = cellc.load(text)(D=3, N=2), x_of(1, 2, 3, dtype=torch.float32), x_of(1, 2, 3, dtype=torch.float32)
+    first, b = m(x, g)[0], m.B.detach().clone()
+    for to in (lambda: m.double(), lambda: m.to(torch.float64)):
+        to()
+        assert m.B.dtype == torch.complex128 and m(x.double(), g)[0].dtype == torch.float64
+        m.float()
+        assert m.B.dtype == torch.complex64 and torch.equal(m.B, b) and torch.equal(m(x, g)[0], first)
+    m.bfloat16()
+    assert torch.equal(m.B, b) and m(x.bfloat16(), g)[0].dtype == torch.bfloat16
+    with pytest.raises(cellc.TypeMismatch, match="g is bfloat16; this instance stores it as float32"):
+        m(x.bfloat16(), g.bfloat16())
+    square = cellc.load("cell square { dim D; input x[D]; output y[D]; y[d] = x[d]^2; }")()
+    assert [square(x.to(t))[0].dtype for t in (torch.float64, torch.float32, torch.bfloat16)] == [
+        torch.float64, torch.float32, torch.bfloat16]
+    op, w = cellc.op("rmsnorm"), torch.ones(3, dtype=torch.float64)
+    assert op(x.double(), w)[0].dtype == torch.float64
+    turn = cellc.load("cell turn { dim D; input x[D] : complex; param a[D] : complex; output y[D] : complex; "
+                      "y[d] = a[d] * x[d]; }")(D=3)
+    z = torch.complex(x, g)
+    turned = turn(z)[0]
+    assert turned.dtype == torch.complex64 and turn.double()(z.to(torch.complex128))[0].dtype == torch.complex128
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert cellc.load("lstm")(D=5, H=7)(torch.randn(1, 2, 5))[0].dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert cellc.load("lstm") is cellc.load("lstm", dtype="f32")
+
+
+def test_autocast_chooses_the_type():
+    m, x = lstm("f32"), x_of(2, 3, 5, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = m(x)
+        z, _ = torch.compile(m, fullgraph=True, backend="aot_eager")(x)
+        wide = lstm("f64")(x.double())[0]
+        y.float().sum().backward()
+    assert y.dtype == torch.bfloat16 and torch.equal(y, z) and wide.dtype == torch.float64
+    assert m.weight_hh.grad.dtype == torch.float32 and torch.equal(m.bfloat16()(x.bfloat16())[0], y)
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing(reentrant):
     m, x = lstm(), x_of(2, 3, 5, requires_grad=True)
