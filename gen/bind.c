@@ -201,6 +201,12 @@ static FExpr *unknown_name(Binding *b, const Expr *e)
                    *e->name == 't' ? "the step" : "steps");
         return bad(b, e);
     }
+    Expr bare = *e;
+    bare.brackets = bare.primed = false;
+    if (is_constant_pi(f, b->scope, &bare)) {
+        BIND_ERROR(b, e->name_span, "'pi' is a number and has neither axes nor a next value");
+        return bad(b, e);
+    }
     for (const Binding *o = b->outer; o; o = o->outer)
         if (scope_find(o->scope, e->name)) {
             BIND_ERROR(b, e->name_span, "unknown name '%s': a fn outside of the cell sees only its arguments",
@@ -225,6 +231,13 @@ static FExpr *ambiguous_name(Binding *b, const Expr *e, const FIndex *i, Symbol 
     return bad(b, e);
 }
 
+/* Such a name is no index of an initial value. */
+static bool names_function(Flat *f, const char *name)
+{
+    int op = op_find(name);
+    return map_get(&f->fns, name) || (op >= 0 && op_table[op].in_language && !op_gives_way((Op)op));
+}
+
 static FExpr *bind_name(Binding *b, const Expr *e)
 {
     FIndex *i = find_index(b, e->name);
@@ -237,7 +250,12 @@ static FExpr *bind_name(Binding *b, const Expr *e)
         BIND_ERROR(b, e->span, "'T', the number of steps, can only be the range of an index: 'w:T'");
         return bad(b, e);
     }
-    if (!i && !s && b->implicit && !map_get(&b->f->fns, e->name) && op_find(e->name) < 0)
+    if (!i && !b->in_index && is_constant_pi(b->f, b->scope, e)) {
+        FExpr *x = new_expr(b, F_NUM, e, 0);
+        x->num = PI;
+        return x;
+    }
+    if (!i && !s && b->implicit && !names_function(b->f, e->name))
         i = implicit_index(b, e);
     if (i) {
         FExpr *x = new_expr(b, F_INDEX, e, 0);
@@ -741,8 +759,22 @@ static FExpr *bind_call(Binding *b, const Expr *e)
     }
     if (op < 0 || !op_table[op].in_language)
         return unknown_function(b, e);
-    FExpr *x = bind_arguments(b, e, F_MAP, op_table[op].arity);
+    double left_out;
+    bool completed = op_default((Op)op, e->args.len, &left_out);
+    if (e->args.len > op_table[op].arity && op_default((Op)op, op_table[op].arity - 1, &left_out)) {
+        BIND_ERROR(b, e->span, "'%s' takes %d or %d arguments, but %d are given", e->name,
+                   op_table[op].arity - 1, op_table[op].arity, e->args.len);
+        return bad(b, e);
+    }
+    FExpr *x = bind_arguments(b, e, F_MAP, op_table[op].arity - completed);
     x->op = (Op)op;
+    if (completed && x->kind == F_MAP) {
+        FExpr **args = arena_alloc(b->f->c->arena, sizeof *args * (size_t)op_table[op].arity);
+        memcpy(args, x->args, sizeof *args * (size_t)x->nargs);
+        args[x->nargs] = new_expr(b, F_NUM, e, 0);
+        args[x->nargs++]->num = left_out;
+        x->args = args;
+    }
     return x;
 }
 

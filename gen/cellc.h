@@ -385,9 +385,10 @@ typedef enum { TY_REAL, TY_INT, TY_BOOL, TY_COMPLEX } NodeType;
 typedef enum {
     OP_NEG, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_POW, OP_MAX, OP_MIN, OP_ATAN2,
     OP_HYPOT, OP_LOG_HYPOT, OP_ROOT_RE, OP_ROOT_IM, OP_EXP_TIMES, OP_SCALE,
-    OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_FLOOR, OP_ROUND, OP_SIN, OP_COS, OP_TANH,
+    OP_EXP, OP_LOG, OP_LOG1P, OP_EXPM1, OP_SQRT, OP_RSQRT, OP_ABS, OP_SIGN, OP_FLOOR, OP_CEIL, OP_ROUND,
+    OP_SIN, OP_COS, OP_TAN, OP_ATAN, OP_SINH, OP_COSH, OP_TANH,
     OP_SIGMOID, OP_LOGSIGMOID, OP_SILU, OP_RELU, OP_GELU, OP_GELU_TANH, OP_SOFTPLUS, OP_SOFTSIGN, OP_ELU,
-    OP_ERF, OP_CLAMP,
+    OP_LEAKY_RELU, OP_HARDTANH, OP_MISH, OP_ERF, OP_CLAMP, OP_REMAINDER,
     OP_IDIV, OP_IMOD, OP_IPOW,    /* of integers */
     OP_BF16, OP_F16,              /* rounded to what tensors are stored in */
     OP_REAL, OP_STOP, OP_HELD, OP_STE, OP_OVERRIDE, OP_SELECT, OP_LT, OP_LE, OP_EQ, OP_NE, OP_AND, OP_OR, OP_NOT,
@@ -550,6 +551,10 @@ typedef struct OpRow {
 } OpRow;
 extern const OpRow op_table[OP_COUNT];
 int op_find(const char *name);                                    /* -1: none */
+/* What the last argument is where a call leaves it out; false: it may not. */
+bool op_default(Op op, int given, double *value);
+/* May a fn of the spec have the name? The function came into the language when specs had such a fn. */
+bool op_gives_way(Op op);
 /* The adjoint of argument k of the N_MAP `result`; the arguments are read from x and it from y, which may be arrays of
  * these; -1: there is none. A cotangent of zero stays zero where the slope is infinite or no number because an argument is,
  * as long as that comes from a pole (op_has_pole) and, of a product inside a sum, stands in that sum's own expression. */

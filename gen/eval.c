@@ -30,11 +30,13 @@ Array *ev_add_definition(EvalProgram *p, Scope *s, const Stmt *e)
 }
 
 /* Free names of an initial value stand for its axes, those of what a grad holds are summed over. */
-void ev_free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
+static void free_names(Scope *s, const Expr *x, bool is_place, int max, const char **names, int *n)
 {
     if (!x)
         return;
     if (x->kind == X_REF && !x->brackets && !x->primed && !ev_find(s, x) && strcmp(x->name, "t") != 0) {
+        if (!is_place && strcmp(x->name, "pi") == 0)
+            return;
         for (int i = 0; i < *n; i++)
             if (names[i] == x->name)
                 return;
@@ -44,14 +46,15 @@ void ev_free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
     }
     int bound = *n;
     for (int i = 0; i < x->args.len; i++)
-        ev_free_names(s, x->args.data[i], max, names, n);
+        free_names(s, x->args.data[i], is_place || x->kind == X_REF, max, names, n);
     for (int i = 0; i < x->index.len; i++)
-        ev_free_names(s, x->index.data[i], max, names, n);
+        free_names(s, x->index.data[i], true, max, names, n);
     for (int i = 0; i < x->held.len; i++)
-        ev_free_names(s, x->held.data[i], max, names, n);
-    ev_free_names(s, x->a, max, names, n);
-    ev_free_names(s, x->b, max, names, n);
-    ev_free_names(s, x->c, max, names, n);
+        free_names(s, x->held.data[i], is_place, max, names, n);
+    is_place = is_place && x->kind != X_REDUCE;
+    free_names(s, x->a, is_place, max, names, n);
+    free_names(s, x->b, is_place, max, names, n);
+    free_names(s, x->c, is_place, max, names, n);
     for (int i = 0; x->kind == X_REDUCE && i < x->binders.len; i++)
         for (int k = bound; k < *n; k++)
             if (names[k] == x->binders.data[i].name) {
@@ -59,6 +62,11 @@ void ev_free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
                 (*n)--;
                 break;
             }
+}
+
+void ev_free_names(Scope *s, const Expr *x, int max, const char **names, int *n)
+{
+    free_names(s, x, false, max, names, n);
 }
 
 /* The array of a state's or an iterate's initial value. */

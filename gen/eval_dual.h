@@ -140,7 +140,20 @@ static inline Dual dual_atan2(Dual y, Dual x)
 static inline double floor_div(double a, double b) { return b == 0 ? 0 : floor(a / b); }
 static inline double floor_mod(double a, double b) { return b == 0 ? 0 : a - b * floor(a / b); }
 static inline Dual dual_idiv(Dual a, Dual b) { return dual_of(floor_div(a.v, b.v)); }
-static inline Dual dual_imod(Dual a, Dual b) { return dual_of(floor_mod(a.v, b.v)); }
+
+/* What is left of a real number, with the sign of b: less as many b as a - rest has. */
+static inline double rest_of(double a, double b)
+{
+    double magnitude = b == 0 ? 0 : fmod(fabs(a), fabs(b));
+    if (magnitude != 0 && (a < 0) != (b < 0))
+        magnitude = fabs(b) - magnitude;
+    return copysign(magnitude, b);
+}
+static inline Dual dual_mod(Dual a, Dual b)
+{
+    double rest = rest_of(a.v, b.v);
+    return dual_chain2(a, b, rest, b.v != 0, b.v == 0 ? 0 : -nearbyint((a.v - rest) / b.v));
+}
 
 static inline Dual dual_real(Dual a) { return a; }
 static inline Dual dual_stop(Dual a) { return dual_plain(a); }
@@ -184,9 +197,20 @@ static inline double nearest_even(double x)
     double down = floor(x), half = x - down;
     return half < 0.5 || (half == 0.5 && fmod(down, 2) == 0) ? copysign(down, x) : isfinite(x) ? copysign(down + 1, x) : x;
 }
+static inline Dual dual_ceil(Dual a) { return dual_of(-floor(-a.v)); }
 static inline Dual dual_round(Dual a) { return dual_of(nearest_even(a.v)); }
 static inline Dual dual_sin(Dual a) { return dual_chain(a, sin(a.v), cos(a.v)); }
 static inline Dual dual_cos(Dual a) { return dual_chain(a, cos(a.v), -sin(a.v)); }
+
+static inline Dual dual_tan(Dual a)
+{
+    double c = cos(a.v);
+    return dual_chain(a, tan(a.v), 1 / (c * c));
+}
+
+static inline Dual dual_atan(Dual a) { return dual_chain(a, atan(a.v), 1 / hypot(1, a.v) / hypot(1, a.v)); }
+static inline Dual dual_sinh(Dual a) { return dual_chain(a, sinh(a.v), cosh(a.v)); }
+static inline Dual dual_cosh(Dual a) { return dual_chain(a, cosh(a.v), sinh(a.v)); }
 
 static inline Dual dual_tanh(Dual a)
 {
@@ -261,6 +285,26 @@ static inline Dual dual_softsign(Dual a)
 static inline Dual dual_elu(Dual a)
 {
     return a.v > 0 ? a : dual_chain_of_value(a, expm1(a.v), exp(a.v));
+}
+
+static inline Dual dual_leaky_relu(Dual a, Dual b)
+{
+    return a.v > 0 ? a : dual_mul(b, a);
+}
+
+static inline Dual dual_hardtanh(Dual a)
+{
+    double v = a.v < -1 ? -1 : a.v > 1 ? 1 : a.v;
+    return dual_with_error(dual_chain(a, v, a.v > -1 && a.v < 1), a.d[BOUND_VALUE], 0);
+}
+
+/* x tanh(softplus(x)) with the limit 0 at minus infinity; the slope of tanh as 1/cosh^2. */
+static inline Dual dual_mish(Dual a)
+{
+    double soft = isnan(a.v) ? a.v : log_one_plus_exp(a.v), gate = tanh(soft), c = cosh(soft);
+    if (a.v == -INFINITY)
+        return dual_of(0);
+    return dual_chain_of_value(a, a.v * gate, gate + (isinf(c) ? 0 : a.v * logistic(a.v) / c / c));
 }
 
 static inline Dual dual_erf(Dual a)

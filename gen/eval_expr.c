@@ -245,6 +245,8 @@ static Code *compile_reference(EvalProgram *p, Scope *s, const Expr *x)
         return ev_code_new(p, C_STEP, x->span);
     if (!y && !x->brackets && !x->primed && strcmp(x->name, "T") == 0)
         return ev_code_new(p, C_STEPS, x->span);
+    if (!y && !x->brackets && !x->primed && strcmp(x->name, "pi") == 0)
+        return number(p, x->span, 3.14159265358979323846);
     if (!y)
         return ev_failed(p, x, "there is no value of this name");
     int64_t size = 0;
@@ -407,6 +409,8 @@ static Code *compile_call(EvalProgram *p, Scope *s, const Expr *x)
     if (n == 1 || n == 2) {
         Code *a = ev_compile_expr(p, s, x->args.data[0]);
         Code *b = n == 2 ? ev_compile_expr(p, s, x->args.data[1]) : NULL;
+        if (n == 1 && strcmp(x->name, "leaky_relu") == 0)
+            b = number(p, x->span, 0.01);
         Code *c = compile_function(p, x, a, b);
         if (c)
             return c;

@@ -97,6 +97,9 @@ static bool is_whole_constant(EvalProgram *p, Scope *s, const Expr *x)
     case X_UNARY: return x->op == O_NEG && is_whole_constant(p, s, x->a);
     case X_BINARY: return is_whole_constant(p, s, x->a) && is_whole_constant(p, s, x->b);
     case X_COND: return is_whole_constant(p, s, x->b) && is_whole_constant(p, s, x->c);
+    case X_CALL:
+        return x->args.len == 2 && (strcmp(x->name, "div") == 0 || strcmp(x->name, "mod") == 0) &&
+               is_whole_constant(p, s, x->args.data[0]) && is_whole_constant(p, s, x->args.data[1]);
     default: return false;
     }
 }

@@ -221,15 +221,15 @@ Dual nest_call2(Nest *n, const Function2 *f, Dual a, Dual b)
 /* ---- slopes ---- */
 
 /* Places in the tables of functions below, for what slopes are made of. */
-enum { EXP, LOG, SQRT, RSQRT, ABS, SIN, COS, SIGMOID, ERF, TANH };
+enum { EXP, LOG, SQRT, RSQRT, ABS, SIN, COS, SIGMOID, ERF, TANH, SINH, COSH, SOFTPLUS };
 enum { ADD, SUB, MUL, DIV, POW };
 
 #define SLOPE1(name) static Dual name(Nest *n, Dual a)
 #define SLOPE2(name) static Dual name(Nest *n, Dual a, Dual b)
 #define UNUSED2 (void)n, (void)a, (void)b
 
-static const Function1 functions1[26];
-static const Function2 functions2[11];
+static const Function1 functions1[33];
+static const Function2 functions2[12];
 
 static Dual call(Nest *n, int f, Dual a)
 {
@@ -283,6 +283,29 @@ SLOPE1(of_tanh)
         return nest_sub(n, dual_of(1), nest_mul(n, y, y));
     }
     return scaled(n, 4, of_sigmoid(n, scaled(n, 2, a)));
+}
+
+/* 1/cos^2; bounds are for 1 + tan^2, where nothing cancels. */
+SLOPE1(of_tan)
+{
+    Dual c = call(n, COS, a);
+    return reciprocal(n, nest_mul(n, c, c));
+}
+
+SLOPE1(of_atan)
+{
+    return reciprocal(n, nest_add(n, dual_of(1), nest_mul(n, a, a)));
+}
+
+SLOPE1(of_sinh) { return call(n, COSH, a); }
+SLOPE1(of_cosh) { return call(n, SINH, a); }
+SLOPE1(of_hardtanh) { (void)n; return dual_of(fabs(a.v) < 1); }
+
+/* tanh(u) + x tanh'(u) sigmoid(x) with u = softplus(x) */
+SLOPE1(of_mish)
+{
+    Dual u = call(n, SOFTPLUS, a), bend = nest_mul(n, of_tanh(n, u), sigmoid(n, a));
+    return a.v == -INFINITY ? dual_of(0) : nest_add(n, call(n, TANH, u), nest_mul(n, a, bend));
 }
 
 SLOPE1(of_silu)
@@ -346,6 +369,11 @@ SLOPE2(of_exponent)
     return nest_mul(n, nest_call2(n, &functions2[POW], a, b), call(n, LOG, a));
 }
 
+SLOPE2(of_leaky_first) { (void)n; return a.v > 0 ? dual_of(1) : b; }
+SLOPE2(of_leaky_second) { (void)n, (void)b; return a.v > 0 ? dual_of(0) : a; }
+SLOPE2(of_mod_first) { (void)n, (void)a; return dual_of(b.v != 0); }
+SLOPE2(of_mod_second) { (void)n; return dual_of(b.v == 0 ? 0 : -nearbyint((a.v - rest_of(a.v, b.v)) / b.v)); }
+
 static double share(double a, double b) { return a > b ? 1 : a < b ? 0 : 0.5; }
 SLOPE2(of_max_first) { (void)n; return dual_of(share(a.v, b.v)); }
 SLOPE2(of_max_second) { (void)n; return dual_of(share(b.v, a.v)); }
@@ -361,7 +389,7 @@ static Dual over_square(Nest *n, Dual x, Dual a, Dual b)
 SLOPE2(of_atan2_first) { return over_square(n, b, a, b); }
 SLOPE2(of_atan2_second) { return over_square(n, scaled(n, -1, a), a, b); }
 
-static const Function1 functions1[26] = {
+static const Function1 functions1[33] = {
     [EXP] = {"exp", dual_exp, nest_exp},
     [LOG] = {"log", dual_log, reciprocal},
     [SQRT] = {"sqrt", dual_sqrt, of_sqrt},
@@ -372,6 +400,14 @@ static const Function1 functions1[26] = {
     [SIGMOID] = {"sigmoid", dual_sigmoid, of_sigmoid},
     [ERF] = {"erf", dual_erf, of_erf},
     [TANH] = {"tanh", dual_tanh, of_tanh},
+    [SINH] = {"sinh", dual_sinh, of_sinh},
+    [COSH] = {"cosh", dual_cosh, of_cosh},
+    [SOFTPLUS] = {"softplus", dual_softplus, sigmoid},
+    {"tan", dual_tan, of_tan},
+    {"atan", dual_atan, of_atan},
+    {"ceil", dual_ceil, none},
+    {"hardtanh", dual_hardtanh, of_hardtanh},
+    {"mish", dual_mish, of_mish},
     {"log1p", dual_log1p, of_log1p},
     {"expm1", dual_expm1, nest_exp},
     {"sign", dual_sign, none},
@@ -382,14 +418,13 @@ static const Function1 functions1[26] = {
     {"relu", dual_relu, of_relu},
     {"gelu", dual_gelu, of_gelu},
     {"gelu_tanh", dual_gelu_tanh, of_gelu_tanh},
-    {"softplus", dual_softplus, sigmoid},
     {"softsign", dual_softsign, of_softsign},
     {"elu", dual_elu, of_elu},
     {"real", dual_real, plus_one},
     {"stop", dual_stop, none},
     {"-", dual_neg, minus_one},
 };
-static const Function2 functions2[11] = {
+static const Function2 functions2[12] = {
     [ADD] = {"+", dual_add, {one, one}},
     [SUB] = {"-", dual_sub, {one, opposite}},
     [MUL] = {"*", dual_mul, {second, first}},
@@ -399,7 +434,8 @@ static const Function2 functions2[11] = {
     {"min", dual_min, {of_max_second, of_max_first}},
     {"atan2", dual_atan2, {of_atan2_first, of_atan2_second}},
     {"div", dual_idiv, {nothing, nothing}},
-    {"mod", dual_imod, {nothing, nothing}},
+    {"mod", dual_mod, {of_mod_first, of_mod_second}},
+    {"leaky_relu", dual_leaky_relu, {of_leaky_first, of_leaky_second}},
     {"ste", dual_ste, {nothing, one}},
 };
 

@@ -109,8 +109,9 @@ static void declare_fn(Flat *f, const Stmt *s, Scope *scope, bool imported)
 {
     FnDef *old = map_get(&f->fns, s->name), *def;
     int op = op_find(s->name);
-    bool builtin = (op >= 0 && op_table[op].in_language) || complex_find(s->name) >= 0 || strcmp(s->name, "div") == 0 ||
-                   strcmp(s->name, "mod") == 0 || strcmp(s->name, "grad") == 0;
+    bool builtin = (op >= 0 && op_table[op].in_language && !op_gives_way((Op)op)) ||
+                   complex_find(s->name) >= 0 || strcmp(s->name, "div") == 0 || strcmp(s->name, "mod") == 0 ||
+                   strcmp(s->name, "grad") == 0;
     if (s->is_const) {
         declare_adjoint(f, s, scope, imported);
         return;

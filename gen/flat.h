@@ -271,6 +271,9 @@ const char *unique_ir_name(Flat *f, const char *base);
 /* Puts a name into a scope; false, with a diagnostic, when it is taken there. */
 bool declare(Flat *f, Scope *scope, Symbol *s, const CallSite *chain);
 bool is_reserved(Flat *f, const char *name); /* t, T */
+/* Is it `pi`, which the cell's text does not define? Then it is PI. */
+bool is_constant_pi(const Flat *f, const Scope *scope, const Expr *e);
+#define PI 3.14159265358979323846
 SymbolKind data_kind(StmtKind k);
 void find_mentions(Flat *f, const StmtVec *body, StmtKind inside);
 

@@ -30,6 +30,10 @@ static const Symbol *option_of(const Expr *e, const Scope *scope)
 static bool fold_name(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, Constant *out)
 {
     Symbol *s = is_bare(e) ? scope_find(scope, e->name) : NULL;
+    if (is_constant_pi(f, scope, e)) {
+        *out = number(PI, false);
+        return true;
+    }
     if (!s) {
         unknown_value(f, scope, chain, e->span, e->name, "name");
         return false;
@@ -149,18 +153,47 @@ static bool fold_binary(Flat *f, const Expr *e, const Scope *scope, const CallSi
     }
 }
 
+/* `div` and `mod`. */
+static bool fold_division(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, Constant *out)
+{
+    Constant a, b;
+    bool quotient = e->name == intern(f->c, "div");
+    if (e->args.len != 2) {
+        FLAT_ERROR(f, chain, e->span, "'%s' takes 2 arguments, but %d %s given", e->name, e->args.len,
+                   e->args.len == 1 ? "is" : "are");
+        return false;
+    }
+    if (!fold_constant(f, e->args.data[0], scope, chain, &a) ||
+        !fold_constant(f, e->args.data[1], scope, chain, &b))
+        return false;
+    bool whole = a.is_int && b.is_int;
+    if (b.num == 0 || (quotient && !whole)) {
+        FLAT_ERROR(f, chain, e->span,
+                   b.num == 0 ? "division by zero in a constant" : "'div' needs whole numbers");
+        return false;
+    }
+    double n = floor(a.num / b.num);
+    *out = number(quotient ? n : a.num - b.num * n, whole);
+    return true;
+}
+
 static bool fold_call(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, Constant *out)
 {
     int op = op_find(e->name);
     double args[4] = { 0 };
-    if (op < 0 || !op_table[op].in_language || !op_table[op].eval || e->brackets) {
+    if (!e->brackets && (e->name == intern(f->c, "div") || e->name == intern(f->c, "mod")))
+        return fold_division(f, e, scope, chain, out);
+    if (map_get(&f->fns, e->name) || op < 0 || !op_table[op].in_language || !op_table[op].eval ||
+        e->brackets) {
         FLAT_ERROR(f, chain, e->span,
                    "'%s(...)' is not a constant: constants are made of numbers, bound dims and the "
                    "functions of the language",
                    e->name);
         return false;
     }
-    if (e->args.len != op_table[op].arity) {
+    double left_out;
+    bool completed = op_default((Op)op, e->args.len, &left_out);
+    if (e->args.len != op_table[op].arity && !completed) {
         FLAT_ERROR(f, chain, e->span, "'%s' takes %d argument%s, but %d %s given", e->name,
                    op_table[op].arity, op_table[op].arity == 1 ? "" : "s", e->args.len,
                    e->args.len == 1 ? "is" : "are");
@@ -172,6 +205,8 @@ static bool fold_call(Flat *f, const Expr *e, const Scope *scope, const CallSite
             return false;
         args[i] = a.num;
     }
+    if (completed)
+        args[e->args.len] = left_out;
     *out = number(op_table[op].eval(args), false);
     return true;
 }
@@ -266,15 +301,16 @@ static const Poly *extent_name(Flat *f, const Expr *e, const Scope *scope, const
         s->used = true;
         return s->failed ? NULL : s->size;
     }
-    if (!s) {
+    if (!s && !is_constant_pi(f, scope, e)) {
         unknown_value(f, scope, chain, e->span, e->name, "dim");
         return NULL;
     }
     if (!fold_name(f, e, scope, chain, &v))
         return NULL;
     if (v.is_name || !v.is_int) {
-        FLAT_ERROR(f, chain, e->span, "'%s' is not a whole number, so it cannot be part of a size", s->name);
-        FLAT_NOTE(f, s->span, "'%s' is declared here", s->name);
+        FLAT_ERROR(f, chain, e->span, "'%s' is not a whole number, so it cannot be part of a size", e->name);
+        if (s)
+            FLAT_NOTE(f, s->span, "'%s' is declared here", s->name);
         return NULL;
     }
     return small(f, e, chain,

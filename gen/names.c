@@ -16,6 +16,19 @@ Symbol *scope_find(const Scope *s, const char *name)
     return NULL;
 }
 
+static bool is_in_cell(const Flat *f, const Scope *s)
+{
+    while (s && s != f->scope)
+        s = s->outer;
+    return s != NULL;
+}
+
+bool is_constant_pi(const Flat *f, const Scope *scope, const Expr *e)
+{
+    return e->kind == X_REF && !e->brackets && !e->primed && !e->time && strcmp(e->name, "pi") == 0 &&
+           !scope_find(scope, e->name) && !(is_in_cell(f, scope) && map_get(&f->mentions, e->name));
+}
+
 /* For the suggestion when a name is unknown. The order of the slots follows addresses, so ties are broken by
  * name. */
 static int by_name(const void *a, const void *b)
@@ -63,9 +76,7 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
     const Symbol *of;
     const char *base;
     int step;
-    bool in_cell = false;
-    for (const Scope *s = scope; s; s = s->outer)
-        in_cell |= s == f->scope;
+    bool in_cell = is_in_cell(f, scope);
     if (m && in_cell && f->lost)
         return;
     if (m && in_cell && m->inside == S_WHEN)

@@ -55,7 +55,8 @@ static bool nonnegative(const Module *m, NodeId id, int depth);
 static bool nonnegative_map(const Module *m, const Node *n, int depth)
 {
     switch (n->op) {
-    case OP_SQRT: case OP_HYPOT: case OP_ABS: case OP_EXP: case OP_SIGMOID: case OP_SOFTPLUS: case OP_RELU:
+    case OP_SQRT: case OP_HYPOT: case OP_ABS: case OP_EXP: case OP_COSH: case OP_SIGMOID: case OP_SOFTPLUS:
+    case OP_RELU:
         return true;
     case OP_MUL:
         if (n->args[0] == n->args[1]) return true;
@@ -105,6 +106,7 @@ static bool never_zero(const Module *m, NodeId id, int depth)
                 const Node *c = &m->nodes.data[n->args[k]];
                 if (c->kind == N_CONST && c->value > 0 && nonnegative(m, n->args[1 - k], 8)) return true;
             }
+        if (n->op == OP_COSH) return true;
         if (n->op == OP_SQRT || n->op == OP_STOP || n->op == OP_STE || n->op == OP_OVERRIDE)
             return never_zero(m, n->args[0], depth - 1);
         if (n->op == OP_MAX)
@@ -318,6 +320,12 @@ ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
 ADJOINT(d_sin) { UNUSED; return mul(m, g, fun(m, OP_COS, x[0])); }
 ADJOINT(d_cos) { UNUSED; return neg(m, mul(m, g, fun(m, OP_SIN, x[0]))); }
 
+/* 1 + tan^2. Of all numbers of f32 and f64, the one nearest to a pole gives a tangent whose square is finite. */
+ADJOINT(d_tan) { UNUSED; return mul(m, g, add(m, num(m, 1), mul(m, y, y))); }
+ADJOINT(d_atan) { UNUSED; return quo(m, g, add(m, num(m, 1), mul(m, x[0], x[0]))); }
+ADJOINT(d_sinh) { UNUSED; return unless_zero(m, g, mul(m, g, fun(m, OP_COSH, x[0]))); }
+ADJOINT(d_cosh) { UNUSED; return unless_zero(m, g, mul(m, g, fun(m, OP_SINH, x[0]))); }
+
 ADJOINT(d_tanh)
 {
     UNUSED;
@@ -373,6 +381,42 @@ ADJOINT(d_elu)
 {
     UNUSED;
     return node_select(m, positive(m, x[0]), g, mul(m, g, fun(m, OP_EXP, x[0])));
+}
+
+ADJOINT(d_leaky_relu)
+{
+    UNUSED;
+    NodeId above = positive(m, x[0]);
+    if (k == 0) return node_select(m, above, g, mul(m, g, x[1]));
+    return node_select(m, above, num(m, 0), mul(m, g, x[0]));
+}
+
+/* 1 where -1 < x < 1 */
+ADJOINT(d_hardtanh)
+{
+    UNUSED;
+    NodeId inside = node_map2(m, OP_LT, fun(m, OP_ABS, x[0]), num(m, 1));
+    return node_select(m, inside, g, num(m, 0));
+}
+
+/* w + x w' with w = tanh(softplus(x)). Of q = e^(-2 softplus(x)) = sigmoid(-x)^2 it is (1 - q)/(1 + q), so
+ * w' = 4 q/(1 + q)^2 sigmoid(x), in which nothing cancels, while 1 - w^2 does where x is large. */
+ADJOINT(d_mish)
+{
+    UNUSED;
+    NodeId off = fun(m, OP_SIGMOID, neg(m, x[0])), q = mul(m, off, off), whole = add(m, num(m, 1), q);
+    NodeId w = fun(m, OP_TANH, fun(m, OP_SOFTPLUS, x[0])), s = fun(m, OP_SIGMOID, x[0]);
+    NodeId bend = mul(m, mul(m, num(m, 4), quo(m, quo(m, q, whole), whole)), mul(m, x[0], s));
+    return mul(m, g, add(m, w, bend));
+}
+
+/* a - b n with the whole number n = (a - y)/b: 1 and -n, and 0 where b is 0. */
+ADJOINT(d_remainder)
+{
+    UNUSED;
+    NodeId whole = k == 1 ? fun(m, OP_ROUND, quo(m, sub(m, y, x[0]), x[1])) : -1;
+    NodeId slope = k == 1 ? mul(m, g, whole) : g;
+    return never_zero(m, x[1], 8) ? slope : node_select(m, is_zero(m, x[1]), num(m, 0), slope);
 }
 
 ADJOINT(d_erf)
@@ -491,10 +535,15 @@ EVAL(e_sqrt, sqrt(x[0]))
 EVAL(e_rsqrt, 1 / sqrt(x[0]))
 EVAL(e_abs, fabs(x[0]))
 EVAL(e_floor, floor(x[0]))
+EVAL(e_ceil, ceil(x[0]))
 EVAL(e_round, rint(x[0]))
 EVAL(e_sign, x[0] > 0 ? 1 : x[0] < 0 ? -1 : x[0])
 EVAL(e_sin, sin(x[0]))
 EVAL(e_cos, cos(x[0]))
+EVAL(e_tan, tan(x[0]))
+EVAL(e_atan, atan(x[0]))
+EVAL(e_sinh, sinh(x[0]))
+EVAL(e_cosh, cosh(x[0]))
 EVAL(e_tanh, tanh(x[0]))
 EVAL(e_sigmoid, x[0] >= 0 ? 1 / (1 + exp(-x[0])) : exp(x[0]) / (1 + exp(x[0])))
 EVAL(e_softplus, (x[0] <= 0 ? 0 : x[0]) + log1p(exp(-fabs(x[0]))))
@@ -506,6 +555,24 @@ EVAL(e_gelu_tanh,
      x[0] * e_sigmoid((const double[]){ 1.59576912160573071176 * x[0] * (1 + 0.044715 * x[0] * x[0]) }))
 EVAL(e_softsign, x[0] / (1 + fabs(x[0])))
 EVAL(e_elu, x[0] > 0 ? x[0] : expm1(x[0]))
+EVAL(e_leaky_relu, x[0] > 0 ? x[0] : x[1] * x[0])
+EVAL(e_hardtanh, x[0] < -1 ? -1 : x[0] > 1 ? 1 : x[0])
+
+/* tanh(softplus(x)) is n/(n + 2) with n = e^x (e^x + 2); above 0 both are divided by e^(2x). */
+static double e_mish(const double *x)
+{
+    double e = exp(-fabs(x[0])), n = x[0] > 0 ? 1 + 2 * e : e * (e + 2);
+    double gate = n / (n + 2 * (x[0] > 0 ? e * e : 1));
+    return gate == 0 ? 0 : x[0] * gate;
+}
+
+/* What is left of a, with the sign of b; 0 where b is 0. */
+static double e_remainder(const double *x)
+{
+    double rest = x[1] == 0 ? 0 : fmod(x[0], x[1]);
+    return rest != 0 && (rest < 0) != (x[1] < 0) ? rest + x[1] : rest;
+}
+
 EVAL(e_erf, erf(x[0]))
 EVAL(e_clamp, e_min((const double[]){e_max(x), x[2]}))
 EVAL(e_idiv, x[1] == 0 ? 0 : floor(x[0] / x[1]))
@@ -584,10 +651,19 @@ const OpRow op_table[OP_COUNT] = {
                   "-1, 0 or 1; no gradient" },
     [OP_FLOOR] = { "floor", 1, true, LIBM("floor"), 1, true, false, e_floor, d_none,
                    "the largest integer that is not above x; no gradient" },
+    [OP_CEIL] = { "ceil", 1, true, LIBM("ceil"), 1, true, false, e_ceil, d_none,
+                  "the smallest integer that is not below x; no gradient" },
     [OP_ROUND] = { "round", 1, true, LIBM("rint"), 1, true, false, e_round, d_none,
                    "the nearest integer, of two the even one; no gradient" },
     [OP_SIN] = { "sin", 1, true, LIBM("sin"), 16, false, false, e_sin, d_sin, "sine; derivative cos(x)" },
     [OP_COS] = { "cos", 1, true, LIBM("cos"), 16, false, false, e_cos, d_cos, "cosine; derivative -sin(x)" },
+    [OP_TAN] = { "tan", 1, true, LIBM("tan"), 24, false, true, e_tan, d_tan, "tangent; derivative 1 + y^2" },
+    [OP_ATAN] = { "atan", 1, true, LIBM("atan"), 24, false, false, e_atan, d_atan,
+                  "arc tangent, from -pi/2 to pi/2; derivative 1/(1 + x^2)" },
+    [OP_SINH] = { "sinh", 1, true, LIBM("sinh"), 16, false, false, e_sinh, d_sinh,
+                  "hyperbolic sine; derivative cosh(x); a zero cotangent stays zero where it overflows" },
+    [OP_COSH] = { "cosh", 1, true, LIBM("cosh"), 16, false, false, e_cosh, d_cosh,
+                  "hyperbolic cosine; derivative sinh(x); a zero cotangent stays zero where it overflows" },
     [OP_TANH] = { "tanh", 1, true, LIBM("tanh"), 16, false, true, e_tanh, d_tanh,
                   "hyperbolic tangent; derivative 1 - y^2" },
     [OP_SIGMOID] = { "sigmoid", 1, true, HELPER("sigmoid"), 16, false, true, e_sigmoid, d_sigmoid,
@@ -608,11 +684,22 @@ const OpRow op_table[OP_COUNT] = {
                       "x/(1 + |x|); derivative 1/(1 + |x|)^2" },
     [OP_ELU] = { "elu", 1, true, HELPER("elu"), 15, false, false, e_elu, d_elu,
                  "x where x > 0, else e^x - 1; derivative 1, else e^x" },
+    [OP_LEAKY_RELU] = { "leaky_relu", 2, true, "leaky_relu(%s, %s)", "leaky_relu(%s, %s)",
+                        "cell_leaky_relu(%s, %s)", 2, true, false, e_leaky_relu, d_leaky_relu,
+                        "x where x > 0, else a x, a = 0.01 if left out; derivatives 1 and 0, else a and x" },
+    [OP_HARDTANH] = { "hardtanh", 1, true, HELPER("hardtanh"), 2, true, false, e_hardtanh, d_hardtanh,
+                      "x cut to [-1, 1]; derivative 1 between, 0 at both bounds and beyond" },
+    [OP_MISH] = { "mish", 1, true, HELPER("mish"), 24, false, false, e_mish, d_mish,
+                  "x w with w = tanh(log(1 + e^x)); derivative w + x (1 - w^2) sigmoid(x)" },
     [OP_ERF] = { "erf", 1, true, LIBM("erf"), 24, false, false, e_erf, d_erf,
                  "error function; derivative 2/sqrt(pi) e^(-x^2)" },
     [OP_CLAMP] = { "clamp", 3, true, "clamp(%s, %s, %s)", "clamp(%s, %s, %s)", "cell_clamp(%s, %s, %s)", 2,
                    true, false, e_clamp, d_clamp,
                    "min(max(x, lo), hi); derivative 1 from lo to hi, both included; else lo or hi gets it" },
+    [OP_REMAINDER] = { "remainder", 2, false, "remainder_of(%s, %s)", "remainder_of(%s, %s)",
+                       "cell_remainder(%s, %s)", 24, false, true, e_remainder, d_remainder,
+                       "a - b floor(a/b) of real numbers, with the sign of b, also a % b and mod(a, b); 0 where "
+                       "b = 0; derivatives 1, -floor(a/b)" },
     [OP_IDIV] = { "idiv", 2, false, "whole_quotient(%s, %s)", "whole_quotient(%s, %s)", "cell_whole_quotient(%s, %s)", 20,
                   true, false, e_idiv, d_none, "a / b of integers, rounded down; 0 where b = 0" },
     [OP_IMOD] = { "imod", 2, false, "whole_remainder(%s, %s)", "whole_remainder(%s, %s)", "cell_whole_remainder(%s, %s)",
@@ -698,6 +785,22 @@ int op_find(const char *name)
     return -1;
 }
 
+bool op_default(Op op, int given, double *value)
+{
+    *value = 0.01;
+    return op == OP_LEAKY_RELU && given == 1;
+}
+
+bool op_gives_way(Op op)
+{
+    switch (op) {
+    case OP_CEIL: case OP_TAN: case OP_ATAN: case OP_SINH: case OP_COSH: case OP_LEAKY_RELU: case OP_HARDTANH:
+    case OP_MISH:
+        return true;
+    default: return false;
+    }
+}
+
 /* ---- the C helpers */
 
 typedef struct Helper {
@@ -765,6 +868,20 @@ static const Helper helpers[] = {
       "static inline real softplus(real x) { return (x <= 0 ? 0 : x) + log1p(exp(-fabs(x))); }\n" },
     { OP_SOFTSIGN, OP_SOFTSIGN, "static inline real softsign(real x) { return x / (1 + fabs(x)); }\n" },
     { OP_ELU, OP_ELU, "static inline real elu(real x) { return x > 0 ? x : expm1(x); }\n" },
+    { OP_LEAKY_RELU, OP_LEAKY_RELU,
+      "static inline real leaky_relu(real x, real a) { return x > 0 ? x : a * x; }\n" },
+    { OP_HARDTANH, OP_HARDTANH,
+      "static inline real hardtanh(real x) { return x < -1 ? -1 : x > 1 ? 1 : x; }\n" },
+    { OP_MISH, OP_MISH,
+      "/* x tanh(log(1 + e^x)) by exponentials that do not overflow, in sums that do not cancel. */\n"
+      "static inline real mish(real x)\n{\n"
+      "    real e = exp(-fabs(x)), n = x > 0 ? 1 + 2 * e : e * (e + 2);\n"
+      "    real gate = n / (n + 2 * (x > 0 ? e * e : 1));\n"
+      "    return gate == 0 ? 0 : x * gate;\n}\n" },
+    { OP_REMAINDER, OP_REMAINDER,
+      "/* What is left of a, with the sign of b; 0 where b is 0. */\n"
+      "static inline real remainder_of(real a, real b)\n{\n    real rest = b == 0 ? 0 : fmod(a, b);\n"
+      "    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;\n}\n" },
     { OP_CLAMP, OP_CLAMP,
       "static inline real clamp(real x, real lo, real hi)\n{\n"
       "    real raised = x > lo || x != x ? x : lo;\n"

@@ -176,6 +176,7 @@ static int cycles_of_operator(Op op)
     case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_MAX: case OP_MIN: case OP_ABS: case OP_SIGN: case OP_RELU:
     case OP_CLAMP: case OP_SELECT: case OP_LT: case OP_LE: case OP_EQ: case OP_NE: case OP_AND: case OP_OR: case OP_NOT:
     case OP_BF16: case OP_F16: case OP_REAL: case OP_STOP: case OP_STE: case OP_OVERRIDE: case OP_FLOOR: case OP_ROUND:
+    case OP_CEIL: case OP_LEAKY_RELU: case OP_HARDTANH:
         return CYCLES_OPERATOR;
     default:
         return CYCLES_FUNCTION;

@@ -381,6 +381,20 @@ static bool divides_integers(Walk *w, FExpr *x, const char *op)
     return true;
 }
 
+/* A remainder with a real number is one of real numbers, and has a gradient. */
+static bool is_real_remainder(Walk *w, FExpr *x, const char *op)
+{
+    if (x->kind != F_IMOD || (x->args[0]->type == TY_INT && x->args[1]->type == TY_INT))
+        return false;
+    for (int i = 0; i < 2; i++)
+        need_not_complex(w, x->args[i], intern_f(w->f->c, "'%s'", op));
+    x->kind = F_MAP;
+    x->op = OP_REMAINDER;
+    x->op_text = op;
+    x->type = TY_REAL;
+    return true;
+}
+
 static void check_whole(Walk *w, FExpr *x)
 {
     Flat *f = w->f;
@@ -389,12 +403,15 @@ static void check_whole(Walk *w, FExpr *x)
     x->type = TY_INT;
     for (int i = 0; i < 2; i++)
         check(w, x->args[i]);
-    if (divides_integers(w, x, op))
+    if (divides_integers(w, x, op) || is_real_remainder(w, x, op))
         return;
     for (int i = 0; i < 2; i++) {
         if (x->args[i]->type != TY_INT && !w->eq->failed) {
             WALK_ERROR(w, x->args[i], x->args[i]->span, "'%s' here needs whole numbers, but this is %s", op,
-                       x->args[i]->type == TY_BOOL ? "a condition" : "a real number");
+                       x->args[i]->type == TY_BOOL      ? "a condition"
+                       : x->args[i]->type == TY_COMPLEX ? "a complex one"
+                       : *op == 'd'                     ? "a real number; of these it is floor(a / b)"
+                                                        : "a real number");
             w->eq->failed = true;
         }
         ix[i] = x->args[i]->ix;

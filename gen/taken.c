@@ -94,6 +94,7 @@ static const char *const words_called[] = {
 static const char *const words_reference[] = {
     "log_hypot", "root_re", "root_im", "exp_times", "scale_of",
     "ste", "override", "whole_sum", "whole_difference", "whole_product", "whole_power", "atan", "ceil", "round", "trunc",
+    "leaky_relu", "hardtanh", "mish", "remainder_of", "fmod",
     "leave", "append", "put", "fill", "at_step", "release", "isfinite", "isinf",
     "signbit", "frexp", "ldexp", "scalbn", "hypot", "memmove", "fmin", "fmax", "logb", "cosh", "sinh",
     "tan", "cbrt", "fma", "copysign",

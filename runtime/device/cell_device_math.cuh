@@ -36,6 +36,11 @@ CELL_DEFINE_MATH1(tanh, tanhf, tanh)
 CELL_DEFINE_MATH1(erf, erff, erf)
 CELL_DEFINE_MATH1(erfc, erfcf, erfc)
 CELL_DEFINE_MATH1(floor, floorf, floor)
+CELL_DEFINE_MATH1(ceil, ceilf, ceil)
+CELL_DEFINE_MATH1(tan, tanf, tan)
+CELL_DEFINE_MATH1(atan, atanf, atan)
+CELL_DEFINE_MATH1(sinh, sinhf, sinh)
+CELL_DEFINE_MATH1(cosh, coshf, cosh)
 #undef CELL_DEFINE_MATH1
 
 __device__ __forceinline__ float cell_rsqrt(float x) { return cell_detail_rsqrt(x); }
@@ -47,6 +52,8 @@ __device__ __forceinline__ float cell_hypot(float x, float y) { return hypotf(x,
 __device__ __forceinline__ double cell_hypot(double x, double y) { return hypot(x, y); }
 __device__ __forceinline__ float cell_pow(float x, float y) { return powf(x, y); }
 __device__ __forceinline__ double cell_pow(double x, double y) { return pow(x, y); }
+__device__ __forceinline__ float cell_detail_fmod(float x, float y) { return fmodf(x, y); }
+__device__ __forceinline__ double cell_detail_fmod(double x, double y) { return fmod(x, y); }
 __device__ __forceinline__ float cell_copysign(float x, float y) { return copysignf(x, y); }
 __device__ __forceinline__ double cell_copysign(double x, double y) { return copysign(x, y); }
 __device__ __forceinline__ float cell_fma(float a, float b, float c) { return fmaf(a, b, c); }
@@ -143,6 +150,21 @@ template <class T> __device__ __forceinline__ T cell_detail_gelu_tanh(T x)
     return cell_detail_gated(x, cell_detail_sigmoid(T(2) * u));
 }
 
+// x tanh(log(1 + e^x)): the gate is n / (n + 2) with n = e^x (e^x + 2), above 0 with both divided by e^2x.
+template <class T> __device__ __forceinline__ T cell_detail_mish(T x)
+{
+    const T e = cell_exp(-cell_fabs(x)), square = e * e;
+    const T n = x < T(0) ? square + T(2) * e : T(1) + T(2) * e, rest = x < T(0) ? T(2) : T(2) * square;
+    return cell_detail_gated(x, n / (n + rest));
+}
+
+// What is left of a real a, with the sign of b; 0 where b is 0.
+template <class T> __device__ __forceinline__ T cell_detail_remainder(T a, T b)
+{
+    const T rest = b == T(0) ? T(0) : cell_detail_fmod(a, b);
+    return rest != T(0) && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
+}
+
 // The sign's zero is x itself, so that NaN stays NaN.
 template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
 {
@@ -167,6 +189,10 @@ template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
     __device__ __forceinline__ T cell_gelu_tanh(T x) { return cell_detail_gelu_tanh(x); }                    \
     __device__ __forceinline__ T cell_softsign(T x) { return x / (T(1) + cell_fabs(x)); }                    \
     __device__ __forceinline__ T cell_elu(T x) { return x > T(0) ? x : cell_expm1(x); }                      \
+    __device__ __forceinline__ T cell_leaky_relu(T x, T a) { return x > T(0) ? x : a * x; }                  \
+    __device__ __forceinline__ T cell_hardtanh(T x) { return cell_clamp(x, T(-1), T(1)); }                   \
+    __device__ __forceinline__ T cell_mish(T x) { return cell_detail_mish(x); }                              \
+    __device__ __forceinline__ T cell_remainder(T a, T b) { return cell_detail_remainder(a, b); }            \
     __device__ __forceinline__ T cell_sign(T x) { return cell_detail_sign(x); }                              \
     __device__ __forceinline__ T cell_relu(T x) { return x < T(0) ? T(0) : x; }
 

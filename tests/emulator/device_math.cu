@@ -20,6 +20,8 @@ static Real ref_gelu_tanh(Real x)
 }
 static Real ref_softsign(Real x) { return isinf(x) ? (Real)NAN : x / (1 + fabsl(x)); }
 static Real ref_elu(Real x) { return x > 0 ? x : expm1l(x); }
+static Real ref_mish(Real x) { return x == -INFINITY ? 0 : x * tanhl(ref_softplus(x)); }
+static Real ref_hardtanh(Real x) { return isnan(x) ? x : fmaxl(-1, fminl(x, 1)); }
 static Real ref_sign(Real x) { return isnan(x) ? x : (x > 0) - (x < 0); }
 static Real ref_relu(Real x) { return isnan(x) ? x : x > 0 ? x : 0; }
 static Real ref_rsqrt(Real x) { return 1 / sqrtl(x); }
@@ -49,6 +51,13 @@ static Real ref_rsqrt(Real x) { return 1 / sqrtl(x); }
     X(gelu_tanh, ref_gelu_tanh, 6, 3)                                                                        \
     X(softsign, ref_softsign, 2, 0)                                                                          \
     X(elu, ref_elu, 3, 0)                                                                                    \
+    X(ceil, ceill, 0, 0)                                                                                     \
+    X(tan, tanl, 4, 0)                                                                                       \
+    X(atan, atanl, 3, 0)                                                                                     \
+    X(sinh, sinhl, 4, 0)                                                                                     \
+    X(cosh, coshl, 3, 0)                                                                                     \
+    X(hardtanh, ref_hardtanh, 0, 0)                                                                          \
+    X(mish, ref_mish, 8, 0)                                                                                  \
     X(rint, rintl, 0, 0)                                                                                     \
     X(sign, ref_sign, 0, 0)                                                                                  \
     X(relu, ref_relu, 0, 0)
@@ -195,6 +204,8 @@ template <class T> __device__ __forceinline__ void all_binary(const cell_kernel_
     out[8 * n + i] = cell_root_im(x, y);
     out[9 * n + i] = cell_exp_times(x, y);
     out[10 * n + i] = x * cell_scale_of(x);
+    out[11 * n + i] = cell_leaky_relu(x, y);
+    out[12 * n + i] = cell_remainder(x, y);
 }
 
 KERNEL(k_binary_float) { all_binary<float>(args); }
@@ -222,7 +233,7 @@ template <class T> static void check_complex(const T *out, size_t n, Real a, Rea
 template <class T> static void check_binary(const char *type, test_kernel kernel)
 {
     const size_t n = 4096;
-    Array<T> x(n), y(n), out(11 * n);
+    Array<T> x(n), y(n), out(13 * n);
     fill_arguments(x);
     fill_arguments(y);
     for (size_t i = 0; i < n; i++) {
@@ -254,6 +265,13 @@ template <class T> static void check_binary(const char *type, test_kernel kernel
         check(e <= 9, "pow(%a, %a) of %s: %g ulp", ax, by, type, e);
         const Real clamped = isnan(a) ? a : a < -1 ? -1 : a > 2 ? 2 : a;
         check(error_of<T>(out[4 * n + i], clamped) == 0, "clamp(%g) of %s", ax, type);
+        check(error_of<T>(out[11 * n + i], a > 0 ? a : a * b) <= 0.51, "leaky_relu(%a, %a) of %s", ax, by,
+              type);
+        /* exact, then b is added once; by an infinite b a sum of two signs is infinite */
+        const Real rest = b == 0 ? 0 : fmodl(a, b);
+        const Real whole = rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+        check(error_of<T>(out[12 * n + i], nan && b != 0 ? (Real)NAN : whole) <= 0.51,
+              "remainder(%a, %a) of %s: %a", ax, by, type, (double)out[12 * n + i]);
         if (isfinite(a) && isfinite(b))
             check_complex<T>(&out[i], n, a, b, type);
     }

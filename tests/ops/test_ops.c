@@ -83,7 +83,12 @@ static Real define(Op op, const Real *x)
     case OP_ABS: return fabsl(a);
     case OP_SIGN: return a > 0 ? 1 : a < 0 ? -1 : 0;
     case OP_FLOOR: return floorl(a);
+    case OP_CEIL: return ceill(a);
     case OP_ROUND: return r_nearest(a);
+    case OP_TAN: return tanl(a);
+    case OP_ATAN: return atanl(a);
+    case OP_SINH: return (expl(a) - expl(-a)) / 2;
+    case OP_COSH: return (expl(a) + expl(-a)) / 2;
     case OP_SIN: return sinl(a);
     case OP_COS: return cosl(a);
     case OP_TANH: return tanhl(a);
@@ -96,6 +101,10 @@ static Real define(Op op, const Real *x)
     case OP_SOFTPLUS: return log1pl(expl(a));
     case OP_SOFTSIGN: return a / (1 + fabsl(a));
     case OP_ELU: return a > 0 ? a : expm1l(a);
+    case OP_LEAKY_RELU: return a > 0 ? a : a * b;
+    case OP_HARDTANH: return fmaxl(-1, fminl(a, 1));
+    case OP_MISH: return a * tanhl(log1pl(expl(a)));
+    case OP_REMAINDER: return a - b * floorl(a / b);
     case OP_ERF: return erfl(a);
     case OP_CLAMP: return a < b ? b : a > c ? c : a;
     case OP_IPOW: return powl(a, b);
@@ -125,8 +134,11 @@ static bool in_domain(Op op, const Real *x)
     case OP_POW: return x[0] > 0.01L || x[1] == 2 || x[1] == 3;
     case OP_LOG: case OP_SQRT: case OP_RSQRT: return x[0] > 0.01L;
     case OP_LOG1P: return x[0] > -0.9L;
-    case OP_ABS: case OP_SIGN: case OP_RELU: case OP_ELU: return fabsl(x[0]) > 0.01L;
-    case OP_FLOOR: return fabsl(x[0] - roundl(x[0])) > 0.01L;
+    case OP_ABS: case OP_SIGN: case OP_RELU: case OP_ELU: case OP_LEAKY_RELU: return fabsl(x[0]) > 0.01L;
+    case OP_TAN: return fabsl(x[0]) < 10;    /* beyond, one is near a pole, where differences are off */
+    case OP_HARDTANH: return fabsl(fabsl(x[0]) - 1) > 0.01L;
+    case OP_REMAINDER: return fabsl(x[0] / x[1] - roundl(x[0] / x[1])) > 0.01L;
+    case OP_FLOOR: case OP_CEIL: return fabsl(x[0] - roundl(x[0])) > 0.01L;
     case OP_ROUND: return fabsl(x[0] - floorl(x[0]) - 0.5L) > 0.01L;
     case OP_MAX: case OP_MIN: return fabsl(x[0] - x[1]) > 0.01L;
     case OP_HYPOT: case OP_LOG_HYPOT: case OP_ROOT_RE: case OP_ROOT_IM:     /* where differences see both */
@@ -381,6 +393,49 @@ static const Limit limits[] = {
     { OP_FLOOR, { -0.0, 0 }, -0.0 },
     { OP_FLOOR, { NAN, 0 }, NAN },
     { OP_FLOOR, { -INFINITY, 0 }, -INFINITY },
+    { OP_CEIL, { -3, 0 }, -3 },
+    { OP_CEIL, { 0.25, 0 }, 1 },
+    { OP_CEIL, { -0.25, 0 }, -0.0 },
+    { OP_CEIL, { NAN, 0 }, NAN },
+    { OP_CEIL, { INFINITY, 0 }, INFINITY },
+    { OP_TAN, { -0.0, 0 }, -0.0 },
+    { OP_TAN, { INFINITY, 0 }, NAN },
+    { OP_ATAN, { -0.0, 0 }, -0.0 },
+    { OP_ATAN, { 0x1p100, 0 }, 1.57079632679489661923 },
+    { OP_ATAN, { -INFINITY, 0 }, -1.57079632679489661923 },
+    { OP_SINH, { -0.0, 0 }, -0.0 },
+    { OP_SINH, { -1000, 0 }, -INFINITY },
+    { OP_SINH, { NAN, 0 }, NAN },
+    { OP_COSH, { 0, 0 }, 1 },
+    { OP_COSH, { -1000, 0 }, INFINITY },
+    { OP_LEAKY_RELU, { -8, 0.25 }, -2 },
+    { OP_LEAKY_RELU, { INFINITY, 0.25 }, INFINITY },
+    { OP_LEAKY_RELU, { -INFINITY, 0.25 }, -INFINITY },
+    { OP_LEAKY_RELU, { NAN, 0.25 }, NAN },
+    { OP_LEAKY_RELU, { 8, NAN }, 8 },
+    { OP_HARDTANH, { 0.25, 0 }, 0.25 },
+    { OP_HARDTANH, { -INFINITY, 0 }, -1 },
+    { OP_HARDTANH, { 1000, 0 }, 1 },
+    { OP_HARDTANH, { NAN, 0 }, NAN },
+    { OP_MISH, { 0, 0 }, 0 },
+    { OP_MISH, { 1000, 0 }, 1000 },
+    { OP_MISH, { 3e38, 0 }, 3e38 },
+    { OP_MISH, { -1000, 0 }, 0 },
+    { OP_MISH, { -3e38, 0 }, 0 },
+    { OP_MISH, { INFINITY, 0 }, INFINITY },
+    { OP_MISH, { -INFINITY, 0 }, 0 },
+    { OP_MISH, { NAN, 0 }, NAN },
+    { OP_REMAINDER, { 7, 3 }, 1 },
+    { OP_REMAINDER, { -7, 3 }, 2 },
+    { OP_REMAINDER, { 7, -3 }, -2 },
+    { OP_REMAINDER, { -7, -3 }, -1 },
+    { OP_REMAINDER, { 0x1p60, 3 }, 1 },
+    { OP_REMAINDER, { 0x1p100 + 0x1p90, 0x1p95 }, 0x1p90 },
+    { OP_REMAINDER, { 5, 0 }, 0 },
+    { OP_REMAINDER, { 5, INFINITY }, 5 },
+    { OP_REMAINDER, { -5, INFINITY }, INFINITY },
+    { OP_REMAINDER, { INFINITY, 2 }, NAN },
+    { OP_REMAINDER, { NAN, 2 }, NAN },
     { OP_ROUND, { 0.5, 0 }, 0 },
     { OP_ROUND, { 1.5, 0 }, 2 },
     { OP_ROUND, { -2.5, 0 }, -2 },
@@ -509,8 +564,8 @@ static Real difference(Op op, const Real *at, int k)
 
 static bool flat(Op op)
 {
-    return op == OP_SCALE || op == OP_SIGN || op == OP_FLOOR || op == OP_ROUND || op == OP_STOP || op == OP_IDIV || op == OP_IMOD ||
-           op == OP_IPOW ||
+    return op == OP_SCALE || op == OP_SIGN || op == OP_FLOOR || op == OP_CEIL || op == OP_ROUND ||
+           op == OP_STOP || op == OP_IDIV || op == OP_IMOD || op == OP_IPOW ||
            op == OP_OVERRIDE || op >= OP_LT;
 }
 
@@ -569,6 +624,22 @@ static const Kink kinks[] = {
     { OP_CLAMP, { 5, 2, 1 }, 2, 3, false, 3 },
     { OP_CLAMP, { 5, 2, 1 }, 1, 3, false, 0 },
     { OP_STE, { 1, -7 }, 1, 3, false, 3 },
+    { OP_LEAKY_RELU, { 0, 0.25 }, 0, 4, false, 1 },
+    { OP_LEAKY_RELU, { -0.0, 0.25 }, 0, 4, false, 1 },
+    { OP_LEAKY_RELU, { 3, 0.25 }, 1, 4, false, 0 },
+    { OP_LEAKY_RELU, { -3, 0.25 }, 1, 4, false, -12 },
+    { OP_HARDTANH, { 1 }, 0, 3, false, 0 },
+    { OP_HARDTANH, { -1 }, 0, 3, false, 0 },
+    { OP_HARDTANH, { 0.5 }, 0, 3, false, 3 },
+    { OP_REMAINDER, { 6, 3 }, 0, 5, false, 5 },
+    { OP_REMAINDER, { 6, 3 }, 1, 5, false, -10 },
+    { OP_REMAINDER, { -7, 3 }, 1, 5, false, 15 },
+    { OP_REMAINDER, { 7, -3 }, 1, 5, false, 15 },
+    { OP_REMAINDER, { 5, 0 }, 0, 3, false, 0 },
+    { OP_REMAINDER, { 5, 0 }, 1, 3, false, 0 },
+    { OP_REMAINDER, { 0x1p52 + 1, 0.75 }, 0, 3, false, 3 },
+    { OP_ATAN, { 1e200 }, 0, 3, false, 0 },
+    { OP_ATAN, { INFINITY }, 0, 3, false, 0 },
     { OP_MAX, { 2, 2 }, 0, 3, false, 1.5 },
     { OP_MAX, { 2, 2 }, 1, 3, false, 1.5 },
     { OP_MIN, { 2, 2 }, 0, 3, false, 1.5 },
@@ -604,6 +675,8 @@ static const Kink kinks[] = {
     /* a zero cotangent stays zero */
     { OP_EXP, { 1000 }, 0, 0, false, 0 },
     { OP_EXPM1, { 1000 }, 0, 0, false, 0 },
+    { OP_SINH, { 1000 }, 0, 0, false, 0 },
+    { OP_COSH, { -1000 }, 0, 0, false, 0 },
     { OP_LOG, { 0 }, 0, 0, false, 0 },
     { OP_LOG1P, { -1 }, 0, 0, false, 0 },
     { OP_SQRT, { 0 }, 0, 0, false, 0 },
@@ -641,6 +714,10 @@ static const Kink kinks[] = {
     { OP_GELU_TANH, { -1e200 }, 0, 3, false, 0 },
     { OP_GELU, { 1e200 }, 0, 3, false, 3 },
     { OP_GELU, { -1e200 }, 0, 3, false, 0 },
+    { OP_MISH, { 1000 }, 0, 3, false, 3 },
+    { OP_MISH, { -1000 }, 0, 3, false, 0 },
+    { OP_MISH, { 1e300 }, 0, 3, false, 3 },
+    { OP_MISH, { -1e300 }, 0, 3, false, 0 },
     { OP_SILU, { 1e300 }, 0, 3, false, 3 },
     { OP_SILU, { -1e300 }, 0, 3, false, 0 },
     { OP_ERF, { 1e200 }, 0, 3, false, 0 },
