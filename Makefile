@@ -77,8 +77,8 @@ deps: ## install flex and bison with apt if they are missing
 
 # ---- the compiler
 
-GEN_SOURCES := $(wildcard gen/*.c)
-GEN_GRAMMAR := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.o) $(if $(wildcard gen/lex.l),$(BUILD)/gen/lex.o)
+GEN_SOURCES := $(wildcard gen/*.c gen/*/*.c gen/*/*/*.c)
+GEN_GRAMMAR := $(BUILD)/gen/front/parse.o $(BUILD)/gen/front/lex.o
 GEN_OBJECTS := $(patsubst gen/%.c,$(BUILD)/gen/%.o,$(filter-out gen/main.c,$(GEN_SOURCES))) $(GEN_GRAMMAR)
 
 $(BUILD)/cellc: $(BUILD)/gen/main.o $(BUILD)/libcellc.a
@@ -87,22 +87,22 @@ $(BUILD)/cellc: $(BUILD)/gen/main.o $(BUILD)/libcellc.a
 $(BUILD)/libcellc.a: $(GEN_OBJECTS)
 	@rm -f $@; ar rcs $@ $^
 
-$(BUILD)/gen/parse.c $(BUILD)/gen/parse.h &: gen/parse.y | $(DEPS_IF_MISSING)
+$(BUILD)/gen/front/parse.c $(BUILD)/gen/front/parse.h &: gen/front/parse.y | $(DEPS_IF_MISSING)
 	@mkdir -p $(@D)
-	$(BISON) -Wall -Werror --header=$(BUILD)/gen/parse.h -o $(BUILD)/gen/parse.c $<
+	$(BISON) -Wall -Werror --header=$(BUILD)/gen/front/parse.h -o $(BUILD)/gen/front/parse.c $<
 
-$(BUILD)/gen/lex.c $(BUILD)/gen/lex.h &: gen/lex.l | $(DEPS_IF_MISSING)
+$(BUILD)/gen/front/lex.c $(BUILD)/gen/front/lex.h &: gen/front/lex.l | $(DEPS_IF_MISSING)
 	@mkdir -p $(@D)
-	$(FLEX) --header-file=$(BUILD)/gen/lex.h -o $(BUILD)/gen/lex.c $<
+	$(FLEX) --header-file=$(BUILD)/gen/front/lex.h -o $(BUILD)/gen/front/lex.c $<
 
-GRAMMAR_HEADERS := $(if $(wildcard gen/parse.y),$(BUILD)/gen/parse.h) $(if $(wildcard gen/lex.l),$(BUILD)/gen/lex.h)
+GRAMMAR_HEADERS := $(BUILD)/gen/front/parse.h $(BUILD)/gen/front/lex.h
 
 $(BUILD)/gen/%.o: gen/%.c | $(GRAMMAR_HEADERS)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(COVER) -Igen -I$(BUILD)/gen -c -o $@ $<
 
 # flex's skeleton has functions nobody calls and compares signed with unsigned.
-$(BUILD)/gen/lex.o $(BUILD)/gen/parse.o: $(BUILD)/gen/%.o: $(BUILD)/gen/%.c | $(GRAMMAR_HEADERS)
+$(BUILD)/gen/front/lex.o $(BUILD)/gen/front/parse.o: $(BUILD)/gen/%.o: $(BUILD)/gen/%.c | $(GRAMMAR_HEADERS)
 	$(CC) $(ALL_CFLAGS) -Wno-unused-function -Wno-sign-compare -Wno-unused-parameter -Igen -I$(BUILD)/gen -c -o $@ $<
 
 # ---- the runtime
@@ -281,4 +281,4 @@ install: all ## install to PREFIX (/usr/local); DESTDIR is respected
 clean: ## remove what was built
 	rm -rf build build-san
 
--include $(wildcard $(BUILD)/gen/*.d $(BUILD)/runtime/*.d $(BUILD)/host/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/gen/*.d $(BUILD)/gen/*/*.d $(BUILD)/gen/*/*/*.d $(BUILD)/runtime/*.d $(BUILD)/host/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d $(BUILD)/tests/*/*.d)

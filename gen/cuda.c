@@ -3,8 +3,10 @@
  * launch plans). What the reference's compilation has said already is not said again. */
 #include <string.h>
 
-#include "commands.h"
-#include "plan.h"
+#include "commands/commands.h"
+#include "pipeline.h"
+#include "plan/hints.h"
+#include "plan/plan.h"
 
 static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
 {

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "commands.h"
+#include "commands/commands.h"
+#include "pipeline.h"
 
 #define CELLC_VERSION "0.1.0"
 

@@ -3,8 +3,10 @@
  * that it names. */
 #include <string.h>
 
-#include "commands.h"
-#include "texts.h"
+#include "base/texts.h"
+#include "commands/commands.h"
+#include "front/front.h"
+#include "pipeline.h"
 
 const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
 

@@ -91,7 +91,7 @@ static double norm(const double *x, int64_t n)
 /* What one rounding makes of a gradient whose terms cancel to zero in double too, as those of the scores of a softmax
  * over one step do: no movement shows their size. One backward pass adds up terms of one weight, sum |gradient * value|
  * of whatever tensor, so those of a gradient that cancels are as large as the largest such sum, over the tensor's
- * values (gen/check_case.c says the same of the dot-product test). RMS; 0 where the tensor has no values. */
+ * values (gen/commands/check_case.c says the same of the dot-product test). RMS; 0 where the tensor has no values. */
 static double cancelled(const Case *c, const cell_arg *args, int i)
 {
     int n = c->d->n_backward_args, of = -1;

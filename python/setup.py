@@ -24,7 +24,7 @@ def strip(path):
 class WithCompiler(build_py):
     def run(self):
         super().run()
-        if not os.path.exists(os.path.join(TREE, "gen", "cellc.h")):
+        if not os.path.exists(os.path.join(TREE, "gen", "main.c")):
             raise SystemExit("the compiler's sources are not beside this directory: install from the source tree, as "
                              "in pip install ./python")
         home = os.path.abspath(os.path.join(self.build_lib, "cellc", "_home"))

@@ -25,8 +25,8 @@ operators() {
 
 lines() {
     cd "$build" || return 1
-    for data in gen/*.gcda; do
-        gcov -n -f -o gen "$data" 2>/dev/null
+    for data in $(find gen -name '*.gcda'); do
+        gcov -n -f -o "$(dirname "$data")" "$data" 2>/dev/null
     done >"$work/gcov"
     echo "lines of the compiler"
     awk -v root="$root/" '

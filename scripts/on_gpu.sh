@@ -26,9 +26,9 @@ mkdir -p "$out"
 export PATH=$PATH:$(ls -d /usr/local/cuda/bin 2>/dev/null)
 tools=()
 if [[ -n ${GRAMMAR:-} ]]; then
-    mkdir -p build/gen
-    cp "$GRAMMAR"/{lex,parse}.{c,h} build/gen/
-    touch build/gen/{lex,parse}.{c,h}
+    mkdir -p build/gen/front
+    cp "$GRAMMAR"/{lex,parse}.{c,h} build/gen/front/
+    touch build/gen/front/{lex,parse}.{c,h}
     tools=(FLEX=true BISON=true)
 fi
 make -s -j"$(nproc)" "${tools[@]}" >"$out/make.log" 2>&1 || { tail -n 5 "$out/make.log"; exit 1; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The syntax files of editors/: they name each keyword and each reduction of the scanner (gen/tokens.c), and nothing
+# The syntax files of editors/: they name each keyword and each reduction of the scanner (gen/front/tokens.c), and nothing
 # else as one; the TextMate grammar is JSON whose patterns compile, and Vim, where there is one, reads its file.
 # Out: what is wrong, and the sum as the last line.
 set -u
@@ -14,7 +14,7 @@ check() { # name, command...
     if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) && echo "FAIL $name"; fi
 }
 
-scanner=$(sed -n '/statement_words\[\]/,/^};/p; /reductions\[\]/,/^};/p' gen/tokens.c | grep -oE '\{"[a-z]+"' | tr -d '{"' | sort)
+scanner=$(sed -n '/statement_words\[\]/,/^};/p; /reductions\[\]/,/^};/p' gen/front/tokens.c | grep -oE '\{"[a-z]+"' | tr -d '{"' | sort)
 in_vim=$(sed -nE 's/^syntax keyword cell(Structure|Declare|Control|Reduce) //p' $vim | tr ' ' '\n' | sort)
 in_textmate=$(grep -E '"(keyword.other|storage.type|keyword.control|support.function.reduction).cell", "match"' $textmate |
     grep -oE '\([a-z|]+\)' | tr -d '()' | tr '|' '\n' | sort)

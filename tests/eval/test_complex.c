@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case.h"
+#include "commands/case.h"
 
 #include <complex.h>              /* last, as it makes a keyword of a member of ours */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "case.h"
+#include "commands/case.h"
 
 static int passed, failed;
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parser.h"
+#include "front/parser.h"
 
 static int passed, failed;
 static bool bless;

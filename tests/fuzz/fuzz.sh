@@ -6,15 +6,15 @@
 set -eu
 cd "$(dirname "$0")/../.."
 out=build-fuzz
-mkdir -p $out/gen $out/corpus
-bison --header=$out/gen/parse.h -o $out/gen/parse.c gen/parse.y
-flex --header-file=$out/gen/lex.h -o $out/gen/lex.c gen/lex.l
-sources=$(ls gen/*.c | grep -v gen/main.c)
+mkdir -p $out/gen/front $out/corpus
+bison --header=$out/gen/front/parse.h -o $out/gen/front/parse.c gen/front/parse.y
+flex --header-file=$out/gen/front/lex.h -o $out/gen/front/lex.c gen/front/lex.l
+sources=$(find gen -name '*.c' ! -path gen/main.c)
 flags="-std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined"
 rm -f $out/front.a
-for f in $sources $out/gen/parse.c $out/gen/lex.c; do
+for f in $sources $out/gen/front/parse.c $out/gen/front/lex.c; do
     o=$out/$(basename "$f" .c).o
-    if [[ ! -e $o || -n $(find "$f" gen/*.h -newer "$o" -print -quit) ]]; then
+    if [[ ! -e $o || -n $(find "$f" $(find gen -name '*.h') -newer "$o" -print -quit) ]]; then
         nice clang $flags ${FUZZ_FLAGS:-} -Igen -I$out/gen -c -o "$o" "$f"
     fi
     ar qc $out/front.a "$o"

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parser.h"
+#include "front/front.h"
+#include "front/parser.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,10 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "check.h"
-#include "commands.h"
-#include "emit.h"
-#include "process.h"
+#include "base/process.h"
+#include "commands/check.h"
+#include "commands/commands.h"
+#include "emit/emit.h"
+#include "ir/arguments.h"
+#include "pipeline.h"
+#include "reference/reference.h"
 
 static const double too_large = 1e12;     /* a named value whose cube may overflow f32, so that spec and test say nothing of it */
 static const double nothing = 1e-20;      /* what may vanish beside numbers of ordinary size */

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "options.h"
+#include "commands/commands.h"
+#include "commands/options.h"
+#include "front/front.h"
+#include "pipeline.h"
 
 static int passed, failed;
 

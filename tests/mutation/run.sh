@@ -1,5 +1,5 @@
 #!/bin/bash
-# The checks, checked: a compiler with bugs planted in it (gen/mutate.h), one at a time. Those in what the
+# The checks, checked: a compiler with bugs planted in it (gen/base/mutate.h), one at a time. Those in what the
 # kernels and the reference share must be seen by `cellc check`, whose evaluator shares nothing with them;
 # those in the planner and in the kernels by the ladder on the emulator, against the reference. Without a
 # bug the same checks must pass. In: BUILD, CC, CXX, SAN; ONLY is a regular expression on the names of bugs.
@@ -121,7 +121,7 @@ END
 
 build_compiler() {
     local f o objects= stale=
-    for f in $(grep -l '"mutate.h"' gen/*.c); do
+    for f in $(grep -rl --include='*.c' '"base/mutate.h"' gen); do
         o=$work/objects/$(basename "$f" .c).o
         objects+=" $o"
         [[ $o -nt $f && -z $(find gen -name '*.h' -newer "$o") ]] && continue

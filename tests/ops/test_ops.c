@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "emit.h"
+#include "emit/emit.h"
+#include "ir/ops.h"
 
 typedef long double Real;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "parser.h"
+#include "front/parser.h"
 
 static int passed, failed;
 

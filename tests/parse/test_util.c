@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cellc.h"
+#include "base/compiler.h"
 
 static int passed, failed;
 

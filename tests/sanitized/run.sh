@@ -11,9 +11,9 @@ if [[ -n ${SAN:-} ]]; then
     exit 0
 fi
 out=$build/tests/sanitized
-mkdir -p "$out/files" "$out/gen"
+mkdir -p "$out/files" "$out/gen/front"
 # What flex and bison made is there, and they may not be.
-cp -p "$build"/gen/{lex,parse}.{c,h} "$out/gen/" && touch "$out"/gen/{lex,parse}.{c,h}
+cp -p "$build"/gen/front/{lex,parse}.{c,h} "$out/gen/front/" && touch "$out"/gen/front/{lex,parse}.{c,h}
 if ! MAKEFLAGS= make -s -j2 SAN=1 BUILD="$out" CC="${CC:-cc}" CFLAGS=-O0 "$out/cellc" >"$out/log" 2>&1; then
     tail -n 5 "$out/log"
     echo "0 passed, 1 failed"

@@ -1,0 +1,79 @@
+/* compiler.h: one compilation: its sources, what the command line sets, what was diagnosed. */
+#ifndef CELLC_COMPILER_H
+#define CELLC_COMPILER_H
+
+#include "diag.h"
+#include "util.h"
+
+/* Reductions, of the language and of the IR. */
+typedef enum { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_SOFTMAX } ReduceOp;
+
+typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
+/* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are no more than the GPU has
+ * multiprocessors, or more than CROWD on each. */
+typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
+
+typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
+
+/* How products for all steps are made: large ones of f32 from parts of bf16, and large ones of 16 bits in one kernel with what is
+ * computed from them; none so; all of the former; all of the latter. */
+typedef enum { PRODUCTS_AUTO, PRODUCTS_PLAIN, PRODUCTS_PARTS, PRODUCTS_FUSED } Products;
+
+/* settings.c: the words for types ("f32", ...), schedules ("auto", ...) and forms of the products, in the order of the enums,
+ * with NULL behind the last. */
+extern const char *const dtype_names[];
+extern const char *const schedule_names[];
+extern const char *const products_names[];
+
+typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
+
+/* How a state's rows and columns lie over a warp's lanes and a block's warps; all 0: the planner chooses. */
+typedef struct LayoutHint { int row_lanes, col_lanes, row_warps, col_warps; } LayoutHint;
+/* --schedule tile:cluster=4:interval=2:...: what somebody else has chosen of a walk; 0: the planner does. */
+typedef struct TileHints {
+    int cluster;                  /* blocks that share a state */
+    int interval;                 /* steps between checkpoints */
+    int warps;                    /* of a block, where the direction has no layout below */
+    LayoutHint layout[2];         /* forward, backward */
+} TileHints;
+
+typedef struct Module Module;
+
+struct Compiler {
+    Arena *arena;
+    struct Texts *texts;          /* of the files that were read (texts.h), shared with compilations made from this one */
+    Vec(Source) sources;
+    Vec(Diag) diags;
+    int errors;
+    struct InternTable *interned;
+    struct Names *words;          /* of C, which no generated name may be (emit_common.c); NULL: not asked for yet */
+    Vec(Setting) dims;            /* --dim */
+    Vec(Setting) sets;            /* --set: options and constants */
+    Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
+    Schedule schedule;            /* --schedule */
+    TileHints tile;               /* what stands behind --schedule tile: */
+    bool scheduled;               /* --schedule was given */
+    const char *tuned;            /* --tuned: a file of `cellc tune`; NULL: looked for */
+    const char *tuned_dir;        /* where the library will lie, and perhaps such a file; NULL: it will not */
+    bool is_tuned;                /* the schedule is from one */
+    bool reverse;                 /* --reverse: time is walked from the last step to the first */
+    Products products;            /* --products */
+    bool lengths;                 /* --lengths: the call says how many steps each sequence has */
+    const char *cell;             /* SPEC:NAME, the cell of a file that has several; NULL: the only one */
+    const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
+    const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */
+    const char *dump_after;       /* pass name or NULL */
+    bool diagnostics_json;        /* --diagnostics json */
+    const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */
+    /* While a plan is made for GPUs that have less shared memory than others; 0: for those that have most. */
+    int64_t block_memory;         /* bytes that a block may have */
+    int interval;                 /* steps between checkpoints, at most */
+    bool one_block;               /* there are no clusters of blocks */
+    Calls calls;                  /* while a plan is made: the calls that it is for */
+    bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
+};
+
+Compiler *compiler_new(void);
+void compiler_free(Compiler *c);
+
+#endif

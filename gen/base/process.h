@@ -1,0 +1,36 @@
+/* process.h: running other programs without a shell. */
+#ifndef CELLC_PROCESS_H
+#define CELLC_PROCESS_H
+
+#include "compiler.h"
+
+/* A command line under construction; words are kept, not copied. `full` is set when there were too many. */
+typedef struct Words { const char *items[256]; int n; bool full; } Words;
+void words_add(Words *w, const char *word);
+/* Adds each word of `text`, which is split at blanks (no quoting); NULL adds nothing. */
+void words_split(Compiler *c, Words *w, const char *text);
+
+/* Runs the command, its output going where ours goes, and waits. Gives its exit code; 127 when it could
+ * not be started (a message was printed), 128 + N when signal N ended it. `show` prints the command line
+ * first, to standard error. */
+int run_words(const Words *w, bool show);
+
+/* What the command prints to both its outputs, in c's arena; NULL when it could not be run or failed. */
+const char *words_output(Compiler *c, const Words *w);
+
+/* A command of a list that may run side by side with the others. */
+typedef struct Job {
+    Words words;
+    const char *log;              /* the file that its output goes to, before it is printed; removed then */
+    int pid, status;              /* while it runs, afterwards */
+    bool started, done;
+} Job;
+
+/* Runs the commands, `at_once` at a time. What they say is printed to standard error in the order of the list,
+ * whole, so that what one sees does not depend on timing. After a failure nothing new is started, and what
+ * stands behind the first that failed stays unsaid. True when all succeeded. */
+bool run_jobs(Job *job, int n, int at_once, bool show);
+/* Processors that this process may use. */
+int processors(void);
+
+#endif

@@ -1,0 +1,574 @@
+/* build.c: `cellc build`. In: specs and settings. Out: generated files and the library compiled from them,
+ * by cc and, for the kernels, nvcc. Guaranteed: nothing is written unless every spec compiles; what could
+ * not be built (no nvcc) is said. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/home.h"
+#include "base/process.h"
+#include "commands.h"
+#include "front/ast.h"
+#include "generate.h"
+#include "gpu.h"
+#include "options.h"
+#include "pipeline.h"
+#include "plan/plan.h"
+
+enum { MAX_JOBS = 1024 };
+static const char default_dir[] = "generated";
+
+static const CommandHelp build_help = {
+    .name = "build",
+    .arguments = "SPEC[:CELL][:NAME=VALUE,...]...",
+    .summary = "compile a spec to a library with a C header and a manifest",
+    .about =
+        "Writes NAME.h, NAME_ref.c, NAME.c, NAME.json, with nvcc NAME.cu, and libNAME.so to the directory of -o,\n"
+        "or else to ./generated, and prints their paths. NAME is the cell's. The library holds the runtime as\n"
+        "well, so that it is all a program needs to link against. Several specs, or one with several settings,\n"
+        "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
+        "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
+        "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler.",
+    .examples = "  cellc build specs/e79.cell -o out\n"
+                "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
+                "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
+                "  cc -Iout -Iruntime main.c -Lout -le79 -Wl,-rpath,$PWD/out -o main\n",
+    .compiles = true,
+    .settings = true,
+};
+
+/* One cell with its settings, on its way into a library. Each has a compilation of its own. */
+typedef struct Instance {
+    Compiler *c;
+    const char *spec;             /* path */
+    const char *suffix;           /* of its C names and files, behind the cell's name; or NULL */
+    Generated g;
+} Instance;
+
+typedef struct Build {
+    Compiler *c;                  /* of the command line */
+    const char *dir;              /* of the output */
+    const char *library;          /* --name, or NULL */
+    const char *objects;          /* a temporary directory */
+    const char *include, *lib;    /* of the runtime */
+    const char *nvcc;             /* NULL: without kernels in the library */
+    bool apart;                   /* somebody else compiles NAME.cu */
+    const char *archs;            /* "80 90", or "native" */
+    int64_t jobs;                 /* compilers at once */
+    bool verbose;
+    Vec(Job) job;                 /* what is compiled, */
+    Vec(const char *) object;     /* and to what */
+    Instance *instance;
+    int n;
+} Build;
+
+static const char *c_compiler(void)
+{
+    const char *cc = getenv("CC");
+    return cc && *cc ? cc : "cc";
+}
+
+/* Has the body, or a branch in it, a dim of that name, or else an option or constant? */
+static bool has(const StmtVec *body, const char *name, bool dim)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        bool kind = dim ? s->kind == S_DIM : s->kind == S_OPTION || s->kind == S_CONST;
+        if ((kind && strcmp(s->name, name) == 0) || has(&s->body, name, dim) || has(&s->other, name, dim))
+            return true;
+    }
+    return false;
+}
+
+static bool declares(const Compiler *c, const Ast *ast, const char *name, bool dim)
+{
+    for (int i = 0; i < ast->items.len; i++) {
+        const Stmt *s = ast->items.data[i];
+        if (s->kind == S_CELL && (!c->cell || strcmp(s->name, c->cell) == 0) && has(&s->body, name, dim))
+            return true;
+    }
+    return false;
+}
+
+/* The first word behind ':' names a cell of the file, or should where it is no setting and there are several. */
+static bool names_cell(const Ast *ast, const char *word)
+{
+    int cells = 0;
+    for (int i = 0; i < ast->items.len; i++) {
+        if (ast->items.data[i]->kind != S_CELL)
+            continue;
+        if (strcmp(ast->items.data[i]->name, word) == 0)
+            return true;
+        cells++;
+    }
+    return cells > 1 && *word && !strchr(word, '=') && strcmp(word, "reverse") != 0 && strcmp(word, "lengths") != 0;
+}
+
+static bool is_compile_option(const char *name)
+{
+    return strcmp(name, "dtype") == 0 || strcmp(name, "schedule") == 0 || strcmp(name, "products") == 0;
+}
+
+/* One NAME=VALUE of an operand: a dim of the cell, whatever its name, a type, schedule or form of products, or else an
+ * option or constant of the cell. What is a dim in one branch and a constant in another is bound as both: which branch is taken is
+ * found out later, and a setting for the other one does nothing. */
+static int take_setting(Instance *in, const Ast *ast, const char *text)
+{
+    Compiler *c = in->c;
+    const char *eq = strchr(text, '=');
+    if (strcmp(text, "reverse") == 0)
+        return options_compile(&build_help, c, "--reverse", NULL);
+    if (strcmp(text, "lengths") == 0)
+        return options_compile(&build_help, c, "--lengths", NULL);
+    if (!eq)
+        return usage_error(&build_help, "expected NAME=VALUE, reverse or lengths after ':', not '%s'", text);
+    const char *name = intern_n(c, text, (size_t)(eq - text));
+    bool dim = declares(c, ast, name, true);
+    if (!dim && is_compile_option(name))
+        return options_compile(&build_help, c, intern_f(c, "--%s", name), eq + 1);
+    if (dim) {
+        int rc = options_compile(&build_help, c, "--dim", text);
+        if (rc >= 0 || !declares(c, ast, name, false))
+            return rc;
+    }
+    return options_compile(&build_help, c, "--set", text);
+}
+
+static bool is_word(char ch)
+{
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9');
+}
+
+/* A text as part of a C name: "N=32,bias=input" gives "N32_bias_input". */
+static const char *identifier(Compiler *c, const char *text)
+{
+    char *copy = arena_alloc(c->arena, strlen(text) + 1);
+    size_t n = 0;
+    for (size_t i = 0; text[i]; i++) {
+        bool number = text[i] == '=' && text[i + 1] >= '0' && text[i + 1] <= '9';
+        if (!number)
+            copy[n++] = is_word(text[i]) ? text[i] : '_';
+    }
+    return intern_n(c, copy, n);
+}
+
+/* Reads an operand SPEC[:CELL][:NAME=VALUE,...], also SPEC:CELL,NAME=VALUE; -1 to go on. What it binds goes into the names of C functions and files
+ * where there are several instances; a library of one is called as the cell, however it was bound. */
+static int read_operand(Build *b, Instance *in, const char *operand, bool several)
+{
+    Compiler *c = in->c = compiler_new();
+    const char *colon = strchr(operand, ':');
+    compiler_inherit(c, b->c);
+    in->spec = home_spec(c, colon ? intern_n(c, operand, (size_t)(colon - operand)) : operand);
+    if (!colon || !in->spec)
+        return -1;
+    int file = source_load(c, in->spec);
+    Ast *ast = file < 0 ? NULL : parse_source(c, file);
+    const char *settings = colon + 1;
+    for (const char *text = settings; ast && *text;) {
+        size_t len = strcspn(text, text == colon + 1 ? ",:" : ",");
+        const char *word = intern_n(c, text, len);
+        if (text == colon + 1 && names_cell(ast, word)) {
+            c->cell = word;
+            settings = text + len + (text[len] != 0);
+        } else {
+            int rc = take_setting(in, ast, word);
+            if (rc >= 0)
+                return rc;
+        }
+        text += len + (text[len] != 0);
+    }
+    /* What parsing said comes again when the instance is compiled. */
+    if (ast) {
+        c->diags.len = 0;
+        c->errors = 0;
+    }
+    in->suffix = *settings && several ? identifier(c, settings) : NULL;
+    return -1;
+}
+
+static int compile_instance(Build *b, Instance *in)
+{
+    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc || b->apart);
+    diag_print(in->c, stderr);
+    return ok ? -1 : 1;
+}
+
+/* The name goes into that of the library's file and, of several instances, into those of C functions. */
+static int check_library_name(const Build *b, int instances)
+{
+    static const char c_name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_",
+                      file_name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    const char *name = b->library, *rest = name ? name + strspn(name, c_name) : NULL;
+    if (!name)
+        return -1;
+    if (instances > 1 && (*rest || strspn(name, "0123456789") || !*name))
+        return usage_error(&build_help, "--name %s: functions are called after it, so it must be a name in C",
+                           name);
+    if (instances > 1 && hides_header(name))
+        return usage_error(&build_help, "--name %s: %s.h would hide a header that C files include by that name", name,
+                           name);
+    if (!*name || name[strspn(name, file_name)] || *name == '-')
+        return usage_error(&build_help, "--name takes letters, digits, _, - and ., not '%s'", name);
+    return -1;
+}
+
+static int read_instances(Build *b, const char *const *operands, int n)
+{
+    b->instance = arena_alloc(b->c->arena, sizeof *b->instance * (size_t)n);
+    for (b->n = 0; b->n < n;) {
+        Instance *in = &b->instance[b->n++];
+        int rc = read_operand(b, in, operands[b->n - 1], n > 1);
+        if (rc < 0)
+            rc = compile_instance(b, in);
+        if (rc >= 0)
+            return rc;
+        for (int i = 0; i + 1 < b->n; i++)
+            if (strcmp(b->instance[i].g.m->name, in->g.m->name) == 0)
+                return usage_error(&build_help, "%s and %s are the same instance", operands[i],
+                                   operands[b->n - 1]);
+    }
+    int named = check_library_name(b, n);
+    if (named >= 0)
+        return named;
+    if (n > 1 && !b->library)
+        return usage_error(&build_help, "several instances need --name for the library");
+    for (int i = 0; n > 1 && i < n; i++)
+        if (strcmp(b->instance[i].g.m->name, b->library) == 0)
+            return usage_error(&build_help, "the library and an instance are both called %s", b->library);
+    return -1;
+}
+
+static void add_job(Build *b, const Words *w, const char *object)
+{
+    Job job = { .words = *w, .log = intern_f(b->c, "%s.log", object) };
+    vec_push(b->c->arena, &b->job, job);
+    vec_push(b->c->arena, &b->object, object);
+}
+
+/* DIR/STEM.c to an object. */
+static void compile_c(Build *b, const char *stem)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    const char *object = intern_f(c, "%s/%s.o", b->objects, stem);
+    words_split(c, &w, c_compiler());
+    words_split(c, &w, "-std=c11 -O3 -fPIC -ffp-contract=off -fno-math-errno");
+    words_split(c, &w, getenv("CFLAGS"));
+    words_add(&w, intern_f(c, "-I%s", b->include));
+    words_add(&w, intern_f(c, "-I%s", b->dir));
+    if (b->nvcc)
+        words_add(&w, intern_f(c, "-DCELL_ARCHS=\"%s\"", b->archs));
+    if (b->apart)
+        words_add(&w, "-DCELL_KERNEL_SYMBOL=extern __attribute__((weak))");
+    words_add(&w, "-c");
+    words_add(&w, intern_f(c, "%s/%s.c", b->dir, stem));
+    words_add(&w, "-o");
+    words_add(&w, object);
+    add_job(b, &w, object);
+}
+
+/* An architecture's machine code may have instructions that no newer one has: tiles (cell_device_mma.cuh) are some of 90's. */
+static const char *own_target(Compiler *c, const char *arch, bool tiles)
+{
+    return tiles && strcmp(arch, "90") == 0 ? intern(c, "90a") : arch;
+}
+
+/* -gencode for every architecture of a list such as "80 90": machine code, and for the last one PTX, which
+ * newer GPUs take. */
+static void add_architectures(Compiler *c, Words *w, const char *list, bool tiles)
+{
+    const char *name, *here = NULL;
+    Words archs = { 0 };
+    words_split(c, &archs, list);
+    for (int i = 0; i < archs.n; i++) {
+        const char *a = archs.items[i];
+        if (strcmp(a, "native") == 0) {
+            bool own = tiles && gpu_identify(c, &name, &here);
+            words_add(w, own ? intern_f(c, "-arch=sm_%s", own_target(c, here, tiles)) : "-arch=native");
+            continue;
+        }
+        const char *own = own_target(c, a, tiles);
+        words_add(w, "-gencode");
+        words_add(w, intern_f(c, "arch=compute_%s,code=sm_%s", own, own));
+        if (i + 1 < archs.n)
+            continue;
+        words_add(w, "-gencode");
+        words_add(w, intern_f(c, "arch=compute_%s,code=compute_%s", a, a));
+    }
+}
+
+enum { SOURCES, HEADERS, N_LINKS };
+static const char *link_path(Build *b, int which)
+{
+    return intern_f(b->c, "%s/%s", b->objects, which == SOURCES ? "sources" : "headers");
+}
+
+/* The directory, or a link to it: nvcc reads its words again as a shell does, so that quotes in them end it. */
+static const char *path_for_nvcc(Build *b, const char *dir, int which)
+{
+    static char full[PATH_MAX];
+    if (!dir[strcspn(dir, "\"'`$\\")] || !realpath(dir, full))
+        return dir;
+    const char *link = link_path(b, which);
+    return symlink(full, link) == 0 || errno == EEXIST ? link : dir;
+}
+
+/* DIR/STEM.cu to an object. nvcc compiles for several architectures at once when there are more jobs than
+ * instances. */
+static void compile_cu(Build *b, const char *stem, bool tiles)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    const char *object = intern_f(c, "%s/%s_cuda.o", b->objects, stem);
+    int threads = (int)(b->jobs / b->n);
+    words_add(&w, b->nvcc);
+    words_split(c, &w, "-std=c++17 -O3 -Xcompiler -fPIC");
+    words_split(c, &w, intern_f(c, "--threads %d", threads > 1 ? threads : 1));
+    /* Kernels begin with all of their sizes, whether or not they read them. */
+    words_split(c, &w, "-diag-suppress 177,550");
+    add_architectures(c, &w, b->archs, tiles);
+    words_split(c, &w, getenv("NVCCFLAGS"));
+    const char *include = path_for_nvcc(b, b->include, HEADERS);
+    words_add(&w, intern_f(c, "-I%s", include));
+    words_add(&w, intern_f(c, "-I%s/device", include));
+    words_add(&w, "-c");
+    words_add(&w, intern_f(c, "%s/%s.cu", path_for_nvcc(b, b->dir, SOURCES), stem));
+    words_add(&w, "-o");
+    words_add(&w, object);
+    add_job(b, &w, object);
+}
+
+/* The kernels first: they take longest. */
+static void compile_sources(Build *b, const char *suffix)
+{
+    for (int i = 0; i < b->n; i++)
+        for (const Emitter *e = emitters; e->kind; e++) {
+            const char *name = b->instance[i].g.m->name, *dot;
+            if (!generate_takes(&b->instance[i].g, e) || !(dot = strrchr(e->suffix, '.')) ||
+                strcmp(dot, suffix) != 0)
+                continue;
+            const char *stem = intern_f(b->c, "%s%.*s", name, (int)(dot - e->suffix), e->suffix);
+            if (strcmp(suffix, ".cu") == 0)
+                compile_cu(b, stem, plan_has_tiles(b->instance[i].g.plan));
+            else
+                compile_c(b, stem);
+        }
+}
+
+/* The list of instances that dispatch looks through: NAME.h and NAME.c. */
+static bool write_list(Build *b)
+{
+    Buf h = { .arena = b->c->arena }, t = { .arena = b->c->arena };
+    const char *name = b->library, *id = identifier(b->c, name);
+    buf_f(&h, "/* %s: the instances in lib%s, for callers that choose one when they run. */\n", name, name);
+    buf_f(&h, "#ifndef %s_INSTANCES\n#define %s_INSTANCES\n\n#include \"cell_plan.h\"\n", id, id);
+    for (int i = 0; i < b->n; i++)
+        buf_f(&h, "#include \"%s.h\"\n", b->instance[i].g.m->name);
+    buf_f(&h, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
+              "/* Fills list with up to `room` instances; gives how many there are. */\n"
+              "int %s_instances(const cell_desc **list, int room);\n"
+              "/* The first instance of the cell `name` (NULL: of any) that has all the wanted bindings, such\n"
+              " * as \"N\" \"64\" or \"dtype\" \"bf16\"; NULL when there is none, and then ctx, which may be NULL,\n"
+              " * says which there are. Call it with cell_run_forward and the like. */\n"
+              "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted,\n"
+              "                         int n);\n\n"
+              "#ifdef __cplusplus\n}\n#endif\n\n#endif\n", id, id);
+    buf_f(&t, "#include \"%s.h\"\n\nenum { COUNT = %d };\n\n"
+              "int %s_instances(const cell_desc **list, int room)\n{\n"
+              "    const cell_desc *all[COUNT] = {\n", name, b->n, id);
+    for (int i = 0; i < b->n; i++)
+        buf_f(&t, "        %s_instance(),\n", b->instance[i].g.m->name);
+    buf_f(&t, "    };\n    for (int i = 0; i < COUNT && i < room; i++)\n        list[i] = all[i];\n"
+              "    return COUNT;\n}\n\n"
+              "const cell_desc *%s_find(cell_context *ctx, const char *name, const cell_binding *wanted,\n"
+              "                         int n)\n{\n"
+              "    const cell_desc *all[COUNT];\n    %s_instances(all, COUNT);\n"
+              "    return cell_find_instance(ctx, all, COUNT, name, wanted, n);\n}\n", id, id);
+    return write_text(intern_f(b->c, "%s/%s.h", b->dir, name), &h) &&
+           write_text(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
+}
+
+/* The library holds all of libcell, so that a program links against nothing else. */
+static bool link_library(Build *b)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    const char *path = intern_f(c, "%s/lib%s.so", b->dir, b->library);
+    words_split(c, &w, c_compiler());
+    words_split(c, &w, getenv("CFLAGS"));
+    words_split(c, &w, "-shared -Wl,-z,defs -o");
+    words_add(&w, path);
+    for (int i = 0; i < b->object.len; i++)
+        words_add(&w, b->object.data[i]);
+    words_add(&w, "-Wl,--whole-archive");
+    words_add(&w, intern_f(c, "%s/libcell.a", b->lib));
+    words_add(&w, "-Wl,--no-whole-archive");
+    words_split(c, &w, home_flags(c, "libs"));
+    /* What nvcc makes of a kernel's host side is C++. */
+    if (b->nvcc)
+        words_add(&w, "-lstdc++");
+    if (run_words(&w, b->verbose) != 0)
+        return false;
+    printf("%s\n", path);
+    return true;
+}
+
+static bool find_runtime(Build *b)
+{
+    b->include = home_dir(b->c, HOME_INCLUDE);
+    b->lib = home_dir(b->c, HOME_LIB);
+    if (b->include && b->lib)
+        return true;
+    fprintf(stderr, "cellc build: the runtime (%s) is not where cellc is; run make, or set CELLC_HOME\n",
+            b->include ? "libcell.a" : "cell.h");
+    return false;
+}
+
+static bool compile_all(Build *b)
+{
+    if (b->n > 1 && !write_list(b))
+        return false;
+    if (!b->apart)
+        compile_sources(b, ".cu");
+    compile_sources(b, ".c");
+    if (b->n > 1)
+        compile_c(b, b->library);
+    if (!b->library)
+        b->library = b->instance[0].g.m->name;
+    return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) && link_library(b);
+}
+
+static int build_instances(Build *b)
+{
+    const char *tmp = getenv("TMPDIR");
+    char objects[4096];
+    for (int i = 0; i < b->n; i++)
+        if (!generate_files(&b->instance[i].g, b->dir))
+            return 1;
+    /* nvcc gives the names of its temporary files to a shell as they are. */
+    if (b->nvcc && tmp && tmp[strcspn(tmp, " \t\"'`$\\;&|<>()*?")]) {
+        tmp = "/tmp";
+        setenv("TMPDIR", tmp, 1);
+    }
+    snprintf(objects, sizeof objects, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(objects)) {
+        fprintf(stderr, "cellc build: cannot make %s: %s\n", objects, strerror(errno));
+        return 1;
+    }
+    b->objects = objects;
+    bool ok = compile_all(b);
+    for (int i = 0; i < b->object.len; i++)
+        unlink(b->object.data[i]);
+    for (int i = 0; i < N_LINKS; i++)
+        unlink(link_path(b, i));
+    rmdir(objects);
+    if (!ok)
+        fprintf(stderr, "cellc build: the generated files in %s were not compiled\n", b->dir);
+    else if (b->dir == default_dir)
+        fprintf(stderr, "cellc build: the files are in ./%s; -o chooses another directory\n", b->dir);
+    return !ok;
+}
+
+/* The architectures that nvcc compiles for, "75, 80, ..."; "" when it does not say. */
+static const char *nvcc_architectures(Build *b, Words *known)
+{
+    Words w = { 0 };
+    Buf list = { .arena = b->c->arena };
+    words_add(&w, b->nvcc);
+    words_add(&w, "--list-gpu-arch");
+    Words lines = { 0 };
+    words_split(b->c, &lines, words_output(b->c, &w));
+    for (int i = 0; i < lines.n; i++) {
+        const char *number = lines.items[i] + strcspn(lines.items[i], "0123456789");
+        if (strncmp(lines.items[i], "compute_", 8) != 0)
+            continue;
+        words_add(known, number);
+        buf_f(&list, "%s%s", list.len ? ", " : "", number);
+    }
+    return list.len ? list.data : "";
+}
+
+/* -1 to go on. nvcc is asked, so that the message is ours and comes before anything is written. */
+static int check_architectures(Build *b)
+{
+    Words wanted = { 0 }, known = { 0 };
+    int rc = archs_check(&build_help, b->archs);
+    if (rc >= 0)
+        return rc;
+    words_split(b->c, &wanted, b->archs);
+    const char *name, *arch;
+    for (int i = 0; b->nvcc && i < wanted.n; i++)
+        if (strcmp(wanted.items[i], "native") == 0 && !gpu_identify(b->c, &name, &arch)) {
+            fprintf(stderr, "cellc build: --archs native: there is no GPU here; name its architecture, as in --archs 90\n");
+            return 1;
+        }
+    const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
+    for (int i = 0; known.n && i < wanted.n; i++) {
+        size_t digits = strspn(wanted.items[i], "0123456789");
+        bool found = !digits;
+        for (int k = 0; k < known.n; k++)
+            found |= strlen(known.items[k]) == digits && memcmp(known.items[k], wanted.items[i], digits) == 0;
+        if (!found)
+            return usage_error(&build_help, "--archs %s: this nvcc compiles for %s", wanted.items[i], list);
+    }
+    return -1;
+}
+
+/* nvcc as the runtime's build found it: kernels need a runtime that can launch them. */
+static const char *find_nvcc(Build *b, bool unwanted)
+{
+    const char *nvcc = home_flags(b->c, "nvcc");
+    if (unwanted)
+        return NULL;
+    if (nvcc && *nvcc && access(nvcc, X_OK) == 0)
+        return nvcc;
+    if (nvcc && *nvcc)
+        fprintf(stderr, "cellc build: no nvcc at %s any more, so the library has the reference only\n", nvcc);
+    else
+        fprintf(stderr, "cellc build: no nvcc when cellc was built, so the library has the reference only\n");
+    return NULL;
+}
+
+int cmd_build(int argc, char **argv)
+{
+    Build b = { .c = compiler_new(), .dir = default_dir, .archs = getenv("CUDA_ARCHS") };
+    bool no_cuda = false;
+    const char *operands[argc + 1];
+    const OptionSpec table[] = {
+        { "-o", "DIR", OPT_STRING, &b.dir, "where the files go, made if it is not there (./generated)" },
+        { "--name", "NAME", OPT_STRING, &b.library, "name of the library's file (the cell's)" },
+        { "--archs", "LIST", OPT_STRING, &b.archs, "GPUs: native, or e.g. \"80 90\" (80 86 89 90)" },
+        { "--jobs", "N", OPT_INT, &b.jobs, "compilers to run at once (as many as there are processors)" },
+        { "--no-cuda", NULL, OPT_FLAG, &no_cuda, "leave the kernels out" },
+        { "--kernels-apart", NULL, OPT_FLAG, &b.apart, "without nvcc: NAME.cu is for NVRTC, its image for the context" },
+        { "-v", NULL, OPT_FLAG, &b.verbose, "show the commands that are run" },
+        { NULL, NULL, OPT_FLAG, NULL, NULL }
+    };
+    int n, rc = options_parse(&build_help, b.c, argc, argv, table, operands, &n);
+    if (rc < 0) {
+        b.archs = b.archs && *b.archs ? b.archs : default_archs;
+        b.jobs = b.jobs < 1 ? processors() : b.jobs < MAX_JOBS ? b.jobs : MAX_JOBS;
+        b.c->archs = b.archs;
+        b.c->tuned_dir = b.dir;
+        rc = find_runtime(&b) ? -1 : 1;
+    }
+    if (rc < 0) {
+        if (b.apart && no_cuda)
+            rc = usage_error(&build_help, "--kernels-apart and --no-cuda exclude each other");
+        b.nvcc = find_nvcc(&b, no_cuda || b.apart);
+    }
+    if (rc < 0)
+        rc = check_architectures(&b);
+    if (rc < 0)
+        rc = read_instances(&b, operands, n);
+    if (rc < 0)
+        rc = build_instances(&b);
+    for (int i = 0; i < b.n; i++)
+        if (b.instance[i].c)
+            compiler_free(b.instance[i].c);
+    compiler_free(b.c);
+    return rc;
+}

@@ -1,0 +1,17 @@
+/* explain.h: what `cellc explain` prints. In words, by explain.c; cost.c counted. */
+#ifndef CELLC_EXPLAIN_H
+#define CELLC_EXPLAIN_H
+
+#include "emit/emit.h"
+#include "plan/plan.h"
+
+/* ---- explain.c. p: as plan_make gave it. */
+void explain(const Plan *p, Buf *out);
+/* What the call would be refused for at sizes, by atom; NULL: nothing. */
+const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);
+/* Bytes of a call at such sizes, as the runtime would say but for what shares memory. */
+void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out);
+/* Of it: the instance, the schedule, and what a step costs in each direction. */
+void explain_cost(const Plan *p, Buf *out);
+
+#endif

@@ -1,0 +1,18 @@
+/* words.h: what other languages and papers write, and what a spec says in its place (words.c). */
+#ifndef CELLC_WORDS_H
+#define CELLC_WORDS_H
+
+#include "base/compiler.h"
+
+/* words.c: what to write in place of what other languages have: of a function, of sum_d, of an initialiser, of the character
+ * that a text begins with, of OWNER.BEHIND (behind: the text behind the '.'), of a statement's first word. NULL: not known. */
+const char *foreign_function(Compiler *c, const char *name);
+const char *foreign_reduction(Compiler *c, const char *name);
+const char *foreign_initialiser(const char *name);
+const char *foreign_character(const char *text, size_t len);
+const char *foreign_member(Compiler *c, const char *owner, size_t owner_len, const char *behind);
+const char *foreign_statement(const char *word);
+/* Is the name one of another step, as h_prev (*step -1), h_t (0), h_next (1)? Then *base is h. */
+bool foreign_step(Compiler *c, const char *name, const char **base, int *step);
+
+#endif

@@ -1,0 +1,748 @@
+/* kernels.c: CUDA text of the kernels around the walk, and of a step's kernels where steps walk. In comes a
+ * planned program; out goes one kernel per MAP, ROW and COLUMN group, with the list of pointers that it
+ * takes. Here are the frames that all kinds share: heads, rows, loops over neighbours. What a kernel computes,
+ * over which rows, and where each value lies stands in the plan; how many vectors of a row stay in registers
+ * follows from what the printed loops read, and goes back into the group for the launch. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mutate.h"
+#include "emit/emit.h"
+#include "kernels.h"
+
+const Node *k_node(const Kernel *k, NodeId id)
+{
+    return &k->p->m->nodes.data[id];
+}
+
+const char *k_text(Kernel *k, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    const char *s = arena_text(k->p->m->arena, fmt, args);
+    va_end(args);
+    return s;
+}
+
+const char *k_type(Dtype t)
+{
+    switch (t) {
+    case DT_F32: return "float";
+    case DT_BF16: return "cell_bf16";
+    case DT_F16: return "cell_f16";
+    case DT_F64: return "double";
+    case DT_I32: return "int32_t";
+    }
+    return "void";
+}
+
+const char *k_bare(Kernel *k, const char *s)
+{
+    size_t n = strlen(s);
+    int open = 0;
+    if (n < 2 || s[0] != '(')
+        return s;
+    for (size_t i = 0; i < n; i++) {
+        open += (s[i] == '(') - (s[i] == ')');
+        if (open == 0)
+            return i == n - 1 ? k_text(k, "%.*s", (int)n - 2, s + 1) : s;
+    }
+    return s;
+}
+
+const char *k_poly(Kernel *k, const Poly *p)
+{
+    const char *s = poly_text(&k->printer, p);
+    bool atom = p->is_const || (p->nterms == 1 && p->terms[0].natoms == 1 && p->terms[0].coef == 1);
+    return atom ? s : k_text(k, "(%s)", s);
+}
+
+const char *k_product(Kernel *k, const Poly *const *axes, int n)
+{
+    return poly_text(&k->printer, poly_product(k->p->m, axes, n));
+}
+
+int k_number(Kernel *k, Texts *list, const char *s, bool *first)
+{
+    int n = 0;
+    while (n < list->len && strcmp(list->data[n], s) != 0)
+        n++;
+    *first = n == list->len;
+    if (*first)
+        vec_push(k->p->m->arena, list, s);
+    return n;
+}
+
+int k_width(const Kernel *k)
+{
+    if (k->g && k->g->along)
+        return apart_width(k);
+    return plan_width(k->p);
+}
+
+/* ---- frames ---- */
+
+void k_open(Kernel *k, const char *fmt, ...)
+{
+    char head[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(head, sizeof head, fmt, args);
+    va_end(args);
+    buf_line(k->out, "%s {", head);
+    k->out->indent++;
+}
+
+void k_close(Kernel *k)
+{
+    k->out->indent--;
+    buf_line(k->out, "}");
+}
+
+void k_comment(Kernel *k, NodeId id)
+{
+    const char *place = source_place(k->p->m, k_node(k, id)->span, true);
+    if (k_node(k, id)->name)
+        buf_line(k->out, "// %s%s%s", k_node(k, id)->name, *place ? ", " : "", place);
+    else if (*place)
+        buf_line(k->out, "// part of %s", place);
+}
+
+static void print_sizes(Kernel *k, Buf *out)
+{
+    Module *m = k->p->m;
+    buf_line(out, "[[maybe_unused]] const int64_t dim_B = args.size[0];");
+    buf_line(out, "[[maybe_unused]] const int64_t dim_T = args.size[1];");
+    for (int i = 0; i < m->dims.len; i++)
+        buf_line(out, "[[maybe_unused]] const int64_t dim_%s = args.size[%d];", api_sizes(m)[2 + i], 2 + i);
+    buf_line(out, "[[maybe_unused]] const int64_t t0 = args.size[%d];", 2 + m->dims.len);
+}
+
+static void print_head(Kernel *k, Buf *out)
+{
+    print_sizes(k, out);
+    for (int i = 0; i < k->pointers.len; i++) {
+        const Pointer *p = &k->pointers.data[i];
+        const char *type = k_text(k, "%s%s *", p->written ? "" : "const ", k_type(p->type));
+        buf_line(out, "%sconst %s = static_cast<%s>(args.ptr[%d]);", type, p->name, type, i);
+    }
+    buf_line(out, "[[maybe_unused]] const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;");
+    if (k->pr->dir == FORWARD)
+        buf_line(out, "[[maybe_unused]] const bool all = args.flags & CELL_KERNEL_SAVE;");
+}
+
+static bool word_at(const char *s, const char *word, size_t n)
+{
+    return strncmp(s, word, n) == 0 && !isalnum((unsigned char)s[n]) && s[n] != '_';
+}
+
+/* Is the place in a comment? */
+static bool in_comment(const char *from, const char *place)
+{
+    for (const char *s = place; s > from && s[-1] != '\n'; s--)
+        if (s[-1] == '/' && s[0] == '/')
+            return true;
+    return false;
+}
+
+/* Does the block that starts at this indentation end before the place? */
+static bool ends_before(const char *s, size_t indent, const char *place)
+{
+    for (const char *line = s; line <= place; line = strchr(line, '\n') + 1) {
+        size_t depth = strspn(line, " ");
+        if (depth < indent && line[depth] != '\n')
+            return true;
+        if (!memchr(line, '\n', (size_t)(place - line)))
+            return false;
+    }
+    return false;
+}
+
+/* Does the name occur in what follows, up to the end of the block that starts at this indentation? */
+static bool used_below(const char *s, const char *name, size_t n, size_t indent)
+{
+    char word[128];
+    snprintf(word, sizeof word, "%.*s", (int)n, name);
+    for (const char *at = s; (at = strstr(at, word)); at++)
+        if (word_at(at, name, n) && !isalnum((unsigned char)at[-1]) && at[-1] != '_' && !in_comment(s, at))
+            return !ends_before(s, indent, at);
+    return false;
+}
+
+/* The text ends here now; was there more? */
+static bool cut_text(Buf *text, char *end)
+{
+    size_t before = text->len;
+    if (!text->data)
+        return false;
+    *end = 0;
+    text->len = (size_t)(end - text->data);
+    return text->len < before;
+}
+
+/* Frames declare what a body may need, marked, a line each; what it did not need goes, and so do the marks. */
+static bool drop_unused(Buf *text)
+{
+    static const char mark[] = "[[maybe_unused]] ";
+    char *kept = text->data;
+    const char *s = text->data;               /* what is not yet behind `kept` */
+    for (const char *at = s; at && (at = strstr(at, mark));) {
+        const char *line = at, *to = strstr(at, " = "), *name = to;
+        while (line > text->data && line[-1] == ' ')
+            line--;
+        size_t indent = (size_t)(at - line);
+        at = line + strcspn(line, "\n");
+        at += *at == '\n';
+        if (line > text->data && line[-1] != '\n')
+            continue;
+        while (name[-1] != ' ' && name[-1] != '*')
+            name--;
+        if (used_below(at, name, (size_t)(to - name), indent))
+            continue;
+        memmove(kept, s, (size_t)(line - s));
+        kept += line - s;
+        s = at;
+    }
+    if (s) {
+        size_t rest = strlen(s);
+        memmove(kept, s, rest);
+        kept += rest;
+    }
+    return cut_text(text, kept);
+}
+
+static void drop_marks(Buf *text)
+{
+    static const char mark[] = "[[maybe_unused]] ";
+    char *kept = text->data;
+    while (drop_unused(text))
+        ;
+    for (const char *s = text->data, *next; s && *s; s = next) {
+        const char *at = strstr(s, mark), *end = at ? at : s + strlen(s);
+        next = at ? at + sizeof mark - 1 : end;
+        memmove(kept, s, (size_t)(end - s));
+        kept += end - s;
+    }
+    cut_text(text, kept);
+}
+
+static void forget_all(Kernel *k, bool trial)
+{
+    k->trial = trial;
+    k->hoisted.len = k->reads.len = 0;
+    k->hoisting = -1;
+    k->prefetches.len = 0;
+    k->numbered = k->depth = k->loops = 0;
+    memset(k->index, 0, sizeof *k->index * (size_t)k->indices);
+    memset(k->value, 0, sizeof *k->value * (size_t)k->values);
+    names_init(&k->locals, k->p->m->c);
+    k->b = k->t = "0";
+    k->row = NULL;
+    k->one_step = false;
+}
+
+static bool waits(const Kernel *k)
+{
+    return k->g && !k->columns &&
+           ((k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD) || k->refs == &k->g->refs_2);
+}
+
+static void print_body(Kernel *k, Buf *out, void (*body)(Kernel *k))
+{
+    Buf text = { .arena = out->arena, .indent = 1 };
+    forget_all(k, false);
+    k->out = &text;
+    body(k);
+    k->out = out;
+    Buf whole = { .arena = out->arena, .indent = 1 };
+    print_head(k, &whole);
+    buf_f(&whole, "%s", text.data ? text.data : "");
+    drop_marks(&whole);
+    buf_line(out, "{");
+    if (waits(k))
+        buf_line(out, "    cell_dependency_wait();");
+    buf_f(out, "%s}\n\n", whole.data);
+    buf_release(&text);
+    buf_release(&whole);
+}
+
+/* The test that a template's form of this width needs, over the kernel's sizes; or NULL. */
+static const char *width_test(Kernel *k, int width, const char *fits)
+{
+    Buf test = { .arena = k->p->m->arena };
+    for (int i = 0; i < k->multiples.len && width > 1; i++)
+        buf_f(&test, "%s%s %% %d == 0", i ? " && " : "", k_poly(k, k->multiples.data[i]), width);
+    if (fits)
+        buf_f(&test, "%s%s", test.len ? " && " : "", fits);
+    return test.data;
+}
+
+/* Which of a template's forms a call takes: the first whose test the sizes pass. */
+typedef struct Choice { Kernel *k; Buf out; const char *name; bool any; } Choice;
+
+static void print_form(Choice *c, const char *test, const char *arguments)
+{
+    const char *otherwise = c->any ? "else " : "";
+    if (test)
+        buf_line(&c->out, "%sif (%s)", otherwise, test);
+    else if (c->any)
+        buf_line(&c->out, "else");
+    buf_line(&c->out, "%s%s_by<%s>(args);", test || c->any ? "    " : "", c->name, arguments);
+    c->any = true;
+}
+
+/* The form for rows of which threads have so many vectors, or fewer; full: no thread has fewer. */
+static void print_sized(Choice *c, int width, int slots, bool full)
+{
+    Kernel *k = c->k;
+    const char *compare = !full ? "<" : mutate("always-full") ? "<=" : "==";
+    const char *fits = k_text(k, "%s %s %d * cell_threads()", k_poly(k, k->row_extent), compare, slots * width);
+    print_form(c, width_test(k, width, fits), k_text(k, "%d, %d, %s", width, slots, full ? "true" : "false"));
+}
+
+static Choice choice_open(Kernel *k, Buf *out, const char *name)
+{
+    Choice c = { .k = k, .out = { .arena = out->arena, .indent = 1 }, .name = name };
+    print_sizes(k, &c.out);
+    return c;
+}
+
+static void choice_close(Choice *c, Buf *out)
+{
+    drop_marks(&c->out);
+    buf_f(out, "{\n%s}\n\n", c->out.data);
+    buf_release(&c->out);
+}
+
+static bool is_sized(const Kernel *k)
+{
+    return k->slots && strcmp(k->slots, "V") == 0;
+}
+
+/* Rows that are long, or do not start at vectors of the widest form, have a kernel of their own: what it takes of registers
+ * is not taken from the others, whose kernel is right for these rows too. */
+static bool has_odd_rows(const Kernel *k)
+{
+    return is_sized(k) && k->g->row_extent && (k->multiples.len || k->g->long_slots);
+}
+
+static void print_width_choice(Choice *c)
+{
+    Kernel *k = c->k;
+    bool sized = is_sized(k);
+    const char *more = sized ? ", 0, false" : "";
+    if (sized) {
+        print_sized(c, k_width(k), k->g->slots, true);
+        print_sized(c, k_width(k), k->g->slots, false);
+    }
+    if (k->multiples.len)
+        print_form(c, width_test(k, k_width(k), k->enough), k_text(k, "%d%s", k_width(k), more));
+    print_form(c, NULL, k_text(k, "%d%s", k->multiples.len ? 1 : k_width(k), more));
+}
+
+static void print_choice(Kernel *k, Buf *out, const char *name)
+{
+    Choice choice = choice_open(k, out, name);
+    if (scan_sized(k))
+        scan_choice(k, &choice.out, name);
+    else
+        print_width_choice(&choice);
+    choice_close(&choice, out);
+}
+
+static void print_odd_choice(Kernel *k, Buf *out, const char *name)
+{
+    int width = k_width(k);
+    Choice choice = choice_open(k, out, name);
+    if (k->g->long_slots)
+        print_form(&choice, width_test(k, width, NULL), k_text(k, "%d, %d, false", width, k->g->long_slots));
+    for (int narrow = width / 2; k->multiples.len && narrow > 0; narrow /= 2)
+        print_sized(&choice, narrow, k->g->narrow / narrow, false);
+    if (k->multiples.len)
+        print_form(&choice, NULL, "1, 0, false");
+    choice_close(&choice, out);
+}
+
+/* Prints the kernel that `body` prints inside. */
+void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
+{
+    Buf *out = k->out, none = { .arena = out->arena, .indent = 1, .dropped = true };
+    k->printer.data = k;
+    names_init(&k->pointer_names, k->p->m->c);
+    k->multiples.len = k->vectors.len = k->ahead.len = 0;
+    k->n = "N";
+    k->slots = NULL;
+    k->full = false;
+    k->row_extent = NULL;
+    k->mixed = false;
+    k->enough = NULL;
+    forget_all(k, true);
+    k->out = &none;
+    k->printer.dry = true;
+    body(k);
+    k->printer.dry = false;
+    k->n = k->multiples.len && !k->fused ? "N" : k_text(k, "%d", k_width(k));
+    bool sized = is_sized(k), templated = (k->multiples.len && !k->fused) || sized || scan_sized(k);
+    if (scan_sized(k))
+        buf_line(out, "template <int units>");
+    else if (sized)
+        buf_line(out, "template <int N, int V, bool F>");
+    else if (templated)
+        buf_line(out, "template <int N>");
+    if (templated) {
+        buf_line(out, "static __device__ __forceinline__ void %s_by(const cell_kernel_args &args)", name);
+        print_body(k, out, body);
+    }
+    /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
+    int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : scan_resident(k);
+    if (k->fused)
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(CELL_PRODUCT_THREADS, 1)");
+    else
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
+                 k->columns || (k->panel && k->panel->product) ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
+    buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
+    if (templated)
+        print_choice(k, out, name);
+    else
+        print_body(k, out, body);
+    if (has_odd_rows(k)) {
+        buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
+        buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", plan_odd_kernel(k->p, k->g));
+        print_odd_choice(k, out, name);
+    }
+    k->out = out;
+}
+
+/* ---- rows and elements ---- */
+
+const char *k_time_row(Kernel *k, const char *t, int ahead)
+{
+    bool reverse = k->p->m->c->reverse && !mutate("straight-row");
+    const char *more = ahead == 0 ? "" : (ahead > 0) != reverse ? " + 1" : " - 1";
+    if (!reverse)
+        return *more ? k_text(k, "(%s%s)", t, more) : t;
+    return k_text(k, "(dim_T - 1 - %s%s)", t, more);
+}
+
+void k_declare_rows(Kernel *k)
+{
+    const char *row = k_time_row(k, "t", 0);
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt = b * dim_T + %s;", k_bare(k, row));
+    if (k->pr->dir == BACKWARD)
+        return;
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt1 = all ? bt : b;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t bt2 = all ? bt : b * 2 + %s %% 2;", row);
+}
+
+/* b and t of a row number, as the group's rows run. */
+void k_split_row(Kernel *k, const char *row)
+{
+    k->one_step = k->g && k->g->phase == PHASE_DURING;
+    bool timed = k->g && k->g->timed && !k->one_step, batched = !k->g || k->g->batched;
+    k->b = "b";
+    k->t = "t";
+    k->row = batched && timed ? row : NULL;
+    buf_line(k->out, "[[maybe_unused]] const int64_t b = %s;",
+             batched && timed ? k_text(k, "%s / dim_T", row) : batched ? row : "0");
+    const char *t = batched && timed ? k_text(k, "%s %% dim_T", row) : timed ? row : "args.t";
+    buf_line(k->out, "[[maybe_unused]] const int64_t t = %s;",
+             timed || k->one_step ? k_bare(k, k_time_row(k, t, 0)) : "0");
+    if (!k->one_step)
+        return;
+    k->row = "bt";
+    k_declare_rows(k);
+}
+
+const char *k_rows(Kernel *k)
+{
+    bool timed = k->g->timed && k->g->phase != PHASE_DURING;
+    if (k->g->batched)
+        return timed ? "dim_B * dim_T" : "dim_B";
+    return timed ? "dim_T" : "1";
+}
+
+/* Names the axes after the user's indices, as digits of the element number e. The prefix keeps a loop's own
+ * indices apart from those of the rows around it, which may have the same names. */
+void k_split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix)
+{
+    Module *m = k->p->m;
+    const Poly *stride = poly_const(m, 1);
+    for (int i = n - 1; i >= 0; i--) {
+        const char *name = k_text(k, "%s_%s", prefix, m->indices.data[axes[i]].name);
+        for (int j = i + 1; j < n; j++)
+            if (k->index[axes[j]] && strcmp(k->index[axes[j]], name) == 0)
+                name = k_text(k, "%s_%d", name, i);
+        const Poly *extent = m->indices.data[axes[i]].extent;
+        const char *digit = e;
+        if (!(stride->is_const && stride->value == 1))
+            digit = k_text(k, "%s / %s", digit, k_poly(k, stride));
+        if (i > 0)
+            digit = k_text(k, "%s %% %s", digit, k_poly(k, extent));
+        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", name, digit);
+        k->index[axes[i]] = name;
+        stride = poly_mul(m, stride, extent);
+    }
+}
+
+/* Arrays of one group may name their axes differently: each position has one loop index. */
+void k_keep_axes(Kernel *k, NodeId first)
+{
+    for (int i = 0; i < k->g->naxes; i++)
+        k->own[i] = k->index[k_node(k, first)->axes[i]];
+}
+
+void k_bind_axes(Kernel *k, NodeId array)
+{
+    const Node *a = k_node(k, array);
+    for (int i = 0; i < k->g->naxes; i++)
+        k->index[a->axes[i + (k->g->along && a->naxes > k->g->naxes && i >= k->g->along - 1)]] = k->own[i];
+    for (int i = 0; k->panel && i < k->g->naxes; i++)
+        k->meaning[k_node(k, array)->axes[i]] = scan_unit(k, i);
+}
+
+void k_prefetches(Kernel *k, const char *index)
+{
+    int kept = 0, n = k->prefetches.len;
+    bool open = false;
+    for (int i = 0; i < n; i++) {
+        const char *prefetch = k->prefetches.data[i];
+        if (index && !strstr(prefetch, index)) {
+            k->prefetches.data[kept++] = prefetch;
+            continue;
+        }
+        if (!open)
+            k_open(k, k->pr->dir == FORWARD ? "if (%s + 1 < dim_T)" : "if (%s > 0)", k->t);
+        open = true;
+        buf_line(k->out, "%s", prefetch);
+    }
+    if (open)
+        k_close(k);
+    k->prefetches.len = kept;
+}
+
+/* ---- loops along one index ---- */
+
+static const char *times(Kernel *k, const char *a, const char *n)
+{
+    return strcmp(n, "1") == 0 ? a : k_text(k, "%s * %s", a, n);
+}
+
+static void one_by_one(Kernel *k, const Loop *l)
+{
+    if (l->outer) {
+        IndexId axes[64];
+        memcpy(axes, l->outer, sizeof *axes * (size_t)l->n_outer);
+        axes[l->n_outer] = l->along;
+        k_open(k, "for (int64_t e = %s; e < elements; e += %s)", l->first, l->step);
+        k_split_element(k, axes, l->n_outer + 1, "e", "i");
+        l->body(k, l->data);
+        k_close(k);
+        return;
+    }
+    const char *name = k_text(k, "i_%s", k->p->m->indices.data[l->along].name);
+    if (k->g && k->g->kind == G_ROW && k->g->lanes < 32)  /* its reads are under way together */
+        buf_line(k->out, "CELL_UNROLL_BY(8)");
+    k_open(k, "for (int64_t %s = %s; %s < %s; %s += %s)", name, l->first, name,
+           poly_text(&k->printer, l->extent), name, l->step);
+    k->index[l->along] = name;
+    l->body(k, l->data);
+    k_close(k);
+}
+
+/* What is printed from here on is for one neighbour u of a vector. */
+void k_wide_begin(Kernel *k, IndexId along, Buf *inner)
+{
+    k_wide_open(k, k_text(k, "i_%s", k->p->m->indices.data[along].name), inner);
+    k->index[along] = k->along;
+}
+
+void k_wide_open(Kernel *k, const char *name, Buf *inner)
+{
+    Buf *out = k->out;
+    k->loads = k->stores = (Buf){ .arena = out->arena, .indent = out->indent };
+    k->hoists = *inner = buf_like(out);
+    k->hoists.indent--;
+    if (!k->gathers)
+        k->here.len = 0;
+    k->wide = k_width(k);
+    k->along = name;
+    k->loops++;
+    k->out = inner;
+    buf_line(inner, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %s; u++)", k->n);
+    buf_line(inner, "[[maybe_unused]] const int64_t %s = e + u;", name);
+}
+
+/* Prints what was collected, but for what goes before the loop that reads vectors (k->hoists). */
+void k_wide_end(Kernel *k, Buf *out, const Buf *inner)
+{
+    k_close(k);
+    k->wide = 0;
+    k->out = out;
+    buf_f(out, "%s%s%s", k->loads.data ? k->loads.data : "", inner->data,
+          k->stores.data ? k->stores.data : "");
+}
+
+/* The vectors of a row of which every thread has so many; where these fill the threads exactly, none is beyond
+ * the row's end. */
+void k_open_slots(Kernel *k, const char *count, const char *lanes)
+{
+    bool sized = strcmp(k->slots, "V") == 0;
+    buf_line(k->out, sized ? "CELL_UNROLL_BY(V ? V : 1)" : "CELL_UNROLL_BY(%s)",
+             strcmp(k->slots, "0") == 0 ? "1" : k->slots);
+    k_open(k, "for (cell_place<%s> s = 0; s < %s; s++)", k->slots, count);
+    buf_line(k->out, "const cell_place<%s> e = %s;", k->slots,
+             times(k, k_text(k, "(s * %s + lane)", lanes), k->n));
+    if (!k->full)
+        k_open(k, sized ? "if (F || e < length)" : "if (e < length)");
+}
+
+void k_close_slots(Kernel *k)
+{
+    if (!k->full)
+        k_close(k);
+    k_close(k);
+}
+
+/* Over all elements: a vector lies in one row of the last axis, whose length is a multiple of the width. */
+static void by_vectors_of_rows(Kernel *k, const Loop *l)
+{
+    Buf *out = k->out, loop = buf_like(out), head = loop, inner;
+    int reads = k->reads.len, hoisted = k->hoisted.len;
+    const char *extent = k_poly(k, l->extent);
+    const Index *indices = k->p->m->indices.data;
+    k->out = &head;
+    k_open(k, "for (int64_t n = %s; n < elements; n += %s)", times(k, l->first, k->n), times(k, l->step, k->n));
+    buf_line(k->out, "const int64_t outer = n / %s, e = n - outer * %s;", extent, extent);
+    const char *prefix = "i";
+    for (int i = 0; i < l->n_outer; i++)       /* the spec may call two axes alike */
+        if (strcmp(indices[l->outer[i]].name, indices[l->along].name) == 0)
+            prefix = "o";
+    k_split_element(k, l->outer, l->n_outer, "outer", prefix);
+    loop.indent = head.indent;
+    k->out = &loop;
+    k_wide_begin(k, l->along, &inner);
+    k->hoists.indent = head.indent;
+    l->body(k, l->data);
+    k_wide_end(k, &loop, &inner);
+    k->out = &head;
+    buf_f(&head, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
+    k_close(k);
+    k->out = out;
+    buf_f(out, "%s", head.data);
+    k->reads.len = reads;         /* those of the loop are not there behind it */
+    k->hoisted.len = hoisted;
+}
+
+/* The body printed for a vector of neighbours, in a loop over such vectors. */
+static void by_vectors(Kernel *k, const Loop *l)
+{
+    Buf *out = k->out, loop = buf_like(out), inner;
+    const char *extent = poly_text(&k->printer, l->extent);
+    k->out = &loop;
+    if (k->slots) {
+        k_open_slots(k, k_text(k, "cell_slots<%s>(length, %s)", k->slots, times(k, l->step, k->n)), l->step);
+    } else {
+        k_open(k, "for (int64_t e = %s; e < %s; e += %s)", times(k, l->first, k->n), extent,
+               times(k, l->step, k->n));
+    }
+    k_wide_begin(k, l->along, &inner);
+    k->hoists.indent = out->indent;
+    l->body(k, l->data);
+    k_wide_end(k, &loop, &inner);
+    if (k->slots)
+        k_close_slots(k);
+    else
+        k_close(k);
+    k->out = out;
+    buf_f(out, "%s%s", k->hoists.data ? k->hoists.data : "", loop.data);
+}
+
+/* In a step, only where the call's sizes can decide: a vector per thread pays when there are threads enough. */
+bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer)
+{
+    return k->one_step ? outer && !extent->is_const : !(extent->is_const && extent->value % k_width(k));
+}
+
+static void note_extent(Kernel *k, const Poly *extent, bool wide)
+{
+    k->mixed |= !wide || (k->row_extent && k->row_extent != extent);
+    k->row_extent = extent;
+}
+
+/* A loop in vectors where something is contiguous along it; a step is short of threads, not of bandwidth. */
+void k_loop(Kernel *k, const Loop *l)
+{
+    Buf *out = k->out, wide = buf_like(out);
+    int taken = k->locals.taken.len, numbered = k->numbered, hoisted = k->hoisted.len,
+        reads = k->reads.len;
+    if (k_can_be_wide(k, l->extent, l->outer)) {
+        k->out = &wide;
+        if (l->outer)
+            by_vectors_of_rows(k, l);
+        else
+            by_vectors(k, l);
+        k->out = out;
+        if (k->here.len || k->stores.data) {
+            k_need_multiple(k, l->extent);
+            note_extent(k, l->extent, true);
+            buf_f(out, "%s", wide.data);
+            return;
+        }
+        names_cut(&k->locals, taken);
+        k->numbered = numbered;
+        k->hoisted.len = hoisted;
+        k->reads.len = reads;
+    }
+    note_extent(k, l->extent, false);
+    one_by_one(k, l);
+}
+
+/* ---- the whole ---- */
+
+Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
+{
+    Kernel k = { .p = p, .pr = pr, .g = g, .refs = refs, .out = out };
+    k.real = p->compute == DT_F64 ? "double" : "float";
+    k.indices = k.meanings = p->m->indices.len + 64;
+    k.values = p->m->nodes.len + 64;
+    k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)k.indices);
+    k.beyond = arena_alloc(p->m->arena, sizeof *k.beyond * (size_t)k.indices);
+    k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)k.values);
+    k.meaning = arena_alloc(p->m->arena, sizeof *k.meaning * (size_t)k.meanings);
+    k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = k_leaf, .index = k_index, .known = k_known,
+                               .reciprocal = k_reciprocal, .rounded = p->from_product, .n_rounded = p->n_nodes,
+                               .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };
+    k.b = k.t = "0";
+    return k;
+}
+
+/* What the kernel was printed with; what was printed stays. */
+void kernel_release(Kernel *k)
+{
+    Arena *a = k->p->m->arena;
+    arena_release(a, k->index, sizeof *k->index * (size_t)k->indices);
+    arena_release(a, k->value, sizeof *k->value * (size_t)k->values);
+    arena_release(a, k->meaning, sizeof *k->meaning * (size_t)k->meanings);
+}
+
+void emit_group(Plan *p, Program *pr, Group *g, Buf *out)
+{
+    Kernel k = kernel_new(p, pr, g, &g->refs, out);
+    switch (g->kind) {
+    case G_MAP: emit_map(&k); break;
+    case G_ROW: (g->window ? emit_window : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
+    case G_COLUMN:
+        if (!g->by_rows)
+            emit_column_sums(&k);
+        kernel_release(&k);
+        k = kernel_new(p, pr, g, &g->refs_2, out);
+        emit_column_totals(&k);
+        break;
+    case G_SCATTER: emit_scatter(p, pr, g, out); break;
+    case G_GEMM: case G_SCAN: break;
+    case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
+    }
+    kernel_release(&k);
+}

@@ -1,0 +1,355 @@
+/* kernels.h: what the printers of the kernels around the walk share. kernels.c has frames and loops,
+ * kernels_value.c reads, writes and expressions; kernels_map.c, kernels_row.c, kernels_column.c and
+ * kernels_state.c have a kind of kernel each; kernels_past.c and kernels_window.c those of sums over the past. */
+#ifndef CELLC_KERNELS_H
+#define CELLC_KERNELS_H
+
+#include "emit/emit.h"
+#include "plan/plan.h"
+#include "schedule/window/window.h"
+
+/* args.ptr[i] as the kernel sees it. */
+typedef struct Pointer { const char *name; Dtype type; bool written; } Pointer;
+
+/* Neighbours that a thread reads at once. */
+typedef struct Vector {
+    const char *pointer, *offset; /* texts; the offset is that of the first neighbour */
+    const char *name;             /* the local array that holds them */
+    Dtype type;
+    bool optional;                /* zeros where the caller left the argument out */
+    bool fixed;                   /* the same for all rows */
+    int loops, last_loop;         /* how many loops read it, and the last of these */
+} Vector;
+
+typedef Vec(const char *) Texts;
+
+/* One number of a row, read once for all its elements. */
+typedef struct RowRead { const char *text, *name, *wanted; bool whole; } RowRead;
+
+/* A value over the past that a block has in shared memory. */
+typedef struct PastTile { Read read; const char *text; } PastTile;
+
+/* A loop over few elements of a unit, which is unrolled. */
+typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
+
+/* A read of a step that shared memory may hold before it is taken: its type and address, in the loops around. word: it is
+ * one; wide: four neighbouring threads' words are 16 bytes at their multiple. */
+typedef struct StagedRead {
+    int number, loops;
+    const InnerLoop *around;
+    const char *type, *from;
+    bool word, wide;
+} StagedRead;
+
+/* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal terms of a
+ * group share, and the column of the partial sums that it goes to. */
+typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
+    StepSum;
+
+/* kernels_columns.c: what a read of a thread that has some columns and units depends on. */
+typedef enum { COLUMNS_OF_NONE, COLUMNS_OF_UNIT, COLUMNS_OF_COLUMN, COLUMNS_OF_BOTH } ColumnsPart;
+
+/* The parts of such a kernel: texts of an element's indices; locals and what reads them before a product, what is stored
+ * behind it, and the values that this keeps. */
+typedef struct ColumnsText {
+    const char *unit, *column;
+    const char *own, *place;      /* what stands for an element's place, units beside each other, and what it is */
+    bool element;                 /* what is printed is of an element */
+    Buf names, reads[COLUMNS_OF_BOTH + 1], late, last;
+    Texts kept;
+    Texts rows[2];                /* where those places begin, of reads and of stores */
+    Buf row_names[2];
+} ColumnsText;
+
+typedef struct Kernel {
+    Plan *p;
+    Program *pr;
+    Group *g;
+    RefVec *refs;
+    Buf *out;
+    int threads;                  /* per block, at most */
+    const char *real;
+    const char **index;           /* per index id: its text in the scope, or NULL */
+    bool *beyond;                 /* per index id: that text may lie outside of its extent, under the condition it stands under */
+    int indices;                  /* so many there is room for */
+    const char **value;           /* per node: the local that holds it in the scope, or NULL */
+    int values;
+    const char *b, *t;            /* text of the batch element and the step */
+    const char *row;              /* text of b*T + t where rows run over both, else NULL */
+    bool one_step;                /* t comes from outside */
+    /* texts of the group's axes, by position: ids are shared and rebound in between */
+    const char *own[64];
+    Vec(Pointer) pointers;        /* beside refs */
+    Names pointer_names, locals;
+    /* A kernel is printed twice: the first time to learn what its loops have in common. */
+    bool trial;
+    /* Wide loops: a thread takes neighbours along one index, as many as a vector of 16 bytes holds of the
+     * storage type; reads and writes that are contiguous there go as vectors before and after the loop over
+     * the neighbours. Where not all of `multiples` are known to be multiples of the width, the kernel is a
+     * template over the width N, and runs with 1 when they are not. */
+    const char *n;                /* text of the width: N, or the number */
+    int wide;                     /* the width inside a wide loop, else 0 */
+    const char *along;            /* text of that index; ids are rebound */
+    bool at_first;                /* print the loop's index as that of the first neighbour */
+    Vec(const Poly *) multiples;
+    const char *enough;           /* and this must hold; or NULL */
+    Vec(Vector) vectors;
+    Vec(int) here;                /* vectors of this loop */
+    Buf hoists, loads, stores;    /* before the loop, before and after the neighbours */
+    bool gathers;                 /* reads go before everything else of the element: */
+    Buf gathered;
+    const char *batch;            /* ROW along an axis: text of its index in the loop, whose reads go by batches: */
+    Buf batched, batch_names;     /* what reads them into arrays, and the names of these */
+    int batch_reads;
+    int loops;
+    /* ROW: vectors that several passes read stay in registers: `slots` a thread, as text V or the number. */
+    const char *slots;            /* NULL: nothing stays */
+    bool full;                    /* they are known to fill the row exactly; else a template's F says so */
+    const Poly *row_extent;       /* of all its loops, when that is the same */
+    bool mixed;                   /* it is not, or a loop is not wide */
+    /* values computed before the neighbours: 2*id, and 2*id + 1 for a reciprocal */
+    Vec(NodeId) hoisted;
+    NodeId hoisting;
+    Vec(RowRead) reads;
+    Vec(RowRead) ahead;           /* ROW: those of the next row that come while this one is worked on */
+    Vec(const char *) prefetches; /* statements, for the next step */
+    /* One kernel for all steps of schedule gemm (kernels_panel.c). */
+    const Panel *panel;           /* else NULL */
+    const IndexId *units;         /* axes of the group that is printed: of heads, and the units */
+    const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
+    int meanings;
+    int panel_group;              /* its number */
+    const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps; or NULL */
+    const Panel *columns;         /* kernels_columns.c, and then panel is NULL; else NULL */
+    ColumnsText *columns_text;    /* while it is printed */
+    Texts panel_left;             /* values that one group of a step makes and another reads, by their nodes */
+    Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
+    Buf ahead_fields;             /* a declaration for each */
+    Buf early, late;              /* those reads; stores that no other block waits for */
+    Buf fetched;                  /* what brings those reads near before */
+    Buf *now;                     /* stores that others wait for */
+    Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
+    Texts once_reads;             /* as they would stand in their places */
+    Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
+    Vec(InnerLoop) inner_names;   /* and what names they have had */
+    int steps;                    /* scan: of a chunk */
+    Vec(StagedRead) staged_reads; /* scan: what shared memory may hold of a turn */
+    bool copies_wide;             /* four threads' words at once */
+    Texts wanted;                 /* scan: pointers to the gradients that chunks store, which may be null */
+    int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
+    Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
+    Texts function_texts;
+    int function_elements;        /* of a step */
+    Vec(StepSum) step_sums;       /* of the groups that are printed */
+    const char *pair_index;       /* scan: text of the last index of the first of two neighbours */
+    const char *two;              /* scan: text of a local with the two neighbours that are stored together, or NULL */
+    int64_t panel_registers;      /* that reads ahead take, for a step */
+    int numbered;                 /* locals: the same node may have one in several arrays */
+    Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
+    Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
+    bool past_keeps;
+    const Window *window;         /* kernels_window.c: of the kernel that is printed, or NULL */
+    bool window_pairs;            /* its products lie in tiles; else there are none, at this place */
+    int loops_inside;             /* of expressions: reductions that are printed in place */
+    const Parts *parts;           /* the copy that the kernel makes */
+    const Fused *fused;           /* the product that it makes; or NULL */
+    const char *given;            /* fused: the neighbours of its result, numbers; NULL: nothing has read them */
+    Buf fetches, fetched_rows;    /* fused, ahead: what asks for vectors of a row before it is made, and their declarations */
+    bool missed;                  /* fused: it was read at another place, so the kernel is none */
+    TensorId history;             /* whose last steps the kernel writes */
+    int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
+    int away;                     /* while another step's value is printed */
+    ExprPrinter printer;
+} Kernel;
+
+/* Locals made for the shared parts of an expression, to be forgotten at the end of their scope. */
+typedef Vec(NodeId) Named;
+
+/* ---- kernels.c */
+
+const Node *k_node(const Kernel *k, NodeId id);
+const char *k_text(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *k_type(Dtype t);                       /* in CUDA */
+const char *k_bare(Kernel *k, const char *s);      /* without the parentheses around the whole */
+const char *k_poly(Kernel *k, const Poly *p);      /* as a factor */
+const char *k_product(Kernel *k, const Poly *const *axes, int n);
+/* The place of s in the list, where it is new there (first) at the end. */
+int k_number(Kernel *k, Texts *list, const char *s, bool *first);
+int k_width(const Kernel *k);                      /* neighbours in a vector of the storage type */
+
+void k_print(Kernel *k, const char *name, void (*body)(Kernel *k));
+void k_open(Kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void k_close(Kernel *k);
+void k_comment(Kernel *k, NodeId id);              /* the line of the spec that a value comes from */
+const char *k_rows(Kernel *k);                     /* how many rows the group has */
+void k_split_row(Kernel *k, const char *row);
+/* The row of step t, and `ahead` steps later, among the rows of a sequence: a reversed cell begins with the last. */
+const char *k_time_row(Kernel *k, const char *t, int ahead);
+/* Declares bt, the row of sequence b at step t, and the rows that it has in rings of one and two. */
+void k_declare_rows(Kernel *k);
+void k_split_element(Kernel *k, const IndexId *axes, int n, const char *e, const char *prefix);
+void k_keep_axes(Kernel *k, NodeId first);
+void k_bind_axes(Kernel *k, NodeId array);
+
+typedef struct Loop {
+    IndexId along;                /* the index that runs; its text is "i_name" */
+    const Poly *extent;
+    const char *first;            /* text of the thread's number among those that share the loop */
+    const char *step;             /* and how many they are */
+    void (*body)(Kernel *k, void *data);
+    void *data;
+    const IndexId *outer;         /* axes before that index, so that the loop is over all elements; or NULL */
+    int n_outer;
+} Loop;
+void k_loop(Kernel *k, const Loop *l);
+/* Prints what asks for the next step's elements at this index, or (NULL) at any, which is then asked for. */
+void k_prefetches(Kernel *k, const char *index);
+void k_open_slots(Kernel *k, const char *count, const char *lanes);
+void k_close_slots(Kernel *k);
+/* For kernels that print the loop over the neighbours themselves. */
+void k_wide_begin(Kernel *k, IndexId along, Buf *inner);
+void k_wide_open(Kernel *k, const char *name, Buf *inner);       /* the same by the text of that index */
+void k_wide_end(Kernel *k, Buf *out, const Buf *inner);
+bool k_can_be_wide(const Kernel *k, const Poly *extent, bool outer);
+
+/* ---- kernels_value.c */
+
+const char *k_pointer(Kernel *k, RefKind kind, int id, Dtype type);
+const char *k_written(Kernel *k, RefKind kind, int id, Dtype type);     /* the same, to be written through */
+const char *k_read(Kernel *k, const Read *r);      /* a value that is read, in its place */
+const char *k_saved_state(Kernel *k, const Read *r);            /* address of a state before its step, in memory */
+const char *k_body(Kernel *k, NodeId body, Named *named);
+void k_forget(Kernel *k, Named *named);
+const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
+void k_store(Kernel *k, NodeId id, const char *value);
+const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
+const char *k_before_step(Kernel *k, TensorId s, int ahead);            /* where a state before that step begins */
+bool k_may_be_null(const Kernel *k, const Storage *st);
+bool k_is_stored(const Kernel *k, NodeId id);
+bool k_stays(const Kernel *k, const Vector *v);    /* in registers, for all passes over the row */
+bool k_always_inside(Kernel *k, const Read *r);    /* whatever condition it stands under */
+bool k_need_multiple(Kernel *k, const Poly *e);    /* of the width; false: it never is */
+const char *k_leaf(ExprPrinter *e, NodeId id);
+const char *k_known(ExprPrinter *e, NodeId id);
+const char *k_reciprocal(ExprPrinter *e, NodeId id);
+const char *k_index(ExprPrinter *e, IndexId i);
+
+/* ---- one kind each */
+
+void emit_map(Kernel *k);
+void k_element(Kernel *k, NodeId id, Named *kept);   /* one of its arrays, at axes that are bound; forgotten with `kept` */
+void k_map_body(Kernel *k);                        /* the arrays of a MAP group at the indices in scope */
+void emit_row(Kernel *k);
+void emit_apart(Kernel *k);
+int apart_width(const Kernel *k);                  /* neighbours of a thread of such a kernel */
+void emit_past(Kernel *k);
+/* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
+void past_limits(Kernel *k, NodeId array, IndexId w);
+void emit_window(Kernel *k);
+const char *window_dot(Kernel *k, NodeId reduce);  /* a sum of products in a tile; NULL: it is not in one */
+void emit_column_sums(Kernel *k);
+void emit_column_totals(Kernel *k);
+void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);
+const char *columns_read(Kernel *k, const char *p, const char *s);      /* stands for s, which it reads before the product */
+const char *columns_late_at(Kernel *k, const char *type, const char *at);        /* an address in late stores */
+bool columns_is_sum(const Kernel *k, NodeId id);
+bool columns_puts(const Kernel *k, int slot);        /* is the buffer the product's operand? */
+void columns_put(Kernel *k, const char *value);
+const char *columns_keep(Kernel *k, const char *value);
+Buf *columns_late(Kernel *k);                        /* where an element's stores go, or NULL */
+Buf *columns_last(Kernel *k);                        /* those of the last step */
+Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
+void kernel_release(Kernel *k);
+
+/* A ROW kernel that sums its rows for a COLUMN group too (kernels_column.c): before the rows, at an element of a
+ * row, and behind the rows. `along`: text of the column. */
+void column_term(Kernel *k, NodeId id, const char *sum);        /* adds the row's term to a sum of this column, or of neighbours */
+void column_open(Kernel *k, const Group *sums);
+void column_add(Kernel *k, const Group *sums, const char *along);
+void column_flush(Kernel *k, const Group *sums);
+
+/* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
+typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
+    PanelLoop;
+/* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
+PanelLoop *panel_groups(Kernel *k, int *n, int *product);
+/* In terms of k->units and the loops around; NULL: it has other parts. */
+const IxExpr *panel_in_units(Kernel *k, const IxExpr *e);
+/* No more than their names say where k->panel is NULL. */
+void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
+void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
+/* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
+ * type that it then has (of half a word: which it is, in a whole one), the address, as one text or, where the pointer may
+ * be null, two; whether it differs from step to step, and what scan_adjacent says: if not 0, the word has that of the
+ * thread's other unit too. */
+typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed; int adjacent; } AheadRead;
+const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
+const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
+bool panel_is_product(const Kernel *k, NodeId id);
+bool panel_sum_stays(const Kernel *k);             /* in the step: nothing else reads what the product gave */
+/* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
+bool panel_carried_here(const Kernel *k, NodeId id);
+const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried); /* what another group of the step made, or s */
+void panel_leave_value(Kernel *k, NodeId id, const char *value);
+bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
+bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
+/* kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group
+ * that is printed; whether a group (number) has any; and what stores those of sequence b, with `before` in front of each. */
+void step_sums_declare(Kernel *k);
+void step_sums_add(Kernel *k);
+bool step_sums_of(const Kernel *k, int group);
+void step_sums_store(Kernel *k, int group, const char *before);
+/* kernels_alone.c: a kernel whose threads have an element each for all steps. */
+void print_alone(Kernel *k);
+bool in_head(const Kernel *k);                     /* blocks, or clusters, that have a head each */
+bool in_cluster(const Kernel *k);
+/* The product's operand has this value at an element of so many. */
+void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value);
+/* The local that holds what is read of a state, or of the adjoint of its next value; NULL: none does. scan_update: its
+ * new value. */
+const char *scan_state(Kernel *k, TensorId s, const Read *r);
+const char *state_name(Kernel *k, TensorId s);
+/* The buffer that the walk finds a state in, or an adjoint behind the last step, and where the element at `place` of
+ * [B, axes] lies there. */
+const char *state_start(Kernel *k, TensorId s, const char *place, const char **at);
+void scan_update(Kernel *k, TensorId s, const Read *r, const char *value);
+/* Reads of all groups ahead of their steps, so many at a time; and those behind. */
+int alone_depth(int64_t registers);
+void alone_declare_reads(Kernel *k, const PanelLoop *l);
+void alone_reads(Kernel *k, const PanelLoop *l, int depth);
+void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
+void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
+
+/* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an initial state's
+ * stores at a place of [B, axes], where backward finds it and where the first step does. */
+const char *state_learned(Kernel *k, TensorId s);
+void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value);
+
+/* kernels_scan.c: a kernel whose threads have a unit each for all steps. */
+void print_scan_walk(Kernel *k);
+void print_scan_chunks(Kernel *k);                 /* whose warps have chunks of the steps */
+const char *alone_step_or_last(Kernel *k, const char *n);
+bool in_scan(const Kernel *k);
+/* An index of the unit: of two, of that which is printed. */
+const IxExpr *scan_unit(Kernel *k, int axis);
+/* Text of an index for the first of them. */
+const char *scan_first_unit(const Kernel *k, const char *index);
+/* Do the two units of a thread lie side by side there, at an even place? Then 2, or SCAN_WIDE, where so many do that begin
+ * at multiples of that; else 0. */
+int scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch);
+bool scan_sized(const Kernel *k);                  /* is the kernel a template of a block's units? */
+void scan_choice(Kernel *k, Buf *out, const char *name);               /* what chooses them */
+int scan_resident(const Kernel *k);                /* blocks that an SM should hold at once; 0: whatever it holds */
+/* What is read of a value that a thread has; a read ahead of its step, or s. */
+const char *scan_element(Kernel *k, const Read *r, const char *name);
+/* A local that holds what is read of a state before its step, or behind it, where chunks make states anew; or NULL. */
+const char *scan_again(Kernel *k, const Read *r);
+/* The condition under which a walk stores a state that only backward's walk reads. */
+const char *scan_saves(Kernel *k, NodeId id);
+/* The condition under which it stores a gradient through pointer p. */
+const char *scan_wants(Kernel *k, const char *p);
+/* A local that holds a value of all steps, or of a step for all walks over its chunk; or NULL. */
+const char *scan_once(Kernel *k, NodeId id);
+const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
+
+#endif

@@ -1,0 +1,287 @@
+/* emit_header.c: the C interface of a generated cell. In: a module. Out: NAME.h: the sizes, the arguments of
+ * forward, backward and step as structs whose members carry the tensors' names, and the prototypes.
+ * Guaranteed: members stand in the order of declaration; a member that may be NULL says what that means. */
+#include <ctype.h>
+#include <string.h>
+
+#include "emit_api.h"
+#include "interface.h"
+
+/* ---- member names, shared with emit_host.c */
+
+static const char *role_suffix(ArgRole role)
+{
+    return role == ROLE_FINAL || role == ROLE_D_FINAL ? "_final" : "";
+}
+
+static ApiMembers api_members(const Module *m, CallArgs args, const char *const *fixed)
+{
+    ApiMembers members = { .args = args };
+    Names names;
+    names_init(&names, m->c);
+    members.name = arena_alloc(m->arena, sizeof *members.name * (size_t)(args.len + 1));
+    for (int i = 0; fixed[i]; i++)
+        names_take(&names, fixed[i]);
+    for (int i = 0; i < args.len; i++) {
+        ArgRole role = args.data[i].role;
+        bool d = role == ROLE_D_VALUE || role == ROLE_D_OUT || role == ROLE_D_FINAL;
+        members.name[i] =
+            names_fresh(&names, intern_f(m->c, "%s%s%s", d ? "d_" : "",
+                                         m->tensors.data[args.data[i].tensor].name, role_suffix(role)));
+    }
+    return members;
+}
+
+static const char *const fixed_members[] = { "workspace",     "workspace_bytes", "reserve",
+                                             "reserve_bytes", "flags",           NULL };
+
+ApiMembers api_forward(const Module *m)
+{
+    return api_members(m, forward_arguments(m), fixed_members);
+}
+
+ApiMembers api_backward(const Module *m)
+{
+    return api_members(m, backward_arguments(m), fixed_members);
+}
+
+/* ---- types and comments */
+
+static const char *element_type(Dtype t)
+{
+    switch (t) {
+    case DT_F64: return "double";
+    case DT_BF16: case DT_F16: return "uint16_t";
+    case DT_I32: return "int32_t";
+    default: return "float";
+    }
+}
+
+const char *api_dtype(Dtype t)
+{
+    static const char *const names[] = {
+        [DT_F32] = "f32", [DT_BF16] = "bf16", [DT_F16] = "f16", [DT_F64] = "f64", [DT_I32] = "i32"
+    };
+    return names[t];
+}
+
+const char *api_type(const Tensor *t)
+{
+    return !t->complex ? api_dtype(t->dtype) : t->dtype == DT_F64 ? "c128" : "c64";
+}
+
+bool api_written(const Module *m, CallArg a)
+{
+    return (a.role == ROLE_VALUE && m->tensors.data[a.tensor].kind == T_OUTPUT) || a.role == ROLE_FINAL ||
+           a.role == ROLE_D_VALUE;
+}
+
+const char *api_shape(const Module *m, TensorId t)
+{
+    const Tensor *x = &m->tensors.data[t];
+    Buf b = { .arena = m->arena };
+    bool batched = x->kind != T_PARAM, timed = (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT;
+    buf_f(&b, "[%s%s", batched ? "B" : "", timed ? ", T" : "");
+    for (int i = 0; i < x->rank - x->complex; i++) {
+        buf_f(&b, "%s", batched || i ? ", " : "");
+        poly_print(m, x->axes[i], &b);
+    }
+    buf_f(&b, "]");
+    return intern_n(m->c, b.data, b.len);
+}
+
+static const char *meaning(const Module *m, CallArg a)
+{
+    const Tensor *x = &m->tensors.data[a.tensor];
+    const char *init = m->init.data[a.tensor] >= 0 ? "the spec's value" : "zero";
+    bool past = x->kind == T_HISTORY;
+    switch (a.role) {
+    case ROLE_FINAL:
+        if (past)
+            return "what the next call begins with; NULL: not wanted";
+        return "state after the last step; NULL: not wanted";
+    case ROLE_D_OUT: return "gradient into the output; NULL: zero";
+    case ROLE_D_FINAL:
+        if (past)
+            return "gradient into what the next call begins with; NULL: zero";
+        return "gradient into the final state; NULL: zero";
+    case ROLE_D_VALUE:
+        return wants_gradient(m, a.tensor) ? "gradient; NULL: not wanted, and not computed"
+                                           : "has no gradient; ignored";
+    default: break;
+    }
+    switch (x->kind) {
+    case T_INPUT: return x->lengths ? "how many steps each sequence has, 0 to T (a kernel takes others as the nearest)" : "input";
+    case T_PARAM: return "param";
+    case T_STATE: return intern_f(m->c, "state before the first step; NULL: %s", init);
+    case T_HISTORY:
+        return x->grows ? "earlier steps, step s at place s; NULL: before step 0"
+                        : "steps before the first, the latest first; NULL: zero, as before step 0";
+    default: return "output";
+    }
+}
+
+static void print_members(const Module *m, Buf *out, const ApiMembers *members)
+{
+    for (int i = 0; i < members->args.len; i++) {
+        CallArg a = members->args.data[i];
+        const Tensor *x = &m->tensors.data[a.tensor];
+        const char *decl = intern_f(m->c, "%s%s *%s;", api_written(m, a) ? "" : "const ",
+                                    element_type(x->dtype), members->name[i]);
+        bool said = x->complex || x->dtype == DT_BF16 || x->dtype == DT_F16;
+        buf_f(out, "    %-30s /* %s%s %s */\n", decl, api_shape(m, a.tensor),
+              said ? intern_f(m->c, " %s,", api_type(x)) : "", meaning(m, a));
+    }
+}
+
+/* ---- the header */
+
+static const char *guard_name(const Module *m)
+{
+    char text[256];
+    size_t n = 0;
+    for (const char *p = m->name; *p && n < sizeof text - 3; p++)
+        text[n++] = (char)toupper((unsigned char)*p);
+    text[n++] = '_';
+    text[n++] = 'H';
+    return intern_n(m->c, text, n);
+}
+
+/* The dim that says how many steps histories have room for that grow; -1: there are none. */
+static int room_of_histories(const Module *m)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int i = 0; m->tensors.data[t].grows && i < m->dims.len; i++)
+            if (m->tensors.data[t].axes[0] == poly_dim((Module *)(uintptr_t)m, i))
+                return i;
+    return -1;
+}
+
+static void print_sizes(const Module *m, Buf *out)
+{
+    const char **names = api_sizes(m);
+    buf_f(out, "/* The sizes of a call. B and T may be 0. */\ntypedef struct %s_sizes {\n", m->name);
+    buf_f(out, "    int64_t B; /* sequences */\n    int64_t T; /* steps; a step call takes it as 1 */\n");
+    for (int i = 0; i < m->dims.len; i++)
+        if (i == room_of_histories(m))
+            buf_f(out, "    int64_t %s; /* steps that histories have room for: t0 + T or more */\n", names[2 + i]);
+        else
+            buf_f(out, "    int64_t %s; /* dim %s of the spec */\n", names[2 + i], m->dims.data[i]);
+    buf_f(out, "    int64_t t0; /* number of the first step, 0 for a new sequence */\n} %s_sizes;\n\n",
+          m->name);
+}
+
+static const char *const workspace_text =
+    "    void *workspace; /* NULL with 0 bytes: the context's pool is used */\n"
+    "    size_t workspace_bytes;\n";
+
+static void print_forward_args(const Module *m, Buf *out)
+{
+    ApiMembers fwd = api_forward(m);
+    buf_f(out, "/* Tensors are row-major, in the memory of the context's backend. Initial and final state "
+               "may be the same. */\n");
+    buf_f(out, "typedef struct %s_forward_args {\n", m->name);
+    print_members(m, out, &fwd);
+    buf_f(out,
+          "%s    void *reserve; /* what backward needs is saved here; NULL: inference */\n    size_t "
+          "reserve_bytes;\n"
+          "    int flags; /* 0 */\n} %s_forward_args;\n\n",
+          workspace_text, m->name);
+    buf_f(out, "typedef struct %s_step_args {\n", m->name);
+    print_members(m, out, &fwd);
+    buf_f(out, "%s} %s_step_args;\n\n", workspace_text, m->name);
+}
+
+static void print_backward_args(const Module *m, Buf *out)
+{
+    ApiMembers bwd = api_backward(m);
+    buf_f(out, "typedef struct %s_backward_args {\n", m->name);
+    print_members(m, out, &bwd);
+    buf_f(out,
+          "%s    void *reserve; /* as forward left it */\n    size_t reserve_bytes;\n"
+          "    int flags; /* CELL_ACCUMULATE: gradients are added to what their buffers hold */\n} "
+          "%s_backward_args;\n\n",
+          workspace_text, m->name);
+}
+
+static void explain_complex(const Module *m, Buf *out)
+{
+    bool any[2] = { false };
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].complex)
+            any[m->tensors.data[t].dtype == DT_F64] = true;
+    for (int wide = 0; wide < 2; wide++)
+        if (any[wide])
+            buf_f(out, "\n * An element of %s is two %ss side by side, the real and the imaginary part, as in %s _Complex.",
+                  wide ? "c128" : "c64", wide ? "double" : "float", wide ? "double" : "float");
+}
+
+static void print_intro(const Module *m, Buf *out)
+{
+    buf_f(out, "/* %s: generated by cellc from %s.", m->name, source_place(m, m->span, false));
+    for (int i = 0; i < m->bound.len; i++)
+        buf_f(out, " %s = %s.", m->bound.data[i].name, m->bound.data[i].value);
+    for (int i = 0; i < m->options.len; i++)
+        buf_f(out, " %s = %s.", m->options.data[i].name, m->options.data[i].value);
+    if (m->c->reverse)
+        buf_f(out, " reverse = true:\n * time is walked from row T - 1 of inputs and outputs to row 0, and t counts "
+                   "the steps walked.");
+    if (m->c->lengths)
+        buf_f(out, " lengths = true:\n * behind the length of a sequence outputs are zero and states stay.");
+    buf_f(out,
+          "\n * Tensors are stored as %s, states as %s. Link with the library and, if it does not hold it, "
+          "libcell.",
+          api_dtype(m->c->dtype), m->c->dtype == DT_F64 ? "f64" : "f32");
+    explain_complex(m, out);
+    buf_f(out, " */\n");
+}
+
+static void print_prototypes(const Module *m, Buf *out)
+{
+    const char *n = m->name;
+    buf_f(out,
+          "/* Bytes of workspace of any call, of a forward call without a reserve (inference), and of what "
+          "forward\n"
+          " * saves for backward, that suffice on any device; SIZE_MAX for wrong sizes. */\n"
+          "size_t %s_workspace_bytes(const %s_sizes *sizes);\nsize_t %s_inference_bytes(const %s_sizes "
+          "*sizes);\nsize_t %s_reserve_bytes(const %s_sizes *sizes);\n\n",
+          n, n, n, n, n, n);
+    buf_f(out,
+          "/* The same on the context's device, which may need less; a pointer may be null. */\n"
+          "cell_status %s_memory(cell_context *ctx, const %s_sizes *sizes, size_t *workspace, size_t *inference,\n"
+          "                      size_t *reserve);\n\n", n, n);
+    buf_f(out,
+          "/* Asynchronous on the context's stream where the backend is. Everything is checked before "
+          "anything is\n"
+          " * written; cell_last_error tells what was wrong. A step is one step of every sequence. */\n");
+    buf_f(out,
+          "cell_status %s_forward(cell_context *ctx, const %s_sizes *sizes, const %s_forward_args *args);\n",
+          n, n, n);
+    if (m->has_grad)
+        buf_f(out,
+              "cell_status %s_backward(cell_context *ctx, const %s_sizes *sizes, const %s_backward_args "
+              "*args);\n",
+              n, n, n);
+    buf_f(out, "cell_status %s_step(cell_context *ctx, const %s_sizes *sizes, const %s_step_args *args);\n\n",
+          n, n, n);
+    buf_f(out, "/* The tables behind them, for bindings (cell_plan.h). */\nstruct cell_desc;\n"
+               "const struct cell_desc *%s_instance(void);\n\n", n);
+}
+
+void emit_header(const Module *m, Buf *out)
+{
+    const char *guard = guard_name(m);
+    Buf text = { .arena = m->arena };
+    print_intro(m, &text);
+    buf_f(&text,
+          "#ifndef %s\n#define %s\n\n#include <stddef.h>\n#include <stdint.h>\n\n#include \"cell.h\"\n\n",
+          guard, guard);
+    buf_f(&text, "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n");
+    print_sizes(m, &text);
+    print_forward_args(m, &text);
+    if (m->has_grad)
+        print_backward_args(m, &text);
+    print_prototypes(m, &text);
+    buf_f(&text, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n");
+    buf_wrapped(out, &text);
+}

@@ -1,0 +1,447 @@
+/* emit_plan.c: the launch plans of a planned cell as static C data, with the kernel table and the reserve,
+ * and the .cu that holds the kernels. In comes a plan whose every decision is made; out go two texts. The
+ * host text ends with the C interface over these tables (emit_host.c). */
+#include <string.h>
+
+#include "emit_plan.h"
+#include "interface.h"
+
+static void print_phase(Print *e, Phase phase)
+{
+    for (int i = 0; i < e->pr->groups.len; i++) {
+        Group *g = &e->pr->groups.data[i];
+        if (g->phase != phase)
+            continue;
+        if (g->kind == G_GEMM)
+            emit_gemm(e, g);
+        else if (g->kind == G_SCATTER)
+            emit_scatter_op(e, g);
+        else
+            emit_group_kernel(e, g);
+    }
+}
+
+static bool is_state(const Module *m, TensorId t)
+{
+    return m->tensors.data[t].kind == T_STATE;
+}
+
+/* Blocks that have a head do this themselves. */
+void emit_states(Print *e, int which)
+{
+    Module *m = e->p->m;
+    LaunchTerms terms = { .when = e->headed.data ? emit_not_expr(e, &e->headed) : NULL };
+    const Poly *most = poly_const(m, 0);
+    Group own = { .always = which != STATE_RESULT };
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (!is_state(m, t))
+            continue;
+        most = poly_add(m, most, tensor_elements(m, t));
+        int arg = which == STATE_RESULT ? emit_arg_of(e, t, ROLE_D_VALUE) : -1;
+        if (arg >= 0)
+            vec_push(m->arena, &own.need, arg);
+    }
+    if (most->nterms)
+        emit_kernel_op_with(e, &own, e->states->name[which], 256, 0, &e->states->refs[which],
+                            emit_blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
+}
+
+/* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
+static void postfix_chunks_pay(Print *e, const Panel *w, Buf *x)
+{
+    postfix_poly(e, poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units), x);
+    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LT, CELL_X_PUSH, %d, CELL_X_SIZE, 1, CELL_X_LE, CELL_X_MUL, ", CHUNK_UNITS,
+          CHUNK_STEPS);
+}
+
+/* Of 32 units, or of 64. */
+static const char *paired_blocks(Print *e, const Poly *elements)
+{
+    Buf x = emit_program_new(e);
+    postfix_poly(e, elements, &x);
+    buf_f(&x, "CELL_X_PUSH, %d, ", BLOCK_UNITS);
+    postfix_poly(e, elements, &x);
+    buf_f(&x, "CELL_X_LE, CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_CEILDIV, ");
+    return emit_expr_name(e, &x);
+}
+
+static void print_scan_op(Print *e, Panel *w, const char *when)
+{
+    const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
+    int kernel = emit_kernel_number(e, w->kernel);
+    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4) + w->staged;
+    buf_f(&e->table, ", .threads = %d", scan_threads(w));
+    if (bytes)
+        buf_f(&e->table, ", .smem = %s", emit_poly_expr(e, poly_const(e->p->m, bytes)));
+    buf_f(&e->table, " },\n");
+    const char *blocks = w->pairs ? paired_blocks(e, elements) : emit_blocks_expr(e, elements, w->chunks ? 32 : SCAN_THREADS);
+    emit_panel_op(e, w, blocks, when, kernel);
+}
+
+/* The kernels of schedule scan: one walks all steps, or chunks of them at once. */
+static void print_scan(Print *e)
+{
+    Buf chunks = emit_program_new(e), walk = emit_program_new(e);
+    if (!e->pr->chunks) {
+        print_scan_op(e, e->pr->panel, "NULL");
+        return;
+    }
+    postfix_chunks_pay(e, e->pr->panel, &chunks);
+    postfix_chunks_pay(e, e->pr->panel, &walk);
+    postfix_not(&walk);
+    print_scan_op(e, e->pr->chunks, emit_expr_name(e, &chunks));
+    print_scan_op(e, e->pr->panel, emit_expr_name(e, &walk));
+}
+
+static void print_loop(Print *e)
+{
+    if (e->p->schedule == SCHED_SCAN) {
+        print_scan(e);
+        return;
+    }
+    const char *when = emit_panel_walk(e);
+    Buf body = { .arena = e->p->m->arena }, saved = e->ops;
+    int before = e->n_ops;
+    Module *m = e->p->m;
+    e->ops = body;
+    print_phase(e, PHASE_DURING);
+    body = e->ops;
+    e->ops = saved;
+    int n = e->n_ops - before;
+    if (n == 0)
+        return;
+    bool back = (e->pr->dir == BACKWARD) != m->c->reverse;     /* the loop's variable is the row in memory */
+    const Poly *T = poly_dim(m, ATOM_T), *one = poly_const(m, 1), *minus = poly_const(m, -1);
+    buf_f(&e->ops,
+          "    { .name = \"steps\", .kind = CELL_OP_LOOP, .flags = CELL_OP_GRAPH, .when = %s,\n"
+          "      .u.loop = { .from = %s, .to = %s, .step = %d, .n_ops = %d } },\n%s", when,
+          back ? emit_poly_expr(e, poly_sub(m, T, one)) : emit_poly_expr(e, poly_const(m, 0)),
+          back ? emit_poly_expr(e, minus) : emit_poly_expr(e, T), back ? -1 : 1, n, body.data);
+    e->n_ops++;
+}
+
+/* Behind all that reads what the call began with: the two may be one buffer. One that the call does not take is not made. */
+static void print_histories(Print *e)
+{
+    Module *m = e->p->m;
+    for (int i = 0; i < e->n_histories; i++) {
+        HistoryKernel *h = &e->histories[i];
+        const Tensor *x = &m->tensors.data[h->history];
+        Group own = { .always = false };
+        const Poly *work = poly_dim(m, ATOM_B);
+        for (int k = 1; k < x->rank; k++)
+            work = poly_mul(m, work, x->axes[k]);
+        if (x->grows)                     /* not its room: a step in place writes one row; no steps may leave a copy */
+            work = poly_mul(m, work, poly_add(m, poly_dim(m, ATOM_T), poly_const(m, 1)));
+        vec_push(m->arena, &own.need, emit_arg_of(e, h->history, ROLE_FINAL));
+        emit_kernel_op(e, &own, h->name, 256, 0, &h->refs, emit_blocks_expr(e, work, 256), "NULL");
+    }
+}
+
+/* Do kernels of their own begin and end the walk? */
+static bool has_state_kernels(const Plan *p)
+{
+    return p->schedule != SCHED_TILE && !(p->scan && p->scan->own_ends);
+}
+
+/* CELL_MAX_BUFFERS of runtime/cell_plan.h. */
+static void limit_buffers(Print *e, int n, const char *of)
+{
+    enum { MAX_BUFFERS = 512 };
+    if (n > MAX_BUFFERS)
+        diag(e->p->m->c, DIAG_ERROR, e->p->m->span, "%s of this cell has %d arrays in memory; at most %d", of, n, MAX_BUFFERS);
+}
+
+static void print_direction(Print *e, Direction dir)
+{
+    Module *m = e->p->m;
+    const char *name = intern_f(m->c, "%s%s", e->tag, dir == FORWARD ? "forward" : "backward");
+    bool ends = has_state_kernels(e->p);
+    e->pr = &e->p->program[dir];
+    e->args = dir == FORWARD ? forward_arguments(m) : backward_arguments(m);
+    e->ops = (Buf){ .arena = m->arena };
+    e->n_ops = 0;
+    e->used.len = 0;
+    e->headed.data = e->walked.data = NULL;
+    for (int i = 0; i < e->p->buffers.len; i++)
+        e->buffer[i] = -1;
+    print_phase(e, PHASE_PARAM);
+    print_phase(e, PHASE_BEFORE);
+    /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
+    if (ends && !e->pr->head && !e->pr->cluster)
+        emit_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
+    if (e->p->schedule == SCHED_TILE)
+        print_phase(e, PHASE_DURING);
+    else
+        print_loop(e);
+    print_phase(e, PHASE_AFTER);
+    if (dir == FORWARD)
+        print_histories(e);
+    if (dir == BACKWARD && ends)
+        emit_states(e, STATE_RESULT);
+    emit_buffers(e, name);
+    if (e->n_ops == 0) {
+        buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
+    }
+    limit_buffers(e, e->args.len + e->used.len, name);
+    buf_f(e->host, "\nstatic const cell_op %s_ops[] = {\n%s};\n", name, e->ops.data);
+    buf_f(e->host, "\nstatic const cell_plan %s_plan = { %s_buffers, %s_ops, %d, %d };\n\n", name, name, name,
+          e->args.len + e->used.len, e->n_ops);
+}
+
+static void print_reserve(Print *e, int *count)
+{
+    Buf rows = { .arena = e->p->m->arena };
+    int n = 0;
+    for (int i = 0; i < e->p->buffers.len; i++) {
+        const Buffer *b = &e->p->buffers.data[i];
+        e->reserve[i] = b->reserve ? n++ : -1;
+        if (b->reserve)
+            buf_f(&rows, "    { \"%s\", CELL_FROM_RESERVE, %s, %d, %s },\n", b->name, dtype_constant(b->dtype),
+                  e->reserve[i], emit_buffer_bytes(e, i, true));
+    }
+    if (n)
+        buf_f(e->host, "\nstatic const cell_buffer %sreserve_buffers[] = {\n%s};\n\n", e->tag,
+              rows.data);
+    limit_buffers(e, n, "the reserve");
+    *count = n;
+}
+
+/* A value's history stands behind those of what it is made of, and may read them: it is written before they are, since one buffer
+ * may be both what a call begins with and what it leaves. */
+static int history_kernels(Plan *p, HistoryKernel *out)
+{
+    int n = 0;
+    for (TensorId t = p->m->tensors.len - 1; t >= 0; t--)
+        if (p->m->last.data[t] >= 0)
+            out[n++] = (HistoryKernel){ .history = t, .name = intern_f(p->m->c, "%s_last_%d", p->m->name, t) };
+    return n;
+}
+
+/* A plan for certain calls takes the kernels of those printed before it, where they have the same text. */
+static bool printed_before(const Plan *p, const Buf *kernel, const Buf *cuda)
+{
+    return p->calls != CALLS_ANY && (!kernel->data || strstr(cuda->data, kernel->data));
+}
+
+static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
+{
+    const Group before = *g;
+    Buf text = { .arena = p->m->arena };
+    emit_group(p, pr, g, &text);
+    if (printed_before(p, &text, cuda))
+        return;
+    if (p->calls != CALLS_ANY && g->kind != G_WALK) {
+        *g = before;                  /* what its launch needs is found anew too */
+        g->kernel = intern_f(p->m->c, "%s%s", g->kernel, plan_suffix(p->calls));
+        text = (Buf){ .arena = p->m->arena };
+        emit_group(p, pr, g, &text);
+    }
+    buf_f(cuda, "%s", text.data ? text.data : "");
+}
+
+/* Where it cannot be, the two stay apart. */
+static void print_fused_kernel(Plan *p, Program *pr, Fused *f, Buf *cuda)
+{
+    Buf text = { .arena = p->m->arena };
+    if (!emit_fused(p, pr, f, &text)) {
+        if (f->ahead)
+            bug(p->m->c, "emit_plan", "%s reads the product that it is made for", f->kernel);
+        f->product->fused = f->map->fused = NULL;
+        return;
+    }
+    if (printed_before(p, &text, cuda))
+        return;
+    if (p->calls != CALLS_ANY) {
+        f->kernel = intern_f(p->m->c, "%s%s", f->kernel, plan_suffix(p->calls));
+        text = (Buf){ .arena = p->m->arena };
+        emit_fused(p, pr, f, &text);
+    }
+    buf_f(cuda, "%s", text.data);
+}
+
+static void print_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *cuda)
+{
+    Buf text = { .arena = p->m->arena };
+    emit_parts_kernel(p, pr, x, &text);
+    if (printed_before(p, &text, cuda))
+        return;
+    if (p->calls != CALLS_ANY) {
+        x->kernel = intern_f(p->m->c, "%s%s", x->kernel, plan_suffix(p->calls));
+        text = (Buf){ .arena = p->m->arena };
+        emit_parts_kernel(p, pr, x, &text);
+    }
+    buf_f(cuda, "%s", text.data);
+}
+
+static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
+{
+    Module *m = p->m;
+    static const char *const what[] = { "init", "seed", "result" };
+    bool steps = false;
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        steps |= is_state(m, t) && has_state_kernels(p);
+    for (int k = 0; k < 3; k++)
+        states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
+    Buf chunks[2] = { { .arena = m->arena }, { .arena = m->arena } };
+    for (int d = BACKWARD; d >= FORWARD; d--)     /* which states forward saves follows from backward's chunks */
+        if (p->program[d].chunks)
+            emit_panel(p, &p->program[d], p->program[d].chunks, &chunks[d]);
+    for (int d = 0; d < 2; d++) {
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            print_group(p, &p->program[d], &p->program[d].groups.data[i], cuda);
+        for (int i = 0; i < p->program[d].groups.len; i++)
+            if (p->program[d].groups.data[i].kind != G_GEMM && p->program[d].groups.data[i].fused)
+                print_fused_kernel(p, &p->program[d], p->program[d].groups.data[i].fused, cuda);
+        for (int i = 0; i < p->program[d].parts.len; i++)
+            print_parts_kernel(p, &p->program[d], p->program[d].parts.data[i], cuda);
+        if (p->program[d].panel)
+            emit_panel(p, &p->program[d], p->program[d].panel, cuda);
+        if (p->program[d].pairs)
+            emit_panel(p, &p->program[d], p->program[d].pairs, cuda);
+        if (p->program[d].wide)
+            emit_panel(p, &p->program[d], p->program[d].wide, cuda);
+        if (p->program[d].chunks)
+            buf_f(cuda, "%s", chunks[d].data);
+        if (p->program[d].head)
+            emit_panel(p, &p->program[d], p->program[d].head, cuda);
+        if (p->program[d].cluster)
+            emit_panel(p, &p->program[d], p->program[d].cluster, cuda);
+        if (p->program[d].columns)
+            emit_columns(p, &p->program[d], cuda);
+    }
+    if (steps)
+        emit_state_kernels(p, states, cuda);
+}
+
+static const char *schedule_words(const Plan *p)
+{
+    const char *name = schedule_names[p->schedule];
+    if (p->schedule != SCHED_TILE)
+        return intern_f(p->m->c, "schedule %s", name);
+    return intern_f(p->m->c, "schedule %s, a checkpoint every %s", name,
+                    p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
+}
+
+static int kernel_index(const Print *e, const char *name)
+{
+    int k = 0;
+    while (k < e->kernels.len && strcmp(e->kernels.data[k], name) != 0)
+        k++;
+    return k;
+}
+
+/* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once; or more than CROWD on
+ * each? */
+static const char *takes_expr(Print *e)
+{
+    Module *m = e->p->m;
+    Buf x = emit_program_new(e);
+    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&e->p->program[FORWARD]));
+    if (e->p->calls == CALLS_MANY) {
+        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_MUL, ", CROWD);
+        postfix_poly(e, poly_sub(m, blocks, poly_const(m, 1)), &x);
+        buf_f(&x, "CELL_X_LE, ");
+        return emit_expr_name(e, &x);
+    }
+    if (e->p->cluster == 1) {
+        postfix_poly(e, blocks, &x);
+        buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_LE, ");
+        return emit_expr_name(e, &x);
+    }
+    blocks = poly_mul(m, blocks, poly_const(m, e->p->cluster));
+    int walks = 0;
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < e->p->program[d].groups.len; i++) {
+            const Group *g = &e->p->program[d].groups.data[i];
+            if (g->kind != G_WALK)
+                continue;
+            postfix_poly(e, blocks, &x);
+            buf_f(&x, "CELL_X_RESIDENT, %d, CELL_X_LE, %s", kernel_index(e, g->walk->kernel), walks++ ? "CELL_X_MUL, " : "");
+        }
+    return emit_expr_name(e, &x);
+}
+
+/* The kernels of one plan, and its tables, whose names begin with `tag`. */
+static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
+{
+    Module *m = p->m;
+    StateKernels states = { 0 };
+    print_kernels(p, &states, cuda);
+    HistoryKernel *histories = arena_alloc(m->arena, sizeof *histories * (size_t)(m->tensors.len + 1));
+    int n_histories = history_kernels(p, histories);
+    for (int i = 0; i < n_histories; i++) {
+        Buf text = { .arena = m->arena };
+        emit_history_kernel(p, &histories[i], &text);
+        if (!printed_before(p, &text, cuda))
+            buf_f(cuda, "%s", text.data);
+    }
+
+    Buf tables = { .arena = m->arena };
+    Print e = { .p = p, .host = &tables, .tag = tag, .states = &states, .histories = histories, .n_histories = n_histories };
+    int n_reserve;
+    e.table.arena = m->arena;
+    e.buffer = arena_alloc(m->arena, sizeof *e.buffer * (size_t)(p->buffers.len + 1));
+    e.reserve = arena_alloc(m->arena, sizeof *e.reserve * (size_t)(p->buffers.len + 1));
+    print_reserve(&e, &n_reserve);
+    print_direction(&e, FORWARD);
+    print_direction(&e, BACKWARD);
+    const char *takes = p->calls != CALLS_ANY ? takes_expr(&e) : NULL;
+
+    for (int i = 0; i < e.kernels.len; i++)
+        buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);
+    buf_f(host, "\n%s", tables.data);
+    buf_f(host, "static const cell_kernel %skernel_table[] = {\n%s};\n\n", tag, e.table.data ? e.table.data : "");
+    return (HostPlan){ .forward = intern_f(m->c, "%sforward_plan", tag),
+                       .backward = intern_f(m->c, "%sbackward_plan", tag),
+                       .kernels = intern_f(m->c, "%skernel_table", tag),
+                       .reserve = n_reserve ? intern_f(m->c, "%sreserve_buffers", tag) : NULL,
+                       .n_kernels = e.kernels.len, .n_reserve = n_reserve, .block_memory = p->block_memory,
+                       .how = schedule_words(p), .takes = takes };
+}
+
+static const char *calls_words(const Plan *p)
+{
+    if (p->calls == CALLS_MANY)
+        return intern_f(p->m->c, "with more than %d blocks for each of the GPU's multiprocessors", CROWD);
+    return p->cluster > 1 ? intern_f(p->m->c, "that leave %d of the GPU's multiprocessors to each state", p->cluster)
+                          : "with no more blocks than the GPU has multiprocessors";
+}
+
+/* The plans for certain calls, from this one on. */
+static HostPlan *emit_others(Plan *p, Buf *cuda, Buf *host)
+{
+    if (!p)
+        return NULL;
+    HostPlan *plan = arena_alloc(p->m->arena, sizeof *plan);
+    const char *name = plan_suffix(p->calls) + 1;
+    buf_f(cuda, "// For calls %s: %s.\n\n", calls_words(p), schedule_words(p));
+    *plan = emit_one(p, intern_f(p->m->c, "%s_", name), cuda, host);
+    plan->name = name;
+    plan->other = emit_others(p->other, cuda, host);
+    return plan;
+}
+
+void emit_cuda(Plan *p, Buf *cuda, Buf *host)
+{
+    Module *m = p->m;
+    HostPlan *hp = NULL, *first = NULL;
+    int level = 0;
+    buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
+    emit_host_head(m, host);
+    for (Plan *q = p; q; q = q->smaller) {
+        HostPlan *next = arena_alloc(m->arena, sizeof *next);
+        if (q != p)
+            buf_f(cuda, "// For devices with less shared memory%s: %s.\n\n", p->cluster > 1 ? " or no clusters" : "",
+                  schedule_words(q));
+        *next = emit_one(q, level ? intern_f(m->c, "small%d_", level) : "", cuda, host);
+        level++;
+        if (hp)
+            hp->smaller = next;
+        else
+            first = next;
+        next->other = emit_others(q->other, cuda, host);
+        hp = next;
+    }
+    emit_host_plan(m, first, host);
+}

@@ -1,0 +1,284 @@
+/* emit_products.c: the operations of a launch plan that multiply matrices, and those that take the parts of f32 operands. */
+#include "base/mutate.h"
+#include "emit_plan.h"
+
+typedef struct Side { int buffer; const char *offset; } Side;
+
+static const Storage *read_storage(Print *e, const Read *r)
+{
+    return plan_storage(e->p, e->pr, r);
+}
+
+/* The buffer that keeps the operand for a few steps only, or NULL. */
+static const Buffer *ring_of(Print *e, const Storage *st)
+{
+    bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+    const Buffer *b = kept && e->pr->dir == FORWARD ? &e->p->buffers.data[st->slot] : NULL;
+    return b && b->ring ? b : NULL;
+}
+
+/* The row of this step. */
+static void postfix_step(Print *e, const Storage *st, Buf *out)
+{
+    const Buffer *ring = ring_of(e, st);
+    if (!ring)
+        buf_f(out, "CELL_X_LOOPVAR, 0, ");
+    else if (ring->reserve)
+        buf_f(out, "CELL_X_ROW, %d, ", ring->ring);
+    else
+        buf_f(out, "CELL_X_LOOPVAR, 0, CELL_X_PUSH, %d, CELL_X_MOD, ", ring->ring);
+}
+
+/* The first element: where the read starts, the piece within its whole, and the step. */
+static Side side_of(Print *e, const GemmSide *s, bool one_step)
+{
+    Module *m = e->p->m;
+    const Storage *st = read_storage(e, &s->read);
+    TensorId of;
+    Buf x = emit_program_new(e);
+    postfix_poly(e, st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset, &x);
+    if (!s->read.is_tensor && root_kind(m, s->read.id, &of) == ROOT_DPREV) {
+        const Poly *half = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, of));
+        if (m->c->reverse)
+            buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, 1, CELL_X_SUB, ");
+        buf_f(&x, "CELL_X_LOOPVAR, 0, %sCELL_X_PUSH, 2, CELL_X_MOD, ", m->c->reverse ? "CELL_X_SUB, " : "");
+        postfix_poly(e, half, &x);
+        buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
+        return (Side){ emit_buffer_number(e, e->pr->carry[of]), emit_expr_name(e, &x) };
+    }
+    if (one_step && st->timed) {
+        const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id)
+                                              : array_elements(m, s->read.id);
+        bool first = (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && e->p->buffers.data[st->slot].time_first;
+        postfix_step(e, st, &x);
+        pitch = st->pitch ? st->pitch : pitch;
+        postfix_poly(e, first ? poly_mul(m, pitch, poly_dim(m, ATOM_B)) : pitch, &x);
+        buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
+    }
+    return (Side){ emit_storage_buffer(e, st), emit_expr_name(e, &x) };
+}
+
+static void print_operand(Print *e, const char *name, const GemmSide *s, Side at)
+{
+    const Buffer *ring = ring_of(e, read_storage(e, &s->read));
+    if (ring)
+        e->rows = intern_f(e->p->m->c, "%s, %d, ", ring->reserve ? "CELL_X_ROWS" : "CELL_X_PUSH", ring->ring);
+    buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, %s },\n", name, at.buffer, at.offset,
+          emit_poly_expr(e, s->row), emit_poly_expr(e, s->col), emit_poly_expr(e, s->batch));
+    e->rows = NULL;
+}
+
+/* The first result of a group overwrites what is there, or is added to what the caller has. */
+static const char *first_beta(Print *e, const Group *g)
+{
+    if (g->gemm.added && !mutate("lost-product"))
+        return "CELL_BETA_ONE";
+    bool adds = read_storage(e, &g->gemm.c.read)->home == HOME_ARG && e->pr->dir == BACKWARD;
+    return adds ? "CELL_BETA_ACCUMULATE" : "CELL_BETA_ZERO";
+}
+
+static const char *product_name(const Print *e, const Group *g)
+{
+    const char *value = e->p->m->nodes.data[g->arrays.data[0]].name;
+    return value ? value : g->kernel;
+}
+
+static void print_result(Print *e, const Group *g, Side c)
+{
+    print_operand(e, "c", &g->gemm.c, c);
+    buf_f(&e->ops, "      } },\n");
+    e->n_ops++;
+}
+
+/* when: NULL where it is always made so. */
+static void print_product(Print *e, Group *g, const char *when)
+{
+    bool one_step = g->phase == PHASE_DURING;
+    Side a = side_of(e, &g->gemm.a, one_step), b = side_of(e, &g->gemm.b, one_step);
+    Side c = side_of(e, &g->gemm.c, one_step);
+    const char *need = emit_need_name(e, g);
+    buf_f(&e->ops,
+          "    { .name = \"%s\", .kind = CELL_OP_GEMM, .need = %s,%s\n"
+          "      .u.gemm = { .m = %s, .n = %s, .k = %s, .batch = %s, .alpha = 1, .beta = %s,\n",
+          product_name(e, g), need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "",
+          emit_poly_expr(e, g->gemm.m), emit_poly_expr(e, g->gemm.n), emit_poly_expr(e, g->gemm.k),
+          emit_poly_expr(e, g->gemm.batch), first_beta(e, g));
+    print_operand(e, "a", &g->gemm.a, a);
+    print_operand(e, "b", &g->gemm.b, b);
+    print_result(e, g, c);
+}
+
+static const Parts *parts_of(const Print *e, const Gemm *g, bool left)
+{
+    return e->pr->parts.data[g->parts[left ? 0 : 1] - 1];
+}
+
+/* Multiplies by 1 where the extents' product is at least `least`; else by 0. They are cut, so that it does not overflow. */
+static void postfix_at_least(Print *e, const Poly *const *extents, int n, int64_t least, Buf *out)
+{
+    buf_f(out, "CELL_X_PUSH, %lld, ", (long long)least);
+    for (int i = 0; i < n; i++) {
+        postfix_poly(e, extents[i], out);
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MIN, %s", 1 << 20, i ? "CELL_X_MUL, " : "");
+    }
+    buf_f(out, "CELL_X_LE, CELL_X_MUL, ");
+}
+
+/* 1 where a product takes parts: tensor cores give six products of bf16 in less time than one of f32, on devices that
+ * have many of them, where operands are much less than terms. */
+static void postfix_takes_parts(Print *e, const Gemm *g, Buf *out)
+{
+    const Poly *extents[] = { g->m, g->n, g->k };
+    if (e->p->m->c->products == PRODUCTS_PARTS) {
+        buf_f(out, "CELL_X_PUSH, 1, ");
+        return;
+    }
+    buf_f(out, "CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, "
+               "CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, "
+               "CELL_X_MUL, CELL_X_ADD, ");
+    for (int i = 0; i < 3; i++)
+        postfix_at_least(e, &extents[i], 1, PARTS_EXTENT, out);
+    for (int side = 0; side < 2; side++) {
+        postfix_poly(e, parts_of(e, g, side == 0)->columns, out);
+        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", PARTS_MULTIPLE);
+    }
+    postfix_at_least(e, extents, 2, PARTS_RESULT, out);
+    postfix_at_least(e, extents, 3, PARTS_TERMS, out);
+}
+
+/* 1 where any of the products takes its copy. */
+void postfix_copy_taken(Print *e, const Parts *x, Buf *out)
+{
+    for (int i = 0; i < x->products.len; i++) {
+        postfix_takes_parts(e, &x->products.data[i]->gemm, out);
+        buf_f(out, i ? "CELL_X_MAX, " : "");
+    }
+}
+
+/* Where sizes do not matter there is no condition. */
+static const char *takes_parts(Print *e, const Gemm *g, bool takes)
+{
+    Buf x = emit_program_new(e);
+    if (e->p->m->c->products == PRODUCTS_PARTS)
+        return NULL;
+    postfix_takes_parts(e, g, &x);
+    return takes ? emit_expr_name(e, &x) : emit_not_expr(e, &x);
+}
+
+/* Before the first product that may take it, for whoever wants any of them. */
+static void print_parts_copy(Print *e, Parts *x)
+{
+    Group own = { .kind = G_MAP };
+    Buf taken = emit_program_new(e);
+    postfix_copy_taken(e, x, &taken);
+    for (int i = 0; i < x->products.len; i++) {
+        const Group *g = x->products.data[i];
+        own.always |= g->always || g->need.len == 0;
+        for (int k = 0; k < g->need.len; k++)
+            vec_push(e->p->m->arena, &own.need, g->need.data[k]);
+    }
+    bool sized = e->p->m->c->products != PRODUCTS_PARTS;
+    emit_kernel_op_with(e, &own, x->kernel, PARTS_THREADS, 0, &x->refs,
+                        emit_blocks_expr(e, x->columns, 8 * PARTS_THREADS), emit_poly_expr(e, x->rows),
+                         (LaunchTerms){ .when = sized ? emit_expr_name(e, &taken) : NULL });
+}
+
+/* A product of `n` parts of each operand, from these places on: all terms of one size, or one of them. */
+typedef struct PartsTerm {
+    int left, right, n;
+    bool pieces;                  /* a piece of k, whose start is the loop's variable */
+    const char *beta;
+} PartsTerm;
+
+static void postfix_parts_offset(Print *e, const Parts *x, int place, const Poly *along_k, const PartsTerm *t, Buf *out)
+{
+    Module *m = e->p->m;
+    const Poly *part = x->planes ? poly_mul(m, x->rows, x->columns) : x->columns;
+    postfix_poly(e, poly_mul(m, part, poly_const(m, place)), out);
+    if (t->pieces && !mutate("first-piece")) {
+        buf_f(out, "CELL_X_LOOPVAR, 0, ");
+        postfix_poly(e, along_k, out);
+        buf_f(out, "CELL_X_MUL, CELL_X_ADD, ");
+    }
+}
+
+static void print_parts_operand(Print *e, const Gemm *g, bool left, const PartsTerm *t)
+{
+    Module *m = e->p->m;
+    const Parts *x = parts_of(e, g, left);
+    bool last = parts_along_k(left ? &g->a : &g->b, left), follow = !last && !x->planes && t->n == PARTS;
+    const Poly *one = poly_const(m, 1);
+    const Poly *pitch = x->planes || follow ? x->columns : poly_mul(m, x->columns, poly_const(m, PARTS));
+    const Poly *along_k = last ? one : pitch, *across = last ? pitch : one;
+    Buf offset = emit_program_new(e);
+    postfix_parts_offset(e, x, left ? t->left : t->right, along_k, t, &offset);
+    const char *from = emit_expr_name(e, &offset);
+    buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, NULL },\n", left ? "a" : "b", emit_buffer_number(e, x->buffer), from,
+          emit_poly_expr(e, left ? across : along_k), emit_poly_expr(e, left ? along_k : across));
+}
+
+static const char *parts_depth(Print *e, const Gemm *g, const PartsTerm *t)
+{
+    Buf x = emit_program_new(e);
+    postfix_poly(e, poly_mul(e->p->m, g->k, poly_const(e->p->m, t->n)), &x);
+    if (t->pieces)
+        buf_f(&x, "CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, %d, CELL_X_MIN, ", PARTS_PIECE);
+    return emit_expr_name(e, &x);
+}
+
+static void print_parts_product(Print *e, const Group *g, PartsTerm t)
+{
+    const char *need = emit_need_name(e, g), *when = takes_parts(e, &g->gemm, true), *depth = parts_depth(e, &g->gemm, &t);
+    buf_f(&e->ops,
+          "    { .name = \"%s of parts\", .kind = CELL_OP_GEMM, .need = %s,%s\n"
+          "      .u.gemm = { .m = %s, .n = %s, .k = %s, .alpha = 1, .beta = %s,\n",
+          product_name(e, g), need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "", emit_poly_expr(e, g->gemm.m),
+          emit_poly_expr(e, g->gemm.n), depth, t.beta);
+    print_parts_operand(e, &g->gemm, true, &t);
+    print_parts_operand(e, &g->gemm, false, &t);
+    print_result(e, g, side_of(e, &g->gemm.c, false));
+}
+
+/* The smallest terms first. Only the largest are so large that it matters how tensor cores add: these go by pieces of k,
+ * whose sums are added as f32 is. */
+static void print_parts_products(Print *e, const Group *g)
+{
+    const Gemm *x = &g->gemm;
+    bool follow = !parts_along_k(&x->a, true) && !parts_along_k(&x->b, false);   /* then terms of two sizes are apart */
+    print_parts_product(e, g, (PartsTerm){ 0, 0, 3, false, first_beta(e, g) });
+    if (follow) {
+        print_parts_product(e, g, (PartsTerm){ 1, 0, 1, false, "CELL_BETA_ONE" });
+        print_parts_product(e, g, (PartsTerm){ 2, 1, 1, false, "CELL_BETA_ONE" });
+    } else {
+        print_parts_product(e, g, (PartsTerm){ 1, 0, 2, false, "CELL_BETA_ONE" });
+    }
+    const char *need = emit_need_name(e, g), *when = takes_parts(e, x, true);
+    buf_f(&e->ops,
+          "    { .name = \"pieces of k\", .kind = CELL_OP_LOOP, .need = %s,%s\n"
+          "      .u.loop = { .from = NULL, .to = %s, .step = %d, .n_ops = 1 } },\n",
+          need, when ? intern_f(e->p->m->c, " .when = %s,", when) : "", emit_poly_expr(e, x->k), PARTS_PIECE);
+    e->n_ops++;
+    print_parts_product(e, g, (PartsTerm){ 2, 0, 1, true, "CELL_BETA_ONE" });
+}
+
+void emit_gemm(Print *e, Group *g)
+{
+    if (g->fused) {
+        if (!g->fused->ahead)
+            emit_fused_kernel(e, g->fused);
+        print_product(e, g, emit_unless_fused(e, g->fused));
+        return;
+    }
+    if (!g->gemm.parts[0]) {
+        print_product(e, g, NULL);
+        return;
+    }
+    if (e->p->m->c->products != PRODUCTS_PARTS)
+        print_product(e, g, takes_parts(e, &g->gemm, false));
+    for (int side = 0; side < 2; side++) {
+        Parts *x = e->pr->parts.data[g->gemm.parts[side] - 1];
+        if (x->products.data[0] == g)
+            print_parts_copy(e, x);
+    }
+    print_parts_products(e, g);
+}

@@ -1,0 +1,28 @@
+/* interface.h: the C interface of a generated cell: header, host functions, manifest. */
+#ifndef CELLC_INTERFACE_H
+#define CELLC_INTERFACE_H
+
+#include "ir/ir.h"
+
+/* emit_header.c: the C API of the generated library; emit_manifest.c: the JSON that bindings read. */
+void emit_header(const Module *m, Buf *out);
+void emit_manifest(const Module *m, Buf *out);
+
+/* emit_host.c: the functions of the C interface, over the runtime: tables, and thin entry points, as C. With
+ * a plan, the tables that the plan's emitter printed between head and this are named in it. */
+typedef struct HostPlan HostPlan;
+struct HostPlan {
+    const char *forward, *backward, *step;    /* names of cell_plan objects, NULL: none */
+    const char *kernels, *reserve;            /* names of arrays, NULL: none */
+    int n_kernels, n_reserve;
+    int64_t block_memory;                     /* the most shared memory that a block takes */
+    const char *how;                          /* schedule and interval, in words */
+    const HostPlan *smaller;                  /* for devices that have less, or NULL */
+    const HostPlan *other;                    /* for certain calls, and behind it perhaps for others; or NULL */
+    const char *name, *takes;                 /* of such a one: of its description, and of the expression that says whether a call is one of these */
+};
+void emit_host(const Module *m, Buf *out);
+void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out);
+void emit_host_head(const Module *m, Buf *out); /* comment and includes, before the plan's tables */
+
+#endif

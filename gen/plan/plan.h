@@ -1,0 +1,513 @@
+/* plan.h: what the fast path decides before anything is printed. plan.c says when a value is computed, where
+ * it lives and what is saved, tile.c how a walk kernel does its step; kernels*.c and emit_*.c print. */
+#ifndef CELLC_PLAN_H
+#define CELLC_PLAN_H
+
+#include "ir/ir.h"
+
+typedef enum { FORWARD, BACKWARD } Direction;
+
+/* When a value is computed, within one direction. */
+typedef enum {
+    PHASE_NONE,                   /* not needed in this direction */
+    PHASE_PARAM,                  /* once: depends on params and sizes only */
+    PHASE_BEFORE,                 /* all steps at once, before the walk over time */
+    PHASE_DURING,                 /* step by step: it depends on what the walk carries */
+    PHASE_AFTER                   /* all steps at once, after the walk: it feeds nothing that is carried */
+} Phase;
+
+/* Where a value lies in global memory: row-major [B if batched][T if timed][extents of the array's axes]. */
+typedef enum { HOME_NONE, HOME_ARG, HOME_WORKSPACE, HOME_RESERVE } Home;
+
+typedef struct Storage {
+    Home home;                    /* HOME_NONE: in no memory; whoever reads it computes it */
+    int arg;                      /* HOME_ARG: index of the tensor among this direction's arguments */
+    int slot;                     /* HOME_WORKSPACE, HOME_RESERVE: index of the buffer */
+    bool batched, timed;
+    Dtype dtype;
+    /* An alias: element e of this value is element alias_offset + e of another array's rows (a slice of a
+     * stacked value). pitch is the element count of one (batch, step) row; NULL: the product of the axes. Of a
+     * slice of each row along the first `lead` axes, `row` apart, e counts within the row. */
+    const Poly *pitch, *alias_offset;
+    int lead;
+    const Poly *row;
+} Storage;
+
+/* A reference that a kernel takes as args.ptr[k]: a value of the IR, a tensor, or a role of a tensor in the
+ * call. */
+typedef enum {
+    REF_NODE,                     /* N_ARRAY with storage */
+    REF_TENSOR,                   /* input or param; T_STATE: the initial state (may be NULL: zero or
+                                   * m->init); T_DOUT: cotangent (may be NULL) */
+    REF_FINAL,                    /* T_STATE: final state (may be NULL) */
+    REF_DFINAL,                   /* T_STATE: cotangent of the final state (may be NULL: zero) */
+    REF_DINIT,                    /* T_STATE: gradient of the initial state (may be NULL: not wanted) */
+    REF_CHECKPOINT,               /* T_STATE: its checkpoints in the reserve (NULL in inference) */
+    /* The kinds below are not for walks. */
+    REF_INITIAL,                  /* T_STATE: the initial state as a buffer that is always there */
+    REF_CARRY,                    /* T_STATE: [2,B,axes], adjoint of the state by parity of the step */
+    REF_BEFORE,                   /* T_STATE: [B,T,axes], the state before each step */
+    REF_ROOT,                     /* N_ARRAY: the argument that is its root */
+    REF_BUFFER                    /* a buffer of the plan */
+} RefKind;
+typedef struct Ref { RefKind kind; int id; } Ref;
+typedef Vec(Ref) RefVec;
+
+/* Calls with more blocks than so many on each multiprocessor are CALLS_MANY (measured on an H200, walks of 32 x 32: with 2.9 of them the plan
+ * for many took E88 from 2.576 ms to 2.589 and the delta rule from 0.602 to 0.621, with 3.4 from 2.868 to 2.795 and from 0.755 to 0.640). */
+enum { CROWD = 3 };
+
+/* Arguments of backward (gradients) that a value is for, each once, in ascending order. */
+typedef Vec(int) Wanted;
+
+/* A layout that holds the states, and what the planner thinks that it costs: of cycles only the order counts. */
+typedef struct WalkLayout { LayoutHint layout; double cost; } WalkLayout;
+
+/* One walk over time in one kernel, state on one SM (schedule tile). plan.c fills the first part, tile.c the
+ * second. */
+typedef struct Walk {
+    Module *m;
+    Direction dir;
+    Dtype storage;                /* --dtype; compute is f32, f64 for f64 */
+    int n_nodes;                  /* of_node covers these */
+    const Storage *of_node;       /* per node: where an N_ARRAY lies, HOME_NONE if the walk must compute it */
+    const Storage *of_forward;    /* the same in forward, which keeps states that are read behind backward's walk; or NULL */
+    const Storage *of_tensor;     /* per tensor: inputs, params, T_DOUT (a T_STATE or T_DNEXT is what the walk
+                                   * carries) */
+    Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
+    const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
+    const bool *from_product;     /* per node: who reads it finds it rounded (Plan) */
+    const bool *made;             /* per node: depends on no state; the walk makes it for its steps (plan_made.c). Or NULL */
+    bool no_made;                 /* refused, but perhaps not where kernels make these */
+    /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
+     * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
+     * storage in the reserve. */
+
+    const char *kernel;           /* name of the kernel */
+    RefVec refs;                  /* its pointers, in the order of args.ptr */
+    Vec(IndexId) parallel;        /* axes spread over blocks beside the batch */
+    const Poly *blocks;           /* blocks per batch element: product of the parallel extents */
+    int threads;
+    int cluster;                  /* blocks that share a state, 1 if one holds it */
+    int64_t smem;                 /* dynamic shared memory, bytes */
+    int interval;                 /* K: steps between checkpoints; slot c holds the state before step c*K */
+    int together;                 /* blocks that are to fit on an SM */
+    bool shares_sm;               /* K leaves room on an SM for other blocks */
+    bool spreads;                 /* it is not what it would be if others were there (CALLS_FEW) */
+    bool undone;                  /* backward: steps are undone; only those behind the last checkpoint are replayed */
+    Vec(WalkLayout) layouts;      /* all that it might have, the cheapest first */
+    LayoutHint layout;            /* backward's, where forward must have the same one; else 0 */
+    int64_t by_thread;            /* then, elements of a matrix in a checkpoint, which lies as the threads have it; else 0 */
+    Buf cuda;                     /* the kernel's source */
+    Buf reasons;                  /* lines for cellc explain */
+    const char *refused;          /* why it cannot take this cell, in the user's words; else NULL */
+    bool no_room;                 /* because of its states' size */
+} Walk;
+
+/* ---- everything around the walk: kernels over all steps, products, and (schedules steps, gemm) one step's
+ * kernels */
+
+/* A value or tensor read through resolved aliases: element sum(map[k] * stride[k]) of base. */
+typedef struct Read {
+    bool is_tensor;
+    int id;                       /* NodeId of a non-alias N_ARRAY, or TensorId */
+    int nmap;
+    const IxExpr **map;
+    const IxExpr *step;           /* the step that is read; NULL: the reader's own */
+    TensorId past;                /* where step is given: the history with the steps before the call, or -1 */
+    int npast;                    /* and the place in it: the indices behind its first */
+    const IxExpr **past_map;
+} Read;
+
+/* C[m,n] = sum over k of A[m,k] B[k,n], for each of batch: extents and element strides, offsets of the first
+ * element. */
+typedef struct GemmSide { Read read; const Poly *row, *col, *batch, *offset; } GemmSide;
+typedef struct Gemm {
+    const Poly *m, *n, *k, *batch;
+    GemmSide a, b, c;
+    bool added;                   /* to what an earlier product left in c (plan_added.c) */
+    int parts[2];                 /* 1 + the copies of a and b as parts of bf16 that it may take (plan_parts.c); or 0 */
+} Gemm;
+
+typedef enum {
+    G_MAP,                        /* one thread per element: pointwise arrays over the same axes */
+    G_ROW,                        /* one warp or block per row: reductions along rows and what is pointwise
+                                   * around them */
+    G_COLUMN,                     /* sums over batch and time, in two stages of fixed order */
+    G_SCATTER,                    /* sums over batch and time at places that integers give */
+    G_GEMM,
+    G_WALK,
+    G_SCAN                        /* schedule scan: the whole step, a thread per unit */
+} GroupKind;
+
+enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
+
+/* A sum over positions (batch, time, and what else is summed over), each at one place of an axis: positions are sorted
+ * by place, cut into shares, and added in that order. Rows are places of that axis, columns all that is left. */
+typedef struct Scatter {
+    int axis;                     /* of the array */
+    NodeId place;
+    const Poly *rows, *columns, *inner;   /* inner: positions of a step */
+    const Poly *positions;
+    int keys, order, counts, partial;     /* buffers */
+    RefVec refs[6];               /* of its kernels: keys, count, scan, move, sums, totals */
+} Scatter;
+enum { SCATTER_KEYS, SCATTER_COUNT, SCATTER_SCAN, SCATTER_MOVE, SCATTER_SUMS, SCATTER_TOTALS };
+/* A block of 32 threads sorts at least SORT_EACH positions, and there are SORT_BLOCKS of them at most; sums are cut
+ * into shares likewise. */
+enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATTER_THREADS = 128 };
+extern const char *const scatter_kernels[6];
+int scatter_threads(int kernel);                               /* per block */
+
+enum { ROW_PARTS = 8, APART_PARTS = 16 };
+/* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
+enum { STEP_VECTORS = 1 << 18 };
+struct Window;                    /* window.h */
+struct Fused;
+
+typedef struct Group {
+    GroupKind kind;
+    Phase phase;
+    const char *kernel;           /* name; COLUMN has a second one, kernel_2 */
+    Vec(NodeId) arrays;           /* in order of evaluation */
+    int pointers;                 /* that these take of the kernel's, were all to lie in memory */
+    int naxes;                    /* MAP: axes of the arrays; ROW: axes of a row's index; COLUMN: of sums */
+    int along;                    /* ROW: 1 + the axis that sums run along, of arrays that have it beside a row's, where
+                                   * it is not the last (plan_apart.c); or 0 */
+    const Poly **axes;
+    bool batched, timed;          /* rows run over B, over T */
+    int threads;                  /* per block */
+    int resident;                 /* blocks that an SM should hold at once (bounds registers); or 0 */
+    int lanes;                    /* ROW: threads per row: 32, a whole block, or ROW_PARTS in as many warps */
+    int share;                    /* ROW of 32 lanes: short rows that share them; 0 or 1: one row has them */
+    int *depth;                   /* ROW: per array, how many reductions of the group stand before it, one
+                                   * behind another */
+    bool flat;                    /* MAP: few elements a row; rows and elements are one range */
+    bool packed;                  /* MAP: perhaps few, the sizes say it: rows share a block */
+    int64_t smem;                 /* dynamic shared memory, bytes */
+    struct Window *window;        /* ROW: sums over the past in one pass (kernels_window.c), or NULL; then past too */
+    bool past;                    /* ROW: one reduction over the past (kernels_past.c); naxes: of a block's index */
+    bool pointwise;               /* ROW: was a MAP, before it took sums along */
+    int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
+    int by_rows;                  /* COLUMN: 1 + the ROW group that leaves its partial sums; or 0 */
+    int by_steps;                 /* COLUMN: 1 + the step's group that has all terms at hand, so that a kernel that walks all
+                                   * steps leaves them, a row for each sequence (panel_sums.c) or block (columns.c); or 0 */
+    bool unless_walked;           /* ROW: its sums are terms of such a COLUMN, which that kernel makes itself */
+    int partial;                  /* COLUMN: buffer of the partial sums */
+    int threads_2;                /* COLUMN: per block of the second stage */
+    RefVec refs_2;                /* COLUMN: pointers of the second stage */
+    Gemm gemm;
+    struct Fused *fused;          /* GEMM, MAP, ROW: one kernel may do both (plan_fused.c), or NULL */
+    Scatter *scatter;
+    Walk *walk;
+    Vec(int) reads;               /* what its arrays read from outside of it, each once: an array, or ~tensor */
+    Wanted need;                  /* arguments (gradients) that this is for; empty: always */
+    bool always;
+    /* filled while the kernel is printed, for its launch */
+    RefVec refs;
+    int enough;                   /* MAP in a step, ROW along an axis: elements, rows from which on it takes vectors */
+    int width;                    /* these: neighbours that a thread takes, where `multiples` are multiples of it and, in a
+                                   * step, elements are many; else 1 */
+    Vec(const Poly *) multiples;
+    int exchanged;                /* ROW: most reductions in one exchange of a block */
+    int slots;                    /* ROW: vectors of a row that stay in a thread's registers */
+    const Poly *row_extent;       /* ROW: a thread for each `each` of so many elements, or for each `narrow` of them where */
+    int each, narrow;             /* they start at no multiple of 16 bytes; NULL: threads */
+    int64_t smem_each;            /* ROW: dynamic shared memory for each thread of the block, beside smem */
+    int long_slots;               /* ROW: `slots` for rows too long for these; or 0 */
+} Group;
+typedef Vec(Group) GroupVec;
+
+/* A copy of a product's operand in f32: each number as PARTS of bf16, of which it is the sum. The operand is a matrix
+ * whose rows are neighbours, `pitch` apart; the copy has [rows][PARTS][columns], or as planes [PARTS][rows][columns]. */
+enum { PARTS = 3 };
+typedef struct Parts {
+    Read read;
+    const Poly *offset, *rows, *columns, *pitch;
+    bool planes;
+    bool rising;                  /* the smallest part stands first */
+    int buffer;
+    const char *kernel;
+    Vec(const Group *) products;  /* that may take it, in their order */
+    RefVec refs;                  /* filled while the kernel is printed */
+} Parts;
+
+/* A product of 16 bits in one kernel with the MAP group that reads its result at its own place; or (ahead) with the group that makes
+ * its left operand, a MAP or the ROW that this became as it took sums along. [rows, columns] is the sum over depth of a [rows,
+ * depth] and b [columns, depth], or ahead [depth, columns], whose rows are dense, with so much between them. */
+enum { FUSED_MULTIPLE = 8 };      /* of elements: pitches, columns, depth */
+/* As cell_device_product.cuh has them. */
+enum { FUSED_THREADS = 384, FUSED_ROWS = 128, FUSED_COLUMNS = 256, FUSED_SMEM = 214400, FUSED_MAP_BYTES = 256, FUSED_BLOCKS = 512 };
+/* Ahead: so many rows are made at once, of so many such groups at most, and a row is added to one of so many sums as have so many
+ * vectors of columns together, whatever the device (cell_device_ahead.cuh). */
+enum { AHEAD_ROWS = 1024, AHEAD_GROUPS = 4096, AHEAD_VECTORS = 132 * 96 };
+typedef struct Fused {
+    Group *product, *map;
+    bool ahead;
+    bool shared;                  /* others of forward read the result too */
+    int least;                    /* depth, or ahead columns, from which on the product takes longer than what goes with it */
+    Read a, b;
+    const Poly *a_offset, *b_offset, *a_pitch, *b_pitch, *c_pitch, *rows, *columns, *depth;
+    int maps, made;               /* buffers of the kernel's own; ahead: counters */
+    const char *kernel;
+    Vec(const Poly *) multiples;  /* filled while the kernel is printed: what else is to be a multiple */
+    RefVec refs;                  /* filled likewise */
+    int number;                   /* of the kernel in the table that is printed */
+} Fused;
+
+/* A buffer of the launch plan beside the arguments. */
+typedef struct Buffer {
+    const char *name;
+    Dtype dtype;
+    const Poly *elements;         /* NULL: chunks * columns of a COLUMN group (partial sums) */
+    const Poly *columns;          /* of one array */
+    int arrays;
+    bool by_rows;                 /* a ROW kernel leaves them */
+    bool by_sequences;            /* as many chunks as sequences, if these are more */
+    const Poly *block_units;      /* then: as many for each as it has blocks of COLUMNS_UNITS of these; NULL: one */
+    const Poly *cut;              /* columns are those of each of min(ceil(cut / each), most) shares (of a SCATTER group), or pieces (Fused) */
+    int each, most;
+    const char *pieces;           /* what explain calls them; NULL: chunks */
+    const Parts *parts;           /* it has such a copy, where a product takes it; or NULL */
+    int per_steps;                /* checkpoints: the size is elements * ceil(T / per_steps); else 0 */
+    bool reserve;                 /* saved for backward */
+    bool inference;               /* forward reads it itself, so it is needed without a reserve too */
+    bool time_first;              /* [T][B][axes], not [B][T][axes] (plan_time.c) */
+    int ring;                     /* only the steps themselves read it: kept for so many steps, unless it is
+                                   * saved; 0: for all */
+} Buffer;
+typedef Vec(Buffer) BufferVec;
+
+/* One kernel that walks all steps, whoever has its own units of the state. Schedule gemm: a cooperative kernel, whose
+ * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`. Or blocks
+ * or clusters that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
+typedef struct Panel {
+    Group *product;               /* scan: NULL, and of what follows only units, kernel and refs count */
+    const Poly *units;
+    const Poly *heads;            /* 1: none; only blocks that hold one take them */
+    int naxes;                    /* of heads, and the units */
+    bool alone;                   /* a thread has one element for all steps, and its states in registers */
+    bool cluster;                 /* a cluster has a head, and a block `own` of its units */
+    int inner, outer;             /* pieces of k, of rows */
+    int own;                      /* units per block */
+    int split;                    /* blocks of a cluster that divide the pieces of k */
+    int batch;                    /* sequences that are multiplied at once */
+    TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
+    const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
+    NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
+    const Poly *operand_offset;
+    bool operand_ready;           /* the step before made it; else the kernels before the product do */
+    bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
+    int posts;                    /* buffer of the counters */
+    Group *group;                 /* columns: what is pointwise, and the sums over columns */
+    const Poly *columns;          /* of a sequence */
+    TensorId state;
+    int exchange;                 /* buffer of the operand, twice, as blocks send it */
+    bool sums;                    /* columns: it leaves sums of columns over all steps and its units */
+    int chunks;                   /* scan: of steps of 32 units, which a block walks at once; or 0 */
+    bool pairs;                   /* scan: each of its threads has two neighbours of the units */
+    bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
+                                   * that forward's chunks save of them */
+    int steps;                    /* scan: of a chunk; filled while the kernel is printed */
+    int64_t staged;               /* scan: bytes of shared memory that the next chunk's reads arrive in; filled likewise */
+    const char *kernel;
+    RefVec refs;                  /* filled while the kernel is printed */
+} Panel;
+
+/* Schedule scan: a thread walks one place of the axes that all states begin with, a unit. */
+typedef struct Scan {
+    int naxes;
+    const Poly **axes;
+    const Poly *units;            /* their product */
+    bool own_ends;                /* the walks begin with the states that the call gives and leave the final ones, and
+                                   * the same of the adjoints; else other kernels do */
+    IndexId pair;                 /* stands for which of two neighbours, where a thread has two */
+} Scan;
+
+typedef struct Program {
+    Direction dir;
+    Phase *phase;                 /* per node */
+    int *group;                   /* per node: index of its group, -1 */
+    Storage *node;                /* per node */
+    Storage *tensor;              /* per tensor */
+    GroupVec groups;
+    int *initial;                 /* per T_STATE: buffer of the initial state [B,axes] (steps), -1 */
+    int *carry;                   /* per T_STATE: buffer of the adjoint [2,B,axes] (steps, BACKWARD), -1 */
+    int *before;                  /* per T_STATE: buffer of the states before each step [B,T,axes], a
+                                   * product's operand; -1 */
+    int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
+    Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
+    Wanted walk;                  /* and the whole walk */
+    NodeId *slope;                /* scan: per state of which the next one (backward: the adjoint before the step) is
+                                   * slope times it plus what does not depend on it; -1: 0. NULL: not all are such */
+    Panel *chunks;                /* scan: one kernel may walk chunks of steps at once; or NULL */
+    bool *taken;                  /* scan, tile: per node, what no state feeds but the walk computes all the same; or NULL */
+    Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
+    Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
+    Panel *wide;                  /* gemm: one of these for more sequences than it multiplies at once; or NULL */
+    Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
+    Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
+    Vec(Parts *) parts;
+    Panel *columns;               /* gemm: one kernel of blocks that have some units of one sequence may (columns.c); or NULL */
+    bool *in_products;            /* per node: a product gives it, or reads it */
+    bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
+} Program;
+
+typedef struct Plan Plan;
+struct Plan {
+    Module *m;
+    Dtype dtype;                  /* storage */
+    Dtype compute;                /* f32, or f64 for f64 */
+    Schedule schedule;
+    BufferVec buffers;            /* of both directions; Storage.slot counts through it */
+    Program program[2];           /* FORWARD, BACKWARD */
+    bool *is_alias;               /* per node: an array that is printed where it is used */
+    int *past;                    /* per node: an array over the past, which lies nowhere and is made where it is read:
+                                   * 1 + the axis that counts distances; else 0. NULL: there are none */
+    IndexId other_step;           /* stands for the other step of a pair, where window.c asks whose a value is */
+    int short_window;             /* so many distances are few: values over them lie in memory */
+    bool window;                  /* a softmax over the past goes in one pass */
+    bool no_window;               /* --schedule map: values over the past are made where they are read */
+    bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
+    bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
+    bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
+    bool *from_product;           /* per node: such an array that only products write, so that nobody has it unrounded */
+    bool operands_copied;         /* the copies that products take are made */
+    bool *in_place;               /* per node: such an array whose pieces lie elsewhere; printed in place */
+    bool *anew;                   /* per node: of forward, and made once more where it is read behind backward's walk */
+    bool *opens_row;              /* per node: pointwise, in the direction that is being grouped made by who sums its rows */
+    bool *is_cat;                 /* per node: its pieces lie in its storage; nothing computes it */
+    int n_nodes;
+    int interval;                 /* tile: steps between checkpoints */
+    bool shares_sm;               /* tile: they are so few that several blocks fit on an SM */
+    int together;                 /* tile: blocks that are to fit there */
+    bool spreads;                 /* CALLS_FEW: the walks are others too, whatever the interval */
+    LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
+    int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
+    int cluster;                  /* tile: blocks that share a state; else 1 */
+    const char *not_tile;         /* why not, where tile was thought of */
+    Scan *scan;                   /* schedule scan; else NULL */
+    const char *not_scan;         /* why the steps turned out to be none for it */
+    int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
+    Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
+    Calls calls;                  /* tile: that the plan is for */
+    Plan *other;                  /* tile: the same cell for certain calls, and behind it perhaps for others; or NULL */
+    Buf reasons;                  /* lines for cellc explain */
+    int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
+};
+
+/* plan.c. NULL with an error when the forced schedule cannot take the cell. m: simplified, differentiated,
+ * simplified. */
+const Plan *plan_of(const Plan *first, Calls calls);   /* the one of its plans that is for such calls, or itself */
+const char *plan_suffix(Calls calls);  /* of the names of kernels that only such calls take: "_roomy", "_crowded" */
+Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
+/* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or no
+ * clusters where these are needed; 0: there is none. */
+int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
+/* devices.c: may blocks have so much shared memory, and form clusters where these are needed, on an architecture of the
+ * list? Yes where none was named (NULL), or one that is not known, as `native`. */
+bool may_run(const char *archs, int64_t bytes, bool clusters);
+/* devices.c: the architecture of a list such as "80 86 90a" whose blocks have most shared memory, of several the last: its
+ * number. */
+const char *largest_arch(Compiler *c, const char *archs);
+/* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
+Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
+Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */
+const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
+bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
+bool plan_timed(const Plan *p, NodeId array);
+bool plan_reduces(const Plan *p, NodeId array);               /* is it a sum, maximum, ...? */
+/* Do readers of this phase make it anew? */
+bool plan_anew(const Plan *p, const Program *pr, Phase reader, NodeId array);
+bool plan_resolve(const Plan *p, NodeId read, Read *out);    /* through aliases; false: it is no plain read */
+const Poly *array_elements(Module *m, NodeId array);
+const Poly *tensor_elements(Module *m, TensorId t);
+
+
+/* Has a kernel of the plan, or of those that lead on from it, products by instructions of sm_90a (cell_device_mma.cuh,
+ * cell_device_product.cuh)? */
+bool plan_has_tiles(const Plan *p);
+
+/* The smaller kernels of schedule steps, for all states: the initial states, the seeds of their adjoints, the
+ * results. */
+typedef struct StateKernels { const char *name[3]; RefVec refs[3]; } StateKernels;
+enum { STATE_INIT, STATE_SEED, STATE_RESULT };
+/* What a call leaves of a history, in one kernel at the end of forward. */
+typedef struct HistoryKernel { TensorId history; const char *name; RefVec refs; } HistoryKernel;
+/* Into how many chunks the rows (batch and time) of a COLUMN group are cut: at least `rows` rows each, at most
+ * `most` chunks, and no more than `least` chunks or `group` times as many as make `blocks` blocks of `span` columns:
+ * max(1, min(ceil(rows / cut.rows), cut.most, max(cut.least, cut.group * floor(cut.blocks / ceil(columns / cut.span))))). */
+enum { COLUMN_WIDTH = 32 };
+typedef struct ColumnCut { int rows, most, blocks, least, span, group; } ColumnCut;
+ColumnCut column_cut(bool by_rows);
+/* ROW: the kernel for rows that are not all multiples of 16 bytes, or take `long_slots`. */
+const char *plan_odd_kernel(const Plan *p, const Group *g);
+int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */
+
+/* plan_parts.c: products of f32 for all steps that are large go to tensor cores. Is the operand's k its last axis? */
+bool parts_along_k(const GemmSide *s, bool left);
+/* Of those that do where sizes are to decide: least extents, elements of the result, and terms. PARTS_PIECE: k of the
+ * largest parts' sums that tensor cores add up by themselves. */
+enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIECE = 512, PARTS_THREADS = 128 };
+#define PARTS_TERMS ((int64_t)1 << 32)
+const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
+
+/* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
+/* kernels_past.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
+bool past_sums(const Plan *p, NodeId array);
+int past_rows(const Plan *p, NodeId array);
+void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
+void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
+void emit_columns(Plan *p, Program *pr, Buf *out);                  /* the kernel of Program.columns */
+void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
+void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
+void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out);
+/* kernels_column.c: the pair that leaves the sums' partial sums where one kernel does both; or NULL. */
+const Fused *column_ahead(const Program *pr, const Group *g);
+bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it cannot be, and the text is none */
+/* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
+void emit_cuda(Plan *p, Buf *cuda, Buf *host);
+
+/* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
+const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can, by clusters of m->cluster */
+/* The axes that all states begin with and whose elements have a block each: their extents, at most TILE_MAX_PAR. -1: more. */
+enum { TILE_MAX_PAR = 4 };
+int tile_parallel(const Module *m, const Poly **extent);
+bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of a chunk's steps */
+/* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
+bool tile_widen(Module *m, int interval);
+void tile_saved(Module *m, bool *saved);                          /* marks arrays (per node) to save */
+int tile_interval(Module *m, Dtype storage);                       /* K, from shared memory */
+void tile_walk(Walk *w);                                           /* decides and prints the kernel */
+
+/* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the
+ * text of an index, and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the
+ * arena. */
+/* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls that want all
+ * gradients and for others, or forward and for replay, it need not like the same. So a sum that has a
+ * product in it is written as a multiply-add, of two the first; or all is written so, and nothing else may be fused. */
+typedef enum { FUSE_FREELY, FUSE_FIRST, FUSE_WRITTEN } Fuse;
+
+typedef struct ExprPrinter ExprPrinter;
+struct ExprPrinter {
+    Module *m;
+    const char *real;             /* "float" or "double" */
+    bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
+    Fuse fuse;
+    const char *(*leaf)(ExprPrinter *, NodeId);
+    const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
+    /* May be NULL, and give NULL: a local that holds the node; fast: 1/node, kept outside a loop. */
+    const char *(*known)(ExprPrinter *, NodeId);
+    const char *(*reciprocal)(ExprPrinter *, NodeId);
+    void *data;
+    const bool *rounded;          /* per node of so many: rounding what is read of it changes nothing; may be NULL */
+    int n_rounded;
+    bool dry;                     /* what is read and named is what matters: operators give no text */
+    struct { const Poly *of; const char *text; } polys[64];       /* equal sizes are one, and are asked for often */
+};
+const char *expr_text(ExprPrinter *p, NodeId n);
+const char *expr_rounded(ExprPrinter *p, NodeId n);   /* a product of reals is rounded before anything is added to it */
+const char *ix_text(ExprPrinter *p, const IxExpr *e);              /* int64 arithmetic, floor division */
+const char *poly_text(ExprPrinter *p, const Poly *e);              /* over the run-time dims, "dim_D" */
+
+#endif

@@ -1,0 +1,539 @@
+/* plan_group.c: which kernel or product computes each value. In come the phases; out go the groups of a direction, in
+ * the order of their launch, each array in one. It is guaranteed that an array's group comes behind those of what it
+ * reads, or is the same, and has it ready. */
+#include "ir/rounded.h"
+#include "plan_pass.h"
+#include "schedule/scan/scan.h"
+#include "schedule/window/window.h"
+
+static bool same_axes(const Group *g, Module *m, const IndexId *axes, int n)
+{
+    if (g->naxes != n)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (g->axes[i] != m->indices.data[axes[i]].extent)
+            return false;
+    return true;
+}
+
+static bool rows_agree(const Plan *p, const Group *g, NodeId array)
+{
+    unsigned dep = rows_dep(p, array);
+    return g->batched == ((dep & DEP_BATCH) != 0) && g->timed == ((dep & DEP_TIME) != 0);
+}
+
+/* Every read of a value of the group is at the reader's own indices: the first n axes for a row's index. */
+static bool reads_own_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses, int n)
+{
+    const Node *a = at(p, array);
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        if (r->is_tensor || pr->group[r->id] != group)
+            continue;
+        if (r->nmap < n || !uses->data[i].plain)
+            return false;
+        for (int k = 0; k < n; k++) {
+            IndexId which;
+            if (!ix_is_index(r->map[k], &which) || which != a->axes[k])
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool fits_map(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    return !plan_reduces(p, array) && rows_agree(p, g, array) &&
+           same_axes(g, p->m, at(p, array)->axes, at(p, array)->naxes) &&
+           reads_own_row(p, pr, group, array, uses, g->naxes);
+}
+
+/* Elements of a row are printed again where another of its values reads them: is the text short, all in all?
+ * A chain of values that each read the one before twice would double in length with every link. */
+static bool short_in_row(const Plan *p, const Program *pr, int group, NodeId id, int *left)
+{
+    const Node *n = at(p, id);
+    NodeId read;
+    if (--*left < 0)
+        return false;
+    if (n->kind != N_MAP && plan_source(p, id, &read)) {
+        bool again = read >= 0 && pr->group[read] == group && !plan_reduces(p, read);
+        return !again || short_in_row(p, pr, group, at(p, read)->args[0], left);
+    }
+    for (int i = 0; i < n->nargs; i++)
+        if (!short_in_row(p, pr, group, n->args[i], left))
+            return false;
+    return true;
+}
+
+/* The axis along a row of what the group has or sums. */
+static const Poly *row_length(const Plan *p, NodeId array, int naxes)
+{
+    const Node *a = at(p, array), *body = at(p, a->args[0]);
+    IndexId along = a->naxes > naxes ? a->axes[naxes] : plan_reduces(p, array) ? body->bound[0] : -1;
+    return along < 0 ? NULL : p->m->indices.data[along].extent;
+}
+
+/* What a row's kernel has taken for its sums' sake stays that: no product, and no rows of another length, which would have it
+ * take its own by single elements. */
+static bool keeps_length(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    const Poly *n = row_length(p, g->arrays.data[0], g->naxes);
+    if (!p->opens_row[g->arrays.data[0]])
+        return true;
+    for (int i = 0; i < uses->len; i++)
+        if (!uses->data[i].read.is_tensor && pr->group[uses->data[i].read.id] == group)
+            return true;
+    return !plan_reduces(p, array) && (at(p, array)->naxes == g->naxes || row_length(p, array, g->naxes) == n);
+}
+
+/* Into a row kernel: a reduction to the row's index, or what is pointwise over a row (one more axis at
+ * most). */
+static bool fits_row(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    const Node *a = at(p, array);
+    if (!rows_agree(p, g, array) || sums_over_batch(p, array) || a->naxes < g->naxes)
+        return false;
+    if (plan_reduces(p, array) ? a->naxes != g->naxes : a->naxes > g->naxes + 1)
+        return false;
+    int left = 300;
+    if (!same_axes(g, p->m, a->axes, g->naxes) || !reads_own_row(p, pr, group, array, uses, g->naxes) ||
+        !keeps_length(p, pr, group, array, uses) || !short_in_row(p, pr, group, a->args[0], &left))
+        return false;
+    /* Elements of a row are recomputed or re-read by the thread that owns them: only at the reader's own
+     * element. */
+    const Node *body = at(p, a->args[0]);
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        IndexId which = -1;
+        if (r->is_tensor || pr->group[r->id] != group || r->nmap == g->naxes)
+            continue;
+        ix_is_index(r->map[g->naxes], &which);
+        bool own = a->naxes > g->naxes && which == a->axes[g->naxes];
+        if (plan_reduces(p, array))
+            own = body->nbound == 1 && which == body->bound[0];
+        if (!own)
+            return false;
+    }
+    return true;
+}
+
+/* A sum over batch and time of which every term is added at one place of an axis. */
+static bool is_scatter(const Plan *p, NodeId array, int *axis, NodeId *place)
+{
+    const Node *a = at(p, array), *r = at(p, a->args[0]);
+    int found = 0;
+    for (int i = 0; sums_over_batch(p, array) && r->reduce == R_SUM && i < a->naxes; i++) {
+        NodeId at_place = ir_pinned(p->m, r->args[0], a->axes[i], a->axes, a->naxes, &(bool){ false });
+        if (at_place >= 0 && !found++) {
+            *axis = i;
+            *place = at_place;
+        }
+    }
+    return found > 0;
+}
+
+static Scatter *scatter_of(Plan *p, NodeId array, int axis, NodeId place)
+{
+    Module *m = p->m;
+    const Node *a = at(p, array), *r = at(p, a->args[0]);
+    Scatter *s = arena_alloc(m->arena, sizeof *s);
+    *s = (Scatter){ .axis = axis, .place = place, .columns = poly_const(m, 1), .inner = poly_const(m, 1) };
+    s->rows = m->indices.data[a->axes[axis]].extent;
+    for (int i = 0; i < a->naxes; i++)
+        if (i != axis)
+            s->columns = poly_mul(m, s->columns, m->indices.data[a->axes[i]].extent);
+    for (int i = 0; i < r->nbound; i++)
+        if (r->bound[i] >= IX_FIRST)
+            s->inner = poly_mul(m, s->inner, m->indices.data[r->bound[i]].extent);
+    return s;
+}
+
+static bool fits_column(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    const Node *a = at(p, array), *body = at(p, a->args[0]);
+    const Node *first = at(p, at(p, g->arrays.data[0])->args[0]);
+    if (!sums_over_batch(p, array) || !same_axes(g, p->m, a->axes, a->naxes) || body->nbound != first->nbound ||
+        is_scatter(p, array, &(int){ 0 }, &(NodeId){ 0 }))
+        return false;
+    for (int i = 0; i < body->nbound; i++)
+        if (body->bound[i] != first->bound[i])
+            return false;
+    for (int i = 0; i < uses->len; i++)
+        if (!uses->data[i].read.is_tensor && pr->group[uses->data[i].read.id] == group)
+            return false;
+    return true;
+}
+
+static int read_key(const Read *r)
+{
+    return r->is_tensor ? ~r->id : r->id;
+}
+
+/* A state's next value also goes to the final one and to what the next step's products read. */
+static int own_pointers(const Plan *p, NodeId array)
+{
+    TensorId of;
+    return root_kind(p->m, array, &of) == ROOT_NONE ? 1 : 3;
+}
+
+/* A kernel takes so many pointers: at most two for a tensor that it reads (a state's initial value lies
+ * elsewhere), one for another group's array, and one for each of its own, were it to lie in memory. */
+static bool pointers_suffice(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *g = &pr->groups.data[group];
+    int n = own_pointers(p, array) + g->pointers;
+    for (int i = 0; i < g->reads.len; i++)
+        n += 1 + (g->reads.data[i] < 0);
+    for (int i = 0; i < uses->len && n <= MAX_POINTERS; i++) {
+        const Read *r = &uses->data[i].read;
+        if (!group_reads(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
+            n += 1 + r->is_tensor;
+    }
+    return n <= MAX_POINTERS;
+}
+
+static bool fits(const Plan *p, const Program *pr, int group, NodeId array, const Uses *uses)
+{
+    const Group *into = &pr->groups.data[group];
+    if (!pointers_suffice(p, pr, group, array, uses))
+        return false;
+    if (into->past || past_sums(p, array))
+        return into->window && past_sums(p, array) && window_joins(p, into, array);
+    switch (pr->groups.data[group].kind) {
+    case G_MAP: return fits_map(p, pr, group, array, uses);
+    case G_ROW: return fits_row(p, pr, group, array, uses);
+    case G_COLUMN: return fits_column(p, pr, group, array, uses);
+    case G_SCAN: return true;
+    default: return false;
+    }
+}
+
+static Group new_group(Plan *p, const Program *pr, NodeId array)
+{
+    Module *m = p->m;
+    const Node *a = at(p, array);
+    NodeId factor[2], place;
+    int axis;
+    Group g = { .phase = pr->phase[array], .batched = rows_dep(p, array) & DEP_BATCH,
+                .timed = rows_dep(p, array) & DEP_TIME, .threads = 256 };
+    if (p->scan && g.phase == PHASE_DURING)
+        g.kind = G_SCAN;
+    else if (contraction_of(p, array, g.phase == PHASE_DURING, &g.gemm, factor))
+        g.kind = G_GEMM;
+    else if (is_scatter(p, array, &axis, &place))
+        g.kind = G_SCATTER;
+    else if (sums_over_batch(p, array))
+        g.kind = G_COLUMN;
+    else
+        g.kind = plan_reduces(p, array) || p->opens_row[array] ? G_ROW : G_MAP;
+    if (g.kind == G_SCATTER)
+        g.scatter = scatter_of(p, array, axis, place);
+    if (g.kind == G_COLUMN || g.kind == G_SCATTER) {
+        const Node *r = at(p, a->args[0]);
+        g.batched = true;
+        g.timed = false;
+        for (int i = 0; i < r->nbound; i++)
+            g.timed |= r->bound[i] == IX_TIME;
+    }
+    g.past = g.kind == G_ROW && past_sums(p, array);
+    g.naxes = g.past ? past_rows(p, array) : g.kind == G_SCAN ? p->scan->naxes : a->naxes - p->opens_row[array];
+    Window w;
+    if (g.past && g.phase != PHASE_DURING && window_build(p, &array, 1, &w)) {
+        g.window = arena_alloc(m->arena, sizeof *g.window);
+        *g.window = w;
+        g.naxes = w.naxes;
+    }
+    g.axes = plan_alloc(p, sizeof *g.axes, a->naxes);
+    for (int i = 0; i < g.naxes; i++)
+        g.axes[i] = m->indices.data[a->axes[i]].extent;
+    return g;
+}
+
+static void add_to_group(Plan *p, Program *pr, int group, NodeId array, const Uses *uses)
+{
+    Group *g = &pr->groups.data[group];
+    vec_push(p->m->arena, &g->arrays, array);
+    g->pointers += own_pointers(p, array);
+    if (g->window)
+        window_build(p, g->arrays.data, g->arrays.len, g->window);
+    pr->group[array] = group;
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        if (!group_reads(g, read_key(r)) && (r->is_tensor || pr->group[r->id] != group))
+            vec_push(p->m->arena, &g->reads, read_key(r));
+    }
+}
+
+/* The earliest group of this phase, from `first` on, that may hold the array: behind everything it reads, and
+ * fitting. */
+static void place_array(Plan *p, Program *pr, NodeId array, const Uses *uses, int first)
+{
+    for (int i = 0; i < uses->len; i++) {
+        const Read *r = &uses->data[i].read;
+        if (r->is_tensor)
+            continue;
+        int g = pr->group[r->id];
+        if (g < 0)
+            continue;
+        bool joins = pr->groups.data[g].phase == pr->phase[array] && fits(p, pr, g, array, uses);
+        int after = joins ? g : g + 1;
+        first = after > first ? after : first;
+    }
+    for (int g = first; g < pr->groups.len; g++)
+        if (pr->groups.data[g].phase == pr->phase[array] && fits(p, pr, g, array, uses)) {
+            add_to_group(p, pr, g, array, uses);
+            return;
+        }
+    Group g = new_group(p, pr, array);
+    vec_push(p->m->arena, &pr->groups, g);
+    add_to_group(p, pr, pr->groups.len - 1, array, uses);
+}
+
+bool is_root(const Module *m, NodeId id)
+{
+    TensorId of;
+    return root_kind(m, id, &of) != ROOT_NONE;
+}
+
+/* Few sums of values that lie in memory: as cheap to compute as to read. */
+static bool cheap_sum(const Plan *p, NodeId id, int depth)
+{
+    const Node *n = at(p, id);
+    Read r;
+    if (depth == 0)
+        return false;
+    if (n->kind == N_CONST || n->kind == N_SIZE)
+        return true;
+    if (n->kind == N_LOAD)
+        return true;
+    if (n->kind == N_MAP && is_rounding(p->m, id))
+        return cheap_sum(p, n->args[0], depth);
+    if (plan_resolve(p, id, &r))
+        return r.is_tensor || plan_reduces(p, r.id);
+    return n->kind == N_MAP && (n->op == OP_ADD || n->op == OP_SUB) && cheap_sum(p, n->args[0], depth - 1) &&
+           cheap_sum(p, n->args[1], depth - 1);
+}
+
+/* Is a value's text short, with all that would be printed in its place? A chain of values that each read the
+ * one before twice would double in length with every link. */
+static bool short_text(const Plan *p, const Program *pr, NodeId id, int *left)
+{
+    const Node *n = at(p, id);
+    Read r;
+    if (--*left < 0)
+        return false;
+    if (n->kind != N_MAP && plan_resolve(p, id, &r)) {
+        bool in_place = !r.is_tensor && pr->phase[r.id] == PHASE_PARAM && !plan_reduces(p, r.id);
+        return !in_place || short_text(p, pr, at(p, r.id)->args[0], left);
+    }
+    for (int i = 0; i < n->nargs; i++)
+        if (!short_text(p, pr, n->args[i], left))
+            return false;
+    return true;
+}
+
+/* Param-only pointwise values are recomputed where they are used: cheaper than a kernel of their own. So are
+ * short sums around products (a gate's stacked pre-activations), of which each reader takes a slice. */
+bool printed_inline(const Plan *p, const Program *pr, NodeId id)
+{
+    if (is_root(p->m, id) || p->rounded[id])
+        return false;
+    if ((p->past && p->past[id]) || plan_anew(p, pr, pr->phase[id], id))
+        return true;
+    bool operand = pr->in_products && pr->in_products[id];
+    if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] && !operand &&
+        cheap_sum(p, at(p, id)->args[0], 4))
+        return true;
+    int left = 64;
+    return p->is_alias[id] || p->in_place[id] ||
+           (pr->phase[id] == PHASE_PARAM && !plan_reduces(p, id) && !operand &&
+            short_text(p, pr, at(p, id)->args[0], &left));
+}
+
+/* Arrays that a product reads or writes keep rows of their own. */
+static bool *product_operands(Plan *p, const Phasing *s)
+{
+    bool *in = plan_alloc(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Gemm g;
+        NodeId factor[2];
+        if (!s->needed[id] || !contraction_of(p, id, s->g->phase[id] == PHASE_DURING, &g, factor))
+            continue;
+        in[id] = true;
+        for (int i = 0; i < s->uses[id].len; i++)
+            if (!s->uses[id].data[i].read.is_tensor)
+                in[s->uses[id].data[i].read.id] = true;
+    }
+    return in;
+}
+
+void mark_cats(Plan *p, const Phasing *s)
+{
+    const bool *product = s->g->in_products = product_operands(p, s);
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Piece pieces[32];
+        if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] || (p->past && p->past[id]))
+            continue;
+        int n = cat_pieces(p->m, id, p->schedule != SCHED_TILE, pieces, 32);
+        bool ok = n > 1 && !p->narrow[id];
+        for (int i = 0; i < n && ok; i++)
+            ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) &&
+                 !p->is_alias[pieces[i].array] && !is_root(p->m, pieces[i].array) && !p->is_cat[pieces[i].array] &&
+                 s->needed[pieces[i].array] && p->program[s->g->dir].node[pieces[i].array].home == HOME_NONE;
+        if (!ok) {
+            /* Pieces that lie elsewhere: whoever reads the whole reads them where they are. */
+            p->in_place[id] = n > 1 && s->g->dir == BACKWARD && !p->rounded[id] && !product[id];
+            continue;
+        }
+        p->is_cat[id] = true;
+        for (int i = 0; i < n; i++) {
+            Storage *st = &p->program[s->g->dir].node[pieces[i].array];
+            st->home = HOME_WORKSPACE;
+            st->slot = -2 - id;       /* the cat's buffer, set when that is made */
+            st->pitch = array_elements(p->m, id);
+            st->alias_offset = pieces[i].offset;
+            st->lead = pieces[i].lead;
+            st->row = elements_from(p->m, id, pieces[i].lead);
+        }
+    }
+}
+
+/* What backward computes again as a short sum of what lies in memory, for the steps alone: each of them reads a part of
+ * it at most, so the whole is neither written nor read. */
+void mark_short_sums(Plan *p, const Phasing *s)
+{
+    const bool *product = product_operands(p, s);
+    bool *other = plan_alloc(p, 1, p->n_nodes);
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        for (int i = 0; s->needed[id] && i < s->uses[id].len; i++)
+            if (!s->uses[id].data[i].read.is_tensor &&
+                (s->g->phase[id] != PHASE_DURING || plan_reduces(p, id) || s->uses[id].data[i].read.step))
+                other[s->uses[id].data[i].read.id] = true;
+    for (NodeId id = 0; id < p->n_nodes; id++)
+        if (s->g->dir == BACKWARD && p->schedule != SCHED_TILE && s->needed[id] && !is_root(p->m, id) &&
+            s->g->phase[id] == PHASE_BEFORE && !p->is_alias[id] && !p->is_cat[id] && !p->rounded[id] && !other[id] &&
+            !product[id] && !plan_reduces(p, id) && cheap_sum(p, at(p, id)->args[0], 4))
+            p->in_place[id] = true;
+}
+
+/* The copy of a state that products read is written along with the state itself. */
+bool copies_state(const Plan *p, NodeId id)
+{
+    const Node *body = at(p, at(p, id)->args[0]);
+    return p->rounded[id] && body->kind == N_LOAD && p->m->tensors.data[body->tensor].kind == T_STATE;
+}
+
+Uses uses_through(const Phasing *s, NodeId array)
+{
+    const Plan *p = s->p;
+    Uses uses = { 0 };
+    for (int i = 0; i < s->uses[array].len; i++)
+        vec_push(p->m->arena, &uses, s->uses[array].data[i]);
+    for (int i = 0; i < uses.len; i++) {
+        NodeId r = uses.data[i].read.id;
+        if (uses.data[i].read.is_tensor || s->g->group[r] >= 0 || !s->needed[r])
+            continue;
+        if (p->is_cat[r] || printed_inline(p, s->g, r))
+            for (int j = 0; j < s->uses[r].len; j++) {
+                Use u = s->uses[r].data[j];
+                u.plain = false;
+                vec_push(p->m->arena, &uses, u);
+            }
+    }
+    return uses;
+}
+
+void into_group(Phasing *s, int group, NodeId array)
+{
+    Uses uses = uses_through(s, array);
+    add_to_group(s->p, s->g, group, array, &uses);
+}
+
+bool room_for(const Phasing *s, int group, int other)
+{
+    const Group *from = &s->g->groups.data[other], *to = &s->g->groups.data[group];
+    return from->reads.len * 2 + to->reads.len * 2 + from->pointers + to->pointers <= MAX_POINTERS;
+}
+
+/* A sum along the rows of what is pointwise, and of nothing else that its phase has yet to compute. */
+static bool sums_rows_of(const Plan *p, const Phasing *s, NodeId sum, NodeId array)
+{
+    const Phase *phase = s->g->phase;
+    const Node *r = at(p, sum), *body = at(p, r->args[0]), *a = at(p, array);
+    Gemm g;
+    NodeId factor[2];
+    bool reads = false;
+    if (!plan_reduces(p, sum) || r->naxes + 1 != a->naxes || body->nbound != 1 || sums_over_batch(p, sum) ||
+        past_sums(p, sum) || contraction_of((Plan *)(uintptr_t)p, sum, false, &g, factor))
+        return false;
+    for (int i = 0; i < s->uses[sum].len; i++) {
+        const Use *u = &s->uses[sum].data[i];
+        if (u->read.is_tensor || phase[u->read.id] != phase[array])
+            continue;
+        if (u->read.id != array || !u->plain)
+            return false;
+        reads = true;
+        for (int k = 0; k < a->naxes; k++) {
+            IndexId which;
+            if (!ix_is_index(u->read.map[k], &which) || which != (k < r->naxes ? r->axes[k] : body->bound[0]))
+                return false;
+        }
+    }
+    return reads;
+}
+
+/* What is pointwise and summed along its rows is made by the kernel that sums it, where its elements are at hand. */
+static void find_row_openers(Plan *p, const Phasing *s)
+{
+    const bool *product = product_operands(p, s);
+    const Phase *phase = s->g->phase;
+    p->opens_row = plan_alloc(p, 1, p->n_nodes);
+    for (NodeId sum = 0; sum < p->n_nodes; sum++)
+        for (int i = 0; s->needed[sum] && i < s->uses[sum].len; i++) {
+            NodeId id = s->uses[sum].data[i].read.id;
+            if (s->uses[sum].data[i].read.is_tensor || !s->needed[id] || phase[id] != phase[sum] ||
+                (phase[id] != PHASE_BEFORE && phase[id] != PHASE_AFTER) || plan_reduces(p, id) || product[id] ||
+                p->is_cat[id] || p->rounded[id] || is_root(p->m, id) || printed_inline(p, s->g, id))
+                continue;
+            p->opens_row[id] = p->opens_row[id] || sums_rows_of(p, s, sum, id);
+        }
+}
+
+static void place_with_uses(const Phasing *s, NodeId id, int first)
+{
+    Uses uses = uses_through(s, id);
+    place_array(s->p, s->g, id, &uses, first);
+}
+
+void make_groups(Plan *p, const Phasing *s)
+{
+    Program *pr = &p->program[s->g->dir];
+    find_row_openers(p, s);
+    static const Phase order[] = { PHASE_PARAM, PHASE_BEFORE, PHASE_DURING, PHASE_AFTER };
+    pr->group = plan_alloc(p, sizeof *pr->group, p->n_nodes);
+    for (NodeId id = 0; id <= p->n_nodes; id++)
+        pr->group[id] = -1;
+    /* What params get through initial values is added to their gradients: behind all that gives those. */
+    for (int last = 0; last < 2; last++) {
+        int first = last ? pr->groups.len : 0;
+        for (int k = 0; k < 4; k++)
+            for (NodeId id = 0; id < p->n_nodes; id++) {
+                if (!s->needed[id] || pr->phase[id] != order[k] || printed_inline(p, pr, id) || p->is_cat[id])
+                    continue;
+                RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+                if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
+                    continue;         /* written along with the states */
+                if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
+                    continue;
+                if ((root == ROOT_DPARAM_INIT) == (last == 1))
+                    place_with_uses(s, id, first);
+                if (p->scan && scan_too_many(pr))
+                    return;           /* the rest would be placed for nothing */
+            }
+    }
+}

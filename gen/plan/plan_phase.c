@@ -1,0 +1,348 @@
+/* plan_phase.c: when each value is computed. In come the arrays of a direction and what each reads; out goes the phase
+ * of each one that is needed: once, before, during or after the walk over time. It is guaranteed that an array's
+ * phase is no earlier than that of what it reads. */
+#include <stdlib.h>
+
+#include "plan_pass.h"
+#include "schedule/scan/scan.h"
+
+static void collect(const Plan *p, NodeId id, Uses *out, bool *seen)
+{
+    if (seen[id])
+        return;
+    seen[id] = true;
+    Use u = { .plain = true };
+    if (plan_resolve(p, id, &u.read)) {
+        u.plain = !u.read.step;
+        for (int i = 0; i < u.read.nmap; i++) {
+            IndexId which;
+            u.plain = u.plain && ix_is_index(u.read.map[i], &which);
+        }
+        vec_push(p->m->arena, out, u);
+        return;
+    }
+    const Node *n = at(p, id);
+    if (n->kind == N_ARRAY || n->kind == N_VIEW) {      /* an alias of a number */
+        NodeId array = n->kind == N_VIEW ? n->args[0] : id;
+        collect(p, at(p, array)->args[0], out, seen);
+        return;
+    }
+    for (int i = 0; i < n->nargs; i++)
+        collect(p, n->args[i], out, seen);
+}
+
+Uses plan_uses(const Plan *p, NodeId array)
+{
+    Uses out = { 0 };
+    bool *seen = calloc((size_t)array + 1, 1);    /* what it reads stands before it */
+    if (!seen)
+        bug(p->m->c, "plan", "out of memory");
+    collect(p, at(p, array)->args[0], &out, seen);
+    free(seen);
+    return out;
+}
+
+bool carried_tensor(const Phasing *s, TensorId t)
+{
+    TensorKind k = s->p->m->tensors.data[t].kind;
+    if (s->g->dir == FORWARD)
+        return k == T_STATE;
+    return k == T_DNEXT || (k == T_STATE && s->p->schedule == SCHED_TILE);
+}
+
+bool is_stored(const Phasing *s, NodeId array)
+{
+    return s->g->dir == BACKWARD && s->stored && s->stored[array];
+}
+
+bool in_walk(const Phasing *s, const Read *r)
+{
+    return r->is_tensor ? carried_tensor(s, r->id) : !is_stored(s, r->id) && s->g->phase[r->id] == PHASE_DURING;
+}
+
+static void need_array(Phasing *s, NodeId array, bool feeds)
+{
+    if (is_stored(s, array))
+        return;
+    if (s->needed[array] && (s->feeds[array] || !feeds))
+        return;
+    if (!s->needed[array])
+        s->uses[array] = plan_uses(s->p, array);
+    s->needed[array] = true;
+    s->feeds[array] |= feeds;
+    for (int i = 0; i < s->uses[array].len; i++)
+        if (!s->uses[array].data[i].read.is_tensor)
+            need_array(s, s->uses[array].data[i].read.id, feeds);
+}
+
+static void replay_array(Phasing *s, NodeId array)
+{
+    if (is_stored(s, array) || s->replayed[array])
+        return;
+    s->replayed[array] = true;
+    Uses uses = plan_uses(s->p, array);
+    for (int i = 0; i < uses.len; i++)
+        if (!uses.data[i].read.is_tensor)
+            replay_array(s, uses.data[i].read.id);
+}
+
+/* A gather is one read. */
+bool plan_reduces(const Plan *p, NodeId array)
+{
+    NodeId body = at(p, array)->args[0];
+    return at(p, body)->kind == N_REDUCE && !ir_gathers(p->m, body);
+}
+
+bool sums_over_batch(const Plan *p, NodeId array)
+{
+    const Node *r = at(p, at(p, array)->args[0]);
+    for (int i = 0; r->kind == N_REDUCE && i < r->nbound; i++)
+        if (r->bound[i] == IX_BATCH)
+            return true;
+    return false;
+}
+
+/* Of a complex state, without the axis of its parts. */
+static int rank_of(const Plan *p, TensorId t)
+{
+    return p->m->tensors.data[t].rank - p->m->tensors.data[t].complex;
+}
+
+/* A value of the walk as large as a matrix state: reading it outside the walk would mean storing it at every
+ * step. */
+static bool reads_matrix(const Phasing *s, const Use *u)
+{
+    const Plan *p = s->p;
+    if (s->state_rank < 2)
+        return false;
+    if (u->read.is_tensor)
+        return carried_tensor(s, u->read.id) && rank_of(p, u->read.id) == s->state_rank;
+    return s->g->phase[u->read.id] == PHASE_DURING && at(p, u->read.id)->naxes == s->state_rank;
+}
+
+/* An input's gradient that lays values of a step side by side. */
+static bool lays_out(const Phasing *s, NodeId array)
+{
+    const Plan *p = s->p;
+    Piece pieces[32];
+    const Uses *uses = &s->uses[array];
+    bool one = uses->len == 1 && !uses->data[0].read.is_tensor;
+    return cat_pieces(p->m, one ? uses->data[0].read.id : array, true, pieces, 32) > 1;
+}
+
+static Phase phase_of(const Phasing *s, NodeId array)
+{
+    const Plan *p = s->p;
+    bool carried = false, after = false, matrix = false, other_step = false, last = false, held = false;
+    bool crosses = s->npar > 0 && crosses_blocks(s, array);
+    const Uses *uses = &s->uses[array];
+    for (int i = 0; i < uses->len; i++) {
+        const Use *u = &uses->data[i];
+        bool walks = in_walk(s, &u->read);
+        carried |= walks;
+        other_step |= walks && u->read.step;
+        last |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DHISTORY;
+        if (u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_DINIT)
+            after = true;
+        after |= !u->read.is_tensor && !is_stored(s, u->read.id) && s->g->phase[u->read.id] == PHASE_AFTER;
+        matrix |= reads_matrix(s, u);
+        held |= u->read.is_tensor && p->m->tensors.data[u->read.id].kind == T_STATE;
+    }
+    TensorId of;
+    RootKind root = root_kind(p->m, array, &of);
+    if ((s->feeds[array] && carried) || root == ROOT_NEXT || root == ROOT_DPREV)
+        return PHASE_DURING;
+    if (sums_over_batch(p, array) || after)
+        return PHASE_AFTER;
+    if (!carried)
+        return rows_dep(p, array) && root != ROOT_INIT ? PHASE_BEFORE : PHASE_PARAM;
+    if (s->replayed[array])
+        return PHASE_DURING;          /* the walk has it, and could not read what is written behind it */
+    Gemm g;
+    NodeId factor[2];
+    if (other_step || last)
+        return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
+    /* Forward on the chip leaves the states before each step to backward only. */
+    if (held && p->schedule == SCHED_TILE && s->g->dir == FORWARD)
+        return PHASE_DURING;
+    bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
+    if (crosses && !matrix)
+        return PHASE_AFTER;           /* a block has its own values only */
+    if (p->scan)                      /* a thread's own, or behind the walk from what lies in memory */
+        return scan_form(p, array) ? PHASE_DURING : PHASE_AFTER;
+    /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a
+     * kernel of its own is one kernel for all of them; others share a step's reads, or the kernel that has what they add.
+     * Forward, inference keeps no steps. */
+    bool apart = product || (plan_reduces(p, array) && !s->step_sums && !sums_step_elements(s, array));
+    /* Beside a product of heads, one kernel may walk the steps; it has what is pointwise over the units only. */
+    if (root == ROOT_DINPUT && s->g->dir == BACKWARD && s->heads_product && lays_out(s, array))
+        return PHASE_AFTER;
+    if (matrix && !(apart && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
+        return PHASE_DURING;
+    if (plan_reduces(p, array) || product)
+        return PHASE_AFTER;
+    return PHASE_DURING;
+}
+
+static void need_roots(Phasing *s)
+{
+    Module *m = s->p->m;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        if (s->g->dir == FORWARD) {
+            if (m->next.data[t] >= 0)
+                need_array(s, m->next.data[t], true);
+            if (m->output.data[t] >= 0)
+                need_array(s, m->output.data[t], false);
+            if (m->last.data[t] >= 0)
+                need_array(s, m->last.data[t], false);
+        } else {
+            const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t],
+                                     m->dpast.data[t] };
+            if (m->dprev.data[t] >= 0)
+                need_array(s, m->dprev.data[t], true);
+            for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
+                if (roots[k] >= 0)
+                    need_array(s, roots[k], false);
+        }
+        if (m->init.data[t] >= 0 && s->p->schedule != SCHED_TILE)
+            need_array(s, m->init.data[t], false);
+        if (m->next.data[t] >= 0 && s->g->dir == BACKWARD && s->p->schedule == SCHED_TILE)
+            replay_array(s, m->next.data[t]);
+    }
+}
+
+void *plan_alloc(const Plan *p, size_t bytes, int n)
+{
+    return arena_alloc(p->m->arena, bytes * (size_t)(n + 1));
+}
+
+/* A root has no reader in the walk: does it read what the walk reads anyway? */
+static bool reads_with_walk(const Phasing *s, NodeId array)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++) {
+        if (!s->needed[id] || s->g->phase[id] != PHASE_DURING)
+            continue;
+        for (int i = 0; i < s->uses[id].len; i++)
+            for (int j = 0; j < s->uses[array].len; j++) {
+                const Read *x = &s->uses[id].data[i].read, *y = &s->uses[array].data[j].read;
+                if (x->is_tensor == y->is_tensor && x->id == y->id && scan_own(s->p, at(s->p, id)->axes, x))
+                    return true;
+            }
+    }
+    return false;
+}
+
+static bool scan_may_take(const Phasing *s, NodeId id)
+{
+    const Plan *p = s->p;
+    RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+    bool steps = true;
+    for (int i = 0; i < s->uses[id].len; i++)
+        steps &= !s->uses[id].data[i].read.step;
+    return steps && !p->rounded[id] && !(p->past && p->past[id]) && rows_dep(p, id) == (DEP_BATCH | DEP_TIME) &&
+           (root == ROOT_NONE || root == ROOT_OUTPUT || root == ROOT_DINPUT) && scan_form(p, id);
+}
+
+/* What is made of one unit's values for the walk alone is made in the walk: it is neither written nor read. Readers
+ * stand behind what they read. */
+static void take_into_scan(Phasing *s)
+{
+    enum { IN_WALK = 1, ELSEWHERE = 2 };
+    const Plan *p = s->p;
+    Phase *phase = s->g->phase;
+    char *read = plan_alloc(p, 1, p->n_nodes);
+    s->g->taken = plan_alloc(p, sizeof *s->g->taken, p->n_nodes);
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+        if (!s->needed[id])
+            continue;
+        bool wanted = read[id] == IN_WALK ||
+                      (!read[id] && root_kind(p->m, id, &(TensorId){ 0 }) != ROOT_NONE && phase[id] == PHASE_BEFORE &&
+                       reads_with_walk(s, id));
+        if (phase[id] == PHASE_BEFORE && wanted && scan_may_take(s, id)) {
+            s->g->taken[id] = true;
+            phase[id] = PHASE_DURING;
+        }
+        for (int i = 0; i < s->uses[id].len && phase[id] != PHASE_AFTER; i++) {
+            const Read *r = &s->uses[id].data[i].read;
+            if (!r->is_tensor)
+                read[r->id] |= phase[id] == PHASE_DURING && scan_own(p, at(p, id)->axes, r) ? IN_WALK : ELSEWHERE;
+        }
+    }
+}
+
+/* Has each step sums, other than products, that the next one depends on? */
+static bool has_step_sums(const Phasing *s)
+{
+    Gemm g;
+    NodeId factor[2];
+    for (NodeId id = 0; id < s->p->n_nodes; id++)
+        if (s->needed[id] && s->feeds[id] && plan_reduces(s->p, id) &&
+            !contraction_of((Plan *)(uintptr_t)s->p, id, true, &g, factor))
+            return true;
+    return false;
+}
+
+bool plan_anew(const Plan *p, const Program *pr, Phase reader, NodeId array)
+{
+    return p->anew && p->anew[array] && pr->dir == BACKWARD && reader == PHASE_AFTER;
+}
+
+/* What is made anew where it is read: who reads it reads what that is made of. */
+static void read_through(Phasing *s)
+{
+    const Plan *p = s->p;
+    for (NodeId id = 0; id < p->n_nodes; id++) {
+        Uses *uses = &s->uses[id];
+        for (int i = 0; s->needed[id] && i < uses->len;) {
+            const Read *r = &uses->data[i].read;
+            if (r->is_tensor || !plan_anew(p, s->g, s->g->phase[id], r->id)) {
+                i++;
+                continue;
+            }
+            Uses of = plan_uses(p, r->id);
+            for (int j = 0; j < of.len; j++) {
+                of.data[j].plain = false;
+                vec_push(p->m->arena, uses, of.data[j]);
+            }
+            uses->data[i] = uses->data[--uses->len];
+        }
+    }
+}
+
+Phasing phasing(Plan *p, Direction dir, const bool *stored)
+{
+    Program *g = &p->program[dir];
+    int n = p->n_nodes;
+    Phasing s = { .p = p, .g = g, .stored = stored };
+    g->dir = dir;
+    g->phase = plan_alloc(p, sizeof *g->phase, n);
+    s.needed = plan_alloc(p, sizeof *s.needed, n);
+    s.feeds = plan_alloc(p, sizeof *s.feeds, n);
+    s.replayed = plan_alloc(p, sizeof *s.replayed, n);
+    s.uses = plan_alloc(p, sizeof *s.uses, n);
+    for (TensorId t = 0; t < p->m->tensors.len; t++)
+        if (p->m->tensors.data[t].kind == T_STATE && rank_of(p, t) > s.state_rank)
+            s.state_rank = rank_of(p, t);
+    if (p->schedule == SCHED_TILE) {
+        const Poly *extent[TILE_MAX_PAR];
+        s.npar = tile_parallel(p->m, extent);
+        s.heads = plan_alloc(p, sizeof *s.heads, n);
+    }
+    need_roots(&s);
+    s.step_sums = has_step_sums(&s);
+    s.heads_product = p->schedule != SCHED_TILE && !p->scan && has_heads(&s);
+    for (NodeId id = 0; id < n; id++)
+        if (s.needed[id])
+            g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
+    if (p->scan)
+        take_into_scan(&s);
+    if (p->schedule == SCHED_TILE && dir == FORWARD)
+        take_into_walk(&s);
+    read_through(&s);
+    /* A rounded copy of a value of the walk is written by the walk. */
+    for (NodeId id = 0; id < n; id++)
+        if (s.needed[id] && p->rounded[id] && g->phase[id] == PHASE_AFTER && s.uses[id].len == 1 &&
+            !s.uses[id].data[0].read.is_tensor && g->phase[s.uses[id].data[0].read.id] == PHASE_DURING)
+            g->phase[id] = PHASE_DURING;
+    return s;
+}

@@ -1,0 +1,324 @@
+/* columns.c: which steps of schedule gemm blocks can walk that have some units of one sequence each, where a sequence has
+ * many columns of the product (slots that share their weights). In comes a planned program; out goes, where the steps allow
+ * it, a Panel: the param of every step's product stays on the chip (runtime/device/cell_device_columns.cuh), and the kernel
+ * of what is pointwise and of the sums over columns (plan_apart.c) becomes part of the walk. So do sums of each column over
+ * sequences, steps and units whose terms it has at hand.
+ * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
+#include "base/mutate.h"
+#include "panel.h"
+#include "plan/plan_pass.h"
+
+/* The values that are asked about, and which axes a column and a unit are there. */
+typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; } Own;
+
+static bool is_own(const Own *o, const Read *r)
+{
+    IndexId column, unit;
+    return r->nmap == 2 && ix_is_index(r->map[0], &column) && ix_is_index(r->map[1], &unit) && column == o->column &&
+           unit == o->unit;
+}
+
+/* Does a thread find here what is read, at its own element, or has nobody to make it within the walk? */
+static bool finds(const void *of, const Read *r)
+{
+    const Own *o = of;
+    const Module *m = o->p->m;
+    if (r->step)
+        return false;
+    if (r->is_tensor)
+        switch (m->tensors.data[r->id].kind) {
+        case T_STATE: return o->pr->dir == BACKWARD;
+        case T_DNEXT: return m->dprev.data[m->tensors.data[r->id].of] == o->w->product->arrays.data[0] && is_own(o, r);
+        case T_DINIT: return false;
+        default: return true;
+        }
+    if (o->pr->phase[r->id] != PHASE_DURING)
+        return true;
+    if (r->id == o->w->product->arrays.data[0])
+        return is_own(o, r);
+    if (o->pr->group[r->id] >= 0)
+        return &o->pr->groups.data[o->pr->group[r->id]] == o->w->group;
+    if (o->pr->node[r->id].home != HOME_NONE || !is_own(o, r))
+        return false;
+    Own inside = *o;
+    inside.column = at(o->p, r->id)->axes[0];
+    inside.unit = at(o->p, r->id)->axes[1];
+    return every_read(o->p, at(o->p, r->id)->args[0], finds, &inside);
+}
+
+/* Elements, sums of them over the columns, and what is left of a unit. */
+static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
+{
+    const Group *g = w->group;
+    if (g->naxes != 1 || g->along != 1 || !g->batched || (g->need.len && !g->always) || g->past)
+        return false;
+    for (int i = 0; i < g->arrays.len; i++) {
+        const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
+        Own own = { p, pr, w, -1, a->axes[a->naxes - 1] };
+        NodeId value = a->args[0];
+        if (a->naxes == 2)
+            own.column = a->axes[0];
+        if (plan_reduces(p, g->arrays.data[i])) {
+            own.column = r->bound[0];
+            value = r->args[0];
+        }
+        if (!every_read(p, value, finds, &own))
+            return false;
+    }
+    return true;
+}
+
+/* The param on one side, all columns of all sequences on the other, both in the storage type. */
+static bool takes_product(const Plan *p, const Program *pr, Panel *w)
+{
+    Module *m = p->m;
+    const Gemm *g = &w->product->gemm;
+    bool left = g->a.read.is_tensor;
+    const GemmSide *weight = left ? &g->a : &g->b, *vector = left ? &g->b : &g->a;
+    if ((g->batch && !poly_is_one(g->batch)) || !weight->read.is_tensor || vector->read.is_tensor ||
+        m->tensors.data[weight->read.id].kind != T_PARAM || m->tensors.data[weight->read.id].dtype != p->dtype)
+        return false;
+    w->weight = weight->read.id;
+    w->weight_offset = weight->offset;
+    w->row_stride = left ? weight->row : weight->col;
+    w->k_stride = left ? weight->col : weight->row;
+    w->operand = vector->read.id;
+    const Poly *rows = left ? g->m : g->n, *columns = left ? g->n : g->m;
+    const Poly *apart = left ? vector->col : vector->row, *along = left ? vector->row : vector->col;
+    const Storage *x = plan_storage(p, pr, &vector->read);
+    return rows == w->units && g->k == w->units && columns == poly_mul(m, w->columns, poly_dim(m, ATOM_B)) &&
+           apart == w->units && poly_is_one(along) && poly_is_one(left ? g->c.row : g->c.col) &&
+           (left ? g->c.col : g->c.row) == w->units && g->c.offset->nterms == 0 && vector->offset->nterms == 0 &&
+           x->batched && x->timed && x->dtype == p->dtype && !x->pitch && !x->alias_offset &&
+           (x->home == HOME_WORKSPACE || x->home == HOME_RESERVE);
+}
+
+/* The cell's one state, of columns and units; -1: it has another. */
+static TensorId state_of(const Plan *p, const Panel *w)
+{
+    TensorId found = -1;
+    for (TensorId t = 0; t < p->m->tensors.len; t++) {
+        const Tensor *x = &p->m->tensors.data[t];
+        if (x->kind != T_STATE)
+            continue;
+        if (found >= 0 || x->rank != 2 || x->axes[0] != w->columns || x->axes[1] != w->units || x->complex)
+            return -1;
+        found = t;
+    }
+    return found;
+}
+
+/* Is the operand what the walk makes, a copy of the state or, in backward, an array of the group, and does nobody else read
+ * the product? */
+static bool stays_inside(const Plan *p, const Program *pr, const Panel *w)
+{
+    NodeId product = w->product->arrays.data[0];
+    const Storage *st = &pr->node[product];
+    TensorId of;
+    Read r;
+    if (pr->dir == BACKWARD)
+        return root_kind(p->m, product, &of) == ROOT_DPREV && pr->group[w->operand] >= 0 &&
+               &pr->groups.data[pr->group[w->operand]] == w->group && at(p, w->operand)->naxes == 2 &&
+               pr->node[w->operand].home != HOME_NONE;
+    const Buffer *kept = st->home == HOME_WORKSPACE ? &p->buffers.data[st->slot] : NULL;
+    return kept && kept->ring == 1 && !kept->reserve && plan_resolve(p, at(p, w->operand)->args[0], &r) && r.is_tensor &&
+           r.id == w->state && pr->before[w->state] == pr->node[w->operand].slot;
+}
+
+/* Some sizes at which a block holds the weights, its threads the columns, and rows are whole vectors of 16 bytes. */
+static bool may_fit(const Panel *w)
+{
+    return !(w->columns->is_const && w->columns->value > COLUMNS_MOST) &&
+           !(w->units->is_const && (w->units->value > COLUMNS_UNITS * COLUMNS_PIECES || w->units->value % 8));
+}
+
+static Panel *find(Plan *p, Program *pr)
+{
+    Panel *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (Panel){ .outer = 1, .inner = 1, .own = COLUMNS_UNITS, .naxes = 2 };
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *g = &pr->groups.data[i];
+        if (g->phase != PHASE_DURING)
+            continue;
+        if (g->kind == G_ROW && g->along && !w->group)
+            w->group = g;
+        else if (g->kind == G_GEMM && !w->product && g->arrays.len == 1 && g->need.len == 0)
+            w->product = g;
+        else
+            return NULL;
+    }
+    if (!w->product || !w->group || w->group->naxes != 1)
+        return NULL;
+    w->units = w->group->axes[0];
+    for (int i = 0; i < w->group->arrays.len; i++) {
+        const Node *a = at(p, w->group->arrays.data[i]);
+        if (a->naxes == 2)
+            w->columns = p->m->indices.data[a->axes[0]].extent;
+    }
+    if (!w->columns || !may_fit(w) || !takes_product(p, pr, w) || !takes_group(p, pr, w))
+        return NULL;
+    w->state = state_of(p, w);
+    return w->state >= 0 && stays_inside(p, pr, w) ? w : NULL;
+}
+
+/* Of what is read, does a thread ask for a number for each of its elements before the product? */
+static bool reads_elements(const Plan *p, const Program *pr, const Panel *w, int key)
+{
+    if (key < 0) {
+        const Tensor *x = &p->m->tensors.data[~key];
+        return x->rank == 2 && x->axes[0] == w->columns && x->axes[1] == w->units && x->kind != T_DNEXT &&
+               (x->kind != T_STATE || pr->dir == BACKWARD);
+    }
+    const Node *a = at(p, key);
+    bool made = key == w->product->arrays.data[0] || (pr->group[key] >= 0 && &pr->groups.data[pr->group[key]] == w->group);
+    return !made && a->naxes == 2 && extent_of(p, a->axes[0]) == w->columns && extent_of(p, a->axes[1]) == w->units;
+}
+
+static int count_elements_read(const Plan *p, const Program *pr, const Panel *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->group->reads.len; i++)
+        n += reads_elements(p, pr, w, w->group->reads.data[i]);
+    return n;
+}
+
+/* Each takes 32 registers, of which those of the weights and the product leave few. */
+static bool has_registers(Plan *p, const Program *pr, const Panel *w)
+{
+    int most = pr->dir == FORWARD ? COLUMNS_READS_FORWARD : COLUMNS_READS_BACKWARD, n = count_elements_read(p, pr, w);
+    if (n > most)
+        buf_f(&p->reasons, "no kernel walks the %s steps: each reads %d values of columns and units, and threads have "
+              "registers for %d\n", pr->dir == FORWARD ? "forward" : "backward", n, most);
+    return n <= most;
+}
+
+/* ---- sums over sequences, steps and units ---- */
+
+/* Has a thread of the walk this value at each of its elements, whatever a sum makes of it? */
+static bool at_hand(const void *of, const Read *r)
+{
+    const Own *o = of;
+    if (r->step || (r->is_tensor && o->p->m->tensors.data[r->id].kind == T_DNEXT))
+        return false;
+    if (r->is_tensor || o->pr->phase[r->id] != PHASE_DURING)
+        return group_reads(o->w->group, r->is_tensor ? ~r->id : r->id);
+    return o->pr->group[r->id] >= 0 && &o->pr->groups.data[o->pr->group[r->id]] == o->w->group && is_own(o, r) &&
+           !plan_reduces(o->p, r->id);
+}
+
+NodeId columns_term(const Plan *p, NodeId sum)
+{
+    const Node *a = at(p, sum), *r = at(p, a->args[0]);
+    Read read;
+    IndexId which;
+    if (a->naxes != 1 || !plan_reduces(p, sum) || r->reduce != R_SUM || r->nbound != 2 || r->bound[0] >= IX_FIRST ||
+        r->bound[1] >= IX_FIRST || !plan_resolve(p, r->args[0], &read) || read.is_tensor || read.step || read.nmap != 1)
+        return -1;
+    return ix_is_index(read.map[0], &which) && which == a->axes[0] ? read.id : -1;
+}
+
+/* Is it a value of each column, the sum over its units of what a thread has at hand, that nobody reads but `sums`? */
+static bool sums_units(const Plan *p, const Program *pr, const Panel *w, NodeId id, const Group *sums)
+{
+    const Node *a = at(p, id), *r = at(p, a->args[0]);
+    TensorId of;
+    if (a->naxes != 1 || extent_of(p, a->axes[0]) != w->columns || !plan_reduces(p, id) || r->reduce != R_SUM ||
+        r->nbound != 1 || extent_of(p, r->bound[0]) != w->units || pr->node[id].home != HOME_WORKSPACE ||
+        root_kind(p->m, id, &of) != ROOT_NONE)
+        return false;
+    for (int i = 0; i < pr->groups.len; i++)
+        if (&pr->groups.data[i] != sums && group_reads(&pr->groups.data[i], id))
+            return false;
+    Own own = { p, pr, w, a->axes[0], r->bound[0] };
+    return every_read(p, r->args[0], at_hand, &own);
+}
+
+/* The kernel of the terms that these sums add up, where the walk can do the work of both; -1: it cannot. */
+static int terms_of(const Plan *p, const Program *pr, const Panel *w, const Group *sums)
+{
+    int row = -1;
+    if (sums->kind != G_COLUMN || sums->by_rows || sums->by_steps || sums->phase != PHASE_AFTER)
+        return -1;
+    for (int i = 0; i < sums->arrays.len; i++) {
+        NodeId term = columns_term(p, sums->arrays.data[i]);
+        int group = term >= 0 ? pr->group[term] : -1;
+        if (group < 0 || (row >= 0 && group != row))
+            return -1;
+        row = group;
+    }
+    const Group *g = row >= 0 ? &pr->groups.data[row] : NULL;
+    if (!g || g->kind != G_ROW || g->phase == PHASE_DURING || g->past || g->sums || g->along || !g->batched || !g->timed)
+        return -1;
+    for (int i = 0; i < g->arrays.len; i++)
+        if (!sums_units(p, pr, w, g->arrays.data[i], sums))
+            return -1;
+    return row;
+}
+
+/* Sums of columns over sequences, steps and units: each block of the walk leaves those of its own. The kernels that would
+ * read all of it again stay for calls that are not walked, which is known when the walk has begun. */
+static void take_sums(Plan *p, Program *pr, Panel *w)
+{
+    for (int i = 0; i < pr->groups.len; i++) {
+        Group *sums = &pr->groups.data[i];
+        int row = terms_of(p, pr, w, sums);
+        if (row < 0)
+            continue;
+        Group *terms = &pr->groups.data[row];
+        w->sums = true;
+        sums->by_steps = 1 + (int)(w->group - pr->groups.data);
+        p->buffers.data[sums->partial].by_sequences = true;
+        p->buffers.data[sums->partial].block_units = w->units;
+        terms->unless_walked = true;
+        terms->phase = PHASE_AFTER;
+        for (int k = 0; k < terms->arrays.len; k++)
+            pr->phase[terms->arrays.data[k]] = PHASE_AFTER;
+    }
+}
+
+const Poly *columns_posts(const Plan *p)
+{
+    return poly_mul(p->m, poly_dim(p->m, ATOM_B), poly_const(p->m, COLUMNS_PIECES * COLUMNS_POST));
+}
+
+void columns_find(Plan *p)
+{
+    Module *m = p->m;
+    if (p->schedule != SCHED_GEMM || (p->dtype != DT_BF16 && p->dtype != DT_F16))
+        return;
+    for (int d = 0; d < 2; d++) {
+        Program *pr = &p->program[d];
+        Panel *w = find(p, pr);
+        if (!w || !has_registers(p, pr, w))
+            continue;
+        pr->columns = w;
+        if (d == BACKWARD)
+            take_sums(p, pr, w);
+        w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");
+        w->posts = add_buffer(p, intern_f(m->c, "posts %d", d), DT_I32, columns_posts(p), false, true);
+        const Poly *rows = poly_add(m, w->units, poly_const(m, COLUMNS_UNITS - 1));
+        w->exchange = add_buffer(p, intern_f(m->c, "exchange %d", d), p->dtype,
+                                 poly_mul(m, poly_mul(m, poly_dim(m, ATOM_B), rows), poly_const(m, 2 * COLUMNS_MOST)), false, true);
+        buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks (sm_90): %d units each of one "
+              "sequence, whose %d columns at most share their weights\n", d == FORWARD ? "forward" : "backward",
+              COLUMNS_UNITS, COLUMNS_MOST);
+    }
+}
+
+static bool fuses_products(const Program *pr)
+{
+    for (int i = 0; i < pr->groups.len; i++)
+        if (pr->groups.data[i].fused)
+            return true;
+    return false;
+}
+
+bool plan_has_tiles(const Plan *p)
+{
+    for (; p; p = p->smaller)
+        for (const Plan *one = p; one; one = one->other)
+            for (int d = 0; d < 2; d++)
+                if (one->program[d].columns || fuses_products(&one->program[d]))
+                    return true;
+    return false;
+}

@@ -1,0 +1,428 @@
+/* kernels_alone.c: CUDA text of the kernels of schedule gemm whose blocks, or clusters, have a head each, and whose
+ * threads one element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the
+ * product of a step reads and gives passes through shared memory (cell_device_head.cuh), of all the cluster's blocks
+ * (cell_device_cluster.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
+ * all steps is read once. Schedule scan (kernels_scan.c) reads ahead alike. */
+#include <string.h>
+
+#include "base/mutate.h"
+#include "kernels/kernels.h"
+#include "panel.h"
+
+bool in_head(const Kernel *k)
+{
+    return k->panel && k->panel->alone && k->panel->product;
+}
+
+bool in_cluster(const Kernel *k)
+{
+    return k->panel && k->panel->cluster;
+}
+
+/* ---- states ---- */
+
+const char *state_name(Kernel *k, TensorId s)
+{
+    return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
+}
+
+const char *state_start(Kernel *k, TensorId s, const char *place, const char **at)
+{
+    bool forward = k->pr->dir == FORWARD;
+    *at = forward ? place : k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(k->p->m, s)), place);
+    return forward ? k_pointer(k, REF_INITIAL, s, k->p->compute) : k_written(k, REF_CARRY, s, k->p->compute);
+}
+
+const char *scan_state(Kernel *k, TensorId s, const Read *r)
+{
+    return k->panel && k->panel->alone ? scan_element(k, r, state_name(k, s)) : NULL;
+}
+
+void scan_update(Kernel *k, TensorId s, const Read *r, const char *value)
+{
+    const char *name = scan_state(k, s, r);
+    if (in_scan(k)) {
+        if (k->two) {
+            buf_line(&k->late, "CELL_UNROLL");
+            buf_line(&k->late, "for (int q = 0; q < 2; q++)");
+        }
+        buf_line(&k->late, k->two ? "    %s = %s;" : "%s = %s;", name, value);
+    } else if (name) {
+        buf_line(&k->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
+        buf_line(&k->updates, "%s = new_%s;", name, name);
+    }
+}
+
+static const char *state_place(Kernel *k, TensorId s)
+{
+    return k_text(k, "b * %s + e", k_poly(k, tensor_elements(k->p->m, s)));
+}
+
+static bool carried(const Kernel *k, TensorId s)
+{
+    const Module *m = k->p->m;
+    return m->tensors.data[s].kind == T_STATE && (k->pr->dir == FORWARD ? m->next.data[s] : m->dprev.data[s]) >= 0;
+}
+
+static const char *initial_state(Kernel *k, TensorId s)
+{
+    NodeId init = k->p->m->init.data[s];
+    for (int i = 0; init >= 0 && i < k_node(k, init)->naxes; i++)
+        k->index[k_node(k, init)->axes[i]] = k->own[i];
+    k->away++;                        /* before the first step */
+    const char *value = state_learned(k, s);
+    k->away--;
+    return k_text(k, "cell_given(%s, %s, %s, (%s)(%s))", k_pointer(k, REF_TENSOR, s, k->p->compute),
+                  k_written(k, REF_INITIAL, s, k->p->compute), state_place(k, s), k->real, value);
+}
+
+static const char *last_adjoint(Kernel *k, TensorId s)
+{
+    return k_text(k, "cell_given(%s, %s, %s, (%s)0)", k_pointer(k, REF_DFINAL, s, k->p->compute),
+                  k_written(k, REF_CARRY, s, k->p->compute), state_place(k, s), k->real);
+}
+
+/* The state before the first step, or the adjoint behind the last; what the product carries is its sum. */
+static void print_states(Kernel *k)
+{
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        if (k->p->m->tensors.data[s].kind != T_STATE)
+            continue;
+        bool forward = k->pr->dir == FORWARD;
+        const char *name = state_name(k, s), *value = forward ? initial_state(k, s) : last_adjoint(k, s);
+        if (!forward && panel_is_product(k, k->p->m->dprev.data[s]))
+            buf_line(k->out, "%s sum_0 = %s;", k->real, value);
+        else
+            buf_line(k->out, "[[maybe_unused]] %s %s = %s, new_%s = %s;", k->real, name, value, name, name);
+    }
+}
+
+/* The operand of the first step, where the step before makes it. */
+static void print_first_operand(Kernel *k)
+{
+    Read r;
+    if (!k->panel->operand_ready || !plan_resolve(k->p, k_node(k, k->panel->operand)->args[0], &r))
+        return;
+    const char *state = state_name(k, r.id);
+    buf_line(k->out, in_cluster(k) ? "if (active && dim_T > 0)" : "if (mine)");
+    if (in_cluster(k))
+        buf_line(k->out, "    panel.put(mine, 0, %s);", state);
+    else
+        buf_line(k->out, "    panel.put(sequence, 0, own, %s);", state);
+}
+
+/* Where backward, the products and the first step find them. */
+static void store_initial_states(Kernel *k)
+{
+    if (k->pr->dir != FORWARD)
+        return;
+    k_open(k, "if (mine)");
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++)
+        if (k->p->m->tensors.data[s].kind == T_STATE)
+            state_store_initial(k, s, state_place(k, s), state_name(k, s));
+    k_close(k);
+    print_first_operand(k);
+}
+
+/* The final states, or the adjoints of the initial ones, for others too. */
+static void print_last_states(Kernel *k)
+{
+    bool forward = k->pr->dir == FORWARD;
+    k_open(k, "if (mine)");
+    for (TensorId s = 0; s < k->p->m->tensors.len; s++) {
+        if (!carried(k, s))
+            continue;
+        Dtype type = k->p->compute;
+        const char *at = state_place(k, s), *to = k_written(k, forward ? REF_FINAL : REF_DINIT, s, type);
+        const char *value = !forward && panel_is_product(k, k->p->m->dprev.data[s]) ? "sum_0" : state_name(k, s);
+        if (!forward)
+            buf_line(k->out, "cell_store(%s + (%s), %s);", k_written(k, REF_CARRY, s, type), at, value);
+        buf_line(k->out, "if (%s)", to);
+        buf_line(k->out, forward ? "    cell_store(%s + (%s), %s);" : "    cell_put(%s + (%s), %s, adds);", to, at, value);
+    }
+    k_close(k);
+}
+
+/* ---- reads ahead ---- */
+
+/* Steps whose reads are under way: as many as registers hold. */
+int alone_depth(int64_t registers)
+{
+    return registers <= 6 ? 8 : registers <= 16 ? 4 : registers <= 40 ? 2 : 1;
+}
+
+/* A step of a cluster takes longer than memory does, and the weights leave few registers. */
+static int cluster_depth(int reads)
+{
+    return reads <= 6 ? 2 : 1;
+}
+
+/* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
+const char *alone_step_or_last(Kernel *k, const char *n)
+{
+    return k_text(k, k->pr->dir == FORWARD ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
+}
+
+void alone_declare_reads(Kernel *k, const PanelLoop *l)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "struct reads_%d {%s };", l->number, l->fields);
+    k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
+    k_declare_rows(k);
+    buf_f(k->out, "%s", l->early);
+    k->out->indent--;
+    buf_line(k->out, "};");
+}
+
+void alone_reads(Kernel *k, const PanelLoop *l, int depth)
+{
+    if (l->ahead == 0)
+        return;
+    alone_declare_reads(k, l);
+    buf_line(k->out, "reads_%d ahead_%d[%d];", l->number, l->number, depth);
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    if (dim_T > 0)");
+    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, alone_step_or_last(k, "u"), l->number);
+}
+
+void alone_next_reads(Kernel *k, const PanelLoop *l, int depth)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, alone_step_or_last(k, k_text(k, "begin + %d + u", depth)),
+             l->number);
+}
+
+void alone_take_reads(Kernel *k, const PanelLoop *l, int depth)
+{
+    if (l->ahead == 0)
+        return;
+    buf_line(k->out, "CELL_UNROLL");
+    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
+    buf_line(k->out, "    ahead_%d[u] = next_%d[u];", l->number, l->number);
+}
+
+/* ---- a head's product ---- */
+
+void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value)
+{
+    int64_t piece;
+    if (!panel_piece(k->p->m, element, elements, k->units, k->panel->naxes, &piece))
+        bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
+    if (mutate("unput-operand"))
+        return;
+    if (!in_cluster(k)) {
+        buf_line(k->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
+        return;
+    }
+    bool last = k->panel->operand_ready && !mutate("put-behind-end");
+    if (last)                         /* what is sent behind the last product may find no block */
+        buf_line(k->now, "if (%s + 1 < dim_T)", k->t);
+    buf_line(k->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
+}
+
+static bool carries_sum(const Kernel *k, TensorId *of)
+{
+    return root_kind(k->p->m, k->panel->product->arrays.data[0], of) == ROOT_DPREV;
+}
+
+/* The sums, where they have a place in memory. */
+static void store_sums(Kernel *k)
+{
+    const Panel *w = k->panel;
+    NodeId id = w->product->arrays.data[0];
+    const Storage *st = &k->pr->node[id];
+    if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || panel_sum_stays(k))
+        return;
+    const char *p = k_written(k, REF_NODE, id, st->dtype), *units = k_poly(k, w->units);
+    bool optional = k_may_be_null(k, st);
+    buf_line(k->out, "const int64_t sums_at = %s * %s + head * %d * %s + own;", k_step_row(k, st),
+             k_poly(k, array_elements(k->p->m, id)), w->outer, units);
+    if (optional)
+        k_open(k, "if (%s)", k->pr->dir == FORWARD ? "all" : p);
+    for (int piece = 0; piece < w->outer; piece++)
+        buf_line(k->out, "cell_store(%s + (sums_at + %d * %s), sum_%d);", p, piece, units, piece);
+    if (optional)
+        k_close(k);
+}
+
+static void print_product(Kernel *k)
+{
+    k_comment(k, k->panel->product->arrays.data[0]);
+    buf_line(k->out, "panel.multiply();");
+    k_open(k, in_cluster(k) ? "if (active)" : "if (mine)");
+    for (int piece = 0; piece < k->panel->outer; piece++)
+        buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
+    k_close(k);
+}
+
+/* A block's head and sequences; threads beyond them do nothing but their part of the product. */
+static void print_block_head(Kernel *k)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const char *units = poly_text(&k->printer, w->units);
+    buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
+             w->units->is_const ? (int)w->units->value : 0);
+    buf_line(out, "panel.carve(cursor, %s);", units);
+    buf_line(out, "const int64_t tiles = cell_block_count(0) / %s, each = (dim_B + tiles - 1) / tiles;",
+             k_poly(k, w->heads));
+    buf_line(out, "const int64_t head = cell_block_index(0) %% %s, first = cell_block_index(0) / %s * each;",
+             k_poly(k, w->heads), k_poly(k, w->heads));
+    buf_line(out, "const int own = cell_thread() %% panel.units, place = cell_thread() / panel.units;");
+    buf_line(out, "const bool mine = place < each && first + place < dim_B;");
+    buf_line(out, "const int sequence = mine ? place : 0;");
+}
+
+/* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit for nothing. */
+static void print_cluster_head(Kernel *k)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const char *units = poly_text(&k->printer, w->units), *heads = k_poly(k, w->heads);
+    buf_line(out, "const int64_t cluster = cell_block_index(0) / CELL_CLUSTER_BLOCKS;");
+    buf_line(out, "const int64_t tiles = cell_block_count(0) / CELL_CLUSTER_BLOCKS / %s, each = (dim_B + tiles - 1) / tiles;",
+             heads);
+    buf_line(out, "const int64_t head = cluster %% %s, first = cluster / %s * each;", heads, heads);
+    buf_line(out, "cell_cluster_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own);
+    buf_line(out, "panel.carve(cursor, %s, first + each < dim_B ? each : dim_B - first);", units);
+    buf_line(out, "const int own = panel.unit() < panel.units ? panel.unit() : panel.units - 1;");
+    buf_line(out, "const bool mine = panel.mine(), active = panel.active();");
+    buf_line(out, "const int sequence = mine ? panel.place() : 0;");
+}
+
+static void open_head(Kernel *k, const char *indices)
+{
+    const Panel *w = k->panel;
+    Buf *out = k->out;
+    const IxExpr *none = ix_const(k->p->m, w->weight_offset);
+    buf_line(out, "auto cursor = cell_shared();");
+    if (w->cluster)
+        print_cluster_head(k);
+    else
+        print_block_head(k);
+    buf_line(out, "const int64_t b = first + sequence, e = head * %s + own;", k_poly(k, w->units));
+    buf_f(out, "%s", indices);
+    buf_line(out, "panel.load(%s + head * %s + %s, %s, %s);", k_pointer(k, REF_TENSOR, w->weight, k->p->dtype),
+             w->head_stride ? k_poly(k, w->head_stride) : "0", ix_text(&k->printer, none),
+             poly_text(&k->printer, w->row_stride), poly_text(&k->printer, w->k_stride));
+    for (int piece = 0; piece < w->outer && !carries_sum(k, &(TensorId){ 0 }); piece++)
+        buf_line(out, "%s sum_%d = 0;", k->real, piece);
+}
+
+static void print_sums(Kernel *k, int groups)
+{
+    if (k->step_sums.len == 0)
+        return;
+    k_open(k, "if (mine)");
+    for (int i = 0; i < groups; i++)
+        step_sums_store(k, i, "");
+    k_close(k);
+}
+
+/* ---- the whole ---- */
+
+/* What no thread waits for. */
+static void print_late(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
+{
+    k_open(k, "if (mine)");
+    for (int i = from; i < to; i++)
+        buf_f(k->out, "%s", loops[i].late ? loops[i].late : "");
+    if (sums)
+        store_sums(k);
+    k_close(k);
+}
+
+/* Some of a step's groups. Last come the product's sums, which no thread waits for. */
+static void print_some(Kernel *k, const PanelLoop *loops, int from, int to, bool sums)
+{
+    if (in_cluster(k)) {
+        k_open(k, "if (active)");
+        for (int i = from; i < to; i++)
+            buf_f(k->out, "%s", loops[i].body);
+        print_late(k, loops, from, to, sums);
+        k_close(k);
+        return;
+    }
+    k_open(k, "if (mine)");
+    for (int i = from; i < to; i++)
+        buf_f(k->out, "%s%s", loops[i].body, loops[i].late ? loops[i].late : "");
+    if (sums)
+        store_sums(k);
+    k_close(k);
+}
+
+static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
+{
+    if (product > 0)
+        print_some(k, loops, 0, product, false);
+    print_product(k);
+    if (product < n || !carries_sum(k, &(TensorId){ 0 }))
+        print_some(k, loops, product, n, true);
+    buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
+}
+
+/* The text of an element's indices, which all groups share. */
+static const char *name_axes(Kernel *k)
+{
+    const Program *pr = k->pr;
+    Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent };
+    int i = 0;
+    while (pr->groups.data[i].phase != PHASE_DURING || pr->groups.data[i].kind != G_MAP)
+        i++;
+    const Node *first = k_node(k, pr->groups.data[i].arrays.data[0]);
+    k->out = &names;
+    k_split_element(k, first->axes, first->naxes, "e", "i");
+    k->out = out;
+    for (int a = 0; a < first->naxes; a++)
+        k->own[a] = k->index[first->axes[a]];
+    return names.data;
+}
+
+void print_alone(Kernel *k)
+{
+    bool forward = k->pr->dir == FORWARD;
+    int n, product, reads = 0;
+    k->one_step = true;
+    k->t = "t";
+    k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
+    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
+    k->once_reads.len = k->step_sums.len = 0;
+    const char *indices = name_axes(k);
+    PanelLoop *loops = panel_groups(k, &n, &product);
+    for (int i = 0; i < n; i++)
+        reads += loops[i].ahead;
+    int depth = in_cluster(k) ? cluster_depth(reads) : alone_depth(reads > 16 ? 17 : reads);
+    k->row = NULL;
+    k->b = "b";
+    open_head(k, indices);
+    print_states(k);
+    store_initial_states(k);
+    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    step_sums_declare(k);
+    for (int i = 0; i < n; i++)
+        alone_reads(k, &loops[i], depth);
+    if (in_cluster(k))
+        buf_line(k->out, "const int64_t steps = panel.count > 0 ? dim_T : 0;");
+    k_open(k, "for (int64_t begin = 0; begin < %s; begin += %d)", in_cluster(k) ? "steps" : "dim_T", depth);
+    for (int i = 0; i < n; i++)
+        alone_next_reads(k, &loops[i], depth);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %d; u++)", depth);
+    k_open(k, "if (begin + u < dim_T)");
+    buf_line(k->out, "const int64_t t = %s;", forward ? "begin + u" : "dim_T - 1 - begin - u");
+    k_declare_rows(k);
+    print_step(k, loops, n, product);
+    k_close(k);
+    k_close(k);
+    for (int i = 0; i < n; i++)
+        alone_take_reads(k, &loops[i], depth);
+    k_close(k);
+    print_last_states(k);
+    print_sums(k, n);
+}

@@ -1,0 +1,157 @@
+/* tile_forward.c: a walk's way forward, chunk by chunk: checkpoints, the steps, and the warps that make rows for the next chunk. */
+#include "base/mutate.h"
+#include "tile_kernel.h"
+
+/* The states before a step that backward starts from. */
+static void print_checkpoint(Tile *t, const char *number, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *to = tile_pointer(t, REF_CHECKPOINT, s->tensor);
+        const char *which = tile_text(t, "b * ((T + %d) / %d) + %s", t->K - 1, t->K, number);
+        if (!tile_by_thread(t, s)) {
+            tile_store_state(t, s, out, to, tile_text(t, "(%s) * (%s)", which, tile_state_size(t, s)));
+            continue;
+        }
+        buf_line(out, "if (%s)", to);
+        buf_line(out, "    cell_store_own<%d>(%s, %s);", tile_threads(&t->lay), tile_own_checkpoint(t, s, which), s->name);
+    }
+}
+
+/* Only those who walk do what stands in between. */
+static void open_walkers(const Tile *t, Buf *out)
+{
+    if (t->makers)
+        buf_line(out, "if (!makes) {");
+    out->indent += t->makers > 0;
+}
+
+static void close_walkers(const Tile *t, Buf *out)
+{
+    out->indent -= t->makers > 0;
+    if (t->makers)
+        buf_line(out, "}");
+}
+
+static void print_initial_state(Tile *t, const StateInfo *s, Buf *out)
+{
+    const char *initial = tile_pointer(t, REF_TENSOR, s->tensor);
+    buf_line(out, "%s %s;", t->real, tile_state_decl(t, s, s->name));
+    open_walkers(t, out);
+    tile_each_element(t, s, out, tile_text(t, "%s = %s ? %s[b * (%s) + %s] : %s;", tile_state_var(t, s, s->name),
+                                           initial, initial, tile_state_size(t, s), tile_state_place(t, s),
+                                           tile_initial_value(t, s)));
+    close_walkers(t, out);
+}
+
+/* Joined steps of two segments are a loop for each: a checkpoint between two steps would keep them apart. */
+bool tile_has_segments(const Tile *t)
+{
+    return t->joined && t->F > t->K && t->K % 2 == 0;
+}
+
+static void open_segment(Tile *t, Buf *out)
+{
+    buf_line(out, "for (int first = 0; first < steps; first += %d) {", t->K);
+    out->indent++;
+    print_checkpoint(t, tile_text(t, "(2 * chunk + first / %d)", t->K), out);
+    buf_line(out, "const int left = steps - first, end = first + (left < %d ? left : %d);", t->K, t->K);
+}
+
+/* The steps of a chunk. */
+static void print_forward_steps(Tile *t, Buf *out)
+{
+    bool segments = tile_has_segments(t);
+    if (t->F == t->K)
+        print_checkpoint(t, "chunk", out);
+    Buf step = { .arena = t->arena, .indent = out->indent + 1 + segments };
+    tile_print_step(t->forward, &step, &step);
+    tile_print_rows(t, "t0", out);
+    buf_f(out, "%s", t->forward->last_sums.data ? t->forward->last_sums.data : "");
+    if (segments)
+        open_segment(t, out);
+    t->joined = tile_print_unroll(t, t->forward, out);
+    buf_line(out, segments ? "for (int s = first; s < end; s++) {" : "for (int s = 0; s < steps; s++) {");
+    out->indent++;
+    buf_line(out, "const int64_t t = t0 + s;");
+    tile_print_place(t, out);
+    if (t->F != t->K && !segments) {
+        buf_line(out, "if (s == 0 || s == %d) {", t->K);
+        out->indent++;
+        print_checkpoint(t, tile_text(t, "(t / %d)", t->K), out);
+        out->indent--;
+        buf_line(out, "}");
+    }
+    buf_f(out, "%s", step.data ? step.data : "");
+    for (int k = 0; k < t->states.len; k++)
+        tile_copy_state(t, &t->states.data[k], out, t->states.data[k].name, t->states.data[k].next);
+    tile_move_rows(t, true, out);
+    for (int k = 0; k < 1 + segments; k++) {
+        out->indent--;
+        buf_line(out, "}");
+    }
+    tile_print_last_sums(t->forward, "steps", out);
+}
+
+/* While some warps walk a chunk, the others make the rows of the next one: both meet in front of each chunk, once before the
+ * first one. */
+static void print_makers_chunk(Tile *t, Buf *out)
+{
+    buf_line(out, "if (makes) {");
+    buf_line(out, "    if (chunk + 2 < chunks)");
+    buf_line(out, "        fetch_rows(chunk + 2);");
+    buf_line(out, "    if (chunk + 1 < chunks)");
+    buf_line(out, "        make_rows(chunk + 1);");
+    buf_line(out, "} else {");
+    out->indent++;
+    buf_line(out, "if (chunk + 1 < chunks)");
+    buf_line(out, "    fetch(chunk + 1);");
+    buf_line(out, "if (chunk >= 0) {");
+    out->indent++;
+    print_forward_steps(t, out);
+    t->made = (Buf){ .arena = t->arena, .indent = 3 };
+    tile_print_made(t, &t->made);
+    for (int k = 0; k < 2; k++) {
+        out->indent--;
+        buf_line(out, "}");
+    }
+    const char *behind = t->forward->behind.data;
+    if (!behind)
+        return;
+    if (!mutate("missing-exchange"))
+        buf_line(out, "cell_barrier();");
+    buf_line(out, "if (!makes && chunk >= 0) {");
+    buf_f(out, "%s", behind);
+    buf_line(out, "}");
+}
+
+void tile_print_forward(Tile *t, Buf *out)
+{
+    for (int k = 0; k < t->states.len; k++)
+        print_initial_state(t, &t->states.data[k], out);
+    buf_line(out, t->makers ? "if (makes && chunks > 0)" : "if (chunks > 0)");
+    buf_line(out, t->makers ? "    fetch_rows(0);" : "    fetch(0);");
+    buf_line(out, "for (int64_t chunk = %d; chunk < chunks; chunk++) {", t->makers ? -1 : 0);
+    out->indent++;
+    tile_print_chunk(t, out);
+    buf_line(out, "cell_cp_async_wait<0>();");
+    if (!t->makers || !mutate("missing-meeting"))
+        buf_line(out, "cell_barrier();");
+    if (t->makers) {
+        print_makers_chunk(t, out);
+    } else {
+        buf_line(out, "if (chunk + 1 < chunks)");
+        buf_line(out, "    fetch(chunk + 1);");
+        print_forward_steps(t, out);
+        tile_end_chunk(t->forward, out);
+    }
+    out->indent--;
+    buf_line(out, "}");
+    open_walkers(t, out);
+    for (int k = 0; k < t->states.len; k++) {
+        const StateInfo *s = &t->states.data[k];
+        const char *to = tile_pointer(t, REF_FINAL, s->tensor);
+        tile_store_state(t, s, out, to, tile_text(t, "b * (%s)", tile_state_size(t, s)));
+    }
+    close_walkers(t, out);
+}
