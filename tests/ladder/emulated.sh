@@ -2,6 +2,8 @@
 # build, and exports CELLC, CC and CXX with absolute paths; emulate adds to passed, failed and skipped.
 ladder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$ladder/../.." && pwd)
+# shellcheck source=tests/slots.sh
+source "$root/tests/slots.sh"
 build=${BUILD:-build}
 [[ $build == /* ]] || build=$root/$build
 export CELLC=${CELLC:-$build/cellc}
@@ -28,7 +30,7 @@ emulate() {
     LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     cut -d ' ' -f 1 "$dir/list" |
-        xargs -P "${LADDER_JOBS:-2}" -I '{}' bash "$ladder/one.sh" "$dir" '{}' "$dir/common" >"$dir/results"
+        xargs_slots -I '{}' -- bash "$ladder/one.sh" "$dir" '{}' "$dir/common" >"$dir/results"
     grep -v ', 0 failed, ' "$dir/results"
     read -r p f s < <(awk -v failed=0 -f "$ladder/sum.awk" "$dir/results")
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))

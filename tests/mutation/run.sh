@@ -8,12 +8,13 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cd "$root" || exit 1
+# shellcheck source=tests/slots.sh
+source tests/slots.sh
 build=${BUILD:-build}
 [[ $build == /* ]] || build=$root/$build
 export CC=${CC:-cc} CXX=${CXX:-$(command -v g++ || command -v clang++ || true)}
 work=$build/tests/mutation
 cellc=$build/cellc-mutated       # beside cellc: it finds the runtime as cellc does
-jobs=${JOBS:-2}
 mkdir -p "$work/common" "$work/objects"
 flags=
 [[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
@@ -128,7 +129,7 @@ build_compiler() {
         stale+=" $f"
     done
     # shellcheck disable=SC2086
-    printf '%s\n' $stale | xargs -r -P "$jobs" -I '{}' bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra \
+    printf '%s\n' $stale | xargs_slots -r -I '{}' -- bash -c "$CC -std=c11 -D_GNU_SOURCE -Wall -Wextra \
         -Werror -O1 -g -fPIC $flags -DCELLC_MUTATE -Igen -I$build/gen -c -o $work/objects/\$(basename {} .c).o {}" ||
         return 1
     # shellcheck disable=SC2086
@@ -198,7 +199,7 @@ if ! build_compiler; then
     exit 1
 fi
 with_and_without "$(shared)" |
-    xargs -P "$jobs" -d '\n' -I '{}' bash -c 'read -r name rest <<<"$1"; check_shared "$name" $rest' - '{}' \
+    xargs_slots -d '\n' -I '{}' -- bash -c 'read -r name rest <<<"$1"; check_shared "$name" $rest' - '{}' \
         >"$work/results"
 
 sanitize="-fsanitize=address,undefined"
@@ -210,7 +211,7 @@ if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/pr
     LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
-        xargs -P "$jobs" -d '\n' -I '{}' \
+        xargs_slots -d '\n' -I '{}' -- \
             bash -c 'read -r name rest <<<"$1"; check_kernels "$name" "$rest"' - '{}' >>"$work/results"
     skipped=
 else

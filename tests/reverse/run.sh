@@ -3,6 +3,8 @@
 # bit, and what a reversed library says of itself. ONLY is a regular expression on the names of specs. (The ladder
 # compares reversed kernels with the reversed reference, and `cellc check --reverse` that with the evaluator.)
 cd "$(dirname "$0")/../.." && . tests/calls/calls.sh reverse
+# shellcheck source=tests/slots.sh
+source tests/slots.sh
 make_program
 
 one() { # spec, folder: prints what the comparison said
@@ -22,7 +24,7 @@ one() { # spec, folder: prints what the comparison said
 export -f one
 for spec in specs/*.cell; do
     [[ $spec == */std.cell || ! $(basename "$spec" .cell) =~ ${ONLY:-.} ]] || echo "$spec"
-done | xargs -P 2 -I '{}' bash -c 'one "$@"' one '{}' "$out" >"$out/results"
+done | xargs_slots -I '{}' -- bash -c 'one "$@"' one '{}' "$out" >"$out/results"
 grep -v ', 0 failed' "$out/results"
 while read -r p f; do
     passed=$((passed + p)) failed=$((failed + f))

@@ -4,6 +4,8 @@
 # and the sum as the last line.
 set -u
 cd "$(dirname "$0")/../.."
+# shellcheck source=tests/slots.sh
+source tests/slots.sh
 build=${BUILD:-build}
 if [[ -n ${SAN:-} ]]; then
     echo "the compiler with sanitizers: it is built so already"
@@ -12,9 +14,11 @@ if [[ -n ${SAN:-} ]]; then
 fi
 out=$build/tests/sanitized
 mkdir -p "$out/files" "$out/gen/front"
+jobs=2
+[[ -z ${POOL:-} ]] || jobs=1        # this suite has one token of tests/run.sh
 # What flex and bison made is there, and they may not be.
 cp -p "$build"/gen/front/{lex,parse}.{c,h} "$out/gen/front/" && touch "$out"/gen/front/{lex,parse}.{c,h}
-if ! MAKEFLAGS= make -s -j2 SAN=1 BUILD="$out" CC="${CC:-cc}" CFLAGS=-O0 "$out/cellc" >"$out/log" 2>&1; then
+if ! MAKEFLAGS= make -s -j"$jobs" SAN=1 BUILD="$out" CC="${CC:-cc}" CFLAGS=-O0 "$out/cellc" >"$out/log" 2>&1; then
     tail -n 5 "$out/log"
     echo "0 passed, 1 failed"
     exit 1
@@ -42,7 +46,7 @@ export -f one
         printf '%s\n' "$file explain" "$file run --steps 2"
     done
     printf '%s\n' "specs/e79.cell fmt" "specs/e79.cell graph --backward" "specs/e79.cell check --dim N=3"
-} | xargs -P 2 -I '{}' bash -c 'one $1' one '{}' >"$out/results"
+} | xargs_slots -I '{}' -- bash -c 'one $1' one '{}' >"$out/results"
 grep FAIL "$out/results"
 passed=$(grep -c '^ok' "$out/results") failed=$(grep -c FAIL "$out/results")
 rm -rf "$out/files"

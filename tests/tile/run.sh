@@ -142,7 +142,7 @@ no_spills() {
     rm -rf "$out/spill"
     mkdir -p "$out/spill"
     want=$(compiled | wc -l)
-    compiled | xargs -P 2 -L 1 bash -c 'compile_one "$@"' -
+    compiled | xargs_slots -L 1 -- bash -c 'compile_one "$@"' -
     cat "$out"/spill/*.verdict >"$out/spills"
     grep -v '^compiled$' "$out/spills"
     got=$(grep -c '^compiled$' "$out/spills")
