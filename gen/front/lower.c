@@ -85,6 +85,19 @@ static bool of_whole(const FExpr *x)
     return all;
 }
 
+/* The branch of a choice that is decided when the cell is compiled, or what is left of && and ||; NULL: it is none. */
+static FExpr *branch_taken(const FExpr *x)
+{
+    if (x->kind != F_MAP || (x->op != OP_SELECT && x->op != OP_AND && x->op != OP_OR))
+        return NULL;
+    int truth = decided(x->args[0]);
+    if (x->op == OP_SELECT)
+        return truth < 0 ? NULL : x->args[truth ? 1 : 2];
+    if (truth >= 0)
+        return x->args[truth == (x->op == OP_AND)];
+    return decided(x->args[1]) == (x->op == OP_AND) ? x->args[0] : NULL;
+}
+
 /* `whole`: of whole numbers. A definition of these that lies in no array is one too, though its name stands for a real one. */
 static NodeId lower_map(Flat *f, FExpr *x, bool whole)
 {
@@ -111,6 +124,9 @@ static NodeId lower_integer(Flat *f, FExpr *x)
         return node_whole(m, 0);
     if (!x->ix && x->kind == F_NUM)
         return node_whole(m, (int64_t)x->num);
+    FExpr *taken = x->ix ? NULL : branch_taken(x);
+    if (taken)
+        return lower_integer(f, taken);
     if (!x->ix)
         return x->kind == F_MAP && of_whole(x) ? lower_map(f, x, true) : lower_expr(f, x);
     if (counts_anew(f) && ix_uses(x->ix, IX_TIME))
@@ -509,7 +525,7 @@ static void find_past_of_call(Flat *f, Instance *inst)
             find_past(f, inst->locals.data[i]->equations.data[k]->value);
 }
 
-/* Of what is needed: what nothing uses has no history. */
+/* Of what is needed: what nothing uses has no history. Conditions do not lower it, also where they are decided. */
 static void find_past(Flat *f, FExpr *x)
 {
     f->counts_steps |= counts_anew(f) && x->ix && ix_uses(x->ix, IX_TIME);
@@ -1086,6 +1102,9 @@ static Complex lower_complex(Flat *f, FExpr *x)
         return (Complex){ node_const(f->m, 0), -1 };
     if (!is_of_complex(x))
         return (Complex){ lower_expr(f, x), -1 };
+    FExpr *taken = branch_taken(x);
+    if (taken)
+        return lower_complex(f, taken);
     if (x->kind == F_REDUCE)
         return lower_reduction(f, x);
     if (x->kind != F_MAP && x->kind != F_COMPLEX)
@@ -1114,6 +1133,11 @@ static NodeId lower_expr(Flat *f, FExpr *x)
         return lower_whole(f, x);
     if (is_of_complex(x))
         return lower_complex(f, x).re;
+    FExpr *taken = branch_taken(x);
+    if (taken) {
+        NodeId v = lower_expr(f, taken);
+        return x->type == TY_REAL && is_whole_node(f, v) ? node_map1(m, OP_REAL, v) : v;
+    }
     switch (x->kind) {
     case F_NUM: return node_const(m, x->num);
     case F_VALUE:

@@ -1,8 +1,10 @@
 /* prove.c: indices that stay inside their arrays. In come index expressions and the conditions around them;
  * each bound is proved for all dims >= 1, or becomes a Check of the call where it depends on dims alone, or
  * is diagnosed. */
+#include <math.h>
 #include <string.h>
 
+#include "ir/ops.h"
 #include "resolve.h"
 
 /* ---- text for messages ---- */
@@ -204,7 +206,7 @@ static void report_bound(const Walk *w, const Reach *r, const IxExpr *ix, bool a
 static void require_bound(const Walk *w, const Reach *r, const IxExpr *ix, const IxExpr *nonneg, bool above)
 {
     Flat *f = w->f;
-    if (proved(w, nonneg, 0, 3))
+    if (proved(w, nonneg, 0, 3) || stays_inside(w, r->arg, r->array->axes[r->axis]))
         return;
     const Poly *check = sufficient(w, nonneg);
     if (!check) {
@@ -270,24 +272,98 @@ static void add_fact(Walk *w, const IxExpr *nonneg)
         w->fact[w->nfacts++] = nonneg;
 }
 
-/* The truth of a condition on numbers that are known, such as those of a repeat: 1, 0, or -1. */
-static int decided(const FExpr *x)
+/* What a name stands for where that is one expression of this step: an argument, a definition, the result of a fn. */
+static const FExpr *definition_of(const FExpr *x)
 {
-    if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
-        x = x->sym->scalar;
-    if (x->kind != F_MAP)
+    const Symbol *s = x->sym;
+    if (x->kind == F_VALUE && s->kind == SYM_SCALAR_ARG && !s->is_variable)
+        return s->scalar;
+    s = (x->kind == F_VALUE || x->kind == F_CALL) && !x->time ? x->source : NULL;
+    bool one = s && s->kind == SYM_DEF && !s->is_rounded && !s->is_variable && !s->failed && s->equations.len == 1;
+    const Equation *eq = one && !(s->owner && s->owner->adjoint) ? s->equations.data[0] : NULL;
+    for (int i = 0; eq && i < eq->nlhs; i++)
+        if (!eq->lhs[i])
+            return NULL;
+    return eq ? eq->value : NULL;
+}
+
+/* How many expressions are looked at for one condition. */
+enum { MAX_LOOKED_AT = 1000 };
+
+static int truth_of(const FExpr *x, int *left);
+
+static bool is_exact_float(double v) { return (double)(float)v == v; }
+
+/* A number that is known when the cell is compiled, if the arithmetic of every type gives it exactly. */
+static bool known_number(const FExpr *x, int *left, double *out)
+{
+    double a[3] = { 0 };
+    if (--*left < 0)
+        return false;
+    if (x->ix || (x->kind == F_NUM && x->is_int)) {
+        *out = x->ix ? (double)x->ix->offset->value : x->num;
+        return !x->ix || (!x->ix->nterms && x->ix->offset->is_const);
+    }
+    const FExpr *of = definition_of(x);
+    bool whole = x->type == TY_INT;
+    if (of && of->type != TY_BOOL && known_number(of, left, out))
+        return whole || is_exact_float(*out);
+    if (x->kind == F_NUM) {
+        *out = x->num;
+        return is_exact_float(*out);
+    }
+    bool division = x->kind == F_IDIV || x->kind == F_IMOD;
+    if ((x->kind != F_MAP && !division) || (x->type != TY_INT && x->type != TY_REAL) || x->nargs > 3)
+        return false;
+    if (x->kind == F_MAP && x->op == OP_SELECT) {
+        int taken = truth_of(x->args[0], left);
+        return taken >= 0 && known_number(x->args[taken ? 1 : 2], left, out) && (whole || is_exact_float(*out));
+    }
+    for (int i = 0; i < x->nargs; i++)
+        if (!known_number(x->args[i], left, &a[i]) || (!whole && !is_exact_float(a[i])))
+            return false;
+    Op op = x->kind == F_IDIV ? OP_IDIV : x->kind == F_IMOD ? OP_IMOD : x->op;
+    switch (op) {
+    case OP_NEG: case OP_ADD: case OP_SUB: case OP_MUL: case OP_DIV: case OP_MIN: case OP_MAX: case OP_ABS: case OP_SIGN:
+    case OP_FLOOR: case OP_CEIL: case OP_ROUND: case OP_RELU: case OP_CLAMP: case OP_REMAINDER: case OP_REAL: case OP_STOP:
+    case OP_IDIV: case OP_IMOD: break;
+    default: return false;
+    }
+    *out = op_table[op].eval(a);
+    return whole ? fabs(*out) <= 0x1p53 : is_exact_float(*out);
+}
+
+static int truth_of(const FExpr *x, int *left)
+{
+    const FExpr *of = definition_of(x);
+    double u, v;
+    if (--*left < 0 || x->type != TY_BOOL || (!of && x->kind != F_MAP))
         return -1;
+    if (of)
+        return truth_of(of, left);
+    if (x->op == OP_SELECT) {
+        int taken = truth_of(x->args[0], left);
+        return taken < 0 ? -1 : truth_of(x->args[taken ? 1 : 2], left);
+    }
     if (x->op == OP_NOT || x->op == OP_AND || x->op == OP_OR) {
-        int a = decided(x->args[0]), b = x->op == OP_NOT ? a : decided(x->args[1]), decisive = x->op == OP_OR;
+        int a = truth_of(x->args[0], left), decisive = x->op == OP_OR;
+        int b = x->op == OP_NOT || a == decisive ? a : truth_of(x->args[1], left);
         if (x->op == OP_NOT)
             return a < 0 ? -1 : !a;
         return a == decisive || b == decisive ? decisive : a < 0 || b < 0 ? -1 : !decisive;
     }
-    const IxExpr *a = x->op >= OP_LT && x->op <= OP_NE ? x->args[0]->ix : NULL, *b = a ? x->args[1]->ix : NULL;
-    if (!b || a->nterms || b->nterms || !a->offset->is_const || !b->offset->is_const)
+    if (x->op < OP_LT || x->op > OP_NE || !known_number(x->args[0], left, &u) || !known_number(x->args[1], left, &v))
         return -1;
-    int64_t u = a->offset->value, v = b->offset->value;
+    bool whole = x->args[0]->type == TY_INT && x->args[1]->type == TY_INT;
+    if (!whole && !(is_exact_float(u) && is_exact_float(v)))
+        return -1;
     return x->op == OP_LT ? u < v : x->op == OP_LE ? u <= v : (u == v) == (x->op == OP_EQ);
+}
+
+int decided(const FExpr *condition)
+{
+    int left = MAX_LOOKED_AT;
+    return truth_of(condition, &left);
 }
 
 /* a != b says something where b is the least or the greatest value of a. */
@@ -302,33 +378,57 @@ static void differs(Walk *w, const IxExpr *d)
         add_fact(w, ix_sub(m, back, one));
 }
 
-void assume(Walk *w, const FExpr *x, bool truth)
+/* A condition that a definition holds is of the definition's indices: what stands for them where it is read. */
+typedef struct Reading {
+    const FExpr *read;            /* of the definition */
+    const struct Reading *around; /* that of the definition in which it is read */
+} Reading;
+
+/* A comparison's side, in the indices of the place where the condition stands; NULL: it is no index expression. */
+static const IxExpr *side(Walk *w, const FExpr *x, const Reading *in)
+{
+    const IxExpr *e = x->ix;
+    for (; in && e; in = in->around) {
+        IndexId from[MAX_AXES_OF_VALUE];
+        const Equation *eq = in->read->source->equations.data[0];
+        for (int i = 0; i < eq->nlhs; i++)
+            from[i] = eq->lhs[i]->id;
+        e = ix_subst(w->f->m, e, from, in->read->map, eq->nlhs);
+    }
+    return e;
+}
+
+static void assume_in(Walk *w, const FExpr *x, bool truth, const Reading *in, int depth)
 {
     Module *m = w->f->m;
-    if (x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG)
-        x = x->sym->scalar;
-    if (x->kind != F_MAP)
+    const FExpr *of = definition_of(x);
+    if (depth == 0 || x->type != TY_BOOL || (!of && x->kind != F_MAP))
         return;
-    if (x->op == OP_NOT) {
-        assume(w, x->args[0], !truth);
+    if (of && x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG) {
+        assume_in(w, of, truth, in, depth - 1);
         return;
     }
-    if ((x->op == OP_AND && truth) || (x->op == OP_OR && !truth)) {
-        assume(w, x->args[0], truth);
-        assume(w, x->args[1], truth);
+    if (of) {
+        Reading inner = { x, in };
+        assume_in(w, of, truth, &inner, depth - 1);
+        return;
+    }
+    if (x->op == OP_NOT) {
+        assume_in(w, x->args[0], !truth, in, depth - 1);
         return;
     }
     if (x->op == OP_AND || x->op == OP_OR) {
-        int a = decided(x->args[0]), b = decided(x->args[1]), off = x->op == OP_AND;
-        if (a == off)
-            assume(w, x->args[1], truth);
-        else if (b == off)
-            assume(w, x->args[0], truth);
+        bool both = (x->op == OP_AND) == truth;
+        for (int i = 0; i < 2; i++)
+            if (both || decided(x->args[!i]) == !truth)
+                assume_in(w, x->args[i], truth, in, depth - 1);
         return;
     }
-    if (x->op < OP_LT || x->op > OP_NE || !x->args[0]->ix || !x->args[1]->ix)
+    const IxExpr *a = x->op >= OP_LT && x->op <= OP_NE ? side(w, x->args[0], in) : NULL;
+    const IxExpr *b = a ? side(w, x->args[1], in) : NULL;
+    if (!b)
         return;
-    const IxExpr *d = ix_sub(m, x->args[1]->ix, x->args[0]->ix), *back = ix_scale(m, d, poly_const(m, -1));
+    const IxExpr *d = ix_sub(m, b, a), *back = ix_scale(m, d, poly_const(m, -1));
     const IxExpr *one = ix_const(m, poly_const(m, 1));
     if (x->op == OP_LT)
         add_fact(w, truth ? ix_sub(m, d, one) : back);
@@ -340,4 +440,14 @@ void assume(Walk *w, const FExpr *x, bool truth)
     } else {
         differs(w, d);
     }
+}
+
+void assume(Walk *w, const FExpr *condition, bool truth)
+{
+    enum { DEPTH = 2000 };
+    int known = decided(condition);
+    if (known < 0)
+        assume_in(w, condition, truth, NULL, DEPTH);
+    else if (known != truth)
+        add_fact(w, ix_const(w->f->m, poly_const(w->f->m, -1)));      /* there anything may be read */
 }

@@ -106,7 +106,7 @@ static void need_not_complex(Walk *w, const FExpr *x, const char *by)
 
 static void need_condition(Walk *w, const FExpr *x, const char *by)
 {
-    if (x->type == TY_BOOL || x->kind == F_ERROR)
+    if (x->type == TY_BOOL || x->kind == F_ERROR || w->eq->failed)
         return;
     WALK_ERROR(w, x, x->span, "%s needs a condition, but this is a number; compare it, as in '... != 0'", by);
     w->eq->failed = true;
