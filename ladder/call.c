@@ -40,9 +40,9 @@ double rounded(double v, cell_dtype t)
     if (t == CELL_I32)
         return round(v);
     if (t == CELL_BF16)
-        return cell_bf16_to_f32(cell_f32_to_bf16((float)v));
+        return cell_bf16_to_f32(cell_f64_to_bf16(v));
     if (t == CELL_F16)
-        return cell_f16_to_f32(cell_f32_to_f16((float)v));
+        return cell_f16_to_f32(cell_f64_to_f16(v));
     return t == CELL_F32 ? (float)v : v;
 }
 
@@ -50,9 +50,9 @@ static void to_storage(void *to, const double *from, int64_t n, cell_dtype t)
 {
     for (int64_t i = 0; i < n; i++) {
         if (t == CELL_BF16)
-            ((uint16_t *)to)[i] = cell_f32_to_bf16((float)from[i]);
+            ((uint16_t *)to)[i] = cell_f64_to_bf16(from[i]);
         else if (t == CELL_F16)
-            ((uint16_t *)to)[i] = cell_f32_to_f16((float)from[i]);
+            ((uint16_t *)to)[i] = cell_f64_to_f16(from[i]);
         else if (t == CELL_I32)
             ((int32_t *)to)[i] = (int32_t)from[i];
         else if (t == CELL_F32)

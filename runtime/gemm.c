@@ -148,10 +148,10 @@ static void store_one(void *to, cell_dtype dtype, double value) {
         *(double *)to = value;
         break;
     case CELL_BF16:
-        *(uint16_t *)to = cell_f32_to_bf16((float)value);
+        *(uint16_t *)to = cell_f64_to_bf16(value);
         break;
     case CELL_F16:
-        *(uint16_t *)to = cell_f32_to_f16((float)value);
+        *(uint16_t *)to = cell_f64_to_f16(value);
         break;
     default:
         break;

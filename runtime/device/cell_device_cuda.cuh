@@ -63,7 +63,7 @@ __device__ __forceinline__ int64_t cell_block_count(int axis)
     return axis == 0 ? gridDim.x : axis == 1 ? gridDim.y : gridDim.z;
 }
 
-// Conversions. To storage they round to nearest, ties to even; overflow goes to infinity.
+// Conversions. To storage they round to nearest, ties to even, once; overflow goes to infinity.
 
 __device__ __forceinline__ uint16_t cell_detail_bf16_bits(float v)
 {
@@ -93,6 +93,19 @@ __device__ __forceinline__ uint16_t cell_detail_kept_bits(float v)
     return r;
 }
 
+// What rounds to 16 bits as v does. The f32 nearest to an f64 may lie in the middle of two numbers of 16 bits where v does
+// not: so it is the one on the side of zero, its last bit set where that is not exact (odd, it is no middle). bf16 has no
+// instruction for it before capability 9.0, and f16's takes as long.
+template <class From> __device__ __forceinline__ float cell_detail_sticky(From v) { return (float)v; }
+__device__ __forceinline__ float cell_detail_sticky(double v)
+{
+    float r;
+    double back;
+    asm("cvt.rz.f32.f64 %0, %1;" : "=f"(r) : "d"(v));
+    asm("cvt.f64.f32 %0, %1;" : "=d"(back) : "f"(r));
+    return __uint_as_float(__float_as_uint(r) | (back != v ? 1u : 0u)); // a NaN stays one
+}
+
 template <class To, class From> struct cell_conversion {
     __device__ __forceinline__ static To apply(From v) { return (To)v; }
 };
@@ -109,13 +122,13 @@ template <class To> struct cell_conversion<To, cell_kept> {
     __device__ __forceinline__ static To apply(cell_kept v) { return (To)cell_detail_f16_value(v.bits); }
 };
 template <class From> struct cell_conversion<cell_bf16, From> {
-    __device__ __forceinline__ static cell_bf16 apply(From v) { return {cell_detail_bf16_bits((float)v)}; }
+    __device__ __forceinline__ static cell_bf16 apply(From v) { return {cell_detail_bf16_bits(cell_detail_sticky(v))}; }
 };
 template <class From> struct cell_conversion<cell_f16, From> {
-    __device__ __forceinline__ static cell_f16 apply(From v) { return {cell_detail_f16_bits((float)v)}; }
+    __device__ __forceinline__ static cell_f16 apply(From v) { return {cell_detail_f16_bits(cell_detail_sticky(v))}; }
 };
 template <class From> struct cell_conversion<cell_kept, From> {
-    __device__ __forceinline__ static cell_kept apply(From v) { return {cell_detail_kept_bits((float)v)}; }
+    __device__ __forceinline__ static cell_kept apply(From v) { return {cell_detail_kept_bits(cell_detail_sticky(v))}; }
 };
 template <> struct cell_conversion<cell_bf16, cell_bf16> {
     __device__ __forceinline__ static cell_bf16 apply(cell_bf16 v) { return v; }

@@ -72,6 +72,8 @@ float cell_emu_bf16_value(uint16_t bits);
 float cell_emu_f16_value(uint16_t bits);
 uint16_t cell_emu_bf16_bits(float v);
 uint16_t cell_emu_f16_bits(float v);
+uint16_t cell_emu_bf16_bits(double v);
+uint16_t cell_emu_f16_bits(double v);
 uint32_t cell_emu_tf32_bits(float v);
 float cell_emu_approximate(float exact, float input, float relative_error);
 
@@ -97,6 +99,10 @@ template <> struct cell_compute<double> {
     using type = double;
 };
 
+// What is rounded to 16 bits: numbers of f64 as they are, since an f32 between would be a rounding more.
+template <class From> inline float cell_emu_wide(From v) { return (float)v; }
+inline double cell_emu_wide(double v) { return v; }
+
 template <class To, class From> struct cell_conversion {
     static To apply(From v) { return (To)v; }
 };
@@ -110,15 +116,16 @@ template <class To> struct cell_conversion<To, cell_kept> {
     static To apply(cell_kept v) { return (To)cell_emu_f16_value(v.bits); }
 };
 template <class From> struct cell_conversion<cell_bf16, From> {
-    static cell_bf16 apply(From v) { return {cell_emu_bf16_bits((float)v)}; }
+    static cell_bf16 apply(From v) { return {cell_emu_bf16_bits(cell_emu_wide(v))}; }
 };
 template <class From> struct cell_conversion<cell_f16, From> {
-    static cell_f16 apply(From v) { return {cell_emu_f16_bits((float)v)}; }
+    static cell_f16 apply(From v) { return {cell_emu_f16_bits(cell_emu_wide(v))}; }
 };
 template <class From> struct cell_conversion<cell_kept, From> {
     static cell_kept apply(From v)
     {
-        const float most = 65504.0f, x = (float)v;
+        const auto x = cell_emu_wide(v);
+        const decltype(x) most = 65504;
         return {cell_emu_f16_bits(x > most ? most : x < -most ? -most : x)};
     }
 };

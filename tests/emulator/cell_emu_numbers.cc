@@ -43,25 +43,33 @@ float cell_emu_f16_value(uint16_t bits)
     return sign * ldexpf((float)(1024 + fraction), exponent - 25);
 }
 
-uint16_t cell_emu_f16_bits(float v)
+// A number of f64 or f32 in a format of 16 bits, of so many bits of fraction, with the steps of its subnormals and the first
+// number that it calls infinite.
+static uint16_t narrow_bits(double v, int fraction, int least, double infinite)
 {
+    const uint16_t infinity = (uint16_t)(0x7fff >> fraction << fraction);
     if (isnan(v))
         return 0x7fff;
     const uint16_t sign = signbit(v) ? 0x8000 : 0;
-    const float size = fabsf(v);
-    if (size >= 65520.0f) // half way from the largest to what would come next
-        return sign | 0x7c00;
-    if (size < 0x1p-25f)
+    const double size = fabs(v);
+    if (size >= infinite)
+        return sign | infinity;
+    if (size == 0)
         return sign;
     int exponent;
-    (void)frexpf(size, &exponent);
-    // The grid's step here: 2^-24 below the normals, else 2^-10 of the power of two below.
-    const int step = exponent - 11 < -24 ? -24 : exponent - 11;
-    const int count = (int)nearbyintf(ldexpf(size, -step));
-    if (step == -24) // subnormal, or rounded up to the first normal: the bits run on
+    (void)frexp(size, &exponent);
+    // The grid's step here: below the normals the least, else that of the power of two below.
+    const int step = exponent - fraction - 1 < least ? least : exponent - fraction - 1;
+    const int count = (int)nearbyint(ldexp(size, -step));
+    if (step == least) // subnormal, the first normals, or rounded up to them: the bits run on
         return (uint16_t)(sign | count);
-    return (uint16_t)(sign + ((step + 25) << 10) + (count - 1024));
+    return (uint16_t)(sign + ((step - least + 1) << fraction) + (count - (1 << fraction)));
 }
+
+// The first that is infinite lies half a step behind the largest.
+uint16_t cell_emu_bf16_bits(double v) { return narrow_bits(v, 7, -133, 0x1.ffp127); }
+uint16_t cell_emu_f16_bits(double v) { return narrow_bits(v, 10, -24, 65520); }
+uint16_t cell_emu_f16_bits(float v) { return cell_emu_f16_bits((double)v); }
 
 uint32_t cell_emu_tf32_bits(float v)
 {

@@ -89,6 +89,60 @@ static void test_narrow()
     }
 }
 
+// From f64, where one step to either side of a middle is far below a step of f32: each number of 16 bits, the middle
+// to the next, and the neighbours of both; in f32's subnormals and beyond its range too.
+KERNEL(k_narrow_wide)
+{
+    const int i = (int)cell_block_index(0) * cell_threads() + cell_thread();
+    const double v = ((const double *)args.ptr[0])[i];
+    cell_store((cell_bf16 *)args.ptr[1] + i, v);
+    cell_store((cell_f16 *)args.ptr[2] + i, v);
+    ((double *)args.ptr[3])[i] = cell_round_to<cell_bf16>(v);
+    ((double *)args.ptr[4])[i] = cell_load<double>((const cell_kept *)args.ptr[2] + i);
+    cell_store((cell_kept *)args.ptr[5] + i, v);
+}
+
+static void put_middles(std::vector<double> &to, int exponent_bits, int fraction_bits)
+{
+    const unsigned infinite = 0x7fffu >> fraction_bits << fraction_bits;
+    for (unsigned i = 0; i < infinite; i++) {
+        const double low = format_value(i, exponent_bits, fraction_bits);
+        const double next = format_value(i + 1, exponent_bits, fraction_bits);
+        const double step = isinf(next) ? low - format_value(i - 1, exponent_bits, fraction_bits) : next - low;
+        const double middle = low + step / 2, sign = i % 3 ? 1 : -1;
+        for (double at : {low, middle})
+            for (double v : {nextafter(at, -INFINITY), at, nextafter(at, (double)INFINITY)})
+                to.push_back(sign * v);
+    }
+}
+
+static void test_narrow_wide()
+{
+    std::vector<double> values = {0.0, -0.0, (double)INFINITY, -(double)INFINITY, (double)NAN, 5e-324, -5e-324, 1e300, -1e300,
+                                  0x1p-149, 0x1.8p-150, 0x1p-150, 0x1.fffffffffffffp-151, 0x1.ffffffp127, 0x1.fffffeffp127};
+    put_middles(values, 8, 7);
+    put_middles(values, 5, 10);
+    values.resize((values.size() + 255) / 256 * 256);
+    const size_t n = values.size();
+    Array<double> from(n), back(n), half_back(n);
+    Array<uint16_t> bf(n), half(n), kept(n);
+    for (size_t i = 0; i < n; i++)
+        from[i] = values[i];
+    cell_kernel_args args = arguments({from.data, bf.data, half.data, back.data, half_back.data, kept.data});
+    LAUNCH(k_narrow_wide, args, (Shape{(unsigned)(n / 256), 256}));
+    for (size_t i = 0; i < n; i++) {
+        const double v = values[i], most = 65504.0;
+        const double want_bf = rounded(v, 8, -133, 0x1.fep127), want_half = rounded(v, 11, -24, most);
+        const double want_kept = isinf(want_half) ? copysign(most, v) : want_half;
+        check(same(format_value(bf[i], 8, 7), want_bf), "%a to bf16: %04x", v, bf[i]);
+        check(isnan(v) || !(bf[i] >> 15) == !signbit(v), "%a to bf16: %04x, another sign", v, bf[i]);
+        check(same(format_value(half[i], 5, 10), want_half), "%a to f16: %04x", v, half[i]);
+        check(same(format_value(kept[i], 5, 10), want_kept) || isnan(v), "%a kept: %04x", v, kept[i]);
+        check(same(back[i], want_bf), "%a through bf16: %a", v, back[i]);
+        check(same(half_back[i], want_half), "%a from f16: %a", v, half_back[i]);
+    }
+}
+
 // What lies in shared memory in 16 bits: one by one, and N at once, as two conversions would give.
 template <int N> __global__ void k_keep(const __grid_constant__ cell_kernel_args args)
 {
@@ -755,6 +809,7 @@ int main()
 {
     test_widen();
     test_narrow();
+    test_narrow_wide();
     test_keep<2>();
     test_keep<4>();
     test_keep<8>();

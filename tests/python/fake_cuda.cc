@@ -80,10 +80,10 @@ void store(void *p, int64_t i, cudaDataType type, double v)
         static_cast<double *>(p)[i] = v;
         break;
     case CUDA_R_16F:
-        static_cast<uint16_t *>(p)[i] = cell_f32_to_f16((float)v);
+        static_cast<uint16_t *>(p)[i] = cell_f64_to_f16(v);
         break;
     case CUDA_R_16BF:
-        static_cast<uint16_t *>(p)[i] = cell_f32_to_bf16((float)v);
+        static_cast<uint16_t *>(p)[i] = cell_f64_to_bf16(v);
         break;
     default:
         static_cast<float *>(p)[i] = (float)v;
