@@ -1,6 +1,6 @@
 /* case.c: what an instance is run on at one set of sizes. In: the instance's reference C in double and in float, linked
  * in under the names below, and sizes. Out: inputs in storage types, the reference's results in double, and how far
- * these move when every input is moved by a unit roundoff, and in float. Guaranteed: where inputs exist among those tried for
+ * these move when every input is moved by a unit roundoff or by 16, and in float. Guaranteed: where inputs exist among those tried for
  * which roundings decide no tensor, such are taken. */
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@ int ladder_rough_backward(const int64_t *sizes, void *const *args, void *reserve
 size_t ladder_rough_reserve_bytes(const int64_t *sizes);
 
 enum { DRAWS = 4 }; /* of moved inputs: in a tensor of a few elements one may cancel */
+enum { FAR_DRAWS = 2 }; /* there and back */
 
 /* A place on the axis that it says one of, now and then beside it. */
 static double draw_integer(const Case *c, int tensor)
@@ -167,6 +168,16 @@ static void widen_sense(const cell_desc *d, const cell_arg *args, int n, const S
     }
 }
 
+static void widen_far(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved, Sense *s)
+{
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; written(d, &args[i]) && k < at->n[i]; k++)
+            if (at->v[i][k] != moved->v[i][k]) {
+                double move = fabs(moved->v[i][k] - at->v[i][k]);
+                s->far[i][k] = isnan(move) ? INFINITY : fmax(s->far[i][k], move);
+            }
+}
+
 static void find_vanishing(const cell_desc *d, const cell_arg *args, int n, const Set *at, const Set *moved,
                            Sense *s)
 {
@@ -183,17 +194,64 @@ static Set copy_of(const cell_desc *d, const cell_arg *args, int n, const Set *f
     return to;
 }
 
-/* How far the results in float are from those in double. */
-static void find_roundings(Case *c, const Set *f, const Set *b)
+static const char *type_of(const cell_desc *d)
+{
+    const char *type = "";
+    for (int i = 0; i < d->n_bindings; i++)
+        if (strcmp(d->bindings[i].name, "dtype") == 0)
+            type = d->bindings[i].value;
+    return type;
+}
+
+/* Whether the kernels take the fast functions of the device library (gen/kernels/kernels.c: where storage has 16 bits). */
+static bool is_fast(const cell_desc *d)
+{
+    return strcmp(type_of(d), "bf16") == 0 || strcmp(type_of(d), "f16") == 0;
+}
+
+/* How far the results in float are from those in double, with functions as the kernels have them. */
+static void find_roundings(Case *c, const Set *f, const Set *b, int draw)
 {
     const cell_desc *d = c->d;
     Set rf = copy_of(d, d->forward_args, d->n_forward_args, f, c->sizes);
     Set rb = copy_of(d, d->backward_args, d->n_backward_args, b, c->sizes);
+    rough_approximate(is_fast(d) ? (uint32_t)draw + 1 : 0);
     run_rough(c, &rf, &rb);
+    rough_approximate(0);
     widen_sense(d, d->forward_args, d->n_forward_args, f, &rf, &c->fs);
     widen_sense(d, d->backward_args, d->n_backward_args, b, &rb, &c->bs);
     set_free(&rf);
     set_free(&rb);
+}
+
+static void mirror(const Case *c, const cell_arg *args, int n, const Set *at, Set *moved)
+{
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; !written(c->d, &args[i]) && k < at->n[i]; k++)
+            moved->v[i][k] = at->v[i][k] - (moved->v[i][k] - at->v[i][k]);
+}
+
+/* Inputs moved by as much as the limits allow for, and by its opposite: what hangs on one number is moved to both sides. */
+static void find_jumps(Case *c)
+{
+    const cell_desc *d = c->d;
+    Set f = set_new(d, d->forward_args, d->n_forward_args, c->sizes);
+    Set b = set_new(d, d->backward_args, d->n_backward_args, c->sizes);
+    for (int draw = 0; draw < 2 * FAR_DRAWS; draw++) {
+        if (draw % 2 == 0) {
+            copy_moved(c, d->forward_args, d->n_forward_args, &c->f, &f, FAR * c->u);
+            copy_moved(c, d->backward_args, d->n_backward_args, &c->b, &b, FAR * c->u);
+        } else {
+            mirror(c, d->forward_args, d->n_forward_args, &c->f, &f);
+            mirror(c, d->backward_args, d->n_backward_args, &c->b, &b);
+        }
+        share_inputs(d, &f, &b);
+        run_reference(c, &f, &b);
+        widen_far(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
+        widen_far(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
+    }
+    set_free(&f);
+    set_free(&b);
 }
 
 static void find_sense(Case *c)
@@ -212,7 +270,7 @@ static void find_sense(Case *c)
         note(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
         note(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
         if (draw < DRAWS && c->u > unit(CELL_F64))
-            find_roundings(c, &f, &b);
+            find_roundings(c, &f, &b, draw);
         set_free(&f);
         set_free(&b);
     }
@@ -221,15 +279,19 @@ static void find_sense(Case *c)
 static Sense sense_new(const Set *s)
 {
     Sense r = { 0 };
-    for (int i = 0; i < MAX_ARGS && s->v[i]; i++)
+    for (int i = 0; i < MAX_ARGS && s->v[i]; i++) {
         r.each[i] = take(sizeof(double) * (size_t)(s->n[i] + 1));
+        r.far[i] = take(sizeof(double) * (size_t)(s->n[i] + 1));
+    }
     return r;
 }
 
 static void sense_free(Sense *s)
 {
-    for (int i = 0; i < MAX_ARGS; i++)
+    for (int i = 0; i < MAX_ARGS; i++) {
         free(s->each[i]);
+        free(s->far[i]);
+    }
 }
 
 /* ---- cases */
@@ -240,10 +302,9 @@ static double largest_unit(const cell_desc *d)
     double u = 0;
     for (int i = 0; i < d->n_tensors; i++)
         u = fmax(u, unit(d->tensors[i].dtype));
-    for (int i = 0; i < d->n_bindings; i++)
-        for (int t = 0; strcmp(d->bindings[i].name, "dtype") == 0 && cell_dtype_bytes((cell_dtype)t); t++)
-            if (strcmp(cell_dtype_name((cell_dtype)t), d->bindings[i].value) == 0)
-                u = fmax(u, unit((cell_dtype)t));
+    for (int t = 0; cell_dtype_bytes((cell_dtype)t); t++)
+        if (strcmp(cell_dtype_name((cell_dtype)t), type_of(d)) == 0)
+            u = fmax(u, unit((cell_dtype)t));
     return u;
 }
 
@@ -265,6 +326,8 @@ static Case case_drawn(cell_context *ctx, const cell_desc *d, const int64_t *siz
     share_inputs(d, &c.f, &c.b);
     run_reference(&c, &c.f, &c.b);
     find_sense(&c);
+    if (c.u > unit(CELL_F64))
+        find_jumps(&c);
     return c;
 }
 

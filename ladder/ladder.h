@@ -1,5 +1,5 @@
 /* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and
- * what the reference makes of them in double (case.c); call.c runs the instance in poisoned and guarded
+ * what the reference makes of them in double (case.c), and in float with functions that err as the device's do (rough.c); call.c runs the instance in poisoned and guarded
  * memory; judge.c compares what came out with the reference; identities.c compares runs with each other,
  * stored.c runs the reference as users do, large.c a large batch with one sequence; ladder.c goes through the
  * sizes. `make check` and `cellc selftest` link the same library of it. */
@@ -12,6 +12,9 @@
 #include "cell_plan.h"
 
 enum { MAX_ARGS = 128 };
+
+/* How many roundings a limit allows for (judge.c). */
+enum { FAR = 16 };
 
 /* Values of a call's arguments in double, in the order of the call's list. */
 typedef struct Set {
@@ -31,6 +34,7 @@ typedef struct Sense {
     double rms[MAX_ARGS];   /* of the tensor */
     double along[MAX_ARGS]; /* of its projection onto itself, relative: 1 is all of it */
     double *each[MAX_ARGS]; /* of each element */
+    double *far[MAX_ARGS];  /* of each element, when every input is moved by FAR unit roundoffs */
     bool vanishes[MAX_ARGS]; /* it is no larger than what double makes of zero */
 } Sense;
 
@@ -79,6 +83,9 @@ Set values_of(const cell_desc *d, const cell_arg *args, int n, const Raw *raw);
 void set_free(Set *s);
 void raw_free(Raw *r);
 
+/* From here on the reference in float has approximate functions, another draw of them for every number; 0: exact ones. */
+void rough_approximate(uint32_t number);
+
 Guarded reserve_for(Case *c, const int64_t *sizes);
 /* Whether nothing was written behind it; counts, reports and frees. */
 void guarded_free(Case *c, Guarded *g, const char *what);
@@ -100,7 +107,8 @@ void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *
              const Sense *sense, const Set *addend);
 /* How many of the tensors that the reference wrote roundings leave undecided, or do not fit their type. */
 int count_undecided(const Case *c);
-/* What was asked of the instance's tensors at some sizes and decided at none: a failure each. */
+/* What was asked of the instance's tensors at some sizes and decided at none: skipped, or with LADDER_DECIDED=1 a failure
+ * each. */
 void judge_coverage(const cell_desc *d);
 /* Of all verdicts. */
 typedef struct Counts { int passed, failed, skipped; } Counts;

@@ -52,6 +52,7 @@ static bool write_rough(const Test *one, const char *path)
     FILE *f = fopen(path, "w");
     if (!f)
         return false;
+    fprintf(f, "#include \"cell_rough.h\"\n");
     put_reference(f, one, "float", "rough");
     return fclose(f) == 0;
 }
@@ -88,6 +89,7 @@ static int link_ladder(const Tests *t, const Test *one, const char *glue, const 
     words_split(c, &w, cc && *cc ? cc : "cc");
     words_split(c, &w, "-std=c11 -O2 -ffp-contract=off");
     /* Not CFLAGS: what they do to the library must not happen to what it is compared with. */
+    words_add(&w, intern_f(c, "-I%s", home_dir(c, HOME_INCLUDE)));
     words_add(&w, intern_f(c, "-I%s", one->dir));
     words_add(&w, glue);
     words_add(&w, rough);
@@ -274,7 +276,7 @@ static void report(Tests *t, const Test *one)
     FILE *log = fopen(log_of(t, one), "r");
     while (log && fgets(line, sizeof line, log))
         memcpy(last, line, sizeof last);
-    bool result = read_counts(last, &passed, &failed, &skipped) && passed + failed > 0;
+    bool result = read_counts(last, &passed, &failed, &skipped) && passed + failed + skipped > 0;
     if (!result) {
         printf("%s: ended without a result\n", one->label);
         passed = skipped = 0;
@@ -284,6 +286,10 @@ static void report(Tests *t, const Test *one)
     }
     if (log && (failed || t->verbose))
         show_lines(log, result && !t->verbose ? "FAIL" : "", t->verbose ? INT_MAX : SHOWN);
+    if (log && !t->verbose) {
+        show_lines(log, "SKIP", SHOWN);
+        show_lines(log, "note", SHOWN);
+    }
     if (log)
         fclose(log);
     t->passed += passed;

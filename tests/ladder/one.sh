@@ -4,6 +4,7 @@
 # cuda), RUNTIME (libcell.a), LIBS, CXX, CC, for cuda NVCC and ARCH. Out: DIR/NAME/log, whose last line is the
 # program's, and the same line here with the instance's name before it. With COMPILE=1 it stops at the object of the
 # kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its sources differ.
+# What roundings decide at all sizes is a failure, with LADDER_DECIDED=0 skipped.
 # With AS=WORD it makes a second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,8 +47,8 @@ build() {
         rough+=" -D${cell}_ref_$part=ladder_rough_$part"
     done
     # shellcheck disable=SC2086
-    compile "$dir/rough.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$level -fPIC -DCELL_REAL=float $rough -I"$root/runtime" -I"$dir" \
-        -c "$dir/${cell}_ref.c" -o "$dir/rough.o" || return 1
+    compile "$dir/rough.o" "$dir/${cell}_ref.c" $cc -std=c11 -O$level -fPIC -DCELL_REAL=float $rough -include cell_rough.h \
+        -I"$root/runtime" -I"$dir" -c "$dir/${cell}_ref.c" -o "$dir/rough.o" || return 1
     for part in instance ref_forward ref_backward ref_reserve_bytes; do
         symbols+=" -Wl,--defsym=ladder_$part=${cell}_$part"
     done
@@ -70,7 +71,7 @@ if [[ -n ${COMPILE:-} ]]; then
 fi
 [[ -z ${AS:-} ]] || exit 0
 # shellcheck disable=SC2086
-ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout "${LIMIT:-300}" \
+LADDER_DECIDED=${LADDER_DECIDED:-1} ASAN_OPTIONS=detect_leaks=0 OPENBLAS_NUM_THREADS=1 CELL_BACKEND=$BACKEND timeout "${LIMIT:-300}" \
     "$dir/ladder.$BACKEND" $sizes >"$log" 2>&1
 rc=$?
 last=$(tail -n 1 "$log")

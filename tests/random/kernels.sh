@@ -3,11 +3,13 @@
 # `steps`, in double, and run on the emulator against its reference, over the sizes and identities of tests/ladder.
 # Half as many that have a rounded definition, the first such cells from the same seed on, are compiled with the planner's
 # schedule in bf16 or, those of odd seeds, in f16. In: N cells (6) from SEED (1), BUILD, CELLC.
-# Out: what failed, and the sum as the last line.
+# Out: what failed, and the sum as the last line, in which values that hang on roundings at all sizes count as skipped.
 set -u
 # shellcheck source=tests/ladder/emulated.sh
 source "$(dirname "$0")/../ladder/emulated.sh"
 n=${N:-6} seed=${SEED:-1}
+# A cell that was drawn may have a value that hangs on roundings at all of its sizes.
+export LADDER_DECIDED=0
 if ! sanitizes; then
     echo "random kernels: no C++ compiler with AddressSanitizer"
     skipped=1
@@ -47,8 +49,7 @@ done
 rounded=0
 for ((i = seed; rounded < (n + 1) / 2 && i < seed + 1000; i++)); do
     draw "$i" || continue
-    # With 16 bits erf is off by 2^-19 of 1, at 0 too, which the limit of a state that stays 0 does not allow.
-    if grep -q ': dtype = ' "$out/random.cell" && ! grep -q 'erf(' "$out/random.cell"; then
+    if grep -q ': dtype = ' "$out/random.cell"; then
         instance "$i" auto "$([[ $((i % 2)) == 0 ]] && echo bf16 || echo f16)"
         rounded=$((rounded + 1))
     fi
