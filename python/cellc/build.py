@@ -126,6 +126,14 @@ def build(given, options, framework, gpus, make):
     return made[key]
 
 
+def free_name(name, taken):
+    """The name, or one made of it: the same cell may be built again, with other compilers, while the first is in use."""
+    number = 1
+    while (name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    return name if number == 1 else f"{name}_{number}"
+
+
 class Tuned:
     """A file of `cellc tune`, as it was when it was loaded."""
 

@@ -2,14 +2,15 @@
 spec's params, or an Op. Guaranteed: shapes and types are checked before anything runs, and the message says what the
 spec wants; a call is traceable by torch.compile in one graph."""
 
+import abc
 import copy
-
+import copyreg
 import functools
 
 import torch
 
 from . import eager, init
-from .build import again
+from .build import again, once
 from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
@@ -20,12 +21,26 @@ NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode 
                 "torch.autograd.grad and torch.autograd.functional.jacobian give their gradients")
 
 
+NO_SCRIPT = ("{name}: TorchScript, which torch.jit and torch.onnx.export(dynamo=False) make, has no place for a cell. "
+             "torch.export.export keeps a cell as one operator: torch.export.save writes the program to a file, and "
+             "torch._inductor.aoti_compile_and_package compiles it ahead of time; torch.compile compiles what is around it")
+NO_ONNX = ("{name}: ONNX has no operator that a cell could become. Without one in custom_translation_table the export will fail; "
+           "torch.export.save writes the program to a file, and torch._inductor.aoti_compile_and_package compiles it ahead "
+           "of time")
+NO_PROXY = ("{name}: {tensor} is a torch.fx.Proxy, and torch.fx.symbolic_trace cannot look into a cell. torch.export.export traces it; "
+            "a torch.fx.Tracer whose is_leaf_module(m, name) is true of cells leaves it as it is")
+
+
+exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)          # the former since PyTorch 2.7
+
+
 @functools.lru_cache(None)
 def serialisable(made):
-    """Has exported programs that give these named tuples saved and loaded."""
+    """Has exported programs that give these named tuples saved and loaded. (Their name stands in R"(...)" in C++ that
+    PyTorch generates, so it has no parentheses.)"""
     register = getattr(torch.utils._pytree, "_register_namedtuple", None)
     if register:
-        register(made, serialized_type_name=f"cellc.{made.__name__}({','.join(made._fields)})")
+        register(made, serialized_type_name=f"cellc.{made.__name__}[{','.join(made._fields)}]")
 
 
 STORED = {DTYPES[name]: name for name in ("f32", "bf16", "f16", "f64")}        # what a cell can be loaded in
@@ -160,6 +175,8 @@ class TorchInstance(Instance):
             if tensor is None and declared.kind == "state":
                 done.append(None)
                 continue
+            if isinstance(tensor, torch.fx.Proxy):
+                raise NotThere(NO_PROXY.format(name=self.name, tensor=declared.name))
             if not isinstance(tensor, torch.Tensor):
                 raise TypeMismatch(f"{self.name}: {declared.name} is {describe(tensor)}; wanted a tensor")
             if tensor.is_nested or tensor.layout != torch.strided:
@@ -251,6 +268,13 @@ class TorchInstance(Instance):
         final = self.State(*found[len(m.outputs):-1])
         return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), final
 
+    def refuse_script(self):
+        """Before anything else: torch.onnx.export(dynamo=False) calls with arguments that it made up."""
+        if torch.jit.is_tracing():
+            raise NotThere(NO_SCRIPT.format(name=self.name))
+        if exporting() and torch.onnx.is_in_onnx_export():
+            once(NO_ONNX.format(name=self.name))
+
     @staticmethod
     def into_order(declared, tensor, batch_first, step):
         """[B, T, …], which is how the library has it; the copy, where there must be one, is made by the operator."""
@@ -267,7 +291,20 @@ class TorchInstance(Instance):
         return tensor if batch_first else tensor.transpose(0, 1)
 
 
-class Cell(torch.nn.Module):
+class CellClass(abc.ABCMeta):
+    """The class of the classes that cellc.load gives, so that pickle can have a way of its own for them. (Of ABCMeta, as
+    classes that users mix with them may be.)"""
+
+
+def class_again(cls):
+    """How pickle writes such a class: by what it was loaded with, and a user's own by its name."""
+    return (again, ("torch", *cls.load_arguments)) if "load_arguments" in vars(cls) else cls.__qualname__
+
+
+copyreg.pickle(CellClass, class_again)
+
+
+class Cell(torch.nn.Module, metaclass=CellClass):
     """What the classes that cellc.load gives are made from."""
 
     instance = manifest = None
@@ -293,6 +330,7 @@ class Cell(torch.nn.Module):
                 init.fill(value.data, t, self.instance.name, self.sizes)
 
     def _run(self, inputs, state, t0, step, batch=None, steps=None):
+        self.instance.refuse_script()
         params = [getattr(self, t.name) for t in self.instance.manifest.params]
         self.instance.check_inputs(inputs)
         i = self.instance.fitting(inputs, params)
@@ -363,6 +401,10 @@ class Cell(torch.nn.Module):
             return super().__reduce_ex__(protocol)
         return restore, (type(self).load_arguments,), self.__getstate__()
 
+    def __prepare_scriptable__(self):
+        """What torch.jit.script asks first."""
+        raise NotThere(NO_SCRIPT.format(name=self.instance.name))
+
     def __getstate__(self):
         return self.__dict__.copy()
 
@@ -392,6 +434,7 @@ class Op:
         self.__doc__ = instance.doc
 
     def _run(self, given, named, state, t0, batch_first, sizes, step):
+        self.instance.refuse_script()
         m = self.instance.manifest
         wanted = m.inputs + m.params
         values = dict(zip([t.name for t in wanted], given))

@@ -10,6 +10,7 @@ import contextlib
 import torch
 
 from . import eager
+from .build import free_name
 from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
 from .native import OutOfMemory, remember
 
@@ -89,14 +90,6 @@ def current_stream(device):
     return torch.cuda.current_stream(device).cuda_stream
 
 
-def free_name(name):
-    """The name, or one made of it: the same cell may be built again, with other compilers, while the first is in use."""
-    number = 1
-    while (name if number == 1 else f"{name}_{number}") in libraries:
-        number += 1
-    return name if number == 1 else f"{name}_{number}"
-
-
 def run_narrow(tensor, what):
     """In int32. A number that is none there is an error: on the host with its value; on a GPU it is asserted, as places in
     an embedding are, which does not wait for it."""
@@ -135,7 +128,7 @@ class Ops:
     def __init__(self, library, manifest, meaning):
         """`meaning` stands for spec and settings, so that a program that was exported finds the cell of a later build."""
         self.library, self.manifest = library, manifest
-        self.name = free_name(f"cellc::{manifest.name}_{meaning}")
+        self.name = free_name(f"cellc::{manifest.name}_{meaning}", libraries)
         values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
         self.known = {}                                                       # sizes of a call: the shapes of its results

@@ -22,7 +22,7 @@ import jax.numpy
 import numpy
 
 from . import cache, compiler, nvrtc
-from .build import build
+from .build import build, free_name
 from .errors import BackendError, BuildError, NotThere, ShapeError
 from .function import DTYPE_NAMES, INTEGERS, Function
 
@@ -32,7 +32,7 @@ WAYS = ("create", "create_image", "set_stream", "last_error", "forward", "backwa
 SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
                 "Where it is needed, write the inner gradient into the spec with grad(...), or take a finite difference "
                 "of two first gradients")
-lock = threading.Lock()
+lock, registered = threading.Lock(), set()          # names that the custom call knows cells by
 
 
 class Entry(ctypes.Structure):
@@ -83,7 +83,8 @@ def custom_call():
 
 
 def register(built):
-    """Tells the custom call of a cell, under its title in the cache."""
+    """Tells the custom call of a cell, under a name that programs keep: it stands for spec and settings, so that a program that
+    was exported finds the cell of a later build. That name."""
     library = built.library
     functions = [library.create, library.create_image, library.set_stream, library.last_error,
                  *[library.run[way] for way in WAYS[4:7]], *[library.bytes[what] for what in WAYS[7:]]]
@@ -95,8 +96,11 @@ def register(built):
     if library.images is not None:
         nvrtc.load_cublas()
     with lock:
-        if custom_call().cellc_xla_register(built.title.encode(), ctypes.byref(entry)):
+        name = free_name(f"{built.manifest.name}_{built.meaning}", registered)
+        if custom_call().cellc_xla_register(name.encode(), ctypes.byref(entry)):
             raise BuildError(f"{built.manifest.name}: out of memory")
+        registered.add(name)
+    return name
 
 
 def load(given, options):
@@ -177,7 +181,7 @@ class JaxCell(Function):
         if not built.plain:
             raise BuildError(f"{self.name}: JAX calls cells through a little C, which is compiled here, and there is no C "
                              "compiler. Install one, as in apt-get install gcc, or say in CC how yours is called")
-        register(built)
+        self.call_name = register(built)
         self.primal = self.differentiable(self.infer, self.save, self.pull_back)
         self.saving = self.differentiable(self.run_saving, self.keep, self.pull_back)
         self.backward = self.differentiable(self.differentiate, self.refuse_second_order, lambda *_: None)
@@ -317,6 +321,6 @@ class JaxCell(Function):
         operands = [*[a for a in arrays if a is not None], *kept]
         axes = frozenset().union(*(manual_axes(a)[0] for a in operands))
         call = jax.ffi.ffi_call(TARGET, tuple(r for r in [*made, *kept_new] if r is not None), vmap_method="sequential")
-        found = call(*(vary(a, axes) for a in operands), cell=self.built.title, way=way, layout=layout,
+        found = call(*(vary(a, axes) for a in operands), cell=self.call_name, way=way, layout=layout,
                      sizes=",".join(map(str, sizes)))
         return tuple(vary(a, axes) for a in found)

@@ -338,7 +338,8 @@ def test_64_bits_must_be_on():
 
 
 def test_a_program_of_another_process(tmp_path):
-    """An exported program finds the cell by name where it is loaded, and says so where it is not."""
+    """An exported program finds the cell where it is loaded, of a build by another compiler too, and says so where it is
+    not. Two builds of one cell in one process are two cells for programs."""
     pytest.importorskip("flatbuffers")
     program = ("import sys, jax, jax.export, jax.numpy as jnp, cellc\n"
                "cell = cellc.load('lstm', framework='jax')\n"
@@ -346,8 +347,11 @@ def test_a_program_of_another_process(tmp_path):
                "f = jax.export.export(jax.jit(lambda x: cell(p, x)[0]), disabled_checks=[\n"
                "    jax.export.DisabledSafetyCheck.custom_call('cellc')])(jnp.ones((1, 2, 3)))\n"
                "open(sys.argv[1], 'wb').write(f.serialize())\n")
-    use = ("import sys, jax, jax.export, jax.numpy as jnp, cellc\n"
-           "cellc.load(sys.argv[2], framework='jax')\n"
+    use = ("import os, sys, jax, jax.export, jax.numpy as jnp, cellc\n"
+           "os.environ['CC'] = 'gcc -O1'\n"
+           "first = cellc.load(sys.argv[2], framework='jax')\n"
+           "os.environ['CC'] = 'gcc -O0'\n"
+           "assert cellc.load(sys.argv[2], framework='jax').call_name == first.call_name + '_2'\n"
            "print(jax.export.deserialize(bytearray(open(sys.argv[1], 'rb').read())).call(jnp.ones((1, 2, 3))).shape)\n")
     place = str(tmp_path / "lstm")
     env = {**os.environ, "JAX_PLATFORMS": "cpu"}

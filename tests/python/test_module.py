@@ -1,5 +1,6 @@
 """What a module of a cell is and does: params, shapes, types, autograd, torch.compile."""
 
+import abc
 import copy
 import io
 import math
@@ -131,6 +132,23 @@ class Wider(cellc.load("gru")):
 
     def forward(self, x):
         return 2 * super().forward(x)[0]
+
+
+class Named(cellc.load("lstm")):
+    """A class that a user made of one that was loaded."""
+
+
+def test_classes_are_pickled():
+    """Those that were loaded by what they were loaded with, a user's by its name."""
+    cls = cellc.load("lstm")
+    assert pickle.loads(pickle.dumps(cls)) is cls and copy.deepcopy(cls) is cls and copy.copy(cls) is cls
+    assert pickle.loads(pickle.dumps([Named, cellc.module.Cell])) == [Named, cellc.module.Cell]
+    assert type(pickle.loads(pickle.dumps(Named(D=5, H=7)))) is Named
+
+    class Mixed(cls, abc.ABC):
+        pass
+
+    assert Mixed(D=5, H=7)(x_of(1, 2, 5))[0].shape == (1, 2, 7)
 
 
 def test_copies_of_subclasses():
@@ -621,6 +639,24 @@ def test_an_exported_program_of_another_build(tmp_path):
                              env=env)
         assert out.returncode == 0, out.stderr
     assert out.stdout == "True True True\n"
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_torchscript_is_refused():
+    m, x = lstm(), x_of(2, 3, 5)
+    parent = torch.nn.Sequential(torch.nn.Identity(), m)
+    for call in (lambda: torch.jit.trace(parent, x), lambda: torch.jit.script(parent), lambda: torch.jit.script(m),
+                 lambda: torch.onnx.export(m, (x,), io.BytesIO(), dynamo=False)):
+        with pytest.raises(NotImplementedError, match="lstm: TorchScript.* torch.export.export keeps a cell as one operator"):
+            call()
+    with pytest.raises(NotImplementedError, match="lstm: x is a torch.fx.Proxy, and torch.fx.symbolic_trace cannot look into"):
+        torch.fx.symbolic_trace(parent)
+
+    class Leaves(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, type(m)) or super().is_leaf_module(module, name)
+
+    assert torch.equal(torch.fx.GraphModule(parent, Leaves().trace(parent))(x)[0], m(x)[0])
 
 
 def test_resets():
