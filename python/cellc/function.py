@@ -104,11 +104,16 @@ class Function(Instance):
     def shape(self, declared, sizes):
         return tuple(declared.shape(dict(zip(self.manifest.sizes, sizes))))
 
-    def pack(self, made, step=False):
-        """(outputs, State) of the arrays that forward wrote."""
+    def wanted(self, final_state):
+        """What forward writes."""
+        return [*self.manifest.outputs, *(self.manifest.states if final_state else [])]
+
+    def pack(self, made, step=False, final_state=True):
+        """(outputs, State) of the arrays that forward wrote; None in place of states that were not wanted."""
         m = self.manifest
         outputs = [a[:, 0] if step else a for a in made[:len(m.outputs)]]
-        return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), self.State(*made[len(m.outputs):])
+        return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), (self.State(*made[len(m.outputs):])
+                                                                                if final_state else None)
 
     def cotangents(self, d_outputs, d_state, sizes):
         """Those of outputs and final states in the library's order; None is zero."""

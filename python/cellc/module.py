@@ -15,7 +15,7 @@ from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
 from .native import remember
-from .ops import DTYPES, INFER, INTEGERS, SAVE, STEP, Ops, device_of, narrowed
+from .ops import DTYPES, INFER, INTEGERS, NO_STATE, SAVE, STEP, Ops, device_of, narrowed
 
 NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode gradients, are not there for cells. "
                 "torch.autograd.grad and torch.autograd.functional.jacobian give their gradients")
@@ -252,7 +252,7 @@ class TorchInstance(Instance):
             remember(self.right, key, (None if same else [t if t is None else t.dtype for t in found], listed[:-1]))
         return found, listed
 
-    def run(self, inputs, params, state, sizes, t0, batch_first, step):
+    def run(self, inputs, params, state, sizes, t0, batch_first, step, final_state=True):
         """Checks, orders and calls. `sizes` are those known beforehand, a Sizes."""
         m = self.manifest
         tensors = [*inputs, *params, *state]
@@ -263,9 +263,9 @@ class TorchInstance(Instance):
         save = m.backward is not None and torch.is_grad_enabled() and any(
             t is not None and t.requires_grad for t in tensors)
         mode = SAVE if save else STEP if step else INFER
-        found = self.ops(tensors, known, mode, unwatched)
+        found = self.ops(tensors, known, mode if final_state else mode | NO_STATE, unwatched)
         outputs = [self.from_order(t, y, batch_first, step) for t, y in zip(m.outputs, found)]
-        final = self.State(*found[len(m.outputs):-1])
+        final = self.State(*found[len(m.outputs):-1]) if final_state else None
         return (outputs[0] if len(outputs) == 1 else self.Outputs(*outputs)), final
 
     def refuse_script(self):
@@ -329,7 +329,7 @@ class Cell(torch.nn.Module, metaclass=CellClass):
             if value.device.type != "meta":
                 init.fill(value.data, t, self.instance.name, self.sizes)
 
-    def _run(self, inputs, state, t0, step, batch=None, steps=None):
+    def _run(self, inputs, state, t0, step, batch=None, steps=None, final_state=True):
         self.instance.refuse_script()
         params = [getattr(self, t.name) for t in self.instance.manifest.params]
         self.instance.check_inputs(inputs)
@@ -339,7 +339,7 @@ class Cell(torch.nn.Module, metaclass=CellClass):
             sizes.values[i.manifest.batch], sizes.why[i.manifest.batch] = i.whole_number("batch", batch), "batch"
         if steps is not None:
             sizes.values["T"], sizes.why["T"] = i.whole_number("steps", steps), "steps"
-        return i.run(inputs, params, i.state_list(state), sizes, t0, self.batch_first, step)
+        return i.run(inputs, params, i.state_list(state), sizes, t0, self.batch_first, step, final_state)
 
     def _apply(self, fn, recurse=True):
         """Complex params follow real ones: to(torch.float64) makes pairs of these of them, where PyTorch would leave out
@@ -357,11 +357,12 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return super()._apply(follow if any(t.dtype in ("c64", "c128") for t in self.instance.manifest.params) else fn,
                               recurse)
 
-    def forward(self, *inputs, state=None, t0=None, batch=None, steps=None):
+    def forward(self, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
         """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False. `state` is
         what an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which
-        only cells that use it ask for. A cell without inputs is told `batch` and `steps`."""
-        return self._run(inputs, state, t0, False, batch, steps)
+        only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With final_state=False there are
+        no final states, None in their place: neither allocated nor written."""
+        return self._run(inputs, state, t0, False, batch, steps, final_state)
 
     def step(self, *inputs, state=None, t0=None, batch=None):
         """One step: inputs [B, …] to (outputs [B, …], states)."""
@@ -433,7 +434,7 @@ class Op:
         self.instance, self.batch_first = instance, batch_first
         self.__doc__ = instance.doc
 
-    def _run(self, given, named, state, t0, batch_first, sizes, step):
+    def _run(self, given, named, state, t0, batch_first, sizes, step, final_state=True):
         self.instance.refuse_script()
         m = self.instance.manifest
         wanted = m.inputs + m.params
@@ -455,11 +456,11 @@ class Op:
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         first = self.batch_first if batch_first is None else batch_first
         i = self.instance.fitting(inputs, params)
-        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step)
+        return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state)
 
-    def __call__(self, *given, state=None, t0=None, batch_first=None, sizes=None, **named):
+    def __call__(self, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, **named):
         """Tensors in the order inputs, params, or by name; `sizes` for what no tensor says, such as {"B": 2}."""
-        return self._run(given, named, state, t0, batch_first, sizes, False)
+        return self._run(given, named, state, t0, batch_first, sizes, False, final_state)
 
     def step(self, *given, state=None, t0=None, sizes=None, **named):
         return self._run(given, named, state, t0, None, sizes, True)

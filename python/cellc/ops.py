@@ -20,6 +20,7 @@ ALIGNMENT = 16                       # of what kernels read, bytes
 INTEGERS = (torch.int64, torch.int16, torch.int8, torch.uint8, torch.uint16)     # tokens are int64 in PyTorch
 HOST = torch.device("cpu")
 INFER, SAVE, STEP = 0, 1, 2          # what forward is called for
+NO_STATE = 4                         # beside these: final states are not wanted, and results of no elements stand in their places
 NOWHERE = contextlib.nullcontext()
 raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -158,11 +159,12 @@ class Ops:
 
     def __call__(self, tensors, sizes, mode, unwatched):
         """Forward, by the operator or past it."""
-        watched = not unwatched or (mode != SAVE and torch.is_grad_enabled()
+        saves = mode & ~NO_STATE == SAVE
+        watched = not unwatched or (not saves and torch.is_grad_enabled()
                                     and any(t is not None and t.requires_grad for t in tensors))
         if watched:                # what has no gradient says so by the operator
             return self.forward(*tensors, sizes, mode)
-        if mode == SAVE:
+        if saves:
             return self.direct.apply(*tensors, sizes, mode, self)
         return self.run_forward(*tensors, sizes, mode)
 
@@ -192,12 +194,13 @@ class Ops:
         tensors = [ready(t) for t in tensors]
         device = device_of(tensors)
         self.assert_lengths(tensors, sizes)
-        made = self.empty_results(device, self.known_shapes(sizes))
+        made = self.empty_results(device, self.wanted_shapes(self.known_shapes(sizes), mode))
+        way, wanted = mode & ~NO_STATE, len(self.manifest.outputs) if mode & NO_STATE else len(made)
         with on(device):
-            count = max(self.library.memory("reserve", number(device), sizes), 1) if mode == SAVE else 0
+            count = max(self.library.memory("reserve", number(device), sizes), 1) if way == SAVE else 0
             reserve = torch.empty(count, dtype=torch.uint8, device=device)
-            self.call("step" if mode == STEP else "forward", tensors + made, sizes, device,
-                      "workspace" if mode == SAVE else "inference", reserve if mode == SAVE else None)
+            self.call("step" if way == STEP else "forward", [*tensors, *made[:wanted], *[None] * (len(made) - wanted)], sizes,
+                      device, "workspace" if way == SAVE else "inference", reserve if way == SAVE else None)
         return (*made, reserve)
 
     def run_backward(self, *arguments):
@@ -213,6 +216,13 @@ class Ops:
         """(shape, type) of each result."""
         named = dict(zip(self.manifest.sizes, sizes))
         return [(t.shape(named), DTYPES[t.dtype]) for t in self.results]
+
+    def wanted_shapes(self, shapes, mode):
+        """The same, without elements where states are not wanted."""
+        if not mode & NO_STATE:
+            return shapes
+        outputs = len(self.manifest.outputs)
+        return shapes[:outputs] + [((0,), dtype) for _, dtype in shapes[outputs:]]
 
     def empty_results(self, device, shapes):
         return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
@@ -236,9 +246,9 @@ class Ops:
     def fake_forward(self, *arguments):
         *tensors, sizes, mode = arguments
         device = device_of(tensors)
-        made = self.empty_results(device, self.shapes(sizes))
+        made = self.empty_results(device, self.wanted_shapes(self.shapes(sizes), mode))
         count = 0
-        if mode == SAVE:
+        if mode & ~NO_STATE == SAVE:
             count = self.traced_reserve(device, sizes)
         return (*made, torch.empty(count, dtype=torch.uint8, device=device))
 
@@ -270,7 +280,8 @@ class Ops:
     def keep(self, ctx, inputs, output):
         *tensors, sizes, mode = inputs
         ctx.set_materialize_grads(False)
-        ctx.saved = mode == SAVE
+        ctx.saved = mode & ~NO_STATE == SAVE
+        ctx.into = len(self.manifest.outputs) if mode & NO_STATE else len(self.results)       # results that gradients come from
         ctx.sizes = sizes
         ctx.save_for_backward(*tensors, output[-1])
 
@@ -284,7 +295,8 @@ class Ops:
                   for need, t, d in zip(ctx.needs_input_grad, tensors, given)]
         if not any(wanted):
             return (None,) * (len(given) + 2)
-        arguments = [*tensors, *cotangents[:-1], reserve]
+        cotangents = [*cotangents[:ctx.into], *[None] * (len(self.results) - ctx.into)]
+        arguments = [*tensors, *cotangents, reserve]
         twice = torch.is_grad_enabled()                # a gradient of this gradient may be asked for
         run = self.run_backward if not twice and eager.unwatched(arguments) else self.backward
         found = iter(run(*arguments, ctx.sizes, wanted))

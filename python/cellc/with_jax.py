@@ -225,17 +225,19 @@ class JaxCell(Function):
         """First values of params: a dict of arrays. `key` is a jax.random.key."""
         return self.first_values(Source(key), sizes)
 
-    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None):
+    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
         """All steps: (outputs, final states). Inputs are [B, T, ...]. `state` is what an earlier call gave, or None
         for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
-        without inputs is told `batch` and `steps`."""
+        without inputs is told `batch` and `steps`. With final_state=False there are no final states, None in their place:
+        neither allocated nor written."""
         arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
-        return self.pack(self.bind(self.primal, ("forward", *sizes), self.varied(arrays)))
+        made = self.bind(self.primal, ("forward", bool(final_state), *sizes), self.varied(arrays))
+        return self.pack(made, final_state=final_state)
 
     def step(self, params, *inputs, state=None, t0=None, batch=None):
         """One step: inputs [B, ...] to (outputs [B, ...], states)."""
         arrays, sizes = self.take(params, inputs, state, t0, batch, None, True)
-        return self.pack(self.bind(self.primal, ("step", *sizes), self.varied(arrays)), step=True)
+        return self.pack(self.bind(self.primal, ("step", True, *sizes), self.varied(arrays)), step=True)
 
     # ---- shard_map
 
@@ -260,14 +262,14 @@ class JaxCell(Function):
             return jax.jit(function, static_argnums=0)(call, values)
         return function(call, values)
 
-    # ---- what JAX differentiates; `call` is what to run, then the sizes
+    # ---- what JAX differentiates; `call` is what to run, whether final states are wanted, then the sizes
 
     def infer(self, call, arrays):
-        return self.run(call[0], call[1:], arrays, self.results(call[1:]), "-")
+        return self.run(call[0], call[2:], arrays, self.results(call), "-")
 
     def run_saving(self, call, arrays):
         """(*results, reserve)."""
-        return self.run("forward", call[1:], arrays, self.results(call[1:]), self.reserve(call[1:]))
+        return self.run("forward", call[2:], arrays, self.results(call), self.reserve(call[2:]))
 
     def keep(self, call, arrays):
         """run_saving and what backward needs. What it gives may be differentiated again, as far as results go."""
@@ -285,15 +287,15 @@ class JaxCell(Function):
 
     def pull_back(self, call, kept, cotangents):
         arrays, reserve, wanted = kept
-        results = len(self.manifest.outputs) + len(self.manifest.states)       # behind them the reserve, at times
-        weights = tuple(None if is_zero(c) else conjugate(c) for c in cotangents[:results])
+        every, wrote = self.wanted(True), len(self.wanted(call[1]))                # behind them the reserve, at times
+        weights = tuple(None if is_zero(c) else conjugate(c) for c in cotangents[:wrote]) + (None,) * (len(every) - wrote)
         if not any(wanted):
             return ((None,) * len(arrays),)
         found = iter(self.bind(self.backward, (call, wanted), (arrays, weights, reserve)))
         return (tuple(conjugate(next(found)) if w else None for w in wanted),)
 
     def differentiate(self, call, values):
-        (_, *sizes), wanted = call
+        (_, _, *sizes), wanted = call
         arrays, weights, reserve = values
         made = [jax.ShapeDtypeStruct(a.shape, a.dtype) if w else None for a, w in zip(arrays, wanted)]
         return self.run("backward", sizes, [*arrays, *weights], made, "a", reserve)
@@ -303,9 +305,11 @@ class JaxCell(Function):
 
     # ---- the custom call
 
-    def results(self, sizes):
+    def results(self, call):
+        """Of all outputs and states; None where they are not wanted."""
         m = self.manifest
-        return [jax.ShapeDtypeStruct(self.shape(t, sizes), self.dtype_of(t)) for t in [*m.outputs, *m.states]]
+        return [jax.ShapeDtypeStruct(self.shape(t, call[2:]), self.dtype_of(t)) for t in self.wanted(call[1])] + [None] * (
+            0 if call[1] else len(m.states))
 
     def reserve(self, sizes):
         """As large as any device that may run this wants it."""

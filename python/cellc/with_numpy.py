@@ -93,22 +93,25 @@ class NumpyCell(Function):
         memory = (address(reserve), 0 if reserve is None else reserve.nbytes)
         self.library.call(way, None, 0, sizes, [address(a) for a in arrays], (0, 0), memory)
 
-    def run(self, way, arrays, sizes, reserve=None):
-        made = [empty(self.shape(t, sizes), self.dtype_of(t)) for t in [*self.manifest.outputs, *self.manifest.states]]
-        self.call(way, [*map(ready, arrays), *made], sizes, reserve)
+    def run(self, way, arrays, sizes, reserve=None, final_state=True):
+        made = [empty(self.shape(t, sizes), self.dtype_of(t)) for t in self.wanted(final_state)]
+        rest = [None] * (len(self.manifest.outputs) + len(self.manifest.states) - len(made))
+        self.call(way, [*map(ready, arrays), *made, *rest], sizes, reserve)
         return made
 
-    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None):
+    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
         """All steps: (outputs, final states). Inputs are [B, T, ...]. `state` is what an earlier call gave, or None
         for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
-        without inputs is told `batch` and `steps`."""
-        return self.pack(self.run("forward", *self.take(params, inputs, state, t0, batch, steps, False)))
+        without inputs is told `batch` and `steps`. With final_state=False there are no final states, None in their place:
+        neither allocated nor written."""
+        given = self.take(params, inputs, state, t0, batch, steps, False)
+        return self.pack(self.run("forward", *given, final_state=final_state), final_state=final_state)
 
     def step(self, params, *inputs, state=None, t0=None, batch=None):
         """One step: inputs [B, ...] to (outputs [B, ...], states)."""
         return self.pack(self.run("step", *self.take(params, inputs, state, t0, batch, None, True)), step=True)
 
-    def vjp(self, params, *inputs, state=None, t0=None, batch=None, steps=None):
+    def vjp(self, params, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
         """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given
         states, of what the cotangents weigh; a cotangent that is None is zero, and so are those that are left out.
         Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull."""
@@ -118,7 +121,7 @@ class NumpyCell(Function):
         arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
         arrays = [ready(a) for a in arrays]
         reserve = empty((max(self.library.memory("reserve", None, sizes), 1),), numpy.dtype(numpy.uint8))
-        y, final = self.pack(self.run("forward", arrays, sizes, reserve))
+        y, final = self.pack(self.run("forward", arrays, sizes, reserve, final_state), final_state=final_state)
 
         def pull(d_outputs=None, d_state=None):
             weights = [ready(a) for a in self.cotangents(d_outputs, d_state, sizes)]

@@ -112,6 +112,16 @@ def test_only_what_is_wanted(monkeypatch):
     assert [way for way, _, _ in layouts] == ["forward"]
 
 
+def test_final_states_that_are_not_wanted():
+    cell, p, (x,), _ = lstm()
+    y, none = jax.jit(lambda p: cell(p, x, final_state=False))(p)
+    assert none is None
+    np.testing.assert_array_equal(y, cell(p, x)[0])
+    for a, b in zip(*(jax.tree.leaves(jax.grad(lambda p: cell(p, x, **given)[0].sum())(p)) for given in (
+            {}, {"final_state": False}))):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_steps_under_scan():
     cell, p, (x,), _ = lstm()
     y, final = cell(p, x)

@@ -268,6 +268,30 @@ def test_lengths_leave_histories():
     torch.testing.assert_close(state.x_history[1], x[1, [5, 4, 3]])
 
 
+def test_final_states_that_are_not_wanted(monkeypatch):
+    """None in their place: nothing is allocated for them or written, results and gradients are the same, in programs too."""
+    m, q = cellc.load("causal_attention", N=4, V=4)(), [x_of(2, 3, 2, 4, requires_grad=True) for _ in range(3)]
+    run, addresses = m.instance.library.call, []
+    monkeypatch.setattr(m.instance.library, "call", lambda way, device, stream, sizes, pointers, *more: addresses.append(
+        (way, pointers)) or run(way, device, stream, sizes, pointers, *more))
+    y, state = m(*q)
+    z, none = m(*q, final_state=False)
+    with torch.no_grad():
+        assert m(*q, final_state=False)[1] is None
+    assert none is None and torch.equal(y, z) and state.k_history.shape == (2, 3, 2, 4)
+    assert [[p == 0 for p in pointers[-2:]] for _, pointers in addresses] == [[False, False], [True, True], [True, True]]
+    wanted = torch.autograd.grad(y.sum(), q)
+    assert all(map(torch.equal, wanted, torch.autograd.grad(z.sum(), q)))
+    compiled = torch.compile(lambda *q: m(*q, final_state=False), fullgraph=True, backend="aot_eager")
+    y, none = compiled(*q)
+    assert none is None and torch.equal(y, z) and all(map(torch.equal, wanted, torch.autograd.grad(y.sum(), q)))
+    program = torch.export.export(m, tuple(t.detach() for t in q), {"final_state": False}).module()
+    y, none = program(*q, final_state=False)
+    assert none is None and torch.equal(y, z)
+    y, none = cellc.op("lstm")(x_of(2, 3, 5), *lstm().parameters(), final_state=False)
+    assert none is None and torch.equal(y, lstm()(x_of(2, 3, 5))[0])
+
+
 def test_counted_steps():
     text = "cell c { dim N; input x[N]; state h[N]; output y[N]; h'[i] = h[i] + t * x[i]; y[i] = h'[i]; }"
     m = cellc.load(text)()

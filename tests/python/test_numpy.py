@@ -99,6 +99,17 @@ def test_gradients(name, settings):
         assert (at(1e-5) - at(-1e-5)) / 2e-5 == pytest.approx((gradient.conj() * along).real.sum(), rel=1e-6, abs=1e-6)
 
 
+def test_final_states_that_are_not_wanted():
+    cell, p = lstm()
+    x = x_of(2, 3, 5)
+    y, state, pull = cell.vjp(p, x)
+    z, none, other = cell.vjp(p, x, final_state=False)
+    assert none is None and cell(p, x, final_state=False)[1] is None
+    np.testing.assert_array_equal(y, z)
+    for name, gradient in pull(np.ones_like(y)).params.items():
+        np.testing.assert_array_equal(gradient, other(np.ones_like(y)).params[name])
+
+
 def test_what_is_left_out_is_zero():
     cell, p = lstm()
     x = x_of(2, 4, 5)
