@@ -4,6 +4,7 @@
  * of valid UTF-8. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "texts.h"
 
@@ -183,6 +184,8 @@ const char *suggest(const char *name, const char *const *names, int n)
     for (int i = 0; i < n; i++) {
         if (!names[i] || strcmp(name, names[i]) == 0)
             continue;
+        if (strcasecmp(name, names[i]) == 0)
+            return names[i];
         int d = edit_distance(name, names[i], best);
         /* A name of one letter is not near another one of one letter. */
         if (d > best || d >= len || d >= (int)strlen(names[i]) || (found && d == best))

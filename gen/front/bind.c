@@ -312,8 +312,10 @@ static FExpr *bind_ref(Binding *b, const Expr *e)
 static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
 {
     if (e->args.len != arity) {
-        BIND_ERROR(b, e->span, "'%s' takes %d argument%s, but %d %s given", e->name, arity,
-                   arity == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are");
+        bool reduces = e->args.len == 1 && (is_named(b, e->name, "max") || is_named(b, e->name, "min"));
+        BIND_ERROR(b, e->span, "'%s' takes %d argument%s, but %d %s given%s%s%s", e->name, arity,
+                   arity == 1 ? "" : "s", e->args.len, e->args.len == 1 ? "is" : "are",
+                   reduces ? "; over an index it is " : "", reduces ? e->name : "", reduces ? "[j] x[j]" : "");
         return bad(b, e);
     }
     if (e->member) {

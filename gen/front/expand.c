@@ -234,7 +234,7 @@ static void collect_equation(Flat *f, const Stmt *s, Scope *scope, const CallSit
         return;
     }
     if (!t && s->primed) {
-        const char *near = suggest_value(f, scope, s->name);
+        const char *near = suggest_value(f, scope, s->name, "value");
         FLAT_ERROR(f, chain, s->name_span,
                    near ? "there is no state '%s'; did you mean '%s'?" : "there is no state '%s'", s->name,
                    near);

@@ -111,6 +111,8 @@ struct FIndex {
     const Poly *extent; /* NULL until known */
     Span from;          /* what gave the extent */
     enum { FROM_NOTHING, FROM_STATED, FROM_DECLARED, FROM_USE, FROM_GUARDED_USE } how;
+    const FExpr *read;  /* USE, GUARDED_USE: the read that gave it, NULL: a slice; and the axis */
+    int axis;
     const FIndex *outer; /* the enclosing index, through calls too */
     IndexId id;          /* -1 until resolve checks the equation */
     bool failed;
@@ -296,7 +298,8 @@ void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *body, Scop
 /* Declares the statements of a body in scope and collects its equations; repeats are unrolled. New values go
  * to *out. */
 void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, SymbolVec *out);
-const char *suggest_value(Flat *f, const Scope *scope, const char *name);
+/* The name in scope that is nearest to it, of what is asked for: "value", "dim" or "name" (anything); or NULL. */
+const char *suggest_value(Flat *f, const Scope *scope, const char *name, const char *what);
 /* Reports a name that is not in scope, saying why if the cell's text tells; silent when an earlier error
  * explains it. */
 void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name,

@@ -3,6 +3,7 @@
  * tells it. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "flat.h"
 #include "words.h"
@@ -37,18 +38,43 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-const char *suggest_value(Flat *f, const Scope *scope, const char *name)
+/* Names of one letter are near to none, but Rr may be R, and W may be W_x where nothing else begins so. */
+static const char *suggest_short(const char *name, const char *const *names, int n)
+{
+    const char *longer = NULL;
+    size_t len = strlen(name);
+    int begin = 0;
+    for (int i = 0; i < n; i++) {
+        if (len == 2 && names[i][0] == name[0] && !names[i][1])
+            return names[i];
+        if (len == 1 && names[i][0] == name[0] && names[i][1]) {
+            longer = names[i];
+            begin++;
+        }
+    }
+    return begin == 1 && (!longer[2] || longer[1] == '_') ? longer : NULL;
+}
+
+/* Is it a value, with axes or a prime; a dim or another number of an extent; or anything. */
+static bool is_such(const Symbol *s, const char *what)
+{
+    bool number = s->kind <= SYM_NUMBER;
+    return strcmp(what, "value") == 0 ? !number : strcmp(what, "dim") == 0 ? number && s->kind != SYM_OPTION : true;
+}
+
+const char *suggest_value(Flat *f, const Scope *scope, const char *name, const char *what)
 {
     Vec(const char *) names = { 0 };
     if (f->c->errors > 100) /* more are not shown, and each costs a walk over all names */
         return NULL;
     for (const Scope *s = scope; s; s = s->outer)
         for (int i = 0; i < s->names.cap && names.len < 2000; i++)
-            if (s->names.slots[i].key)
+            if (s->names.slots[i].key && is_such(s->names.slots[i].value, what))
                 vec_push(f->c->arena, &names, s->names.slots[i].key);
     if (names.len)
         qsort(names.data, (size_t)names.len, sizeof *names.data, by_name);
-    return suggest(name, names.data, names.len);
+    const char *near = suggest(name, names.data, names.len);
+    return near ? near : suggest_short(name, names.data, names.len);
 }
 
 SymbolKind data_kind(StmtKind k)
@@ -73,7 +99,7 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
                    const char *what)
 {
     const Mention *m = map_get(&f->mentions, name);
-    const char *near = suggest_value(f, scope, name);
+    const char *near = suggest_value(f, scope, name, what);
     const Symbol *of;
     const char *base;
     int step;
@@ -94,6 +120,8 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; %s", what, name, other_step(f, of, step));
     else if (near)
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
+    else if (strcmp(what, "name") == 0 && (strcasecmp(name, "pi") == 0 || strcasecmp(name, "e") == 0))
+        FLAT_ERROR(f, chain, span, "unknown name '%s': write %s", name, name[1] ? "pi" : "exp(1), and e^x as exp(x)");
     else
         FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
                    strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");

@@ -47,6 +47,7 @@ typedef struct Parser {
     Token stmt;    /* that token */
     bool lex_bad;  /* bytes that are no token were skipped before the last token */
     int quiet;     /* > 0: nothing is said inside the block that makes this many open brackets */
+    bool rest_of_bad; /* such a block ended: what follows on its line belongs to the broken statement */
     bool stmt_bad; /* an error of this statement was reported */
     bool gave_up;  /* nested too deeply or too many errors: the rest of the file is not read */
     int errors_before;

@@ -25,8 +25,35 @@ static void note_origin(Flat *f, const FIndex *i)
         FLAT_NOTE(f, i->from, "'%s' gets its range here", i->name);
 }
 
-/* The index stands alone on an axis of that extent. */
-static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, const char *array, int axis)
+/* The read with two of its indices exchanged, when all are plain ones. */
+static const char *exchanged_read(Flat *f, const FExpr *x, const Symbol *s, int a, int b)
+{
+    const char *text = intern_f(f->c, "%s%s[", s->name, s->kind == SYM_NEXT ? "'" : "");
+    for (int i = 0; i < x->nargs; i++) {
+        const FExpr *arg = x->args[i == a ? b : i == b ? a : i];
+        if (arg->kind != F_INDEX)
+            return intern_f(f->c, "'%s' and '%s' in place of each other", x->args[a]->index->name, x->args[b]->index->name);
+        text = intern_f(f->c, "%s%s%s", text, i ? "," : "", arg->index->name);
+    }
+    return intern_f(f->c, "%s]", text);
+}
+
+/* What the read that gave the index its range would be with its axes exchanged, where that gives the extent and fits the
+ * other index; else NULL. */
+static const char *exchange_for(Flat *f, const FIndex *i, const Poly *extent)
+{
+    const FExpr *x = i->read;
+    for (int m = 0; x && m < x->nargs; m++) {
+        const FIndex *j = x->args[m]->kind == F_INDEX ? x->args[m]->index : NULL;
+        if (j && m != i->axis && x->sym->axes[m] == extent && (!j->extent || j->extent == i->extent))
+            return exchanged_read(f, x, x->sym, i->axis, m);
+    }
+    return NULL;
+}
+
+/* The index stands alone on an axis of that extent, in `read`, or in a slice. */
+static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, const char *array, int axis,
+                      const FExpr *read)
 {
     Flat *f = w->f;
     bool guarded = is_guarded(w, i);
@@ -36,18 +63,43 @@ static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, c
         i->extent = extent;
         i->from = at->span;
         i->how = guarded ? FROM_GUARDED_USE : FROM_USE;
+        i->read = read;
+        i->axis = axis;
         return;
     }
     if (i->extent == extent || i->how == FROM_STATED || guarded)
         return;
     WALK_ERROR(w, at, at->span, "index '%s' runs over %s, but axis %d of %s has extent %s", i->name,
                poly_shown(f, i->extent), axis + 1, array, poly_shown(f, extent));
-    note_origin(f, i);
-    if (i->how == FROM_DECLARED || i->how == FROM_USE)
+    const char *meant = exchange_for(f, i, extent);
+    if (meant)
+        FLAT_NOTE(f, i->from, "'%s' gets its range here, where the axes of %s look exchanged: write %s", i->name,
+                  shown(f, i->read->sym), meant);
+    else
+        note_origin(f, i);
+    if (!meant && (i->how == FROM_DECLARED || i->how == FROM_USE))
         FLAT_NOTE(f, i->span, "if only the first %s places are meant, state the range: '%s:%s'",
                   poly_shown(f, i->extent), i->name, poly_shown(f, i->extent));
     i->failed = true;
     w->eq->failed = true;
+}
+
+static bool has_step(const FExpr *x)
+{
+    for (int i = 0; i < x->nargs; i++)
+        if (has_step(x->args[i]))
+            return true;
+    return x->kind == F_STEP;
+}
+
+/* x[t - 1, d]: the step is no index. */
+static const char *step_among(const FExpr *x, const Symbol *s)
+{
+    bool step = x->nargs == s->rank + 1 && (has_step(x->args[0]) || has_step(x->args[x->nargs - 1]));
+    return !step                                            ? ""
+           : s->kind == SYM_STATE || s->kind == SYM_NEXT
+               ? ": the step is no index, and a state is the one before the step"
+               : ": the step is no index, it stands behind ';', as in x[i; t - 1]";
 }
 
 static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
@@ -69,8 +121,8 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
                    : s->kind == SYM_NEXT ? "'"
                                          : "");
     else
-        WALK_ERROR(w, x, x->span, "%s has %d ax%s, but %d ind%s given", name, s->rank,
-                   s->rank == 1 ? "is" : "es", x->nargs, x->nargs == 1 ? "ex is" : "ices are");
+        WALK_ERROR(w, x, x->span, "%s has %d ax%s, but %d ind%s given%s", name, s->rank,
+                   s->rank == 1 ? "is" : "es", x->nargs, x->nargs == 1 ? "ex is" : "ices are", step_among(x, s));
     if (s->kind == SYM_SCALAR_ARG)
         FLAT_NOTE(f, s->scalar->span, "'%s' is this number; arrays are passed by name or as a slice, x[h,:]",
                   s->name);
@@ -79,19 +131,6 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
     if (s->kind == SYM_SCALAR_ARG || s->kind == SYM_ARRAY_ARG)
         ((Symbol *)(uintptr_t)s)->failed = true;
     return false;
-}
-
-/* The read with two of its indices exchanged, when all are plain ones. */
-static const char *exchanged_read(Flat *f, const FExpr *x, const Symbol *s, int a, int b)
-{
-    const char *text = intern_f(f->c, "%s%s[", s->name, s->kind == SYM_NEXT ? "'" : "");
-    for (int i = 0; i < x->nargs; i++) {
-        const FExpr *arg = x->args[i == a ? b : i == b ? a : i];
-        if (arg->kind != F_INDEX)
-            return intern_f(f->c, "'%s' and '%s' in place of each other", x->args[a]->index->name, x->args[b]->index->name);
-        text = intern_f(f->c, "%s%s%s", text, i ? "," : "", arg->index->name);
-    }
-    return intern_f(f->c, "%s]", text);
 }
 
 /* W[d,i] where W has the axes of i and d: an index does not fit its axis, but another one's, whose own index would fit here. */
@@ -122,6 +161,23 @@ static bool exchanged(Walk *w, const FExpr *x, const Symbol *s)
     return false;
 }
 
+/* The same where both ranges are stated: it may be meant, of a square array, as the call then checks. */
+static void warn_of_exchange(const Walk *w, const FExpr *x, const Symbol *s)
+{
+    for (int k = 0; k < x->nargs; k++)
+        for (int m = k + 1; m < x->nargs; m++) {
+            const FIndex *i = x->args[k]->kind == F_INDEX ? x->args[k]->index : NULL;
+            const FIndex *j = x->args[m]->kind == F_INDEX ? x->args[m]->index : NULL;
+            if (!i || !j || i->how != FROM_STATED || j->how != FROM_STATED || i->extent == j->extent ||
+                i->extent != s->axes[m] || j->extent != s->axes[k] || is_guarded(w, i) || is_guarded(w, j))
+                continue;
+            diag(w->f->c, DIAG_WARNING, x->span,
+                 "the axes of %s look exchanged: index '%s' runs over %s and axis %d has extent %s; write %s", shown(w->f, s), i->name, poly_shown(w->f, i->extent), k + 1,
+                 poly_shown(w->f, s->axes[k]), exchanged_read(w->f, x, s, k, m));
+            return;
+        }
+}
+
 static void infer_read(Walk *w, FExpr *x)
 {
     Symbol *s = x->sym;
@@ -135,9 +191,10 @@ static void infer_read(Walk *w, FExpr *x)
     }
     if (!rank_matches(w, x, s) || exchanged(w, x, s))
         return;
+    warn_of_exchange(w, x, s);
     for (int i = 0; i < x->nargs; i++)
         if (x->args[i]->kind == F_INDEX)
-            plain_use(w, x->args[i], x->args[i]->index, s->axes[i], shown(w->f, s), i);
+            plain_use(w, x->args[i], x->args[i]->index, s->axes[i], shown(w->f, s), i, x);
 }
 
 static void infer_instance(Walk *w, Instance *inst);
@@ -169,7 +226,7 @@ static void infer_array_param(Walk *w, Symbol *p)
     for (int i = 0; i < base->rank; i++) {
         if (p->fixed && p->fixed[i]) {
             if (p->fixed[i]->kind == F_INDEX)
-                plain_use(w, p->fixed[i], p->fixed[i]->index, base->axes[i], shown(f, base), i);
+                plain_use(w, p->fixed[i], p->fixed[i]->index, base->axes[i], shown(f, base), i, NULL);
             continue;
         }
         spans[p->rank] = base->axis_spans ? base->axis_spans[i] : base->span;
@@ -285,8 +342,12 @@ static void declared_ranges(Walk *w, Equation *eq)
     Flat *f = w->f;
     Symbol *t = eq->target;
     if (eq->nlhs != t->rank) {
-        FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "%s has %d ax%s, but %d ind%s given", shown(f, t),
-                   t->rank, t->rank == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");
+        if (eq->nlhs == 0)
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span,
+                       "%s has %d ax%s and stands here without indices: write %s%s[...] = ...", shown(f, t), t->rank, t->rank == 1 ? "is" : "es", t->name, t->kind == SYM_NEXT ? "'" : "");
+        else
+            FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "%s has %d ax%s, but %d ind%s given", shown(f, t),
+                       t->rank, t->rank == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");
         FLAT_NOTE(f, t->span, "'%s' is declared here", t->name);
         eq->failed = true;
         return;

@@ -306,8 +306,10 @@ static bool close_bracket(Parser *p, const Token *t)
             return false;
         }
         p->nopen--;
-        if (p->nopen < p->quiet)
+        if (p->nopen < p->quiet) {
             p->quiet = 0;
+            p->rest_of_bad = true;
+        }
     } else if (p->nopen && closer_of(p->open[p->nopen - 1].with) == t->code) {
         p->reduced = p->open[--p->nopen].reduction;
     }
@@ -348,7 +350,8 @@ static void begin_statement(Parser *p, const Token *t)
 {
     p->stmt_code = t->code;
     p->stmt = *t;
-    p->stmt_bad = p->lex_bad;
+    p->stmt_bad = p->lex_bad || (p->rest_of_bad && !t->new_line);
+    p->rest_of_bad &= t->code == '}';
 }
 
 Token next_token(Parser *p)
@@ -528,6 +531,9 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     else if (t->code == '*' && before == '*' && e->expression && p->prev.span.hi == t->span.lo)
         error_at(p, (Span){p->file, p->prev.span.lo, t->span.hi},
                  "there is no '**'; a power is written with '^'");
+    else if (t->code == '<' && e->equals && p->src.text[t->span.hi] == '-')
+        error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1},
+                 "there is no '<-'; a value is defined once, with '='");
     else if (t->code == '|' && !e->expression && p->stmt_code != OPTION)
         error_at(p, t->span, "'|' stands alone: 'or' is written '||'");
     else if (t->code == '\'')
@@ -547,12 +553,61 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     return true;
 }
 
+/* The word right before a place of the text, "" where there is none. */
+static const char *word_before(const Parser *p, uint32_t place)
+{
+    uint32_t begin = place;
+    while (begin > 0 && (isalnum((unsigned char)p->src.text[begin - 1]) || p->src.text[begin - 1] == '_'))
+        begin--;
+    return intern_n(p->c, p->src.text + begin, place - begin);
+}
+
+/* einsum("ij,j->i", W, x); anywhere else a string belongs to an import. */
+static bool explain_string(Parser *p, const Token *t, const Expected *e)
+{
+    if (t->code != STRING || !e->expression)
+        return false;
+    const char *word = p->prev.code == '(' ? word_before(p, p->prev.span.lo) : "";
+    const char *here = foreign_function(p->c, word);
+    if (here)
+        error_at(p, t->span, "unknown function '%s': %s", word, here);
+    else
+        error_at(p, t->span, "expected an expression, found %s: a text stands behind import only",
+                 token_text(p, t));
+    return true;
+}
+
+/* sum_{j} x[j] */
+static bool explain_subscript(Parser *p, const Token *t, const Expected *e)
+{
+    if (t->code != '{' || p->prev.code != NAME || !e->operators || p->src.text[p->prev.span.hi - 1] != '_')
+        return false;
+    const char *reduction = foreign_reduction(p->c, intern_f(p->c, "%sj", p->prev.text));
+    if (reduction)
+        error_at(p, t->span, "%s", reduction);
+    else
+        error_at(p, t->span, "indices stand in brackets, as in x[i], an earlier step behind ';', as in "
+                 "x[i; t - 1]; a state h[i] is the one before the step");
+    return true;
+}
+
 static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
 {
     int before = p->prev.code;
-    if (t->code == '{' && before == NAME && e->operators && p->src.text[p->prev.span.hi - 1] == '_') {
-        error_at(p, t->span, "indices stand in brackets, as in x[i], an earlier step behind ';', as in x[i; t - 1]; a state h[i] is the "
-                 "one before the step");
+    bool in_index = in_brackets(p) && p->open[p->nopen - 1].with == '[';
+    if (explain_subscript(p, t, e) || explain_string(p, t, e))
+        return true;
+    if (t->code == '[' && before == ']' && e->operators) {
+        error_at(p, t->span, "the indices of a value stand in one pair of brackets, as in x[i,j]");
+        return true;
+    }
+    if (t->code == '[' && e->expression && !p->reduced_before) {
+        error_at(p, t->span, "expected an expression, found '[': %s", foreign_function(p->c, "concat"));
+        return true;
+    }
+    if ((t->code == NUMBER || t->code == NAME) && before == ':' && in_index && !e->expression) {
+        error_at(p, t->span, "a slice has all places of an axis, x[:]; some are taken by the range of an index, as "
+                 "in y[i:4] = x[i]");
         return true;
     }
     if (t->code == ']' && before == '[') {
@@ -606,7 +661,8 @@ static void explain_rest(Parser *p, const Token *t, const Expected *e)
         error_at(p, t->span, "expected '{' after %s, found %s", statement_text(p->stmt_code), found);
     else if (e->operators && ends_operand(p->prev.code) && (t->code == NAME || t->code == NUMBER) &&
              on_one_line(p, &p->prev, t))
-        error_at(p, t->span, "expected %s before %s (a product is written with '*')", continuations(p, e), found);
+        error_at(p, t->span, "expected %s before %s (a product is written with '*'%s)", continuations(p, e),
+                 found, p->prev.code == NAME && t->code == NAME ? ", that of a matrix sum[j] W[i,j] * x[j]" : "");
     else if (ends_operand(p->prev.code) && p->prev.code != STRING)
         error_at(p, t->span, "expected %s before %s", continuations(p, e), found);
     else if (e->name)

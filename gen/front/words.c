@@ -40,6 +40,7 @@ static const Word functions[] = {
     {"rms_norm", "write rmsnorm(x)[i], with import \"std.cell\";"},
     {"layer_norm", "write layernorm(x)[i], with import \"std.cell\";"},
     {"normalize", "write l2norm(x)[i], with import \"std.cell\";"},
+    {"std", "write sqrt(mean[i] (x[i] - m)^2) with m = mean[i] x[i]"},
     {"var", "write mean[i] (x[i] - m)^2 with m = mean[i] x[i]"},
     {"average", "write mean[i] x[i]"},
     {"argmax", "an index is no value: max[i] x[i] is the largest one"},
