@@ -92,7 +92,7 @@ static const char *const words_called[] = {
 
 /* The same, of the plain C alone. */
 static const char *const words_reference[] = {
-    "log_hypot", "root_re", "root_im", "exp_times", "scale_of",
+    "log_hypot", "root_re", "root_im", "exp_re", "exp_im", "scale_of",
     "ste", "override", "whole_sum", "whole_difference", "whole_product", "whole_power", "atan", "ceil", "round", "trunc",
     "leaky_relu", "hardtanh", "mish", "remainder_of", "fmod",
     "leave", "append", "put", "fill", "at_step", "release", "isfinite", "isinf",

@@ -104,8 +104,7 @@ static Complex divide(Module *m, Complex a, Complex b)
 static Complex exponential(Module *m, Complex z)
 {
     NodeId angle = complex_im(m, z);
-    return (Complex){ node_map2(m, OP_EXP_TIMES, z.re, node_map1(m, OP_COS, angle)),
-                      node_map2(m, OP_EXP_TIMES, z.re, node_map1(m, OP_SIN, angle)) };
+    return (Complex){ node_map2(m, OP_EXP_RE, z.re, angle), node_map2(m, OP_EXP_IM, z.re, angle) };
 }
 
 static NodeId angle_of(Module *m, Complex z)

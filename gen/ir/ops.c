@@ -254,6 +254,20 @@ ADJOINT(d_min) { UNUSED; return d_extremum(m, node_map2(m, OP_LT, x[k], x[1 - k]
 
 static NodeId hypotenuse(Module *m, const NodeId *x) { return node_map2(m, OP_HYPOT, x[0], x[1]); }
 
+/* (x0, x1) times a power of two that makes the larger one about 1, and the length of that: of numbers below the smallest
+ * normal one the length has few digits, and of the largest it is infinite. */
+typedef struct Direction { NodeId scale, part[2], length; } Direction;
+
+static Direction direction_of(Module *m, const NodeId *x)
+{
+    Direction d;
+    d.scale = fun(m, OP_SCALE, node_map2(m, OP_MAX, fun(m, OP_ABS, x[0]), fun(m, OP_ABS, x[1])));
+    for (int i = 0; i < 2; i++)
+        d.part[i] = mul(m, x[i], d.scale);
+    d.length = hypotenuse(m, d.part);
+    return d;
+}
+
 /* g part/whole/whole, where the whole is not below the part and its square may be infinite or 0; 0 where it is 0. */
 static NodeId over_square(Module *m, NodeId g, NodeId part, NodeId whole)
 {
@@ -261,20 +275,25 @@ static NodeId over_square(Module *m, NodeId g, NodeId part, NodeId whole)
     return node_select(m, is_zero(m, whole), num(m, 0), slope);
 }
 
-/* atan2(x0, x1), 0 at the origin. */
-ADJOINT(d_atan2)
+/* The same of an argument and the length of both. */
+static NodeId over_length_squared(Module *m, NodeId g, const NodeId *x, int part)
 {
-    UNUSED;
-    return over_square(m, k == 1 ? neg(m, g) : g, x[1 - k], hypotenuse(m, x));
+    Direction d = direction_of(m, x);
+    NodeId slope = mul(m, quo(m, mul(m, g, quo(m, d.part[part], d.length)), d.length), d.scale);
+    return node_select(m, is_zero(m, d.length), num(m, 0), slope);
 }
+
+/* atan2(x0, x1), 0 at the origin. */
+ADJOINT(d_atan2) { UNUSED; return over_length_squared(m, k == 1 ? neg(m, g) : g, x, 1 - k); }
 
 ADJOINT(d_hypot)
 {
     UNUSED;
-    return node_select(m, is_zero(m, y), num(m, 0), mul(m, g, quo(m, x[k], y)));
+    Direction d = direction_of(m, x);
+    return node_select(m, is_zero(m, d.length), num(m, 0), mul(m, g, quo(m, d.part[k], d.length)));
 }
 
-ADJOINT(d_log_hypot) { UNUSED; return over_square(m, g, x[k], hypotenuse(m, x)); }
+ADJOINT(d_log_hypot) { UNUSED; return over_length_squared(m, g, x, k); }
 
 /* w = u + iv = sqrt(x0 + i x1): dw/dx0 = 1/(2w) = (u - iv)/(2|w|^2), dw/dx1 = i/(2w) = (v + iu)/(2|w|^2). */
 static NodeId root_slope(Module *m, const NodeId *x, bool imaginary, bool negative, NodeId g)
@@ -287,11 +306,13 @@ static NodeId root_slope(Module *m, const NodeId *x, bool imaginary, bool negati
 ADJOINT(d_root_re) { UNUSED; return root_slope(m, x, k == 1, false, g); }
 ADJOINT(d_root_im) { UNUSED; return root_slope(m, x, k == 0, k == 0, g); }
 
-ADJOINT(d_exp_times)
+/* Each part of exp(x0 + i x1) is what the other one's slope is made of. */
+ADJOINT(d_exp_re)
 {
     UNUSED;
-    return k == 1 ? node_map2(m, OP_EXP_TIMES, x[0], g) : unless_zero(m, g, mul(m, g, y));
+    return unless_zero(m, g, k == 0 ? mul(m, g, y) : neg(m, mul(m, g, node_map2(m, OP_EXP_IM, x[0], x[1]))));
 }
+ADJOINT(d_exp_im) { UNUSED; return unless_zero(m, g, mul(m, g, k == 0 ? y : node_map2(m, OP_EXP_RE, x[0], x[1]))); }
 
 ADJOINT(d_exp) { UNUSED; return unless_zero(m, g, mul(m, g, y)); }
 ADJOINT(d_log) { UNUSED; return unless_zero(m, g, quo(m, g, x[0])); }
@@ -511,11 +532,15 @@ static double e_root_im(const double *x)
     return x[0] == 0 && x[1] == 0 ? x[1] : x[0] >= 0 ? x[1] / (2 * w) : copysign(w, x[1]);
 }
 
-static double e_exp_times(const double *x)
+/* e^a b, also where e^a alone is infinite. */
+static double exp_times(double a, double b)
 {
-    double e = exp(x[0] / 2);
-    return x[1] == 0 ? x[1] : x[1] * e * e;
+    double e = exp(a / 2);
+    return b == 0 ? b : b * e * e;
 }
+
+EVAL(e_exp_re, exp_times(x[0], cos(x[1])))
+EVAL(e_exp_im, exp_times(x[0], sin(x[1])))
 
 /* Folded only where it is the same in every type. */
 static double e_scale(const double *x)
@@ -628,8 +653,10 @@ const OpRow op_table[OP_COUNT] = {
                      e_root_re, d_root_re, "the real part of sqrt(a + ib), which is not negative; derivatives 0 at 0" },
     [OP_ROOT_IM] = { "root_im", 2, false, "root_im(%s, %s)", "root_im(%s, %s)", "cell_root_im(%s, %s)", 40, false, false,
                      e_root_im, d_root_im, "the imaginary part of sqrt(a + ib), with the sign of b; derivatives 0 at 0" },
-    [OP_EXP_TIMES] = { "exp_times", 2, false, "exp_times(%s, %s)", "exp_times(%s, %s)", "cell_exp_times(%s, %s)", 12, false,
-                       true, e_exp_times, d_exp_times, "e^a b, also where e^a alone overflows; 0 where b = 0" },
+    [OP_EXP_RE] = { "exp_re", 2, false, "exp_re(%s, %s)", "exp_re(%s, %s)", "cell_exp_re(%s, %s)", 40, false, false,
+                    e_exp_re, d_exp_re, "the real part of exp(a + ib), also where e^a alone overflows" },
+    [OP_EXP_IM] = { "exp_im", 2, false, "exp_im(%s, %s)", "exp_im(%s, %s)", "cell_exp_im(%s, %s)", 40, false, false,
+                    e_exp_im, d_exp_im, "the imaginary part of exp(a + ib), also where e^a alone overflows; 0 where b = 0" },
     [OP_SCALE] = { "scale", 1, false, HELPER("scale_of"), 8, true, false, e_scale, d_none,
                    "the power of two that brings |x| to between 1/2 and 1, as far as that is a normal number; no gradient" },
     [OP_EXP] = { "exp", 1, true, LIBM("exp"), 8, false, true, e_exp, d_exp,
@@ -836,10 +863,14 @@ static const Helper helpers[] = {
       "    real p = fabs(a), q = fabs(b), m = p > q ? p : q, r = (p > q ? q : p) / m;\n"
       "    real w = sqrt(m) * sqrt((sqrt(1 + r * r) + (p > q ? 1 : r)) / 2);     /* the larger part */\n"
       "    return m == 0 ? b : a >= 0 ? b / (2 * w) : copysign(w, b);\n}\n" },
-    { OP_EXP_TIMES, OP_EXP_TIMES,
-      "/* e^a b, also where e^a alone overflows. */\n"
-      "static inline real exp_times(real a, real b)\n{\n    real e = exp(a / 2);\n"
-      "    return b == 0 ? b : b * e * e;\n}\n" },
+    { OP_EXP_RE, OP_EXP_RE,
+      "/* e^a cos b, also where e^a alone overflows. */\n"
+      "static inline real exp_re(real a, real b)\n{\n    real e = exp(a / 2), c = cos(b);\n"
+      "    return c == 0 ? c : c * e * e;\n}\n" },
+    { OP_EXP_IM, OP_EXP_IM,
+      "/* e^a sin b, also where e^a alone overflows. */\n"
+      "static inline real exp_im(real a, real b)\n{\n    real e = exp(a / 2), s = sin(b);\n"
+      "    return s == 0 ? s : s * e * e;\n}\n" },
     { OP_SCALE, OP_SCALE,
       "/* The power of two that brings |x| to between 1/2 and 1, as far as that is a normal number. */\n"
       "static inline real scale_of(real x)\n{\n    const int most = sizeof(real) == sizeof(float) ? 126 : 1022;\n    int e;\n"

@@ -178,7 +178,8 @@ template <class T> __device__ __forceinline__ T cell_detail_sign(T x)
     __device__ __forceinline__ T cell_log_hypot(T a, T b) { return cell_detail_log_hypot(a, b); }            \
     __device__ __forceinline__ T cell_root_re(T a, T b) { return cell_detail_root_re(a, b); }                \
     __device__ __forceinline__ T cell_root_im(T a, T b) { return cell_detail_root_im(a, b); }                \
-    __device__ __forceinline__ T cell_exp_times(T a, T b) { return cell_detail_exp_times(a, b); }            \
+    __device__ __forceinline__ T cell_exp_re(T a, T b) { return cell_detail_exp_times(a, cell_cos(b)); }     \
+    __device__ __forceinline__ T cell_exp_im(T a, T b) { return cell_detail_exp_times(a, cell_sin(b)); }     \
     __device__ __forceinline__ T cell_ste(T y, T) { return y; }                                              \
     __device__ __forceinline__ T cell_override(T y, T, T) { return y; }                                      \
     __device__ __forceinline__ T cell_sigmoid(T x) { return cell_detail_sigmoid(x); }                        \

@@ -202,8 +202,9 @@ template <class T> __device__ __forceinline__ void all_binary(const cell_kernel_
     out[6 * n + i] = cell_log_hypot(x, y);
     out[7 * n + i] = cell_root_re(x, y);
     out[8 * n + i] = cell_root_im(x, y);
-    out[9 * n + i] = cell_exp_times(x, y);
-    out[10 * n + i] = x * cell_scale_of(x);
+    out[9 * n + i] = cell_exp_re(x, y);
+    out[10 * n + i] = cell_exp_im(x, y);
+    out[13 * n + i] = x * cell_scale_of(x);
     out[11 * n + i] = cell_leaky_relu(x, y);
     out[12 * n + i] = cell_remainder(x, y);
 }
@@ -211,12 +212,13 @@ template <class T> __device__ __forceinline__ void all_binary(const cell_kernel_
 KERNEL(k_binary_float) { all_binary<float>(args); }
 KERNEL(k_binary_double) { all_binary<double>(args); }
 
-// What complex functions are made of, a + ib. An exponential's argument is halved, and its error doubled.
+// What complex functions are made of, a + ib. An exponential's argument is halved, and its error
+// doubled; so it goes with the cosine's or the sine's.
 template <class T> static void check_complex(const T *out, size_t n, Real a, Real b, const char *type)
 {
     const Real size = hypotl(a, b), largest = sizeof(T) == 4 ? 0x1.fffffep127L : 0x1.fffffffffffffp1023L;
     const Real large = fmaxl(fabsl(a), fabsl(b)), small = fminl(fabsl(a), fabsl(b));
-    const Real w = sqrtl((size + fabsl(a)) / 2), other = b / (2 * w), e = expl(a) * b;
+    const Real w = sqrtl((size + fabsl(a)) / 2), other = b / (2 * w), e = expl(a);
     const double x = (double)a, y = (double)b;
     check(error_of<T>(out[5 * n], size) <= 2, "hypot(%a, %a) of %s", x, y, type);
     check(error_of<T>(out[6 * n], 0.5L * log1pl((large - 1) * (large + 1) + small * small)) <= 6 || error_of<T>(out[6 * n], logl(size)) <= 6,
@@ -225,15 +227,19 @@ template <class T> static void check_complex(const T *out, size_t n, Real a, Rea
         return;
     check(error_of<T>(out[7 * n], a >= 0 ? w : fabsl(other)) <= 5, "root_re(%a, %a) of %s", x, y, type);
     check(error_of<T>(out[8 * n], a >= 0 ? other : copysignl(w, b)) <= 5, "root_im(%a, %a) of %s", x, y, type);
-    if (fabsl(e) < largest && fabsl(a) < (sizeof(T) == 4 ? 160 : 1400))
-        check(error_of<T>(out[9 * n], e) <= 8, "exp_times(%a, %a) of %s: %a", x, y, type, (double)out[9 * n]);
-    check(a == 0 || fabsl(out[10 * n]) < 1, "scale(%a) of %s", x, type);
+    for (int part = 0; part < 2; part++) {
+        const Real want = e * (part ? sinl(b) : cosl(b));
+        const T got = out[(9 + part) * n];
+        if (fabsl(want) < largest && fabsl(a) < (sizeof(T) == 4 ? 160 : 1400))
+            check(error_of<T>(got, want) <= 10, "exp_%s(%a, %a) of %s: %a", part ? "im" : "re", x, y, type, (double)got);
+    }
+    check(a == 0 || fabsl(out[13 * n]) < 1, "scale(%a) of %s", x, type);
 }
 
 template <class T> static void check_binary(const char *type, test_kernel kernel)
 {
     const size_t n = 4096;
-    Array<T> x(n), y(n), out(13 * n);
+    Array<T> x(n), y(n), out(14 * n);
     fill_arguments(x);
     fill_arguments(y);
     for (size_t i = 0; i < n; i++) {

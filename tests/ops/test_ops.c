@@ -73,7 +73,8 @@ static Real define(Op op, const Real *x)
     case OP_LOG_HYPOT: return logl(hypotl(a, b));
     case OP_ROOT_RE: return r_root_re(a, b);
     case OP_ROOT_IM: return r_root_im(a, b);
-    case OP_EXP_TIMES: return expl(a) * b;
+    case OP_EXP_RE: return expl(a) * cosl(b);
+    case OP_EXP_IM: return expl(a) * sinl(b);
     case OP_SCALE: return r_scale(a);
     case OP_EXP: return expl(a);
     case OP_LOG: return logl(a);
@@ -469,8 +470,10 @@ static const Limit limits[] = {
     { OP_LOG_HYPOT, { 0, 0 }, -INFINITY },
     { OP_LOG_HYPOT, { 1, 0x1p-20 }, 0x1p-41 - 0x1p-82 },
     { OP_LOG_HYPOT, { INFINITY, INFINITY }, INFINITY },
-    { OP_EXP_TIMES, { 1000, 0 }, 0 },
-    { OP_EXP_TIMES, { 1000, 1 }, INFINITY },
+    { OP_EXP_RE, { 1000, 0 }, INFINITY },
+    { OP_EXP_RE, { 1000, 3 }, -INFINITY },
+    { OP_EXP_IM, { 1000, 0 }, 0 },
+    { OP_EXP_IM, { 1000, 1 }, INFINITY },
     { OP_SCALE, { 0, 0 }, 1 },
     { OP_SCALE, { 0.75, 0 }, 1 },
     { OP_SCALE, { 3e30, 0 }, 0x1p-102 },
@@ -520,7 +523,8 @@ static double run(const Point *p, NodeId id)
         return run(p, n->args[run(p, n->args[0]) != 0 ? 1 : 2]);
     for (int i = 0; i < n->nargs; i++)
         args[i] = run(p, n->args[i]);
-    return op_table[n->op].eval(args);
+    /* Of large and small numbers a scale is folded to no number, as it depends on the type. */
+    return n->op == OP_SCALE && args[0] != 0 ? ldexp(1, -ilogb(args[0]) - 1) : op_table[n->op].eval(args);
 }
 
 static Point point_new(Compiler *c)
@@ -663,8 +667,10 @@ static const Kink kinks[] = {
     { OP_LOG_HYPOT, { 0x1p-600, 0 }, 0, 3, false, 0x3p600 },
     { OP_ROOT_RE, { 0x1p600, 0 }, 0, 1, false, 0x1p-301 },
     { OP_ROOT_IM, { -0x1p-600, 0 }, 0, 1, false, -0x1p299 },
-    { OP_EXP_TIMES, { 1000, 0 }, 0, 0, false, 0 },
-    { OP_EXP_TIMES, { 1000, 0 }, 1, 0, false, 0 },
+    { OP_EXP_RE, { 1000, 1 }, 0, 0, false, 0 },
+    { OP_EXP_RE, { 1000, 1 }, 1, 0, false, 0 },
+    { OP_EXP_IM, { 1000, 1 }, 0, 0, false, 0 },
+    { OP_EXP_IM, { 1000, 1 }, 1, 0, false, 0 },
     { OP_POW, { 0, 2 }, 0, 3, true, 0 },
     { OP_POW, { 0, 2 }, 0, 3, false, 0 },
     { OP_POW, { 0, 1 }, 0, 3, true, 3 },
