@@ -59,6 +59,73 @@ static bool *node_flags(const Plan *p)
     return flags;
 }
 
+enum { MAX_EQUALITIES = 16 };
+
+/* The equalities of index expressions under which a term of a sum is computed, as differences that are 0. */
+typedef struct Equalities { const IxExpr *zero[MAX_EQUALITIES]; int n; } Equalities;
+
+static const IxExpr *index_of(Module *m, NodeId id)
+{
+    const Node *n = &m->nodes.data[id];
+    return n->kind == N_INDEX ? n->ix : n->kind == N_SIZE ? ix_const(m, n->size) : NULL;
+}
+
+static void add_equalities(Module *m, NodeId cond, Equalities *out)
+{
+    Node n = m->nodes.data[cond];
+    if (n.kind == N_MAP && n.op == OP_AND) {
+        add_equalities(m, n.args[0], out);
+        add_equalities(m, n.args[1], out);
+    }
+    const IxExpr *a = n.kind == N_MAP && n.op == OP_EQ ? index_of(m, n.args[0]) : NULL;
+    const IxExpr *b = a ? index_of(m, n.args[1]) : NULL;
+    if (b && out->n < MAX_EQUALITIES)
+        out->zero[out->n++] = ix_sub(m, a, b);
+}
+
+static Equalities equalities_of_term(Module *m, NodeId term)
+{
+    Equalities e = { .n = 0 };
+    for (Node n = m->nodes.data[term]; n.kind == N_MAP && n.op == OP_SELECT; n = m->nodes.data[n.args[1]]) {
+        const Node *other = &m->nodes.data[n.args[2]];
+        if (other->kind != N_CONST || other->value != 0)
+            break;
+        add_equalities(m, n.args[0], &e);
+    }
+    return e;
+}
+
+static bool is_unit(const Poly *p) { return p->is_const && (p->value == 1 || p->value == -1); }
+
+/* The one term with the index, when it is alone in it with factor 1; else NULL. */
+static const IxTerm *term_with(const IxExpr *e, IndexId i)
+{
+    const IxTerm *found = NULL;
+    for (int k = 0; k < e->nterms; k++) {
+        const IxTerm *t = &e->terms[k];
+        if (t->kind == IA_INDEX ? t->index != i : !ix_uses(t->arg, i))
+            continue;
+        if (found || !is_unit(t->coef))
+            return NULL;
+        found = t;
+    }
+    return found;
+}
+
+/* How many values of a sum's index have a term that is computed: one where an equality gives it, as many as the divisor
+ * where one gives a quotient of it, as h/G = r does. An equality that was used is taken out. */
+static const Poly *values_with_term(const Plan *p, IndexId i, Equalities *e)
+{
+    for (int k = 0; k < e->n; k++) {
+        const IxTerm *t = e->zero[k] ? term_with(e->zero[k], i) : NULL;
+        if (!t || t->kind == IA_MOD || (t->kind == IA_DIV && !term_with(t->arg, i)))
+            continue;
+        e->zero[k] = NULL;
+        return t->kind == IA_DIV ? t->by : poly_const(p->m, 1);
+    }
+    return p->m->indices.data[i].extent;
+}
+
 /* A gradient summed over batch and time does its share of the sum at each step. */
 static const Poly *array_flops(const Plan *p, const Program *g, NodeId array)
 {
@@ -70,9 +137,13 @@ static const Poly *array_flops(const Plan *p, const Program *g, NodeId array)
     const Poly *elements = group && group->kind == G_SCATTER ? group->scatter->columns : array_elements(m, array);
     const Poly *n = poly_mul(m, elements, poly_const(m, count_operators(p, g, g->phase[array], body, seen)));
     free(seen);
-    for (int i = 0; plan_reduces(p, array) && i < r->nbound; i++)
+    bool reduces = plan_reduces(p, array);
+    Equalities under = { .n = 0 };
+    if (reduces)
+        under = equalities_of_term(m, r->args[0]);
+    for (int i = 0; reduces && i < r->nbound; i++)
         if (r->bound[i] >= IX_FIRST)
-            n = poly_mul(m, n, m->indices.data[r->bound[i]].extent);
+            n = poly_mul(m, n, values_with_term(p, r->bound[i], &under));
     return n;
 }
 

@@ -66,6 +66,16 @@ if grep -q '^  in all: reserve 8\*H\*B\*T bytes' "$work/out" && ! grep -E '^  (w
 else
     fail "cellc explain specs/causal_attention.cell: its memory"
 fi
+# What goes to a head of keys comes from its own G queries, not from those of all H heads: no flops with the square of H.
+# A sum over an index that an equality gives has one term.
+for spec in causal_attention:G=4 mamba2:G=open; do
+    "$cellc" explain "specs/${spec%:*}.cell" --dim "${spec#*:}" >"$work/out" 2>/dev/null
+    if grep -q ' flops' "$work/out" && ! grep -E '[0-9]\*(H\*H|G\*G)' "$work/out"; then
+        passed=$((passed + 1))
+    else
+        fail "cellc explain specs/${spec%:*}.cell: the flops of its heads"
+    fi
+done
 # A history that the call does not take is not launched.
 if [[ $("$cellc" emit specs/causal_attention.cell --kind plan | grep -c '"causal_attention_last_.* \.need = need_') == 2 ]]; then
     passed=$((passed + 1))
