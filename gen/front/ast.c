@@ -108,18 +108,43 @@ static bool depends(const Expr *e, const Expr *reduction)
     return false;
 }
 
-/* A factor behind those that vary, which is the same at all places: in a quotient's sum and in a product it counts otherwise
- * than behind the reduction. */
+static bool is_product(const Expr *e)
+{
+    return e->kind == X_BINARY && !e->parens && (e->op == O_MUL || e->op == O_DIV || e->op == O_MOD);
+}
+
+/* What stands at the end of a reduction's product and depends on no index of it, nor of the n reductions around: the
+ * last factor behind one that does depend; or that of a reduction at the end. NULL: there is none. */
+static const Expr *taken_factor(const Expr *reduction, const Expr *const *around, int n)
+{
+    enum { MAX_NESTED = 16 };
+    const Expr *all[MAX_NESTED], *body = reduction->a, *last = body->b;
+    if (!is_product(body) || n == MAX_NESTED)
+        return NULL;
+    bool varies = false, fixed = true;
+    for (int i = 0; i <= n; i++) {
+        all[i] = i < n ? around[i] : reduction;
+        varies |= depends(body->a, all[i]);
+        fixed &= !depends(last, all[i]);
+    }
+    if (fixed)
+        return varies ? last : NULL;
+    while (last->kind == X_UNARY && !last->parens)
+        last = last->a;
+    return last->kind == X_REDUCE && !last->parens ? taken_factor(last, all, n + 1) : NULL;
+}
+
+/* A factor behind those that vary, which is the same at all places: in a quotient's sum, in a product, and as the divisor of
+ * a remainder it counts otherwise than behind the reduction. */
 static void warn_of_factor(Parser *p, const Expr *e)
 {
-    const Expr *body = e->a;
-    if (body->kind != X_BINARY || body->parens || (body->op != O_MUL && body->op != O_DIV && body->op != O_MOD))
+    const Expr *factor = taken_factor(e, NULL, 0);
+    if (!factor)
         return;
-    if (!depends(body->a, e) || depends(body->b, e))
-        return;
-    diag(p->c, DIAG_WARNING, body->b->span,
-         "'%s' takes this factor too, which does not depend on its index; write parentheses to show what is meant",
-         reduce_names[e->reduce]);
+    bool divides = factor == e->a->b && e->a->op == O_MOD;
+    diag(p->c, DIAG_WARNING, factor->span,
+         "'%s' takes this %s too, which does not depend on its index; write parentheses to show what is meant",
+         reduce_names[e->reduce], divides ? "divisor" : "factor");
 }
 
 Expr *expr_binary(Parser *p, AstOp op, Expr *a, Expr *b, Span span)
@@ -135,7 +160,8 @@ Expr *expr_binary(Parser *p, AstOp op, Expr *a, Expr *b, Span span)
     e->b = b;
     while (b->kind == X_UNARY && !b->parens)
         b = b->a;
-    if ((op == O_DIV || op == O_MOD) && b->kind == X_REDUCE && !b->parens && (b->reduce == R_SUM || b->reduce == R_MEAN))
+    bool sums = b->kind == X_REDUCE && !b->parens && (b->reduce == R_SUM || b->reduce == R_MEAN);
+    if ((op == O_DIV || op == O_MOD) && sums && b->a->op != O_MOD)    /* of a remainder it was said */
         warn_of_factor(p, b);
     return finish(p, e);
 }
@@ -213,13 +239,13 @@ Expr *expr_reduce(Parser *p, Token reduce, const BinderVec *binders, Expr *body,
     e->binders = *binders;
     e->a = body;
     check_reduce_binders(p, e);
-    bool product = body->kind == X_BINARY && (body->op == O_MUL || body->op == O_DIV || body->op == O_MOD) &&
-                   !body->parens;
+    bool product = is_product(body);
     if (product && (e->reduce == R_MAX || e->reduce == R_MIN))
         diag(p->c, DIAG_WARNING, reduce.span,
              "'%s' takes the rest of its product; write parentheses to show what is meant",
              reduce_names[e->reduce]);
-    if (e->reduce == R_PROD)
+    bool remainders = (e->reduce == R_SUM || e->reduce == R_MEAN) && product && body->op == O_MOD;
+    if (e->reduce == R_PROD || remainders)
         warn_of_factor(p, e);
     return finish(p, e);
 }
