@@ -34,6 +34,11 @@ NO_VMAP = ("{name}: torch.vmap is not there for cells. A cell maps over its batc
            "the cell in a loop")
 
 
+NO_BATCH = ("{name}: many gradients at once (is_grads_batched, jacobian(vectorize=True), gradcheck(check_batched_grad=True)) are not there "
+            "for cells: {operator} has no rule for torch.vmap. torch.autograd.functional.jacobian without vectorize, or a loop over "
+            "torch.autograd.grad(..., retain_graph=True), gives them one by one")
+
+
 def device_of(tensors):
     for tensor in tensors:
         if tensor is not None:
@@ -289,6 +294,8 @@ class Ops:
         if not ctx.saved:
             raise BackendError(f"{self.manifest.name}: this call kept nothing for backward; step() and calls under "
                                "torch.no_grad() have no gradient")
+        if any(c is not None and torch._C._functorch.is_legacy_batchedtensor(c) for c in cotangents):
+            raise NotThere(NO_BATCH.format(name=self.manifest.name, operator=self.name + "_backward"))
         *tensors, reserve = ctx.saved_tensors
         given = self.manifest.given
         wanted = [bool(need) and t is not None and d.gradient

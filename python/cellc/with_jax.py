@@ -32,6 +32,8 @@ WAYS = ("create", "create_image", "set_stream", "last_error", "forward", "backwa
 SECOND_ORDER = ("{name}: the gradient of a gradient was asked for, but a cell's backward pass is not differentiable. "
                 "Where it is needed, write the inner gradient into the spec with grad(...), or take a finite difference "
                 "of two first gradients")
+FORWARD_MODE = ("{name}: forward mode (jax.jvp, jacfwd, and so hessian) is not there for cells, which have a gradient and no tangent. "
+                "jax.grad, vjp and jacrev work")
 lock, registered = threading.Lock(), set()          # names that the custom call knows cells by
 
 
@@ -163,6 +165,12 @@ def gathered(array):
     return jax.sharding.reshard(array, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec()))
 
 
+def forwards(array):
+    """Does jax.jvp want a tangent of what is computed from it? (Gradients have tracers of another kind, unless JAX is told
+    to make them of the same; then JAX's own words have to do, as they have within jit.)"""
+    return isinstance(array, jax.interpreters.ad.JVPTracer) and getattr(jax.config, "jax_use_direct_linearize", False)
+
+
 def conjugate(array):
     """Between JAX's convention for gradients of complex numbers and PyTorch's, which the library has."""
     return array.conj() if array is not None and array.dtype.kind == "c" else array
@@ -219,6 +227,14 @@ class JaxCell(Function):
                              "compiled, as sizes are")
         return super().whole_number(name, value, least)
 
+    def take(self, *given):
+        arrays, sizes = super().take(*given)
+        for name, size in zip(self.manifest.sizes, sizes):
+            if not isinstance(size, int):
+                raise ShapeError(f"{self.name}: {name} is {size}, a symbol; a cell's sizes are numbers in the program, so export one "
+                                 "program for each size")
+        return arrays, sizes
+
     # ---- what users call
 
     def init(self, key, **sizes):
@@ -247,6 +263,8 @@ class JaxCell(Function):
         axes = frozenset()
         for declared, array in zip(self.manifest.given, arrays):
             if array is not None:
+                if forwards(array):
+                    raise NotThere(FORWARD_MODE.format(name=self.name))
                 varying, parts = manual_axes(array)
                 if parts:
                     raise NotThere(f"{self.name}: {declared.name} is held as parts of a sum over {', '.join(sorted(parts))} "

@@ -168,6 +168,45 @@ def test_vmap():
             np.testing.assert_array_equal(one[name][i], grad)
 
 
+def test_transformations_of_transformations():
+    """vmap of jit of grad, over params, inputs or both, and gradients of a scan over cells, with and without checkpoint, are
+    those of calls one by one."""
+    cell, p, (x,), _ = lstm()
+    factors = jnp.array([1.0, 2.0, -1.0])
+    ps, xs = jax.tree.map(lambda w: w * factors.reshape(-1, *[1] * w.ndim), p), x * factors.reshape(-1, *[1] * x.ndim)
+    one = jax.grad(lambda p, x: (cell(p, x)[0] ** 2).sum(), (0, 1))
+
+    def of(k, tree):
+        return jax.tree.map(lambda w: w[k], tree)
+
+    jitted = jax.jit(one)
+    for axes, call in (((0, 0), jitted), ((None, 0), jitted), ((0, None), one)):
+        given = [whole if axis == 0 else single for axis, whole, single in zip(axes, (ps, xs), (p, x))]
+        found = jax.jit(jax.vmap(call, axes))(*given)
+        for k in range(3):
+            wanted = jitted(*(of(k, t) if axis == 0 else t for axis, t in zip(axes, given)))
+            jax.tree.map(np.testing.assert_array_equal, of(k, found), wanted)
+
+    def layers(call, ps, step=jax.lax.scan):
+        return (step(lambda h, p: (call(p, h)[..., :x.shape[-1]], None), x, ps)[0] ** 2).sum()
+
+    def by_hand(function, start, ps):
+        for k in range(3):
+            start, _ = function(start, of(k, ps))
+        return start, None
+
+    wanted = jax.jit(jax.grad(lambda ps: layers(lambda p, h: cell(p, h)[0], ps, by_hand)))(ps)
+    for call in (lambda p, h: cell(p, h)[0], jax.checkpoint(lambda p, h: cell(p, h)[0])):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), jax.jit(jax.grad(
+            lambda ps: layers(call, ps)))(ps), wanted)
+    for call in (lambda: jax.jvp(lambda x: cell(p, x)[0], (x,), (x,)), lambda: jax.jacfwd(lambda x: cell(p, x)[0])(x)):
+        with pytest.raises(NotImplementedError, match="lstm: forward mode .* is not there for cells"):
+            call()
+    for call in (lambda: jax.jvp(jax.jit(lambda x: cell(p, x)[0]), (x,), (x,)), lambda: jax.hessian(lambda x: cell(p, x)[0].sum())(x)):
+        with pytest.raises(TypeError, match="can't apply forward-mode autodiff"):
+            call()
+
+
 def test_checkpoint():
     cell, p, (x,), _ = lstm()
     plain, again = (jax.jit(jax.grad(lambda p: (f(lambda p: cell(p, x)[0])(p) ** 2).sum()))(p)
@@ -219,6 +258,13 @@ def test_errors():
     assert counted({}, batch=1, steps=4)[0].tolist() == [[0, 1, 3, 6]]
     with pytest.raises(ValueError, match="n: t0 is traced; it must be a number that is known"):
         jax.jit(lambda t0: counted({}, batch=1, steps=4, t0=t0))(3)
+
+
+def test_symbolic_sizes_are_refused():
+    cell, p, (x,), _ = lstm()
+    shape = jax.export.symbolic_shape("b, 4, 3")
+    with pytest.raises(ValueError, match="lstm: B is b, a symbol; a cell's sizes are numbers in the program"):
+        jax.export.export(jax.jit(lambda x: cell(p, x)[0]))(jax.ShapeDtypeStruct(shape, x.dtype))
 
 
 def test_what_the_library_refuses():
