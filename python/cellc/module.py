@@ -31,6 +31,10 @@ NO_PROXY = ("{name}: {tensor} is a torch.fx.Proxy, and torch.fx.symbolic_trace c
             "a torch.fx.Tracer whose is_leaf_module(m, name) is true of cells leaves it as it is")
 
 
+NO_DTENSOR = ("{name}: {tensor} is a DTensor, and cells have no rules for sharded tensors. Under fully_shard the module's forward gets whole "
+              "params, and so does step after torch.distributed.fsdp.register_fsdp_forward_method(module, \"step\"); else call "
+              "the cell on x.to_local(), or x.full_tensor(), and make a DTensor of what it gives with DTensor.from_local")
+
 exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)          # the former since PyTorch 2.7
 
 
@@ -178,7 +182,12 @@ class TorchInstance(Instance):
             if isinstance(tensor, torch.fx.Proxy):
                 raise NotThere(NO_PROXY.format(name=self.name, tensor=declared.name))
             if not isinstance(tensor, torch.Tensor):
-                raise TypeMismatch(f"{self.name}: {declared.name} is {describe(tensor)}; wanted a tensor")
+                packed = isinstance(tensor, torch.nn.utils.rnn.PackedSequence)
+                raise TypeMismatch(f"{self.name}: {declared.name} is {describe(tensor)}; wanted a tensor"
+                                   + ("; torch.nn.utils.rnn.pad_packed_sequence makes one, and the lengths for a cell loaded with "
+                                      "lengths=True" if packed else ""))
+            if type(tensor).__name__ == "DTensor":
+                raise NotThere(NO_DTENSOR.format(name=self.name, tensor=declared.name))
             if tensor.is_nested or tensor.layout != torch.strided:
                 raise TypeMismatch(f"{self.name}: {declared.name} is a "
                                    f"{'nested' if tensor.is_nested else type_name(tensor.layout)} tensor; wanted a dense one"

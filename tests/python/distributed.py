@@ -52,6 +52,25 @@ def compare(way, name, settings, device):
         torch.testing.assert_close(g, q[1].grad, rtol=1e-5, atol=1e-6, msg=lambda m: f"{name}, {param}: {m}")
 
 
+def shard(device):
+    """FSDP2 with params in bf16 has the cell compute in bf16; its params outside of forward are refused by name."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    cell = cellc.load("gru", cuda=device.type == "cuda")(D=6, H=8).to(device)
+    fully_shard(cell, mesh=dist.init_device_mesh(device.type, (dist.get_world_size(),)),
+                mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    x = torch.randn(2, 5, 6).to(device)
+    y, _ = cell(x)
+    y.float().sum().backward()
+    assert y.dtype == torch.bfloat16 and all(p.grad.dtype == torch.float32 for p in cell.parameters())
+    cell.reshard()
+    try:
+        cell.step(x[:, 0])
+    except NotImplementedError as error:
+        assert "is a DTensor" in str(error), error
+    else:
+        raise AssertionError("step took sharded params")
+
+
 def main():
     way, world = sys.argv[1], int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
@@ -62,6 +81,8 @@ def main():
     dist.init_process_group("nccl" if gpus else "gloo")
     for name, settings in CELLS:
         compare(way, name, settings, device)
+    if way == "fsdp":
+        shard(device)
     dist.destroy_process_group()
     print("same")
 
