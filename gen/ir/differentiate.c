@@ -14,6 +14,7 @@
 #include "arguments.h"
 #include "base/mutate.h"
 #include "diff.h"
+#include "marks.h"
 #include "ops.h"
 
 typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
@@ -80,15 +81,15 @@ static NodeId total(Module *m, const PartVec *parts)
     return sum < 0 ? zero(m) : sum;
 }
 
-/* Splits a conjunction into what does not vary over the given indices (kept outside) and what does. */
-static void split_guard(Diff *d, NodeId cond, const IndexId *over, int n, NodeId *outside, NodeId *inside)
+/* Splits a conjunction into what does not vary over the given indices (kept outside) and what does: each part once. */
+static void split_guard(Diff *d, NodeId cond, const IndexId *over, int n, NodeId *outside, NodeId *inside, Marks *seen)
 {
-    if (cond < 0)
+    if (cond < 0 || !marks_first(seen, cond))
         return;
     if (at(d, cond)->kind == N_MAP && at(d, cond)->op == OP_AND) {
         NodeId a = at(d, cond)->args[0], b = at(d, cond)->args[1];
-        split_guard(d, a, over, n, outside, inside);
-        split_guard(d, b, over, n, outside, inside);
+        split_guard(d, a, over, n, outside, inside, seen);
+        split_guard(d, b, over, n, outside, inside, seen);
         return;
     }
     bool varies = false;
@@ -119,7 +120,9 @@ static NodeId sum_extra(Diff *d, NodeId *cond, NodeId value, const IndexId *keep
     if (n == 0)
         return value;
     NodeId outside = -1, inside = -1;
-    split_guard(d, *cond, over, n, &outside, &inside);
+    Marks *seen = marks_begin(d->m);
+    split_guard(d, *cond, over, n, &outside, &inside, seen);
+    marks_end(seen);
     *cond = outside;
     return node_reduce(d->m, R_SUM, guarded(d->m, inside, value), over, n);
 }

@@ -7,6 +7,7 @@
 
 #include "base/mutate.h"
 #include "ir_raw.h"
+#include "marks.h"
 #include "ops.h"
 
 /* ---- hash-consing ---- */
@@ -70,6 +71,7 @@ Module *module_new(Compiler *c, const char *name)
     m->span.file = -1;
     m->at.file = -1;
     m->cons = arena_alloc(c->arena, sizeof *m->cons);
+    m->marks = arena_alloc(c->arena, sizeof *m->marks);
     Index batch = { .name = intern(c, "b") }, time = { .name = intern(c, "t") }, start = { .name = intern(c, "t0") };
     vec_push(m->arena, &m->indices, batch);
     vec_push(m->arena, &m->indices, time);
@@ -645,13 +647,16 @@ static bool varies_over(const Node *n, const IndexId *over, int count)
     return false;
 }
 
-static NodeId pinned_in(const Module *m, NodeId cond, IndexId i, const IndexId *over, int n, bool *only)
+/* Each part of a conjunction once: what pins nothing where it stands first pins nothing behind. */
+static NodeId pinned_in(const Module *m, NodeId cond, IndexId i, const IndexId *over, int n, bool *only, Marks *seen)
 {
     const Node *c = &m->nodes.data[cond];
+    if (!marks_first(seen, cond))
+        return -1;
     if (c->kind == N_MAP && c->op == OP_AND) {
-        NodeId a = pinned_in(m, c->args[0], i, over, n, only);
+        NodeId a = pinned_in(m, c->args[0], i, over, n, only, seen);
         *only = false;
-        return a >= 0 ? a : pinned_in(m, c->args[1], i, over, n, &(bool){ false });
+        return a >= 0 ? a : pinned_in(m, c->args[1], i, over, n, &(bool){ false }, seen);
     }
     *only = true;
     for (int k = 0; c->kind == N_MAP && c->op == OP_EQ && k < 2; k++) {
@@ -673,7 +678,10 @@ NodeId ir_pinned(const Module *m, NodeId select, IndexId i, const IndexId *over,
     const Node *other = &m->nodes.data[s->args[2]];
     if (other->kind == N_SIZE ? other->size->nterms : other->kind != N_CONST || other->value != 0)
         return -1;
-    return pinned_in(m, s->args[0], i, over, n, only);
+    Marks *seen = marks_begin(m);
+    NodeId place = pinned_in(m, s->args[0], i, over, n, only, seen);
+    marks_end(seen);
+    return place;
 }
 
 static bool gathers(const Module *m, const Node *r)

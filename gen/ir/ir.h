@@ -137,6 +137,7 @@ struct Module {
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     bool inner;                   /* an adjoint that is made now will be differentiated again */
     struct ConsTable *cons;       /* hash-consing of nodes, Poly and IxExpr */
+    struct Marks **marks;         /* those that no walk has (marks.c) */
     const Poly *small[66];        /* constants from -1 on, where they were made */
     Span at;                      /* module_at */
     const CallSite *at_chain;

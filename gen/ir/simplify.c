@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "marks.h"
 #include "ops.h"
 #include "rewrite.h"
 #include "rounded.h"
@@ -174,22 +175,9 @@ static NodeId fold_whole(Module *m, NodeId id)
     return over || llabs(r) > (int64_t)1 << 60 ? id : node_whole(m, r);
 }
 
-/* A condition whose two sides are numbers: 1 true, 0 false, -1 not known. */
-static int truth(const Module *m, NodeId id)
+/* Of a comparison. */
+static int truth_here(const Module *m, const Node *n)
 {
-    const Node *n = at(m, id);
-    if (n->kind != N_MAP || n->type != TY_BOOL)
-        return -1;
-    if (n->op == OP_NOT) {
-        int a = truth(m, n->args[0]);
-        return a < 0 ? -1 : !a;
-    }
-    if (n->op == OP_AND || n->op == OP_OR) {
-        int a = truth(m, n->args[0]), b = truth(m, n->args[1]), decisive = n->op == OP_OR;
-        if (a == decisive || b == decisive)
-            return decisive;
-        return a >= 0 && b >= 0 ? !decisive : -1;
-    }
     int64_t i, k;
     if (n->nargs == 2 && whole(m, n->args[0], &i) && whole(m, n->args[1], &k))
         switch (n->op) {
@@ -209,6 +197,43 @@ static int truth(const Module *m, NodeId id)
     case OP_NE: return a != b;
     default: return -1;
     }
+}
+
+static int truth_of(const Module *m, NodeId id, Marks *known);
+
+static int truth_anew(const Module *m, const Node *n, Marks *known)
+{
+    if (n->op == OP_NOT) {
+        int a = truth_of(m, n->args[0], known);
+        return a < 0 ? -1 : !a;
+    }
+    if (n->op == OP_AND || n->op == OP_OR) {
+        int a = truth_of(m, n->args[0], known), b = truth_of(m, n->args[1], known), decisive = n->op == OP_OR;
+        if (a == decisive || b == decisive)
+            return decisive;
+        return a >= 0 && b >= 0 ? !decisive : -1;
+    }
+    return truth_here(m, n);
+}
+
+static int truth_of(const Module *m, NodeId id, Marks *known)
+{
+    enum { MARK = 2 };                /* what a mark has more than the truth */
+    const Node *n = at(m, id);
+    if (n->kind != N_MAP || n->type != TY_BOOL)
+        return -1;
+    if (!marks_get(known, id))
+        marks_set(known, id, truth_anew(m, n, known) + MARK);
+    return marks_get(known, id) - MARK;
+}
+
+/* A condition whose two sides are numbers: 1 true, 0 false, -1 not known. */
+static int truth(const Module *m, NodeId id)
+{
+    Marks *known = marks_begin(m);
+    int t = truth_of(m, id, known);
+    marks_end(known);
+    return t;
 }
 
 static NodeId fold_map(Module *m, NodeId id)

@@ -61,6 +61,9 @@ typedef struct ColumnsText {
     Buf row_names[2];
 } ColumnsText;
 
+/* The place of a read at an integer, which has a name at this depth of arrays that are printed in place. */
+typedef struct Placed { NodeId place; int depth; const char *name; } Placed;
+
 typedef struct Kernel {
     Plan *p;
     Program *pr;
@@ -151,6 +154,8 @@ typedef struct Kernel {
     const Window *window;         /* kernels_window.c: of the kernel that is printed, or NULL */
     bool window_pairs;            /* its products lie in tiles; else there are none, at this place */
     int loops_inside;             /* of expressions: reductions that are printed in place */
+    int functions_inside;         /* functions without names around what is printed, which have places as parameters */
+    Vec(Placed) placed;           /* these places, as long as they are printed */
     const Parts *parts;           /* the copy that the kernel makes */
     const Fused *fused;           /* the product that it makes; or NULL */
     const char *given;            /* fused: the neighbours of its result, numbers; NULL: nothing has read them */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/marks.h"
 #include "kernels.h"
 
 enum { DISTANCES = 128 };         /* of a stretch, and threads of a block */
@@ -148,14 +149,30 @@ static bool moves_with_steps(const Kernel *k, const IxExpr *bound)
     return true;
 }
 
+/* What is looked for: the distance w in the terms of a reduction; and what was looked at. array: whose axes a block's index
+ * has, by the names in the term; NULL: they have others. */
+typedef struct Limits {
+    Kernel *k;
+    const Node *array;
+    IndexId w;
+    ReduceOp op;
+    Marks *seen;                  /* terms and conditions, here */
+    Marks *values;                /* of values over the past: bits of the axes */
+} Limits;
+
 /* A condition that bounds the distance w by the row alone, or says of the row that it has no terms. */
-static void limit_by(Kernel *k, const Node *array, NodeId cond, IndexId w)
+static void limit_by(const Limits *l, NodeId cond)
 {
+    Kernel *k = l->k;
     Module *m = k->p->m;
+    const Node *array = l->array;
+    const IndexId w = l->w;
     Node n = *k_node(k, cond);
+    if (!marks_first(l->seen, cond))
+        return;
     if (n.kind == N_MAP && n.op == OP_AND) {
-        limit_by(k, array, n.args[0], w);
-        limit_by(k, array, n.args[1], w);
+        limit_by(l, n.args[0]);
+        limit_by(l, n.args[1]);
         return;
     }
     if (n.kind != N_MAP || (n.op != OP_LE && n.op != OP_LT))
@@ -196,28 +213,49 @@ static double nothing_of(ReduceOp op)
     return op == R_MAX ? -INFINITY : op == R_MIN ? INFINITY : op == R_PROD ? 1 : 0;
 }
 
-/* Where a term is nothing whatever else it is made of: in a sum, where a factor is zero. array: whose axes a block's
- * index has, by the names of `id`; NULL: they have others. */
-static void limit_term(Kernel *k, const Node *array, NodeId id, IndexId w, ReduceOp op)
+static void limit_term(const Limits *l, NodeId id);
+
+/* Through a value over the past that is read at w: along each of its axes once. */
+static void limit_value(const Limits *l, const Read *r)
 {
+    Kernel *k = l->k;
+    for (int i = 0; i < r->nmap; i++) {
+        int axes = marks_get(l->values, r->id), axis = 1 << i;
+        if (r->map[i] != ix_index(k->p->m, l->w) || (axes & axis))
+            continue;
+        marks_set(l->values, r->id, axes | axis);
+        Limits inside = *l;
+        inside.array = NULL;
+        inside.w = k_node(k, r->id)->axes[i];
+        inside.seen = marks_begin(k->p->m);
+        limit_term(&inside, k_node(k, r->id)->args[0]);
+        marks_end(inside.seen);
+    }
+}
+
+/* Where a term is nothing whatever else it is made of: in a sum, where a factor is zero. */
+static void limit_term(const Limits *l, NodeId id)
+{
+    Kernel *k = l->k;
+    const ReduceOp op = l->op;
     Node n = *k_node(k, id);
     Read r;
+    if (!marks_first(l->seen, id))
+        return;
     if (n.kind == N_MAP && n.op == OP_SELECT && k_node(k, n.args[2])->kind == N_CONST &&
         k_node(k, n.args[2])->value == nothing_of(op)) {
-        limit_by(k, array, n.args[0], w);
-        limit_term(k, array, n.args[1], w, op);
+        limit_by(l, n.args[0]);
+        limit_term(l, n.args[1]);
     } else if (n.kind == N_MAP && n.op == OP_SELECT && k_node(k, n.args[1])->kind == N_CONST &&
                k_node(k, n.args[1])->value == nothing_of(op)) {
-        limit_term(k, array, n.args[2], w, op);
+        limit_term(l, n.args[2]);
     } else if (op == R_SUM && n.kind == N_MAP && (n.op == OP_MUL || n.op == OP_DIV || n.op == OP_NEG)) {
-        limit_term(k, array, n.args[0], w, op);
+        limit_term(l, n.args[0]);
         if (n.op == OP_MUL)
-            limit_term(k, array, n.args[1], w, op);
+            limit_term(l, n.args[1]);
     } else if (op == R_SUM && n.kind != N_MAP && plan_resolve(k->p, id, &r) && !r.is_tensor && !r.step &&
                k->p->past[r.id]) {
-        for (int i = 0; i < r.nmap; i++)
-            if (r.map[i] == ix_index(k->p->m, w))
-                limit_term(k, NULL, k_node(k, r.id)->args[0], k_node(k, r.id)->axes[i], op);
+        limit_value(l, &r);
     }
 }
 
@@ -228,7 +266,10 @@ void past_limits(Kernel *k, NodeId array, IndexId w)
     buf_line(k->out, "int64_t begin = 0;");
     buf_line(k->out, "int64_t end = %s;", poly_text(&k->printer, k->p->m->indices.data[w].extent));
     k->out = &limits;
-    limit_term(k, &a, r.args[0], w, r.reduce);
+    Limits l = { k, &a, w, r.reduce, marks_begin(k->p->m), marks_begin(k->p->m) };
+    limit_term(&l, r.args[0]);
+    marks_end(l.seen);
+    marks_end(l.values);
     k->out = out;
     /* Each once. */
     for (const char *line = limits.data; line && *line;) {

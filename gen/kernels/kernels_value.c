@@ -666,30 +666,58 @@ static const char *load_at_step(Kernel *k, const Read *of)
     return past ? k_text(k, "(%s >= 0 ? %s : %s)", there, s, past) : s;
 }
 
+/* Of a place: from here on it is named where it is used twice. It would be in a read at a place that a read gives. */
+enum { LONG_PLACE = 256 };
+
 /* A read at places that values give: at the nearest place inside, so that it may go before everything else like
- * any other, and 0 where that is not the place. */
+ * any other, and 0 where that is not the place. An integer whose places are long has these as parameters of a function
+ * without a name, where its own read stays. */
 static const char *gather(Kernel *k, NodeId id)
 {
     Module *m = k->p->m;
     Node r = *k_node(k, id);
-    const char *before[64], *inside = NULL;
-    bool only = false;
+    const char *before[64], *places[64], *inside = NULL, *names = NULL, *given = NULL;
+    bool only = false, named = false, gathers = k->gathers;
+    int wide = k->wide, placed = k->placed.len;
+    NodeId place[64];
     k->depth++;
     for (int i = 0; i < r.nbound; i++) {
-        NodeId place = ir_pinned(m, r.args[0], r.bound[i], r.bound, r.nbound, &only);
-        const char *at = k_bare(k, expr_text(&k->printer, place));
-        const char *extent = poly_text(&k->printer, m->indices.data[r.bound[i]].extent);
+        place[i] = ir_pinned(m, r.args[0], r.bound[i], r.bound, r.nbound, &only);
+        places[i] = k_bare(k, expr_text(&k->printer, place[i]));
+        named |= r.type == TY_INT && strlen(places[i]) > LONG_PLACE;
+    }
+    for (int i = 0; i < r.nbound; i++) {
+        const char *at = places[i], *extent = poly_text(&k->printer, m->indices.data[r.bound[i]].extent);
+        if (named) {
+            const char *name = k_text(k, "at_%d_%d", k->functions_inside, i);
+            names = names ? k_text(k, "%s, int64_t %s", names, name) : k_text(k, "int64_t %s", name);
+            given = given ? k_text(k, "%s, %s", given, at) : at;
+            vec_push(m->arena, &k->placed, ((Placed){ place[i], k->depth, name }));
+            at = name;
+        }
         const char *within = k_text(k, "cell_inside(%s, %s)", at, extent);
         inside = inside ? k_text(k, "%s && %s", inside, within) : within;
         before[i] = k->index[r.bound[i]];
         k->index[r.bound[i]] = k_text(k, "cell_nearest(%s, %s)", at, extent);
     }
     NodeId term = only && r.nbound == 1 ? k_node(k, r.args[0])->args[1] : r.args[0];
+    k->functions_inside += named;
+    k->away += named;                 /* nothing of it is kept, or read elsewhere */
+    k->gathers &= !named;
+    k->wide = named ? 0 : wide;
     const char *s = expr_text(&k->printer, term);
+    k->functions_inside -= named;
+    k->placed.len = placed;
+    k->away -= named;
+    k->gathers = gathers;
+    k->wide = wide;
     for (int i = r.nbound - 1; i >= 0; i--)
         k->index[r.bound[i]] = before[i];
     k->depth--;
-    return mutate("gather-outside") ? s : k_text(k, "(%s ? %s : 0)", inside, s);
+    if (mutate("gather-outside"))
+        return s;
+    return named ? k_text(k, "[&](%s) { return %s ? %s : 0; }(%s)", names, inside, s, given)
+                 : k_text(k, "(%s ? %s : 0)", inside, s);
 }
 
 /* A reduction as an expression: a loop in a function without a name. */
@@ -799,6 +827,9 @@ static const char *hoist(Kernel *k, NodeId id, bool inverse)
 const char *k_known(ExprPrinter *e, NodeId id)
 {
     Kernel *k = e->data;
+    for (int i = k->placed.len - 1; i >= 0; i--)
+        if (k->placed.data[i].place == id && k->placed.data[i].depth == k->depth)
+            return k->placed.data[i].name;
     const Node *n = k_node(k, id);
     const char *once = k->depth || !k->value[id] ? scan_once(k, id) : NULL;
     if (once)
@@ -897,6 +928,18 @@ static void count_uses(Kernel *k, NodeId id, int *uses)
         count_uses(k, n->args[i], uses);
 }
 
+/* Operators and reads of a condition or an integer that says more where it stands than behind a name. */
+enum { SHORT = 128 };
+
+static bool is_short(const Kernel *k, NodeId id, int *left)
+{
+    const Node *n = k_node(k, id);
+    bool few = --*left >= 0;
+    for (int i = 0; few && n->kind == N_MAP && i < n->nargs; i++)
+        few = is_short(k, n->args[i], left);
+    return few;
+}
+
 /* A count below zero: it was here. */
 static void name_shared(Kernel *k, NodeId id, int *uses, Named *named)
 {
@@ -908,11 +951,11 @@ static void name_shared(Kernel *k, NodeId id, int *uses, Named *named)
         return;
     for (int i = 0; i < n.nargs; i++)
         name_shared(k, n.args[i], uses, named);
-    if (uses[id] > -2 || n.type != TY_REAL || k->value[id] || same_for_all(k, &n))
+    if (uses[id] > -2 || k->value[id] || same_for_all(k, &n) || (n.type != TY_REAL && is_short(k, id, &(int){ SHORT })))
         return;
-    const char *name = k_text(k, "s%d", k->numbered++);
+    const char *name = k_text(k, "s%d", k->numbered++), *type = n.type == TY_BOOL ? "bool" : n.type == TY_INT ? "int64_t" : k->real;
     const char *s = k_bare(k, expr_text(&k->printer, id));
-    buf_line(k->out, "const %s %s = %s;", k->real, name, s);
+    buf_line(k->out, "const %s %s = %s;", type, name, s);
     k->value[id] = name;
     vec_push(k->p->m->arena, named, id);
 }

@@ -6,6 +6,7 @@
 
 #include "emit_api.h"
 #include "interface.h"
+#include "ir/marks.h"
 
 typedef struct Host {
     const Module *m;
@@ -121,27 +122,33 @@ static void print_tensors(Host *h)
           (int)rows.len, rows.data);
 }
 
-static bool reads_tensor(const Module *m, NodeId id, TensorId t)
+/* seen: what does not read it, as far as known. */
+static bool reads_tensor(const Module *m, NodeId id, TensorId t, Marks *seen)
 {
     const Node *n = &m->nodes.data[id];
+    if (!marks_first(seen, id))
+        return false;
     bool reads = n->kind == N_LOAD && n->tensor == t;
     for (int i = 0; i < n->nargs && !reads; i++)
-        reads = reads_tensor(m, n->args[i], t);
+        reads = reads_tensor(m, n->args[i], t, seen);
     return reads;
 }
 
 /* The extent of an axis that an integer input says places of; NULL: it says none. */
 static const Poly *places_of(const Module *m, TensorId t)
 {
-    for (NodeId id = 0; id < m->forward_nodes; id++) {
+    const Poly *places = NULL;
+    Marks *seen = marks_begin(m);
+    for (NodeId id = 0; id < m->forward_nodes && !places; id++) {
         const Node *n = &m->nodes.data[id];
-        for (int k = 0; n->kind == N_REDUCE && k < n->nbound; k++) {
+        for (int k = 0; n->kind == N_REDUCE && k < n->nbound && !places; k++) {
             NodeId place = ir_pinned(m, n->args[0], n->bound[k], n->bound, n->nbound, &(bool){ false });
-            if (place >= 0 && reads_tensor(m, place, t))
-                return m->indices.data[n->bound[k]].extent;
+            if (place >= 0 && reads_tensor(m, place, t, seen))
+                places = m->indices.data[n->bound[k]].extent;
         }
     }
-    return NULL;
+    marks_end(seen);
+    return places;
 }
 
 static bool print_places(Host *h)

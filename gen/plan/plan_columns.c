@@ -1,6 +1,7 @@
 /* plan_columns.c: sums of columns with the rows that they read. In come the groups of a direction; out goes, for sums
  * over rows, the kernel that has these rows at hand and leaves partial sums of them, so that nothing reads the rows
  * again. */
+#include "ir/marks.h"
 #include "plan_pass.h"
 #include "schedule/scan/scan.h"
 
@@ -23,8 +24,9 @@ static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
     return true;
 }
 
-/* Is everything that the sums read there when the row kernel runs, or computed by it at the same element? */
-static bool row_has(const Plan *p, const Phasing *s, NodeId sum, const Uses *uses, int row)
+/* Is everything that the sums read there when the row kernel runs, or computed by it at the same element? What an array
+ * reads is looked at once. */
+static bool row_has(const Plan *p, const Phasing *s, NodeId sum, const Uses *uses, int row, Marks *arrays)
 {
     const Program *pr = s->g;
     for (int i = 0; i < uses->len; i++) {
@@ -38,7 +40,9 @@ static bool row_has(const Plan *p, const Phasing *s, NodeId sum, const Uses *use
         if (r->is_tensor || is_stored(s, r->id))
             continue;
         if (pr->group[r->id] < 0) {
-            if (p->is_cat[r->id] || !row_has(p, s, sum, &s->uses[r->id], row))
+            if (p->is_cat[r->id])
+                return false;
+            if (marks_first(arrays, r->id) && !row_has(p, s, sum, &s->uses[r->id], row, arrays))
                 return false;
             continue;
         }
@@ -82,7 +86,10 @@ static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int
         for (int k = 0; k < r->nbound; k++)
             if (r->bound[k] >= IX_FIRST)
                 return false;
-        if (!row_has(p, s, id, &s->uses[id], row))
+        Marks *arrays = marks_begin(p->m);
+        bool has = row_has(p, s, id, &s->uses[id], row, arrays);
+        marks_end(arrays);
+        if (!has)
             return false;
         for (int j = 0; j < g->arrays.len; j++)
             shares |= reads_in_common(&s->uses[id], &s->uses[g->arrays.data[j]]) ||

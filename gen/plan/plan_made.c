@@ -4,6 +4,7 @@
  * chunk before it, so they are neither written nor read. Guaranteed: all that the value is made of can be fetched by the block, and whoever reads
  * it reads its own row. */
 #include "plan_pass.h"
+#include "reads.h"
 
 /* Who reads a value. length: of the rows of those who are made with it; 0: of none so far. */
 typedef struct Readers { bool walk, made, elsewhere; int64_t length; } Readers;
@@ -68,18 +69,16 @@ static bool can_fetch(const Making *m, const Use *u)
     return x || rows_dep(m->s->p, r->id) == (DEP_BATCH | DEP_TIME);
 }
 
+static bool takes_any(void *of, const Read *r)
+{
+    (void)of;
+    (void)r;
+    return true;
+}
+
 static bool has_sums(const Plan *p, NodeId id)
 {
-    Read r;
-    const Node *n = at(p, id);
-    if (n->kind == N_REDUCE)
-        return true;
-    if (n->kind != N_MAP && plan_resolve(p, id, &r))
-        return false;
-    for (int i = 0; i < n->nargs; i++)
-        if (has_sums(p, n->args[i]))
-            return true;
-    return false;
+    return !every_read(p, id, takes_any, NULL);
 }
 
 /* Rows of a length that lanes share, or sums of these, or what is made of such sums for other rows. */

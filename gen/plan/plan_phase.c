@@ -1,16 +1,14 @@
 /* plan_phase.c: when each value is computed. In come the arrays of a direction and what each reads; out goes the phase
  * of each one that is needed: once, before, during or after the walk over time. It is guaranteed that an array's
  * phase is no earlier than that of what it reads. */
-#include <stdlib.h>
-
+#include "ir/marks.h"
 #include "plan_pass.h"
 #include "schedule/scan/scan.h"
 
-static void collect(const Plan *p, NodeId id, Uses *out, bool *seen)
+static void collect(const Plan *p, NodeId id, Uses *out, Marks *seen)
 {
-    if (seen[id])
+    if (!marks_first(seen, id))
         return;
-    seen[id] = true;
     Use u = { .plain = true };
     if (plan_resolve(p, id, &u.read)) {
         u.plain = !u.read.step;
@@ -34,11 +32,9 @@ static void collect(const Plan *p, NodeId id, Uses *out, bool *seen)
 Uses plan_uses(const Plan *p, NodeId array)
 {
     Uses out = { 0 };
-    bool *seen = calloc((size_t)array + 1, 1);    /* what it reads stands before it */
-    if (!seen)
-        bug(p->m->c, "plan", "out of memory");
+    Marks *seen = marks_begin(p->m);
     collect(p, at(p, array)->args[0], &out, seen);
-    free(seen);
+    marks_end(seen);
     return out;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "ir/marks.h"
 #include "reads.h"
 
 static const Node *at(const Module *m, NodeId id)
@@ -326,18 +327,28 @@ static bool collapse(Module *m, const Dim *const *d, int n, int s1, int s2, cons
     return true;
 }
 
-bool every_read(const Plan *p, NodeId value, TakesRead *takes, const void *of)
+static bool takes_reads(const Plan *p, Marks *seen, NodeId value, TakesRead *takes, void *of)
 {
     const Node n = p->m->nodes.data[value];
     Read r;
     if (n.kind == N_REDUCE)
         return false;
+    if (!marks_first(seen, value))
+        return true;
     if (n.kind != N_MAP && plan_resolve(p, value, &r))
         return takes(of, &r);
     for (int i = 0; i < n.nargs; i++)
-        if (!every_read(p, n.args[i], takes, of))
+        if (!takes_reads(p, seen, n.args[i], takes, of))
             return false;
     return true;
+}
+
+bool every_read(const Plan *p, NodeId value, TakesRead *takes, void *of)
+{
+    Marks *seen = marks_begin(p->m);
+    bool all = takes_reads(p, seen, value, takes, of);
+    marks_end(seen);
+    return all;
 }
 
 bool group_reads(const Group *g, int key)

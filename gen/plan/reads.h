@@ -12,8 +12,8 @@ Read read_itself(Module *m, NodeId array);
 /* Of which array an element is read there, through aliases; -1: of a tensor. False where nothing is read. */
 bool plan_source(const Plan *p, NodeId id, NodeId *array);
 /* Is the value made of no sum, and does `takes` take each read in it? */
-typedef bool TakesRead(const void *of, const Read *r);
-bool every_read(const Plan *p, NodeId value, TakesRead *takes, const void *of);
+typedef bool TakesRead(void *of, const Read *r);
+bool every_read(const Plan *p, NodeId value, TakesRead *takes, void *of);
 /* Is it read from outside of the group: an array, or ~tensor? */
 bool group_reads(const Group *g, int key);
 /* Element number within a row of the value's storage: sum of map * stride. */

@@ -361,7 +361,7 @@ static void scope_collect(CGen *g, Scope *s, NodeId root)
         NodeId id = stack.data[--stack.len];
         if (g->where[id])
             continue;
-        ScopeNode n = { id, -1, 0, false };
+        ScopeNode n = { .id = id, .region = -1 };
         vec_push(g->arena, &s->nodes, n);
         g->where[id] = 1;
         for (int i = 0; opens(g, id) && i < cgen_node(g, id)->nargs; i++)
@@ -413,6 +413,21 @@ static void scope_count(CGen *g, Scope *s, NodeId root)
     }
 }
 
+/* So many operations have a name where they are used twice, and so have conditions on indices. */
+enum { MANY = 1000, MANY_CONDITIONS = 64 };
+
+/* Arguments stand before their uses. */
+static void scope_measure(CGen *g, Scope *s)
+{
+    for (int i = s->nodes.len - 1; i >= 0; i--) {
+        ScopeNode *n = &s->nodes.data[i];
+        const Node *of = cgen_node(g, n->id);
+        n->operations = 1;
+        for (int k = 0; opens(g, n->id) && k < of->nargs && n->operations < MANY; k++)
+            n->operations += s->nodes.data[g->where[of->args[k]] - 1].operations;
+    }
+}
+
 static Scope scope_make(CGen *g, NodeId root)
 {
     Scope s;
@@ -422,6 +437,7 @@ static Scope scope_make(CGen *g, NodeId root)
     for (int i = 0; i < s.nodes.len; i++)
         g->where[s.nodes.data[i].id] = i + 1;
     scope_count(g, &s, root);
+    scope_measure(g, &s);
     for (int i = 0; i < s.nodes.len; i++)
         g->where[s.nodes.data[i].id] = 0;
     return s;
@@ -456,16 +472,18 @@ static bool harmless(CGen *g, NodeId id, int depth)
     return true;
 }
 
-/* A condition on indices alone: it says more where it stands than behind a name. */
-static bool plain_condition(const CGen *g, NodeId id)
+/* A condition on indices alone, and short: it says more where it stands than behind a name. */
+static bool plain_condition(const CGen *g, NodeId id, int *left)
 {
     const Node *n = cgen_node(g, id);
+    if (--*left < 0)
+        return false;
     if (n->kind == N_SIZE || n->kind == N_INDEX)
         return true;
     if (n->kind != N_MAP || n->type != TY_BOOL)
         return false;
     for (int i = 0; i < n->nargs; i++)
-        if (!plain_condition(g, n->args[i]))
+        if (!plain_condition(g, n->args[i], left))
             return false;
     return true;
 }
@@ -481,16 +499,18 @@ static NodeId decided(const CGen *g, const Node *n)
     return -1;
 }
 
-/* Prints variables for what this region (a branch, or the whole scope) uses more than once. */
+/* Prints variables for what this region (a branch, or the whole scope) uses more than once: computed before it is known which
+ * branch is taken, where that is harmless, or where it would be printed at length in each of them. Every read that may lie
+ * outside stands under its own condition, so none does there. */
 static void print_shared(CGen *g, const Scope *s, int region)
 {
     for (int i = s->nodes.len - 1; i >= 0; i--) {
         const ScopeNode *u = &s->nodes.data[i];
         const Node *n = cgen_node(g, u->id);
         if (u->region != region || u->uses < 2 || n->kind != N_MAP || n->op == OP_STOP ||
-            cgen_array_of(g, u->id) >= 0 || plain_condition(g, u->id) ||
+            cgen_array_of(g, u->id) >= 0 || plain_condition(g, u->id, &(int){ MANY_CONDITIONS }) ||
             (n->op == OP_SELECT && decided(g, n) >= 0) || recall(g, u->id) ||
-            !(u->direct || harmless(g, u->id, 12)))
+            !(u->direct || u->operations >= MANY || harmless(g, u->id, 12)))
             continue;
         Text t = value(g, s, u->id);
         const char *name = names_fresh(&g->locals, n->name ? n->name : n->type == TY_BOOL ? "holds" : "u");

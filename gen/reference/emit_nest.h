@@ -29,7 +29,8 @@ typedef struct Slot {
 typedef struct Region {
     int parent, depth;
 } Region; /* a branch of a select within one scope; 0: the scope */
-typedef struct ScopeNode { NodeId id; int region, uses; bool direct; } ScopeNode;
+/* operations: of its text, were nothing in it named; MANY or more are not counted. */
+typedef struct ScopeNode { NodeId id; int region, uses, operations; bool direct; } ScopeNode;
 typedef struct ScopeSelect { NodeId id; int region[2]; } ScopeSelect;
 
 /* One loop body's expression: which nodes it uses more than once, and in which branches. */

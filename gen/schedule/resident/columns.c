@@ -5,11 +5,12 @@
  * sequences, steps and units whose terms it has at hand.
  * Guaranteed: what a block reads of another is the product's operand. The launch plan keeps the loop of kernels beside it. */
 #include "base/mutate.h"
+#include "ir/marks.h"
 #include "panel.h"
 #include "plan/plan_pass.h"
 
-/* The values that are asked about, and which axes a column and a unit are there. */
-typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; } Own;
+/* The values that are asked about, which axes a column and a unit are there, and the values that were looked into. */
+typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; Marks *arrays; } Own;
 
 static bool is_own(const Own *o, const Read *r)
 {
@@ -19,7 +20,7 @@ static bool is_own(const Own *o, const Read *r)
 }
 
 /* Does a thread find here what is read, at its own element, or has nobody to make it within the walk? */
-static bool finds(const void *of, const Read *r)
+static bool finds(void *of, const Read *r)
 {
     const Own *o = of;
     const Module *m = o->p->m;
@@ -40,6 +41,8 @@ static bool finds(const void *of, const Read *r)
         return &o->pr->groups.data[o->pr->group[r->id]] == o->w->group;
     if (o->pr->node[r->id].home != HOME_NONE || !is_own(o, r))
         return false;
+    if (!marks_first(o->arrays, r->id))
+        return true;
     Own inside = *o;
     inside.column = at(o->p, r->id)->axes[0];
     inside.unit = at(o->p, r->id)->axes[1];
@@ -54,7 +57,7 @@ static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]), *r = at(p, a->args[0]);
-        Own own = { p, pr, w, -1, a->axes[a->naxes - 1] };
+        Own own = { p, pr, w, -1, a->axes[a->naxes - 1], marks_begin(p->m) };
         NodeId value = a->args[0];
         if (a->naxes == 2)
             own.column = a->axes[0];
@@ -62,7 +65,9 @@ static bool takes_group(const Plan *p, const Program *pr, const Panel *w)
             own.column = r->bound[0];
             value = r->args[0];
         }
-        if (!every_read(p, value, finds, &own))
+        bool takes = every_read(p, value, finds, &own);
+        marks_end(own.arrays);
+        if (!takes)
             return false;
     }
     return true;
@@ -195,7 +200,7 @@ static bool has_registers(Plan *p, const Program *pr, const Panel *w)
 /* ---- sums over sequences, steps and units ---- */
 
 /* Has a thread of the walk this value at each of its elements, whatever a sum makes of it? */
-static bool at_hand(const void *of, const Read *r)
+static bool at_hand(void *of, const Read *r)
 {
     const Own *o = of;
     if (r->step || (r->is_tensor && o->p->m->tensors.data[r->id].kind == T_DNEXT))
@@ -229,7 +234,7 @@ static bool sums_units(const Plan *p, const Program *pr, const Panel *w, NodeId 
     for (int i = 0; i < pr->groups.len; i++)
         if (&pr->groups.data[i] != sums && group_reads(&pr->groups.data[i], id))
             return false;
-    Own own = { p, pr, w, a->axes[0], r->bound[0] };
+    Own own = { p, pr, w, a->axes[0], r->bound[0], NULL };
     return every_read(p, r->args[0], at_hand, &own);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "ir/marks.h"
 #include "panel.h"
 
 static const Node *at(const Plan *p, NodeId id)
@@ -54,11 +55,18 @@ const Poly *panel_whole(Module *m, const IndexId *axes, int naxes)
 
 /* ---- what the pointwise kernels read ---- */
 
-/* The axes of the values that are asked about: those of heads, and the units. */
-typedef struct Own { const Plan *p; const Program *pr; const Panel *w; const IndexId *axes; int naxes; } Own;
+/* The axes of the values that are asked about: those of heads, and the units; and the values that were looked into. */
+typedef struct Own {
+    const Plan *p;
+    const Program *pr;
+    const Panel *w;
+    const IndexId *axes;
+    int naxes;
+    Marks *arrays;
+} Own;
 
 /* Does a block find what is read here at its own units, or is it no other block's work? */
-static bool own_read(const void *of, const Read *r)
+static bool own_read(void *of, const Read *r)
 {
     const Own *o = of;
     const Plan *p = o->p;
@@ -75,6 +83,8 @@ static bool own_read(const void *of, const Read *r)
         return false;
     if (r->is_tensor || pr->node[r->id].home != HOME_NONE || pr->group[r->id] >= 0)
         return true;
+    if (!marks_first(o->arrays, r->id))
+        return true;
     Own inside = *o;
     inside.axes = at(p, r->id)->axes;
     return at(p, r->id)->naxes == o->naxes && every_read(p, at(p, r->id)->args[0], own_read, &inside);
@@ -90,8 +100,10 @@ static bool takes_map(const Plan *p, const Program *pr, const Panel *w, const Gr
         return false;
     for (int i = 0; i < g->arrays.len; i++) {
         const Node *a = at(p, g->arrays.data[i]);
-        Own own = { p, pr, w, a->axes, a->naxes };
-        if (!every_read(p, a->args[0], own_read, &own))
+        Own own = { p, pr, w, a->axes, a->naxes, marks_begin(p->m) };
+        bool takes = every_read(p, a->args[0], own_read, &own);
+        marks_end(own.arrays);
+        if (!takes)
             return false;
     }
     return true;

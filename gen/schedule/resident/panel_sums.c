@@ -26,8 +26,9 @@ int panel_sum_pieces(const Plan *p, NodeId sum, NodeId *row, Piece *out, int max
 /* The group of the step that is asked about, and the axes of the sum. */
 typedef struct Terms { const Plan *p; const Program *pr; int group; const IndexId *axes; bool walks; } Terms;
 
-static bool reads_at_hand(Terms *x, const Read *r)
+static bool reads_at_hand(void *of, const Read *r)
 {
+    Terms *x = of;
     const Module *m = x->p->m;
     const Group *g = &x->pr->groups.data[x->group];
     IndexId which;
@@ -44,16 +45,7 @@ static bool reads_at_hand(Terms *x, const Read *r)
 
 static bool at_hand(Terms *x, NodeId value)
 {
-    const Node n = *at(x->p, value);
-    Read r;
-    if (n.kind == N_REDUCE)
-        return false;
-    if (n.kind != N_MAP && plan_resolve(x->p, value, &r))
-        return reads_at_hand(x, &r);
-    for (int i = 0; i < n.nargs; i++)
-        if (!at_hand(x, n.args[i]))
-            return false;
-    return true;
+    return every_read(x->p, value, reads_at_hand, x);
 }
 
 static bool same_units(const Plan *p, const Group *g, NodeId sum)

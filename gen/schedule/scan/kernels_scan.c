@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "ir/marks.h"
 #include "ir/ops.h"
 #include "kernels/kernels.h"
 #include "plan/reads.h"
@@ -299,32 +300,52 @@ static const char *read_once(Kernel *k, const char *s, const InnerLoop *l, int l
 }
 
 /* May it be computed whatever conditions stand around it? */
-static bool is_total(Kernel *k, NodeId id)
+static bool all_total(Kernel *k, NodeId id, Marks *seen)
 {
     const Node n = *k_node(k, id);
     Read r;
+    if (!marks_first(seen, id))
+        return true;
     if (n.kind != N_MAP && plan_resolve(k->p, id, &r))
         return !r.step && k_always_inside(k, &r) &&
-               (r.is_tensor || k->pr->node[r.id].home != HOME_NONE || is_total(k, k_node(k, r.id)->args[0]));
+               (r.is_tensor || k->pr->node[r.id].home != HOME_NONE || all_total(k, k_node(k, r.id)->args[0], seen));
     if (n.kind == N_REDUCE || n.op == OP_SELECT)
         return false;
     for (int i = 0; i < n.nargs; i++)
-        if (!is_total(k, n.args[i]))
+        if (!all_total(k, n.args[i], seen))
             return false;
     return true;
 }
 
+static bool is_total(Kernel *k, NodeId id)
+{
+    Marks *seen = marks_begin(k->p->m);
+    bool total = all_total(k, id, seen);
+    marks_end(seen);
+    return total;
+}
+
 /* Does it read what a step makes? */
-static bool is_made(Kernel *k, NodeId id)
+static bool any_made(Kernel *k, NodeId id, Marks *seen)
 {
     const Node n = *k_node(k, id);
     Read r;
+    if (!marks_first(seen, id))
+        return false;
     if (n.kind != N_MAP && plan_resolve(k->p, id, &r))
-        return !r.is_tensor && (k->pr->phase[r.id] == PHASE_DURING || is_made(k, k_node(k, r.id)->args[0]));
+        return !r.is_tensor && (k->pr->phase[r.id] == PHASE_DURING || any_made(k, k_node(k, r.id)->args[0], seen));
     for (int i = 0; i < n.nargs; i++)
-        if (is_made(k, n.args[i]))
+        if (any_made(k, n.args[i], seen))
             return true;
     return false;
+}
+
+static bool is_made(Kernel *k, NodeId id)
+{
+    Marks *seen = marks_begin(k->p->m);
+    bool made = any_made(k, id, seen);
+    marks_end(seen);
+    return made;
 }
 
 /* Walks over a chunk share what costs more than registers; so many of these there are. */

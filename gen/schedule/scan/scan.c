@@ -3,6 +3,7 @@
  * A unit is one place of the axes that all states begin with; what a state has behind them (the parts of a complex
  * number, a short axis that is summed over) lies in the thread's registers. Guaranteed for a plan that is not refused:
  * what a thread reads of a step's values is its own unit's, so threads need nothing of one another. */
+#include "ir/marks.h"
 #include "plan/reads.h"
 #include "scan.h"
 
@@ -207,59 +208,114 @@ const IxExpr *scan_inner_linear(const Plan *p, const Read *r)
 
 /* ---- whole steps ---- */
 
-static bool own_value(const Plan *p, const Program *pr, const IndexId *axes, NodeId value);
+/* What a walk through the values of a step has found good, for readers with these axes; the first other one ends it. An
+ * array that is made in its reader's place is such a reader itself, and looked at once. */
+typedef struct Own { const Plan *p; const Program *pr; const IndexId *axes; Marks *values, *arrays; } Own;
 
-static bool own_read(const Plan *p, const Program *pr, const IndexId *axes, const Read *r)
+static Own own_begin(const Plan *p, const Program *pr, const IndexId *axes)
 {
+    return (Own){ p, pr, axes, marks_begin(p->m), marks_begin(p->m) };
+}
+
+static void own_end(Own *o)
+{
+    marks_end(o->values);
+    marks_end(o->arrays);
+}
+
+/* The walk through an array that is read, with its own axes; begun and ended like the outer one's values. */
+static Own own_inside(const Own *o, NodeId array)
+{
+    return (Own){ o->p, o->pr, at(o->p, array)->axes, marks_begin(o->p->m), o->arrays };
+}
+
+static bool own_value(const Own *o, NodeId value);
+
+static bool own_array(const Own *o, NodeId array)
+{
+    if (!marks_first(o->arrays, array))
+        return true;
+    Own inside = own_inside(o, array);
+    bool own = own_value(&inside, at(o->p, array)->args[0]);
+    marks_end(inside.values);
+    return own;
+}
+
+static bool own_read(const Own *o, const Read *r)
+{
+    const Plan *p = o->p;
+    const Program *pr = o->pr;
     if (r->is_tensor) {
         TensorKind kind = p->m->tensors.data[r->id].kind;
         bool carried = kind == T_DNEXT || (kind == T_STATE && pr->dir == FORWARD);
-        return !carried || scan_own(p, axes, r);
+        return !carried || scan_own(p, o->axes, r);
     }
     if (pr->phase[r->id] != PHASE_DURING)
         return true;
-    if (p->is_cat[r->id] || !scan_own(p, axes, r))
+    if (p->is_cat[r->id] || !scan_own(p, o->axes, r))
         return false;
-    return pr->group[r->id] >= 0 || own_value(p, pr, at(p, r->id)->axes, at(p, r->id)->args[0]);
+    return pr->group[r->id] >= 0 || own_array(o, r->id);
 }
 
-static bool own_value(const Plan *p, const Program *pr, const IndexId *axes, NodeId value)
+static bool own_value(const Own *o, NodeId value)
 {
-    const Node n = *at(p, value);
+    const Node n = *at(o->p, value);
     Read r;
-    if (n.kind != N_MAP && plan_resolve(p, value, &r))
-        return own_read(p, pr, axes, &r);
+    if (!marks_first(o->values, value))
+        return true;
+    if (n.kind != N_MAP && plan_resolve(o->p, value, &r))
+        return own_read(o, &r);
     if (n.kind == N_ARRAY || n.kind == N_VIEW)    /* a number */
         return true;
     for (int i = 0; i < n.nargs; i++)
-        if (!own_value(p, pr, axes, n.args[i]))
+        if (!own_value(o, n.args[i]))
             return false;
     return true;
 }
 
-static bool sum_term(const Plan *p, const Program *pr, const IndexId *axes, NodeId value, bool *walks)
+static bool is_own(const Plan *p, const Program *pr, NodeId array)
 {
-    const Node n = *at(p, value);
+    Own o = own_begin(p, pr, at(p, array)->axes);
+    bool own = own_value(&o, at(p, array)->args[0]);
+    own_end(&o);
+    return own;
+}
+
+static bool sum_term(const Own *o, Marks *seen, NodeId value, bool *walks)
+{
+    const Node n = *at(o->p, value);
     Read r;
-    if (n.kind != N_MAP && plan_resolve(p, value, &r)) {
-        bool later = r.step || (r.is_tensor ? p->m->tensors.data[r.id].kind == T_DINIT : pr->phase[r.id] == PHASE_AFTER);
-        *walks |= !r.is_tensor && pr->phase[r.id] == PHASE_DURING;
-        return !later && own_read(p, pr, axes, &r);
+    if (!marks_first(seen, value))
+        return true;
+    if (n.kind != N_MAP && plan_resolve(o->p, value, &r)) {
+        bool later = r.step || (r.is_tensor ? o->p->m->tensors.data[r.id].kind == T_DINIT
+                                            : o->pr->phase[r.id] == PHASE_AFTER);
+        *walks |= !r.is_tensor && o->pr->phase[r.id] == PHASE_DURING;
+        return !later && own_read(o, &r);
     }
     if (n.kind == N_ARRAY || n.kind == N_VIEW)
         return true;
     for (int i = 0; i < n.nargs; i++)
-        if (!sum_term(p, pr, axes, n.args[i], walks))
+        if (!sum_term(o, seen, n.args[i], walks))
             return false;
     return n.kind != N_REDUCE;
+}
+
+static bool sums_own(const Plan *p, const Program *pr, NodeId sum, NodeId term)
+{
+    Own o = own_begin(p, pr, at(p, sum)->axes);
+    Marks *seen = marks_begin(p->m);
+    bool walks = false, own = sum_term(&o, seen, term, &walks) && walks;
+    marks_end(seen);
+    own_end(&o);
+    return own;
 }
 
 bool scan_sums(const Plan *p, const Program *pr, NodeId sum)
 {
     const Node *r = at(p, at(p, sum)->args[0]);
-    bool walks = false;
     return scan_axes(p, sum) && r->kind == N_REDUCE && r->reduce == R_SUM && r->nbound == 2 && r->bound[0] < IX_FIRST &&
-           r->bound[1] < IX_FIRST && sum_term(p, pr, at(p, sum)->axes, r->args[0], &walks) && walks;
+           r->bound[1] < IX_FIRST && sums_own(p, pr, sum, r->args[0]);
 }
 
 static const char *name_of(const Plan *p, NodeId id)
@@ -289,7 +345,7 @@ const char *scan_refused(const Plan *p, const Program *pr)
             continue;
         if (!scan_form(p, id))
             return intern_f(c, "%s of the step is not made of one unit of the states", name_of(p, id));
-        if (pr->group && pr->group[id] >= 0 && !own_value(p, pr, at(p, id)->axes, at(p, id)->args[0]))
+        if (pr->group && pr->group[id] >= 0 && !is_own(p, pr, id))
             return intern_f(c, "%s of the step reads other units of the states than its own", name_of(p, id));
     }
     const char *why = scan_too_many(pr);
@@ -362,7 +418,7 @@ static bool slope_of_map(Slope *s, const Node *n, const NodeId *slopes, NodeId *
     }
 }
 
-/* What multiplies the state in a value that is linear in it; false: it is not, or too long. */
+/* What multiplies the state in a value that is linear in it; false: it is not, or too long: `left` bounds the walk. */
 static bool slope_of(Slope *s, NodeId id, NodeId *out)
 {
     const Node n = *at(s->p, id);
@@ -458,43 +514,64 @@ static TensorId state_of(const Plan *p, NodeId next)
     return -1;
 }
 
-static bool again(const Plan *p, const IndexId *axes, NodeId value);
+static bool again(const Own *o, NodeId value);
 
-static bool again_read(const Plan *p, const IndexId *axes, const Read *r)
+static bool again_array(const Own *o, NodeId array, NodeId value)
 {
-    const Program *pr = &p->program[BACKWARD];
+    if (!marks_first(o->arrays, array))
+        return true;
+    Own inside = own_inside(o, array);
+    bool can = again(&inside, value);
+    marks_end(inside.values);
+    return can;
+}
+
+static bool again_read(const Own *o, const Read *r)
+{
+    const Plan *p = o->p;
+    const Program *pr = o->pr;
     if (r->step)
         return false;
     if (r->is_tensor) {
         TensorKind kind = p->m->tensors.data[r->id].kind;
-        return kind == T_STATE ? scan_own(p, axes, r) : kind == T_INPUT || kind == T_PARAM;
+        return kind == T_STATE ? scan_own(p, o->axes, r) : kind == T_INPUT || kind == T_PARAM;
     }
     if (state_of(p, r->id) >= 0)
         return false;
     const Node *a = at(p, r->id);
     if (pr->phase[r->id] == PHASE_DURING && pr->group[r->id] >= 0)
-        return scan_own(p, axes, r) &&
-               again(p, a->axes, plan_reduces(p, r->id) ? at(p, a->args[0])->args[0] : a->args[0]);
+        return scan_own(p, o->axes, r) &&
+               again_array(o, r->id, plan_reduces(p, r->id) ? at(p, a->args[0])->args[0] : a->args[0]);
     if (pr->phase[r->id] != PHASE_DURING && pr->node[r->id].home != HOME_NONE)
         return true;
-    return (!(a->dep & DEP_STATE) || scan_own(p, axes, r)) && again(p, a->axes, a->args[0]);
+    return (!(a->dep & DEP_STATE) || scan_own(p, o->axes, r)) && again_array(o, r->id, a->args[0]);
 }
 
 /* Can backward compute it of what it has, in the unit's thread? */
-static bool again(const Plan *p, const IndexId *axes, NodeId value)
+static bool again(const Own *o, NodeId value)
 {
-    const Node n = *at(p, value);
+    const Node n = *at(o->p, value);
     Read r;
     if (n.kind == N_REDUCE)
         return false;
-    if (n.kind != N_MAP && plan_resolve(p, value, &r))
-        return again_read(p, axes, &r);
+    if (!marks_first(o->values, value))
+        return true;
+    if (n.kind != N_MAP && plan_resolve(o->p, value, &r))
+        return again_read(o, &r);
     if (n.kind == N_ARRAY || n.kind == N_VIEW)    /* a number */
         return true;
     for (int i = 0; i < n.nargs; i++)
-        if (!again(p, axes, n.args[i]))
+        if (!again(o, n.args[i]))
             return false;
     return true;
+}
+
+static bool can_be_made_again(const Plan *p, NodeId next)
+{
+    Own o = own_begin(p, &p->program[BACKWARD], at(p, next)->axes);
+    bool can = again(&o, at(p, next)->args[0]);
+    own_end(&o);
+    return can;
 }
 
 /* Is a next state, or the state, read of another step than the own? */
@@ -554,7 +631,7 @@ static bool can_replay(const Plan *p)
         any |= st->home == HOME_RESERVE;
         bool whole = st->home == HOME_RESERVE && !st->alias_offset && !st->pitch && p->program[FORWARD].before[t] < 0;
         if (!whole || p->is_alias[next] || plan_reduces(p, next) || !read_by_walks(p, t) ||
-            !again(p, at(p, next)->axes, at(p, next)->args[0]))
+            !can_be_made_again(p, next))
             return false;
     }
     return any;

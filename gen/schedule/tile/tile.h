@@ -12,7 +12,7 @@
 #include "emit/emit.h"
 #include "plan/plan.h"
 
-enum { TILE_MAX_AXES = 16, GROUP = 4 };
+enum { TILE_MAX_AXES = 16, TILE_MOST_OPERATIONS = 20000, GROUP = 4 };
 
 /* ROLE_PAR + k: the k-th parallel axis */
 typedef enum { ROLE_NONE, ROLE_ROW, ROLE_COL, ROLE_MIXED, ROLE_PAR } Role;

@@ -4,6 +4,7 @@
  * so nothing is computed twice, and none that a carried value waits for. */
 #include <string.h>
 
+#include "ir/marks.h"
 #include "tile.h"
 
 enum { MAX_TERMS = 16 };
@@ -68,15 +69,25 @@ static NodeId own_sum(const Merge *x, NodeId id)
 }
 
 /* The same in every step and for every element: neither a state nor a sum of this step. */
-static bool steady(const Merge *x, NodeId id)
+static bool is_steady(const Merge *x, NodeId id, Marks *seen)
 {
     const IxExpr *map[TILE_MAX_AXES];
     Node n = node(x, id);
+    if (!marks_first(seen, id))
+        return true;
     if (is_read(&n) && tile_stored(x->s, tile_read(x->s, id, map)))
         return true;
     bool ok = n.kind == N_LOAD ? !(n.dep & DEP_STATE) && !tile_state(x->s->t, n.tensor) : n.kind != N_REDUCE && !at_hand(x, id);
     for (int i = 0; i < n.nargs && ok; i++)
-        ok = steady(x, n.args[i]);
+        ok = is_steady(x, n.args[i], seen);
+    return ok;
+}
+
+static bool steady(const Merge *x, NodeId id)
+{
+    Marks *seen = marks_begin(x->s->t->m);
+    bool ok = is_steady(x, id, seen);
+    marks_end(seen);
     return ok;
 }
 

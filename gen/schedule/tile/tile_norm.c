@@ -5,6 +5,7 @@
  * free axes is row, col or parallel. */
 #include <string.h>
 
+#include "ir/marks.h"
 #include "tile.h"
 
 static Node node(const Step *s, NodeId id)
@@ -199,7 +200,11 @@ typedef struct Norm {
     Vec(Standard) standard;
     Vec(Alias) aliases;
     const char *hint;             /* name of the array that is being normalised */
+    Marks *shared;                /* operators that become values of their own */
 } Norm;
+
+/* So many operations of a value have names where they are used more than once. */
+enum { LONG_VALUE = 1000 };
 
 static NodeId norm(Norm *x, NodeId id);
 
@@ -278,11 +283,13 @@ static bool varies(const Step *s, NodeId id, const IndexId *over, int n)
     return false;
 }
 
-/* Splits a product into factors that vary over the bound indices and those that do not; -> the sign. */
+/* Splits a product into factors that vary over the bound indices and those that do not; -> the sign. A product is one
+ * factor itself where there are many: a square of a square of a square ... has twice as many with each. */
 static int split_factors(Step *s, NodeId id, const Node *r, NodeVec *inside, NodeVec *outside)
 {
+    enum { MOST_FACTORS = 32 };
     Node n = node(s, id);
-    if (n.kind == N_MAP && n.op == OP_MUL)
+    if (n.kind == N_MAP && n.op == OP_MUL && inside->len + outside->len < MOST_FACTORS)
         return split_factors(s, n.args[0], r, inside, outside) *
                split_factors(s, n.args[1], r, inside, outside);
     if (n.kind == N_MAP && n.op == OP_NEG)
@@ -449,6 +456,72 @@ static NodeId norm_reduce(Norm *x, NodeId id)
     return sign < 0 ? node_map1(m, OP_NEG, value) : value;
 }
 
+/* ---- lengths ---- */
+
+/* Operators and reads of the text that stands for a value, to a number beyond any that is asked about. What it shares is
+ * counted wherever it stands: values have names, and nothing in them has. */
+static int length_of(Step *s, NodeId id, Marks *known)
+{
+    enum { MANY = 1 << 20 };
+    Node n = node(s, id);
+    int state, length = marks_get(known, id);
+    if (length)
+        return length;
+    bool at_hand = n.kind == N_ARRAY && (tile_stored(s, id) || (s->kind == STEP_ADJOINT && tile_whole(s, id, &state)));
+    length = 1;
+    for (int i = 0; i < n.nargs && !at_hand; i++) {
+        int arg = length_of(s, n.args[i], known);
+        length = n.kind != N_MAP && n.kind != N_REDUCE ? length : length + arg < MANY ? length + arg : MANY;
+        if (n.kind == N_ARRAY && arg > TILE_MOST_OPERATIONS)
+            tile_refuse(s->t, "%s%s%s of its step is made of more than %d operations: parts of it that have a name are "
+                        "computed once", n.name ? "`" : "a value", n.name ? n.name : "", n.name ? "`" : "",
+                        TILE_MOST_OPERATIONS);
+    }
+    marks_set(known, id, length);
+    return length;
+}
+
+static void count_uses(const Step *s, NodeId id, Marks *uses)
+{
+    Node n = node(s, id);
+    int before = marks_get(uses, id);
+    marks_set(uses, id, before + 1);
+    for (int i = 0; !before && (n.kind == N_MAP || n.kind == N_REDUCE) && i < n.nargs; i++)
+        count_uses(s, n.args[i], uses);
+}
+
+static void mark_shared(const Step *s, NodeId id, const Marks *uses, Marks *seen, Marks *shared)
+{
+    Node n = node(s, id);
+    if (!marks_first(seen, id) || (n.kind != N_MAP && n.kind != N_REDUCE))
+        return;
+    if (n.kind == N_MAP && n.type == TY_REAL && n.nargs && marks_get(uses, id) > 1)
+        marks_set(shared, id, 1);
+    for (int i = 0; i < n.nargs; i++)
+        mark_shared(s, n.args[i], uses, seen, shared);
+}
+
+/* What a long value uses more than once becomes a value of its own, so that it has a name. */
+static Marks *find_shared(Step *s)
+{
+    Module *m = s->t->m;
+    Marks *shared = marks_begin(m), *known = marks_begin(m);
+    const char *refused = s->t->refused;
+    for (NodeId id = 0; id < s->t->old_nodes; id++) {
+        Node n = node(s, id);
+        if (n.kind != N_ARRAY || length_of(s, n.args[0], known) < LONG_VALUE)
+            continue;
+        Marks *uses = marks_begin(m), *seen = marks_begin(m);
+        count_uses(s, n.args[0], uses);
+        mark_shared(s, n.args[0], uses, seen, shared);
+        marks_end(uses);
+        marks_end(seen);
+    }
+    s->t->refused = refused;          /* what is long before nothing has a name */
+    marks_end(known);
+    return shared;
+}
+
 /* ---- the graph ---- */
 
 static NodeId norm_array(Norm *x, NodeId id)
@@ -463,6 +536,22 @@ static NodeId norm_array(Norm *x, NodeId id)
     NodeId body = norm(x, n.args[0]);
     x->hint = outer;
     return node_array(s->t->m, body, n.axes, n.naxes, n.name, n.span);
+}
+
+/* Over standard indices, so that what is equal up to their names is one value. */
+static NodeId named(Norm *x, NodeId id, NodeId value)
+{
+    Module *m = x->s->t->m;
+    Node n = node(x->s, value);
+    IndexId axes[TILE_MAX_AXES];
+    const IxExpr *map[TILE_MAX_AXES];
+    if (!marks_get(x->shared, id) || n.kind != N_MAP || n.naxes > TILE_MAX_AXES)
+        return value;
+    for (int k = 0; k < n.naxes; k++) {
+        axes[k] = standard_index(x, k, extent(x->s, n.axes[k]));
+        map[k] = ix_index(m, n.axes[k]);
+    }
+    return replace(x, node_view(m, node_array(m, standard_form(x, value), axes, n.naxes, NULL, n.span), map, n.naxes));
 }
 
 static NodeId norm_fresh(Norm *x, NodeId id)
@@ -484,7 +573,7 @@ static NodeId norm_fresh(Norm *x, NodeId id)
     case N_MAP:
         for (int i = 0; i < n.nargs; i++)
             args[i] = norm(x, n.args[i]);
-        return replace(x, node_map(m, n.op, args, n.nargs));
+        return named(x, id, replace(x, node_map(m, n.op, args, n.nargs)));
     default: return id;
     }
 }
@@ -550,7 +639,7 @@ void tile_find_saved(Step *s, bool *saved)
 {
     Tile *t = s->t;
     Module *m = t->m;
-    Norm x = { .s = s };
+    Norm x = { .s = s, .shared = find_shared(s) };
     begin(s);
     add_aliases(&x);
     bool *seen = arena_alloc(t->arena, (size_t)s->nnorm + 1);
@@ -561,6 +650,7 @@ void tile_find_saved(Step *s, bool *saved)
         if (m->next.data[k] >= 0)
             mark_saved(&x, node(s, m->next.data[k]).args[0], seen, saved);
     }
+    marks_end(x.shared);
     module_at(m, m->span, NULL);
 }
 
@@ -643,22 +733,37 @@ static void find_levels(Step *s)
         s->reds.data[k].level = tile_level(s, s->reds.data[k].reduce);
 }
 
+static void refuse_long(Step *s)
+{
+    Marks *known = marks_begin(s->t->m);
+    for (int k = 0; k < s->next.len; k++)
+        length_of(s, s->next.data[k], known);
+    for (int k = 0; k < s->outs.len; k++)
+        length_of(s, s->outs.data[k], known);
+    marks_end(known);
+}
+
 void tile_normalise(Step *s, const NodeId *next, const NodeId *outs, int nouts)
 {
     Tile *t = s->t;
     Module *m = t->m;
-    Norm x = { .s = s };
+    Norm x = { .s = s, .shared = find_shared(s) };
     begin(s);
     add_aliases(&x);
     for (int k = 0; k < t->states.len && !t->refused; k++)
         vec_push(t->arena, &s->next, norm(&x, next[k]));
     for (int k = 0; k < nouts && !t->refused; k++)
         vec_push(t->arena, &s->outs, norm(&x, outs[k]));
+    marks_end(x.shared);
+    if (!t->refused)
+        refuse_long(s);
     if (t->refused)
         return;
     find_wants(s);
-    if (s->wants)
+    if (s->wants) {
         tile_merge_sums(s);
+        refuse_long(s);
+    }
     int count = m->nodes.len;
     bool *seen = arena_alloc(t->arena, (size_t)count + 1);
     for (int k = 0; k < s->next.len; k++)

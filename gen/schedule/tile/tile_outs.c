@@ -3,14 +3,15 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "ir/marks.h"
 #include "tile_step.h"
 
-static bool reads_exchange(Step *s, NodeId id, int depth)
+static bool finds_exchange(Step *s, NodeId id, Marks *seen)
 {
     Node n = node(s, id);
     const IxExpr *map[TILE_MAX_AXES];
-    if (depth > 40)
-        return true;
+    if (!marks_first(seen, id))
+        return false;
     if (tile_is_read(&n)) {
         if (tile_is_fetch(s, id) || tile_held_version(s, id))
             return false;
@@ -18,12 +19,20 @@ static bool reads_exchange(Step *s, NodeId id, int depth)
         Red *r = tile_red(s, array);
         if (r)
             return red_warps(s->t, r) > 1;
-        return reads_exchange(s, node(s, array).args[0], depth + 1);
+        return finds_exchange(s, node(s, array).args[0], seen);
     }
     for (int i = 0; i < n.nargs; i++)
-        if (reads_exchange(s, n.args[i], depth + 1))
+        if (finds_exchange(s, n.args[i], seen))
             return true;
     return false;
+}
+
+static bool reads_exchange(Step *s, NodeId id)
+{
+    Marks *seen = marks_begin(s->t->m);
+    bool reads = finds_exchange(s, id, seen);
+    marks_end(seen);
+    return reads;
 }
 
 /* An axis as long as a parallel axis times a number holds both, the parallel index outermost. */
@@ -388,7 +397,7 @@ void tile_print_out(Step *s, int k, int *warp, Buf *out)
     *(s->inner ? &s->inner : &s->pre) = &pre;
     bool own = o.inner != 1 || o.row || o.col;
     /* The next step has the exchange buffer of this one, but not its registers. */
-    if (own && o.inner == 1 && !tile_reads_registers(s, o.array, 0) && (s->is_late || reads_exchange(s, o.array, 0)))
+    if (own && o.inner == 1 && !tile_reads_registers(s, o.array) && (s->is_late || reads_exchange(s, o.array)))
         own = false;
     if (s->out_scattered[k])
         print_scattered_out(s, &o, first_red(s, k), &text);

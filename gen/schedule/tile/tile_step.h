@@ -26,7 +26,7 @@ const char *tile_element(Tile *t, const char *name, bool row, bool col);
 NodeId tile_body_at(Step *s, NodeId array, const IxExpr *const *map);
 bool tile_is_read(const Node *n);
 bool tile_is_fetch(Step *s, NodeId id);                           /* does the read come from memory? */
-bool tile_reads_registers(Step *s, NodeId id, int depth);         /* that only their owner has; depth: 0 */
+bool tile_reads_registers(Step *s, NodeId id);                    /* that only their owner has */
 const char *tile_root_variable(const Step *s, const StateInfo *st);
 void tile_assign_state(Step *s, int k);                           /* its next value, once a step */
 

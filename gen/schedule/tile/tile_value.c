@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/mutate.h"
+#include "ir/marks.h"
 #include "tile_step.h"
 
 static const char *find(const VersionVec *v, NodeId read)
@@ -489,8 +490,8 @@ static const char *undo_text(Step *s, const StateInfo *st, NodeId id, const char
         return n.tensor == st->tensor && own_element(t, st, n.map) ? value : NULL;
     if (n.kind != N_MAP || (n.op != OP_ADD && n.op != OP_SUB))
         return NULL;
-    int inside = tile_reads_registers(s, n.args[1], 0);
-    if (tile_reads_registers(s, n.args[!inside], 0))
+    int inside = tile_reads_registers(s, n.args[1]);
+    if (tile_reads_registers(s, n.args[!inside]))
         return NULL;
     ExprPrinter p = tile_printer(s);
     const char *other = expr_text(&p, n.args[!inside]);
@@ -508,8 +509,8 @@ static bool undoes(Step *s, const StateInfo *st, NodeId id)
         return n.tensor == st->tensor && own_element(s->t, st, n.map);
     if (n.kind != N_MAP || (n.op != OP_ADD && n.op != OP_SUB))
         return false;
-    int inside = tile_reads_registers(s, n.args[1], 0);
-    return !tile_reads_registers(s, n.args[!inside], 0) && undoes(s, st, n.args[inside]);
+    int inside = tile_reads_registers(s, n.args[1]);
+    return !tile_reads_registers(s, n.args[!inside]) && undoes(s, st, n.args[inside]);
 }
 
 bool tile_undoes(Step *s)
@@ -542,24 +543,32 @@ void tile_print_undo(Step *s, Buf *out)
     buf_f(out, "%s%s", pre.data ? pre.data : "", loops.data ? loops.data : "");
 }
 
-/* Does a register that only its owner can read stand in the value? */
-bool tile_reads_registers(Step *s, NodeId id, int depth)
+static bool finds_registers(Step *s, NodeId id, Marks *seen)
 {
     Node n = node(s, id);
     const IxExpr *map[TILE_MAX_AXES];
     int k;
-    if (depth > 40)
-        return true;
+    if (!marks_first(seen, id))
+        return false;
     if (n.kind == N_LOAD)
         return tile_state(s->t, n.tensor) != NULL;
     if (n.kind == N_ARRAY || n.kind == N_VIEW) {
         NodeId array = tile_read(s, id, map);
         if (tile_stored(s, array) || tile_red(s, array))
             return false;
-        return tile_whole(s, array, &k) || tile_reads_registers(s, node(s, array).args[0], depth + 1);
+        return tile_whole(s, array, &k) || finds_registers(s, node(s, array).args[0], seen);
     }
     for (int i = 0; i < n.nargs; i++)
-        if (tile_reads_registers(s, n.args[i], depth + 1))
+        if (finds_registers(s, n.args[i], seen))
             return true;
     return false;
+}
+
+/* Does a register that only its owner can read stand in the value? */
+bool tile_reads_registers(Step *s, NodeId id)
+{
+    Marks *seen = marks_begin(s->t->m);
+    bool reads = finds_registers(s, id, seen);
+    marks_end(seen);
+    return reads;
 }

@@ -3,6 +3,7 @@
  * step's arrays, and the code of the latter kinds. */
 #include <inttypes.h>
 
+#include "ir/marks.h"
 #include "tile_step.h"
 
 /* Is there a barrier in every step, whatever is asked for? In a cluster, one of all its blocks. */
@@ -36,7 +37,7 @@ static void place_out(Step *s, int k)
     }
     s->out_level[k] = level;
     s->out_late[k] = late && level == s->levels && level == s->depth + 1 && tile_out_wants(s, k) != WANT_ALWAYS &&
-                     !tile_reads_registers(s, s->outs.data[k], 0);
+                     !tile_reads_registers(s, s->outs.data[k]);
     for (int i = 0; i < s->reds.len; i++)
         s->read_now[i] |= marks[i] && !s->out_late[k];
 }
@@ -71,7 +72,7 @@ static bool is_loose(Step *s, int k, bool *marks)
         ok = red_rows(r) == red_rows(first) && red_cols(r) == red_cols(first) && red_rows(r) != red_cols(r) &&
              !s->read_inside[i];
     }
-    if (!ok || !first || tile_reads_registers(s, s->outs.data[k], 0))
+    if (!ok || !first || tile_reads_registers(s, s->outs.data[k]))
         return false;
     Out o = tile_describe_out(s, k);
     return !t->refused && o.inner == 1 && (red_rows(first) ? o.row : o.col);
@@ -140,7 +141,7 @@ static void place_outs_in_steps(Step *s)
 static bool stands_behind(Step *s, int k)
 {
     Tile *t = s->t;
-    if (!t->defer || !s->behind_pays || tile_reads_registers(s, s->outs.data[k], 0))
+    if (!t->defer || !s->behind_pays || tile_reads_registers(s, s->outs.data[k]))
         return false;
     Out o = tile_describe_out(s, k);
     return !t->refused && o.inner < 2;
@@ -180,20 +181,30 @@ static bool pays_behind(Step *s)
 }
 
 /* Does the value read nothing but sums? */
-static bool reads_sums(Step *s, NodeId id)
+static bool finds_sums(Step *s, NodeId id, Marks *seen)
 {
     Node n = node(s, id);
     const IxExpr *map[TILE_MAX_AXES];
+    if (!marks_first(seen, id))
+        return true;
     if (n.kind == N_LOAD || (n.kind == N_INDEX && ix_uses(n.ix, IX_TIME)) || (tile_is_read(&n) && tile_is_fetch(s, id)))
         return false;
     if (n.kind == N_ARRAY || n.kind == N_VIEW) {
         NodeId array = tile_read(s, id, map);
-        return tile_red(s, array) || (!tile_stored(s, array) && reads_sums(s, node(s, array).args[0]));
+        return tile_red(s, array) || (!tile_stored(s, array) && finds_sums(s, node(s, array).args[0], seen));
     }
     for (int i = 0; i < n.nargs; i++)
-        if (!reads_sums(s, n.args[i]))
+        if (!finds_sums(s, n.args[i], seen))
             return false;
     return true;
+}
+
+static bool reads_sums(Step *s, NodeId id)
+{
+    Marks *seen = marks_begin(s->t->m);
+    bool reads = finds_sums(s, id, seen);
+    marks_end(seen);
+    return reads;
 }
 
 /* May the next step add up these sums, and store what is made of them? Lanes have to, and in the last level, behind which
@@ -210,7 +221,7 @@ static void hand_out_on(Step *s, int k)
 {
     Tile *t = s->t;
     bool *seen = arena_alloc(t->arena, (size_t)t->m->nodes.len + 1), *marks = arena_alloc(t->arena, (size_t)s->reds.len + 1), *others;
-    if (!t->joined || s->out_behind[k] || s->wants || tile_reads_registers(s, s->outs.data[k], 0) || !reads_sums(s, s->outs.data[k]))
+    if (!t->joined || s->out_behind[k] || s->wants || tile_reads_registers(s, s->outs.data[k]) || !reads_sums(s, s->outs.data[k]))
         return;
     Out o = tile_describe_out(s, k);
     bool handed = !t->refused && o.row != o.col;

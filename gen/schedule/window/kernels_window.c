@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mutate.h"
+#include "ir/marks.h"
 #include "kernels/kernels.h"
 
 #define TILE "32"                 /* WINDOW_TILE, in texts */
@@ -90,21 +91,31 @@ static const char *side_text(Printing *s, const WindowDot *d, const Factors *f)
 
 /* ---- the other step ---- */
 
-/* Where it must be, for what is read there: in the call, or in a history. */
-static int least_step(const Printing *s, NodeId id)
+static int least_step_in(const Printing *s, NodeId id, Marks *seen)
 {
     const Kernel *k = s->k;
     const Node *n = k_node(k, id);
     int least = 0;
     Read r;
+    if (!marks_first(seen, id))
+        return 0;
     if (n->kind != N_MAP && n->kind != N_INDEX && plan_resolve(k->p, id, &r)) {
         const Tensor *past = r.past >= 0 ? &k->p->m->tensors.data[r.past] : NULL;
         return !r.step ? 0 : !past ? 2 : past->grows ? 1 : 0;
     }
     for (int i = 0; i < n->nargs; i++) {
-        int x = least_step(s, n->args[i]);
+        int x = least_step_in(s, n->args[i], seen);
         least = x > least ? x : least;
     }
+    return least;
+}
+
+/* Where it must be, for what is read there: in the call, or in a history. */
+static int least_step(const Printing *s, NodeId id)
+{
+    Marks *seen = marks_begin(s->k->p->m);
+    int least = least_step_in(s, id, seen);
+    marks_end(seen);
     return least;
 }
 
@@ -683,30 +694,51 @@ static int open_outer(Printing *s)
     return n;
 }
 
-static bool of_block(const Printing *s, NodeId guard, const WindowSum *x)
+static bool all_of_block(const Printing *s, NodeId guard, const WindowSum *x, Marks *seen)
 {
     const Kernel *k = s->k;
     const Node *n = k_node(k, guard), *a = k_node(k, x->array);
+    if (!marks_first(seen, guard))
+        return true;
     if (n->kind == N_INDEX && (ix_uses(n->ix, IX_TIME) || ix_uses(n->ix, IX_START) || ix_uses(n->ix, x->w)))
         return false;
     if (n->kind != N_INDEX && n->kind != N_SIZE && n->kind != N_CONST && n->kind != N_MAP)
         return false;
     for (int i = 0; i < n->nargs; i++)
-        if (!of_block(s, n->args[i], x))
+        if (!all_of_block(s, n->args[i], x, seen))
             return false;
     return x->along < 0 || n->kind != N_INDEX || !ix_uses(n->ix, a->axes[a->naxes - 1]);
+}
+
+static bool of_block(const Printing *s, NodeId guard, const WindowSum *x)
+{
+    Marks *seen = marks_begin(s->k->p->m);
+    bool is = all_of_block(s, guard, x, seen);
+    marks_end(seen);
+    return is;
+}
+
+/* Each part of a conjunction once. */
+static const char *block_guard_in(Printing *s, NodeId guard, const WindowSum *x, Marks *seen)
+{
+    Kernel *k = s->k;
+    const Node n = *k_node(k, guard);
+    if (!marks_first(seen, guard))
+        return NULL;
+    if (n.kind == N_MAP && n.op == OP_AND) {
+        const char *a = block_guard_in(s, n.args[0], x, seen), *b = block_guard_in(s, n.args[1], x, seen);
+        return a && b ? k_text(k, "%s && %s", a, b) : a ? a : b;
+    }
+    return of_block(s, guard, x) ? expr_text(&k->printer, guard) : NULL;
 }
 
 /* A part of a condition that says of a block's loops that no sum has terms in them. */
 static const char *block_guard(Printing *s, NodeId guard, const WindowSum *x)
 {
-    Kernel *k = s->k;
-    const Node n = *k_node(k, guard);
-    if (n.kind == N_MAP && n.op == OP_AND) {
-        const char *a = block_guard(s, n.args[0], x), *b = block_guard(s, n.args[1], x);
-        return a && b ? k_text(k, "%s && %s", a, b) : a ? a : b;
-    }
-    return of_block(s, guard, x) ? expr_text(&k->printer, guard) : NULL;
+    Marks *seen = marks_begin(s->k->p->m);
+    const char *text = block_guard_in(s, guard, x, seen);
+    marks_end(seen);
+    return text;
 }
 
 static const char *any_terms(Printing *s)
