@@ -14,6 +14,7 @@ import os
 
 from .errors import (BackendError, BuildError, CellcError, CellcWarning, ShapeError, SpecError,  # noqa: F401
                      TypeMismatch)
+from .names import wrong_keyword
 
 __version__ = "0.1.0"
 __all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarning", "ShapeError", "SpecError",
@@ -22,7 +23,26 @@ __all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarni
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
 
 
-def load(spec, *, framework="torch", dtype=None, cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
+def path_of(name, value):
+    try:
+        return os.fspath(value) if value else None
+    except TypeError:
+        raise wrong_keyword(name, value, "a path") from None
+
+
+def yes_or_no(name, value):
+    if type(value).__name__ not in ("bool", "bool_"):          # the second is NumPy's
+        raise wrong_keyword(name, value, "True or False")
+    return bool(value)
+
+
+def word_of(name, value):
+    if not isinstance(value, (str, type(None))):
+        raise wrong_keyword(name, value, "its name")
+    return value
+
+
+def load(spec=None, /, *, framework="torch", dtype=None, cuda=None, archs=None, schedule=None, tuned=None, import_dir=None,
          products=None, reverse=False, lengths=False, settings=None, **more):
     """The class of modules that a spec describes; with framework="jax" or "numpy" a function of arrays (see
     cellc.with_jax and cellc.with_numpy).
@@ -35,13 +55,17 @@ def load(spec, *, framework="torch", dtype=None, cuda=None, archs=None, schedule
     schedule, tuned, products, import_dir, reverse, lengths: as cellc's options of these names (tuned: a file of `cellc tune`; the
     directory CELLC_TUNED is looked in as well). A reversed cell walks time from its end;
     one with lengths takes how many steps each sequence has behind its inputs, [B]."""
-    options = {"dtype": dtype, "cuda": cuda, "archs": archs, "schedule": schedule, "products": products,
-               "tuned": os.path.abspath(os.fspath(tuned)) if tuned else None,
-               "import_dir": os.fspath(import_dir) if import_dir else None, "reverse": bool(reverse),
-               "lengths": bool(lengths),
-               "settings": {**(settings or {}), **more}}
-    if framework not in FRAMEWORKS:
-        raise TypeMismatch(f"framework is {framework!r}; wanted {' or '.join(FRAMEWORKS)}")
+    spec = more.pop("spec", None) if spec is None else spec
+    options = {"dtype": dtype, "cuda": None if cuda is None else yes_or_no("cuda", cuda), "archs": archs,
+               "schedule": word_of("schedule", schedule), "products": word_of("products", products),
+               "tuned": os.path.abspath(path_of("tuned", tuned)) if tuned else None,
+               "import_dir": path_of("import_dir", import_dir), "reverse": yes_or_no("reverse", reverse),
+               "lengths": yes_or_no("lengths", lengths)}
+    if settings is not None and not hasattr(settings, "keys"):
+        raise wrong_keyword("settings", settings, "a dict")
+    options["settings"] = {**(settings or {}), **more}
+    if framework not in list(FRAMEWORKS):
+        raise wrong_keyword("framework", framework, " or ".join(FRAMEWORKS))
     try:
         importlib.import_module(framework)
     except ImportError as error:
@@ -51,8 +75,9 @@ def load(spec, *, framework="torch", dtype=None, cuda=None, archs=None, schedule
     return importlib.import_module(f"{__name__}.with_{framework}").load(spec, options)
 
 
-def op(spec, *, batch_first=True, **options):
+def op(spec=None, /, *, batch_first=True, **options):
     """The functional form for PyTorch: y, state = op(x, W, ..., state=None). Options as for load."""
+    batch_first = yes_or_no("batch_first", batch_first)
     if options.get("framework", "torch") != "torch":
         raise TypeMismatch(f"op is for PyTorch; load(..., framework={options['framework']!r}) gives a function already")
     from .module import Op

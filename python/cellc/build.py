@@ -14,8 +14,9 @@ import threading
 import warnings
 
 from . import cache, compiler, nvrtc
-from .errors import BackendError, BuildError, CellcWarning, SpecError, TypeMismatch
+from .errors import BackendError, BuildError, CellcWarning, SpecError
 from .manifest import Manifest
+from .names import wrong_keyword
 from .native import Library
 
 TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
@@ -69,7 +70,10 @@ def arch_words(archs):
     """"80 90" of that, of 90, or of a sequence of either."""
     if isinstance(archs, (str, int)):
         archs = [archs]
-    return " ".join(str(arch) for arch in archs or [])
+    words = " ".join(str(arch) for arch in archs or [])
+    if not re.fullmatch(r"(\d{2,3}[af]?|native|\s)*", words):
+        raise wrong_keyword("archs", archs, "numbers of architectures, such as \"80 90\"")
+    return words
 
 
 def type_name(dtype):
@@ -84,7 +88,7 @@ def read_settings(options):
     """Options with every value as text, as the command line has them."""
     dtype = "f32" if options["dtype"] is None else type_name(options["dtype"])
     if dtype is None:
-        raise TypeMismatch(f"dtype is {options['dtype']!r}; wanted f32, bf16, f16 or f64, or the framework's")
+        raise wrong_keyword("dtype", options["dtype"], "f32, bf16, f16 or f64, or the framework's")
     settings = {}
     for name, value in options["settings"].items():
         if getattr(value, "shape", None) == () and hasattr(value, "item"):     # NumPy's scalars, arrays of one number
@@ -102,9 +106,6 @@ def build(given, options, framework, gpus, make):
     if isinstance(options["tuned"], str):
         options = {**options, "tuned": Tuned(options["tuned"])}
     dtype, settings = read_settings(options)
-    for option in ("schedule", "products"):
-        if not isinstance(options[option], (str, type(None))):
-            raise TypeMismatch(f"{option} is {options[option]!r}; wanted its name")
     archs, why = choose_kernels(options["cuda"], arch_words(options["archs"]), framework, gpus)
     by = kernel_compiler() if archs else None
     plain = by == "nvcc" or compiler.cc() is not None

@@ -9,6 +9,7 @@ from .build import again
 from .errors import ShapeError, TypeMismatch, beyond_int32
 from .instance import Instance, tuple_of
 from .manifest import Sizes
+from .names import there_is
 
 DTYPE_NAMES = {"f32": "float32", "f16": "float16", "f64": "float64", "i32": "int32", "c64": "complex64",
                "c128": "complex128"}
@@ -35,9 +36,11 @@ class Function(Instance):
 
     # ---- what a call takes
 
-    def take(self, params, inputs, state, t0, batch, steps, step):
+    def take(self, params, inputs, named, state, t0, batch, steps, step):
         """(arrays in the library's order, sizes in its order). Missing states are None."""
         m = self.manifest
+        if named:
+            inputs = self.all_inputs(inputs, named)
         self.check_inputs(inputs)
         state = self.state_list(state)
         arrays = [self.converted(declared, value)
@@ -63,8 +66,9 @@ class Function(Instance):
         missing = [name for name in wanted if name not in params]
         unknown = [name for name in params if name not in wanted]
         if missing or unknown:
-            what = f"there is no param {unknown[0]}" if unknown else f"{', '.join(missing)} is missing"
-            raise TypeMismatch(f"{m.name}: {what}; wanted a dict of {self.listed(m.params)}")
+            if unknown:
+                raise TypeMismatch(f"{m.name}: params are a dict: {there_is('param', unknown[0], wanted)}")
+            raise TypeMismatch(f"{m.name}: {', '.join(missing)} is missing; wanted a dict of {self.listed(m.params)}")
         return [params[name] for name in wanted]
 
     def dtype_of(self, declared):
@@ -141,9 +145,9 @@ class Function(Instance):
 
     # ---- first values
 
-    def first_values(self, source, sizes):
+    def first_values(self, source, named, sizes):
         """A dict of params as the spec draws them. `source` draws uniform(shape, low, high) and normal(shape)."""
-        sizes = self.check_sizes(sizes)
+        sizes = self.check_sizes(named, sizes)
         return {t.name: self.fill(t, sizes, source) for t in self.manifest.params}
 
     def fill(self, declared, sizes, source):

@@ -4,11 +4,11 @@ here knows a framework; what is wrong is said in the spec's terms."""
 
 import collections
 import functools
-import keyword
 import operator
 
 from .errors import ShapeError, TypeMismatch
 from .graph import Graph
+from .names import CALL, by_the_spec, there_is, usable
 
 
 @functools.lru_cache(None)
@@ -19,9 +19,8 @@ def tuple_class(name, fields):
 
 
 def tuple_of(name, fields):
-    """A named tuple, one class for the same names; a field that Python keeps for itself gets a _ behind it."""
-    safe = [field + "_" if keyword.iskeyword(field) or field.startswith("_") else field for field in fields]
-    return tuple_class(name, tuple(safe))
+    """A named tuple, one class for the same names."""
+    return tuple_class(name, tuple(usable(fields, fields=True).values()))
 
 
 def tuple_again(name, fields, *values):
@@ -31,6 +30,7 @@ def tuple_again(name, fields, *values):
 
 class Instance:
     made_with, made_first, made_also = "{}", [], []         # by the framework's users, beside the sizes
+    made_keywords = ("self", "sizes")                       # which dims cannot be given as
     called_as = "y, state = cell({}state=None)"
     whole = (int,)                                          # types of sizes; others that are whole numbers become int
 
@@ -38,8 +38,10 @@ class Instance:
         self.built, self.spec, self.settings, self.dtype = built, built.spec, built.settings, built.dtype
         self.manifest, self.library, self.path = built.manifest, built.library, built.path
         self.has_kernels, self.why_no_kernels = built.has_kernels, built.why_no_kernels
-        self.State = tuple_of("State", [t.name for t in self.manifest.states])
-        self.Outputs = tuple_of("Outputs", [t.name for t in self.manifest.outputs])
+        states, outputs = [t.name for t in self.manifest.states], [t.name for t in self.manifest.outputs]
+        self.State, self.Outputs = tuple_of("State", states), tuple_of("Outputs", outputs)
+        self.state_fields = dict(zip(states, self.State._fields))
+        self.keywords = usable([t.name for t in self.manifest.inputs], CALL)       # by which inputs may be given
         self.doc = self.docstring()
 
     def __copy__(self):
@@ -69,9 +71,10 @@ class Instance:
         if self.is_tensor(state):
             state = (state,)
         if isinstance(state, dict):
-            unknown = [name for name in state if name not in [t.name for t in states]]
+            unknown = [name for name in state if by_the_spec(name, self.state_fields) is None]
             if unknown:
-                raise ShapeError(f"{self.name}: there is no state {unknown[0]}; there is {self.listed(states)}")
+                raise ShapeError(f"{self.name}: {there_is('state', unknown[0], self.state_fields)}")
+            state = {by_the_spec(name, self.state_fields): value for name, value in state.items()}
             return [state.get(t.name) for t in states]
         if isinstance(state, str) or not hasattr(state, "__len__"):
             raise TypeMismatch(f"{self.name}: state is a {type(state).__name__}; wanted what an earlier call gave, a dict, or "
@@ -128,26 +131,62 @@ class Instance:
         names = {name for t in self.manifest.params for part in [*t.axes, t.init] for name in part.names}
         return [name for name in self.manifest.dims if name in names]
 
-    def check_sizes(self, sizes):
-        """The dims that params are made with, if these are they."""
+    def example(self, names, value):
+        """How one writes sizes of these names. Words of Python and of the call that takes them go into a dict."""
+        dims = [name for name in names if usable([name], self.made_keywords)[name] == name]
+        others = [f'"{name}": {value}' for name in names if name not in dims]
+        return [f"{name}={value}" for name in dims] + ([f"sizes={{{', '.join(others)}}}"] if others else [])
+
+    def check_sizes(self, named, sizes=None):
+        """The dims that params are made with, if these are they: those given by keyword, and a dict of others, for names that
+        are taken."""
         m = self.manifest
+        if sizes is not None and not hasattr(sizes, "keys"):
+            raise TypeMismatch(f"{m.name}: sizes is {sizes!r}; wanted a dict"
+                               + (f", as in {', '.join(self.example(['sizes'], 64))}" if "sizes" in m.dims else ""))
+        twice = [name for name in named if name in (sizes or ())]
+        if twice:
+            raise TypeMismatch(f"{m.name}: the size {twice[0]} was given twice")
+        sizes = {**named, **(sizes or {})}
         unknown = [name for name in sizes if name not in m.dims]
         if unknown:
-            bound = " (it was bound when the cell was loaded)" if unknown[0] in m.bound else ""
-            raise ShapeError(f"{m.name}: there is no dim {unknown[0]} to choose{bound}; there is "
-                             f"{', '.join(m.dims) or 'none'}")
+            name = unknown[0]
+            if name in m.bound:
+                raise ShapeError(f"{m.name}: there is no dim {name} to choose (it was bound when the cell was loaded); there is "
+                                 f"{', '.join(m.dims) or 'none'}")
+            raise ShapeError(f"{m.name}: {there_is('dim', name, m.dims)}")
         missing = [name for name in self.needs_sizes() if name not in sizes]
         if missing:
-            example = ", ".join([*self.made_first, *(f"{name}=64" for name in missing)])
+            example = ", ".join([*self.made_first, *self.example(missing, 64)])
             raise ShapeError(f"{m.name}: its params need the size of {', '.join(missing)}, as in "
                              f"{self.made_with.format(m.name)}({example})")
         return {name: self.whole_number(name, value, 1) for name, value in sizes.items()}
 
+    def all_inputs(self, inputs, named):
+        """The inputs in order: those given by position, and behind them some by name."""
+        wanted = self.manifest.inputs
+        found = dict(zip([t.name for t in wanted], inputs))
+        for keyword, value in named.items():
+            name = by_the_spec(keyword, self.keywords)
+            if name is None or name in found:
+                raise TypeMismatch(f"{self.name}: " + (f"{name} was given twice" if name else self.no_keyword(keyword)))
+            found[name] = value
+        if len(inputs) > len(wanted) or len(found) < len(wanted):
+            missing = [t.name for t in wanted if t.name not in found]
+            raise ShapeError(f"{self.name}: wanted {len(wanted)} inputs: {self.listed(wanted)}; "
+                             + (f"{', '.join(missing)} is missing" if missing else f"{len(inputs)} were given"))
+        return [found[t.name] for t in wanted]
+
+    def no_keyword(self, keyword):
+        return there_is("input", keyword, [*self.keywords.values(), *sorted(CALL - {"self", "params"})])
+
     def check_inputs(self, inputs):
         wanted = self.manifest.inputs
         if len(inputs) != len(wanted):
+            other = [name for name, keyword in self.keywords.items() if name != keyword and name in CALL]
             raise ShapeError(f"{self.name}: {len(inputs)} inputs were given; wanted {len(wanted)}: "
-                             f"{self.listed(wanted)}")
+                             f"{self.listed(wanted)}"
+                             + (f". The input {other[0]} is given by position, or as {self.keywords[other[0]]}=" if other else ""))
 
     def explain(self):
         """What the compiler decided, and why."""
@@ -163,10 +202,16 @@ class Instance:
         title = f"{self.manifest.key}, {'backward' if backward else 'forward'}"
         return Graph(self.built.ask("graph", *words), title)
 
+    def called(self, declared):
+        """The name that a tensor has in Python."""
+        outputs = dict(zip([t.name for t in self.manifest.outputs], self.Outputs._fields))
+        kinds = {"state": self.state_fields, "output": outputs}
+        return kinds.get(declared.kind, self.keywords).get(declared.name, declared.name)
+
     def docstring(self):
         """Shapes and types of everything, then the spec."""
         m = self.manifest
-        sizes = ", ".join([*self.made_first, *(f"{n}=..." for n in self.needs_sizes()), *self.made_also])
+        sizes = ", ".join([*self.made_first, *self.example(self.needs_sizes(), "..."), *self.made_also])
         inputs = "".join(f"{t.name}, " for t in m.inputs)
         lines = [f"{m.key}, from {self.spec.path}", "",
                  f"Made with {self.made_with.format(m.name)}({sizes}); called as {self.called_as.format(inputs)}.", ""]
@@ -175,5 +220,7 @@ class Instance:
             for t in tensors:
                 start = f" ~ {t.init}" if t.kind == "param" else ""
                 doc = f"  {t.doc}" if t.doc else ""
-                lines.append(f"{title[:-1]:7} {t.name} {t.wanted()} {t.dtype}{start}{doc}")
+                other = self.called(t)
+                here = f" (here {other})" if other != t.name else ""
+                lines.append(f"{title[:-1]:7} {t.name}{here} {t.wanted()} {t.dtype}{start}{doc}")
         return "\n".join(lines + ["", "The spec:", "", self.spec.text.rstrip(), ""])

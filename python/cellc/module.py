@@ -14,9 +14,11 @@ from .build import again, once
 from .errors import BackendError, NotThere, ShapeError, TypeMismatch
 from .instance import Instance
 from .manifest import Sizes
+from .names import CALL, by_the_spec, there_is, usable
 from .native import remember
 from .ops import DTYPES, INFER, INTEGERS, NO_STATE, SAVE, STEP, Ops, device_of, narrowed
 
+CALL_OF_OPS = CALL | {"batch_first", "sizes"}                                    # keywords of functional cells
 NO_TRANSFORM = ("{name}: torch.func.grad, vjp, jvp and jacrev, and forward-mode gradients, are not there for cells. "
                 "torch.autograd.grad and torch.autograd.functional.jacobian give their gradients")
 
@@ -101,6 +103,7 @@ class TorchInstance(Instance):
     """What modules and functions of one built cell share."""
 
     made_also = ["batch_first=True"]
+    made_keywords = ("self", "sizes", "batch_first", "device")
     whole = (int, torch.SymInt)
 
     def __init__(self, built):
@@ -111,6 +114,7 @@ class TorchInstance(Instance):
         self.others, self.tag = Others(), str(len(instances))
         instances[self.tag] = self
         self.decides = self.deciding(m.inputs), self.deciding(m.params)
+        self.by_name = usable([t.name for t in m.inputs + m.params], CALL_OF_OPS)
         for made in (self.State, self.Outputs):
             serialisable(made)
         self.right = {}                # what tensors of a call were found right: (their types, if some are converted, and its
@@ -118,6 +122,11 @@ class TorchInstance(Instance):
 
     def __reduce__(self):
         return instance_again, (self.spec, self.built.options)
+
+    def called(self, declared):
+        if declared.kind == "param":
+            return usable([t.name for t in self.manifest.params], TAKEN)[declared.name]
+        return super().called(declared)
 
     def stored_in(self, dtype):
         """This cell where tensors are stored in another type: compiled when it is first wanted."""
@@ -316,31 +325,56 @@ copyreg.pickle(CellClass, class_again)
 class Cell(torch.nn.Module, metaclass=CellClass):
     """What the classes that cellc.load gives are made from."""
 
-    instance = manifest = None
+    instance = manifest = load_arguments = None
 
-    def __init__(self, *, batch_first=True, device=None, **sizes):
+    def __init__(self, /, *given, batch_first=True, device=None, sizes=None, **named):
         super().__init__()
-        m = self.instance.manifest
+        i, m = self.instance, self.instance.manifest
+        if given:
+            raise TypeMismatch(f"{m.name}: sizes are given by name, as in {m.name}({', '.join(i.example(i.needs_sizes(), 64))})")
+        if isinstance(device, int) and "device" in m.dims:
+            raise TypeMismatch(f"{m.name}: device={device} is where the params are; the size of the dim device is given as "
+                               f"{i.example(['device'], device)[0]}")
         self.batch_first = batch_first
-        self.sizes = sizes = self.instance.check_sizes(sizes)
+        self.sizes = sizes = i.check_sizes(named, sizes)
+        self._attributes = None                 # {param of the spec: attribute, and key of the state_dict}
+        self._attributes = usable([t.name for t in m.params], {*dir(type(self)), *vars(self)})
         for t in m.params:
             empty = torch.empty([axis.of(sizes) for axis in t.axes], dtype=DTYPES[t.dtype], device=device)
             if t.gradient:
-                self.register_parameter(t.name, torch.nn.Parameter(empty))
+                self.register_parameter(self._attributes[t.name], torch.nn.Parameter(empty))
             else:
-                self.register_buffer(t.name, empty)
+                self.register_buffer(self._attributes[t.name], empty)
         self.reset_parameters()
+
+    def param(self, name):
+        """A param by the spec's name, whatever attribute it is."""
+        found = by_the_spec(name, self._attributes)
+        if found is None:
+            raise TypeMismatch(f"{self.instance.name}: {there_is('param', name, self._attributes)}")
+        return getattr(self, self._attributes[found])
 
     def reset_parameters(self):
         """Draws all params again, as the spec says."""
         for t in self.instance.manifest.params:
-            value = getattr(self, t.name)
+            value = self.param(t.name)
             if value.device.type != "meta":
                 init.fill(value.data, t, self.instance.name, self.sizes)
 
-    def _run(self, inputs, state, t0, step, batch=None, steps=None, final_state=True):
+    def _load_from_state_dict(self, state_dict, prefix, *more):
+        """Params are taken by the spec's names, too, and by those that they would have where another PyTorch, or a class
+        made from this one, has other attributes."""
+        for name, attribute in self._attributes.items():
+            for other in (name, name + "_"):
+                if other not in self._attributes.values() and prefix + attribute not in state_dict and prefix + other in state_dict:
+                    state_dict[prefix + attribute] = state_dict.pop(prefix + other)
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
+    def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True):
         self.instance.refuse_script()
-        params = [getattr(self, t.name) for t in self.instance.manifest.params]
+        params = [getattr(self, attribute) for attribute in self._attributes.values()]
+        if named:
+            inputs = self.instance.all_inputs(inputs, named)
         self.instance.check_inputs(inputs)
         i = self.instance.fitting(inputs, params)
         sizes = Sizes(i.manifest, self.sizes, "the module")
@@ -366,22 +400,22 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return super()._apply(follow if any(t.dtype in ("c64", "c128") for t in self.instance.manifest.params) else fn,
                               recurse)
 
-    def forward(self, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
-        """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False. `state` is
-        what an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which
-        only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With final_state=False there are
-        no final states, None in their place: neither allocated nor written."""
-        return self._run(inputs, state, t0, False, batch, steps, final_state)
+    def forward(self, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
+        """All steps: (outputs, final states). Inputs are [B, T, …], or [T, B, …] with batch_first=False, in the order of the
+        spec or by name. `state` is what an earlier call gave, or None for the spec's initial values; t0 the number of steps
+        done before, which only cells that use it ask for. A cell without inputs is told `batch` and `steps`. With
+        final_state=False there are no final states, None in their place: neither allocated nor written."""
+        return self._run(inputs, named, state, t0, False, batch, steps, final_state)
 
-    def step(self, *inputs, state=None, t0=None, batch=None):
+    def step(self, /, *inputs, state=None, t0=None, batch=None, **named):
         """One step: inputs [B, …] to (outputs [B, …], states)."""
-        return self._run(inputs, state, t0, True, batch)
+        return self._run(inputs, named, state, t0, True, batch)
 
     def _stored(self):
         """The name of the type that the module has by now."""
         i = self.instance
         decides = i.decides[1]
-        own = None if decides is None else i.type_of(getattr(self, i.manifest.params[decides].name))
+        own = None if decides is None else i.type_of(self.param(i.manifest.params[decides].name))
         return STORED.get(own, i.manifest.dtype)
 
     def extra_repr(self):
@@ -430,6 +464,9 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return made
 
 
+TAKEN = {*dir(Cell), *vars(torch.nn.Module()), "batch_first", "sizes", "_attributes"}        # attributes that are no params
+
+
 def restore(arguments):
     """A module of the cell that was pickled, without its params: compiled from the text that came with it."""
     cls = again("torch", *arguments)
@@ -448,11 +485,12 @@ class Op:
         m = self.instance.manifest
         wanted = m.inputs + m.params
         values = dict(zip([t.name for t in wanted], given))
-        for name, value in named.items():
-            if name in values or name not in [t.name for t in wanted]:
-                raise TypeMismatch(f"{m.name}: {name} was given twice" if name in values else
-                                   f"{m.name}: there is no tensor {name}; there is "
-                                   f"{self.instance.listed(wanted)}")
+        for keyword, value in named.items():
+            name = by_the_spec(keyword, self.instance.by_name)
+            if name is None or name in values:
+                known = [*self.instance.by_name.values(), *sorted(CALL_OF_OPS - {"self", "params"})]
+                raise TypeMismatch(f"{m.name}: {name} was given twice" if name else
+                                   f"{m.name}: {there_is('tensor', keyword, known)}")
             values[name] = value
         missing = [t.name for t in wanted if t.name not in values]
         if missing or len(given) > len(wanted):
@@ -460,18 +498,19 @@ class Op:
                                + (f"; {', '.join(missing)} is missing" if missing else f", not {len(given)} tensors"))
         unknown = [size for size in sizes or {} if size not in m.sizes[:-1]]
         if unknown:
-            raise ShapeError(f"{m.name}: there is no size {unknown[0]}; there is {', '.join(m.sizes[:-1])}")
+            raise ShapeError(f"{m.name}: {there_is('size', unknown[0], m.sizes[:-1])}")
         sizes = {size: self.instance.whole_number(size, value) for size, value in (sizes or {}).items()}
         inputs, params = [values[t.name] for t in m.inputs], [values[t.name] for t in m.params]
         first = self.batch_first if batch_first is None else batch_first
         i = self.instance.fitting(inputs, params)
         return i.run(inputs, params, i.state_list(state), Sizes(m, sizes, "sizes"), t0, first, step, final_state)
 
-    def __call__(self, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, **named):
-        """Tensors in the order inputs, params, or by name; `sizes` for what no tensor says, such as {"B": 2}."""
+    def __call__(self, /, *given, state=None, t0=None, batch_first=None, sizes=None, final_state=True, **named):
+        """Tensors in the order inputs, params, or by name (one that is a keyword here, or a word of Python, with a _ behind
+        it); `sizes` for what no tensor says, such as {"B": 2}."""
         return self._run(given, named, state, t0, batch_first, sizes, False, final_state)
 
-    def step(self, *given, state=None, t0=None, sizes=None, **named):
+    def step(self, /, *given, state=None, t0=None, sizes=None, **named):
         return self._run(given, named, state, t0, None, sizes, True)
 
     def __repr__(self):

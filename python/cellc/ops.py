@@ -12,6 +12,7 @@ import torch
 from . import eager
 from .build import free_name
 from .errors import BackendError, NotThere, TypeMismatch, beyond_int32
+from .names import usable
 from .native import OutOfMemory, remember
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
@@ -135,8 +136,10 @@ class Ops:
         """`meaning` stands for spec and settings, so that a program that was exported finds the cell of a later build."""
         self.library, self.manifest = library, manifest
         self.name = free_name(f"cellc::{manifest.name}_{meaning}", libraries)
-        values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {t.name}_" for t in manifest.given)
         self.results = manifest.outputs + manifest.states
+        given = [t.name + "_" for t in manifest.given]                        # no two are one, nor a word of a schema
+        weights = usable([f"into_{t.name}" for t in self.results], given).values()
+        values = ", ".join(f"Tensor{'' if t.kind != 'state' else '?'} {name}" for t, name in zip(manifest.given, given))
         self.known = {}                                                       # sizes of a call: the shapes of its results
         self.direct = type(f"cellc_{manifest.name}", (eager.Call,), {})       # autograd's messages have its name
         gives = ", ".join(["Tensor"] * (len(self.results) + 1))
@@ -145,7 +148,7 @@ class Ops:
         self.forward = self.register(self.name, f"({values}SymInt[] sizes, int mode) -> ({gives})", self.run_forward,
                                      self.fake_forward, self.differentiate, self.keep)
         if manifest.backward:
-            cotangents = "".join(f"Tensor? into_{t.name}_, " for t in self.results)
+            cotangents = "".join(f"Tensor? {name}, " for name in weights)
             self.backward = self.register(
                 self.name + "_backward",
                 f"({values}{cotangents}Tensor reserve, SymInt[] sizes, bool[] wanted) -> Tensor[]", self.run_backward,

@@ -23,7 +23,7 @@ import numpy
 
 from . import cache, compiler, nvrtc
 from .build import build, free_name
-from .errors import BackendError, BuildError, NotThere, ShapeError
+from .errors import BackendError, BuildError, NotThere, ShapeError, TypeMismatch
 from .function import DTYPE_NAMES, INTEGERS, Function
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -179,7 +179,7 @@ def conjugate(array):
 class JaxCell(Function):
     framework = "jax"
     xp, dtypes = jax.numpy, {**DTYPE_NAMES, "bf16": "bfloat16"}
-    made_first = ["key"]
+    made_first, made_keywords = ["key"], ("self", "sizes", "key")
 
     def __init__(self, built):
         super().__init__(built)
@@ -237,22 +237,26 @@ class JaxCell(Function):
 
     # ---- what users call
 
-    def init(self, key, **sizes):
-        """First values of params: a dict of arrays. `key` is a jax.random.key."""
-        return self.first_values(Source(key), sizes)
+    def init(self, key=None, /, *, sizes=None, **named):
+        """First values of params: a dict of arrays. `key` is a jax.random.key; `sizes` a dict, for dims whose names are
+        keywords here."""
+        key = named.pop("key", None) if key is None else key
+        if key is None:
+            raise TypeMismatch(f"{self.name}: init wants a key, as in {self.made_with.format(self.name)}(jax.random.key(0), ...)")
+        return self.first_values(Source(key), named, sizes)
 
-    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
-        """All steps: (outputs, final states). Inputs are [B, T, ...]. `state` is what an earlier call gave, or None
-        for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
-        without inputs is told `batch` and `steps`. With final_state=False there are no final states, None in their place:
-        neither allocated nor written."""
-        arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
+    def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
+        """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state` is what
+        an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which only cells that
+        use it ask for. A cell without inputs is told `batch` and `steps`. With final_state=False there are no final states,
+        None in their place: neither allocated nor written."""
+        arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         made = self.bind(self.primal, ("forward", bool(final_state), *sizes), self.varied(arrays))
         return self.pack(made, final_state=final_state)
 
-    def step(self, params, *inputs, state=None, t0=None, batch=None):
+    def step(self, params, /, *inputs, state=None, t0=None, batch=None, **named):
         """One step: inputs [B, ...] to (outputs [B, ...], states)."""
-        arrays, sizes = self.take(params, inputs, state, t0, batch, None, True)
+        arrays, sizes = self.take(params, inputs, named, state, t0, batch, None, True)
         return self.pack(self.bind(self.primal, ("step", True, *sizes), self.varied(arrays)), step=True)
 
     # ---- shard_map

@@ -69,7 +69,7 @@ def address(array):
 class NumpyCell(Function):
     framework = "numpy"
     xp, dtypes = numpy, types()
-    made_first = ["seed"]
+    made_first, made_keywords = ["seed"], ("self", "sizes", "seed")
 
     def __init__(self, built):
         super().__init__(built)
@@ -85,9 +85,11 @@ class NumpyCell(Function):
         """NumPy makes scalars of what it computes from arrays without axes, such as a param less its gradient."""
         return super().converted(declared, numpy.asarray(array) if isinstance(array, numpy.generic) else array)
 
-    def init(self, seed=None, **sizes):
-        """First values of params: a dict of arrays. `seed` is what numpy.random.default_rng takes."""
-        return self.first_values(Source(seed), sizes)
+    def init(self, seed=None, /, *, sizes=None, **named):
+        """First values of params: a dict of arrays. `seed` is what numpy.random.default_rng takes; `sizes` a dict, for dims
+        whose names are keywords here."""
+        seed = named.pop("seed", None) if seed is None else seed
+        return self.first_values(Source(seed), named, sizes)
 
     def call(self, way, arrays, sizes, reserve):
         memory = (address(reserve), 0 if reserve is None else reserve.nbytes)
@@ -99,26 +101,26 @@ class NumpyCell(Function):
         self.call(way, [*map(ready, arrays), *made, *rest], sizes, reserve)
         return made
 
-    def __call__(self, params, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
-        """All steps: (outputs, final states). Inputs are [B, T, ...]. `state` is what an earlier call gave, or None
-        for the spec's initial values; t0 the number of steps done before, which only cells that use it ask for. A cell
-        without inputs is told `batch` and `steps`. With final_state=False there are no final states, None in their place:
-        neither allocated nor written."""
-        given = self.take(params, inputs, state, t0, batch, steps, False)
+    def __call__(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
+        """All steps: (outputs, final states). Inputs are [B, T, ...], in the order of the spec or by name. `state` is what
+        an earlier call gave, or None for the spec's initial values; t0 the number of steps done before, which only cells that
+        use it ask for. A cell without inputs is told `batch` and `steps`. With final_state=False there are no final states,
+        None in their place: neither allocated nor written."""
+        given = self.take(params, inputs, named, state, t0, batch, steps, False)
         return self.pack(self.run("forward", *given, final_state=final_state), final_state=final_state)
 
-    def step(self, params, *inputs, state=None, t0=None, batch=None):
+    def step(self, params, /, *inputs, state=None, t0=None, batch=None, **named):
         """One step: inputs [B, ...] to (outputs [B, ...], states)."""
-        return self.pack(self.run("step", *self.take(params, inputs, state, t0, batch, None, True)), step=True)
+        return self.pack(self.run("step", *self.take(params, inputs, named, state, t0, batch, None, True)), step=True)
 
-    def vjp(self, params, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True):
+    def vjp(self, params, /, *inputs, state=None, t0=None, batch=None, steps=None, final_state=True, **named):
         """(outputs, final states, pull): pull(d_outputs, d_state) gives the gradients of params, inputs and the given
         states, of what the cotangents weigh; a cotangent that is None is zero, and so are those that are left out.
         Complex gradients are those of PyTorch: they point uphill. What was given must not change before pull."""
         if self.manifest.backward is None:
             raise BackendError(f"{self.name}: the cell has no gradients")
         given = self.state_list(state)
-        arrays, sizes = self.take(params, inputs, state, t0, batch, steps, False)
+        arrays, sizes = self.take(params, inputs, named, state, t0, batch, steps, False)
         arrays = [ready(a) for a in arrays]
         reserve = empty((max(self.library.memory("reserve", None, sizes), 1),), numpy.dtype(numpy.uint8))
         y, final = self.pack(self.run("forward", arrays, sizes, reserve, final_state), final_state=final_state)
