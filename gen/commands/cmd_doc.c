@@ -32,6 +32,7 @@ typedef struct Page {
     const Source *source;
     const Ast *ast;
     Buf *out;
+    const char *batch;            /* what shapes begin with */
     uint32_t done;                /* comments before this place are on the page, or belong to declarations */
 } Page;
 
@@ -93,6 +94,17 @@ static bool has_kind(const StmtVec *body, StmtKind kind)
     for (int i = 0; i < body->len; i++) {
         const Stmt *s = body->data[i];
         if (s->kind == kind || has_kind(&s->body, kind) || has_kind(&s->other, kind))
+            return true;
+    }
+    return false;
+}
+
+static bool has_size(const StmtVec *body, const char *name)
+{
+    for (int i = 0; i < body->len; i++) {
+        const Stmt *s = body->data[i];
+        bool size = s->kind == S_DIM || s->kind == S_CONST;
+        if ((size && strcmp(s->name, name) == 0) || has_size(&s->body, name) || has_size(&s->other, name))
             return true;
     }
     return false;
@@ -290,9 +302,9 @@ static void put_options(const Page *p, const StmtVec *body, bool *open)
 static void put_tensor(const Page *p, const Stmt *s, const char *where)
 {
     static const char *const kinds[] = { "input", "param", "state", "output", "reset" };
-    static const char *const front[] = { "B, T", "", "B", "B, T", "B, T" };
+    bool timed = s->kind != S_PARAM && s->kind != S_STATE;
     Buf shape = { .arena = p->c->arena };
-    buf_f(&shape, "[%s", front[s->kind - S_INPUT]);
+    buf_f(&shape, "[%s%s", s->kind == S_PARAM ? "" : p->batch, timed ? ", T" : "");
     for (int k = 0; k < s->axes.len; k++) {
         Span at = s->axes.data[k]->span;
         buf_f(&shape, "%s", shape.len > 1 ? ", " : "");
@@ -332,6 +344,7 @@ static void put_tensors(const Page *p, const StmtVec *body, const char *where)
 static void put_page(Page *p, const Stmt *cell, const Plan *plan, bool picture)
 {
     bool sizes = false, options = false;
+    p->batch = has_size(&cell->body, "B") ? "batch" : "B";
     p->done = put_heading(p, cell->name);
     buf_f(p->out, "\n## A step\n\n```text\n");
     for (int i = 0; i < p->ast->items.len; i++)
@@ -344,8 +357,8 @@ static void put_page(Page *p, const Stmt *cell, const Plan *plan, bool picture)
                   "language (`cellc ops`).\n", walks ? "A prime marks a state after the step. " : "");
     put_sizes(p, &cell->body, &cell->body, &sizes);
     put_options(p, &cell->body, &options);
-    buf_f(p->out, "\n## Tensors\n\nB sequences of T steps.\n\n| | name | shape | begins as | only if | |\n"
-                  "| --- | --- | --- | --- | --- | --- |\n");
+    buf_f(p->out, "\n## Tensors\n\n%s sequences of T steps.\n\n| | name | shape | begins as | only if | |\n"
+                  "| --- | --- | --- | --- | --- | --- |\n", p->batch);
     put_tensors(p, &cell->body, "");
     buf_f(p->out, "\n## What it costs\n\n```text\n");
     explain_cost(plan, p->out);

@@ -24,7 +24,7 @@ static const CommandHelp help = {
 
 static const char *size_name(const Module *m, int i)
 {
-    return i == 0 ? "B" : i == 1 ? "T" : m->dims.data[i - 2];
+    return i == 0 ? "B" : i == 1 ? "T" : dim_text(m, i - 2);
 }
 
 static int size_atom(int i)

@@ -152,7 +152,7 @@ static void put_instance(const Explain *e)
     put_paragraph(b.data, 0, e->out);
     buf_f(e->out, "run-time sizes: B sequences, T steps");
     for (int i = 0; i < m->dims.len; i++)
-        buf_f(e->out, ", %s", m->dims.data[i]);
+        buf_f(e->out, ", %s", dim_words(m, i));
     buf_f(e->out, "\n");
 }
 
@@ -856,7 +856,7 @@ void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
     double most = workspace[BACKWARD] > workspace[FORWARD] ? workspace[BACKWARD] : workspace[FORWARD];
     buf_f(out, "\nmemory at");
     for (int i = 0; i < p->m->dims.len + 2; i++)
-        buf_f(out, "%s %s=%lld", i ? "," : "", i < 2 ? (i ? "T" : "B") : p->m->dims.data[i - 2],
+        buf_f(out, "%s %s=%lld", i ? "," : "", i < 2 ? (i ? "T" : "B") : dim_text(p->m, i - 2),
               (long long)sizes[i < 2 ? (i ? ATOM_T : ATOM_B) : i - 2]);
     buf_f(out, ", in MiB\n");
     put_paragraph(intern_f(e.c, "training: arguments %.1f, gradients %.1f, reserve %.1f, workspace at most %.1f%s, in all %.1f",

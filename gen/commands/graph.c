@@ -30,7 +30,7 @@ static void shape_text(const Graph *g, const Poly *const *axes, int n, Buf *b)
 {
     for (int i = 0; i < n; i++) {
         buf_f(b, i ? ", " : "[");
-        poly_print(g->m, axes[i], b);
+        poly_print_spec(g->m, axes[i], b);
     }
     buf_f(b, n ? "]" : "");
 }

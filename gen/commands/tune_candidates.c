@@ -152,7 +152,9 @@ static bool read_cell(Candidates *all)
     all->name = m->name;
     all->instance = api_key(m);
     all->program = tune_program(m);
-    all->sizes = api_sizes(m);
+    all->sizes = arena_alloc(c->arena, sizeof *all->sizes * (size_t)(m->dims.len + 3));
+    for (int i = 0; i < m->dims.len + 3; i++)
+        all->sizes[i] = i == 0 ? "B" : i == 1 ? "T" : i < m->dims.len + 2 ? dim_text(m, i - 2) : "t0";
     all->n_sizes = m->dims.len + 3;
     return true;
 }

@@ -445,7 +445,7 @@ const char **api_sizes(const Module *m)
     for (int i = 0; i < 2; i++)
         names_take(&taken, own[i]);
     for (int i = 0; i < m->dims.len; i++)
-        names[n++] = names_fresh(&taken, m->dims.data[i]);
+        names[n++] = names_fresh(&taken, dim_text(m, i));
     names[n] = "t0";
     return ((Module *)(uintptr_t)m)->size_names = names;
 }

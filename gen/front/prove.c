@@ -12,7 +12,7 @@
 const char *poly_shown(Flat *f, const Poly *p)
 {
     Buf b = { .arena = f->c->arena };
-    poly_print(f->m, p, &b);
+    poly_print_spec(f->m, p, &b);
     return b.len ? intern_n(f->c, b.data, b.len) : "0";
 }
 

@@ -70,7 +70,7 @@ static void find_names(Print *p)
     NameMap dims = { 0 }, none = { 0 };
     const char *own[] = { intern(m->c, "B"), intern(m->c, "T") };
     for (int i = 0; i < m->dims.len + 2; i++) {
-        const char *name = i < 2 ? own[i] : m->dims.data[i - 2];
+        const char *name = i < 2 ? own[i] : intern(m->c, dim_text(m, i - 2));
         map_put(m->arena, &dims, name, (void *)(uintptr_t)name);
     }
     p->index_shared = find_shared(m, m->indices.len, index_name, &dims);
@@ -247,7 +247,7 @@ static void put_settings(Print *p)
     buf_f(p->out, "dtype %s\n", ir_dtypes[m->c->dtype]);
     buf_f(p->out, "schedule %s\n", schedule_names[m->c->schedule]);
     for (int i = 0; i < m->dims.len; i++)
-        buf_f(p->out, "dim %s\n", m->dims.data[i]);
+        buf_f(p->out, "dim %s\n", dim_text(m, i));
     for (int i = 0; i < m->bound.len; i++) {
         buf_f(p->out, "bound %s = ", m->bound.data[i].name);
         put_string(p, m->bound.data[i].value);

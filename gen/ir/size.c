@@ -331,33 +331,60 @@ int64_t poly_eval(const Module *m, const Poly *p, const int64_t *dims)
  * its denominator (whatever is not one factor). */
 typedef enum { IN_NOTHING, IN_NUMERATOR, IN_DENOMINATOR } PolyPlace;
 
-/* c_prefix NULL: as a user writes it; else a C expression with names prefixed. */
-static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, PolyPlace place);
+/* Whose names dims have. */
+typedef enum { NAMES_TEXT, NAMES_SPEC, NAMES_API } PolyNames;
 
-/* With a prefix: as C has the name (poly_print_c). */
-static const char *dim_name(const Module *m, int dim, const char *c_prefix)
+/* c_prefix NULL: as a user writes it; else a C expression with names prefixed. */
+static void print_poly(const Module *m, const Poly *p, Buf *out, PolyNames names, const char *c_prefix, PolyPlace place);
+
+static bool is_dim(const Module *m, const char *name)
 {
-    return c_prefix ? m->size_names[2 + dim] : m->dims.data[dim];
+    for (int i = 0; i < m->dims.len; i++)
+        if (strcmp(m->dims.data[i], name) == 0)
+            return true;
+    return false;
 }
 
-static void print_atom(const Module *m, int atom, Buf *out, const char *c_prefix)
+const char *dim_text(const Module *m, int dim)
+{
+    const char *name = m->dims.data[dim];
+    if (strcmp(name, "B") != 0 && strcmp(name, "t0") != 0)
+        return name;
+    const char *join = name[0] == 't' ? "_" : "", *text = name;
+    for (int k = 2; is_dim(m, text); k++)
+        text = intern_f(m->c, "%s%s%d", name, join, k);
+    return text;
+}
+
+const char *dim_words(const Module *m, int dim)
+{
+    const char *text = dim_text(m, dim), *name = m->dims.data[dim];
+    return text == name ? name : intern_f(m->c, "%s (dim %s of the spec)", text, name);
+}
+
+static const char *dim_name(const Module *m, int dim, PolyNames names)
+{
+    return names == NAMES_API ? m->size_names[2 + dim] : names == NAMES_SPEC ? m->dims.data[dim] : dim_text(m, dim);
+}
+
+static void print_atom(const Module *m, int atom, Buf *out, PolyNames names, const char *c_prefix)
 {
     if (atom < MAX_DIMS) {
         const char *prefix = c_prefix ? c_prefix : "";
         if (atom == ATOM_PAST)
             buf_f(out, "(t0 + %sT)", prefix);
         else
-            buf_f(out, "%s%s", prefix, atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : dim_name(m, atom, c_prefix));
+            buf_f(out, "%s%s", prefix, atom == ATOM_B ? "B" : atom == ATOM_T ? "T" : dim_name(m, atom, names));
         return;
     }
     buf_f(out, "(");
-    print_poly(m, m->quotients.data[atom - MAX_DIMS].num, out, c_prefix, IN_NUMERATOR);
+    print_poly(m, m->quotients.data[atom - MAX_DIMS].num, out, names, c_prefix, IN_NUMERATOR);
     buf_f(out, c_prefix ? " / " : "/");
-    print_poly(m, m->quotients.data[atom - MAX_DIMS].den, out, c_prefix, IN_DENOMINATOR);
+    print_poly(m, m->quotients.data[atom - MAX_DIMS].den, out, names, c_prefix, IN_DENOMINATOR);
     buf_f(out, ")");
 }
 
-static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_prefix, PolyPlace place)
+static void print_poly(const Module *m, const Poly *p, Buf *out, PolyNames names, const char *c_prefix, PolyPlace place)
 {
     if (p->nterms == 0) {
         buf_f(out, "0");
@@ -380,7 +407,7 @@ static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_p
         for (int k = 0; k < t->natoms; k++) {
             if (k)
                 buf_f(out, "*");
-            print_atom(m, t->atoms[k], out, c_prefix);
+            print_atom(m, t->atoms[k], out, names, c_prefix);
         }
     }
     if (paren)
@@ -389,12 +416,22 @@ static void print_poly(const Module *m, const Poly *p, Buf *out, const char *c_p
 
 void poly_print(const Module *m, const Poly *p, Buf *out)
 {
-    print_poly(m, p, out, NULL, IN_NOTHING);
+    print_poly(m, p, out, NAMES_TEXT, NULL, IN_NOTHING);
+}
+
+void poly_print_spec(const Module *m, const Poly *p, Buf *out)
+{
+    print_poly(m, p, out, NAMES_SPEC, NULL, IN_NOTHING);
+}
+
+void poly_print_api(const Module *m, const Poly *p, Buf *out)
+{
+    print_poly(m, p, out, NAMES_API, NULL, IN_NOTHING);
 }
 
 void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix)
 {
-    print_poly(m, p, out, prefix, IN_NUMERATOR);
+    print_poly(m, p, out, NAMES_API, prefix, IN_NUMERATOR);
 }
 
 /* ---- index expressions ---- */
@@ -706,7 +743,7 @@ bool ix_range(Module *m, const IxExpr *a, const Poly **lo, const Poly **hi)
 static void print_term(const Module *m, const IxTerm *t, Buf *out)
 {
     if (!(t->coef->is_const && t->coef->value == 1)) {
-        print_poly(m, t->coef, out, NULL, true);
+        print_poly(m, t->coef, out, NAMES_SPEC, NULL, IN_NUMERATOR);
         buf_f(out, "*");
     }
     if (t->kind == IA_INDEX) {
@@ -716,7 +753,7 @@ static void print_term(const Module *m, const IxTerm *t, Buf *out)
     buf_f(out, t->kind == IA_DIV ? "div(" : "mod(");
     ix_print(m, t->arg, out);
     buf_f(out, ", ");
-    print_poly(m, t->by, out, NULL, false);
+    print_poly(m, t->by, out, NAMES_SPEC, NULL, IN_NOTHING);
     buf_f(out, ")");
 }
 
@@ -732,6 +769,6 @@ void ix_print(const Module *m, const IxExpr *a, Buf *out)
     if (a->offset->nterms || first) {
         if (!first)
             buf_f(out, " + ");
-        print_poly(m, a->offset, out, NULL, false);
+        print_poly(m, a->offset, out, NAMES_SPEC, NULL, IN_NOTHING);
     }
 }

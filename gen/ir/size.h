@@ -26,7 +26,11 @@ const Poly *poly_div(Module *m, const Poly *a, const Poly *b);    /* exact; NULL
 bool poly_is_one(const Poly *p);                                  /* NULL is not */
 bool poly_nonneg(const Poly *p);                                  /* proved >= 0 for all dims >= 1 */
 int64_t poly_eval(const Module *m, const Poly *p, const int64_t *dims);
-void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user would write it: 2*H*N + H*V */
+const char *dim_text(const Module *m, int dim);                   /* in texts that have the call's B and t0 as well: "B2" */
+const char *dim_words(const Module *m, int dim);                  /* "B2 (dim B of the spec)" */
+void poly_print(const Module *m, const Poly *p, Buf *out);        /* as a user would write it, with dim_text: 2*H*N + H*V */
+void poly_print_spec(const Module *m, const Poly *p, Buf *out);   /* the same with the spec's names */
+void poly_print_api(const Module *m, const Poly *p, Buf *out);    /* and with those of the C interface (api_sizes) */
 void poly_print_c(const Module *m, const Poly *p, Buf *out, const char *prefix);   /* in C */
 
 typedef int32_t IndexId;

@@ -80,11 +80,12 @@ const char *api_shape(const Module *m, TensorId t)
 {
     const Tensor *x = &m->tensors.data[t];
     Buf b = { .arena = m->arena };
+    api_sizes(m);
     bool batched = x->kind != T_PARAM, timed = (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT;
     buf_f(&b, "[%s%s", batched ? "B" : "", timed ? ", T" : "");
     for (int i = 0; i < x->rank - x->complex; i++) {
         buf_f(&b, "%s", batched || i ? ", " : "");
-        poly_print(m, x->axes[i], &b);
+        poly_print_api(m, x->axes[i], &b);
     }
     buf_f(&b, "]");
     return intern_n(m->c, b.data, b.len);

@@ -17,7 +17,7 @@ static void json_string(Buf *out, const char *s)
 static void json_poly(const Module *m, Buf *out, const Poly *p)
 {
     Buf text = { .arena = m->arena };
-    poly_print(m, p, &text);
+    poly_print_spec(m, p, &text);
     json_string(out, intern_n(m->c, text.data, text.len));
 }
 

@@ -145,7 +145,7 @@ static void print_head(const Module *m, Buf *out)
           m->name, source_place(m, m->span, false));
     buf_f(out, " * Sizes: B sequences, T steps");
     for (int i = 0; i < m->dims.len; i++)
-        buf_f(out, ", %s", m->dims.data[i]);
+        buf_f(out, ", %s", dim_words(m, i));
     buf_f(out, ", t0 (number of the first step).");
     for (int i = 0; i < m->bound.len; i++)
         buf_f(out, " %s is %s.", m->bound.data[i].name, m->bound.data[i].value);

@@ -356,7 +356,7 @@ static const char *shape_comment(CFile *f, TensorId t, const char *what)
     buf_f(&b, "%s", what);
     for (int i = 0; i < x->rank; i++) {
         buf_f(&b, i ? ", " : " [");
-        poly_print(f->m, x->axes[i], &b);
+        poly_print_spec(f->m, x->axes[i], &b);
     }
     buf_f(&b, x->rank ? "]" : "");
     return intern_n(f->m->c, b.data, b.len);
