@@ -207,12 +207,22 @@ static int check_library_name(const Build *b, int instances)
     if (instances > 1 && (*rest || strspn(name, "0123456789") || !*name))
         return usage_error(&build_help, "--name %s: functions are called after it, so it must be a name in C",
                            name);
-    if (instances > 1 && hides_header(name))
-        return usage_error(&build_help, "--name %s: %s.h would hide a header that C files include by that name", name,
-                           name);
+    if (instances > 1 && cell_name_fault(b->c, name))
+        return usage_error(&build_help, "--name %s: %s", name, cell_name_fault(b->c, name));
     if (!*name || name[strspn(name, file_name)] || *name == '-')
         return usage_error(&build_help, "--name takes letters, digits, _, - and ., not '%s'", name);
     return -1;
+}
+
+static const char *c_name(const Build *b, int i)
+{
+    return b->instance[i].g.m->name;
+}
+
+static bool is_reference_of(const char *name, const char *cell)
+{
+    size_t len = strlen(cell);
+    return strncmp(name, cell, len) == 0 && strcmp(name + len, "_ref") == 0;
 }
 
 static int read_instances(Build *b, const char *const *operands, int n)
@@ -226,9 +236,13 @@ static int read_instances(Build *b, const char *const *operands, int n)
         if (rc >= 0)
             return rc;
         for (int i = 0; i + 1 < b->n; i++)
-            if (strcmp(b->instance[i].g.m->name, in->g.m->name) == 0)
+            if (strcmp(c_name(b, i), in->g.m->name) == 0)
                 return usage_error(&build_help, "%s and %s are the same instance", operands[i],
                                    operands[b->n - 1]);
+            else if (is_reference_of(c_name(b, i), in->g.m->name) || is_reference_of(in->g.m->name, c_name(b, i)))
+                return usage_error(&build_help, "%s and %s: both would write %s.c, as the reference of a cell is called NAME_ref; "
+                                   "give one of the cells another name", operands[i], operands[b->n - 1],
+                                   strlen(c_name(b, i)) > strlen(in->g.m->name) ? c_name(b, i) : in->g.m->name);
     }
     int named = check_library_name(b, n);
     if (named >= 0)
@@ -238,6 +252,8 @@ static int read_instances(Build *b, const char *const *operands, int n)
     for (int i = 0; n > 1 && i < n; i++)
         if (strcmp(b->instance[i].g.m->name, b->library) == 0)
             return usage_error(&build_help, "the library and an instance are both called %s", b->library);
+        else if (is_reference_of(b->library, c_name(b, i)))
+            return usage_error(&build_help, "--name %s: the reference of the cell %s is called so", b->library, c_name(b, i));
     return -1;
 }
 
@@ -322,7 +338,7 @@ static void compile_cu(Build *b, const char *stem, bool tiles)
 {
     Compiler *c = b->c;
     Words w = { 0 };
-    const char *object = intern_f(c, "%s/%s_cuda.o", b->objects, stem);
+    const char *object = intern_f(c, "%s/%s.cu.o", b->objects, stem);
     int threads = (int)(b->jobs / b->n);
     words_add(&w, b->nvcc);
     words_split(c, &w, "-std=c++17 -O3 -Xcompiler -fPIC");
@@ -364,7 +380,7 @@ static bool write_list(Build *b)
     Buf h = { .arena = b->c->arena }, t = { .arena = b->c->arena };
     const char *name = b->library, *id = identifier(b->c, name);
     buf_f(&h, "/* %s: the instances in lib%s, for callers that choose one when they run. */\n", name, name);
-    buf_f(&h, "#ifndef %s_INSTANCES\n#define %s_INSTANCES\n\n#include \"cell_plan.h\"\n", id, id);
+    buf_f(&h, "#ifndef CELLC_%s_INSTANCES\n#define CELLC_%s_INSTANCES\n\n#include \"cell_plan.h\"\n", id, id);
     for (int i = 0; i < b->n; i++)
         buf_f(&h, "#include \"%s.h\"\n", b->instance[i].g.m->name);
     buf_f(&h, "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"

@@ -131,28 +131,8 @@ bool write_text(const char *path, const Buf *text)
     return ok;
 }
 
-bool hides_header(const char *name)
-{
-    static const char *const headers[] = {
-        "assert",   "complex",     "ctype",   "errno",     "fenv",    "float",   "inttypes", "iso646", "limits", "locale",
-        "math",     "setjmp",      "signal",  "stdalign",  "stdarg",  "stdatomic", "stdbool", "stddef", "stdint", "stdio",
-        "stdlib",   "stdnoreturn", "string",  "tgmath",    "threads", "time",    "uchar",    "wchar",  "wctype", "unistd",
-        "features", "dlfcn",       "pthread", "cell",      "cell_backend", "cell_kernel_args", "cell_plan", "half",
-        "context",  "reference",   "run",
-    };
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (strcmp(name, headers[i]) == 0)
-            return true;
-    return false;
-}
-
 bool generate_files(Generated *g, const char *dir)
 {
-    if (hides_header(g->m->name)) {
-        fprintf(stderr, "cellc: a cell '%s' writes %s.h, which would hide a header that C files include by that name: "
-                "give it another name\n", g->m->name, g->m->name);
-        return false;
-    }
     if (!make_dirs(g->c, dir))
         return false;
     if (g->tuned)

@@ -41,8 +41,6 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
 /* Whether the emitter's file belongs to the library. */
 bool generate_takes(const Generated *g, const Emitter *e);
 void generate_text(Generated *g, const Emitter *e, Buf *out);
-/* Does NAME.h stand before a header of C or of the runtime where the generated files are compiled? */
-bool hides_header(const char *name);
 /* Writes all files of the library to `dir`, which is made, and prints their paths; false after a message. */
 bool generate_files(Generated *g, const char *dir);
 /* Makes a directory and those above it; false after a message. */

@@ -141,7 +141,7 @@ static bool is_format(const char *s)
 
 bool is_word_by_form(const char *s)
 {
-    if ((s[0] == '_' && (s[1] == '_' || isupper((unsigned char)s[1]))) || is_format(s))
+    if ((s[0] == '_' && (s[1] == '_' || isupper((unsigned char)s[1]))) || strncmp(s, "CELLC_", 6) == 0 || is_format(s))
         return true;
     size_t capitals = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
     bool mathematical = strncmp(s, "M_", 2) == 0;        /* M_PIf, M_SQRT2l */

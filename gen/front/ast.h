@@ -108,4 +108,9 @@ const Stmt *ast_cell(Compiler *c, const Ast *ast, const char *name, bool require
 /* fmt.c: AST (with the comments of its source) -> canonical text. */
 void fmt_ast(Compiler *c, const Ast *ast, bool explicit_form, Buf *out);
 
+enum { MAX_NAME = 128 };          /* characters: files, whose names have at most 255, are called after cells */
+
+/* cell_name.c: why a cell, or a library, cannot have this name, whose files and C functions are called after it; NULL: it can. */
+const char *cell_name_fault(Compiler *c, const char *name);
+
 #endif

@@ -606,6 +606,9 @@ Flat *expand(Compiler *c, const Ast *ast, const char *cell_name)
     const Stmt *cell = ast_cell(c, ast, cell_name, true);
     if (!cell)
         return NULL;
+    const char *fault = cell_name_fault(c, cell->name);
+    if (fault)
+        diag(c, DIAG_ERROR, cell->name_span, "a cell cannot be called '%s': %s", cell->name, fault);
     Flat *f = arena_alloc(c->arena, sizeof *f);
     f->c = c;
     f->cell = cell;

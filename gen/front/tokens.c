@@ -187,6 +187,8 @@ static Token raw_token(Parser *p)
         t.is_int = p->is_int;
     } else if (t.code == NAME) {
         t.text = intern_n(p->c, p->src.text + lo, p->pos - lo);
+        if (p->pos - lo > MAX_NAME)
+            diag(p->c, DIAG_ERROR, t.span, "a name has at most %d characters; this one has %u", MAX_NAME, (unsigned)(p->pos - lo));
     } else if (t.code == STRING) {
         uint32_t end = p->pos - 1 > lo && p->src.text[p->pos - 1] == '"' ? p->pos - 1 : p->pos;
         t.text = intern_n(p->c, p->src.text + lo + 1, end - lo - 1);

@@ -1,7 +1,6 @@
 /* emit_header.c: the C interface of a generated cell. In: a module. Out: NAME.h: the sizes, the arguments of
  * forward, backward and step as structs whose members carry the tensors' names, and the prototypes.
  * Guaranteed: members stand in the order of declaration; a member that may be NULL says what that means. */
-#include <ctype.h>
 #include <string.h>
 
 #include "emit_api.h"
@@ -137,15 +136,10 @@ static void print_members(const Module *m, Buf *out, const ApiMembers *members)
 
 /* ---- the header */
 
+/* The names of two cells may differ in case only. No name of a spec begins like this (taken.c). */
 static const char *guard_name(const Module *m)
 {
-    char text[256];
-    size_t n = 0;
-    for (const char *p = m->name; *p && n < sizeof text - 3; p++)
-        text[n++] = (char)toupper((unsigned char)*p);
-    text[n++] = '_';
-    text[n++] = 'H';
-    return intern_n(m->c, text, n);
+    return intern_f(m->c, "CELLC_%s_H", m->name);
 }
 
 /* The dim that says how many steps histories have room for that grow; -1: there are none. */
