@@ -25,10 +25,14 @@ static const char *const words_cpp[] = {
     "throw", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "xor_eq",
 };
 
-/* Types that the header uses: in C++ a member of that name would change what they mean. */
+/* Types that the header uses: in C++ a member of that name would change what they mean. Variables of the C library, which a local
+ * one would hide. */
 static const char *const words_types[] = {
     "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t",
-    "ptrdiff_t", "max_align_t", "nullptr_t",
+    "ptrdiff_t", "max_align_t", "nullptr_t", "signgam", "timezone", "daylight", "tzname", "environ",
+    "uint", "ushort", "ulong", "u_char", "u_short", "u_int", "u_long", "quad_t", "u_quad_t", "fsid_t", "loff_t", "ino_t", "dev_t",
+    "gid_t", "mode_t", "nlink_t", "uid_t", "off_t", "pid_t", "id_t", "ssize_t", "daddr_t", "caddr_t", "key_t", "clock_t", "time_t",
+    "clockid_t", "timer_t", "suseconds_t", "fd_set", "div_t", "ldiv_t", "float_t", "double_t",
 };
 
 /* Macros of the headers of C and POSIX that are no function: a program may include these before a cell's header. */

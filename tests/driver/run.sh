@@ -508,7 +508,20 @@ fi
 expect 1 "--set N=3: 'N' is a dim of cell 'e79': --dim N=3" "$cellc" explain e79 --set N=3
 expect 1 "--dim bias=none: 'bias' is an option or constant of cell 'e79': --set bias=none" "$cellc" explain e79 --dim bias=none
 printf 'cell math { dim D; input x[D]; output y[D]; y[d] = x[d]; }\n' >"$dir/math.cell"
-expect 1 "a cell 'math' writes math.h, which would hide a header" "$cellc" emit "$dir/math.cell" -o "$dir/math"
+expect 1 "a cell cannot be called 'math': math.h would hide a header" "$cellc" emit "$dir/math.cell" -o "$dir/math"
+expect 1 "math.cell:1:6: error: a cell cannot be called 'math'" "$cellc" check "$dir/math.cell"
+sed 's/math/cell_run/' "$dir/math.cell" >"$dir/run.cell"
+expect 1 "a cell cannot be called 'cell_run': names that begin with cell_ in C are the runtime's" "$cellc" emit "$dir/run.cell"
+sed "s/math/$(printf 'm%.0s' {1..129})/" "$dir/math.cell" >"$dir/long.cell"
+expect 1 "a name has at most 128 characters; this one has 129" "$cellc" emit "$dir/long.cell"
+for name in m m_ref M; do
+    sed "s/math/$name/" "$dir/math.cell" >"$dir/$name.cell"
+done
+expect 2 "both would write m_ref.c, as the reference of a cell is called NAME_ref" "$cellc" build "$dir/m.cell" "$dir/m_ref.cell" --name b -o "$dir/m"
+expect 2 "--name m_ref: the reference of the cell m is called so" "$cellc" build "$dir/m.cell" "$dir/M.cell" --name m_ref -o "$dir/m"
+expect 0 "libb.so" "$cellc" build "$dir/m.cell" "$dir/M.cell" --name b --no-cuda -o "$dir/m"
+printf '#include "m.h"\n#include "M.h"\nM_sizes a; m_sizes b;\n' >"$dir/both.c"
+holds "headers of names that differ in case only" cc -fsyntax-only -Iruntime -I"$dir/m" "$dir/both.c"
 expect 2 "--name math: math.h would hide a header" "$cellc" build e0 e1 --name math -o "$dir/math"
 mkdir -p "$dir/mine" && printf 'fn twice(x) = 2 * x;\n' >"$dir/mine/mine.cell"
 printf 'import "std.cell";\nimport "mine.cell";\ncell c { dim D; input x[D]; output y[D]; y[d] = twice(l2norm(x)[d]); }\n' >"$dir/c.cell"

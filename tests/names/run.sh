@@ -26,6 +26,15 @@ include() { for h in "$@"; do echo "#include <$h.h>"; done; }
 # shellcheck disable=SC2086
 macros() { include $headers | $CC -std=gnu11 -D_GNU_SOURCE -E -dM -x c - | sed -n 's/^#define \([A-Za-z]\w*\) .*/\1/p'; }
 
+# The newest C++ that the compiler has.
+newest() {
+    local std
+    for std in c++23 c++20; do
+        $CXX -std=$std -fsyntax-only -x c++ /dev/null 2>/dev/null && echo $std && return
+    done
+    echo c++17
+}
+
 # Comments of generated files are no code.
 code() { sed 's,//.*,,; s,/\*.*\*/,,' "$@"; }
 
@@ -45,7 +54,7 @@ compile() { # DIR
     $CC -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -I"$R" all_headers.c >"$said" 2>&1
     good "$1: headers as C"
     for h in *.h; do echo "#include \"$h\""; done >all_headers.cc
-    $CXX -std=c++17 -Wall -Wextra -Werror -fsyntax-only -I"$R" all_headers.cc >"$said" 2>&1
+    $CXX -std=${CXX_NEWEST:=$(newest)} -Wall -Wextra -Werror -fsyntax-only -I"$R" all_headers.cc >"$said" 2>&1
     good "$1: headers as C++"
     for c in *_ref.c; do
         $CC -std=c11 -Wall -Wextra -Werror -Wshadow -fsyntax-only "$c" 2>&1
