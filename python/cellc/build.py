@@ -68,9 +68,7 @@ def choose_kernels(cuda, archs, framework, gpus):
 
 def arch_words(archs):
     """"80 90" of that, of 90, or of a sequence of either."""
-    if isinstance(archs, (str, int)):
-        archs = [archs]
-    words = " ".join(str(arch) for arch in archs or [])
+    words = " ".join(str(arch) for arch in ([archs] if isinstance(archs, (str, int)) else archs or []))
     if not re.fullmatch(r"(\d{2,3}[af]?|native|\s)*", words):
         raise wrong_keyword("archs", archs, "numbers of architectures, such as \"80 90\"")
     return words
