@@ -6,7 +6,7 @@
 
 function take(role, k) { return word[(first + (role + round) % roles * many + k) % n] }
 
-function called(k,    name) { name = take(6, k); return index(functions, " " name " ") ? name "_of" : name }
+function called(k,    name) { name = take(6, k); return index(functions, " " name " ") ? name "_as_fn" : name }
 
 function list(keyword, role, behind,    k, text) {
     for (k = 0; k < many; k++)
