@@ -1,9 +1,10 @@
 /* main.c: the driver. In: the command line. Out: the exit code of the subcommand: 0 right, 1 the user's
  * error, 2 wrong usage, 70 ours. All it does is to look up the subcommand. */
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/process.h"
+#include "base/say.h"
 #include "commands/commands.h"
 #include "pipeline.h"
 
@@ -65,10 +66,8 @@ static int unknown_command(const char *name)
     for (int i = 0; i < N_COMMANDS; i++)
         names[i] = commands[i].name;
     const char *near = suggest(name, names, N_COMMANDS);
-    fprintf(stderr, "cellc: unknown command '%s'", name);
-    if (near)
-        fprintf(stderr, "; did you mean %s?", near);
-    fprintf(stderr, "\nsee cellc --help\n");
+    say(DIAG_ERROR, NULL, near ? "unknown command '%s'; did you mean %s?" : "unknown command '%s'", name, near);
+    say_lines(DIAG_NOTE, "see cellc --help\n");
     return 2;
 }
 
@@ -110,39 +109,9 @@ static int cmd_version(int argc, char **argv)
     return 0;
 }
 
-/* ---- the stack */
-
-typedef struct Call { const Command *command; int argc; char **argv; int code; } Call;
-
-static void *run_command(void *call)
-{
-    Call *c = call;
-    c->code = c->command->run(c->argc, c->argv);
-    return NULL;
-}
-
-/* Runs a command on a stack of a GiB, of which only what is used is taken from memory: passes recurse along the operands
- * of a value, and a cell may have 200,000 operations of which each reads the one before. Where so much cannot be had
- * (ulimit -v) it is less, at last that of the process. */
-static int run_deep(const Command *command, int argc, char **argv)
-{
-    Call call = { command, argc, argv, 70 };
-    pthread_t thread;
-    pthread_attr_t with;
-    if (pthread_attr_init(&with) != 0)
-        return command->run(argc, argv);
-    bool runs = false;
-    for (size_t bytes = (size_t)1 << 30; !runs && bytes >= (size_t)1 << 24; bytes /= 4)
-        runs = pthread_attr_setstacksize(&with, bytes) == 0 && pthread_create(&thread, &with, run_command, &call) == 0;
-    pthread_attr_destroy(&with);
-    if (!runs)
-        return command->run(argc, argv);
-    pthread_join(thread, NULL);
-    return call.code;
-}
-
 int main(int argc, char **argv)
 {
+    say_json(asks_json(argc, argv));
     if (argc < 2) {
         print_commands(stderr);
         return 2;
@@ -154,5 +123,5 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0)
         return cmd_version(argc, argv);
     const Command *command = find_command(argv[1]);
-    return command ? run_deep(command, argc - 1, argv + 1) : unknown_command(argv[1]);
+    return command ? process_run(command->run, argc - 1, argv + 1) : unknown_command(argv[1]);
 }

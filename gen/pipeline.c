@@ -105,7 +105,6 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     to->tuned_dir = from->tuned_dir ? intern(to, from->tuned_dir) : NULL;
     to->products = from->products;
     to->reverse = from->reverse;
-    to->diagnostics_json = from->diagnostics_json;
     to->lengths = from->lengths;
     to->cell = from->cell ? intern(to, from->cell) : NULL;
     to->import_dir = from->import_dir ? intern(to, from->import_dir) : NULL;

@@ -63,7 +63,6 @@ struct Compiler {
     const char *import_dir;       /* --import-dir: where imports are looked for next to the importing file's own directory */
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */
     const char *dump_after;       /* pass name or NULL */
-    bool diagnostics_json;        /* --diagnostics json */
     const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */
     /* While a plan is made for GPUs that have less shared memory than others; 0: for those that have most. */
     int64_t block_memory;         /* bytes that a block may have */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "say.h"
 #include "texts.h"
 
 enum { MAX_PRINTED = 20, WINDOW = 100, TAB = 4 };
@@ -198,7 +199,7 @@ const char *suggest(const char *name, const char *const *names, int n)
 
 /* ---- printing ---- */
 
-static const char *level_text(DiagLevel level)
+const char *level_word(DiagLevel level)
 {
     switch (level) {
     case DIAG_ERROR: return "error";
@@ -209,8 +210,7 @@ static const char *level_text(DiagLevel level)
     return "error";
 }
 
-/* One character as it can be shown: tabs as spaces, control characters and broken bytes as '?'. Returns
- * columns. */
+/* One character as it can be shown, tabs as spaces. Returns columns. */
 static int put_char(FILE *out, const unsigned char *p, const unsigned char *end, int column)
 {
     if (*p == '\t') {
@@ -218,11 +218,9 @@ static int put_char(FILE *out, const unsigned char *p, const unsigned char *end,
         fprintf(out, "%*s", n, "");
         return n;
     }
-    int n = utf8_len(p, end);
-    if (n == 0 || *p < 0x20 || *p == 0x7f)
-        fputc('?', out);
-    else
-        fwrite(p, 1, (size_t)n, out);
+    bool shown;
+    int n = shown_char(p, end, &shown);
+    fwrite(shown ? (const char *)p : "?", 1, shown ? (size_t)n : 1, out);
     return 1;
 }
 
@@ -296,7 +294,7 @@ static void print_line(FILE *out, const Source *s, Span span)
 static void print_one(Compiler *c, FILE *out, DiagLevel level, Span span, const char *text)
 {
     if (span.file < 0 || span.file >= c->sources.len) {
-        fprintf(out, "cellc: %s: ", level_text(level));
+        fprintf(out, "cellc: %s: ", level_word(level));
         put_text(out, text);
         return;
     }
@@ -307,7 +305,8 @@ static void print_one(Compiler *c, FILE *out, DiagLevel level, Span span, const 
         span.hi = (uint32_t)s->len;
     int line, column;
     source_position(s, span.lo, &line, &column);
-    fprintf(out, "%s:%d:%d: %s: ", s->path, line, column, level_text(level));
+    put_shown(out, s->path, strlen(s->path), false);
+    fprintf(out, ":%d:%d: %s: ", line, column, level_word(level));
     put_text(out, text);
     print_line(out, s, span);
 }
@@ -361,7 +360,7 @@ static bool said_before(const Group *groups, int k)
 
 static void print_group(Compiler *c, FILE *out, const Group *g)
 {
-    if (c->diagnostics_json) {
+    if (says_json()) {
         diag_json(c, g->first, g->count, out);
         return;
     }
@@ -388,10 +387,10 @@ void diag_print(Compiler *c, FILE *out)
     qsort(groups, (size_t)n, sizeof *groups, compare_groups);
     for (int i = 0; i < n; i++) {
         int *seen = &count[groups[i].first->level != DIAG_ERROR];
-        if (!said_before(groups, i) && (++*seen <= MAX_PRINTED || c->diagnostics_json))
+        if (!said_before(groups, i) && (++*seen <= MAX_PRINTED || says_json()))
             print_group(c, out, &groups[i]);
     }
-    if (c->diagnostics_json)          /* a program wants them all */
+    if (says_json())          /* a program wants them all */
         count[0] = count[1] = 0;
     print_more(out, count[0] - MAX_PRINTED > 0 ? count[0] - MAX_PRINTED : 0, "error");
     print_more(out, count[1] - MAX_PRINTED > 0 ? count[1] - MAX_PRINTED : 0, "warning");
@@ -402,11 +401,11 @@ void bug(Compiler *c, const char *pass, const char *fmt, ...)
 {
     if (c)
         diag_print(c, stderr);
-    fprintf(stderr, "cellc bug in pass %s: ", pass);
+    Arena *arena = arena_new();
     va_list ap;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    const char *text = arena_text(arena, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    say(DIAG_ERROR, says_json() ? NULL : "bug", says_json() ? "bug in pass %s: %s" : "in pass %s: %s", pass, text);
     exit(70);
 }

@@ -34,7 +34,9 @@ void diag(Compiler *c, DiagLevel level, Span span, const char *fmt, ...)
 void diag_chain(Compiler *c, const CallSite *chain);              /* attach a call chain to the last diag */
 /* The nearest of n names within an edit distance of max(1, len/3), or NULL. */
 const char *suggest(const char *name, const char *const *names, int n);
-/* All, in source order: with carets, or as c->diagnostics_json says as JSON (diag_json.c). */
+/* "error" and so on. */
+const char *level_word(DiagLevel level);
+/* All, in source order: with carets, or where say_json was called as JSON (diag_json.c). */
 void diag_print(Compiler *c, FILE *out);
 /* One object on a line: a diagnostic and the notes behind it. */
 void diag_json(const Compiler *c, const Diag *first, int count, FILE *out);

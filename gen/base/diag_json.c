@@ -10,10 +10,7 @@
 #include <string.h>
 
 #include "compiler.h"
-
-static const char *const level_names[] = {
-    [DIAG_ERROR] = "error", [DIAG_WARNING] = "warning", [DIAG_PERF] = "performance warning", [DIAG_NOTE] = "note"
-};
+#include "say.h"
 
 static void put_place(const Compiler *c, Span span, Buf *out)
 {
@@ -35,7 +32,7 @@ static void put_place(const Compiler *c, Span span, Buf *out)
 
 static void put_one(const Compiler *c, DiagLevel level, Span span, const char *text, Buf *out)
 {
-    buf_f(out, "{\"level\": \"%s\", \"message\": ", level_names[level]);
+    buf_f(out, "{\"level\": \"%s\", \"message\": ", level_word(level));
     buf_json(out, text, strlen(text));
     if (span.file >= 0 && span.file < c->sources.len)
         put_place(c, span, out);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "say.h"
 #include "texts.h"
 
 typedef struct Text {
@@ -341,7 +342,7 @@ bool texts_read(Compiler *c, const char *path, bool closed)
         why = "it is not what `cellc sources --pack` writes";
     free(text);
     if (why) {
-        fprintf(stderr, "cellc: cannot read the sources in '%s': %s\n", path, why);
+        say(DIAG_ERROR, NULL, "cannot read the sources in '%s': %s", path, why);
         return false;
     }
     c->texts->closed = closed;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "say.h"
 #include "texts.h"
 
 /* ---- arena ---- */
@@ -41,12 +42,19 @@ struct Arena {
     Released *released[CLASSES];
 };
 
+/* Without memory for a message of `say`. */
+static _Noreturn void no_memory(size_t bytes)
+{
+    fprintf(stderr, says_json() ? "{\"level\": \"error\", \"message\": \"out of memory (%zu bytes wanted)\", \"notes\": []}\n"
+                                : "cellc: out of memory (%zu bytes wanted)\n", bytes);
+    exit(70);
+}
+
 static void *must_calloc(size_t bytes)
 {
     void *p = calloc(1, bytes);
     if (!p) {
-        fprintf(stderr, "cellc: out of memory (%zu bytes wanted)\n", bytes);
-        exit(70);
+        no_memory(bytes);
     }
     return p;
 }
@@ -168,8 +176,7 @@ static void *take_released(Arena *a, size_t bytes)
 void *arena_alloc(Arena *a, size_t bytes)
 {
     if (bytes > SIZE_MAX / 4) {
-        fprintf(stderr, "cellc: out of memory (%zu bytes wanted)\n", bytes);
-        exit(70);
+        no_memory(bytes);
     }
     /* Under AddressSanitizer each block is an allocation of its exact size, so that an overrun is seen. */
     if (ARENA_EXACT)
@@ -482,19 +489,20 @@ void compiler_free(Compiler *c)
     free(c);
 }
 
-/* What is no UTF-8, of a broken source, comes out as '?'. */
+/* What is no UTF-8, of a broken source, comes out as '?', what cannot be shown as its code. */
 void buf_json(Buf *b, const char *s, size_t len)
 {
     const unsigned char *p = (const unsigned char *)s, *end = p + len;
     buf_f(b, "\"");
-    for (int n; p < end; p += n ? n : 1) {
-        n = utf8_len(p, end);
-        if (n == 0)
+    for (int n; p < end; p += n) {
+        bool shown, utf8 = utf8_len(p, end) > 0;
+        n = shown_char(p, end, &shown);
+        if (!utf8)
             buf_f(b, "?");
         else if (*p == '"' || *p == '\\')
             buf_f(b, "\\%c", *p);
-        else if (*p < 32 || *p == 127)
-            buf_f(b, "\\u%04x", *p);
+        else if (!shown)
+            buf_f(b, "\\u%04x", code_point(p, n));
         else
             buf_f(b, "%.*s", n, (const char *)p);
     }

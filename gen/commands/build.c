@@ -9,6 +9,7 @@
 
 #include "base/home.h"
 #include "base/process.h"
+#include "base/say.h"
 #include "commands.h"
 #include "front/ast.h"
 #include "generate.h"
@@ -428,7 +429,7 @@ static bool link_library(Build *b)
         words_add(&w, "-lstdc++");
     if (run_words(&w, b->verbose) != 0)
         return false;
-    printf("%s\n", path);
+    print_path(path);
     return true;
 }
 
@@ -438,7 +439,7 @@ static bool find_runtime(Build *b)
     b->lib = home_dir(b->c, HOME_LIB);
     if (b->include && b->lib)
         return true;
-    fprintf(stderr, "cellc build: the runtime (%s) is not where cellc is; run make, or set CELLC_HOME\n",
+    say(DIAG_ERROR, "build", "the runtime (%s) is not where cellc is; run make, or set CELLC_HOME",
             b->include ? "libcell.a" : "cell.h");
     return false;
 }
@@ -460,7 +461,6 @@ static bool compile_all(Build *b)
 static int build_instances(Build *b)
 {
     const char *tmp = getenv("TMPDIR");
-    char objects[4096];
     for (int i = 0; i < b->n; i++)
         if (!generate_files(&b->instance[i].g, b->dir))
             return 1;
@@ -469,22 +469,14 @@ static int build_instances(Build *b)
         tmp = "/tmp";
         setenv("TMPDIR", tmp, 1);
     }
-    snprintf(objects, sizeof objects, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(objects)) {
-        fprintf(stderr, "cellc build: cannot make %s: %s\n", objects, strerror(errno));
+    if (!(b->objects = scratch_make(b->c, "build")))
         return 1;
-    }
-    b->objects = objects;
     bool ok = compile_all(b);
-    for (int i = 0; i < b->object.len; i++)
-        unlink(b->object.data[i]);
-    for (int i = 0; i < N_LINKS; i++)
-        unlink(link_path(b, i));
-    rmdir(objects);
+    scratch_remove(b->objects);
     if (!ok)
-        fprintf(stderr, "cellc build: the generated files in %s were not compiled\n", b->dir);
+        say(DIAG_ERROR, "build", "the generated files in %s were not compiled", b->dir);
     else if (b->dir == default_dir)
-        fprintf(stderr, "cellc build: the files are in ./%s; -o chooses another directory\n", b->dir);
+        say(DIAG_NOTE, "build", "the files are in ./%s; -o chooses another directory", b->dir);
     return !ok;
 }
 
@@ -518,7 +510,7 @@ static int check_architectures(Build *b)
     const char *name, *arch;
     for (int i = 0; b->nvcc && i < wanted.n; i++)
         if (strcmp(wanted.items[i], "native") == 0 && !gpu_identify(b->c, &name, &arch)) {
-            fprintf(stderr, "cellc build: --archs native: there is no GPU here; name its architecture, as in --archs 90\n");
+            say(DIAG_ERROR, "build", "--archs native: there is no GPU here; name its architecture, as in --archs 90");
             return 1;
         }
     const char *list = b->nvcc ? nvcc_architectures(b, &known) : "";
@@ -542,9 +534,9 @@ static const char *find_nvcc(Build *b, bool unwanted)
     if (nvcc && *nvcc && access(nvcc, X_OK) == 0)
         return nvcc;
     if (nvcc && *nvcc)
-        fprintf(stderr, "cellc build: no nvcc at %s any more, so the library has the reference only\n", nvcc);
+        say(DIAG_WARNING, "build", "no nvcc at %s any more, so the library has the reference only", nvcc);
     else
-        fprintf(stderr, "cellc build: no nvcc when cellc was built, so the library has the reference only\n");
+        say(DIAG_WARNING, "build", "no nvcc when cellc was built, so the library has the reference only");
     return NULL;
 }
 

@@ -3,6 +3,8 @@
  * longer sequences, zero, given and default initial states. What goes out is one line per compiled cell, what
  * failed, and the count. */
 #include "check.h"
+#include "base/process.h"
+#include "base/say.h"
 #include "pipeline.h"
 
 #include <errno.h>
@@ -57,7 +59,6 @@ Compiler *compiler_like(const Compiler *user, const Variant *v, const EvalSize *
     c->reverse = user->reverse;
     c->lengths = user->lengths;
     c->cell = user->cell;
-    c->diagnostics_json = user->diagnostics_json;
     c->import_dir = user->import_dir;
     c->library_dir = user->library_dir;
     texts_share(c, user);
@@ -165,10 +166,10 @@ static void say_progress(CheckRun *k, const Subject *s, int done, int cases)
         elements += (double)s->e->tensors[i].count;
     bool large = done == 0 && elements > LARGE && k->said == k->started;
     if (large)
-        fprintf(stderr, "cellc check: %s: the evaluator takes each of %.3g elements by itself, in every case; smaller sizes prove the "
-                "same in less time\n", s->label, elements);
+        say(DIAG_NOTE, "check", "%s: the evaluator takes each of %.3g elements by itself, in every case; smaller sizes prove the "
+                "same in less time", s->label, elements);
     else if (now - k->said >= SILENT_SECONDS)
-        fprintf(stderr, "cellc check: %s: %d of %d cases, %ld s so far\n", s->label, done, cases, (long)(now - k->started));
+        say(DIAG_NOTE, "check", "%s: %d of %d cases, %ld s so far", s->label, done, cases, (long)(now - k->started));
     else
         return;
     k->said = large ? k->started + 1 : now;
@@ -324,7 +325,7 @@ static void check_variant(CheckRun *k, const Variant *v)
         const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
         int here = ast ? check_module(k, c, m, ast, bound, n) : 0;
         if (last && !m && !k->tally.quiet)
-            diag_print(c, c->diagnostics_json ? stderr : stdout);
+            diag_print(c, says_json() ? stderr : stdout);
         ran += here;
         rounds += here > 0;
         compiler_free(c);
@@ -348,7 +349,7 @@ static bool sizes_agree(const CheckRun *k)
         const Setting *d = &k->user->dims.data[i];
         int64_t in_file;
         if (vec_size(k->vectors, d->name, &in_file) && strtoll(d->value, NULL, 10) != in_file) {
-            fprintf(stderr, "cellc check: --dim %s=%s: the vectors have %s=%lld\n", d->name, d->value,
+            say(DIAG_ERROR, "check", "--dim %s=%s: the vectors have %s=%lld", d->name, d->value,
                     d->name, (long long)in_file);
             return false;
         }
@@ -428,19 +429,15 @@ static bool read_vectors(CheckRun *k, const char *path)
     if (k->vectors)
         vec_print_error(k->vectors, path);
     else
-        fprintf(stderr, "cellc check: out of memory\n");
+        say(DIAG_ERROR, "check", "out of memory");
     return false;
 }
 
 static int check_spec(CheckRun *k, Compiler *c)
 {
-    const char *tmp = getenv("TMPDIR");
-    char dir[4096];
-    snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) {
-        fprintf(stderr, "cellc check: cannot make %s: %s\n", dir, strerror(errno));
+    const char *dir = scratch_make(c, "check");
+    if (!dir)
         return 1;
-    }
     k->dir = dir;
     k->started = k->said = time(NULL);
     bool ok = read_outline(k, c) && (!k->vectors || sizes_agree(k));
@@ -455,7 +452,7 @@ static int check_spec(CheckRun *k, Compiler *c)
         for (int i = 0; i < n; i++)
             check_variant(k, &list[i]);
     }
-    rmdir(dir);
+    scratch_remove(dir);
     if (!ok)
         return 1;
     if (k->tally.passed)

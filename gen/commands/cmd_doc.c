@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "commands.h"
 #include "explain.h"
 #include "front/ast.h"
@@ -380,15 +381,17 @@ static int write_page(Compiler *c, const char *spec, const char *dir)
     if (dir) {
         Buf dot = { .arena = c->arena };
         if (mkdir(dir, 0777) && errno != EEXIST) {
-            fprintf(stderr, "cellc doc: cannot make '%s': %s\n", dir, strerror(errno));
+            say(DIAG_ERROR, "doc", "cannot make '%s': %s", dir, strerror(errno));
             return 1;
         }
         graph_dot(g.plan, FORWARD, &dot);
         picture = graph_picture(c, intern_f(c, "%s/%s.svg", dir, cell->name), "svg", &dot);
     }
     put_page(&p, cell, g.plan, picture);
-    if (!dir)
-        return fwrite(p.out->data, 1, p.out->len, stdout) == p.out->len ? 0 : 1;
+    if (!dir) {
+        put_shown(stdout, p.out->data, p.out->len, true);
+        return fflush(stdout) ? 1 : 0;
+    }
     return write_text(intern_f(c, "%s/%s.md", dir, cell->name), p.out) ? 0 : 1;
 }
 

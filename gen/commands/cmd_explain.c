@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/say.h"
 #include "commands.h"
 #include "explain.h"
 #include "generate.h"
@@ -97,7 +98,7 @@ int cmd_explain(int argc, char **argv)
             explain(g.plan, &out);
             if (at)
                 explain_memory(g.plan, sizes, &out);
-            fwrite(out.data, 1, out.len, stdout);
+            put_shown(stdout, out.data, out.len, true);
         }
     }
     compiler_free(c);

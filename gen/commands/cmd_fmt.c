@@ -1,9 +1,11 @@
 /* cmd_fmt.c: `cellc fmt`. In: specs, or standard input. Out: their canonical text on standard output, back
  * in the file, or only the answer whether they have it already. A file with errors is never touched. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/say.h"
 #include "commands.h"
 #include "front/ast.h"
 #include "options.h"
@@ -37,7 +39,7 @@ static char *read_stdin(size_t *len)
         }
     }
     if (!text) {
-        fprintf(stderr, "cellc fmt: out of memory\n");
+        say(DIAG_ERROR, "fmt", "out of memory");
         exit(70);
     }
     text[*len] = 0;
@@ -65,17 +67,16 @@ static int write_back(const char *path, const Buf *text)
     if (f)
         ok &= fclose(f) == 0;
     if (!ok || rename(temporary, path) != 0) {
-        perror(path);
+        say(DIAG_ERROR, "fmt", "cannot write %s: %s", path, strerror(errno));
         remove(temporary);
         return 1;
     }
     return 0;
 }
 
-static int fmt_one(const char *path, const FmtOptions *o, bool json)
+static int fmt_one(const char *path, const FmtOptions *o)
 {
     Compiler *c = compiler_new();
-    c->diagnostics_json = json;
     Buf out = { .arena = c->arena };
     int rc = 0, file = load(c, path);
     Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
@@ -90,7 +91,7 @@ static int fmt_one(const char *path, const FmtOptions *o, bool json)
         if (o->check) {
             rc = !same;
             if (!same)
-                printf("%s\n", path ? path : "<stdin>");
+                print_path(path ? path : "<stdin>");
         } else if (o->write && path) {
             rc = same ? 0 : write_back(path, &out);
         } else {
@@ -113,11 +114,10 @@ int cmd_fmt(int argc, char **argv)
     const char *operands[argc + 1];
     Compiler *c = compiler_new();
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
-    bool json = c->diagnostics_json;
     if (rc < 0) {
-        rc = n ? 0 : fmt_one(NULL, &o, json);
+        rc = n ? 0 : fmt_one(NULL, &o);
         for (int i = 0; i < n; i++)
-            rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o, json);
+            rc |= fmt_one(strcmp(operands[i], "-") == 0 ? NULL : operands[i], &o);
     }
     compiler_free(c);
     return rc;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "base/table.h"
 #include "commands.h"
 #include "explain.h"
@@ -101,7 +102,7 @@ static int list(Compiler *c, const char *dir)
     struct dirent **found;
     int n = scandir(dir, &found, spec_only, versionsort);
     if (n < 0) {
-        fprintf(stderr, "cellc list: cannot read '%s': %s\n", dir, strerror(errno));
+        say(DIAG_ERROR, "list", "cannot read '%s': %s", dir, strerror(errno));
         return 1;
     }
     Table t = { .columns = 2 };
@@ -112,7 +113,7 @@ static int list(Compiler *c, const char *dir)
     free(found);
     Buf out = { .arena = c->arena };
     table_print(&t, &out);
-    fwrite(out.data, 1, out.len, stdout);
+    put_shown(stdout, out.data, out.len, true);
     diag_print(c, stderr);
     return c->errors > 0;
 }
@@ -126,7 +127,7 @@ int cmd_list(int argc, char **argv)
     if (rc < 0) {
         const char *dir = n ? operands[0] : home_dir(c, HOME_SPECS);
         if (!dir)
-            fprintf(stderr, "cellc list: the cells that come with cellc are not there; set CELLC_HOME\n");
+            say(DIAG_ERROR, "list", "the cells that come with cellc are not there; set CELLC_HOME");
         rc = dir ? list(c, dir) : 1;
     }
     compiler_free(c);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "commands.h"
 #include "front/ast.h"
 #include "options.h"
@@ -46,8 +47,10 @@ static int write_new(Compiler *c, const char *name, const char *from, const char
     const Source *s = &c->sources.data[file];
     FILE *out = fopen(path, "wbx");
     if (!out) {
-        fprintf(stderr, errno == EEXIST ? "cellc new: '%s' is there already: %s\n" : "cellc new: cannot write '%s': %s\n",
-                path, errno == EEXIST ? "remove it, or give another name with -o" : strerror(errno));
+        if (errno == EEXIST)
+            say(DIAG_ERROR, "new", "'%s' is there already: remove it, or give another name with -o", path);
+        else
+            say(DIAG_ERROR, "new", "cannot write '%s': %s", path, strerror(errno));
         return 1;
     }
     fprintf(out, "// %s: from %s.\n//\n", name, cell->name);
@@ -55,11 +58,11 @@ static int write_new(Compiler *c, const char *name, const char *from, const char
     fprintf(out, "%s", name);
     bool ok = fwrite(s->text + cell->name_span.hi, 1, s->len - cell->name_span.hi, out) == s->len - cell->name_span.hi;
     if (fclose(out) != 0 || !ok) {
-        fprintf(stderr, "cellc new: cannot write '%s': %s\n", path, strerror(errno));
+        say(DIAG_ERROR, "new", "cannot write '%s': %s", path, strerror(errno));
         remove(path);
         return 1;
     }
-    printf("%s\n", path);
+    print_path(path);
     return 0;
 }
 

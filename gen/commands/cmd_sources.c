@@ -2,8 +2,10 @@
  * in the order in which they are read; or one file with all of them. Guaranteed: these are the files that every command
  * reads for this spec, however its options are chosen; a spec with errors has sources as well. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "base/texts.h"
 #include "commands.h"
 #include "front/front.h"
@@ -19,6 +21,7 @@ static const CommandHelp help = {
     .examples = "  cellc sources specs/e79.cell\n"
                 "  cellc sources --pack specs/e79.cell > e79.pack\n"
                 "  cellc explain --sources e79.pack -\n",
+    .reads = true,
 };
 
 static bool seen(const Compiler *c, const char *path)
@@ -46,6 +49,15 @@ static void read_imports(Compiler *c, int file)
     }
 }
 
+/* As it is for a program, and so that a terminal can show it. */
+static void put_source(const char *path)
+{
+    if (isatty(1))
+        print_path(path);
+    else
+        printf("%s\n", path);
+}
+
 static int sources(Compiler *c, const char *spec, bool pack)
 {
     int file = source_load(c, spec);
@@ -58,7 +70,7 @@ static int sources(Compiler *c, const char *spec, bool pack)
     if (pack)
         texts_write(c, stdout);
     for (int i = 0; !pack && i < c->sources.len; i++)
-        printf("%s\n", c->sources.data[i].path);
+        put_source(c->sources.data[i].path);
     return fflush(stdout) != 0;
 }
 

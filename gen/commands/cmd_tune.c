@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "base/say.h"
 #include "base/table.h"
 #include "base/texts.h"
 #include "commands.h"
@@ -205,7 +206,7 @@ static int report_wrong(const Tune *t)
         const Candidate *one = &t->all.list.data[i];
         if (one->state != TUNE_WRONG)
             continue;
-        fprintf(stderr, "cellc tune: a bug in cellc: %s with --schedule %s gives other results than the default: %s\n",
+        say(DIAG_ERROR, "tune", "a bug in cellc: %s with --schedule %s gives other results than the default: %s",
                 t->all.instance, one->schedule, one->said);
         rc = 70;
     }
@@ -221,11 +222,11 @@ static bool can_keep(Tune *t)
         return false;
     if (access(t->path, F_OK) == 0 && !tune_read(c, t->path, &t->entries)) {
         diag_print(c, stderr);
-        fprintf(stderr, "cellc tune: nothing was measured, as nothing could be written to %s\n", t->path);
+        say(DIAG_ERROR, "tune", "nothing was measured, as nothing could be written to %s", t->path);
         return false;
     }
     if (access(t->dir, W_OK) != 0 || (access(t->path, F_OK) == 0 && access(t->path, W_OK) != 0)) {
-        fprintf(stderr, "cellc tune: nothing was measured, as %s cannot be written: %s\n", t->path, strerror(errno));
+        say(DIAG_ERROR, "tune", "nothing was measured, as %s cannot be written: %s", t->path, strerror(errno));
         return false;
     }
     return true;
@@ -250,7 +251,7 @@ static int tune(Tune *t)
     fflush(stdout);
     measure_from(t, 0);
     if (all->list.data[0].state != TUNE_TIMED) {
-        fprintf(stderr, "cellc tune: the default schedule: %s\n", all->list.data[0].said);
+        say(DIAG_ERROR, "tune", "the default schedule: %s", all->list.data[0].said);
         return 1;
     }
     if (candidates_combine(all))

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/say.h"
 #include "commands.h"
 #include "emit/emit.h"
 #include "generate.h"
@@ -111,7 +112,7 @@ bool make_dirs(Compiler *c, const char *path)
             continue;
         const char *part = intern_n(c, path, (size_t)(p + 1 - path));
         if (mkdir(part, 0777) != 0 && errno != EEXIST && errno != EISDIR) {
-            fprintf(stderr, "cellc: cannot make the directory %s: %s\n", part, strerror(errno));
+            say(DIAG_ERROR, NULL, "cannot make the directory %s: %s", part, strerror(errno));
             return false;
         }
     }
@@ -125,9 +126,9 @@ bool write_text(const char *path, const Buf *text)
     if (f)
         ok &= fclose(f) == 0;
     if (!ok)
-        fprintf(stderr, "cellc: cannot write %s: %s\n", path, strerror(errno));
+        say(DIAG_ERROR, NULL, "cannot write %s: %s", path, strerror(errno));
     else
-        printf("%s\n", path);
+        print_path(path);
     return ok;
 }
 
@@ -136,7 +137,7 @@ bool generate_files(Generated *g, const char *dir)
     if (!make_dirs(g->c, dir))
         return false;
     if (g->tuned)
-        fprintf(stderr, "cellc: %s: %s\n", g->m->name, g->tuned);
+        say(DIAG_NOTE, NULL, "%s: %s", g->m->name, g->tuned);
     for (const Emitter *e = emitters; e->kind; e++) {
         Buf out = { .arena = g->c->arena };
         if (!generate_takes(g, e))

@@ -1,6 +1,7 @@
 /* graph.c: the data flow of a planned cell, for Graphviz. In: a plan. Out: one direction of it: the named values in
  * boxes of their phase, tensors around them, an arrow for each value that another is computed from. What has no name
  * of the spec is drawn through: who reads it reads what it is made of. */
+#include "base/say.h"
 #include "graph.h"
 
 #include <string.h>
@@ -208,7 +209,7 @@ bool graph_picture(Compiler *c, const char *path, const char *format, const Buf 
         words_add(&w, words[i]);
     int rc = run_words(&w, false);
     if (rc == 127)
-        fprintf(stderr, "cellc: the picture wants Graphviz (apt-get install graphviz); its source is %s\n", source);
+        say(DIAG_ERROR, NULL, "the picture wants Graphviz (apt-get install graphviz); its source is %s", source);
     else
         unlink(source);
     return rc == 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "base/texts.h"
 #include "commands.h"
 #include "options.h"
@@ -50,11 +51,14 @@ static int row_of(const OptionSpec *table, const char *name, size_t len)
 int usage_error(const CommandHelp *help, const char *fmt, ...)
 {
     va_list args;
-    fprintf(stderr, "cellc %s: ", help->name);
+    Arena *arena = arena_new();
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    say(DIAG_ERROR, help->name, "%s", arena_text(arena, fmt, args));
     va_end(args);
-    fprintf(stderr, "\nsee cellc %s --help\n", help->name);
+    Buf see = { .arena = arena };
+    buf_f(&see, "see cellc %s --help\n", help->name);
+    say_lines(DIAG_NOTE, see.data);
+    arena_free(arena);
     return 2;
 }
 
@@ -242,7 +246,7 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     case C_DIAGNOSTICS:
         if ((at = position(diagnostics_forms, value)) < 0)
             return bad_choice(help, c, option, value, diagnostics_forms);
-        c->diagnostics_json = at == 1;
+        say_json(at == 1);
         return -1;
     default:
         if (!pass_exists(value))

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
+#include "base/say.h"
 #include "check.h"
 #include "commands.h"
 #include "options.h"
@@ -43,21 +45,20 @@ static bool check_apart(const Compiler *c, const Buf *text, const char *dir, boo
 {
     int ends[2], status = 0;
     Tally got = *t;
-    fflush(NULL);
-    pid_t pid = pipe(ends) == 0 ? fork() : -1;
+    pid_t pid = pipe(ends) == 0 ? process_fork() : -1;
     if (pid == 0) {
         check_text(c, text->data, text->len, dir, quiet, &got);
         fflush(NULL);
         _exit(write(ends[1], &got, sizeof got) == (ssize_t)sizeof got ? 0 : 1);
     }
     if (pid < 0) {
-        fprintf(stderr, "cellc random: cannot start a process: %s\n", strerror(errno));
+        say(DIAG_ERROR, "random", "cannot start a process: %s", strerror(errno));
         exit(70);
     }
     close(ends[1]);
     bool whole = read(ends[0], &got, sizeof got) == (ssize_t)sizeof got;
     close(ends[0]);
-    waitpid(pid, &status, 0);
+    process_wait(pid, &status);
     if (whole) {
         bool ok = got.failed == t->failed;
         *t = got;
@@ -200,7 +201,7 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
                                 c->reverse ? "--reverse" : "");
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(small.data, 1, small.len, f) != small.len || fclose(f) != 0)
-        fprintf(stderr, "cellc random: cannot write %s: %s\n", path, strerror(errno));
+        say(DIAG_ERROR, "random", "cannot write %s: %s", path, strerror(errno));
     else
         printf("kept as %s\n", path);
 }
@@ -216,7 +217,7 @@ static int draw_cell(Compiler *c, uint64_t seed, const char *dir, Buf *out)
         if (judge_text(c, text.data, text.len, dir))
             return draw;
     }
-    fprintf(stderr, "cellc random: seed %llu: no draw can be checked\n", (unsigned long long)seed);
+    say(DIAG_ERROR, "random", "seed %llu: no draw can be checked", (unsigned long long)seed);
     exit(70);
 }
 
@@ -263,16 +264,10 @@ int cmd_random(int argc, char **argv)
     };
     int n, rc = options_parse(&random_help, c, argc, argv, table, operands, &n);
     if (rc < 0) {
-        const char *tmp = getenv("TMPDIR");
-        char dir[4096];
-        snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-        if (mkdtemp(dir)) {
-            rc = check >= 0 ? check_many(seed, check, dir, keep) : print_one(c, seed, dir);
-            rmdir(dir);
-        } else {
-            fprintf(stderr, "cellc random: cannot make %s: %s\n", dir, strerror(errno));
-            rc = 1;
-        }
+        const char *dir = scratch_make(c, "random");
+        rc = !dir ? 1 : check >= 0 ? check_many(seed, check, dir, keep) : print_one(c, seed, dir);
+        if (dir)
+            scratch_remove(dir);
     }
     compiler_free(c);
     return rc;

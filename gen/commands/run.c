@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/say.h"
 #include "base/texts.h"
 #include "case.h"
 #include "commands.h"
@@ -33,7 +34,7 @@ typedef struct Run {
 
 static int fail(const char *path, const char *what, const char *detail)
 {
-    fprintf(stderr, "cellc run: %s: %s%s%s\n", path, what, detail ? ": " : "", detail ? detail : "");
+    say(DIAG_ERROR, "run", "%s: %s%s%s", path, what, detail ? ": " : "", detail ? detail : "");
     return 1;
 }
 
@@ -47,7 +48,6 @@ static bool front_end_accepts(const Compiler *user, const char *path)
     c->reverse = user->reverse;
     c->lengths = user->lengths;
     c->cell = user->cell;
-    c->diagnostics_json = user->diagnostics_json;
     for (int i = 0; i < user->dims.len; i++)
         vec_push(c->arena, &c->dims, user->dims.data[i]);
     for (int i = 0; i < user->sets.len; i++)

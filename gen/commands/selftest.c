@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "base/texts.h"
 #include "check.h"
 #include "commands.h"
@@ -269,7 +270,7 @@ static bool add_shipped(Self *s)
     struct dirent **list;
     int n = dir ? scandir(dir, &list, is_spec, alphasort) : -1;
     if (n <= 0) {
-        fprintf(stderr, "cellc selftest: the specs are not where cellc is; set CELLC_HOME\n");
+        say(DIAG_ERROR, "selftest", "the specs are not where cellc is; set CELLC_HOME");
         return false;
     }
     for (int i = 0; i < n; i++) {
@@ -294,14 +295,14 @@ static int choose_backend(Self *s)
         if (s->tests.emulator)
             printf("kernels are tested on the CPU, by an emulator\n");
         else
-            fprintf(stderr, "cellc selftest: the emulator is not where cellc is; set CELLC_HOME\n");
+            say(DIAG_ERROR, "selftest", "the emulator is not where cellc is; set CELLC_HOME");
         return s->tests.emulator ? -1 : 1;
     }
     if (!cuda && !any && strcmp(wanted, "reference") != 0)
         return usage_error(&help, "--backend takes one of auto, cuda, reference, emulated, not '%s'", wanted);
     const char *why = cuda || any ? gpu_refused(s->c) : NULL;
     if (cuda && why) {
-        fprintf(stderr, "cellc selftest: %s\n", why);
+        say(DIAG_ERROR, "selftest", "%s", why);
         return 1;
     }
     s->tests.cuda = (cuda || any) && !why;
@@ -327,15 +328,12 @@ static int check_lists(Self *s)
 static int self_test(Self *s, const char *const *specs, int n)
 {
     Compiler *c = s->c;
-    char program[4096], dir[4096];
-    const char *tmp = getenv("TMPDIR");
+    char program[4096];
     ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
-    snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (len <= 0 || !mkdtemp(dir)) {
-        fprintf(stderr, "cellc selftest: cannot make %s: %s\n", dir, strerror(errno));
+    const char *dir = scratch_make(c, "selftest");
+    if (!dir)
         return 1;
-    }
-    program[len] = 0;
+    program[len > 0 ? len : 0] = 0;
     s->tests.c = c;
     s->tests.program = program;
     s->tests.dir = dir;
@@ -346,9 +344,7 @@ static int self_test(Self *s, const char *const *specs, int n)
     ok = ok && (!s->tests.emulator || tests_emulator(&s->tests));
     if (ok)
         tests_run(&s->tests);
-    for (int i = 0; i < s->tests.emulator_objects.n; i++)
-        unlink(s->tests.emulator_objects.items[i]);
-    rmdir(dir);
+    scratch_remove(dir);
     if (!ok)
         return 1;
     printf("%d passed, %d failed, %d skipped\n", s->tests.passed, s->tests.failed, s->tests.skipped);
@@ -375,7 +371,7 @@ int cmd_selftest(int argc, char **argv)
     if (rc < 0)
         rc = check_lists(&s);
     if (rc < 0 && (!home_dir(s.c, HOME_LIB) || !home_dir(s.c, HOME_INCLUDE))) {
-        fprintf(stderr, "cellc selftest: the runtime is not where cellc is; run make, or set CELLC_HOME\n");
+        say(DIAG_ERROR, "selftest", "the runtime is not where cellc is; run make, or set CELLC_HOME");
         rc = 1;
     }
     s.tests.jobs = jobs < 1 ? 1 : jobs < 64 ? (int)jobs : 64;

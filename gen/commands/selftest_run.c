@@ -4,7 +4,6 @@
  * runs. Guaranteed: a test that ends without a result has failed. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/home.h"
+#include "base/say.h"
 #include "selftest.h"
 
 enum { SECONDS = 1800, SHOWN = 6 }; /* of one process; lines of a failure */
@@ -197,7 +197,7 @@ static int climb(const Tests *t, const Test *one)
     Words w = {0};
     int rc = t->emulator ? emit_files(t, one) : build_library(t, one);
     if (rc == 0 && !(write_glue(one, glue) && write_rough(one, rough))) {
-        fprintf(stderr, "cannot write in %s: %s\n", one->dir, strerror(errno));
+        say(DIAG_ERROR, "selftest", "cannot write in %s: %s", one->dir, strerror(errno));
         rc = 1;
     }
     if (rc == 0)
@@ -230,8 +230,7 @@ static const char *log_of(const Tests *t, const Test *one)
 static void start(Tests *t, Test *one)
 {
     const char *log = log_of(t, one);
-    fflush(NULL);
-    one->pid = mkdir(one->dir, 0777) == 0 ? fork() : -1;
+    one->pid = mkdir(one->dir, 0777) == 0 ? process_fork() : -1;
     if (one->pid)
         return;
     int out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -298,18 +297,10 @@ static void report(Tests *t, const Test *one)
     fflush(stdout);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 static void wait_for_one(Tests *t, int *running)
 {
     int status;
-    pid_t pid = wait(&status);
+    pid_t pid = process_wait(-1, &status);
     for (int i = 0; i < t->n; i++)
         if (t->test[i].pid == pid && !t->test[i].done) {
             t->test[i].done = true;
@@ -333,6 +324,6 @@ void tests_run(Tests *t)
                 wait_for_one(t, &running);
         }
         report(t, one);
-        nftw(one->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        scratch_remove(one->dir);
     }
 }

@@ -4,15 +4,14 @@
  * measured. Times may come from a file instead, for tests (CELLC_TUNE_TIMES): then nothing is built, and nothing is run. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/home.h"
 #include "base/process.h"
+#include "base/say.h"
 #include "gpu.h"
 #include "options.h"
 #include "tune.h"
@@ -43,36 +42,32 @@ static int open_times(Measure *m, const char *command, const char *path)
     m->gpu = line_of(m->c, m->times, "gpu");
     m->arch = line_of(m->c, m->times, "arch");
     if (m->gpu && m->arch) {
-        fprintf(stderr, "cellc %s: times are those in %s: nothing is measured\n", command, path);
+        say(DIAG_NOTE, command, "times are those in %s: nothing is measured", path);
         return -1;
     }
-    fprintf(stderr, "cellc %s: %s has no line '%s'\n", command, path, m->gpu ? "arch" : "gpu");
+    say(DIAG_ERROR, command, "%s has no line '%s'", path, m->gpu ? "arch" : "gpu");
     return 1;
 }
 
 int measure_open(Measure *m, const char *command)
 {
-    const char *times = getenv("CELLC_TUNE_TIMES"), *tmp = getenv("TMPDIR"), *why;
-    char program[4096], dir[4096];
+    const char *times = getenv("CELLC_TUNE_TIMES"), *why;
+    char program[4096];
     if (times && *times)
         return open_times(m, command, times);
     if (!home_dir(m->c, HOME_LIB) || !home_dir(m->c, HOME_INCLUDE)) {
-        fprintf(stderr, "cellc %s: the runtime is not where cellc is; run make, or set CELLC_HOME\n", command);
+        say(DIAG_ERROR, command, "the runtime is not where cellc is; run make, or set CELLC_HOME");
         return 1;
     }
     if ((why = gpu_refused(m->c)) || (gpu_identify(m->c, &m->gpu, &m->arch) ? NULL : (why = "no GPU (the driver names none)"))) {
-        fprintf(stderr, "cellc %s: %s: nothing can be measured here; --list prints the candidates\n", command, why);
+        say(DIAG_ERROR, command, "%s: nothing can be measured here; --list prints the candidates", why);
         return 1;
     }
     ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
-    snprintf(dir, sizeof dir, "%s/cellc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (len <= 0 || !mkdtemp(dir)) {
-        fprintf(stderr, "cellc %s: cannot make %s: %s\n", command, dir, strerror(errno));
+    if (!(m->dir = scratch_make(m->c, command)))
         return 1;
-    }
-    program[len] = 0;
+    program[len > 0 ? len : 0] = 0;
     m->program = intern(m->c, program);
-    m->dir = intern(m->c, dir);
     return -1;
 }
 
@@ -146,8 +141,7 @@ static int build_one(const Measure *m, const Candidates *all, int k)
 
 static pid_t start_build(const Measure *m, const Candidates *all, int k)
 {
-    fflush(NULL);
-    pid_t pid = mkdir(intern_f(m->c, "%s/%d", m->dir, k), 0777) == 0 ? fork() : -1;
+    pid_t pid = mkdir(intern_f(m->c, "%s/%d", m->dir, k), 0777) == 0 ? process_fork() : -1;
     if (pid)
         return pid;
     int out = open(place(m, k, "log"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -175,7 +169,7 @@ static const char *last_line(const Measure *m, int k)
 static void wait_for_build(const Measure *m, Candidates *all, const pid_t *pid)
 {
     int status;
-    pid_t ended = wait(&status);
+    pid_t ended = process_wait(-1, &status);
     for (int k = 0; k < all->list.len; k++)
         if (pid[k] == ended && status) {
             all->list.data[k].state = TUNE_FAILED;
@@ -248,16 +242,8 @@ void measure_run(Measure *m, Candidates *all, int k)
     take_answer(m->c, one, words_output(m->c, &w));
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st;
-    (void)type;
-    (void)at;
-    return remove(path);
-}
-
 void measure_close(Measure *m)
 {
     if (m->dir)
-        nftw(m->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        scratch_remove(m->dir);
 }

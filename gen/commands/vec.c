@@ -1,6 +1,7 @@
 /* vec.c: reads and writes vector files. What comes in is any sequence of bytes; what goes out is the tensors,
  * each with exactly the values its header promises, or an error that names the line. Nothing is allocated on
  * a header's word alone, so that a broken file costs no more memory than its own length. */
+#include "base/say.h"
 #include "vec.h"
 
 #include <ctype.h>
@@ -38,11 +39,11 @@ bool vec_fail(VecFile *f, VecPlace at, const char *fmt, ...)
 void vec_print_error(const VecFile *f, const char *path)
 {
     if (f->error_place.line)
-        fprintf(stderr, "%s:%d:%d: error: %s\n", path, f->error_place.line, f->error_place.column, f->error);
+        say_at(DIAG_ERROR, path, f->error_place.line, f->error_place.column, "%s", f->error);
     else
-        fprintf(stderr, "%s: error: %s\n", path, f->error);
+        say_at(DIAG_ERROR, path, 0, 0, "%s", f->error);
     if (f->note && f->note_place.line)
-        fprintf(stderr, "%s:%d:%d: note: %s\n", path, f->note_place.line, f->note_place.column, f->note);
+        say_at(DIAG_NOTE, path, f->note_place.line, f->note_place.column, "%s", f->note);
 }
 
 static bool fail(Reader *r, VecPlace at, const char *what, const char *detail)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/say.h"
 #include "emit.h"
 
 /* ---- names */
@@ -228,6 +229,7 @@ const char *source_place(const Module *m, Span span, bool text)
     const Source *src = &c->sources.data[span.file];
     const char *slash = strrchr(src->path, '/'), *base = slash ? slash + 1 : src->path;
     source_position(src, span.lo, &line, &column);
+    base = shown_text(c, base);
     if (!text)
         return intern_f(c, "%s:%d", base, line);
     return intern_f(c, "%s:%d: %s", base, line, quoted(c, src, span));
