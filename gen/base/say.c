@@ -60,9 +60,23 @@ const char *shown_text(Compiler *c, const char *text)
     return copy;
 }
 
-void print_path(const char *path)
+void buf_shown(Buf *b)
 {
-    put_shown(stdout, path, strlen(path), false);
+    const unsigned char *p = (const unsigned char *)b->data, *end = p + b->len;
+    char *to = b->data;
+    for (int n; p < end; p += n) {
+        bool shown;
+        n = shown_char(p, end, &shown);
+        shown |= *p == '\n' || *p == '\t';
+        memmove(to, shown ? (const char *)p : "?", shown ? (size_t)n : 1);
+        to += shown ? n : 1;
+    }
+    b->len = (size_t)(to - b->data);
+}
+
+void print_shown(const char *text)
+{
+    put_shown(stdout, text, strlen(text), false);
     putchar('\n');
 }
 

@@ -14,8 +14,10 @@ unsigned code_point(const unsigned char *p, int n);
 void put_shown(FILE *out, const char *text, size_t len, bool lines);
 /* The same as a string of c's, of one line. */
 const char *shown_text(Compiler *c, const char *text);
-/* Prints the path of a file that was made, as a line of standard output. */
-void print_path(const char *path);
+/* The same in the place of what the buffer has, line breaks and tabs apart. */
+void buf_shown(Buf *b);
+/* Prints a text, such as the path of a file that was made, as a line of standard output. */
+void print_shown(const char *text);
 
 /* From here on the process says what it says to standard error as JSON, an object per line as in diag_json.c, or as text
  * again. Do the words of a command line ask for that? */

@@ -429,7 +429,7 @@ static bool link_library(Build *b)
         words_add(&w, "-lstdc++");
     if (run_words(&w, b->verbose) != 0)
         return false;
-    print_path(path);
+    print_shown(path);
     return true;
 }
 

@@ -388,10 +388,9 @@ static int write_page(Compiler *c, const char *spec, const char *dir)
         picture = graph_picture(c, intern_f(c, "%s/%s.svg", dir, cell->name), "svg", &dot);
     }
     put_page(&p, cell, g.plan, picture);
-    if (!dir) {
-        put_shown(stdout, p.out->data, p.out->len, true);
-        return fflush(stdout) ? 1 : 0;
-    }
+    buf_shown(p.out);
+    if (!dir)
+        return fwrite(p.out->data, 1, p.out->len, stdout) == p.out->len ? 0 : 1;
     return write_text(intern_f(c, "%s/%s.md", dir, cell->name), p.out) ? 0 : 1;
 }
 

@@ -91,7 +91,7 @@ static int fmt_one(const char *path, const FmtOptions *o)
         if (o->check) {
             rc = !same;
             if (!same)
-                print_path(path ? path : "<stdin>");
+                print_shown(path ? path : "<stdin>");
         } else if (o->write && path) {
             rc = same ? 0 : write_back(path, &out);
         } else {

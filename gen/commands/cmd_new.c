@@ -62,7 +62,7 @@ static int write_new(Compiler *c, const char *name, const char *from, const char
         remove(path);
         return 1;
     }
-    print_path(path);
+    print_shown(path);
     return 0;
 }
 

@@ -53,7 +53,7 @@ static void read_imports(Compiler *c, int file)
 static void put_source(const char *path)
 {
     if (isatty(1))
-        print_path(path);
+        print_shown(path);
     else
         printf("%s\n", path);
 }

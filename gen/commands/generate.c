@@ -128,7 +128,7 @@ bool write_text(const char *path, const Buf *text)
     if (!ok)
         say(DIAG_ERROR, NULL, "cannot write %s: %s", path, strerror(errno));
     else
-        print_path(path);
+        print_shown(path);
     return ok;
 }
 

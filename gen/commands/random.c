@@ -203,7 +203,7 @@ static void keep_failed(Compiler *c, const Buf *text, uint64_t seed, const char 
     if (!f || fwrite(small.data, 1, small.len, f) != small.len || fclose(f) != 0)
         say(DIAG_ERROR, "random", "cannot write %s: %s", path, strerror(errno));
     else
-        printf("kept as %s\n", path);
+        printf("kept as %s\n", shown_text(c, path));
 }
 
 /* The first draw of a seed that can be checked. Gives how many came before it. */

@@ -187,7 +187,7 @@ static bool add_as_given(Self *s, const Cell *cell, const Variant *v, bool alone
 static void refuse(Self *s, const char *path, Compiler *c)
 {
     diag_print(c, stderr);
-    printf("%s: does not compile: 0 passed, 1 failed, 0 skipped\n", path);
+    printf("%s: does not compile: 0 passed, 1 failed, 0 skipped\n", shown_text(c, path));
     s->tests.failed++;
 }
 

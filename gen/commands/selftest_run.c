@@ -262,7 +262,8 @@ static void show_lines(FILE *log, const char *beginning, int most)
     while (shown < most && fgets(line, sizeof line, log)) {
         line[strcspn(line, "\n")] = 0;
         if (strncmp(line, beginning, strlen(beginning)) == 0 && line[0]) {
-            printf("    %s\n", line);
+            printf("    ");
+            print_shown(line);
             shown++;
         }
     }

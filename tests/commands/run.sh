@@ -100,6 +100,88 @@ for command in fmt check "list $dir/forms"; do
     json error "expected ';' after the dim" "$cellc" $command --diagnostics json $([[ $command == list* ]] || echo "$dir/form.cell")
 done
 
+# Wrong usage and files that cannot be read or written as well: each line of standard error is an object.
+mkdir -p "$dir/closed" && echo >"$dir/closed/file"
+missing="cannot open '$dir/none.cell': No such file or directory"
+unreadable="cannot open '$dir/closed': it is a directory"
+for command in check run explain emit doc graph build sources fmt "selftest --backend reference" "tune --list"; do
+    # shellcheck disable=SC2086
+    json error "$missing" "$cellc" $command --diagnostics json "$dir/none.cell"
+    # shellcheck disable=SC2086
+    json error "$unreadable" "$cellc" $command "$dir/closed" --diagnostics=json
+    # shellcheck disable=SC2086
+    json error "unknown option --hepl; did you mean --help?" "$cellc" $command --hepl --diagnostics json
+done
+for command in list new ops random; do
+    json error "unknown option --hepl; did you mean --help?" "$cellc" $command --hepl --diagnostics json
+done
+json error "unknown command 'biuld'; did you mean build?" "$cellc" biuld --diagnostics json
+json error "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" explain gru --dtype f8 --diagnostics json
+json error "cannot read '$dir/none': No such file or directory" "$cellc" list --diagnostics json "$dir/none"
+json error "cannot make the directory $dir/closed/file/o: Not a directory" "$cellc" emit --diagnostics json gru -o "$dir/closed/file/o"
+json error "cannot make '$dir/closed/file/o': Not a directory" "$cellc" doc --diagnostics json gru -o "$dir/closed/file/o"
+json error "cannot write $dir/closed/file/o.dot: Not a directory" "$cellc" graph --diagnostics json gru -o "$dir/closed/file/o.dot"
+json error "$dir/closed/file/o: cannot write the result: Not a directory" "$cellc" run --diagnostics json gru -o "$dir/closed/file/o"
+json error "cannot open it: No such file or directory" "$cellc" check --diagnostics json gru --vectors "$dir/none.vec"
+json error "cannot write '$dir/closed/file/o': Not a directory" "$cellc" new other --from gru --diagnostics json -o "$dir/closed/file/o"
+json error "cannot read the sources in '$dir/none.pack': No such file or directory" "$cellc" explain --diagnostics json \
+    --sources "$dir/none.pack" -
+json error "cannot make $dir/none/cellc-XXXXXX: No such file or directory" env TMPDIR="$dir/none" "$cellc" check --diagnostics json gru
+json note "the files are in ./generated; -o chooses another directory" env -C "$dir" "$cellc" build --no-cuda --diagnostics json gru
+json error "cc: error: unrecognized command-line option '--no-such'" env LC_ALL=C CC="cc --no-such" "$cellc" build --no-cuda \
+    --diagnostics json gru -o "$dir/o"
+
+# ---- what steers a terminal is never printed, wherever it comes from, and a file's name is no code in what is generated
+
+odd=$dir/$'odd\nint x;\e[31m\u202e\xff\x9b*'
+mkdir "$odd"
+cp "$dir/wrong.cell" "$odd/"$'wr\ao\u009bng.cell'
+{
+    printf '// A cell\e[2J of \u202ereversed\u202c words \x7f.\n'
+    sed 's/;$/;   \/\/ \x1b[31m/; s/wrong/warned/' "$dir/warned.cell"
+} >"$odd/"$'war\nned;\e[1m\u2066.cell'
+unsafe() { # FILE...: lines with what is no text, or turns it round
+    LC_ALL=C grep -anP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]|\xd8\x9c' "$@" ||
+        ! iconv -f UTF-8 -t UTF-8 "$@" >"$dir/utf8" 2>&1
+}
+shows() { # TEXT COMMAND...: the command says it, in text that can be shown
+    local text=$1
+    shift
+    "$@" >"$said" 2>&1 </dev/null
+    says "$text"
+    if unsafe "$said" >"$dir/unsafe"; then fail "$* prints what steers a terminal: $(cat -v "$dir/unsafe" | head -n 3)"; else pass; fi
+}
+for command in check run explain emit doc graph "build --no-cuda -o $dir/o" "selftest --backend reference" fmt; do
+    [[ $command == fmt ]] || # shellcheck disable=SC2086
+        shows 'odd?int x;?[31m???*/wr?o?ng.cell:5:16: error: unknown value '"'u'" "$cellc" $command "$odd/"$'wr\ao\u009bng.cell'
+    # shellcheck disable=SC2086
+    shows "unknown option --?[31m?" "$cellc" $command $'--\e[31m\u2067' gru
+done
+shows "unknown command '??x'" "$cellc" $'\x1b\x9bx'
+shows "there is no file '?[0m', and no cell of that name comes with cellc" "$cellc" check $'\e[0m'
+shows "has no dim '?'" "$cellc" check gru --dim $'\e=3'
+shows "no option or constant 'variant'" "$cellc" check gru --set $'variant=\e[0m'
+shows "A cell?[2J of ?reversed? words ?" "$cellc" list "$odd"
+for command in "build --no-cuda" "emit" doc "graph" explain; do
+    output=()
+    [[ $command == explain ]] || output=(-o "$odd/out")
+    [[ $command != graph ]] || output=(-o "$odd/out/g.dot")
+    # shellcheck disable=SC2086
+    shows "input 'z' is never used" "$cellc" $command "$odd/"$'war\nned;\e[1m\u2066.cell' "${output[@]}"
+done
+for file in "$odd"/out/*; do
+    [[ $file == *.so ]] || if unsafe "$file" >"$dir/unsafe"; then fail "$file holds $(cat -v "$dir/unsafe" | head -n 3)"; else pass; fi
+done
+expect 0 "from war?ned;?[1m?.cell:" cat "$odd/out/warned.h"
+expect 0 "war?ned;?[1m?.cell:" cat "$odd/out/warned_ref.c"
+expect 0 "// y, war?ned;?[1m?.cell:" cat "$odd/out/warned.cu"
+json error "unknown value 'u'" "$cellc" check --diagnostics json "$odd/"$'wr\ao\u009bng.cell'
+says '\u001b[31m\u202e??*/wr\u0007o\u009bng.cell"'
+# A caret stands below its character.
+printf 'cell c {\n    output y;\n    y = /* \e[1m\u202e\xff\t */ q;\n}\n' >"$dir/caret.cell"
+expect 1 '        y = /* ?[1m??    */ q;' "$cellc" explain "$dir/caret.cell"
+says "                            ^"
+
 # ---- what a command cannot take
 
 for option in "--dtype bf16" "--schedule steps" "--products plain" "--tuned file"; do
@@ -217,6 +299,52 @@ echo 'cell c { dim N; input x[N]; output y[N]; y[i] = x[i]; }' >pipe.cell
 wait $!
 says "cell c"
 cd "$OLDPWD" || exit 1
+
+# ---- a signal in the middle: the status is the signal's, and neither what was started nor temporary files stay
+
+cat >"$dir/slow_cc" <<'SH'
+#!/bin/bash
+# A compiler that works for ever, in a process of its own, and leaves a file where temporary files go.
+echo >"$(mktemp)"
+sleep 1234.5 &
+echo $! >>"$STARTED"
+wait
+SH
+chmod +x "$dir/slow_cc"
+cat >"$dir/signals.py" <<'PY'
+import os, signal, subprocess, sys, time
+cellc, place = sys.argv[1:3]
+runs = [("build", "gru", "--no-cuda", "-o", place + "/o"), ("check", "gru"), ("random", "--check", "1"),
+        ("selftest", "gru", "--backend", "reference", "--dtype", "f64", "--jobs", "2")]
+wrong = 0
+for words in runs:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if words[0] == "build" else (signal.SIGINT,):
+        tmp, started = place + "/tmp", place + "/started"
+        os.makedirs(tmp)
+        child = subprocess.Popen([cellc, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+                                 env={**os.environ, "TMPDIR": tmp, "STARTED": started, "CC": place + "/slow_cc"})
+        for _ in range(1200):
+            if os.path.exists(started) and os.path.getsize(started):
+                break
+            time.sleep(0.05)
+        child.send_signal(number)
+        said = child.communicate(timeout=60)[1].decode()
+        def alive(pid):
+            try:
+                return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
+            except OSError:
+                return False
+        running = [pid for pid in open(started).read().split() if alive(pid)]
+        if child.returncode != -number or os.listdir(tmp) or running or said:
+            print(words[0], number, child.returncode, os.listdir(tmp), running, said)
+            wrong += 1
+        os.remove(started)
+        subprocess.run(["rm", "-rf", tmp])
+sys.exit(wrong > 0)
+PY
+expect 0 "" python3 "$dir/signals.py" "$cellc" "$dir"
+"$cellc" emit e79 | head -n 1 >"$said"
+if [[ ${PIPESTATUS[0]} == 141 ]]; then pass; else fail "a closed pipe does not end emit"; fi
 
 # ---- what is printed
 
