@@ -40,7 +40,7 @@ ladder() {
 }
 
 constructs() {
-    MATRIX=tests/constructs/matrix.sh bash tests/ladder/prepare.sh "$work/constructs" &&
+    FULL=1 MATRIX=tests/constructs/matrix.sh bash tests/ladder/prepare.sh "$work/constructs" &&
         SANITIZE=${SANITIZE:-0} ARCH=$arch bash tests/ladder/gpu.sh "$work/constructs"
 }
 

@@ -1,7 +1,9 @@
 #!/bin/bash
 # Lists the kernels of the constructs as instances of the ladder, as tests/ladder/matrix.sh prints its own: the first line
 # of a cell says with which schedules, sizes and types (f64 and f32), and perhaps with what options:
-# `// kernels: SCHEDULE... | B,T,DIMS... | TYPE... | OPTION...`. In: CELLS, a regular expression on the names of cells.
+# `// kernels: SCHEDULE... | B,T,DIMS... | TYPE... | OPTION...`. Of f64 and f32, which differ in what kernels are printed by
+# a word and by the width of vectors, each schedule takes one in turn, beside the types of 16 bits; FULL=1: both.
+# In: CELLS, a regular expression on the names of cells; FULL.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -9,9 +11,15 @@ for file in "$here"/*.cell; do
     name=$(basename "$file" .cell)
     [[ $name =~ ${CELLS:-.} ]] || continue
     read -r line <"$file"
+    printf -v turn %d "'${name: -1}"         # of the name, so that a new cell changes nothing for the others
     IFS='|' read -r schedules sizes types options <<<"${line#// kernels: }"
     for schedule in $schedules; do
-        for type in ${types:-f64 f32}; do
+        turn=$((turn + 1)) left=${types:-f64 f32}
+        if [[ -z ${FULL:-} && " $left " == *" f64 "* && " $left " == *" f32 "* ]]; then
+            left=" $left "
+            [[ $((turn % 2)) == 0 ]] && left=${left/ f64 / } || left=${left/ f32 / }
+        fi
+        for type in $left; do
             echo "${name}_${schedule}_$type $file --import-dir $root/specs --schedule $schedule --dtype $type $options | $sizes"
         done
     done

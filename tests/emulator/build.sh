@@ -5,10 +5,13 @@
 #   build.sh lib DIR             DIR/cell_emu.o, and DIR/cell_emu_backend.o, which connects it to libcell.a; DIR/header, the
 #                                device library compiled ahead, where the compiler is gcc
 #   build.sh cu FILE.cu OUT.o    a generated kernel file
-#   build.sh flags               the flags of the compile and link lines
+#   build.sh flags               the flags of the compile and link lines of other sources, with all reports
+#   build.sh linker              a flag for the fastest linker that links a program with these flags, or nothing
 #
 # EMU_SANITIZE=0 leaves out AddressSanitizer and UBSan, which make building longer. Kernels run for less time than it takes
 # to optimise them, several times where they are instrumented; and nothing is optimised away that a check would see.
+# A generated file is compiled so that UBSan ends the program (SIGILL) without a word, and AddressSanitizer without lines:
+# the reports double what compiling takes. EMU_REPORT=1 makes them, for what has failed.
 # EMU_HEADER is the DIR/header of a `lib` with the same EMU_SANITIZE, or nothing.
 # CXX chooses the compiler (g++, else clang++). A program links its kernels' objects with cell_emu.o; if it
 # runs them through the runtime, also with cell_emu_backend.o and libcell.a. Link with $CXX and the flags.
@@ -21,8 +24,16 @@ if [[ -z $CXX ]]; then
     exit 3
 fi
 sanitize="-g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-[[ ${EMU_SANITIZE:-1} == 0 ]] && sanitize=
-flags="-std=c++17 -O0 -fPIC $sanitize -Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$root/runtime/device -I$here"
+gcc=
+$CXX --version 2>/dev/null | grep -q 'Free Software Foundation' && gcc=1
+# Checks of AddressSanitizer as calls, not inline, are half the code.
+silent="-fsanitize=address,undefined -fsanitize-undefined-trap-on-error -fno-omit-frame-pointer"
+silent+=${gcc:+ --param asan-instrumentation-with-call-threshold=0}
+[[ -z ${EMU_REPORT:-} ]] || silent=$sanitize
+[[ ${EMU_SANITIZE:-1} == 0 ]] && sanitize= silent=
+common="-Wall -Wextra -Wno-unknown-pragmas -I$root/runtime -I$root/runtime/device -I$here"
+flags="-std=c++17 -O0 -fPIC $sanitize $common"
+kernel_flags="-std=c++17 -O0 -fPIC $silent $common"
 
 newer() { # is any of the files newer than the first?
     local target=$1 file
@@ -52,23 +63,31 @@ lib)
         mv "$2/cell_emu_backend.$$.tmp" "$2/cell_emu_backend.o"
     fi
     # A third of what compiling a small cell's kernels takes is reading the device library.
-    if $CXX --version 2>/dev/null | grep -q 'Free Software Foundation' &&
-        newer "$2/header/cell_device.cuh.gch" "$here/cell_emu_device.h" "$root"/runtime/*.h "$root"/runtime/device/*; then
+    if [[ -n $gcc ]] && newer "$2/header/cell_device.cuh.gch" "$here"/{build.sh,cell_emu_device.h} "$root"/runtime/*.h \
+        "$root"/runtime/device/*; then
         mkdir -p "$2/header"
-        $CXX $flags -x c++-header "$root/runtime/device/cell_device.cuh" -o "$2/header/$$.tmp"
+        $CXX $kernel_flags -x c++-header "$root/runtime/device/cell_device.cuh" -o "$2/header/$$.tmp"
         mv "$2/header/$$.tmp" "$2/header/cell_device.cuh.gch"
     fi
     ;;
 cu)
-    if newer "$3" "$2" "$here/cell_emu_device.h" "$root"/runtime/*.h "$root"/runtime/device/*; then
-        $CXX ${EMU_HEADER:+-I"$EMU_HEADER"} $flags -x c++ -c "$2" -o "$3"
+    if newer "$3" "$2" "$here"/{build.sh,cell_emu_device.h} "$root"/runtime/*.h "$root"/runtime/device/*; then
+        $CXX ${EMU_HEADER:+-I"$EMU_HEADER"} $kernel_flags -x c++ -c "$2" -o "$3"
     fi
     ;;
 flags)
     echo "$flags"
     ;;
+linker)
+    probe=$(mktemp)
+    if echo 'int main() { return 0; }' | $CXX -fuse-ld=gold ${sanitize:+-fsanitize=address,undefined} -x c++ -o "$probe" - \
+        2>/dev/null && "$probe"; then
+        echo -fuse-ld=gold
+    fi
+    rm -f "$probe"
+    ;;
 *)
-    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -167,8 +167,6 @@ static Stack take_stack(size_t bytes)
         return new_stack(bytes);
     Stack s = stacks.spare.back();
     stacks.spare.pop_back();
-    if (__asan_unpoison_memory_region)
-        __asan_unpoison_memory_region(s.lowest, s.bytes);
     return s;
 }
 
@@ -182,8 +180,21 @@ void fiber_create(Fiber *fiber, size_t bytes, int color, void (*entry)())
     prepare(fiber, color, entry);
 }
 
+// What instrumented frames that the fiber never left have poisoned; frames that returned have cleared their own. Clearing
+// the whole stack took a quarter of the time of a ladder's program.
+static void clear_frames(const Fiber *fiber)
+{
+    char *from = fiber->stack;
+#ifndef CELL_EMU_UCONTEXT
+    from = (char *)fiber->sp;
+#endif
+    if (__asan_unpoison_memory_region)
+        __asan_unpoison_memory_region(from, (size_t)(fiber->stack + fiber->bytes - from));
+}
+
 void fiber_destroy(Fiber *fiber)
 {
+    clear_frames(fiber);
     forget(fiber);
     stacks.spare.push_back(Stack{ fiber->stack, fiber->bytes });
     *fiber = Fiber();

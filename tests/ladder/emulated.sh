@@ -26,7 +26,8 @@ emulate() {
     [[ $dir/common/stamp -nt $newest ]] || touch "$dir/common/stamp"
     # What every instance is linked with.
     cmp -s "$build/libladder.a" "$dir/common/libladder.a" || cp "$build/libladder.a" "$dir/common/"
-    export BACKEND=emulated RUNTIME=$build/host/libcell.a
+    EMU_LINKER=$(bash "$root/tests/emulator/build.sh" linker)
+    export EMU_LINKER BACKEND=emulated RUNTIME=$build/host/libcell.a
     LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     cut -d ' ' -f 1 "$dir/list" |

@@ -207,7 +207,8 @@ if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/pr
     bash tests/emulator/build.sh lib "$work/common" || { echo "0 passed, 1 failed"; exit 1; }
     touch "$work/common/stamp"
     cp "$build/libladder.a" "$work/common/"
-    export BACKEND=emulated RUNTIME=$build/host/libcell.a
+    EMU_LINKER=$(bash tests/emulator/build.sh linker)
+    export EMU_LINKER EMU_HEADER=$work/common/header BACKEND=emulated RUNTIME=$build/host/libcell.a
     LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
