@@ -14,7 +14,7 @@ enum { GUARD = 256, GUARD_BYTE = 0xa5, POISON = 0xff };
 
 static uint64_t seed = 0x9e3779b97f4a7c15ull;
 
-static double uniform(void)
+double uniform(void)
 {
     seed ^= seed << 13;
     seed ^= seed >> 7;

@@ -20,9 +20,51 @@ size_t ladder_rough_reserve_bytes(const int64_t *sizes);
 enum { DRAWS = 4 }; /* of moved inputs: in a tensor of a few elements one may cancel */
 enum { FAR_DRAWS = 2 }; /* there and back */
 
+/* ---- what the spec says of values */
+
+static const cell_domain *domain_of(const cell_desc *d, int tensor)
+{
+    const cell_domain *g = d->domains ? &d->domains[tensor] : NULL;
+    return g && g->kind == 1 ? g : NULL;
+}
+
+static bool ends(double v)
+{
+    return fabs(v) < 1e308;
+}
+
+/* Inside of a range also as it is stored, and away from the ends. Where the type has no number inside, the nearest. */
+static double draw_inside(const cell_domain *g, cell_dtype type, double width)
+{
+    enum { TRIES = 100 };
+    double v = 0;
+    for (int i = 0; i < TRIES; i++) {
+        double far = width * exp(0.5 * normal());
+        v = ends(g->low) && ends(g->high) ? g->low + (g->high - g->low) * (1 + 62 * uniform()) / 64
+            : ends(g->low)                ? g->low + far
+            : ends(g->high)               ? g->high - far
+                                          : width * normal();
+        v = rounded(v, type);
+        if (v > g->low && v < g->high)
+            break;
+    }
+    return v;
+}
+
+/* Of a range with one end those near to it. */
+static double draw_integer_inside(const cell_domain *g)
+{
+    enum { NEAR = 8 };
+    double low = ends(g->low) ? fmax(g->low, INT32_MIN) : ends(g->high) ? g->high - NEAR : -NEAR;
+    double high = ends(g->high) ? fmin(g->high, INT32_MAX) : low + NEAR;
+    return low + floor(uniform() * (high - low + 1));
+}
+
 /* A place on the axis that it says one of, now and then beside it. */
 static double draw_integer(const Case *c, int tensor)
 {
+    if (domain_of(c->d, tensor))
+        return draw_integer_inside(domain_of(c->d, tensor));
     int64_t n = 2;
     bool places = c->d->places && c->d->places[tensor];
     if (places && cell_eval(c->d->places[tensor], c->sizes, c->d->n_sizes, &n) != CELL_OK)
@@ -39,13 +81,16 @@ static void draw(Case *c, const cell_arg *args, int n, Set *s, double mild)
         bool param = args[i].role == CELL_ROLE_VALUE && c->d->tensors[args[i].tensor].kind == CELL_PARAM;
         bool read = !written(c->d, &args[i]) && !ignored(&args[i]);
         bool lengths = c->d->tensors[args[i].tensor].kind == CELL_LENGTHS;
+        const cell_domain *domain = args[i].role == CELL_ROLE_VALUE ? domain_of(c->d, args[i].tensor) : NULL;
+        cell_dtype type = (cell_dtype)args[i].dtype;
         for (int64_t k = 0; lengths && k < s->n[i]; k++)        /* none and all among them */
             s->v[i][k] = fmin(floor(fabs(normal()) / 2 * (double)(c->sizes[CELL_SIZE_T] + 1)),
                               (double)c->sizes[CELL_SIZE_T]);
         for (int64_t k = 0; read && !lengths && k < s->n[i]; k++)
             s->v[i][k] = args[i].dtype == CELL_I32
                              ? draw_integer(c, args[i].tensor)
-                             : rounded((param ? 0.4 * mild : 1) * normal(), (cell_dtype)args[i].dtype);
+                         : domain ? draw_inside(domain, type, param ? 0.4 : 1)
+                                  : rounded((param ? 0.4 * mild : 1) * normal(), type);
     }
 }
 
@@ -92,6 +137,65 @@ static void run_reference(const Case *c, Set *f, Set *b)
     take_integers(d, d->forward_args, d->n_forward_args, f, fa);
     take_integers(d, d->backward_args, d->n_backward_args, b, ba);
     free(reserve);
+}
+
+/* The steps, counted from step 0, after which states are taken: where a history has all steps, those before the call. */
+static int64_t steps_before(const Case *c)
+{
+    enum { STEPS = 3 };
+    const cell_desc *d = c->d;
+    int64_t first = c->sizes[d->n_sizes - 1];
+    if (!d->room)
+        return STEPS;
+    return first > 0 ? first : c->sizes[d->room] < STEPS ? c->sizes[d->room] : STEPS;
+}
+
+static int final_of(const cell_desc *d, int tensor)
+{
+    for (int i = 0; i < d->n_forward_args; i++)
+        if (d->forward_args[i].role == CELL_ROLE_FINAL && d->forward_args[i].tensor == tensor)
+            return i;
+    abort();
+}
+
+/* What the spec wants `in reach` becomes what the cell leaves after a few steps of other inputs, from its own start. */
+static void reach_states(Case *c, double mild)
+{
+    const cell_desc *d = c->d;
+    bool any = false;
+    for (int i = 0; d->domains && i < d->n_tensors; i++)
+        any |= d->domains[i].kind == 2;
+    if (!any || c->null_states || c->sizes[CELL_SIZE_B] == 0)
+        return;
+    Case before = { .d = d };
+    memcpy(before.sizes, c->sizes, sizeof before.sizes);
+    before.sizes[CELL_SIZE_T] = steps_before(c);
+    before.sizes[d->n_sizes - 1] = 0;
+    before.f = set_new(d, d->forward_args, d->n_forward_args, before.sizes);
+    draw(&before, d->forward_args, d->n_forward_args, &before.f, mild);
+    void *given[MAX_ARGS];
+    for (int i = 0; i < d->n_forward_args; i++) {
+        const cell_arg *a = &d->forward_args[i];
+        cell_tensor_kind kind = d->tensors[a->tensor].kind;
+        bool param = a->role == CELL_ROLE_VALUE && kind == CELL_PARAM;
+        if (param)
+            memcpy(before.f.v[i], c->f.v[i], sizeof(double) * (size_t)c->f.n[i]);
+        for (int64_t k = 0; kind == CELL_LENGTHS && k < before.f.n[i]; k++)
+            before.f.v[i][k] = (double)before.sizes[CELL_SIZE_T];
+        given[i] = is_state(d, a) && a->role == CELL_ROLE_VALUE ? NULL : as_argument(a, before.f.v[i], before.f.n[i]);
+    }
+    if (ladder_ref_forward(before.sizes, given, NULL, 0))
+        abort();
+    take_integers(d, d->forward_args, d->n_forward_args, &before.f, given);
+    for (int i = 0; i < d->n_forward_args; i++) {
+        const cell_arg *a = &d->forward_args[i];
+        if (a->role != CELL_ROLE_VALUE || d->domains[a->tensor].kind != 2)
+            continue;
+        const double *left = before.f.v[final_of(d, a->tensor)];
+        for (int64_t k = 0; k < c->f.n[i]; k++)
+            c->f.v[i][k] = rounded(left[k], (cell_dtype)a->dtype);
+    }
+    set_free(&before.f);
 }
 
 /* Arguments of the reference in float; what is an integer stays one. */
@@ -141,12 +245,22 @@ static void run_rough(const Case *c, Set *f, Set *b)
 
 /* ---- sensitivity */
 
+/* Moved by u of random sign, or the other way where that leaves the range. */
+static double moved(const cell_domain *domain, double v, double u)
+{
+    double to = v * (1 + (normal() < 0 ? -u : u));
+    if (domain && !(to > domain->low && to < domain->high))
+        to = 2 * v - to;
+    return domain && !(to > domain->low && to < domain->high) ? v : to;
+}
+
 static void copy_moved(const Case *c, const cell_arg *args, int n, const Set *from, Set *to, double u)
 {
     for (int i = 0; i < n; i++) {
         bool fixed = args[i].dtype == CELL_I32 || c->d->tensors[args[i].tensor].kind == CELL_LENGTHS;
+        const cell_domain *domain = args[i].role == CELL_ROLE_VALUE ? domain_of(c->d, args[i].tensor) : NULL;
         for (int64_t k = 0; !written(c->d, &args[i]) && k < to->n[i]; k++)
-            to->v[i][k] = from->v[i][k] * (fixed ? 1 : 1 + (normal() < 0 ? -u : u));
+            to->v[i][k] = fixed ? from->v[i][k] : moved(domain, from->v[i][k], u);
     }
 }
 
@@ -323,6 +437,7 @@ static Case case_drawn(cell_context *ctx, const cell_desc *d, const int64_t *siz
     c.bs = sense_new(&c.b);
     draw(&c, d->forward_args, d->n_forward_args, &c.f, mild);
     draw(&c, d->backward_args, d->n_backward_args, &c.b, mild);
+    reach_states(&c, mild);
     share_inputs(d, &c.f, &c.b);
     run_reference(&c, &c.f, &c.b);
     find_sense(&c);

@@ -75,6 +75,7 @@ double unit(cell_dtype t);
 double rounded(double v, cell_dtype t);
 /* From here on a type has no numbers: it rounds to infinity. */
 double overflow(cell_dtype t);
+double uniform(void); /* [0, 1) */
 double normal(void);
 void *take(size_t bytes);
 void from_storage(double *to, const void *from, int64_t n, cell_dtype t);

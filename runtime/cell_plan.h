@@ -242,6 +242,13 @@ typedef struct cell_binding {
  * inference; flags CELL_ACCUMULATE or 0. Arguments are already checked. */
 typedef cell_status (*cell_ref_fn)(const int64_t *sizes, void *const *args, void *reserve, int flags);
 
+/* Where the values of a tensor are, as the caller promises: nothing that runs depends on it. An end that is left out of the
+ * range does not count here but for integers, whose ends are numbers that it has. */
+typedef struct cell_domain {
+    int32_t kind;          /* 0: anywhere; 1: from low to high; 2: of a state, where the cell leaves it */
+    double low, high;      /* beyond 1e308: there is no end */
+} cell_domain;
+
 typedef struct cell_desc {
     int32_t plan_version; /* CELL_PLAN_VERSION */
     const char *name;     /* of the cell */
@@ -275,6 +282,7 @@ typedef struct cell_desc {
     const struct cell_desc *other;
     cell_expr takes;              /* of such a one */
     int32_t room;                 /* the size that says how many steps histories have room for, which may be 0; 0: there is none */
+    const cell_domain *domains;   /* per tensor: what the spec says of its values, for tests; NULL: nothing */
 } cell_desc;
 
 /* Bytes of workspace that forward, backward and step of this instance need at `sizes` (the largest of them),

@@ -85,11 +85,123 @@ static double draw_integer(Random *r, int64_t below)
     return (double)random_below(r, n);
 }
 
+/* Inside of a range, away from its ends, so that a value which is moved a little is still one. With one end, the distance
+ * from it is of the magnitude that numbers have which may be any. */
+static double draw_inside(Random *r, const Range *g, double width)
+{
+    bool low = isfinite(g->low), high = isfinite(g->high);
+    double far = width * exp(0.5 * random_normal(r));
+    if (low && high)
+        return g->low + (g->high - g->low) * (1 + 62 * random_uniform(r)) / 64;
+    return low ? g->low + far : high ? g->high - far : width * random_normal(r);
+}
+
+/* Of the integers of a range with one end those near to it. */
+static double draw_integer_inside(Random *r, const Range *g)
+{
+    enum { NEAR = 8 };
+    double first = fmax(g->above ? floor(g->low) + 1 : ceil(g->low), INT32_MIN);
+    double last = fmin(g->below ? ceil(g->high) - 1 : floor(g->high), INT32_MAX);
+    if (!isfinite(g->low))
+        first = isfinite(g->high) ? fmax(first, last - NEAR) : -NEAR;
+    if (!isfinite(g->high))
+        last = isfinite(g->low) ? fmin(last, first + NEAR) : NEAR;
+    return first + (double)random_below(r, (int64_t)(last - first) + 1);
+}
+
+static double draw_value(Random *r, const EvalTensor *t)
+{
+    if (t->is_int)
+        return t->has_range ? draw_integer_inside(r, &t->range) : draw_integer(r, t->below);
+    return t->has_range ? draw_inside(r, &t->range, spread(t)) : t->centre + spread(t) * random_normal(r);
+}
+
 static void fill(Random *r, const EvalTensor *t, double *v, int64_t n)
 {
-    double width = spread(t);
     for (int64_t i = 0; i < n; i++)
-        v[i] = t->is_int ? draw_integer(r, t->below) : t->centre + width * random_normal(r);
+        v[i] = draw_value(r, t);
+}
+
+/* Inputs that are all zero, or large, as far as the range allows it. */
+static double changed_input(const EvalTensor *t, CaseInput inputs, double v)
+{
+    enum { LARGE = 20 };
+    const Range *g = &t->range;
+    if (t->is_int || inputs == CASE_INPUT_NORMAL)
+        return v;
+    if (inputs == CASE_INPUT_ZERO)
+        return !t->has_range || (g->low < 0 && g->high > 0) ? 0 : v;
+    if (!t->has_range || (isinf(g->low) && isinf(g->high)))
+        return LARGE * v;
+    return isinf(g->high) ? g->low + LARGE * (v - g->low) : isinf(g->low) ? g->high + LARGE * (v - g->high) : v;
+}
+
+/* May the state be zero? Where not, a case with zero states has the initial value of the spec there. */
+static bool takes_zero(const EvalTensor *t)
+{
+    const Range *g = &t->range;
+    bool inside = g->low <= 0 && g->high >= 0 && !(g->above && g->low == 0) && !(g->below && g->high == 0);
+    return !t->reach && (!t->has_range || inside);
+}
+
+/* What the caller has bound to the tensors, while a case is made by running the cell. */
+typedef struct Bound { EvalTensor *tensors; } Bound;
+
+static Bound unbind(Eval *e)
+{
+    Bound b = {arena_alloc(e->c->arena, sizeof *b.tensors * (size_t)(e->ntensors + 1))};
+    memcpy(b.tensors, e->tensors, sizeof *b.tensors * (size_t)e->ntensors);
+    for (int i = 0; i < e->ntensors; i++) {
+        EvalTensor *t = &e->tensors[i];
+        t->value = NULL;
+        t->out = NULL;
+        memset(t->tangent, 0, sizeof t->tangent);
+        memset(t->out_tangent, 0, sizeof t->out_tangent);
+    }
+    return b;
+}
+
+static void bind_again(Eval *e, const Bound *b)
+{
+    for (int i = 0; i < e->ntensors; i++) {
+        EvalTensor *t = &e->tensors[i];
+        const EvalTensor *was = &b->tensors[i];
+        t->value = was->value;
+        t->out = was->out;
+        memcpy(t->tangent, was->tangent, sizeof t->tangent);
+        memcpy(t->out_tangent, was->out_tangent, sizeof t->out_tangent);
+    }
+}
+
+/* States that are `in reach`: what the cell gives them, from its own start, after a few steps of other inputs. Where the
+ * evaluator stops, it does so in the case as well, and says why. */
+static void reach_states(Eval *e, Case *k, Random *r)
+{
+    enum { STEPS = 5 };        /* histories of all steps are read to the first one of a case, which is no later (check.c) */
+    bool any = false;
+    for (int i = 0; i < e->ntensors; i++)
+        any |= e->tensors[i].reach && k->value[i];
+    if (!any || k->batch == 0 || !eval_for_steps(e, STEPS))
+        return;
+    Bound before = unbind(e);
+    Case run = {.batch = k->batch, .steps = STEPS};
+    for (int i = 0; i < e->ntensors; i++) {
+        EvalTensor *t = &e->tensors[i];
+        if (t->kind == EV_PARAM)
+            t->value = k->value[i];
+        if (t->kind == EV_INPUT) {
+            double *v = doubles(e, case_count(&run, t));
+            for (int64_t j = 0; t->lengths && j < k->batch; j++)
+                v[j] = STEPS;
+            if (!t->lengths)
+                fill(r, t, v, case_count(&run, t));
+            t->value = v;
+        }
+        if (t->reach)
+            t->out = k->value[i];
+    }
+    eval_run(e, k->batch, STEPS, 0);
+    bind_again(e, &before);
 }
 
 Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed)
@@ -100,7 +212,7 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseI
         const EvalTensor *t = &e->tensors[i];
         int64_t n = case_count(k, t);
         bool read = t->kind == EV_INPUT || t->kind == EV_PARAM ||
-                    (t->kind == EV_STATE && states != CASE_STATE_DEFAULT);
+                    (t->kind == EV_STATE && states != CASE_STATE_DEFAULT && (states == CASE_STATE_RANDOM || takes_zero(t)));
         if (read)
             k->value[i] = doubles(e, n);
         for (int64_t j = 0; t->lengths && j < n; j++)
@@ -109,14 +221,15 @@ Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseI
             continue;
         if (read && !(t->kind == EV_STATE && states == CASE_STATE_ZERO))
             fill(&r, t, k->value[i], n);
-        for (int64_t j = 0; t->kind == EV_INPUT && inputs != CASE_INPUT_NORMAL && j < n; j++)
-            k->value[i][j] *= t->is_int ? 1 : inputs == CASE_INPUT_ZERO ? 0 : 20;
+        for (int64_t j = 0; t->kind == EV_INPUT && j < n; j++)
+            k->value[i][j] = changed_input(t, inputs, k->value[i][j]);
         if (t->kind == EV_OUTPUT || t->kind == EV_STATE) {
             k->cotangent[i] = doubles(e, n);
             for (int64_t j = 0; j < n; j++)
                 k->cotangent[i][j] = random_normal(&r);
         }
     }
+    reach_states(e, k, &r);
     return k;
 }
 

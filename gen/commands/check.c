@@ -26,7 +26,8 @@ static const CommandHelp check_help = {
     .about = "The evaluator walks the spec itself, in double precision with dual numbers. Outputs and final\n"
              "states must agree with it to 1e-12; every gradient must pass the dot-product test\n"
              "<u, J v> = <J'u, v> to 1e-9. Each value of each option is taken at least once. What is\n"
-             "checked is the reference, compiled in double.",
+             "checked is the reference, compiled in double. Values are random; where a cell is not for\n"
+             "any numbers, the spec says for which: `input dt in (0, 1]`, `state P[N, N] in reach`.",
     .examples = "  cellc check specs/e79.cell\n"
                 "  cellc check specs/e79.cell --set bias=input --dim N=6 -v\n"
                 "  cellc check specs/lstm.cell --vectors tests/vectors/lstm.vec\n",

@@ -612,7 +612,8 @@ static bool is_finite(const Subject *s, const Case *k, const char *what, const R
             double v = expect->out[i][at];
             if (!isfinite(v))
                 return tally_kind(t, false, FAIL_VALUE_NAN, s,
-                                  "%s: the cell itself gives %s%s = %s at %s, so nothing can be compared", what,
+                                  "%s: the cell itself gives %s%s = %s at %s, so nothing can be compared; if it is not for "
+                                  "any numbers, say for which, as in 'input x in (0, 1]' or 'state h in reach'", what,
                                   x->kind == EV_STATE ? "final " : "", x->name,
                                   isnan(v) ? "nan" : v < 0 ? "-inf" : "inf", place(s, k, x, at));
         }

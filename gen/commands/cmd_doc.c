@@ -313,6 +313,8 @@ static void put_tensor(const Page *p, const Stmt *s, const char *where)
             buf_f(&shape, p->source->text[i] == '*' ? "·" : "%c", p->source->text[i]);
     }
     buf_f(&shape, "]");
+    if (s->domain)
+        buf_f(&shape, " in %.*s", (int)(s->domain->span.hi - s->domain->span.lo), p->source->text + s->domain->span.lo);
     buf_f(p->out, "| %s%s |", s->is_const ? "const " : "", kinds[s->kind - S_INPUT]);
     put_name(p, s->name);
     put_cell(p, shape.data, shape.len, false);

@@ -274,6 +274,18 @@ static double initial_centre(EvalProgram *p, Scope *s, const Stmt *d)
     return strcmp(x->name, "ones") == 0;
 }
 
+static void take_domain(EvalProgram *p, Scope *s, EvalTensor *t)
+{
+    const Domain *d = t->decl->domain;
+    if (!d)
+        return;
+    p->has_domains = true;
+    t->reach = d->reach;
+    t->has_range = !d->reach;
+    if (!d->reach)
+        t->range = (Range){ev_number(p, s, d->low), ev_number(p, s, d->high), d->above, d->below};
+}
+
 static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
 {
     int tensor = p->e->ntensors;
@@ -307,6 +319,7 @@ static void declare_tensor(EvalProgram *p, Scope *s, const Stmt *st)
         vec_push(p->arena, &p->outputs, slot);
         break;
     }
+    take_domain(p, s, &p->e->tensors[tensor]);
 }
 
 /* Declarations of the branches that are taken; before the equations, which may stand above them. */

@@ -4,6 +4,7 @@
 #ifndef CELLC_EVAL_H
 #define CELLC_EVAL_H
 
+#include "base/range.h"
 #include "front/ast.h"
 
 /* EVAL_ROOM: steps that a history has room for, where all earlier steps are read and the sizes do not say. */
@@ -28,6 +29,9 @@ typedef struct EvalTensor {
     int64_t shape[EVAL_MAX_RANK];
     int64_t count;                /* elements of one step, one state or one param */
     bool has_init;                /* state: the spec gives its initial value */
+    bool has_range;               /* its values are drawn from here */
+    Range range;
+    bool reach;                   /* state: what the cell gives it after a few steps */
     double centre;                /* param: the one number that the spec starts it from; else 0 */
     const Stmt *decl;             /* NULL for EV_WATCH */
     /* Input [B,T,shape] (lengths [B]), param [shape], state [B,shape]: read. A state may stay NULL: the spec's initial

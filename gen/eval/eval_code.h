@@ -178,6 +178,7 @@ typedef struct EvalProgram {
     Vec(StateSlot) states;
     Vec(Array *) shifted;         /* of the cell, read at other steps by name */
     struct Scope *cell_scope;
+    bool has_domains;             /* a declaration says where its values are drawn from */
     bool constants_only;          /* while a constant is computed: no values may be read */
     int nodes;                    /* compiled so far, against runaway expansion */
     const char *error;

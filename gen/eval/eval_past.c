@@ -168,6 +168,10 @@ static void add_history(EvalProgram *p, Array *a)
         t->no_grad = p->e->tensors[a->tensor].no_grad;
         t->is_int = p->e->tensors[a->tensor].is_int;
         t->below = p->e->tensors[a->tensor].below;
+        t->has_range = p->e->tensors[a->tensor].has_range;
+        t->range = p->e->tensors[a->tensor].range;
+    } else {
+        t->reach = p->has_domains;
     }
 }
 

@@ -250,6 +250,16 @@ Expr *expr_reduce(Parser *p, Token reduce, const BinderVec *binders, Expr *body,
     return finish(p, e);
 }
 
+const Domain *domain_of(Parser *p, bool above, Expr *low, Expr *high, bool below, const Token *word, Span span)
+{
+    Domain *d = arena_alloc(p->c->arena, sizeof *d);
+    *d = (Domain){ .low = low, .high = high, .above = above, .below = below, .span = span };
+    d->reach = word && strcmp(word->text, "reach") == 0;
+    if (word && !d->reach)
+        error_at(p, span, "expected a range behind 'in', such as (0, 1] or [0, inf), or 'reach', found '%s'", word->text);
+    return low || d->reach ? d : NULL;
+}
+
 /* What stands between the brackets of a left side or a reduction: an index, an index with its range, or a
  * constant. */
 Binder binder_of(Parser *p, Expr *e)
@@ -304,6 +314,18 @@ static const char *kind_text(StmtKind kind)
     return "statement";
 }
 
+static const char *with_article(StmtKind kind)
+{
+    switch (kind) {
+    case S_IMPORT:
+    case S_OPTION:
+    case S_INPUT:
+    case S_OUTPUT:
+    case S_EQ: return "an";
+    default: return "a";
+    }
+}
+
 /* What the grammar leaves open because all declarations share one rule: which parts this kind has. */
 static void check_decl(Parser *p, StmtKind kind, const Decl *d)
 {
@@ -321,6 +343,12 @@ static void check_decl(Parser *p, StmtKind kind, const Decl *d)
                      "reads it", d->axes.data[i]->name);
         else if (i && (d->axes.data[i]->kind == X_COLON) != (d->axes.data[0]->kind == X_COLON))
             error_at(p, d->axes.data[i]->span, "either all axes of '%s' have an index, or none", name);
+    if (d->domain && kind != S_INPUT && kind != S_PARAM && kind != S_STATE)
+        error_at(p, d->domain->span, "only inputs, params and states have a range, but '%s' is %s %s", name,
+                 with_article(kind), kind_text(kind));
+    else if (d->domain && d->domain->reach && kind != S_STATE)
+        error_at(p, d->domain->span, "only a state can be 'in reach', but '%s' is %s %s", name, with_article(kind),
+                 kind_text(kind));
     if (kind == S_CONST && !d->init)
         error_at(p, d->span, "a const needs its value: const %s = ...", name);
     if (kind == S_CARRY && !d->init)
@@ -367,6 +395,7 @@ void add_decls(Parser *p, StmtVec *out, StmtKind kind, bool is_const, const Decl
         s->brackets = d->brackets;
         s->text = d->type;
         s->text_span = d->type_span;
+        s->domain = d->domain;
         if (kind == S_DIM || kind == S_CONST)
             s->value = d->init;
         else
@@ -408,18 +437,6 @@ static bool allowed(StmtKind kind, Place place)
     case S_REPEAT: return place != IN_FILE;
     case S_CARRY: return place == IN_REPEAT;
     default: return place == IN_CELL;
-    }
-}
-
-static const char *with_article(StmtKind kind)
-{
-    switch (kind) {
-    case S_IMPORT:
-    case S_OPTION:
-    case S_INPUT:
-    case S_OUTPUT:
-    case S_EQ: return "an";
-    default: return "a";
     }
 }
 
@@ -502,6 +519,14 @@ static bool same_expr(const Expr *a, const Expr *b, bool parens)
            same_expr(a->a, b->a, parens) && same_expr(a->b, b->b, parens) && same_expr(a->c, b->c, parens);
 }
 
+static bool same_domain(const Domain *a, const Domain *b, bool parens)
+{
+    if (!a || !b)
+        return a == b;
+    return a->above == b->above && a->below == b->below && a->reach == b->reach && same_expr(a->low, b->low, parens) &&
+           same_expr(a->high, b->high, parens);
+}
+
 static bool same_names(const char *const *a, int na, const char *const *b, int nb)
 {
     if (na != nb)
@@ -519,7 +544,7 @@ static bool same_stmt(const Stmt *a, const Stmt *b, bool parens)
     return a->kind == b->kind && a->name == b->name && a->text == b->text && a->primed == b->primed &&
            a->brackets == b->brackets && a->is_const == b->is_const && a->has_body == b->has_body &&
            same_exprs(&a->axes, &b->axes, parens) && same_binders(&a->lhs, &b->lhs, parens) &&
-           same_expr(a->init, b->init, parens) && same_expr(a->value, b->value, parens) &&
+           same_domain(a->domain, b->domain, parens) && same_expr(a->init, b->init, parens) && same_expr(a->value, b->value, parens) &&
            same_names(a->choices.data, a->choices.len, b->choices.data, b->choices.len) &&
            same_names(a->params.data, a->params.len, b->params.data, b->params.len) &&
            same_names(a->held.data, a->held.len, b->held.data, b->held.len) &&

@@ -72,6 +72,9 @@ typedef enum {
     S_CARRY     /* carry A[N,N] = expr; inside repeat */
 } StmtKind;
 
+/* `in (low, high]`: from where tests draw values; `in reach`: of a state, what the cell gives it. */
+typedef struct Domain { Expr *low, *high; bool above, below, reach; Span span; } Domain;   /* above, below: ends left out */
+
 struct Stmt {
     StmtKind kind;
     Span span;                    /* the whole statement */
@@ -83,6 +86,7 @@ struct Stmt {
     bool brackets;                /* EQ, declarations: written with [ ] */
     bool is_const;                /* INPUT, PARAM: const; FN: adjoint fn */
     ExprVec axes;                 /* declarations, CARRY: extents */
+    const Domain *domain;         /* INPUT, PARAM, STATE: what stands behind `in`, or NULL */
     BinderVec lhs;                /* EQ, FN: indices on the left; REPEAT: the one index with its range */
     Expr *init;                   /* PARAM: after '~' (a CALL or REF); STATE, CARRY: after '=' */
     Expr *value;                  /* DIM, CONST, EQ, FN, WHEN (the condition) */

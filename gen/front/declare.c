@@ -280,6 +280,7 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out)
     if (s->kind == S_PARAM && s->init)
         read_initialiser(f, s, scope, &t);
     t.rank = d->rank;
+    read_domain(f, s, scope, &t);
     t.axes = (const Poly **)(uintptr_t)d->axes;
     if (t.complex)
         add_parts(f, d, &t);

@@ -289,6 +289,8 @@ bool is_tensor_type(const char *name);
 bool fits(const Poly *const *axes, int rank);
 void declare_axes(Flat *f, Symbol *d, const Stmt *s, const Scope *scope, const CallSite *chain);
 void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out);
+/* domain.c: what stands behind `in`, into the tensor, whose type and initialiser are read. */
+void read_domain(Flat *f, const Stmt *s, const Scope *scope, Tensor *t);
 /* initialiser.c: what stands behind a param's '~', into the tensor. */
 void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t);
 

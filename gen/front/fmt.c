@@ -439,6 +439,21 @@ static bool has_block(const Stmt *s)
     return s->kind == S_CELL || s->kind == S_WHEN || s->kind == S_REPEAT || (s->kind == S_FN && s->has_body);
 }
 
+static void put_domain(Fmt *f, Buf *b, const Domain *d)
+{
+    if (d->reach) {
+        buf_f(b, " in reach");
+        return;
+    }
+    buf_f(b, " in %s", d->above ? "(" : "[");
+    f->nesting++;
+    put_expr(f, b, d->low);
+    buf_f(b, ", ");
+    put_expr(f, b, d->high);
+    f->nesting--;
+    buf_f(b, "%s", d->below ? ")" : "]");
+}
+
 static void put_decl(Fmt *f, Buf *b, const Stmt *s)
 {
     buf_f(b, "%s", s->name);
@@ -462,6 +477,8 @@ static void put_decl(Fmt *f, Buf *b, const Stmt *s)
     }
     if (s->text)
         buf_f(b, " : %s", s->text);
+    if (s->domain)
+        put_domain(f, b, s->domain);
     const Expr *value = s->init ? s->init : s->value;
     if (!value)
         return;

@@ -606,6 +606,15 @@ static const Poly *room_for_steps(Flat *f, const Symbol *s)
 }
 
 /* The tensor with what a value had at the steps before the call, as far back as it is read. */
+/* Does any declaration say what tests may give? Then they give the steps before a call of what is defined as the cell does. */
+static bool has_domains(const Module *m)
+{
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        if (m->tensors.data[t].range || m->tensors.data[t].reach)
+            return true;
+    return false;
+}
+
 static void add_history(Flat *f, Symbol *s)
 {
     Module *m = f->m;
@@ -613,6 +622,8 @@ static void add_history(Flat *f, Symbol *s)
     bool complex = s->type == TY_COMPLEX;
     Tensor t = { .kind = T_HISTORY, .of = input, .complex = complex, .rank = s->rank + 1 + complex, .span = s->span };
     const char *name = intern_f(f->c, "%s_history", s->name);
+    t.range = input >= 0 ? m->tensors.data[input].range : NULL;
+    t.reach = input < 0 && has_domains(m);
     const Symbol *other = scope_find(f->scope, name);
     if (m->whole_past || s->has_history || (!s->past && !s->past_grows))
         return;

@@ -56,6 +56,7 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
 %token <token> IMPORT "'import'" CELL "'cell'" DIM "'dim'" CONST "'const'" OPTION "'option'" INPUT "'input'"
 %token <token> PARAM "'param'" STATE "'state'" OUTPUT "'output'" RESET "'reset'" CARRY "'carry'" FN "'fn'"
 %token <token> ADJOINT "'adjoint'" WHEN "'when'" ELSE "'else'" REPEAT "'repeat'"
+%token IN "'in'"
 %token EQ "'=='" NE "'!='" LE "'<='" GE "'>='" AND "'&&'" OR "'||'"
 %token END "';'" SEP "';' and a step"
 
@@ -68,7 +69,7 @@ static void append(Parser *p, StmtVec *list, const StmtVec *more);
 %type <decl> decl
 %type <tokens> choices params names
 %type <token> member
-%type <flag> prime
+%type <flag> prime opening closing
 %type <op> mulop compareop
 
 %%
@@ -164,6 +165,16 @@ decl:
         $$->type_span = @3;
         $$->span = @$;
     }
+  | decl IN opening expr ',' expr closing {
+        if ($1->domain)
+            error_at(p, @$, "'%s' has a range already", $1->name.text);
+        $$ = $1; $$->domain = domain_of(p, $3, $4, $6, $7, NULL, (Span){@3.file, @3.lo, @7.hi}); $$->span = @$;
+    }
+  | decl IN NAME                        {
+        if ($1->domain)
+            error_at(p, @$, "'%s' has a range already", $1->name.text);
+        $$ = $1; $$->domain = domain_of(p, false, NULL, NULL, false, &$3, @3); $$->span = @$;
+    }
   | decl '~' expr                       {
         if ($1->init_op)
             error_at(p, @3, "'%s' has an initial value already", $1->name.text);
@@ -174,6 +185,16 @@ decl:
             error_at(p, @3, "'%s' has an initial value already", $1->name.text);
         $$ = $1; $$->init_op = '='; $$->init = $3; $$->span = @$;
     }
+;
+
+opening:
+    '('                                 { $$ = true; }
+  | '['                                 { $$ = false; }
+;
+
+closing:
+    ')'                                 { $$ = true; }
+  | ']'                                 { $$ = false; }
 ;
 
 axes:
@@ -446,6 +467,7 @@ static int yyreport_syntax_error(const yypcontext_t *ctx, Parser *p)
         case YYSYMBOL_NUMBER: e.expression = true; break;
         case YYSYMBOL_END: e.end = true; break;
         case YYSYMBOL_NAME: e.name = true; break;
+        case YYSYMBOL_IN: break;                /* one of many things that may follow a declared name */
         default:
             e.equals = e.equals || strcmp(text, "'='") == 0;
             e.operators = e.operators || strcmp(text, "'+'") == 0;

@@ -22,11 +22,13 @@ typedef struct Token {
     bool new_line;   /* first token of its line */
 } Token;
 
+/* reduction: `sum` for the '[' of sum[j]; range: it begins the range of `x in (0, 1]`, which ends with either bracket */
 typedef struct Opened {
     char with;
     Span span;
     const char *reduction;
-} Opened; /* reduction: `sum` for the '[' of sum[j] */
+    bool range;
+} Opened;
 
 typedef struct Parser {
     Compiler *c;
@@ -95,6 +97,7 @@ typedef struct Decl {
     Token name;
     const char *type;
     Span type_span;
+    const Domain *domain;
     char init_op;
     Expr *init;
     Span span;
@@ -113,6 +116,8 @@ Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held,
                 const ExprVec *index, Span span);
 Expr *expr_reduce(Parser *p, Token reduce, const BinderVec *binders, Expr *body, Span span);
 
+/* What stands behind `in`: a range, or (low NULL) a word. */
+const Domain *domain_of(Parser *p, bool above, Expr *low, Expr *high, bool below, const Token *word, Span span);
 Binder binder_of(Parser *p, Expr *e);
 Stmt *stmt_new(Parser *p, StmtKind kind, const Token *name, Span span);
 void add_decls(Parser *p, StmtVec *out, StmtKind kind, bool is_const, const DeclVec *decls, Span span);

@@ -206,6 +206,16 @@ static bool ends_operand(int code)
     return code == NAME || code == NUMBER || code == STRING || code == ')' || code == ']' || code == '\'';
 }
 
+/* `in` behind a declared name, its type or its first value; elsewhere, also where a name is declared, it is a name. */
+static bool begins_domain(const Parser *p, const Token *t)
+{
+    switch (p->stmt_code) {
+    case DIM: case CONST: case INPUT: case PARAM: case STATE: case OUTPUT: case RESET: case CARRY: break;
+    default: return false;
+    }
+    return strcmp(t->text, "in") == 0 && !p->at_start && !in_brackets(p) && ends_operand(p->prev.code);
+}
+
 /* What a word means here: a reduction, a number, a keyword of a statement, or a name. */
 static void classify_word(Parser *p, Token *t)
 {
@@ -222,6 +232,10 @@ static void classify_word(Parser *p, Token *t)
     if (strcmp(t->text, "inf") == 0 && !p->at_start) {
         t->code = NUMBER;
         t->num = INFINITY;
+        return;
+    }
+    if (begins_domain(p, t)) {
+        t->code = IN;
         return;
     }
     int code = statement_word(t->text, strlen(t->text));
@@ -295,7 +309,8 @@ static void open_bracket(Parser *p, const Token *t)
         give_up(p, t->span, "nested too deeply (256 levels of brackets and blocks are the limit)");
     else
         p->open[p->nopen++] = (Opened){(char)t->code, t->span,
-                                       t->code == '[' && is_reduction(&p->prev) ? p->prev.text : NULL};
+                                       t->code == '[' && is_reduction(&p->prev) ? p->prev.text : NULL,
+                                       p->prev.code == IN};
 }
 
 /* False for a '}' that closes nothing: it is reported and left out. */
@@ -312,7 +327,7 @@ static bool close_bracket(Parser *p, const Token *t)
             p->quiet = 0;
             p->rest_of_bad = true;
         }
-    } else if (p->nopen && closer_of(p->open[p->nopen - 1].with) == t->code) {
+    } else if (p->nopen && (closer_of(p->open[p->nopen - 1].with) == t->code || p->open[p->nopen - 1].range)) {
         p->reduced = p->open[--p->nopen].reduction;
     }
     return true;
@@ -681,6 +696,13 @@ static bool opens_by_mistake(const Parser *p, const Token *t)
     return t->code == '{' && !is_block_header(p->stmt_code) && p->stmt_code != FN && p->stmt_code != ADJOINT;
 }
 
+static bool explain_domain(Parser *p, const Token *t)
+{
+    if (p->prev.code == IN)
+        error_at(p, t->span, "expected a range behind 'in', such as (0, 1] or [0, inf), or 'reach', found %s", token_text(p, t));
+    return p->prev.code == IN;
+}
+
 void syntax_error(Parser *p, const Expected *e)
 {
     if (p->stmt_bad || p->gave_up)
@@ -689,7 +711,7 @@ void syntax_error(Parser *p, const Expected *e)
     Token t = p->token;
     if (t.code == 0) /* the place is where the text stops, not the empty line behind it */
         t.span.lo = t.span.hi = p->prev.span.hi;
-    if (!explain_keyword(p, &t, e) && !explain_start(p, &t, e) && !explain_operator(p, &t, e) &&
+    if (!explain_domain(p, &t) && !explain_keyword(p, &t, e) && !explain_start(p, &t, e) && !explain_operator(p, &t, e) &&
         !explain_brackets(p, &t, e))
         explain_rest(p, &t, e);
     if (opens_by_mistake(p, &t))

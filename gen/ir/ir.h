@@ -3,6 +3,7 @@
 #ifndef CELLC_IR_H
 #define CELLC_IR_H
 
+#include "base/range.h"
 #include "size.h"
 
 typedef int32_t NodeId;           /* -1: none */
@@ -36,6 +37,8 @@ typedef struct Tensor {
     const Poly **axes;
     const char *init;             /* param: its initialiser, "xavier", "const", ...; else NULL */
     double init_arg[2];
+    const Range *range;           /* input, param, state, history: where tests draw its values; NULL: anywhere */
+    bool reach;                   /* state, history: tests give it what the cell gives it */
     const char *init_text[2];     /* of a number made of dims that are chosen at run time, the text; else NULL */
     Span span;
 } Tensor;

@@ -661,6 +661,32 @@ static void line_call(Reader *r)
     vec_push(r->c->arena, &r->calls, k);
 }
 
+/* `in (low, high]`, or `in reach`. */
+static void read_domain(Reader *r, Tensor *t)
+{
+    const char *from = here(r);
+    if (!accept_word(r, "in"))
+        return;
+    if (t->kind > T_HISTORY)
+        fail(r, from, "a %s has no range", ir_tensor_kinds[t->kind]);
+    t->reach = (t->kind == T_STATE || t->kind == T_HISTORY) && accept_word(r, "reach");
+    if (t->reach || r->failed)
+        return;
+    Range *range = arena_alloc(r->c->arena, sizeof *range);
+    range->above = accept(r, '(');
+    if (!range->above)
+        expect(r, '[');
+    range->low = read_real(r);
+    expect(r, ',');
+    range->high = read_real(r);
+    range->below = accept(r, ')');
+    if (!range->below)
+        expect(r, ']');
+    if (!r->failed && !(range->low <= range->high))
+        fail(r, from, "the range is empty");
+    t->range = range;
+}
+
 static void read_init(Reader *r, Tensor *t)
 {
     if (!accept(r, '~'))
@@ -734,6 +760,7 @@ static void line_tensor(Reader *r)
     t.no_grad = accept_word(r, "no_grad");
     t.lengths = t.kind == T_INPUT && accept_word(r, "lengths");
     t.grows = t.kind == T_HISTORY && accept_word(r, "grows");
+    read_domain(r, &t);
     read_init(r, &t);
     t.span = read_span(r);
     if (r->failed)

@@ -322,6 +322,11 @@ static void put_tensor_line(Print *p, TensorId id)
         buf_f(p->out, " lengths");
     if (t->grows)
         buf_f(p->out, " grows");
+    if (t->range)
+        buf_f(p->out, " in %s%a, %a%s", t->range->above ? "(" : "[", t->range->low, t->range->high,
+              t->range->below ? ")" : "]");
+    if (t->reach)
+        buf_f(p->out, " in reach");
     if (t->init)
         put_init(p, t);
     put_span(p, t->span);

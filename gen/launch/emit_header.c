@@ -110,10 +110,11 @@ static const char *meaning(const Module *m, CallArg a)
                                            : "has no gradient; ignored";
     default: break;
     }
+    const char *where = x->range ? intern_f(m->c, ", in %s", range_text(m->c, x->range)) : x->reach ? ", as the cell leaves it" : "";
     switch (x->kind) {
-    case T_INPUT: return x->lengths ? "how many steps each sequence has, 0 to T (a kernel takes others as the nearest)" : "input";
-    case T_PARAM: return "param";
-    case T_STATE: return intern_f(m->c, "state before the first step; NULL: %s", init);
+    case T_INPUT: return x->lengths ? "how many steps each sequence has, 0 to T (a kernel takes others as the nearest)" : intern_f(m->c, "input%s", where);
+    case T_PARAM: return intern_f(m->c, "param%s", where);
+    case T_STATE: return intern_f(m->c, "state before the first step%s; NULL: %s", where, init);
     case T_HISTORY:
         return x->grows ? "earlier steps, step s at place s; NULL: before step 0"
                         : "steps before the first, the latest first; NULL: zero, as before step 0";

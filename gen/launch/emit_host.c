@@ -2,6 +2,8 @@
  * there are any. Out: NAME.c: the tables that describe the cell to the runtime (sizes, tensors, arguments,
  * checks), and entry points that fill an array of pointers and call the runtime. Guaranteed: nothing is
  * decided at the call; the tables are constant. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "emit_api.h"
@@ -13,6 +15,7 @@ typedef struct Host {
     Buf *out;
     Vec(const Poly *) exprs;      /* printed as X0, X1, ... */
     bool places;                  /* is there an integer that says places? */
+    bool domains;                 /* does the spec say where values are? */
 } Host;
 
 /* ---- size expressions as postfix programs */
@@ -170,6 +173,34 @@ static bool print_places(Host *h)
     if (any)
         buf_f(h->out, "/* of integers: the extent of what they say places of */\nstatic const cell_expr places[] = { %.*s};\n\n",
               (int)row.len, row.data);
+    return any;
+}
+
+/* C has no word for infinity that every reader of the tables knows. */
+static double without_infinity(double v)
+{
+    return v > DBL_MAX ? DBL_MAX : v < -DBL_MAX ? -DBL_MAX : v;
+}
+
+static bool print_domains(Host *h)
+{
+    const Module *m = h->m;
+    Buf rows = { .arena = m->arena };
+    bool any = false;
+    for (TensorId t = 0; t < m->tensors.len; t++) {
+        const Tensor *x = &m->tensors.data[t];
+        const Range *r = x->range;
+        if (x->kind > T_OUTPUT)
+            continue;
+        any |= r || x->reach;
+        bool whole = x->dtype == DT_I32;
+        double low = !r ? 0 : whole ? (r->above ? floor(r->low) + 1 : ceil(r->low)) : r->low;
+        double high = !r ? 0 : whole ? (r->below ? ceil(r->high) - 1 : floor(r->high)) : r->high;
+        buf_f(&rows, "    { %d, %.17g, %.17g },\n", r ? 1 : x->reach ? 2 : 0, without_infinity(low), without_infinity(high));
+    }
+    if (any)
+        buf_f(h->out, "/* where values are, by tensor */\nstatic const cell_domain domains[] = {\n%.*s};\n\n", (int)rows.len,
+              rows.data);
     return any;
 }
 
@@ -349,6 +380,8 @@ static void print_description(Host *h, const HostPlan *plan, int checks, int lev
         buf_f(out, "    .takes = %s,\n", plan->takes);
     if (room_for_steps(m))
         buf_f(out, "    .room = %d,\n", room_for_steps(m));
+    if (h->domains)
+        buf_f(out, "    .domains = domains,\n");
     buf_f(
         out,
         "    .n_bindings = %d,\n    .n_sizes = %d,\n    .n_tensors = %d,\n    .n_forward_args = %d,\n"
@@ -439,6 +472,7 @@ void emit_host_plan(const Module *m, const HostPlan *plan, Buf *out)
     print_size_names(&h);
     print_tensors(&h);
     h.places = print_places(&h);
+    h.domains = print_domains(&h);
     print_args(&h, "forward_args", &fwd);
     print_args(&h, "backward_args", &bwd);
     int checks = print_checks(&h);

@@ -59,6 +59,16 @@ static void json_number(Buf *out, double v)
     buf_f(out, isfinite(v) ? "%.17g" : "\"%g\"", v);
 }
 
+/* What the caller promises: {"text": "(0, 1]", "ends": [0, 1]}. */
+static void json_range(const Module *m, Buf *out, const Range *r)
+{
+    buf_f(out, ", \"range\": {\"text\": \"%s\", \"ends\": [", range_text(m->c, r));
+    json_number(out, r->low);
+    buf_f(out, ", ");
+    json_number(out, r->high);
+    buf_f(out, "]}");
+}
+
 static void json_init(Buf *out, const Tensor *x)
 {
     buf_f(out, ", \"init\": {\"name\": ");
@@ -148,6 +158,10 @@ static void json_tensor(const Module *m, Buf *out, TensorId t)
         buf_f(out, ", \"initial\": \"%s\"", m->init.data[t] >= 0 ? "spec" : "zero");
     if (x->kind == T_HISTORY)
         buf_f(out, ", \"initial\": \"zero\", \"history\": true%s", x->grows ? ", \"grows\": true" : "");
+    if (x->range)
+        json_range(m, out, x->range);
+    if (x->reach)
+        buf_f(out, ", \"reach\": true");
     if (x->init)
         json_init(out, x);
     const char *doc = trailing_comment(m, x->span);

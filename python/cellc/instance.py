@@ -220,7 +220,8 @@ class Instance:
             for t in tensors:
                 start = f" ~ {t.init}" if t.kind == "param" else ""
                 doc = f"  {t.doc}" if t.doc else ""
+                where = f" in {t.range}" if t.range else ""
                 other = self.called(t)
                 here = f" (here {other})" if other != t.name else ""
-                lines.append(f"{title[:-1]:7} {t.name}{here} {t.wanted()} {t.dtype}{start}{doc}")
+                lines.append(f"{title[:-1]:7} {t.name}{here} {t.wanted()} {t.dtype}{where}{start}{doc}")
         return "\n".join(lines + ["", "The spec:", "", self.spec.text.rstrip(), ""])

@@ -84,6 +84,7 @@ class Tensor:
         self.batched, self.timed = entry["batched"], entry["timed"]
         self.gradient = entry["gradient"]
         self.init = Initialiser(entry.get("init"), len(self.axes))         # of a param
+        self.range = entry["range"]["text"] if "range" in entry else ""         # what the caller promises: (0, 1]
         self.history = entry.get("history", False)
         self.grows = entry.get("grows", False)         # of all steps; its first axis is the room for them
         self.doc = entry.get("doc", "")

@@ -35,14 +35,15 @@ Plan = struct("cell_plan", buffers__ops=P, n_buffers__n_ops=I32)
 Kernel = struct("cell_kernel", name=TEXT, symbol=P, threads__cluster__cooperative=I32, smem=P, dependent=I32, block=P)
 Check = struct("cell_check", value=P, message=TEXT)
 Binding = struct("cell_binding", name__value=TEXT)
+Domain = struct("cell_domain", kind=I32, low__high=DOUBLE)
 Desc = struct("cell_desc", plan_version=I32, name__key=TEXT,
               bindings__size_names__tensors__forward_args__backward_args__checks__kernels__reserve=P,
               forward__backward__step__ref_forward__ref_backward__ref_reserve_bytes=P,
               n_bindings__n_sizes__n_tensors__n_forward_args__n_backward_args__n_checks__n_kernels__n_reserve=I32,
               how=TEXT, block_memory=I64, smaller=P, archs=TEXT, pointer_alignment=I32, places=P,
-              other=P, takes=P)
+              other=P, takes=P, room=I32, domains=P)
 
-TYPES = {kind.__name__: kind for kind in (Tensor, Arg, Buffer, Ref, Op, Plan, Kernel, Check, Binding, Desc)}
+TYPES = {kind.__name__: kind for kind in (Tensor, Arg, Buffer, Ref, Op, Plan, Kernel, Check, Binding, Domain, Desc)}
 TYPES.update(int64_t=I64, int16_t=I16, cell_expr=P)
 COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*', re.S)
 TABLE = re.compile(r"^static const (\w+) (\*const )?(\w+)(\[\])? = (?=\{)", re.M)

@@ -459,6 +459,46 @@ static void check_refused(void)
     }
 }
 
+/* What tests draw lies inside of the ranges of declarations, whatever the form of the case; integers take every number of
+ * theirs; and states that are in reach are those after a run from the cell's own start. */
+static void check_draws(void)
+{
+    Cell k = open_cell("cell f { const K = 2; input dt in (0, 1], u in (-inf, -K), v : f32 in [3, inf), w in [-1, 1], "
+                  "id : i32 in (1, 4], at : i32 in [7, inf), z; param a[2] in [0.5, 2), c ~ const(-K * 3); "
+                  "state n in (0, inf) = 1, s in [0, 1], P[i:2] in reach = i + 1, Q[2] in reach; output y; "
+                  "n' = n + dt; s' = s; P'[i] = P[i] + 1; Q'[i] = 2 * P[i]; d = z * dt; "
+                  "y = u[; t - 1] + d[; t - 1] + real(id + at) + v + w + a[0] + c + s + P[0] + Q[0]; }", NULL, NULL);
+    static const struct { const char *name; double low, high; } ranges[] = {
+        {"dt", 0, 1}, {"u", -INFINITY, -2}, {"v", 3, INFINITY}, {"w", -1, 1}, {"id", 1.5, 4.5}, {"at", 6.5, INFINITY},
+        {"a", 0.5, 2}, {"n", 0, INFINITY}, {"s", 0, 1}, {"u_history", -INFINITY, -2}, {"c", -8, -4},
+    };
+    bool seen[5] = {false};
+    for (int form = 0; k.e && form < 9; form++) {
+        Case *one = case_random(k.e, 3, 40, (CaseState)(form / 3), (CaseInput)(form % 3), 3);
+        for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+            EvalTensor *t = eval_find(k.e, ranges[i].name);
+            const double *v = t ? one->value[t - k.e->tensors] : NULL;
+            bool zero = form / 3 == CASE_STATE_ZERO;
+            report(v || (t && t->kind == EV_STATE && form / 3 != CASE_STATE_RANDOM), ranges[i].name, form, 0);
+            for (int64_t j = 0; v && j < case_count(one, t); j++) {
+                bool inside = v[j] > ranges[i].low && v[j] < ranges[i].high;
+                if (!inside && !(zero && i == 8 && v[j] == 0))
+                    report(false, ranges[i].name, v[j], ranges[i].low);
+                if (i == 4)
+                    seen[(int)v[j]] = true;
+            }
+        }
+        const double *p = one->value[eval_find(k.e, "P") - k.e->tensors], *q = one->value[eval_find(k.e, "Q") - k.e->tensors];
+        const double *w = one->value[eval_find(k.e, "w") - k.e->tensors], *z = one->value[eval_find(k.e, "z") - k.e->tensors];
+        report(form / 3 != CASE_STATE_RANDOM ? !p && !q : p[0] == 6 && p[1] == 7 && q[0] == 10 && q[5] == 12, "in reach", form, 0);
+        report((w[5] == 0) == (form % 3 == CASE_INPUT_ZERO) && (z[5] == 0) == (form % 3 == CASE_INPUT_ZERO), "zero inputs", w[5], 0);
+        const double *d = one->value[eval_find(k.e, "d_history") - k.e->tensors];
+        report(form / 3 != CASE_STATE_RANDOM ? !d : isfinite(d[0]) && d[0] != 0, "history of a definition", form, 0);
+    }
+    report(!seen[0] && !seen[1] && seen[2] && seen[3] && seen[4], "integers of a range", 0, 0);
+    close_cell(k);
+}
+
 int main(void)
 {
     check_functions();
@@ -473,6 +513,7 @@ int main(void)
     check_state();
     check_variants();
     check_refused();
+    check_draws();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

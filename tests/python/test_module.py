@@ -107,6 +107,15 @@ def test_initial_values_of_sizes(framework):
         make(**sizes)
 
 
+def test_ranges_are_what_the_caller_promises():
+    cell = cellc.load("cell walk { input x, dt in (0, 1]; param a in [0.5, inf) ~ ones; state n in (0, inf) = 1; output y; "
+                      "n' = n + dt; y = a * x / n'; }")
+    for line in ("input   dt [B, T] f32 in (0, 1]", "param   a [] f32 in [0.5, inf) ~ ones", "state   n [B] f32 in (0, inf)"):
+        assert line in cell.__doc__
+    y, _ = cell()(torch.ones(1, 2), torch.full((1, 2), 3.0))            # which nothing checks
+    torch.testing.assert_close(y, torch.tensor([[1 / 4, 1 / 7]]))
+
+
 def test_state_dict_round_trip():
     m, other = lstm(), cellc.load("lstm")(D=5, H=7)
     file = io.BytesIO()

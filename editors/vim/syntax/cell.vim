@@ -6,6 +6,7 @@ endif
 syntax keyword cellStructure import cell fn adjoint
 syntax keyword cellDeclare dim const option input param state output reset carry
 syntax keyword cellControl when else repeat
+syntax match cellControl '\<in\ze\s*\([(\[]\|reach\>\)'
 syntax keyword cellReduce sum mean max min prod softmax
 syntax keyword cellConstant inf
 syntax match cellFunction '\<\h\w*\ze\s*('
