@@ -105,57 +105,103 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
     }
 }
 
-/* A history of all steps: those of the call go to their places. The others hold what they held; where it is another
- * buffer that the call leaves, they are copied. Places are apart from one another, so each element of each is a thread's,
- * and threads side by side have addresses side by side. */
-static void open_places(Kernel *k, const Tensor *x, const char *to)
+/* A history of all steps holds at the places of other steps what it held: where the call leaves another buffer, that is
+ * copied, 16 bytes at a time where the rows of places begin at multiples of that. A thread divides once for them. */
+static void copy_places(Kernel *k, const Tensor *x, const char *to)
 {
     const char *from = k_pointer(k, REF_TENSOR, k->history, x->dtype);
-    buf_line(k->out, "const bool copies = %s != %s;", from, to);
-    buf_line(k->out, "const int64_t begin = copies ? 0 : t0, count = copies ? places : dim_T;");
-    k_open(k, "for (int64_t n = first; %s && n < dim_B * count * elements; n += stride)", to);
-    buf_line(k->out, "const int64_t row = n / elements, b = row / count, place = begin + row - b * count;");
-    buf_line(k->out, "[[maybe_unused]] const int64_t e = n - row * elements;");
-    k_open(k, "if (place < t0 || place >= t0 + dim_T)");
-    buf_line(k->out, "const int64_t at = (b * places + place) * elements + e;");
+    k_open(k, "if (%s != %s)", from, to);
+    buf_line(k->out, "const int64_t others = places - dim_T;");
+    k_open(k, "for (int64_t n = first; n < dim_B * others * pieces; n += stride)");
+    buf_line(k->out, "const int64_t row = n / pieces, b = row / others, before = row - b * others;");
+    buf_line(k->out, "const int64_t place = before < t0 ? before : before + dim_T;");
+    buf_line(k->out, "const int64_t at = (b * places + place) * elements + (n - row * pieces) * width;");
+    k_open(k, "if (whole)");
+    buf_line(k->out, "uint32_t words[4] = { 0, 0, 0, 0 };");
+    buf_line(k->out, "if (%s)", from);
+    buf_line(k->out, "    cell_load_words(words, %s + at);", from);
+    buf_line(k->out, "cell_store_words(%s + at, words);", to);
+    buf_line(k->out, "continue;");
+    k_close(k);
     buf_line(k->out, "if (%s)", from);
     buf_line(k->out, "    %s[at] = %s[at];", to, from);
     buf_line(k->out, "else");
     buf_line(k->out, "    cell_store(%s + at, %s(0));", to, x->dtype == DT_I32 ? "int32_t" : k->real);
-    buf_line(k->out, "continue;");
+    k_close(k);
+    k_close(k);
+}
+
+/* What a place of a history gets. */
+static const char *history_value(Kernel *k, const Tensor *x, const Node *last, Named *named)
+{
+    k->index[last->axes[0]] = "place";
+    return x->dtype == DT_I32 ? k_text(k, "(int32_t)(%s)", expr_text(&k->printer, last->args[0]))
+                              : k_body(k, last->args[0], named);
+}
+
+/* A history of all steps: those of the call go to their places. A thread has a piece of a row, which lies side by side with
+ * that of the next thread. */
+static void print_all_steps(Kernel *k, const Tensor *x, const Node *last, const char *to)
+{
+    const int wide = 16 / (int)dtype_bytes(x->dtype);
+    const char *real = x->dtype == DT_I32 ? "int32_t" : k->real;
+    buf_line(k->out, "const bool whole = elements %% %d == 0;", wide);
+    buf_line(k->out, "const int64_t width = whole ? %d : 1, pieces = elements / width;", wide);
+    copy_places(k, x, to);
+    k_open(k, "for (int64_t n = first; n < dim_B * dim_T * pieces; n += stride)");
+    buf_line(k->out, "const int64_t row = n / pieces, b = row / dim_T, place = t0 + row - b * dim_T;");
+    buf_line(k->out, "const int64_t begin = (n - row * pieces) * width;");
+    buf_line(k->out, "%s v[%d] = {};", real, wide);
+    buf_line(k->out, "CELL_UNROLL");
+    k_open(k, "for (int u = 0; u < %d; u++)", wide);
+    buf_line(k->out, "if (u >= width)");
+    buf_line(k->out, "    break;");
+    buf_line(k->out, "[[maybe_unused]] const int64_t e = begin + u;");
+    k->b = "b";
+    k_split_element(k, last->axes + 1, last->naxes - 1, "e", "i");
+    Named named = { 0 };
+    buf_line(k->out, "v[u] = %s;", history_value(k, x, last, &named));
+    k_forget(k, &named);
+    k_close(k);
+    buf_line(k->out, "if (whole)");
+    buf_line(k->out, "    cell_store_vec<%d>(%s + (b * places + place) * elements + begin, v);", wide, to);
+    buf_line(k->out, "else");
+    buf_line(k->out, "    cell_store(%s + (b * places + place) * elements + begin, v[0]);", to);
     k_close(k);
 }
 
 /* The last steps of the call and, where these are fewer, what the call began with. A thread has all places of its
  * elements and goes from the last to the first, so that one buffer may be both. */
+static void print_last_steps(Kernel *k, const Tensor *x, const Node *last, const char *to)
+{
+    k_open(k, "for (int64_t n = first; n < dim_B * elements; n += stride)");
+    buf_line(k->out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
+    k->b = "b";
+    k_split_element(k, last->axes + 1, last->naxes - 1, "e", "i");
+    k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
+    Named named = { 0 };
+    const char *value = history_value(k, x, last, &named);
+    buf_line(k->out, "cell_store(%s + (b * places + place) * elements + e, %s);", to, value);
+    k_forget(k, &named);
+    k_close(k);
+    k_close(k);
+}
+
 static void print_last(Kernel *k)
 {
     Module *m = k->p->m;
     const Tensor *x = &m->tensors.data[k->history];
     const Node last = *k_node(k, m->last.data[k->history]);
     const char *to = k_written(k, REF_FINAL, k->history, x->dtype), *elements = k_product(k, x->axes + 1, x->rank - 1);
+    buf_line(k->out, "if (!%s)", to);
+    buf_line(k->out, "    return;");
     buf_line(k->out, "const int64_t elements = %s, places = %s;", elements, poly_text(&k->printer, x->axes[0]));
     buf_line(k->out, "const int64_t first = cell_block_index(0) * 256 + cell_thread();");
     buf_line(k->out, "const int64_t stride = cell_block_count(0) * 256;");
-    if (x->grows) {
-        open_places(k, x, to);
-    } else {
-        k_open(k, "for (int64_t n = first; %s && n < dim_B * elements; n += stride)", to);
-        buf_line(k->out, "[[maybe_unused]] const int64_t b = n / elements, e = n - b * elements;");
-    }
-    k->b = "b";
-    k_split_element(k, last.axes + 1, last.naxes - 1, "e", "i");
-    if (!x->grows)
-        k_open(k, "for (int64_t place = places - 1; place >= 0; place--)");
-    k->index[last.axes[0]] = "place";
-    Named named = { 0 };
-    const char *value = x->dtype == DT_I32 ? k_text(k, "(int32_t)(%s)", expr_text(&k->printer, last.args[0]))
-                                           : k_body(k, last.args[0], &named);
-    buf_line(k->out, "cell_store(%s + (b * places + place) * elements + e, %s);", to, value);
-    k_forget(k, &named);
-    k_close(k);
-    if (!x->grows)
-        k_close(k);
+    if (x->grows)
+        print_all_steps(k, x, &last, to);
+    else
+        print_last_steps(k, x, &last, to);
 }
 
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out)
