@@ -190,6 +190,32 @@ def test_compile_in_one_graph():
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(z.sum(), x))
 
 
+@pytest.mark.parametrize("dtype, size", [("f32", 16), ("f32", 5), ("bf16", 16), ("f16", 12)])
+def test_histories_in_pieces(dtype, size):
+    """What a call leaves of all steps is what came, at its place, whether rows begin at multiples of 16 bytes or not; without
+    final states results are the same. Nothing is rounded on the way, so all is equal."""
+    m, stored = cellc.load("causal_attention", N=size, V=size, dtype=dtype)(), DTYPES[dtype]
+    q, k, v = (torch.randn(2, 9, 3, size, device="cuda").to(stored) for _ in range(3))
+    whole, state = m(q, k, v)
+    assert torch.equal(state.k_history, k) and torch.equal(state.v_history, v)
+    part, seen = m(*(t[:, :4] for t in (q, k, v)))
+    rest, last = m(*(t[:, 4:] for t in (q, k, v)), state=seen, t0=4)
+    assert torch.equal(seen.k_history, k[:, :4]) and torch.equal(last.k_history, k) and torch.equal(last.v_history, v)
+    loose = {"f32": 1e-5, "f16": 2 ** -9, "bf16": 2 ** -6}[dtype]        # sums in another order, then rounded: four units or less
+    torch.testing.assert_close(torch.cat([part, rest], 1), whole, rtol=loose, atol=loose)
+    y, none = m(q, k, v, final_state=False)
+    assert none is None and torch.equal(y, whole)
+
+
+def test_a_module_follows_its_type():
+    m, x = lstm(), torch.randn(2, 6, 3, device="cuda")
+    with torch.no_grad():
+        y, _ = m(x)
+        z, state = m.bfloat16()(x.bfloat16())
+    assert z.dtype == torch.bfloat16 and state.c.dtype == torch.float32
+    torch.testing.assert_close(z.float(), y, rtol=0, atol=0.03)       # of params and inputs rounded to 8 bits, outputs below 1
+
+
 def test_autocast():
     m, linear = lstm("bf16"), torch.nn.Linear(5, 3, device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
