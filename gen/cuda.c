@@ -8,7 +8,7 @@
 #include "plan/hints.h"
 #include "plan/plan.h"
 
-static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
+static Plan *plan_once(Compiler *c, const char *spec, const char *prefix, const Request *request)
 {
     int said = c->diags.len;
     Module *m = compile(c, spec, fast_passes);
@@ -18,7 +18,9 @@ static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
         m->name = prefix;
     if (said)
         c->diags.len = said;
-    return plan_make(m, c->dtype, c->schedule);
+    Request *own = arena_alloc(m->arena, sizeof *own);
+    *own = *request;
+    return plan_make(m, own);
 }
 
 /* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about it was said, or is no news:
@@ -26,20 +28,14 @@ static Plan *plan_once(Compiler *c, const char *spec, const char *prefix)
 static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int64_t bytes)
 {
     int said = c->diags.len;
-    Schedule wanted = c->schedule;
-    TileHints hints = c->tile;
+    Request request = request_of(c);
     if (c->is_tuned) {            /* for another GPU: nobody asked for it here */
-        c->schedule = SCHED_AUTO;
-        c->tile = (TileHints){ 0 };
+        request.schedule = SCHED_AUTO;
+        request.tile = (TileHints){ 0 };
     }
-    c->block_memory = bytes;
-    c->one_block = true;
-    Plan *p = plan_once(c, spec, intern_f(c, "%s_%dk", prefix, (int)(bytes / 1024)));
-    c->schedule = wanted;
-    c->tile = hints;
-    c->block_memory = 0;
-    c->one_block = false;
-    c->interval = 0;
+    request.block_memory = bytes;
+    request.one_block = true;
+    Plan *p = plan_once(c, spec, intern_f(c, "%s_%dk", prefix, (int)(bytes / 1024)), &request);
     if (!c->errors)
         c->diags.len = said;
     return p;
@@ -60,11 +56,10 @@ static bool may_spread(const Compiler *c, const Plan *first)
 static Plan *plan_for(Compiler *c, const char *spec, const Plan *first, Calls calls)
 {
     int said = c->diags.len, errors = c->errors;
-    c->calls = calls;
-    c->spread = calls == CALLS_FEW && !first->shares_sm;
-    Plan *p = plan_once(c, spec, first->m->name);
-    c->calls = CALLS_ANY;
-    c->spread = false;
+    Request request = *first->request;
+    request.calls = calls;
+    request.spread = calls == CALLS_FEW && !first->shares_sm;
+    Plan *p = plan_once(c, spec, first->m->name, &request);
     c->diags.len = said;          /* nobody asked for it: what is wrong with it is no news */
     if (c->errors > errors) {
         c->errors = errors;
@@ -72,7 +67,6 @@ static Plan *plan_for(Compiler *c, const char *spec, const Plan *first, Calls ca
     }
     if (!p || p->schedule != SCHED_TILE || !may_run(c->archs, p->block_memory, p->cluster > 1))
         return NULL;
-    p->calls = calls;
     return p;
 }
 
@@ -150,7 +144,8 @@ static void plan_others(Compiler *c, const char *spec, Plan *first)
 
 Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
 {
-    Plan *first = plan_once(c, spec, prefix), *p = first;
+    Request request = request_of(c);
+    Plan *first = plan_once(c, spec, prefix, &request), *p = first;
     if (first)
         plan_others(c, spec, first);
     /* Who asks for clusters gets them, or an error at the call. */

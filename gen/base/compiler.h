@@ -9,10 +9,6 @@
 typedef enum { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_SOFTMAX } ReduceOp;
 
 typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
-/* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are no more than the GPU has
- * multiprocessors, or more than CROWD on each. */
-typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
-
 typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
 
 /* How products for all steps are made: large ones of f32 from parts of bf16, and large ones of 16 bits in one kernel with what is
@@ -64,12 +60,6 @@ struct Compiler {
     const char *library_dir;      /* and then here: where std.cell lies; NULL if it is not there */
     const char *dump_after;       /* pass name or NULL */
     const char *archs;            /* --archs: GPUs that must run the kernels; NULL: those with the most memory */
-    /* While a plan is made for GPUs that have less shared memory than others; 0: for those that have most. */
-    int64_t block_memory;         /* bytes that a block may have */
-    int interval;                 /* steps between checkpoints, at most */
-    bool one_block;               /* there are no clusters of blocks */
-    Calls calls;                  /* while a plan is made: the calls that it is for */
-    bool spread;                  /* CALLS_FEW: there are several multiprocessors for each state */
 };
 
 Compiler *compiler_new(void);

@@ -116,9 +116,6 @@ struct Module {
     const char **size_names;      /* of a call in C: B, T, dims, t0; NULL: not asked for yet (api_sizes) */
     Vec(Setting) bound;           /* dims that are bound: name, value */
     Vec(Setting) options;         /* option values in force */
-    int cluster;                  /* blocks that share a state under tile, as far as planned; 0: not yet */
-    bool no_made;                 /* what stands in front of a walk is made by kernels: its steps have barriers */
-    int interval;                 /* and their steps between checkpoints, at most; 0: as many as one thinks */
     Vec(Quotient) quotients;      /* each must be exact: checked at the call */
     Vec(Index) indices;
     Vec(Tensor) tensors;          /* in order of declaration; then what differentiate adds */

@@ -61,7 +61,7 @@ static Buf condition(Print *e, const Fused *f)
     for (int i = 0; i < f->multiples.len; i++)
         if (!among(f->multiples.data[i], sizes, 2))
             postfix_multiple(e, f->multiples.data[i], &x);
-    if (e->p->m->c->products != PRODUCTS_FUSED)
+    if (e->p->request->products != PRODUCTS_FUSED)
         postfix_pays(e, f, &x);
     return x;
 }

@@ -129,7 +129,7 @@ static void postfix_at_least(Print *e, const Poly *const *extents, int n, int64_
 static void postfix_takes_parts(Print *e, const Gemm *g, Buf *out)
 {
     const Poly *extents[] = { g->m, g->n, g->k };
-    if (e->p->m->c->products == PRODUCTS_PARTS) {
+    if (e->p->request->products == PRODUCTS_PARTS) {
         buf_f(out, "CELL_X_PUSH, 1, ");
         return;
     }
@@ -159,7 +159,7 @@ void postfix_copy_taken(Print *e, const Parts *x, Buf *out)
 static const char *takes_parts(Print *e, const Gemm *g, bool takes)
 {
     Buf x = emit_program_new(e);
-    if (e->p->m->c->products == PRODUCTS_PARTS)
+    if (e->p->request->products == PRODUCTS_PARTS)
         return NULL;
     postfix_takes_parts(e, g, &x);
     return takes ? emit_expr_name(e, &x) : emit_not_expr(e, &x);
@@ -177,7 +177,7 @@ static void print_parts_copy(Print *e, Parts *x)
         for (int k = 0; k < g->need.len; k++)
             vec_push(e->p->m->arena, &own.need, g->need.data[k]);
     }
-    bool sized = e->p->m->c->products != PRODUCTS_PARTS;
+    bool sized = e->p->request->products != PRODUCTS_PARTS;
     emit_kernel_op_with(e, &own, x->kernel, PARTS_THREADS, 0, &x->refs,
                         emit_blocks_expr(e, x->columns, 8 * PARTS_THREADS), emit_poly_expr(e, x->rows),
                          (LaunchTerms){ .when = sized ? emit_expr_name(e, &taken) : NULL });
@@ -273,7 +273,7 @@ void emit_gemm(Print *e, Group *g)
         print_product(e, g, NULL);
         return;
     }
-    if (e->p->m->c->products != PRODUCTS_PARTS)
+    if (e->p->request->products != PRODUCTS_PARTS)
         print_product(e, g, takes_parts(e, &g->gemm, false));
     for (int side = 0; side < 2; side++) {
         Parts *x = e->pr->parts.data[g->gemm.parts[side] - 1];

@@ -111,11 +111,11 @@ static void add_walk(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[s->g->dir];
     Walk *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Walk){ .m = p->m, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
+    *w = (Walk){ .m = p->m, .request = p->request, .trial = p->trial, .dir = s->g->dir, .storage = p->dtype, .n_nodes = p->n_nodes, .of_node = pr->node,
                  .of_forward = p->program[FORWARD].node, .of_tensor = pr->tensor, .wanted = pr->wanted, .made = pr->taken,
                  .from_product = p->from_product, .interval = p->interval, .layout = p->layout, .by_thread = p->by_thread };
     w->cuda.arena = w->reasons.arena = p->m->arena;
-    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd", plan_suffix(p->m->c->calls));
+    w->kernel = intern_f(p->m->c, "%s_%s_walk%s", p->m->name, s->g->dir == FORWARD ? "fwd" : "bwd", plan_suffix(p->request->calls));
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (s->needed[id] && pr->phase[id] == PHASE_DURING && !p->is_cat[id] && !(pr->taken && pr->taken[id]) &&
             pr->node[id].home != HOME_NONE)
@@ -193,9 +193,10 @@ static void plan_directions(Plan *p)
 
 /* What the cell can take: no state is map; a state that fits on an SM is tile, unless that was tried and
  * refused; else steps, or gemm when a step multiplies. */
-static Schedule choose(Plan *p, Schedule wanted)
+static Schedule choose(Plan *p)
 {
     Module *m = p->m;
+    Schedule wanted = p->trial->wanted;
     const char *refused = p->not_tile;
     if (!has_state(m)) {
         if (wanted != SCHED_AUTO && wanted != SCHED_MAP && wanted != SCHED_WINDOW)
@@ -207,7 +208,7 @@ static Schedule choose(Plan *p, Schedule wanted)
         diag(m->c, DIAG_ERROR, m->span, "--schedule %s takes cells without a state; %s has one",
              wanted == SCHED_MAP ? "map" : "window", m->name);
     if (!refused && (wanted == SCHED_AUTO || wanted == SCHED_TILE))
-        refused = tile_refuses(m, p->dtype);
+        refused = tile_refuses(m, p->request, p->trial);
     if (wanted == SCHED_TILE && refused)
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, refused);
     if (wanted != SCHED_AUTO)
@@ -239,25 +240,34 @@ static const char *walk_refused(const Plan *p, bool *no_room, bool *no_made)
     return NULL;
 }
 
-static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile, const char *not_scan);
+/* The attempt failed; the next one has these reasons against the two schedules. */
+static Plan *try_again(Trial *t, Schedule wanted, const char *not_tile, const char *not_scan)
+{
+    t->wanted = wanted;
+    t->not_tile = not_tile;
+    t->not_scan = not_scan;
+    t->again = true;
+    return NULL;
+}
 
 /* What a walk must write for others is known only now: it may be what the walk cannot give. */
-static Plan *without_tile(Plan *p, Schedule wanted)
+static Plan *without_tile(Plan *p)
 {
     Module *m = p->m;
+    Trial *t = p->trial;
     bool no_room, no_made;
     const char *why = walk_refused(p, &no_room, &no_made);
-    if (no_made && !m->no_made) {
-        m->no_made = true;
-        return make(m, p->dtype, wanted, NULL, NULL);
+    if (no_made && !t->no_made) {
+        t->no_made = true;
+        return try_again(t, t->wanted, NULL, NULL);
     }
-    if (no_room && tile_widen(m, p->interval))
-        return make(m, p->dtype, wanted, NULL, NULL);
-    if (wanted == SCHED_TILE) {
+    if (no_room && tile_widen(p->request, t, p->interval))
+        return try_again(t, t->wanted, NULL, NULL);
+    if (t->wanted == SCHED_TILE) {
         diag(m->c, DIAG_ERROR, m->span, "--schedule tile cannot take cell %s: %s", m->name, why);
         return NULL;
     }
-    return make(m, p->dtype, SCHED_AUTO, why, NULL);
+    return try_again(t, SCHED_AUTO, why, NULL);
 }
 
 /* Does the array sum over many steps, each of which it reads by itself? Short windows come from the cache. */
@@ -306,19 +316,18 @@ static int64_t block_memory(const Plan *p)
 
 /* A walk that needs more than a block may have: the same with checkpoints closer together, or, where one for
  * every step is still too much, none. */
-static Plan *with_less_memory(Plan *p, Schedule wanted)
+static Plan *with_less_memory(Plan *p)
 {
-    Module *m = p->m;
-    int64_t room = m->c->block_memory;
+    Trial *t = p->trial;
     if (p->interval > 1) {
-        m->c->interval = p->interval / 2;
-        return make(m, p->dtype, wanted, NULL, NULL);
+        t->fewer = p->interval / 2;
+        return try_again(t, t->wanted, NULL, NULL);
     }
-    if (wanted == SCHED_TILE)
+    if (t->wanted == SCHED_TILE)
         return NULL;
-    return make(m, p->dtype, SCHED_AUTO,
-                intern_f(m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, and a "
-                               "block has %lld", (long long)p->block_memory, (long long)room), NULL);
+    return try_again(t, SCHED_AUTO,
+                     intern_f(p->m->c, "its walk needs %lld bytes of shared memory with a checkpoint at every step, and a "
+                                       "block has %lld", (long long)p->block_memory, (long long)p->request->block_memory), NULL);
 }
 
 /* Vectors of one length that no sum of the step reads: their elements may walk on their own, and then a vector needs
@@ -341,9 +350,10 @@ static bool elements_alone(const Module *m)
 }
 
 /* Where states lie in memory so far, a thread for each of their units may have them in registers. */
-static void choose_scan(Plan *p, Schedule wanted, const char *not_scan)
+static void choose_scan(Plan *p)
 {
-    const char *why = not_scan;
+    Schedule wanted = p->trial->wanted;
+    const char *why = p->trial->not_scan;
     if (wanted != SCHED_SCAN && (wanted != SCHED_AUTO || p->schedule != SCHED_STEPS))
         return;
     if (!why)
@@ -354,19 +364,20 @@ static void choose_scan(Plan *p, Schedule wanted, const char *not_scan)
         p->not_scan = why;
 }
 
-static Plan *without_scan(Plan *p, Schedule wanted)
+static Plan *without_scan(Plan *p)
 {
     Module *m = p->m;
-    if (wanted != SCHED_SCAN)
-        return make(m, p->dtype, wanted, p->not_tile, p->not_scan);
+    if (p->trial->wanted != SCHED_SCAN)
+        return try_again(p->trial, p->trial->wanted, p->not_tile, p->not_scan);
     diag(m->c, DIAG_ERROR, m->span, "--schedule scan cannot take cell %s: %s", m->name, p->not_scan);
     return NULL;
 }
 
 /* A cell without a state whose softmax over the past goes in one pass. */
-static bool choose_window(Plan *p, Schedule wanted)
+static bool choose_window(Plan *p)
 {
     Module *m = p->m;
+    Schedule wanted = p->trial->wanted;
     const char *why = p->window ? NULL : window_refuses(p);
     if (p->window)
         p->schedule = SCHED_WINDOW;
@@ -377,25 +388,23 @@ static bool choose_window(Plan *p, Schedule wanted)
     return p->window || wanted != SCHED_WINDOW;
 }
 
-static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile, const char *not_scan)
+/* One attempt at a plan: NULL where there is none, or, with trial->again, where the next attempt may find one. */
+static Plan *attempt(Module *m, const Request *request, Trial *trial)
 {
-    if (wanted == SCHED_AUTO && !not_tile && elements_alone(m)) {
-        Plan *scan = make(m, dtype, wanted, "each element of its states walks by itself", NULL);
-        if (!scan || scan->schedule == SCHED_SCAN)
-            return scan;
-    }
     Plan *p = arena_alloc(m->arena, sizeof *p);
-    *p = (Plan){ .m = m, .dtype = dtype, .compute = dtype == DT_F64 ? DT_F64 : DT_F32, .not_tile = not_tile };
+    *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype,
+                 .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32, .calls = request->calls, .not_tile = trial->not_tile };
+    Schedule wanted = trial->wanted;
     p->reasons.arena = m->arena;
-    p->schedule = choose(p, wanted);
+    p->schedule = choose(p);
     if (m->c->errors)
         return NULL;
-    choose_scan(p, wanted, not_scan);
+    choose_scan(p);
     if (wanted == SCHED_SCAN && !p->scan)
-        return without_scan(p, wanted);
+        return without_scan(p);
     p->other_step = module_index(m, intern(m->c, "s"), poly_dim(m, ATOM_T));
     if (p->schedule == SCHED_TILE)
-        p->interval = tile_interval(m, dtype);
+        p->interval = tile_interval(m, request, trial);
     split_roots(p);
     own_slices(p);
     round_operands(p);
@@ -403,13 +412,13 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
         p->program[d].node = plan_alloc(p, sizeof *p->program[d].node, p->n_nodes);
     plan_directions(p);
     if (p->schedule == SCHED_TILE && walk_refused(p, &(bool){ false }, &(bool){ false }))
-        return without_tile(p, wanted);
-    p->cluster = p->schedule == SCHED_TILE ? m->cluster : 1;
+        return without_tile(p);
+    p->cluster = p->schedule == SCHED_TILE ? trial->cluster : 1;
     if (p->scan && p->not_scan)
-        return without_scan(p, wanted);
+        return without_scan(p);
     p->block_memory = block_memory(p);
-    if (p->schedule == SCHED_TILE && m->c->block_memory && p->block_memory > m->c->block_memory)
-        return with_less_memory(p, wanted);
+    if (p->schedule == SCHED_TILE && request->block_memory && p->block_memory > request->block_memory)
+        return with_less_memory(p);
     bool products = multiplies_each_step(&p->program[FORWARD]);
     if (wanted == SCHED_GEMM && !products) {
         diag(m->c, DIAG_ERROR, m->span,
@@ -423,7 +432,7 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
         buf_f(&p->reasons, "not scan: %s\n", p->not_scan);
     if (p->scan)
         scan_kernels(p);
-    if (p->schedule == SCHED_MAP && !choose_window(p, wanted))
+    if (p->schedule == SCHED_MAP && !choose_window(p))
         return NULL;
     warn_of_steps(p);
     panel_find(p);
@@ -436,10 +445,24 @@ static Plan *make(Module *m, Dtype dtype, Schedule wanted, const char *not_tile,
     return p;
 }
 
-Plan *plan_make(Module *m, Dtype dtype, Schedule wanted)
+Plan *plan_make(Module *m, const Request *request)
 {
     int conditions = m->quotients.len;
-    Plan *p = make(m, dtype, wanted, NULL, NULL);
+    Trial *t = arena_alloc(m->arena, sizeof *t);
+    t->wanted = request->schedule;
+    Plan *p;
+    do {
+        if (t->wanted == SCHED_AUTO && !t->not_tile && !t->alone_tried && elements_alone(m)) {
+            t->alone = t->alone_tried = true;
+            t->not_tile = "each element of its states walks by itself";
+        }
+        t->again = false;
+        p = attempt(m, request, t);
+        if (t->alone && p && p->schedule != SCHED_SCAN) {
+            t->alone = false;
+            try_again(t, request->schedule, NULL, NULL);
+        }
+    } while (t->again);
     if (m->quotients.len != conditions)       /* each is a check of the call: only the spec may ask for one */
         bug(m->c, "plan", "planning made %d conditions of the call", m->quotients.len - conditions);
     return p;

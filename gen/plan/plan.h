@@ -4,6 +4,7 @@
 #define CELLC_PLAN_H
 
 #include "ir/ir.h"
+#include "request.h"
 
 typedef enum { FORWARD, BACKWARD } Direction;
 
@@ -67,6 +68,8 @@ typedef struct WalkLayout { LayoutHint layout; double cost; } WalkLayout;
  * second. */
 typedef struct Walk {
     Module *m;
+    const Request *request;
+    const Trial *trial;
     Direction dir;
     Dtype storage;                /* --dtype; compute is f32, f64 for f64 */
     int n_nodes;                  /* of_node covers these */
@@ -356,6 +359,8 @@ typedef struct Program {
 typedef struct Plan Plan;
 struct Plan {
     Module *m;
+    const Request *request;
+    Trial *trial;                 /* the attempt that this plan is */
     Dtype dtype;                  /* storage */
     Dtype compute;                /* f32, or f64 for f64 */
     Schedule schedule;
@@ -400,7 +405,7 @@ struct Plan {
  * simplified. */
 const Plan *plan_of(const Plan *first, Calls calls);   /* the one of its plans that is for such calls, or itself */
 const char *plan_suffix(Calls calls);  /* of the names of kernels that only such calls take: "_roomy", "_crowded" */
-Plan *plan_make(Module *m, Dtype dtype, Schedule wanted);
+Plan *plan_make(Module *m, const Request *request);
 /* devices.c: the most shared memory of a block on an architecture of the list that has less than `bytes`, or no
  * clusters where these are needed; 0: there is none. */
 int64_t block_memory_below(const char *archs, int64_t bytes, bool clusters);
@@ -469,15 +474,16 @@ bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it c
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
 
 /* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
-const char *tile_refuses(Module *m, Dtype storage);                /* NULL: it can, by clusters of m->cluster */
+/* NULL: it can, by clusters of trial->cluster blocks */
+const char *tile_refuses(Module *m, const Request *request, Trial *trial);
 /* The axes that all states begin with and whose elements have a block each: their extents, at most TILE_MAX_PAR. -1: more. */
 enum { TILE_MAX_PAR = 4 };
 int tile_parallel(const Module *m, const Poly **extent);
 bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of a chunk's steps */
 /* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
-bool tile_widen(Module *m, int interval);
-void tile_saved(Module *m, bool *saved);                          /* marks arrays (per node) to save */
-int tile_interval(Module *m, Dtype storage);                       /* K, from shared memory */
+bool tile_widen(const Request *request, Trial *trial, int interval);
+void tile_saved(Module *m, const Request *request, const Trial *trial, bool *saved);   /* marks arrays (per node) to save */
+int tile_interval(Module *m, const Request *request, const Trial *trial);      /* K, from shared memory */
 void tile_walk(Walk *w);                                           /* decides and prints the kernel */
 
 /* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the

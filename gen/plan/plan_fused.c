@@ -325,8 +325,8 @@ static void fuse_ahead(Plan *p, Program *pr, int product)
 void find_fused(Plan *p)
 {
     Program *forward = &p->program[FORWARD], *backward = &p->program[BACKWARD];
-    if ((p->dtype != DT_BF16 && p->dtype != DT_F16) || p->m->c->products == PRODUCTS_PLAIN ||
-        !may_run(p->m->c->archs, FUSED_SMEM, true))
+    if ((p->dtype != DT_BF16 && p->dtype != DT_F16) || p->request->products == PRODUCTS_PLAIN ||
+        !may_run(p->request->archs, FUSED_SMEM, true))
         return;
     for (int i = 0; i < forward->groups.len; i++) {
         NodeId id = forward->groups.data[i].kind == G_GEMM ? forward->groups.data[i].gemm.c.read.id : -1;

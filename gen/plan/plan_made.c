@@ -149,7 +149,7 @@ void take_into_walk(const Phasing *s)
         for (int i = 0; i < k; i++)
             if (m.par[i] == m.par[k])
                 return;
-    if (m.npar < 1 || p->m->cluster > 1 || p->m->no_made)
+    if (m.npar < 1 || p->trial->cluster > 1 || p->trial->no_made)
         return;
     m.readers = plan_alloc(p, sizeof *m.readers, p->n_nodes);
     for (NodeId id = p->n_nodes - 1; id >= 0; id--) {

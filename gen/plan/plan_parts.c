@@ -18,7 +18,7 @@ bool parts_along_k(const GemmSide *s, bool left)
 /* May an extent be large enough? */
 static bool may_do(const Plan *p, const Poly *extent)
 {
-    return p->m->c->products == PRODUCTS_PARTS || !extent->is_const || extent->value >= PARTS_EXTENT;
+    return p->request->products == PRODUCTS_PARTS || !extent->is_const || extent->value >= PARTS_EXTENT;
 }
 
 static bool is_f32(const Plan *p, const Program *pr, const GemmSide *s)
@@ -30,7 +30,7 @@ static bool is_f32(const Plan *p, const Program *pr, const GemmSide *s)
 static bool may_take_parts(const Plan *p, const Program *pr, const Group *g)
 {
     const Gemm *x = &g->gemm;
-    if (g->kind != G_GEMM || x->batch || p->m->c->products == PRODUCTS_PLAIN)
+    if (g->kind != G_GEMM || x->batch || p->request->products == PRODUCTS_PLAIN)
         return false;
     return may_do(p, x->m) && may_do(p, x->n) && may_do(p, x->k) && is_f32(p, pr, &x->a) && is_f32(p, pr, &x->b) &&
            is_f32(p, pr, &x->c);

@@ -14,7 +14,7 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
     Program *f = &p->program[FORWARD];
     bool *stored = plan_alloc(p, 1, p->n_nodes), *saved = plan_alloc(p, 1, p->n_nodes);
     if (p->schedule == SCHED_TILE)
-        tile_saved(p->m, saved);
+        tile_saved(p->m, p->request, p->trial, saved);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
         RootKind root = root_kind(p->m, id, &(TensorId){ 0 });

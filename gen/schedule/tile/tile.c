@@ -346,7 +346,7 @@ static Tile *tile_new(Walk *w)
     t->m = m;
     t->arena = m->arena;
     t->w = w;
-    t->lay.cr = m->cluster ? m->cluster : 1;
+    t->lay.cr = w->trial->cluster ? w->trial->cluster : 1;
     t->real = w->storage == DT_F64 ? "double" : "float";
     t->real_bytes = w->storage == DT_F64 ? 8 : 4;
     t->fast = w->storage == DT_BF16 || w->storage == DT_F16;
@@ -374,7 +374,7 @@ static Tile *tile_new(Walk *w)
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
      * steps on it does not pay (measured on an H200: E88's 32 x 32, K of 8, 0.66 ms, with chunks of 16 0.82), unless each segment
      * has a loop of its own (lengthen_chunks). */
-    bool few = t->K <= ODD_STEPS, twice = few || (m->c->calls == CALLS_FEW && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
+    bool few = t->K <= ODD_STEPS, twice = few || (w->request->calls == CALLS_FEW && t->K <= 10), chunks = w->dir == FORWARD && t->lay.cr == 1;
     t->F = chunks && twice ? 2 * t->K : t->K;
     w->spreads |= chunks && twice && !few;
     t->defer = t->lay.cr == 1;    /* the blocks of a cluster meet in every step as it is */
@@ -436,7 +436,7 @@ bool tile_step_joins(const Tile *t, const Step *s)
 bool tile_print_unroll(const Tile *t, const Step *s, Buf *out)
 {
     bool joined = tile_step_joins(t, s);
-    bool apart = t->m->c->calls == CALLS_FEW && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
+    bool apart = t->w->request->calls == CALLS_FEW && s->elements * t->lay.rr * t->lay.rc <= SHORT_STEP;
     if (joined || apart)
         buf_line(out, "CELL_UNROLL_BY(2)");
     if (apart && !joined)
@@ -501,16 +501,16 @@ static void explain(Tile *t)
     buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, "
           "%d x %d lanes, %d x %d warps%s\n",
           w->kernel, tile_threads(l) / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc,
-          hints_choose(&t->m->c->tile, w->dir) ? ", as was asked for" : "");
+          hints_choose(&t->w->request->tile, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
-              tile_block_rows(l), t->m->c->tile.cluster ? ", as was asked for" : ": one does not hold it");
+              tile_block_rows(l), t->w->request->tile.cluster ? ", as was asked for" : ": one does not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
-          : t->m->c->tile.interval == t->K ? "as was asked for"
+          : t->w->request->tile.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
           : keeps_narrow(t) ? "so many states fit in shared memory for the replay, those that are tanh in 16 bits"
                             : "so many states fit in shared memory for the replay");
@@ -631,7 +631,7 @@ bool tile_overlaps(const Tile *t)
  * little to gain, and forward's chunks would be shorter too. Its checkpoint takes no shared memory, which may be room for more steps. */
 static void try_ahead(Tile *t)
 {
-    int own = 0, K = t->K, least = t->m->c->calls == CALLS_FEW || t->m->c->tile.interval ? K : K - K / 8;
+    int own = 0, K = t->K, least = t->w->request->calls == CALLS_FEW || t->w->request->tile.interval ? K : K - K / 8;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
     t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;
@@ -725,10 +725,10 @@ static bool carried(const Module *m, NodeId id, const bool *saved, int8_t *memo)
 
 /* A walk as the plan would make it, as far as the states are concerned: all that is not carried lies in
  * memory. */
-static Walk assume(Module *m, Direction dir, Dtype storage, const bool *saved)
+static Walk assume(Module *m, const Request *request, const Trial *trial, Direction dir, const bool *saved)
 {
     int n = m->nodes.len;
-    Walk w = { .m = m, .dir = dir, .storage = storage, .n_nodes = n, .kernel = "walk" };
+    Walk w = { .m = m, .request = request, .trial = trial, .dir = dir, .storage = request->dtype, .n_nodes = n, .kernel = "walk" };
     Storage *of_node = arena_alloc(m->arena, sizeof *of_node * (size_t)(n + 1));
     Storage *of_tensor = arena_alloc(m->arena, sizeof *of_tensor * (size_t)(m->tensors.len + 1));
     int8_t *memo = arena_alloc(m->arena, (size_t)n + 1);
@@ -768,13 +768,15 @@ static bool *small_arrays(Tile *t)
     return small;
 }
 
-void tile_saved(Module *m, bool *saved)
+void tile_saved(Module *m, const Request *request, const Trial *trial, bool *saved)
 {
-    Walk w = assume(m, BACKWARD, DT_F32, NULL);
+    Request narrow = *request;
+    narrow.dtype = DT_F32;
+    Walk w = assume(m, &narrow, trial, BACKWARD, NULL);
     Tile *t = tile_new(&w);
     if (t->refused || !m->has_grad)
         return;
-    w = assume(m, BACKWARD, DT_F32, small_arrays(t));
+    w = assume(m, &narrow, trial, BACKWARD, small_arrays(t));
     t = tile_new(&w);
     Step *s = arena_alloc(m->arena, sizeof *s);
     s->t = t;
@@ -800,14 +802,14 @@ static bool saves_too_many(Tile *t)
     if (!m->has_grad || count(small_arrays(t), n) <= MOST_ARRAYS)
         return false;
     bool *saved = arena_alloc(m->arena, (size_t)n + 1);
-    tile_saved(m, saved);
+    tile_saved(m, t->w->request, t->w->trial, saved);
     return count(saved, n) > MOST_ARRAYS;
 }
 
-/* Whether walks by clusters of m->cluster blocks have room. */
-static const char *walks_refuse(Module *m, Dtype storage, bool *no_room, int *interval)
+/* Whether walks by clusters of trial->cluster blocks have room. */
+static const char *walks_refuse(Module *m, const Request *request, const Trial *trial, bool *no_room, int *interval)
 {
-    Walk w = assume(m, FORWARD, storage, NULL);
+    Walk w = assume(m, request, trial, FORWARD, NULL);
     tile_walk(&w);
     *no_room = w.no_room;
     *interval = w.interval;
@@ -815,10 +817,10 @@ static const char *walks_refuse(Module *m, Dtype storage, bool *no_room, int *in
         return w.refused;
     int n = m->nodes.len;
     bool *saved = arena_alloc(m->arena, (size_t)n + 1);
-    tile_saved(m, saved);
+    tile_saved(m, request, trial, saved);
     /* Finding them made nodes, which are not saved. */
     saved = arena_grow(m->arena, saved, (size_t)n + 1, (size_t)m->nodes.len + 1);
-    w = assume(m, BACKWARD, storage, saved);
+    w = assume(m, request, trial, BACKWARD, saved);
     tile_walk(&w);
     *no_room = w.no_room;
     return w.refused;
@@ -827,24 +829,26 @@ static const char *walks_refuse(Module *m, Dtype storage, bool *no_room, int *in
 /* From one block to four: two that share what one cannot hold have full registers, and are slower (measured on an
  * H200, E79 of 96, forward and backward: 5.6 ms with 2 blocks, 3.2 with 4). Blocks of a cluster keep as many steps
  * as they have room for. */
-bool tile_widen(Module *m, int interval)
+bool tile_widen(const Request *request, Trial *trial, int interval)
 {
-    const Compiler *c = m->c;
-    if (m->cluster > 1 && interval > 1 && !c->tile.interval) {
-        m->interval = interval - 1;
+    if (trial->cluster > 1 && interval > 1 && !request->tile.interval) {
+        trial->interval = interval - 1;
         return true;
     }
-    if (c->tile.cluster || c->one_block || m->cluster >= MOST_BLOCKS)
+    if (request->tile.cluster || request->one_block || trial->cluster >= MOST_BLOCKS)
         return false;
-    m->cluster = m->cluster == 1 ? 4 : 2 * m->cluster;
-    m->interval = 0;
+    trial->cluster = trial->cluster == 1 ? 4 : 2 * trial->cluster;
+    trial->interval = 0;
     return true;
 }
 
-const char *tile_refuses(Module *m, Dtype storage)
+const char *tile_refuses(Module *m, const Request *request, Trial *trial)
 {
-    m->cluster = m->c->tile.cluster ? m->c->tile.cluster : m->cluster ? m->cluster : m->c->spread ? SPREAD_BLOCKS : 1;
-    Walk w = assume(m, FORWARD, storage, NULL);
+    if (request->tile.cluster)
+        trial->cluster = request->tile.cluster;
+    else if (!trial->cluster)
+        trial->cluster = request->spread ? SPREAD_BLOCKS : 1;
+    Walk w = assume(m, request, trial, FORWARD, NULL);
     Tile *t = tile_new(&w);
     if (t->refused)
         return t->refused;
@@ -857,13 +861,13 @@ const char *tile_refuses(Module *m, Dtype storage)
     int interval;
     const char *why;
     do
-        why = walks_refuse(m, storage, &no_room, &interval);
-    while (why && no_room && tile_widen(m, interval));
+        why = walks_refuse(m, request, trial, &no_room, &interval);
+    while (why && no_room && tile_widen(request, trial, interval));
     return why;
 }
 
-int tile_interval(Module *m, Dtype storage)
+int tile_interval(Module *m, const Request *request, const Trial *trial)
 {
-    Walk w = assume(m, FORWARD, storage, NULL);
+    Walk w = assume(m, request, trial, FORWARD, NULL);
     return tile_new(&w)->K;
 }

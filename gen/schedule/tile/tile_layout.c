@@ -232,7 +232,7 @@ static double cycles(const Tile *t, const TileLayout *l, int registers_left)
     for (int i = 0; i < 3; i++)
         if (steps[i])
             add_step(t, steps[i], l, &c);
-    bool crowded = t->m->c->calls == CALLS_MANY && !tile_overlaps(t);
+    bool crowded = t->w->request->calls == CALLS_MANY && !tile_overlaps(t);
     int fit = tile_blocks_together(t), blocks = fit < 2 || tile_overlaps(t) || crowded ? fit : 2;
     int warps = blocks * l->wr * l->wc, per_scheduler = (warps + 3) / 4;
     if (crowded && per_scheduler < 2)
@@ -361,7 +361,7 @@ static bool take_layout(Tile *t)
         return true;
     }
     for (int i = 0; i < t->w->layouts.len; i++)
-        if (hints_allow(&t->m->c->tile, t->w->dir, &t->w->layouts.data[i].layout)) {
+        if (hints_allow(&t->w->request->tile, t->w->dir, &t->w->layouts.data[i].layout)) {
             take(t, &t->w->layouts.data[i].layout);
             return true;
         }
@@ -385,7 +385,7 @@ void tile_choose_order(Tile *t)
 {
     Walk *w = t->w;
     LayoutHint own = as_hint(&t->lay);
-    const LayoutHint *forward = &t->m->c->tile.layout[FORWARD];
+    const LayoutHint *forward = &t->w->request->tile.layout[FORWARD];
     if (!matrices(t) || moves_rows(t, &t->lay) || read_behind(t) ||
         (forward->row_lanes && !same_layout(forward, &own)))
         return;
@@ -423,12 +423,12 @@ void tile_choose_layout(Tile *t)
         tile_refuse(t, "its states do not fit on %s%s: %lld bytes before and after a step, with their "
                        "adjoints %lld; lower --dim %s",
                     t->lay.cr > 1 ? tile_text(t, "a cluster of %d SMs", t->lay.cr) : "an SM",
-                    t->m->c->tile.interval ? tile_text(t, " with interval=%d", t->K) : "",
+                    t->w->request->tile.interval ? tile_text(t, " with interval=%d", t->K) : "",
                     (long long)(2 * state_bytes(t) * t->lay.cr), (long long)(3 * state_bytes(t) * t->lay.cr),
                     tile_bound_dims(t));
     else if (!take_layout(t))
         tile_refuse(t, "%s does not hold its %" PRId64 " x %" PRId64 " state%s; `cellc tune --list` has the layouts that do",
-                    hints_text(t->m->c, &t->m->c->tile), t->rows, t->cols, t->w->dir == FORWARD ? "" : ", backward");
+                    hints_text(t->m->c, &t->w->request->tile), t->rows, t->cols, t->w->dir == FORWARD ? "" : ", backward");
 }
 
 /* About as a layout pads them. */
@@ -453,7 +453,7 @@ enum { MOST_STEPS = 16, SM_ROOM = 228 * 1024, BLOCK_TAKES = 1024 };
 int tile_blocks_together(const Tile *t)
 {
     int64_t bytes = state_bytes(t);
-    return t->m->c->calls == CALLS_FEW ? 1 : bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
+    return t->w->request->calls == CALLS_FEW ? 1 : bytes <= 4096 ? 4 : bytes <= 16384 ? 2 : 1;
 }
 
 /* Shared memory of one of them. */
@@ -465,12 +465,12 @@ int64_t tile_block_room(const Tile *t)
 static int within(const Tile *t, int64_t K)
 {
     K = K < 1 ? 1 : K > MOST_STEPS ? MOST_STEPS : K;
-    if (t->m->c->tile.interval)
-        K = t->m->c->tile.interval;
-    if (t->m->interval && K > t->m->interval)
-        K = t->m->interval;
-    if (t->m->c->interval && K > t->m->c->interval)
-        K = t->m->c->interval;        /* the planner has seen that so many do not fit */
+    if (t->w->request->tile.interval)
+        K = t->w->request->tile.interval;
+    if (t->w->trial->interval && K > t->w->trial->interval)
+        K = t->w->trial->interval;
+    if (t->w->trial->fewer && K > t->w->trial->fewer)
+        K = t->w->trial->fewer;        /* the planner has seen that so many do not fit */
     return (int)K;
 }
 
@@ -488,5 +488,5 @@ void tile_choose_interval(Tile *t)
         room = 160 * 1024;
     t->K = t->w->interval ? t->w->interval : within(t, room / state_bytes(t));
     t->w->together = tile_blocks_together(t);
-    t->w->shares_sm = t->w->together > 1 && (t->K < tile_most_interval(t) || t->m->c->tile.interval);
+    t->w->shares_sm = t->w->together > 1 && (t->K < tile_most_interval(t) || t->w->request->tile.interval);
 }

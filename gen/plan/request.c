@@ -1,0 +1,7 @@
+/* request.c: from the settings of a compilation to what a plan is asked for. */
+#include "request.h"
+
+Request request_of(const Compiler *c)
+{
+    return (Request){ .dtype = c->dtype, .schedule = c->schedule, .tile = c->tile, .products = c->products, .archs = c->archs };
+}
