@@ -1,6 +1,6 @@
-/* cuda.c: the fast path of one instance. In: a spec and the settings of its compilation, whose reference was
- * compiled before; out: the plan, and the two texts of the CUDA side (kernels, and the host file with the
- * launch plans). What the reference's compilation has said already is not said again. */
+/* cuda.c: the fast path of one instance. In: what the front end made of its spec, of which the reference was compiled before.
+ * Out: the plan for any calls on the GPUs that have most, and with it those for others (Plan.smaller, Plan.other). What the
+ * reference's compilation has said already is not said again. */
 #include <string.h>
 
 #include "commands/commands.h"
@@ -8,25 +8,21 @@
 #include "plan/hints.h"
 #include "plan/plan.h"
 
-static Plan *plan_once(Compiler *c, const char *spec, const char *prefix, const Request *request)
+/* A plan of the program under a name of its own. */
+static Plan *plan_once(const Module *program, const char *name, const Request *request)
 {
-    int said = c->diags.len;
-    Module *m = compile(c, spec, fast_passes);
-    if (!m)
-        return NULL;
-    if (prefix)
-        m->name = prefix;
-    if (said)
-        c->diags.len = said;
+    Module *m = module_copy(program);
     Request *own = arena_alloc(m->arena, sizeof *own);
+    m->name = name;
     *own = *request;
     return plan_make(m, own);
 }
 
 /* The same cell for GPUs whose blocks have so much shared memory, and form no clusters. What is slow about it was said, or is no news:
  * NULL where a schedule was forced that cannot do with so little. */
-static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int64_t bytes)
+static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes)
 {
+    Compiler *c = program->c;
     int said = c->diags.len;
     Request request = request_of(c);
     if (c->is_tuned) {            /* for another GPU: nobody asked for it here */
@@ -35,7 +31,7 @@ static Plan *plan_smaller(Compiler *c, const char *spec, const char *prefix, int
     }
     request.block_memory = bytes;
     request.one_block = true;
-    Plan *p = plan_once(c, spec, intern_f(c, "%s_%dk", prefix, (int)(bytes / 1024)), &request);
+    Plan *p = plan_once(program, intern_f(c, "%s_%dk", name, (int)(bytes / 1024)), &request);
     if (!c->errors)
         c->diags.len = said;
     return p;
@@ -53,13 +49,14 @@ static bool may_spread(const Compiler *c, const Plan *first)
 }
 
 /* The same cell for certain calls: NULL where tile does not take it, or none of the architectures can run it. */
-static Plan *plan_for(Compiler *c, const char *spec, const Plan *first, Calls calls)
+static Plan *plan_for(const Module *program, const Plan *first, Calls calls)
 {
+    Compiler *c = program->c;
     int said = c->diags.len, errors = c->errors;
     Request request = *first->request;
     request.calls = calls;
     request.spread = calls == CALLS_FEW && !first->shares_sm;
-    Plan *p = plan_once(c, spec, first->m->name, &request);
+    Plan *p = plan_once(program, first->m->name, &request);
     c->diags.len = said;          /* nobody asked for it: what is wrong with it is no news */
     if (c->errors > errors) {
         c->errors = errors;
@@ -72,11 +69,12 @@ static Plan *plan_for(Compiler *c, const char *spec, const Plan *first, Calls ca
 
 /* For calls that leave each block a multiprocessor, so that all its memory is for the steps between two checkpoints, or several of
  * them. NULL where nothing comes of it: an interval that was asked for is that of both plans. */
-static Plan *plan_roomy(Compiler *c, const char *spec, const Plan *first)
+static Plan *plan_roomy(const Module *program, const Plan *first)
 {
+    const Compiler *c = program->c;
     if (first->schedule != SCHED_TILE || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
         return NULL;
-    Plan *p = plan_for(c, spec, first, CALLS_FEW);
+    Plan *p = plan_for(program, first, CALLS_FEW);
     return p && (p->interval > first->interval || (c->tile.interval && p->interval == first->interval && p->spreads)) ? p : NULL;
 }
 
@@ -121,12 +119,13 @@ static bool share_walk(Group *g, const Group *first)
 
 /* For calls with more blocks than CROWD on each multiprocessor: as many as fit are then there, so that what counts is what all of
  * them compute, not what one of them waits for. NULL where no walk has another layout for it, or a layout was asked for. */
-static Plan *plan_crowded(Compiler *c, const char *spec, const Plan *first)
+static Plan *plan_crowded(const Module *program, const Plan *first)
 {
+    const Compiler *c = program->c;
     if (first->schedule != SCHED_TILE || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->tile, FORWARD) ||
         hints_choose(&c->tile, BACKWARD))
         return NULL;
-    Plan *p = plan_for(c, spec, first, CALLS_MANY);
+    Plan *p = plan_for(program, first, CALLS_MANY);
     bool cheaper = false;
     for (int d = 0; p && d < 2; d++)
         cheaper |= plan_walk(p, d) && plan_walk(first, d) && !share_walk(plan_walk(p, d), plan_walk(first, d)) &&
@@ -134,24 +133,31 @@ static Plan *plan_crowded(Compiler *c, const char *spec, const Plan *first)
     return cheaper ? p : NULL;
 }
 
-static void plan_others(Compiler *c, const char *spec, Plan *first)
+static void plan_others(const Module *program, Plan *first)
 {
-    Plan *crowded = plan_crowded(c, spec, first), *roomy = plan_roomy(c, spec, first);
+    Plan *crowded = plan_crowded(program, first), *roomy = plan_roomy(program, first);
     if (roomy)
         roomy->other = crowded;
     first->other = roomy ? roomy : crowded;
 }
 
-Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix)
+Plan *cuda_plan(const Module *lowered, const char *name)
 {
+    Compiler *c = lowered->c;
+    int said = c->diags.len;
+    const Module *program = compile_lowered(lowered, fast_passes);
+    if (!program)
+        return NULL;
+    if (said)
+        c->diags.len = said;
     Request request = request_of(c);
-    Plan *first = plan_once(c, spec, prefix, &request), *p = first;
+    Plan *first = plan_once(program, name, &request), *p = first;
     if (first)
-        plan_others(c, spec, first);
-    /* Who asks for clusters gets them, or an error at the call. */
+        plan_others(program, first);
+    /* Where clusters were asked for, a GPU without them gives an error at the call. */
     if (first && first->cluster > 1 && c->schedule == SCHED_TILE && !c->is_tuned)
         return c->errors ? NULL : first;
     for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory, p->cluster > 1)); p = p->smaller)
-        p->smaller = plan_smaller(c, spec, first->m->name, bytes);
+        p->smaller = plan_smaller(program, name, bytes);
     return c->errors ? NULL : first;
 }

@@ -41,8 +41,9 @@ bool pass_exists(const char *name)
     return has_pass(reference_passes, name) || has_pass(fast_passes, name);
 }
 
-/* Runs the passes up to and with the one named `last` (NULL: all). */
-static Module *run_passes(Compiler *c, const char *path, const Pass *passes, const char *last)
+/* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is NULL, on what the
+ * front end makes of the spec at `path`. */
+static Module *run_passes(Compiler *c, const char *path, const Module *lowered, const Pass *passes, const char *last)
 {
     Module *m = NULL;
     for (const Pass *p = passes; p->name; p++) {
@@ -51,7 +52,7 @@ static Module *run_passes(Compiler *c, const char *path, const Pass *passes, con
             if (!c->errors)
                 ir_verify(m, p->name);
         } else if (strcmp(p->name, "lower") == 0) {
-            m = front_end(c, path);
+            m = lowered ? module_copy(lowered) : front_end(c, path);
         } else {
             continue;
         }
@@ -65,7 +66,12 @@ static Module *run_passes(Compiler *c, const char *path, const Pass *passes, con
 
 Module *compile(Compiler *c, const char *path, const Pass *passes)
 {
-    return run_passes(c, path, passes, NULL);
+    return run_passes(c, path, NULL, passes, NULL);
+}
+
+Module *compile_lowered(const Module *lowered, const Pass *passes)
+{
+    return run_passes(lowered->c, NULL, lowered, passes, NULL);
 }
 
 int dump_spec(Compiler *c, const char *path)
@@ -77,7 +83,7 @@ int dump_spec(Compiler *c, const char *path)
             fmt_ast(c, parse_source(c, file), true, &out);
     } else {
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes : fast_passes;
-        Module *m = run_passes(c, path, passes, c->dump_after);
+        Module *m = run_passes(c, path, NULL, passes, c->dump_after);
         if (m)
             ir_print(m, &out);
     }

@@ -18,6 +18,8 @@ bool pass_exists(const char *name);
 /* Runs the passes on the spec at `path`, verifying after each. Diagnostics stay in c, the caller prints
  * them. NULL when there are errors. */
 Module *compile(Compiler *c, const char *path, const Pass *passes);
+/* The same from behind "lower": runs the passes on a copy of what compile gave for front_passes. */
+Module *compile_lowered(const Module *lowered, const Pass *passes);
 /* --dump-after: prints the program as c->dump_after leaves it to stdout, and diagnostics to stderr; gives
  * the exit code. */
 int dump_spec(Compiler *c, const char *path);

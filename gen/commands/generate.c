@@ -47,11 +47,11 @@ static const CommandHelp help = {
 };
 
 /* A schedule that was measured once and that this compiler cannot plan any more is none. */
-static bool plan_kernels(Generated *g, const char *spec)
+static bool plan_kernels(Generated *g, const Module *lowered)
 {
     Compiler *c = g->c;
     int said = c->diags.len;
-    g->plan = cuda_plan(c, spec, g->m->name);
+    g->plan = cuda_plan(lowered, g->m->name);
     if (!g->plan && c->is_tuned) {
         const char *why = "its kernels do not compile";
         for (int i = c->diags.len - 1; i >= said; i--)
@@ -62,7 +62,7 @@ static bool plan_kernels(Generated *g, const char *spec)
         schedule_read(c, "auto");
         diag(c, DIAG_WARNING, (Span){ .file = -1 }, "%s cannot be planned any more: %s; run `cellc tune` again", g->tuned, why);
         g->tuned = NULL;
-        g->plan = cuda_plan(c, spec, g->m->name);
+        g->plan = cuda_plan(lowered, g->m->name);
     }
     if (g->plan && g->tuned)
         buf_f(&g->plan->reasons, "%s\n", g->tuned);
@@ -71,8 +71,9 @@ static bool plan_kernels(Generated *g, const char *spec)
 
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device)
 {
-    *g = (Generated) { .c = c, .m = compile(c, spec, reference_passes),
-                       .kernels.arena = c->arena, .tables.arena = c->arena };
+    *g = (Generated) { .c = c, .kernels.arena = c->arena, .tables.arena = c->arena };
+    Module *lowered = compile(c, spec, front_passes);
+    g->m = lowered ? compile_lowered(lowered, reference_passes) : NULL;
     if (!g->m || c->errors)
         return false;
     const char *cell = g->m->name;
@@ -81,7 +82,7 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
         return false;
     if (suffix)
         g->m->name = intern_f(c, "%s_%s", cell, suffix);
-    if (device && !plan_kernels(g, spec))
+    if (device && !plan_kernels(g, lowered))
         return false;
     g->m->cell = cell;
     if (g->plan)

@@ -54,6 +54,26 @@ void *module_cons(Module *m, int kind, uint64_t hash, const void *key,
     return value;
 }
 
+/* A node as the table has it: one of m's. */
+typedef struct NodeKey { Module *m; const Node *node; NodeId id; } NodeKey;
+
+/* Sizes and index expressions are the same in both modules; nodes are those of m. */
+static struct ConsTable *cons_copy(Module *m, const struct ConsTable *from)
+{
+    struct ConsTable *t = arena_alloc(m->arena, sizeof *t);
+    *t = *from;
+    t->entries = arena_alloc(m->arena, t->cap * sizeof *t->entries);
+    NodeKey *keys = arena_alloc(m->arena, (t->len + 1) * sizeof *keys);
+    for (size_t i = 0; i < t->cap; i++) {
+        t->entries[i] = from->entries[i];
+        if (t->entries[i].value && t->entries[i].kind == CONS_NODE) {
+            *keys = (NodeKey){ .m = m, .id = ((const NodeKey *)from->entries[i].value)->id };
+            t->entries[i].value = keys++;
+        }
+    }
+    return t;
+}
+
 static uint64_t mix(uint64_t h, uint64_t v)
 {
     h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
@@ -76,6 +96,39 @@ Module *module_new(Compiler *c, const char *name)
     vec_push(m->arena, &m->indices, batch);
     vec_push(m->arena, &m->indices, time);
     vec_push(m->arena, &m->indices, start);
+    return m;
+}
+
+/* The vector gets memory of its own. */
+#define own_vec(m, v)                                                                                        \
+    do {                                                                                                     \
+        size_t bytes_ = sizeof *(v)->data * (size_t)(v)->len;                                                \
+        (v)->data = bytes_ ? memcpy(arena_alloc((m)->arena, bytes_), (v)->data, bytes_) : NULL;              \
+        (v)->cap = (v)->len;                                                                                 \
+    } while (0)
+
+Module *module_copy(const Module *from)
+{
+    Module *m = arena_alloc(from->arena, sizeof *m);
+    *m = *from;
+    own_vec(m, &m->dims);
+    own_vec(m, &m->bound);
+    own_vec(m, &m->options);
+    own_vec(m, &m->quotients);
+    own_vec(m, &m->indices);
+    own_vec(m, &m->tensors);
+    own_vec(m, &m->nodes);
+    own_vec(m, &m->checks);
+    own_vec(m, &m->output);
+    own_vec(m, &m->next);
+    own_vec(m, &m->last);
+    own_vec(m, &m->init);
+    own_vec(m, &m->dinput);
+    own_vec(m, &m->dparam);
+    own_vec(m, &m->dprev);
+    own_vec(m, &m->dparam_init);
+    own_vec(m, &m->dpast);
+    m->cons = cons_copy(m, from->cons);
     return m;
 }
 
@@ -113,8 +166,6 @@ static bool same_ids(const int32_t *a, const int32_t *b, int n)
 {
     return n == 0 || memcmp(a, b, sizeof *a * (size_t)n) == 0;
 }
-
-typedef struct NodeKey { Module *m; const Node *node; NodeId id; } NodeKey;
 
 static bool node_same_content(const Node *a, const Node *b)
 {
@@ -183,7 +234,7 @@ static uint64_t node_hash(const Node *n)
 static NodeId node_intern(Module *m, const Node *n)
 {
     NodeKey key = { m, n, -1 };
-    NodeKey *stored = module_cons(m, 3, node_hash(n), &key, node_same, node_make);
+    NodeKey *stored = module_cons(m, CONS_NODE, node_hash(n), &key, node_same, node_make);
     return stored->id;
 }
 
@@ -198,7 +249,7 @@ static void *node_keep(Module *m, const void *key)
 static void node_changed(Module *m, NodeId id)
 {
     NodeKey key = { m, &m->nodes.data[id], id };
-    module_cons(m, 3, node_hash(key.node), &key, node_same, node_keep);
+    module_cons(m, CONS_NODE, node_hash(key.node), &key, node_same, node_keep);
 }
 
 typedef struct Axes { IndexId id[MAX_NODE_AXES]; int n; } Axes;
@@ -948,11 +999,12 @@ static void drop_overrides(Module *m, NodeId id, bool *seen)
     Node *n = &m->nodes.data[id];
     const Node *held = n->kind == N_ARRAY ? &m->nodes.data[n->args[0]] : NULL;
     seen[id] = true;
-    bool given = held && held->kind == N_MAP && held->op == OP_OVERRIDE;
-    for (; held && held->kind == N_MAP && held->op == OP_OVERRIDE; held = &m->nodes.data[held->args[0]])
-        n->args[0] = held->args[0];
-    if (given)
+    if (held && held->kind == N_MAP && held->op == OP_OVERRIDE) {
+        n->args = copy(m, n->args, sizeof *n->args);      /* copies of the module have the same list */
+        for (; held->kind == N_MAP && held->op == OP_OVERRIDE; held = &m->nodes.data[held->args[0]])
+            n->args[0] = held->args[0];
         node_changed(m, id);
+    }
     for (int i = 0; i < n->nargs; i++)
         drop_overrides(m, n->args[i], seen);
 }

@@ -7,7 +7,8 @@
 
 enum { MAX_NODE_AXES = 32 };      /* more in one value is a bug of the compiler */
 
-/* The one value of this kind that equals key: found, or made. Kinds: 1 Poly, 2 IxExpr, 3 nodes. */
+/* The one value of this kind that equals key: found, or made. */
+enum { CONS_POLY = 1, CONS_IX, CONS_NODE };
 void *module_cons(Module *m, int kind, uint64_t hash, const void *key,
                   bool (*same)(const void *, const void *), void *(*make)(Module *, const void *));
 

@@ -57,7 +57,7 @@ static const Poly *poly_intern(Module *m, const Poly *p)
             h = mix(h, (uint64_t)p->terms[i].atoms[k] + 7);
         h = mix(h, 99);
     }
-    return module_cons(m, 1, h, p, poly_same, poly_make);
+    return module_cons(m, CONS_POLY, h, p, poly_same, poly_make);
 }
 
 /* Higher degree first, then by atoms, the constant last: the order a user would write. */
@@ -474,7 +474,7 @@ const IxExpr *ix_intern(Module *m, const Poly *offset, IxTerm *terms, int n)
         h = mix(h, (uint64_t)(uintptr_t)terms[i].arg ^ (uint64_t)(uintptr_t)terms[i].by);
     }
     IxExpr e = { .offset = offset, .nterms = n, .terms = terms };
-    return module_cons(m, 2, h, &e, ix_same, ix_make);
+    return module_cons(m, CONS_IX, h, &e, ix_same, ix_make);
 }
 
 const IxExpr *ix_const(Module *m, const Poly *p)

@@ -415,8 +415,8 @@ bool may_run(const char *archs, int64_t bytes, bool clusters);
 /* devices.c: the architecture of a list such as "80 86 90a" whose blocks have most shared memory, of several the last: its
  * number. */
 const char *largest_arch(Compiler *c, const char *archs);
-/* cuda.c: compiles spec once more, by the fast path; prefix replaces the cell's name. NULL with errors. */
-Plan *cuda_plan(Compiler *c, const char *spec, const char *prefix);
+/* cuda.c: the plans of what the front end made of a spec; names of C begin with `name`. NULL with errors. */
+Plan *cuda_plan(const Module *lowered, const char *name);
 Group *plan_walk(const Plan *p, int direction);                /* the kernel that walks the steps; or NULL */
 const Poly *walk_blocks(const Program *pr);                   /* of each sequence; NULL without a walk */
 bool plan_batched(const Plan *p, NodeId array);               /* is it kept per sequence, per step? */
