@@ -118,15 +118,15 @@ static void find_needed(Explain *e)
     e->feeds[BACKWARD] = arena_alloc(m->arena, n);
     e->part_of = arena_alloc(m->arena, n * sizeof *e->part_of);
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId forward[] = { m->output.data[t], m->next.data[t], m->init.data[t] };
-        const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t],
-                                    m->dparam_init.data[t] };
+        const NodeId forward[] = { m->roots.data[t].output, m->roots.data[t].next, m->roots.data[t].init };
+        const NodeId backward[] = { m->roots.data[t].dinput, m->roots.data[t].dparam, m->roots.data[t].dprev,
+                                    m->roots.data[t].dparam_init };
         for (int k = 0; k < 3; k++)
             mark(e, forward[k], e->forward);
         for (int k = 0; k < 4; k++)
             mark(e, backward[k], e->backward);
-        mark(e, m->next.data[t], e->feeds[FORWARD]);
-        mark(e, m->dprev.data[t], e->feeds[BACKWARD]);
+        mark(e, m->roots.data[t].next, e->feeds[FORWARD]);
+        mark(e, m->roots.data[t].dprev, e->feeds[BACKWARD]);
     }
     memset(e->part_of, 0xff, n * sizeof *e->part_of);
     find_parts(e, e->backward);
@@ -661,7 +661,7 @@ static bool holds_states(const Explain *e, int slot)
 {
     const Program *g = &e->p->program[FORWARD];
     for (TensorId t = 0; t < e->m->tensors.len; t++) {
-        NodeId next = e->m->next.data[t];
+        NodeId next = e->m->roots.data[t].next;
         if (g->before[t] == slot || (next >= 0 && g->node[next].home >= HOME_WORKSPACE &&
                                      g->node[next].slot == slot))
             return true;

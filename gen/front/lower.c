@@ -645,7 +645,7 @@ static void add_history(Flat *f, Symbol *s)
     if (complex)
         t.axes[1 + s->rank] = poly_const(m, 2);
     s->history = module_tensor(m, t);
-    m->last.data[s->history] = last_steps(f, s, &m->tensors.data[s->history]);
+    m->roots.data[s->history].last = last_steps(f, s, &m->tensors.data[s->history]);
 }
 
 /* The two parts of one element, read where they lie; -1 where they are something else. */
@@ -1295,11 +1295,11 @@ static void set_root(Flat *f, Symbol *s)
         pack(f, s);
     NodeId node = s->type == TY_COMPLEX ? s->packed : s->node;
     if (s->kind == SYM_OUTPUT)
-        f->m->output.data[s->tensor] = node;
+        f->m->roots.data[s->tensor].output = node;
     else if (s->kind == SYM_NEXT)
-        f->m->next.data[s->tensor] = node;
+        f->m->roots.data[s->tensor].next = node;
     else if (s->kind == SYM_INIT)
-        f->m->init.data[s->tensor] = node;
+        f->m->roots.data[s->tensor].init = node;
 }
 
 /* ---- lengths ---- */
@@ -1338,10 +1338,10 @@ static void lower_lengths(Flat *f)
 {
     Module *m = f->m;
     for (TensorId t = 0; t < m->tensors.len && f->lengths >= 0; t++) {
-        if (m->output.data[t] >= 0)
-            m->output.data[t] = within_length(f, m->output.data[t], -1);
-        if (m->next.data[t] >= 0)
-            m->next.data[t] = within_length(f, m->next.data[t], t);
+        if (m->roots.data[t].output >= 0)
+            m->roots.data[t].output = within_length(f, m->roots.data[t].output, -1);
+        if (m->roots.data[t].next >= 0)
+            m->roots.data[t].next = within_length(f, m->roots.data[t].next, t);
     }
 }
 

@@ -829,9 +829,9 @@ static void differentiate_step(Module *m, int tensors)
     Diff d = diff_begin(m, tensors, NULL);
     for (TensorId t = 0; t < tensors; t++) {
         if (m->tensors.data[t].kind == T_OUTPUT)
-            seed(&d, m->output.data[t], T_DOUT, t, "d_");
+            seed(&d, m->roots.data[t].output, T_DOUT, t, "d_");
         if (m->tensors.data[t].kind == T_STATE)
-            seed(&d, m->next.data[t], T_DNEXT, t, "dn_");
+            seed(&d, m->roots.data[t].next, T_DNEXT, t, "dn_");
         if (m->tensors.data[t].kind == T_HISTORY)
             seed_history(&d, t);
     }
@@ -841,13 +841,13 @@ static void differentiate_step(Module *m, int tensors)
         if (m->tensors.data[t].no_grad)
             continue;
         if (kind == T_INPUT)
-            m->dinput.data[t] = gradient(&d, t, 0);
+            m->roots.data[t].dinput = gradient(&d, t, 0);
         else if (kind == T_PARAM)
-            m->dparam.data[t] = gradient(&d, t, 2);
+            m->roots.data[t].dparam = gradient(&d, t, 2);
         else if (kind == T_HISTORY)
-            m->dpast.data[t] = gradient(&d, t, 0);
+            m->roots.data[t].dpast = gradient(&d, t, 0);
         else if (kind == T_STATE)
-            m->dprev.data[t] = gradient(&d, t, 0);
+            m->roots.data[t].dprev = gradient(&d, t, 0);
     }
 }
 
@@ -856,8 +856,8 @@ static void differentiate_init(Module *m, int tensors)
     Diff d = diff_begin(m, tensors, NULL);
     bool any = false;
     for (TensorId t = 0; t < tensors; t++)
-        if (m->tensors.data[t].kind == T_STATE && m->init.data[t] >= 0 && !mutate("no-initial")) {
-            seed(&d, m->init.data[t], T_DINIT, t, "di_");
+        if (m->tensors.data[t].kind == T_STATE && m->roots.data[t].init >= 0 && !mutate("no-initial")) {
+            seed(&d, m->roots.data[t].init, T_DINIT, t, "di_");
             any = true;
         }
     if (!any)
@@ -865,7 +865,7 @@ static void differentiate_init(Module *m, int tensors)
     sweep(&d);
     for (TensorId t = 0; t < tensors; t++)
         if (m->tensors.data[t].kind == T_PARAM && d.tensor[t].len)
-            m->dparam_init.data[t] = gradient(&d, t, 1);
+            m->roots.data[t].dparam_init = gradient(&d, t, 1);
 }
 
 /* ---- inner gradients ---- */

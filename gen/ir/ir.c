@@ -111,7 +111,7 @@ Module *module_copy(const Module *from)
 {
     Module *m = arena_alloc(from->arena, sizeof *m);
     *m = *from;
-    own_vec(m, &m->dims);
+    own_vec(m, &m->roots);
     own_vec(m, &m->bound);
     own_vec(m, &m->options);
     own_vec(m, &m->quotients);
@@ -119,15 +119,7 @@ Module *module_copy(const Module *from)
     own_vec(m, &m->tensors);
     own_vec(m, &m->nodes);
     own_vec(m, &m->checks);
-    own_vec(m, &m->output);
-    own_vec(m, &m->next);
-    own_vec(m, &m->last);
-    own_vec(m, &m->init);
-    own_vec(m, &m->dinput);
-    own_vec(m, &m->dparam);
-    own_vec(m, &m->dprev);
-    own_vec(m, &m->dparam_init);
-    own_vec(m, &m->dpast);
+    own_vec(m, &m->roots);
     m->cons = cons_copy(m, from->cons);
     return m;
 }
@@ -142,15 +134,10 @@ IndexId module_index(Module *m, const char *name, const Poly *extent)
 TensorId module_tensor(Module *m, Tensor t)
 {
     vec_push(m->arena, &m->tensors, t);
-    vec_push(m->arena, &m->output, -1);
-    vec_push(m->arena, &m->next, -1);
-    vec_push(m->arena, &m->last, -1);
-    vec_push(m->arena, &m->init, -1);
-    vec_push(m->arena, &m->dinput, -1);
-    vec_push(m->arena, &m->dparam, -1);
-    vec_push(m->arena, &m->dprev, -1);
-    vec_push(m->arena, &m->dparam_init, -1);
-    vec_push(m->arena, &m->dpast, -1);
+    Roots none;
+    for (int k = 0; k < ROOT_COUNT; k++)
+        none.of[k] = -1;
+    vec_push(m->arena, &m->roots, none);
     return m->tensors.len - 1;
 }
 
@@ -856,7 +843,7 @@ static TensorId past_of(const Node *n)
 static bool is_step_root(const Module *m, NodeId id)
 {
     for (TensorId t = 0; t < m->tensors.len; t++)
-        if (m->output.data[t] == id || m->next.data[t] == id)
+        if (m->roots.data[t].output == id || m->roots.data[t].next == id)
             return true;
     return false;
 }
@@ -986,7 +973,7 @@ const IxExpr *ir_history_place(Module *m, TensorId history, const IxExpr *step)
 
 NodeId ir_history_source(const Module *m, TensorId history)
 {
-    NodeId id = m->last.data[history];
+    NodeId id = m->roots.data[history].last;
     while (id >= 0 && !(m->nodes.data[id].kind == N_VIEW && m->nodes.data[id].step))
         id = m->nodes.data[id].nargs ? m->nodes.data[id].args[m->nodes.data[id].nargs > 1] : -1;
     return id < 0 ? -1 : m->nodes.data[id].args[0];
@@ -1012,13 +999,9 @@ static void drop_overrides(Module *m, NodeId id, bool *seen)
 void module_drop_overrides(Module *m)
 {
     bool *seen = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId roots[] = { m->output.data[t], m->next.data[t],  m->init.data[t],       m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
-                                 m->dpast.data[t],  m->last.data[t] };
-        for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
-            drop_overrides(m, roots[k], seen);
-    }
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            drop_overrides(m, m->roots.data[t].of[k], seen);
 }
 
 /* ---- verifier ---- */
@@ -1113,33 +1096,34 @@ void ir_verify(const Module *m, const char *pass)
         verify_node(&v, id);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        verify_root(&v, m->output.data[t], x, "output");
-        verify_root(&v, m->next.data[t], x, "next state");
-        verify_root(&v, m->init.data[t], x, "initial state");
-        verify_root(&v, m->dinput.data[t], x, "gradient");
-        verify_root(&v, m->dparam.data[t], x, "gradient");
-        verify_root(&v, m->dprev.data[t], x, "adjoint");
-        verify_root(&v, m->dparam_init.data[t], x, "gradient through the initial state");
-        verify_root(&v, m->last.data[t], x, "last steps");
-        verify_root(&v, m->dpast.data[t], x, "gradient of the history");
-        REQUIRE(&v, x->kind != T_STATE || m->next.data[t] >= 0, "state %s has no next value", x->name);
-        REQUIRE(&v, x->kind != T_OUTPUT || m->output.data[t] >= 0, "output %s has no value", x->name);
+        for (int k = 0; k < ROOT_COUNT; k++)
+            verify_root(&v, m->roots.data[t].of[k], x, root_table[k].what);
+        REQUIRE(&v, x->kind != T_STATE || m->roots.data[t].next >= 0, "state %s has no next value", x->name);
+        REQUIRE(&v, x->kind != T_OUTPUT || m->roots.data[t].output >= 0, "output %s has no value", x->name);
     }
 }
+
+const RootRow root_table[ROOT_COUNT] = {
+    [ROOT_OUTPUT] = { "output", T_OUTPUT, "output" },
+    [ROOT_NEXT] = { "next", T_STATE, "next state" },
+    [ROOT_INIT] = { "init", T_STATE, "initial state" },
+    [ROOT_DINPUT] = { "dinput", T_INPUT, "gradient" },
+    [ROOT_DPARAM] = { "dparam", T_PARAM, "gradient" },
+    [ROOT_DPREV] = { "dprev", T_STATE, "adjoint" },
+    [ROOT_DPARAM_INIT] = { "dparam_init", T_PARAM, "gradient through the initial state" },
+    [ROOT_DPAST] = { "dpast", T_HISTORY, "gradient of the history" },
+    [ROOT_LAST] = { "last", T_HISTORY, "last steps" },
+};
 
 RootKind root_kind(const Module *m, NodeId id, TensorId *of)
 {
     if (id < 0 || m->nodes.data[id].kind != N_ARRAY)
         return ROOT_NONE;
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
-                                 m->dpast.data[t], m->last.data[t] };
-        for (int k = 0; k < 9; k++)
-            if (roots[k] == id) {
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            if (m->roots.data[t].of[k] == id) {
                 *of = t;
-                return (RootKind)(k + 1);
+                return (RootKind)k;
             }
-    }
     return ROOT_NONE;
 }

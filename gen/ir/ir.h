@@ -106,6 +106,36 @@ typedef struct Node {
 
 typedef struct Check { const Poly *nonneg; Span span; const char *text; } Check;  /* must hold at the call */
 
+/* Roots: what a cell computes of a tensor, -1: nothing. The axes of a root are the tensor's, in order. root_table
+ * says of which tensors each kind is. */
+typedef enum {
+    ROOT_NONE = -1,
+    ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT,
+    ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV, ROOT_DPARAM_INIT, ROOT_DPAST,
+    ROOT_LAST,
+    ROOT_COUNT
+} RootKind;
+typedef union Roots {
+    struct {
+        NodeId output;            /* its value */
+        NodeId next;              /* its next value */
+        NodeId init;              /* its initial value when the caller gives none; -1 is zero */
+        NodeId dinput;            /* gradient at the step */
+        NodeId dparam;            /* gradient, reduced over batch and time */
+        NodeId dprev;             /* adjoint of the state before the step */
+        NodeId dparam_init;       /* what comes through learned initial states, reduced over batch */
+        NodeId dpast;             /* gradient of what came before the call */
+        NodeId last;              /* the last steps of the call, the latest first */
+    };
+    NodeId of[ROOT_COUNT];        /* the same by kind */
+} Roots;
+typedef struct RootRow {
+    const char *word;             /* in dumps */
+    TensorKind of;
+    const char *what;             /* in messages */
+} RootRow;
+extern const RootRow root_table[ROOT_COUNT];
+
 struct Module {
     Compiler *c;
     Arena *arena;
@@ -121,18 +151,8 @@ struct Module {
     Vec(Tensor) tensors;          /* in order of declaration; then what differentiate adds */
     Vec(Node) nodes;              /* arguments stand before their uses */
     Vec(Check) checks;
-    /* Roots, one slot per tensor (-1: none). The axes of a root are the tensor's axes, in order. */
-    Vec(NodeId) output;           /* T_OUTPUT: its value */
-    Vec(NodeId) next;             /* T_STATE: its next value */
-    Vec(NodeId) last;             /* T_HISTORY: the last steps of the call, the latest first */
-    Vec(NodeId) init;             /* T_STATE: its initial value when the caller gives none; -1 is zero */
-    /* After differentiate: */
-    bool has_grad;
-    Vec(NodeId) dinput;           /* T_INPUT: gradient at the step */
-    Vec(NodeId) dparam;           /* T_PARAM: reduced over batch and time */
-    Vec(NodeId) dprev;            /* T_STATE: adjoint of the state before the step */
-    Vec(NodeId) dparam_init;      /* T_PARAM: what comes through learned initial states, reduced over batch */
-    Vec(NodeId) dpast;            /* T_HISTORY: gradient of what came before the call */
+    Vec(Roots) roots;             /* per tensor */
+    bool has_grad;                /* after differentiate */
     bool whole_past;              /* steps are read that no history has: a call must begin with step 0 */
     int forward_nodes;            /* nodes [0, forward_nodes) existed before differentiate */
     bool inner;                   /* an adjoint that is made now will be differentiated again */
@@ -209,9 +229,7 @@ void ir_print(const Module *m, Buf *out);                         /* text form, 
 Module *ir_parse(Compiler *c, const char *text, size_t len);      /* NULL with diags when it is not IR */
 void ir_verify(const Module *m, const char *pass);                /* bug() names the pass that broke it */
 
-/* Whether an array is a root, and which (plan.c). */
-typedef enum { ROOT_NONE, ROOT_OUTPUT, ROOT_NEXT, ROOT_INIT, ROOT_DINPUT, ROOT_DPARAM, ROOT_DPREV,
-               ROOT_DPARAM_INIT, ROOT_DPAST, ROOT_LAST } RootKind;
+/* Which root an array is, and of which tensor; ROOT_NONE: it is none. */
 RootKind root_kind(const Module *m, NodeId id, TensorId *of);
 
 /* simplify.c: folding, dead code, stacked projections of one input become one product. Same values up to

@@ -1005,16 +1005,8 @@ static bool root_fits(const Module *m, const Tensor *t, const Node *n)
 static bool line_root(Reader *r, const char *word)
 {
     Module *m = r->m;
-    const struct { const char *what; NodeId *root; TensorKind of; } kinds[] = {
-        { "output", m->output.data, T_OUTPUT }, { "next", m->next.data, T_STATE },
-        { "init", m->init.data, T_STATE },      { "dinput", m->dinput.data, T_INPUT },
-        { "dparam", m->dparam.data, T_PARAM },  { "dprev", m->dprev.data, T_STATE },
-        { "dparam_init", m->dparam_init.data, T_PARAM },
-        { "dpast", m->dpast.data, T_HISTORY },
-        { "last", m->last.data, T_HISTORY },
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(word, kinds[i].what) != 0)
+    for (int k = 0; k < ROOT_COUNT; k++) {
+        if (strcmp(word, root_table[k].word) != 0)
             continue;
         const char *from = here(r);
         TensorId t = read_tensor(r);
@@ -1022,11 +1014,11 @@ static bool line_root(Reader *r, const char *word)
         NodeId n = r->failed ? -1 : read_node_id(r);
         if (r->failed)
             return true;
-        if (m->tensors.data[t].kind != kinds[i].of || kinds[i].root[t] >= 0)
+        if (m->tensors.data[t].kind != root_table[k].of || m->roots.data[t].of[k] >= 0)
             fail(r, from, "'%s' of a wrong tensor, or for the second time", word);
         else if (!root_fits(m, &m->tensors.data[t], &m->nodes.data[n]))
             fail(r, from, "%%%d is not an array with the axes of %.60s", n, m->tensors.data[t].name);
-        kinds[i].root[t] = n;
+        m->roots.data[t].of[k] = n;
         return true;
     }
     return false;
@@ -1048,9 +1040,9 @@ static void require_roots(Reader *r)
     const Module *m = r->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        if (x->kind == T_STATE && m->next.data[t] < 0)
+        if (x->kind == T_STATE && m->roots.data[t].next < 0)
             fail(r, here(r), "the state %.60s has no next value", x->name);
-        if (x->kind == T_OUTPUT && m->output.data[t] < 0)
+        if (x->kind == T_OUTPUT && m->roots.data[t].output < 0)
             fail(r, here(r), "the output %.60s has no value", x->name);
     }
 }

@@ -416,21 +416,14 @@ static void put_node(Print *p, NodeId id)
 static void put_roots(Print *p)
 {
     const Module *m = p->m;
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const struct { const char *what; NodeId node; } root[] = {
-            { "output", m->output.data[t] }, { "next", m->next.data[t] }, { "init", m->init.data[t] },
-            { "dinput", m->dinput.data[t] }, { "dparam", m->dparam.data[t] }, { "dprev", m->dprev.data[t] },
-            { "dparam_init", m->dparam_init.data[t] }, { "dpast", m->dpast.data[t] },
-            { "last", m->last.data[t] },
-        };
-        for (size_t k = 0; k < sizeof root / sizeof *root; k++) {
-            if (root[k].node < 0)
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++) {
+            if (m->roots.data[t].of[k] < 0)
                 continue;
-            buf_f(p->out, "%s ", root[k].what);
+            buf_f(p->out, "%s ", root_table[k].word);
             put_tensor(p, t);
-            buf_f(p->out, " = %%%d\n", root[k].node);
+            buf_f(p->out, " = %%%d\n", m->roots.data[t].of[k]);
         }
-    }
     if (m->whole_past)
         buf_f(p->out, "whole_past\n");
     if (m->has_grad)

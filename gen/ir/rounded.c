@@ -109,13 +109,9 @@ Readers readers_of(const Module *m)
 {
     size_t n = (size_t)m->nodes.len + 1;
     Readers r = { arena_alloc(m->arena, n), arena_alloc(m->arena, n), arena_alloc(m->arena, n) };
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
-                                 m->dpast.data[t], m->last.data[t] };
-        for (int k = 0; k < 9; k++)
-            find_readers(m, &r, roots[k]);
-    }
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            find_readers(m, &r, m->roots.data[t].of[k]);
     return r;
 }
 

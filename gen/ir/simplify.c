@@ -108,14 +108,12 @@ void rewrite_roots(Rewrite *r)
         bug(m->c, "simplify", "out of memory");
     for (int i = 0; i < r->n; i++)
         r->image[i] = -1;
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        NodeId *roots[] = { &m->output.data[t], &m->next.data[t], &m->init.data[t], &m->dinput.data[t],
-                            &m->dparam.data[t], &m->dprev.data[t], &m->dparam_init.data[t],
-                            &m->dpast.data[t], &m->last.data[t] };
-        for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
-            if (*roots[k] >= 0)
-                *roots[k] = rewrite(r, *roots[k], false);
-    }
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++) {
+            NodeId root = m->roots.data[t].of[k];
+            if (root >= 0)
+                m->roots.data[t].of[k] = rewrite(r, root, false);
+        }
     free(r->image);
 }
 
@@ -435,8 +433,8 @@ static void stack_projections(Module *m)
     int n = m->nodes.len;
     bool *seen = arena_alloc(m->arena, (size_t)n + 1);
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        mark(m, m->output.data[t], seen);
-        mark(m, m->next.data[t], seen);
+        mark(m, m->roots.data[t].output, seen);
+        mark(m, m->roots.data[t].next, seen);
     }
     for (NodeId id = 0; id < n; id++) {
         Slice s;

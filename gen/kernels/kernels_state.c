@@ -28,7 +28,7 @@ static void each_state(Kernel *k, StateBody body)
 
 const char *state_learned(Kernel *k, TensorId s)
 {
-    NodeId init = k->p->m->init.data[s];
+    NodeId init = k->p->m->roots.data[s].init;
     if (init < 0)
         return "0";
     Named named = { 0 };
@@ -63,7 +63,7 @@ void state_store_initial(Kernel *k, TensorId s, const char *place, const char *v
 
 static void init_state(Kernel *k, TensorId s)
 {
-    NodeId init = k->p->m->init.data[s];
+    NodeId init = k->p->m->roots.data[s].init;
     if (init >= 0)
         k_split_element(k, k_node(k, init)->axes, k_node(k, init)->naxes, "e", "i");
     const char *given = k_pointer(k, REF_TENSOR, s, k->p->compute), *value = state_learned(k, s);
@@ -191,7 +191,7 @@ static void print_last(Kernel *k)
 {
     Module *m = k->p->m;
     const Tensor *x = &m->tensors.data[k->history];
-    const Node last = *k_node(k, m->last.data[k->history]);
+    const Node last = *k_node(k, m->roots.data[k->history].last);
     const char *to = k_written(k, REF_FINAL, k->history, x->dtype), *elements = k_product(k, x->axes + 1, x->rank - 1);
     buf_line(k->out, "if (!%s)", to);
     buf_line(k->out, "    return;");

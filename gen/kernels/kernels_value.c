@@ -507,7 +507,7 @@ static const char *carried_load(const Kernel *k)
 const char *k_saved_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
-    NodeId next = m->next.data[r->id];
+    NodeId next = m->roots.data[r->id].next;
     const Storage *st = &k->p->program[FORWARD].node[next];
     const Poly *n = tensor_elements(m, r->id);
     const char *e = ix_text(&k->printer, read_linear(m, r));
@@ -519,7 +519,7 @@ const char *k_saved_state(Kernel *k, const Read *r)
 static const char *load_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
-    NodeId next = m->next.data[r->id];
+    NodeId next = m->roots.data[r->id].next;
     if (k->pr->dir == FORWARD && scan_state(k, r->id, r))
         return scan_state(k, r->id, r);
     const char *again = scan_again(k, r);
@@ -551,7 +551,7 @@ static const char *load_tensor(Kernel *k, const Read *r)
     switch (x->kind) {
     case T_STATE: return load_state(k, r);
     case T_DNEXT: {
-        NodeId carried = m->dprev.data[x->of];
+        NodeId carried = m->roots.data[x->of].dprev;
         if (panel_is_product(k, carried))
             return panel_sum(k, r);
         if (columns_is_sum(k, carried))

@@ -93,7 +93,7 @@ const char *api_shape(const Module *m, TensorId t)
 static const char *meaning(const Module *m, CallArg a)
 {
     const Tensor *x = &m->tensors.data[a.tensor];
-    const char *init = m->init.data[a.tensor] >= 0 ? "the spec's value" : "zero";
+    const char *init = m->roots.data[a.tensor].init >= 0 ? "the spec's value" : "zero";
     bool past = x->kind == T_HISTORY;
     switch (a.role) {
     case ROLE_FINAL:

@@ -155,7 +155,7 @@ static void json_tensor(const Module *m, Buf *out, TensorId t)
           (x->kind == T_INPUT && !x->lengths) || x->kind == T_OUTPUT ? "true" : "false",
           wants_gradient(m, t) ? "true" : "false");
     if (x->kind == T_STATE)
-        buf_f(out, ", \"initial\": \"%s\"", m->init.data[t] >= 0 ? "spec" : "zero");
+        buf_f(out, ", \"initial\": \"%s\"", m->roots.data[t].init >= 0 ? "spec" : "zero");
     if (x->kind == T_HISTORY)
         buf_f(out, ", \"initial\": \"zero\", \"history\": true%s", x->grows ? ", \"grows\": true" : "");
     if (x->range)

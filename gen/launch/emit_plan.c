@@ -213,7 +213,7 @@ static int history_kernels(Plan *p, HistoryKernel *out)
 {
     int n = 0;
     for (TensorId t = p->m->tensors.len - 1; t >= 0; t--)
-        if (p->m->last.data[t] >= 0)
+        if (p->m->roots.data[t].last >= 0)
             out[n++] = (HistoryKernel){ .history = t, .name = intern_f(p->m->c, "%s_last_%d", p->m->name, t) };
     return n;
 }

@@ -35,28 +35,19 @@ static void split_roots(Plan *p)
     Module *m = p->m;
     int n = m->nodes.len;
     bool *seen = plan_alloc(p, 1, n), *read = plan_alloc(p, 1, n);
+    for (TensorId t = 0; t < m->tensors.len; t++)
+        for (int k = 0; k < ROOT_COUNT; k++)
+            mark_reads(p, m->roots.data[t].of[k], seen, read);
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId roots[] = { m->output.data[t], m->next.data[t], m->init.data[t], m->dinput.data[t],
-                                 m->dparam.data[t], m->dprev.data[t], m->dparam_init.data[t],
-                                 m->dpast.data[t], m->last.data[t] };
-        for (int k = 0; k < 9; k++)
-            mark_reads(p, roots[k], seen, read);
-    }
-    for (TensorId t = 0; t < m->tensors.len; t++) {
-        m->output.data[t] = split_root(p, m->output.data[t], read);
-        if (m->next.data[t] >= 0 && plan_reduces(p, m->next.data[t])) {
-            read[m->next.data[t]] = true;
-            m->next.data[t] = split_root(p, m->next.data[t], read);
+        for (int k = 0; k < ROOT_LAST; k++) {
+            NodeId root = m->roots.data[t].of[k];
+            bool carried = k == ROOT_NEXT || k == ROOT_INIT;
+            if (carried && (root < 0 || !plan_reduces(p, root)))
+                continue;
+            if (carried)
+                read[root] = true;
+            m->roots.data[t].of[k] = split_root(p, root, read);
         }
-        if (m->init.data[t] >= 0 && plan_reduces(p, m->init.data[t])) {
-            read[m->init.data[t]] = true;
-            m->init.data[t] = split_root(p, m->init.data[t], read);
-        }
-        m->dinput.data[t] = split_root(p, m->dinput.data[t], read);
-        m->dparam.data[t] = split_root(p, m->dparam.data[t], read);
-        m->dprev.data[t] = split_root(p, m->dprev.data[t], read);
-        m->dparam_init.data[t] = split_root(p, m->dparam_init.data[t], read);
-        m->dpast.data[t] = split_root(p, m->dpast.data[t], read);
     }
 }
 

@@ -39,7 +39,7 @@ typedef struct Storage {
 typedef enum {
     REF_NODE,                     /* N_ARRAY with storage */
     REF_TENSOR,                   /* input or param; T_STATE: the initial state (may be NULL: zero or
-                                   * m->init); T_DOUT: cotangent (may be NULL) */
+                                   * Roots.init); T_DOUT: cotangent (may be NULL) */
     REF_FINAL,                    /* T_STATE: final state (may be NULL) */
     REF_DFINAL,                   /* T_STATE: cotangent of the final state (may be NULL: zero) */
     REF_DINIT,                    /* T_STATE: gradient of the initial state (may be NULL: not wanted) */
@@ -82,7 +82,7 @@ typedef struct Walk {
     const bool *from_product;     /* per node: who reads it finds it rounded (Plan) */
     const bool *made;             /* per node: depends on no state; the walk makes it for its steps (plan_made.c). Or NULL */
     bool no_made;                 /* refused, but perhaps not where kernels make these */
-    /* FORWARD carries m->next[s] into the T_STATE loads of every state s; BACKWARD carries m->dprev[s] of
+    /* FORWARD carries Roots.next into the T_STATE loads of every state s; BACKWARD carries Roots.dprev of
      * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
      * storage in the reserve. */
 

@@ -283,7 +283,8 @@ static void convert_results(Plan *p)
 {
     Module *m = p->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        NodeId *roots[] = { &m->output.data[t], &m->dinput.data[t], &m->dparam.data[t], &m->dparam_init.data[t] };
+        Roots *of = &m->roots.data[t];
+        NodeId *roots[] = { &of->output, &of->dinput, &of->dparam, &of->dparam_init };
         for (size_t k = 0; k < sizeof roots / sizeof *roots; k++) {
             Gemm g;
             NodeId factor[2], id = *roots[k];
@@ -303,7 +304,7 @@ static void reuse_copies(Plan *p, const Rounding *st)
 {
     Module *m = p->m;
     for (TensorId t = 0; t < m->tensors.len && p->schedule != SCHED_TILE; t++) {
-        NodeId id = m->dinput.data[t];
+        NodeId id = m->roots.data[t].dinput;
         if (id < 0 || m->tensors.data[t].dtype != p->dtype || at(p, id)->kind != N_ARRAY)
             continue;
         Read r;
@@ -312,7 +313,7 @@ static void reuse_copies(Plan *p, const Rounding *st)
         for (int i = 0; i < st->copies.len; i++)
             if (st->of.data[i] == r.id && at(p, st->copies.data[i])->naxes == r.nmap) {
                 const Node root = *at(p, id);
-                m->dinput.data[t] = node_array(m, node_view(m, st->copies.data[i], r.map, r.nmap), root.axes, root.naxes,
+                m->roots.data[t].dinput = node_array(m, node_view(m, st->copies.data[i], r.map, r.nmap), root.axes, root.naxes,
                                                root.name, root.span);
                 break;
             }

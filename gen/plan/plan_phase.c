@@ -185,25 +185,25 @@ static void need_roots(Phasing *s)
     Module *m = s->p->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (s->g->dir == FORWARD) {
-            if (m->next.data[t] >= 0)
-                need_array(s, m->next.data[t], true);
-            if (m->output.data[t] >= 0)
-                need_array(s, m->output.data[t], false);
-            if (m->last.data[t] >= 0)
-                need_array(s, m->last.data[t], false);
+            if (m->roots.data[t].next >= 0)
+                need_array(s, m->roots.data[t].next, true);
+            if (m->roots.data[t].output >= 0)
+                need_array(s, m->roots.data[t].output, false);
+            if (m->roots.data[t].last >= 0)
+                need_array(s, m->roots.data[t].last, false);
         } else {
-            const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t],
-                                     m->dpast.data[t] };
-            if (m->dprev.data[t] >= 0)
-                need_array(s, m->dprev.data[t], true);
+            const Roots *of = &m->roots.data[t];
+            const NodeId roots[] = { of->dinput, of->dparam, of->dparam_init, of->dpast };
+            if (m->roots.data[t].dprev >= 0)
+                need_array(s, m->roots.data[t].dprev, true);
             for (size_t k = 0; k < sizeof roots / sizeof *roots; k++)
                 if (roots[k] >= 0)
                     need_array(s, roots[k], false);
         }
-        if (m->init.data[t] >= 0 && s->p->schedule != SCHED_TILE)
-            need_array(s, m->init.data[t], false);
-        if (m->next.data[t] >= 0 && s->g->dir == BACKWARD && s->p->schedule == SCHED_TILE)
-            replay_array(s, m->next.data[t]);
+        if (m->roots.data[t].init >= 0 && s->p->schedule != SCHED_TILE)
+            need_array(s, m->roots.data[t].init, false);
+        if (m->roots.data[t].next >= 0 && s->g->dir == BACKWARD && s->p->schedule == SCHED_TILE)
+            replay_array(s, m->roots.data[t].next);
     }
 }
 

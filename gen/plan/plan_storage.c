@@ -248,7 +248,8 @@ static bool has_own_ends(const Plan *p)
 {
     const Module *m = p->m;
     for (TensorId t = 0; t < m->tensors.len; t++)
-        if (m->tensors.data[t].kind == T_STATE && (m->init.data[t] >= 0 || m->dprev.data[t] < 0 || uses_dinit(p, t)))
+        if (m->tensors.data[t].kind == T_STATE &&
+            (m->roots.data[t].init >= 0 || m->roots.data[t].dprev < 0 || uses_dinit(p, t)))
             return false;
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (state_before(p, id) >= 0)
@@ -369,7 +370,7 @@ static bool state_behind(const Phasing *s, TensorId state)
 static bool read_by_backward(const Phasing *b, TensorId state, const bool *wanted)
 {
     const Plan *p = b->p;
-    if (wanted[p->m->next.data[state]])
+    if (wanted[p->m->roots.data[state].next])
         return true;
     for (NodeId id = 0; id < p->n_nodes; id++)
         for (int i = 0; b->needed[id] && !copies_state(p, id) && i < b->uses[id].len; i++)
@@ -395,8 +396,8 @@ void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool
 {
     bool tile = p->schedule == SCHED_TILE;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (s->g->dir == FORWARD && p->m->next.data[t] >= 0 && (!tile || read_behind_walk(backward, t)))
-            give_storage(p, &p->program[FORWARD], p->m->next.data[t],
+        if (s->g->dir == FORWARD && p->m->roots.data[t].next >= 0 && (!tile || read_behind_walk(backward, t)))
+            give_storage(p, &p->program[FORWARD], p->m->roots.data[t].next,
                          tile || p->scan || read_by_backward(backward, t, wanted),
                          !tile && (!p->scan || state_behind(s, t)));
 }
@@ -424,8 +425,8 @@ static void end_rings(Plan *p, const Phasing *s)
                 beside[r->id] = true;                     /* it is printed there */
             else if (!r->is_tensor)
                 end_ring(p, &pr->node[r->id]);
-            else if (m->tensors.data[r->id].kind == T_STATE && m->next.data[r->id] >= 0)
-                end_ring(p, &pr->node[m->next.data[r->id]]);
+            else if (m->tensors.data[r->id].kind == T_STATE && m->roots.data[r->id].next >= 0)
+                end_ring(p, &pr->node[m->roots.data[r->id].next]);
         }
     }
 }

@@ -86,7 +86,8 @@ void find_wanted(Plan *p, const Phasing *s)
         return;
     pr->wanted = plan_alloc(p, sizeof *pr->wanted, p->n_nodes);
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        const NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dparam_init.data[t], m->dpast.data[t] };
+        const Roots *of = &m->roots.data[t];
+        const NodeId roots[] = { of->dinput, of->dparam, of->dparam_init, of->dpast };
         for (int k = 0; k < 4; k++) {
             if (roots[k] < 0)
                 continue;
@@ -94,7 +95,7 @@ void find_wanted(Plan *p, const Phasing *s)
             need_root(p, s, roots[k], call_arg_find(&args, t, ROLE_D_VALUE), seen);
             free(seen);
         }
-        if (m->dprev.data[t] >= 0)
+        if (m->roots.data[t].dprev >= 0)
             want(p, &pr->walk, call_arg_find(&args, t, ROLE_D_VALUE));
     }
     if (p->schedule != SCHED_TILE)

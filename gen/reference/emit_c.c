@@ -278,7 +278,7 @@ static bool has_states(const CFile *f)
 static bool has_history(const CFile *f)
 {
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->dpast.data[t] >= 0)
+        if (f->m->roots.data[t].dpast >= 0)
             return true;
     return false;
 }
@@ -790,7 +790,7 @@ static void print_backward_end(CFile *f, Buf *out, const CallArgs *args)
     if (has_history(f))
         buf_line(out, "before_backward(&s);");
     for (TensorId t = 0; t < f->m->tensors.len; t++) {
-        if (f->m->dpast.data[t] < 0)
+        if (f->m->roots.data[t].dpast < 0)
             continue;
         buf_line(out, "if (s.%s)", member(f, f->grad[t]));
         buf_line(out, "    put(s.%s + b * %s, s.%s, %s, add);", member(f, f->grad[t]), elements(f, t, C_UNARY),
@@ -877,8 +877,8 @@ void emit_c(const Module *module, Buf *out)
         buf_f(&file, "%s", store_text);
     bool leaves = false, appends = false;
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        leaves |= m->last.data[t] >= 0 && !m->tensors.data[t].grows;
-        appends |= m->last.data[t] >= 0 && m->tensors.data[t].grows;
+        leaves |= m->roots.data[t].last >= 0 && !m->tensors.data[t].grows;
+        appends |= m->roots.data[t].last >= 0 && m->tensors.data[t].grows;
     }
     buf_f(&file, "%s%s", leaves ? leave_text : "", appends ? append_text : "");
     buf_f(&file, "%s%s", fill_text, m->has_grad ? put_text : "");

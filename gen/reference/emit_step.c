@@ -115,7 +115,7 @@ static void walk_top(CFile *f, Fun *fun, NodeId id)
 static bool is_stored_state(const CFile *f, NodeId id)
 {
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->next.data[t] == id)
+        if (f->m->roots.data[t].next == id)
             return true;
     return false;
 }
@@ -123,7 +123,7 @@ static bool is_stored_state(const CFile *f, NodeId id)
 static bool is_initial_root(const CFile *f, NodeId id)
 {
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->init.data[t] == id)
+        if (f->m->roots.data[t].init == id)
             return true;
     return false;
 }
@@ -172,8 +172,9 @@ static void find_past_reads(const CFile *f, NodeId id, bool *seen, Ids *out)
 static Ids past_reads(const CFile *f, TensorId t)
 {
     Ids out = { 0 };
-    if (f->m->dpast.data[t] >= 0)
-        find_past_reads(f, f->m->dpast.data[t], arena_alloc(f->g.arena, (size_t)f->m->nodes.len + 1), &out);
+    if (f->m->roots.data[t].dpast >= 0)
+        find_past_reads(f, f->m->roots.data[t].dpast, arena_alloc(f->g.arena, (size_t)f->m->nodes.len + 1),
+                        &out);
     return out;
 }
 
@@ -199,7 +200,7 @@ static bool is_zero_root(const CFile *f, NodeId root)
 /* The value of which a call leaves its steps in history t: whatever else reads it, or nothing. -1: there is none. */
 static NodeId left_source(const CFile *f, TensorId t)
 {
-    return f->m->last.data[t] < 0 ? -1 : ir_history_source(f->m, t);
+    return f->m->roots.data[t].last < 0 ? -1 : ir_history_source(f->m, t);
 }
 
 static void want_roots(CFile *f, Fun *fun)
@@ -212,27 +213,27 @@ static void want_roots(CFile *f, Fun *fun)
         switch (fun->kind) {
         case FUN_EARLIER: break;
         case FUN_PAST:
-            want(fun, m->dpast.data[t]);
+            want(fun, m->roots.data[t].dpast);
             break;
         case FUN_FORWARD:
-            want(fun, m->output.data[t]);
-            want(fun, m->next.data[t]);
+            want(fun, m->roots.data[t].output);
+            want(fun, m->roots.data[t].next);
             want(fun, left_source(f, t));
             break;
         case FUN_INITIAL:
-            want(fun, m->init.data[t]);
+            want(fun, m->roots.data[t].init);
             break;
         case FUN_BACKWARD:
             for (Ids reads = past_reads(f, t); reads.len;)
                 want(fun, reads.data[--reads.len]);
-            want(fun, m->dinput.data[t]);
-            want(fun, m->dprev.data[t]);
-            if (!is_zero_root(f, m->dparam.data[t]))
-                want(fun, m->dparam.data[t]);
+            want(fun, m->roots.data[t].dinput);
+            want(fun, m->roots.data[t].dprev);
+            if (!is_zero_root(f, m->roots.data[t].dparam))
+                want(fun, m->roots.data[t].dparam);
             break;
         case FUN_INITIAL_BACKWARD:
-            if (!is_zero_root(f, m->dparam_init.data[t]))
-                want(fun, m->dparam_init.data[t]);
+            if (!is_zero_root(f, m->roots.data[t].dparam_init))
+                want(fun, m->roots.data[t].dparam_init);
             break;
         }
 }
@@ -286,7 +287,7 @@ static bool need_sweep(CFile *f, Fun *fun)
         for (int i = 0; i < fun->reads[id].len; i++)
             need_add(&fun->need[fun->reads[id].data[i]], &fun->need[id]);
         for (int i = 0; i < fun->carried[id].len; i++)
-            again |= need_add(&fun->need[f->m->dprev.data[fun->carried[id].data[i]]], &fun->need[id]);
+            again |= need_add(&fun->need[f->m->roots.data[fun->carried[id].data[i]].dprev], &fun->need[id]);
     }
     return again;
 }
@@ -299,8 +300,8 @@ static void need_initial(CFile *f, Fun *fun)
         if (n->kind != N_LOAD || f->m->tensors.data[n->tensor].kind != T_DINIT)
             continue;
         for (TensorId t = 0; t < f->m->tensors.len; t++)
-            if (f->m->dparam_init.data[t] >= 0)
-                need_tensor(f, &fun->need[f->m->dprev.data[f->m->tensors.data[n->tensor].of]], t);
+            if (f->m->roots.data[t].dparam_init >= 0)
+                need_tensor(f, &fun->need[f->m->roots.data[f->m->tensors.data[n->tensor].of].dprev], t);
     }
 }
 
@@ -310,7 +311,7 @@ static void find_needs(CFile *f, Fun *fun)
     fun->need = zeroed(f, sizeof *fun->need);
     for (int i = 0; i < f->sinks.len; i++) {
         TensorId t = f->sinks.data[i];
-        NodeId roots[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t] };
+        NodeId roots[] = { m->roots.data[t].dinput, m->roots.data[t].dparam, m->roots.data[t].dprev };
         for (int k = 0; k < 3; k++)
             if (roots[k] >= 0)
                 need_tensor(f, &fun->need[roots[k]], t);
@@ -407,7 +408,7 @@ static void add_gradient_members(CFile *f)
     Module *m = f->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
         const Tensor *x = &m->tensors.data[t];
-        if (x->kind == T_STATE && m->init.data[t] >= 0)
+        if (x->kind == T_STATE && m->roots.data[t].init >= 0)
             f->init[t] = add_member(f, "real *", intern_f(m->c, "%s_init", x->name), step_elements(f, t),
                                     "initial value; NULL in forward: the caller's");
         if (!m->has_grad)
@@ -415,10 +416,10 @@ static void add_gradient_members(CFile *f)
         if (x->kind == T_STATE)
             f->prev[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), NULL,
                                     "gradient of the state before the step");
-        if (x->kind == T_INPUT && m->dinput.data[t] >= 0)
+        if (x->kind == T_INPUT && m->roots.data[t].dinput >= 0)
             f->out[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), step_elements(f, t),
                                    "gradient of the input at the step");
-        if (x->kind == T_HISTORY && m->dpast.data[t] >= 0)
+        if (x->kind == T_HISTORY && m->roots.data[t].dpast >= 0)
             f->out[t] = add_member(f, "real *", intern_f(m->c, "d_%s", x->name), step_elements(f, t),
                                    "gradient of the steps before the call");
         if (!wants_gradient(m, t))
@@ -455,19 +456,19 @@ static void bind_roots(CFile *f)
 {
     Module *m = f->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        bind_root(f, m->next.data[t], f->next[t]);
-        bind_root(f, m->output.data[t], f->out[t]);
-        bind_root(f, m->init.data[t], f->init[t]);
-        bind_root(f, m->dinput.data[t], f->out[t]);
-        bind_root(f, m->dpast.data[t], f->out[t]);
-        bind_root(f, m->dprev.data[t], f->prev[t]);
+        bind_root(f, m->roots.data[t].next, f->next[t]);
+        bind_root(f, m->roots.data[t].output, f->out[t]);
+        bind_root(f, m->roots.data[t].init, f->init[t]);
+        bind_root(f, m->roots.data[t].dinput, f->out[t]);
+        bind_root(f, m->roots.data[t].dpast, f->out[t]);
+        bind_root(f, m->roots.data[t].dprev, f->prev[t]);
     }
 }
 
 static bool is_param_root(const CFile *f, NodeId id)
 {
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->dparam.data[t] == id || f->m->dparam_init.data[t] == id)
+        if (f->m->roots.data[t].dparam == id || f->m->roots.data[t].dparam_init == id)
             return true;
     return false;
 }
@@ -584,7 +585,7 @@ static void print_comment(CFile *f, NodeId id)
 static TensorId tensor_of_root(const CFile *f, NodeId id, bool initial)
 {
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if ((initial ? f->m->dparam_init.data[t] : f->m->dparam.data[t]) == id)
+        if ((initial ? f->m->roots.data[t].dparam_init : f->m->roots.data[t].dparam) == id)
             return t;
     return -1;
 }
@@ -592,9 +593,11 @@ static TensorId tensor_of_root(const CFile *f, NodeId id, bool initial)
 /* The gradient of an input or of the state before the step: it belongs to no line of the spec. */
 static bool is_tensor_root(const CFile *f, NodeId id)
 {
-    for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->dinput.data[t] == id || f->m->dprev.data[t] == id || f->m->dpast.data[t] == id)
+    for (TensorId t = 0; t < f->m->tensors.len; t++) {
+        const Roots *of = &f->m->roots.data[t];
+        if (of->dinput == id || of->dprev == id || of->dpast == id)
             return true;
+    }
     return false;
 }
 
@@ -625,10 +628,10 @@ static const char *array_condition(CFile *f, Fun *fun, NodeId id)
             return cgen_use(&f->g, f->grad[t]);
     }
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->dpast.data[t] == id)
+        if (f->m->roots.data[t].dpast == id)
             return cgen_use(&f->g, f->grad[t]);
     for (TensorId t = 0; t < f->m->tensors.len; t++)
-        if (f->m->init.data[t] == id && fun->kind == FUN_INITIAL)
+        if (f->m->roots.data[t].init == id && fun->kind == FUN_INITIAL)
             return cgen_use(&f->g, f->init[t]);
     if (!fun->need || need_everything(f, &fun->need[id]))
         return NULL;
@@ -671,7 +674,7 @@ static void print_copies(CFile *f)
 {
     Module *m = f->m;
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        NodeId root = m->next.data[t];
+        NodeId root = m->roots.data[t].next;
         if (root < 0 || f->g.slot[root].member == f->next[t])
             continue;
         buf_line(f->g.out, "memcpy(%s, %s, sizeof(real) * (size_t)%s);", cgen_use(&f->g, f->next[t]),
@@ -796,10 +799,11 @@ static void find_timed(CFile *f)
         bool *seen = zeroed(f, sizeof *seen);
         f->timed[d] = zeroed(f, sizeof *f->timed[d]);
         for (TensorId t = 0; t < m->tensors.len; t++) {
-            const NodeId left = left_source(f, t), forward[] = { m->output.data[t], m->next.data[t], left };
+            const Roots *of = &m->roots.data[t];
+            const NodeId left = left_source(f, t), forward[] = { of->output, of->next, left };
             if (d == 0 && left >= 0)
                 f->timed[0][left] = true;
-            const NodeId backward[] = { m->dinput.data[t], m->dparam.data[t], m->dprev.data[t], m->dpast.data[t] };
+            const NodeId backward[] = { of->dinput, of->dparam, of->dprev, of->dpast };
             for (int k = 0; k < 3 + d; k++)
                 if ((d ? backward : forward)[k] >= 0)
                     mark_steps(f, (d ? backward : forward)[k], seen, f->timed[d]);
@@ -866,7 +870,7 @@ void step_begin(CFile *f, Module *m)
     for (NodeId id = 0; id < m->nodes.len; id++)
         g->slot[id].member = -1;
     for (TensorId t = 0; t < m->tensors.len; t++)
-        f->has_init |= m->init.data[t] >= 0;
+        f->has_init |= m->roots.data[t].init >= 0;
     add_members(f);
     find_timed(f);
     bind_roots(f);

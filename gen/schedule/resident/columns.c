@@ -29,7 +29,8 @@ static bool finds(void *of, const Read *r)
     if (r->is_tensor)
         switch (m->tensors.data[r->id].kind) {
         case T_STATE: return o->pr->dir == BACKWARD;
-        case T_DNEXT: return m->dprev.data[m->tensors.data[r->id].of] == o->w->product->arrays.data[0] && is_own(o, r);
+        case T_DNEXT:
+            return m->roots.data[m->tensors.data[r->id].of].dprev == o->w->product->arrays.data[0] && is_own(o, r);
         case T_DINIT: return false;
         default: return true;
         }

@@ -61,12 +61,13 @@ static const char *state_place(Kernel *k, TensorId s)
 static bool carried(const Kernel *k, TensorId s)
 {
     const Module *m = k->p->m;
-    return m->tensors.data[s].kind == T_STATE && (k->pr->dir == FORWARD ? m->next.data[s] : m->dprev.data[s]) >= 0;
+    const Roots *of = &m->roots.data[s];
+    return m->tensors.data[s].kind == T_STATE && (k->pr->dir == FORWARD ? of->next : of->dprev) >= 0;
 }
 
 static const char *initial_state(Kernel *k, TensorId s)
 {
-    NodeId init = k->p->m->init.data[s];
+    NodeId init = k->p->m->roots.data[s].init;
     for (int i = 0; init >= 0 && i < k_node(k, init)->naxes; i++)
         k->index[k_node(k, init)->axes[i]] = k->own[i];
     k->away++;                        /* before the first step */
@@ -90,7 +91,7 @@ static void print_states(Kernel *k)
             continue;
         bool forward = k->pr->dir == FORWARD;
         const char *name = state_name(k, s), *value = forward ? initial_state(k, s) : last_adjoint(k, s);
-        if (!forward && panel_is_product(k, k->p->m->dprev.data[s]))
+        if (!forward && panel_is_product(k, k->p->m->roots.data[s].dprev))
             buf_line(k->out, "%s sum_0 = %s;", k->real, value);
         else
             buf_line(k->out, "[[maybe_unused]] %s %s = %s, new_%s = %s;", k->real, name, value, name, name);
@@ -134,7 +135,8 @@ static void print_last_states(Kernel *k)
             continue;
         Dtype type = k->p->compute;
         const char *at = state_place(k, s), *to = k_written(k, forward ? REF_FINAL : REF_DINIT, s, type);
-        const char *value = !forward && panel_is_product(k, k->p->m->dprev.data[s]) ? "sum_0" : state_name(k, s);
+        bool product = !forward && panel_is_product(k, k->p->m->roots.data[s].dprev);
+        const char *value = product ? "sum_0" : state_name(k, s);
         if (!forward)
             buf_line(k->out, "cell_store(%s + (%s), %s);", k_written(k, REF_CARRY, s, type), at, value);
         buf_line(k->out, "if (%s)", to);

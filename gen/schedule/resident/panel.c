@@ -145,7 +145,7 @@ static void find_left(Crossing *x, NodeId here)
     x->seen[here] = true;
     if (n->kind != N_MAP && plan_resolve(x->p, here, &r)) {
         if (r.is_tensor && m->tensors.data[r.id].kind == T_DNEXT)
-            reads_left(x, m->dprev.data[m->tensors.data[r.id].of], true);
+            reads_left(x, m->roots.data[m->tensors.data[r.id].of].dprev, true);
         if (r.is_tensor)
             return;
         reads_left(x, r.id, false);

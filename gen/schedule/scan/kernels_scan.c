@@ -691,7 +691,8 @@ static void print_last_states(Kernel *k)
     else if (!ends)
         k_open(k, "if (dim_T > 0)");
     for (TensorId s = 0; s < p->m->tensors.len; s++) {
-        if (p->m->tensors.data[s].kind != T_STATE || (forward ? p->m->next.data[s] : p->m->dprev.data[s]) < 0)
+        const Roots *of = &p->m->roots.data[s];
+        if (p->m->tensors.data[s].kind != T_STATE || (forward ? of->next : of->dprev) < 0)
             continue;
         int each = state_elements(k, s);
         const char *to = k_written(k, forward ? REF_FINAL : ends ? REF_DINIT : REF_CARRY, s, p->compute);
@@ -854,7 +855,7 @@ static NodeId next_of(const Kernel *k, TensorId s)
     const Module *m = k->p->m;
     if (m->tensors.data[s].kind != T_STATE)
         return -1;
-    return k->pr->dir == FORWARD ? m->next.data[s] : m->dprev.data[s];
+    return k->pr->dir == FORWARD ? m->roots.data[s].next : m->roots.data[s].dprev;
 }
 
 /* The arrays of the step that a value is made of. An alias has no phase of its own: what it names may be of the step. */
@@ -892,7 +893,7 @@ static TensorId state_behind(const Kernel *k, NodeId next)
 {
     const Module *m = k->p->m;
     for (TensorId s = 0; s < m->tensors.len; s++)
-        if (m->tensors.data[s].kind == T_STATE && m->next.data[s] == next)
+        if (m->tensors.data[s].kind == T_STATE && m->roots.data[s].next == next)
             return s;
     return -1;
 }
@@ -940,13 +941,13 @@ static const char *print_again(Kernel *k, Group *g)
     k->out = &body;
     for (TensorId s = 0; s < m->tensors.len; s++)
         if (m->tensors.data[s].kind == T_STATE)
-            mark_parts(k, k_node(k, m->next.data[s])->args[0], part);
+            mark_parts(k, k_node(k, m->roots.data[s].next)->args[0], part);
     for (int i = 0; i < g->arrays.len; i++)
         if (part[g->arrays.data[i]])
             print_array(k, g->arrays.data[i], &kept, false);
     for (TensorId s = 0; s < m->tensors.len; s++) {
         Named named = { 0 };
-        NodeId next = m->next.data[s];
+        NodeId next = m->roots.data[s].next;
         if (m->tensors.data[s].kind != T_STATE)
             continue;
         Read self = read_itself(k->p->m, next);
@@ -981,7 +982,7 @@ static void print_kept(Kernel *k, Way way)
     k->g = step_group(k);
     k->row = "bt";
     for (TensorId s = 0; s < m->tensors.len; s++) {
-        NodeId next = m->next.data[s];
+        NodeId next = m->roots.data[s].next;
         const char *name = m->tensors.data[s].name;
         if (m->tensors.data[s].kind != T_STATE)
             continue;

@@ -102,7 +102,7 @@ static bool any_long_sum(Module *m)
 {
     bool *seen = arena_alloc(m->arena, (size_t)m->nodes.len + 1);
     for (TensorId t = 0; t < m->tensors.len; t++)
-        if (m->next.data[t] >= 0 && feeds_by_long_sum(m, m->next.data[t], seen))
+        if (m->roots.data[t].next >= 0 && feeds_by_long_sum(m, m->roots.data[t].next, seen))
             return true;
     return false;
 }
@@ -447,7 +447,7 @@ static NodeId *slopes_of(const Plan *p, const Program *pr)
     Module *m = p->m;
     NodeId *slope = arena_alloc(m->arena, sizeof *slope * (size_t)(m->tensors.len + 1));
     for (TensorId t = 0; t < m->tensors.len; t++) {
-        NodeId next = pr->dir == FORWARD ? m->next.data[t] : m->dprev.data[t];
+        NodeId next = pr->dir == FORWARD ? m->roots.data[t].next : m->roots.data[t].dprev;
         if (m->tensors.data[t].kind != T_STATE)
             continue;
         if (next < 0)
@@ -509,7 +509,7 @@ static bool takes_pairs(const Plan *p)
 static TensorId state_of(const Plan *p, NodeId next)
 {
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (p->m->tensors.data[t].kind == T_STATE && p->m->next.data[t] == next)
+        if (p->m->tensors.data[t].kind == T_STATE && p->m->roots.data[t].next == next)
             return t;
     return -1;
 }
@@ -606,7 +606,7 @@ static bool read_by_walks(const Plan *p, TensorId state)
         for (int i = 0; i < pr->groups.len; i++) {
             const Group *g = &pr->groups.data[i];
             for (int j = 0; j < g->reads.len && !walks(pr, g); j++)
-                if (g->reads.data[j] == p->m->next.data[state] || g->reads.data[j] == ~state)
+                if (g->reads.data[j] == p->m->roots.data[state].next || g->reads.data[j] == ~state)
                     return false;
             for (int j = 0; j < g->arrays.len; j++)
                 if (read_elsewhere(p, at(p, g->arrays.data[j])->args[0], seen))
@@ -622,7 +622,7 @@ static bool can_replay(const Plan *p)
 {
     bool any = false;
     for (TensorId t = 0; t < p->m->tensors.len; t++) {
-        NodeId next = p->m->next.data[t];
+        NodeId next = p->m->roots.data[t].next;
         if (p->m->tensors.data[t].kind == T_HISTORY)
             return false;
         if (p->m->tensors.data[t].kind != T_STATE)

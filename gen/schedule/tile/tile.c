@@ -159,7 +159,7 @@ int tile_parallel(const Module *m, const Poly **extent)
     int n = 0;
     for (TensorId k = 0; k < m->tensors.len; k++) {
         const Tensor *x = &m->tensors.data[k];
-        if (x->kind != T_STATE || m->next.data[k] < 0)
+        if (x->kind != T_STATE || m->roots.data[k].next < 0)
             continue;
         int need = parallel_axes(x);
         if (need > TILE_MAX_PAR)
@@ -175,7 +175,8 @@ static void find_parallel(Tile *t)
     const Module *m = t->m;
     t->npar = tile_parallel(m, t->par_extent);
     for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
-        if (m->tensors.data[k].kind == T_STATE && m->next.data[k] >= 0 && parallel_axes(&m->tensors.data[k]) > TILE_MAX_PAR)
+        if (m->tensors.data[k].kind == T_STATE && m->roots.data[k].next >= 0 &&
+            parallel_axes(&m->tensors.data[k]) > TILE_MAX_PAR)
             tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name, TILE_MAX_PAR);
     t->npar = t->npar < 0 ? 0 : t->npar;
 }
@@ -201,11 +202,11 @@ static void find_sides(Tile *t, int64_t *rows, int64_t *cols)
 {
     Module *m = t->m;
     for (TensorId k = 0; k < m->tensors.len; k++)
-        if (m->tensors.data[k].kind == T_STATE && m->next.data[k] >= 0)
+        if (m->tensors.data[k].kind == T_STATE && m->roots.data[k].next >= 0)
             chip_axes(t, &m->tensors.data[k], rows, cols);
     for (TensorId k = 0; k < m->tensors.len && !*rows && !t->refused; k++) {
         const Tensor *x = &m->tensors.data[k];
-        if (x->kind != T_STATE || m->next.data[k] < 0 || x->rank - t->npar != 1)
+        if (x->kind != T_STATE || m->roots.data[k].next < 0 || x->rank - t->npar != 1)
             continue;
         if (*cols && *cols != x->axes[t->npar]->value)
             tile_refuse(t, "its vector states differ in size");
@@ -232,7 +233,7 @@ static void add_states(Tile *t)
     Module *m = t->m;
     for (TensorId k = 0; k < m->tensors.len; k++) {
         const Tensor *x = &m->tensors.data[k];
-        if (x->kind != T_STATE || m->next.data[k] < 0)
+        if (x->kind != T_STATE || m->roots.data[k].next < 0)
             continue;
         StateInfo s = { .tensor = k, .rank = x->rank - t->npar };
         if (s.rank == 2) {
@@ -244,7 +245,7 @@ static void add_states(Tile *t)
             if (n != t->cols && n != t->rows)
                 tile_refuse(t, "state `%s` is as long as no side of the matrix states", x->name);
         }
-        s.narrow = t->fast && is_tanh(m, m->next.data[k]);
+        s.narrow = t->fast && is_tanh(m, m->roots.data[k].next);
         vec_push(t->arena, &t->states, s);
     }
 }
@@ -368,7 +369,7 @@ static Tile *tile_new(Walk *w)
     for (int k = 0; k < w->outs.len; k++)
         t->is_out[w->outs.data[k]] = true;
     for (int k = 0; k < t->states.len; k++)
-        t->state_of_next[m->next.data[t->states.data[k].tensor]] = k + 1;
+        t->state_of_next[m->roots.data[t->states.data[k].tensor].next] = k + 1;
     find_classes(t);
     tile_choose_interval(t);
     /* Forward keeps no states: where few steps lie between checkpoints, a chunk's own work is done half as often. From 8
@@ -389,7 +390,7 @@ static Step *step_new(Tile *t, StepKind kind)
     NodeId *roots = arena_alloc(t->arena, sizeof *roots * (size_t)(t->states.len + 1));
     for (int k = 0; k < t->states.len; k++) {
         TensorId state = t->states.data[k].tensor;
-        roots[k] = kind == STEP_ADJOINT ? t->m->dprev.data[state] : t->m->next.data[state];
+        roots[k] = kind == STEP_ADJOINT ? t->m->roots.data[state].dprev : t->m->roots.data[state].next;
     }
     tile_normalise(s, roots, t->w->outs.data, kind == STEP_REPLAY ? 0 : t->w->outs.len);
     return s;

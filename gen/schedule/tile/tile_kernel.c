@@ -120,7 +120,7 @@ void tile_store_state(Tile *t, const StateInfo *s, Buf *out, const char *to, con
 
 const char *tile_initial_value(Tile *t, const StateInfo *s)
 {
-    NodeId init = t->m->init.data[s->tensor];
+    NodeId init = t->m->roots.data[s->tensor].init;
     if (init < 0)
         return "0";
     const IxExpr *map[TILE_MAX_AXES];

@@ -373,7 +373,8 @@ static bool read_behind(const Tile *t)
 {
     const Storage *kept = t->w->of_forward;
     for (int k = 0; kept && k < t->states.len; k++)
-        if (t->states.data[k].rank == 2 && kept[t->m->next.data[t->states.data[k].tensor]].home != HOME_NONE)
+        if (t->states.data[k].rank == 2 &&
+            kept[t->m->roots.data[t->states.data[k].tensor].next].home != HOME_NONE)
             return true;
     return false;
 }

@@ -644,11 +644,11 @@ void tile_find_saved(Step *s, bool *saved)
     add_aliases(&x);
     bool *seen = arena_alloc(t->arena, (size_t)s->nnorm + 1);
     for (TensorId k = 0; k < m->tensors.len; k++) {
-        mark_saved(&x, m->dprev.data[k], seen, saved);
-        mark_saved(&x, m->dinput.data[k], seen, saved);
-        mark_saved(&x, m->dparam.data[k], seen, saved);
-        if (m->next.data[k] >= 0)
-            mark_saved(&x, node(s, m->next.data[k]).args[0], seen, saved);
+        mark_saved(&x, m->roots.data[k].dprev, seen, saved);
+        mark_saved(&x, m->roots.data[k].dinput, seen, saved);
+        mark_saved(&x, m->roots.data[k].dparam, seen, saved);
+        if (m->roots.data[k].next >= 0)
+            mark_saved(&x, node(s, m->roots.data[k].next).args[0], seen, saved);
     }
     marks_end(x.shared);
     module_at(m, m->span, NULL);
