@@ -293,16 +293,37 @@ static size_t break_point(const char *line, size_t indent, size_t room)
     return best ? best : last;
 }
 
+/* Without a blank: behind the last parenthesis that opens in the room, else the first blank behind it; 0: there is none. */
+static size_t hard_break(const char *line, size_t len, size_t room)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (line[i] == '"')
+            i = string_end(line, i, len) - 1;
+        else if (i < room && line[i] == '(')
+            best = i + 1;
+        else if (i >= room && best)
+            break;
+        else if (i >= room && line[i] == ' ')
+            return i;
+    }
+    return best;
+}
+
 static void wrap_code(Buf *out, const char *line, size_t len, size_t indent)
 {
     size_t shift = 0;
     while (len + shift > COLUMNS && COLUMNS > shift) {
-        size_t at = break_point(line, shift ? 0 : indent, COLUMNS - shift < len ? COLUMNS - shift : len);
+        size_t room = COLUMNS - shift < len ? COLUMNS - shift : len;
+        size_t at = break_point(line, shift ? 0 : indent, room);
         if (at == 0)
+            at = hard_break(line, len, room);
+        if (at == 0 || at >= len)
             break;
         buf_f(out, "%*s%.*s\n", (int)shift, "", (int)at, line);
-        line += at + 1;
-        len -= at + 1;
+        at += line[at] == ' ';
+        line += at;
+        len -= at;
         shift = indent + 8;
     }
     buf_f(out, "%*s%.*s\n", (int)shift, "", (int)len, line);
