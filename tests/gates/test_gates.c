@@ -1,8 +1,8 @@
 /* test_gates.c: cells whose gates are as large or as small as they may be. In: all specs of specs/, or those of the
- * command line. Each, in every value of its options, is compiled as a user has it (f32; REAL=double: f64) and run
- * forwards and backwards with every input and every param in turn at 110, beyond which exp overflows f32, and at 1e4.
- * No output, final state or gradient may then be infinite or no number, and outputs must be the evaluator's in
- * double precision. Before that come cells whose values are known. */
+ * command line. Each, in every value of its options, is compiled as a user has it (f32; REAL=double: f64; REAL=bf16: in
+ * f32, with `: dtype` rounding to bf16) and run forwards and backwards with every input and every param in turn at 110,
+ * beyond which exp overflows f32, and at 1e4. No output, final state or gradient may then be infinite or no number, and
+ * outputs must be the evaluator's in double precision. Before that come cells whose values are known. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -24,6 +24,7 @@ enum { BATCH = 1, STEPS = 3 };
 
 static int passed, failed;
 static bool single = true;
+static Dtype type = DT_F32;
 static char dir[] = "/tmp/cellc-gates-XXXXXX";
 
 typedef int (*RunFn)(const int64_t *sizes, void *const *args, void *reserve, int flags);
@@ -221,7 +222,7 @@ static double largest(const double *x, int64_t n)
 static const char *fault(const Cell *k, const Case *one, double **expect, Values v)
 {
     Eval *e = k->e;
-    double **bound = NULL, unit = (single ? 0x1p29 : 1) * 2 * EVAL_ROUNDING, moved = 0;
+    double **bound = NULL, unit = (type == DT_BF16 ? 0x1p44 : single ? 0x1p29 : 1) * 2 * EVAL_ROUNDING, moved = 0;
     for (int i = 0; i < e->ntensors; i++) {
         int64_t n = case_count(one, &e->tensors[i]);
         if (e->tensors[i].kind != EV_WATCH && !isfinite(largest(v.out[i], n)))
@@ -334,7 +335,7 @@ static bool open_cell(Cell *k, const char *path, const Compiler *user, const Eva
                 if ((i < n ? round : again) < 0)
                     sizes[i].value = 2 + i % 2;
             *k = (Cell){.c = compiler_like(user, v, sizes, n)};
-            k->c->dtype = single ? DT_F32 : DT_F64;
+            k->c->dtype = type;
             k->m = compile(k->c, path, reference_passes);
             int file = k->m ? source_load(k->c, path) : -1;
             const Ast *ast = file >= 0 ? parse_source(k->c, file) : NULL;
@@ -417,6 +418,20 @@ static const Known known[] = {
            0.73105857863000488),
     OF_TWO("share", "share(x[0], x[1])", -1e4, -1e4, 0.5, 0.25, -0.25),
     OF_TWO("share of nothing", "share(x[0], x[1])", -1e4, 0, 0, 0, 0),
+    OF_TWO("share with nothing", "share(x[0], x[1])", 1, -INFINITY, 1, 0, 0),
+    OF_TWO("share of the largest", "share(x[0], x[1])", -3e38, 3e38, 0, 0, 0),
+    OF_TWO("logaddexp of the largest", "logaddexp(x[0], x[1])", 3e38, -3e38, 3e38, 1, 0),
+    OF_TWO("logsumexp of the largest", "logsumexp(x)", 3e38, -3e38, 3e38, 1, 0),
+    OF_TWO("softmax with nothing", "p[1]; p[i] = softmax[i] x[i]", -INFINITY, 1, 1, 0, 0),
+    OF_TWO("log_softmax with nothing", "log_softmax(x)[1]", -INFINITY, 1, 0, 0, 0),
+    OF_TWO("log_softmax of the largest", "log_softmax(x)[0]", 3e38, -3e38, 0, 0, 0),
+    OF_TWO("log_cosh of the largest", "log_cosh(x[0]) - x[1]", -3e38, 1, 3e38, -1, -1),
+    OF_TWO("log_cosh of infinity", "log_cosh(x[0]) + x[1]", -INFINITY, 1, INFINITY, -1, 1),
+    OF_TWO("log_cosh", "log_cosh(x[0]) + x[1]", 1e4, 0.5, 9999.8068528194400547, 1, 1),
+    OF_TWO("entmax15 with nothing", "entmax15(x)[1]", -INFINITY, 1, 1, 0, 0),
+    OF_TWO("entmax15 of the largest", "entmax15(x)[0]", 3e38, -3e38, 1, 0, 0),
+    OF_TWO("entmax15", "entmax15(x)[0]", 0.5, 0.25, 0.58804240366863, 0.34939662558259, -0.34939662558259),
+    OF_TWO("topk_softmax with nothing", "topk_softmax(x, 1)[1]", -INFINITY, 1, 1, 0, 0),
     /* y = sigmoid(o) tanh(z) at both steps, for whatever i and f: wx at two steps, R, b. */
     {"a state that the spec begins", NULL, "slstm", "input", "given", NAN, 2, {1, -110, 5, 1, 1, -110, 5, 1},
      {0.55676994, 0.55676994}, {NAN}},
@@ -510,6 +525,7 @@ int main(int argc, char **argv)
 {
     const char *real = getenv("REAL");
     single = !real || strcmp(real, "double") != 0;
+    type = !single ? DT_F64 : real && strcmp(real, "bf16") == 0 ? DT_BF16 : DT_F32;
     if (!mkdtemp(dir))
         return 1;
     Compiler *c = compiler_new();
