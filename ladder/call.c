@@ -27,6 +27,16 @@ double normal(void)
     return sqrt(-2 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform());
 }
 
+uint64_t normal_at(void)
+{
+    return seed;
+}
+
+void normal_from(uint64_t at)
+{
+    seed = at;
+}
+
 void *take(size_t bytes)
 {
     void *p = calloc(bytes ? bytes : 1, 1);

@@ -351,6 +351,7 @@ static void find_jumps(Case *c)
     const cell_desc *d = c->d;
     Set f = set_new(d, d->forward_args, d->n_forward_args, c->sizes);
     Set b = set_new(d, d->backward_args, d->n_backward_args, c->sizes);
+    uint64_t at = normal_at();
     for (int draw = 0; draw < 2 * FAR_DRAWS; draw++) {
         if (draw % 2 == 0) {
             copy_moved(c, d->forward_args, d->n_forward_args, &c->f, &f, FAR * c->u);
@@ -364,6 +365,7 @@ static void find_jumps(Case *c)
         widen_far(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
         widen_far(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
     }
+    normal_from(at);    /* a case's inputs do not depend on whether the one before was looked at so */
     set_free(&f);
     set_free(&b);
 }

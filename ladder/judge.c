@@ -11,12 +11,13 @@
  * as much as the wanted value is short of that.
  *
  * An element at a jump (of floor, a comparison, a maximum's place) hangs on a rounding: the reference itself gives another
- * value there when it is moved. Such is an element whose own limit is half of its size or of the tensor's, or that leaves its
- * limit when inputs are moved by the 16 roundings that the limit stands for. These elements are left out, counted, and held
+ * value there when it is moved. Such is an element whose own limit is half of its size and of the tensor's, or that moves by
+ * two of its limits, which is more than chance makes of what is smooth, when inputs are moved by the 16 roundings that the
+ * limit stands for. These elements are left out, counted, and held
  * only to what the reference did when it was moved; the others are judged without them.
  *
- * A tensor is decided when at least half of its elements are judged and its limit is less than half of its size: zeros, another tensor's values or half
- * the terms would not pass. Where it is not, one number may still be: what came out, projected onto what was
+ * A tensor is decided when at least half of its elements are judged, and their limit, or that of all, is less than half of
+ * their size: zeros, another tensor's values or half the terms would not pass. Where it is not, one number may still be: what came out, projected onto what was
  * wanted, whose movement is measured as well, and is smaller where errors point elsewhere; it is 0 of zeros
  * and -1 of the wrong sign. What double cannot tell from zero need only be zero within the limit, which is then
  * what double made of it, times the ratio of the types' roundoffs: terms that cancel do so to that. What is then
@@ -106,37 +107,9 @@ static int value_of(const cell_arg *args, int n, const cell_arg *k, cell_role ro
     return -1;
 }
 
-/* What one rounding makes of a gradient whose terms cancel to zero in double too, as those of the scores of a softmax
- * over one step do: no movement shows their size. One backward pass adds up terms of one weight, sum |gradient * value|
- * of whatever tensor, outputs and final states with what comes into them among these. So those of a gradient that cancels
- * are as large as the largest such sum, over the tensor's values (gen/commands/check_case.c says the same of the dot-product
- * test). RMS; 0 where the tensor has no values. */
-static double cancelled(const Case *c, int i)
-{
-    const cell_desc *d = c->d;
-    const cell_arg *args = d->backward_args;
-    double weight = 0;
-    for (int k = 0; k < d->n_backward_args; k++) {
-        bool given = args[k].role == CELL_ROLE_D_OUT || args[k].role == CELL_ROLE_D_FINAL;
-        cell_role role = args[k].role == CELL_ROLE_D_FINAL ? CELL_ROLE_FINAL : CELL_ROLE_VALUE;
-        const Set *of = given ? &c->f : &c->b;
-        int at = given ? value_of(d->forward_args, d->n_forward_args, &args[k], role)
-                       : value_of(args, d->n_backward_args, &args[k], role);
-        double sum = 0;
-        if (!(given || args[k].role == CELL_ROLE_D_VALUE) || at < 0)
-            continue;
-        for (int64_t e = 0; of->n[at] == c->b.n[k] && e < c->b.n[k]; e++)
-            sum += fabs(c->b.v[k][e] * of->v[at][e]);
-        weight = isfinite(sum) ? fmax(weight, sum) : weight;
-    }
-    int own = value_of(args, d->n_backward_args, &args[i], CELL_ROLE_VALUE);
-    double size = own >= 0 && c->b.n[own] ? norm(c->b.v[own], c->b.n[own]) : 0;
-    return size > 0 ? weight / size / sqrt((double)c->b.n[own]) : 0;
-}
-
-/* The same of a value of forward, as u - mean(u) of equal numbers is: as large as the largest number at hand, 1 at least.
- * What is stored in 16 bits cancels in the reference as it does in the kernels; a fast division is off by two units of
- * f32. */
+/* What roundings make of a value of forward that is exactly 0, as u - mean(u) of equal numbers is: no movement shows the size
+ * of the terms, which is that of the largest number at hand, 1 at least. What is stored in 16 bits cancels in the reference as
+ * it does in the kernels; a fast division is off by two units of f32. */
 static double cancelled_value(const Case *c)
 {
     double most = 1;
@@ -147,6 +120,34 @@ static double cancelled_value(const Case *c)
     return most * (wide ? unit(CELL_F64) : 4 * unit(CELL_F32));
 }
 
+/* The same of a gradient whose terms cancel in double too, as those of the scores of a softmax over one step do. One
+ * backward pass adds up terms of one weight, sum |gradient * value| of whatever tensor, outputs and final states with what
+ * comes into them among these. So those of a gradient that cancels are as large as the largest such sum, over the
+ * tensor's values (gen/commands/check_case.c says the same of the dot-product test). A value that is itself what is left of
+ * terms that cancel has their roundings as its weight. RMS; 0 where the tensor has no values. */
+static double cancelled(const Case *c, int i, double u)
+{
+    const cell_desc *d = c->d;
+    const cell_arg *args = d->backward_args;
+    double weight = 0, least = cancelled_value(c);
+    for (int k = 0; k < d->n_backward_args; k++) {
+        bool given = args[k].role == CELL_ROLE_D_OUT || args[k].role == CELL_ROLE_D_FINAL;
+        cell_role role = args[k].role == CELL_ROLE_D_FINAL ? CELL_ROLE_FINAL : CELL_ROLE_VALUE;
+        const Set *of = given ? &c->f : &c->b;
+        int at = given ? value_of(d->forward_args, d->n_forward_args, &args[k], role)
+                       : value_of(args, d->n_backward_args, &args[k], role);
+        double sum = 0;
+        if (!(given || args[k].role == CELL_ROLE_D_VALUE) || at < 0)
+            continue;
+        for (int64_t e = 0; of->n[at] == c->b.n[k] && e < c->b.n[k]; e++)
+            sum += fabs(c->b.v[k][e]) * fmax(u * fabs(of->v[at][e]), given ? least : 0);
+        weight = isfinite(sum) ? fmax(weight, sum) : weight;
+    }
+    int own = value_of(args, d->n_backward_args, &args[i], CELL_ROLE_VALUE);
+    double size = own >= 0 && c->b.n[own] ? norm(c->b.v[own], c->b.n[own]) : 0;
+    return size > 0 ? weight / size / sqrt((double)c->b.n[own]) : 0;
+}
+
 static double calm_rms(const Bound *b, const double *x, const double *less)
 {
     double sum = 0;
@@ -155,21 +156,35 @@ static double calm_rms(const Bound *b, const double *x, const double *less)
     return sqrt(sum / (double)(b->n_calm ? b->n_calm : 1));
 }
 
+/* Of a calm element, by its own movement. */
+static double near_limit(const Bound *b, int64_t k)
+{
+    return (b->limit + FAR * fmax(0, b->sense->each[b->at][k] - b->moved)) * largest((double)b->n);
+}
+
 static double element_limit(const Bound *b, int64_t k)
 {
     double each = b->sense->each[b->at][k], far = b->sense->far[b->at][k];
-    double own = b->calm[k] ? FAR * fmax(0, each - b->moved) : FAR * each + 4 * far;
-    return (b->limit + own) * largest((double)b->n);
+    return b->calm[k] ? fmax(near_limit(b, k), far) : (b->limit + FAR * each + 4 * far) * largest((double)b->n);
 }
 
 /* The limit of the calm elements. */
 static void set_limit(Bound *b, double u, double smallest, double zero)
 {
     double sum = calm_rms(b, b->want, NULL), was = b->addend ? calm_rms(b, b->addend, NULL) : 0;
-    /* Where all are calm it is known by draws, of which each gives less than all together. */
-    b->moved = b->n_calm == b->n ? b->sense->rms[b->at] : calm_rms(b, b->sense->each[b->at], NULL);
+    /* The farthest of the draws: not above what all elements moved in it, nor above the farthest of each calm one. */
+    b->moved = b->sense->rms[b->at];
+    if (b->n_calm < b->n)
+        b->moved = fmin(b->moved * sqrt((double)b->n / (double)(b->n_calm ? b->n_calm : 1)),
+                        calm_rms(b, b->sense->each[b->at], NULL));
     b->size = calm_rms(b, b->want, b->addend);
     b->limit = FAR * (b->moved + (sum + 2 * was) * u + smallest + zero);
+}
+
+static void leave_out(Bound *b, int64_t k)
+{
+    b->calm[k] = false;
+    b->n_calm--;
 }
 
 /* The caller frees calm. */
@@ -183,25 +198,26 @@ static Bound bound_of(const Case *c, const cell_arg *args, int i, const Set *wan
     /* Below this, f16 has no normal numbers: it rounds to a fixed step. */
     double smallest = type == CELL_F64 ? 0 : (type == CELL_F16 ? 0x1p-14 : 0x1p-126) * unit(type);
     double sum = rms(b.want, NULL, b.n) + (b.addend ? 2 * was : 0), size = rms(b.want, b.addend, b.n);
-    double zero = sense->vanishes[i] ? sum * u / unit(CELL_F64) : 0;    /* what type u makes of zero */
+    double zero = sense->vanishes[i] ? size * u / unit(CELL_F64) : 0;   /* what type u makes of zero */
     if (size == 0)
-        zero += args == c->d->backward_args ? u * cancelled(c, i) : cancelled_value(c);
+        zero += args == c->d->backward_args ? cancelled(c, i, u) : cancelled_value(c);
     bool nothing = size == 0 || sense->vanishes[i];
     b.whole = size;
     b.calm = take(sizeof *b.calm * (size_t)(b.n + 1));
-    for (int64_t k = 0; k < b.n; k++) {
-        b.calm[k] = nothing || FAR * sense->each[i][k] <= fmax(size, fabs(b.want[k])) / 2;
-        b.n_calm += b.calm[k];
-    }
+    for (int64_t k = 0; k < b.n; k++)
+        b.calm[k] = true;
+    b.n_calm = b.n;
+    set_limit(&b, u, smallest, zero);
+    bool whole = b.limit <= fmin(size, was) / 2;
+    for (int64_t k = 0; k < b.n && !nothing; k++)
+        if (!(FAR * sense->each[i][k] <= fmax(size, fabs(b.want[k])) / 2))
+            leave_out(&b, k);
     set_limit(&b, u, smallest, zero);
     for (int64_t k = 0; k < b.n && !nothing; k++)
-        if (b.calm[k] && !(sense->far[i][k] <= element_limit(&b, k))) {
-            b.calm[k] = false;
-            b.n_calm--;
-        }
-    if (b.n_calm < b.n)
-        set_limit(&b, u, smallest, zero);
-    b.decided = nothing || (2 * b.n_calm >= b.n && b.limit <= fmin(b.size, was) / 2);
+        if (b.calm[k] && !(sense->far[i][k] <= 2 * near_limit(&b, k)))
+            leave_out(&b, k);
+    set_limit(&b, u, smallest, zero);
+    b.decided = nothing || (2 * b.n_calm >= b.n && (whole || b.limit <= fmin(b.size, was) / 2));
     double along = FAR * (sense->along[i] + (size > 0 ? (sum * u + smallest) / size : 0));
     b.projected = !b.decided && !b.addend && along <= 0.5;
     b.along = along;

@@ -77,6 +77,9 @@ double rounded(double v, cell_dtype t);
 double overflow(cell_dtype t);
 double uniform(void); /* [0, 1) */
 double normal(void);
+/* Where the generator of normal is, and back there. */
+uint64_t normal_at(void);
+void normal_from(uint64_t at);
 void *take(size_t bytes);
 void from_storage(double *to, const void *from, int64_t n, cell_dtype t);
 /* The run's results as doubles; the caller frees both. */
