@@ -84,7 +84,8 @@ class Tensor:
         self.batched, self.timed = entry["batched"], entry["timed"]
         self.gradient = entry["gradient"]
         self.init = Initialiser(entry.get("init"), len(self.axes))         # of a param
-        self.range = entry["range"]["text"] if "range" in entry else ""         # what the caller promises: (0, 1]
+        # What the caller promises: (0, 1], or reach.
+        self.range = entry["range"]["text"] if "range" in entry else "reach" if entry.get("reach") else ""
         self.history = entry.get("history", False)
         self.grows = entry.get("grows", False)         # of all steps; its first axis is the room for them
         self.doc = entry.get("doc", "")

@@ -108,9 +108,10 @@ def test_initial_values_of_sizes(framework):
 
 
 def test_ranges_are_what_the_caller_promises():
-    cell = cellc.load("cell walk { input x, dt in (0, 1]; param a in [0.5, inf) ~ ones; state n in (0, inf) = 1; output y; "
-                      "n' = n + dt; y = a * x / n'; }")
-    for line in ("input   dt [B, T] f32 in (0, 1]", "param   a [] f32 in [0.5, inf) ~ ones", "state   n [B] f32 in (0, inf)"):
+    cell = cellc.load("cell walk { input x, dt in (0, 1]; param a in [0.5, inf) ~ ones; state n in (0, inf) = 1, m in reach; output y; "
+                      "n' = n + dt; m' = x; y = a * x / n' + 0 * m; }")
+    for line in ("input   dt [B, T] f32 in (0, 1]", "param   a [] f32 in [0.5, inf) ~ ones", "state   n [B] f32 in (0, inf)",
+                 "state   m [B] f32 in reach"):
         assert line in cell.__doc__
     y, _ = cell()(torch.ones(1, 2), torch.full((1, 2), 3.0))            # which nothing checks
     torch.testing.assert_close(y, torch.tensor([[1 / 4, 1 / 7]]))
