@@ -192,7 +192,8 @@ static int read_operand(Build *b, Instance *in, const char *operand, bool severa
 
 static int compile_instance(Build *b, Instance *in)
 {
-    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc || b->apart);
+    bool ok = !in->c->errors && generate_open(&in->g, in->c, in->spec, in->suffix, b->nvcc || b->apart) &&
+              generate_kernels(&in->g);
     diag_print(in->c, stderr);
     return ok ? -1 : 1;
 }

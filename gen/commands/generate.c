@@ -90,6 +90,13 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
     return !c->errors;
 }
 
+bool generate_kernels(Generated *g)
+{
+    if (g->plan && !g->kernels.data)
+        emit_cuda(g->plan, &g->kernels, &g->tables);
+    return !g->c->errors;
+}
+
 bool generate_takes(const Generated *g, const Emitter *e)
 {
     return e->suffix && (e->when == GEN_ALWAYS || (e->when == GEN_CUDA) == (g->plan != NULL));
@@ -101,8 +108,7 @@ void generate_text(Generated *g, const Emitter *e, Buf *out)
         e->emit(g->m, out);
         return;
     }
-    if (!g->kernels.data)
-        emit_cuda(g->plan, &g->kernels, &g->tables);
+    generate_kernels(g);
     buf_wrapped(out, e->side == SIDE_KERNELS ? &g->kernels : &g->tables);
 }
 
@@ -135,6 +141,10 @@ bool write_text(const char *path, const Buf *text)
 
 bool generate_files(Generated *g, const char *dir)
 {
+    if (!generate_kernels(g)) {
+        say(DIAG_ERROR, NULL, "%s", g->c->diags.data[g->c->diags.len - 1].text);
+        return false;
+    }
     if (!make_dirs(g->c, dir))
         return false;
     if (g->tuned)
@@ -163,7 +173,7 @@ static int emit_spec(Compiler *c, const char *spec, const Emitter *e, const char
 {
     Generated g;
     int rc = 1;
-    bool ok = generate_open(&g, c, spec, NULL, dir ? cuda : e->side != SIDE_NONE);
+    bool ok = generate_open(&g, c, spec, NULL, dir ? cuda : e->side != SIDE_NONE) && generate_kernels(&g);
     diag_print(c, stderr);
     if (ok && dir) {
         rc = !generate_files(&g, dir);

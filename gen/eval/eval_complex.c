@@ -64,7 +64,7 @@ bool ev_complex_of(EvalProgram *p, Array *a)
     if (a->type_known || a->type_busy)
         return a->complex;
     if (p->depth > MAX_SHAPE_DEPTH) {
-        diag(p->c, DIAG_ERROR, a->span, "too many values wait for the type of each other");
+        diag(p->c, DIAG_ERROR, a->span, "more than %d values wait for the type of each other", MAX_SHAPE_DEPTH);
         a->type_known = true;
         return false;
     }

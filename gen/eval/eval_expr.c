@@ -12,7 +12,7 @@ Code *ev_code_new(EvalProgram *p, CodeKind kind, Span span)
     x->kind = kind;
     x->span = span;
     if (++p->nodes == MAX_NODES)
-        diag(p->c, DIAG_ERROR, span, "the cell is too large to evaluate");
+        diag(p->c, DIAG_ERROR, span, "the cell is too large to evaluate: more than %d operations after expansion", MAX_NODES);
     return x;
 }
 

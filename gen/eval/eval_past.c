@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+enum { MAX_ELEMENTS_OF_STEPS = 1 << 26 };
 enum { MAX_DEPTH = 4000 };        /* as in eval_run.c */
 
 /* ---- compiling: how far back */
@@ -265,8 +266,9 @@ static bool past_room(EvalProgram *p, Array *a)
     int64_t n;
     if (a->past && a->past_steps == p->steps)
         return true;
-    if (__builtin_mul_overflow(p->steps, a->count, &n) || n > 1 << 26) {
-        eval_fail(p, a->span, "this value at all steps is too large to evaluate");
+    if (__builtin_mul_overflow(p->steps, a->count, &n) || n > MAX_ELEMENTS_OF_STEPS) {
+        eval_fail(p, a->span, intern_f(p->c, "this value at all steps is too large to evaluate: more than %d elements",
+                                       MAX_ELEMENTS_OF_STEPS));
         return false;
     }
     a->past = arena_alloc(p->arena, sizeof *a->past * (size_t)(n + 1));
@@ -334,7 +336,7 @@ static Pair single_element(EvalProgram *p, Array *a, const int64_t *place)
                 p->regs[q->reg[k]] = place[k];
             }
         if (++p->depth > MAX_DEPTH)
-            eval_fail(p, a->span, "too many values wait for each other");
+            eval_fail(p, a->span, intern_f(p->c, "more than %d values wait for each other", MAX_DEPTH));
         Pair v = p->error ? not_a_number() : eval_pair(p, q->value);
         p->depth--;
         for (int k = 0; k < q->rank; k++)

@@ -155,7 +155,7 @@ void eval_compute(EvalProgram *p, Array *a)
         return;
     }
     if (p->depth == MAX_DEPTH) {
-        eval_fail(p, a->span, "too many values wait for each other");
+        eval_fail(p, a->span, intern_f(p->c, "more than %d values wait for each other", MAX_DEPTH));
         return;
     }
     a->busy = true;

@@ -13,7 +13,7 @@ bool ev_set_shape(EvalProgram *p, Array *a)
         a->stride[i] = a->count;
         if (a->shape[i] < 0 || __builtin_mul_overflow(a->count, a->shape[i], &a->count) ||
             a->count > MAX_ELEMENTS) {
-            diag(p->c, DIAG_ERROR, a->span, "%s is too large to evaluate", a->name);
+            diag(p->c, DIAG_ERROR, a->span, "%s is too large to evaluate: more than %d elements", a->name, MAX_ELEMENTS);
             return false;
         }
     }

@@ -931,7 +931,7 @@ static FExpr *bind_any(Binding *b, const Expr *e)
 static FExpr *bind(Binding *b, const Expr *e)
 {
     if (b->level >= MAX_LEVELS) {
-        BIND_ERROR(b, e->span, "operations nest too deeply");
+        BIND_ERROR(b, e->span, "more than %d operations inside each other, through definitions and calls", MAX_LEVELS);
         return bad(b, e);
     }
     b->level++;

@@ -398,30 +398,31 @@ static const IxExpr *side(Walk *w, const FExpr *x, const Reading *in)
     return e;
 }
 
-static void assume_in(Walk *w, const FExpr *x, bool truth, const Reading *in, int depth)
+/* left: so many parts are looked at. What is shared is looked at again, and there are no more than MAX_FACTS facts. */
+static void assume_in(Walk *w, const FExpr *x, bool truth, const Reading *in, int *left)
 {
     Module *m = w->f->m;
     const FExpr *of = definition_of(x);
-    if (depth == 0 || x->type != TY_BOOL || (!of && x->kind != F_MAP))
+    if (--*left < 0 || x->type != TY_BOOL || (!of && x->kind != F_MAP))
         return;
     if (of && x->kind == F_VALUE && x->sym->kind == SYM_SCALAR_ARG) {
-        assume_in(w, of, truth, in, depth - 1);
+        assume_in(w, of, truth, in, left);
         return;
     }
     if (of) {
         Reading inner = { x, in };
-        assume_in(w, of, truth, &inner, depth - 1);
+        assume_in(w, of, truth, &inner, left);
         return;
     }
     if (x->op == OP_NOT) {
-        assume_in(w, x->args[0], !truth, in, depth - 1);
+        assume_in(w, x->args[0], !truth, in, left);
         return;
     }
     if (x->op == OP_AND || x->op == OP_OR) {
         bool both = (x->op == OP_AND) == truth;
         for (int i = 0; i < 2; i++)
             if (both || decided(x->args[!i]) == !truth)
-                assume_in(w, x->args[i], truth, in, depth - 1);
+                assume_in(w, x->args[i], truth, in, left);
         return;
     }
     const IxExpr *a = x->op >= OP_LT && x->op <= OP_NE ? side(w, x->args[0], in) : NULL;
@@ -444,10 +445,9 @@ static void assume_in(Walk *w, const FExpr *x, bool truth, const Reading *in, in
 
 void assume(Walk *w, const FExpr *condition, bool truth)
 {
-    enum { DEPTH = 2000 };
-    int known = decided(condition);
+    int known = decided(condition), left = MAX_LOOKED_AT;
     if (known < 0)
-        assume_in(w, condition, truth, NULL, DEPTH);
+        assume_in(w, condition, truth, NULL, &left);
     else if (known != truth)
         add_fact(w, ix_const(w->f->m, poly_const(w->f->m, -1)));      /* there anything may be read */
 }

@@ -17,6 +17,8 @@
 #include "marks.h"
 #include "ops.h"
 
+enum { MAX_GRADIENT_NODES = 500000 };    /* values with their adjoints */
+
 typedef struct Part { NodeId cond, value; } Part;       /* cond -1: always */
 typedef Vec(Part) PartVec;
 
@@ -785,11 +787,16 @@ static void seed_history(Diff *d, TensorId history)
     }
 }
 
+/* Ends with an error where there are too many values: each guard of a read takes a part of the cotangent by itself. */
 static void sweep(Diff *d)
 {
-    for (NodeId id = d->n - 1; id >= 0; id--)
+    Module *m = d->m;
+    for (NodeId id = d->n - 1; id >= 0 && m->nodes.len <= MAX_GRADIENT_NODES; id--)
         if (d->adj[id].len)
             diff_node(d, id);
+    if (m->nodes.len > MAX_GRADIENT_NODES && !m->c->errors)
+        diag(m->c, DIAG_ERROR, m->span, "the cell is too large: with its gradient it has more than %d values; make a part of it a "
+             "state or an input", MAX_GRADIENT_NODES);
 }
 
 /* The gradient root of a tensor: the sum over its uses, each reduced over nb of (batch, time), so that a

@@ -145,11 +145,11 @@ static bool has_state_kernels(const Plan *p)
 }
 
 /* CELL_MAX_BUFFERS of runtime/cell_plan.h. */
-static void limit_buffers(Print *e, int n, const char *of)
+static void limit_buffers(const Plan *p, int n, const char *of)
 {
     enum { MAX_BUFFERS = 512 };
     if (n > MAX_BUFFERS)
-        diag(e->p->m->c, DIAG_ERROR, e->p->m->span, "%s of this cell has %d arrays in memory; at most %d", of, n, MAX_BUFFERS);
+        diag(p->m->c, DIAG_ERROR, p->m->span, "%s of this cell has %d arrays in memory; at most %d", of, n, MAX_BUFFERS);
 }
 
 static void print_direction(Print *e, Direction dir)
@@ -183,7 +183,7 @@ static void print_direction(Print *e, Direction dir)
     if (e->n_ops == 0) {
         buf_f(&e->ops, "    { .name = \"nothing\", .kind = CELL_OP_FILL },\n");
     }
-    limit_buffers(e, e->args.len + e->used.len, name);
+    limit_buffers(e->p, e->args.len + e->used.len, name);
     buf_f(e->host, "\nstatic const cell_op %s_ops[] = {\n%s};\n", name, e->ops.data);
     buf_f(e->host, "\nstatic const cell_plan %s_plan = { %s_buffers, %s_ops, %d, %d };\n\n", name, name, name,
           e->args.len + e->used.len, e->n_ops);
@@ -203,7 +203,7 @@ static void print_reserve(Print *e, int *count)
     if (n)
         buf_f(e->host, "\nstatic const cell_buffer %sreserve_buffers[] = {\n%s};\n\n", e->tag,
               rows.data);
-    limit_buffers(e, n, "the reserve");
+    limit_buffers(e->p, n, "the reserve");
     *count = n;
 }
 
@@ -422,9 +422,27 @@ static HostPlan *emit_others(Plan *p, Buf *cuda, Buf *host)
     return plan;
 }
 
+/* What would be refused at the end, or be more than is worth printing. */
+static bool is_too_large(const Plan *p)
+{
+    enum { MAX_KERNELS = 4096 };
+    Module *m = p->m;
+    int reserve = 0;
+    for (int i = 0; i < p->buffers.len; i++)
+        reserve += p->buffers.data[i].reserve;
+    limit_buffers(p, reserve, "the reserve");
+    for (int d = 0; d < 2; d++)
+        if (p->program[d].groups.len > MAX_KERNELS)
+            diag(m->c, DIAG_ERROR, m->span, "%s of this cell is %d kernels and products; at most %d",
+                 d == FORWARD ? "forward" : "backward", p->program[d].groups.len, MAX_KERNELS);
+    return m->c->errors > 0;
+}
+
 void emit_cuda(Plan *p, Buf *cuda, Buf *host)
 {
     Module *m = p->m;
+    if (is_too_large(p))
+        return;
     HostPlan *hp = NULL, *first = NULL;
     int level = 0;
     buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);

@@ -6,6 +6,7 @@
 
 #include "cost.h"
 #include "emit/emit.h"
+#include "ir/marks.h"
 
 static Cost no_cost(const Plan *p)
 {
@@ -70,12 +71,15 @@ static const IxExpr *index_of(Module *m, NodeId id)
     return n->kind == N_INDEX ? n->ix : n->kind == N_SIZE ? ix_const(m, n->size) : NULL;
 }
 
-static void add_equalities(Module *m, NodeId cond, Equalities *out)
+/* Each part of a conjunction once. */
+static void add_equalities(Module *m, NodeId cond, Marks *seen, Equalities *out)
 {
     Node n = m->nodes.data[cond];
+    if (!marks_first(seen, cond))
+        return;
     if (n.kind == N_MAP && n.op == OP_AND) {
-        add_equalities(m, n.args[0], out);
-        add_equalities(m, n.args[1], out);
+        add_equalities(m, n.args[0], seen, out);
+        add_equalities(m, n.args[1], seen, out);
     }
     const IxExpr *a = n.kind == N_MAP && n.op == OP_EQ ? index_of(m, n.args[0]) : NULL;
     const IxExpr *b = a ? index_of(m, n.args[1]) : NULL;
@@ -86,12 +90,14 @@ static void add_equalities(Module *m, NodeId cond, Equalities *out)
 static Equalities equalities_of_term(Module *m, NodeId term)
 {
     Equalities e = { .n = 0 };
+    Marks *seen = marks_begin(m);
     for (Node n = m->nodes.data[term]; n.kind == N_MAP && n.op == OP_SELECT; n = m->nodes.data[n.args[1]]) {
         const Node *other = &m->nodes.data[n.args[2]];
         if (other->kind != N_CONST || other->value != 0)
             break;
-        add_equalities(m, n.args[0], &e);
+        add_equalities(m, n.args[0], seen, &e);
     }
+    marks_end(seen);
     return e;
 }
 

@@ -31,18 +31,50 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
     return stored;
 }
 
-/* Does another value behind the walk read what this one reads, rows of the same shape? */
-static bool read_behind_too(const Phasing *b, NodeId array, const Read *r)
+/* Who reads a value or a tensor in backward: the use, and the next one in its list. */
+typedef struct Reader { NodeId id; const Use *use; int next; } Reader;
+typedef struct Readers {
+    Vec(Reader) all;
+    int *first;                   /* per node, then per tensor: 1 + the first of its list; 0: nobody reads it */
+    bool *replays;                /* per array: what is only replayed reads it */
+} Readers;
+
+static int reader_key(const Plan *p, const Read *r)
+{
+    return r->is_tensor ? p->n_nodes + r->id : r->id;
+}
+
+static Readers find_readers(const Phasing *b)
 {
     const Plan *p = b->p;
+    Readers r = { .first = plan_alloc(p, sizeof *r.first, p->n_nodes + p->m->tensors.len), .replays = plan_alloc(p, 1, p->n_nodes) };
     for (NodeId id = 0; id < p->n_nodes; id++) {
-        if (id == array || !b->needed[id] || b->g->phase[id] != PHASE_AFTER || at(p, id)->naxes != at(p, array)->naxes)
-            continue;
-        for (int i = 0; i < b->uses[id].len; i++) {
-            const Read *x = &b->uses[id].data[i].read;
-            if (x->is_tensor == r->is_tensor && x->id == r->id && !x->step)
-                return true;
+        const Uses *uses = &b->uses[id];
+        for (int i = 0; b->needed[id] && i < uses->len; i++) {
+            const Use *u = &uses->data[i];
+            int *first = &r.first[reader_key(p, &u->read)];
+            vec_push(p->m->arena, &r.all, ((Reader){ id, u, *first }));
+            *first = r.all.len;
         }
+        Uses replayed = { 0 };
+        if (b->replayed[id] && !b->needed[id])
+            replayed = plan_uses(p, id);
+        for (int i = 0; i < replayed.len; i++)
+            if (!replayed.data[i].read.is_tensor)
+                r.replays[replayed.data[i].read.id] = true;
+    }
+    return r;
+}
+
+/* Does another value behind the walk read what this one reads, rows of the same shape? */
+static bool read_behind_too(const Phasing *b, const Readers *readers, NodeId array, const Read *r)
+{
+    const Plan *p = b->p;
+    for (int i = readers->first[reader_key(p, r)]; i; i = readers->all.data[i - 1].next) {
+        const Reader *x = &readers->all.data[i - 1];
+        if (x->id != array && b->g->phase[x->id] == PHASE_AFTER && at(p, x->id)->naxes == at(p, array)->naxes &&
+            !x->use->read.step)
+            return true;
     }
     return false;
 }
@@ -61,7 +93,7 @@ static bool few_nodes(const Plan *p, NodeId id, int *left)
 }
 
 /* Is all that the value is made of in memory for others, who are at the same place when they want it? */
-static bool made_of_what_is_read(const Phasing *b, const bool *stored, NodeId id)
+static bool made_of_what_is_read(const Phasing *b, const Readers *readers, const bool *stored, NodeId id)
 {
     const Plan *p = b->p;
     Uses uses = plan_uses(p, id);
@@ -71,45 +103,29 @@ static bool made_of_what_is_read(const Phasing *b, const bool *stored, NodeId id
         const Read *r = &uses.data[i].read;
         ok = !r->step && ((!r->is_tensor && p->anew[r->id]) ||
                           ((r->is_tensor ? p->m->tensors.data[r->id].kind == T_INPUT : stored[r->id]) &&
-                           read_behind_too(b, id, r)));
+                           read_behind_too(b, readers, id, r)));
     }
     return ok;
 }
 
 /* Behind the walk it is read by elements or rows only, at the element's own place. elsewhere: before or in the walk too. */
-static bool read_behind(const Phasing *b, NodeId array, bool *elsewhere)
+static bool read_behind(const Phasing *b, const Readers *readers, NodeId array, bool *elsewhere)
 {
     const Plan *p = b->p;
     Gemm g;
     NodeId factor[2];
     bool read = false;
-    for (NodeId id = 0; id < p->n_nodes; id++)
-        for (int i = 0; b->needed[id] && i < b->uses[id].len; i++) {
-            const Use *u = &b->uses[id].data[i];
-            if (u->read.is_tensor || u->read.id != array)
-                continue;
-            *elsewhere |= b->g->phase[id] != PHASE_AFTER || b->replayed[id];
-            if (b->g->phase[id] != PHASE_AFTER)
-                continue;
-            read = true;
-            if (!u->plain || p->rounded[id] || sums_over_batch(p, id) || past_sums(p, id) ||
-                contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
-                return false;
-        }
-    return read;
-}
-
-static bool replay_reads(const Phasing *b, NodeId array)
-{
-    for (NodeId id = 0; id < b->p->n_nodes; id++) {
-        Uses uses = { 0 };
-        if (b->replayed[id] && !b->needed[id])
-            uses = plan_uses(b->p, id);
-        for (int i = 0; i < uses.len; i++)
-            if (!uses.data[i].read.is_tensor && uses.data[i].read.id == array)
-                return true;
+    for (int i = readers->first[array]; i; i = readers->all.data[i - 1].next) {
+        const NodeId id = readers->all.data[i - 1].id;
+        *elsewhere |= b->g->phase[id] != PHASE_AFTER || b->replayed[id];
+        if (b->g->phase[id] != PHASE_AFTER)
+            continue;
+        read = true;
+        if (!readers->all.data[i - 1].use->plain || p->rounded[id] || sums_over_batch(p, id) || past_sums(p, id) ||
+            contraction_of((Plan *)(uintptr_t)p, id, false, &g, factor))
+            return false;
     }
-    return false;
+    return read;
 }
 
 /* What elements behind backward's walk would read of forward, and can make of what they read anyway, is made there. What
@@ -117,14 +133,15 @@ static bool replay_reads(const Phasing *b, NodeId array)
 bool make_anew(Plan *p, const Phasing *f, const Phasing *b, bool *stored)
 {
     bool any = false, *elsewhere = plan_alloc(p, 1, p->n_nodes);
+    const Readers readers = find_readers(b);
     p->anew = plan_alloc(p, 1, p->n_nodes);
     for (NodeId id = 0; id < p->n_nodes; id++)
         if (stored[id] && stands_in_front(p, f->g, id) && !plan_reduces(p, id) &&
             root_kind(p->m, id, &(TensorId){ 0 }) == ROOT_NONE && !(p->past && p->past[id]) &&
-            read_behind(b, id, &elsewhere[id]) && made_of_what_is_read(b, stored, id))
+            read_behind(b, &readers, id, &elsewhere[id]) && made_of_what_is_read(b, &readers, stored, id))
             any = p->anew[id] = true;
     for (NodeId id = 0; id < p->n_nodes; id++)
-        stored[id] = stored[id] && (!p->anew[id] || elsewhere[id] || replay_reads(b, id));
+        stored[id] = stored[id] && (!p->anew[id] || elsewhere[id] || readers.replays[id]);
     return any;
 }
 

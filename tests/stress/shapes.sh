@@ -300,8 +300,12 @@ shape_whens() {
     printf 'cell s {\n    dim N;\n    option o = a | b;\n    input x[N];\n    output y[N];\n    %s y[i] = x[i]; %s\n}\n' "$(times 'when o == a {' 120)" "$(times '}' 120)"
 }
 shape_names() {
-    local a; a=$(times a 2300)
-    printf 'cell s {\n    dim N;\n    input %s[N];\n    output y[N];\n    y[i] = %s[i] + 1;\n}\n' "$a" "$a"
+    local a k; a=$(times a 100)
+    printf 'cell s {\n    dim N;\n    output y[N];\n'
+    for ((k = 100; k < 118; k++)); do printf '    input %s%d[N];\n' "$a" $k; done
+    printf '    y[i] = '
+    for ((k = 100; k < 118; k++)); do printf '%s%d[i] + ' "$a" $k; done
+    printf '1;\n}\n'
 }
 shape_repeat() {
     printf 'cell s {\n    dim N;\n    input x[N];\n    output y[N];\n    repeat n:4096 {\n        carry a[N] = x[i];\n        %s\n    }\n    y[i] = a[i];\n}\n' "$1"
