@@ -42,6 +42,20 @@ for settings in "--set bias=none" "--set bias=input" "--set bias=input --dim N=6
     # shellcheck disable=SC2086
     round pass specs/e79.cell $settings
 done
+# Names of the IR's own, and sizes that are called as the call's.
+cat >"$work/names.cell" <<'EOF'
+cell ir {
+    dim dim, tensor, B, t0;
+    input  load[dim], const[tensor];
+    param  map[dim, tensor], mul[B], index[t0];
+    state  next[dim];
+    output root[dim];
+    sum1[i:dim] = sum[j] map[i,j] * const[j] + sum[B2] mul[B2] * B + sum[k] index[k] * load[i; t-1];
+    next'[i] = next[i] + sum1[i];
+    root[i] = t > 3 ? next'[i] : load[i];
+}
+EOF
+round pass "$work/names.cell"
 for seed in $(seq 1 "${IR_RANDOM:-15}"); do
     "$cellc" random --seed "$seed" >"$work/random.cell" 2>/dev/null || continue
     [[ -s $work/random.cell ]] && round pass "$work/random.cell"
