@@ -325,7 +325,7 @@ copyreg.pickle(CellClass, class_again)
 class Cell(torch.nn.Module, metaclass=CellClass):
     """What the classes that cellc.load gives are made from."""
 
-    instance = manifest = load_arguments = None
+    instance = manifest = None
 
     def __init__(self, /, *given, batch_first=True, device=None, sizes=None, **named):
         super().__init__()
@@ -464,7 +464,8 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return made
 
 
-TAKEN = {*dir(Cell), *vars(torch.nn.Module()), "batch_first", "sizes", "_attributes"}        # attributes that are no params
+# Attributes that are no params.
+TAKEN = {*dir(Cell), *vars(torch.nn.Module()), "batch_first", "sizes", "load_arguments", "_attributes"}
 
 
 def restore(arguments):
