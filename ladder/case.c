@@ -329,9 +329,9 @@ static void find_roundings(Case *c, const Set *f, const Set *b, int draw)
     const cell_desc *d = c->d;
     Set rf = copy_of(d, d->forward_args, d->n_forward_args, f, c->sizes);
     Set rb = copy_of(d, d->backward_args, d->n_backward_args, b, c->sizes);
-    rough_approximate(is_fast(d) ? (uint32_t)draw + 1 : 0);
+    rough_approximate(is_fast(d) ? (uint32_t)draw + 1 : 0, false);
     run_rough(c, &rf, &rb);
-    rough_approximate(0);
+    rough_approximate(0, false);
     widen_sense(d, d->forward_args, d->n_forward_args, f, &rf, &c->fs);
     widen_sense(d, d->backward_args, d->n_backward_args, b, &rb, &c->bs);
     set_free(&rf);
@@ -364,6 +364,17 @@ static void find_jumps(Case *c)
         run_reference(c, &f, &b);
         widen_far(d, d->forward_args, d->n_forward_args, &c->f, &f, &c->fs);
         widen_far(d, d->backward_args, d->n_backward_args, &c->b, &b, &c->bs);
+    }
+    for (int draw = 0; draw < FAR_DRAWS && is_fast(d); draw++) {
+        Set rf = copy_of(d, d->forward_args, d->n_forward_args, &c->f, c->sizes);
+        Set rb = copy_of(d, d->backward_args, d->n_backward_args, &c->b, c->sizes);
+        rough_approximate((uint32_t)draw + 1, true);
+        run_rough(c, &rf, &rb);
+        rough_approximate(0, false);
+        widen_far(d, d->forward_args, d->n_forward_args, &c->f, &rf, &c->fs);
+        widen_far(d, d->backward_args, d->n_backward_args, &c->b, &rb, &c->bs);
+        set_free(&rf);
+        set_free(&rb);
     }
     normal_from(at);    /* a case's inputs do not depend on whether the one before was looked at so */
     set_free(&f);

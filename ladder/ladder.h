@@ -87,8 +87,9 @@ Set values_of(const cell_desc *d, const cell_arg *args, int n, const Raw *raw);
 void set_free(Set *s);
 void raw_free(Raw *r);
 
-/* From here on the reference in float has approximate functions, another draw of them for every number; 0: exact ones. */
-void rough_approximate(uint32_t number);
+/* From here on the reference in float has approximate functions, another draw of them for every number; 0: exact ones. With
+ * each_call equal arguments give values that differ by two units. */
+void rough_approximate(uint32_t number, bool each_call);
 
 Guarded reserve_for(Case *c, const int64_t *sizes);
 /* Whether nothing was written behind it; counts, reports and frees. */
