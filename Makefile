@@ -63,7 +63,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib generated catalogue
+.PHONY: all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -233,6 +233,15 @@ $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	$(CC) $(ALL_CFLAGS) $(COVER) -Wno-unused-parameter -Igen -I$(BUILD)/gen $(RT_CFLAGS) -I$(dir $<) -o $@ $< $(HELPERS) \
 	    -Wl,--start-group $(BUILD)/libcellc.a $(BUILD)/libcell.a -Wl,--end-group $(RT_LIBS) -ldl -lpthread
 
+# What finds most mistakes for its time: suites of seconds, and one instance of each schedule.
+QUICK := eval fmt ops parse runtime vectors fuzz diag layers settings meaning generated ladder
+QUICK_LADDER := gru_steps_f32 lstm_gemm_f32 hgrn_scan_f32 layernorm_map_f32 e79_tile_f32_N_6_bias_input \
+    causal_attention_window_f32_N_5_V_7_G_2
+ifneq ($(filter check-quick,$(MAKECMDGOALS)),)
+TESTS := $(QUICK:%=tests/%/)
+export ONLY := ^($(subst $(eval ) ,|,$(strip $(QUICK_LADDER))))$$
+endif
+
 # TESTS="driver diag" runs those that have "driver" or "diag" in their path.
 ALL_CHECKS := $(TEST_PROGRAMS) $(TEST_SCRIPTS)
 CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(strip $(foreach w,$(TESTS),$(findstring $(w),$(t)))),$(t))),$(ALL_CHECKS))
@@ -243,6 +252,8 @@ check: all $(BUILD)/host/libcell.a $(BUILD)/host/libcell.flags $(filter $(BUILD)
 	@[ -z "$(NO_SUCH_TESTS)" ] || { echo "no test has '$(firstword $(NO_SUCH_TESTS))' in its path; tests/ has:" \
 	    $(sort $(patsubst tests/%/,%,$(wildcard tests/*/))) >&2; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" COVER="$(COVER)" tests/run.sh $(CHECKS)
+
+check-quick: check ## the tests of the everyday loop: under two minutes on two cores (tests/README.md)
 
 # Its own build, since gcov's counters slow every run; COVERED says which suites count.
 COVERED ?= parse fmt diag ir explain ops emit eval meaning specs constructs docs driver
