@@ -31,6 +31,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;      /* of what follows
 static pid_t children[MOST_CHILDREN];
 static int n_children;
 static char *scratch[MOST_SCRATCH];
+static const char *lent;          /* a directory of the parent's, for the time that this process runs */
 static bool follows;              /* is in the process group that its parent made for it */
 
 static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE };
@@ -116,6 +117,8 @@ static _Noreturn void end_by(int sig)
     pthread_mutex_lock(&lock);
     end_children();
     remove_scratch();
+    if (lent)
+        remove_tree(lent);
     signal(sig, SIG_DFL);
     sigemptyset(&set);
     sigaddset(&set, sig);
@@ -150,6 +153,19 @@ static bool start_thread(pthread_t *thread, Call *call)
     return runs;
 }
 
+/* What a parent in another language says of itself; not for what is started here. */
+static void follow_parent(void)
+{
+    const char *parent = getenv("CELLC_PARENT"), *dir = getenv("CELLC_SCRATCH");
+    /* Not where another program stands between. */
+    if (parent && getppid() == (pid_t)strtol(parent, NULL, 10)) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        lent = dir && *dir ? strdup(dir) : NULL;
+    }
+    unsetenv("CELLC_PARENT");
+    unsetenv("CELLC_SCRATCH");
+}
+
 int process_run(int (*run)(int argc, char **argv), int argc, char **argv)
 {
     Call call = { run, argc, argv, 70 };
@@ -158,6 +174,7 @@ int process_run(int (*run)(int argc, char **argv), int argc, char **argv)
     if (sem_init(&wake, 0, 0) != 0)
         return run(argc, argv);
     handle_signals(on_signal);
+    follow_parent();
     if (!start_thread(&thread, &call)) {
         handle_signals(SIG_DFL);
         return run(argc, argv);
@@ -222,6 +239,7 @@ pid_t process_fork(void)
             setpgid(0, 0);
         follows = true;
         n_children = 0;
+        lent = NULL;
         for (int i = 0; i < MOST_SCRATCH; i++)
             if (scratch[i])                   /* what a compiler that is killed leaves goes with it */
                 setenv("TMPDIR", scratch[i], 1);

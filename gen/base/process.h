@@ -47,6 +47,8 @@ const char *scratch_make(Compiler *c, const char *command);
 /* Removes it, or a directory in it, with all that is in it. */
 void scratch_remove(const char *dir);
 
+/* A program that runs this one names itself, by its number, in CELLC_PARENT: where it ends, this process is sent SIGTERM.
+ * The directory in CELLC_SCRATCH is one that it removes itself, unless a signal ends this process. For process_run. */
 /* Runs a command on the stack that it wants, and gives its exit code. Where SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGPIPE
  * comes meanwhile, what it started ends, its temporary directories go, and this process ends by that signal. */
 int process_run(int (*run)(int argc, char **argv), int argc, char **argv);

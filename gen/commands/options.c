@@ -29,7 +29,7 @@ static const OptionSpec compile_table[] = {
     { "--lengths", NULL, OPT_FLAG, NULL, "the call says how many steps each sequence has" },
     { "--import-dir", "DIR", OPT_STRING, NULL, "look here too for what the spec imports" },
     { "--sources", "FILE", OPT_STRING, NULL, "read only what `cellc sources --pack` wrote there; the SPEC is - then" },
-    { "--diagnostics", "FORM", OPT_STRING, NULL, "what is said about the spec: text (default), or json, an object per line" },
+    { "--diagnostics", "FORM", OPT_STRING, NULL, "what goes to standard error: text (default), or json, an object per line" },
     { "--dump-after", "PASS", OPT_STRING, NULL, "print the program after a pass; see cellc help passes" },
     { NULL, NULL, OPT_FLAG, NULL, NULL }
 };

@@ -238,7 +238,8 @@ class Built:
         if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
             values = ",".join(f"{name}={value}" for name, value in self.settings.items())
-            _, said = self.command("build", self.spec.operand + ":" + values if values else self.spec.operand, *self.flags, *kernels, "-o", place)
+            _, said = self.command("build", self.spec.operand + ":" + values if values else self.spec.operand, *self.flags, *kernels, "-o", place,
+                                   place=place)
         else:
             _, said = self.run("emit", *kernels, "-o", place)
         written = [f for f in os.listdir(place) if f.endswith(".json")]
@@ -256,9 +257,10 @@ class Built:
                 found[arch] = f.read()
         return {number: found.get(arch) for number, arch in (gpus or {}).items()}
 
-    def command(self, *words):
-        """A command of cellc's on the spec as it was loaded, whose operand is the spec's."""
-        return compiler.run([words[0], "--sources", "-", *words[1:]], self.pack, self.place)
+    def command(self, *words, place=""):
+        """A command of cellc's on the spec as it was loaded, whose operand is the spec's. `place` goes where a signal ends this
+        process meanwhile."""
+        return compiler.run([words[0], "--sources", "-", *words[1:]], self.pack, {**self.place, "CELLC_SCRATCH": place})
 
     def run(self, *command):
         """(what a command of cellc's says of this cell, what it warns of)."""

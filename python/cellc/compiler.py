@@ -221,18 +221,29 @@ def read_pack(pack):
 def run_bytes(arguments, pack=None, more=None):
     """Runs cellc; gives (stdout as bytes, stderr) or raises what its exit status means. `pack` is its standard input,
     `more` what else is in its environment."""
+    env = {**os.environ, **(more or {}), "CELLC_PARENT": str(os.getpid())}
     try:
-        done = subprocess.run([program(), *arguments], input=pack or b"", capture_output=True, env={**os.environ, **(more or {})})
+        child = subprocess.Popen([program(), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     except OSError as error:
         raise BuildError(f"cannot run {program()}: {error}") from None
-    said = done.stderr.decode(errors="replace")
-    if done.returncode == 0:
-        return done.stdout, said
+    try:
+        out, said = child.communicate(pack or b"")
+    except BaseException:               # as KeyboardInterrupt: it ends what it runs, and its temporary files
+        child.terminate()
+        try:
+            child.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+        raise
+    said = said.decode(errors="replace")
+    if child.returncode == 0:
+        return out, said
     text = said.strip("\n")
-    if done.returncode == 2 or (done.returncode == 1 and re.search(r"^(\S.*:\d+:\d+: |cellc: )?error: ", text, re.M)
+    if child.returncode == 2 or (child.returncode == 1 and re.search(r"^(\S.*:\d+:\d+: |cellc: )?error: ", text, re.M)
                                 and "were not compiled" not in text):
         raise SpecError(text)
-    raise BuildError(text or f"cellc {arguments[0]} ended with status {done.returncode}")
+    raise BuildError(text or f"cellc {arguments[0]} ended with status {child.returncode}")
 
 
 def run(arguments, pack=None, more=None):

@@ -327,7 +327,9 @@ for words in runs:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if words[0] == "build" else (signal.SIGINT,):
         tmp, started = place + "/tmp", place + "/started"
         os.makedirs(tmp)
+        # A shell's background has SIGINT ignored, which stays so.
         child = subprocess.Popen([cellc, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+                                 preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
                                  env={**os.environ, "TMPDIR": tmp, "STARTED": started, "CC": place + "/slow_cc"})
         for _ in range(1200):
             if os.path.exists(started) and os.path.getsize(started):

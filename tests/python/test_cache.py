@@ -190,6 +190,39 @@ def test_a_build_that_was_killed(place, capsys):
         assert halves() == []
 
 
+LOADS = """
+import cellc
+cellc.load("cell scale { dim N; input x[N]; output y[N]; y[i] = 3 * x[i]; }", cuda=False)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_it_builds(place, tmp_path, number):
+    """Neither compilers nor folders stay."""
+    slow, started, temporary = tmp_path / "cc", tmp_path / "started", tmp_path / "tmp"
+    slow.write_text(f"#!/bin/sh\nmktemp\nsleep 1234.5 &\necho $! >>'{started}'\nwait\n")
+    slow.chmod(0o755)
+    temporary.mkdir()
+    child = subprocess.Popen([sys.executable, "-c", LOADS], env={**os.environ, "CC": str(slow), "TMPDIR": str(temporary)},
+                             stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+    while not (started.exists() and started.read_text().endswith("\n")):
+        assert child.poll() is None
+        time.sleep(0.05)
+    assert [name for name in os.listdir(place) if name.startswith(".scale")]
+    child.send_signal(number)
+    assert child.wait(60) == -number
+
+    def left():
+        running = [pid for pid in started.read_text().split() if os.path.exists(f"/proc/{pid}")
+                   and open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"]
+        return running + os.listdir(temporary) + [name for name in os.listdir(place) if name.startswith(".scale")]
+
+    until = time.time() + 20        # where Python ends at once, the compiler ends behind it
+    while left() and time.time() < until:
+        time.sleep(0.05)
+    assert left() == []
+
+
 def test_a_cell_whose_library_was_cut(place, monkeypatch):
     """As a crash leaves it: without a look at its length, a process ends with SIGBUS where it reads what is gone."""
     text = "cell scale { dim N; input x[N]; output y[N]; y[i] = 3 * x[i]; }"
