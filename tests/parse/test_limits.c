@@ -43,7 +43,7 @@ static const Case cases[] = {
     {"empty statements", "", ";", "", 3000000, NULL},
     {"comments", "", "/* c */\n", "", 600000, NULL},
     {"an unclosed comment", "cell c { /*", " y = 1;\n", "", 600000, "this comment has no end"},
-    {"a long name", HEAD, "a", ";\n}\n", 5000000, NULL},
+    {"a long name", HEAD, "a", ";\n}\n", 5000000, "a name has at most"},
     {"a long number", HEAD, "1", ";\n}\n", 5000000, "is too large"},
     {"many equations", "cell c {\n", "    y[i] = sum[j] M[i,j] * x[j]; // c\n", "}\n", 50000, NULL},
     {"many equations on one line", "cell c {", " y[i] = sum[j] M[i,j] * x[j];", "}\n", 50000, NULL},
