@@ -48,13 +48,16 @@ static const CommandHelp help = {
     .summary =
         "print every function that a spec may call: what it means, its derivative, and what happens at kinks",
     .examples = "  cellc ops | grep softplus\n",
+    .reads = true,
 };
 
 int cmd_ops(int argc, char **argv)
 {
     const OptionSpec table[] = {{NULL, NULL, OPT_FLAG, NULL, NULL}};
     const char *operands[argc + 1];
-    int n, rc = options_parse(&help, NULL, argc, argv, table, operands, &n);
+    Compiler *c = compiler_new();
+    int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
+    compiler_free(c);
     if (rc >= 0) return rc;
     print_rows("Functions of the language. Cost: issue slots per element, roughly.", true);
     print_complex();

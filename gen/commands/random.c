@@ -17,6 +17,7 @@
 
 static const CommandHelp random_help = {
     .name = "random",
+    .reads = true,
     .arguments = "",
     .summary = "print a random cell, or check many against the evaluator",
     .about =

@@ -115,6 +115,10 @@ done
 for command in list new ops random; do
     json error "unknown option --hepl; did you mean --help?" "$cellc" $command --hepl --diagnostics json
 done
+for command in ops "random --seed 3" list "new --from gru third -o $dir/third.cell" "fmt specs/gru.cell" "sources gru"; do
+    # shellcheck disable=SC2086
+    expect 0 "" "$cellc" $command --diagnostics json
+done
 json error "unknown command 'biuld'; did you mean build?" "$cellc" biuld --diagnostics json
 json error "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" explain gru --dtype f8 --diagnostics json
 json error "cannot read '$dir/none': No such file or directory" "$cellc" list --diagnostics json "$dir/none"
