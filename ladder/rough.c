@@ -37,8 +37,9 @@ static float side(float x)
     return (bits ^ bits >> 13) & 1 ? 1.0f : -1.0f;
 }
 
-/* Numbers that are equal in the reference may differ in kernels by the two units of a fast division: so where that
- * is asked for each call is off by as much, another way, beside what its argument says. It shows what hangs on u - mean(u) of equal numbers. */
+/* Numbers that are equal in the reference may differ in kernels by the two units of a fast division: so where that is
+ * asked for each call is off by as much, another way, beside what its argument says. It shows what hangs on u - mean(u) of
+ * equal numbers. */
 static float apart(float y)
 {
     calls = calls * 1664525u + 1013904223u + draw;
