@@ -63,7 +63,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib generated catalogue
+.PHONY: all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib corpus generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -203,6 +203,9 @@ bench-compile: all ## what compiling each spec costs: cellc, nvcc for ARCHS="90 
 CELLS ?= e79:N=32,bias=input e79:N=64 e88
 lib: all ## build CELLS="e79:N=32,bias=input e88 ..." into build/lib/libcells.so, for CUDA_ARCHS="80 90" where there is nvcc
 	$(BUILD)/cellc build $(CELLS) --name cells --archs "$(CUDA_ARCHS)" $(if $(JOBS),--jobs $(JOBS)) -o $(BUILD)/lib
+
+corpus: all ## show what this compiler makes otherwise than the texts of tests/corpus/hashes (ACCEPT=1: take it as right; ONLY=regex)
+	@SHOW=$(or $(SHOW),1000) ONLY="$(ONLY)" ACCEPT="$(ACCEPT)" CELLC=$(BUILD)/cellc bash tests/corpus/run.sh
 
 generated: all ## write generated/ again, what is kept in git of e79 and lstm
 	$(BUILD)/cellc emit specs/e79.cell -o generated
