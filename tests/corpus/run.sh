@@ -11,12 +11,13 @@ export LC_ALL=C
 cellc=$(realpath "${CELLC:-build/cellc}")
 jobs=${JOBS:-2} show=${SHOW:-40}
 hashes=tests/corpus/hashes
+. tests/slots.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 bash tests/corpus/instances.sh | grep -E "^[^ ]*(${ONLY:-.})" | awk '{ printf "%05d %s\n", NR, $0 }' >"$work/instances"
 texts() { # CELLC DIR < lines of instances: all texts, in batches
-    xargs -r -d '\n' -n 24 -P "$jobs" bash -c 'cellc=$1 dir=$2; shift 2; printf "%s\n" "$@" |
+    xargs_slots -r -d '\n' -n 24 -- bash -c 'cellc=$1 dir=$2; shift 2; printf "%s\n" "$@" |
         bash tests/corpus/texts.sh "$cellc" "$dir"' batch "$1" "$2"
 }
 KEEP='' texts "$cellc" "$work/new" <"$work/instances" | sort >"$work/results"
