@@ -73,7 +73,7 @@ TYPES=bf16 SUFFIX=_wide instance e1 gemm "17,2,1028"
 # A cluster of 16 blocks walks the steps (the emulated device holds one), 64 units a block; not of cells with several gates.
 # Units that end within a block, within 32 and within 8; blocks without units; 8 sequences a cluster, and fewer.
 for spec in e0 e1; do
-    TYPES="bf16 f16" SUFFIX=_cluster instance $spec gemm "cluster:2,3,40 cluster:9,3,67 cluster:8,2,150"
+    TYPES="bf16 f16" SUFFIX=_cluster instance $spec gemm "cluster:2,3,40 cluster:9,3,67 cluster:8,2,150 cluster:8,1,40"
 done
 # A block walks all steps of up to 8 sequences, as its 256 threads suffice.
 for spec in lstm e1; do
