@@ -209,10 +209,10 @@ instance e88 "steps tile" "2,3,5,3 1,17,5,2" --dim N=5 --dim V=7 --set conv=caus
 TYPES=$types_before
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --lengths
 TYPES=bf16 SUFFIX=_panel instance lstm gemm "chip:2,3,5,24 chip:18,4,3,31 chip:2,2,3,33 18,4,3,31" --reverse
-TYPES=bf16 SUFFIX=_panel instance e1 gemm "chip:2,3,40 chip:18,4,64 18,4,64" --reverse
+TYPES=bf16 SUFFIX=_panel instance e1 gemm "chip:2,3,40 chip:18,4,64 18,4,64 chip:8,1,40" --reverse
 TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --lengths
 TYPES=bf16 SUFFIX=_cluster instance lstm gemm "cluster:3,4,3,31" --reverse
-TYPES=bf16 SUFFIX=_cluster instance e1 gemm "cluster:3,4,67" --reverse
+TYPES=bf16 SUFFIX=_cluster instance e1 gemm "cluster:3,4,67 cluster:8,1,40" --reverse
 TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --lengths
 TYPES=f32 SUFFIX=_head instance slstm gemm "3,4,5,2" --dim N=16 --reverse
 TYPES=bf16 SUFFIX=_head instance lstm_heads gemm "3,4,2" --dim N=16 --set input=given --lengths
