@@ -430,12 +430,12 @@ ADJOINT(d_mish)
     return mul(m, g, add(m, w, bend));
 }
 
-/* a - b n with the whole number n = (a - y)/b: 1 and -n, and 0 where b is 0. */
+/* a - b n with the whole number n = (a - y)/b: 1 and -n, and 0 where b is 0. A quotient by a small b overflows. */
 ADJOINT(d_remainder)
 {
     UNUSED;
     NodeId whole = k == 1 ? fun(m, OP_ROUND, quo(m, sub(m, y, x[0]), x[1])) : -1;
-    NodeId slope = k == 1 ? mul(m, g, whole) : g;
+    NodeId slope = k == 1 ? unless_zero(m, g, mul(m, g, whole)) : g;
     return never_zero(m, x[1], 8) ? slope : node_select(m, is_zero(m, x[1]), num(m, 0), slope);
 }
 

@@ -132,6 +132,13 @@ def test_branches_that_are_not_taken(dtype):
         assert (d_x == 3).all() and (d_w == 0).all(), f"output {k}: {d_x}, {d_w}"
 
 
+def test_remainder_by_a_small_number_in_a_branch_not_taken():
+    cell = cellc.load("cell g { input x, c; output y; r = 5 % x; y = c > 0 ? r : 3 * x; }", framework="numpy")
+    x = np.array([[1e-40]], "float32")              # 5 / x, which the slope towards x is made of, overflows
+    _, _, pull = cell.vjp({}, x, -np.ones_like(x))
+    assert pull(np.ones_like(x), None).inputs[0] == 3
+
+
 @pytest.mark.parametrize("dtype, large", [("f32", 1e20), ("f64", 1e200)])
 def test_gelu_of_large_numbers(dtype, large):
     cell = cellc.load("cell g { dim N; input x[N]; output y[N]; y[i] = gelu_tanh(x[i]); }", framework="numpy", dtype=dtype)
