@@ -133,9 +133,10 @@ static bool fold_binary(Flat *f, const Expr *e, const Scope *scope, const CallSi
     bool whole = a.is_int && b.is_int;
     double x = a.num, y = b.num;
     switch (e->op) {
-    case O_ADD: *out = number(x + y, whole); return true;
-    case O_SUB: *out = number(x - y, whole); return true;
-    case O_MUL: *out = number(x * y, whole); return true;
+    /* 2^53 + 1 is rounded to 2^53, which is no whole number that was meant. */
+    case O_ADD: *out = number(x + y, whole && x + y - x == y); return true;
+    case O_SUB: *out = number(x - y, whole && x - y - x == -y); return true;
+    case O_MUL: *out = number(x * y, whole && fma(x, y, -(x * y)) == 0); return true;
     case O_POW: *out = number(pow(x, y), whole && y >= 0); return true;
     case O_AND: *out = number(x != 0 && y != 0, true); return true;
     case O_OR: *out = number(x != 0 || y != 0, true); return true;
