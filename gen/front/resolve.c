@@ -51,14 +51,9 @@ static bool ix_is_small(const IxExpr *e)
     return ok;
 }
 
-static void set_ix(Walk *w, FExpr *x, const IxExpr *ix)
+static void set_ix(FExpr *x, const IxExpr *ix)
 {
-    if (ix && !ix_is_small(ix)) {
-        WALK_ERROR(w, x, x->span, "this index expression has too many terms or too large numbers");
-        w->eq->failed = true;
-        ix = NULL;
-    }
-    x->ix = ix;
+    x->ix = ix && ix_is_small(ix) ? ix : NULL;
 }
 
 static void need_number(Walk *w, const FExpr *x, const char *by)
@@ -429,9 +424,9 @@ static void check_whole(Walk *w, FExpr *x)
     require_positive(f, by, x->args[1]->span, x->chain);
     const Poly *exact = x->kind == F_IDIV && !ix[0]->nterms ? exact_quotient(f->m, ix[0]->offset, by) : NULL;
     if (exact)
-        set_ix(w, x, ix_const(f->m, exact));
+        set_ix(x, ix_const(f->m, exact));
     else
-        set_ix(w, x, x->kind == F_IDIV ? ix_div(f->m, ix[0], by) : ix_mod(f->m, ix[0], by));
+        set_ix(x, x->kind == F_IDIV ? ix_div(f->m, ix[0], by) : ix_mod(f->m, ix[0], by));
 }
 
 static const char *operand_of(Flat *f, const FExpr *x)
@@ -560,15 +555,15 @@ static void check_arithmetic(Walk *w, FExpr *x)
     if (!whole || !ring || !a || (x->nargs > 1 && !b))
         return;
     if (x->op == OP_ADD)
-        set_ix(w, x, ix_add(m, a, b));
+        set_ix(x, ix_add(m, a, b));
     else if (x->op == OP_SUB)
-        set_ix(w, x, ix_sub(m, a, b));
+        set_ix(x, ix_sub(m, a, b));
     else if (x->op == OP_NEG)
-        set_ix(w, x, ix_scale(m, a, poly_const(m, -1)));
+        set_ix(x, ix_scale(m, a, poly_const(m, -1)));
     else if (!a->nterms)
-        set_ix(w, x, ix_scale(m, b, a->offset));
+        set_ix(x, ix_scale(m, b, a->offset));
     else if (!b->nterms)
-        set_ix(w, x, ix_scale(m, a, b->offset));
+        set_ix(x, ix_scale(m, a, b->offset));
 }
 
 static void check_choice(Walk *w, FExpr *x)

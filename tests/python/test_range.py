@@ -147,3 +147,15 @@ def test_gelu_of_large_numbers(dtype, large):
     gradient = pull(np.ones_like(x), None).inputs[0]
     assert y[0, 0, 0] == x[0, 0, 0] and y[0, 0, 1] == 0
     assert (gradient == [[[1, 0]]]).all()
+
+
+def test_whole_numbers_beyond_what_an_index_has():
+    cell = cellc.load("""cell w {
+            dim N = 268435456;
+            input id : i32;
+            output y, z;
+            y = id + 281475010265088 == 16777217*16777217 ? 1 : 0;
+            z = N*N + t > N*N + id ? 3 : 4;
+        }""", framework="numpy")
+    (y, z), _ = cell({}, np.array([[0, 1, 1]], "int32"))
+    assert y.tolist() == [[0, 1, 1]] and z.tolist() == [[4, 4, 3]]
