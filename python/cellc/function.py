@@ -106,7 +106,10 @@ class Function(Instance):
     # ---- what it gives
 
     def shape(self, declared, sizes):
-        return tuple(declared.shape(dict(zip(self.manifest.sizes, sizes))))
+        shape = tuple(declared.shape(dict(zip(self.manifest.sizes, sizes))))
+        if math.prod(shape) >= 1 << 58:              # more bytes than addresses; XLA ends the process over it
+            raise ShapeError(f"{self.name}: {declared.name} would have shape {list(shape)}, more than any memory holds")
+        return shape
 
     def wanted(self, final_state):
         """What forward writes."""
@@ -126,11 +129,16 @@ class Function(Instance):
             d_outputs = [None] * len(m.outputs)
         elif self.is_array(d_outputs):
             d_outputs = [d_outputs]
+        elif isinstance(d_outputs, (str, dict)) or not hasattr(d_outputs, "__len__"):
+            raise TypeMismatch(f"{m.name}: the cotangents are a {type(d_outputs).__name__}; wanted an array, or a sequence, of "
+                               f"{self.listed(m.outputs)}")
         if len(d_outputs) != len(m.outputs):
             raise ShapeError(f"{m.name}: {len(d_outputs)} cotangents were given; wanted {len(m.outputs)}, of "
                              f"{self.listed(m.outputs)}")
         given = [*d_outputs, *self.state_list(d_state)]
         for declared, array in zip([*m.outputs, *m.states], given):
+            if array is not None and not self.is_array(array):
+                raise TypeMismatch(f"{m.name}: the cotangent of {declared.name} is a {type(array).__name__}; wanted an array")
             if array is not None and tuple(array.shape) != self.shape(declared, sizes):
                 raise ShapeError(f"{m.name}: the cotangent of {declared.name} has shape {list(array.shape)}; wanted "
                                  f"{list(self.shape(declared, sizes))}, as {declared.name} has")
@@ -154,7 +162,7 @@ class Function(Instance):
         """The rules of cellc.init, which are PyTorch's side of this: stacked weights count as one matrix, both
         parts of a complex number are drawn."""
         xp, name = self.xp, declared.init.name
-        a, b = declared.init.numbers(self.name, declared.name, sizes)
+        a, b = declared.init.numbers(self.name, declared, sizes)
         shape = tuple(axis.of(sizes) for axis in declared.axes)
         wide = (math.prod(shape[:-1]), shape[-1]) if shape else (1, 1)
         is_complex = declared.dtype in ("c64", "c128")

@@ -65,7 +65,7 @@ FILL = {
 @torch.no_grad()
 def fill(tensor, declared, cell, sizes):
     """Fills `tensor` as the declaration in the spec of that cell says."""
-    numbers = declared.init.numbers(cell, declared.name, sizes)
+    numbers = declared.init.numbers(cell, declared, sizes)
     exact = torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
     FILL[declared.init.name](exact, *numbers)
     return tensor.copy_(exact)

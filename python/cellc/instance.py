@@ -178,6 +178,8 @@ class Instance:
         return [found[t.name] for t in wanted]
 
     def no_keyword(self, keyword):
+        if keyword in ("steps", "final_state"):
+            return f"a step takes no {keyword}; calls of all steps do"
         return there_is("input", keyword, [*self.keywords.values(), *sorted(CALL - {"self", "params"})])
 
     def check_inputs(self, inputs):

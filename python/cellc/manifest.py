@@ -37,6 +37,9 @@ class Axis:
         return 1 + (value - at[0]) // slope
 
 
+LARGEST = {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "f32": float.fromhex("0x1.fffffep127")}
+
+
 class Initialiser:
     """How a param starts: `name`, and two numbers that may depend on the sizes. One that the spec says nothing of starts as
     xavier with two or more axes, else as zeros."""
@@ -53,8 +56,9 @@ class Initialiser:
         arguments = {"const": f"({a})", "normal": f"({a}, {b})", "uniform": f"({a}, {b})"}
         return self.name + (arguments.get(self.name, "") if self.stated else "")
 
-    def numbers(self, cell, param, sizes):
-        """The two numbers at these sizes, if the initialiser takes them."""
+    def numbers(self, cell, declared, sizes):
+        """The two numbers at these sizes, if the initialiser takes them and the param's type holds them."""
+        param, dtype = declared.name, {"c64": "f32"}.get(declared.dtype, declared.dtype)
         try:
             a, b = (arg if e is None else e.of(sizes) for arg, e in zip(self.args, self.expressions))
         except Undefined as undefined:
@@ -67,11 +71,14 @@ class Initialiser:
             raise self.wrong(cell, param, sizes, f"its deviation is {b:g}, which must be above 0")
         if self.name == "uniform" and a > b:
             raise self.wrong(cell, param, sizes, f"its range is empty: {a:g} is above {b:g}")
+        beyond = [v for v in (a, b, b - a if self.name == "uniform" else 0) if LARGEST.get(dtype, math.inf) < abs(v) < math.inf]
+        if beyond:
+            raise self.wrong(cell, param, sizes, f"{beyond[0]:g} is beyond what {dtype} holds, {LARGEST[dtype]:g}")
         return a, b
 
     def wrong(self, cell, param, sizes, why):
         at = ", ".join(f"{name} = {sizes[name]}" for name in sorted(set(self.names)))
-        return ShapeError(f"{cell}: {param} starts as {self}; with {at}, {why}")
+        return ShapeError(f"{cell}: {param} starts as {self}; " + (f"with {at}, " if at else "") + why)
 
 
 class Tensor:

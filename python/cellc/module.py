@@ -163,6 +163,10 @@ class TorchInstance(Instance):
         if where is None:
             return self
         own, given = self.type_of(w), self.type_of(x)
+        if own is not None and own not in STORED and not autocasts(where.device):
+            raise TypeMismatch(f"{self.name}: {self.manifest.params[place].name} is {type_name(own)}; cells are stored as "
+                               f"{', '.join(map(type_name, STORED))}. Convert the module with "
+                               f".to(torch.{type_name(self.stored)})")
         if autocasts(where.device):
             wanted = torch.get_autocast_dtype(where.device.type)
             if torch.float64 in (own, given):            # which autocast leaves alone
@@ -373,6 +377,8 @@ class Cell(torch.nn.Module, metaclass=CellClass):
     def _run(self, inputs, named, state, t0, step, batch=None, steps=None, final_state=True):
         self.instance.refuse_script()
         params = [getattr(self, attribute) for attribute in self._attributes.values()]
+        if isinstance(named, torch.fx.Proxy):           # the cell itself is traced, so that all its arguments are one
+            raise NotThere(NO_PROXY.format(name=self.instance.name, tensor="what it is called with"))
         if named:
             inputs = self.instance.all_inputs(inputs, named)
         self.instance.check_inputs(inputs)
@@ -489,7 +495,7 @@ class Op:
         for keyword, value in named.items():
             name = by_the_spec(keyword, self.instance.by_name)
             if name is None or name in values:
-                known = [*self.instance.by_name.values(), *sorted(CALL_OF_OPS - {"self", "params"})]
+                known = [*self.instance.by_name.values(), *sorted(CALL_OF_OPS - {"self", "params", "batch", "steps", keyword})]
                 raise TypeMismatch(f"{m.name}: {name} was given twice" if name else
                                    f"{m.name}: {there_is('tensor', keyword, known)}")
             values[name] = value

@@ -486,6 +486,11 @@ def test_types_that_are_not_the_modules():
     turn = cellc.load("cell turn { dim D; input x[D] : complex; param a[D] : complex; output y[D] : complex; "
                       "y[d] = a[d] * x[d]; }")(D=3)
     z = torch.complex(x, g)
+    small = cellc.load("lstm")(D=5, H=7).to(torch.float8_e4m3fn)
+    with pytest.raises(cellc.TypeMismatch, match=r"weight_ih is float8_e4m3fn; cells are stored as .* with \.to\(torch\.float32\)"):
+        small(torch.zeros(1, 2, 5))
+    with pytest.raises(cellc.TypeMismatch, match="a step takes no final_state"):
+        square.step(x[:, 0], final_state=False)
     turned = turn(z)[0]
     assert turned.dtype == torch.complex64 and turn.double()(z.to(torch.complex128))[0].dtype == torch.complex128
     torch.set_default_dtype(torch.float64)
@@ -685,6 +690,8 @@ def test_torchscript_is_refused():
             call()
     with pytest.raises(NotImplementedError, match="lstm: x is a torch.fx.Proxy, and torch.fx.symbolic_trace cannot look into"):
         torch.fx.symbolic_trace(parent)
+    with pytest.raises(NotImplementedError, match="lstm: what it is called with is a torch.fx.Proxy"):
+        torch.fx.symbolic_trace(m)
 
     class Leaves(torch.fx.Tracer):
         def is_leaf_module(self, module, name):

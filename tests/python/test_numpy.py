@@ -203,6 +203,9 @@ def test_errors():
             (lambda: cell.init(0, D=3), ValueError, r"the size of H, as in params = lstm.init\(seed, H=64\)"),
             (lambda: cell.vjp(p, x_of(2, 3, 5))[2](x_of(2, 3, 5)), ValueError,
              r"the cotangent of y has shape \[2, 3, 5\]; wanted \[2, 3, 7\], as y has"),
+            (lambda: cell.vjp(p, x_of(2, 3, 5))[2](1.0), TypeError, "the cotangents are a float; wanted an array, or a sequence, of y"),
+            (lambda: cell.vjp(p, x_of(2, 3, 5))[2]([[1.0]]), TypeError, "the cotangent of y is a list; wanted an array"),
+            (lambda: cell.step(p, x_of(2, 5), final_state=False), TypeError, "a step takes no final_state; calls of all steps do"),
             (lambda: cellc.load("lstm", framework="numpy", cuda=True), RuntimeError, "in the host's memory"),
             (lambda: cellc.op("lstm", framework="numpy"), TypeError, "load.* gives a function already"),
             (lambda: cellc.load("lstm", framework="tf"), TypeError, "framework is 'tf'; wanted torch or jax or numpy")]:
@@ -372,3 +375,22 @@ def test_types_that_are_not_the_arithmetic_s(dtype):
             np.testing.assert_array_equal(got.astype(right.dtype), right, err_msg=f"{name}{k}")
     np.testing.assert_array_equal(found.state[0], later[0][:, 0])
     np.testing.assert_array_equal(found.state[1], later[1][:, 0])
+
+
+@pytest.mark.parametrize("dtype, init, message", [
+    ("f32", "const(1e39)", r"W starts as const\(1e\+39\); 1e\+39 is beyond what f32 holds"),
+    ("f16", "const(2000 * D)", r"with D = 40, 80000 is beyond what f16 holds, 65504"),
+    ("f32", "normal(1e39)", r"1e\+39 is beyond what f32 holds"),
+    ("f32", "uniform(2e38)", r"4e\+38 is beyond what f32 holds")])
+def test_first_values_that_the_type_does_not_hold(dtype, init, message):
+    """Infinity is a first value where the spec says so, not where a number is too large."""
+    spec = f"cell held {{ dim D; input x[D]; param W[D] ~ {init}, low[D] ~ const(-inf); output y[D]; y[i] = max(W[i], low[i]) + x[i]; }}"
+    with pytest.raises(cellc.ShapeError, match=message):
+        cellc.load(spec, framework="numpy", dtype=dtype).init(0, D=40)
+    assert np.isinf(cellc.load(spec, framework="numpy", dtype="f64").init(0, D=40)["low"]).all()
+
+
+def test_results_that_no_memory_holds():
+    spec = "cell count { dim N = 2; state n[N]; output y[N]; n'[i] = n[i] + 1; y[i] = n'[i]; }"
+    with pytest.raises(cellc.ShapeError, match=r"y would have shape \[1099511627776, 1099511627776, 2\], more than"):
+        cellc.load(spec, framework="numpy")({}, batch=1 << 40, steps=1 << 40)
