@@ -38,6 +38,7 @@ static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE };
 enum { N_ENDING = sizeof ending / sizeof *ending };
 
 static sem_t wake;                /* of the first thread */
+static pthread_t first;           /* which ends the process */
 static atomic_int ended_by;       /* a signal, or 0 */
 static atomic_bool command_ended;
 
@@ -48,7 +49,7 @@ static void on_signal(int sig)
     atomic_compare_exchange_strong(&ended_by, &none, sig);
     sem_post(&wake);
     errno = before;
-    while (sig == SIGPIPE)
+    while (sig == SIGPIPE && !pthread_equal(pthread_self(), first))    /* `kill -PIPE` may come to the first thread */
         pause();
 }
 
@@ -173,6 +174,7 @@ int process_run(int (*run)(int argc, char **argv), int argc, char **argv)
     atexit(remove_scratch);
     if (sem_init(&wake, 0, 0) != 0)
         return run(argc, argv);
+    first = pthread_self();
     handle_signals(on_signal);
     follow_parent();
     if (!start_thread(&thread, &call)) {
