@@ -155,12 +155,22 @@ static const char *identifier(Compiler *c, const char *text)
     return intern_n(c, copy, n);
 }
 
+/* Where the settings of an operand begin: behind the longest name of a file that is there, or else behind the first ':'. */
+static const char *settings_of(Compiler *c, const char *operand)
+{
+    const char *first = strchr(operand, ':'), *last = first;
+    for (const char *colon = first; colon; colon = strchr(colon + 1, ':'))
+        if (access(intern_n(c, operand, (size_t)(colon - operand)), F_OK) == 0)
+            last = colon;
+    return first && access(operand, F_OK) == 0 ? NULL : last;
+}
+
 /* Reads an operand SPEC[:CELL][:NAME=VALUE,...], also SPEC:CELL,NAME=VALUE; -1 to go on. What it binds goes into the names of C functions and files
  * where there are several instances; a library of one is called as the cell, however it was bound. */
 static int read_operand(Build *b, Instance *in, const char *operand, bool several)
 {
     Compiler *c = in->c = compiler_new();
-    const char *colon = strchr(operand, ':');
+    const char *colon = settings_of(c, operand);
     compiler_inherit(c, b->c);
     in->spec = home_spec(c, colon ? intern_n(c, operand, (size_t)(colon - operand)) : operand);
     if (!colon || !in->spec)

@@ -314,6 +314,7 @@ int list_variants(const Compiler *user, const EvalOutline *outline, bool all, Va
 static void check_variant(CheckRun *k, const Variant *v)
 {
     int ran = 0, rounds = 0;
+    bool wrong = false;
     for (int round = k->own_sizes ? N_ROUNDS : 0; round <= N_ROUNDS && rounds < WANTED_ROUNDS; round++) {
         EvalSize bound[MAX_CHOSEN];
         bool last = round == N_ROUNDS;            /* the spec's own sizes, when no others fit */
@@ -327,6 +328,7 @@ static void check_variant(CheckRun *k, const Variant *v)
         int here = ast ? check_module(k, c, m, ast, bound, n) : 0;
         if (last && !m && !k->tally.quiet)
             diag_print(c, says_json() ? stderr : stdout);
+        wrong |= last && !m && !k->refused;
         ran += here;
         rounds += here > 0;
         compiler_free(c);
@@ -335,7 +337,12 @@ static void check_variant(CheckRun *k, const Variant *v)
     }
     if (!ran) {
         Subject s = {.label = k->outline.cell};
-        if (k->refused)
+        Buf chosen = {.arena = k->user->arena};
+        for (int i = 0; i < v->n; i++)
+            buf_f(&chosen, " %s=%s", v->set[i].name, v->set[i].value);
+        if (wrong && chosen.len)
+            tally(&k->tally, false, &s, "with%s it does not compile", chosen.data);
+        else if (k->refused)
             tally(&k->tally, false, &s, "no sizes were found that this variant takes; at %s", k->refused);
         else
             tally(&k->tally, false, &s, "no sizes were found that this variant takes; give them with --dim");

@@ -1,5 +1,5 @@
 /* cmd_new.c: `cellc new`. In: a name, and a spec to start from. Out: a file NAME.cell with that spec's text, its cell
- * renamed. Guaranteed: no file is written over. */
+ * renamed; of a file with several cells the one that FILE:CELL names. Guaranteed: no file is written over. */
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/say.h"
 #include "commands.h"
 #include "front/ast.h"
+#include "front/words.h"
 #include "options.h"
 
 static const CommandHelp help = {
@@ -31,15 +32,33 @@ static bool is_name(const char *s)
     return true;
 }
 
+/* The text from LO to HI, without the file's other cells and the comments right above them. */
+static bool write_text(FILE *out, const Source *s, const Ast *ast, const Stmt *cell, size_t lo, size_t hi)
+{
+    for (int i = 0; i < ast->items.len; i++) {
+        const Stmt *other = ast->items.data[i];
+        size_t before = i ? ast->items.data[i - 1]->span.hi : other->span.lo, begin = before, end = other->span.hi;
+        if (other->kind != S_CELL || other == cell || other->span.lo < lo || end > hi)
+            continue;
+        const char *line = memchr(s->text + before, '\n', other->span.lo - before);
+        begin = line ? (size_t)(line - s->text) + 1 : before;
+        begin = begin < lo ? lo : begin;
+        size_t blanks = strspn(s->text + end, " \t\r"), rest = strcspn(s->text + end, "\n");
+        if (blanks == rest || strncmp(s->text + end + blanks, "//", 2) == 0)
+            end += rest + (s->text[end + rest] == '\n');
+        if (fwrite(s->text + lo, 1, begin - lo, out) != begin - lo)
+            return false;
+        lo = end;
+    }
+    return fwrite(s->text + lo, 1, hi - lo, out) == hi - lo;
+}
+
 static int write_new(Compiler *c, const char *name, const char *from, const char *path)
 {
     const char *spec = home_spec(c, from);
     int file = spec ? source_load(c, spec) : -1;
     const Ast *ast = file >= 0 ? parse_source(c, file) : NULL;
     const Stmt *cell = ast && !c->errors ? ast_cell(c, ast, NULL, true) : NULL;
-    for (int i = 0; cell && i < ast->items.len; i++)
-        if (ast->items.data[i]->kind == S_CELL && ast->items.data[i] != cell && !c->errors)
-            diag(c, DIAG_ERROR, ast->items.data[i]->name_span, "a spec to start from has one cell, this one has more");
     if (!cell || c->errors) {
         diag_print(c, stderr);
         return 1;
@@ -54,9 +73,8 @@ static int write_new(Compiler *c, const char *name, const char *from, const char
         return 1;
     }
     fprintf(out, "// %s: from %s.\n//\n", name, cell->name);
-    fwrite(s->text, 1, cell->name_span.lo, out);
-    fprintf(out, "%s", name);
-    bool ok = fwrite(s->text + cell->name_span.hi, 1, s->len - cell->name_span.hi, out) == s->len - cell->name_span.hi;
+    bool ok = write_text(out, s, ast, cell, 0, cell->name_span.lo) && fprintf(out, "%s", name) > 0 &&
+              write_text(out, s, ast, cell, cell->name_span.hi, s->len);
     if (fclose(out) != 0 || !ok) {
         say(DIAG_ERROR, "new", "cannot write '%s': %s", path, strerror(errno));
         remove(path);
@@ -80,6 +98,13 @@ int cmd_new(int argc, char **argv)
         rc = usage_error(&help, "takes --from SPEC; `cellc list` shows what there is");
     if (rc < 0 && !is_name(operands[0]))
         rc = usage_error(&help, "'%s' cannot be the name of a cell: letters, digits and _ only, a letter first", operands[0]);
+    const char *fault = rc < 0 ? cell_name_fault(c, operands[0]) : NULL;
+    if (rc < 0 && strlen(operands[0]) > MAX_NAME)
+        rc = usage_error(&help, "a name has at most %d characters", MAX_NAME);
+    if (rc < 0 && foreign_reduction(c, intern_f(c, "%s_j", operands[0])))
+        fault = "it is the name of a reduction";
+    if (fault)
+        rc = usage_error(&help, "a cell cannot be called '%s': %s", operands[0], fault);
     if (rc < 0)
         rc = write_new(c, operands[0], from, path ? path : intern_f(c, "%s.cell", operands[0]));
     compiler_free(c);

@@ -200,7 +200,7 @@ int cmd_emit(int argc, char **argv)
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     const Emitter *e = find_emitter(kind);
     if (rc < 0 && !e)
-        rc = usage_error(&help, "there is no kind '%s'", kind);
+        rc = usage_error(&help, "there is no kind '%s'; there are c, cuda, header, host, plan, manifest and ir", kind);
     if (rc < 0 && c->archs)
         rc = archs_check(&help, c->archs);
     if (rc < 0 && (c->schedule != SCHED_AUTO || c->tuned) && (dir ? no_cuda : !e->side))

@@ -12,6 +12,8 @@ said=$dir/out
 # shellcheck source=tests/expect.sh
 source tests/expect.sh
 
+cat_manifest() { "$cellc" build "$1" --no-cuda -o "$dir/o" >"$dir/said" && cat "$dir/o/twice.json"; }
+
 # ---- which cell of a file
 
 cat >"$dir/two.cell" <<'CELL'
@@ -59,6 +61,23 @@ expect 0 "thrice_N3_sign_minus.json" "$cellc" build "$dir/two.cell:twice" "$dir/
 expect 1 "has no dim 'M'" "$cellc" explain "$dir/two.cell:twice" --dim M=3
 expect 2 "expected NAME=VALUE, reverse or lengths after ':', not 'twine'" "$cellc" build \
     "$dir/two.cell:thrice,twine"
+# A folder or a file may have a ':' in its name.
+mkdir -p "$dir/odd:name" && cp "$dir/two.cell" "$dir/odd:name/two:cells.cell"
+expect 0 '"bound": {"N": "4"}' cat_manifest "$dir/odd:name/two:cells.cell:twice,N=4"
+# A spec is started from one cell of a file: the others, with what is said of them, stay behind.
+(echo 'import "std.cell";' && cat "$dir/two.cell") >"$dir/start.cell"
+expect 0 "one.cell" "$cellc" new one --from "$dir/start.cell:thrice" -o "$dir/one.cell"
+expect 0 "cell one {" cat "$dir/one.cell"
+says 'import "std.cell";'
+expect 0 "one sign=minus" "$cellc" check "$dir/one.cell"
+expect 0 "two.cell" "$cellc" new two --from "$dir/start.cell:twice" -o "$dir/other_two.cell"
+expect 0 "two N=" "$cellc" check "$dir/other_two.cell"
+for name in float cell_x sum; do
+    expect 2 "a cell cannot be called '$name': " "$cellc" new $name --from gru -o "$dir/new.cell"
+done
+printf 'cell half_cell { dim N; option o = a | b; input x[N]; output y[N]; when o == a { y[i] = x[i]; } }\n' >"$dir/half.cell"
+expect 1 "FAILED half_cell: with o=b it does not compile" "$cellc" check "$dir/half.cell"
+says "output 'y' gets no value"
 expect 1 "'gru:H=3': \`cellc build\` takes settings behind ':'; here they are options, --dim NAME=N or --set NAME=VALUE" \
     "$cellc" explain gru:H=3
 
