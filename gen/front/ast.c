@@ -119,11 +119,19 @@ static const Expr *taken_factor(const Expr *reduction, const Expr *const *around
 {
     enum { MAX_NESTED = 16 };
     const Expr *all[MAX_NESTED], *body = reduction->a, *last = body->b;
-    if (!is_product(body) || n == MAX_NESTED)
+    if (n == MAX_NESTED)
+        return NULL;
+    for (int i = 0; i <= n; i++)
+        all[i] = i < n ? around[i] : reduction;
+    while (body->kind == X_UNARY && !body->parens)
+        body = body->a;
+    if (body->kind == X_REDUCE && !body->parens && (body->reduce == R_SUM || body->reduce == R_MEAN))
+        return taken_factor(body, all, n + 1);
+    body = reduction->a;
+    if (!is_product(body))
         return NULL;
     bool varies = false, fixed = true;
     for (int i = 0; i <= n; i++) {
-        all[i] = i < n ? around[i] : reduction;
         varies |= depends(body->a, all[i]);
         fixed &= !depends(last, all[i]);
     }

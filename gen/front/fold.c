@@ -266,7 +266,7 @@ bool fold_integer(Flat *f, const Expr *e, const Scope *scope, const CallSite *ch
         return false;
     if (v.is_name || v.num != floor(v.num) || fabs(v.num) > (double)MAX_EXTENT) {
         FLAT_ERROR(f, chain, e->span,
-                   fabs(v.num) > (double)MAX_EXTENT ? "%s is too large" : "%s must be a whole number", what);
+                   fabs(v.num) > (double)MAX_EXTENT ? "%s is too large (2^28 is the largest)" : "%s must be a whole number", what);
         return false;
     }
     *out = (int64_t)v.num;
@@ -348,7 +348,7 @@ const Poly *fold_extent(Flat *f, const Expr *e, const Scope *scope, const CallSi
     if (e->kind == X_NUM && e->is_int && e->num <= (double)MAX_EXTENT)
         return poly_const(f->m, (int64_t)e->num);
     if (e->kind == X_NUM) {
-        FLAT_ERROR(f, chain, e->span, e->is_int ? "this size is too large" : "a size must be a whole number");
+        FLAT_ERROR(f, chain, e->span, e->is_int ? "this size is too large (2^28 is the largest)" : "a size must be a whole number");
         return NULL;
     }
     if (is_bare(e) && e->name == intern(f->c, "T")) {

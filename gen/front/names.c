@@ -120,8 +120,8 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; %s", what, name, other_step(f, of, step));
     else if (near)
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
-    else if (strcmp(what, "name") == 0 && (strcasecmp(name, "pi") == 0 || strcasecmp(name, "e") == 0))
-        FLAT_ERROR(f, chain, span, "unknown name '%s': write %s", name, name[1] ? "pi" : "exp(1), and e^x as exp(x)");
+    else if (strcmp(what, "name") == 0 && foreign_value(name))
+        FLAT_ERROR(f, chain, span, "unknown name '%s': %s", name, foreign_value(name));
     else
         FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
                    strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");

@@ -437,7 +437,7 @@ static int yylex(YYSTYPE *value, Span *span, Parser *p)
 static void yyerror(const Span *span, Parser *p, const char *text)
 {
     (void)text;
-    give_up(p, *span, "nested too deeply");
+    give_up(p, *span, "nested too deeply (2000 levels of an expression are the limit)");
 }
 
 static void append(Parser *p, StmtVec *list, const StmtVec *more)

@@ -443,6 +443,35 @@ static bool is_word(const Token *t, const char *word)
     return t->code == NAME && strcmp(t->text, word) == 0;
 }
 
+/* The word right before a place of the text, "" where there is none. */
+static const char *word_before(const Parser *p, uint32_t place)
+{
+    uint32_t begin = place;
+    while (begin > 0 && (isalnum((unsigned char)p->src.text[begin - 1]) || p->src.text[begin - 1] == '_'))
+        begin--;
+    return intern_n(p->c, p->src.text + begin, place - begin);
+}
+
+/* avg[j] x[j]: the name of no reduction, before what it should reduce; sum[j=N], sum[j in N]: no range. */
+static bool explain_foreign_reduction(Parser *p, const Token *t, const Expected *e)
+{
+    const char *text = p->src.text;
+    if (p->prev.code == ']' && t->code == NAME && e->operators) {
+        uint32_t open = p->prev.span.lo;
+        while (open > p->stmt.span.lo && text[open] != '[')
+            open--;
+        const char *word = word_before(p, open), *here = foreign_function(p->c, word);
+        if (here)
+            error_at(p, (Span){p->file, open - (uint32_t)strlen(word), open}, "unknown reduction '%s': %s", word, here);
+        return here != NULL;
+    }
+    if ((t->code != '=' && !is_word(t, "in")) || p->prev.code != NAME || !in_brackets(p) || p->open[p->nopen - 1].with != '[' ||
+        !foreign_reduction(p->c, intern_f(p->c, "%s_j", word_before(p, p->open[p->nopen - 1].span.lo))))
+        return false;
+    error_at(p, t->span, "the range of an index stands behind ':', as in sum[%s:N]", p->prev.text);
+    return true;
+}
+
 /* What other languages write as words. */
 static bool explain_foreign_word(Parser *p, const Token *t, const Expected *e)
 {
@@ -454,6 +483,10 @@ static bool explain_foreign_word(Parser *p, const Token *t, const Expected *e)
         error_at(p, p->prev.span, "'not' is written '!'");
     else if (p->prev.code == NAME && e->operators && (t->code == NAME || t->code == '(') && foreign_reduction(p->c, p->prev.text))
         error_at(p, p->prev.span, "unknown name '%s': %s", p->prev.text, foreign_reduction(p->c, p->prev.text));
+    else if (is_word(&p->prev, "lambda") && (t->code == NAME || t->code == ':'))
+        error_at(p, p->prev.span, "a function is written fn f(x) = ...;");
+    else if (explain_foreign_reduction(p, t, e))
+        return true;
     else if ((is_word(t, "if") && e->operators) || (is_word(&p->prev, "if") && !e->expression))
         error_at(p, is_word(t, "if") ? t->span : p->prev.span,
                  "a choice is written with '?', as in x > 0 ? x : 0");
@@ -508,8 +541,11 @@ static bool explain_start(Parser *p, const Token *t, const Expected *e)
 {
     bool first = t->span.lo == p->stmt.span.lo, second = p->prev.span.lo == p->stmt.span.lo;
     if (first && t->code && t->code != '}' && t->code != '\'' && t->code != ')' && t->code != ']')
-        error_at(p, t->span, "a statement cannot begin with %s", token_text(p, t));
-    else if (second && p->prev.code == NAME && t->code == '(' && foreign_statement(p->prev.text))
+        error_at(p, t->span, "a statement cannot begin with %s%s", token_text(p, t),
+                 t->code == '%' || (t->code == '-' && p->src.text[t->span.hi] == '-') ? ": a comment begins with '//'" : "");
+    else if (p->prev.code == '\'' && strncmp(p->src.text + p->stmt.span.lo, "import", 6) == 0)
+        error_at(p, p->prev.span, "a path stands in \"");
+    else if (second && p->prev.code == NAME && (t->code == '(' || t->code == STRING) && foreign_statement(p->prev.text))
         error_at(p, p->prev.span, "no statement begins with '%s': %s", p->prev.text, foreign_statement(p->prev.text));
     else if (second && p->prev.code == NAME && t->code == '(')
         error_at(p, t->span, "a statement begins with a name and its indices in brackets, as in y[i] = ...");
@@ -559,6 +595,10 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
                                 : "a prime stands right behind the name of a state, as in S'[i,j]");
     else if (t->code == '.' && member_text(p, t))
         error_at(p, t->span, "a '.' picks a result of a call; %s", member_text(p, t));
+    else if (t->code == '.' && e->operators && p->src.text[t->span.hi] && strchr("*/^", p->src.text[t->span.hi]))
+        error_at(p, (Span){p->file, t->span.lo, t->span.hi + 1},
+                 "there is no '.%c'; what belongs together has the same index, as in a[i] %c b[i]", p->src.text[t->span.hi],
+                 p->src.text[t->span.hi]);
     else if (t->code == '.')
         error_at(p, t->span, "a '.' belongs to a number, or picks a result of a call, as in gates(x).f");
     else if (p->stmt_code == OPTION && t->code == ',')
@@ -568,15 +608,6 @@ static bool explain_operator(Parser *p, const Token *t, const Expected *e)
     else
         return false;
     return true;
-}
-
-/* The word right before a place of the text, "" where there is none. */
-static const char *word_before(const Parser *p, uint32_t place)
-{
-    uint32_t begin = place;
-    while (begin > 0 && (isalnum((unsigned char)p->src.text[begin - 1]) || p->src.text[begin - 1] == '_'))
-        begin--;
-    return intern_n(p->c, p->src.text + begin, place - begin);
 }
 
 /* einsum("ij,j->i", W, x); anywhere else a string belongs to an import. */
@@ -620,6 +651,10 @@ static bool explain_brackets(Parser *p, const Token *t, const Expected *e)
     }
     if (t->code == '[' && e->expression && !p->reduced_before) {
         error_at(p, t->span, "expected an expression, found '[': %s", foreign_function(p->c, "concat"));
+        return true;
+    }
+    if (t->code == '{' && e->expression && !p->reduced_before) {
+        error_at(p, t->span, "expected an expression, found '{': what belongs together stands in parentheses");
         return true;
     }
     if ((t->code == NUMBER || t->code == NAME) && before == ':' && in_index && !e->expression) {

@@ -12,6 +12,7 @@ typedef struct Word { const char *foreign, *here; } Word;
 #define EXCHANGE "nothing is transposed: exchange the indices where the value is read, as in W[j,i]"
 #define JOIN "values are joined by a condition on the index, as in i < N ? a[i] : b[i - N]"
 #define PLACES "nothing is reshaped: the indices say which place is read, as in x[h*N + i]"
+#define RANDOM "a cell draws no numbers: what is random is an input"
 
 static const Word functions[] = {
     {"matmul", PRODUCT},         {"mm", PRODUCT},            {"bmm", PRODUCT},
@@ -67,6 +68,17 @@ static const Word functions[] = {
     {"log2", "write log(x) / log(2)"},
     {"log10", "write log(x) / log(10)"},
     {"exp2", "write 2^x"},
+    {"not", "write !(a > b)"},
+    {"avg", "write mean[i] x[i]"},
+    {"amax", "write max[i] x[i]"},
+    {"amin", "write min[i] x[i]"},
+    {"argmin", "an index is no value: min[i] x[i] is the smallest one"},
+    {"layernorm", "write layernorm(x)[i], with import \"std.cell\";"},
+    {"rmsnorm", "write rmsnorm(x)[i], with import \"std.cell\";"},
+    {"l2norm", "write l2norm(x)[i], with import \"std.cell\";"},
+    {"logsumexp", "write logsumexp(x), with import \"std.cell\";"},
+    {"rand", RANDOM},            {"randn", RANDOM},          {"random", RANDOM},
+    {"randint", RANDOM},         {"bernoulli", RANDOM},      {"normal", RANDOM},
 };
 
 static const Word initialisers[] = {
@@ -107,6 +119,8 @@ static const Word characters[] = {
     {"Γ", "write Gamma"}, {"Δ", "write Delta"}, {"Θ", "write Theta"}, {"Λ", "write Lambda"}, {"Ξ", "write Xi"},
     {"Φ", "write Phi"}, {"Ψ", "write Psi"}, {"Ω", "write Omega"},
     {"@", PRODUCT},
+    {"\\", "LaTeX is not read: a function is written by its name, tanh(x), a sum as sum[j]"},
+    {"$", "a formula stands without it"}, {"`", "a prime is written ', as in S'"},
 };
 
 static const char *const reductions[] = {"sum", "mean", "max", "min", "prod", "softmax"};
@@ -179,6 +193,8 @@ const char *foreign_member(Compiler *c, const char *owner, size_t owner_len, con
     const char *name = intern_n(c, word, len);
     if (!strcmp(name, "T") || !strcmp(name, "mT") || !strcmp(name, "H") || !strcmp(name, "mH"))
         return EXCHANGE;
+    if (owner_len == 4 && memcmp(owner, "self", 4) == 0)
+        return intern_f(c, "what is declared is read by its name alone: %s", name);
     const char *here = foreign_function(c, name);
     for (size_t i = 0; !here && i < sizeof reductions / sizeof *reductions; i++)
         if (strcmp(name, reductions[i]) == 0)
@@ -203,6 +219,9 @@ const char *foreign_statement(const char *word)
         {"double", "a value is defined by its name alone, as in a = 2;"},
         {"int", "a value is defined by its name alone, as in a = 2;"},
         {"set", "a value is defined by its name alone, as in a = 2;"},
+        {"include", "another file is read by import \"FILE.cell\";"},
+        {"from", "another file is read by import \"FILE.cell\";"},
+        {"using", "another file is read by import \"FILE.cell\";"},
         {"return", "what a cell gives is an output, declared by output y[N]; and defined by y[i] = ...;"},
         {"def", "a function is written fn f(x) = ...;"},
         {"function", "a function is written fn f(x) = ...;"},
@@ -213,6 +232,18 @@ const char *foreign_statement(const char *word)
         {"switch", "a choice among options is written when act == tanh { ... }"},
     };
     return FIND(statements, word, strlen(word));
+}
+
+const char *foreign_value(const char *name)
+{
+    static const Word values[] = {
+        {"pi", "write pi"}, {"e", "write exp(1), and e^x as exp(x)"}, {"true", "write 1, or a comparison"},
+        {"false", "write 0, or a comparison"}, {"infinity", "write inf"}, {"inf", "write inf"},
+        {"nan", "no number is missing in a spec: choose with a condition, as in m > 0 ? x : 0"},
+        {"none", "every value is there: a state that nobody gives begins with 0"},
+        {"null", "every value is there: a state that nobody gives begins with 0"},
+    };
+    return FIND(values, name, strlen(name));
 }
 
 /* h_prev, prev_h, hprev, h_old, h_tm1: -1; h_next, h_new, new_h: 1; h_t: 0. The name without it goes to *base. */

@@ -12,6 +12,8 @@ const char *foreign_initialiser(const char *name);
 const char *foreign_character(const char *text, size_t len);
 const char *foreign_member(Compiler *c, const char *owner, size_t owner_len, const char *behind);
 const char *foreign_statement(const char *word);
+/* What a value that other languages have by name is here, as true and nan. */
+const char *foreign_value(const char *name);
 /* Is the name one of another step, as h_prev (*step -1), h_t (0), h_next (1)? Then *base is h. */
 bool foreign_step(Compiler *c, const char *name, const char **base, int *step);
 
