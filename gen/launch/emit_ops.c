@@ -135,8 +135,9 @@ void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads
     int kernel = emit_kernel_number(e, name);
     if (refs->len > MAX_POINTERS)
         diag(e->p->m->c, DIAG_ERROR, e->p->m->span,
-             "kernel %s needs %d arrays, and a kernel takes %d: an equation here has too many terms", name,
-             refs->len, MAX_POINTERS);
+             "kernel %s needs %d arrays, and a kernel takes %d: an equation has too many terms, or many values of the "
+             "same axes follow from one another; write several of them as one value with one more axis",
+             name, refs->len, MAX_POINTERS);
     buf_f(&e->table, ", .threads = %d", threads);
     print_block(e, g, terms.odd, smem);
     if (g->kind == G_WALK && g->walk->cluster > 1)
