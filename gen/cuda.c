@@ -8,7 +8,7 @@
 #include "plan/hints.h"
 #include "plan/plan.h"
 
-/* A plan of the program under a name of its own. */
+/* A plan of a copy of the program; names of C begin with `name`. */
 static Plan *plan_once(const Module *program, const char *name, const Request *request)
 {
     Module *m = module_copy(program);

@@ -3,7 +3,7 @@
 # cores).
 # shellcheck shell=bash
 
-# xargs_slots OPTIONS... -- COMMAND...: what `xargs -P` does with the same arguments, each job with a token of its own.
+# xargs_slots OPTIONS... -- COMMAND...: what `xargs -P` does with the same arguments, each job with its own token.
 # The caller's own token is free for its jobs while it waits for them.
 xargs_slots() {
     local options=() rc

@@ -15,7 +15,7 @@ void arena_free(Arena *a);
 void *arena_alloc(Arena *a, size_t bytes);                       /* zeroed, 16-byte aligned, never NULL */
 /* Gives `old` where there is room behind it, else a copy; `old` is released then. */
 void *arena_grow(Arena *a, void *old, size_t old_bytes, size_t new_bytes);
-void arena_release(Arena *a, void *p, size_t bytes);              /* of which nobody reads anything any more */
+void arena_release(Arena *a, void *p, size_t bytes);              /* memory that is not read any more */
 const char *arena_text(Arena *a, const char *fmt, va_list ap);    /* formatted */
 
 /* A growable array: struct { T *data; int len, cap; }. */

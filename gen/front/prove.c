@@ -398,7 +398,7 @@ static const IxExpr *side(Walk *w, const FExpr *x, const Reading *in)
     return e;
 }
 
-/* left: so many parts are looked at. What is shared is looked at again, and there are no more than MAX_FACTS facts. */
+/* left: how many parts are still looked at. What is shared is looked at again, and there are no more than MAX_FACTS facts. */
 static void assume_in(Walk *w, const FExpr *x, bool truth, const Reading *in, int *left)
 {
     Module *m = w->f->m;

@@ -240,8 +240,8 @@ const char *foreign_value(const char *name)
         {"pi", "write pi"}, {"e", "write exp(1), and e^x as exp(x)"}, {"true", "write 1, or a comparison"},
         {"false", "write 0, or a comparison"}, {"infinity", "write inf"}, {"inf", "write inf"},
         {"nan", "no number is missing in a spec: choose with a condition, as in m > 0 ? x : 0"},
-        {"none", "every value is there: a state that nobody gives begins with 0"},
-        {"null", "every value is there: a state that nobody gives begins with 0"},
+        {"none", "every value is there: a state that the call does not give begins with 0"},
+        {"null", "every value is there: a state that the call does not give begins with 0"},
     };
     return FIND(values, name, strlen(name));
 }

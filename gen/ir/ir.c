@@ -99,7 +99,7 @@ Module *module_new(Compiler *c, const char *name)
     return m;
 }
 
-/* The vector gets memory of its own. */
+/* The vector gets new memory with the same content. */
 #define own_vec(m, v)                                                                                        \
     do {                                                                                                     \
         size_t bytes_ = sizeof *(v)->data * (size_t)(v)->len;                                                \

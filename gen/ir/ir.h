@@ -164,7 +164,7 @@ struct Module {
 };
 
 Module *module_new(Compiler *c, const char *name);
-/* The same in a module of its own: what is added to one of them, or changed, is not in the other. */
+/* A module with the same content: what is added to one of them, or changed, is not in the other. */
 Module *module_copy(const Module *from);
 IndexId module_index(Module *m, const char *name, const Poly *extent);        /* a fresh index */
 TensorId module_tensor(Module *m, Tensor t);

@@ -11,7 +11,7 @@ struct Marks {
     uint32_t walk;                /* the number of the one that goes on; 0: none had it yet */
     Mark *of;                     /* per node */
     int cap;
-    Marks *next;                  /* in the list of those that nobody has */
+    Marks *next;                  /* in the list of those that no walk uses */
 };
 
 Marks *marks_begin(const Module *m)

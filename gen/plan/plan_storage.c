@@ -35,7 +35,7 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
 typedef struct Reader { NodeId id; const Use *use; int next; } Reader;
 typedef struct Readers {
     Vec(Reader) all;
-    int *first;                   /* per node, then per tensor: 1 + the first of its list; 0: nobody reads it */
+    int *first;                   /* per node, then per tensor: 1 + the first of its list; 0: it is not read */
     bool *replays;                /* per array: what is only replayed reads it */
 } Readers;
 

@@ -1,5 +1,5 @@
 /* request.h: what a plan is asked for, and what attempts at it have found. A cell may be planned several times: for GPUs with less
- * shared memory, and for calls with few or many blocks; each plan has a Request of its own, which is passed down and never
+ * shared memory, and for calls with few or many blocks; each plan has its own Request, which is passed down and never
  * changed. Within one plan the planner may try several times (plan.c); what it knows for the next attempt is the Trial. */
 #ifndef CELLC_REQUEST_H
 #define CELLC_REQUEST_H

@@ -413,7 +413,7 @@ static void scope_count(CGen *g, Scope *s, NodeId root)
     }
 }
 
-/* So many operations have a name where they are used twice, and so have conditions on indices. */
+/* A value of that many operations has a name where it is used twice, and so have conditions on indices. */
 enum { MANY = 1000, MANY_CONDITIONS = 64 };
 
 /* Arguments stand before their uses. */

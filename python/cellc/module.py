@@ -314,7 +314,7 @@ class TorchInstance(Instance):
 
 
 class CellClass(abc.ABCMeta):
-    """The class of the classes that cellc.load gives, so that pickle can have a way of its own for them. (Of ABCMeta, as
+    """The class of the classes that cellc.load gives, so that pickle has a way to store them. (Of ABCMeta, as
     classes that users mix with them may be.)"""
 
 

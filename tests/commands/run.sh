@@ -333,7 +333,7 @@ cd "$OLDPWD" || exit 1
 
 cat >"$dir/slow_cc" <<'SH'
 #!/bin/bash
-# A compiler that works for ever, in a process of its own, and leaves a file where temporary files go.
+# A compiler that works for ever, in another process, and leaves a file where temporary files go.
 echo >"$(mktemp)"
 sleep 1234.5 &
 echo $! >>"$STARTED"

@@ -203,7 +203,7 @@ typedef struct Norm {
     Marks *shared;                /* operators that become values of their own */
 } Norm;
 
-/* So many operations of a value have names where they are used more than once. */
+/* A part of that many operations has a name where it is used more than once. */
 enum { LONG_VALUE = 1000 };
 
 static NodeId norm(Norm *x, NodeId id);
@@ -501,7 +501,7 @@ static void mark_shared(const Step *s, NodeId id, const Marks *uses, Marks *seen
         mark_shared(s, n.args[i], uses, seen, shared);
 }
 
-/* What a long value uses more than once becomes a value of its own, so that it has a name. */
+/* What a long value uses more than once becomes another value, which has a name. */
 static Marks *find_shared(Step *s)
 {
     Module *m = s->t->m;
