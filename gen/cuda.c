@@ -1,6 +1,6 @@
-/* cuda.c: the fast path of one instance. In: what the front end made of its spec, of which the reference was compiled before.
- * Out: the plan for any calls on the GPUs that have most, and with it those for others (Plan.smaller, Plan.other). What the
- * reference's compilation has said already is not said again. */
+/* cuda.c: the fast path of one instance. In: what the front end made of its spec, of which the reference was
+ * compiled before. Out: the plan for any calls on the GPUs that have most, and with it those for others
+ * (Plan.smaller, Plan.other). What the reference's compilation has said already is not said again. */
 #include <string.h>
 
 #include "commands/commands.h"

@@ -41,8 +41,8 @@ bool pass_exists(const char *name)
     return has_pass(reference_passes, name) || has_pass(fast_passes, name);
 }
 
-/* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is NULL, on what the
- * front end makes of the spec at `path`. */
+/* Runs the passes up to and with the one named `last` (NULL: all): on what `lowered` holds, or, where that is
+ * NULL, on what the front end makes of the spec at `path`. */
 static Module *run_passes(Compiler *c, const char *path, const Module *lowered, const Pass *passes, const char *last)
 {
     Module *m = NULL;

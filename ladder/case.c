@@ -1,7 +1,7 @@
-/* case.c: what an instance is run on at one set of sizes. In: the instance's reference C in double and in float, linked
- * in under the names below, and sizes. Out: inputs in storage types, the reference's results in double, and how far
- * these move when every input is moved by a unit roundoff or by 16, and in float. Guaranteed: where inputs exist among those tried for
- * which roundings decide no tensor, such are taken. */
+/* case.c: what an instance is run on at one set of sizes. In: the instance's reference C in double and in
+ * float, linked in under the names below, and sizes. Out: inputs in storage types, the reference's results in
+ * double, and how far these move when every input is moved by a unit roundoff or by 16, and in float.
+ * Guaranteed: where inputs exist among those tried for which roundings decide no tensor, such are taken. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static bool ends(double v)
     return fabs(v) < 1e308;
 }
 
-/* Inside of a range also as it is stored, and away from the ends. Where the type has no number inside, the nearest. */
+/* Inside of a range also as it is stored, and away from the ends. Where the type has no number inside, the
+ * nearest. */
 static double draw_inside(const cell_domain *g, cell_dtype type, double width)
 {
     enum { TRIES = 100 };
@@ -139,7 +140,8 @@ static void run_reference(const Case *c, Set *f, Set *b)
     free(reserve);
 }
 
-/* The steps, counted from step 0, after which states are taken: where a history has all steps, those before the call. */
+/* The steps, counted from step 0, after which states are taken: where a history has all steps, those before
+ * the call. */
 static int64_t steps_before(const Case *c)
 {
     enum { STEPS = 3 };
@@ -158,7 +160,8 @@ static int final_of(const cell_desc *d, int tensor)
     abort();
 }
 
-/* What the spec wants `in reach` becomes what the cell leaves after a few steps of other inputs, from its own start. */
+/* What the spec wants `in reach` becomes what the cell leaves after a few steps of other inputs, from its own
+ * start. */
 static void reach_states(Case *c, double mild)
 {
     const cell_desc *d = c->d;
@@ -317,7 +320,8 @@ static const char *type_of(const cell_desc *d)
     return type;
 }
 
-/* Whether the kernels take the fast functions of the device library (gen/kernels/kernels.c: where storage has 16 bits). */
+/* Whether the kernels take the fast functions of the device library (gen/kernels/kernels.c: where storage has
+ * 16 bits). */
 static bool is_fast(const cell_desc *d)
 {
     return strcmp(type_of(d), "bf16") == 0 || strcmp(type_of(d), "f16") == 0;
@@ -345,7 +349,8 @@ static void mirror(const Case *c, const cell_arg *args, int n, const Set *at, Se
             moved->v[i][k] = at->v[i][k] - (moved->v[i][k] - at->v[i][k]);
 }
 
-/* Inputs moved by as much as the limits allow for, and by its opposite: what hangs on one number is moved to both sides. */
+/* Inputs moved by as much as the limits allow for, and by its opposite: what hangs on one number is moved to
+ * both sides. */
 static void find_jumps(Case *c)
 {
     const cell_desc *d = c->d;

@@ -107,9 +107,10 @@ static int value_of(const cell_arg *args, int n, const cell_arg *k, cell_role ro
     return -1;
 }
 
-/* What roundings make of a value of forward that is exactly 0, as u - mean(u) of equal numbers is: no movement shows the size
- * of the terms, which is that of the largest number at hand, 1 at least. What is stored in 16 bits cancels in the reference as
- * it does in the kernels; a fast division is off by two units of f32. */
+/* What roundings make of a value of forward that is exactly 0, as u - mean(u) of equal numbers is: no
+ * movement shows the size of the terms, which is that of the largest number at hand, 1 at least. What is
+ * stored in 16 bits cancels in the reference as it does in the kernels; a fast division is off by two units
+ * of f32. */
 static double cancelled_value(const Case *c)
 {
     double most = 1;
@@ -120,11 +121,12 @@ static double cancelled_value(const Case *c)
     return most * (wide ? unit(CELL_F64) : 4 * unit(CELL_F32));
 }
 
-/* The same of a gradient whose terms cancel in double too, as those of the scores of a softmax over one step do. One
- * backward pass adds up terms of one weight, sum |gradient * value| of whatever tensor, outputs and final states with what
- * comes into them among these. So those of a gradient that cancels are as large as the largest such sum, over the
- * tensor's values (gen/commands/check_case.c says the same of the dot-product test). A value that is itself what is left of
- * terms that cancel has their roundings as its weight. RMS; 0 where the tensor has no values. */
+/* The same of a gradient whose terms cancel in double too, as those of the scores of a softmax over one step
+ * do. One backward pass adds up terms of one weight, sum |gradient * value| of whatever tensor, outputs and
+ * final states with what comes into them among these. So those of a gradient that cancels are as large as the
+ * largest such sum, over the tensor's values (gen/commands/check_case.c says the same of the dot-product
+ * test). A value that is itself what is left of terms that cancel has their roundings as its weight. RMS; 0
+ * where the tensor has no values. */
 static double cancelled(const Case *c, int i, double u)
 {
     const cell_desc *d = c->d;
@@ -172,7 +174,8 @@ static double element_limit(const Bound *b, int64_t k)
 static void set_limit(Bound *b, double u, double smallest, double zero)
 {
     double sum = calm_rms(b, b->want, NULL), was = b->addend ? calm_rms(b, b->addend, NULL) : 0;
-    /* The farthest of the draws: not above what all elements moved in it, nor above the farthest of each calm one. */
+    /* The farthest of the draws: not above what all elements moved in it, nor above the farthest of each calm
+     * one. */
     b->moved = b->sense->rms[b->at];
     if (b->n_calm < b->n)
         b->moved = fmin(b->moved * sqrt((double)b->n / (double)(b->n_calm ? b->n_calm : 1)),

@@ -1,8 +1,9 @@
 /* ladder.h: what the parts of the ladder share. A Case is one instance at one set of sizes: its inputs, and
- * what the reference makes of them in double (case.c), and in float with functions that err as the device's do (rough.c); call.c runs the instance in poisoned and guarded
- * memory; judge.c compares what came out with the reference; identities.c compares runs with each other,
- * stored.c runs the reference as users do, large.c a large batch with one sequence; ladder.c goes through the
- * sizes. `make check` and `cellc selftest` link the same library of it. */
+ * what the reference makes of them in double (case.c), and in float with functions that err as the device's
+ * do (rough.c); call.c runs the instance in poisoned and guarded memory; judge.c compares what came out with
+ * the reference; identities.c compares runs with each other, stored.c runs the reference as users do, large.c
+ * a large batch with one sequence; ladder.c goes through the sizes. `make check` and `cellc selftest` link
+ * the same library of it. */
 #ifndef LADDER_H
 #define LADDER_H
 
@@ -87,8 +88,8 @@ Set values_of(const cell_desc *d, const cell_arg *args, int n, const Raw *raw);
 void set_free(Set *s);
 void raw_free(Raw *r);
 
-/* From here on the reference in float has approximate functions, another draw of them for every number; 0: exact ones. With
- * each_call equal arguments give values that differ by two units. */
+/* From here on the reference in float has approximate functions, another draw of them for every number; 0:
+ * exact ones. With each_call equal arguments give values that differ by two units. */
 void rough_approximate(uint32_t number, bool each_call);
 
 Guarded reserve_for(Case *c, const int64_t *sizes);
@@ -112,8 +113,8 @@ void compare(Case *c, const char *what, const cell_arg *args, int n, const Set *
              const Sense *sense, const Set *addend);
 /* How many of the tensors that the reference wrote roundings leave undecided, or do not fit their type. */
 int count_undecided(const Case *c);
-/* What was asked of the instance's tensors at some sizes and decided at none: skipped, or with LADDER_DECIDED=1 a failure
- * each. */
+/* What was asked of the instance's tensors at some sizes and decided at none: skipped, or with
+ * LADDER_DECIDED=1 a failure each. */
 void judge_coverage(const cell_desc *d);
 /* Of all verdicts. */
 typedef struct Counts { int passed, failed, skipped; } Counts;

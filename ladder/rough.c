@@ -1,9 +1,9 @@
-/* rough.c: the functions of the reference in float. In: arguments, and whether kernels with storage of 16 bits are to be
- * compared, which approximate some of them. Out: what the C library gives, or that moved by as much as the device's
- * function may be off (runtime/device/cell_device_math.cuh says how much beside each), up or down as a hash of argument
- * and draw says: the same function of the same number is off by the same, as on the device. How far the results of the
- * reference move by that is what the approximations may cost a cell, whatever it makes of them: 1 - tanh(x)^2 near 1 loses
- * all its digits. */
+/* rough.c: the functions of the reference in float. In: arguments, and whether kernels with storage of 16
+ * bits are to be compared, which approximate some of them. Out: what the C library gives, or that moved by as
+ * much as the device's function may be off (runtime/device/cell_device_math.cuh says how much beside each),
+ * up or down as a hash of argument and draw says: the same function of the same number is off by the same, as
+ * on the device. How far the results of the reference move by that is what the approximations may cost a
+ * cell, whatever it makes of them: 1 - tanh(x)^2 near 1 loses all its digits. */
 #include <math.h>
 #include <string.h>
 
@@ -37,9 +37,9 @@ static float side(float x)
     return (bits ^ bits >> 13) & 1 ? 1.0f : -1.0f;
 }
 
-/* Numbers that are equal in the reference may differ in kernels by the two units of a fast division: so where that is
- * asked for each call is off by as much, another way, beside what its argument says. It shows what hangs on u - mean(u) of
- * equal numbers. */
+/* Numbers that are equal in the reference may differ in kernels by the two units of a fast division: so where
+ * that is asked for each call is off by as much, another way, beside what its argument says. It shows what
+ * hangs on u - mean(u) of equal numbers. */
 static float apart(float y)
 {
     calls = calls * 1664525u + 1013904223u + draw;
@@ -53,16 +53,17 @@ float ladder_tanh(float x)
     return draw ? fminf(fmaxf(apart(y + y * side(x) * 0x1.13p-11f), -1), 1) : y;
 }
 
-/* Also in sigmoid and silu, which the reference makes of it: with e off by a factor 1 + d, 1/(1 + e) is off by d at most,
- * as the device's is by 2^-18 for arguments up to 16. */
+/* Also in sigmoid and silu, which the reference makes of it: with e off by a factor 1 + d, 1/(1 + e) is off
+ * by d at most, as the device's is by 2^-18 for arguments up to 16. */
 float ladder_exp(float x)
 {
     float y = expf(x);
     return draw && isfinite(y) ? apart(y + y * side(x) * (0x1p-21f + fabsf(x) * 0x1p-23f)) : y;
 }
 
-/* As logsigmoid's is: 2^-11 relative, and 2^-20 absolute at most. Alone, and in softplus, the device has log1p to a few
- * units of f32, so that this is too much there: but no more than a roundoff of bf16, or two of f16. */
+/* As logsigmoid's is: 2^-11 relative, and 2^-20 absolute at most. Alone, and in softplus, the device has
+ * log1p to a few units of f32, so that this is too much there: but no more than a roundoff of bf16, or two of
+ * f16. */
 float ladder_log1p(float x)
 {
     float y = log1pf(x);

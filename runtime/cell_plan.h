@@ -242,8 +242,8 @@ typedef struct cell_binding {
  * inference; flags CELL_ACCUMULATE or 0. Arguments are already checked. */
 typedef cell_status (*cell_ref_fn)(const int64_t *sizes, void *const *args, void *reserve, int flags);
 
-/* Where the values of a tensor are, as the caller promises: nothing that runs depends on it. An end that is left out of the
- * range does not count here but for integers, whose ends are numbers that it has. */
+/* Where the values of a tensor are, as the caller promises: nothing that runs depends on it. An end that is
+ * left out of the range does not count here but for integers, whose ends are numbers that it has. */
 typedef struct cell_domain {
     int32_t kind;          /* 0: anywhere; 1: from low to high; 2: of a state, where the cell leaves it */
     double low, high;      /* beyond 1e308: there is no end */

@@ -1,6 +1,7 @@
-/* cell_rough.h: included ahead of a cell's reference C that is compiled in float, for the ladder alone: the functions that
- * kernels with storage of 16 bits approximate are off by as much as theirs may be (ladder/rough.c). What the reference
- * includes itself, it has then included before; a function's name has no other use in it (gen/emit/taken.c). C only. */
+/* cell_rough.h: included ahead of a cell's reference C that is compiled in float, for the ladder alone: the
+ * functions that kernels with storage of 16 bits approximate are off by as much as theirs may be
+ * (ladder/rough.c). What the reference includes itself, it has then included before; a function's name has no
+ * other use in it (gen/emit/taken.c). C only. */
 #ifndef CELL_ROUGH_H
 #define CELL_ROUGH_H
 

@@ -139,9 +139,9 @@ static void *run_call(void *call)
     return NULL;
 }
 
-/* A stack of a GiB, of which only what is used is taken from memory: passes recurse along the operands of a value, and a
- * cell may have 200,000 operations of which each reads the one before. Where so much cannot be had (ulimit -v) it is
- * less. */
+/* A stack of a GiB, of which only what is used is taken from memory: passes recurse along the operands of a
+ * value, and a cell may have 200,000 operations of which each reads the one before. Where so much cannot be
+ * had (ulimit -v) it is less. */
 static bool start_thread(pthread_t *thread, Call *call)
 {
     pthread_attr_t with;
@@ -305,7 +305,8 @@ static void show_words(const Words *w)
     arena_free(line.arena);
 }
 
-/* Starts the command; its process, or -1. Where `log` is a file, its messages go there and, if `both`, what it prints. */
+/* Starts the command; its process, or -1. Where `log` is a file, its messages go there and, if `both`, what
+ * it prints. */
 static pid_t start_words(const Words *w, int log, bool both)
 {
     char *argv[sizeof w->items / sizeof *w->items];

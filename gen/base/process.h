@@ -12,9 +12,9 @@ void words_add(Words *w, const char *word);
 /* Adds each word of `text`, which is split at blanks (no quoting); NULL adds nothing. */
 void words_split(Compiler *c, Words *w, const char *text);
 
-/* Runs the command, its output going where ours goes, and waits; where messages are JSON, what it prints to standard error
- * is one. Gives its exit code; 127 when it could not be started (a message was printed), 128 + N when signal N ended it.
- * `show` prints the command line first, to standard error. */
+/* Runs the command, its output going where ours goes, and waits; where messages are JSON, what it prints to
+ * standard error is one. Gives its exit code; 127 when it could not be started (a message was printed), 128 +
+ * N when signal N ended it. `show` prints the command line first, to standard error. */
 int run_words(const Words *w, bool show);
 
 /* What the command prints to both its outputs, in c's arena; NULL when it could not be run or failed. */
@@ -35,8 +35,8 @@ bool run_jobs(Job *job, int n, int at_once, bool show);
 /* Processors that this process may use. */
 int processors(void);
 
-/* As fork, with nothing left in buffers; -1 with errno. The child, and what it starts, ends when a signal ends this
- * process; its messages are text. */
+/* As fork, with nothing left in buffers; -1 with errno. The child, and what it starts, ends when a signal
+ * ends this process; its messages are text. */
 pid_t process_fork(void);
 /* Waits for such a child, or for any (-1), and gives which; -1: there is none. *status is as waitpid's. */
 pid_t process_wait(pid_t pid, int *status);
@@ -47,10 +47,12 @@ const char *scratch_make(Compiler *c, const char *command);
 /* Removes it, or a directory in it, with all that is in it. */
 void scratch_remove(const char *dir);
 
-/* A program that runs this one names itself, by its number, in CELLC_PARENT: where it ends, this process is sent SIGTERM.
- * The directory in CELLC_SCRATCH is one that it removes itself, unless a signal ends this process. For process_run. */
-/* Runs a command on the stack that it wants, and gives its exit code. Where SIGINT, SIGTERM, SIGHUP, SIGQUIT or SIGPIPE
- * comes meanwhile, what it started ends, its temporary directories go, and this process ends by that signal. */
+/* A program that runs this one names itself, by its number, in CELLC_PARENT: where it ends, this process is
+ * sent SIGTERM. The directory in CELLC_SCRATCH is one that it removes itself, unless a signal ends this
+ * process. For process_run. */
+/* Runs a command on the stack that it wants, and gives its exit code. Where SIGINT, SIGTERM, SIGHUP, SIGQUIT
+ * or SIGPIPE comes meanwhile, what it started ends, its temporary directories go, and this process ends by
+ * that signal. */
 int process_run(int (*run)(int argc, char **argv), int argc, char **argv);
 
 #endif

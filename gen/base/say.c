@@ -1,6 +1,6 @@
-/* say.c: what a command says to its user. In: messages, and texts of files and command lines in them, of any bytes. Out:
- * lines on standard error, or JSON. Guaranteed: a message is one line, and nothing in it steers a terminal or changes the
- * order in which it is read, whatever a file is called and whatever stands in it. */
+/* say.c: what a command says to its user. In: messages, and texts of files and command lines in them, of any
+ * bytes. Out: lines on standard error, or JSON. Guaranteed: a message is one line, and nothing in it steers a
+ * terminal or changes the order in which it is read, whatever a file is called and whatever stands in it. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -83,7 +83,8 @@ static Text *add(Compiler *c, TextKind kind, const char *path, const char *text,
     return &t->list.data[t->list.len - 1];
 }
 
-/* The path without "." and empty parts, and without "d/..", as far as its letters say. `plain` has room for PATH_MAX. */
+/* The path without "." and empty parts, and without "d/..", as far as its letters say. `plain` has room for
+ * PATH_MAX. */
 static void plain_path(const char *path, char *plain)
 {
     size_t n = 0;

@@ -155,7 +155,8 @@ static const char *identifier(Compiler *c, const char *text)
     return intern_n(c, copy, n);
 }
 
-/* Where the settings of an operand begin: behind the longest name of a file that is there, or else behind the first ':'. */
+/* Where the settings of an operand begin: behind the longest name of a file that is there, or else behind the
+ * first ':'. */
 static const char *settings_of(Compiler *c, const char *operand)
 {
     const char *first = strchr(operand, ':'), *last = first;

@@ -85,8 +85,8 @@ static double draw_integer(Random *r, int64_t below)
     return (double)random_below(r, n);
 }
 
-/* Inside of a range, away from its ends, so that a value which is moved a little is still one. With one end, the distance
- * from it is of the magnitude that numbers have which may be any. */
+/* Inside of a range, away from its ends, so that a value which is moved a little is still one. With one end,
+ * the distance from it is of the magnitude that numbers have which may be any. */
 static double draw_inside(Random *r, const Range *g, double width)
 {
     bool low = isfinite(g->low), high = isfinite(g->high);
@@ -173,8 +173,8 @@ static void bind_again(Eval *e, const Bound *b)
     }
 }
 
-/* States that are `in reach`: what the cell gives them, from its own start, after a few steps of other inputs. Where the
- * evaluator stops, it does so in the case as well, and says why. */
+/* States that are `in reach`: what the cell gives them, from its own start, after a few steps of other
+ * inputs. Where the evaluator stops, it does so in the case as well, and says why. */
 static void reach_states(Eval *e, Case *k, Random *r)
 {
     enum { STEPS = 5 };        /* histories of all steps are read to the first one of a case, which is no later (check.c) */

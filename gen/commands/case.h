@@ -28,8 +28,9 @@ typedef enum { CASE_INPUT_NORMAL, CASE_INPUT_ZERO, CASE_INPUT_LARGE } CaseInput;
 /* Elements of one tensor over the whole case. */
 int64_t case_count(const Case *k, const EvalTensor *t);
 
-/* Inputs as said, weights scaled by their last axis, other params around their initial value; all within their ranges. A
- * state that cannot be zero is NULL where states are; one that is `in reach` is what the cell gives it. */
+/* Inputs as said, weights scaled by their last axis, other params around their initial value; all within
+ * their ranges. A state that cannot be zero is NULL where states are; one that is `in reach` is what the cell
+ * gives it. */
 Case *case_random(Eval *e, int64_t batch, int64_t steps, CaseState states, CaseInput inputs, uint64_t seed);
 
 /* Values and cotangents of a vector file; a state that it lacks is NULL, a cotangent that it lacks is zero.

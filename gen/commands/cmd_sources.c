@@ -32,8 +32,8 @@ static bool seen(const Compiler *c, const char *path)
     return false;
 }
 
-/* What a file imports, and what that does. What is wrong with an import is said where the spec is compiled, save that it
- * is there and cannot be read, which a pack does not tell: that stays of the diagnostics. */
+/* What a file imports, and what that does. What is wrong with an import is said where the spec is compiled,
+ * save that it is there and cannot be read, which a pack does not tell: that stays of the diagnostics. */
 static void read_imports(Compiler *c, int file)
 {
     int said = c->diags.len;

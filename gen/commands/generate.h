@@ -38,7 +38,8 @@ typedef struct Generated {
  * and with "_suffix" behind it unless suffix is NULL. False when there are errors, which the caller prints
  * from c. */
 bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suffix, bool device);
-/* Prints the plan's two sides, if there is a plan. False when that shows errors, as too many arrays: again for the caller. */
+/* Prints the plan's two sides, if there is a plan. False when that shows errors, as too many arrays: again
+ * for the caller. */
 bool generate_kernels(Generated *g);
 /* Whether the emitter's file belongs to the library. */
 bool generate_takes(const Generated *g, const Emitter *e);

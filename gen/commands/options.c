@@ -290,7 +290,8 @@ static int take_value(const CommandHelp *help, const OptionSpec *row, const char
     return -1;
 }
 
-/* A word that is read as a path, by this program or by one that it runs, as one of an option: its name is said otherwise. */
+/* A word that is read as a path, by this program or by one that it runs, as one of an option: its name is
+ * said otherwise. */
 static const char *path_word(Compiler *c, const char *word)
 {
     char *path;
@@ -307,7 +308,8 @@ static bool takes_path(const OptionSpec *row)
     return row->argument && (strcmp(row->argument, "DIR") == 0 || strcmp(row->argument, "FILE") == 0);
 }
 
-/* Is *value one that a word in the option's place can be? A path gets the form in which no program takes it for an option. */
+/* Is *value one that a word in the option's place can be? A path gets the form in which no program takes it
+ * for an option. */
 static int check_value(const CommandHelp *help, Compiler *c, const OptionSpec *row, bool apart, const char **value)
 {
     bool input = strcmp(row->name, "--sources") == 0 && strcmp(*value, "-") == 0;

@@ -293,7 +293,8 @@ static size_t break_point(const char *line, size_t indent, size_t room)
     return best ? best : last;
 }
 
-/* Without a blank: behind the last parenthesis that opens in the room, else the first blank behind it; 0: there is none. */
+/* Without a blank: behind the last parenthesis that opens in the room, else the first blank behind it; 0:
+ * there is none. */
 static size_t hard_break(const char *line, size_t len, size_t room)
 {
     size_t best = 0;

@@ -25,8 +25,8 @@ static const char *const words_cpp[] = {
     "throw", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "xor_eq",
 };
 
-/* Types that the header uses: in C++ a member of that name would change what they mean. Variables of the C library, which a local
- * one would hide. */
+/* Types that the header uses: in C++ a member of that name would change what they mean. Variables of the C
+ * library, which a local one would hide. */
 static const char *const words_types[] = {
     "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t",
     "ptrdiff_t", "max_align_t", "nullptr_t", "signgam", "timezone", "daylight", "tzname", "environ",

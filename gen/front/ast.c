@@ -113,8 +113,9 @@ static bool is_product(const Expr *e)
     return e->kind == X_BINARY && !e->parens && (e->op == O_MUL || e->op == O_DIV || e->op == O_MOD);
 }
 
-/* What stands at the end of a reduction's product and depends on no index of it, nor of the n reductions around: the
- * last factor behind one that does depend; or that of a reduction at the end. NULL: there is none. */
+/* What stands at the end of a reduction's product and depends on no index of it, nor of the n reductions
+ * around: the last factor behind one that does depend; or that of a reduction at the end. NULL: there is
+ * none. */
 static const Expr *taken_factor(const Expr *reduction, const Expr *const *around, int n)
 {
     enum { MAX_NESTED = 16 };
@@ -142,8 +143,8 @@ static const Expr *taken_factor(const Expr *reduction, const Expr *const *around
     return last->kind == X_REDUCE && !last->parens ? taken_factor(last, all, n + 1) : NULL;
 }
 
-/* A factor behind those that vary, which is the same at all places: in a quotient's sum, in a product, and as the divisor of
- * a remainder it counts otherwise than behind the reduction. */
+/* A factor behind those that vary, which is the same at all places: in a quotient's sum, in a product, and as
+ * the divisor of a remainder it counts otherwise than behind the reduction. */
 static void warn_of_factor(Parser *p, const Expr *e)
 {
     const Expr *factor = taken_factor(e, NULL, 0);

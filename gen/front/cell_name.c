@@ -1,11 +1,12 @@
-/* cell_name.c: what a cell cannot be called. In: a name. Out: the reason why files and C functions cannot be called after it.
- * All other names of a spec can be anything: C and Python get another one where theirs is taken (emit/taken.c). */
+/* cell_name.c: what a cell cannot be called. In: a name. Out: the reason why files and C functions cannot be
+ * called after it. All other names of a spec can be anything: C and Python get another one where theirs is
+ * taken (emit/taken.c). */
 #include <string.h>
 
 #include "ast.h"
 
-/* Headers that a program, or what it includes, takes by a name that a cell's own NAME.h would hide: of C, POSIX and the C
- * library, of CUDA, and of the runtime. */
+/* Headers that a program, or what it includes, takes by a name that a cell's own NAME.h would hide: of C,
+ * POSIX and the C library, of CUDA, and of the runtime. */
 static const char *const headers[] = {
     "assert", "complex", "ctype", "errno", "fenv", "float", "inttypes", "iso646", "limits", "locale", "math", "setjmp", "signal",
     "stdalign", "stdarg", "stdatomic", "stdbit", "stdbool", "stdckdint", "stddef", "stdint", "stdio", "stdlib", "stdnoreturn",

@@ -1,7 +1,7 @@
-/* domain.c: what stands behind the `in` of an input, a param or a state. In: the declaration and its scope, and the tensor
- * with its type and its initialiser. Out: the tensor's range, or that tests give what the cell gives. Guaranteed: a range is
- * not empty, and one of an integer has a whole number in it. A range is what a caller promises and tests draw from: no code
- * depends on it. */
+/* domain.c: what stands behind the `in` of an input, a param or a state. In: the declaration and its scope,
+ * and the tensor with its type and its initialiser. Out: the tensor's range, or that tests give what the cell
+ * gives. Guaranteed: a range is not empty, and one of an integer has a whole number in it. A range is what a
+ * caller promises and tests draw from: no code depends on it. */
 #include <math.h>
 #include <string.h>
 

@@ -300,7 +300,8 @@ void add_equation(Flat *f, Symbol *target, const Stmt *s, const Expr *body, Scop
 /* Declares the statements of a body in scope and collects its equations; repeats are unrolled. New values go
  * to *out. */
 void expand_body(Flat *f, const StmtVec *body, Scope *scope, const CallSite *chain, SymbolVec *out);
-/* The name in scope that is nearest to it, of what is asked for: "value", "dim" or "name" (anything); or NULL. */
+/* The name in scope that is nearest to it, of what is asked for: "value", "dim" or "name" (anything); or
+ * NULL. */
 const char *suggest_value(Flat *f, const Scope *scope, const char *name, const char *what);
 /* Reports a name that is not in scope, saying why if the cell's text tells; silent when an earlier error
  * explains it. */

@@ -1,7 +1,8 @@
-/* initialiser.c: what stands behind the '~' of a param. In: the call of the AST and the scope of the declaration. Out: the
- * tensor's initialiser with its two numbers, each of them known or the text of an expression over the dims that are
- * chosen at run time. Guaranteed: numbers that are known are such as the initialiser takes; the text has numbers, dims as
- * the spec calls them, + - * /, parentheses and the functions of `size_functions` only. */
+/* initialiser.c: what stands behind the '~' of a param. In: the call of the AST and the scope of the
+ * declaration. Out: the tensor's initialiser with its two numbers, each of them known or the text of an
+ * expression over the dims that are chosen at run time. Guaranteed: numbers that are known are such as the
+ * initialiser takes; the text has numbers, dims as the spec calls them, + - * /, parentheses and the
+ * functions of `size_functions` only. */
 #include <math.h>
 #include <string.h>
 

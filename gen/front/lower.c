@@ -85,7 +85,8 @@ static bool of_whole(const FExpr *x)
     return all;
 }
 
-/* The branch of a choice that is decided when the cell is compiled, or what is left of && and ||; NULL: it is none. */
+/* The branch of a choice that is decided when the cell is compiled, or what is left of && and ||; NULL: it is
+ * none. */
 static FExpr *branch_taken(const FExpr *x)
 {
     if (x->kind != F_MAP || (x->op != OP_SELECT && x->op != OP_AND && x->op != OP_OR))
@@ -525,7 +526,8 @@ static void find_past_of_call(Flat *f, Instance *inst)
             find_past(f, inst->locals.data[i]->equations.data[k]->value);
 }
 
-/* Of what is needed: what nothing uses has no history. Conditions do not lower it, also where they are decided. */
+/* Of what is needed: what nothing uses has no history. Conditions do not lower it, also where they are
+ * decided. */
 static void find_past(Flat *f, FExpr *x)
 {
     f->counts_steps |= counts_anew(f) && x->ix && ix_uses(x->ix, IX_TIME);
@@ -606,7 +608,8 @@ static const Poly *room_for_steps(Flat *f, const Symbol *s)
 }
 
 /* The tensor with what a value had at the steps before the call, as far back as it is read. */
-/* Does any declaration say what tests may give? Then they give the steps before a call of what is defined as the cell does. */
+/* Does any declaration say what tests may give? Then they give the steps before a call of what is defined as
+ * the cell does. */
 static bool has_domains(const Module *m)
 {
     for (TensorId t = 0; t < m->tensors.len; t++)

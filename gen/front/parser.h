@@ -22,7 +22,8 @@ typedef struct Token {
     bool new_line;   /* first token of its line */
 } Token;
 
-/* reduction: `sum` for the '[' of sum[j]; range: it begins the range of `x in (0, 1]`, which ends with either bracket */
+/* reduction: `sum` for the '[' of sum[j]; range: it begins the range of `x in (0, 1]`, which ends with either
+ * bracket */
 typedef struct Opened {
     char with;
     Span span;

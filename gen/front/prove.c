@@ -272,7 +272,8 @@ static void add_fact(Walk *w, const IxExpr *nonneg)
         w->fact[w->nfacts++] = nonneg;
 }
 
-/* What a name stands for where that is one expression of this step: an argument, a definition, the result of a fn. */
+/* What a name stands for where that is one expression of this step: an argument, a definition, the result of
+ * a fn. */
 static const FExpr *definition_of(const FExpr *x)
 {
     const Symbol *s = x->sym;
@@ -378,13 +379,15 @@ static void differs(Walk *w, const IxExpr *d)
         add_fact(w, ix_sub(m, back, one));
 }
 
-/* A condition that a definition holds is of the definition's indices: what stands for them where it is read. */
+/* A condition that a definition holds is of the definition's indices: what stands for them where it is read.
+ * */
 typedef struct Reading {
     const FExpr *read;            /* of the definition */
     const struct Reading *around; /* that of the definition in which it is read */
 } Reading;
 
-/* A comparison's side, in the indices of the place where the condition stands; NULL: it is no index expression. */
+/* A comparison's side, in the indices of the place where the condition stands; NULL: it is no index
+ * expression. */
 static const IxExpr *side(Walk *w, const FExpr *x, const Reading *in)
 {
     const IxExpr *e = x->ix;
@@ -398,7 +401,8 @@ static const IxExpr *side(Walk *w, const FExpr *x, const Reading *in)
     return e;
 }
 
-/* left: how many parts are still looked at. What is shared is looked at again, and there are no more than MAX_FACTS facts. */
+/* left: how many parts are still looked at. What is shared is looked at again, and there are no more than
+ * MAX_FACTS facts. */
 static void assume_in(Walk *w, const FExpr *x, bool truth, const Reading *in, int *left)
 {
     Module *m = w->f->m;

@@ -38,8 +38,8 @@ static const char *exchanged_read(Flat *f, const FExpr *x, const Symbol *s, int 
     return intern_f(f->c, "%s]", text);
 }
 
-/* What the read that gave the index its range would be with its axes exchanged, where that gives the extent and fits the
- * other index; else NULL. */
+/* What the read that gave the index its range would be with its axes exchanged, where that gives the extent
+ * and fits the other index; else NULL. */
 static const char *exchange_for(Flat *f, const FIndex *i, const Poly *extent)
 {
     const FExpr *x = i->read;

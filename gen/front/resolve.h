@@ -34,8 +34,8 @@ void require_inside(const Walk *w, const FExpr *arg, const IxExpr *ix, const Sym
 bool stays_inside(const Walk *w, const FExpr *at, const Poly *extent);
 /* The step is this one or an earlier one, under the walk's facts; a failure is diagnosed at `time`. */
 void require_not_later(const Walk *w, const FExpr *time, const IxExpr *step, const Symbol *array);
-/* The truth of a checked condition on numbers that are known when the cell is compiled, such as the index of a repeat: 1, 0;
- * else -1. */
+/* The truth of a checked condition on numbers that are known when the cell is compiled, such as the index of
+ * a repeat: 1, 0; else -1. */
 int decided(const FExpr *condition);
 /* Adds what follows from a checked condition being true or false. */
 void assume(Walk *w, const FExpr *condition, bool truth);

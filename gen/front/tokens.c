@@ -206,7 +206,8 @@ static bool ends_operand(int code)
     return code == NAME || code == NUMBER || code == STRING || code == ')' || code == ']' || code == '\'';
 }
 
-/* `in` behind a declared name, its type or its first value; elsewhere, also where a name is declared, it is a name. */
+/* `in` behind a declared name, its type or its first value; elsewhere, also where a name is declared, it is a
+ * name. */
 static bool begins_domain(const Parser *p, const Token *t)
 {
     switch (p->stmt_code) {

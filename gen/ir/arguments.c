@@ -1,5 +1,5 @@
-/* arguments.c: the arguments of a generated call. In: a module. Out: the tensors that a direction takes and gives, in the one
- * order that header, launch plans, manifest and bindings share. */
+/* arguments.c: the arguments of a generated call. In: a module. Out: the tensors that a direction takes and
+ * gives, in the one order that header, launch plans, manifest and bindings share. */
 #include "arguments.h"
 
 bool wants_gradient(const Module *m, TensorId t)

@@ -83,7 +83,8 @@ static NodeId total(Module *m, const PartVec *parts)
     return sum < 0 ? zero(m) : sum;
 }
 
-/* Splits a conjunction into what does not vary over the given indices (kept outside) and what does: each part once. */
+/* Splits a conjunction into what does not vary over the given indices (kept outside) and what does: each part
+ * once. */
 static void split_guard(Diff *d, NodeId cond, const IndexId *over, int n, NodeId *outside, NodeId *inside, Marks *seen)
 {
     if (cond < 0 || !marks_first(seen, cond))
@@ -787,7 +788,8 @@ static void seed_history(Diff *d, TensorId history)
     }
 }
 
-/* Ends with an error where there are too many values: each guard of a read takes a part of the cotangent by itself. */
+/* Ends with an error where there are too many values: each guard of a read takes a part of the cotangent by
+ * itself. */
 static void sweep(Diff *d)
 {
     Module *m = d->m;

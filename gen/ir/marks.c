@@ -1,5 +1,5 @@
-/* marks.c: what a walk over a module's nodes remembers. A mark holds the number of the walk that made it, so a walk that
- * begins finds none of its own, and the memory of those that ended is used again. */
+/* marks.c: what a walk over a module's nodes remembers. A mark holds the number of the walk that made it, so
+ * a walk that begins finds none of its own, and the memory of those that ended is used again. */
 #include <string.h>
 
 #include "marks.h"

@@ -1,6 +1,7 @@
-/* marks.h: what a walk over a module's nodes remembers (marks.c). Parts of a value are shared: a walk that goes down all
- * arguments looks 2^n times at what is shared n deep, unless it knows where it was. A Marks is that memory, for one
- * walk: beginning one costs nothing, however many nodes there are, and nodes that are made on the way are not marked. */
+/* marks.h: what a walk over a module's nodes remembers (marks.c). Parts of a value are shared: a walk that
+ * goes down all arguments looks 2^n times at what is shared n deep, unless it knows where it was. A Marks is
+ * that memory, for one walk: beginning one costs nothing, however many nodes there are, and nodes that are
+ * made on the way are not marked. */
 #ifndef CELLC_MARKS_H
 #define CELLC_MARKS_H
 

@@ -254,8 +254,8 @@ ADJOINT(d_min) { UNUSED; return d_extremum(m, node_map2(m, OP_LT, x[k], x[1 - k]
 
 static NodeId hypotenuse(Module *m, const NodeId *x) { return node_map2(m, OP_HYPOT, x[0], x[1]); }
 
-/* (x0, x1) times a power of two that makes the larger one about 1, and the length of that: of numbers below the smallest
- * normal one the length has few digits, and of the largest it is infinite. */
+/* (x0, x1) times a power of two that makes the larger one about 1, and the length of that: of numbers below
+ * the smallest normal one the length has few digits, and of the largest it is infinite. */
 typedef struct Direction { NodeId scale, part[2], length; } Direction;
 
 static Direction direction_of(Module *m, const NodeId *x)
@@ -340,7 +340,8 @@ ADJOINT(d_abs) { UNUSED; return mul(m, g, fun(m, OP_SIGN, x[0])); }
 ADJOINT(d_sin) { UNUSED; return mul(m, g, fun(m, OP_COS, x[0])); }
 ADJOINT(d_cos) { UNUSED; return neg(m, mul(m, g, fun(m, OP_SIN, x[0]))); }
 
-/* 1 + tan^2. Of all numbers of f32 and f64, the one nearest to a pole gives a tangent whose square is finite. */
+/* 1 + tan^2. Of all numbers of f32 and f64, the one nearest to a pole gives a tangent whose square is finite.
+ * */
 ADJOINT(d_tan) { UNUSED; return mul(m, g, add(m, num(m, 1), mul(m, y, y))); }
 ADJOINT(d_atan) { UNUSED; return quo(m, g, add(m, num(m, 1), mul(m, x[0], x[0]))); }
 ADJOINT(d_sinh) { UNUSED; return unless_zero(m, g, mul(m, g, fun(m, OP_COSH, x[0]))); }
@@ -430,7 +431,8 @@ ADJOINT(d_mish)
     return mul(m, g, add(m, w, bend));
 }
 
-/* a - b n with the whole number n = (a - y)/b: 1 and -n, and 0 where b is 0. A quotient by a small b overflows. */
+/* a - b n with the whole number n = (a - y)/b: 1 and -n, and 0 where b is 0. A quotient by a small b
+ * overflows. */
 ADJOINT(d_remainder)
 {
     UNUSED;

@@ -149,8 +149,8 @@ static bool moves_with_steps(const Kernel *k, const IxExpr *bound)
     return true;
 }
 
-/* What is looked for: the distance w in the terms of a reduction; and what was looked at. array: whose axes a block's index
- * has, by the names in the term; NULL: they have others. */
+/* What is looked for: the distance w in the terms of a reduction; and what was looked at. array: whose axes a
+ * block's index has, by the names in the term; NULL: they have others. */
 typedef struct Limits {
     Kernel *k;
     const Node *array;

@@ -105,8 +105,9 @@ void emit_state_kernels(Plan *p, StateKernels *s, Buf *out)
     }
 }
 
-/* A history of all steps holds at the places of other steps what it held: where the call leaves another buffer, that is
- * copied, 16 bytes at a time where the rows of places begin at multiples of that. A thread divides once for them. */
+/* A history of all steps holds at the places of other steps what it held: where the call leaves another
+ * buffer, that is copied, 16 bytes at a time where the rows of places begin at multiples of that. A thread
+ * divides once for them. */
 static void copy_places(Kernel *k, const Tensor *x, const char *to)
 {
     const char *from = k_pointer(k, REF_TENSOR, k->history, x->dtype);
@@ -139,8 +140,8 @@ static const char *history_value(Kernel *k, const Tensor *x, const Node *last, N
                               : k_body(k, last->args[0], named);
 }
 
-/* A history of all steps: those of the call go to their places. A thread has a piece of a row, which lies side by side with
- * that of the next thread. */
+/* A history of all steps: those of the call go to their places. A thread has a piece of a row, which lies
+ * side by side with that of the next thread. */
 static void print_all_steps(Kernel *k, const Tensor *x, const Node *last, const char *to)
 {
     const int wide = 16 / (int)dtype_bytes(x->dtype);

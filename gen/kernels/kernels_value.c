@@ -666,12 +666,13 @@ static const char *load_at_step(Kernel *k, const Read *of)
     return past ? k_text(k, "(%s >= 0 ? %s : %s)", there, s, past) : s;
 }
 
-/* Of a place: from here on it is named where it is used twice. It would be in a read at a place that a read gives. */
+/* Of a place: from here on it is named where it is used twice. It would be in a read at a place that a read
+ * gives. */
 enum { LONG_PLACE = 256 };
 
-/* A read at places that values give: at the nearest place inside, so that it may go before everything else like
- * any other, and 0 where that is not the place. An integer whose places are long has these as parameters of a function
- * without a name, where its own read stays. */
+/* A read at places that values give: at the nearest place inside, so that it may go before everything else
+ * like any other, and 0 where that is not the place. An integer whose places are long has these as parameters
+ * of a function without a name, where its own read stays. */
 static const char *gather(Kernel *k, NodeId id)
 {
     Module *m = k->p->m;

@@ -1,6 +1,7 @@
 /* emit_manifest.c: the manifest. In: a module. Out: JSON that tells a binding all it needs to call the
- * library: tensors with shapes as expressions over the sizes, types, initialisers with numbers or expressions over the
- * sizes, the order of arguments, entry points. Guaranteed: valid JSON, the same for the same module, members in a fixed order. */
+ * library: tensors with shapes as expressions over the sizes, types, initialisers with numbers or expressions
+ * over the sizes, the order of arguments, entry points. Guaranteed: valid JSON, the same for the same module,
+ * members in a fixed order. */
 #include <math.h>
 #include <string.h>
 

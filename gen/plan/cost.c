@@ -118,8 +118,8 @@ static const IxTerm *term_with(const IxExpr *e, IndexId i)
     return found;
 }
 
-/* How many values of a sum's index have a term that is computed: one where an equality gives it, as many as the divisor
- * where one gives a quotient of it, as h/G = r does. An equality that was used is taken out. */
+/* How many values of a sum's index have a term that is computed: one where an equality gives it, as many as
+ * the divisor where one gives a quotient of it, as h/G = r does. An equality that was used is taken out. */
 static const Poly *values_with_term(const Plan *p, IndexId i, Equalities *e)
 {
     for (int k = 0; k < e->n; k++) {

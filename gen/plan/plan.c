@@ -379,7 +379,8 @@ static bool choose_window(Plan *p)
     return p->window || wanted != SCHED_WINDOW;
 }
 
-/* One attempt at a plan: NULL where there is none, or, with trial->again, where the next attempt may find one. */
+/* One attempt at a plan: NULL where there is none, or, with trial->again, where the next attempt may find
+ * one. */
 static Plan *attempt(Module *m, const Request *request, Trial *trial)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);

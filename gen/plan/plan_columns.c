@@ -24,8 +24,8 @@ static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
     return true;
 }
 
-/* Is everything that the sums read there when the row kernel runs, or computed by it at the same element? What an array
- * reads is looked at once. */
+/* Is everything that the sums read there when the row kernel runs, or computed by it at the same element?
+ * What an array reads is looked at once. */
 static bool row_has(const Plan *p, const Phasing *s, NodeId sum, const Uses *uses, int row, Marks *arrays)
 {
     const Program *pr = s->g;

@@ -1,13 +1,14 @@
-/* request.h: what a plan is asked for, and what attempts at it have found. A cell may be planned several times: for GPUs with less
- * shared memory, and for calls with few or many blocks; each plan has its own Request, which is passed down and never
- * changed. Within one plan the planner may try several times (plan.c); what it knows for the next attempt is the Trial. */
+/* request.h: what a plan is asked for, and what attempts at it have found. A cell may be planned several
+ * times: for GPUs with less shared memory, and for calls with few or many blocks; each plan has its own
+ * Request, which is passed down and never changed. Within one plan the planner may try several times
+ * (plan.c); what it knows for the next attempt is the Trial. */
 #ifndef CELLC_REQUEST_H
 #define CELLC_REQUEST_H
 
 #include "base/compiler.h"
 
-/* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are no more than the GPU has
- * multiprocessors, or more than CROWD on each. */
+/* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are
+ * no more than the GPU has multiprocessors, or more than CROWD on each. */
 typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
 
 typedef struct Request {

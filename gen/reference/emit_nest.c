@@ -499,9 +499,9 @@ static NodeId decided(const CGen *g, const Node *n)
     return -1;
 }
 
-/* Prints variables for what this region (a branch, or the whole scope) uses more than once: computed before it is known which
- * branch is taken, where that is harmless, or where it would be printed at length in each of them. Every read that may lie
- * outside stands under its own condition, so none does there. */
+/* Prints variables for what this region (a branch, or the whole scope) uses more than once: computed before
+ * it is known which branch is taken, where that is harmless, or where it would be printed at length in each
+ * of them. Every read that may lie outside stands under its own condition, so none does there. */
 static void print_shared(CGen *g, const Scope *s, int region)
 {
     for (int i = s->nodes.len - 1; i >= 0; i--) {

@@ -9,7 +9,8 @@
 #include "panel.h"
 #include "plan/plan_pass.h"
 
-/* The values that are asked about, which axes a column and a unit are there, and the values that were looked into. */
+/* The values that are asked about, which axes a column and a unit are there, and the values that were looked
+ * into. */
 typedef struct Own { const Plan *p; const Program *pr; const Panel *w; IndexId column, unit; Marks *arrays; } Own;
 
 static bool is_own(const Own *o, const Read *r)

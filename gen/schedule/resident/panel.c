@@ -55,7 +55,8 @@ const Poly *panel_whole(Module *m, const IndexId *axes, int naxes)
 
 /* ---- what the pointwise kernels read ---- */
 
-/* The axes of the values that are asked about: those of heads, and the units; and the values that were looked into. */
+/* The axes of the values that are asked about: those of heads, and the units; and the values that were looked
+ * into. */
 typedef struct Own {
     const Plan *p;
     const Program *pr;

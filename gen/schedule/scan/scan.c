@@ -208,8 +208,8 @@ const IxExpr *scan_inner_linear(const Plan *p, const Read *r)
 
 /* ---- whole steps ---- */
 
-/* What a walk through the values of a step has found good, for readers with these axes; the first other one ends it. An
- * array that is made in its reader's place is such a reader itself, and looked at once. */
+/* What a walk through the values of a step has found good, for readers with these axes; the first other one
+ * ends it. An array that is made in its reader's place is such a reader itself, and looked at once. */
 typedef struct Own { const Plan *p; const Program *pr; const IndexId *axes; Marks *values, *arrays; } Own;
 
 static Own own_begin(const Plan *p, const Program *pr, const IndexId *axes)
@@ -418,7 +418,8 @@ static bool slope_of_map(Slope *s, const Node *n, const NodeId *slopes, NodeId *
     }
 }
 
-/* What multiplies the state in a value that is linear in it; false: it is not, or too long: `left` bounds the walk. */
+/* What multiplies the state in a value that is linear in it; false: it is not, or too long: `left` bounds the
+ * walk. */
 static bool slope_of(Slope *s, NodeId id, NodeId *out)
 {
     const Node n = *at(s->p, id);

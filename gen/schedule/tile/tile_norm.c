@@ -283,8 +283,9 @@ static bool varies(const Step *s, NodeId id, const IndexId *over, int n)
     return false;
 }
 
-/* Splits a product into factors that vary over the bound indices and those that do not; -> the sign. A product is one
- * factor itself where there are many: a square of a square of a square ... has twice as many with each. */
+/* Splits a product into factors that vary over the bound indices and those that do not; -> the sign. A
+ * product is one factor itself where there are many: a square of a square of a square ... has twice as many
+ * with each. */
 static int split_factors(Step *s, NodeId id, const Node *r, NodeVec *inside, NodeVec *outside)
 {
     enum { MOST_FACTORS = 32 };
@@ -458,8 +459,8 @@ static NodeId norm_reduce(Norm *x, NodeId id)
 
 /* ---- lengths ---- */
 
-/* Operators and reads of the text that stands for a value, to a number beyond any that is asked about. What it shares is
- * counted wherever it stands: values have names, and nothing in them has. */
+/* Operators and reads of the text that stands for a value, to a number beyond any that is asked about. What
+ * it shares is counted wherever it stands: values have names, and nothing in them has. */
 static int length_of(Step *s, NodeId id, Marks *known)
 {
     enum { MANY = 1 << 20 };
