@@ -253,7 +253,7 @@ NO_SUCH_TESTS := $(strip $(foreach w,$(TESTS),$(if $(strip $(foreach t,$(ALL_CHE
 
 check: all $(BUILD)/host/libcell.a $(BUILD)/host/libcell.flags $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
 	@[ -z "$(NO_SUCH_TESTS)" ] || { echo "no test has '$(firstword $(NO_SUCH_TESTS))' in its path; tests/ has:" \
-	    $(sort $(patsubst tests/%/,%,$(wildcard tests/*/))) >&2; exit 1; }
+	    $(sort $(foreach t,$(ALL_CHECKS),$(word 2,$(subst /, ,$(t:$(BUILD)/%=%))))) >&2; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" COVER="$(COVER)" tests/run.sh $(CHECKS)
 
 check-quick: check ## the tests of the everyday loop: under two minutes on two cores (tests/README.md)
