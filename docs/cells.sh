@@ -37,7 +37,7 @@ row() {
     fi
     [[ $rest =~ ^(.*[^.A-Z])\.\ [A-Z\`] ]] && rest=${BASH_REMATCH[1]%%. [A-Z]*}
     text=$(sed 's/|/\\|/g' <<<"${what%.}${rest%.}")
-    schedule=$("$cellc" explain "$spec" 2>/dev/null | sed -nE 's/.*schedule ([a-z]+):.*/\1/p' | head -n 1)
+    schedule=$("$cellc" explain "$spec" 2>/dev/null | sed -nE 's/^ *schedule +([a-z]+):.*/\1/p' | head -n 1)
     echo "| [$(basename "$spec" .cell)](../specs/$(basename "$spec")) | $text | $origin | $(states "$spec") |" \
         "$(options "$spec") | $schedule |" | sed -E 's/ +/ /g'
 }

@@ -1,6 +1,6 @@
-/* cmd_explain.c: `cellc explain`. In: a spec and settings. Out: what the compiler decided, as explain.c words
- * it: instance, schedule and why, every tensor and value with its phase, where it lies and what it costs; at sizes
- * that were given, the memory of a call. */
+/* cmd_explain.c: `cellc explain`. In: a spec and settings. Out: what the compiler decided: a summary
+ * (explain_summary.c); with --all the instance, the schedule and why, every tensor and value with its phase, where it
+ * lies and what it costs (explain.c); at sizes that were given, the memory of a call. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +16,7 @@ static const CommandHelp help = {
     .arguments = "SPEC",
     .summary = "print what the compiler decided for a spec, and why",
     .examples = "  cellc explain specs/e79.cell\n"
+                "  cellc explain specs/e79.cell --all\n"
                 "  cellc explain specs/e79.cell --set bias=input --dim N=32 --dtype bf16\n"
                 "  cellc explain specs/e79.cell --schedule steps\n"
                 "  cellc explain specs/lstm.cell --sizes B=16,T=512,D=1024,H=1024\n"
@@ -76,7 +77,9 @@ int cmd_explain(int argc, char **argv)
     const char *operands[argc + 1];
     const char *at = NULL;
     int64_t sizes[MAX_DIMS] = { 0 };
+    bool all = false;
     const OptionSpec table[] = {
+        { "--all", NULL, OPT_FLAG, &all, "every operation, value and buffer, and all reasons" },
         { "--archs", "LIST", OPT_STRING, &c->archs, "GPUs it is for, e.g. \"80 90\" (80 86 89 90)" },
         { "--sizes", "LIST", OPT_STRING, &at, "say too what memory a call takes at B=16,T=512,D=1024" },
         { NULL, NULL, OPT_FLAG, NULL, NULL }
@@ -95,7 +98,9 @@ int cmd_explain(int argc, char **argv)
             rc = usage_error(&help, "--sizes %s, from t0 = 0: %s", at, refused);
         if (rc == 0) {
             Buf out = { .arena = c->arena };
-            explain(g.plan, &out);
+            (all ? explain : explain_summary)(g.plan, &out);
+            if (!all)
+                buf_f(&out, "\n--all says what each operation and value costs, where it lies, and why.\n");
             if (at)
                 explain_memory(g.plan, sizes, &out);
             put_shown(stdout, out.data, out.len, true);

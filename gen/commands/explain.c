@@ -7,21 +7,11 @@
 
 #include "base/table.h"
 #include "explain.h"
+#include "explain_words.h"
 #include "ir/arguments.h"
 #include "options.h"
 #include "plan/cost.h"
 #include "schedule/window/window.h"
-
-typedef struct Explain {
-    const Plan *p;
-    Module *m;
-    Compiler *c;
-    Buf *out;
-    bool *forward;                /* per node: forward needs it */
-    bool *backward;               /* a gradient needs it */
-    bool *feeds[2];               /* per direction and node: what is carried to the next step needs it */
-    NodeId *part_of;              /* per node: a named value that it is computed for, -1 */
-} Explain;
 
 static const Node *at(const Explain *e, NodeId id)
 {
@@ -30,7 +20,7 @@ static const Node *at(const Explain *e, NodeId id)
 
 /* ---- words ---- */
 
-static const char *size_words(const Explain *e, const Poly *x)
+const char *explain_size(const Explain *e, const Poly *x)
 {
     Buf b = { .arena = e->m->arena };
     poly_print(e->m, x, &b);
@@ -39,7 +29,7 @@ static const char *size_words(const Explain *e, const Poly *x)
 
 static const char *cost_words(const Explain *e, const Poly *x)
 {
-    return x->nterms ? size_words(e, x) : "-";
+    return x->nterms ? explain_size(e, x) : "-";
 }
 
 static const char *axes_words(const Explain *e, const char *front, const Poly *const *axes, int n)
@@ -47,7 +37,7 @@ static const char *axes_words(const Explain *e, const char *front, const Poly *c
     Buf b = { .arena = e->m->arena };
     buf_f(&b, "[%s", front);
     for (int i = 0; i < n; i++)
-        buf_f(&b, "%s%s", i || *front ? ", " : "", size_words(e, axes[i]));
+        buf_f(&b, "%s%s", i || *front ? ", " : "", explain_size(e, axes[i]));
     buf_f(&b, "]");
     return b.data;
 }
@@ -61,7 +51,7 @@ static const char *shape_words(const Explain *e, NodeId id)
 }
 
 /* Values without a name of the spec go by their number, and by the value that they are computed for. */
-static const char *value_name(const Explain *e, NodeId id)
+const char *explain_value(const Explain *e, NodeId id)
 {
     if (at(e, id)->name)
         return at(e, id)->name;
@@ -135,7 +125,7 @@ static void find_needed(Explain *e)
 
 /* ---- instance, schedule, tensors ---- */
 
-static void put_instance(const Explain *e)
+void explain_instance(const Explain *e)
 {
     const Module *m = e->m;
     Buf b = { .arena = m->arena };
@@ -166,7 +156,7 @@ static void put_lines(const Explain *e, const Buf *lines, int indent)
     }
 }
 
-static const char *schedule_words(Schedule s)
+const char *explain_schedule(Schedule s)
 {
     switch (s) {
     case SCHED_MAP: return "the cell has no state: every value is computed for all steps at once";
@@ -201,7 +191,7 @@ static void put_crowded(const Explain *e, const Plan *crowded)
 
 static void put_schedule(const Explain *e)
 {
-    buf_f(e->out, "schedule %s: %s\n", schedule_names[e->p->schedule], schedule_words(e->p->schedule));
+    buf_f(e->out, "schedule %s: %s\n", schedule_names[e->p->schedule], explain_schedule(e->p->schedule));
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
@@ -277,7 +267,7 @@ static void put_tensors(const Explain *e)
         const char *type = x->complex ? x->dtype == DT_F64 ? "c128" : "c64" : types[x->dtype];
         table_row(e->c, &t, kinds[x->kind], x->name,
                   axes_words(e, front[x->lengths ? T_STATE : x->kind], x->axes, x->rank - x->complex), type,
-                  size_words(e, bytes), buffer ? "no gradient" : "", NULL);
+                  explain_size(e, bytes), buffer ? "no gradient" : "", NULL);
     }
     buf_f(e->out, "\n");
     table_print(&t, e->out);
@@ -287,7 +277,7 @@ static void put_tensors(const Explain *e)
 
 static const char *read_name(const Explain *e, const Read *r)
 {
-    return r->is_tensor ? e->m->tensors.data[r->id].name : value_name(e, r->id);
+    return r->is_tensor ? e->m->tensors.data[r->id].name : explain_value(e, r->id);
 }
 
 static const char *gemm_words(const Explain *e, const Gemm *g)
@@ -295,16 +285,16 @@ static const char *gemm_words(const Explain *e, const Gemm *g)
     bool many = g->batch && !(g->batch->is_const && g->batch->value == 1);
     const char *how = g->parts[0] ? intern_f(e->c, "; of parts%s", parts_where(e)) : "";
     return intern_f(e->c, "%s %s %s @ %s: m=%s, n=%s, k=%s%s%s%s", read_name(e, &g->c.read),
-                    g->added ? "+=" : "=", read_name(e, &g->a.read), read_name(e, &g->b.read), size_words(e, g->m),
-                    size_words(e, g->n), size_words(e, g->k), many ? ", each of " : "",
-                    many ? size_words(e, g->batch) : "", how);
+                    g->added ? "+=" : "=", read_name(e, &g->a.read), read_name(e, &g->b.read), explain_size(e, g->m),
+                    explain_size(e, g->n), explain_size(e, g->k), many ? ", each of " : "",
+                    many ? explain_size(e, g->batch) : "", how);
 }
 
 static const char *names_of(const Explain *e, const Group *g)
 {
     Buf b = { .arena = e->m->arena };
     for (int i = 0; i < g->arrays.len; i++)
-        buf_f(&b, "%s%s", i ? ", " : "", value_name(e, g->arrays.data[i]));
+        buf_f(&b, "%s%s", i ? ", " : "", explain_value(e, g->arrays.data[i]));
     return b.data ? b.data : "";
 }
 
@@ -317,7 +307,7 @@ static const char *walk_words(const Explain *e, const Group *g)
     const Poly *blocks = poly_dim(e->m, ATOM_B);
     if (w->blocks)
         blocks = poly_mul(e->m, poly_mul(e->m, w->blocks, poly_const(e->m, w->cluster)), blocks);
-    buf_f(&b, "all steps in %s blocks of %d threads, %lld bytes of shared memory", size_words(e, blocks),
+    buf_f(&b, "all steps in %s blocks of %d threads, %lld bytes of shared memory", explain_size(e, blocks),
           w->threads, (long long)w->smem);
     return b.data;
 }
@@ -348,7 +338,7 @@ static const char *row_words(const Explain *e, const Group *g, const Program *pr
 
 static const char *fused_where(const Explain *e, const Fused *f)
 {
-    const char *extent = size_words(e, f->ahead ? f->columns : f->depth);
+    const char *extent = explain_size(e, f->ahead ? f->columns : f->depth);
     return e->c->products == PRODUCTS_FUSED ? "" : intern_f(e->c, ", where it is large (%s at least %d)", extent, f->least);
 }
 
@@ -532,7 +522,7 @@ static void put_value(const Explain *e, Direction d, NodeId id, Table *t)
     int by = operation_of(e, g, id);
     Cost cost = cost_of_array(e->p, g, id);
     const Poly *bytes = poly_add(e->m, cost.step, cost.once);
-    table_row(e->c, t, line_words(e, id), value_name(e, id), shape_words(e, id), phase_word(g->phase[id]),
+    table_row(e->c, t, line_words(e, id), explain_value(e, id), shape_words(e, id), phase_word(g->phase[id]),
               by ? intern_f(e->c, "%d", by) : "-", place_words(e, g, id),
               d == FORWARD ? backward_words(e, id) : "", by ? cost_words(e, bytes) : "-",
               by ? flops_words(e, cost) : "-", why(e, d, id), NULL);
@@ -550,18 +540,25 @@ static void put_values(const Explain *e, Direction d)
     table_print(&t, e->out);
 }
 
-/* `what`: what the sums are of. */
-static void put_sums(const Explain *e, Direction d, const char *what)
+Cost explain_sum(const Explain *e, Direction d)
 {
     const Program *g = &e->p->program[d];
     const Poly *none = poly_const(e->m, 0);
     Cost sum = { none, none, none, none };
     for (int i = 0; i < g->groups.len; i++)
         sum = cost_sum(e->p, sum, cost_of_group(e->p, g, i));
+    return sum;
+}
+
+/* `what`: what the sums are of. */
+static void put_sums(const Explain *e, Direction d, const char *what)
+{
+    const Poly *none = poly_const(e->m, 0);
+    Cost sum = explain_sum(e, d);
     put_paragraph(intern_f(e->c, "%s: %s flops and %s bytes per sequence and step, %s%s bytes once%s", what,
-                           size_words(e, sum.flops), size_words(e, sum.step),
-                           sum.flops_once == none ? "" : intern_f(e->c, "%s flops and ", size_words(e, sum.flops_once)),
-                           size_words(e, sum.once),
+                           explain_size(e, sum.flops), explain_size(e, sum.step),
+                           sum.flops_once == none ? "" : intern_f(e->c, "%s flops and ", explain_size(e, sum.flops_once)),
+                           explain_size(e, sum.once),
                            e->p->interval ? ", beside checkpoints" : ""),
                   2, e->out);
 }
@@ -595,7 +592,7 @@ static const Poly *buffer_bytes(const Explain *e, const Buffer *b)
 
 static const char *buffer_words(const Explain *e, const Buffer *b)
 {
-    const char *bytes = size_words(e, buffer_bytes(e, b));
+    const char *bytes = explain_size(e, buffer_bytes(e, b));
     if (!b->elements)
         return intern_f(e->c, b->by_sequences ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s", bytes,
                         !b->by_sequences ? "" : b->block_units ? "the walk's blocks" : "B",
@@ -669,7 +666,7 @@ static bool holds_states(const Explain *e, int slot)
     return false;
 }
 
-static void put_saved(const Explain *e)
+const char *explain_saved(const Explain *e)
 {
     const Poly *all = poly_const(e->m, 0), *states = all;
     for (int i = 0; i < e->p->buffers.len; i++) {
@@ -687,9 +684,13 @@ static void put_saved(const Explain *e)
                                    e->p->interval);
     else if (e->p->schedule != SCHED_MAP && e->p->schedule != SCHED_WINDOW)
         how = intern_f(e->c, ", of which %s are every step's states: backward replays nothing",
-                       size_words(e, states));
-    put_paragraph(intern_f(e->c, "saved for backward: %s bytes per sequence and step%s", size_words(e, all), how),
-                  2, e->out);
+                       explain_size(e, states));
+    return intern_f(e->c, "%s bytes per sequence and step%s", explain_size(e, all), how);
+}
+
+static void put_saved(const Explain *e)
+{
+    put_paragraph(intern_f(e->c, "saved for backward: %s", explain_saved(e)), 2, e->out);
 }
 
 static void put_buffers(const Explain *e)
@@ -702,7 +703,7 @@ static void put_buffers(const Explain *e)
         const Buffer *b = &e->p->buffers.data[i];
         const Poly *alone = inference_bytes(e, i);
         table_row(e->c, &t, b->reserve ? "reserve" : "workspace", b->name, types[b->dtype],
-                  buffer_words(e, b), alone ? size_words(e, alone) : "-", NULL);
+                  buffer_words(e, b), alone ? explain_size(e, alone) : "-", NULL);
         infer = alone ? poly_add(e->m, infer, alone) : infer;
         if (b->elements && !b->per_steps)
             total[b->reserve] = poly_add(e->m, total[b->reserve], buffer_bytes(e, b));
@@ -718,14 +719,14 @@ static void put_buffers(const Explain *e)
     const char *beside = some ? ", beside checkpoints and partial sums" : "";
     put_paragraph(intern_f(e->c, "in all: reserve %s bytes, workspace at most %s bytes%s; inference, with no reserve: "
                                  "at most %s bytes; what is not needed at the same time shares memory",
-                           size_words(e, total[1]), size_words(e, total[0]), beside, size_words(e, infer)), 2,
+                           explain_size(e, total[1]), explain_size(e, total[0]), beside, explain_size(e, infer)), 2,
                   e->out);
     put_saved(e);
 }
 
 /* ---- memory at given sizes ---- */
 
-static Explain of_plan(const Plan *p, Buf *out)
+Explain explain_of(const Plan *p, Buf *out)
 {
     Explain e = { .p = p, .m = p->m, .c = p->m->c, .out = out };
     find_needed(&e);
@@ -839,7 +840,7 @@ static void put_history_memory(const Explain *e, const CallArgs *forward, const 
 
 void explain_memory(const Plan *p, const int64_t sizes[MAX_DIMS], Buf *out)
 {
-    Explain e = of_plan(p, out);
+    Explain e = explain_of(p, out);
     CallArgs forward = forward_arguments(p->m), backward = backward_arguments(p->m);
     double reserve = 0, workspace[2] = { 0 }, inference = 0;
     bool partial = false;
@@ -878,8 +879,8 @@ static void put_checks(const Explain *e)
 
 void explain(const Plan *p, Buf *out)
 {
-    Explain e = of_plan(p, out);
-    put_instance(&e);
+    Explain e = explain_of(p, out);
+    explain_summary(p, out);
     buf_f(out, "\n");
     put_schedule(&e);
     put_products(&e);
@@ -892,8 +893,8 @@ void explain(const Plan *p, Buf *out)
 
 void explain_cost(const Plan *p, Buf *out)
 {
-    Explain e = of_plan(p, out);
-    put_instance(&e);
+    Explain e = explain_of(p, out);
+    explain_instance(&e);
     put_schedule(&e);
     put_sums(&e, FORWARD, "forward");
     put_sums(&e, BACKWARD, "backward");

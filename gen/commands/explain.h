@@ -5,7 +5,10 @@
 #include "emit/emit.h"
 #include "plan/plan.h"
 
-/* ---- explain.c. p: as plan_make gave it. */
+/* p: as plan_make gave it. */
+/* explain_summary.c: about ten lines, for a person that writes cells. */
+void explain_summary(const Plan *p, Buf *out);
+/* ---- explain.c: these, and all the rest. */
 void explain(const Plan *p, Buf *out);
 /* What the call would be refused for at sizes, by atom; NULL: nothing. */
 const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);

@@ -190,9 +190,9 @@ class Instance:
                              f"{self.listed(wanted)}"
                              + (f". The input {other[0]} is given by position, or as {self.keywords[other[0]]}=" if other else ""))
 
-    def explain(self):
-        """What the compiler decided, and why."""
-        return self.built.ask("explain")
+    def explain(self, all=False):
+        """What the compiler decided, in about ten lines; all: every operation, value and buffer, and why."""
+        return self.built.ask("explain", *(["--all"] if all else []))
 
     def source(self, kind="c"):
         """The generated source: c, cuda, header, host, plan, manifest or ir."""

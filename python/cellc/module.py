@@ -432,9 +432,9 @@ class Cell(torch.nn.Module, metaclass=CellClass):
         return ", ".join(words) + "; " + ", ".join(shapes)
 
     @classmethod
-    def explain(cls):
-        """What the compiler decided, and why."""
-        return cls.instance.explain()
+    def explain(cls, all=False):
+        """What the compiler decided, in about ten lines; all: every operation, value and buffer, and why."""
+        return cls.instance.explain(all)
 
     @classmethod
     def source(cls, kind="c"):

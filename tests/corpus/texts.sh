@@ -14,7 +14,7 @@ while read -r number spec options; do
     "$cellc" emit "$spec" $options --import-dir specs -o "$dir/files" >/dev/null 2>"$dir/said"
     rc=$?
     # shellcheck disable=SC2086
-    "$cellc" explain "$spec" $options --import-dir specs >"$dir/explain" 2>>"$dir/said"
+    "$cellc" explain "$spec" --all $options --import-dir specs >"$dir/explain" 2>>"$dir/said"
     rc=$rc,$?
     echo "exit codes $rc" >>"$dir/said"
     verdict=ok

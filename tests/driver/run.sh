@@ -149,11 +149,11 @@ expect 0 '"bound": {"K": "5"}' cat "$dir/named/either.json"
 expect 2 "--products takes one of auto, plain, parts, fused, not '8'" "$cellc" build lstm:products=8 -o "$dir/named"
 expect 0 "lstm_products_plain.json" "$cellc" build lstm:products=parts lstm:products=plain --name both -o "$dir/both"
 mkdir "$dir/e1"
-(cd "$dir" && expect 0 "cell e1" "$cellc" explain e1; echo "$passed $failed" >"$dir/counts")
+(cd "$dir" && expect 0 "cell e1" "$cellc" explain --all e1; echo "$passed $failed" >"$dir/counts")
 read -r passed failed <"$dir/counts"
-expect 0 "not tile: its states do not fit on a cluster of 8 SMs" "$cellc" explain --dim N=256 e79
-expect 0 "kernels of its own, with as many" "$cellc" explain --schedule tile:interval=6 e88
-expect 1 "its states do not fit on an SM" "$cellc" explain --dim N=96 --schedule tile:cluster=1 e79
+expect 0 "not tile: its states do not fit on a cluster of 8 SMs" "$cellc" explain --all --dim N=256 e79
+expect 0 "kernels of its own, with as many" "$cellc" explain --all --schedule tile:interval=6 e88
+expect 1 "its states do not fit on an SM" "$cellc" explain --all --dim N=96 --schedule tile:cluster=1 e79
 # Blocks share a state where one does not hold it; GPUs without clusters get steps instead.
 # Columns are walked where their values fit: not where a step reads too many, nor more columns than a block takes.
 slots() { # how many values of slots and units a step reads
@@ -165,22 +165,22 @@ slots() { # how many values of slots and units a step reads
     printf ');\n    y[i] = sum[n] C[n] * h'"'"'[n,i];\n}\n'
 }
 for n in 2 3; do slots $n >"$dir/slots$n.cell"; done
-expect 0 "one kernel walks the forward steps" "$cellc" explain --dtype bf16 "$dir/slots2.cell"
+expect 0 "one kernel walks the forward steps" "$cellc" explain --all --dtype bf16 "$dir/slots2.cell"
 says "one kernel walks the backward steps"
-expect 0 "no kernel walks the forward steps: each reads 3 values of columns and units" "$cellc" explain --dtype bf16 "$dir/slots3.cell"
+expect 0 "no kernel walks the forward steps: each reads 3 values of columns and units" "$cellc" explain --all --dtype bf16 "$dir/slots3.cell"
 says "no kernel walks the backward steps: each reads 4 values"
 for n in 64 65; do "$cellc" emit --dtype bf16 --dim N=$n --kind cuda e2 >"$dir/e2_$n.cu"; done
 expect 0 "e2_fwd_columns(" grep _columns "$dir/e2_64.cu"
 expect 1 "" grep _columns "$dir/e2_65.cu"
-expect 0 "one kernel walks the backward steps where a block takes" "$cellc" explain --dtype bf16 tests/constructs/heads_shared.cell
-expect 0 "4 blocks of a cluster share a state's rows, 24 each: one does not hold it" "$cellc" explain --dim N=96 --archs 90 e79
-expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$cellc" explain --dim N=96 --archs "80 90" e79
+expect 0 "one kernel walks the backward steps where a block takes" "$cellc" explain --all --dtype bf16 tests/constructs/heads_shared.cell
+expect 0 "4 blocks of a cluster share a state's rows, 24 each: one does not hold it" "$cellc" explain --all --dim N=96 --archs 90 e79
+expect 0 "bytes of shared memory, or there are no clusters: schedule steps" "$cellc" explain --all --dim N=96 --archs "80 90" e79
 expect 0 "2 blocks of a cluster share a state's rows, 8 each, as was asked for" \
-    "$cellc" explain --dim N=16 --schedule tile:cluster=2 --archs "80 90" e79
+    "$cellc" explain --all --dim N=16 --schedule tile:cluster=2 --archs "80 90" e79
 # Calls with few states have a plan of their own where an architecture can run it: with clusters, with so much shared memory.
 for n in 32 72; do
     for archs in 90 "80 90"; do
-        expect 0 "where a call" "$cellc" explain --dim N=$n --archs "$archs" e79
+        expect 0 "where a call" "$cellc" explain --all --dim N=$n --archs "$archs" e79
     done
     for archs in 80 "80 86" 120; do
         "$cellc" emit --dim N=$n --kind cuda --archs "$archs" e79 >"$dir/e79_archs.cu"
@@ -188,25 +188,25 @@ for n in 32 72; do
         expect 1 "" grep -E "For calls|_roomy|cluster" "$dir/e79_archs.cu"
     done
 done
-expect 0 "where a call has more than 3 blocks for each of the GPU's multiprocessors" "$cellc" explain --dtype bf16 --dim N=32 --dim V=32 delta
-"$cellc" explain --dtype bf16 --dim N=32 --dim V=32 --schedule tile:forward=8x4/2x1 delta >"$dir/delta_layout"
+expect 0 "where a call has more than 3 blocks for each of the GPU's multiprocessors" "$cellc" explain --all --dtype bf16 --dim N=32 --dim V=32 delta
+"$cellc" explain --all --dtype bf16 --dim N=32 --dim V=32 --schedule tile:forward=8x4/2x1 delta >"$dir/delta_layout"
 expect 1 "" grep -E "_crowded|more than 3 blocks" "$dir/delta_layout"
-expect 2 "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '3'" "$cellc" explain --schedule tile:cluster=3 e79
+expect 2 "--schedule tile:cluster takes 1, 2, 4 or 8 blocks, not '3'" "$cellc" explain --all --schedule tile:cluster=3 e79
 # A layout that was asked for is what one gets, or an error.
 expect 0 "e88_fwd_walk: 4 warps for a 64 x 64 state: 32 x 1 elements a thread, 2 x 16 lanes, 1 x 4 warps, as was" \
-    "$cellc" explain --dim N=64 --dim V=64 --schedule tile:forward=2x16/1x4 --archs 90 e88
+    "$cellc" explain --all --dim N=64 --dim V=64 --schedule tile:forward=2x16/1x4 --archs 90 e88
 expect 0 "e88_bwd_walk: a checkpoint every 2 steps: as was asked for" \
-    "$cellc" explain --dim N=64 --dim V=64 --schedule tile:interval=2:warps=8 --archs 90 e88
+    "$cellc" explain --all --dim N=64 --dim V=64 --schedule tile:interval=2:warps=8 --archs 90 e88
 expect 1 "tile cannot take cell e88: forward=32x1/16x1 does not hold its 64 x 64 state; \`cellc tune --list\` has the layouts" \
-    "$cellc" explain --dim N=64 --dim V=64 --schedule tile:forward=32x1/16x1 e88
+    "$cellc" explain --all --dim N=64 --dim V=64 --schedule tile:forward=32x1/16x1 e88
 expect 1 "--schedule tile cannot take cell e88: its states do not fit on an SM with interval=16: 73728 bytes" \
-    "$cellc" explain --dim N=96 --dim V=96 --schedule tile:cluster=1:interval=16 e88
-expect 2 "--schedule tile:warps takes 1 to 32, not '33'" "$cellc" explain --schedule tile:warps=33 e79
-expect 2 "--schedule tile:interval takes 1 to 16 steps, not '17'" "$cellc" explain --schedule tile:interval=17 e79
+    "$cellc" explain --all --dim N=96 --dim V=96 --schedule tile:cluster=1:interval=16 e88
+expect 2 "--schedule tile:warps takes 1 to 32, not '33'" "$cellc" explain --all --schedule tile:warps=33 e79
+expect 2 "--schedule tile:interval takes 1 to 16 steps, not '17'" "$cellc" explain --all --schedule tile:interval=17 e79
 expect 2 "--schedule tile:forward takes LANES/WARPS, each rows x columns, as 2x16/1x4: 32 lanes in powers of two" \
-    "$cellc" explain --schedule tile:forward=2x16 e79
+    "$cellc" explain --all --schedule tile:forward=2x16 e79
 expect 2 "--schedule tile: takes cluster=N, interval=STEPS, warps=N, forward=LANES/WARPS or backward=LANES/WARPS, not 'lanes'" \
-    "$cellc" explain --schedule tile:lanes=3 e79
+    "$cellc" explain --all --schedule tile:lanes=3 e79
 # A schedule is of kernels, and what has none does not take it silently.
 for kind in c header host manifest ir; do
     expect 2 "--schedule concerns kernels only, and --kind $kind has none" "$cellc" emit --schedule steps --kind $kind $spec

@@ -29,19 +29,23 @@ golden() {
     fi
 }
 
-golden e79 specs/e79.cell --schedule tile
-golden e79_72 specs/e79.cell --dim N=72
-golden e79_input_steps specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
-golden lstm specs/lstm.cell
-golden layernorm specs/layernorm.cell
-golden linear_act specs/linear_act.cell --dtype bf16
-golden causal_attention specs/causal_attention.cell --dim G=4 --dtype bf16
-golden hgrn_2048 specs/hgrn.cell --dim D=2048 --dtype bf16
+golden e79 --all specs/e79.cell --schedule tile
+golden e79_72 --all specs/e79.cell --dim N=72
+golden e79_input_steps --all specs/e79.cell --set bias=input --dim N=32 --dtype bf16 --schedule steps
+golden lstm --all specs/lstm.cell
+golden layernorm --all specs/layernorm.cell
+golden linear_act --all specs/linear_act.cell --dtype bf16
+golden causal_attention --all specs/causal_attention.cell --dim G=4 --dtype bf16
+for cell in gru e79 hgrn layernorm causal_attention embedding; do
+    golden "${cell}_summary" "specs/$cell.cell"
+done
+golden gru_sizes specs/gru.cell --sizes B=16,T=512,D=1024,H=1024
+golden hgrn_2048 --all specs/hgrn.cell --dim D=2048 --dtype bf16
 
-"$cellc" explain specs/e79.cell >"$work/one" && "$cellc" explain specs/e79.cell | cmp -s - "$work/one" &&
+"$cellc" explain --all specs/e79.cell >"$work/one" && "$cellc" explain --all specs/e79.cell | cmp -s - "$work/one" &&
     passed=$((passed + 1)) || fail "two runs differ"
 # Attention over all steps has no buffer with a place for every two steps, and its reserve grows with T alone.
-"$cellc" explain specs/causal_attention.cell >"$work/out" 2>/dev/null
+"$cellc" explain --all specs/causal_attention.cell >"$work/out" 2>/dev/null
 if grep -q '^  in all: reserve 8\*H\*B\*T bytes' "$work/out" && ! grep -E '^  (workspace|reserve) .*t0' "$work/out"; then
     passed=$((passed + 1))
 else
@@ -50,7 +54,7 @@ fi
 # What goes to a head of keys comes from its own G queries, not from those of all H heads: no flops with the square of H.
 # A sum over an index that an equality gives has one term.
 for spec in causal_attention:G=4 mamba2:G=open; do
-    "$cellc" explain "specs/${spec%:*}.cell" --dim "${spec#*:}" >"$work/out" 2>/dev/null
+    "$cellc" explain --all "specs/${spec%:*}.cell" --dim "${spec#*:}" >"$work/out" 2>/dev/null
     if grep -q ' flops' "$work/out" && ! grep -E '[0-9]\*(H\*H|G\*G)' "$work/out"; then
         passed=$((passed + 1))
     else
@@ -64,21 +68,21 @@ else
     fail "cellc emit specs/causal_attention.cell: its histories are made whether they are wanted or not"
 fi
 # Nor has attention to a window and a prefix one with a place for each step of the window.
-"$cellc" explain specs/window_attention.cell --dim W=50 --dim P=4 --dim N=8 --dim V=8 --set prefix=learned >"$work/out" 2>/dev/null
+"$cellc" explain --all specs/window_attention.cell --dim W=50 --dim P=4 --dim N=8 --dim V=8 --set prefix=learned >"$work/out" 2>/dev/null
 if grep -q '^schedule window' "$work/out" && ! grep -E '^  (workspace|reserve) .* (200|216|108)\*H\*B\*T' "$work/out"; then
     passed=$((passed + 1))
 else
     fail "cellc explain specs/window_attention.cell: its memory"
 fi
 # Where the schedule is not window, its reason.
-if "$cellc" explain tests/constructs/past_values.cell 2>/dev/null |
+if "$cellc" explain --all tests/constructs/past_values.cell 2>/dev/null |
     grep -q '^  not window: a sum over the past has columns that are not of the other step alone'; then
     passed=$((passed + 1))
 else
     fail "cellc explain tests/constructs/past_values.cell: why not window"
 fi
 # A value that is rounded already is not rounded again: it is the one that it reads. One under a condition lies rounded too.
-"$cellc" explain tests/constructs/rounded_twice.cell --dtype bf16 >"$work/out" 2>/dev/null
+"$cellc" explain --all tests/constructs/rounded_twice.cell --dtype bf16 >"$work/out" 2>/dev/null
 if grep -q '^    14  b .* in place .* read from a$' "$work/out" && grep -q '^    16  d .* in place .* read from a$' "$work/out" &&
     grep -q '^    22  k .* in place .* read from g$' "$work/out" && grep -q '^  reserve    u  *bf16  ' "$work/out" &&
     ! grep -E '^    1[12]  [qr] ' "$work/out"; then

@@ -274,7 +274,7 @@ def test_errors_of_settings():
 
 
 def test_products():
-    words = {form: cellc.load("linear_act", cuda=False, products=form).explain() for form in (None, "plain", "parts")}
+    words = {form: cellc.load("linear_act", cuda=False, products=form).explain(all=True) for form in (None, "plain", "parts")}
     assert "where they are large" in words[None] and "six of parts in bf16" in words["parts"]
     assert "parts" not in words["plain"]
 
@@ -300,11 +300,11 @@ def test_tuned(tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tuned = cellc.load("e79", tuned=tmp_path / "e79.tune", **options)
-    assert "tuned on NVIDIA H200 for B=2,T=3,D=4" in tuned.explain() and "every 8 steps" in tuned.explain()
+    assert "tuned on NVIDIA H200 for B=2,T=3,D=4" in tuned.explain(all=True) and "every 8 steps" in tuned.explain(all=True)
     with open(os.path.join(tuned.instance.built.path, "e79.c")) as f:
         assert "schedule tile, a checkpoint every 8 steps" in f.read()
     monkeypatch.setenv("CELLC_TUNED", str(tmp_path))
-    assert build.kernel_compiler() and "every 8 steps" in cellc.load("e79", **options).explain()
+    assert build.kernel_compiler() and "every 8 steps" in cellc.load("e79", **options).explain(all=True)
     with pytest.raises(cellc.SpecError, match="--schedule and --tuned exclude each other"):
         cellc.load("e79", tuned=tmp_path / "e79.tune", schedule="tile", **options)
 

@@ -188,40 +188,40 @@ expect 0 "cellc: e79: tuned on NVIDIA H200 for $sizes ($given/e79.tune): tile:in
 expect 0 same bash -c 'cmp "$0" "$1" && echo same' "$given/e79.cu" "$out/forced/e79.cu"
 expect 0 "tuned on NVIDIA H200 for $sizes" "$CELLC" build e79 --dim N=12 --kernels-apart --archs "80 90" -o "$given"
 expect 0 same bash -c 'cmp "$0" "$1" && echo same' "$given/e79.cu" "$out/forced/e79.cu"
-expect 0 "a checkpoint of the states every 8 steps" "$CELLC" explain e79 --dim N=12 --tuned "$given/e79.tune"
+expect 0 "a checkpoint of the states every 8 steps" "$CELLC" explain --all e79 --dim N=12 --tuned "$given/e79.tune"
 says "tuned on NVIDIA H200 for $sizes"
-expect 0 "tuned on NVIDIA H200" env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12
-expect 2 "--schedule and --tuned exclude each other" "$CELLC" explain e79 --schedule tile --tuned "$given/e79.tune"
+expect 0 "tuned on NVIDIA H200" env CELLC_TUNED="$given" "$CELLC" explain --all e79 --dim N=12
+expect 2 "--schedule and --tuned exclude each other" "$CELLC" explain --all e79 --schedule tile --tuned "$given/e79.tune"
 expect 2 "--tuned concerns kernels only" "$CELLC" emit e79 --kind header --tuned "$given/e79.tune"
-default=$("$CELLC" explain e79 --dim N=12 | grep -o 'a checkpoint of the states every [0-9]* steps')
+default=$("$CELLC" explain --all e79 --dim N=12 | grep -o 'a checkpoint of the states every [0-9]* steps')
 [[ $default != *" 8 steps" ]] || { failed=$((failed + 1)); echo "FAIL: the planner's own interval is the tuned one"; }
-expect 0 "$default" env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --schedule auto
+expect 0 "$default" env CELLC_TUNED="$given" "$CELLC" explain --all e79 --dim N=12 --schedule auto
 
 none() { # COMMAND...: it succeeds, and says nothing of tuning
     if "$@" >"$out/said" 2>&1 && ! grep -q 'tune' "$out/said"; then passed=$((passed + 1)); else fail "$* is tuned"; fi
 }
-none env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --dtype bf16
-none env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --archs 80
-none env CELLC_TUNED="$given" "$CELLC" explain e79 --dim N=12 --reverse
-none env CELLC_TUNED="$given" "$CELLC" explain e88
+none env CELLC_TUNED="$given" "$CELLC" explain --all e79 --dim N=12 --dtype bf16
+none env CELLC_TUNED="$given" "$CELLC" explain --all e79 --dim N=12 --archs 80
+none env CELLC_TUNED="$given" "$CELLC" explain --all e79 --dim N=12 --reverse
+none env CELLC_TUNED="$given" "$CELLC" explain --all e88
 expect 0 "has no entry for e79:N=12,bias=fixed,dtype=bf16: its schedule is the planner's" \
-    "$CELLC" explain e79 --dim N=12 --dtype bf16 --tuned "$given/e79.tune"
-expect 1 "cannot open '$given/none.tune'" "$CELLC" explain e79 --tuned "$given/none.tune"
+    "$CELLC" explain --all e79 --dim N=12 --dtype bf16 --tuned "$given/e79.tune"
+expect 1 "cannot open '$given/none.tune'" "$CELLC" explain --all e79 --tuned "$given/none.tune"
 
 # The same program under another name and with other comments is tuned; another one is not.
 sed '1i // another comment' specs/e79.cell >"$given/e79.cell"
-expect 0 "tuned on NVIDIA H200" env CELLC_TUNED="$given" "$CELLC" explain "$given/e79.cell" --import-dir specs --dim N=12
+expect 0 "tuned on NVIDIA H200" env CELLC_TUNED="$given" "$CELLC" explain --all "$given/e79.cell" --import-dir specs --dim N=12
 sed 's/tanh(/sigmoid(/; s/sigmoid(/tanh(/2' specs/e79.cell >"$given/e79.cell"
 if cmp -s specs/e79.cell "$given/e79.cell"; then
     sed 's/sigmoid(/tanh(/' specs/e79.cell >"$given/e79.cell"
 fi
 expect 0 "warning: e79:N=12,bias=fixed,dtype=f32 has changed since it was tuned, so this entry is ignored; run \`cellc tune\` again" \
-    env CELLC_TUNED="$given" "$CELLC" explain "$given/e79.cell" --import-dir specs --dim N=12
+    env CELLC_TUNED="$given" "$CELLC" explain --all "$given/e79.cell" --import-dir specs --dim N=12
 
 # Broken files, and a schedule that is none any more.
 broken() { # EDIT TEXT: sed's, and what is said, with its place
     sed "$1" "$given/e79.tune" >"$given/broken.tune"
-    expect 1 "broken.tune:$2" "$CELLC" explain e79 --dim N=12 --tuned "$given/broken.tune"
+    expect 1 "broken.tune:$2" "$CELLC" explain --all e79 --dim N=12 --tuned "$given/broken.tune"
 }
 broken '3s/.*/instants e79/' "3:1: error: there is no line 'instants' in an entry; \`cellc tune\` writes such files"
 broken 3d "3:1: error: an entry begins with 'instance', not 'program'"
@@ -234,14 +234,14 @@ broken 's/^schedule .*/schedule tile:interval=x/' "17:1: error: a schedule tile:
 { cat "$given/e79.tune"; sed 's/^arch .*/arch 80/; s/^gpu .*/gpu NVIDIA A100/; s/^schedule .*/schedule steps/' "$given/e79.tune"; } \
     >"$given/two.tune"
 for archs in 90 "80 90" "80 86 89 90" "90 80"; do
-    expect 0 "tuned on NVIDIA H200" "$CELLC" explain e79 --dim N=12 --tuned "$given/two.tune" --archs "$archs"
+    expect 0 "tuned on NVIDIA H200" "$CELLC" explain --all e79 --dim N=12 --tuned "$given/two.tune" --archs "$archs"
 done
 for archs in 80 "80 86"; do
-    expect 0 "tuned on NVIDIA A100" "$CELLC" explain e79 --dim N=12 --tuned "$given/two.tune" --archs "$archs"
+    expect 0 "tuned on NVIDIA A100" "$CELLC" explain --all e79 --dim N=12 --tuned "$given/two.tune" --archs "$archs"
 done
 sed 's/^schedule .*/schedule gemm/' "$given/e79.tune" >"$given/old.tune"
 expect 0 "cannot be planned any more: --schedule gemm needs a product with a param in every step; e79 has none" \
-    "$CELLC" explain e79 --dim N=12 --tuned "$given/old.tune"
+    "$CELLC" explain --all e79 --dim N=12 --tuned "$given/old.tune"
 says "schedule tile"
 echo "not a file of ours" >"$given/e79.tune"
 times <<<"auto times 1.0 3.0"

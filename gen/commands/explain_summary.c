@@ -1,0 +1,167 @@
+/* explain_summary.c: what `cellc explain` says first: about ten lines for a person that writes cells. In: a plan. Out:
+ * which values are computed for all steps at once and which step by step, how many operations that takes, what it costs
+ * and keeps, what its time goes by, and why the planner did not take another schedule. Nothing is decided here. */
+#include <string.h>
+
+#include "base/table.h"
+#include "explain.h"
+#include "explain_words.h"
+
+enum { NAMES_SHOWN = 12 };
+
+/* Operations of a direction: for all steps at once, at each step, and kernels that walk over all steps. */
+typedef struct Operations { int at_once, each_step, walks; } Operations;
+
+static Operations operations_of(const Program *pr)
+{
+    Operations n = { 0, 0, 0 };
+    for (int i = 0; i < pr->groups.len; i++) {
+        const Group *g = &pr->groups.data[i];
+        bool walks = g->kind == G_WALK || g->kind == G_SCAN;
+        *(walks ? &n.walks : g->phase == PHASE_DURING ? &n.each_step : &n.at_once) += 1;
+    }
+    return n;
+}
+
+/* May one kernel walk all steps, where these have operations of their own? */
+static bool may_walk(const Program *pr)
+{
+    return pr->panel || pr->pairs || pr->wide || pr->head || pr->cluster || pr->columns || pr->chunks;
+}
+
+/* Named values of the spec that forward computes in a phase. */
+static const char *names_in(const Explain *e, Phase phase)
+{
+    const Program *pr = &e->p->program[FORWARD];
+    Buf b = { .arena = e->m->arena };
+    int n = 0;
+    for (NodeId id = 0; id < e->p->n_nodes; id++) {
+        const Node *x = &e->m->nodes.data[id];
+        bool mine = e->forward[id] && x->kind == N_ARRAY && x->name && !strchr(x->name, '.') && !e->p->is_alias[id];
+        if (!mine || pr->phase[id] != phase)
+            continue;
+        if (n++ < NAMES_SHOWN)
+            buf_f(&b, "%s%s", n > 1 ? ", " : "", x->name);
+    }
+    if (n > NAMES_SHOWN)
+        buf_f(&b, " and %d more", n - NAMES_SHOWN);
+    return b.data;
+}
+
+/* "a, b before the steps; y after them"; NULL: nothing. */
+static const char *at_once_words(const Explain *e)
+{
+    static const struct { Phase phase; const char *when; } parts[] = {
+        { PHASE_PARAM, " once a call" }, { PHASE_BEFORE, " before the steps" }, { PHASE_AFTER, " after them" },
+    };
+    bool walks = names_in(e, PHASE_DURING) != NULL;
+    Buf b = { .arena = e->m->arena };
+    for (int i = 0; i < 3; i++) {
+        const char *names = names_in(e, parts[i].phase);
+        if (names)
+            buf_f(&b, "%s%s%s", b.len ? "; " : "", names, walks || i == 0 ? parts[i].when : "");
+    }
+    return b.data;
+}
+
+static const char *direction_words(const Explain *e, Direction d)
+{
+    const Program *pr = &e->p->program[d];
+    Operations n = operations_of(pr);
+    Buf b = { .arena = e->m->arena };
+    if (n.at_once)
+        buf_f(&b, "%d for all steps at once", n.at_once);
+    if (n.walks)
+        buf_f(&b, "%sone kernel that walks over the steps", b.len ? ", " : "");
+    if (n.each_step)
+        buf_f(&b, "%s%d at each step%s", b.len ? ", " : "", n.each_step,
+              may_walk(pr) ? ", or one kernel for all of them" : "");
+    return b.len ? b.data : "nothing";
+}
+
+static const char *operations_words(const Explain *e)
+{
+    const char *forward = intern_f(e->c, "forward %s", direction_words(e, FORWARD));
+    if (!e->m->has_grad)
+        return forward;
+    return intern_f(e->c, "%s; backward %s", forward, direction_words(e, BACKWARD));
+}
+
+static const char *work_words(const Explain *e)
+{
+    const char *forward = explain_size(e, explain_sum(e, FORWARD).flops);
+    if (!e->m->has_grad)
+        return intern_f(e->c, "%s flops per sequence and step", forward);
+    return intern_f(e->c, "per sequence and step %s flops forward, %s backward", forward,
+                    explain_size(e, explain_sum(e, BACKWARD).flops));
+}
+
+static const char *params_words(const Explain *e)
+{
+    const Poly *bytes = poly_const(e->m, 0);
+    for (TensorId i = 0; i < e->m->tensors.len; i++)
+        if (e->m->tensors.data[i].kind == T_PARAM)
+            bytes = poly_add(e->m, bytes, poly_mul(e->m, tensor_elements(e->m, i),
+                                                   poly_const(e->m, dtype_bytes(e->m->tensors.data[i].dtype))));
+    return explain_size(e, bytes);
+}
+
+static const char *memory_words(const Explain *e)
+{
+    return intern_f(e->c, "params %s bytes%s%s", params_words(e), e->m->has_grad ? "; training keeps " : "",
+                    e->m->has_grad ? explain_saved(e) : "");
+}
+
+/* What the time of a call goes by. */
+static const char *time_words(const Explain *e)
+{
+    const Program *pr = &e->p->program[FORWARD];
+    Operations n = operations_of(pr);
+    if (!n.walks && !n.each_step)
+        return "no step waits for another: memory traffic, and flops where products are large";
+    if (pr->chunks)
+        return "the steps of a sequence go in chunks side by side: memory traffic";
+    if (n.walks) {
+        const Group *walk = plan_walk(e->p, FORWARD);
+        const char *blocks = walk && walk->walk->blocks
+                                 ? explain_size(e, poly_mul(e->m, walk->walk->blocks, poly_dim(e->m, ATOM_B))) : "B";
+        return intern_f(e->c, "each of the T steps waits for the one before; %s states are walked side by side, and fewer "
+                              "than the GPU has multiprocessors leave a part of it idle", blocks);
+    }
+    return intern_f(e->c, "each of the T steps waits for the one before%s",
+                    may_walk(pr) ? ", and for what other blocks have of it; where no kernel takes all steps, "
+                                   "for the start of its kernels too" : ", and for the start of its kernels");
+}
+
+/* The lines of the planner's reasons that say why a schedule was not taken, and perhaps what to change. */
+static void put_refusals(const Explain *e, Table *t)
+{
+    for (const char *line = e->p->reasons.data, *end; line && *line; line = *end ? end + 1 : end) {
+        end = line + strcspn(line, "\n");
+        const char *colon = memchr(line, ':', (size_t)(end - line));
+        if (strncmp(line, "not ", 4) == 0 && colon)
+            table_row(e->c, t, intern_n(e->c, line, (size_t)(colon - line)),
+                      intern_n(e->c, colon + 2, (size_t)(end - colon - 2)), NULL);
+    }
+}
+
+void explain_summary(const Plan *p, Buf *out)
+{
+    Explain e = explain_of(p, out);
+    Table t = { 0 };
+    const char *at_once = at_once_words(&e), *by_step = names_in(&e, PHASE_DURING);
+    explain_instance(&e);
+    buf_f(out, "\n");
+    table_row(e.c, &t, "schedule", intern_f(e.c, "%s: %s", schedule_names[p->schedule], explain_schedule(p->schedule)),
+              NULL);
+    put_refusals(&e, &t);
+    if (at_once)
+        table_row(e.c, &t, "in parallel", intern_f(e.c, "%s", at_once), NULL);
+    if (by_step)
+        table_row(e.c, &t, "step by step", by_step, NULL);
+    table_row(e.c, &t, "operations", operations_words(&e), NULL);
+    table_row(e.c, &t, "work", work_words(&e), NULL);
+    table_row(e.c, &t, "memory", memory_words(&e), NULL);
+    table_row(e.c, &t, "time goes by", time_words(&e), NULL);
+    table_print(&t, out);
+}
