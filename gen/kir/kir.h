@@ -1,0 +1,251 @@
+/* kir.h: the kernel IR. A kernel is a list of statements over typed expressions, with the memory that each
+ * value lies in. It is built once (kir_build.c, kir_statements.c), checked (kir_verify.c), cleaned of what
+ * nothing reads (kir_clean.c), compared by its structure (kir_same.c), printed as text that reads back
+ * (kir_dump.c, kir_parse.c), and printed as what nvcc gets (kir_cuda.c). It knows operators and device
+ * functions, and nothing of cells, plans or schedules. */
+#ifndef CELLC_KIR_H
+#define CELLC_KIR_H
+
+#include "ir/ops.h"
+
+typedef enum { KT_VOID, KT_BOOL, KT_I32, KT_U32, KT_I64, KT_BF16, KT_F16, KT_F32, KT_F64,
+               KT_COUNT } KirScalar;
+
+typedef enum {
+    KS_VALUE,                     /* a number of a thread */
+    KS_GLOBAL,                    /* a place in global memory */
+    KS_SHARED,                    /* a place in the block's shared memory */
+    KS_REGISTERS,                 /* an array of a thread; its places are known when it is compiled */
+    KS_FRAGMENT                   /* a warp's part of a matrix for products: each thread has some elements */
+} KirSpace;
+
+/* Of fragments: the left factor [16, k], the right factor [k, 8], the sums [16, 8], with k the elements of
+ * 32 bytes. */
+typedef enum { KL_NONE, KL_LEFT, KL_RIGHT, KL_SUM } KirLayout;
+
+typedef struct KirType {
+    KirScalar of;
+    KirSpace space;
+    KirLayout layout;
+    bool written;                 /* KS_GLOBAL: may be written through */
+} KirType;
+
+typedef struct KirExpr KirExpr;
+typedef struct KirStmt KirStmt;
+typedef Vec(KirStmt *) KirBlock;
+
+/* A local, an array, or the variable of a loop. */
+typedef struct KirVar {
+    const char *name;
+    KirType type;
+    bool changes;                 /* may be assigned to */
+    const KirExpr *count;         /* elements of an array; KS_REGISTERS: a number */
+    /* For the passes: */
+    int number;                   /* in order of declaration, from 1 on; 0: out of scope */
+    int uses;
+    int level;                    /* which threads agree on it: KirScope */
+    bool given;                   /* on all ways to here it has a value */
+} KirVar;
+
+typedef enum {
+    KX_WHOLE, KX_REAL, KX_TRUTH, KX_VAR, KX_SPECIAL, KX_BINARY, KX_NEG, KX_NOT, KX_SELECT, KX_CONVERT,
+    KX_LOAD, KX_OP, KX_CALL, KX_WITHIN, KX_TEXT
+} KirKind;
+
+/* Arithmetic of places and conditions. On numbers of the spec there are the operators of the table
+ * (KX_OP). */
+typedef enum {
+    KB_ADD, KB_SUB, KB_MUL, KB_DIV, KB_MOD, KB_LT, KB_LE, KB_GT, KB_GE, KB_EQ, KB_NE, KB_AND, KB_OR,
+    KB_BITS, KB_COUNT
+} KirBinary;
+
+/* What a kernel gets and where a thread stands. */
+typedef enum {
+    KP_SIZE, KP_POINTER,          /* `whole` says which */
+    KP_STEP,                      /* its number */
+    KP_ADDS, KP_SAVES,            /* gradients are added; the call saves for backward */
+    KP_THREAD, KP_THREADS, KP_LANE, KP_WARP,
+    KP_BLOCK, KP_BLOCKS,          /* along axis `whole` of the grid */
+    KP_COUNT
+} KirSpecial;
+
+typedef enum {
+    KA_ELEMENT,                   /* p[i], as it is stored */
+    KA_LOAD,                      /* converted to the compute type */
+    KA_LOAD_RO                    /* the same of what no kernel writes meanwhile */
+} KirAccess;
+
+/* Who takes part, and who agrees on a value: all threads of the block, or of a warp, or each for itself. */
+typedef enum { KIR_BLOCK, KIR_WARP, KIR_THREAD } KirScope;
+
+/* KT_VOID: a number, KT_BOOL: a truth; else a type */
+typedef struct KirTemplate { KirScalar type; int64_t value; } KirTemplate;
+
+typedef struct KirFunction {
+    const char *name;
+    int args, templates;
+    unsigned writes;              /* the arguments, as bits, that it writes through */
+    bool effect;                  /* it does something beside giving a value */
+    KirScope meets;               /* the threads that call it together */
+    KirScope agree;               /* of threads with equal arguments, those that get the same */
+    KirScalar gives;              /* KT_COUNT: the type of its first argument */
+} KirFunction;
+extern const KirFunction kir_functions[];      /* a row without a name ends it */
+const KirFunction *kir_function(const char *name);                /* NULL: none */
+
+struct KirExpr {
+    KirKind kind;
+    KirType type;
+    int op;                       /* KirBinary, KirSpecial, KirAccess, Op */
+    bool fast;                    /* KX_OP: as the device library computes it where tensors have 16 bits */
+    int64_t whole;                /* KX_WHOLE, KX_TRUTH, KX_SPECIAL */
+    double real;                  /* KX_REAL */
+    KirVar *var;
+    const char *text;             /* KX_TEXT: of a kernel that is still printed as text */
+    const KirFunction *function;
+    int nargs, ntemplates;
+    const KirExpr **args;
+    const KirTemplate *templates;
+    KirBlock *body;               /* KX_WITHIN: statements in front of the value args[0] */
+};
+
+typedef enum {
+    KI_LET,                       /* var = x[0] from here on */
+    KI_VAR,                       /* likewise, to be assigned; x[0] may be NULL */
+    KI_ARRAY,                     /* var: registers or a fragment; n: begins with zeros */
+    KI_SHARED,                    /* var: as many elements of shared memory as it counts */
+    KI_ASSIGN,                    /* x[0] = x[1]; op KB_ADD: +=, ...; KB_COUNT: = */
+    KI_STORE,                     /* at place x[0], in its type, x[1]; added where x[2] is there and true */
+    KI_LOAD_VECTOR,               /* x[0]: registers, from place x[1], n elements; op: KA_LOAD, KA_LOAD_RO */
+    KI_STORE_VECTOR,              /* to place x[0], n elements, of registers x[1]; x[2] as of a store */
+    KI_FOR,                       /* var from x[0], while var op x[1], by x[2]; n: unrolled by, -1: all */
+    KI_WHILE,                     /* x[0] */
+    KI_IF,                        /* x[0]; body, other */
+    KI_BREAK, KI_CONTINUE, KI_RETURN,
+    KI_BARRIER,                   /* op: KirScope */
+    KI_COPY,                      /* n bytes to shared x[0] from global x[1], under way until they are waited
+                                   * for; zeros where x[2] is there and false */
+    KI_COMMIT,                    /* what was begun is a group */
+    KI_WAIT,                      /* until all groups but the last n are there */
+    KI_MMA,                       /* x[0] += x[1] x[2], fragments */
+    KI_CALL,                      /* x[0] */
+    KI_COMMENT                    /* text */
+} KirStmtKind;
+
+struct KirStmt {
+    KirStmtKind kind;
+    int op;
+    int64_t n;
+    KirVar *var;
+    const KirExpr *x[3];
+    KirBlock body, other;
+    const char *text;
+    int level;                    /* of a loop, for the verifier: which threads go round together */
+};
+
+typedef struct Kir {
+    Arena *arena;
+    const char *name;
+    int threads;                  /* of a block */
+    int resident;                 /* blocks that a multiprocessor should hold at once; 0: as many as fit */
+    bool waits;                   /* begins before the kernel before it is done, and waits for that first */
+    int64_t shared;               /* bytes of the block's shared memory */
+    KirBlock body;
+    KirBlock *at;                 /* what statements are added to */
+} Kir;
+
+/* ---- kir_build.c: expressions. Each gives its type; what does not fit is left for the verifier to say.
+ * Constants are folded, and what adds 0 or multiplies by 1 goes. */
+
+extern const char *const kir_scalar_words[KT_COUNT];              /* "i64" */
+extern const char *const kir_special_words[KP_COUNT];
+extern const char *const kir_binary_words[KB_COUNT];              /* "+" */
+int kir_bytes(KirScalar of);
+KirType kir_value(KirScalar of);
+KirType kir_global(KirScalar of, bool written);
+bool kir_is_place(KirType t);                                     /* a pointer, or a place in shared memory */
+bool kir_is_whole(KirScalar s);
+bool kir_is_real(KirScalar s);
+bool kir_same_type(KirType a, KirType b);                         /* but for whether it may be written */
+const KirExpr *kir_whole(Kir *k, int64_t v);
+const KirExpr *kir_real(Kir *k, KirScalar type, double v);
+const KirExpr *kir_truth(Kir *k, bool v);
+const KirExpr *kir_var(Kir *k, KirVar *v);
+const KirExpr *kir_special(Kir *k, KirSpecial s, int64_t which);
+const KirExpr *kir_binary(Kir *k, KirBinary op, const KirExpr *a, const KirExpr *b);
+const KirExpr *kir_neg(Kir *k, const KirExpr *a);
+const KirExpr *kir_not(Kir *k, const KirExpr *a);
+const KirExpr *kir_select(Kir *k, const KirExpr *c, const KirExpr *a, const KirExpr *b);
+const KirExpr *kir_convert(Kir *k, KirType to, const KirExpr *a);
+const KirExpr *kir_load(Kir *k, KirAccess how, KirScalar as, const KirExpr *place);
+const KirExpr *kir_element(Kir *k, const KirExpr *place, const KirExpr *at);   /* place[at] */
+const KirExpr *kir_op(Kir *k, Op op, KirScalar gives, bool fast, const KirExpr *const *args, int n);
+const KirExpr *kir_call(Kir *k, const char *function, const KirTemplate *t, int nt,
+                        const KirExpr *const *args, int n);
+const KirExpr *kir_call1(Kir *k, const char *function, const KirExpr *a);
+const KirExpr *kir_call2(Kir *k, const char *function, const KirExpr *a, const KirExpr *b);
+const KirExpr *kir_text(Kir *k, KirScalar type, const char *text);
+bool kir_is_number(const KirExpr *e, int64_t v);                  /* the whole number v */
+/* The value of `e`, which the statements that `at` gave stand in front of. */
+const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *e);
+/* An operator's spelling in CUDA by the fast functions; NULL: it has none. */
+const char *kir_fast_format(Op op);
+
+/* ---- kir_statements.c: a kernel and its statements, added where the builder stands. */
+
+Kir *kir_new(Arena *arena, const char *name, int threads);
+KirVar *kir_variable(Kir *k, const char *name, KirType type, bool changes);    /* not declared yet */
+void kir_add(Kir *k, KirStmt s);
+/* KT_VOID: the type of value */
+const KirExpr *kir_let(Kir *k, const char *name, KirScalar as, const KirExpr *value);
+const KirExpr *kir_let_as(Kir *k, const char *name, KirType type, const KirExpr *value);
+const KirExpr *kir_mutable(Kir *k, const char *name, KirScalar as, const KirExpr *value);
+const KirExpr *kir_array(Kir *k, const char *name, KirScalar of, int64_t count, bool zero);
+const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const KirExpr *count);
+const KirExpr *kir_fragment(Kir *k, const char *name, KirScalar of, KirLayout layout);
+void kir_assign(Kir *k, const KirExpr *to, const KirExpr *value);
+void kir_add_to(Kir *k, const KirExpr *to, const KirExpr *value);
+void kir_store(Kir *k, const KirExpr *place, const KirExpr *value, const KirExpr *adds);
+void kir_do(Kir *k, const KirExpr *call);
+void kir_statement(Kir *k, KirStmtKind kind);                     /* one without anything: KI_BREAK, ... */
+void kir_barrier(Kir *k, KirScope of);
+void kir_comment(Kir *k, const char *text);
+/* What is added from here on stands inside; the result goes to kir_close. */
+typedef struct KirOpen { KirBlock *outer; KirStmt *statement; } KirOpen;
+KirOpen kir_for(Kir *k, const char *name, const KirExpr *first, KirBinary op, const KirExpr *limit,
+                const KirExpr *by,
+                const KirExpr **var);
+KirOpen kir_while(Kir *k, const KirExpr *condition);
+KirOpen kir_if(Kir *k, const KirExpr *condition);
+void kir_else(Kir *k, KirOpen *open);                             /* of an if that is open */
+void kir_close(Kir *k, KirOpen open);
+KirBlock *kir_enter(Kir *k, KirBlock *block);                     /* gives the block that was */
+
+/* Calls f for each statement, those in blocks and in values too, in the order in which they stand. */
+void kir_each(const KirBlock *b, void (*f)(KirStmt *, void *), void *data);
+/* how tightly it binds, as in C: 1 a choice, 10 a name */
+int kir_precedence(const KirExpr *e);
+
+/* ---- the passes */
+
+/* NULL, or what is wrong (kir_verify.c; of threads, kir_threads.c): every read has a declaration in scope
+ * and a value on all ways to it, types agree, what is written may be, barriers and what a warp does
+ * together are reached by all of their threads, and shared memory adds up. */
+const char *kir_verify(Kir *k);
+/* the part of it that follows which threads agree */
+const char *kir_verify_threads(Kir *k);
+void kir_check(Compiler *c, Kir *k, const char *pass);            /* bug() names the pass that broke it */
+void kir_clean(Kir *k);                                           /* drops declarations that nothing reads */
+/* Of the structure: names of variables, of the kernel, and comments do not count. */
+uint64_t kir_hash(Kir *k);
+bool kir_same(Kir *a, Kir *b);
+void kir_dump(const Kir *k, Buf *out);
+Kir *kir_parse(Compiler *c, const char *text, size_t len);        /* NULL with a diag when it is no kernel */
+/* NULL, or what is wrong */
+const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out);
+void kir_print_cuda(const Kir *k, Buf *out);
+void kir_expr_cuda(const KirExpr *e, Buf *out);                   /* as an operand of any operator */
+/* What generated CUDA calls a type. */
+const char *kir_cuda_scalar(KirScalar s);
+
+#endif

@@ -1,0 +1,319 @@
+/* kir_build.c: expressions of the kernel IR. In come operands; out goes a node with its type, folded where
+ * the operands are numbers. Nodes are immutable, so that one may stand in several places. What cannot be
+ * (types that do not agree, a load of a number) is built all the same, and the verifier says it with the
+ * statement that it is in. */
+#include <math.h>
+#include <string.h>
+
+#include "kir.h"
+
+const char *const kir_scalar_words[KT_COUNT] = { "void", "bool", "i32", "u32", "i64", "bf16", "f16", "f32",
+                                                 "f64" };
+const char *const kir_special_words[KP_COUNT] = { "size", "pointer", "step", "adds", "saves", "thread",
+                                                  "threads", "lane", "warp", "block", "blocks" };
+const char *const kir_binary_words[KB_COUNT] = { "+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=",
+                                                 "&&", "||", "&" };
+
+const KirFunction kir_functions[] = {
+    { "cell_split_matrix", 6, 2, 1, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_sort_count", 6, 0, 4 | 32, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_sort_scan", 3, 0, 1 | 4, true, KIR_BLOCK, KIR_BLOCK, KT_VOID },
+    { "cell_sort_move", 6, 0, 2 | 32, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_sort_half", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_sort_entry", 5, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_shares", 1, 2, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_share", 3, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_inside", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_BOOL },
+    { "cell_nearest", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_floordiv", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_floormod", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_whole_sum", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_whole_difference", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_whole_product", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_I64 },
+    { "cell_mul", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_fma", 3, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_max", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_min", 2, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_fast_gelu_slope", 1, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_COUNT },
+    { "cell_prefetch", 1, 0, 0, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_load_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_store_words", 2, 0, 1, true, KIR_THREAD, KIR_BLOCK, KT_VOID },
+    { "cell_shfl_xor", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_shfl", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_shfl_up", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_shfl_down", 2, 0, 0, false, KIR_WARP, KIR_THREAD, KT_COUNT },
+    { "cell_mma_load_a", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { "cell_mma_load_b", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { "cell_mma_load_c", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { "cell_mma_store_c", 3, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { "cell_mma_zero", 1, 0, 1, true, KIR_WARP, KIR_BLOCK, KT_VOID },
+    { NULL, 0, 0, 0, false, KIR_THREAD, KIR_BLOCK, KT_VOID }
+};
+
+const KirFunction *kir_function(const char *name)
+{
+    for (const KirFunction *f = kir_functions; f->name; f++)
+        if (strcmp(f->name, name) == 0)
+            return f;
+    return NULL;
+}
+
+/* ---- types ---- */
+
+int kir_bytes(KirScalar of)
+{
+    static const int bytes[KT_COUNT] = { 0, 1, 4, 4, 8, 2, 2, 4, 8 };
+    return bytes[of];
+}
+
+KirType kir_value(KirScalar of)
+{
+    return (KirType){ .of = of };
+}
+
+KirType kir_global(KirScalar of, bool written)
+{
+    return (KirType){ .of = of, .space = KS_GLOBAL, .written = written };
+}
+
+bool kir_is_place(KirType t)
+{
+    return t.space == KS_GLOBAL || t.space == KS_SHARED;
+}
+
+bool kir_is_whole(KirScalar s)
+{
+    return s == KT_I32 || s == KT_U32 || s == KT_I64;
+}
+
+bool kir_is_real(KirScalar s)
+{
+    return s == KT_F32 || s == KT_F64;
+}
+
+bool kir_same_type(KirType a, KirType b)
+{
+    return a.of == b.of && a.space == b.space && a.layout == b.layout;
+}
+
+/* ---- nodes ---- */
+
+static KirExpr *node(Kir *k, KirKind kind, KirType type, const KirExpr *const *args, int n)
+{
+    KirExpr *e = arena_alloc(k->arena, sizeof *e);
+    *e = (KirExpr){ .kind = kind, .type = type, .nargs = n };
+    if (n) {
+        e->args = arena_alloc(k->arena, sizeof *e->args * (size_t)n);
+        memcpy(e->args, args, sizeof *e->args * (size_t)n);
+    }
+    return e;
+}
+
+/* Small numbers are an int in C, and take the type of what they meet. */
+const KirExpr *kir_whole(Kir *k, int64_t v)
+{
+    KirExpr *e = node(k, KX_WHOLE, kir_value(v == (int32_t)v ? KT_I32 : KT_I64), NULL, 0);
+    e->whole = v;
+    return e;
+}
+
+const KirExpr *kir_real(Kir *k, KirScalar type, double v)
+{
+    KirExpr *e = node(k, KX_REAL, kir_value(type), NULL, 0);
+    e->real = v;
+    return e;
+}
+
+const KirExpr *kir_truth(Kir *k, bool v)
+{
+    KirExpr *e = node(k, KX_TRUTH, kir_value(KT_BOOL), NULL, 0);
+    e->whole = v;
+    return e;
+}
+
+const KirExpr *kir_var(Kir *k, KirVar *v)
+{
+    KirExpr *e = node(k, KX_VAR, v->type, NULL, 0);
+    e->var = v;
+    return e;
+}
+
+const KirExpr *kir_special(Kir *k, KirSpecial s, int64_t which)
+{
+    static const KirScalar of[KP_COUNT] = { KT_I64, KT_VOID, KT_I64, KT_BOOL, KT_BOOL, KT_I32, KT_I32, KT_I32,
+                                            KT_I32, KT_I64, KT_I64 };
+    KirType type = s == KP_POINTER ? kir_global(KT_VOID, true) : kir_value(of[s]);
+    KirExpr *e = node(k, KX_SPECIAL, type, NULL, 0);
+    e->op = (int)s;
+    e->whole = which;
+    return e;
+}
+
+bool kir_is_number(const KirExpr *e, int64_t v)
+{
+    return e->kind == KX_WHOLE && e->whole == v;
+}
+
+static KirScalar wider(KirScalar a, KirScalar b)
+{
+    if (a == b || b == KT_VOID)
+        return a;
+    if (kir_is_real(a) || kir_is_real(b))
+        return a == KT_F64 || b == KT_F64 ? KT_F64 : KT_F32;
+    return a == KT_I64 || b == KT_I64 ? KT_I64 : a == KT_U32 || b == KT_U32 ? KT_U32 : KT_I32;
+}
+
+/* Of two whole numbers, unless it overflows or is none. */
+static bool folded(KirBinary op, int64_t a, int64_t b, int64_t *v)
+{
+    switch (op) {
+    case KB_ADD: return !__builtin_add_overflow(a, b, v);
+    case KB_SUB: return !__builtin_sub_overflow(a, b, v);
+    case KB_MUL: return !__builtin_mul_overflow(a, b, v);
+    case KB_DIV: return a >= 0 && b > 0 && (*v = a / b, true);
+    case KB_MOD: return a >= 0 && b > 0 && (*v = a % b, true);
+    default: return false;
+    }
+}
+
+const KirExpr *kir_binary(Kir *k, KirBinary op, const KirExpr *a, const KirExpr *b)
+{
+    int64_t v = 0;
+    if (a->kind == KX_WHOLE && b->kind == KX_WHOLE && folded(op, a->whole, b->whole, &v))
+        return kir_whole(k, v);
+    if ((op == KB_ADD || op == KB_SUB) && kir_is_number(b, 0))
+        return a;
+    if ((op == KB_ADD && kir_is_number(a, 0)) || (op == KB_MUL && kir_is_number(a, 1)))
+        return b;
+    if ((op == KB_MUL || op == KB_DIV) && kir_is_number(b, 1))
+        return a;
+    if (op == KB_MUL && (kir_is_number(a, 0) || kir_is_number(b, 0)))
+        return kir_whole(k, 0);
+    if (op == KB_AND && (a->kind == KX_TRUTH || b->kind == KX_TRUTH) && (a->kind == KX_TRUTH ? a : b)->whole)
+        return a->kind == KX_TRUTH ? b : a;
+    KirType type;
+    if (op >= KB_LT && op <= KB_OR)
+        type = kir_value(KT_BOOL);
+    else if (kir_is_place(a->type))
+        type = a->type;
+    else
+        type = kir_value(wider(a->type.of, b->type.of));
+    KirExpr *e = node(k, KX_BINARY, type, (const KirExpr *[]){ a, b }, 2);
+    e->op = (int)op;
+    return e;
+}
+
+const KirExpr *kir_neg(Kir *k, const KirExpr *a)
+{
+    return node(k, KX_NEG, a->type, &a, 1);
+}
+
+const KirExpr *kir_not(Kir *k, const KirExpr *a)
+{
+    return a->kind == KX_NOT && a->args[0]->type.of == KT_BOOL ? a->args[0]
+        : node(k, KX_NOT, kir_value(KT_BOOL), &a, 1);
+}
+
+const KirExpr *kir_select(Kir *k, const KirExpr *c, const KirExpr *a, const KirExpr *b)
+{
+    KirType type = a->type;
+    if (!kir_is_place(type))
+        type.of = wider(a->type.of, b->type.of);
+    else
+        type.written &= b->type.written;
+    return node(k, KX_SELECT, type, (const KirExpr *[]){ c, a, b }, 3);
+}
+
+const KirExpr *kir_convert(Kir *k, KirType to, const KirExpr *a)
+{
+    return node(k, KX_CONVERT, to, &a, 1);
+}
+
+const KirExpr *kir_load(Kir *k, KirAccess how, KirScalar as, const KirExpr *place)
+{
+    KirExpr *e = node(k, KX_LOAD, kir_value(how == KA_ELEMENT ? place->type.of : as), &place, 1);
+    e->op = (int)how;
+    return e;
+}
+
+const KirExpr *kir_element(Kir *k, const KirExpr *place, const KirExpr *at)
+{
+    KirExpr *e = node(k, KX_LOAD, kir_value(place->type.of), (const KirExpr *[]){ place, at }, 2);
+    e->op = KA_ELEMENT;
+    return e;
+}
+
+const KirExpr *kir_op(Kir *k, Op op, KirScalar gives, bool fast, const KirExpr *const *args, int n)
+{
+    KirExpr *e = node(k, KX_OP, kir_value(gives), args, n);
+    e->op = (int)op;
+    e->fast = fast && kir_fast_format(op);
+    return e;
+}
+
+const KirExpr *kir_call(Kir *k, const char *function, const KirTemplate *t, int nt,
+                        const KirExpr *const *args, int n)
+{
+    const KirFunction *f = kir_function(function);
+    KirScalar gives = !f ? KT_VOID : f->gives == KT_COUNT && n ? args[0]->type.of : f->gives;
+    KirExpr *e = node(k, KX_CALL, kir_value(gives), args, n);
+    KirTemplate *own = arena_alloc(k->arena, sizeof *own * (size_t)(nt + 1));
+    for (int i = 0; i < nt; i++)
+        own[i] = t[i];
+    e->function = f;
+    e->text = function;
+    e->templates = own;
+    e->ntemplates = nt;
+    return e;
+}
+
+const KirExpr *kir_call1(Kir *k, const char *function, const KirExpr *a)
+{
+    return kir_call(k, function, NULL, 0, &a, 1);
+}
+
+const KirExpr *kir_call2(Kir *k, const char *function, const KirExpr *a, const KirExpr *b)
+{
+    return kir_call(k, function, NULL, 0, (const KirExpr *[]){ a, b }, 2);
+}
+
+const KirExpr *kir_text(Kir *k, KirScalar type, const char *text)
+{
+    KirExpr *e = node(k, KX_TEXT, kir_value(type), NULL, 0);
+    e->text = text;
+    return e;
+}
+
+const KirExpr *kir_within(Kir *k, KirBlock *body, const KirExpr *value)
+{
+    KirExpr *e = node(k, KX_WITHIN, value->type, &value, 1);
+    e->body = body;
+    return e;
+}
+
+const char *kir_fast_format(Op op)
+{
+    switch (op) {
+    case OP_TANH: return "cell_fast_tanh(%s)";
+    case OP_EXP: return "cell_fast_exp(%s)";
+    case OP_SIGMOID: return "cell_fast_sigmoid(%s)";
+    case OP_LOGSIGMOID: return "cell_fast_logsigmoid(%s)";
+    case OP_SQRT: return "cell_fast_sqrt(%s)";
+    case OP_SILU: return "cell_fast_silu(%s)";
+    case OP_ERF: return "cell_fast_erf(%s)";
+    case OP_GELU: return "cell_fast_gelu(%s)";
+    case OP_DIV: return "cell_fast_div(%s, %s)";
+    default: return NULL;
+    }
+}
+
+int kir_precedence(const KirExpr *e)
+{
+    static const int binary[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
+    switch (e->kind) {
+    case KX_SELECT: return 1;
+    case KX_BINARY: return binary[e->op];
+    case KX_NEG: case KX_NOT: case KX_CONVERT: return 9;
+    default: return 10;
+    }
+}

@@ -1,0 +1,91 @@
+/* kir_clean.c: dead declarations. In comes a kernel whose frame declares what a body may need; out goes
+ * the same without what nothing reads. What is assigned to stays as long as it is assigned to. */
+#include <string.h>
+
+#include "kir.h"
+
+static void count_block(const KirBlock *b, int by);
+
+static void count_expr(const KirExpr *e, int by)
+{
+    if (!e)
+        return;
+    if (e->kind == KX_VAR)
+        e->var->uses += by;
+    if (e->body)
+        count_block(e->body, by);
+    for (int i = 0; i < e->nargs; i++)
+        count_expr(e->args[i], by);
+}
+
+static void count_block(const KirBlock *b, int by)
+{
+    for (int i = 0; i < b->len; i++) {
+        const KirStmt *s = b->data[i];
+        for (int j = 0; j < 3; j++)
+            count_expr(s->x[j], by);
+        count_block(&s->body, by);
+        count_block(&s->other, by);
+    }
+}
+
+static bool has_effect(const KirExpr *e)
+{
+    if (!e)
+        return false;
+    if (e->kind == KX_CALL && (e->function->effect || e->function->writes || e->function->meets !=
+                               KIR_THREAD))
+        return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (has_effect(e->args[i]))
+            return true;
+    return false;
+}
+
+static void drop_unread(KirBlock *b);
+
+static void drop_within(const KirExpr *e)
+{
+    if (!e)
+        return;
+    if (e->body)
+        drop_unread(e->body);
+    for (int i = 0; i < e->nargs; i++)
+        drop_within(e->args[i]);
+}
+
+/* From the last statement to the first, as what one declares another may be declared with. */
+static void drop_unread(KirBlock *b)
+{
+    int kept = b->len;
+    for (int i = b->len - 1; i >= 0; i--) {
+        KirStmt *s = b->data[i];
+        drop_unread(&s->body);
+        drop_unread(&s->other);
+        bool declares = s->kind == KI_LET || s->kind == KI_VAR || s->kind == KI_ARRAY;
+        if (declares && s->var->uses == 0 && !has_effect(s->x[0])) {
+            count_expr(s->x[0], -1);
+            continue;
+        }
+        for (int j = 0; j < 3; j++)
+            drop_within(s->x[j]);
+        b->data[--kept] = s;
+    }
+    b->len -= kept;
+    if (kept)
+        memmove(b->data, b->data + kept, sizeof *b->data * (size_t)b->len);
+}
+
+static void forget(KirStmt *s, void *data)
+{
+    (void)data;
+    if (s->var)
+        s->var->uses = 0;
+}
+
+void kir_clean(Kir *k)
+{
+    kir_each(&k->body, forget, NULL);
+    count_block(&k->body, 1);
+    drop_unread(&k->body);
+}

@@ -1,0 +1,385 @@
+/* kir_cuda.c: a kernel as CUDA. In comes a kernel that was verified; out goes what nvcc gets, over the
+ * names of the device library, with lines to 110 columns. Nothing is decided. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mutate.h"
+#include "emit/emit.h"
+#include "kir.h"
+
+static void print_block(const KirBlock *b, Buf *out);
+static void print_expr(const KirExpr *e, int needs, Buf *out);
+
+const char *kir_cuda_scalar(KirScalar s)
+{
+    static const char *const words[KT_COUNT] = { "void", "bool", "int", "uint32_t", "int64_t", "cell_bf16",
+                                                 "cell_f16", "float", "double" };
+    return words[s];
+}
+
+/* With the space in front of a name. */
+static const char *type_text(KirType t, Buf *out)
+{
+    Buf b = { .arena = out->arena };
+    const char *of = kir_cuda_scalar(t.of);
+    if (t.space == KS_GLOBAL)
+        buf_f(&b, "%s%s *", t.written ? "" : "const ", of);
+    else
+        buf_f(&b, t.space == KS_SHARED ? "cell_smem<%s> " : "%s ", of);
+    return b.data;
+}
+
+/* ---- expressions ---- */
+
+static void print_real(const KirExpr *e, Buf *out)
+{
+    bool single = e->type.of == KT_F32;
+    char digits[64];
+    if (isnan(e->real)) {
+        buf_f(out, single ? "CELL_NAN_F" : "CELL_NAN");
+        return;
+    }
+    if (isinf(e->real)) {
+        buf_f(out, "%sCELL_INF%s", e->real < 0 ? "-" : "", single ? "_F" : "");
+        return;
+    }
+    snprintf(digits, sizeof digits, single ? "%.9g" : "%.17g", e->real);
+    bool whole = !strpbrk(digits, ".e");
+    buf_f(out, e->real < 0 ? "(%s%s%s)" : "%s%s%s", digits, whole ? ".0" : "", single ? "f" : "");
+}
+
+static void print_special(const KirExpr *e, Buf *out)
+{
+    static const char *const words[KP_COUNT] = {
+        [KP_STEP] = "args.t", [KP_ADDS] = "args.flags & CELL_KERNEL_ACCUMULATE", [KP_SAVES] =
+            "args.flags & CELL_KERNEL_SAVE",
+        [KP_THREAD] = "cell_thread()", [KP_THREADS] = "cell_threads()", [KP_LANE] = "cell_lane()", [KP_WARP] =
+            "cell_warp()"
+    };
+    int which = (int)e->whole;
+    if (e->op == KP_SIZE)
+        buf_f(out, "args.size[%d]", which);
+    else if (e->op == KP_POINTER)
+        buf_f(out, "args.ptr[%d]", which);
+    else if (e->op == KP_BLOCK || e->op == KP_BLOCKS)
+        buf_f(out, "cell_block_%s(%d)", e->op == KP_BLOCK ? "index" : "count", which);
+    else
+        buf_f(out, "%s", words[e->op]);
+}
+
+static void print_args(const KirExpr *e, Buf *out)
+{
+    buf_f(out, "(");
+    for (int i = 0; i < e->nargs; i++) {
+        buf_f(out, i ? ", " : "");
+        print_expr(e->args[i], 0, out);
+    }
+    buf_f(out, ")");
+}
+
+/* A format of the operator table, with its %s replaced by the arguments. */
+static void print_filled(const char *fmt, const KirExpr *e, Buf *out)
+{
+    int next = 0;
+    for (const char *s; (s = strstr(fmt, "%s")); fmt = s + 2) {
+        buf_f(out, "%.*s", (int)(s - fmt), fmt);
+        print_expr(e->args[next++], 9, out);
+    }
+    buf_f(out, "%s", fmt);
+}
+
+/* Of whole numbers C's own operators, of reals the spelling in the operator's row. */
+static void print_op(const KirExpr *e, Buf *out)
+{
+    static const char *const whole[OP_COUNT] = {
+        [OP_ADD] = "(%s + %s)", [OP_SUB] = "(%s - %s)", [OP_MUL] = "(%s * %s)", [OP_NEG] = "(-%s)"
+    };
+    static const char *const conditions[OP_COUNT] = {
+        [OP_LT] = "(%s < %s)", [OP_LE] = "(%s <= %s)", [OP_EQ] = "(%s == %s)", [OP_NE] = "(%s != %s)",
+            [OP_AND] = "(%s && %s)",
+        [OP_OR] = "(%s || %s)", [OP_NOT] = "!%s", [OP_SELECT] = "(%s ? %s : %s)"
+    };
+    int op = e->op == OP_SIGMOID && mutate("wrong-spelling") ? OP_TANH : e->op;
+    bool is_whole = kir_is_whole(e->type.of);
+    if (is_whole && (op == OP_MIN || op == OP_MAX)) {
+        const KirExpr *twice[] = { e->args[0], e->args[1], e->args[0], e->args[1] };
+        KirExpr four = *e;
+        four.args = twice;
+        print_filled(op == OP_MIN ? "(%s < %s ? %s : %s)" : "(%s > %s ? %s : %s)", &four, out);
+        return;
+    }
+    const char *fast = e->fast ? kir_fast_format((Op)op) : NULL;
+    print_filled(is_whole && whole[op] ? whole[op] : conditions[op] ? conditions[op] : fast ? fast
+                 : op_table[op].cuda, e, out);
+}
+
+static void print_call(const KirExpr *e, Buf *out)
+{
+    buf_f(out, "%s", e->text);
+    for (int i = 0; i < e->ntemplates; i++) {
+        const KirTemplate *t = &e->templates[i];
+        buf_f(out, i ? ", " : "<");
+        if (t->type == KT_VOID)
+            buf_f(out, "%lld", (long long)t->value);
+        else
+            buf_f(out, "%s", t->type == KT_BOOL ? (t->value ? "true" : "false") : kir_cuda_scalar(t->type));
+    }
+    buf_f(out, e->ntemplates ? ">" : "");
+    print_args(e, out);
+}
+
+/* Statements and their value on one line, in a function without a name. */
+static void print_within(const KirExpr *e, Buf *out)
+{
+    Buf inner = { .arena = out->arena };
+    print_block(e->body, &inner);
+    buf_f(out, "([&] { ");
+    for (const char *s = inner.data; s && *s;) {
+        size_t n = strcspn(s, "\n");
+        size_t in = strspn(s, " ");
+        if (s[in] != '/')
+            buf_f(out, "%.*s ", (int)(n - in), s + in);
+        s += n + (s[n] == '\n');
+    }
+    buf_release(&inner);
+    buf_f(out, "return ");
+    print_expr(e->args[0], 0, out);
+    buf_f(out, "; }())");
+}
+
+static void print_convert(const KirExpr *e, Buf *out)
+{
+    const KirExpr *of = e->args[0];
+    if (e->type.space == KS_GLOBAL)
+        buf_f(out, "reinterpret_cast<%s>(", type_text(e->type, out));
+    else
+        buf_f(out, "(%s)(", kir_cuda_scalar(e->type.of));
+    print_expr(of, 0, out);
+    buf_f(out, ")");
+}
+
+/* Operands that C binds as it should, but that one reads twice: && in ||, and arithmetic in &. */
+static int operand_needs(const KirExpr *e, int i)
+{
+    int own = kir_precedence(e);
+    if (e->op == KB_OR)
+        return kir_precedence(e->args[i]) == 3 ? 10 : own + i;
+    return e->op == KB_BITS ? 9 : own + i;
+}
+
+static void print_bare(const KirExpr *e, Buf *out)
+{
+    const KirExpr *const *x = e->args;
+    switch (e->kind) {
+    case KX_WHOLE: buf_f(out, e->whole < 0 ? "(%lld)" : "%lld", (long long)e->whole); break;
+    case KX_REAL: print_real(e, out); break;
+    case KX_TRUTH: buf_f(out, e->whole ? "true" : "false"); break;
+    case KX_VAR: buf_f(out, "%s", e->var->name); break;
+    case KX_SPECIAL: print_special(e, out); break;
+    case KX_BINARY:
+        print_expr(x[0], operand_needs(e, 0), out);
+        buf_f(out, " %s ", kir_binary_words[e->op]);
+        print_expr(x[1], operand_needs(e, 1), out);
+        break;
+    case KX_NEG: case KX_NOT:
+        buf_f(out, e->kind == KX_NEG ? "-" : "!");
+        print_expr(x[0], e->kind == KX_NEG ? 10 : 9, out);
+        break;
+    case KX_SELECT:
+        print_expr(x[0], 2, out);
+        buf_f(out, " ? ");
+        print_expr(x[1], 2, out);
+        buf_f(out, " : ");
+        print_expr(x[2], 2, out);
+        break;
+    case KX_CONVERT: print_convert(e, out); break;
+    case KX_LOAD:
+        if (e->nargs == 2) {
+            print_expr(x[0], 10, out);
+            buf_f(out, "[");
+            print_expr(x[1], 0, out);
+            buf_f(out, "]");
+            break;
+        }
+        buf_f(out, "%s<%s>", e->op == KA_LOAD_RO ? "cell_load_ro" : "cell_load", kir_cuda_scalar(e->type.of));
+        print_args(e, out);
+        break;
+    case KX_OP: print_op(e, out); break;
+    case KX_CALL: print_call(e, out); break;
+    case KX_WITHIN: print_within(e, out); break;
+    case KX_TEXT: buf_f(out, "%s", e->text); break;
+    }
+}
+
+static void print_expr(const KirExpr *e, int needs, Buf *out)
+{
+    bool closed = kir_precedence(e) < needs;
+    buf_f(out, closed ? "(" : "");
+    print_bare(e, out);
+    buf_f(out, closed ? ")" : "");
+}
+
+void kir_expr_cuda(const KirExpr *e, Buf *out)
+{
+    print_expr(e, 9, out);
+}
+
+/* Without the parentheses around the whole that an operator's row has. */
+static const char *bare(const KirExpr *e, const Buf *like)
+{
+    Buf b = { .arena = like->arena };
+    int open = 0;
+    print_expr(e, 0, &b);
+    for (size_t i = 0; i < b.len && b.data[0] == '('; i++) {
+        open += (b.data[i] == '(') - (b.data[i] == ')');
+        if (open == 0 && i == b.len - 1) {
+            b.data[i] = 0;
+            return b.data + 1;
+        }
+        if (open == 0)
+            break;
+    }
+    return b.data;
+}
+
+/* ---- statements ---- */
+
+static void print_declaration(const KirStmt *s, Buf *out)
+{
+    static const char *const fragments[] = { "", "cell_mma_a", "cell_mma_b" };
+    const KirVar *v = s->var;
+    const char *of = kir_cuda_scalar(v->type.of), *type = type_text(v->type, out), *fixed = s->kind == KI_LET
+        ? "const " : "";
+    if (v->type.space == KS_FRAGMENT && v->type.layout == KL_SUM)
+        buf_line(out, "cell_mma_c %s;", v->name);
+    else if (v->type.space == KS_FRAGMENT)
+        buf_line(out, "%s<%s> %s;", fragments[v->type.layout], v->type.of == KT_F32 ? "cell_tf32" : of,
+                 v->name);
+    else if (s->kind == KI_ARRAY)
+        buf_line(out, "%s %s[%lld]%s;", of, v->name, (long long)v->count->whole, s->n ? " = {}" : "");
+    else if (s->kind == KI_SHARED)
+        buf_line(out, "const cell_smem<%s> %s = cell_carve<%s>(cursor, %s);", of, v->name, of,
+                 bare(v->count, out));
+    else if (!s->x[0])
+        buf_line(out, "%s%s;", type, v->name);
+    else if (s->x[0]->kind == KX_SPECIAL && s->x[0]->op == KP_POINTER)
+        buf_line(out, "%s%s%s = static_cast<%s>(%s);", type, fixed, v->name, type, bare(s->x[0], out));
+    else if (v->type.space == KS_GLOBAL)
+        buf_line(out, "%s%s%s = %s;", type, fixed, v->name, bare(s->x[0], out));
+    else
+        buf_line(out, "%s%s%s = %s;", fixed, type, v->name, bare(s->x[0], out));
+}
+
+static void print_for_head(const KirStmt *s, const char *end, Buf *out)
+{
+    const char *name = s->var->name;
+    Buf next = { .arena = out->arena };
+    if (kir_is_number(s->x[2], 1) || kir_is_number(s->x[2], -1))
+        buf_f(&next, "%s%s", name, s->x[2]->whole > 0 ? "++" : "--");
+    else
+        buf_f(&next, "%s += %s", name, bare(s->x[2], out));
+    if (s->n)
+        buf_line(out, s->n > 0 ? "CELL_UNROLL_BY(%lld)" : "CELL_UNROLL", (long long)s->n);
+    buf_line(out, "for (%s %s = %s; %s %s %s; %s)%s", kir_cuda_scalar(s->var->type.of), name,
+             bare(s->x[0], out), name, kir_binary_words[s->op], bare(s->x[1], out), next.data, end);
+}
+
+/* One statement on a line of its own. */
+static bool is_single(const KirBlock *b)
+{
+    KirStmtKind kind = b->len == 1 ? b->data[0]->kind : KI_COMMENT;
+    return kind == KI_ASSIGN || kind == KI_STORE || (kind >= KI_LOAD_VECTOR && kind <= KI_STORE_VECTOR) ||
+           (kind >= KI_BREAK && kind <= KI_CALL && kind != KI_COMMENT);
+}
+
+static void print_inside(const KirBlock *b, Buf *out)
+{
+    out->indent++;
+    print_block(b, out);
+    out->indent--;
+}
+
+static void print_compound(const KirStmt *s, Buf *out)
+{
+    bool single = is_single(&s->body) && (!s->other.len || is_single(&s->other));
+    const char *open = single ? "" : " {";
+    if (s->kind == KI_FOR)
+        print_for_head(s, open, out);
+    else
+        buf_line(out, "%s (%s)%s", s->kind == KI_IF ? "if" : "while", bare(s->x[0], out), open);
+    print_inside(&s->body, out);
+    if (s->other.len) {
+        buf_line(out, single ? "else" : "} else {");
+        print_inside(&s->other, out);
+    }
+    if (!single)
+        buf_line(out, "}");
+}
+
+/* name(x[0], x[1], ...); with the number n of elements or bytes, where it has one. */
+static void print_named(const char *name, const KirStmt *s, Buf *out)
+{
+    Buf b = { .arena = out->arena };
+    if (s->n)
+        buf_f(&b, "<%lld>", (long long)s->n);
+    for (int i = 0; i < 3; i++)
+        if (s->x[i])
+            buf_f(&b, "%s%s", i ? ", " : "(", bare(s->x[i], out));
+    buf_line(out, "%s%s);", name, b.data);
+}
+
+static void print_statement(const KirStmt *s, Buf *out)
+{
+    switch (s->kind) {
+    case KI_LET: case KI_VAR: case KI_ARRAY: case KI_SHARED: print_declaration(s, out); break;
+    case KI_ASSIGN:
+        buf_line(out, "%s %s= %s;", bare(s->x[0], out), s->op == KB_COUNT ? "" : kir_binary_words[s->op],
+                 bare(s->x[1], out));
+        break;
+    case KI_STORE: print_named(s->x[2] ? "cell_put" : "cell_store", s, out); break;
+    case KI_LOAD_VECTOR: print_named(s->op == KA_LOAD_RO ? "cell_load_vec_ro" : "cell_load_vec", s, out);
+        break;
+    case KI_STORE_VECTOR: print_named(s->x[2] ? "cell_put_vec" : "cell_store_vec", s, out); break;
+    case KI_FOR: case KI_WHILE: case KI_IF: print_compound(s, out); break;
+    case KI_BREAK: buf_line(out, "break;"); break;
+    case KI_CONTINUE: buf_line(out, "continue;"); break;
+    case KI_RETURN: buf_line(out, "return;"); break;
+    case KI_BARRIER: buf_line(out, s->op == KIR_BLOCK ? "cell_barrier();" : "cell_warp_barrier();"); break;
+    case KI_COPY: print_named(s->x[2] ? "cell_cp_async_zfill" : "cell_cp_async", s, out); break;
+    case KI_COMMIT: buf_line(out, "cell_cp_async_commit();"); break;
+    case KI_WAIT: buf_line(out, "cell_cp_async_wait<%lld>();", (long long)s->n); break;
+    case KI_MMA: print_named("cell_mma", s, out); break;
+    case KI_CALL: buf_line(out, "%s;", bare(s->x[0], out)); break;
+    case KI_COMMENT: buf_line(out, "// %s", s->text); break;
+    }
+}
+
+static void print_block(const KirBlock *b, Buf *out)
+{
+    bool cursor = false;
+    for (int i = 0; i < b->len; i++) {
+        if (b->data[i]->kind == KI_SHARED && !cursor)
+            buf_line(out, "auto cursor = cell_shared();");
+        cursor |= b->data[i]->kind == KI_SHARED;
+        print_statement(b->data[i], out);
+    }
+}
+
+void kir_print_cuda(const Kir *k, Buf *out)
+{
+    Buf text = { .arena = k->arena };
+    if (k->resident)
+        buf_line(&text, "extern \"C\" __global__ void __launch_bounds__(%d, %d)", k->threads, k->resident);
+    else
+        buf_line(&text, "extern \"C\" __global__ void __launch_bounds__(%d)", k->threads);
+    buf_line(&text, "%s(const __grid_constant__ cell_kernel_args args)", k->name);
+    buf_line(&text, "{");
+    text.indent++;
+    if (k->waits)
+        buf_line(&text, "cell_dependency_wait();");
+    print_block(&k->body, &text);
+    text.indent--;
+    buf_f(&text, "}\n\n");
+    buf_wrapped(out, &text);
+    buf_release(&text);
+}

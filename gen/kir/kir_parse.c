@@ -1,0 +1,582 @@
+/* kir_parse.c: reads what kir_dump.c prints. In comes text; out goes a kernel, or what is wrong with its
+ * line. A name is the variable that is in scope; whether types agree is for the verifier. */
+#include <ctype.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kir.h"
+
+typedef struct Parse {
+    Kir *k;
+    Arena *arena;
+    const char *s, *end;          /* what is left; a NUL stands at the end */
+    int line, depth;
+    const char *error;
+    Vec(KirVar *) scope;
+    jmp_buf out;
+} Parse;
+
+enum { MOST_NESTED = 200 };       /* of expressions and blocks, so that a text takes little stack */
+
+static void fail(Parse *p, const char *fmt, ...) __attribute__((format(printf, 2, 3), noreturn));
+
+static void fail(Parse *p, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    const char *what = arena_text(p->arena, fmt, args);
+    va_end(args);
+    Buf b = { .arena = p->arena };
+    buf_f(&b, "line %d: %s", p->line, what);
+    p->error = b.data;
+    longjmp(p->out, 1);
+}
+
+/* ---- words ---- */
+
+static void space(Parse *p)
+{
+    for (; p->s < p->end && isspace((unsigned char)*p->s); p->s++)
+        p->line += *p->s == '\n';
+}
+
+static size_t word_length(const Parse *p)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)p->s[n]) || p->s[n] == '_')
+        n++;
+    return isdigit((unsigned char)p->s[0]) ? 0 : n;
+}
+
+/* Takes the text if it is next: a whole word, or a sign. */
+static bool take(Parse *p, const char *what)
+{
+    space(p);
+    size_t n = strlen(what);
+    bool word = isalpha((unsigned char)what[0]);
+    if (strncmp(p->s, what, n) != 0 || (word && word_length(p) != n))
+        return false;
+    p->s += n;
+    return true;
+}
+
+static void expect(Parse *p, const char *what)
+{
+    if (!take(p, what))
+        fail(p, "%s is missing", what);
+}
+
+static const char *name(Parse *p)
+{
+    space(p);
+    size_t n = word_length(p);
+    if (n == 0)
+        fail(p, "a name is missing");
+    char *text = arena_alloc(p->arena, n + 1);
+    memcpy(text, p->s, n);
+    p->s += n;
+    return text;
+}
+
+static int64_t number(Parse *p)
+{
+    space(p);
+    char *end;
+    int64_t v = strtoll(p->s, &end, 10);
+    if (end == p->s)
+        fail(p, "a number is missing");
+    p->s = end;
+    return v;
+}
+
+static bool scalar_of(const char *word, KirScalar *of)
+{
+    for (int i = 0; i < KT_COUNT; i++)
+        if (strcmp(word, kir_scalar_words[i]) == 0) {
+            *of = (KirScalar)i;
+            return true;
+        }
+    return false;
+}
+
+static KirScalar scalar(Parse *p)
+{
+    KirScalar of;
+    const char *word = name(p);
+    if (!scalar_of(word, &of))
+        fail(p, "%s is no type", word);
+    return of;
+}
+
+static KirType type(Parse *p)
+{
+    KirType t = { .written = !take(p, "const") };
+    t.of = scalar(p);
+    if (take(p, "*"))
+        t.space = KS_GLOBAL;
+    else if (take(p, "shared"))
+        t.space = KS_SHARED;
+    else
+        t.written = false;
+    return t;
+}
+
+/* ---- expressions ---- */
+
+static const KirExpr *expression(Parse *p);
+static void block(Parse *p, KirBlock *b, const char *end);
+
+typedef struct Args { const KirExpr *of[16]; int n; } Args;
+
+static Args arguments(Parse *p)
+{
+    Args a = { .n = 0 };
+    expect(p, "(");
+    while (!take(p, ")")) {
+        if (a.n)
+            expect(p, ",");
+        if (a.n == 16)
+            fail(p, "too many arguments");
+        a.of[a.n++] = expression(p);
+    }
+    return a;
+}
+
+static KirVar *variable(Parse *p, const char *word)
+{
+    for (int i = p->scope.len - 1; i >= 0; i--)
+        if (strcmp(p->scope.data[i]->name, word) == 0)
+            return p->scope.data[i];
+    return NULL;
+}
+
+static const KirExpr *literal(Parse *p)
+{
+    size_t n = strspn(p->s, "0123456789");
+    bool real = p->s[n] == '.' || p->s[n] == 'e';
+    char *end;
+    if (!real)
+        return kir_whole(p->k, number(p));
+    double v = strtod(p->s, &end);
+    p->s = end;
+    bool single = *p->s == 'f';
+    p->s += single;
+    return kir_real(p->k, single ? KT_F32 : KT_F64, v);
+}
+
+static const KirExpr *negative(Parse *p)
+{
+    if (!isdigit((unsigned char)*p->s))
+        return NULL;
+    KirExpr *e = arena_alloc(p->arena, sizeof *e);
+    *e = *literal(p);
+    if (e->kind == KX_WHOLE)
+        return kir_whole(p->k, -e->whole);
+    e->real = -e->real;
+    return e;
+}
+
+static const KirExpr *within(Parse *p)
+{
+    KirBlock *body = arena_alloc(p->arena, sizeof *body);
+    int from = p->scope.len;
+    expect(p, "{");
+    KirBlock *outer = kir_enter(p->k, body);
+    block(p, body, "yield");
+    const KirExpr *value = expression(p);
+    kir_enter(p->k, outer);
+    p->scope.len = from;
+    expect(p, "}");
+    return kir_within(p->k, body, value);
+}
+
+/* What stands between < and > of a call. */
+static int templates(Parse *p, KirTemplate *t)
+{
+    int n = 0;
+    KirScalar of;
+    if (!take(p, "<"))
+        return 0;
+    do {
+        if (n == 8)
+            fail(p, "too many arguments of a template");
+        space(p);
+        if (isdigit((unsigned char)*p->s) || *p->s == '-') {
+            t[n++] = (KirTemplate){ KT_VOID, number(p) };
+            continue;
+        }
+        const char *word = name(p);
+        bool truth = strcmp(word, "true") == 0;
+        if (truth || strcmp(word, "false") == 0)
+            t[n++] = (KirTemplate){ KT_BOOL, truth };
+        else if (scalar_of(word, &of))
+            t[n++] = (KirTemplate){ of, 0 };
+        else
+            fail(p, "%s is no type", word);
+    } while (take(p, ","));
+    expect(p, ">");
+    return n;
+}
+
+static const KirExpr *special(Parse *p, const char *word)
+{
+    for (int i = 0; i < KP_COUNT; i++) {
+        if (strcmp(word, kir_special_words[i]) != 0)
+            continue;
+        expect(p, "(");
+        int64_t which = take(p, ")") ? 0 : number(p);
+        if (p->s[-1] != ')')
+            expect(p, ")");
+        return kir_special(p->k, (KirSpecial)i, which);
+    }
+    return NULL;
+}
+
+/* name<type>(...): conversions, loads, operators, and what is no number. */
+static const KirExpr *typed(Parse *p, const char *word)
+{
+    bool load = strcmp(word, "load") == 0, ro = strcmp(word, "load_ro") == 0, as = strcmp(word, "as") == 0;
+    double v = strcmp(word, "nan") == 0 ? NAN : strcmp(word, "inf") == 0 ? INFINITY
+        : strcmp(word, "minus_inf") == 0 ? -INFINITY : 0;
+    int op = op_find(word);
+    if (!load && !ro && !as && v == 0 && op < 0)
+        return NULL;
+    expect(p, "<");
+    KirType to = type(p);
+    bool fast = take(p, ",");
+    if (fast)
+        expect(p, "fast");
+    expect(p, ">");
+    if (v != 0)
+        return kir_real(p->k, to.of, v);
+    Args a = arguments(p);
+    if (op >= 0) {
+        if (a.n != op_table[op].arity)
+            fail(p, "%s with %d arguments", word, a.n);
+        return kir_op(p->k, (Op)op, to.of, fast, a.of, a.n);
+    }
+    if (a.n != 1)
+        fail(p, "%s with %d arguments", word, a.n);
+    return as ? kir_convert(p->k, to, a.of[0]) : kir_load(p->k, ro ? KA_LOAD_RO : KA_LOAD, to.of, a.of[0]);
+}
+
+static const KirExpr *primary(Parse *p)
+{
+    space(p);
+    if (isdigit((unsigned char)*p->s))
+        return literal(p);
+    if (take(p, "(")) {
+        const KirExpr *e = expression(p);
+        expect(p, ")");
+        return e;
+    }
+    const char *word = name(p);
+    if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0)
+        return kir_truth(p->k, word[0] == 't');
+    if (strcmp(word, "do") == 0)
+        return within(p);
+    bool called = *p->s == '(' || *p->s == '<';   /* a comparison has a space in front of its sign */
+    if (!called) {
+        KirVar *v = variable(p, word);
+        if (!v)
+            fail(p, "%s is not declared", word);
+        return kir_var(p->k, v);
+    }
+    const KirExpr *e = special(p, word);
+    if (!e)
+        e = typed(p, word);
+    if (e)
+        return e;
+    KirTemplate t[8];
+    int nt = templates(p, t);
+    Args a = arguments(p);
+    if (!kir_function(word))
+        fail(p, "%s is no function", word);
+    return kir_call(p->k, word, t, nt, a.of, a.n);
+}
+
+static const KirExpr *unary(Parse *p)
+{
+    if (++p->depth > MOST_NESTED)
+        fail(p, "too deep");
+    const KirExpr *e;
+    space(p);
+    if (*p->s == '!' && p->s[1] != '=') {
+        p->s++;
+        e = kir_not(p->k, unary(p));
+    } else if (take(p, "-")) {
+        e = negative(p);
+        e = e ? e : kir_neg(p->k, unary(p));
+    } else {
+        for (e = primary(p); *p->s == '[';) {
+            expect(p, "[");
+            e = kir_element(p->k, e, expression(p));
+            expect(p, "]");
+        }
+    }
+    p->depth--;
+    return e;
+}
+
+/* The binary operator that is next, of two signs before those of one; KB_COUNT: none, or one that binds
+ * less. */
+static KirBinary operator(Parse *p, int needs)
+{
+    static const int binds[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
+    space(p);
+    int found = KB_COUNT;
+    for (int i = 0; i < KB_COUNT; i++) {
+        size_t n = strlen(kir_binary_words[i]);
+        if (strncmp(p->s, kir_binary_words[i], n) == 0 && (found == KB_COUNT || n == 2))
+            found = i;
+    }
+    bool assigns = found != KB_COUNT && strlen(kir_binary_words[found]) == 1 && p->s[1] == '=';
+    return found == KB_COUNT || assigns || binds[found] < needs ? KB_COUNT : (KirBinary)found;
+}
+
+static const KirExpr *binary(Parse *p, int needs)
+{
+    static const int binds[KB_COUNT] = { 7, 7, 8, 8, 8, 6, 6, 6, 6, 5, 5, 3, 2, 4 };
+    const KirExpr *e = unary(p);
+    for (KirBinary op; (op = operator(p, needs)) != KB_COUNT;) {
+        p->s += strlen(kir_binary_words[op]);
+        e = kir_binary(p->k, op, e, binary(p, binds[op] + 1));
+    }
+    return e;
+}
+
+static const KirExpr *expression(Parse *p)
+{
+    const KirExpr *c = binary(p, 0);
+    if (!take(p, "?"))
+        return c;
+    const KirExpr *a = binary(p, 0);
+    expect(p, ":");
+    return kir_select(p->k, c, a, binary(p, 0));
+}
+
+/* ---- statements ---- */
+
+static KirVar *declare(Parse *p, const char *word, KirType t, bool changes)
+{
+    KirVar *v = kir_variable(p->k, word, t, changes);
+    vec_push(p->arena, &p->scope, v);
+    return v;
+}
+
+static void declaration(Parse *p, KirStmtKind kind)
+{
+    KirStmt s = { .kind = kind };
+    const char *word = name(p);
+    expect(p, ":");
+    KirType t = type(p);
+    if (kind == KI_LET || take(p, "=")) {
+        if (kind == KI_LET)
+            expect(p, "=");
+        s.x[0] = expression(p);
+    }
+    s.var = declare(p, word, t, kind == KI_VAR);
+    kir_add(p->k, s);
+}
+
+static void array(Parse *p, KirSpace space_of)
+{
+    const char *word = name(p);
+    expect(p, ":");
+    KirType t = { .of = scalar(p), .space = space_of, .written = true };
+    KirStmt s = { .kind = space_of == KS_SHARED ? KI_SHARED : KI_ARRAY };
+    if (space_of == KS_FRAGMENT)
+        t.layout = take(p, "left") ? KL_LEFT : take(p, "right") ? KL_RIGHT : (expect(p, "sum"), KL_SUM);
+    const KirExpr *count = NULL;
+    if (space_of != KS_FRAGMENT) {
+        expect(p, "[");
+        count = expression(p);
+        expect(p, "]");
+    }
+    if (take(p, "=")) {
+        expect(p, "0");
+        s.n = 1;
+    }
+    s.var = declare(p, word, t, space_of != KS_SHARED);
+    s.var->count = count;
+    kir_add(p->k, s);
+}
+
+static void inside(Parse *p, KirBlock *b)
+{
+    int from = p->scope.len;
+    expect(p, "{");
+    KirBlock *outer = kir_enter(p->k, b);
+    block(p, b, "}");
+    kir_enter(p->k, outer);
+    p->scope.len = from;
+}
+
+static void counted_loop(Parse *p)
+{
+    KirStmt s = { .kind = KI_FOR };
+    const char *word = name(p);
+    expect(p, ":");
+    KirScalar of = scalar(p);
+    expect(p, "=");
+    s.x[0] = expression(p);
+    expect(p, ";");
+    KirBinary op = operator(p, 0);
+    if (op < KB_LT || op > KB_GE)
+        fail(p, "a comparison is missing");
+    p->s += strlen(kir_binary_words[op]);
+    s.op = (int)op;
+    s.x[1] = expression(p);
+    expect(p, ";");
+    expect(p, "+=");
+    s.x[2] = expression(p);
+    if (take(p, "unroll"))
+        s.n = take(p, "all") ? -1 : number(p);
+    int from = p->scope.len;
+    s.var = declare(p, word, kir_value(of), false);
+    kir_add(p->k, s);
+    inside(p, &p->k->at->data[p->k->at->len - 1]->body);
+    p->scope.len = from;
+}
+
+static void conditional(Parse *p, KirStmtKind kind)
+{
+    KirStmt s = { .kind = kind, .x = { expression(p) } };
+    kir_add(p->k, s);
+    KirStmt *own = p->k->at->data[p->k->at->len - 1];
+    inside(p, &own->body);
+    if (kind == KI_IF && take(p, "else"))
+        inside(p, &own->other);
+}
+
+/* WORD<n> a, b[, c]: how many operands there are is the kind's. */
+static void operands(Parse *p, KirStmt s, bool counted, int least, int at_most)
+{
+    if (counted) {
+        expect(p, "<");
+        s.n = number(p);
+        expect(p, ">");
+    }
+    for (int i = 0; i < at_most; i++) {
+        if (i && i >= least && !take(p, ","))
+            break;
+        if (i && i < least)
+            expect(p, ",");
+        s.x[i] = expression(p);
+    }
+    kir_add(p->k, s);
+}
+
+static void assignment(Parse *p)
+{
+    const KirExpr *to = unary(p);
+    KirStmt s = { .kind = KI_ASSIGN, .op = KB_COUNT, .x = { to } };
+    space(p);
+    for (int i = 0; i < KB_COUNT; i++)
+        if (strlen(kir_binary_words[i]) == 1 && p->s[0] == kir_binary_words[i][0] && p->s[1] == '=') {
+            s.op = i;
+            p->s++;
+        }
+    expect(p, "=");
+    s.x[1] = expression(p);
+    kir_add(p->k, s);
+}
+
+static void comment(Parse *p)
+{
+    p->s += *p->s == ' ';
+    size_t n = strcspn(p->s, "\n");
+    char *text = arena_alloc(p->arena, n + 1);
+    memcpy(text, p->s, n);
+    p->s += n;
+    kir_comment(p->k, text);
+}
+
+static void statement(Parse *p)
+{
+    static const struct { const char *word; KirStmtKind kind; } alone[] = {
+        { "break", KI_BREAK }, { "continue", KI_CONTINUE }, { "return", KI_RETURN }, { "commit", KI_COMMIT }
+    };
+    for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (take(p, alone[i].word)) {
+            kir_statement(p->k, alone[i].kind);
+            return;
+        }
+    if (take(p, "#")) comment(p);
+    else if (take(p, "let")) declaration(p, KI_LET);
+    else if (take(p, "var")) declaration(p, KI_VAR);
+    else if (take(p, "array")) array(p, KS_REGISTERS);
+    else if (take(p, "fragment")) array(p, KS_FRAGMENT);
+    else if (take(p, "shared")) array(p, KS_SHARED);
+    else if (take(p, "for")) counted_loop(p);
+    else if (take(p, "while")) conditional(p, KI_WHILE);
+    else if (take(p, "if")) conditional(p, KI_IF);
+    else if (take(p, "barrier")) kir_barrier(p->k, KIR_BLOCK);
+    else if (take(p, "warp_barrier")) kir_barrier(p->k, KIR_WARP);
+    else if (take(p, "store")) operands(p, (KirStmt){ .kind = KI_STORE }, false, 2, 2);
+    else if (take(p, "put")) operands(p, (KirStmt){ .kind = KI_STORE }, false, 3, 3);
+    else if (take(p, "load_vector")) operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = KA_LOAD }, true, 2,
+                                              2);
+    else if (take(p, "load_vector_ro")) operands(p, (KirStmt){ .kind = KI_LOAD_VECTOR, .op = KA_LOAD_RO },
+                                                 true, 2, 2);
+    else if (take(p, "store_vector")) operands(p, (KirStmt){ .kind = KI_STORE_VECTOR }, true, 2, 3);
+    else if (take(p, "copy")) operands(p, (KirStmt){ .kind = KI_COPY }, true, 2, 3);
+    else if (take(p, "mma")) operands(p, (KirStmt){ .kind = KI_MMA }, false, 3, 3);
+    else if (take(p, "call")) operands(p, (KirStmt){ .kind = KI_CALL }, false, 1, 1);
+    else if (take(p, "wait")) kir_add(p->k, (KirStmt){ .kind = KI_WAIT, .n = number(p) });
+    else assignment(p);
+}
+
+static void block(Parse *p, KirBlock *b, const char *end)
+{
+    (void)b;
+    if (++p->depth > MOST_NESTED)
+        fail(p, "too deep");
+    while (!take(p, end)) {
+        if (p->s == p->end)
+            fail(p, "%s is missing", end);
+        statement(p);
+    }
+    p->depth--;
+}
+
+static void kernel(Parse *p)
+{
+    expect(p, "kernel");
+    p->k = kir_new(p->arena, name(p), 0);
+    expect(p, "threads");
+    p->k->threads = (int)number(p);
+    if (take(p, "resident"))
+        p->k->resident = (int)number(p);
+    if (take(p, "shared"))
+        p->k->shared = number(p);
+    p->k->waits = take(p, "waits");
+    inside(p, &p->k->body);
+    space(p);
+    if (p->s != p->end)
+        fail(p, "there is more behind the kernel");
+}
+
+const char *kir_parse_text(Arena *a, const char *text, size_t len, Kir **out)
+{
+    char *own = arena_alloc(a, len + 1);
+    memcpy(own, text, len);
+    Parse *p = arena_alloc(a, sizeof *p);
+    *p = (Parse){ .arena = a, .s = own, .end = own + len, .line = 1 };
+    if (setjmp(p->out) == 0) {
+        kernel(p);
+        *out = p->k;
+    }
+    return p->error;
+}
+
+Kir *kir_parse(Compiler *c, const char *text, size_t len)
+{
+    Kir *k = NULL;
+    const char *wrong = kir_parse_text(c->arena, text, len, &k);
+    if (wrong)
+        diag(c, DIAG_ERROR, (Span){ .file = -1 }, "%s", wrong);
+    return wrong ? NULL : k;
+}

@@ -1,0 +1,155 @@
+/* kir_same.c: a hash and equality of kernels by what they do. In come kernels; out goes whether one is the
+ * other but for names and comments. A variable is its place in the order of declarations. */
+#include <string.h>
+
+#include "kir.h"
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 32;
+}
+
+static uint64_t hash_type(uint64_t h, KirType t)
+{
+    uint64_t of = (uint64_t)t.of | (uint64_t)t.space << 8 | (uint64_t)t.layout << 16;
+    return mix(h, of | (uint64_t)t.written << 24);
+}
+
+static uint64_t hash_block(uint64_t h, const KirBlock *b, int *numbers);
+
+static uint64_t hash_expr(uint64_t h, const KirExpr *e, int *numbers)
+{
+    if (!e)
+        return mix(h, 1);
+    uint64_t bits;
+    memcpy(&bits, &e->real, sizeof bits);
+    h = hash_type(mix(h, (uint64_t)e->kind << 32 | (uint64_t)e->op << 1 | e->fast), e->type);
+    h = mix(mix(h, (uint64_t)e->whole), bits);
+    h = mix(h, e->var ? (uint64_t)e->var->number : 0);
+    for (const char *s = e->text; s && *s; s++)
+        h = mix(h, (unsigned char)*s);
+    for (int i = 0; i < e->ntemplates; i++)
+        h = mix(mix(h, e->templates[i].type), (uint64_t)e->templates[i].value);
+    if (e->body)
+        h = hash_block(h, e->body, numbers);
+    h = mix(h, (uint64_t)e->nargs);
+    for (int i = 0; i < e->nargs; i++)
+        h = hash_expr(h, e->args[i], numbers);
+    return h;
+}
+
+/* The variable of a loop is there for its limit, others only behind their statement. */
+static uint64_t hash_block(uint64_t h, const KirBlock *b, int *numbers)
+{
+    for (int i = 0; i < b->len; i++) {
+        const KirStmt *s = b->data[i];
+        if (s->kind == KI_COMMENT)
+            continue;
+        h = mix(mix(h, (uint64_t)s->kind << 32 | (uint64_t)s->op), (uint64_t)s->n);
+        for (int j = 0; j < 3; j++)
+            h = hash_expr(h, s->x[j], numbers);
+        if (s->var) {
+            s->var->number = ++*numbers;
+            h = hash_expr(hash_type(h, s->var->type), s->var->count, numbers);
+        }
+        h = mix(hash_block(h, &s->body, numbers), 2);
+        h = mix(hash_block(h, &s->other, numbers), 3);
+    }
+    return h;
+}
+
+static void end_numbers(KirStmt *s, void *data)
+{
+    (void)data;
+    if (s->var)
+        s->var->number = 0;
+}
+
+uint64_t kir_hash(Kir *k)
+{
+    int numbers = 0;
+    uint64_t h = mix(mix(mix(mix(0, (uint64_t)k->threads), (uint64_t)k->resident), (uint64_t)k->shared),
+                     k->waits);
+    h = hash_block(h, &k->body, &numbers);
+    kir_each(&k->body, end_numbers, NULL);
+    return h;
+}
+
+/* ---- equality ---- */
+
+static bool same_block(const KirBlock *a, const KirBlock *b, int *numbers);
+
+static bool same_expr(const KirExpr *a, const KirExpr *b, int *numbers)
+{
+    if (!a || !b)
+        return a == b;
+    bool same = a->kind == b->kind && kir_same_type(a->type, b->type) && a->type.written == b->type.written &&
+        a->op == b->op &&
+                a->fast == b->fast && a->whole == b->whole && memcmp(&a->real, &b->real, sizeof a->real) ==
+                    0 &&
+                a->nargs == b->nargs && a->ntemplates == b->ntemplates && !a->var == !b->var && !a->text ==
+                    !b->text &&
+                !a->body == !b->body;
+    if (!same || (a->text && strcmp(a->text, b->text) != 0) || (a->var && a->var->number != b->var->number))
+        return false;
+    for (int i = 0; i < a->ntemplates; i++)
+        if (a->templates[i].type != b->templates[i].type || a->templates[i].value != b->templates[i].value)
+            return false;
+    if (a->body && !same_block(a->body, b->body, numbers))
+        return false;
+    for (int i = 0; i < a->nargs; i++)
+        if (!same_expr(a->args[i], b->args[i], numbers))
+            return false;
+    return true;
+}
+
+static bool same_var(KirVar *a, KirVar *b, int *numbers)
+{
+    if (!a || !b)
+        return a == b;
+    a->number = b->number = ++*numbers;
+    return kir_same_type(a->type, b->type) && a->type.written == b->type.written &&
+        same_expr(a->count, b->count, numbers);
+}
+
+static bool same_statement(const KirStmt *a, const KirStmt *b, int *numbers)
+{
+    if (a->kind != b->kind || a->op != b->op || a->n != b->n)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (!same_expr(a->x[i], b->x[i], numbers))
+            return false;
+    return same_var(a->var, b->var, numbers) && same_block(&a->body, &b->body, numbers) &&
+           same_block(&a->other, &b->other, numbers);
+}
+
+static const KirStmt *next(const KirBlock *b, int *i)
+{
+    while (*i < b->len && b->data[*i]->kind == KI_COMMENT)
+        ++*i;
+    return *i < b->len ? b->data[(*i)++] : NULL;
+}
+
+static bool same_block(const KirBlock *a, const KirBlock *b, int *numbers)
+{
+    int i = 0, j = 0;
+    for (;;) {
+        const KirStmt *x = next(a, &i), *y = next(b, &j);
+        if (!x || !y)
+            return x == y;
+        if (!same_statement(x, y, numbers))
+            return false;
+    }
+}
+
+bool kir_same(Kir *a, Kir *b)
+{
+    int numbers = 0;
+    bool same = a->threads == b->threads && a->resident == b->resident && a->shared == b->shared &&
+        a->waits == b->waits &&
+                same_block(&a->body, &b->body, &numbers);
+    kir_each(&a->body, end_numbers, NULL);
+    kir_each(&b->body, end_numbers, NULL);
+    return same;
+}

@@ -1,0 +1,183 @@
+/* kir_statements.c: a kernel and its statements. In come expressions; out goes a kernel that grows where
+ * the builder stands. Names are the caller's, and differ from those in scope. */
+#include <string.h>
+
+#include "kir.h"
+
+Kir *kir_new(Arena *arena, const char *name, int threads)
+{
+    Kir *k = arena_alloc(arena, sizeof *k);
+    *k = (Kir){ .arena = arena, .name = name, .threads = threads };
+    k->at = &k->body;
+    return k;
+}
+
+KirVar *kir_variable(Kir *k, const char *name, KirType type, bool changes)
+{
+    KirVar *v = arena_alloc(k->arena, sizeof *v);
+    *v = (KirVar){ .name = name, .type = type, .changes = changes };
+    return v;
+}
+
+static KirStmt *add(Kir *k, KirStmt s)
+{
+    KirStmt *own = arena_alloc(k->arena, sizeof *own);
+    *own = s;
+    vec_push(k->arena, k->at, own);
+    return own;
+}
+
+void kir_add(Kir *k, KirStmt s)
+{
+    add(k, s);
+}
+
+static const KirExpr *declare(Kir *k, KirStmtKind kind, KirVar *v, const KirExpr *value)
+{
+    add(k, (KirStmt){ .kind = kind, .var = v, .x = { value } });
+    return kir_var(k, v);
+}
+
+static KirType declared_type(KirScalar as, const KirExpr *value)
+{
+    return as == KT_VOID ? value->type : kir_value(as);
+}
+
+const KirExpr *kir_let(Kir *k, const char *name, KirScalar as, const KirExpr *value)
+{
+    return declare(k, KI_LET, kir_variable(k, name, declared_type(as, value), false), value);
+}
+
+const KirExpr *kir_let_as(Kir *k, const char *name, KirType type, const KirExpr *value)
+{
+    return declare(k, KI_LET, kir_variable(k, name, type, false), value);
+}
+
+const KirExpr *kir_mutable(Kir *k, const char *name, KirScalar as, const KirExpr *value)
+{
+    return declare(k, KI_VAR, kir_variable(k, name, declared_type(as, value), true), value);
+}
+
+const KirExpr *kir_array(Kir *k, const char *name, KirScalar of, int64_t count, bool zero)
+{
+    KirVar *v = kir_variable(k, name, (KirType){ .of = of, .space = KS_REGISTERS, .written = true }, true);
+    v->count = kir_whole(k, count);
+    add(k, (KirStmt){ .kind = KI_ARRAY, .var = v, .n = zero });
+    return kir_var(k, v);
+}
+
+const KirExpr *kir_shared_array(Kir *k, const char *name, KirScalar of, const KirExpr *count)
+{
+    KirVar *v = kir_variable(k, name, (KirType){ .of = of, .space = KS_SHARED, .written = true }, false);
+    v->count = count;
+    return declare(k, KI_SHARED, v, NULL);
+}
+
+const KirExpr *kir_fragment(Kir *k, const char *name, KirScalar of, KirLayout layout)
+{
+    KirVar *v = kir_variable(k, name, (KirType){ .of = of, .space = KS_FRAGMENT, .layout = layout, .written =
+                                                 true }, true);
+    return declare(k, KI_ARRAY, v, NULL);
+}
+
+void kir_assign(Kir *k, const KirExpr *to, const KirExpr *value)
+{
+    add(k, (KirStmt){ .kind = KI_ASSIGN, .op = KB_COUNT, .x = { to, value } });
+}
+
+void kir_add_to(Kir *k, const KirExpr *to, const KirExpr *value)
+{
+    add(k, (KirStmt){ .kind = KI_ASSIGN, .op = KB_ADD, .x = { to, value } });
+}
+
+void kir_store(Kir *k, const KirExpr *place, const KirExpr *value, const KirExpr *adds)
+{
+    add(k, (KirStmt){ .kind = KI_STORE, .x = { place, value, adds } });
+}
+
+void kir_do(Kir *k, const KirExpr *call)
+{
+    add(k, (KirStmt){ .kind = KI_CALL, .x = { call } });
+}
+
+void kir_statement(Kir *k, KirStmtKind kind)
+{
+    add(k, (KirStmt){ .kind = kind });
+}
+
+void kir_barrier(Kir *k, KirScope of)
+{
+    add(k, (KirStmt){ .kind = KI_BARRIER, .op = (int)of });
+}
+
+void kir_comment(Kir *k, const char *text)
+{
+    add(k, (KirStmt){ .kind = KI_COMMENT, .text = text });
+}
+
+/* ---- statements with statements inside ---- */
+
+KirBlock *kir_enter(Kir *k, KirBlock *block)
+{
+    KirBlock *outer = k->at;
+    k->at = block;
+    return outer;
+}
+
+static KirOpen open_body(Kir *k, KirStmt s)
+{
+    KirOpen o = { .outer = k->at, .statement = add(k, s) };
+    k->at = &o.statement->body;
+    return o;
+}
+
+KirOpen kir_for(Kir *k, const char *name, const KirExpr *first, KirBinary op, const KirExpr *limit,
+                const KirExpr *by,
+                const KirExpr **var)
+{
+    KirVar *v = kir_variable(k, name, kir_value(KT_I64), false);
+    *var = kir_var(k, v);
+    return open_body(k, (KirStmt){ .kind = KI_FOR, .op = (int)op, .var = v, .x = { first, limit, by } });
+}
+
+KirOpen kir_while(Kir *k, const KirExpr *condition)
+{
+    return open_body(k, (KirStmt){ .kind = KI_WHILE, .x = { condition } });
+}
+
+KirOpen kir_if(Kir *k, const KirExpr *condition)
+{
+    return open_body(k, (KirStmt){ .kind = KI_IF, .x = { condition } });
+}
+
+void kir_else(Kir *k, KirOpen *open)
+{
+    k->at = &open->statement->other;
+}
+
+void kir_close(Kir *k, KirOpen open)
+{
+    k->at = open.outer;
+}
+
+/* ---- walks ---- */
+
+static void each_within(const KirExpr *e, void (*f)(KirStmt *, void *), void *data)
+{
+    if (e && e->body)
+        kir_each(e->body, f, data);
+    for (int i = 0; e && i < e->nargs; i++)
+        each_within(e->args[i], f, data);
+}
+
+void kir_each(const KirBlock *b, void (*f)(KirStmt *, void *), void *data)
+{
+    for (int i = 0; i < b->len; i++) {
+        KirStmt *s = b->data[i];
+        for (int j = 0; j < 3; j++)
+            each_within(s->x[j], f, data);
+        f(s, data);
+        kir_each(&s->body, f, data);
+        kir_each(&s->other, f, data);
+    }
+}

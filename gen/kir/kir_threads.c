@@ -1,0 +1,165 @@
+/* kir_threads.c: the part of the verifier that follows which threads agree on a value. In comes a kernel
+ * whose reads and types are right; out goes NULL, or which meeting of threads not all of them reach. A
+ * value is known to be equal in all threads of the block, in those of a warp, or in none but one thread;
+ * it starts at what the thread's number gives and passes through expressions, assignments and the
+ * conditions that these stand under, until nothing changes any more. A barrier, or what a warp does
+ * together, must stand under conditions that its threads agree on; a loop is left by a `break`, and a
+ * kernel by a `return`, under such conditions too. A load gives threads that agree on its place the same:
+ * what threads write to one place between two barriers is for the emulator to find. */
+#include "kir.h"
+
+typedef struct Threads {
+    Kir *k;
+    bool changed, last;           /* in the last walk nothing changes, and meetings are checked */
+    const char *error;
+    int left;                     /* where a return stood: who may be gone */
+    KirStmt *loop;
+} Threads;
+
+static int most(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static void raise(Threads *t, int *level, int to)
+{
+    t->changed |= *level < to;
+    *level = most(*level, to);
+}
+
+static void meet(Threads *t, int control, KirScope of, const char *what)
+{
+    if (!t->last || control <= (int)of || t->error)
+        return;
+    Buf b = { .arena = t->k->arena };
+    buf_f(&b, "%s is not reached by all threads of the %s", what, of == KIR_BLOCK ? "block" : "warp");
+    t->error = b.data;
+}
+
+static void walk_block(Threads *t, const KirBlock *b, int control);
+
+static int level_of(Threads *t, const KirExpr *e, int control);
+
+static int level_of_call(Threads *t, const KirExpr *e, int control)
+{
+    int level = (int)e->function->agree;
+    for (int i = 0; i < e->nargs; i++)
+        level = most(level, level_of(t, e->args[i], control));
+    meet(t, control, e->function->meets, e->function->name);
+    for (int i = 0; i < e->nargs; i++)
+        if (e->function->writes >> i & 1 && e->args[i]->kind == KX_VAR && !kir_is_place(e->args[i]->type))
+            raise(t, &e->args[i]->var->level, most(level, control));
+    return level;
+}
+
+static int level_of(Threads *t, const KirExpr *e, int control)
+{
+    int level = KIR_BLOCK;
+    switch (e->kind) {
+    case KX_VAR: return e->var->level;
+    case KX_SPECIAL:
+        return e->op == KP_THREAD || e->op == KP_LANE ? KIR_THREAD : e->op == KP_WARP ? KIR_WARP : KIR_BLOCK;
+    case KX_SELECT:
+        level = level_of(t, e->args[0], control);
+        level = most(level, level_of(t, e->args[1], most(control, level)));
+        return most(level, level_of(t, e->args[2], most(control, level)));
+    case KX_BINARY:
+        level = level_of(t, e->args[0], control);
+        return most(level, level_of(t, e->args[1], e->op == KB_AND || e->op == KB_OR ? most(control, level)
+                                    : control));
+    case KX_CALL: return level_of_call(t, e, control);
+    case KX_WITHIN:
+        walk_block(t, e->body, control);
+        return level_of(t, e->args[0], control);
+    default:
+        for (int i = 0; i < e->nargs; i++)
+            level = most(level, level_of(t, e->args[i], control));
+        return level;
+    }
+}
+
+static void walk_loop(Threads *t, KirStmt *s, int control)
+{
+    KirStmt *outer = t->loop;
+    int level = most(control, s->level);
+    t->loop = s;
+    if (s->kind == KI_FOR) {
+        int bounds = most(level_of(t, s->x[0], level), level_of(t, s->x[2], level));
+        raise(t, &s->var->level, bounds);
+        level = most(level, most(bounds, level_of(t, s->x[1], level)));
+    } else {
+        level = most(level, level_of(t, s->x[0], level));
+    }
+    walk_block(t, &s->body, level);
+    t->loop = outer;
+}
+
+static void walk_statement(Threads *t, KirStmt *s, int control)
+{
+    int level[3] = { 0 };
+    bool loop = s->kind == KI_FOR || s->kind == KI_WHILE, writes_first = s->kind == KI_ASSIGN || s->kind ==
+        KI_LOAD_VECTOR;
+    for (int i = writes_first; !loop && i < 3; i++)
+        level[i] = s->x[i] ? level_of(t, s->x[i], control) : 0;
+    const KirExpr *to = writes_first ? s->x[0] : NULL;
+    if (to && to->kind == KX_LOAD && to->args[0]->kind == KX_VAR && to->args[0]->type.space == KS_REGISTERS) {
+        level[2] = level_of(t, to->args[1], control);
+        to = to->args[0];
+    } else if (to && to->kind == KX_LOAD) {
+        level_of(t, to, control);
+    }
+    switch (s->kind) {
+    case KI_LET: raise(t, &s->var->level, level[0]); break;
+    case KI_VAR: raise(t, &s->var->level, level[0]); break;
+    case KI_ARRAY: raise(t, &s->var->level, s->var->type.space == KS_FRAGMENT ? KIR_THREAD : KIR_BLOCK);
+        break;
+    case KI_ASSIGN: case KI_LOAD_VECTOR:
+        if (to->kind == KX_VAR)
+            raise(t, &to->var->level, most(control, most(level[1], level[2])));
+        break;
+    case KI_FOR: case KI_WHILE: walk_loop(t, s, control); break;
+    case KI_IF:
+        walk_block(t, &s->body, most(control, level[0]));
+        walk_block(t, &s->other, most(control, level[0]));
+        break;
+    case KI_BREAK: case KI_CONTINUE: raise(t, &t->loop->level, control); break;
+    case KI_RETURN:
+        t->left = most(t->left, control);
+        if (t->loop)
+            raise(t, &t->loop->level, control);
+        break;
+    case KI_BARRIER: meet(t, control, (KirScope)s->op, s->op == KIR_BLOCK ? "a barrier"
+                          : "a barrier of a warp"); break;
+    case KI_MMA: meet(t, control, KIR_WARP, "a product of fragments"); break;
+    default: break;
+    }
+}
+
+static void walk_block(Threads *t, const KirBlock *b, int control)
+{
+    for (int i = 0; i < b->len; i++)
+        walk_statement(t, b->data[i], most(control, t->left));
+}
+
+static void forget(KirStmt *s, void *data)
+{
+    (void)data;
+    s->level = KIR_BLOCK;
+    if (s->var)
+        s->var->level = KIR_BLOCK;
+}
+
+const char *kir_verify_threads(Kir *k)
+{
+    Threads t = { .k = k };
+    kir_each(&k->body, forget, NULL);
+    do {
+        t.changed = false;
+        t.left = KIR_BLOCK;
+        walk_block(&t, &k->body, KIR_BLOCK);
+    } while (t.changed);
+    t.last = true;
+    t.left = KIR_BLOCK;
+    walk_block(&t, &k->body, KIR_BLOCK);
+    return t.error;
+}

@@ -1,0 +1,488 @@
+/* kir_verify.c: is a kernel one? In comes a kernel that was built or read; out goes NULL, or the first
+ * thing that is wrong: a read of what is not declared there, or has no value on some way to it; types that
+ * do not agree; a write through a pointer to constants; shared memory that is not what the launch gives.
+ * What threads do together is checked behind it (kir_threads.c), on a kernel of which this is known. */
+#include <string.h>
+
+#include "kir.h"
+
+typedef struct Verify {
+    Kir *k;
+    const char *error;
+    Vec(KirVar *) scope;
+    int loops;                    /* around the statement */
+    int depth;                    /* of blocks, and of values with statements */
+    int within;
+    int64_t shared;
+    int number;
+} Verify;
+
+static bool fail(Verify *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static bool fail(Verify *v, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    if (!v->error)
+        v->error = arena_text(v->k->arena, fmt, args);
+    va_end(args);
+    return false;
+}
+
+static const char *type_words(Verify *v, KirType t)
+{
+    static const char *const layouts[] = { "", " left fragment", " right fragment", " sum fragment" };
+    Buf b = { .arena = v->k->arena };
+    buf_f(&b, "%s%s%s%s", t.space == KS_GLOBAL && !t.written ? "const " : "", kir_scalar_words[t.of],
+          t.space == KS_GLOBAL ? "*" : t.space == KS_SHARED ? " shared" : t.space == KS_REGISTERS ? " array"
+              : "", layouts[t.layout]);
+    return b.data;
+}
+
+/* ---- expressions ---- */
+
+static bool check_statements(Verify *v, const KirBlock *b);
+static bool check_block(Verify *v, const KirBlock *b);
+static bool check_expr(Verify *v, const KirExpr *e);
+
+static void close_scope(Verify *v, int from)
+{
+    for (int i = from; i < v->scope.len; i++)
+        v->scope.data[i]->number = 0;
+    v->scope.len = from;
+}
+
+static bool is_truth(const KirExpr *e)
+{
+    return (e->type.of == KT_BOOL && e->type.space == KS_VALUE) || kir_is_place(e->type);
+}
+
+static bool is_number(const KirExpr *e)
+{
+    return e->type.space == KS_VALUE && (kir_is_whole(e->type.of) || kir_is_real(e->type.of));
+}
+
+static bool is_whole(const KirExpr *e)
+{
+    return e->type.space == KS_VALUE && kir_is_whole(e->type.of);
+}
+
+/* May e be given where such a value is wanted, without a conversion that is written? */
+static bool fits(KirType to, const KirExpr *e)
+{
+    if (kir_is_place(to))
+        return e->type.space == to.space && (e->type.of == to.of ||
+                                             (e->kind == KX_SPECIAL && e->op == KP_POINTER)) &&
+               (e->type.written || !to.written);
+    if (e->type.space != KS_VALUE || to.space != KS_VALUE)
+        return false;
+    bool widens = to.of == KT_I64 && kir_is_whole(e->type.of);
+    return e->type.of == to.of || widens || (e->kind == KX_WHOLE && to.of != KT_BOOL && to.of != KT_VOID);
+}
+
+static bool check_binary(Verify *v, const KirExpr *e)
+{
+    const KirExpr *a = e->args[0], *b = e->args[1];
+    const char *op = kir_binary_words[e->op];
+    if (e->op == KB_AND || e->op == KB_OR)
+        return (is_truth(a) && is_truth(b)) || fail(v, "%s of what is no condition", op);
+    if (kir_is_place(a->type)) {
+        bool moved = (e->op == KB_ADD || e->op == KB_SUB) && is_whole(b), compared = e->op == KB_EQ ||
+            e->op == KB_NE;
+        return moved || (compared && kir_same_type(a->type, b->type)) ||
+            fail(v, "%s of a place and %s", op, type_words(v, b->type));
+    }
+    if (!is_number(a) || !is_number(b))
+        return fail(v, "%s of %s and %s", op, type_words(v, a->type), type_words(v, b->type));
+    bool whole = is_whole(a) && is_whole(b), same = a->type.of == b->type.of || a->kind == KX_WHOLE ||
+        b->kind == KX_WHOLE;
+    bool only_whole = e->op == KB_MOD || e->op == KB_BITS;
+    return whole || (same && !only_whole) || fail(v, "%s of %s and %s", op, type_words(v, a->type),
+                                                  type_words(v, b->type));
+}
+
+/* An array of registers is read where something was written to it before. */
+static bool check_given(Verify *v, const KirVar *x)
+{
+    return x->given || fail(v, "%s is read before it has a value", x->name);
+}
+
+static bool check_element(Verify *v, const KirExpr *e, bool read)
+{
+    const KirExpr *of = e->args[0], *at = e->args[1];
+    if (of->type.space == KS_REGISTERS && of->kind == KX_VAR) {
+        int64_t count = of->var->count ? of->var->count->whole : 0;
+        if (!of->var->number)
+            return fail(v, "%s is not declared there", of->var->name);
+        if (read && !check_given(v, of->var))
+            return false;
+        if (at->kind == KX_WHOLE && (at->whole < 0 || at->whole >= count))
+            return fail(v, "element %lld of %s, which has %lld", (long long)at->whole, of->var->name,
+                        (long long)count);
+    } else if (!kir_is_place(of->type) || !check_expr(v, of)) {
+        return fail(v, "an element of %s", type_words(v, of->type));
+    }
+    return (check_expr(v, at) && is_whole(at)) || fail(v, "the place of an element is %s",
+                                                       type_words(v, at->type));
+}
+
+static bool check_load(Verify *v, const KirExpr *e)
+{
+    if (e->nargs == 2)
+        return check_element(v, e, true);
+    const KirExpr *at = e->args[0];
+    if (!check_expr(v, at))
+        return false;
+    if (!kir_is_place(at->type))
+        return fail(v, "a load from %s", type_words(v, at->type));
+    if (e->op == KA_LOAD_RO && at->type.space != KS_GLOBAL)
+        return fail(v, "a load of constants from shared memory");
+    bool whole = kir_is_whole(at->type.of);
+    return (whole ? kir_is_whole(e->type.of) : kir_is_real(e->type.of)) ||
+           fail(v, "a load of %s as %s", kir_scalar_words[at->type.of], kir_scalar_words[e->type.of]);
+}
+
+/* What is written through must be a place that may be written, or an array that changes. */
+static bool check_written(Verify *v, const KirExpr *to)
+{
+    if (to->kind == KX_VAR && (to->type.space == KS_REGISTERS || to->type.space == KS_FRAGMENT)) {
+        if (!to->var->number)
+            return fail(v, "%s is not declared there", to->var->name);
+        to->var->given = true;
+        return true;
+    }
+    if (!check_expr(v, to))
+        return false;
+    return (kir_is_place(to->type) && to->type.written) || fail(v, "a write through %s",
+                                                                type_words(v, to->type));
+}
+
+static bool check_call(Verify *v, const KirExpr *e)
+{
+    const KirFunction *f = e->function;
+    if (!f)
+        return fail(v, "%s is no function of the device", e->text);
+    if (e->nargs != f->args || e->ntemplates != f->templates)
+        return fail(v, "%s with %d arguments and %d of its template, not %d and %d", f->name, e->nargs,
+                    e->ntemplates, f->args,
+                    f->templates);
+    for (int i = 0; i < e->nargs; i++)
+        if (!(f->writes >> i & 1) && !check_expr(v, e->args[i]))
+            return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (f->writes >> i & 1 && !check_written(v, e->args[i]))
+            return false;
+    return true;
+}
+
+/* The value stands in the scope of the statements in front of it. */
+static bool check_within(Verify *v, const KirExpr *e)
+{
+    int loops = v->loops, from = v->scope.len;
+    v->loops = 0;
+    v->within++;
+    v->depth++;
+    bool right = check_statements(v, e->body) && check_expr(v, e->args[0]);
+    close_scope(v, from);
+    v->depth--;
+    v->within--;
+    v->loops = loops;
+    return right;
+}
+
+static bool check_convert(Verify *v, const KirExpr *e)
+{
+    KirType from = e->args[0]->type, to = e->type;
+    if (kir_is_place(to))
+        return (from.space == to.space && (from.written || !to.written)) ||
+               fail(v, "a conversion from %s to %s", type_words(v, from), type_words(v, to));
+    bool number = is_number(e->args[0]) || (from.of == KT_BOOL && from.space == KS_VALUE);
+    return (number && is_number(e)) || fail(v, "a conversion from %s to %s", type_words(v, from),
+                                            type_words(v, to));
+}
+
+static bool check_kind(Verify *v, const KirExpr *e)
+{
+    const KirExpr *const *x = e->args;
+    switch (e->kind) {
+    case KX_BINARY: return check_binary(v, e);
+    case KX_NEG: return is_number(x[0]) || fail(v, "the negative of %s", type_words(v, x[0]->type));
+    case KX_NOT: return is_truth(x[0]) || fail(v, "! of what is no condition");
+    case KX_SELECT:
+        if (!is_truth(x[0]))
+            return fail(v, "a choice by %s", type_words(v, x[0]->type));
+        return (fits(e->type, x[1]) && fits(e->type, x[2])) ||
+               fail(v, "a choice between %s and %s", type_words(v, x[1]->type), type_words(v, x[2]->type));
+    case KX_CONVERT: return check_convert(v, e);
+    case KX_OP:
+        return e->nargs == op_table[e->op].arity || fail(v, "%s with %d arguments", op_table[e->op].name,
+                                                         e->nargs);
+    case KX_TEXT: return fail(v, "text in a kernel: %s", e->text);
+    default: return true;
+    }
+}
+
+static bool check_expr(Verify *v, const KirExpr *e)
+{
+    if (v->error)
+        return false;
+    if (e->kind == KX_VAR) {
+        if (!e->var->number)
+            return fail(v, "%s is not declared there", e->var->name);
+        bool needs = e->var->changes && e->type.space != KS_GLOBAL && e->type.space != KS_SHARED;
+        return !needs || check_given(v, e->var);
+    }
+    if (e->kind == KX_LOAD)
+        return check_load(v, e);
+    if (e->kind == KX_CALL)
+        return check_call(v, e);
+    if (e->kind == KX_WITHIN)
+        return check_within(v, e);
+    for (int i = 0; i < e->nargs; i++)
+        if (!check_expr(v, e->args[i]))
+            return false;
+    return check_kind(v, e);
+}
+
+/* ---- statements ---- */
+
+static bool check_value(Verify *v, KirType to, const KirExpr *e, const char *name)
+{
+    if (!check_expr(v, e))
+        return false;
+    return fits(to, e) || fail(v, "%s is %s, and gets %s", name, type_words(v, to), type_words(v, e->type));
+}
+
+static bool check_condition(Verify *v, const KirExpr *e)
+{
+    return check_expr(v, e) && (is_truth(e) || fail(v, "a condition of %s", type_words(v, e->type)));
+}
+
+/* Declares; the names in scope differ, so that a text says which one is meant. */
+static bool declare(Verify *v, KirVar *x, bool given)
+{
+    for (int i = 0; i < v->scope.len; i++)
+        if (strcmp(v->scope.data[i]->name, x->name) == 0)
+            return fail(v, "two variables in scope are called %s", x->name);
+    x->number = ++v->number;
+    x->given = given;
+    vec_push(v->k->arena, &v->scope, x);
+    return true;
+}
+
+static bool check_array(Verify *v, const KirStmt *s)
+{
+    KirVar *x = s->var;
+    if (x->type.space == KS_REGISTERS && (!x->count || x->count->kind != KX_WHOLE || x->count->whole < 1))
+        return fail(v, "%s has no number of elements", x->name);
+    return declare(v, x, s->n);
+}
+
+static bool check_shared(Verify *v, const KirStmt *s)
+{
+    const KirVar *x = s->var;
+    if (v->depth > 1)
+        return fail(v, "shared memory %s is declared inside", x->name);
+    if (x->count->kind != KX_WHOLE || x->count->whole < 1)
+        return fail(v, "%s has no number of elements", x->name);
+    v->shared += (x->count->whole * kir_bytes(x->type.of) + 15) / 16 * 16;
+    return declare(v, s->var, true);
+}
+
+static bool check_assign(Verify *v, const KirStmt *s)
+{
+    const KirExpr *to = s->x[0];
+    if (to->kind == KX_VAR) {
+        KirVar *x = to->var;
+        if (!x->number)
+            return fail(v, "%s is not declared there", x->name);
+        if (!x->changes)
+            return fail(v, "%s is assigned to, and does not change", x->name);
+        if ((s->op != KB_COUNT && !check_given(v, x)) || !check_value(v, x->type, s->x[1], x->name))
+            return false;
+        x->given = true;
+        return true;
+    }
+    if (to->kind != KX_LOAD || to->nargs != 2)
+        return fail(v, "an assignment to what is neither a variable nor an element");
+    if (!check_element(v, to, s->op != KB_COUNT) || !check_written(v, to->args[0]))
+        return false;
+    return check_value(v, to->type, s->x[1], "an element");
+}
+
+static bool check_store(Verify *v, const KirStmt *s)
+{
+    const KirExpr *to = s->x[0], *value = s->x[1];
+    if (!check_written(v, to) || !check_expr(v, value) || (s->x[2] && !check_condition(v, s->x[2])))
+        return false;
+    bool whole = kir_is_whole(to->type.of);
+    return (is_number(value) && (value->kind == KX_WHOLE || whole == is_whole(value))) ||
+           fail(v, "%s is stored as %s", type_words(v, value->type), kir_scalar_words[to->type.of]);
+}
+
+static bool check_vector(Verify *v, const KirStmt *s)
+{
+    bool load = s->kind == KI_LOAD_VECTOR;
+    const KirExpr *registers = s->x[!load], *place = s->x[load];
+    int64_t bytes = s->n * kir_bytes(place->type.of);
+    if (registers->kind != KX_VAR || registers->type.space != KS_REGISTERS)
+        return fail(v, "a vector of %s", type_words(v, registers->type));
+    if (s->n < 1 || bytes > 16 || (s->n & (s->n - 1)))
+        return fail(v, "a vector of %lld elements of %s", (long long)s->n, kir_scalar_words[place->type.of]);
+    if (registers->var->count->whole != s->n)
+        return fail(v, "a vector of %lld elements in %s, which has %lld", (long long)s->n,
+                    registers->var->name,
+                    (long long)registers->var->count->whole);
+    if (load)
+        return check_expr(v, place) && (kir_is_place(place->type) ||
+                                        fail(v, "a load from %s", type_words(v, place->type))) &&
+               check_written(v, registers);
+    if (!registers->var->number)
+        return fail(v, "%s is not declared there", registers->var->name);
+    return check_given(v, registers->var) && check_written(v, place) &&
+        (!s->x[2] || check_condition(v, s->x[2]));
+}
+
+static bool check_copy(Verify *v, const KirStmt *s)
+{
+    if (s->x[0]->type.space != KS_SHARED || s->x[1]->type.space != KS_GLOBAL)
+        return fail(v, "a copy from %s to %s", type_words(v, s->x[1]->type), type_words(v, s->x[0]->type));
+    if (s->n != 4 && s->n != 8 && s->n != 16)
+        return fail(v, "a copy of %lld bytes", (long long)s->n);
+    return check_written(v, s->x[0]) && check_expr(v, s->x[1]) && (!s->x[2] || check_condition(v, s->x[2]));
+}
+
+static bool check_mma(Verify *v, const KirStmt *s)
+{
+    static const KirLayout wanted[] = { KL_SUM, KL_LEFT, KL_RIGHT };
+    for (int i = 0; i < 3; i++)
+        if (s->x[i]->kind != KX_VAR || s->x[i]->type.layout != wanted[i])
+            return fail(v, "a product with %s in place %d", type_words(v, s->x[i]->type), i);
+    if (s->x[1]->type.of != s->x[2]->type.of || s->x[0]->type.of != KT_F32)
+        return fail(v, "a product of %s and %s as %s", kir_scalar_words[s->x[1]->type.of],
+                    kir_scalar_words[s->x[2]->type.of],
+                    kir_scalar_words[s->x[0]->type.of]);
+    return check_expr(v, s->x[0]) && check_expr(v, s->x[1]) && check_expr(v, s->x[2]);
+}
+
+/* The variables in scope that have a value; to be given back behind one of two ways. */
+typedef struct Given { bool *of; int n; } Given;
+
+static Given given_now(Verify *v)
+{
+    Given g = { arena_alloc(v->k->arena, (size_t)(v->scope.len + 1)), v->scope.len };
+    for (int i = 0; i < g.n; i++)
+        g.of[i] = v->scope.data[i]->given;
+    return g;
+}
+
+static void give(Verify *v, const Given *g, const Given *and)
+{
+    for (int i = 0; i < g->n; i++)
+        v->scope.data[i]->given = g->of[i] && (!and || and->of[i]);
+}
+
+static bool leaves(const KirBlock *b)
+{
+    const KirStmt *last = b->len ? b->data[b->len - 1] : NULL;
+    return last && (last->kind == KI_BREAK || last->kind == KI_CONTINUE || last->kind == KI_RETURN);
+}
+
+static bool check_if(Verify *v, KirStmt *s)
+{
+    if (!check_condition(v, s->x[0]))
+        return false;
+    Given before = given_now(v);
+    bool right = check_block(v, &s->body);
+    Given then = given_now(v);
+    give(v, &before, NULL);
+    right = right && check_block(v, &s->other);
+    Given otherwise = given_now(v);
+    if (leaves(&s->body))
+        give(v, &otherwise, NULL);
+    else
+        give(v, &then, leaves(&s->other) ? NULL : &otherwise);
+    return right;
+}
+
+static bool check_loop(Verify *v, KirStmt *s)
+{
+    int from = v->scope.len;
+    bool counted = s->kind == KI_FOR, right;
+    if (counted) {
+        for (int i = 0; i < 3; i++)
+            if (!check_expr(v, s->x[i]) || !is_whole(s->x[i]))
+                return fail(v, "a limit of the loop over %s is no whole number", s->var->name);
+        if (s->op < KB_LT || s->op > KB_GE)
+            return fail(v, "the loop over %s has no comparison", s->var->name);
+        right = declare(v, s->var, true);
+    } else {
+        right = check_condition(v, s->x[0]);
+    }
+    Given before = given_now(v);
+    v->loops++;
+    right = right && check_block(v, &s->body);
+    v->loops--;
+    give(v, &before, NULL);
+    close_scope(v, from);
+    return right;
+}
+
+static bool check_statement(Verify *v, KirStmt *s)
+{
+    switch (s->kind) {
+    case KI_LET: return check_value(v, s->var->type, s->x[0], s->var->name) && declare(v, s->var, true);
+    case KI_VAR: return (!s->x[0] || check_value(v, s->var->type, s->x[0], s->var->name)) &&
+        declare(v, s->var, s->x[0] != NULL);
+    case KI_ARRAY: return check_array(v, s);
+    case KI_SHARED: return check_shared(v, s);
+    case KI_ASSIGN: return check_assign(v, s);
+    case KI_STORE: return check_store(v, s);
+    case KI_LOAD_VECTOR: case KI_STORE_VECTOR: return check_vector(v, s);
+    case KI_FOR: case KI_WHILE: return check_loop(v, s);
+    case KI_IF: return check_if(v, s);
+    case KI_BREAK: case KI_CONTINUE: return v->loops || fail(v, "a loop is left where there is none");
+    case KI_RETURN: return !v->within || fail(v, "a kernel ends inside a value");
+    case KI_COPY: return check_copy(v, s);
+    case KI_WAIT: return s->n >= 0 || fail(v, "all but %lld groups are waited for", (long long)s->n);
+    case KI_MMA: return check_mma(v, s);
+    case KI_CALL: return s->x[0]->kind == KX_CALL ? check_expr(v, s->x[0]) : fail(v, "a call of no function");
+    case KI_BARRIER: return s->op == KIR_BLOCK || s->op == KIR_WARP || fail(v, "a barrier of one thread");
+    case KI_COMMIT: case KI_COMMENT: return true;
+    }
+    return true;
+}
+
+static bool check_statements(Verify *v, const KirBlock *b)
+{
+    for (int i = 0; i < b->len && !v->error; i++)
+        check_statement(v, b->data[i]);
+    return !v->error;
+}
+
+static bool check_block(Verify *v, const KirBlock *b)
+{
+    int from = v->scope.len;
+    v->depth++;
+    check_statements(v, b);
+    v->depth--;
+    close_scope(v, from);
+    return !v->error;
+}
+
+const char *kir_verify(Kir *k)
+{
+    Verify v = { .k = k };
+    check_block(&v, &k->body);
+    if (!v.error && v.shared != k->shared)
+        fail(&v, "arrays take %lld bytes of shared memory, and the kernel has %lld", (long long)v.shared,
+             (long long)k->shared);
+    return v.error ? v.error : kir_verify_threads(k);
+}
+
+void kir_check(Compiler *c, Kir *k, const char *pass)
+{
+    const char *wrong = kir_verify(k);
+    if (wrong)
+        bug(c, pass, "kernel %s: %s", k->name, wrong);
+}

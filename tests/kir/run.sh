@@ -1,0 +1,115 @@
+#!/bin/bash
+# The kernel IR: what the verifier says of kernels that break each of its rules, and of texts that are none; a
+# kernel with everything in it as text, as CUDA and back; what a pass leaves; equality.
+set -u
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0
+flags=
+[[ -n ${SAN:-} ]] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+
+# shellcheck disable=SC2086
+if ! ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -g -O1 $flags ${COVER:-} -Igen -o "$work/kir" \
+    tests/kir/kir_tool.c "$build/libcellc.a" -lm -ldl; then
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+
+# same NAME WANTED GOT
+same() {
+    if [[ $2 == "$3" ]]; then
+        passed=$((passed + 1))
+        return
+    fi
+    failed=$((failed + 1))
+    printf '%s\n  wanted: %s\n  got:    %s\n' "$1" "$2" "$3"
+}
+
+# A kernel of wrong.txt, from its lines behind the message.
+said() {
+    [[ -z $message ]] && return
+    local shared=
+    if [[ $message =~ ^([0-9]+):\ (.*)$ ]]; then
+        shared=" shared ${BASH_REMATCH[1]}"
+        message=${BASH_REMATCH[2]}
+    fi
+    {
+        printf 'kernel k threads 64%s {\n' "$shared"
+        printf 'let t: i32 = thread()\nlet p: f32* = pointer(0)\nlet q: const f32* = pointer(1)\n'
+        printf '%s}\n' "$body"
+    } >"$work/k.kir"
+    same "$body" "$message" "$("$work/kir" verify "$work/k.kir" 2>&1)"
+}
+
+damaged() {
+    [[ -z $message ]] && return
+    printf '%s' "$body" >"$work/k.kir"
+    same "$body" "$message" "$("$work/kir" verify "$work/k.kir" 2>&1)"
+}
+
+# each FILE FUNCTION: calls it with message and body of each part of the file.
+each() {
+    message='' body=''
+    while IFS= read -r line; do
+        case $line in
+        '#'*) ;;
+        '> '*) "$2"; message=${line#> } body='' ;;
+        *) [[ -n $line || $2 == damaged ]] && body+=$line$'\n' ;;
+        esac
+    done <"$1"
+    "$2"
+}
+each tests/kir/wrong.txt said
+each tests/kir/damaged.txt damaged
+
+# Any byte taken away gives a kernel, or words, and never a crash.
+for ((i = 0; i < $(wc -c <tests/kir/chunk.kir); i += 7)); do
+    { head -c "$i" tests/kir/chunk.kir; tail -c +$((i + 2)) tests/kir/chunk.kir; } >"$work/k.kir"
+    "$work/kir" cuda "$work/k.kir" >/dev/null 2>&1
+    status=$?
+    ((status > 1)) && same "chunk.kir without byte $i" "an exit of 0 or 1" "$status"
+done
+passed=$((passed + 1))
+# Brackets without an end.
+{ printf 'kernel k threads 32 {\nlet x: i64 = '; printf '(%.0s' {1..100000}; } >"$work/k.kir"
+same "many brackets" "line 2: too deep" "$("$work/kir" verify "$work/k.kir" 2>&1)"
+
+for file in chunk dead; do
+    same "$file.kir" right "$("$work/kir" verify "tests/kir/$file.kir")"
+done
+same "chunk.kir reads back" "1 passed, 0 failed" "$("$work/kir" round tests/kir/chunk.kir)"
+same "chunk.kir as CUDA" "$(cat tests/kir/chunk.cu)" "$("$work/kir" cuda tests/kir/chunk.kir)"
+if cxx=$(command -v "${CXX:-g++}" || command -v clang++); then
+    { echo '#include "cell_device.cuh"' && cat tests/kir/chunk.cu; } >"$work/chunk.cc"
+    said=$("$cxx" -std=c++17 -fsyntax-only -Wall -Wextra -Werror -Wno-unknown-pragmas -Iruntime \
+        -Iruntime/device -Itests/emulator "$work/chunk.cc" 2>&1)
+    same "chunk.cu compiles" "" "$said"
+fi
+same "dead.kir cleaned" "$(cat tests/kir/dead.clean)" "$("$work/kir" clean tests/kir/dead.kir)"
+
+# Equality: of the structure, not of names and comments; each change of it is seen.
+# differs SED WANTED
+differs() {
+    sed "$1" tests/kir/chunk.kir >"$work/k.kir"
+    cmp -s tests/kir/chunk.kir "$work/k.kir" && same "$1" "a change" "none"
+    same "chunk.kir and: $1" "$2" "$("$work/kir" same tests/kir/chunk.kir "$work/k.kir")"
+}
+differs 's/tile/array_of_k/; s/tile/array_of_k/g' "same, hashes equal"
+differs 's/chunk_products/other/; /# scores/d; s/total/sum/g' "same, hashes equal"
+changes=(
+    's/threads 128/threads 64/' 's/resident 2/resident 1/' 's/shared 8448/shared 8449/' 's/ waits//'
+    's/size(1)/size(0)/' 's/bf16\[2048\]/bf16[2040]/' 's/unroll 4/unroll 2/' 's/copy<16>/copy<8>/'
+    's/0\.5f/0.25f/' 's/lt<bool>/le<bool>/' 's/load_vector<4>/load_vector_ro<4>/'
+    's/w\[0\], 16/w[1], 16/' 's/exp<f32, fast>/exp<f32>/' 's/(-2\.0f)/2.0f/' 's/; < 4;/; < 5;/'
+    's/const bf16\*/bf16*/' 's/^        barrier$/        warp_barrier/' 's/wait 0/wait 1/'
+    's/row == 0/row != 0/' 's/put p_s + n, total/put p_s + n, v[0]/' 's/^            commit$//'
+    's/a: bf16 left/a: f16 left/' 's/ += mul/ -= mul/'
+)
+for change in "${changes[@]}"; do
+    differs "$change" "different, hashes differ"
+done
+
+echo "$passed passed, $failed failed"
+((failed == 0))
