@@ -590,13 +590,19 @@ static const Poly *buffer_bytes(const Explain *e, const Buffer *b)
     return b->ring && !b->reserve ? ring_bytes(e, b, bytes) : bytes;
 }
 
+static const char *walk_rows_words(const Explain *e, const Buffer *b)
+{
+    if (!b->walk_rows)
+        return "";
+    return b->walk_rows->kind == F_SIZE ? explain_size(e, b->walk_rows->size) : "the walk's blocks";
+}
+
 static const char *buffer_words(const Explain *e, const Buffer *b)
 {
     const char *bytes = explain_size(e, buffer_bytes(e, b));
     if (!b->elements)
-        return intern_f(e->c, b->by_sequences ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s", bytes,
-                        !b->by_sequences ? "" : b->block_units ? "the walk's blocks" : "B",
-                        b->cut ? b->most : column_cut(b->by_rows).most, b->pieces ? b->pieces : "chunks");
+        return intern_f(e->c, b->walk_rows ? "%s for up to max(%s, %d) %s" : "%s for each of at most %s%d %s", bytes,
+                        walk_rows_words(e, b), b->cut ? b->most : column_cut(b->by_rows).most, b->pieces ? b->pieces : "chunks");
     if (b->parts)
         return intern_f(e->c, "%s%s", bytes, e->c->products == PRODUCTS_PARTS ? "" : " for large products");
     return b->per_steps ? intern_f(e->c, "%s for every %d steps", bytes, b->per_steps) : bytes;

@@ -43,8 +43,6 @@ const Poly *poly_product(Module *m, const Poly *const *axes, int n);
 /* Of a stored element: its bytes; the runtime's constant, "CELL_BF16". */
 int dtype_bytes(Dtype t);
 const char *dtype_constant(Dtype t);
-/* Appends a size as a postfix program of the launch plan (CELL_X_ codes). rows: codes for T instead of the call's, or NULL. */
-void emit_postfix(const Module *m, const Poly *p, const char *rows, Buf *out);
 
 enum {
     C_COND = 30, C_OR = 35, C_AND = 40, C_EQ = 55, C_REL = 60,

@@ -418,43 +418,6 @@ const char *dtype_constant(Dtype t)
     return names[t];
 }
 
-static void postfix_atom(const Module *m, int atom, const char *rows, Buf *out)
-{
-    if (atom == ATOM_T && rows) {
-        buf_f(out, "%s", rows);
-    } else if (atom == ATOM_B || atom == ATOM_T) {
-        buf_f(out, "CELL_X_SIZE, %d, ", atom == ATOM_B ? 0 : 1);
-    } else if (atom == ATOM_PAST) {
-        buf_f(out, "CELL_X_SIZE, 1, CELL_X_SIZE, %d, CELL_X_ADD, ", 2 + m->dims.len);
-    } else if (atom < MAX_DIMS) {
-        buf_f(out, "CELL_X_SIZE, %d, ", 2 + atom);
-    } else {
-        emit_postfix(m, m->quotients.data[atom - MAX_DIMS].num, rows, out);
-        emit_postfix(m, m->quotients.data[atom - MAX_DIMS].den, rows, out);
-        buf_f(out, "CELL_X_DIV, ");
-    }
-}
-
-void emit_postfix(const Module *m, const Poly *p, const char *rows, Buf *out)
-{
-    if (p->nterms == 0)
-        buf_f(out, "CELL_X_PUSH, 0, ");
-    for (int i = 0; i < p->nterms; i++) {
-        const PolyTerm *t = &p->terms[i];
-        bool started = t->coef != 1 || t->natoms == 0;
-        if (started)
-            buf_f(out, "CELL_X_PUSH, %lld, ", (long long)t->coef);
-        for (int k = 0; k < t->natoms; k++) {
-            postfix_atom(m, t->atoms[k], rows, out);
-            if (started)
-                buf_f(out, "CELL_X_MUL, ");
-            started = true;
-        }
-        if (i)
-            buf_f(out, "CELL_X_ADD, ");
-    }
-}
-
 const char **api_sizes(const Module *m)
 {
     if (m->size_names)

@@ -1,37 +1,31 @@
-/* emit_buffers.c: size expressions and buffers of the launch plans. In: polynomials over sizes, and a plan's storages. Out: postfix programs
+/* emit_buffers.c: size expressions and buffers of the launch plans. In: formulas, and a plan's storages. Out: postfix programs
  * as static arrays, equal ones one, and the lists of a direction's buffers. */
 #include "emit_plan.h"
 
-void postfix_poly(Print *e, const Poly *p, Buf *out)
-{
-    emit_postfix(e->p->m, p, e->rows, out);
-}
-
-/* The name of the expression's array; equal programs share one. */
-const char *emit_expr_name(Print *e, const Buf *program)
+const char *emit_expr(Print *e, const Formula *f)
 {
     Compiler *c = e->p->m->c;
-    const char *text = intern_n(c, program->data, program->len);
+    Buf program = { .arena = e->p->m->arena };
+    if (!f)
+        return "NULL";
+    formula_postfix(e->p->m, f, &e->kernels, &program);
+    const char *text = intern_n(c, program.data, program.len);
     for (int i = 0; i < e->exprs.len; i++)
         if (e->exprs.data[i] == text)
             return intern_f(c, "%sx%d", e->tag, i);
     vec_push(c->arena, &e->exprs, text);
-    buf_line(e->host, "static const int64_t %sx%d[] = { %sCELL_X_END };", e->tag, e->exprs.len - 1, text);
+    buf_line(e->host, "static const int64_t %sx%d[] = { %s };", e->tag, e->exprs.len - 1, text);
     return intern_f(c, "%sx%d", e->tag, e->exprs.len - 1);
-}
-
-Buf emit_program_new(Print *e)
-{
-    return (Buf){ .arena = e->p->m->arena };
 }
 
 const char *emit_poly_expr(Print *e, const Poly *p)
 {
-    Buf b = emit_program_new(e);
-    if (!p)
-        return "NULL";
-    postfix_poly(e, p, &b);
-    return emit_expr_name(e, &b);
+    return emit_expr(e, p ? formula_size_of_rows(e->p->m, p, e->rows) : NULL);
+}
+
+const char *emit_number_expr(Print *e, int64_t v)
+{
+    return emit_expr(e, formula_const(e->p->m, v));
 }
 
 int emit_buffer_number(Print *e, int slot)
@@ -43,32 +37,14 @@ int emit_buffer_number(Print *e, int slot)
     return e->buffer[slot];
 }
 
-/* The chunks of a column sum, as plan.h has them. */
-void postfix_chunks(Print *e, const Poly *rows, const Poly *columns, bool by_rows, Buf *out)
+/* The rows of partial sums that a buffer has room for. */
+static const Formula *partial_rows(Print *e, const Buffer *b)
 {
-    ColumnCut cut = column_cut(by_rows);
-    postfix_poly(e, rows, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, CELL_X_PUSH, %d, ", cut.rows, cut.most,
-          cut.blocks);
-    postfix_poly(e, columns, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 1, CELL_X_MAX, CELL_X_DIV, ", cut.span);
-    if (cut.group > 1)
-        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MUL, ", cut.group);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_MAX, CELL_X_MIN, CELL_X_PUSH, 1, CELL_X_MAX, ", cut.least);
-}
-
-/* As cell_shares has them. */
-void postfix_shares(Print *e, const Poly *n, int each, int most, Buf *out)
-{
-    postfix_poly(e, n, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MIN, ", each, most);
-}
-
-/* Blocks that have some of these units of one sequence each (columns.c). */
-void postfix_columns_blocks(Print *e, const Poly *units, Buf *x)
-{
-    postfix_poly(e, units, x);
-    buf_f(x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_SIZE, 0, CELL_X_MUL, ", COLUMNS_UNITS);
+    Module *m = e->p->m;
+    if (b->cut)
+        return form_shares(m, b->cut, b->each, b->most);
+    const Formula *chunks = form_chunks(m, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows);
+    return b->walk_rows ? formula(m, F_MAX, chunks, b->walk_rows) : chunks;
 }
 
 /* Bytes of a buffer of the plan, or of the reserve, where it has all of its rows. */
@@ -76,34 +52,18 @@ const char *emit_buffer_bytes(Print *e, int slot, bool in_reserve)
 {
     Module *m = e->p->m;
     const Buffer *b = &e->p->buffers.data[slot];
-    Buf x = emit_program_new(e);
-    if (b->cut) {
-        postfix_shares(e, b->cut, b->each, b->most, &x);
-        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, dtype_bytes(b->dtype))), &x);
-        buf_f(&x, "CELL_X_MUL, ");
-        return emit_expr_name(e, &x);
+    const Poly *each = poly_const(m, dtype_bytes(b->dtype));
+    if (b->cut || b->columns) {
+        const Poly *row = poly_mul(m, b->columns, b->cut ? each : poly_mul(m, each, poly_const(m, b->arrays)));
+        return emit_expr(e, formula(m, F_MUL, partial_rows(e, b), formula_size(m, row)));
     }
-    if (b->columns) {
-        postfix_chunks(e, poly_mul(m, poly_dim(m, ATOM_B), poly_dim(m, ATOM_T)), b->columns, b->by_rows, &x);
-        if (b->block_units)
-            postfix_columns_blocks(e, b->block_units, &x);
-        buf_f(&x, b->block_units ? "CELL_X_MAX, " : b->by_sequences ? "CELL_X_SIZE, 0, CELL_X_MAX, " : "");
-        postfix_poly(e, poly_mul(m, b->columns, poly_const(m, b->arrays * dtype_bytes(b->dtype))), &x);
-        buf_f(&x, "CELL_X_MUL, ");
-        return emit_expr_name(e, &x);
-    }
-    if (b->parts) {
-        postfix_poly(e, poly_mul(m, b->elements, poly_const(m, dtype_bytes(b->dtype))), &x);
-        postfix_copy_taken(e, b->parts, &x);
-        buf_f(&x, "CELL_X_MUL, ");
-        return emit_expr_name(e, &x);
-    }
-    e->rows = b->ring && !in_reserve ? intern_f(m->c, "CELL_X_PUSH, %d, ", b->ring) : NULL;
-    postfix_poly(e, poly_mul(m, b->elements, poly_const(m, dtype_bytes(b->dtype))), &x);
-    e->rows = NULL;
+    const Poly *all = poly_mul(m, b->elements, each);
+    if (b->parts)
+        return emit_expr(e, formula(m, F_MUL, formula_size(m, all), form_copy_taken(e->p, e->pr, b->parts)));
+    const Formula *bytes = formula_size_of_rows(m, all, b->ring && !in_reserve ? formula_const(m, b->ring) : NULL);
     if (b->per_steps)
-        buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", b->per_steps);
-    return emit_expr_name(e, &x);
+        bytes = formula(m, F_MUL, bytes, form_blocks(m, poly_dim(m, ATOM_T), b->per_steps));
+    return emit_expr(e, bytes);
 }
 
 int emit_arg_of(const Print *e, TensorId t, ArgRole role)
@@ -169,10 +129,4 @@ void emit_buffers(Print *e, const char *dir)
               emit_buffer_bytes(e, e->used.data[i], false));
     }
     buf_f(e->host, "\nstatic const cell_buffer %s_buffers[] = {\n%s};\n", dir, rows.data);
-}
-
-void postfix_times(Print *e, const Poly *p, int each, int times, Buf *out)
-{
-    postfix_poly(e, p, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, %d, CELL_X_MUL, ", each, times);
 }

@@ -9,6 +9,7 @@
 #include "emit_api.h"
 #include "interface.h"
 #include "ir/marks.h"
+#include "plan/formula.h"
 
 typedef struct Host {
     const Module *m;
@@ -27,10 +28,10 @@ static int expr(Host *h, const Poly *p)
             return i;
     vec_push(h->m->arena, &h->exprs, p);
     Buf b = { .arena = h->m->arena };
-    emit_postfix(h->m, p, NULL, &b);
+    formula_postfix(h->m, formula_size(h->m, p), NULL, &b);
     Buf comment = { .arena = h->m->arena };
     poly_print(h->m, p, &comment);
-    buf_f(h->out, "static const int64_t X%d[] = { %.*sCELL_X_END }; /* %.*s */\n", h->exprs.len - 1,
+    buf_f(h->out, "static const int64_t X%d[] = { %.*s }; /* %.*s */\n", h->exprs.len - 1,
           (int)b.len, b.data, (int)comment.len, comment.data);
     return h->exprs.len - 1;
 }
@@ -224,19 +225,22 @@ static void print_args(Host *h, const char *name, const CallArgs *args)
     buf_f(h->out, "};\n\n");
 }
 
+static void print_program(Host *h, const char *name, const Formula *f)
+{
+    Buf program = { .arena = h->m->arena };
+    formula_postfix(h->m, f, NULL, &program);
+    buf_f(h->out, "static const int64_t %s[] = { %.*s };\n", name, (int)program.len, program.data);
+}
+
 /* A quotient in a size must be exact: minus its remainder must not be negative. */
 static int print_quotient_checks(Host *h, Buf *rows)
 {
     const Module *m = h->m;
     for (int i = 0; i < m->quotients.len; i++) {
         const Quotient *q = &m->quotients.data[i];
-        Buf num = { .arena = m->arena }, den = num, name = num;
-        emit_postfix(m, q->num, NULL, &num);
-        emit_postfix(m, q->den, NULL, &den);
-        buf_f(h->out,
-              "static const int64_t exact%d[] = { CELL_X_PUSH, 0, %.*s%.*sCELL_X_MOD, CELL_X_SUB, CELL_X_END "
-              "};\n",
-              i, (int)num.len, num.data, (int)den.len, den.data);
+        Buf name = { .arena = m->arena };
+        const Formula *rest = formula(m, F_MOD, formula_size(m, q->num), formula_size(m, q->den));
+        print_program(h, intern_f(m->c, "exact%d", i), formula(m, F_SUB, formula_const(m, 0), rest));
         poly_print(m, q->num, &name);
         buf_f(&name, " must be a multiple of ");
         poly_print(m, q->den, &name);
@@ -255,8 +259,7 @@ static int print_checks(Host *h)
               string(m, m->checks.data[i].text));
     n += m->checks.len;
     if (m->whole_past) {
-        buf_f(h->out, "static const int64_t starts[] = { CELL_X_PUSH, 0, CELL_X_SIZE, %d, CELL_X_SUB, CELL_X_END };\n",
-              2 + m->dims.len);
+        print_program(h, "starts", formula(m, F_SUB, formula_const(m, 0), formula_leaf(m, F_START, 0)));
         buf_f(&rows, "    { starts, \"t0 must be 0: what this cell reads of earlier steps is not carried "
                      "from call to call\" },\n");
         n++;

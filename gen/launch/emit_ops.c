@@ -45,62 +45,30 @@ static const char *wanted_name(Print *e, const Group *g, const RefVec *refs)
     return all;
 }
 
-/* Threads of a block whose row stays in registers: as many as the row needs. */
-static void postfix_block(Print *e, const Group *g, int each, Buf *out)
-{
-    postfix_poly(e, g->row_extent, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_PUSH, %d, CELL_X_MIN, "
-               "CELL_X_PUSH, 32, CELL_X_MAX, ", 32 * each, g->threads);
-}
-
-void postfix_not(Buf *x)
-{
-    buf_f(x, "CELL_X_PUSH, 0, CELL_X_EQ, ");
-}
-
-const char *emit_not_expr(Print *e, const Buf *condition)
-{
-    Buf x = emit_program_new(e);
-    buf_f(&x, "%s", condition->data);
-    postfix_not(&x);
-    return emit_expr_name(e, &x);
-}
-
-/* 1 where a row takes more vectors a thread than usual, and the device has the shared memory for that; else 0. */
-static void postfix_is_long(Print *e, const Group *g, int64_t smem, Buf *out)
-{
-    int64_t bytes = g->smem_each / g->slots * g->long_slots * g->threads + smem;
-    buf_f(out, "CELL_X_PUSH, %d, ", g->each * g->threads);
-    postfix_poly(e, g->row_extent, out);
-    buf_f(out, "CELL_X_LT, ");
-    postfix_poly(e, g->row_extent, out);
-    buf_f(out, "CELL_X_PUSH, %d, CELL_X_LE, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ATTR, CELL_ATTR_SMEM_MAX, CELL_X_LE, "
-               "CELL_X_MUL, ", g->long_slots * plan_width(e->p) * g->threads, (long long)bytes);
-}
-
 /* How many threads a block has where the row says it, and its shared memory. */
 static void print_block(Print *e, const Group *g, bool odd, int64_t smem)
 {
-    Buf block = emit_program_new(e), bytes = emit_program_new(e);
-    bool by_row = g->row_extent;
-    int each = odd ? g->narrow : g->each;
-    if (by_row) {
-        postfix_block(e, g, each, &block);
-        buf_f(&e->table, ", .block = %s", emit_expr_name(e, &block));
-    }
-    if (by_row && g->smem_each) {
-        postfix_block(e, g, each, &bytes);
-        buf_f(&bytes, "CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_PUSH, %lld, CELL_X_ADD, ", (long long)g->smem_each,
-              (long long)smem);
-        if (odd && g->long_slots) {
-            postfix_is_long(e, g, smem, &bytes);
-            buf_f(&bytes, "CELL_X_PUSH, %lld, CELL_X_MUL, CELL_X_ADD, ",
-                  (long long)(g->smem_each / g->slots * (g->long_slots - g->slots) * g->threads));
-        }
-        buf_f(&e->table, ", .smem = %s", emit_expr_name(e, &bytes));
+    Module *m = e->p->m;
+    const Formula *threads = g->row_extent ? form_row_threads(e->p, g, odd ? g->narrow : g->each) : NULL;
+    if (threads)
+        buf_f(&e->table, ", .block = %s", emit_expr(e, threads));
+    if (threads && g->smem_each) {
+        const Formula *bytes = formula_with(m, F_ADD, formula_with(m, F_MUL, threads, g->smem_each), smem);
+        int64_t more = odd && g->long_slots ? g->smem_each / g->slots * (g->long_slots - g->slots) * g->threads : 0;
+        if (more)
+            bytes = formula(m, F_ADD, bytes, formula_with(m, F_MUL, form_row_is_long(e->p, g, smem), more));
+        buf_f(&e->table, ", .smem = %s", emit_expr(e, bytes));
     } else if (smem) {
-        buf_f(&e->table, ", .smem = %s", emit_poly_expr(e, poly_const(e->p->m, smem)));
+        buf_f(&e->table, ", .smem = %s", emit_number_expr(e, smem));
     }
+}
+
+int emit_kernel_index(const Print *e, const char *name)
+{
+    for (int i = 0; i < e->kernels.len; i++)
+        if (strcmp(e->kernels.data[i], name) == 0)
+            return i;
+    bug(e->p->m->c, "emit_plan", "no kernel %s", name);
 }
 
 /* The row of a kernel is open: its threads, shared memory and further fields follow. */
@@ -162,32 +130,13 @@ void emit_kernel_op(Print *e, const Group *g, const char *name, int threads, int
     emit_kernel_op_with(e, g, name, threads, smem, refs, gx, gy, (LaunchTerms){ 0 });
 }
 
-/* 1 where rows are long, or not all multiples of 16 bytes; else 0. */
-static void postfix_is_odd(Print *e, const Group *g, Buf *out)
-{
-    buf_f(out, "CELL_X_PUSH, 1, ");
-    for (int i = 0; i < g->multiples.len; i++) {
-        postfix_poly(e, g->multiples.data[i], out);
-        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", plan_width(e->p));
-    }
-    if (g->long_slots) {
-        postfix_is_long(e, g, g->smem, out);
-        postfix_not(out);
-        buf_f(out, "CELL_X_MUL, ");
-    }
-    postfix_not(out);
-}
-
 /* And not where one kernel walks the steps, if that does this one's work, or where one does it with a product. */
-static void postfix_unless_walked(Print *e, const Group *g, Buf *out)
+static const Formula *and_by_itself(Print *e, const Group *g, const Formula *x)
 {
+    Module *m = e->p->m;
     if (g->fused)
-        postfix_unless_fused(e, g->fused, out);
-    if (!g->unless_walked)
-        return;
-    buf_f(out, "%s", e->walked.data);
-    postfix_not(out);
-    buf_f(out, "CELL_X_MUL, ");
+        x = formula_and(m, x, formula_not(m, form_fused(e->p, g->fused)));
+    return g->unless_walked ? formula_and(m, x, formula_not(m, e->walked)) : x;
 }
 
 /* A kernel with a block for each row or more, and where there is another for odd rows, that one. */
@@ -195,97 +144,55 @@ static void print_row_op(Print *e, const Group *g, const char *blocks)
 {
     bool two = g->row_extent && (g->multiples.len || g->long_slots);
     if (!two) {
-        LaunchTerms terms = { .when = g->unless_walked ? emit_not_expr(e, &e->walked) : g->fused ? emit_unless_fused(e, g->fused) : NULL };
+        const Formula *when = and_by_itself(e, g, NULL);
+        LaunchTerms terms = { .when = when ? emit_expr(e, when) : NULL };
         emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
         return;
     }
-    Buf odd = emit_program_new(e), usual = emit_program_new(e);
-    postfix_is_odd(e, g, &odd);
-    postfix_is_odd(e, g, &usual);
-    postfix_not(&usual);
-    postfix_unless_walked(e, g, &usual);
-    postfix_unless_walked(e, g, &odd);
-    emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL",
-                        (LaunchTerms){ .when = emit_expr_name(e, &usual) });
-    emit_kernel_op_with(e, g, plan_odd_kernel(e->p, g), g->threads, g->smem, &g->refs, blocks, "NULL",
-                        (LaunchTerms){ .when = emit_expr_name(e, &odd), .odd = true });
-}
-
-static const Poly *group_rows(Print *e, const Group *g)
-{
-    Module *m = e->p->m;
-    const Poly *n = g->batched ? poly_dim(m, ATOM_B) : poly_const(m, 1);
-    return g->timed && g->phase != PHASE_DURING ? poly_mul(m, n, poly_dim(m, ATOM_T)) : n;
+    const Formula *odd = form_row_is_odd(e->p, g), *usual = formula_not(e->p->m, odd);
+    LaunchTerms terms = { .when = emit_expr(e, and_by_itself(e, g, usual)) };
+    emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, blocks, "NULL", terms);
+    terms = (LaunchTerms){ .when = emit_expr(e, and_by_itself(e, g, odd)), .odd = true };
+    emit_kernel_op_with(e, g, plan_odd_kernel(e->p, g), g->threads, g->smem, &g->refs, blocks, "NULL", terms);
 }
 
 const char *emit_blocks_expr(Print *e, const Poly *work, int per_block)
 {
-    Buf x = emit_program_new(e);
-    postfix_poly(e, work, &x);
-    buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, ", per_block);
-    return emit_expr_name(e, &x);
+    return emit_expr(e, form_blocks(e->p->m, work, per_block));
 }
 
 /* The rows of partial sums: the sequences, or its blocks, where one kernel walks the steps and leaves them; else the
  * chunks. */
-static const char *partial_rows_expr(Print *e, const Group *g, const Poly *columns)
+static const Formula *partial_rows(Print *e, const Group *g, const Poly *columns)
 {
-    Buf x = emit_program_new(e);
-    postfix_chunks(e, group_rows(e, g), columns, false, &x);
-    buf_f(&x, "%s", e->walked.data);
-    postfix_not(&x);
-    buf_f(&x, "CELL_X_MUL, ");
-    if (e->pr->columns)
-        postfix_columns_blocks(e, e->pr->columns->units, &x);
-    else
-        postfix_poly(e, poly_dim(e->p->m, ATOM_B), &x);
-    buf_f(&x, "CELL_X_PUSH, 0, %sCELL_X_LT, CELL_X_MUL, CELL_X_ADD, ", e->walked.data);
-    return emit_expr_name(e, &x);
+    Module *m = e->p->m;
+    const Formula *chunks = form_chunks(m, form_rows(e->p, g), columns, false);
+    const Formula *walk = e->p->buffers.data[g->partial].walk_rows, *walked = formula(m, F_LT, formula_const(m, 0), e->walked);
+    return formula(m, F_ADD, formula(m, F_MUL, chunks, formula_not(m, e->walked)), formula(m, F_MUL, walk, walked));
 }
 
 /* Where one kernel walks the steps, that may be the first stage. */
 static void print_column_kernels(Print *e, Group *g, const Poly *columns)
 {
     int64_t real = e->p->compute == DT_F64 ? 8 : 4;
-    Buf chunks = emit_program_new(e);
-    LaunchTerms first = { .when = g->by_steps ? emit_not_expr(e, &e->walked) : NULL };
+    Module *m = e->p->m;
+    LaunchTerms first = { .when = g->by_steps ? emit_expr(e, formula_not(m, e->walked)) : NULL };
     const Fused *ahead = column_ahead(e->pr, g);
-    LaunchTerms second = { .t = g->by_steps ? partial_rows_expr(e, g, columns) : ahead ? emit_ahead_rows(e, ahead) : NULL };
-    postfix_chunks(e, group_rows(e, g), columns, false, &chunks);
-    const char *down = g->by_rows ? NULL : emit_expr_name(e, &chunks), *across = emit_blocks_expr(e, columns, COLUMN_WIDTH);
+    const Formula *rows = g->by_steps ? partial_rows(e, g, columns) : ahead ? form_ahead_rows(e->p, ahead) : NULL;
+    LaunchTerms second = { .t = rows ? emit_expr(e, rows) : NULL };
+    const char *down = g->by_rows ? NULL : emit_expr(e, form_chunks(m, form_rows(e->p, g), columns, false));
+    const char *across = emit_blocks_expr(e, columns, COLUMN_WIDTH);
     if (down)
         emit_kernel_op_with(e, g, g->kernel, g->threads, g->smem, &g->refs, across, down, first);
     emit_kernel_op_with(e, g, intern_f(e->p->m->c, "%s_2", g->kernel), g->threads_2, g->threads_2 * real, &g->refs_2,
                         across, "NULL", second);
 }
 
-/* So many elements for each block, or vectors of them where the kernel takes vectors, which it asks of the sizes itself:
- * blocks without work would cost as much as others to start. */
-static const char *vector_blocks(Print *e, const Group *g, const Poly *elements, int per_block)
-{
-    if (g->width == 1)
-        return emit_blocks_expr(e, elements, per_block);
-    Buf x = emit_program_new(e);
-    postfix_poly(e, elements, &x);
-    buf_f(&x, "CELL_X_PUSH, %d, ", g->width - 1);
-    for (int i = 0; i < g->multiples.len; i++) {
-        postfix_poly(e, g->multiples.data[i], &x);
-        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", g->width);
-    }
-    if (g->enough && g->multiples.len) {
-        buf_f(&x, "CELL_X_PUSH, %d, ", g->enough);
-        postfix_poly(e, poly_mul(e->p->m, group_rows(e, g), poly_product(e->p->m, g->axes, g->naxes)), &x);
-        buf_f(&x, "CELL_X_LE, CELL_X_MUL, ");
-    }
-    buf_f(&x, "CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, %d, CELL_X_MUL, CELL_X_CEILDIV, ", per_block);
-    return emit_expr_name(e, &x);
-}
-
 static const char *map_blocks(Print *e, const Group *g, const Poly *elements)
 {
     if (g->naxes == 1 && g->phase != PHASE_DURING)
         return emit_blocks_expr(e, elements, g->threads * plan_width(e->p));
-    return vector_blocks(e, g, elements, g->threads);
+    return emit_expr(e, form_vector_blocks(e->p, g, elements, g->threads));
 }
 
 /* And behind it the kernel that does it with the product before it, where there is one. */
@@ -293,8 +200,10 @@ static void print_map_op(Print *e, const Group *g, const Poly *elements, const P
 {
     if (g->fused && g->fused->ahead)
         emit_fused_kernel(e, g->fused);
-    LaunchTerms terms = { .when = g->fused ? emit_unless_fused(e, g->fused) : NULL };
-    const char *rows = g->flat ? "NULL" : g->packed ? vector_blocks(e, g, work, g->threads) : emit_poly_expr(e, group_rows(e, g));
+    LaunchTerms terms = { .when = g->fused ? emit_expr(e, and_by_itself(e, g, NULL)) : NULL };
+    const char *rows = g->flat     ? "NULL"
+                       : g->packed ? emit_expr(e, form_vector_blocks(e->p, g, work, g->threads))
+                                   : emit_poly_expr(e, form_rows(e->p, g));
     const char *blocks = g->flat ? emit_blocks_expr(e, work, g->threads) : map_blocks(e, g, elements);
     emit_kernel_op_with(e, g, g->kernel, g->threads, 0, &g->refs, blocks, rows, terms);
     if (g->fused)
@@ -304,26 +213,22 @@ static void print_map_op(Print *e, const Group *g, const Poly *elements, const P
 void emit_group_kernel(Print *e, Group *g)
 {
     Module *m = e->p->m;
-    const Poly *elements = poly_product(m, g->axes, g->naxes), *work = poly_mul(m, group_rows(e, g), elements);
+    const Poly *elements = poly_product(m, g->axes, g->naxes), *work = poly_mul(m, form_rows(e->p, g), elements);
     if (g->kind == G_MAP) {
         print_map_op(e, g, elements, work);
     } else if (g->kind == G_ROW && g->sums) {
         const Group *sums = &e->pr->groups.data[g->sums - 1];
-        Buf chunks = emit_program_new(e);
-        postfix_chunks(e, group_rows(e, g), sums->axes[0], true, &chunks);
         if (g->fused)
             emit_fused_kernel(e, g->fused);
-        print_row_op(e, g, emit_expr_name(e, &chunks));
+        print_row_op(e, g, emit_expr(e, form_chunks(m, form_rows(e->p, g), sums->axes[0], true)));
         if (g->fused)
             emit_fused_op(e, g->fused);
     } else if (g->kind == G_ROW && g->window) {
-        Buf x = emit_program_new(e);
-        postfix_poly(e, poly_mul(m, poly_dim(m, ATOM_B), elements), &x);
-        postfix_poly(e, poly_dim(m, ATOM_T), &x);
-        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_CEILDIV, CELL_X_MUL, ", WINDOW_TILE);
-        emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr_name(e, &x), "NULL");
+        const Formula *blocks = formula(m, F_MUL, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), elements)),
+                                        form_blocks(m, poly_dim(m, ATOM_T), WINDOW_TILE));
+        emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr(e, blocks), "NULL");
     } else if (g->kind == G_ROW && g->along) {
-        emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, vector_blocks(e, g, work, 32), "NULL");
+        emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr(e, form_vector_blocks(e->p, g, work, 32)), "NULL");
     } else if (g->kind == G_ROW) {
         print_row_op(e, g, emit_blocks_expr(e, work, g->threads / g->lanes * (g->share ? g->share : 1)));
     } else if (g->kind == G_COLUMN) {
@@ -338,24 +243,17 @@ void emit_group_kernel(Print *e, Group *g)
 
 static const char *shares_expr(Print *e, const Poly *n, int each, int most, int times)
 {
-    Buf x = emit_program_new(e);
-    postfix_shares(e, n, each, most, &x);
-    if (times > 1)
-        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_MUL, ", times);
-    return emit_expr_name(e, &x);
+    const Formula *shares = form_shares(e->p->m, n, each, most);
+    return emit_expr(e, times > 1 ? formula_with(e->p->m, F_MUL, shares, times) : shares);
 }
 
 /* How many digits of 8 bits the places have, and the one behind them that stands for outside. */
-static const char *passes_expr(Print *e, const Poly *rows)
+static const Formula *sort_passes(Module *m, const Poly *rows)
 {
-    Buf x = emit_program_new(e);
-    buf_f(&x, mutate("short-sort") ? "CELL_X_PUSH, 0, " : "CELL_X_PUSH, 1, ");
-    for (int digit = 1; digit < 8; digit++) {
-        buf_f(&x, "CELL_X_PUSH, %lld, ", (long long)((int64_t)1 << (8 * digit)));
-        postfix_poly(e, rows, &x);
-        buf_f(&x, "CELL_X_LE, CELL_X_ADD, ");
-    }
-    return emit_expr_name(e, &x);
+    const Formula *x = formula_const(m, mutate("short-sort") ? 0 : 1);
+    for (int digit = 1; digit < 8; digit++)
+        x = formula(m, F_ADD, x, formula(m, F_LE, formula_const(m, (int64_t)1 << (8 * digit)), formula_size(m, rows)));
+    return x;
 }
 
 static void print_scatter_kernel(Print *e, Group *g, int kernel, int64_t smem, const char *gx, const char *gy)
@@ -392,7 +290,7 @@ void emit_scatter_op(Print *e, Group *g)
     buf_f(&e->ops,
           "    { .name = \"%s_sort\", .kind = CELL_OP_LOOP, .need = %s,\n"
           "      .u.loop = { .from = NULL, .to = %s, .step = 1, .n_ops = 3 } },\n",
-          g->kernel, need, passes_expr(e, s->rows));
+          g->kernel, need, emit_expr(e, sort_passes(e->p->m, s->rows)));
     e->n_ops++;
     print_scatter_kernel(e, g, SCATTER_COUNT, 256 * 32 * 4, sorts, "NULL");
     print_scatter_kernel(e, g, SCATTER_SCAN, (1024 + 32) * 8, one, "NULL");

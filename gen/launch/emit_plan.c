@@ -30,7 +30,7 @@ static bool is_state(const Module *m, TensorId t)
 void emit_states(Print *e, int which)
 {
     Module *m = e->p->m;
-    LaunchTerms terms = { .when = e->headed.data ? emit_not_expr(e, &e->headed) : NULL };
+    LaunchTerms terms = { .when = e->headed ? emit_expr(e, formula_not(m, e->headed)) : NULL };
     const Poly *most = poly_const(m, 0);
     Group own = { .always = which != STATE_RESULT };
     for (TensorId t = 0; t < m->tensors.len; t++) {
@@ -46,51 +46,28 @@ void emit_states(Print *e, int which)
                             emit_blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
 }
 
-/* Few units that have many steps. Sizes alone decide, so that no sum's order depends on the device. */
-static void postfix_chunks_pay(Print *e, const Panel *w, Buf *x)
+static void print_scan_op(Print *e, const Panel *w, const char *when)
 {
-    postfix_poly(e, poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units), x);
-    buf_f(x, "CELL_X_PUSH, %d, CELL_X_LT, CELL_X_PUSH, %d, CELL_X_SIZE, 1, CELL_X_LE, CELL_X_MUL, ", CHUNK_UNITS,
-          CHUNK_STEPS);
-}
-
-/* Of 32 units, or of 64. */
-static const char *paired_blocks(Print *e, const Poly *elements)
-{
-    Buf x = emit_program_new(e);
-    postfix_poly(e, elements, &x);
-    buf_f(&x, "CELL_X_PUSH, %d, ", BLOCK_UNITS);
-    postfix_poly(e, elements, &x);
-    buf_f(&x, "CELL_X_LE, CELL_X_PUSH, 1, CELL_X_ADD, CELL_X_PUSH, 32, CELL_X_MUL, CELL_X_CEILDIV, ");
-    return emit_expr_name(e, &x);
-}
-
-static void print_scan_op(Print *e, Panel *w, const char *when)
-{
-    const Poly *elements = poly_mul(e->p->m, poly_dim(e->p->m, ATOM_B), w->units);
     int kernel = emit_kernel_number(e, w->kernel);
     int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4) + w->staged;
     buf_f(&e->table, ", .threads = %d", scan_threads(w));
     if (bytes)
-        buf_f(&e->table, ", .smem = %s", emit_poly_expr(e, poly_const(e->p->m, bytes)));
+        buf_f(&e->table, ", .smem = %s", emit_number_expr(e, bytes));
     buf_f(&e->table, " },\n");
-    const char *blocks = w->pairs ? paired_blocks(e, elements) : emit_blocks_expr(e, elements, w->chunks ? 32 : SCAN_THREADS);
-    emit_panel_op(e, w, blocks, when, kernel);
+    emit_panel_op(e, w, scan_grid(e->p->m, w), when, kernel);
 }
 
 /* The kernels of schedule scan: one walks all steps, or chunks of them at once. */
 static void print_scan(Print *e)
 {
-    Buf chunks = emit_program_new(e), walk = emit_program_new(e);
+    Module *m = e->p->m;
     if (!e->pr->chunks) {
         print_scan_op(e, e->pr->panel, "NULL");
         return;
     }
-    postfix_chunks_pay(e, e->pr->panel, &chunks);
-    postfix_chunks_pay(e, e->pr->panel, &walk);
-    postfix_not(&walk);
-    print_scan_op(e, e->pr->chunks, emit_expr_name(e, &chunks));
-    print_scan_op(e, e->pr->panel, emit_expr_name(e, &walk));
+    const Formula *chunks = scan_chunks_pay(m, e->pr->panel);
+    print_scan_op(e, e->pr->chunks, emit_expr(e, chunks));
+    print_scan_op(e, e->pr->panel, emit_expr(e, formula_not(m, chunks)));
 }
 
 static void print_loop(Print *e)
@@ -99,7 +76,7 @@ static void print_loop(Print *e)
         print_scan(e);
         return;
     }
-    const char *when = emit_panel_walk(e);
+    const char *when = emit_expr(e, emit_panel_walk(e));
     Buf body = { .arena = e->p->m->arena }, saved = e->ops;
     int before = e->n_ops;
     Module *m = e->p->m;
@@ -162,7 +139,7 @@ static void print_direction(Print *e, Direction dir)
     e->ops = (Buf){ .arena = m->arena };
     e->n_ops = 0;
     e->used.len = 0;
-    e->headed.data = e->walked.data = NULL;
+    e->headed = e->walked = NULL;
     for (int i = 0; i < e->p->buffers.len; i++)
         e->buffer[i] = -1;
     print_phase(e, PHASE_PARAM);
@@ -323,43 +300,24 @@ static const char *schedule_words(const Plan *p)
                     p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));
 }
 
-static int kernel_index(const Print *e, const char *name)
-{
-    int k = 0;
-    while (k < e->kernels.len && strcmp(e->kernels.data[k], name) != 0)
-        k++;
-    return k;
-}
-
 /* Has the call at most as many blocks that walk as the device has multiprocessors, or holds clusters of at once; or more than CROWD on
  * each? */
-static const char *takes_expr(Print *e)
+static const Formula *takes_call(const Plan *p)
 {
-    Module *m = e->p->m;
-    Buf x = emit_program_new(e);
-    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&e->p->program[FORWARD]));
-    if (e->p->calls == CALLS_MANY) {
-        buf_f(&x, "CELL_X_PUSH, %d, CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_MUL, ", CROWD);
-        postfix_poly(e, poly_sub(m, blocks, poly_const(m, 1)), &x);
-        buf_f(&x, "CELL_X_LE, ");
-        return emit_expr_name(e, &x);
-    }
-    if (e->p->cluster == 1) {
-        postfix_poly(e, blocks, &x);
-        buf_f(&x, "CELL_X_ATTR, CELL_ATTR_SM_COUNT, CELL_X_LE, ");
-        return emit_expr_name(e, &x);
-    }
-    blocks = poly_mul(m, blocks, poly_const(m, e->p->cluster));
-    int walks = 0;
+    Module *m = p->m;
+    const Poly *blocks = poly_mul(m, poly_dim(m, ATOM_B), walk_blocks(&p->program[FORWARD]));
+    const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS), *takes = NULL;
+    if (p->calls == CALLS_MANY)
+        return formula(m, F_LE, formula(m, F_MUL, formula_const(m, CROWD), processors),
+                       formula_size(m, poly_sub(m, blocks, poly_const(m, 1))));
+    if (p->cluster == 1)
+        return formula(m, F_LE, formula_size(m, blocks), processors);
+    blocks = poly_mul(m, blocks, poly_const(m, p->cluster));
     for (int d = 0; d < 2; d++)
-        for (int i = 0; i < e->p->program[d].groups.len; i++) {
-            const Group *g = &e->p->program[d].groups.data[i];
-            if (g->kind != G_WALK)
-                continue;
-            postfix_poly(e, blocks, &x);
-            buf_f(&x, "CELL_X_RESIDENT, %d, CELL_X_LE, %s", kernel_index(e, g->walk->kernel), walks++ ? "CELL_X_MUL, " : "");
-        }
-    return emit_expr_name(e, &x);
+        if (plan_walk(p, d))
+            takes = formula_and(m, takes, formula(m, F_LE, formula_size(m, blocks),
+                                                  formula_resident(m, plan_walk(p, d)->walk->kernel)));
+    return takes;
 }
 
 /* The kernels of one plan, and its tables, whose names begin with `tag`. */
@@ -386,7 +344,7 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_reserve(&e, &n_reserve);
     print_direction(&e, FORWARD);
     print_direction(&e, BACKWARD);
-    const char *takes = p->calls != CALLS_ANY ? takes_expr(&e) : NULL;
+    const char *takes = p->calls != CALLS_ANY ? emit_expr(&e, takes_call(p)) : NULL;
 
     for (int i = 0; i < e.kernels.len; i++)
         buf_line(host, "CELL_KERNEL_SYMBOL void %s(cell_kernel_args args);", e.kernels.data[i]);

@@ -18,15 +18,24 @@ static const Buffer *ring_of(Print *e, const Storage *st)
 }
 
 /* The row of this step. */
-static void postfix_step(Print *e, const Storage *st, Buf *out)
+static const Formula *row_of_step(Print *e, const Storage *st)
 {
+    Module *m = e->p->m;
     const Buffer *ring = ring_of(e, st);
     if (!ring)
-        buf_f(out, "CELL_X_LOOPVAR, 0, ");
-    else if (ring->reserve)
-        buf_f(out, "CELL_X_ROW, %d, ", ring->ring);
-    else
-        buf_f(out, "CELL_X_LOOPVAR, 0, CELL_X_PUSH, %d, CELL_X_MOD, ", ring->ring);
+        return formula_leaf(m, F_LOOP, 0);
+    return ring->reserve ? formula_leaf(m, F_ROW, ring->ring) : formula_with(m, F_MOD, formula_leaf(m, F_LOOP, 0), ring->ring);
+}
+
+/* The adjoint of a state by the parity of the step, which is counted as steps are walked. */
+static const Formula *carried_at(Print *e, TensorId of)
+{
+    Module *m = e->p->m;
+    const Poly *half = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, of));
+    const Formula *step = formula_leaf(m, F_LOOP, 0);
+    if (m->c->reverse)
+        step = formula(m, F_SUB, formula_with(m, F_SUB, formula_size(m, poly_dim(m, ATOM_T)), 1), step);
+    return formula(m, F_MUL, formula_with(m, F_MOD, step, 2), formula_size(m, half));
 }
 
 /* The first element: where the read starts, the piece within its whole, and the step. */
@@ -35,34 +44,27 @@ static Side side_of(Print *e, const GemmSide *s, bool one_step)
     Module *m = e->p->m;
     const Storage *st = read_storage(e, &s->read);
     TensorId of;
-    Buf x = emit_program_new(e);
-    postfix_poly(e, st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset, &x);
+    const Formula *x = formula_size(m, st->alias_offset ? poly_add(m, s->offset, st->alias_offset) : s->offset);
     if (!s->read.is_tensor && root_kind(m, s->read.id, &of) == ROOT_DPREV) {
-        const Poly *half = poly_mul(m, poly_dim(m, ATOM_B), tensor_elements(m, of));
-        if (m->c->reverse)
-            buf_f(&x, "CELL_X_SIZE, 1, CELL_X_PUSH, 1, CELL_X_SUB, ");
-        buf_f(&x, "CELL_X_LOOPVAR, 0, %sCELL_X_PUSH, 2, CELL_X_MOD, ", m->c->reverse ? "CELL_X_SUB, " : "");
-        postfix_poly(e, half, &x);
-        buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
-        return (Side){ emit_buffer_number(e, e->pr->carry[of]), emit_expr_name(e, &x) };
+        x = formula(m, F_ADD, x, carried_at(e, of));
+        return (Side){ emit_buffer_number(e, e->pr->carry[of]), emit_expr(e, x) };
     }
     if (one_step && st->timed) {
         const Poly *pitch = s->read.is_tensor ? tensor_elements(m, s->read.id)
                                               : array_elements(m, s->read.id);
         bool first = (st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && e->p->buffers.data[st->slot].time_first;
-        postfix_step(e, st, &x);
         pitch = st->pitch ? st->pitch : pitch;
-        postfix_poly(e, first ? poly_mul(m, pitch, poly_dim(m, ATOM_B)) : pitch, &x);
-        buf_f(&x, "CELL_X_MUL, CELL_X_ADD, ");
+        pitch = first ? poly_mul(m, pitch, poly_dim(m, ATOM_B)) : pitch;
+        x = formula(m, F_ADD, x, formula(m, F_MUL, row_of_step(e, st), formula_size(m, pitch)));
     }
-    return (Side){ emit_storage_buffer(e, st), emit_expr_name(e, &x) };
+    return (Side){ emit_storage_buffer(e, st), emit_expr(e, x) };
 }
 
 static void print_operand(Print *e, const char *name, const GemmSide *s, Side at)
 {
     const Buffer *ring = ring_of(e, read_storage(e, &s->read));
     if (ring)
-        e->rows = intern_f(e->p->m->c, "%s, %d, ", ring->reserve ? "CELL_X_ROWS" : "CELL_X_PUSH", ring->ring);
+        e->rows = formula_leaf(e->p->m, ring->reserve ? F_ROWS : F_CONST, ring->ring);
     buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, %s },\n", name, at.buffer, at.offset,
           emit_poly_expr(e, s->row), emit_poly_expr(e, s->col), emit_poly_expr(e, s->batch));
     e->rows = NULL;
@@ -113,74 +115,28 @@ static const Parts *parts_of(const Print *e, const Gemm *g, bool left)
     return e->pr->parts.data[g->parts[left ? 0 : 1] - 1];
 }
 
-/* Multiplies by 1 where the extents' product is at least `least`; else by 0. They are cut, so that it does not overflow. */
-static void postfix_at_least(Print *e, const Poly *const *extents, int n, int64_t least, Buf *out)
-{
-    buf_f(out, "CELL_X_PUSH, %lld, ", (long long)least);
-    for (int i = 0; i < n; i++) {
-        postfix_poly(e, extents[i], out);
-        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MIN, %s", 1 << 20, i ? "CELL_X_MUL, " : "");
-    }
-    buf_f(out, "CELL_X_LE, CELL_X_MUL, ");
-}
-
-/* 1 where a product takes parts: tensor cores give six products of bf16 in less time than one of f32, on devices that
- * have many of them, where operands are much less than terms. */
-static void postfix_takes_parts(Print *e, const Gemm *g, Buf *out)
-{
-    const Poly *extents[] = { g->m, g->n, g->k };
-    if (e->p->request->products == PRODUCTS_PARTS) {
-        buf_f(out, "CELL_X_PUSH, 1, ");
-        return;
-    }
-    buf_f(out, "CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 80, CELL_X_EQ, CELL_X_PUSH, 90, CELL_X_ATTR, "
-               "CELL_ATTR_CAPABILITY, CELL_X_LE, CELL_X_ATTR, CELL_ATTR_CAPABILITY, CELL_X_PUSH, 110, CELL_X_LT, "
-               "CELL_X_MUL, CELL_X_ADD, ");
-    for (int i = 0; i < 3; i++)
-        postfix_at_least(e, &extents[i], 1, PARTS_EXTENT, out);
-    for (int side = 0; side < 2; side++) {
-        postfix_poly(e, parts_of(e, g, side == 0)->columns, out);
-        buf_f(out, "CELL_X_PUSH, %d, CELL_X_MOD, CELL_X_PUSH, 0, CELL_X_EQ, CELL_X_MUL, ", PARTS_MULTIPLE);
-    }
-    postfix_at_least(e, extents, 2, PARTS_RESULT, out);
-    postfix_at_least(e, extents, 3, PARTS_TERMS, out);
-}
-
-/* 1 where any of the products takes its copy. */
-void postfix_copy_taken(Print *e, const Parts *x, Buf *out)
-{
-    for (int i = 0; i < x->products.len; i++) {
-        postfix_takes_parts(e, &x->products.data[i]->gemm, out);
-        buf_f(out, i ? "CELL_X_MAX, " : "");
-    }
-}
-
 /* Where sizes do not matter there is no condition. */
 static const char *takes_parts(Print *e, const Gemm *g, bool takes)
 {
-    Buf x = emit_program_new(e);
     if (e->p->request->products == PRODUCTS_PARTS)
         return NULL;
-    postfix_takes_parts(e, g, &x);
-    return takes ? emit_expr_name(e, &x) : emit_not_expr(e, &x);
+    const Formula *x = form_takes_parts(e->p, e->pr, g);
+    return emit_expr(e, takes ? x : formula_not(e->p->m, x));
 }
 
 /* Before the first product that may take it, for whoever wants any of them. */
 static void print_parts_copy(Print *e, Parts *x)
 {
     Group own = { .kind = G_MAP };
-    Buf taken = emit_program_new(e);
-    postfix_copy_taken(e, x, &taken);
     for (int i = 0; i < x->products.len; i++) {
         const Group *g = x->products.data[i];
         own.always |= g->always || g->need.len == 0;
         for (int k = 0; k < g->need.len; k++)
             vec_push(e->p->m->arena, &own.need, g->need.data[k]);
     }
-    bool sized = e->p->request->products != PRODUCTS_PARTS;
+    const char *when = e->p->request->products != PRODUCTS_PARTS ? emit_expr(e, form_copy_taken(e->p, e->pr, x)) : NULL;
     emit_kernel_op_with(e, &own, x->kernel, PARTS_THREADS, 0, &x->refs,
-                        emit_blocks_expr(e, x->columns, 8 * PARTS_THREADS), emit_poly_expr(e, x->rows),
-                         (LaunchTerms){ .when = sized ? emit_expr_name(e, &taken) : NULL });
+                        emit_blocks_expr(e, x->columns, 8 * PARTS_THREADS), emit_poly_expr(e, x->rows), (LaunchTerms){ .when = when });
 }
 
 /* A product of `n` parts of each operand, from these places on: all terms of one size, or one of them. */
@@ -190,16 +146,14 @@ typedef struct PartsTerm {
     const char *beta;
 } PartsTerm;
 
-static void postfix_parts_offset(Print *e, const Parts *x, int place, const Poly *along_k, const PartsTerm *t, Buf *out)
+static const Formula *parts_offset(Print *e, const Parts *x, int place, const Poly *along_k, const PartsTerm *t)
 {
     Module *m = e->p->m;
     const Poly *part = x->planes ? poly_mul(m, x->rows, x->columns) : x->columns;
-    postfix_poly(e, poly_mul(m, part, poly_const(m, place)), out);
-    if (t->pieces && !mutate("first-piece")) {
-        buf_f(out, "CELL_X_LOOPVAR, 0, ");
-        postfix_poly(e, along_k, out);
-        buf_f(out, "CELL_X_MUL, CELL_X_ADD, ");
-    }
+    const Formula *from = formula_size(m, poly_mul(m, part, poly_const(m, place)));
+    if (!t->pieces || mutate("first-piece"))
+        return from;
+    return formula(m, F_ADD, from, formula(m, F_MUL, formula_leaf(m, F_LOOP, 0), formula_size(m, along_k)));
 }
 
 static void print_parts_operand(Print *e, const Gemm *g, bool left, const PartsTerm *t)
@@ -210,20 +164,18 @@ static void print_parts_operand(Print *e, const Gemm *g, bool left, const PartsT
     const Poly *one = poly_const(m, 1);
     const Poly *pitch = x->planes || follow ? x->columns : poly_mul(m, x->columns, poly_const(m, PARTS));
     const Poly *along_k = last ? one : pitch, *across = last ? pitch : one;
-    Buf offset = emit_program_new(e);
-    postfix_parts_offset(e, x, left ? t->left : t->right, along_k, t, &offset);
-    const char *from = emit_expr_name(e, &offset);
+    const char *from = emit_expr(e, parts_offset(e, x, left ? t->left : t->right, along_k, t));
     buf_f(&e->ops, "          .%s = { { %d, %s }, %s, %s, NULL },\n", left ? "a" : "b", emit_buffer_number(e, x->buffer), from,
           emit_poly_expr(e, left ? across : along_k), emit_poly_expr(e, left ? along_k : across));
 }
 
 static const char *parts_depth(Print *e, const Gemm *g, const PartsTerm *t)
 {
-    Buf x = emit_program_new(e);
-    postfix_poly(e, poly_mul(e->p->m, g->k, poly_const(e->p->m, t->n)), &x);
+    Module *m = e->p->m;
+    const Formula *x = formula_size(m, poly_mul(m, g->k, poly_const(m, t->n)));
     if (t->pieces)
-        buf_f(&x, "CELL_X_LOOPVAR, 0, CELL_X_SUB, CELL_X_PUSH, %d, CELL_X_MIN, ", PARTS_PIECE);
-    return emit_expr_name(e, &x);
+        x = formula_with(m, F_MIN, formula(m, F_SUB, x, formula_leaf(m, F_LOOP, 0)), PARTS_PIECE);
+    return emit_expr(e, x);
 }
 
 static void print_parts_product(Print *e, const Group *g, PartsTerm t)
@@ -266,7 +218,7 @@ void emit_gemm(Print *e, Group *g)
     if (g->fused) {
         if (!g->fused->ahead)
             emit_fused_kernel(e, g->fused);
-        print_product(e, g, emit_unless_fused(e, g->fused));
+        print_product(e, g, emit_expr(e, formula_not(e->p->m, form_fused(e->p, g->fused))));
         return;
     }
     if (!g->gemm.parts[0]) {

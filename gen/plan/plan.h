@@ -3,7 +3,7 @@
 #ifndef CELLC_PLAN_H
 #define CELLC_PLAN_H
 
-#include "ir/ir.h"
+#include "formula.h"
 #include "request.h"
 
 typedef enum { FORWARD, BACKWARD } Direction;
@@ -255,7 +255,6 @@ typedef struct Fused {
     const char *kernel;
     Vec(const Poly *) multiples;  /* filled while the kernel is printed: what else is to be a multiple */
     RefVec refs;                  /* filled likewise */
-    int number;                   /* of the kernel in the table that is printed */
 } Fused;
 
 /* A buffer of the launch plan beside the arguments. */
@@ -266,8 +265,7 @@ typedef struct Buffer {
     const Poly *columns;          /* of one array */
     int arrays;
     bool by_rows;                 /* a ROW kernel leaves them */
-    bool by_sequences;            /* as many chunks as sequences, if these are more */
-    const Poly *block_units;      /* then: as many for each as it has blocks of COLUMNS_UNITS of these; NULL: one */
+    const Formula *walk_rows;     /* as many chunks as a kernel that walks all steps leaves rows, if these are more; or NULL */
     const Poly *cut;              /* columns are those of each of min(ceil(cut / each), most) shares (of a SCATTER group), or pieces (Fused) */
     int each, most;
     const char *pieces;           /* what explain calls them; NULL: chunks */

@@ -63,6 +63,12 @@ fi
 sed -nE 's/^new (.*) -> (.*)/FAIL gen\/\1 includes or calls gen\/\2, which gen\/layers does not allow/p
     s/^gone (.*)/FAIL the debt "\1" of gen\/layers is no more: take the line out/p
     s/^unknown (.*)/FAIL gen\/\1 is not a folder of gen\/layers/p' "$work/found" | sort -u
+# Programs of launch plans are printed in one place.
+programs=$(grep -rlE --include='*.[chly]' '"[^"]*CELL_X_' . | sed 's|^\./||')
+if [[ $programs != plan/formula.c ]]; then
+    echo "FAIL codes of launch plans (CELL_X_) are printed by" $programs", not by plan/formula.c alone"
+    echo "new CELL_X_" >>"$work/found"
+fi
 failed=$(grep -cE '^(new|gone|unknown)' "$work/found")
 right=$(sed -n 's/^right //p' "$work/found")
 ((right > 0)) || failed=$((failed + 1))        # nothing was read

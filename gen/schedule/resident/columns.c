@@ -8,6 +8,7 @@
 #include "ir/marks.h"
 #include "panel.h"
 #include "plan/plan_pass.h"
+#include "resident_forms.h"
 
 /* The values that are asked about, which axes a column and a unit are there, and the values that were looked
  * into. */
@@ -274,8 +275,7 @@ static void take_sums(Plan *p, Program *pr, Panel *w)
         Group *terms = &pr->groups.data[row];
         w->sums = true;
         sums->by_steps = 1 + (int)(w->group - pr->groups.data);
-        p->buffers.data[sums->partial].by_sequences = true;
-        p->buffers.data[sums->partial].block_units = w->units;
+        p->buffers.data[sums->partial].walk_rows = columns_grid(p->m, w->units);
         terms->unless_walked = true;
         terms->phase = PHASE_AFTER;
         for (int k = 0; k < terms->arrays.len; k++)

@@ -117,8 +117,10 @@ void panel_sums(Plan *p, Program *pr, const Panel *w)
         Group *sums = &pr->groups.data[c];
         for (int i = 0; sums->kind == G_COLUMN && !sums->by_rows && !sums->by_steps && i < c; i++)
             sums->by_steps = has_terms(p, pr, sums, i) ? 1 + i : 0;
-        if (sums->by_steps)
-            any = p->buffers.data[sums->partial].by_sequences = true;
+        if (!sums->by_steps)
+            continue;
+        p->buffers.data[sums->partial].walk_rows = formula_size(p->m, poly_dim(p->m, ATOM_B));
+        any = true;
     }
     if (!any)
         return;

@@ -2,6 +2,7 @@
 #ifndef CELLC_SCAN_H
 #define CELLC_SCAN_H
 
+#include "plan/formula.h"
 #include "plan/plan.h"
 
 /* Units and steps for which chunks of time pay: more units fill a device by themselves, fewer steps are one chunk. In pairs, a
@@ -21,6 +22,9 @@ int64_t scan_state_elements(const Plan *p);
 /* Threads of a block, and the numbers in its shared memory. */
 int scan_threads(const Panel *w);
 int64_t scan_shared(const Plan *p, const Panel *w);
+/* scan_forms.c: the grid of the kernel that walks all steps, or of that which walks chunks of them at once; and do chunks pay? */
+const Formula *scan_grid(Module *m, const Panel *w);
+const Formula *scan_chunks_pay(Module *m, const Panel *w);
 /* Is the value that is read there the own unit's, of a reader with these axes? */
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r);
 /* Elements of an array or tensor behind its unit. */

@@ -1,0 +1,191 @@
+/* forms.c: grids, shared memory and conditions of kernels. In: groups, products and pairs of a plan. Out: formulas over the sizes of a
+ * call and the device (formula.h). */
+#include "forms.h"
+
+#include "emit/emit.h"
+
+const Formula *form_blocks(Module *m, const Poly *work, int per_block)
+{
+    return formula_with(m, F_CEILDIV, formula_size(m, work), per_block);
+}
+
+const Formula *form_chunks(Module *m, const Poly *rows, const Poly *columns, bool by_rows)
+{
+    ColumnCut cut = column_cut(by_rows);
+    const Formula *most = formula_with(m, F_MIN, form_blocks(m, rows, cut.rows), cut.most);
+    const Formula *across = formula_with(m, F_MAX, form_blocks(m, columns, cut.span), 1);
+    const Formula *down = formula(m, F_DIV, formula_const(m, cut.blocks), across);
+    if (cut.group > 1)
+        down = formula_with(m, F_MUL, down, cut.group);
+    return formula_with(m, F_MAX, formula(m, F_MIN, most, formula_with(m, F_MAX, down, cut.least)), 1);
+}
+
+const Formula *form_shares(Module *m, const Poly *n, int each, int most)
+{
+    return formula_with(m, F_MIN, form_blocks(m, n, each), most);
+}
+
+const Poly *form_rows(const Plan *p, const Group *g)
+{
+    Module *m = p->m;
+    const Poly *n = g->batched ? poly_dim(m, ATOM_B) : poly_const(m, 1);
+    return g->timed && g->phase != PHASE_DURING ? poly_mul(m, n, poly_dim(m, ATOM_T)) : n;
+}
+
+/* ---- vectors and rows ---- */
+
+/* So many elements for each block, or vectors of them where the kernel takes vectors, which it asks of the sizes itself:
+ * blocks without work would cost as much as others to start. */
+const Formula *form_vector_blocks(const Plan *p, const Group *g, const Poly *elements, int per_block)
+{
+    Module *m = p->m;
+    if (g->width == 1)
+        return form_blocks(m, elements, per_block);
+    const Formula *more = formula_const(m, g->width - 1);
+    for (int i = 0; i < g->multiples.len; i++)
+        more = formula(m, F_MUL, more, formula_multiple(m, g->multiples.data[i], g->width));
+    if (g->enough && g->multiples.len) {
+        const Poly *all = poly_mul(m, form_rows(p, g), poly_product(m, g->axes, g->naxes));
+        more = formula(m, F_MUL, more, formula(m, F_LE, formula_const(m, g->enough), formula_size(m, all)));
+    }
+    const Formula *each = formula_with(m, F_MUL, formula_with(m, F_ADD, more, 1), per_block);
+    return formula(m, F_CEILDIV, formula_size(m, elements), each);
+}
+
+const Formula *form_row_threads(const Plan *p, const Group *g, int each)
+{
+    Module *m = p->m;
+    const Formula *warps = form_blocks(m, g->row_extent, 32 * each);
+    const Formula *threads = formula_with(m, F_MIN, formula_with(m, F_MUL, warps, 32), g->threads);
+    return formula_with(m, F_MAX, threads, 32);
+}
+
+/* A row takes more vectors a thread than usual, and the device has the shared memory for that. */
+const Formula *form_row_is_long(const Plan *p, const Group *g, int64_t smem)
+{
+    Module *m = p->m;
+    int64_t bytes = g->smem_each / g->slots * g->long_slots * g->threads + smem;
+    const Formula *extent = formula_size(m, g->row_extent);
+    const Formula *longer = formula(m, F_LT, formula_const(m, g->each * g->threads), extent);
+    const Formula *fits = formula_with(m, F_LE, extent, g->long_slots * plan_width(p) * g->threads);
+    const Formula *room = formula(m, F_LE, formula_const(m, bytes), formula_leaf(m, F_DEVICE, DEVICE_BLOCK_MEMORY));
+    return formula_and(m, formula_and(m, longer, fits), room);
+}
+
+/* Rows are long, or not all multiples of 16 bytes. */
+const Formula *form_row_is_odd(const Plan *p, const Group *g)
+{
+    Module *m = p->m;
+    const Formula *usual = formula_const(m, 1);
+    for (int i = 0; i < g->multiples.len; i++)
+        usual = formula_and(m, usual, formula_multiple(m, g->multiples.data[i], plan_width(p)));
+    if (g->long_slots)
+        usual = formula_and(m, usual, formula_not(m, form_row_is_long(p, g, g->smem)));
+    return formula_not(m, usual);
+}
+
+/* ---- products ---- */
+
+/* Is the extents' product at least so large? They are cut, so that it does not overflow. */
+static const Formula *at_least(Module *m, const Poly *const *extents, int n, int64_t least)
+{
+    const Formula *all = NULL;
+    for (int i = 0; i < n; i++) {
+        const Formula *cut = formula_with(m, F_MIN, formula_size(m, extents[i]), 1 << 20);
+        all = all ? formula(m, F_MUL, all, cut) : cut;
+    }
+    return formula(m, F_LE, formula_const(m, least), all);
+}
+
+/* Tensor cores give six products of bf16 in less time than one of f32, on devices that have many of them, where operands are much
+ * less than terms. */
+const Formula *form_takes_parts(const Plan *p, const Program *pr, const Gemm *g)
+{
+    Module *m = p->m;
+    const Poly *extents[] = { g->m, g->n, g->k };
+    if (p->request->products == PRODUCTS_PARTS)
+        return formula_const(m, 1);
+    const Formula *capability = formula_leaf(m, F_DEVICE, DEVICE_CAPABILITY);
+    const Formula *later = formula_and(m, formula(m, F_LE, formula_const(m, 90), capability), formula_with(m, F_LT, capability, 110));
+    const Formula *takes = formula(m, F_ADD, formula_with(m, F_EQ, capability, 80), later);
+    for (int i = 0; i < 3; i++)
+        takes = formula_and(m, takes, at_least(m, &extents[i], 1, PARTS_EXTENT));
+    for (int side = 0; side < 2; side++)
+        takes = formula_and(m, takes, formula_multiple(m, pr->parts.data[g->parts[side] - 1]->columns, PARTS_MULTIPLE));
+    takes = formula_and(m, takes, at_least(m, extents, 2, PARTS_RESULT));
+    return formula_and(m, takes, at_least(m, extents, 3, PARTS_TERMS));
+}
+
+const Formula *form_copy_taken(const Plan *p, const Program *pr, const Parts *x)
+{
+    const Formula *any = NULL;
+    for (int i = 0; i < x->products.len; i++) {
+        const Formula *takes = form_takes_parts(p, pr, &x->products.data[i]->gemm);
+        any = any ? formula(p->m, F_OR, any, takes) : takes;
+    }
+    return any;
+}
+
+/* ---- pairs ---- */
+
+/* Tiles of the result; a block has one at a time. */
+static const Formula *tiles(Module *m, const Fused *f)
+{
+    return formula(m, F_MUL, form_blocks(m, f->rows, FUSED_ROWS), form_blocks(m, f->columns, FUSED_COLUMNS));
+}
+
+/* It pays where the multiprocessors have four tiles each or more, at most a tenth of them is idle over all rounds, and the other
+ * group's elements go by while the product is made. cuBLAS has tiles of more shapes for the rest. */
+static const Formula *and_pays(Module *m, const Fused *f, const Formula *fits)
+{
+    const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
+    const Formula *slow = formula(m, F_LE, formula_const(m, f->least), formula_size(m, f->ahead ? f->columns : f->depth));
+    const Formula *four = formula(m, F_LE, formula(m, F_MUL, formula_const(m, 4), processors), tiles(m, f));
+    const Formula *rounds = formula(m, F_MUL, formula(m, F_CEILDIV, tiles(m, f), processors), processors);
+    const Formula *busy = formula(m, F_LE, formula_with(m, F_MUL, rounds, 9), formula_with(m, F_MUL, tiles(m, f), 10));
+    return formula_and(m, formula_and(m, formula_and(m, fits, slow), four), busy);
+}
+
+static bool among(const Poly *p, const Poly *const *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == p)
+            return true;
+    return false;
+}
+
+/* Extents are ints in the kernel. */
+const Formula *form_fused(const Plan *p, const Fused *f)
+{
+    Module *m = p->m;
+    const Poly *const sizes[] = { f->depth, f->columns, f->rows, f->a_pitch, f->b_pitch };
+    const Formula *one = formula_const(m, 1), *x = formula(m, F_LE, one, formula_resident(m, f->kernel));
+    for (int i = 0; i < 3; i++) {
+        int64_t most = f->ahead && i == 2 ? (int64_t)AHEAD_ROWS * AHEAD_GROUPS : 1 << 30;
+        x = formula_and(m, x, formula(m, F_LE, one, formula_size(m, sizes[i])));
+        x = formula_and(m, x, formula_with(m, F_LE, formula_size(m, sizes[i]), most));
+    }
+    for (int i = 0; i < 5; i++)
+        if (i != 2 && !among(sizes[i], sizes, i))
+            x = formula_and(m, x, formula_multiple(m, sizes[i], FUSED_MULTIPLE));
+    for (int i = 0; i < f->multiples.len; i++)
+        if (!among(f->multiples.data[i], sizes, 2))
+            x = formula_and(m, x, formula_multiple(m, f->multiples.data[i], FUSED_MULTIPLE));
+    return p->request->products != PRODUCTS_FUSED ? and_pays(m, f, x) : x;
+}
+
+/* At most as many as the kernel has chunks that the group has by itself. */
+const Formula *form_ahead_lanes(Module *m, const Fused *f)
+{
+    const Formula *depth = formula_with(m, F_MAX, formula_size(m, f->depth), 1);
+    const Formula *lanes = formula(m, F_DIV, formula_const(m, AHEAD_VECTORS * FUSED_MULTIPLE), depth);
+    return formula(m, F_MIN, form_chunks(m, f->rows, f->depth, true), formula_with(m, F_MAX, lanes, 1));
+}
+
+const Formula *form_ahead_rows(const Plan *p, const Fused *f)
+{
+    Module *m = p->m;
+    const Formula *fused = form_fused(p, f);
+    const Formula *own = formula(m, F_MUL, form_chunks(m, f->rows, f->depth, true), formula_not(m, fused));
+    return formula(m, F_ADD, own, formula(m, F_MUL, form_ahead_lanes(m, f), fused));
+}

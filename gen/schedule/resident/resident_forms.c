@@ -1,0 +1,189 @@
+/* resident_forms.c: grids, shared memory and conditions of the kernels that walk all steps with the weights on chip: a panel in each
+ * of many blocks, a head in a block or a cluster, columns of a sequence in blocks. In: what panel.c and columns.c found. Out: formulas
+ * over the sizes of a call and the device. */
+#include "resident_forms.h"
+
+#include "panel.h"
+
+/* `times` for each `each` of so many. */
+static const Formula *times(Module *m, const Poly *p, int each, int64_t times)
+{
+    return formula_with(m, F_MUL, formula_with(m, F_CEILDIV, formula_size(m, p), each), times);
+}
+
+static const Formula *between(Module *m, const Formula *x, int64_t least, int64_t most)
+{
+    return formula_with(m, F_MAX, formula_with(m, F_MIN, x, most), least);
+}
+
+static const Formula *at_most(Module *m, const Poly *p, int64_t most)
+{
+    return formula_with(m, F_LE, formula_size(m, p), most);
+}
+
+static const Formula *batch(Module *m)
+{
+    return formula_size(m, poly_dim(m, ATOM_B));
+}
+
+static bool narrow_storage(const Plan *p)
+{
+    return p->dtype == DT_BF16 || p->dtype == DT_F16;
+}
+
+/* ---- a panel in each block ---- */
+
+const Formula *panel_grid(Module *m, const Panel *w)
+{
+    const Formula *clusters = formula_with(m, F_CEILDIV, formula_size(m, w->units), w->own * w->split);
+    return w->split > 1 ? formula_with(m, F_MUL, clusters, w->split) : clusters;
+}
+
+/* As cell_panel::carve and emit_panel take it: the weights in the storage type that are not in registers (of so many blocks
+ * along k some of the tiles, cell_panel's held), the warps' shares of the sums, those of a cluster's blocks, and the sums. */
+const Formula *panel_bytes(const Plan *p, const Panel *w)
+{
+    Module *m = p->m;
+    int own = PANEL_TURN * w->outer * w->own * 4, shared = own * w->batch / PANEL_TURN, tiles = w->outer * w->own * w->split / 8;
+    int slices = w->inner % w->split ? w->split : 1, pieces = w->inner * slices / w->split;
+    int shares = 8 * tiles * 8 * w->batch * 4 + (w->split > 1 ? 2 * w->split * shared + 2 * 16 : 0);
+    int tile = 8 * 256 * (p->dtype == DT_F32 ? 4 : 2), halves = w->batch / PANEL_TURN;
+    int ahead = slices > 1 && tiles > 2 ? 2 : tiles > 2 || halves > 1 ? 4 : 8, most = 16 / (halves * halves) / ahead;
+    int held = pieces > 1 || p->dtype == DT_F32 ? 0 : tiles < most ? tiles : most;
+    const Formula *weights = times(m, w->units, 8 * 32 * slices, pieces * tiles * tile);
+    if (held > 0) {
+        const Formula *steps = formula_with(m, F_MIN, times(m, w->units, 8 * 32 * slices, 1), ahead);
+        weights = formula(m, F_SUB, weights, formula_with(m, F_MUL, steps, held * tile));
+    }
+    const Formula *sums = formula_with(m, F_MUL, formula_with(m, F_CEILDIV, batch(m), 16), own);
+    return formula(m, F_ADD, formula_with(m, F_ADD, weights, shares), sums);
+}
+
+/* The device holds all blocks at once and the batch is small, but not too small for it. */
+const Formula *panel_fits(const Plan *p, const Panel *w)
+{
+    Module *m = p->m;
+    const Formula *fits = formula(m, F_LE, panel_grid(m, w), formula_resident(m, w->kernel));
+    int most = narrow_storage(p) ? PANEL_BATCH_NARROW : PANEL_BATCH;
+    fits = formula_and(m, fits, at_most(m, poly_dim(m, ATOM_B), most));
+    if (w->batch > PANEL_TURN)
+        fits = formula_and(m, fits, formula(m, F_LT, formula_const(m, PANEL_TURN), batch(m)));
+    return fits;
+}
+
+/* ---- a head in a block ---- */
+
+/* A block for each head of so many sequences that all multiprocessors have one, as far as its threads suffice. */
+const Formula *head_grid(Module *m, const Panel *w)
+{
+    const Formula *processors = formula_leaf(m, F_DEVICE, DEVICE_MULTIPROCESSORS);
+    const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads));
+    const Formula *threads = formula(m, F_DIV, formula_const(m, HEAD_THREADS), formula_size(m, w->units));
+    const Formula *each = formula(m, F_MIN, formula(m, F_CEILDIV, heads, processors), threads);
+    const Formula *blocks = formula(m, F_CEILDIV, batch(m), between(m, each, 1, HEAD_BATCH));
+    return formula(m, F_MUL, blocks, formula_size(m, w->heads));
+}
+
+/* As cell_head::carve takes it, on tensor cores: the param in tiles of 16 rows and blocks of 32 along k, the operand of
+ * 8 sequences, and their sums, as often as k is divided (parts). */
+static const Formula *head_bytes_tiles(Module *m, const Panel *w)
+{
+    const Formula *rows = times(m, w->units, 16, w->outer), *depth = times(m, w->units, 32, w->inner);
+    const Formula *param = formula_with(m, F_MUL, formula(m, F_MUL, rows, depth), 1024);
+    const Formula *operand = times(m, w->units, 32, w->inner * 512);
+    const Formula *parts = formula(m, F_MIN, formula(m, F_DIV, formula_const(m, 8), rows), depth);
+    const Formula *pitch = formula_with(m, F_ADD, times(m, w->units, 16, w->outer * 16), 4);
+    const Formula *sums = formula_with(m, F_MUL, formula(m, F_MUL, formula_with(m, F_MAX, parts, 1), pitch), 32);
+    return formula(m, F_ADD, formula(m, F_ADD, param, operand), sums);
+}
+
+/* The same in the type of the arithmetic; each of the three begins at a multiple of 16 bytes. */
+static const Formula *head_bytes_real(const Plan *p, const Panel *w)
+{
+    Module *m = p->m;
+    const Formula *depth = times(m, w->units, 1, w->inner), *rows = times(m, w->units, 1, w->outer);
+    const Formula *read = formula(m, F_MUL, depth, formula_with(m, F_ADD, rows, 8));
+    const Formula *parts = between(m, formula(m, F_DIV, formula_const(m, HEAD_THREADS), rows), 1, 8);
+    const Formula *sums = formula(m, F_MUL, parts, formula_with(m, F_MUL, rows, 8));
+    const Formula *numbers = formula_with(m, F_MUL, formula(m, F_ADD, read, sums), p->compute == DT_F64 ? 8 : 4);
+    return formula_with(m, F_ADD, numbers, 48);
+}
+
+const Formula *head_bytes(const Plan *p, const Panel *w)
+{
+    return narrow_storage(p) ? head_bytes_tiles(p->m, w) : head_bytes_real(p, w);
+}
+
+/* A block has a thread for each unit, and room for the head. */
+const Formula *head_fits(Module *m, const Panel *w)
+{
+    const Formula *room = formula(m, F_LE, formula_const(m, 1), formula_resident(m, w->kernel));
+    return formula_and(m, at_most(m, w->units, HEAD_THREADS), room);
+}
+
+/* ---- a head in a cluster ---- */
+
+/* A cluster for each head of so many sequences that all clusters which the device holds have work. */
+const Formula *cluster_grid(Module *m, const Panel *w)
+{
+    const Formula *heads = formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads));
+    const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS);
+    const Formula *each = formula(m, F_CEILDIV, heads, formula_with(m, F_MAX, held, 1));
+    const Formula *clusters = formula(m, F_CEILDIV, batch(m), between(m, each, 1, HEAD_BATCH));
+    return formula_with(m, F_MUL, formula(m, F_MUL, clusters, formula_size(m, w->heads)), CLUSTER_BLOCKS);
+}
+
+/* As cell_cluster_head::carve takes it: the operand of 8 sequences twice, the sums of each part, and two inboxes. */
+const Formula *cluster_bytes(Module *m, const Panel *w)
+{
+    return formula_with(m, F_ADD, times(m, w->units, 32, w->inner * 2 * HEAD_BATCH * 64),
+                        CLUSTER_PARTS * HEAD_BATCH * (w->outer * w->own + 4) * 4 + 2 * 16);
+}
+
+/* A cluster has room for the head, the device for a cluster, and the batch is small. */
+const Formula *cluster_fits(Module *m, const Panel *w)
+{
+    const Formula *room = formula(m, F_LE, formula_const(m, CLUSTER_BLOCKS), formula_resident(m, w->kernel));
+    const Formula *fits = formula_and(m, at_most(m, w->units, CLUSTER_BLOCKS * w->own), room);
+    return formula_and(m, fits, at_most(m, poly_mul(m, poly_dim(m, ATOM_B), w->heads), PANEL_BATCH));
+}
+
+/* Of several heads each takes a cluster, which a block would do. */
+bool cluster_may_pay(const Panel *w)
+{
+    return w->heads->is_const && w->heads->value == 1;
+}
+
+/* A cluster is faster than a block that has room for the head too: a block's step grows with the units squared. Only
+ * while the device holds all clusters at once, of up to 8 sequences each. */
+const Formula *cluster_pays(Module *m, const Panel *w)
+{
+    const Formula *held = formula_with(m, F_DIV, formula_resident(m, w->kernel), CLUSTER_BLOCKS / HEAD_BATCH);
+    const Formula *large = formula(m, F_LE, formula_const(m, CLUSTER_UNITS), formula_size(m, w->units));
+    return formula_and(m, formula_and(m, cluster_fits(m, w), large), formula(m, F_LE, batch(m), held));
+}
+
+/* ---- columns of a sequence ---- */
+
+const Formula *columns_grid(Module *m, const Poly *units)
+{
+    return formula(m, F_MUL, formula_with(m, F_CEILDIV, formula_size(m, units), COLUMNS_UNITS), batch(m));
+}
+
+/* As cell_columns::carve takes it: the own piece, those of other blocks, the weights that are not in registers, barriers, and
+ * what sums of columns over the block's warps take. */
+const Formula *columns_bytes(Module *m, const Panel *w)
+{
+    enum { PIECE = COLUMNS_UNITS * COLUMNS_MOST * 2, WEIGHTS = COLUMNS_UNITS * COLUMNS_UNITS };
+    return formula_with(m, F_ADD, times(m, w->units, COLUMNS_UNITS, WEIGHTS),
+                        (1 + COLUMNS_SLOTS) * PIECE + (COLUMNS_SLOTS + 1) * 16 + (w->sums ? COLUMNS_SUMS * 4 : 0));
+}
+
+/* The device holds all blocks at once, blocks hold the weights, and units are whole vectors of 16 bytes. */
+const Formula *columns_fit(Module *m, const Panel *w)
+{
+    const Formula *fit = formula(m, F_LE, columns_grid(m, w->units), formula_resident(m, w->kernel));
+    fit = formula_and(m, fit, at_most(m, w->units, COLUMNS_UNITS * COLUMNS_PIECES));
+    fit = formula_and(m, fit, formula_multiple(m, w->units, 8));
+    return formula_and(m, fit, at_most(m, w->columns, COLUMNS_MOST));
+}
