@@ -227,12 +227,34 @@ Expr *expr_call(Parser *p, Token name, const ExprVec *args, const ExprVec *held,
     return finish(p, e);
 }
 
+/* sum[j < N], sum[j != i], sum[2]: what to write. */
+static const char *wrong_binder(Parser *p, ReduceOp reduce, const Expr *e)
+{
+    static const char *const neutral[] = {[R_MAX] = "-inf", [R_MIN] = "inf", [R_PROD] = "1"};
+    const char *name = reduce_names[reduce];
+    const char *none = reduce < sizeof neutral / sizeof *neutral && neutral[reduce] ? neutral[reduce] : "0";
+    bool below = e && e->kind == X_BINARY && e->op == O_LT && e->a->kind == X_REF && !e->a->brackets;
+    if (reduce == R_SOFTMAX || !e || e->kind != X_BINARY)
+        return "";
+    if (below)
+        return intern_f(p->c,
+                        ", its range stands behind ':', as in %s[%s:N], and a condition in what is reduced, "
+                        "as in %s[%s] (%s < i ? x[%s] : %s)",
+                        name, e->a->name, name, e->a->name, e->a->name, e->a->name, none);
+    return e->op < O_LT || e->op > O_OR ? ""
+                                        : intern_f(p->c,
+                                                   ", and a condition stands in what is reduced, as in %s[j] "
+                                                   "(j != i ? x[j] : %s)",
+                                                   name, none);
+}
+
 static void check_reduce_binders(Parser *p, const Expr *e)
 {
     for (int i = 0; i < e->binders.len; i++) {
         const Binder *b = &e->binders.data[i];
         if (!b->name)
-            error_at(p, b->span, "'%s' runs over indices: a name is expected here", reduce_names[e->reduce]);
+            error_at(p, b->span, "'%s' runs over indices: a name is expected here%s", reduce_names[e->reduce],
+                     wrong_binder(p, e->reduce, b->fixed));
         else if (e->reduce == R_SOFTMAX && b->range)
             error_at(p, b->span,
                      "softmax normalises along an index that is in scope already: '%s' takes no range here",
@@ -265,7 +287,12 @@ const Domain *domain_of(Parser *p, bool above, Expr *low, Expr *high, bool below
     *d = (Domain){ .low = low, .high = high, .above = above, .below = below, .span = span };
     d->reach = word && strcmp(word->text, "reach") == 0;
     if (word && !d->reach)
-        error_at(p, span, "expected a range behind 'in', such as (0, 1] or [0, inf), or 'reach', found '%s'", word->text);
+        error_at(p, span,
+                 "expected a range behind 'in', such as (0, 1] or [0, inf), or 'reach', found '%s'%s",
+                 word->text,
+                 p->src.text[skip_blank(&p->src, word->span.hi)] == '^' ? ": axes stand in brackets behind "
+                                                                          "the name, as in x[D]"
+                                                                        : "");
     return low || d->reach ? d : NULL;
 }
 
@@ -365,15 +392,25 @@ static void check_decl(Parser *p, StmtKind kind, const Decl *d)
     if (!d->init)
         return;
     if (kind == S_INPUT || kind == S_OUTPUT || kind == S_RESET)
-        error_at(p, d->init->span, "an %s has no initial value",
-                 kind == S_RESET ? "input for resets" : kind_text(kind));
+        error_at(p, d->init->span, "an %s has no initial value%s%s%s",
+                 kind == S_RESET ? "input for resets" : kind_text(kind),
+                 kind == S_OUTPUT  ? ": an equation gives it, "
+                 : kind == S_INPUT ? ": the call gives it; a constant is declared by const "
+                                   : "",
+                 kind == S_RESET ? "" : name,
+                 kind == S_OUTPUT  ? d->axes.len ? "[i] = ...;" : " = ...;"
+                 : kind == S_INPUT ? " = ...;"
+                                   : "");
     else if (kind == S_PARAM && d->init_op == '=')
         error_at(p, d->init->span, "the initialiser of a param follows '~', as in %s ~ xavier", name);
     else if (kind != S_PARAM && d->init_op == '~')
-        error_at(p, d->init->span, "only a param has an initialiser after '~'; a %s is given with '='",
-                 kind_text(kind));
+        error_at(p, d->init->span,
+                 "only a param has an initialiser after '~'; a %s is given with '=', as in %s = 0",
+                 kind_text(kind), name);
     else if (kind == S_PARAM && d->init->kind != X_CALL && (d->init->kind != X_REF || d->init->brackets))
-        error_at(p, d->init->span, "expected the name of an initialiser, as in xavier or const(2.0)");
+        error_at(p, d->init->span, "expected the name of an initialiser, as in xavier or const(2.0)%s",
+                 d->init->kind == X_NUM ? intern_f(p->c, ": write const(%g)", d->init->num)
+                 : d->init->kind == X_BINARY ? ", whose numbers are its arguments, as in normal(0.1)" : "");
 }
 
 /* Of `P[i:N, j:N] = ...` the extents are the axes, and the indices stand where an equation has them. */
@@ -462,9 +499,13 @@ static void misplaced(Parser *p, const Stmt *s, Place place)
     static const char *const places[] = {"outside of a cell", "inside a cell", "inside a fn",
                                          "inside a repeat"};
     Span at = {s->span.file, s->span.lo, s->name ? s->name_span.hi : s->span.hi};
-    const char *hint = s->kind == S_CELL    ? " (is a '}' missing above?)"
-                       : s->kind == S_CARRY ? " (it belongs into a repeat)"
-                                            : "";
+    const char *hint = s->kind == S_CELL                      ? " (is a '}' missing above?)"
+                       : s->kind == S_CARRY                   ? " (it belongs into a repeat)"
+                       : s->kind == S_IMPORT                  ? ": it stands at the beginning of the file"
+                       : place == IN_FILE && !p->outside_said ? ": what belongs to a cell stands in cell "
+                                                                "NAME { ... }"
+                                                              : "";
+    p->outside_said |= place == IN_FILE;
     error_at(p, at, "%s %s cannot stand %s%s", with_article(s->kind), kind_text(s->kind), places[place],
              hint);
 }

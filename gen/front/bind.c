@@ -68,7 +68,7 @@ static bool index_name_is_free(Binding *b, const Binder *binder)
     if (is_named(b, binder->name, "t") || is_named(b, binder->name, "T")) {
         BIND_ERROR(b, binder->span,
                    "'%s' is reserved and cannot be an index: t is the number of the step, T the number of "
-                   "steps",
+                   "steps; an equation holds at every step and names none",
                    binder->name);
         return false;
     }
@@ -103,10 +103,35 @@ static FIndex *bind_index(Binding *b, const Binder *binder)
     return i;
 }
 
+/* A name that nothing binds, in an initial value: does it rather look like a value that there is none of? */
+static bool implicit_is_mistaken(Binding *b, const Expr *e)
+{
+    const char *near =
+        b->in_index || strlen(e->name) < 2 ? NULL : suggest_value(b->f, b->scope, e->name, "value");
+    const char *state = b->eq->target->name;
+    if (!b->in_index && (is_initialiser(e->name) || foreign_value(e->name)))
+        BIND_ERROR(b, e->span, "unknown name '%s': %s", e->name,
+                   foreign_value(e->name) && strcmp(e->name, "zeros") != 0 ? foreign_value(e->name)
+                   : strcmp(e->name, "zeros") == 0 ? "a state starts with 0 where nothing else is said"
+                   : strcmp(e->name, "ones") == 0  ? "write 1"
+                   : strcmp(e->name, "eye") == 0
+                       ? intern_f(b->f->c, "write state %s[i:N, j:N] = i == j", state)
+                       : "initialisers are of params, and a state may start with one, as in h0[i]");
+    else if (near)
+        BIND_ERROR(b, e->span, "unknown name '%s'; did you mean '%s'?", e->name, near);
+    else
+        return false;
+    return true;
+}
+
 static FIndex *implicit_index(Binding *b, const Expr *e)
 {
     if (b->nimplicit == MAX_AXES_OF_VALUE)
         return NULL;
+    if (!b->in_index && strlen(e->name) > 1)
+        diag(b->f->c, DIAG_WARNING, e->span,
+             "'%s' is no value: it is taken as the index of axis %d, which counts 0, 1, 2, ...", e->name,
+             b->nimplicit + 1);
     FIndex *i = push_index(b, e->name, e->span);
     b->implicit_index[b->nimplicit++] = i;
     return i;
@@ -249,7 +274,9 @@ static FExpr *bind_name(Binding *b, const Expr *e)
     if (!i && is_named(b, e->name, "t"))
         return new_expr(b, F_STEP, e, 0);
     if (!i && is_named(b, e->name, "T")) {
-        BIND_ERROR(b, e->span, "'T', the number of steps, can only be the range of an index: 'w:T'");
+        BIND_ERROR(b, e->span,
+                   "'T', the number of steps, can only be the range of an index: 'w:T'; what is divided by "
+                   "the steps so far is divided by t + 1");
         return bad(b, e);
     }
     if (!i && !b->in_index && is_constant_pi(b->f, b->scope, e)) {
@@ -257,6 +284,8 @@ static FExpr *bind_name(Binding *b, const Expr *e)
         x->num = PI;
         return x;
     }
+    if (!i && !s && b->implicit && !names_function(b->f, e->name) && implicit_is_mistaken(b, e))
+        return bad(b, e);
     if (!i && !s && b->implicit && !names_function(b->f, e->name))
         i = implicit_index(b, e);
     if (i) {
@@ -285,6 +314,40 @@ static FExpr *bind_name(Binding *b, const Expr *e)
     return bind_value(b, e, s, false);
 }
 
+/* W[i,:] where no fn takes it: what to write. */
+static bool leaves_axis_open(Binding *b, const Expr *e, const Symbol *s)
+{
+    int open = 0, letter = 0;
+    const char *first = "j";
+    Buf text = { .arena = b->f->c->arena };
+    buf_f(&text, "%s%s[", e->name, e->primed ? "'" : "");
+    for (int i = 0; i < e->args.len; i++) {
+        static const char letters[] = "jklmnpqr";
+        bool colon = e->args.data[i]->kind == X_COLON;
+        while (colon && letters[letter + 1] && find_index(b, intern_n(b->f->c, &letters[letter], 1)))
+            letter++;
+        const char *given =
+            colon ? intern_n(b->f->c, &letters[letter], 1) : source_text(b->f, e->args.data[i]->span);
+        letter += colon && letters[letter + 1];
+        first = colon && !open ? given : first;
+        open += colon;
+        buf_f(&text, "%s%s", i ? "," : "", given);
+    }
+    if (!open)
+        return false;
+    bool batch = s->rank >= 0 && e->args.len > s->rank;
+    BIND_ERROR(b, e->span, "':' leaves an axis open only in an argument of a fn: %s%s%s",
+               batch                 ? "the batch and the time are not written, and '"
+               : open == e->args.len ? "each axis has an index, as in "
+                                     : intern_f(b->f->c,
+                                                "each axis has an index, and what is summed over one says "
+                                                "so, as in sum[%s] ",
+                                                first),
+               batch ? e->name : text.data,
+               batch ? intern_f(b->f->c, "' has %d ax%s", s->rank, s->rank == 1 ? "is" : "es") : "]");
+    return true;
+}
+
 static FExpr *bind_ref(Binding *b, const Expr *e)
 {
     if (!e->brackets && !e->primed)
@@ -302,7 +365,7 @@ static FExpr *bind_ref(Binding *b, const Expr *e)
         s->used = true;
         return bad(b, e);
     }
-    if (s->kind <= SYM_NUMBER)
+    if (s->kind <= SYM_NUMBER || leaves_axis_open(b, e, s))
         return bad(b, e);
     return bind_value(b, e, s, e->brackets);
 }
@@ -323,7 +386,10 @@ static FExpr *bind_arguments(Binding *b, const Expr *e, FKind kind, int arity)
         return bad(b, e);
     }
     if (e->brackets) {
-        BIND_ERROR(b, e->span, "'%s' gives a number, which has no axes to index", e->name);
+        BIND_ERROR(b, e->span,
+                   "'%s' gives a number, which has no axes to index: indices stand in its argument, as in "
+                   "%s(x[i])",
+                   e->name, e->name);
         return bad(b, e);
     }
     FExpr *x = new_expr(b, kind, e, arity);
@@ -361,14 +427,34 @@ static void note_functions(Binding *b, Span at, const char *const *names, int n)
     FLAT_NOTE(f, at, "there are %s; `cellc ops` says what they do", list.data);
 }
 
+/* h(t - 1), h(t) */
+static bool mentions_step(Binding *b, const Expr *e)
+{
+    for (int i = 0; i < e->args.len; i++) {
+        const Expr *a = e->args.data[i];
+        if (is_named(b,
+                     a->kind == X_BINARY && a->a->kind == X_REF ? a->a->name
+                     : a->kind == X_REF                         ? a->name
+                                                                : "",
+                     "t"))
+            return true;
+    }
+    return false;
+}
+
 static FExpr *unknown_function(Binding *b, const Expr *e)
 {
     Flat *f = b->f;
     Vec(const char *) names = { 0 };
     Symbol *s = scope_find(b->scope, e->name);
     if (s && s->kind > SYM_NUMBER) {
-        BIND_ERROR(b, e->name_span, "'%s' is %s, not a function: its axes stand in brackets, '%s[...]'",
-                   e->name, kind_name(s->kind), e->name);
+        BIND_ERROR(b, e->name_span, "'%s' is %s, not a function: its axes stand in brackets, '%s[%s]'%s",
+                   e->name, kind_name(s->kind), e->name, index_letters(f, s->rank > 0 ? s->rank : 1),
+                   !mentions_step(b, e) ? ""
+                   : s->kind == SYM_STATE || s->next
+                       ? "; a state without a prime is the one before the step"
+                       : intern_f(f->c, "; an earlier step stands behind ';', as in %s[%s; t - 1]", e->name,
+                                  index_letters(f, s->rank > 0 ? s->rank : 1)));
         return bad(b, e);
     }
     for (int i = 0; i < f->fn_names.len; i++)

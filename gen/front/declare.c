@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bind.h"
+#include "words.h"
 
 static Setting *find_setting(Setting *settings, int n, const char *name)
 {
@@ -164,7 +165,7 @@ bool is_tensor_type(const char *name)
 
 static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
 {
-    static const char *const later[] = { "e4m3", "e5m2", "fp8", "i64", "bool" };
+    static const char *const later[] = { "e4m3", "e5m2", "fp8" };
     t->complex = complex_type(f, s->text, &t->dtype);
     if (t->complex)
         return true;
@@ -181,6 +182,20 @@ static bool parse_type(Flat *f, const Stmt *s, Tensor *t)
     if (strcmp(s->text, "dtype") == 0) {
         FLAT_ERROR(f, NULL, s->text_span, s->kind == S_STATE ? "': dtype' is for definitions; '%s' is kept in the type of the arithmetic"
                    : "': dtype' is for definitions; without a type, '%s' is what --dtype makes it", s->name);
+        return false;
+    }
+    const char *here = foreign_type(s->text);
+    if (here) {
+        FLAT_ERROR(f, NULL, s->text_span,
+                   *here ? "unknown type '%s'; write %s"
+                         : "unknown type '%s'; leave it out: all values are numbers",
+                   s->text, here);
+        return false;
+    }
+    const Symbol *size = scope_find(f->scope, s->text);
+    if (size && size->kind == SYM_DIM) {
+        FLAT_ERROR(f, NULL, s->text_span, "'%s' is a dim, not a type: axes stand in brackets, %s[%s]",
+                   s->text, s->name, s->text);
         return false;
     }
     const char *near = suggest(s->text, type_names, N_TYPES);

@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "flat.h"
 #include "ir/ops.h"
+#include "words.h"
 
 enum { MAX_STEPS = 4096, MAX_IMPORTS = 64 };
 
@@ -569,6 +570,31 @@ static void check_settings(Flat *f, const Setting *settings, int n, bool dims)
 
 /* ---- the cell ---- */
 
+static const char *left_indices(Flat *f, const Symbol *s)
+{
+    return s->rank > 0 ? intern_f(f->c, "[%s]", index_letters(f, s->rank)) : "";
+}
+
+/* The definition h_t or h_new that stands for the next value of a state h, y_i or y_t for an output y; NULL:
+ * there is none. */
+static const Symbol *meant_for(Flat *f, const Symbol *s)
+{
+    size_t len = strlen(s->name);
+    for (int i = 0; i < f->symbols.len; i++) {
+        const Symbol *d = f->symbols.data[i];
+        const char *base;
+        int step;
+        if (d->kind != SYM_DEF || d->owner || !d->equations.len)
+            continue;
+        if (foreign_step(f->c, d->name, &base, &step) && strcmp(base, s->name) == 0 && step >= 0)
+            return d;
+        if (strncmp(d->name, s->name, len) == 0 && d->name[len] == '_' &&
+            (int)strlen(d->name + len + 1) == s->rank)
+            return d;
+    }
+    return NULL;
+}
+
 static void missing_values(Flat *f)
 {
     bool gives = f->lost || f->c->errors;
@@ -581,10 +607,16 @@ static void missing_values(Flat *f)
         if (s->equations.len || s->failed || s->owner)
             continue;
         if (s->kind == SYM_OUTPUT)
-            FLAT_ERROR(f, NULL, s->span, "output '%s' gets no value", s->name);
+            FLAT_ERROR(f, NULL, s->span, "output '%s' gets no value: write %s%s = ...;", s->name, s->name,
+                       left_indices(f, s));
         else if (s->kind == SYM_NEXT)
             FLAT_ERROR(f, NULL, s->span, "state '%s' gets no next value: write %s'%s = ...;", s->name,
-                       s->name, s->rank ? "[...]" : "");
+                       s->name, left_indices(f, s));
+        else
+            continue;
+        const Symbol *other = meant_for(f, s);
+        if (other)
+            FLAT_NOTE(f, other->span, "'%s' is a definition of its own", other->name);
     }
 }
 

@@ -267,6 +267,10 @@ struct Flat {
 
 /* names.c */
 Symbol *scope_find(const Scope *s, const char *name);
+/* "i,j", of so many axes, for what a message says to write. */
+const char *index_letters(Flat *f, int rank);
+/* What the user wrote there, or "...". */
+const char *source_text(Flat *f, Span s);
 Symbol *new_symbol(Flat *f, SymbolKind kind, const char *name, Span span, Instance *owner);
 const char *kind_name(SymbolKind k); /* "an input" */
 const char *quoted_name(Flat *f, const char *name, bool primed);
@@ -292,6 +296,7 @@ void declare_data(Flat *f, Scope *scope, const Stmt *s, SymbolVec *out);
 /* domain.c: what stands behind `in`, into the tensor, whose type and initialiser are read. */
 void read_domain(Flat *f, const Stmt *s, const Scope *scope, Tensor *t);
 /* initialiser.c: what stands behind a param's '~', into the tensor. */
+bool is_initialiser(const char *name);
 void read_initialiser(Flat *f, const Stmt *s, const Scope *scope, Tensor *t);
 
 /* expand.c */

@@ -76,12 +76,15 @@ static bool fold_choice(Flat *f, const Symbol *option, const Expr *e, const Call
             *out = (Constant){ .is_name = true, .name = e->name };
             return true;
         }
-    const char *near = suggest(e->name, (const char *const *)option->decl->choices.data,
-                               option->decl->choices.len);
+    const char *const *choices = (const char *const *)option->decl->choices.data;
+    const char *near = suggest(e->name, choices, option->decl->choices.len);
+    Buf list = { .arena = f->c->arena };
+    for (int i = 0; i < option->decl->choices.len; i++)
+        buf_f(&list, "%s%s", i ? ", " : "", choices[i]);
     FLAT_ERROR(f, chain, e->span,
                near ? "'%s' is not a choice of option '%s'; did you mean '%s'?"
-                    : "'%s' is not a choice of option '%s'",
-               e->name, option->name, near);
+                    : "'%s' is not a choice of option '%s': there are %s",
+               e->name, option->name, near ? near : list.data);
     FLAT_NOTE(f, option->span, "option '%s' is declared here", option->name);
     return false;
 }
@@ -119,6 +122,16 @@ static bool fold_compare(Flat *f, const Expr *e, const Scope *scope, const CallS
     return true;
 }
 
+/* What is left of a, with the sign of b. Of whole numbers exactly: their quotient may be rounded up to a
+ * whole number. */
+static double remainder_of(Constant a, Constant b)
+{
+    if (!a.is_int || !b.is_int)
+        return a.num - b.num * floor(a.num / b.num);
+    int64_t left = (int64_t)a.num % (int64_t)b.num;
+    return (double)(left && (left < 0) != (b.num < 0) ? left + (int64_t)b.num : left);
+}
+
 static bool fold_binary(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, Constant *out)
 {
     Constant a, b;
@@ -149,7 +162,7 @@ static bool fold_binary(Flat *f, const Expr *e, const Scope *scope, const CallSi
         if (e->op == O_DIV)
             *out = number(x / y, whole);
         else
-            *out = number(x - y * floor(x / y), whole);
+            *out = number(remainder_of(a, b), whole);
         return true;
     default: return false;
     }
@@ -174,8 +187,9 @@ static bool fold_division(Flat *f, const Expr *e, const Scope *scope, const Call
                    b.num == 0 ? "division by zero in a constant" : "'div' needs whole numbers");
         return false;
     }
-    double n = floor(a.num / b.num);
-    *out = number(quotient ? n : a.num - b.num * n, whole);
+    double left = remainder_of(a, b);
+    *out = !quotient ? number(left, whole)
+                     : number((double)(((int64_t)a.num - (int64_t)left) / (int64_t)b.num), true);
     return true;
 }
 
@@ -243,9 +257,28 @@ bool fold_constant(Flat *f, const Expr *e, const Scope *scope, const CallSite *c
     return false;
 }
 
+/* A value of the step that a condition reads, which is none of a when; NULL: there is none. */
+static const Stmt *value_in(Flat *f, const Expr *e, const Scope *scope)
+{
+    if (!e || e->kind == X_REF) {
+        const Mention *m = e && !scope_find(scope, e->name) ? map_get(&f->mentions, e->name) : NULL;
+        return m && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_RESET ? m->stmt : NULL;
+    }
+    const Stmt *s = value_in(f, e->a, scope);
+    return s ? s : value_in(f, e->b, scope);
+}
+
 bool fold_condition(Flat *f, const Expr *e, const Scope *scope, const CallSite *chain, bool *out)
 {
     Constant v;
+    const Stmt *s = value_in(f, e, scope);
+    if (s) {
+        FLAT_ERROR(f, chain, e->span,
+                   "a when chooses by options, constants and bound dims, but '%s' is %s: a choice that "
+                   "values make is written c ? a : b",
+                   s->name, kind_name(data_kind(s->kind)));
+        return false;
+    }
     bool logical = (e->kind == X_BINARY && e->op >= O_LT) || (e->kind == X_UNARY && e->op == O_NOT);
     if (!fold_constant(f, e, scope, chain, &v))
         return false;
@@ -352,7 +385,9 @@ const Poly *fold_extent(Flat *f, const Expr *e, const Scope *scope, const CallSi
         return NULL;
     }
     if (is_bare(e) && e->name == intern(f->c, "T")) {
-        FLAT_ERROR(f, chain, e->span, "'T', the number of steps, can only be the range of an index: 'w:T'");
+        FLAT_ERROR(f, chain, e->span,
+                   "'T', the number of steps, can only be the range of an index: 'w:T'; what is declared has "
+                   "no axis for the time or the batch");
         return NULL;
     }
     if (is_bare(e))

@@ -21,6 +21,14 @@ static const Initialiser initialisers[] = {
     { "orthogonal", 0, 0, { 0, 0 } }, { "eye", 0, 0, { 0, 0 } },
 };
 
+bool is_initialiser(const char *name)
+{
+    for (size_t i = 0; i < sizeof initialisers / sizeof *initialisers; i++)
+        if (strcmp(initialisers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 /* ---- numbers made of dims that are chosen at run time */
 
 /* What readers of a manifest compute; a function of the language that is not among them is of cells only. */

@@ -55,6 +55,34 @@ static const char *suggest_short(const char *name, const char *const *names, int
     return begin == 1 && (!longer[2] || longer[1] == '_') ? longer : NULL;
 }
 
+const char *index_letters(Flat *f, int rank)
+{
+    static const char letters[] = "ijklmnpq";
+    char text[2 * sizeof letters] = "";
+    for (int k = 0; k < rank && k < (int)sizeof letters - 1; k++) {
+        text[2 * k] = letters[k];
+        text[2 * k + 1] = k < rank - 1 ? ',' : 0;
+    }
+    return intern(f->c, text);
+}
+
+/* x_i of a value x with one axis, W_ij of one with two: the name of the value, or NULL. */
+static const Symbol *subscripted(Flat *f, const Scope *scope, const char *name, const char **indices)
+{
+    const char *bar = strrchr(name, '_');
+    size_t n = bar ? strlen(bar + 1) : 0;
+    if (!n || n > 4 || bar == name || strspn(bar + 1, "abcdefghijklmnopqrstuvwxyz0123456789") != n)
+        return NULL;
+    const Symbol *s = scope_find(scope, intern_n(f->c, name, (size_t)(bar - name)));
+    if (!s || s->kind <= SYM_NUMBER || s->rank != (int)n)
+        return NULL;
+    Buf text = { .arena = f->c->arena };
+    for (size_t k = 0; k < n; k++)
+        buf_f(&text, "%s%c", k ? "," : "", bar[1 + k]);
+    *indices = text.data;
+    return s;
+}
+
 /* Is it a value, with axes or a prime; a dim or another number of an extent; or anything. */
 static bool is_such(const Symbol *s, const char *what)
 {
@@ -95,13 +123,23 @@ static const char *other_step(Flat *f, const Symbol *of, int step)
     return intern_f(f->c, "%s%s is the value of this step", of->name, at);
 }
 
+static bool names_batch(const char *name)
+{
+    static const char *const words[] = {"B",       "batch",  "batch_size", "bsz",   "bs", "seq",
+                                        "seq_len", "seqlen", "time",       "steps", "L"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(words[i], name) == 0)
+            return true;
+    return false;
+}
+
 void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span, const char *name,
                    const char *what)
 {
     const Mention *m = map_get(&f->mentions, name);
     const char *near = suggest_value(f, scope, name, what);
     const Symbol *of;
-    const char *base;
+    const char *base, *indices;
     int step;
     bool in_cell = is_in_cell(f, scope);
     if (m && in_cell && f->lost)
@@ -118,10 +156,18 @@ void unknown_value(Flat *f, const Scope *scope, const CallSite *chain, Span span
                    name);
     else if (foreign_step(f->c, name, &base, &step) && (of = scope_find(scope, base)) && of->kind > SYM_NUMBER)
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; %s", what, name, other_step(f, of, step));
+    else if (strcmp(what, "dim") == 0 && names_batch(name))
+        FLAT_ERROR(f, chain, span,
+                   "unknown dim '%s': the batch and the time are not written, a cell says one step of one "
+                   "sequence",
+                   name);
+    else if (strcmp(what, "name") == 0 && (of = subscripted(f, scope, name, &indices)))
+        FLAT_ERROR(f, chain, span, "unknown name '%s': indices stand in brackets, %s[%s]", name, of->name,
+                   indices);
+    else if (strcmp(what, "name") == 0 && foreign_value(name) && !(near && strcasecmp(near, name) == 0))
+        FLAT_ERROR(f, chain, span, "unknown name '%s': %s", name, foreign_value(name));
     else if (near)
         FLAT_ERROR(f, chain, span, "unknown %s '%s'; did you mean '%s'?", what, name, near);
-    else if (strcmp(what, "name") == 0 && foreign_value(name))
-        FLAT_ERROR(f, chain, span, "unknown name '%s': %s", name, foreign_value(name));
     else
         FLAT_ERROR(f, chain, span, "unknown %s '%s'%s", what, name,
                    strcmp(what, "name") == 0 ? ", neither a value nor an index in scope" : "");

@@ -59,6 +59,7 @@ typedef struct Parser {
     const char *reduced;        /* the last token closed the brackets of this reduction; NULL: it did not */
     const char *reduced_before; /* the same of the token before */
     bool cell_reported;         /* a missing '}' before the held `cell` was reported */
+    bool outside_said;          /* a statement outside of a cell was reported */
     bool lost_head;             /* a block's head was broken, so what stands in it may look misplaced */
     Opened dropped; /* the innermost bracket that the last token left unclosed; with is 0 when none */
 } Parser;
@@ -69,8 +70,24 @@ bool raw_open(Parser *p); /* false when out of memory */
 void raw_close(Parser *p);
 int raw_next(Parser *p, uint32_t *lo);
 
-/* tokens.c: the stream of tokens that the grammar reads, and what is said when it cannot go on. */
+/* tokens.c: the stream of tokens that the grammar reads. */
 Token next_token(Parser *p);
+bool in_brackets(const Parser *p);
+bool ends_operand(int code);
+/* Does a block follow, which no ';' ends? Of the code of a token that begins a statement. */
+bool is_block_header(int code);
+char closer_of(char with);
+/* "the import", "the equation", of such a code. */
+const char *statement_text(int code);
+/* The keyword that a word at the beginning of a statement looks like; NULL: none. */
+const char *nearest_statement(const char *word);
+void note_open(Parser *p, const Opened *o);
+/* First byte at or after `at` that is neither blank nor comment. */
+uint32_t skip_blank(const Source *src, uint32_t at);
+void error_at(Parser *p, Span span, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void give_up(Parser *p, Span span, const char *why);
+
+/* syntax_errors.c: what is said when the grammar cannot go on. */
 typedef struct Expected {
     bool expression; /* an expression could stand here */
     bool end;        /* a ';' could */
@@ -83,10 +100,6 @@ typedef struct Expected {
     int ntokens;
 } Expected;
 void syntax_error(Parser *p, const Expected *expected);
-void error_at(Parser *p, Span span, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void give_up(Parser *p, Span span, const char *why);
-/* First byte at or after `at` that is neither blank nor comment. */
-uint32_t skip_blank(const Source *src, uint32_t at);
 
 /* diag.c */
 bool utf8_valid(const char *s, size_t len);

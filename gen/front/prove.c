@@ -189,15 +189,23 @@ static void report_bound(const Walk *w, const Reach *r, const IxExpr *ix, bool a
     const char *extent = poly_shown(f, r->array->axes[r->axis]);
     bool known = ix_range(f->m, ix, &lo, &hi);
     if (known && !above)
-        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' of %s reaches %s, below 0", text, array,
-                   poly_shown(f, lo));
+        WALK_ERROR(w, r->arg, r->arg->span, "index '%s' of %s reaches %s, below 0%s", text, array,
+                   poly_shown(f, lo),
+                   lo == hi ? intern_f(f->c, ": the last place is %s",
+                                       poly_shown(f, minus_one(f, r->array->axes[r->axis])))
+                            : "");
     else if (known)
         WALK_ERROR(w, r->arg, r->arg->span, "index '%s' reaches %s, but axis %d of %s ends at %s", text,
                    poly_shown(f, hi), r->axis + 1, array,
                    poly_shown(f, minus_one(f, r->array->axes[r->axis])));
     else
-        WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of %s %s", text, array,
-                   above ? "stays below its extent" : "is never below 0");
+        WALK_ERROR(w, r->arg, r->arg->span, "it cannot be proved that index '%s' of %s %s%s", text, array,
+                   above ? "stays below its extent" : "is never below 0",
+                   !has_step(r->arg)     ? ""
+                   : r->array->kind == SYM_PARAM ? "; t grows without end, and t % N stays below N"
+                   : r->array->next || r->array->kind == SYM_NEXT
+                       ? "; a state without a prime is the one before the step"
+                       : "; an earlier step stands behind ';', as in x[i; t - 1]");
     if (r->array->axis_spans)
         FLAT_NOTE(f, r->array->axis_spans[r->axis], "axis %d of %s has extent %s", r->axis + 1, array,
                   extent);

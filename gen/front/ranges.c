@@ -84,7 +84,7 @@ static void plain_use(Walk *w, const FExpr *at, FIndex *i, const Poly *extent, c
     w->eq->failed = true;
 }
 
-static bool has_step(const FExpr *x)
+bool has_step(const FExpr *x)
 {
     for (int i = 0; i < x->nargs; i++)
         if (has_step(x->args[i]))
@@ -113,13 +113,14 @@ static bool rank_matches(Walk *w, const FExpr *x, const Symbol *s)
         WALK_ERROR(w, x, x->span, "%s has no axes, but %d ind%s given", name, x->nargs,
                    x->nargs == 1 ? "ex is" : "ices are");
     else if (!x->brackets)
-        WALK_ERROR(w, x, x->span, "%s has %d ax%s and stands here without indices: write %s%s%s[...]", name,
+        WALK_ERROR(w, x, x->span, "%s has %d ax%s and stands here without indices: write %s%s%s[%s]", name,
                    s->rank, s->rank == 1 ? "is" : "es",
                    x->kind == F_CALL && x->inst->picked ? intern_f(f->c, "%s(...).", x->inst->fn->name) : "",
                    s->name,
                    x->kind == F_CALL     ? x->inst->picked ? "" : "(...)"
                    : s->kind == SYM_NEXT ? "'"
-                                         : "");
+                                         : "",
+                   index_letters(f, s->rank));
     else
         WALK_ERROR(w, x, x->span, "%s has %d ax%s, but %d ind%s given%s", name, s->rank,
                    s->rank == 1 ? "is" : "es", x->nargs, x->nargs == 1 ? "ex is" : "ices are", step_among(x, s));
@@ -344,7 +345,8 @@ static void declared_ranges(Walk *w, Equation *eq)
     if (eq->nlhs != t->rank) {
         if (eq->nlhs == 0)
             FLAT_ERROR(f, eq->chain, eq->stmt->name_span,
-                       "%s has %d ax%s and stands here without indices: write %s%s[...] = ...", shown(f, t), t->rank, t->rank == 1 ? "is" : "es", t->name, t->kind == SYM_NEXT ? "'" : "");
+                       "%s has %d ax%s and stands here without indices: write %s%s[%s] = ...", shown(f, t), t->rank,
+                       t->rank == 1 ? "is" : "es", t->name, t->kind == SYM_NEXT ? "'" : "", index_letters(f, t->rank));
         else
             FLAT_ERROR(f, eq->chain, eq->stmt->name_span, "%s has %d ax%s, but %d ind%s given", shown(f, t),
                        t->rank, t->rank == 1 ? "is" : "es", eq->nlhs, eq->nlhs == 1 ? "ex is" : "ices are");

@@ -20,10 +20,11 @@ typedef struct Walk {
 /* ranges.c: extents and shapes of the symbols and of all calls in them; `around` is the walk of a calling
  * equation. */
 void infer_symbols(Flat *f, SymbolVec *symbols, Walk *around);
+/* Does it name t, the number of the step? */
+bool has_step(const FExpr *x);
 
 /* prove.c */
 const char *poly_shown(Flat *f, const Poly *p);
-const char *source_text(Flat *f, Span s);    /* what the user wrote there, or "..." */
 const char *shown(Flat *f, const Symbol *s); /* the name in quotes, or with its prime */
 const Poly *minus_one(Flat *f, const Poly *p);
 const Poly *negative(Flat *f, const Poly *p);
