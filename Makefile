@@ -24,6 +24,7 @@ CFLAGS ?= -g -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
 
 all: $(BUILD)/cellc runtime $(BUILD)/libladder.a ## build the compiler and the runtime (the default)
+	@$(if $(filter-out all,$(MAKECMDGOALS)),:,echo "built $(BUILD)/cellc. Next: make demo, or $(BUILD)/cellc check specs/gru.cell")
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sort | \
@@ -168,18 +169,18 @@ $(BUILD)/libcell.flags: $(BUILD)/config.mk
 # ---- the demonstration: examples/bytelm with a generated cell
 
 DEMO := $(BUILD)/demo
-DEMO_CELL := specs/e79.cell --set bias=input --dim N=16
+DEMO_CELL := specs/gru.cell
 DEMO_SECONDS ?= 25
 # Kernels take nvcc a while, so they are compiled only for the GPU that is there to run them.
 DEMO_DEVICE := $(if $(shell nvidia-smi -L 2>/dev/null),--archs native,--no-cuda)
 
-demo: all ## compile e79, explain it, check its gradients, train a byte-level language model with it, sample
+demo: all ## compile a GRU, explain it, check its gradients, train a byte-level language model with it, sample
 	@mkdir -p $(DEMO)
 	$(BUILD)/cellc build $(DEMO_CELL) $(DEMO_DEVICE) -o $(DEMO)
 	$(BUILD)/cellc explain $(DEMO_CELL)
 	$(BUILD)/cellc check $(DEMO_CELL)
 	$(CC) -std=c11 -D_GNU_SOURCE $(WARN) -O2 $(SANFLAGS) -I$(DEMO) -Iruntime -o $(DEMO)/bytelm examples/bytelm/*.c \
-	    -L$(DEMO) -Wl,-rpath,'$$ORIGIN' -le79 -lm -lpthread
+	    -L$(DEMO) -Wl,-rpath,'$$ORIGIN' -lgru -lm -lpthread
 	OPENBLAS_NUM_THREADS=1 $(DEMO)/bytelm -s $(DEMO_SECONDS) examples/bytelm/opticks.txt
 
 # ---- benchmarks: need a GPU and nvcc, and say so

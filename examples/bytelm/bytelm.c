@@ -105,18 +105,19 @@ static int train(Model *m, const Text *text, const Settings *s, uint8_t *chunk)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: bytelm [-s SECONDS] [-d WIDTH] [-l LAYERS] [-b SEQUENCES] [-t STEPS] [-r RATE] "
-                    "[-p PROMPT] [-x SEED] [TEXT]\n");
+    fprintf(stderr, "usage: bytelm [-s SECONDS] [-d WIDTH] [-n UNITS] [-l LAYERS] [-b SEQUENCES] [-t STEPS] "
+                    "[-r RATE] [-p PROMPT] [-x SEED] [TEXT]\n");
     return 2;
 }
 
 static int read_settings(Settings *s, int argc, char **argv)
 {
     int c;
-    while ((c = getopt(argc, argv, "s:d:l:b:t:r:p:x:")) != -1) {
+    while ((c = getopt(argc, argv, "s:d:n:l:b:t:r:p:x:")) != -1) {
         switch (c) {
         case 's': s->seconds = atof(optarg); break;
         case 'd': s->sizes.D = atoll(optarg); break;
+        case 'n': s->sizes.H = atoll(optarg); break;
         case 'l': s->sizes.layers = atoi(optarg); break;
         case 'b': s->sizes.B = atoll(optarg); break;
         case 't': s->sizes.T = atoll(optarg); break;
@@ -128,8 +129,8 @@ static int read_settings(Settings *s, int argc, char **argv)
     }
     if (optind < argc)
         s->path = argv[optind++];
-    bool wrong = optind < argc || s->seconds <= 0 || s->sizes.D < 1 || s->sizes.B < 1 || s->sizes.T < 1 ||
-                 s->sizes.layers < 1 || s->sizes.layers > MAX_LAYERS;
+    bool wrong = optind < argc || s->seconds <= 0 || s->sizes.D < 1 || s->sizes.H < 1 || s->sizes.B < 1 ||
+                 s->sizes.T < 1 || s->sizes.layers < 1 || s->sizes.layers > MAX_LAYERS;
     return wrong ? -1 : 0;
 }
 
@@ -150,15 +151,15 @@ static void introduce(const Model *m, const Text *text, const Settings *s)
 {
     const char *layers = s->sizes.layers > 1 ? "s" : "", *workers = model_workers(m) > 1 ? "s" : "";
     printf("training on %s (%lld bytes)\n", s->path, (long long)text->n);
-    printf("e79 N=%lld, width %lld, %d layer%s, %lld parameters, backend %s, %d worker%s\n",
-           (long long)s->sizes.N, (long long)s->sizes.D, s->sizes.layers, layers,
+    printf("gru of %lld units, width %lld, %d layer%s, %lld parameters, backend %s, %d worker%s\n",
+           (long long)s->sizes.H, (long long)s->sizes.D, s->sizes.layers, layers,
            (long long)model_parameters(m), model_backend(m), model_workers(m), workers);
 }
 
 int main(int argc, char **argv)
 {
     Settings s = {
-        .sizes = { .D = 128, .N = model_state_side(), .B = 16, .T = 48, .layers = 1 },
+        .sizes = { .D = 128, .H = 128, .B = 16, .T = 48, .layers = 1 },
         .seconds = 30, .rate = 1e-2, .seed = 1,
         .path = "examples/bytelm/opticks.txt", .prompt = "The Rays of Light ",
     };

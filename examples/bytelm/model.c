@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include "cell_plan.h"
-#include "e79.h"
+#include "gru.h"
 #include "model.h"
 
 /* Where a layer's parameters begin in the flat array. */
-typedef struct LayerOffsets { int64_t W_kvqm, W_bs, W_bm, W_o; } LayerOffsets;
+typedef struct LayerOffsets { int64_t W, R, bw, br, W_o; } LayerOffsets;
 
 /* Activations of a batch share; device memory, row-major. */
 typedef struct Worker {
@@ -24,9 +24,9 @@ typedef struct Worker {
     int64_t B, first;             /* its sequences are [first, first + B) */
     float *theta, *gradient;      /* device, flat */
     float *x[MAX_LAYERS + 1];     /* [B, T, D]: input of each layer, then of the output product */
-    float *y[MAX_LAYERS];         /* [B, T, N]: outputs of the cells */
-    float *dx, *dy, *logits;      /* [B, T, D], [B, T, N], [B, T, VOCAB]; logits become their cotangent */
-    float *S[MAX_LAYERS][2], *M[MAX_LAYERS][2]; /* [B, N, N]: the states before and after the chunk */
+    float *y[MAX_LAYERS];         /* [B, T, H]: outputs of the cells */
+    float *dx, *dy, *logits;      /* [B, T, D], [B, T, H], [B, T, VOCAB]; logits become their cotangent */
+    float *h[MAX_LAYERS][2];      /* [B, H]: the states before and after the chunk */
     void *reserve[MAX_LAYERS];
     size_t reserve_bytes;
     float *host_x, *host_logits, *host_gradient; /* host copies of x[0] or dx, logits, gradient */
@@ -61,15 +61,6 @@ static bool ok(Worker *w, cell_status status)
     return status == CELL_OK;
 }
 
-int64_t model_state_side(void)
-{
-    const cell_desc *cell = e79_instance();
-    for (int i = 0; i < cell->n_bindings; i++)
-        if (strcmp(cell->bindings[i].name, "N") == 0)
-            return atoll(cell->bindings[i].value);
-    return 0;
-}
-
 /* ---- parameters */
 
 /* Room for `count` values, each group aligned for the kernels. */
@@ -82,10 +73,11 @@ static int64_t take(Model *m, int64_t count)
 
 static void lay_out(Model *m)
 {
-    int64_t D = m->s.D, N = m->s.N;
+    int64_t D = m->s.D, H = m->s.H;
     m->embedding = take(m, VOCAB * D);
     for (int l = 0; l < m->s.layers; l++)
-        m->layer[l] = (LayerOffsets) { take(m, 4 * N * D), take(m, N * D), take(m, N * D), take(m, D * N) };
+        m->layer[l] = (LayerOffsets) { take(m, 3 * H * D), take(m, 3 * H * H), take(m, 3 * H), take(m, 3 * H),
+                                       take(m, D * H) };
     m->output = take(m, VOCAB * D);
 }
 
@@ -102,13 +94,12 @@ static double xavier(int64_t rows, int64_t columns)
 
 static void initialise(Model *m, uint64_t seed)
 {
-    int64_t D = m->s.D, N = m->s.N;
+    int64_t D = m->s.D, H = m->s.H;
     fill_uniform(m->theta + m->embedding, VOCAB * D, 1.0, &seed);
     for (int l = 0; l < m->s.layers; l++) {
-        fill_uniform(m->theta + m->layer[l].W_kvqm, 4 * N * D, xavier(4 * N, D), &seed);
-        fill_uniform(m->theta + m->layer[l].W_bs, N * D, xavier(N, D), &seed);
-        fill_uniform(m->theta + m->layer[l].W_bm, N * D, xavier(N, D), &seed);
-        fill_uniform(m->theta + m->layer[l].W_o, D * N, xavier(D, N), &seed);
+        fill_uniform(m->theta + m->layer[l].W, 3 * H * D, xavier(H, D), &seed);
+        fill_uniform(m->theta + m->layer[l].R, 3 * H * H, xavier(H, H), &seed);
+        fill_uniform(m->theta + m->layer[l].W_o, D * H, xavier(D, H), &seed);
     }
     fill_uniform(m->theta + m->output, VOCAB * D, 0.1 * xavier(VOCAB, D), &seed);
 }
@@ -146,36 +137,38 @@ static bool product(Worker *w, int64_t m, int64_t n, int64_t k, cell_matrix a, c
     return ok(w, cell_gemm(w->ctx, m, n, k, 1, 1.0, &a, &b, beta, &c));
 }
 
-static e79_sizes cell_sizes(const Worker *w, int64_t B, int64_t T)
+static gru_sizes cell_sizes(const Worker *w, int64_t B, int64_t T)
 {
-    return (e79_sizes) { .B = B, .T = T, .D = w->model->s.D };
+    return (gru_sizes) { .B = B, .T = T, .D = w->model->s.D, .H = w->model->s.H };
 }
 
 static bool cell_forward(Worker *w, int l)
 {
     const LayerOffsets *o = &w->model->layer[l];
-    e79_sizes sizes = cell_sizes(w, w->B, w->model->s.T);
-    e79_forward_args args = {
-        .x = w->x[l], .W_kvqm = w->theta + o->W_kvqm, .W_bs = w->theta + o->W_bs, .W_bm = w->theta + o->W_bm,
-        .S = w->S[l][0], .M = w->M[l][0], .y = w->y[l], .S_final = w->S[l][1], .M_final = w->M[l][1],
+    gru_sizes sizes = cell_sizes(w, w->B, w->model->s.T);
+    gru_forward_args args = {
+        .x = w->x[l], .weight_ih = w->theta + o->W, .weight_hh = w->theta + o->R,
+        .bias_ih = w->theta + o->bw, .bias_hh = w->theta + o->br,
+        .h = w->h[l][0], .y = w->y[l], .h_final = w->h[l][1],
         .reserve = w->learn ? w->reserve[l] : NULL, .reserve_bytes = w->learn ? w->reserve_bytes : 0,
     };
-    return ok(w, e79_forward(w->ctx, &sizes, &args));
+    return ok(w, gru_forward(w->ctx, &sizes, &args));
 }
 
 /* Adds the cell's gradients to the flat gradient and to dx, which holds the residual's already. */
 static bool cell_backward(Worker *w, int l)
 {
     const LayerOffsets *o = &w->model->layer[l];
-    e79_sizes sizes = cell_sizes(w, w->B, w->model->s.T);
-    e79_backward_args args = {
-        .x = w->x[l], .W_kvqm = w->theta + o->W_kvqm, .W_bs = w->theta + o->W_bs, .W_bm = w->theta + o->W_bm,
-        .S = w->S[l][0], .M = w->M[l][0], .d_y = w->dy,
-        .d_x = w->dx, .d_W_kvqm = w->gradient + o->W_kvqm, .d_W_bs = w->gradient + o->W_bs,
-        .d_W_bm = w->gradient + o->W_bm, .reserve = w->reserve[l], .reserve_bytes = w->reserve_bytes,
+    gru_sizes sizes = cell_sizes(w, w->B, w->model->s.T);
+    gru_backward_args args = {
+        .x = w->x[l], .weight_ih = w->theta + o->W, .weight_hh = w->theta + o->R,
+        .bias_ih = w->theta + o->bw, .bias_hh = w->theta + o->br, .h = w->h[l][0], .d_y = w->dy,
+        .d_x = w->dx, .d_weight_ih = w->gradient + o->W, .d_weight_hh = w->gradient + o->R,
+        .d_bias_ih = w->gradient + o->bw, .d_bias_hh = w->gradient + o->br,
+        .reserve = w->reserve[l], .reserve_bytes = w->reserve_bytes,
         .flags = CELL_ACCUMULATE,
     };
-    return ok(w, e79_backward(w->ctx, &sizes, &args));
+    return ok(w, gru_backward(w->ctx, &sizes, &args));
 }
 
 static bool embed(Worker *w)
@@ -201,12 +194,12 @@ static bool read_out(Worker *w, int64_t rows)
 static bool forward(Worker *w)
 {
     const Model *m = w->model;
-    int64_t rows = w->B * m->s.T, D = m->s.D, N = m->s.N;
+    int64_t rows = w->B * m->s.T, D = m->s.D, H = m->s.H;
     bool good = ok(w, cell_copy(w->ctx, w->theta, m->theta, sizeof(float) * (size_t)m->n)) && embed(w);
     for (int l = 0; good && l < m->s.layers; l++)
         good = cell_forward(w, l) &&
                ok(w, cell_copy(w->ctx, w->x[l + 1], w->x[l], sizeof(float) * (size_t)(rows * D))) &&
-               product(w, rows, D, N, matrix(w->y[l], N, 1), matrix(w->theta + m->layer[l].W_o, 1, N), 1.0,
+               product(w, rows, D, H, matrix(w->y[l], H, 1), matrix(w->theta + m->layer[l].W_o, 1, H), 1.0,
                        matrix(w->x[l + 1], D, 1));
     return good && read_out(w, rows) &&
            ok(w, cell_copy(w->ctx, w->host_logits, w->logits, sizeof(float) * (size_t)(rows * VOCAB)));
@@ -241,7 +234,7 @@ static double chunk_loss(Worker *w)
 static bool backward(Worker *w)
 {
     const Model *m = w->model;
-    int64_t rows = w->B * m->s.T, D = m->s.D, N = m->s.N, last = m->s.layers;
+    int64_t rows = w->B * m->s.T, D = m->s.D, H = m->s.H, last = m->s.layers;
     cell_matrix dlogits = matrix(w->logits, VOCAB, 1), dlogits_t = matrix(w->logits, 1, VOCAB);
     bool good = ok(w, cell_copy(w->ctx, w->logits, w->host_logits, sizeof(float) * (size_t)(rows * VOCAB))) &&
                 ok(w, cell_fill(w->ctx, w->gradient, 0, sizeof(float) * (size_t)m->n)) &&
@@ -250,10 +243,10 @@ static bool backward(Worker *w)
                 product(w, VOCAB, D, rows, dlogits_t, matrix(w->x[last], D, 1), 0.0,
                         matrix(w->gradient + m->output, D, 1));
     for (int l = m->s.layers - 1; good && l >= 0; l--)
-        good = product(w, rows, N, D, matrix(w->dx, D, 1), matrix(w->theta + m->layer[l].W_o, N, 1), 0.0,
-                       matrix(w->dy, N, 1)) &&
-               product(w, D, N, rows, matrix(w->dx, 1, D), matrix(w->y[l], N, 1), 0.0,
-                       matrix(w->gradient + m->layer[l].W_o, N, 1)) &&
+        good = product(w, rows, H, D, matrix(w->dx, D, 1), matrix(w->theta + m->layer[l].W_o, H, 1), 0.0,
+                       matrix(w->dy, H, 1)) &&
+               product(w, D, H, rows, matrix(w->dx, 1, D), matrix(w->y[l], H, 1), 0.0,
+                       matrix(w->gradient + m->layer[l].W_o, H, 1)) &&
                cell_backward(w, l);
     return good && ok(w, cell_copy(w->ctx, w->host_gradient, w->gradient, sizeof(float) * (size_t)m->n)) &&
            ok(w, cell_copy(w->ctx, w->host_x, w->dx, sizeof(float) * (size_t)(rows * D)));
@@ -276,11 +269,9 @@ static void embedding_gradient(Worker *w)
 static void carry_states(Worker *w)
 {
     for (int l = 0; l < w->model->s.layers; l++) {
-        float *S = w->S[l][0], *M = w->M[l][0];
-        w->S[l][0] = w->S[l][1];
-        w->S[l][1] = S;
-        w->M[l][0] = w->M[l][1];
-        w->M[l][1] = M;
+        float *h = w->h[l][0];
+        w->h[l][0] = w->h[l][1];
+        w->h[l][1] = h;
     }
 }
 
@@ -315,11 +306,11 @@ static bool allocate(Worker *w, float **to, int64_t count)
 static bool allocate_layer(Worker *w, int l)
 {
     const ModelSizes *s = &w->model->s;
-    int64_t states = w->B * s->N * s->N;
-    bool good = allocate(w, &w->y[l], w->B * s->T * s->N) &&
+    int64_t states = w->B * s->H;
+    bool good = allocate(w, &w->y[l], w->B * s->T * s->H) &&
                 ok(w, cell_alloc(w->ctx, &w->reserve[l], w->reserve_bytes));
     for (int k = 0; k < 2; k++)
-        good = good && allocate(w, &w->S[l][k], states) && allocate(w, &w->M[l][k], states);
+        good = good && allocate(w, &w->h[l][k], states);
     return good;
 }
 
@@ -327,10 +318,10 @@ static bool allocate_all(Worker *w)
 {
     const Model *m = w->model;
     int64_t rows = w->B * m->s.T;
-    e79_sizes sizes = cell_sizes(w, w->B, m->s.T);
-    w->reserve_bytes = e79_reserve_bytes(&sizes);
+    gru_sizes sizes = cell_sizes(w, w->B, m->s.T);
+    w->reserve_bytes = gru_reserve_bytes(&sizes);
     bool good = allocate(w, &w->theta, m->n) && allocate(w, &w->gradient, m->n) &&
-                allocate(w, &w->dx, rows * m->s.D) && allocate(w, &w->dy, rows * m->s.N) &&
+                allocate(w, &w->dx, rows * m->s.D) && allocate(w, &w->dy, rows * m->s.H) &&
                 allocate(w, &w->logits, rows * VOCAB);
     for (int l = 0; good && l <= m->s.layers; l++)
         good = allocate(w, &w->x[l], rows * m->s.D);
@@ -354,10 +345,8 @@ static void free_worker(Worker *w)
     for (int l = 0; l < MAX_LAYERS; l++) {
         cell_free(w->ctx, w->y[l]);
         cell_free(w->ctx, w->reserve[l]);
-        for (int k = 0; k < 2; k++) {
-            cell_free(w->ctx, w->S[l][k]);
-            cell_free(w->ctx, w->M[l][k]);
-        }
+        for (int k = 0; k < 2; k++)
+            cell_free(w->ctx, w->h[l][k]);
     }
     free(w->host_x);
     free(w->host_logits);
@@ -434,8 +423,8 @@ void model_free(Model *m)
 
 int64_t model_parameters(const Model *m)
 {
-    int64_t D = m->s.D, N = m->s.N;
-    return 2 * VOCAB * D + m->s.layers * 7 * N * D;
+    int64_t D = m->s.D, H = m->s.H;
+    return 2 * VOCAB * D + m->s.layers * H * (4 * D + 3 * H + 6);
 }
 
 const char *model_backend(const Model *m)
@@ -488,10 +477,9 @@ double model_train(Model *m, const uint8_t *bytes, double rate)
 static bool zero_states(Worker *w)
 {
     const ModelSizes *s = &w->model->s;
-    size_t bytes = sizeof(float) * (size_t)(w->B * s->N * s->N);
+    size_t bytes = sizeof(float) * (size_t)(w->B * s->H);
     for (int l = 0; l < s->layers; l++)
-        if (!ok(w, cell_fill(w->ctx, w->S[l][0], 0, bytes)) ||
-            !ok(w, cell_fill(w->ctx, w->M[l][0], 0, bytes)))
+        if (!ok(w, cell_fill(w->ctx, w->h[l][0], 0, bytes)))
             return false;
     return true;
 }
@@ -508,20 +496,20 @@ double model_loss(Model *m, const uint8_t *bytes)
 static bool read_byte(Worker *w, uint8_t byte)
 {
     Model *m = w->model;
-    int64_t D = m->s.D, N = m->s.N;
-    e79_sizes sizes = cell_sizes(w, 1, 1);
+    int64_t D = m->s.D, H = m->s.H;
+    gru_sizes sizes = cell_sizes(w, 1, 1);
     size_t row = sizeof(float) * (size_t)D;
     bool good = ok(w, cell_copy(w->ctx, w->x[0], m->theta + m->embedding + byte * D, row));
     for (int l = 0; good && l < m->s.layers; l++) {
         const LayerOffsets *o = &m->layer[l];
-        e79_step_args args = {
-            .x = w->x[l],
-            .W_kvqm = w->theta + o->W_kvqm, .W_bs = w->theta + o->W_bs, .W_bm = w->theta + o->W_bm,
-            .S = w->S[l][0], .M = w->M[l][0], .y = w->y[l], .S_final = w->S[l][0], .M_final = w->M[l][0],
+        gru_step_args args = {
+            .x = w->x[l], .weight_ih = w->theta + o->W, .weight_hh = w->theta + o->R,
+            .bias_ih = w->theta + o->bw, .bias_hh = w->theta + o->br,
+            .h = w->h[l][0], .y = w->y[l], .h_final = w->h[l][0],
         };
-        good = ok(w, e79_step(w->ctx, &sizes, &args)) &&
+        good = ok(w, gru_step(w->ctx, &sizes, &args)) &&
                ok(w, cell_copy(w->ctx, w->x[l + 1], w->x[l], row)) &&
-               product(w, 1, D, N, matrix(w->y[l], N, 1), matrix(w->theta + o->W_o, 1, N), 1.0,
+               product(w, 1, D, H, matrix(w->y[l], H, 1), matrix(w->theta + o->W_o, 1, H), 1.0,
                        matrix(w->x[l + 1], D, 1));
     }
     return good && read_out(w, 1) &&

@@ -1,6 +1,6 @@
-/* model.h: a byte-level language model around the generated cell e79 (options bias=input):
+/* model.h: a byte-level language model around the generated cell gru:
  *
- *     x = embedding[byte];   per layer: x = x + W_o e79(x);   logits = U x
+ *     x = embedding[byte];   per layer: x = x + W_o gru(x);   logits = U x
  *
  * The cell and the products run on the context's backend; the embedding, the softmax and the optimiser run
  * on the host, where they cost little. On the reference backend the batch is split over workers, one thread
@@ -16,15 +16,12 @@ enum { VOCAB = 256, MAX_LAYERS = 8, MAX_WORKERS = 16 };
 
 typedef struct ModelSizes {
     int64_t D;                    /* width */
-    int64_t N;                    /* side of the cell's states; bound when the cell was compiled */
+    int64_t H;                    /* width of the states */
     int64_t B, T;                 /* sequences at a time and steps of each, for training */
     int layers;
 } ModelSizes;
 
 typedef struct Model Model;
-
-/* N of the library that this program is linked with. */
-int64_t model_state_side(void);
 
 /* Initialises the parameters from `seed` and makes the workers. NULL on failure, after a message on
  * standard error. The caller frees it with model_free. */

@@ -573,7 +573,8 @@ holds "make install" make -s install ${SAN:+SAN=$SAN} PREFIX="$dir/prefix"
 holds "an installed cellc tests itself" grep -q '^e79 bias=none N=64 bf16: [0-9]* passed, 0 failed' "$dir/said"
 holds "and nothing fails" grep -qE '^[0-9]+ passed, 0 failed, [0-9]+ skipped$' "$dir/said"
 
-# The commands of README.md: those lines of its code blocks that start with build/cellc, in a folder where they may write.
+# The commands of README.md and docs/c.md: those lines of their code blocks that start with build/cellc, in a folder where
+# they may write.
 # What tune measures there is given, with or without a GPU: that measuring works is for other tests.
 printf 'gpu GPU\narch 90\nauto times 1 2\n' >"$dir/times"
 export CELLC_TUNE_TIMES=$dir/times
@@ -582,13 +583,14 @@ while read -r line; do
     line=${line%%#*}
     line=${line//-o out/-o $dir/generated}
     [[ $line != *.svg* ]] || command -v dot >/dev/null || continue
-    holds "README: $line" bash -c "cd '$dir/clone' && ${line//build\/cellc/$cellc}"
-done < <(sed -n '/^```/,/^```/p' README.md | grep '^build/cellc' | grep -v 'check specs/e79.cell')
+    holds "README or docs/c.md: $line" bash -c "cd '$dir/clone' && ${line//build\/cellc/$cellc}"
+done < <(sed -n '/^```/,/^```/p' README.md docs/c.md | grep '^build/cellc' | sed 's/ *#.*//' |
+    grep -v 'check specs/e79.cell' | sort -u)
 awk '/^cell tiny_gru/, /^}/' README.md >"$dir/tiny.cell"
 expect 0 "cell tiny_gru" "$cellc" explain "$dir/tiny.cell"
 
-# The program that README.md shows compiles against the header of the cell that it builds.
-sed -n '/^```c$/,/^```$/p' README.md | grep -v '^```' >"$dir/shown"
+# The program that docs/c.md shows compiles against the header of the cell that it builds.
+sed -n '/^```c$/,/^```$/p' docs/c.md | grep -v '^```' >"$dir/shown"
 {
     echo '#include <err.h>'
     grep '^#' "$dir/shown"
@@ -597,7 +599,18 @@ sed -n '/^```c$/,/^```$/p' README.md | grep -v '^```' >"$dir/shown"
     grep -v '^#' "$dir/shown"
     echo '}'
 } >"$dir/shown.c"
-holds "README's program compiles" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$dir/generated" -Iruntime "$dir/shown.c"
+holds "the program of docs/c.md compiles" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -fsyntax-only -I"$dir/generated" -Iruntime "$dir/shown.c"
+
+# The program of one screen learns what it is to learn, as its head says that it is built.
+"$cellc" build specs/gru.cell --no-cuda -o "$dir/train" >"$dir/said" 2>&1
+holds "examples/train compiles" ${CC:-cc} -std=c11 -Wall -Wextra -Werror -O2 -I"$dir/train" -Iruntime -o "$dir/train/train" \
+    examples/train/train.c -L"$dir/train" -lgru -lm -Wl,-rpath,"$dir/train" ${SAN:+-fsanitize=address,undefined}
+"$dir/train/train" >"$dir/said" 2>&1
+holds "examples/train learns" awk '/^update 400/ { if ($4 < 0.001) good = 1 } /^in/ { n++ } END { exit !(good && n == 8) }' "$dir/said"
+# The picture of README.md is what its results give.
+if command -v python3 >/dev/null; then
+    holds "docs/plots/against_peers.svg is drawn anew" python3 bench/against_peers.py --check
+fi
 
 # The mistake that README.md shows, as it is reported.
 printf '%s\n' 'cell a {' '    dim D;' '    input  x[D];' '    param  W_x[D, D] ~ xavier;' '    state  h[D];' '    output y[D];' \
