@@ -264,6 +264,9 @@ static const Stmt *value_in(Flat *f, const Expr *e, const Scope *scope)
         const Mention *m = e && !scope_find(scope, e->name) ? map_get(&f->mentions, e->name) : NULL;
         return m && m->stmt->kind >= S_INPUT && m->stmt->kind <= S_RESET ? m->stmt : NULL;
     }
+    /* A choice of an option may be called as a value. */
+    if (e->kind == X_BINARY && (option_of(e->a, scope) || option_of(e->b, scope)))
+        return NULL;
     const Stmt *s = value_in(f, e->a, scope);
     return s ? s : value_in(f, e->b, scope);
 }
