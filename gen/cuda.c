@@ -26,7 +26,7 @@ static Plan *plan_smaller(const Module *program, const char *name, int64_t bytes
     int said = c->diags.len;
     Request request = request_of(c);
     if (c->is_tuned) {            /* for another GPU: nobody asked for it here */
-        request.schedule = SCHED_AUTO;
+        request.schedule = NULL;
         request.tile = (TileHints){ 0 };
     }
     request.block_memory = bytes;
@@ -62,7 +62,7 @@ static Plan *plan_for(const Module *program, const Plan *first, Calls calls)
         c->errors = errors;
         return NULL;
     }
-    if (!p || p->schedule != SCHED_TILE || !may_run(c->archs, p->block_memory, p->cluster > 1))
+    if (!p || !p->schedule->on_chip || !may_run(c->archs, p->block_memory, p->cluster > 1))
         return NULL;
     return p;
 }
@@ -72,7 +72,7 @@ static Plan *plan_for(const Module *program, const Plan *first, Calls calls)
 static Plan *plan_roomy(const Module *program, const Plan *first)
 {
     const Compiler *c = program->c;
-    if (first->schedule != SCHED_TILE || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
+    if (!first->schedule->on_chip || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
         return NULL;
     Plan *p = plan_for(program, first, CALLS_FEW);
     return p && (p->interval > first->interval || (c->tile.interval && p->interval == first->interval && p->spreads)) ? p : NULL;
@@ -122,7 +122,7 @@ static bool share_walk(Group *g, const Group *first)
 static Plan *plan_crowded(const Module *program, const Plan *first)
 {
     const Compiler *c = program->c;
-    if (first->schedule != SCHED_TILE || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->tile, FORWARD) ||
+    if (!first->schedule->on_chip || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->tile, FORWARD) ||
         hints_choose(&c->tile, BACKWARD))
         return NULL;
     Plan *p = plan_for(program, first, CALLS_MANY);
@@ -155,7 +155,7 @@ Plan *cuda_plan(const Module *lowered, const char *name)
     if (first)
         plan_others(program, first);
     /* Where clusters were asked for, a GPU without them gives an error at the call. */
-    if (first && first->cluster > 1 && c->schedule == SCHED_TILE && !c->is_tuned)
+    if (first && first->cluster > 1 && c->schedule && c->schedule->on_chip && !c->is_tuned)
         return c->errors ? NULL : first;
     for (int64_t bytes; p && (bytes = block_memory_below(c->archs, p->block_memory, p->cluster > 1)); p = p->smaller)
         p->smaller = plan_smaller(program, name, bytes);

@@ -9,16 +9,13 @@
 typedef enum { R_SUM, R_MEAN, R_MAX, R_MIN, R_PROD, R_SOFTMAX } ReduceOp;
 
 typedef enum { DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32 } Dtype;
-typedef enum { SCHED_AUTO, SCHED_STEPS, SCHED_MAP, SCHED_TILE, SCHED_GEMM, SCHED_SCAN, SCHED_WINDOW } Schedule;
 
 /* How products for all steps are made: large ones of f32 from parts of bf16, and large ones of 16 bits in one kernel with what is
  * computed from them; none so; all of the former; all of the latter. */
 typedef enum { PRODUCTS_AUTO, PRODUCTS_PLAIN, PRODUCTS_PARTS, PRODUCTS_FUSED } Products;
 
-/* settings.c: the words for types ("f32", ...), schedules ("auto", ...) and forms of the products, in the order of the enums,
- * with NULL behind the last. */
+/* settings.c: the words for types ("f32", ...) and forms of the products, in the order of the enums, with NULL behind the last. */
 extern const char *const dtype_names[];
-extern const char *const schedule_names[];
 extern const char *const products_names[];
 
 typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --dim N=32, --set bias=input */
@@ -46,7 +43,7 @@ struct Compiler {
     Vec(Setting) dims;            /* --dim */
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
-    Schedule schedule;            /* --schedule */
+    const struct Schedule *schedule;         /* --schedule (schedule.h); NULL: the planner chooses */
     TileHints tile;               /* what stands behind --schedule tile: */
     bool scheduled;               /* --schedule was given */
     const char *tuned;            /* --tuned: a file of `cellc tune`; NULL: looked for */

@@ -2,5 +2,4 @@
 #include "compiler.h"
 
 const char *const dtype_names[] = { "f32", "bf16", "f16", "f64", NULL };
-const char *const schedule_names[] = { "auto", "steps", "map", "tile", "gemm", "scan", "window", NULL };
 const char *const products_names[] = { "auto", "plain", "parts", "fused", NULL };

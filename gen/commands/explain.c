@@ -156,18 +156,6 @@ static void put_lines(const Explain *e, const Buf *lines, int indent)
     }
 }
 
-const char *explain_schedule(Schedule s)
-{
-    switch (s) {
-    case SCHED_MAP: return "the cell has no state: every value is computed for all steps at once";
-    case SCHED_WINDOW: return "a softmax over the past goes in one pass, by tiles of steps, and so do its gradients";
-    case SCHED_TILE: return "the states stay on chip while one kernel walks over the steps";
-    case SCHED_SCAN: return "each element of the state walks over the steps by itself, in one kernel";
-    case SCHED_GEMM: return "the states lie in memory, each step is a product and the kernels around it";
-    default: return "the states lie in memory, each step is a sequence of kernels";
-    }
-}
-
 /* The plan for calls with few states. */
 static void put_roomy(const Explain *e, const Plan *roomy)
 {
@@ -191,7 +179,7 @@ static void put_crowded(const Explain *e, const Plan *crowded)
 
 static void put_schedule(const Explain *e)
 {
-    buf_f(e->out, "schedule %s: %s\n", schedule_names[e->p->schedule], explain_schedule(e->p->schedule));
+    buf_f(e->out, "schedule %s: %s\n", e->p->schedule->name, e->p->schedule->what);
     put_lines(e, &e->p->reasons, 2);
     if (e->p->interval)
         buf_f(e->out, "  a checkpoint of the states every %d steps\n", e->p->interval);
@@ -206,7 +194,7 @@ static void put_schedule(const Explain *e)
                             : K   ? ", a checkpoint every step" : "";
         put_paragraph(intern_f(e->c, "where a block has less than %lld bytes of shared memory%s: schedule %s%s",
                                (long long)p->block_memory, p->cluster > 1 ? ", or there are no clusters" : "",
-                               schedule_names[p->smaller->schedule], every), 2,
+                               p->smaller->schedule->name, every), 2,
                       e->out);
     }
 }
@@ -420,7 +408,7 @@ static const char *place_words(const Explain *e, const Program *g, NodeId id)
         return "its pieces";
     if (computed_where_read(e->p, g, id))
         return "where it is read";
-    return g->phase[id] == PHASE_DURING && e->p->schedule == SCHED_TILE ? "on the SM" : "registers";
+    return g->phase[id] == PHASE_DURING && e->p->schedule->on_chip ? "on the SM" : "registers";
 }
 
 /* What is read in place of an alias. */
@@ -485,11 +473,11 @@ static const char *backward_words(const Explain *e, NodeId id)
         return "";
     if (f->node[id].home == HOME_RESERVE)
         return "saved";
-    if (root_kind(e->m, id, &of) == ROOT_NEXT && e->p->schedule == SCHED_TILE)
+    if (root_kind(e->m, id, &of) == ROOT_NEXT && e->p->schedule->on_chip)
         return undone(e) ? "undone" : "replayed";
     if (b->phase[id] == PHASE_NONE)
         return "not needed";
-    return b->phase[id] == PHASE_DURING && e->p->schedule == SCHED_TILE && !undone(e) ? "replayed" : "recomputed";
+    return b->phase[id] == PHASE_DURING && e->p->schedule->on_chip && !undone(e) ? "replayed" : "recomputed";
 }
 
 /* The operation that computes it; 0 when none does. */
@@ -684,11 +672,11 @@ const char *explain_saved(const Explain *e)
             states = poly_add(e->m, states, row_bytes(e, b));
     }
     const char *how = "";
-    if (e->p->schedule == SCHED_TILE)
+    if (e->p->schedule->on_chip)
         how = undone(e) ? ", beside the checkpoints: backward undoes the steps between them, and replays those behind the last one"
                         : intern_f(e->c, ", beside the checkpoints: backward replays the states of %d steps at a time",
                                    e->p->interval);
-    else if (e->p->schedule != SCHED_MAP && e->p->schedule != SCHED_WINDOW)
+    else if (!e->p->schedule->stateless)
         how = intern_f(e->c, ", of which %s are every step's states: backward replays nothing",
                        explain_size(e, states));
     return intern_f(e->c, "%s bytes per sequence and step%s", explain_size(e, all), how);

@@ -152,7 +152,7 @@ void explain_summary(const Plan *p, Buf *out)
     const char *at_once = at_once_words(&e), *by_step = names_in(&e, PHASE_DURING);
     explain_instance(&e);
     buf_f(out, "\n");
-    table_row(e.c, &t, "schedule", intern_f(e.c, "%s: %s", schedule_names[p->schedule], explain_schedule(p->schedule)),
+    table_row(e.c, &t, "schedule", intern_f(e.c, "%s: %s", p->schedule->name, p->schedule->what),
               NULL);
     put_refusals(&e, &t);
     if (at_once)

@@ -20,7 +20,6 @@ typedef struct Explain {
 Explain explain_of(const Plan *p, Buf *out);
 const char *explain_size(const Explain *e, const Poly *x);     /* in the spec's names: "4*D*B*T" */
 const char *explain_value(const Explain *e, NodeId id);        /* its name, or "v12 in a" */
-const char *explain_schedule(Schedule s);                      /* a sentence on what it does */
 void explain_instance(const Explain *e);                       /* prints the cell with its settings, and its sizes */
 Cost explain_sum(const Explain *e, Direction d);               /* of all operations of a direction */
 const char *explain_saved(const Explain *e);                   /* what forward keeps for backward */

@@ -203,7 +203,7 @@ int cmd_emit(int argc, char **argv)
         rc = usage_error(&help, "there is no kind '%s'; there are c, cuda, header, host, plan, manifest and ir", kind);
     if (rc < 0 && c->archs)
         rc = archs_check(&help, c->archs);
-    if (rc < 0 && (c->schedule != SCHED_AUTO || c->tuned) && (dir ? no_cuda : !e->side))
+    if (rc < 0 && (c->schedule || c->tuned) && (dir ? no_cuda : !e->side))
         rc = usage_error(&help, "--%s concerns kernels only, and %s has none; --kind cuda shows them",
                          c->tuned ? "tuned" : "schedule", dir ? "a library with --no-cuda" : intern_f(c, "--kind %s", kind));
     c->tuned_dir = dir;

@@ -181,7 +181,7 @@ void graph_dot(Plan *p, Direction d, Buf *out)
     buf_line(out, "label=\"%s, %s\"; labelloc=t; rankdir=LR; node [shape=ellipse, fontsize=11];",
              m->name, d == FORWARD ? "forward" : "backward");
     put_phase(&g, PHASE_PARAM, "once");
-    put_phase(&g, PHASE_BEFORE, p->schedule == SCHED_MAP || p->schedule == SCHED_WINDOW ? "all steps at once" : "all steps at once, before the walk");
+    put_phase(&g, PHASE_BEFORE, p->schedule->stateless ? "all steps at once" : "all steps at once, before the walk");
     put_phase(&g, PHASE_DURING, "step by step");
     put_phase(&g, PHASE_AFTER, "all steps at once, after the walk");
     for (NodeId id = 0; id < p->n_nodes; id++)

@@ -13,6 +13,7 @@
 #include "options.h"
 #include "pipeline.h"
 #include "plan/hints.h"
+#include "schedule/schedule.h"
 
 static const char *const diagnostics_forms[] = { "text", "json", NULL };
 
@@ -172,19 +173,20 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
             vec_push((c)->arena, vec, setting);                                                           \
     } while (0)
 
-/* NAME, or tile:HINTS. */
+/* NAME, or NAME:HINTS of one that takes them. */
 const char *schedule_read(Compiler *c, const char *value)
 {
+    const char *colon = strchr(value, ':');
+    const Schedule *hinted = colon ? schedule_named(intern_n(c, value, (size_t)(colon - value))) : NULL;
     c->tile = (TileHints){ 0 };
-    if (strncmp(value, "tile:", 5) == 0) {
-        const char *wrong = hints_read(c, value + 5, &c->tile);
-        c->schedule = SCHED_TILE;
-        return wrong ? intern_f(c, " tile%s", wrong) : NULL;
+    if (hinted && hinted->takes_hints) {
+        const char *wrong = hints_read(c, colon + 1, &c->tile);
+        c->schedule = hinted;
+        return wrong ? intern_f(c, " %s%s", hinted->name, wrong) : NULL;
     }
-    int at = position(schedule_names, value);
-    if (at < 0)
-        return not_one_of(c, value, schedule_names);
-    c->schedule = (Schedule)at;
+    if (position(schedule_choices(), value) < 0)
+        return not_one_of(c, value, schedule_choices());
+    c->schedule = schedule_named(value);
     return NULL;
 }
 

@@ -102,7 +102,7 @@ static const char *label_of(const Self *s, const Generated *g, const char *dtype
         buf_f(&b, " %s=%s", g->m->bound.data[i].name, g->m->bound.data[i].value);
     buf_f(&b, "%s%s %s", g->m->c->reverse ? " reversed" : "", g->m->c->lengths ? " with lengths" : "", dtype);
     if (g->plan)
-        buf_f(&b, " %s", schedule_names[g->plan->schedule]);
+        buf_f(&b, " %s", schedule_word(g->plan->schedule));
     return b.data;
 }
 
@@ -116,7 +116,7 @@ static bool add_instance(Self *s, const Cell *cell, const Variant *v, const Eval
     options_compile(&help, c, "--dtype", dtype);
     options_compile(&help, c, "--schedule", forced);
     bool ok = generate_open(&g, c, cell->path, NULL, s->tests.cuda || s->tests.emulator);
-    unsigned kernels = 1u << (ok && g.plan ? g.plan->schedule : SCHED_AUTO);
+    unsigned kernels = 1u << (1 + (ok && g.plan ? schedule_number(g.plan->schedule) : -1));
     if (ok && !(*seen & kernels)) {
         Test *one = test_add(&s->tests, label_of(s, &g, dtype), intern(s->c, cell->outline.cell));
         *seen |= kernels;
@@ -139,8 +139,9 @@ static bool add_schedules(Self *s, const Cell *cell, const Variant *v, const Eva
     bool any = false;
     for (int i = 0; i < s->schedules.n; i++)
         any |= add_instance(s, cell, v, bound, n, dtype, s->schedules.items[i], &seen);
-    for (int i = 0; !s->schedules.n && schedule_names[i] && (i == 0 || (s->full && (s->tests.cuda || s->tests.emulator))); i++)
-        any |= add_instance(s, cell, v, bound, n, dtype, schedule_names[i], &seen);
+    const char *const *words = schedule_choices();
+    for (int i = 0; !s->schedules.n && words[i] && (i == 0 || (s->full && (s->tests.cuda || s->tests.emulator))); i++)
+        any |= add_instance(s, cell, v, bound, n, dtype, words[i], &seen);
     return any;
 }
 

@@ -46,7 +46,7 @@ static uint64_t hash_code(Generated *g)
 static const char *words_of(Compiler *c, const Plan *p)
 {
     const Group *walk[] = { plan_walk(p, FORWARD), plan_walk(p, BACKWARD) };
-    const char *text = intern(c, schedule_names[p->schedule]);
+    const char *text = intern(c, p->schedule->name);
     for (int d = 0; d < 2; d++)
         if (walk[d])
             text = intern_f(c, "%s%s %d warps", text, d ? ", backward" : ": forward", walk[d]->walk->threads / 32);
@@ -93,7 +93,7 @@ static bool try_schedule(Candidates *all, const char *schedule, Ranked *ranked)
     bool ok = generate_open(&g, c, all->spec, NULL, true);
     if (ok) {
         Candidate one = { .schedule = intern(all->c, schedule), .what = words_of(all->c, g.plan), .code = hash_code(&g),
-                          .hints = c->tile, .tile = g.plan->schedule == SCHED_TILE };
+                          .hints = c->tile, .tile = g.plan->schedule->on_chip };
         for (int i = 0; i < all->list.len; i++)
             ok &= all->list.data[i].code != one.code;
         if (ok)
@@ -171,10 +171,10 @@ bool candidates_find(Candidates *all)
         generate_open(&g, all->c, all->spec, NULL, true);
         return false;
     }
-    for (int i = 1; schedule_names[i]; i++) {
+    for (const Schedule *const *s = schedules; *s; s++) {
         ranked = (Ranked){ 0 };
-        try_schedule(all, schedule_names[i], &ranked);
-        if (i == SCHED_TILE && ranked.interval)
+        try_schedule(all, (*s)->name, &ranked);
+        if ((*s)->takes_hints && ranked.interval)
             walks = ranked;
     }
     if (walks.interval)

@@ -225,5 +225,5 @@ const char *tune_take(Compiler *c, const Module *m)
     }
     c->is_tuned = true;
     return intern_f(c, "tuned on %s for %s (%s): %s", e->gpu, e->sizes, path,
-                    c->schedule == SCHED_AUTO ? "the planner's own choice" : e->schedule);
+                    c->schedule ? e->schedule : "the planner's own choice");
 }

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "ir_raw.h"
 #include "ops.h"
+#include "schedule/schedule.h"
 
 enum {
     MAX_POLY_TERMS = 256, MAX_POLY_DEGREE = 32, MAX_IX_TERMS = 256, MAX_LIST = 256, MAX_NESTING = 60,
@@ -1070,7 +1071,7 @@ static void read_line(Reader *r)
     } else if (strcmp(word, "dtype") == 0) {
         r->c->dtype = (Dtype)read_choice(r, ir_dtypes, "type");
     } else if (strcmp(word, "schedule") == 0) {
-        r->c->schedule = (Schedule)read_choice(r, schedule_names, "schedule");
+        r->c->schedule = schedule_named(schedule_choices()[read_choice(r, schedule_choices(), "schedule")]);
     } else if (strcmp(word, "source") == 0) {
         line_source(r);
     } else if (strcmp(word, "dim") == 0) {

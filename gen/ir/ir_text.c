@@ -19,6 +19,7 @@
 #include "base/map.h"
 #include "ir_raw.h"
 #include "ops.h"
+#include "schedule/schedule.h"
 
 const char *const ir_tensor_kinds[] = { "input", "param", "state", "history", "output", "dout", "dnext",
                                          "dinit", "dhistory", "cotangent", NULL };
@@ -245,7 +246,7 @@ static void put_settings(Print *p)
 {
     const Module *m = p->m;
     buf_f(p->out, "dtype %s\n", ir_dtypes[m->c->dtype]);
-    buf_f(p->out, "schedule %s\n", schedule_names[m->c->schedule]);
+    buf_f(p->out, "schedule %s\n", schedule_word(m->c->schedule));
     for (int i = 0; i < m->dims.len; i++)
         buf_f(p->out, "dim %s\n", dim_text(m, i));
     for (int i = 0; i < m->bound.len; i++) {

@@ -492,7 +492,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
 static const char *first_state(Kernel *k, TensorId t, const Poly *n, const char *e)
 {
     const Plan *p = k->p;
-    if (p->schedule != SCHED_TILE)
+    if (!p->schedule->on_chip)
         return k_text(k, "%s + %s", k_pointer(k, REF_INITIAL, t, p->compute), place_text(k, k->b, n, e));
     const char *row = k_text(k, "%s * ((dim_T + %d) / %d)", k->b, p->interval - 1, p->interval);
     return k_text(k, "%s + %s", k_pointer(k, REF_CHECKPOINT, t, p->compute), place_text(k, row, n, e));

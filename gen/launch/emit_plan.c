@@ -72,7 +72,7 @@ static void print_scan(Print *e)
 
 static void print_loop(Print *e)
 {
-    if (e->p->schedule == SCHED_SCAN) {
+    if (e->p->scan) {
         print_scan(e);
         return;
     }
@@ -118,7 +118,7 @@ static void print_histories(Print *e)
 /* Do kernels of their own begin and end the walk? */
 static bool has_state_kernels(const Plan *p)
 {
-    return p->schedule != SCHED_TILE && !(p->scan && p->scan->own_ends);
+    return !p->schedule->on_chip && !(p->scan && p->scan->own_ends);
 }
 
 /* CELL_MAX_BUFFERS of runtime/cell_plan.h. */
@@ -147,7 +147,7 @@ static void print_direction(Print *e, Direction dir)
     /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
     if (ends && !e->pr->head && !e->pr->cluster)
         emit_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
-    if (e->p->schedule == SCHED_TILE)
+    if (e->p->schedule->on_chip)
         print_phase(e, PHASE_DURING);
     else
         print_loop(e);
@@ -293,8 +293,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
 
 static const char *schedule_words(const Plan *p)
 {
-    const char *name = schedule_names[p->schedule];
-    if (p->schedule != SCHED_TILE)
+    const char *name = p->schedule->name;
+    if (!p->schedule->on_chip)
         return intern_f(p->m->c, "schedule %s", name);
     return intern_f(p->m->c, "schedule %s, a checkpoint every %s", name,
                     p->interval == 1 ? "step" : intern_f(p->m->c, "%d steps", p->interval));

@@ -7,7 +7,7 @@
 #include "emit_api.h"
 #include "ir/arguments.h"
 #include "plan/forms.h"
-#include "schedule/resident/panel.h"
+#include "schedule/gemm/panel.h"
 #include "schedule/scan/scan.h"
 #include "schedule/window/window.h"
 

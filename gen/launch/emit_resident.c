@@ -1,7 +1,7 @@
 /* emit_resident.c: the operations of a launch plan that walk all steps in one kernel: a panel, a head in a block or a cluster, columns of a
- * sequence in blocks. In: what the plan has of them, and their forms (schedule/resident/resident_forms.h). */
+ * sequence in blocks. In: what the plan has of them, and their forms (schedule/gemm/resident_forms.h). */
 #include "emit_plan.h"
-#include "schedule/resident/resident_forms.h"
+#include "schedule/gemm/resident_forms.h"
 
 void emit_panel_op(Print *e, const Panel *w, const Formula *grid, const char *when, int kernel)
 {

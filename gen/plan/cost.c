@@ -25,7 +25,7 @@ Cost cost_sum(const Plan *p, Cost a, Cost b)
 
 bool computed_where_read(const Plan *p, const Program *g, NodeId array)
 {
-    bool walk = p->schedule == SCHED_TILE && g->phase[array] == PHASE_DURING;
+    bool walk = p->schedule->on_chip && g->phase[array] == PHASE_DURING;
     return g->node[array].home == HOME_NONE && g->group[array] < 0 && !walk && !p->is_cat[array];
 }
 

@@ -361,7 +361,7 @@ struct Plan {
     Trial *trial;                 /* the attempt that this plan is */
     Dtype dtype;                  /* storage */
     Dtype compute;                /* f32, or f64 for f64 */
-    Schedule schedule;
+    const Schedule *schedule;
     BufferVec buffers;            /* of both directions; Storage.slot counts through it */
     Program program[2];           /* FORWARD, BACKWARD */
     bool *is_alias;               /* per node: an array that is printed where it is used */
@@ -370,7 +370,7 @@ struct Plan {
     IndexId other_step;           /* stands for the other step of a pair, where window.c asks whose a value is */
     int short_window;             /* so many distances are few: values over them lie in memory */
     bool window;                  /* a softmax over the past goes in one pass */
-    bool no_window;               /* --schedule map: values over the past are made where they are read */
+    bool no_window;               /* values over the past are made where they are read, however many read them */
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
@@ -388,7 +388,6 @@ struct Plan {
     LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
     int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
-    const char *not_tile;         /* why not, where tile was thought of */
     Scan *scan;                   /* schedule scan; else NULL */
     const char *not_scan;         /* why the steps turned out to be none for it */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */

@@ -346,7 +346,7 @@ bool printed_inline(const Plan *p, const Program *pr, NodeId id)
     if ((p->past && p->past[id]) || plan_anew(p, pr, pr->phase[id], id))
         return true;
     bool operand = pr->in_products && pr->in_products[id];
-    if (p->schedule != SCHED_TILE && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] && !operand &&
+    if (!p->schedule->on_chip && pr->dir == FORWARD && !plan_reduces(p, id) && !p->is_cat[id] && !operand &&
         cheap_sum(p, at(p, id)->args[0], 4))
         return true;
     int left = 64;
@@ -379,7 +379,7 @@ void mark_cats(Plan *p, const Phasing *s)
         Piece pieces[32];
         if (!s->needed[id] || p->is_alias[id] || is_root(p->m, id) || p->is_cat[id] || (p->past && p->past[id]))
             continue;
-        int n = cat_pieces(p->m, id, p->schedule != SCHED_TILE, pieces, 32);
+        int n = cat_pieces(p->m, id, !p->schedule->on_chip, pieces, 32);
         bool ok = n > 1 && !p->narrow[id];
         for (int i = 0; i < n && ok; i++)
             ok = !p->narrow[pieces[i].array] && !product[pieces[i].array] && !(p->past && p->past[pieces[i].array]) &&
@@ -415,7 +415,7 @@ void mark_short_sums(Plan *p, const Phasing *s)
                 (s->g->phase[id] != PHASE_DURING || plan_reduces(p, id) || s->uses[id].data[i].read.step))
                 other[s->uses[id].data[i].read.id] = true;
     for (NodeId id = 0; id < p->n_nodes; id++)
-        if (s->g->dir == BACKWARD && p->schedule != SCHED_TILE && s->needed[id] && !is_root(p->m, id) &&
+        if (s->g->dir == BACKWARD && !p->schedule->on_chip && s->needed[id] && !is_root(p->m, id) &&
             s->g->phase[id] == PHASE_BEFORE && !p->is_alias[id] && !p->is_cat[id] && !p->rounded[id] && !other[id] &&
             !product[id] && !plan_reduces(p, id) && cheap_sum(p, at(p, id)->args[0], 4))
             p->in_place[id] = true;
@@ -528,7 +528,7 @@ void make_groups(Plan *p, const Phasing *s)
                 RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
                 if (copies_state(p, id) || ((root == ROOT_INIT || root == ROOT_LAST) && pr->dir == FORWARD))
                     continue;         /* written along with the states */
-                if (order[k] == PHASE_DURING && p->schedule == SCHED_TILE)
+                if (order[k] == PHASE_DURING && p->schedule->on_chip)
                     continue;
                 if ((root == ROOT_DPARAM_INIT) == (last == 1))
                     place_with_uses(s, id, first);

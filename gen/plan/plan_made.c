@@ -18,7 +18,7 @@ typedef struct Making {
 
 bool stands_in_front(const Plan *p, const Program *forward, NodeId array)
 {
-    bool taken = p->schedule == SCHED_TILE && forward->taken && forward->taken[array];
+    bool taken = p->schedule->on_chip && forward->taken && forward->taken[array];
     return forward->phase[array] == PHASE_BEFORE || taken;
 }
 

@@ -188,7 +188,7 @@ static NodeId rounded_copy(Rounding *st, const Read *r)
         if (st->of.data[i] == (r->is_tensor ? -2 - r->id : r->id))
             return st->copies.data[i];
     Piece pieces[32];
-    int n = r->is_tensor ? 0 : cat_pieces(m, r->id, st->p->schedule != SCHED_TILE, pieces, 32);
+    int n = r->is_tensor ? 0 : cat_pieces(m, r->id, !st->p->schedule->on_chip, pieces, 32);
     NodeId copy;
     if (n > 1) {
         copy = rounded_cat(st, r->id, pieces, n);
@@ -303,7 +303,7 @@ static void convert_results(Plan *p)
 static void reuse_copies(Plan *p, const Rounding *st)
 {
     Module *m = p->m;
-    for (TensorId t = 0; t < m->tensors.len && p->schedule != SCHED_TILE; t++) {
+    for (TensorId t = 0; t < m->tensors.len && !p->schedule->on_chip; t++) {
         NodeId id = m->roots.data[t].dinput;
         if (id < 0 || m->tensors.data[t].dtype != p->dtype || at(p, id)->kind != N_ARRAY)
             continue;

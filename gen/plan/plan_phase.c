@@ -43,7 +43,7 @@ bool carried_tensor(const Phasing *s, TensorId t)
     TensorKind k = s->p->m->tensors.data[t].kind;
     if (s->g->dir == FORWARD)
         return k == T_STATE;
-    return k == T_DNEXT || (k == T_STATE && s->p->schedule == SCHED_TILE);
+    return k == T_DNEXT || (k == T_STATE && s->p->schedule->on_chip);
 }
 
 bool is_stored(const Phasing *s, NodeId array)
@@ -159,7 +159,7 @@ static Phase phase_of(const Phasing *s, NodeId array)
     if (other_step || last)
         return PHASE_AFTER;           /* the walk has but one step; behind it all of them lie in memory */
     /* Forward on the chip leaves the states before each step to backward only. */
-    if (held && p->schedule == SCHED_TILE && s->g->dir == FORWARD)
+    if (held && p->schedule->on_chip && s->g->dir == FORWARD)
         return PHASE_DURING;
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
     if (crosses && !matrix)
@@ -173,7 +173,7 @@ static Phase phase_of(const Phasing *s, NodeId array)
     /* Beside a product of heads, one kernel may walk the steps; it has what is pointwise over the units only. */
     if (root == ROOT_DINPUT && s->g->dir == BACKWARD && s->heads_product && lays_out(s, array))
         return PHASE_AFTER;
-    if (matrix && !(apart && p->schedule != SCHED_TILE && s->g->dir == BACKWARD))
+    if (matrix && !(apart && !p->schedule->on_chip && s->g->dir == BACKWARD))
         return PHASE_DURING;
     if (plan_reduces(p, array) || product)
         return PHASE_AFTER;
@@ -200,9 +200,9 @@ static void need_roots(Phasing *s)
                 if (roots[k] >= 0)
                     need_array(s, roots[k], false);
         }
-        if (m->roots.data[t].init >= 0 && s->p->schedule != SCHED_TILE)
+        if (m->roots.data[t].init >= 0 && !s->p->schedule->on_chip)
             need_array(s, m->roots.data[t].init, false);
-        if (m->roots.data[t].next >= 0 && s->g->dir == BACKWARD && s->p->schedule == SCHED_TILE)
+        if (m->roots.data[t].next >= 0 && s->g->dir == BACKWARD && s->p->schedule->on_chip)
             replay_array(s, m->roots.data[t].next);
     }
 }
@@ -319,20 +319,20 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (p->m->tensors.data[t].kind == T_STATE && rank_of(p, t) > s.state_rank)
             s.state_rank = rank_of(p, t);
-    if (p->schedule == SCHED_TILE) {
+    if (p->schedule->on_chip) {
         const Poly *extent[TILE_MAX_PAR];
         s.npar = tile_parallel(p->m, extent);
         s.heads = plan_alloc(p, sizeof *s.heads, n);
     }
     need_roots(&s);
     s.step_sums = has_step_sums(&s);
-    s.heads_product = p->schedule != SCHED_TILE && !p->scan && has_heads(&s);
+    s.heads_product = !p->schedule->on_chip && !p->scan && has_heads(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
             g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
     if (p->scan)
         take_into_scan(&s);
-    if (p->schedule == SCHED_TILE && dir == FORWARD)
+    if (p->schedule->on_chip && dir == FORWARD)
         take_into_walk(&s);
     read_through(&s);
     /* A rounded copy of a value of the walk is written by the walk. */

@@ -13,17 +13,17 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
 {
     Program *f = &p->program[FORWARD];
     bool *stored = plan_alloc(p, 1, p->n_nodes), *saved = plan_alloc(p, 1, p->n_nodes);
-    if (p->schedule == SCHED_TILE)
+    if (p->schedule->on_chip)
         tile_saved(p->m, p->request, p->trial, saved);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
         RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
         bool walks = f->phase[id] == PHASE_DURING && !stands_in_front(p, f, id);
         /* A copy that a product of forward takes is there for backward's. By steps it lies in a ring, or before each. */
-        if ((p->rounded[id] && (copies_state(p, id) || (walks && p->schedule != SCHED_TILE))) || root == ROOT_INIT ||
+        if ((p->rounded[id] && (copies_state(p, id) || (walks && !p->schedule->on_chip))) || root == ROOT_INIT ||
             root == ROOT_LAST)
             stored[id] = false;
-        if (p->schedule == SCHED_TILE && walks)
+        if (p->schedule->on_chip && walks)
             stored[id] = stored[id] && (saved[id] || p->rounded[id]);
         if (p->scan && f->taken && f->taken[id])
             stored[id] = false;       /* backward makes it anew, from what it is made of */
@@ -204,7 +204,7 @@ void store_read_values(Plan *p, const Phasing *s, bool *wanted)
     for (NodeId id = 0; id < p->n_nodes; id++) {
         if (!s->needed[id] || (p->is_alias[id] && !is_root(p->m, id)))
             continue;
-        bool reader_in_walk = pr->phase[id] == PHASE_DURING && p->schedule == SCHED_TILE;
+        bool reader_in_walk = pr->phase[id] == PHASE_DURING && p->schedule->on_chip;
         for (int i = 0; i < s->uses[id].len; i++) {
             const Read *r = &s->uses[id].data[i].read;
             if (r->is_tensor)
@@ -214,7 +214,7 @@ void store_read_values(Plan *p, const Phasing *s, bool *wanted)
                 continue;
             }
             bool same = pr->group[id] >= 0 && kernel_of(pr, id) == pr->group[r->id];
-            bool read_in_walk = pr->phase[r->id] == PHASE_DURING && p->schedule == SCHED_TILE;
+            bool read_in_walk = pr->phase[r->id] == PHASE_DURING && p->schedule->on_chip;
             if (same || (reader_in_walk && read_in_walk) || printed_inline(p, pr, r->id) || p->is_cat[id])
                 continue;
             give_storage(p, pr, r->id, false, true);
@@ -256,7 +256,7 @@ static TensorId state_before(const Plan *p, NodeId id)
     const Node *body = at(p, id)->kind == N_ARRAY ? at(p, at(p, id)->args[0]) : NULL;
     bool before = body && p->rounded[id] && body->kind == N_LOAD && m->tensors.data[body->tensor].kind == T_STATE;
     bool used = p->program[FORWARD].phase[id] != PHASE_NONE || p->program[BACKWARD].phase[id] != PHASE_NONE;
-    return before && p->schedule != SCHED_TILE && used ? body->tensor : -1;
+    return before && !p->schedule->on_chip && used ? body->tensor : -1;
 }
 
 /* A walk of schedule scan needs no kernel before and behind it where initial states are those of the call, or 0, and
@@ -296,7 +296,7 @@ void carry_storage(Plan *p)
         const char *name = m->tensors.data[t].name;
         const Poly *n = tensor_elements(m, t);
         Program *f = &p->program[FORWARD], *bw = &p->program[BACKWARD];
-        if (p->schedule == SCHED_TILE) {
+        if (p->schedule->on_chip) {
             f->checkpoint[t] = bw->checkpoint[t] =
                 add_buffer(p, intern_f(m->c, "%s checkpoints", name), p->compute, poly_mul(m, b, n), true,
                            false);
@@ -411,7 +411,7 @@ static bool read_behind_walk(const Phasing *b, TensorId state)
  * are kept then. On the chip they are kept for what reads them behind backward's walk only. */
 void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool *wanted)
 {
-    bool tile = p->schedule == SCHED_TILE;
+    bool tile = p->schedule->on_chip;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (s->g->dir == FORWARD && p->m->roots.data[t].next >= 0 && (!tile || read_behind_walk(backward, t)))
             give_storage(p, &p->program[FORWARD], p->m->roots.data[t].next,
@@ -454,7 +454,7 @@ static void end_rings(Plan *p, const Phasing *s)
 void find_rings(Plan *p, const Phasing *s)
 {
     Program *pr = &p->program[FORWARD];
-    if (p->schedule == SCHED_TILE)
+    if (p->schedule->on_chip)
         return;
     for (NodeId id = 0; id < p->n_nodes; id++) {
         const Storage *st = &pr->node[id];

@@ -133,9 +133,6 @@ static void take(Plan *p)
 void put_time_first(Plan *p)
 {
     bool any = false;
-    for (int d = 0; d < 2; d++)
-        if (p->program[d].panel || p->program[d].head || p->program[d].cluster)
-            return;
     p->time_first = plan_alloc(p, sizeof *p->time_first, p->n_nodes);
     if (mark_products(p, &any) && any && !shares_buffer(p) && all_fit(p))
         take(p);

@@ -98,9 +98,9 @@ void find_wanted(Plan *p, const Phasing *s)
         if (m->roots.data[t].dprev >= 0)
             want(p, &pr->walk, call_arg_find(&args, t, ROLE_D_VALUE));
     }
-    if (p->schedule != SCHED_TILE)
+    if (!p->schedule->on_chip)
         need_walk(p, s, -1, false);
-    for (int i = 0; i < pr->walk.len && p->schedule == SCHED_TILE; i++)
+    for (int i = 0; i < pr->walk.len && p->schedule->on_chip; i++)
         need_walk(p, s, pr->walk.data[i], true);
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *sums = &pr->groups.data[i];

@@ -1,11 +1,12 @@
 /* request.h: what a plan is asked for, and what attempts at it have found. A cell may be planned several
  * times: for GPUs with less shared memory, and for calls with few or many blocks; each plan has its own
  * Request, which is passed down and never changed. Within one plan the planner may try several times
- * (plan.c); what it knows for the next attempt is the Trial. */
+ * (plan.c), by one schedule after another; what one of these knows for its next attempt is the Trial. */
 #ifndef CELLC_REQUEST_H
 #define CELLC_REQUEST_H
 
 #include "base/compiler.h"
+#include "schedule/schedule.h"
 
 /* A plan is for any calls; or, beside such a one, for those whose blocks (B times the parallel extents) are
  * no more than the GPU has multiprocessors, or more than CROWD on each. */
@@ -13,7 +14,7 @@ typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
 
 typedef struct Request {
     Dtype dtype;                  /* storage of inputs, params and outputs */
-    Schedule schedule;            /* the one that is forced, or SCHED_AUTO */
+    const Schedule *schedule;     /* the one that is forced; or NULL */
     TileHints tile;               /* what somebody else has chosen of a walk */
     Products products;
     const char *archs;            /* GPUs that must run the kernels; NULL: those with the most memory */
@@ -24,16 +25,10 @@ typedef struct Request {
 } Request;
 
 typedef struct Trial {
-    Schedule wanted;              /* the request's schedule; SCHED_AUTO once that one was given up */
-    const char *not_tile;         /* why tile was given up; NULL: it was not */
-    const char *not_scan;         /* why scan was */
-    bool alone;                   /* tile is not tried yet: each element of the states may walk by itself */
-    bool alone_tried;             /* it may not */
     bool no_made;                 /* kernels make what stands in front of a walk: its steps have barriers */
     int cluster;                  /* blocks that share a state under tile; 0: not known yet */
     int interval;                 /* of such a cluster, the steps between checkpoints at most; 0: as many as have room */
     int fewer;                    /* steps between checkpoints at most, so that block_memory is kept; 0: likewise */
-    bool again;                   /* the attempt failed, and the next one may not */
 } Trial;
 
 /* The request of a compilation: for any calls, on the GPUs that have most. */

@@ -639,3 +639,25 @@ int window_slots(const Window *w)
         columns += w->sums[i].along >= 0;
     return columns > w->n_dots ? columns : w->n_dots;
 }
+
+/* ---- the schedule ---- */
+
+/* A cell whose softmax over the past goes in one pass. */
+static Verdict settle(Plan *p)
+{
+    return (Verdict){ .why = p->window ? NULL : window_refuses(p) };
+}
+
+static bool tells(const Plan *p)
+{
+    return p->past != NULL;
+}
+
+const Schedule window_schedule = {
+    .name = "window",
+    .what = "a softmax over the past goes in one pass, by tiles of steps, and so do its gradients",
+    .stateless = true,
+    .settle = settle,
+    .plans_as_next = true,
+    .tells = tells,
+};

@@ -467,8 +467,6 @@ static void take_panel(Plan *p, Program *pr, Panel *w)
 
 void panel_find(Plan *p)
 {
-    if (p->schedule != SCHED_GEMM)
-        return;
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         Panel *w = find(p, pr);

@@ -291,7 +291,7 @@ const Poly *columns_posts(const Plan *p)
 void columns_find(Plan *p)
 {
     Module *m = p->m;
-    if (p->schedule != SCHED_GEMM || (p->dtype != DT_BF16 && p->dtype != DT_F16))
+    if (p->dtype != DT_BF16 && p->dtype != DT_F16)
         return;
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];

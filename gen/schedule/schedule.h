@@ -1,0 +1,66 @@
+/* schedule.h: a schedule, which is a way to walk over the steps of a cell: what the rest of the compiler asks of one, in one
+ * struct. schedules.c has the table; a folder each has what a schedule does. Nothing outside of its folder, but the table, names
+ * a schedule: the planner, the printers of kernels and of launches, and the commands ask through the struct. A hook that is NULL
+ * has the answer that its comment says. */
+#ifndef CELLC_SCHEDULE_H
+#define CELLC_SCHEDULE_H
+
+#include <stdbool.h>
+
+struct Compiler;
+struct Module;
+struct Phasing;
+struct Plan;
+
+typedef struct Schedule Schedule;
+
+/* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can. again: another
+ * attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule was forced, all that there is to say
+ * was said. */
+typedef struct Verdict { const char *why; bool again, said; } Verdict;
+
+struct Schedule {
+    const char *name;             /* of --schedule */
+    const char *what;             /* what it does, for cellc explain */
+
+    /* ---- what kind of walk it is */
+
+    bool stateless;               /* it takes cells without a state; else those that have one */
+    bool on_chip;                 /* it prints the walk whole (Group.walk): what steps compute is in no group and lies in no
+                                   * memory unless others read it; states do at checkpoints, from which backward replays */
+    bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (TileHints) */
+    bool plain_past;              /* values over the past are made where they are read, however many read them */
+
+    /* ---- whether it takes a cell */
+
+    /* Why it is tried in front of those that stand before it in the order; NULL (and no hook): it is not. */
+    const char *(*leads)(const struct Module *m);
+    /* Before anything is planned: why it cannot take the cell; NULL: perhaps it can. May leave what it found in the plan. */
+    const char *(*refuses)(struct Plan *p);
+    /* When all kernels of a plan are known; no hook: it takes the cell. */
+    Verdict (*settle)(struct Plan *p);
+    bool plans_as_next;           /* a plan for which that said no is one of the next schedule in the order */
+    /* Is why it was refused worth a line of this plan? No hook: it is, of each. */
+    bool (*tells)(const struct Plan *p);
+
+    /* ---- the plan */
+
+    /* Once a direction has all but what walks: adds that. Backward comes first. */
+    void (*add_walk)(struct Plan *p, const struct Phasing *s);
+    /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for them. */
+    void (*find_walks)(struct Plan *p);
+};
+
+/* In the order in which they are listed; NULL behind the last. */
+extern const Schedule *const schedules[];
+/* In the order in which they are tried where none is forced. */
+extern const Schedule *const schedule_order[];
+
+int schedule_count(void);
+const Schedule *schedule_named(const char *name);               /* NULL: there is none, or it is "auto" */
+/* Words that --schedule takes: "auto" and the names, with NULL behind the last. */
+const char *const *schedule_choices(void);
+const char *schedule_word(const Schedule *s);                   /* NULL: "auto" */
+int schedule_number(const Schedule *s);                         /* in the list; -1: none */
+
+#endif

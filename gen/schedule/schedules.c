@@ -1,0 +1,48 @@
+/* schedules.c: the table of the schedules. To add one is to write its folder, and its name twice here. */
+#include <string.h>
+
+#include "schedule.h"
+
+extern const Schedule steps_schedule, map_schedule, tile_schedule, gemm_schedule, scan_schedule, window_schedule;
+
+const Schedule *const schedules[] = { &steps_schedule, &map_schedule,  &tile_schedule,   &gemm_schedule,
+                                      &scan_schedule,  &window_schedule, NULL };
+
+const Schedule *const schedule_order[] = { &tile_schedule,   &scan_schedule, &gemm_schedule, &steps_schedule,
+                                           &window_schedule, &map_schedule,  NULL };
+
+enum { COUNT = sizeof schedules / sizeof *schedules - 1 };
+
+int schedule_count(void)
+{
+    return COUNT;
+}
+
+const Schedule *schedule_named(const char *name)
+{
+    for (int i = 0; i < COUNT; i++)
+        if (strcmp(schedules[i]->name, name) == 0)
+            return schedules[i];
+    return NULL;
+}
+
+const char *const *schedule_choices(void)
+{
+    static const char *choices[COUNT + 2] = { "auto" };
+    for (int i = 0; i < COUNT; i++)
+        choices[i + 1] = schedules[i]->name;
+    return choices;
+}
+
+const char *schedule_word(const Schedule *s)
+{
+    return s ? s->name : "auto";
+}
+
+int schedule_number(const Schedule *s)
+{
+    for (int i = 0; i < COUNT; i++)
+        if (schedules[i] == s)
+            return i;
+    return -1;
+}
