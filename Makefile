@@ -64,7 +64,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib corpus generated catalogue
+.PHONY: lint all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib corpus generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -165,6 +165,9 @@ $(BUILD)/libcell.so: $(RT_OBJECTS)
 # What `cellc build` hands to the linker beside libcell.a, and where it finds nvcc.
 $(BUILD)/libcell.flags: $(BUILD)/config.mk
 	@printf 'libs %s\nnvcc %s\ncuda %s\n' "$(strip $(SANFLAGS) $(RT_LIBS))" "$(NVCC)" "$(CUDA)" > $@
+
+lint: ## look over the sources: white space, lengths of lines, ruff, shellcheck
+	@bash scripts/lint.sh
 
 # ---- the demonstration: examples/bytelm with a generated cell
 

@@ -238,8 +238,8 @@ class Built:
         if self.plain:
             kernels += ["--kernels-apart"] if by == "nvrtc" else []
             values = ",".join(f"{name}={value}" for name, value in self.settings.items())
-            _, said = self.command("build", self.spec.operand + ":" + values if values else self.spec.operand, *self.flags, *kernels, "-o", place,
-                                   place=place)
+            operand = self.spec.operand + ":" + values if values else self.spec.operand
+            _, said = self.command("build", operand, *self.flags, *kernels, "-o", place, place=place)
         else:
             _, said = self.run("emit", *kernels, "-o", place)
         written = [f for f in os.listdir(place) if f.endswith(".json")]

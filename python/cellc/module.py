@@ -33,8 +33,9 @@ NO_PROXY = ("{name}: {tensor} is a torch.fx.Proxy, and torch.fx.symbolic_trace c
             "a torch.fx.Tracer whose is_leaf_module(m, name) is true of cells leaves it as it is")
 
 
-NO_DTENSOR = ("{name}: {tensor} is a DTensor, and cells have no rules for sharded tensors. Under fully_shard the module's forward gets whole "
-              "params, and so does step after torch.distributed.fsdp.register_fsdp_forward_method(module, \"step\"); else call "
+NO_DTENSOR = ("{name}: {tensor} is a DTensor, and cells have no rules for sharded tensors. Under fully_shard the module's "
+              "forward gets whole params, and so does step after "
+              "torch.distributed.fsdp.register_fsdp_forward_method(module, \"step\"); else call "
               "the cell on x.to_local(), or x.full_tensor(), and make a DTensor of what it gives with DTensor.from_local")
 
 exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)          # the former since PyTorch 2.7

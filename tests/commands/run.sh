@@ -175,7 +175,8 @@ shows() { # TEXT COMMAND...: the command says it, in text that can be shown
     if unsafe "$said" >"$dir/unsafe"; then fail "$* prints what steers a terminal: $(cat -v "$dir/unsafe" | head -n 3)"; else pass; fi
 }
 for command in check run explain emit doc graph "build --no-cuda -o $dir/o" "selftest --backend reference" fmt; do
-    [[ $command == fmt ]] || # shellcheck disable=SC2086
+    # shellcheck disable=SC2086
+    [[ $command == fmt ]] ||
         shows 'odd?int x;?[31m???*/wr?o?ng.cell:5:16: error: unknown value '"'u'" "$cellc" $command "$odd/"$'wr\ao\u009bng.cell'
     # shellcheck disable=SC2086
     shows "unknown option --?[31m?" "$cellc" $command $'--\e[31m\u2067' gru

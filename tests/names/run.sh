@@ -70,7 +70,7 @@ compile() { # DIR
     cd "$root" || exit 1
 }
 
-group() { local start=$SECONDS; # NAME FORM ROLES MANY ROUNDS: the words are read
+group() { # NAME FORM ROLES MANY ROUNDS: the words are read
     local round place=$out/$1
     [[ $1 =~ ${ONLY:-.} ]] || return 0
     mkdir "$place"
