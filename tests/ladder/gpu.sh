@@ -60,7 +60,7 @@ sanitize_one() {
         AS=racecheck KERNEL_FLAGS=-DCELL_SHOW_BLOCK_BARRIER bash "$here/one.sh" "$dir" "$name" "$objects" >"$log"
         program=$dir/$name/ladder.racecheck
     fi
-    sizes=$(grep -E "^$name " "$dir/list" | awk '{ print $4, $5, $8 }')
+    sizes=$(grep -E "^$name " "$dir/list" | awk '{ print $4, $5, $8 }' | sed 's/gpu://g')
     # shellcheck disable=SC2086
     if CELL_BACKEND=cuda LADDER_QUICK=1 timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 100 \
         "$program" $sizes >"$log" 2>&1; then

@@ -3,7 +3,8 @@
 # warps; else every schedule in f32 and one other type in turn), LARGE (also batches above 65,535 and tensors
 # of more than 2^31 elements, which want a GPU of 80 GB). Out: a line per instance, `NAME SPEC OPTIONS |
 # SIZES...`, where OPTIONS are those of `cellc emit` and each of SIZES is B,T and the run-time dims: each dim
-# different, T from one step to past a checkpoint or two.
+# different, T from one step to past a checkpoint or two. gpu:B,T,dims... are for a GPU: as many blocks as its 132
+# multiprocessors want. The emulator has 4, and next to them stand sizes that take the same paths there.
 set -u
 full=${FULL:-}
 
@@ -279,8 +280,8 @@ TYPES="f32 bf16" instance e88 tile:interval=3 "1,7,4,2 3,9,4,2 1,14,4,2" --dim N
 TYPES="f32 bf16" instance e88 tile:interval=3:backward=8x4/1x1 "1,7,4,2 3,11,4,2" --dim N=5 --dim V=40
 # Steps that are not joined: where the next segment begins is asked for ahead, by rows and as the threads have it. 6 blocks are more
 # than the emulator has multiprocessors, 140 more than an H200 has.
-TYPES=bf16 instance e88 tile "3,12,3,2 70,12,3,2" --dim N=64 --dim V=64
-TYPES="f32 bf16" instance e88 tile "3,38,3,2 70,13,3,2" --dim N=40 --dim V=40
+TYPES=bf16 instance e88 tile "3,12,3,2 5,12,3,2 gpu:70,12,3,2" --dim N=64 --dim V=64
+TYPES="f32 bf16" instance e88 tile "3,38,3,2 5,13,3,2 gpu:70,13,3,2" --dim N=40 --dim V=40
 TYPES=f32 instance e79 tile:interval=5:warps=4 "$few" --dim N=12 --set bias=input
 TYPES=f64 instance delta tile:interval=1:forward=1x32/1x1:backward=32x1/1x1 "$few_heads" --dim N=12 --dim V=17
 # Warps that are no power of two; checkpoints that lie as the threads have the states, with whole vectors and what is left of them.
@@ -293,12 +294,12 @@ for spec in delta gated_delta; do
 done
 
 # Walks for calls with more than 3 blocks for each multiprocessor, of which the emulator has 4 and an H200 132: forward's alone, and both.
-TYPES=bf16 SUFFIX=_crowded instance e88 tile "5,26,3,3 27,13,3,15" --dim N=32 --dim V=32
-TYPES=bf16 SUFFIX=_crowded instance e88 tile "5,26,3,3 27,13,3,15" --dim N=32 --dim V=32 --lengths
-TYPES="bf16 f16" SUFFIX=_crowded instance delta tile "5,35,3 27,17,15" --dim N=32 --dim V=32
-TYPES=bf16 SUFFIX=_crowded instance delta tile "5,35,3 27,17,15" --dim N=32 --dim V=32 --reverse
-TYPES="f32 bf16" SUFFIX=_crowded instance linear_attention tile "5,35,3 27,17,15" --dim N=32 --dim V=32
-TYPES="f32 bf16" SUFFIX=_crowded instance gated_delta tile "5,21,3 27,11,15" --dim N=32 --dim V=32
+TYPES=bf16 SUFFIX=_crowded instance e88 tile "5,26,3,3 5,13,3,5 gpu:27,13,3,15" --dim N=32 --dim V=32
+TYPES=bf16 SUFFIX=_crowded instance e88 tile "5,26,3,3 5,13,3,5 gpu:27,13,3,15" --dim N=32 --dim V=32 --lengths
+TYPES="bf16 f16" SUFFIX=_crowded instance delta tile "5,35,3 5,17,5 gpu:27,17,15" --dim N=32 --dim V=32
+TYPES=bf16 SUFFIX=_crowded instance delta tile "5,35,3 5,17,5 gpu:27,17,15" --dim N=32 --dim V=32 --reverse
+TYPES="f32 bf16" SUFFIX=_crowded instance linear_attention tile "5,35,3 5,17,5 gpu:27,17,15" --dim N=32 --dim V=32
+TYPES="f32 bf16" SUFFIX=_crowded instance gated_delta tile "5,21,3 5,11,5 gpu:27,11,15" --dim N=32 --dim V=32
 
 # One block does not hold these states. Where the device has no clusters (chip: says that) the steps are launched.
 TYPES=f32 instance e79 auto "1,2,3 2,4,2 chip:2,4,2" --dim N=96 --archs 80
@@ -315,7 +316,7 @@ TYPES=f32 instance e79 tile "$few 4,130,8" --dim N=8 --set bias=input --products
 # are multiprocessors, rows and columns that end within one, a depth of less than a fetch and of several; and rows that are no
 # multiples of 16 bytes.
 TYPES="bf16 f16" instance linear_act map "$two 1,1,8,8 2,65,328,264 3,130,72,520 1,1300,16,72" --products fused
-SUFFIX=_waves TYPES=bf16 instance linear_act map "1,1,8,8 4,275,3848,8" --products fused
+SUFFIX=_waves TYPES=bf16 instance linear_act map "1,1,8,8 4,275,264,8 gpu:4,275,3848,8" --products fused
 TYPES=bf16 instance linear_act map "2,65,72,264" --products fused --set act=gelu_tanh --reverse
 TYPES=f16 instance linear_act map "2,65,72,264" --products fused --set act=silu
 TYPES=bf16 instance linear_act map "2,65,72,264" --products fused --set act=none
@@ -326,7 +327,7 @@ TYPES="f32 bf16" instance hgrn auto "2,5 1,34" --dim D=37
 # What bench/workloads.txt times and no line above has, bound as there: few states, and, of some walks on chip, more than an H200
 # has multiprocessors. Not sLSTM in bf16, whose divisions leave nothing that roundings do not decide; it is above in f32.
 for bias in fixed none input; do
-    TYPES=bf16 instance e79 tile "2,11,5 140,3,3" --dim N=32 --set bias=$bias
+    TYPES=bf16 instance e79 tile "2,11,5 5,3,3 gpu:140,3,3" --dim N=32 --set bias=$bias
     TYPES=bf16 instance e79 tile "2,7,5" --dim N=64 --set bias=$bias
 done
 TYPES=f32 instance e79 tile "2,11,5" --dim N=32 --set bias=input
@@ -334,7 +335,7 @@ for n in 96 128; do
     TYPES=bf16 instance e79 tile "2,4,5" --dim N=$n --set bias=fixed
 done
 for spec in delta gated_delta linear_attention; do
-    TYPES=bf16 instance $spec tile "2,23,2 70,5,2" --dim N=64 --dim V=64
+    TYPES=bf16 instance $spec tile "2,23,2 3,5,2 gpu:70,5,2" --dim N=64 --dim V=64
 done
 TYPES=bf16 instance hgrn scan "2,9 1,37" --dim D=2048
 TYPES=bf16 instance causal_attention window "1,70,2" --dim N=64 --dim V=64

@@ -11,7 +11,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 dir=$1/$2 name=$2 objects=$3
 list=$1/list
-read -r _ cell sizes < <(grep -E "^$name " "$list")
+elsewhere=' gpu:[^ ]*' # sizes for a GPU, which the emulator leaves out (matrix.sh)
+[[ $BACKEND != cuda ]] || elsewhere='gpu:'
+read -r _ cell sizes < <(grep -E "^$name " "$list" | sed "s/$elsewhere//g")
 as=${AS:-$BACKEND} log=$dir/log${AS:+.$AS}
 cc=${CC:-cc}
 
@@ -22,13 +24,15 @@ compile() { # target, source, command...
     "$@" >>"$log" 2>&1
 }
 
-# Is a product of a step so large, of all sequences and steps, that the reference takes longer to run than to optimise?
+# Is a product of a step so large, of all sequences and steps, that the reference takes longer to run than to optimise? Dims are
+# those of a size and those that are bound.
 is_large() {
-    local size n largest
+    local size n largest bound
+    read -ra bound < <(sed -n 's/^ *"bound": {\(.*\)},$/\1/p' "$dir/$cell.json" | grep -oE '"[0-9]+"' | tr '"\n' '  ')
     for size in $sizes; do
         IFS=, read -ra size <<<"${size##*:}"
         largest=1
-        for n in "${size[@]:2}"; do ((n <= largest)) || largest=$n; done
+        for n in "${size[@]:2}" ${bound[@]+"${bound[@]}"}; do ((n <= largest)) || largest=$n; done
         ((size[0] * size[1] * largest * largest < 1000000)) || return 0
     done
     return 1
