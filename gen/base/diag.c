@@ -377,6 +377,7 @@ static void print_more(FILE *out, int n, const char *what)
 void diag_print(Compiler *c, FILE *out)
 {
     int n = 0, count[2] = {0, 0}; /* of errors, of warnings */
+    progress_end();
     Group *groups = arena_alloc(c->arena, sizeof *groups * (size_t)(c->diags.len + 1));
     for (int i = 0; i < c->diags.len; i++) {
         if (n && c->diags.data[i].level == DIAG_NOTE)

@@ -429,6 +429,14 @@ static void print_job(const Job *job, bool show)
     }
 }
 
+/* What a compiler makes: the last of its words, without folders. */
+static const char *name_of(const Job *job)
+{
+    const char *last = job->words.n ? job->words.items[job->words.n - 1] : "";
+    const char *slash = strrchr(last, '/');
+    return slash ? slash + 1 : last;
+}
+
 bool run_jobs(Job *job, int n, int at_once, bool show)
 {
     int next = 0, running = 0, printed = 0;
@@ -439,6 +447,7 @@ bool run_jobs(Job *job, int n, int at_once, bool show)
             running += !job[next].done;
             ok = !job[next++].done;
         }
+        progress(next - running, n, name_of(&job[printed]));
         if (running && !job[printed].done) {
             wait_for_one(job, next);
             running = 0;
@@ -454,6 +463,7 @@ bool run_jobs(Job *job, int n, int at_once, bool show)
             unlink(job[printed].log);
         }
     }
+    progress_end();
     return ok;
 }
 

@@ -3,6 +3,7 @@
  * terminal or changes the order in which it is read, whatever a file is called and whatever stands in it. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "say.h"
 
@@ -105,10 +106,45 @@ bool asks_json(int argc, char **argv)
     return false;
 }
 
+/* ---- progress: a line that is written again and again, ended by none */
+
+static bool progress_stands;
+
+bool progress_shown(void)
+{
+    const char *terminal = getenv("TERM");
+    return !as_json && terminal && strcmp(terminal, "dumb") != 0 && isatty(2);
+}
+
+void progress(int done, int of, const char *what)
+{
+    enum { WIDTH = 24, SHOWN = 50 };
+    char bar[WIDTH + 1];
+    if (!progress_shown())
+        return;
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i * (int64_t)of < done * (int64_t)WIDTH ? '#' : '-';
+    bar[WIDTH] = 0;
+    fflush(stdout);
+    fprintf(stderr, "\r\033[K[%s] %d of %d  ", bar, done, of);
+    put_shown(stderr, what, strnlen(what, SHOWN), false);
+    fflush(stderr);
+    progress_stands = true;
+}
+
+void progress_end(void)
+{
+    if (progress_stands)
+        fputs("\r\033[K", stderr);
+    progress_stands = false;
+    fflush(stderr);
+}
+
 /* `whole`: with a line break at the end of each line already. */
 static void put_message(DiagLevel level, const char *head, const char *file, int line, int column, const char *text, size_t len,
                         bool whole)
 {
+    progress_end();
     fflush(stdout);
     if (as_json) {
         Buf out = { .arena = arena_new() };

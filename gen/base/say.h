@@ -32,6 +32,12 @@ void say(DiagLevel level, const char *command, const char *fmt, ...) __attribute
 /* Says it of a place in a file that is no source of a compilation; line 0: of the file. */
 void say_at(DiagLevel level, const char *file, int line, int column, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* How far long work is: `done` of `of` steps, of which `what` is done now. One line of a terminal, which the
+ * next one takes the place of, and any message or progress_end; nothing where standard error is none, or is
+ * JSON. progress_shown: is there a terminal for it? */
+bool progress_shown(void);
+void progress(int done, int of, const char *what);
+void progress_end(void);
 /* Says the lines that a program of another's printed: as they are, or in JSON as one message. */
 void say_lines(DiagLevel level, const char *text);
 

@@ -166,6 +166,19 @@ static const char *settings_of(Compiler *c, const char *operand)
     return first && access(operand, F_OK) == 0 ? NULL : last;
 }
 
+/* What the settings give to the names of files, which have at most 255 characters: where they are long, their
+ * beginning and a hash of all of them. */
+static const char *suffix_of(Compiler *c, const char *settings)
+{
+    enum { LONGEST = 100, KEPT = 80 };
+    if (strlen(settings) <= LONGEST)
+        return identifier(c, settings);
+    uint64_t hash = 14695981039346656037u;                                   /* FNV-1a */
+    for (const char *p = settings; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+    return intern_f(c, "%s_%016llx", identifier(c, intern_n(c, settings, KEPT)), (unsigned long long)hash);
+}
+
 /* Reads an operand SPEC[:CELL][:NAME=VALUE,...], also SPEC:CELL,NAME=VALUE; -1 to go on. What it binds goes into the names of C functions and files
  * where there are several instances; a library of one is called as the cell, however it was bound. */
 static int read_operand(Build *b, Instance *in, const char *operand, bool several)
@@ -197,7 +210,7 @@ static int read_operand(Build *b, Instance *in, const char *operand, bool severa
         c->diags.len = 0;
         c->errors = 0;
     }
-    in->suffix = *settings && several ? identifier(c, settings) : NULL;
+    in->suffix = *settings && several ? suffix_of(c, settings) : NULL;
     return -1;
 }
 
@@ -222,6 +235,10 @@ static int check_library_name(const Build *b, int instances)
                            name);
     if (instances > 1 && cell_name_fault(b->c, name))
         return usage_error(&build_help, "--name %s: %s", name, cell_name_fault(b->c, name));
+    if (is_system_library(name))
+        return usage_error(&build_help,
+                           "--name %s: programs have a library lib%s.so already, which -l%s means", name,
+                           name, name);
     if (!*name || name[strspn(name, file_name)] || *name == '-')
         return usage_error(&build_help, "--name takes letters, digits, _, - and ., not '%s'", name);
     return -1;
@@ -465,8 +482,13 @@ static bool compile_all(Build *b)
     compile_sources(b, ".c");
     if (b->n > 1)
         compile_c(b, b->library);
-    if (!b->library)
-        b->library = b->instance[0].g.m->name;
+    if (!b->library) {
+        b->library = library_name(b->c, c_name(b, 0));
+        if (b->library != c_name(b, 0))
+            say(DIAG_NOTE, "build",
+                "the library is lib%s.so, as programs have a lib%s.so already; --name gives it another name",
+                b->library, c_name(b, 0));
+    }
     return run_jobs(b->job.data, b->job.len, (int)b->jobs, b->verbose) && link_library(b);
 }
 

@@ -163,6 +163,11 @@ static void say_progress(CheckRun *k, const Subject *s, int done, int cases)
     double elements = 0;
     if (k->tally.quiet || k->judge)
         return;
+    if (progress_shown()) {
+        if (now > k->started)
+            progress(done, cases, s->label);
+        return;
+    }
     for (int i = 0; i < s->e->ntensors; i++)
         elements += (double)s->e->tensors[i].count;
     bool large = done == 0 && elements > LARGE && k->said == k->started;
@@ -192,8 +197,11 @@ static void run_cases(CheckRun *k, Subject *s, const Backend *b, void *self)
         say_progress(k, s, i, n);
         (k->judge ? judge_case : check_case)(s, b, self, one, what, &k->tally);
         if (k->tally.verbose)
+            progress_end();
+        if (k->tally.verbose)
             printf("  %s, %s: %d failed so far\n", b->name, what, k->tally.failed - failed);
     }
+    progress_end();
     if (k->tally.quiet || k->own_sizes)
         return;
     printf("%s, %s: %d cases, %d checks, %d failed\n", s->label, b->name, n,

@@ -49,16 +49,16 @@ static void read_imports(Compiler *c, int file)
     }
 }
 
-/* As it is for a program, and so that a terminal can show it. */
-static void put_source(const char *path)
+/* A path as it is may have any byte but 0 in it, line breaks too: it is for programs. */
+static void put_source(const char *path, bool whole)
 {
-    if (isatty(1))
-        print_shown(path);
+    if (whole)
+        fwrite(path, 1, strlen(path) + 1, stdout);
     else
-        printf("%s\n", path);
+        print_shown(path);
 }
 
-static int sources(Compiler *c, const char *spec, bool pack)
+static int sources(Compiler *c, const char *spec, bool pack, bool null)
 {
     int file = source_load(c, spec);
     if (file >= 0)
@@ -70,7 +70,7 @@ static int sources(Compiler *c, const char *spec, bool pack)
     if (pack)
         texts_write(c, stdout);
     for (int i = 0; !pack && i < c->sources.len; i++)
-        put_source(c->sources.data[i].path);
+        put_source(c->sources.data[i].path, null);
     return fflush(stdout) != 0;
 }
 
@@ -78,23 +78,27 @@ int cmd_sources(int argc, char **argv)
 {
     Compiler *c = compiler_new();
     const char *from = NULL, *operands[argc + 1];
-    bool pack = false;
+    bool pack = false, null = false;
     const OptionSpec table[] = {
-        { "--pack", NULL, OPT_FLAG, &pack, "print one file that holds all of them, for --sources" },
-        { "--import-dir", "DIR", OPT_STRING, &c->import_dir, "look here too for what the spec imports" },
-        { "--sources", "FILE", OPT_STRING, &from, "take what this pack has from it, the spec too (SPEC is - then), the rest from files" },
-        { NULL, NULL, OPT_FLAG, NULL, NULL }
-    };
+        {"--pack", NULL, OPT_FLAG, &pack, "print one file that holds all of them, for --sources"},
+        {"--null", NULL, OPT_FLAG, &null,
+         "end each path by a zero byte, and print it as it is: for programs"},
+        {"--import-dir", "DIR", OPT_STRING, &c->import_dir, "look here too for what the spec imports"},
+        {"--sources", "FILE", OPT_STRING, &from,
+         "take what this pack has from it, the spec too (SPEC is - then), the rest from files"},
+        {NULL, NULL, OPT_FLAG, NULL, NULL}};
     int n, rc = options_parse(&help, c, argc, argv, table, operands, &n);
     if (rc < 0 && from && strcmp(operands[0], "-") != 0)
         rc = usage_error(&help, "with --sources the SPEC is -, not '%s'", operands[0]);
+    if (rc < 0 && pack && null)
+        rc = usage_error(&help, "--pack and --null exclude each other");
     if (rc < 0 && from && !texts_read(c, from, false))
         rc = 1;
     const char *spec = rc < 0 && !from ? home_spec(c, operands[0]) : texts_path(c, TEXT_SPEC, 0);
     if (rc < 0 && !spec)
         diag_print(c, stderr);
     if (rc < 0)
-        rc = spec ? sources(c, spec, pack) : 1;
+        rc = spec ? sources(c, spec, pack, null) : 1;
     compiler_free(c);
     return rc;
 }

@@ -108,32 +108,17 @@ static int read_sizes(Tune *t)
 
 /* ---- measuring */
 
-static void show_progress(int done, int of, const char *now)
-{
-    enum { WIDTH = 24 };
-    char bar[WIDTH + 1];
-    if (!isatty(2))
-        return;
-    for (int i = 0; i < WIDTH; i++)
-        bar[i] = i * of < done * WIDTH ? '#' : '-';
-    bar[WIDTH] = 0;
-    fprintf(stderr, "\r\033[K");
-    if (now)
-        fprintf(stderr, "[%s] %d of %d  %.60s", bar, done, of, now);
-    fflush(stderr);
-}
-
 static void measure_from(Tune *t, int from)
 {
     Candidates *all = &t->all;
     int n = all->list.len;
-    show_progress(from, n, intern_f(all->c, "building %d", n - from));
+    progress(from, n, intern_f(all->c, "building %d", n - from));
     measure_build(&t->measure, all, from);
     for (int k = from; k < n; k++) {
-        show_progress(k, n, all->list.data[k].schedule);
+        progress(k, n, all->list.data[k].schedule);
         measure_run(&t->measure, all, k);
     }
-    show_progress(n, n, NULL);
+    progress_end();
 }
 
 static const Candidate *choose(const Tune *t)

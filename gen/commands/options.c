@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "front/words.h"
 #include "base/home.h"
 #include "base/say.h"
 #include "base/texts.h"
@@ -139,9 +141,14 @@ static int position(const char *const *names, const char *value)
 static const char *not_one_of(Compiler *c, const char *value, const char *const *names)
 {
     const char *list = "";
-    for (int i = 0; names[i]; i++)
-        list = intern_f(c, "%s%s%s", list, i ? ", " : "", names[i]);
-    return intern_f(c, " takes one of %s, not '%s'", list, value);
+    int n = 0;
+    for (; names[n]; n++)
+        list = intern_f(c, "%s%s%s", list, n ? ", " : "", names[n]);
+    const char *near = suggest(value, names, n), *type = names == dtype_names ? foreign_type(value) : NULL;
+    for (int i = 0; type && i < n; i++)
+        near = strcmp(type, names[i]) == 0 ? names[i] : near;
+    return intern_f(c, " takes one of %s, not '%s'%s%s%s", list, value, near ? "; did you mean '" : "",
+                    near ? near : "", near ? "'?" : "");
 }
 
 static int bad_choice(const CommandHelp *help, Compiler *c, const char *option, const char *value, const char *const *names)
@@ -201,6 +208,7 @@ static int take_schedule(const CommandHelp *help, Compiler *c, const char *value
 static int take_compile_option(const CommandHelp *help, Compiler *c, int which, const char *value)
 {
     const char *option = compile_table[which].name;
+    struct stat folder;
     Setting s;
     int at;
     if (help->in_double && concerns_kernels(which))
@@ -241,6 +249,10 @@ static int take_compile_option(const CommandHelp *help, Compiler *c, int which, 
     case C_IMPORT:
         if (texts_closed(c))
             return usage_error(help, "--import-dir and --sources exclude each other");
+        if (stat(value, &folder) != 0 || !S_ISDIR(folder.st_mode)) {
+            say(DIAG_ERROR, help->name, "--import-dir %s: there is no such directory", value);
+            return 1;
+        }
         c->import_dir = intern(c, value);
         return -1;
     case C_SOURCES:
@@ -263,7 +275,7 @@ int options_compile(const CommandHelp *help, Compiler *c, const char *option, co
     return take_compile_option(help, c, row_of(compile_table, option, strlen(option)), value);
 }
 
-static int take_value(const CommandHelp *help, const OptionSpec *row, const char *value)
+static int take_value(const CommandHelp *help, Compiler *c, const OptionSpec *row, const char *value)
 {
     OptionList *list;
     char *end;
@@ -284,9 +296,15 @@ static int take_value(const CommandHelp *help, const OptionSpec *row, const char
         return -1;
     case OPT_LIST:
         list = row->value;
-        if (list->n == (int)(sizeof list->items / sizeof *list->items))
-            return usage_error(help, "%s given too often", row->name);
-        list->items[list->n++] = value;
+        /* One word may hold several, but for the commas of tile:warps=2,rows=4. */
+        for (const char *gaps = strncmp(value, "tile:", 5) == 0 ? " \t\n" : ", \t\n";
+             *(value += strspn(value, gaps));) {
+            size_t len = strcspn(value, gaps);
+            if (list->n == (int)(sizeof list->items / sizeof *list->items))
+                return usage_error(help, "%s given too often", row->name);
+            list->items[list->n++] = intern_n(c, value, len);
+            value += len;
+        }
         return -1;
     }
     return -1;
@@ -359,7 +377,7 @@ static int take_option(const CommandHelp *help, Compiler *c, int argc, char **ar
     int rc = row->type == OPT_FLAG ? -1 : check_value(help, c, row, !word[len], &value);
     if (rc >= 0)
         return rc;
-    return own >= 0 ? take_value(help, row, value) : take_compile_option(help, c, shared, value);
+    return own >= 0 ? take_value(help, c, row, value) : take_compile_option(help, c, shared, value);
 }
 
 static int check_operands(const CommandHelp *help, const char **operands, int n)

@@ -358,7 +358,7 @@ int cmd_selftest(int argc, char **argv)
     const char *operands[argc + 1];
     int64_t jobs = processors();
     const OptionSpec table[] = {
-        {"--dtype", "TYPE", OPT_LIST, &s.dtypes, "only this type, or these"},
+        {"--dtype", "TYPE", OPT_LIST, &s.dtypes, "only this type, or these: \"f32 bf16\", or given twice"},
         {"--schedule", "NAME", OPT_LIST, &s.schedules, "only this schedule, or these"},
         {"--full", NULL, OPT_FLAG, &s.full, "every type, schedule and size: hours of nvcc for all cells"},
         {"--backend", "NAME", OPT_STRING, &s.backend, "auto (default), cuda, reference, or emulated: the kernels on the CPU, slowly"},

@@ -15,6 +15,7 @@
 #include "base/home.h"
 #include "base/say.h"
 #include "selftest.h"
+#include "front/ast.h"
 
 enum { SECONDS = 1800, SHOWN = 6 }; /* of one process; lines of a failure */
 
@@ -94,7 +95,7 @@ static int link_ladder(const Tests *t, const Test *one, const char *glue, const 
     words_add(&w, glue);
     words_add(&w, rough);
     words_add(&w, intern_f(c, "%s/libladder.a", home_dir(c, HOME_LIB)));
-    words_add(&w, intern_f(c, "%s/lib%s.so", one->dir, one->cell));
+    words_add(&w, intern_f(c, "%s/lib%s.so", one->dir, library_name(c, one->cell)));
     words_add(&w, intern_f(c, "-Wl,-rpath,%s", one->dir));
     words_split(c, &w, home_flags(c, "libs"));
     words_split(c, &w, "-lpthread -lm -o");
@@ -321,9 +322,12 @@ void tests_run(Tests *t)
                 next->done = next->pid < 0;
                 running += next->pid > 0;
             }
-            if (!one->done)
+            if (!one->done) {
+                progress(told, t->n, one->label);
                 wait_for_one(t, &running);
+            }
         }
+        progress_end();
         report(t, one);
         scratch_remove(one->dir);
     }

@@ -15,6 +15,7 @@
 #include "gpu.h"
 #include "options.h"
 #include "tune.h"
+#include "front/ast.h"
 
 /* ---- times that were measured elsewhere: "gpu NAME", "arch 90", and a line "SCHEDULE ANSWER" for each candidate */
 
@@ -131,7 +132,7 @@ static int build_one(const Measure *m, const Candidates *all, int k)
     words_split(c, &link, cc && *cc ? cc : "cc");
     words_add(&link, glue);
     words_add(&link, intern_f(c, "%s/libtime.a", home_dir(c, HOME_LIB)));
-    words_add(&link, intern_f(c, "%s/lib%s.so", dir, all->name));
+    words_add(&link, intern_f(c, "%s/lib%s.so", dir, library_name(c, all->name)));
     words_add(&link, intern_f(c, "-Wl,-rpath,%s", dir));
     words_split(c, &link, home_flags(c, "libs"));
     words_split(c, &link, "-lm -o");

@@ -116,5 +116,9 @@ enum { MAX_NAME = 128 };          /* characters: files, whose names have at most
 
 /* cell_name.c: why a cell, or a library, cannot have this name, whose files and C functions are called after it; NULL: it can. */
 const char *cell_name_fault(Compiler *c, const char *name);
+/* Does -lNAME mean a library that programs have already? The library of a cell that is called so has another
+ * name. */
+bool is_system_library(const char *name);
+const char *library_name(Compiler *c, const char *cell);
 
 #endif

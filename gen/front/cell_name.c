@@ -1,6 +1,6 @@
-/* cell_name.c: what a cell cannot be called. In: a name. Out: the reason why files and C functions cannot be
- * called after it. All other names of a spec can be anything: C and Python get another one where theirs is
- * taken (emit/taken.c). */
+/* cell_name.c: what a cell, and a library, cannot be called. In: a name. Out: the reason why files and C
+ * functions cannot be called after it, and how a cell's library is called. All other names of a spec can be
+ * anything: C and Python get another one where theirs is taken (emit/taken.c). */
 #include <string.h>
 
 #include "ast.h"
@@ -30,4 +30,28 @@ const char *cell_name_fault(Compiler *c, const char *name)
         if (strcmp(name, headers[i]) == 0)
             return intern_f(c, "%s.h would hide a header that C files include by that name", name);
     return NULL;
+}
+
+/* Libraries that programs link against by -lNAME: of the C library and the compiler, of what libcell needs,
+ * of PyTorch, into whose programs a cell may go. */
+static const char *const libraries[] = {
+    "c",           "m",         "dl",       "rt",         "util",        "pthread",   "crypt",     "resolv",
+    "nsl",         "anl",       "gcc",      "gcc_s",      "gcc_eh",      "stdc",      "atomic",    "gomp",
+    "asan",        "ubsan",     "tsan",     "lsan",       "itm",         "quadmath",  "gfortran",  "mvec",
+    "c_nonshared", "blas",      "cblas",    "openblas",   "lapack",      "cudart",    "cudadevrt", "cublas",
+    "cublasLt",    "cuda",      "nvrtc",    "cudart_static", "cudnn",    "nccl",      "c10",       "c10_cuda",
+    "torch",       "torch_cpu", "torch_cuda", "torch_python", "cell",    "z",         "ssl",       "crypto",
+};
+
+bool is_system_library(const char *name)
+{
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+        if (strcmp(name, libraries[i]) == 0)
+            return true;
+    return false;
+}
+
+const char *library_name(Compiler *c, const char *cell)
+{
+    return is_system_library(cell) ? intern_f(c, "%s_cell", cell) : cell;
 }

@@ -283,14 +283,20 @@ static void mention(Walk *w, const FExpr *x)
         mention(w, x->args[i]);
 }
 
+/* An extent that the spec has, for what a message says to write. */
+static const char *some_extent(const Flat *f)
+{
+    return f->m->dims.len ? f->m->dims.data[0] : f->m->bound.len ? f->m->bound.data[0].name : "4";
+}
+
 static void require_range(Walk *w, FIndex *i, const CallSite *chain)
 {
     if (i->extent || i->failed)
         return;
     if (!w->eq->failed)
         FLAT_ERROR(w->f, chain, i->span,
-                   "the range of index '%s' does not follow from a plain use: state it, '%s:N'", i->name,
-                   i->name);
+                   "the range of index '%s' does not follow from a plain use: state it, as in '%s:%s'", i->name,
+                   i->name, some_extent(w->f));
     i->failed = true;
     w->eq->failed = true;
 }

@@ -12,13 +12,13 @@ plain C that cellc generates beside them."""
 import importlib
 import os
 
-from .errors import (BackendError, BuildError, CellcError, CellcWarning, ShapeError, SpecError,  # noqa: F401
-                     TypeMismatch)
+from .errors import (BackendError, BuildError, CannotRead, CellcError, CellcWarning, MissingFile, MissingSpec,  # noqa: F401
+                     ShapeError, SpecError, TypeMismatch)
 from .names import wrong_keyword
 
 __version__ = "0.1.0"
-__all__ = ["load", "op", "BackendError", "BuildError", "CellcError", "CellcWarning", "ShapeError", "SpecError",
-           "TypeMismatch"]
+__all__ = ["load", "op", "BackendError", "BuildError", "CannotRead", "CellcError", "CellcWarning", "MissingFile",
+           "MissingSpec", "ShapeError", "SpecError", "TypeMismatch"]
 
 FRAMEWORKS = {"torch": "PyTorch", "jax": "JAX", "numpy": "NumPy"}
 

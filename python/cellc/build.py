@@ -14,7 +14,7 @@ import threading
 import warnings
 
 from . import cache, compiler, nvrtc
-from .errors import BackendError, BuildError, CellcWarning, SpecError
+from .errors import BackendError, BuildError, CannotRead, CellcWarning, MissingFile, SpecError
 from .manifest import Manifest
 from .names import wrong_keyword
 from .native import Library
@@ -142,7 +142,8 @@ class Tuned:
             with open(path, "rb") as f:
                 self.data = f.read()
         except OSError as error:
-            raise BuildError(f"cannot read what was tuned, {path}: {error.strerror}") from None
+            wrong = MissingFile if isinstance(error, FileNotFoundError) else CannotRead
+            raise wrong(f"cannot read what was tuned, {path}: {error.strerror}") from None
 
     @property
     def text(self):
@@ -162,8 +163,8 @@ def find_tuned(options, spec, kernels):
 
 
 def messages(text):
-    """The compiler's warnings, less what it says of nvcc, which is said here, and of a schedule that it found."""
-    said = re.compile(r"cellc build: no nvcc|cellc: \w+: tuned on ")
+    """The compiler's warnings, less what it says of nvcc, which is said here, of a schedule that it found, and of a library's name."""
+    said = re.compile(r"cellc build: (no nvcc|the library is )|cellc: \w+: tuned on ")
     return "\n".join(line for line in text.splitlines() if not said.match(line)).strip("\n")
 
 
@@ -218,7 +219,11 @@ class Built:
     def open(self, stem, images):
         self.has_reference, self.why_no_reference = True, ""
         if self.plain:
-            return Library(os.path.join(self.path, f"lib{stem}.so"), self.manifest.entry("instance"), images)
+            # Its name is the cell's, but for those that libraries of the system have.
+            names = [name for name in os.listdir(self.path) if name.startswith("lib") and name.endswith(".so")]
+            if not names:
+                raise FileNotFoundError(self.path)
+            return Library(os.path.join(self.path, names[0]), self.manifest.entry("instance"), images)
         from . import prebuilt, tables           # which no other load waits for
         host, why = prebuilt.find(self.spec, self.manifest, self.settings)
         self.has_reference, self.why_no_reference = bool(host), f"there is no C compiler, and {why}"

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 from . import cache
-from .errors import BuildError, SpecError, TypeMismatch
+from .errors import BuildError, CannotRead, MissingFile, MissingSpec, SpecError, TypeMismatch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 found_at = {}                        # what the environment says: the program that it leads to
@@ -131,8 +131,13 @@ class Spec:
             path, data = (name[1] if name else "spec") + ".cell", given.encode("utf-8", "surrogateescape")
         else:
             path = self.find(given)
-            with open(path, "rb") as f:
-                data = f.read()
+            try:
+                with open(path, "rb") as f:
+                    data = f.read()
+            except OSError as error:
+                raise CannotRead(f"cannot read '{path}': {error.strerror}") from None
+        if import_dir and not os.path.isdir(import_dir):
+            raise MissingFile(f"import_dir is '{import_dir}', which is no directory")
         words = ["--import-dir", os.path.abspath(import_dir)] if import_dir else []
         pack = run_bytes(["sources", "--pack", "--sources", "-", *words, "-"], PACK + entry("spec", path, data))[0]
         self.set(pack, text, os.getcwd(), cell)
@@ -163,10 +168,15 @@ class Spec:
         shipped = os.path.join(specs_dir() or "", given + ".cell")
         if not re.search(r"[./]", given) and os.path.isfile(shipped):
             return shipped
+        if os.path.isdir(given):
+            raise MissingFile(f"'{given}' is a directory; wanted the file of a spec")
         if re.search(r"[./]", given):
-            raise FileNotFoundError(f"there is no file '{given}'")
-        run(["emit", "--kind", "manifest", "--", given])     # cellc says what it has of a similar name
-        raise FileNotFoundError(f"there is no file '{given}', and no cell of that name comes with cellc")
+            raise MissingFile(f"there is no file '{given}'")
+        try:
+            run(["emit", "--kind", "manifest", "--", given])     # cellc says what it has of a similar name
+        except SpecError as said:
+            raise MissingSpec(str(said)) from None
+        raise MissingFile(f"there is no file '{given}', and no cell of that name comes with cellc")
 
     def places(self):
         """Where its files were, but for a text that no file has."""

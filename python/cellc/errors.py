@@ -17,6 +17,18 @@ class SpecError(CellcError, ValueError):
         self.diagnostics = parse_diagnostics(text)
 
 
+class MissingFile(CellcError, FileNotFoundError):
+    """A spec, or another file or directory that was named, is not there."""
+
+
+class CannotRead(CellcError, OSError):
+    """A file is there and cannot be read."""
+
+
+class MissingSpec(SpecError, FileNotFoundError):
+    """No cell that comes with cellc has this name, and no file; the text says what has a similar one."""
+
+
 class ShapeError(CellcError, ValueError):
     """A tensor has a shape, or the call a size, that the cell does not take."""
 

@@ -50,6 +50,8 @@ def eye(tensor, _a, _b):
     tensor.copy_(torch.eye(*matrix(tensor).shape).reshape(tensor.shape))
 
 
+TYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
+
 FILL = {
     "xavier": xavier,
     "orthogonal": orthogonal,
@@ -65,7 +67,8 @@ FILL = {
 @torch.no_grad()
 def fill(tensor, declared, cell, sizes):
     """Fills `tensor` as the declaration in the spec of that cell says."""
-    numbers = declared.init.numbers(cell, declared, sizes)
+    part = tensor.real.dtype if tensor.is_complex() else tensor.dtype
+    numbers = declared.init.numbers(cell, declared, sizes, TYPES.get(part))
     exact = torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, torch.float32))
     FILL[declared.init.name](exact, *numbers)
     return tensor.copy_(exact)

@@ -56,9 +56,10 @@ class Initialiser:
         arguments = {"const": f"({a})", "normal": f"({a}, {b})", "uniform": f"({a}, {b})"}
         return self.name + (arguments.get(self.name, "") if self.stated else "")
 
-    def numbers(self, cell, declared, sizes):
-        """The two numbers at these sizes, if the initialiser takes them and the param's type holds them."""
-        param, dtype = declared.name, {"c64": "f32"}.get(declared.dtype, declared.dtype)
+    def numbers(self, cell, declared, sizes, stored=None):
+        """The two numbers at these sizes, if the initialiser takes them and the type that they are stored in holds them: the
+        param's, but for one that has followed its module to another."""
+        param, dtype = declared.name, stored or {"c64": "f32"}.get(declared.dtype, declared.dtype)
         try:
             a, b = (arg if e is None else e.of(sizes) for arg, e in zip(self.args, self.expressions))
         except Undefined as undefined:

@@ -504,6 +504,8 @@ class Op:
         if missing or len(given) > len(wanted):
             raise TypeMismatch(f"{m.name}: wanted {self.instance.listed(wanted)}"
                                + (f"; {', '.join(missing)} is missing" if missing else f", not {len(given)} tensors"))
+        if sizes is not None and not hasattr(sizes, "items"):
+            raise TypeMismatch(f"{m.name}: sizes is {sizes!r}; wanted a dict, as in sizes={{{m.sizes[0]!r}: 2}}")
         unknown = [size for size in sizes or {} if size not in m.sizes[:-1]]
         if unknown:
             raise ShapeError(f"{m.name}: {there_is('size', unknown[0], m.sizes[:-1])}")

@@ -53,6 +53,19 @@ expect 0 "twice_ref_forward" "$cellc" emit "$dir/two.cell:twice"
 expect 0 "# thrice" "$cellc" doc "$dir/two.cell:thrice"
 expect 0 "thrice: the reference in double" "$cellc" selftest "$dir/two.cell:thrice" --backend reference --dtype f64
 says "0 failed"
+# Several types in one word, separated as one likes.
+for types in "f64 f32" f64,f32 " f64, f32 "; do
+    expect 0 "thrice sign=minus f64: " "$cellc" selftest "$dir/two.cell:thrice" --set sign=minus --backend reference --dtype "$types"
+    says "thrice sign=minus f32: "
+    if grep -q bf16 "$said"; then fail "--dtype '$types' tests bf16"; else pass; fi
+done
+# A library is not called as one of the system, which -lm would mean then; what builds it for itself finds it.
+printf 'cell m {\n    dim N;\n    input  x[N];\n    output y[N];\n    y[i] = x[i];\n}\n' >"$dir/m.cell"
+expect 0 "libm_cell.so" "$cellc" build "$dir/m.cell" --no-cuda -o "$dir/o"
+says "cellc build: the library is libm_cell.so, as programs have a libm.so already; --name gives it another name"
+expect 0 "libmine.so" "$cellc" build "$dir/m.cell" --name mine --no-cuda -o "$dir/o"
+expect 2 "--name dl: programs have a library libdl.so already, which -ldl means" "$cellc" build gru --name dl --no-cuda -o "$dir/o"
+expect 0 "0 failed" "$cellc" selftest "$dir/m.cell" --backend reference --dtype f64
 # Behind a cell of the file may stand its settings; a library has instances of several cells of one file.
 expect 0 "libtwice.so" "$cellc" build "$dir/two.cell:twice,N=4" --no-cuda -o "$dir/o"
 expect 0 '"bound": {"N": "4"}' cat "$dir/o/twice.json"
@@ -431,6 +444,27 @@ if command -v "${CXX:-c++}" >/dev/null && [[ -z ${SAN:-} ]]; then
     if tail -n 1 "$said" | grep -qE '^[0-9]+ passed, 0 failed, 0 skipped$'; then pass; else fail "selftest --backend emulated"; fi
 fi
 expect 2 "--backend takes one of auto, cuda, reference, emulated, not 'gpu'" "$cellc" selftest gru --backend gpu
+
+# ---- how far long work is, in one line of a terminal, which what is said behind it does not keep
+
+if command -v script >/dev/null; then
+    for command in "build twice" "selftest twice" "build none"; do
+        read -r name cell <<<"$command"
+        words="$cellc $name $dir/two.cell:$cell --no-cuda -o $dir/o"
+        [[ $name == build ]] || words="$cellc $name $dir/two.cell:$cell --backend reference --dtype f64"
+        SHELL=/bin/sh TERM=xterm script -qec "$words" /dev/null >"$said" 2>&1 </dev/null
+        if [[ $cell == none ]]; then
+            if grep -q '] 0 of' "$said"; then fail "progress before an error"; else pass; fi
+            continue
+        fi
+        says "[------------------------] 0 of "
+        if sed 's/\r$//; s/.*\r\x1b\[K//' "$said" | grep -qE '^\[[#-]+\] [0-9]+ of'; then fail "$words leaves its progress"; else pass; fi
+        TERM=dumb SHELL=/bin/sh script -qec "$words" /dev/null >"$said" 2>&1 </dev/null
+        if grep -q '] 0 of' "$said"; then fail "progress on a dumb terminal"; else pass; fi
+        $words >"$said" 2>&1 </dev/null
+        if grep -q '] 0 of' "$said"; then fail "progress without a terminal"; else pass; fi
+    done
+fi
 
 echo "$passed passed, $failed failed"
 [[ $failed -eq 0 ]]

@@ -73,6 +73,13 @@ printf 'import "f.cell"; fn g(a) = 2 * f(a);\n' >"$dir/packed/sub/g.cell"
 printf '%s\n' "my cell.cell" sub/f.cell sub/g.cell "$PWD/specs/std.cell" >"$dir/wanted"
 (cd "$dir/packed" && "$cellc" sources "my cell.cell") >"$dir/listed" 2>&1
 holds "cellc sources lists what is read" diff "$dir/wanted" "$dir/listed"
+# Where a path steers a terminal it is shown without that, to a file as well; a program takes it as it is.
+odd=$dir/packed/$'a\e[31m\nb.cell'
+cp "$dir/packed/sub/f.cell" "$odd"
+expect 0 "" diff <(printf 'a?[31m?b.cell\n') <(cd "$dir/packed" && "$cellc" sources $'a\e[31m\nb.cell')
+expect 0 "" cmp <(printf 'a\e[31m\nb.cell\0') <(cd "$dir/packed" && "$cellc" sources --null $'a\e[31m\nb.cell')
+expect 2 "--pack and --null exclude each other" "$cellc" sources --null --pack gru
+rm "$odd"
 sed -i 's/ import "gone.cell";//' "$dir/packed/my cell.cell"
 (cd "$dir/packed" && "$cellc" sources --pack "my cell.cell" >"$dir/my.pack" && "$cellc" emit "my cell.cell") >"$dir/ref.c"
 echo 'fn f(a) = 5 * a;' >"$dir/packed/sub/f.cell"
@@ -537,6 +544,7 @@ holds "-v prints all failures" test "$(grep -c ^FAILED "$dir/out")" = 24
 
 # selftest: of a spec, with what was wrong in the library that was built; from an install, anywhere.
 expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'f8'" "$cellc" selftest swiglu --dtype f8
+expect 2 "--dtype takes one of f32, bf16, f16, f64, not 'bf17'; did you mean 'bf16'?" "$cellc" selftest swiglu --dtype "f32 bf17"
 expect 2 "--backend takes one of auto, cuda, reference, emulated, not 'gpu'" "$cellc" selftest swiglu --backend gpu
 expect 2 "--dump-after takes a SPEC as well" "$cellc" selftest --dump-after lower
 expect 1 "no_such_file.cell: does not compile: 0 passed, 1 failed" "$cellc" selftest no_such_file.cell

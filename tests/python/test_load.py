@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -330,7 +331,7 @@ def test_what_was_tuned_of_another_cell_is_not_read(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("more", [{"cuda": False}, {}, {"schedule": "map"}])
 def test_a_tuned_file_that_is_not_there(tmp_path, more):
-    with pytest.raises(cellc.BuildError, match="cannot read what was tuned, .*none.tune: No such file or directory"):
+    with pytest.raises(cellc.MissingFile, match="cannot read what was tuned, .*none.tune: No such file or directory"):
         cellc.load("e79", tuned=tmp_path / "none.tune", **more)
 
 
@@ -375,3 +376,37 @@ def test_magic():
     assert shell.user_ns["Scale"]()(torch.ones(1, 1, 1, dtype=torch.float64))[0].item() == 4
     with pytest.raises(cellc.SpecError, match="%%cell takes the name of the class"):
         shell.run_cell_magic("cell", "", SCALE)
+
+
+def test_what_is_not_there_is_an_error_of_cellc_and_of_files(tmp_path):
+    path = tmp_path / "a.cell"
+    path.write_text("cell a { dim D; input x[D]; output y[D]; y[i] = x[i]; }")
+    wrong = [(("no/such.cell",), {}, "there is no file 'no/such.cell'"), ((tmp_path,), {}, "is a directory; wanted the file of a spec"),
+             (("lstmm",), {}, "no cell of that name comes with cellc; did you mean 'lstm'?"),
+             ((path,), {"import_dir": "nosuch"}, "import_dir is 'nosuch', which is no directory"),
+             ((path,), {"import_dir": path}, "which is no directory"),
+             ((path,), {"tuned": tmp_path / "none"}, "cannot read what was tuned")]
+    for framework in ("torch", "numpy"):
+        for given, options, message in wrong:
+            with pytest.raises(FileNotFoundError, match=re.escape(message)) as raised:
+                cellc.load(*given, framework=framework, **options)
+            assert isinstance(raised.value, cellc.MissingFile if given != ("lstmm",) else cellc.MissingSpec)
+            assert isinstance(raised.value, cellc.CellcError)
+    if os.geteuid():
+        path.chmod(0)
+        with pytest.raises(cellc.CannotRead, match="cannot read"):
+            cellc.load(path)
+
+
+def test_cells_called_like_libraries_and_settings_of_long_names(tmp_path):
+    """No file's name gets too long, and none takes the place of a library of the system."""
+    one = np.ones((1, 2, 3), np.float32)
+    names = ["k%d_%s" % (k, "a" * 120) for k in range(6)]
+    constants = "".join(f"const {name} = 1; " for name in names)
+    long = "q" * 128
+    for name, text in (("m", ""), ("dl", ""), ("c", ""), (long, constants)):
+        spec = "cell %s { dim D; %s input x[D]; output y[D]; y[i] = 2 * x[i]%s; }" % (
+            name, text, "".join(" * " + k for k in names) if text else "")
+        cell = cellc.load(spec, framework="numpy", settings={k: 2 for k in names} if text else {})
+        y, _ = cell({}, one)
+        assert (y == (128 if text else 2)).all()

@@ -913,3 +913,25 @@ def test_graph(monkeypatch, tmp_path):
     assert graph._repr_svg_() is None
     with pytest.raises(cellc.BuildError, match="a picture wants Graphviz's dot, which is not on the PATH"):
         graph.svg()
+
+
+def test_sizes_of_a_function_are_a_dict():
+    op = cellc.op("cell scaled { dim N; input x[N]; param w[N]; output y[N]; y[i] = w[i] * x[i]; }", cuda=False)
+    x, w = torch.ones(1, 2, 3), torch.ones(3)
+    for sizes in (["N"], "N", 3, {3}):
+        for call in (op, op.step):
+            with pytest.raises(cellc.TypeMismatch, match="scaled: sizes is .*; wanted a dict, as in sizes={'B': 2}"):
+                call(x, w, sizes=sizes)
+    assert torch.equal(op(x, w, sizes={"N": 3})[0], x)
+
+
+def test_first_values_fit_the_type_that_a_module_has_followed():
+    cell = cellc.load("cell large { dim N; input x[N]; param w[N] ~ const(1e5), v[N] ~ const(1e300 * N); output y[N]; "
+                      "y[i] = w[i] * x[i] + v[i]; }", cuda=False, dtype="f64")
+    m = cell(N=3)
+    with pytest.raises(cellc.ShapeError, match="v starts as .*beyond what f32 holds"):
+        m.float().reset_parameters()
+    m.double().reset_parameters()
+    assert (m.v == 3e300).all()
+    with pytest.raises(cellc.ShapeError, match=r"w starts as const\(100000\); 100000 is beyond what f16 holds, 65504"):
+        m.half().reset_parameters()
