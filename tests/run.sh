@@ -2,7 +2,7 @@
 # Runs test programs and scripts (the arguments) and sums what they report. Each ends with a line
 # "N passed, N failed[, N skipped]"; one that ends without it, or with an exit code that contradicts it,
 # counts as one failure. The output of those that fail is shown. The last line is the sum; the exit code is 1
-# when anything failed.
+# when anything failed. The line above it says how many checks are from the cache (tests/ladder/verdicts.sh).
 #
 # At most JOBS processes (as many as there are cores) compute at a time, whichever suites they belong to. POOL is a pipe
 # with a token for each: a suite starts with one, and a suite of many small jobs gives it back and takes one for each of
@@ -39,8 +39,11 @@ run_one() {
         echo "exit code $rc" >>"$log"
         last=${last/, 0 failed/, 1 failed}
     fi
-    echo "$last $cpu" >"$log.result"
-    printf '%-44s %s (%d s, %d s of CPU)\n' "${test#build*/}" "$last" $((SECONDS - start)) "$cpu"
+    local kept
+    kept=$(grep -E '^[0-9]+ from the cache$' "$log" | tail -n 1)
+    echo "$last" >"$log.result"
+    [[ -z $kept ]] || echo "$kept" >"$log.kept"
+    printf '%-44s %s (%s%d s, %d s of CPU)\n' "${test#build*/}" "$last" "${kept:+$kept, }" $((SECONDS - start)) "$cpu"
     if [[ $last != *", 0 failed"* ]]; then
         tail -n 40 "$log" | sed 's/^/    /'
     fi
@@ -73,6 +76,8 @@ for test in ${ordered[@]+"${ordered[@]}"}; do
 done
 wait
 
+cat "$out"/*.kept 2>/dev/null |
+    awk '{ n += $1 } END { if (n) print n " of the checks are from the cache (VERDICTS=off makes them again)" }'
 cat "$out"/*.result 2>/dev/null | awk '
     { passed += $1; failed += $3; skipped += $6 ? $5 : 0 }
     END {

@@ -5,6 +5,7 @@
 # program's, and the same line here with the instance's name before it. With COMPILE=1 it stops at the object of the
 # kernels, which a machine without a GPU can make for another (ARCH): it is made again only if its sources differ.
 # What roundings decide at all sizes is a failure, with LADDER_DECIDED=0 skipped.
+# In a suite that keeps verdicts (verdicts.sh) an instance whose verdict is there is not built.
 # With AS=WORD it makes a second program, ladder.WORD, of kernels compiled with KERNEL_FLAGS, and does not run it.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -47,15 +48,17 @@ kernels() {
     fi
 }
 
+# On the emulator most sizes are small, and optimising takes longer than it saves. Where the kernels are not instrumented,
+# the reference is optimised as users have it, for the first instance of each spec.
+level=2 reference=2
+if [[ $BACKEND == emulated ]]; then
+    level=0 reference=0
+    is_large && level=1 reference=1
+    [[ ${EMU_SANITIZE:-1} == 0 && $name == "$(awk -v cell="$cell" '$2 == cell { print $1; exit }' "$list")" ]] && reference=2
+fi
+
 build() {
-    # On the emulator most sizes are small, and optimising takes longer than it saves. Where the kernels are not instrumented,
-    # the reference is optimised as users have it, for the first instance of each spec.
-    local symbols= part sanitize= level=2 reference=2
-    if [[ $BACKEND == emulated ]]; then
-        level=0 reference=0
-        is_large && level=1 reference=1
-        [[ ${EMU_SANITIZE:-1} == 0 && $name == "$(awk -v cell="$cell" '$2 == cell { print $1; exit }' "$list")" ]] && reference=2
-    fi
+    local symbols= part sanitize=
     kernels || return 1
     [[ -n ${COMPILE:-} ]] && return 0
     compile "$dir/host.o" "$dir/$cell.c" $cc -std=c11 -O$level -fPIC -I"$root/runtime" -I"$dir" -c "$dir/$cell.c" \
@@ -79,6 +82,17 @@ build() {
         -lpthread -lm -o "$dir/ladder.$as" >>"$log" 2>&1
 }
 
+kept=
+if [[ -n ${VERDICTS_COMMON:-} && $BACKEND == emulated && -z ${AS:-}${COMPILE:-} ]]; then
+    # shellcheck source=tests/ladder/verdicts.sh
+    source "$here/verdicts.sh"
+    kept=$(verdict_file "$dir" "$cell $sizes $level $reference ${LADDER_DECIDED:-1}")
+    if [[ -s $kept ]]; then
+        touch -c "$kept"
+        echo "$name: from the cache: $(<"$kept")"
+        exit 0
+    fi
+fi
 : >"$log"
 if ! build; then
     grep -E 'error|undefined' "$log" | head -n 5
@@ -98,7 +112,8 @@ last=$(tail -n 1 "$log")
 if [[ $last =~ ([0-9]+)\ passed,\ ([0-9]+)\ failed(,\ ([0-9]+)\ skipped)?$ ]]; then
     grep '^FAIL' "$log" | head -n "${LINES_PER_INSTANCE:-6}"
     echo "$name: ${BASH_REMATCH[1]} passed, ${BASH_REMATCH[2]} failed, ${BASH_REMATCH[4]:-0} skipped"
-    [[ $rc -eq 0 ]]
+    [[ $rc -eq 0 ]] || exit 1
+    [[ -z $kept || ${BASH_REMATCH[2]} != 0 ]] || keep_verdict "$kept" "${BASH_REMATCH[1]}" "${BASH_REMATCH[4]:-0}"
 else
     # A report takes kernels that are compiled for it (tests/emulator/build.sh).
     if [[ $BACKEND == emulated && -z ${EMU_REPORT:-} ]] && { ((rc == 132)) || grep -q AddressSanitizer "$log"; }; then

@@ -1,0 +1,86 @@
+#!/bin/bash
+# The cache of the ladder's verdicts (tests/ladder/verdicts.sh), in a copy of what it is made from: a verdict is taken from it
+# while nothing has changed; a fault planted in an emitted text, the emulator, the device library, the runtime or the ladder is
+# seen each time, and gone with the fault; FULL and VERDICTS=off take nothing from it. In: BUILD, CELLC, CC, CXX, SAN. The last
+# line is the sum.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/ladder/emulated.sh
+source "$here/../ladder/emulated.sh"
+if ! sanitizes || [[ -n ${SAN:-} ]]; then
+    echo "verdicts: $([[ -n ${SAN:-} ]] && echo "not with sanitizers" || echo "no C++ compiler with AddressSanitizer")"
+    skipped=1
+    finish
+fi
+work=$build/tests/verdicts
+rm -rf "$work"
+copy=$work/copy out=$work/out
+mkdir -p "$copy/tests" "$copy/build" "$out"
+cp -a "$root"/{Makefile,runtime,ladder,specs} "$copy/"
+cp -a "$root"/tests/{ladder,emulator,slots.sh} "$copy/tests/"
+cp -a "$build"/{config.mk,host,ladder,libladder.a} "$copy/build/"
+unset POOL FULL MAKEFLAGS MAKEOVERRIDES MAKELEVEL
+
+# WANTED HOW VARIABLES...: an instance on the emulator of the copy. Its verdict must be made ("passed", "failed") or be there
+# ("kept").
+comes_to() {
+    local wanted=$1 how=$2 said got
+    shift 2
+    if ! make -s -C "$copy" BUILD=build build/libladder.a build/host/libcell.a >"$work/make.log" 2>&1; then
+        echo "FAIL $how: the copy does not build"
+        sed 's/^/    /' "$work/make.log" | head -n 5
+        failed=$((failed + 1))
+        return
+    fi
+    said=$(cd "$copy" && env VERDICTS="$work/kept" BUILD=build "$@" bash -c 'source tests/ladder/emulated.sh
+        emulate "$0"
+        echo "$passed $failed $kept"' "$out" 2>&1)
+    got=$(tail -n 1 <<<"$said" | awk '
+        { print ($2 > 0 ? "failed" : $3 > 0 && $3 == $1 ? "kept" : $1 > 0 && $3 == 0 ? "passed" : "nothing") }')
+    if [[ $got == "$wanted" ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAIL $how: $got where $wanted is right"
+        sed 's/^/    /' <<<"$said" | head -n 5
+    fi
+}
+
+# WHAT FILE SED: a fault is seen, and leaves what was kept before.
+planted() {
+    local what=$1 file=$2
+    cp -a "$file" "$work/sound"
+    sed -i "$3" "$file"
+    if cmp -s "$file" "$work/sound"; then
+        echo "FAIL $what: nothing is planted by $3"
+        failed=$((failed + 1))
+        return
+    fi
+    comes_to failed "$what"
+    cp "$work/sound" "$file"
+    comes_to kept "$what, mended"
+}
+
+"$CELLC" emit "$root/specs/layernorm.cell" --schedule map -o "$out/layernorm" >/dev/null
+echo "layernorm layernorm 2,3,9 3,5,70" >"$out/list"
+comes_to passed "the first time"
+comes_to kept "the second time"
+comes_to passed "VERDICTS=off" VERDICTS=off
+comes_to passed "FULL=1" FULL=1
+comes_to passed "another seed of the emulator" CELL_EMU_SEED=3
+echo "layernorm layernorm 2,3,9 3,5,71" >"$out/list"
+comes_to passed "another size"
+echo "layernorm layernorm 2,3,9 3,5,70" >"$out/list"
+comes_to kept "the first sizes again"
+planted "an emitted kernel" "$out/layernorm/layernorm.cu" 's/= cell_sqrt(/= 2 * cell_sqrt(/'
+sed -i 's/= cell_sqrt(/= 2 * cell_sqrt(/' "$out/layernorm/layernorm.cu"
+comes_to failed "a failure, once more"
+cp "$work/sound" "$out/layernorm/layernorm.cu"
+planted "an emitted plan" "$out/layernorm/layernorm.c" 's/CELL_X_CEILDIV/CELL_X_MIN/'
+planted "an emitted reference" "$out/layernorm/layernorm_ref.c" 's/sqrt(va/1 + sqrt(va/'
+planted "the emulator" "$copy/tests/emulator/cell_emu_sync.cc" 's/(l ^ other) &/(l ^ other ^ 1) \&/'
+planted "what kernels see of the emulator" "$copy/tests/emulator/cell_emu_device.h" 's/CELL_EMU_XOR, v, mask/CELL_EMU_XOR, v, mask ^ 1/'
+planted "the device library" "$copy/runtime/device/cell_device_reduce.cuh" '0,/cell_add(a, b)/s//cell_add(a, 2 * b)/'
+planted "the runtime" "$copy/runtime/expr.c" '/^    case CELL_X_MAX:/,/break/s/a > b/a < b/'
+planted "the ladder" "$copy/ladder/judge.c" 's/total.failed += !ok;/total.failed += ok;/'
+finish
