@@ -63,6 +63,39 @@ for spec in "$root"/specs/*.cell; do
         stateless+=("$spec")
     fi
 done
+# The specs whose states could go in chunks of steps, as tests/chunk finds them: a row for each form, with the
+# settings that have it.
+chunks() {
+    awk '
+        function flush() {
+            if (form == "" || settings ~ /--/) return
+            if (!((spec, form) in with)) key[++n] = spec SUBSEP form
+            mine = settings == "" ? "as it is" : "`" settings "`"
+            with[spec, form] = with[spec, form] (with[spec, form] == "" ? "" : "; ") mine
+        }
+        /^[^ ]/ {
+            flush()
+            form = ""
+            spec = $1
+            settings = substr($0, length($1) + 2)
+            gsub(/--(set|dim) /, "", settings)
+        }
+        /could go in chunks/ && !/not worth/ {
+            sub(/^ +/, "")
+            gsub(/ could go in chunks:?/, ":")
+            form = form (form == "" ? "" : ". ") $0
+        }
+        END {
+            flush()
+            for (i = 1; i <= n; i++) {
+                split(key[i], part, SUBSEP)
+                name = part[1]
+                gsub(/.*\/|\.cell$/, "", name)
+                print "| [" name "](../" part[1] ") | " with[key[i]] " | " part[2] " |"
+            }
+        }' "$root/tests/chunk/specs.txt"
+}
+
 echo "# The cells of specs/"
 echo
 echo "Written by \`make catalogue\`. The first value of an option is its default; the schedule is what the planner takes for"
@@ -71,3 +104,14 @@ echo "a picture of its data flow; \`cellc doc\` does so for any cell."
 table "Published recurrences" "${others[@]}"
 table "The Elman ladder" "${ladder[@]}"
 table "Without a state" "${stateless[@]}"
+
+echo
+echo "## In chunks of steps"
+echo
+echo "The states of these could be walked many steps at a time, as products ([design.md](design.md),"
+echo "*chunk*); no schedule does so yet. Settings are the spec as it is, or one option with another value, or two."
+echo "\`cellc explain\` says it of any cell, and of the others which term forbids it."
+echo
+echo "| spec | settings | form |"
+echo "| --- | --- | --- |"
+chunks

@@ -10,6 +10,8 @@
 
 const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
 
+const Pass step_passes[] = { { "lower", NULL, "" }, { "simplify", simplify, "" }, { NULL, NULL, NULL } };
+
 /* The reference goes straight from the lowered program to its adjoint: what it prints owes nothing to
  * simplify. */
 const Pass reference_passes[] = {

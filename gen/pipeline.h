@@ -11,6 +11,7 @@ typedef struct Pass {
     const char *what;             /* for the help */
 } Pass;
 extern const Pass front_passes[];          /* text to IR only */
+extern const Pass step_passes[];           /* up to the step in normal form, without its adjoint */
 extern const Pass reference_passes[];      /* up to what emit_c reads; a row with a NULL name ends it */
 extern const Pass fast_passes[];           /* up to what the CUDA emitters read */
 bool pass_exists(const char *name);

@@ -10,6 +10,7 @@
 #include "explain.h"
 #include "generate.h"
 #include "options.h"
+#include "pipeline.h"
 
 static const CommandHelp help = {
     .name = "explain",
@@ -98,7 +99,7 @@ int cmd_explain(int argc, char **argv)
             rc = usage_error(&help, "--sizes %s, from t0 = 0: %s", at, refused);
         if (rc == 0) {
             Buf out = { .arena = c->arena };
-            (all ? explain : explain_summary)(g.plan, &out);
+            (all ? explain : explain_summary)(g.plan, compile_lowered(g.lowered, step_passes), &out);
             if (!all)
                 buf_f(&out, "\n--all says what each operation and value costs, where it lies, and why.\n");
             if (at)

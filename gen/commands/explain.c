@@ -871,10 +871,10 @@ static void put_checks(const Explain *e)
         put_paragraph(m->checks.data[i].text, 2, e->out);
 }
 
-void explain(const Plan *p, Buf *out)
+void explain(const Plan *p, Module *step, Buf *out)
 {
     Explain e = explain_of(p, out);
-    explain_summary(p, out);
+    explain_summary(p, step, out);
     buf_f(out, "\n");
     put_schedule(&e);
     put_products(&e);

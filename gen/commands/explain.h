@@ -5,11 +5,11 @@
 #include "emit/emit.h"
 #include "plan/plan.h"
 
-/* p: as plan_make gave it. */
+/* p: as plan_make gave it. step: the same cell before it is differentiated, in normal form; gets more nodes. */
 /* explain_summary.c: about ten lines, for a person that writes cells. */
-void explain_summary(const Plan *p, Buf *out);
+void explain_summary(const Plan *p, Module *step, Buf *out);
 /* ---- explain.c: these, and all the rest. */
-void explain(const Plan *p, Buf *out);
+void explain(const Plan *p, Module *step, Buf *out);
 /* What the call would be refused for at sizes, by atom; NULL: nothing. */
 const char *explain_refused(const Plan *p, const int64_t sizes[MAX_DIMS]);
 /* Bytes of a call at such sizes, as the runtime would say but for what shares memory. */

@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "explain.h"
 #include "explain_words.h"
+#include "schedule/chunk/chunk.h"
 
 enum { NAMES_SHOWN = 12 };
 
@@ -145,7 +146,21 @@ static void put_refusals(const Explain *e, Table *t)
     }
 }
 
-void explain_summary(const Plan *p, Buf *out)
+/* Whether states could go in chunks of steps, a matter of the step alone: no schedule does so yet. */
+static void put_chunks(const Explain *e, Module *step, Table *t)
+{
+    Buf lines = { .arena = e->m->arena };
+    ChunkForm f = chunk_find(step);
+    chunk_words(&f, &lines);
+    const char *label = "chunks";
+    for (const char *line = lines.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        table_row(e->c, t, label, intern_n(e->c, line, (size_t)(end - line)), NULL);
+        label = "";
+    }
+}
+
+void explain_summary(const Plan *p, Module *step, Buf *out)
 {
     Explain e = explain_of(p, out);
     Table t = { 0 };
@@ -155,6 +170,7 @@ void explain_summary(const Plan *p, Buf *out)
     table_row(e.c, &t, "schedule", intern_f(e.c, "%s: %s", p->schedule->name, p->schedule->what),
               NULL);
     put_refusals(&e, &t);
+    put_chunks(&e, step, &t);
     if (at_once)
         table_row(e.c, &t, "in parallel", intern_f(e.c, "%s", at_once), NULL);
     if (by_step)

@@ -73,6 +73,7 @@ bool generate_open(Generated *g, Compiler *c, const char *spec, const char *suff
 {
     *g = (Generated) { .c = c, .kernels.arena = c->arena, .tables.arena = c->arena };
     Module *lowered = compile(c, spec, front_passes);
+    g->lowered = lowered;
     g->m = lowered ? compile_lowered(lowered, reference_passes) : NULL;
     if (!g->m || c->errors)
         return false;

@@ -29,6 +29,7 @@ extern const Emitter emitters[];  /* a row with a NULL kind ends it */
 typedef struct Generated {
     Compiler *c;
     Module *m;                    /* differentiated, as the reference has it */
+    const Module *lowered;        /* as the front end made it */
     struct Plan *plan;            /* of the kernels; NULL without */
     const char *tuned;            /* what is to be said of a schedule that was measured; NULL: it is the planner's */
     Buf kernels, tables;          /* the plan's two sides, printed together when one is first asked for */
