@@ -1,13 +1,13 @@
-/* cuda_expr.c: prints one scalar expression of the IR as CUDA. In come a node and a printer that knows the
- * current indices and how values are read; out goes text. Pointwise operators are spelled as the operator
- * table says; nothing is decided. */
+/* cuda_expr.c: one scalar expression of the IR as an expression of a kernel. In come a node and a printer that knows
+ * the current indices and how values are read; out goes a node of the kernel IR, or its text for kernels that are
+ * still printed, whose indices and reads are texts. Operators are rows of the operator table; nothing is decided. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "base/mutate.h"
 #include "emit/emit.h"
 #include "ir/ops.h"
+#include "kir/kir.h"
 #include "plan/plan.h"
 
 static const char *text_f(ExprPrinter *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -75,131 +75,163 @@ const char *ix_text(ExprPrinter *p, const IxExpr *e)
     return atom ? sum : text_f(p, "(%s)", sum);
 }
 
-static const char *const_text(ExprPrinter *p, double v)
+/* ---- sizes and places as nodes ---- */
+
+static const KirExpr *atom_node(ExprPrinter *p, int atom)
 {
-    bool single = strcmp(p->real, "float") == 0;
-    if (isnan(v))
-        return single ? "CELL_NAN_F" : "CELL_NAN";
-    if (isinf(v))
-        return text_f(p, "%sCELL_INF%s", v < 0 ? "-" : "", single ? "_F" : "");
-    const char *s = text_f(p, single ? "%.9g" : "%.17g", v);
-    if (!strpbrk(s, ".e"))
-        s = text_f(p, "%s.0", s);
-    s = single ? text_f(p, "%sf", s) : s;
-    return v < 0 ? text_f(p, "(%s)", s) : s;
+    if (atom == ATOM_PAST)
+        return kir_binary(p->kir, KB_ADD, p->nodes->start(p), p->nodes->size(p, ATOM_T));
+    if (atom < MAX_DIMS)
+        return p->nodes->size(p, atom);
+    const Quotient *q = &p->m->quotients.data[atom - MAX_DIMS];
+    return kir_binary(p->kir, KB_DIV, poly_node(p, q->num), poly_node(p, q->den));
 }
 
-/* "fmt" of the table with its %s replaced by the arguments. */
-static const char *fill(ExprPrinter *p, const char *fmt, const char *const *args)
+const KirExpr *poly_node(ExprPrinter *p, const Poly *e)
 {
-    size_t bytes = strlen(fmt) + 1;
-    int k = 0;
-    for (const char *s = fmt; (s = strstr(s, "%s")); s += 2)
-        bytes += strlen(args[k++]);
-    char *text = arena_alloc(p->m->arena, bytes), *to = text;
-    k = 0;
-    for (const char *s = fmt; *s; s++) {
-        if (s[0] == '%' && s[1] == 's') {
-            to = stpcpy(to, args[k++]);
-            s++;
-        } else {
-            *to++ = *s;
-        }
+    const KirExpr *sum = NULL;
+    for (int i = 0; i < e->nterms; i++) {
+        const PolyTerm *t = &e->terms[i];
+        bool minus = t->coef < 0 && sum;
+        const KirExpr *term = kir_whole(p->kir, minus ? -t->coef : t->coef);
+        for (int k = 0; k < t->natoms; k++)
+            term = kir_binary(p->kir, KB_MUL, term, atom_node(p, t->atoms[k]));
+        sum = sum ? kir_binary(p->kir, minus ? KB_SUB : KB_ADD, sum, term) : term;
     }
-    *to = 0;
-    return text;
+    return sum ? sum : kir_whole(p->kir, 0);
 }
 
-static const char *as_real(ExprPrinter *p, NodeId id)
+const KirExpr *ix_node(ExprPrinter *p, const IxExpr *e)
+{
+    const KirExpr *sum = poly_node(p, e->offset);
+    for (int i = 0; i < e->nterms; i++) {
+        const IxTerm *t = &e->terms[i];
+        const char *divide = t->kind == IA_DIV ? "cell_floordiv" : "cell_floormod";
+        const KirExpr *atom = t->kind == IA_INDEX ? p->nodes->index(p, t->index)
+                                                  : kir_call2(p->kir, divide, ix_node(p, t->arg), poly_node(p, t->by));
+        if (atom->type.of != KT_I64 && atom->kind != KX_WHOLE)
+            atom = kir_convert(p->kir, kir_value(KT_I64), atom);
+        sum = kir_binary(p->kir, KB_ADD, sum, kir_binary(p->kir, KB_MUL, poly_node(p, t->coef), atom));
+    }
+    return sum;
+}
+
+/* ---- what the printer knows, as nodes ---- */
+
+static KirScalar real_of(const ExprPrinter *p)
+{
+    return strcmp(p->real, "float") == 0 ? KT_F32 : KT_F64;
+}
+
+static KirScalar type_of(const ExprPrinter *p, NodeId id)
+{
+    NodeType type = p->m->nodes.data[id].type;
+    return type == TY_INT ? KT_I64 : type == TY_BOOL ? KT_BOOL : real_of(p);
+}
+
+static const KirExpr *known_node(ExprPrinter *p, NodeId id)
+{
+    if (p->nodes)
+        return p->nodes->known(p, id);
+    const char *local = p->known ? p->known(p, id) : NULL;
+    return local ? kir_text(p->kir, type_of(p, id), local) : NULL;
+}
+
+static const KirExpr *leaf_node(ExprPrinter *p, NodeId id)
+{
+    KirScalar type = type_of(p, id);          /* printing may make nodes, and move them */
+    return p->nodes ? p->nodes->leaf(p, id) : kir_text(p->kir, type, p->leaf(p, id));
+}
+
+static const KirExpr *inverse_node(ExprPrinter *p, NodeId id)
+{
+    const char *inverse = !p->nodes && p->fast && p->reciprocal ? p->reciprocal(p, id) : NULL;
+    return inverse ? kir_text(p->kir, real_of(p), inverse) : NULL;
+}
+
+/* As a whole number of 64 bits, whatever C makes of the constants in it. */
+static const KirExpr *size_node(ExprPrinter *p, const Poly *size)
+{
+    if (!p->nodes)
+        return kir_text(p->kir, KT_I64, text_f(p, "(int64_t)%s", poly_text(p, size)));
+    const KirExpr *e = poly_node(p, size);
+    return e->type.of == KT_I64 ? e : kir_convert(p->kir, kir_value(KT_I64), e);
+}
+
+/* ---- expressions ---- */
+
+static const KirExpr *as_real(ExprPrinter *p, NodeId id)
 {
     const Node *n = &p->m->nodes.data[id];
     if (n->kind == N_SIZE && n->size->is_const)
-        return const_text(p, (double)n->size->value);
+        return kir_real(p->kir, real_of(p), (double)n->size->value);
     bool integer = n->type == TY_INT;         /* printing may make nodes, and move them */
-    const char *s = expr_text(p, id);
-    return integer ? text_f(p, "(%s)(%s)", p->real, s) : s;
+    const KirExpr *e = expr_node(p, id);
+    return integer ? kir_convert(p->kir, kir_value(real_of(p)), e) : e;
 }
 
-static const char *fast_name(Op op)
+static const KirExpr *real_op(ExprPrinter *p, Op op, const KirExpr *const *args, int n)
 {
-    switch (op) {
-    case OP_TANH: return "cell_fast_tanh(%s)";
-    case OP_EXP: return "cell_fast_exp(%s)";
-    case OP_SIGMOID: return "cell_fast_sigmoid(%s)";
-    case OP_LOGSIGMOID: return "cell_fast_logsigmoid(%s)";
-    case OP_SQRT: return "cell_fast_sqrt(%s)";
-    case OP_SILU: return "cell_fast_silu(%s)";
-    case OP_ERF: return "cell_fast_erf(%s)";
-    case OP_GELU: return "cell_fast_gelu(%s)";
-    case OP_DIV: return "cell_fast_div(%s, %s)";
-    default: return NULL;
-    }
-}
-
-/* The same of numbers, which in a dry run need no text. Integers say what is read. */
-static const char *fill_number(ExprPrinter *p, const char *fmt, const char *const *args)
-{
-    return p->dry ? "" : fill(p, fmt, args);
+    return kir_op(p->kir, op, real_of(p), p->fast, args, n);
 }
 
 /* Of whole numbers, in 64 bits. An index may be an int: where that is too narrow for the result, and where the
  * result may leave the 64 bits, a function does it. */
-static const char *integer_text(ExprPrinter *p, const Node *at)
+static const KirExpr *integer_node(ExprPrinter *p, const Node *at)
 {
-    const char *x[3];
+    const KirExpr *x[3];
     Node node = *at, *n = &node;              /* printing may make nodes, and move them */
     for (int i = 0; i < n->nargs; i++)
-        x[i] = expr_text(p, n->args[i]);
+        x[i] = expr_node(p, n->args[i]);
     if (n->most >= 0x1p31 && (n->op == OP_ADD || n->op == OP_SUB || n->op == OP_MUL || n->op == OP_NEG)) {
-        const char *name = n->op == OP_ADD ? "sum" : n->op == OP_MUL ? "product" : "difference";
+        const char *name = n->op == OP_ADD ? "cell_whole_sum" : n->op == OP_MUL ? "cell_whole_product"
+                                                                                : "cell_whole_difference";
         bool negative = n->op == OP_NEG;
-        return text_f(p, "cell_whole_%s(%s, %s)", name, negative ? "0" : x[0], x[!negative]);
+        return kir_call2(p->kir, name, negative ? kir_whole(p->kir, 0) : x[0], x[!negative]);
     }
-    switch (n->op) {
-    case OP_NEG: return text_f(p, "(-%s)", x[0]);
-    case OP_SELECT: return text_f(p, "(%s ? %s : %s)", x[0], x[1], x[2]);
-    case OP_IDIV: case OP_IMOD: case OP_IPOW: return fill(p, op_table[n->op].cuda, x);
-    case OP_MIN: case OP_MAX: return text_f(p, "(%s %c %s ? %s : %s)", x[0], n->op == OP_MIN ? '<' : '>', x[1], x[0], x[1]);
-    default: return text_f(p, "(%s %c %s)", x[0], n->op == OP_ADD ? '+' : n->op == OP_SUB ? '-' : '*', x[1]);
-    }
+    return kir_op(p->kir, n->op, KT_I64, false, x, n->nargs);
 }
 
 /* Is a number that is printed in place a product, or one's negative? Then of what. */
 static bool is_product(ExprPrinter *p, NodeId id, NodeId *factors, bool *negative)
 {
     Node n = p->m->nodes.data[id];
-    *negative = n.kind == N_MAP && n.type != TY_INT && n.op == OP_NEG && !(p->known && p->known(p, id));
+    *negative = n.kind == N_MAP && n.type != TY_INT && n.op == OP_NEG && !known_node(p, id);
     if (*negative)
         n = p->m->nodes.data[id = n.args[0]];
-    if (n.kind != N_MAP || n.type == TY_INT || n.op != OP_MUL || (p->known && p->known(p, id)))
+    if (n.kind != N_MAP || n.type == TY_INT || n.op != OP_MUL || known_node(p, id))
         return false;
     memcpy(factors, n.args, 2 * sizeof *factors);
     return true;
 }
 
-const char *expr_rounded(ExprPrinter *p, NodeId id)
+/* A product of reals is rounded before anything is added to it. */
+static const KirExpr *rounded_node(ExprPrinter *p, NodeId id)
 {
     NodeId factors[2];
     bool negative;
     if (!is_product(p, id, factors, &negative))
         return as_real(p, id);
-    const char *a = as_real(p, factors[0]), *b = as_real(p, factors[1]);
-    return p->dry ? "" : text_f(p, "%scell_mul(%s, %s)%s", negative ? "(-" : "", a, b, negative ? ")" : "");
+    const KirExpr *a = as_real(p, factors[0]), *product = kir_call2(p->kir, "cell_mul", a, as_real(p, factors[1]));
+    return negative ? real_op(p, OP_NEG, &product, 1) : product;
 }
 
 /* A sum whose fused multiply-add is written, if there is one: of two products the first. */
-static const char *fused_text(ExprPrinter *p, const Node *n)
+static const KirExpr *fused_node(ExprPrinter *p, const Node *n)
 {
     NodeId x[2] = { n->args[0], n->args[1] }, factors[2];
-    bool negative, minus = n->op == OP_SUB;
+    Op op = n->op;
+    bool negative, minus = op == OP_SUB;
     int of = is_product(p, x[0], factors, &negative) ? 0 : is_product(p, x[1], factors, &negative) ? 1 : -1;
     if (of < 0) {
-        const char *a = as_real(p, x[0]), *b = as_real(p, x[1]);
-        return p->dry ? "" : text_f(p, "(%s %c %s)", a, minus ? '-' : '+', b);
+        const KirExpr *a = as_real(p, x[0]);
+        return real_op(p, op, (const KirExpr *[]){ a, as_real(p, x[1]) }, 2);
     }
-    const char *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other = expr_rounded(p, x[1 - of]);
+    const KirExpr *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other = rounded_node(p, x[1 - of]);
     negative ^= minus && of == 1;
-    return p->dry ? "" : text_f(p, "cell_fma(%s%s, %s, %s%s)", negative ? "-" : "", a, b, minus && of == 0 ? "-" : "", other);
+    a = negative ? kir_neg(p->kir, a) : a;
+    other = minus && of == 0 ? kir_neg(p->kir, other) : other;
+    return kir_call(p->kir, "cell_fma", NULL, 0, (const KirExpr *[]){ a, b, other }, 3);
 }
 
 static bool has_product(ExprPrinter *p, const Node *n)
@@ -219,7 +251,7 @@ static bool is_number(ExprPrinter *p, NodeId id, double value)
 static bool is_in_place(ExprPrinter *p, NodeId id, Op op, NodeId *args)
 {
     const Node *n = &p->m->nodes.data[id];
-    if (n->kind != N_MAP || n->type == TY_INT || n->op != op || (p->known && p->known(p, id)))
+    if (n->kind != N_MAP || n->type == TY_INT || n->op != op || known_node(p, id))
         return false;
     memcpy(args, n->args, sizeof *args * (size_t)n->nargs);
     return true;
@@ -240,45 +272,37 @@ static bool is_gelu_slope(ExprPrinter *p, const Node *n, NodeId *x)
            is_number(p, scaled[1], 0.70710678118654752440) && is_number(p, bell[0], 0.39894228040143267794);
 }
 
-static const char *map_text(ExprPrinter *p, const Node *n)
+static const KirExpr *map_node(ExprPrinter *p, const Node *n)
 {
     Op op = n->op;
-    NodeId x[4];
-    memcpy(x, n->args, sizeof *x * (size_t)n->nargs);
+    NodeId x[4], slope_of;
+    int nargs = n->nargs;
+    memcpy(x, n->args, sizeof *x * (size_t)nargs);
     const Node *nodes = p->m->nodes.data;
-    bool ints = n->nargs == 2 && nodes[x[0]].type == TY_INT && nodes[x[1]].type == TY_INT;
-    static const char *const compare[OP_COUNT] = {
-        [OP_LT] = "<", [OP_LE] = "<=", [OP_EQ] = "==", [OP_NE] = "!=", [OP_AND] = "&&", [OP_OR] = "||"
-    };
-    if (op == OP_NOT)
-        return text_f(p, "!%s", expr_text(p, x[0]));
+    bool ints = nargs == 2 && nodes[x[0]].type == TY_INT && nodes[x[1]].type == TY_INT;
     if (n->type == TY_INT)
-        return integer_text(p, n);
-    if (op == OP_SELECT)
-        return text_f(p, "(%s ? %s : %s)", expr_text(p, x[0]), as_real(p, x[1]), as_real(p, x[2]));
-    if (compare[op]) {
-        bool raw = ints || op == OP_AND || op == OP_OR;
-        const char *a = raw ? expr_text(p, x[0]) : as_real(p, x[0]);
-        return text_f(p, "(%s %s %s)", a, compare[op], raw ? expr_text(p, x[1]) : as_real(p, x[1]));
-    }
-    const char *inverse = p->fast && op == OP_DIV && p->reciprocal ? p->reciprocal(p, x[1]) : NULL;
+        return integer_node(p, n);
+    bool condition = n->type == TY_BOOL, logic = op == OP_AND || op == OP_OR || op == OP_NOT;
     bool written = p->fuse == FUSE_WRITTEN, sum = op == OP_ADD || op == OP_SUB;
-    if (inverse)
-        return text_f(p, written ? "cell_mul(%s, %s)" : "(%s * %s)", as_real(p, x[0]), inverse);
-    NodeId slope_of;
-    if (p->fast && is_gelu_slope(p, n, &slope_of)) {
-        const char *x = as_real(p, slope_of);
-        return fill_number(p, "cell_fast_gelu_slope(%s)", &x);
+    const KirExpr *inverse = op == OP_DIV ? inverse_node(p, x[1]) : NULL, *args[4];
+    if (inverse) {
+        args[0] = as_real(p, x[0]);
+        return written ? kir_call2(p->kir, "cell_mul", args[0], inverse)
+                       : real_op(p, OP_MUL, (const KirExpr *[]){ args[0], inverse }, 2);
     }
+    if (p->fast && is_gelu_slope(p, n, &slope_of))
+        return kir_call1(p->kir, "cell_fast_gelu_slope", as_real(p, slope_of));
     if (sum && (written || (p->fuse == FUSE_FIRST && has_product(p, n))))
-        return fused_text(p, n);
-    const char *args[4];
-    for (int i = 0; i < n->nargs; i++)
-        args[i] = as_real(p, x[i]);
-    const char *fast = written && op == OP_MUL ? "cell_mul(%s, %s)" : p->fast ? fast_name(op) : NULL;
-    if (op == OP_SIGMOID && mutate("wrong-spelling"))
-        op = OP_TANH;
-    return fill_number(p, fast ? fast : op_table[op].cuda, args);
+        return fused_node(p, n);
+    bool choice = op == OP_SELECT;
+    for (int j = 0; j < nargs; j++) {
+        int i = choice ? nargs - 1 - j : j;   /* what is read for both ways comes before the condition */
+        bool as_is = (condition && (ints || logic)) || (choice && i == 0);
+        args[i] = as_is ? expr_node(p, x[i]) : as_real(p, x[i]);
+    }
+    if (written && op == OP_MUL)
+        return kir_call2(p->kir, "cell_mul", args[0], args[1]);
+    return condition ? kir_op(p->kir, op, KT_BOOL, false, args, nargs) : real_op(p, op, args, nargs);
 }
 
 /* Is it what such a value is rounded to, read where it lies rounded? */
@@ -289,17 +313,45 @@ static bool is_rounded_twice(const ExprPrinter *p, const Node *n)
     return p->rounded && (n->op == OP_BF16 || n->op == OP_F16) && array >= 0 && array < p->n_rounded && p->rounded[array];
 }
 
-const char *expr_text(ExprPrinter *p, NodeId id)
+const KirExpr *expr_node(ExprPrinter *p, NodeId id)
 {
     Node n = p->m->nodes.data[id];
-    const char *local = p->known ? p->known(p, id) : NULL;
+    const KirExpr *local = known_node(p, id);
     if (local)
         return local;
     switch (n.kind) {
-    case N_CONST: return const_text(p, n.value);
-    case N_SIZE: return text_f(p, "(int64_t)%s", poly_text(p, n.size));
-    case N_INDEX: return ix_text(p, n.ix);
-    case N_MAP: return is_rounded_twice(p, &n) ? expr_text(p, n.args[0]) : map_text(p, &n);
-    default: return p->leaf(p, id);
+    case N_CONST: return n.type == TY_BOOL ? kir_truth(p->kir, n.value != 0) : kir_real(p->kir, real_of(p), n.value);
+    case N_SIZE: return size_node(p, n.size);
+    case N_INDEX: return p->nodes ? ix_node(p, n.ix) : kir_text(p->kir, KT_I64, ix_text(p, n.ix));
+    case N_MAP: return is_rounded_twice(p, &n) ? expr_node(p, n.args[0]) : map_node(p, &n);
+    default: return leaf_node(p, id);
     }
+}
+
+/* ---- for kernels that are printed as text ---- */
+
+static const char *text_of(ExprPrinter *p, NodeId id, const KirExpr *(*node)(ExprPrinter *, NodeId))
+{
+    Kir none = { .arena = p->m->arena }, *outer = p->kir;
+    p->kir = outer ? outer : &none;
+    const KirExpr *e = node(p, id);
+    p->kir = outer;
+    if (e->kind == KX_TEXT)
+        return e->text;
+    bool number = kir_is_real(e->type.of) && e->kind != KX_REAL;
+    if (p->dry && number)             /* integers say what is read */
+        return "";
+    Buf b = { .arena = p->m->arena };
+    kir_expr_cuda(e, &b);
+    return b.data;
+}
+
+const char *expr_text(ExprPrinter *p, NodeId id)
+{
+    return text_of(p, id, expr_node);
+}
+
+const char *expr_rounded(ExprPrinter *p, NodeId id)
+{
+    return text_of(p, id, rounded_node);
 }

@@ -183,7 +183,7 @@ static void print_bare(const KirExpr *e, Buf *out)
         break;
     case KX_NEG: case KX_NOT:
         buf_f(out, e->kind == KX_NEG ? "-" : "!");
-        print_expr(x[0], e->kind == KX_NEG ? 10 : 9, out);
+        print_expr(x[0], x[0]->kind == KX_NEG ? 10 : 9, out);
         break;
     case KX_SELECT:
         print_expr(x[0], 2, out);

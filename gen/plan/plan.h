@@ -483,20 +483,31 @@ void tile_saved(Module *m, const Request *request, const Trial *trial, bool *sav
 int tile_interval(Module *m, const Request *request, const Trial *trial);      /* K, from shared memory */
 void tile_walk(Walk *w);                                           /* decides and prints the kernel */
 
-/* cuda_expr.c: one scalar expression of the IR as CUDA text. The printer asks for what it cannot know: the
- * text of an index, and of a LOAD, VIEW, ARRAY or REDUCE node at the current indices. Strings live in the
- * arena. */
+/* cuda_expr.c: one scalar expression of the IR as one of a kernel. The printer asks for what it cannot know: an index, and
+ * a LOAD, VIEW, ARRAY or REDUCE node at the current indices, as nodes of the kernel IR or, for kernels that are still
+ * printed as text, as texts. All live in the arena. */
 /* nvcc may fuse a product and a sum where it likes, and where one expression is printed twice, for calls that want all
  * gradients and for others, or forward and for replay, it need not like the same. So a sum that has a
  * product in it is written as a multiply-add, of two the first; or all is written so, and nothing else may be fused. */
 typedef enum { FUSE_FREELY, FUSE_FIRST, FUSE_WRITTEN } Fuse;
 
 typedef struct ExprPrinter ExprPrinter;
+struct Kir;
+struct KirExpr;
+typedef struct ExprNodes {
+    const struct KirExpr *(*leaf)(ExprPrinter *, NodeId);
+    const struct KirExpr *(*index)(ExprPrinter *, IndexId);
+    const struct KirExpr *(*known)(ExprPrinter *, NodeId);            /* may give NULL */
+    const struct KirExpr *(*size)(ExprPrinter *, int dim);           /* of a call: a dim, ATOM_B or ATOM_T */
+    const struct KirExpr *(*start)(ExprPrinter *);                   /* the call's first step */
+} ExprNodes;
 struct ExprPrinter {
     Module *m;
     const char *real;             /* "float" or "double" */
     bool fast;                    /* approximate tanh and exp (bf16, f16 only) */
     Fuse fuse;
+    struct Kir *kir;              /* what nodes are made for */
+    const ExprNodes *nodes;       /* NULL: the kernel is printed as text, and these are asked for texts: */
     const char *(*leaf)(ExprPrinter *, NodeId);
     const char *(*index)(ExprPrinter *, IndexId);                  /* IX_TIME: the step's number */
     /* May be NULL, and give NULL: a local that holds the node; fast: 1/node, kept outside a loop. */
@@ -508,6 +519,9 @@ struct ExprPrinter {
     bool dry;                     /* what is read and named is what matters: operators give no text */
     struct { const Poly *of; const char *text; } polys[64];       /* equal sizes are one, and are asked for often */
 };
+const struct KirExpr *expr_node(ExprPrinter *p, NodeId n);
+const struct KirExpr *ix_node(ExprPrinter *p, const IxExpr *e);
+const struct KirExpr *poly_node(ExprPrinter *p, const Poly *e);
 const char *expr_text(ExprPrinter *p, NodeId n);
 const char *expr_rounded(ExprPrinter *p, NodeId n);   /* a product of reals is rounded before anything is added to it */
 const char *ix_text(ExprPrinter *p, const IxExpr *e);              /* int64 arithmetic, floor division */
