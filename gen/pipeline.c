@@ -6,6 +6,8 @@
 #include "base/texts.h"
 #include "commands/commands.h"
 #include "front/front.h"
+#include "kir/kir.h"
+#include "plan/plan.h"
 #include "pipeline.h"
 
 const Pass front_passes[] = { { "lower", NULL, "" }, { NULL, NULL, NULL } };
@@ -27,6 +29,7 @@ const Pass fast_passes[] = {
     { "simplify", simplify, "the IR folded, with stacked projections of one input as one product" },
     { "differentiate", differentiate, "" },
     { "simplify-adjoint", simplify, "the same again, with the adjoint" },
+    { "kernels", NULL, "those of the kernels that are built as trees; the others are printed as text" },
     { NULL, NULL, NULL }
 };
 
@@ -76,6 +79,18 @@ Module *compile_lowered(const Module *lowered, const Pass *passes)
     return run_passes(lowered->c, NULL, lowered, passes, NULL);
 }
 
+/* Those of all plans of the instance, as kir_parse reads them. */
+static void dump_kernels(Compiler *c, const char *path, Buf *out)
+{
+    const Module *m = compile(c, path, front_passes);
+    Plan *p = m ? cuda_plan(m, m->name) : NULL;
+    Buf cuda = { .arena = c->arena }, host = { .arena = c->arena };
+    if (p)
+        emit_cuda(p, &cuda, &host);
+    for (int i = 0; p && !c->errors && i < p->kernels->len; i++)
+        kir_dump(p->kernels->data[i], out);
+}
+
 int dump_spec(Compiler *c, const char *path)
 {
     Buf out = { .arena = c->arena };
@@ -83,6 +98,8 @@ int dump_spec(Compiler *c, const char *path)
         int file = source_load(c, path);
         if (file >= 0)
             fmt_ast(c, parse_source(c, file), true, &out);
+    } else if (strcmp(c->dump_after, "kernels") == 0) {
+        dump_kernels(c, path, &out);
     } else {
         const Pass *passes = has_pass(reference_passes, c->dump_after) ? reference_passes : fast_passes;
         Module *m = run_passes(c, path, NULL, passes, c->dump_after);
@@ -91,7 +108,7 @@ int dump_spec(Compiler *c, const char *path)
     }
     diag_print(c, stderr);
     if (!c->errors)
-        fwrite(out.data, 1, out.len, stdout);
+        fwrite(out.data ? out.data : "", 1, out.len, stdout);
     return c->errors > 0;
 }
 

@@ -1,6 +1,7 @@
-/* cuda_expr.c: one scalar expression of the IR as an expression of a kernel. In come a node and a printer that knows
- * the current indices and how values are read; out goes a node of the kernel IR, or its text for kernels that are
- * still printed, whose indices and reads are texts. Operators are rows of the operator table; nothing is decided. */
+/* cuda_expr.c: one scalar expression of the IR as an expression of a kernel. In come a node and a printer
+ * that knows the current indices and how values are read; out goes a node of the kernel IR, or its text
+ * for kernels that are still printed, whose indices and reads are texts. Operators are rows of the
+ * operator table; nothing is decided. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -53,7 +54,8 @@ static bool needs_64_bits(const ExprPrinter *p, const IxExpr *e)
     double most = e->offset->is_const ? fabs((double)e->offset->value) : 0;
     for (int i = 0; i < e->nterms; i++) {
         double atom = ix_term_most(p->m, &e->terms[i]);
-        most += e->terms[i].coef->is_const && atom < WHOLE_INDEX ? fabs((double)e->terms[i].coef->value) * atom : 0;
+        most += e->terms[i].coef->is_const && atom < WHOLE_INDEX ?
+            fabs((double)e->terms[i].coef->value) * atom : 0;
     }
     return most >= 0x1p31;
 }
@@ -108,10 +110,14 @@ const KirExpr *ix_node(ExprPrinter *p, const IxExpr *e)
         const IxTerm *t = &e->terms[i];
         const char *divide = t->kind == IA_DIV ? "cell_floordiv" : "cell_floormod";
         const KirExpr *atom = t->kind == IA_INDEX ? p->nodes->index(p, t->index)
-                                                  : kir_call2(p->kir, divide, ix_node(p, t->arg), poly_node(p, t->by));
+                                                  : kir_call2(p->kir, divide, ix_node(p, t->arg),
+                                                              poly_node(p, t->by));
         if (atom->type.of != KT_I64 && atom->kind != KX_WHOLE)
             atom = kir_convert(p->kir, kir_value(KT_I64), atom);
-        sum = kir_binary(p->kir, KB_ADD, sum, kir_binary(p->kir, KB_MUL, poly_node(p, t->coef), atom));
+        bool minus = t->coef->is_const && t->coef->value < 0, first = kir_is_number(sum, 0);
+        const KirExpr *coef = minus ? kir_whole(p->kir, -t->coef->value) : poly_node(p, t->coef);
+        const KirExpr *term = kir_binary(p->kir, KB_MUL, coef, atom);
+        sum = minus && first ? kir_neg(p->kir, term) : kir_binary(p->kir, minus ? KB_SUB : KB_ADD, sum, term);
     }
     return sum;
 }
@@ -175,8 +181,8 @@ static const KirExpr *real_op(ExprPrinter *p, Op op, const KirExpr *const *args,
     return kir_op(p->kir, op, real_of(p), p->fast, args, n);
 }
 
-/* Of whole numbers, in 64 bits. An index may be an int: where that is too narrow for the result, and where the
- * result may leave the 64 bits, a function does it. */
+/* Of whole numbers, in 64 bits. An index may be an int: where that is too narrow for the result, and where
+ * the result may leave the 64 bits, a function does it. */
 static const KirExpr *integer_node(ExprPrinter *p, const Node *at)
 {
     const KirExpr *x[3];
@@ -212,7 +218,8 @@ static const KirExpr *rounded_node(ExprPrinter *p, NodeId id)
     bool negative;
     if (!is_product(p, id, factors, &negative))
         return as_real(p, id);
-    const KirExpr *a = as_real(p, factors[0]), *product = kir_call2(p->kir, "cell_mul", a, as_real(p, factors[1]));
+    const KirExpr *a = as_real(p, factors[0]), *product = kir_call2(p->kir, "cell_mul", a,
+                                                                    as_real(p, factors[1]));
     return negative ? real_op(p, OP_NEG, &product, 1) : product;
 }
 
@@ -227,7 +234,8 @@ static const KirExpr *fused_node(ExprPrinter *p, const Node *n)
         const KirExpr *a = as_real(p, x[0]);
         return real_op(p, op, (const KirExpr *[]){ a, as_real(p, x[1]) }, 2);
     }
-    const KirExpr *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other = rounded_node(p, x[1 - of]);
+    const KirExpr *a = as_real(p, factors[0]), *b = as_real(p, factors[1]), *other =
+        rounded_node(p, x[1 - of]);
     negative ^= minus && of == 1;
     a = negative ? kir_neg(p->kir, a) : a;
     other = minus && of == 0 ? kir_neg(p->kir, other) : other;
@@ -260,15 +268,20 @@ static bool is_in_place(ExprPrinter *p, NodeId id, Op op, NodeId *args)
 /* Phi(x) + x phi(x), as gelu's derivative is built (d_gelu): its exponential is that of erf too. */
 static bool is_gelu_slope(ExprPrinter *p, const Node *n, NodeId *x)
 {
-    NodeId cdf[2], sum[2], of_erf[1], scaled[2], density[2], bell[2], of_exp[1], of_neg[1], half[2], square[2];
-    if (n->op != OP_ADD || !is_in_place(p, n->args[0], OP_MUL, cdf) || !is_in_place(p, n->args[1], OP_MUL, density))
+    NodeId cdf[2], sum[2], of_erf[1], scaled[2], density[2], bell[2], of_exp[1], of_neg[1], half[2],
+        square[2];
+    if (n->op != OP_ADD || !is_in_place(p, n->args[0], OP_MUL, cdf) ||
+        !is_in_place(p, n->args[1], OP_MUL, density))
         return false;
     *x = density[0];
     return is_in_place(p, cdf[1], OP_ADD, sum) && is_in_place(p, sum[1], OP_ERF, of_erf) &&
-           is_in_place(p, of_erf[0], OP_MUL, scaled) && scaled[0] == *x && is_in_place(p, density[1], OP_MUL, bell) &&
+           is_in_place(p, of_erf[0], OP_MUL, scaled) && scaled[0] == *x &&
+               is_in_place(p, density[1], OP_MUL, bell) &&
            is_in_place(p, bell[1], OP_EXP, of_exp) && is_in_place(p, of_exp[0], OP_NEG, of_neg) &&
-           is_in_place(p, of_neg[0], OP_MUL, half) && is_in_place(p, half[1], OP_MUL, square) && square[0] == *x &&
-           square[1] == *x && is_number(p, cdf[0], 0.5) && is_number(p, sum[0], 1) && is_number(p, half[0], 0.5) &&
+           is_in_place(p, of_neg[0], OP_MUL, half) && is_in_place(p, half[1], OP_MUL, square) && square[0] ==
+               *x &&
+           square[1] == *x && is_number(p, cdf[0], 0.5) && is_number(p, sum[0], 1) &&
+               is_number(p, half[0], 0.5) &&
            is_number(p, scaled[1], 0.70710678118654752440) && is_number(p, bell[0], 0.39894228040143267794);
 }
 
@@ -309,8 +322,10 @@ static const KirExpr *map_node(ExprPrinter *p, const Node *n)
 static bool is_rounded_twice(const ExprPrinter *p, const Node *n)
 {
     const Node *read = n->nargs == 1 ? &p->m->nodes.data[n->args[0]] : NULL;
-    NodeId array = !read ? -1 : read->kind == N_VIEW ? read->args[0] : read->kind == N_ARRAY ? n->args[0] : -1;
-    return p->rounded && (n->op == OP_BF16 || n->op == OP_F16) && array >= 0 && array < p->n_rounded && p->rounded[array];
+    NodeId array = !read ? -1 : read->kind == N_VIEW ? read->args[0] : read->kind == N_ARRAY ? n->args[0]
+        : -1;
+    return p->rounded && (n->op == OP_BF16 || n->op == OP_F16) && array >= 0 && array < p->n_rounded &&
+        p->rounded[array];
 }
 
 const KirExpr *expr_node(ExprPrinter *p, NodeId id)
@@ -320,7 +335,8 @@ const KirExpr *expr_node(ExprPrinter *p, NodeId id)
     if (local)
         return local;
     switch (n.kind) {
-    case N_CONST: return n.type == TY_BOOL ? kir_truth(p->kir, n.value != 0) : kir_real(p->kir, real_of(p), n.value);
+    case N_CONST: return n.type == TY_BOOL ? kir_truth(p->kir, n.value != 0)
+        : kir_real(p->kir, real_of(p), n.value);
     case N_SIZE: return size_node(p, n.size);
     case N_INDEX: return p->nodes ? ix_node(p, n.ix) : kir_text(p->kir, KT_I64, ix_text(p, n.ix));
     case N_MAP: return is_rounded_twice(p, &n) ? expr_node(p, n.args[0]) : map_node(p, &n);

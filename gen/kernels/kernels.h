@@ -225,6 +225,10 @@ const char *k_read(Kernel *k, const Read *r);      /* a value that is read, in i
 const char *k_saved_state(Kernel *k, const Read *r);            /* address of a state before its step, in memory */
 const char *k_body(Kernel *k, NodeId body, Named *named);
 void k_forget(Kernel *k, Named *named);
+/* Per node, how often a value uses it; to be cleared. Is a condition, or a whole number, as short as a name would be? */
+int *k_count_uses(Kernel *k, NodeId body);
+void k_clear_uses(Kernel *k, NodeId body, int *uses);
+bool k_is_short(const Kernel *k, NodeId id);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
 const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */

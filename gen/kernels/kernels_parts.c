@@ -1,21 +1,21 @@
-/* kernels_parts.c: CUDA text of the kernels that copy an operand of a product as parts of bf16 (plan_parts.c). */
-#include "kernels.h"
+/* kernels_parts.c: the kernels that copy an operand of a product as parts of bf16 (plan_parts.c). */
+#include "code.h"
 
-static void print_split(Kernel *k)
+void emit_parts_kernel(Plan *p, Program *pr, Parts *parts, Buf *out)
 {
-    const Parts *x = k->parts;
-    const char *from = k_pointer(k, x->read.is_tensor ? REF_TENSOR : REF_NODE, x->read.id, DT_F32);
-    const char *to = k_written(k, REF_BUFFER, x->buffer, DT_BF16);
-    buf_line(k->out, "cell_split_matrix<%s, %s>(%s, %s, %s, %s, %s, %s);", x->planes ? "true" : "false",
-             x->rising ? "true" : "false", to, from, poly_text(&k->printer, x->offset), poly_text(&k->printer, x->rows),
-             poly_text(&k->printer, x->columns), poly_text(&k->printer, x->pitch));
-}
-
-void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out)
-{
-    Kernel k = kernel_new(p, pr, NULL, &x->refs, out);
+    Kernel k = kernel_new(p, pr, NULL, &parts->refs, out);
     k.threads = PARTS_THREADS;
-    k.parts = x;
-    k_print(&k, x->kernel, print_split);
+    k.parts = parts;
+    Code *x = code_new(&k, parts->kernel);
+    const KirExpr *from = code_pointer(x, parts->read.is_tensor ? REF_TENSOR : REF_NODE, parts->read.id,
+                                       DT_F32);
+    const KirExpr *args[] = {
+        code_written(x, REF_BUFFER, parts->buffer, DT_BF16), from, code_size(x, parts->offset),
+            code_size(x, parts->rows),
+        code_size(x, parts->columns), code_size(x, parts->pitch)
+    };
+    const KirTemplate how[] = { { KT_BOOL, parts->planes }, { KT_BOOL, parts->rising } };
+    kir_do(x->kir, kir_call(x->kir, "cell_split_matrix", how, 2, args, 6));
+    code_print_once(p, code_end(x), &parts->kernel, out);
     kernel_release(&k);
 }

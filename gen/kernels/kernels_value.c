@@ -961,14 +961,14 @@ static void name_shared(Kernel *k, NodeId id, int *uses, Named *named)
     vec_push(k->p->m->arena, named, id);
 }
 
-static void clear_uses(Kernel *k, NodeId id, int *uses)
+void k_clear_uses(Kernel *k, NodeId id, int *uses)
 {
     const Node *n = k_node(k, id);
     if (!uses[id])
         return;
     uses[id] = 0;
     for (int i = 0; n->kind == N_MAP && i < n->nargs; i++)
-        clear_uses(k, n->args[i], uses);
+        k_clear_uses(k, n->args[i], uses);
 }
 
 void k_forget(Kernel *k, Named *named)
@@ -978,8 +978,7 @@ void k_forget(Kernel *k, Named *named)
     named->len = 0;
 }
 
-/* Prints locals for the shared parts of an array's body and gives the text of the whole. */
-const char *k_body(Kernel *k, NodeId body, Named *named)
+int *k_count_uses(Kernel *k, NodeId body)
 {
     Plan *p = k->p;
     if (body >= p->n_uses) {
@@ -987,8 +986,20 @@ const char *k_body(Kernel *k, NodeId body, Named *named)
         p->uses = arena_alloc(p->m->arena, sizeof *p->uses * (size_t)p->n_uses);
     }
     count_uses(k, body, p->uses);
-    name_shared(k, body, p->uses, named);
-    clear_uses(k, body, p->uses);
+    return p->uses;
+}
+
+bool k_is_short(const Kernel *k, NodeId id)
+{
+    return is_short(k, id, &(int){ SHORT });
+}
+
+/* Prints locals for the shared parts of an array's body and gives the text of the whole. */
+const char *k_body(Kernel *k, NodeId body, Named *named)
+{
+    int *uses = k_count_uses(k, body);
+    name_shared(k, body, uses, named);
+    k_clear_uses(k, body, uses);
     const char *s = expr_text(&k->printer, body);
     return k_node(k, body)->type == TY_INT ? k_text(k, "(%s)(%s)", k->real, s) : k_bare(k, s);
 }

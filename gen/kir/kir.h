@@ -212,7 +212,7 @@ void kir_barrier(Kir *k, KirScope of);
 void kir_comment(Kir *k, const char *text);
 /* What is added from here on stands inside; the result goes to kir_close. */
 typedef struct KirOpen { KirBlock *outer; KirStmt *statement; } KirOpen;
-KirOpen kir_for(Kir *k, const char *name, const KirExpr *first, KirBinary op, const KirExpr *limit,
+KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op, const KirExpr *limit,
                 const KirExpr *by,
                 const KirExpr **var);
 KirOpen kir_while(Kir *k, const KirExpr *condition);

@@ -131,11 +131,11 @@ static KirOpen open_body(Kir *k, KirStmt s)
     return o;
 }
 
-KirOpen kir_for(Kir *k, const char *name, const KirExpr *first, KirBinary op, const KirExpr *limit,
+KirOpen kir_for(Kir *k, const char *name, KirScalar of, const KirExpr *first, KirBinary op, const KirExpr *limit,
                 const KirExpr *by,
                 const KirExpr **var)
 {
-    KirVar *v = kir_variable(k, name, kir_value(KT_I64), false);
+    KirVar *v = kir_variable(k, name, kir_value(of), false);
     *var = kir_var(k, v);
     return open_body(k, (KirStmt){ .kind = KI_FOR, .op = (int)op, .var = v, .x = { first, limit, by } });
 }

@@ -237,20 +237,6 @@ static void print_fused_kernel(Plan *p, Program *pr, Fused *f, Buf *cuda)
     buf_f(cuda, "%s", text.data);
 }
 
-static void print_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *cuda)
-{
-    Buf text = { .arena = p->m->arena };
-    emit_parts_kernel(p, pr, x, &text);
-    if (printed_before(p, &text, cuda))
-        return;
-    if (p->calls != CALLS_ANY) {
-        x->kernel = intern_f(p->m->c, "%s%s", x->kernel, plan_suffix(p->calls));
-        text = (Buf){ .arena = p->m->arena };
-        emit_parts_kernel(p, pr, x, &text);
-    }
-    buf_f(cuda, "%s", text.data);
-}
-
 static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
 {
     Module *m = p->m;
@@ -271,7 +257,7 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
             if (p->program[d].groups.data[i].kind != G_GEMM && p->program[d].groups.data[i].fused)
                 print_fused_kernel(p, &p->program[d], p->program[d].groups.data[i].fused, cuda);
         for (int i = 0; i < p->program[d].parts.len; i++)
-            print_parts_kernel(p, &p->program[d], p->program[d].parts.data[i], cuda);
+            emit_parts_kernel(p, &p->program[d], p->program[d].parts.data[i], cuda);
         if (p->program[d].panel)
             emit_panel(p, &p->program[d], p->program[d].panel, cuda);
         if (p->program[d].pairs)
@@ -328,12 +314,8 @@ static HostPlan emit_one(Plan *p, const char *tag, Buf *cuda, Buf *host)
     print_kernels(p, &states, cuda);
     HistoryKernel *histories = arena_alloc(m->arena, sizeof *histories * (size_t)(m->tensors.len + 1));
     int n_histories = history_kernels(p, histories);
-    for (int i = 0; i < n_histories; i++) {
-        Buf text = { .arena = m->arena };
-        emit_history_kernel(p, &histories[i], &text);
-        if (!printed_before(p, &text, cuda))
-            buf_f(cuda, "%s", text.data);
-    }
+    for (int i = 0; i < n_histories; i++)
+        emit_history_kernel(p, &histories[i], cuda);
 
     Buf tables = { .arena = m->arena };
     Print e = { .p = p, .host = &tables, .tag = tag, .states = &states, .histories = histories, .n_histories = n_histories };
@@ -405,7 +387,10 @@ void emit_cuda(Plan *p, Buf *cuda, Buf *host)
     int level = 0;
     buf_f(cuda, "// %s: CUDA kernels, written by cellc\n#include \"cell_device.cuh\"\n\n", m->name);
     emit_host_head(m, host);
+    Kernels *kernels = arena_alloc(m->arena, sizeof *kernels);
     for (Plan *q = p; q; q = q->smaller) {
+        for (Plan *other = q; other; other = other->other)
+            other->kernels = kernels;
         HostPlan *next = arena_alloc(m->arena, sizeof *next);
         if (q != p)
             buf_f(cuda, "// For devices with less shared memory%s: %s.\n\n", p->cluster > 1 ? " or no clusters" : "",

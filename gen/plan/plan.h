@@ -354,6 +354,9 @@ typedef struct Program {
     bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
+struct Kir;
+typedef Vec(struct Kir *) Kernels;
+
 typedef struct Plan Plan;
 struct Plan {
     Module *m;
@@ -395,6 +398,7 @@ struct Plan {
     Calls calls;                  /* tile: that the plan is for */
     Plan *other;                  /* tile: the same cell for certain calls, and behind it perhaps for others; or NULL */
     Buf reasons;                  /* lines for cellc explain */
+    Kernels *kernels;             /* of the instance's plans, those that were built so far; while they are printed */
     int *uses, n_uses;            /* per node: scratch of the printers, zero between uses */
 };
 

@@ -1,9 +1,11 @@
 #!/bin/bash
 # The kernel IR: what the verifier says of kernels that break each of its rules, and of texts that are none; a
-# kernel with everything in it as text, as CUDA and back; what a pass leaves; equality.
+# kernel with everything in it as text, as CUDA and back; what a pass leaves; equality; and
+# every kernel of the specs that is on it, which reads back from its dump as what it was.
 set -u
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
+cellc=${CELLC:-$build/cellc}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0
@@ -110,6 +112,35 @@ changes=(
 for change in "${changes[@]}"; do
     differs "$change" "different, hashes differ"
 done
+
+# Every kernel of the specs that is on it reads back from its dump.
+there=0
+kernels() {
+    if ! "$cellc" emit "$@" --dump-after kernels >"$work/kernels" 2>"$work/err"; then
+        same "$*: kernels" "a dump" "$(cat "$work/err")"
+        return
+    fi
+    [[ -s $work/kernels ]] || return
+    local out
+    out=$("$work/kir" round "$work/kernels" 2>&1)
+    if [[ ! $(tail -n 1 <<<"$out") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+        same "$*: kernels" "a result" "$out"
+        return
+    fi
+    passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) there=$((there + BASH_REMATCH[1]))
+    ((BASH_REMATCH[2])) && printf '%s\n%s\n' "$*" "$out"
+}
+for spec in specs/*.cell tests/constructs/*.cell; do
+    [[ $spec == specs/std.cell ]] || kernels "$spec" --import-dir specs
+done
+for spec in gru e79 gla embedding causal_attention; do
+    schedule=steps
+    [[ $spec == *[gn] ]] && schedule=map
+    for dtype in bf16 f64; do
+        kernels specs/$spec.cell --schedule $schedule --dtype $dtype --reverse --lengths
+    done
+done
+((there >= 500)) || same "kernels of the specs that are trees" "500 or more" "$there"
 
 echo "$passed passed, $failed failed"
 ((failed == 0))

@@ -1,0 +1,262 @@
+/* kernels_code.c: frames of kernels that are built as trees. In comes a kernel of a plan; out goes a tree
+ * whose head declares sizes, pointers and flags, of which only those stay that are read, and which was
+ * verified and printed. */
+#include <string.h>
+
+#include "base/mutate.h"
+#include "code.h"
+
+/* ---- arithmetic ---- */
+
+const KirExpr *code_int(Code *x, int64_t v)
+{
+    return kir_whole(x->kir, v);
+}
+
+const KirExpr *code_binary(Code *x, KirBinary op, const KirExpr *a, const KirExpr *b)
+{
+    return kir_binary(x->kir, op, a, b);
+}
+
+const KirExpr *code_add(Code *x, const KirExpr *a, const KirExpr *b)
+{
+    return kir_binary(x->kir, KB_ADD, a, b);
+}
+
+const KirExpr *code_sub(Code *x, const KirExpr *a, const KirExpr *b)
+{
+    return kir_binary(x->kir, KB_SUB, a, b);
+}
+
+const KirExpr *code_mul(Code *x, const KirExpr *a, const KirExpr *b)
+{
+    return kir_binary(x->kir, KB_MUL, a, b);
+}
+
+const KirExpr *code_move(Code *x, const KirExpr *place, const KirExpr *offset)
+{
+    bool sum = offset->kind == KX_BINARY && offset->op == KB_ADD;
+    if (offset->kind == KX_BINARY && offset->op == KB_SUB && !kir_is_place(place->type))
+        return code_sub(x, code_move(x, place, offset->args[0]), offset->args[1]);
+    return sum ? code_move(x, code_move(x, place, offset->args[0]), offset->args[1]) : code_add(x, place, offset);
+}
+
+const KirExpr *code_let(Code *x, const char *name, const KirExpr *value)
+{
+    return kir_let(x->kir, name, KT_I64, value);
+}
+
+KirOpen code_for(Code *x, const char *name, const KirExpr *first, const KirExpr *limit, const KirExpr *by,
+                 const KirExpr **var)
+{
+    return kir_for(x->kir, name, KT_I64, first, KB_LT, limit, by, var);
+}
+
+/* ---- what a call gives ---- */
+
+KirScalar code_scalar(Dtype t)
+{
+    switch (t) {
+    case DT_F32: return KT_F32;
+    case DT_BF16: return KT_BF16;
+    case DT_F16: return KT_F16;
+    case DT_F64: return KT_F64;
+    case DT_I32: return KT_I32;
+    }
+    return KT_VOID;
+}
+
+KirScalar code_real(const Code *x)
+{
+    return code_scalar(x->k->p->compute);
+}
+
+const KirExpr *code_size(Code *x, const Poly *p)
+{
+    return poly_node(&x->printer, p);
+}
+
+const KirExpr *code_sizes(Code *x, const Poly *const *axes, int n)
+{
+    return code_size(x, poly_product(x->k->p->m, axes, n));
+}
+
+const KirExpr *code_batch(Code *x)
+{
+    return x->sizes[0];
+}
+
+const KirExpr *code_steps(Code *x)
+{
+    return x->sizes[1];
+}
+
+const KirExpr *code_first(Code *x, const char *name, int threads)
+{
+    const KirExpr *block = kir_special(x->kir, KP_BLOCK, 0), *thread = kir_special(x->kir, KP_THREAD, 0);
+    return code_let(x, name, code_add(x, code_mul(x, block, code_int(x, threads)), thread));
+}
+
+const KirExpr *code_step(Code *x, const char *name, int threads)
+{
+    return code_let(x, name, code_mul(x, kir_special(x->kir, KP_BLOCKS, 0), code_int(x, threads)));
+}
+
+/* ---- a kernel from its head to its end ---- */
+
+static void declare_sizes(Code *x)
+{
+    const Module *m = x->k->p->m;
+    int n = m->dims.len + 3;
+    x->sizes = arena_alloc(m->arena, sizeof *x->sizes * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        const char *dim = i == 0 ? "B" : i == 1 ? "T" : api_sizes(m)[i];
+        const char *name = i == n - 1 ? "t0" : k_text(x->k, "dim_%s", dim);
+        x->sizes[i] = code_let(x, name, kir_special(x->kir, KP_SIZE, i));
+    }
+}
+
+Code *code_new(Kernel *k, const char *name)
+{
+    Module *m = k->p->m;
+    Code *x = arena_alloc(m->arena, sizeof *x);
+    *x = (Code){ .k = k, .kir = kir_new(m->arena, name, k->threads), .indices = k->indices, .values =
+                 k->values };
+    x->index = arena_alloc(m->arena, sizeof *x->index * (size_t)x->indices);
+    x->value = arena_alloc(m->arena, sizeof *x->value * (size_t)x->values);
+    x->printer = (ExprPrinter){ .m = m, .real = k->real, .kir = x->kir, .nodes = &code_nodes, .data = x,
+                                .fast = k->printer.fast, .rounded = k->printer.rounded,
+                                .n_rounded = k->printer.n_rounded };
+    x->b = x->t = code_int(x, 0);
+    names_init(&k->pointer_names, m->c);
+    names_init(&k->locals, m->c);
+    declare_sizes(x);
+    kir_enter(x->kir, &x->head);
+    x->adds = kir_let(x->kir, "adds", KT_BOOL, kir_special(x->kir, KP_ADDS, 0));
+    x->saves = k->pr->dir == FORWARD ? kir_let(x->kir, "all", KT_BOOL, kir_special(x->kir, KP_SAVES, 0))
+        : NULL;
+    kir_enter(x->kir, &x->body);
+    return x;
+}
+
+static void append(Code *x, const KirBlock *from, int begin, int end)
+{
+    for (int i = begin; i < end; i++)
+        vec_push(x->kir->arena, &x->kir->body, from->data[i]);
+}
+
+/* Pointers come before flags, which are declared first: a kernel that asks for them does so while it is
+ * built. */
+Kir *code_end(Code *x)
+{
+    int flags = x->saves ? 2 : 1;
+    kir_enter(x->kir, &x->kir->body);
+    append(x, &x->head, flags, x->head.len);
+    append(x, &x->head, 0, flags);
+    append(x, &x->body, 0, x->body.len);
+    kir_clean(x->kir);
+    kir_check(x->k->p->m->c, x->kir, "kernels");
+    return x->kir;
+}
+
+bool code_is_there(const Plan *p, Kir *kernel)
+{
+    for (int i = 0; i < p->kernels->len; i++)
+        if (strcmp(p->kernels->data[i]->name, kernel->name) == 0 && kir_same(p->kernels->data[i], kernel))
+            return true;
+    return false;
+}
+
+void code_print(Plan *p, Kir *kernel, Buf *out)
+{
+    vec_push(p->m->arena, p->kernels, kernel);
+    kir_print_cuda(kernel, out);
+}
+
+void code_print_once(Plan *p, Kir *kernel, const char **name, Buf *out)
+{
+    if (p->calls != CALLS_ANY && code_is_there(p, kernel))
+        return;
+    if (p->calls != CALLS_ANY)
+        kernel->name = *name = intern_f(p->m->c, "%s%s", *name, plan_suffix(p->calls));
+    code_print(p, kernel, out);
+}
+
+void code_comment(Code *x, NodeId id)
+{
+    const char *name = k_node(x->k, id)->name, *place = source_place(x->k->p->m, k_node(x->k, id)->span,
+                                                                     true);
+    if (name)
+        kir_comment(x->kir, k_text(x->k, "%s%s%s", name, *place ? ", " : "", place));
+    else if (*place)
+        kir_comment(x->kir, k_text(x->k, "part of %s", place));
+}
+
+/* ---- rows and elements ---- */
+
+const KirExpr *code_time_row(Code *x, const KirExpr *t, int ahead)
+{
+    bool reverse = x->k->p->m->c->reverse && !mutate("straight-row");
+    const KirExpr *row = reverse ? code_sub(x, code_sub(x, code_steps(x), code_int(x, 1)), t) : t;
+    if (ahead == 0)
+        return row;
+    return code_binary(x, (ahead > 0) != reverse ? KB_ADD : KB_SUB, row, code_int(x, 1));
+}
+
+const KirExpr *code_rows(Code *x)
+{
+    const Group *g = x->k->g;
+    bool timed = g->timed && g->phase != PHASE_DURING;
+    const KirExpr *rows = g->batched ? code_batch(x) : code_int(x, 1);
+    return timed ? code_mul(x, rows, code_steps(x)) : rows;
+}
+
+static void declare_rows(Code *x)
+{
+    const KirExpr *row = code_time_row(x, x->t, 0);
+    x->row = code_let(x, "bt", code_add(x, code_mul(x, x->b, code_steps(x)), row));
+    if (x->k->pr->dir == BACKWARD)
+        return;
+    const KirExpr *half = code_binary(x, KB_MOD, row, code_int(x, 2));
+    const KirExpr *ring = code_add(x, code_mul(x, x->b, code_int(x, 2)), half);
+    x->ring1 = code_let(x, "bt1", kir_select(x->kir, x->saves, x->row, x->b));
+    x->ring2 = code_let(x, "bt2", kir_select(x->kir, x->saves, x->row, ring));
+}
+
+/* b and t of a row number, as the group's rows run. */
+void code_split_row(Code *x, const KirExpr *row)
+{
+    const Group *g = x->k->g;
+    bool one_step = g->phase == PHASE_DURING, timed = g->timed && !one_step, both = g->batched && timed;
+    const KirExpr *none = code_int(x, 0), *steps = code_steps(x);
+    const KirExpr *b = both ? code_binary(x, KB_DIV, row, steps) : g->batched ? row : none;
+    const KirExpr *t = both ? code_binary(x, KB_MOD, row, steps) : timed ? row
+        : kir_special(x->kir, KP_STEP, 0);
+    x->row = both ? row : NULL;
+    x->b = code_let(x, "b", b);
+    x->t = code_let(x, "t", timed || one_step ? code_time_row(x, t, 0) : none);
+    if (one_step)
+        declare_rows(x);
+}
+
+/* Names the axes after the user's indices, as digits of the element number e. The prefix keeps them apart
+ * from indices around, which may have the same names. */
+void code_split_element(Code *x, const IndexId *axes, int n, const KirExpr *e, const char *prefix)
+{
+    Module *m = x->k->p->m;
+    const Poly *stride = poly_const(m, 1);
+    const char *names[64];
+    for (int i = n - 1; i >= 0; i--) {
+        const Index *index = &m->indices.data[axes[i]];
+        const KirExpr *digit = code_binary(x, KB_DIV, e, code_size(x, stride));
+        names[i] = k_text(x->k, "%s_%s", prefix, index->name);
+        for (int j = i + 1; j < n; j++)
+            if (strcmp(names[j], names[i]) == 0)
+                names[i] = k_text(x->k, "%s_%d", names[i], i);
+        if (i > 0)
+            digit = code_binary(x, KB_MOD, digit, code_size(x, index->extent));
+        names_take(&x->k->locals, names[i]);
+        x->index[axes[i]] = code_let(x, names[i], digit);
+        stride = poly_mul(m, stride, index->extent);
+    }
+}

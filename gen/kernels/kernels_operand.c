@@ -1,0 +1,480 @@
+/* kernels_operand.c: what a kernel that is built as a tree reads, computes and stores. In come a kernel
+ * with the indices in scope, and values of the IR; out go expressions and statements. A value of the
+ * kernel itself is in a local or is built again where it is used. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mutate.h"
+#include "code.h"
+#include "plan/reads.h"
+
+/* ---- pointers ---- */
+
+static int pointer_number(Code *x, const char *name)
+{
+    for (int i = 0; i < x->k->pointers.len; i++)
+        if (x->k->pointers.data[i].name == name)
+            return i;
+    bug(x->k->p->m->c, "kernels", "pointer %s is not there", name);
+}
+
+/* All that the Kernel has are declared, in its order. */
+static KirVar *pointer(Code *x, const char *name)
+{
+    while (x->pointers.len < x->k->pointers.len) {
+        int i = x->pointers.len;
+        const Pointer *p = &x->k->pointers.data[i];
+        KirBlock *body = kir_enter(x->kir, &x->head);
+        const KirExpr *v = kir_let_as(x->kir, p->name, kir_global(code_scalar(p->type), false),
+                                      kir_special(x->kir, KP_POINTER, i));
+        kir_enter(x->kir, body);
+        vec_push(x->kir->arena, &x->pointers, v);
+    }
+    return x->pointers.data[pointer_number(x, name)]->var;
+}
+
+const KirExpr *code_pointer(Code *x, RefKind kind, int id, Dtype type)
+{
+    return kir_var(x->kir, pointer(x, k_pointer(x->k, kind, id, type)));
+}
+
+const KirExpr *code_written(Code *x, RefKind kind, int id, Dtype type)
+{
+    KirVar *v = pointer(x, k_written(x->k, kind, id, type));
+    v->type.written = true;
+    return kir_var(x->kir, v);
+}
+
+/* ---- addresses ---- */
+
+static const KirExpr *parity(Code *x, const KirExpr *t)
+{
+    return code_binary(x, KB_BITS, t, code_int(x, 1));
+}
+
+static const KirExpr *half_row(Code *x, const KirExpr *t)
+{
+    return code_add(x, code_mul(x, parity(x, t), code_batch(x)), x->b);
+}
+
+/* The row of a buffer where time comes before batch. */
+static const KirExpr *time_first_row(Code *x, const Buffer *buffer, int ring, int ahead)
+{
+    const KirExpr *step = code_time_row(x, x->t, ahead);
+    const KirExpr *kept = ring > 1 ? code_binary(x, KB_MOD, step, code_int(x, ring)) : code_int(x, 0);
+    if (ring && buffer->reserve)
+        step = kir_select(x->kir, x->saves, step, kept);
+    else if (ring)
+        step = kept;
+    return code_add(x, code_mul(x, step, code_batch(x)), x->b);
+}
+
+/* The row of a buffer of batch elements and steps; a ring keeps some steps only, unless the call saves. */
+static const KirExpr *buffer_row(Code *x, const Buffer *buffer, int ahead)
+{
+    int ring = buffer && x->k->pr->dir == FORWARD ? buffer->ring : 0;
+    bool later = (ahead > 0) != x->k->p->m->c->reverse;
+    if (buffer && buffer->time_first)
+        return time_first_row(x, buffer, ring, ahead);
+    const KirExpr *row = x->row;
+    if (!row)
+        row = code_move(x, code_mul(x, x->b, code_steps(x)), code_time_row(x, x->t, 0));
+    if (ahead)
+        row = code_binary(x, later ? KB_ADD : KB_SUB, row, code_int(x, 1));
+    if (ring == 0)
+        return row;
+    const KirExpr *place = code_binary(x, KB_MOD, code_time_row(x, x->t, ahead), code_int(x, ring));
+    const KirExpr *kept = ring == 1 ? x->b : code_add(x, code_mul(x, x->b, code_int(x, ring)), place);
+    if (!buffer->reserve)
+        return kept;
+    if (!ahead && ring <= 2 && x->ring1 && !x->away)
+        return ring == 1 ? x->ring1 : x->ring2;
+    return kir_select(x->kir, x->saves, row, kept);
+}
+
+static const KirExpr *row_of(Code *x, const Storage *st)
+{
+    bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+    if (st->timed && st->batched)
+        return buffer_row(x, kept ? &x->k->p->buffers.data[st->slot] : NULL, 0);
+    return st->batched ? x->b : st->timed ? code_time_row(x, x->t, 0) : code_int(x, 0);
+}
+
+/* Of element `within` of a row. */
+static const KirExpr *place(Code *x, const KirExpr *p, const KirExpr *row, const Poly *pitch,
+                            const IxExpr *within)
+{
+    return code_move(x, code_add(x, p, code_mul(x, row, code_size(x, pitch))), ix_node(&x->printer, within));
+}
+
+/* ---- reading values ---- */
+
+static const KirExpr *load_number(Code *x, bool constant, bool whole, const KirExpr *at)
+{
+    return kir_load(x->kir, constant ? KA_LOAD_RO : KA_LOAD, whole ? KT_I64 : code_real(x), at);
+}
+
+static const KirExpr *load_storage(Code *x, const Read *r, const Storage *st, const KirExpr *p, bool optional)
+{
+    Module *m = x->k->p->m;
+    const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
+    const KirExpr *at = place(x, p, row_of(x, st), st->pitch ? st->pitch : elements,
+                              storage_linear(m, r, st));
+    const KirExpr *v = load_number(x, true, st->dtype == DT_I32, at);
+    return optional ? kir_select(x->kir, p, v, code_int(x, 0)) : v;
+}
+
+/* Where the state before the first step lies: a walk on chip (tile) has it as its first checkpoint. */
+static const KirExpr *first_state(Code *x, TensorId t, const Poly *n, const IxExpr *e)
+{
+    const Plan *p = x->k->p;
+    if (!p->schedule->on_chip)
+        return place(x, code_pointer(x, REF_INITIAL, t, p->compute), x->b, n, e);
+    const KirExpr *last = code_add(x, code_steps(x), code_int(x, p->interval - 1));
+    const KirExpr *slots = code_binary(x, KB_DIV, last, code_int(x, p->interval));
+    return place(x, code_pointer(x, REF_CHECKPOINT, t, p->compute), code_mul(x, x->b, slots), n, e);
+}
+
+static const KirExpr *load_state(Code *x, const Read *r)
+{
+    Module *m = x->k->p->m;
+    NodeId next = m->roots.data[r->id].next;
+    const Storage *st = &x->k->p->program[FORWARD].node[next];
+    const Poly *n = tensor_elements(m, r->id);
+    const IxExpr *e = read_linear(m, r);
+    const KirExpr *row = buffer_row(x, &x->k->p->buffers.data[st->slot], mutate("late-load") ? 0 : -1);
+    const KirExpr *saved = place(x, code_pointer(x, REF_NODE, next, st->dtype), row, n, e);
+    const KirExpr *later = code_binary(x, KB_GT, x->t, code_int(x, 0));
+    return load_number(x, false, false, kir_select(x->kir, later, saved, first_state(x, r->id, n, e)));
+}
+
+static const KirExpr *load_adjoint(Code *x, const Read *r, TensorId of)
+{
+    const Poly *n = tensor_elements(x->k->p->m, r->id);
+    const KirExpr *p = code_pointer(x, REF_CARRY, of, x->k->p->compute);
+    const KirExpr *t = mutate("stale-adjoint") ? x->t : code_add(x, x->t, code_int(x, 1));
+    return load_number(x, false, false, place(x, p, half_row(x, t), n, read_linear(x->k->p->m, r)));
+}
+
+static const KirExpr *load_tensor(Code *x, const Read *r)
+{
+    Module *m = x->k->p->m;
+    const Tensor *t = &m->tensors.data[r->id];
+    const Storage *st = &x->k->pr->tensor[r->id];
+    switch (t->kind) {
+    case T_STATE: return load_state(x, r);
+    case T_DNEXT: return load_adjoint(x, r, t->of);
+    case T_DINIT: {
+        const KirExpr *p = code_pointer(x, REF_CARRY, t->of, x->k->p->compute);
+        const KirExpr *at = place(x, p, x->b, tensor_elements(m, r->id), read_linear(m, r));
+        return kir_select(x->kir, code_pointer(x, REF_TENSOR, t->of, x->k->p->compute), code_int(x, 0),
+                          load_number(x, false, false, at));
+    }
+    default: {
+        bool optional = t->kind == T_HISTORY || t->kind == T_DHISTORY || t->kind == T_DOUT;
+        return load_storage(x, r, st, code_pointer(x, REF_TENSOR, r->id, st->dtype), optional);
+    }
+    }
+}
+
+static const KirExpr *in_place(Code *x, NodeId array, const IxExpr *const *map)
+{
+    const Node a = *k_node(x->k, array);
+    const KirExpr *inside[64], *before[64];
+    for (int i = 0; i < a.naxes; i++)
+        inside[i] = ix_node(&x->printer, map[i]);
+    for (int i = 0; i < a.naxes; i++) {
+        before[i] = x->index[a.axes[i]];
+        x->index[a.axes[i]] = inside[i];
+    }
+    x->depth++;
+    const KirExpr *v = expr_node(&x->printer, a.args[0]);
+    x->depth--;
+    for (int i = a.naxes - 1; i >= 0; i--)
+        x->index[a.axes[i]] = before[i];
+    return v;
+}
+
+/* A value of this very kernel at the reader's own indices is in a local, or is built again where it is
+ * used. */
+static const KirExpr *load_array(Code *x, const Read *r)
+{
+    Kernel *k = x->k;
+    bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
+    if (here && x->value[r->id] && !x->away)
+        return x->value[r->id];
+    const Storage *st = &k->pr->node[r->id];
+    if (here || st->home == HOME_NONE || (k->g && plan_anew(k->p, k->pr, k->g->phase, r->id)))
+        return in_place(x, r->id, r->map);
+    return load_storage(x, r, st, code_pointer(x, REF_NODE, r->id, st->dtype), false);
+}
+
+/* An index that was made while the kernel is built. */
+static void make_room(Code *x, IndexId i)
+{
+    if (i < x->indices)
+        return;
+    x->index = arena_grow(x->kir->arena, x->index, sizeof *x->index * (size_t)x->indices,
+                          sizeof *x->index * (size_t)(i + 64));
+    memset(x->index + x->indices, 0, sizeof *x->index * (size_t)(i + 64 - x->indices));
+    x->indices = i + 64;
+}
+
+/* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
+static Read with_own_map(Code *x, const Read *r)
+{
+    Module *m = x->k->p->m;
+    const IndexId time = IX_TIME;
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(r->nmap + 1));
+    Read own = *r;
+    bool uses = false;
+    for (int i = 0; i < r->nmap; i++)
+        uses |= ix_uses(r->map[i], IX_TIME);
+    if (!uses)
+        return own;
+    IndexId here = module_index(m, intern(m->c, "t"), poly_dim(m, ATOM_T));
+    const IxExpr *to = ix_index(m, here);
+    make_room(x, here);
+    x->index[here] = x->printer.nodes->index(&x->printer, IX_TIME);
+    for (int i = 0; i < r->nmap; i++)
+        map[i] = ix_subst(m, r->map[i], &time, &to, 1);
+    own.map = map;
+    return own;
+}
+
+/* The value of a step before the call. */
+static const KirExpr *load_past(Code *x, const Read *of)
+{
+    Module *m = x->k->p->m;
+    const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(of->npast + 2));
+    map[0] = ir_history_place(m, of->past, of->step);
+    for (int i = 0; i < of->npast; i++)
+        map[1 + i] = of->past_map[i];
+    Read r = { .is_tensor = true, .id = of->past, .nmap = of->npast + 1, .map = map };
+    return load_tensor(x, &r);
+}
+
+/* Another step's value: the same read with that step in place of this one. Nothing that is kept for this
+ * step is used. */
+static const KirExpr *load_at_step(Code *x, const Read *of)
+{
+    const KirExpr *t = x->t, *row = x->row, *past = of->past >= 0 ? load_past(x, of) : NULL;
+    const Read own = with_own_map(x, of), *r = &own;
+    if (!mutate("unmoved-step"))
+        x->t = code_sub(x, ix_node(&x->printer, r->step), x->printer.nodes->start(&x->printer));
+    x->row = NULL;
+    x->depth++;
+    x->away++;
+    const KirExpr *v = r->is_tensor ? load_tensor(x, r) : load_array(x, r);
+    x->away--;
+    x->depth--;
+    const KirExpr *there = code_binary(x, KB_GE, x->t, code_int(x, 0));
+    x->t = t;
+    x->row = row;
+    return past ? kir_select(x->kir, there, v, past) : v;
+}
+
+/* Of a place: from here on it is named where it is used twice. It would be in a read at a place that a
+ * read gives. */
+enum { LARGE_PLACE = 24 };
+
+static int nodes_of(const KirExpr *e, int most)
+{
+    int n = 1;
+    for (int i = 0; i < e->nargs && n < most; i++)
+        n += nodes_of(e->args[i], most - n);
+    return n;
+}
+
+/* A read at places that values give: at the nearest place inside, and 0 where that is not the place. Large
+ * places have a name in front of it. */
+static const KirExpr *gather(Code *x, NodeId id)
+{
+    Module *m = x->k->p->m;
+    const Node r = *k_node(x->k, id);
+    const KirExpr *before[64], *at[64], *inside = kir_truth(x->kir, true);
+    KirBlock *named = NULL, *outer = x->kir->at;
+    NodeId pinned[64];
+    bool only = false;
+    int placed = x->placed.len;
+    x->depth++;
+    for (int i = 0; i < r.nbound; i++) {
+        pinned[i] = ir_pinned(m, r.args[0], r.bound[i], r.bound, r.nbound, &only);
+        at[i] = expr_node(&x->printer, pinned[i]);
+    }
+    for (int i = 0; i < r.nbound; i++) {
+        const KirExpr *extent = code_size(x, m->indices.data[r.bound[i]].extent);
+        if (nodes_of(at[i], LARGE_PLACE) >= LARGE_PLACE) {
+            named = named ? named : arena_alloc(m->arena, sizeof *named);
+            kir_enter(x->kir, named);
+            at[i] = code_let(x, names_fresh(&x->k->locals, "at"), at[i]);
+            vec_push(m->arena, &x->placed, ((Placed){ .place = pinned[i], .depth = x->depth }));
+            vec_push(m->arena, &x->places, at[i]);
+        }
+        inside = code_binary(x, KB_AND, inside, kir_call2(x->kir, "cell_inside", at[i], extent));
+        before[i] = x->index[r.bound[i]];
+        x->index[r.bound[i]] = kir_call2(x->kir, "cell_nearest", at[i], extent);
+    }
+    NodeId term = only && r.nbound == 1 ? k_node(x->k, r.args[0])->args[1] : r.args[0];
+    const KirExpr *v = expr_node(&x->printer, term);
+    kir_enter(x->kir, outer);
+    x->placed.len = x->places.len = placed;
+    for (int i = r.nbound - 1; i >= 0; i--)
+        x->index[r.bound[i]] = before[i];
+    x->depth--;
+    if (!mutate("gather-outside"))
+        v = kir_select(x->kir, inside, v, code_int(x, 0));
+    return named ? kir_within(x->kir, named, v) : v;
+}
+
+/* A reduction as an expression: a loop in front of its value. */
+static const KirExpr *reduce_in_place(Code *x, NodeId id)
+{
+    const Node r = *k_node(x->k, id);
+    KirBlock *body = arena_alloc(x->kir->arena, sizeof *body), *outer = kir_enter(x->kir, body);
+    const KirExpr *before[64], *start;
+    KirOpen loops[64];
+    bool extreme = r.reduce == R_MAX || r.reduce == R_MIN;
+    start = extreme ? kir_real(x->kir, code_real(x), r.reduce == R_MAX ? -HUGE_VAL : HUGE_VAL)
+                    : code_int(x, r.reduce == R_PROD);
+    const KirExpr *sum = kir_mutable(x->kir, names_fresh(&x->k->locals, "within"), code_real(x), start);
+    for (int i = 0; i < r.nbound; i++) {
+        const Index *b = &x->k->p->m->indices.data[r.bound[i]];
+        const char *name = names_fresh(&x->k->locals, k_text(x->k, "i_%s", b->name));
+        before[i] = x->index[r.bound[i]];
+        loops[i] = code_for(x, name, code_int(x, 0), code_size(x, b->extent), code_int(x, 1),
+                            &x->index[r.bound[i]]);
+    }
+    x->depth++;
+    const KirExpr *term = expr_node(&x->printer, r.args[0]);
+    x->depth--;
+    if (extreme)
+        kir_assign(x->kir, sum, kir_call2(x->kir, r.reduce == R_MAX ? "cell_max" : "cell_min", sum, term));
+    else
+        kir_add(x->kir, (KirStmt){ .kind = KI_ASSIGN, .op = r.reduce == R_PROD ? KB_MUL : KB_ADD, .x =
+                                   { sum, term } });
+    for (int i = r.nbound - 1; i >= 0; i--) {
+        kir_close(x->kir, loops[i]);
+        x->index[r.bound[i]] = before[i];
+    }
+    kir_enter(x->kir, outer);
+    return kir_within(x->kir, body, sum);
+}
+
+/* ---- what the printer of expressions asks for ---- */
+
+static const KirExpr *leaf(ExprPrinter *e, NodeId id)
+{
+    Code *x = e->data;
+    Read r;
+    if (ir_gathers(x->k->p->m, id))
+        return gather(x, id);
+    if (plan_resolve(x->k->p, id, &r))
+        return r.step ? load_at_step(x, &r) : r.is_tensor ? load_tensor(x, &r) : load_array(x, &r);
+    const Node *n = k_node(x->k, id);
+    if (n->kind == N_REDUCE && x->k->p->past)
+        return reduce_in_place(x, id);
+    if (n->kind == N_ARRAY || n->kind == N_VIEW)
+        return expr_node(e, k_node(x->k, n->kind == N_VIEW ? n->args[0] : id)->args[0]);
+    bug(x->k->p->m->c, "kernels", "a reduction inside an expression");
+}
+
+static const KirExpr *known(ExprPrinter *e, NodeId id)
+{
+    Code *x = e->data;
+    for (int i = x->placed.len - 1; i >= 0; i--)
+        if (x->placed.data[i].place == id && x->placed.data[i].depth == x->depth)
+            return x->places.data[i];
+    return x->depth || k_node(x->k, id)->kind != N_MAP ? NULL : x->value[id];
+}
+
+static const KirExpr *index_of(ExprPrinter *e, IndexId i)
+{
+    Code *x = e->data;
+    const KirExpr *start = x->sizes[x->k->p->m->dims.len + 2];
+    if (i == IX_TIME)
+        return code_add(x, start, x->t);
+    if (i == IX_START)
+        return start;
+    if (!x->index[i])
+        bug(x->k->p->m->c, "kernels", "index %s is not in scope", x->k->p->m->indices.data[i].name);
+    return x->index[i];
+}
+
+static const KirExpr *size_of(ExprPrinter *e, int dim)
+{
+    Code *x = e->data;
+    return dim == ATOM_B ? x->sizes[0] : dim == ATOM_T ? x->sizes[1] : x->sizes[2 + dim];
+}
+
+static const KirExpr *start_of(ExprPrinter *e)
+{
+    return index_of(e, IX_START);
+}
+
+const ExprNodes code_nodes = { .leaf = leaf, .index = index_of, .known = known, .size = size_of, .start =
+                               start_of };
+
+/* ---- locals for what an expression uses more than once ---- */
+
+/* A count below zero: it was here. */
+static void name_shared(Code *x, NodeId id, int *uses, Named *named)
+{
+    const Node n = *k_node(x->k, id);
+    if (uses[id] < 0)
+        return;
+    uses[id] = -uses[id];
+    if (n.kind != N_MAP)
+        return;
+    for (int i = 0; i < n.nargs; i++)
+        name_shared(x, n.args[i], uses, named);
+    if (uses[id] > -2 || x->value[id] || (n.type != TY_REAL && k_is_short(x->k, id)))
+        return;
+    const char *name = k_text(x->k, "s%d", x->k->numbered++);
+    const KirExpr *v = expr_node(&x->printer, id);
+    KirScalar type = n.type == TY_BOOL ? KT_BOOL : n.type == TY_INT ? KT_I64 : code_real(x);
+    x->value[id] = kir_let(x->kir, name, type, v);
+    vec_push(x->kir->arena, named, id);
+}
+
+const KirExpr *code_value(Code *x, NodeId body, Named *named)
+{
+    int *uses = k_count_uses(x->k, body);
+    name_shared(x, body, uses, named);
+    k_clear_uses(x->k, body, uses);
+    const KirExpr *v = expr_node(&x->printer, body);
+    return k_node(x->k, body)->type == TY_INT ? kir_convert(x->kir, kir_value(code_real(x)), v) : v;
+}
+
+void code_forget(Code *x, Named *named)
+{
+    for (int i = 0; i < named->len; i++)
+        x->value[named->data[i]] = NULL;
+    named->len = 0;
+}
+
+/* ---- writing values ---- */
+
+/* An element of an array, at the indices in scope, to where it is kept. */
+void code_store(Code *x, NodeId id, const KirExpr *value)
+{
+    Module *m = x->k->p->m;
+    const Storage *st = &x->k->pr->node[id];
+    TensorId of = -1;
+    RootKind root = root_kind(m, id, &of);
+    Read self = read_itself(m, id);
+    if (root == ROOT_DPREV || (root == ROOT_NEXT && x->k->pr->dir == FORWARD))
+        bug(m->c, "kernels", "what is carried is stored by a kernel that is printed as text");
+    if (st->home == HOME_NONE)
+        return;
+    const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
+    const KirExpr *p = code_written(x, REF_NODE, id, st->dtype);
+    const KirExpr *to = place(x, p, row_of(x, st), pitch, storage_linear(m, &self, st));
+    bool optional = k_may_be_null(x->k, st), adds = st->home == HOME_ARG && x->k->pr->dir == BACKWARD;
+    KirOpen wanted = { 0 };
+    if (optional)
+        wanted = kir_if(x->kir, p);
+    kir_store(x->kir, to, value, !adds ? NULL : root == ROOT_DPARAM_INIT ? kir_truth(x->kir, true) : x->adds);
+    if (optional)
+        kir_close(x->kir, wanted);
+}
