@@ -543,7 +543,7 @@ e79_fwd_parts_1(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const float *const p_x = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B * dim_T, dim_D, dim_D);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -1487,7 +1487,7 @@ e79_bwd_parts_0(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_T = args.size[1];
     const float *const p_d_W_kvqm_x = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, true>(p_parts, p_d_W_kvqm_x, 0, dim_B*dim_T, 256, 256);
+    cell_split_matrix<false, true>(p_parts, p_d_W_kvqm_x, 0, dim_B * dim_T, 256, 256);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -1507,6 +1507,6 @@ e79_bwd_parts_2(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const float *const p_x = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B * dim_T, dim_D, dim_D);
 }
 

@@ -98,7 +98,7 @@ lstm_fwd_parts_0(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_H = args.size[3];
     const float *const p_weight_ih = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, true>(p_parts, p_weight_ih, 0, 4*dim_H, dim_D, dim_D);
+    cell_split_matrix<false, true>(p_parts, p_weight_ih, 0, 4 * dim_H, dim_D, dim_D);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -109,7 +109,7 @@ lstm_fwd_parts_1(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const float *const p_x = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B * dim_T, dim_D, dim_D);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
@@ -701,7 +701,7 @@ lstm_bwd_parts_0(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_H = args.size[3];
     const float *const p_d_p = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, true>(p_parts, p_d_p, 0, dim_B*dim_T, 4*dim_H, 4*dim_H);
+    cell_split_matrix<false, true>(p_parts, p_d_p, 0, dim_B * dim_T, 4 * dim_H, 4 * dim_H);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -711,7 +711,7 @@ lstm_bwd_parts_1(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_H = args.size[3];
     const float *const p_weight_ih = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<true, false>(p_parts, p_weight_ih, 0, 4*dim_H, dim_D, dim_D);
+    cell_split_matrix<true, false>(p_parts, p_weight_ih, 0, 4 * dim_H, dim_D, dim_D);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -722,7 +722,7 @@ lstm_bwd_parts_2(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_D = args.size[2];
     const float *const p_x = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B*dim_T, dim_D, dim_D);
+    cell_split_matrix<false, false>(p_parts, p_x, 0, dim_B * dim_T, dim_D, dim_D);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -733,7 +733,7 @@ lstm_bwd_parts_3(const __grid_constant__ cell_kernel_args args)
     const int64_t dim_H = args.size[3];
     const float *const p_h_f32 = static_cast<const float *>(args.ptr[0]);
     cell_bf16 *const p_parts = static_cast<cell_bf16 *>(args.ptr[1]);
-    cell_split_matrix<false, false>(p_parts, p_h_f32, 0, dim_B*dim_T, dim_H, dim_H);
+    cell_split_matrix<false, false>(p_parts, p_h_f32, 0, dim_B * dim_T, dim_H, dim_H);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
@@ -1049,7 +1049,7 @@ lstm_init(const __grid_constant__ cell_kernel_args args)
     for (int64_t n = first; n < dim_B * dim_H; n += step) {
         const int64_t b = n / dim_H;
         const int64_t e = n - b * dim_H;
-        const float value = p_h_given ? p_h_given[n] : (float)(0);
+        const float value = p_h_given ? p_h_given[n] : 0;
         p_h_init[n] = value;
         if (dim_T > 0)
             cell_store(p_h_before + (all ? b * dim_T : b * 2) * dim_H + e, value);
@@ -1057,7 +1057,7 @@ lstm_init(const __grid_constant__ cell_kernel_args args)
             p_h_final[n] = value;
     }
     for (int64_t n = first; n < dim_B * dim_H; n += step) {
-        const float value = p_c_given ? p_c_given[n] : (float)(0);
+        const float value = p_c_given ? p_c_given[n] : 0;
         p_c_init[n] = value;
         if (dim_T == 0 && p_c_final)
             p_c_final[n] = value;
@@ -1076,12 +1076,10 @@ lstm_seed(const __grid_constant__ cell_kernel_args args)
     float *const p_d_c_carried = static_cast<float *>(args.ptr[3]);
     const int64_t first = cell_block_index(0) * 256 + cell_thread();
     const int64_t step = cell_block_count(0) * 256;
-    for (int64_t n = first; n < dim_B * dim_H; n += step) {
+    for (int64_t n = first; n < dim_B * dim_H; n += step)
         p_d_h_carried[(dim_T & 1) * dim_B * dim_H + n] = p_d_h_final ? p_d_h_final[n] : 0;
-    }
-    for (int64_t n = first; n < dim_B * dim_H; n += step) {
+    for (int64_t n = first; n < dim_B * dim_H; n += step)
         p_d_c_carried[(dim_T & 1) * dim_B * dim_H + n] = p_d_c_final ? p_d_c_final[n] : 0;
-    }
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -740,8 +740,7 @@ void emit_group(Plan *p, Program *pr, Group *g, Buf *out)
         k = kernel_new(p, pr, g, &g->refs_2, out);
         emit_column_totals(&k);
         break;
-    case G_SCATTER: emit_scatter(p, pr, g, out); break;
-    case G_GEMM: case G_SCAN: break;
+    case G_SCATTER: case G_GEMM: case G_SCAN: break;
     case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
     }
     kernel_release(&k);

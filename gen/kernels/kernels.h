@@ -1,6 +1,6 @@
-/* kernels.h: what the printers of the kernels around the walk share. kernels.c has frames and loops,
- * kernels_value.c reads, writes and expressions; kernels_map.c, kernels_row.c, kernels_column.c and
- * kernels_state.c have a kind of kernel each; kernels_past.c and kernels_window.c those of sums over the past. */
+/* kernels.h: what the kernels around the walk share that are printed as text; those that are built as trees have code.h. kernels.c has frames and loops,
+ * kernels_value.c reads, writes and expressions; kernels_map.c, kernels_row.c and
+ * kernels_column.c have a kind of kernel each; kernels_past.c and kernels_window.c those of sums over the past. */
 #ifndef CELLC_KERNELS_H
 #define CELLC_KERNELS_H
 
@@ -258,7 +258,6 @@ void emit_window(Kernel *k);
 const char *window_dot(Kernel *k, NodeId reduce);  /* a sum of products in a tile; NULL: it is not in one */
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
-void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);
 const char *columns_read(Kernel *k, const char *p, const char *s);      /* stands for s, which it reads before the product */
 const char *columns_late_at(Kernel *k, const char *type, const char *at);        /* an address in late stores */
 bool columns_is_sum(const Kernel *k, NodeId id);

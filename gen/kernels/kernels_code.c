@@ -38,7 +38,9 @@ const KirExpr *code_move(Code *x, const KirExpr *place, const KirExpr *offset)
     bool sum = offset->kind == KX_BINARY && offset->op == KB_ADD;
     if (offset->kind == KX_BINARY && offset->op == KB_SUB && !kir_is_place(place->type))
         return code_sub(x, code_move(x, place, offset->args[0]), offset->args[1]);
-    return sum ? code_move(x, code_move(x, place, offset->args[0]), offset->args[1]) : code_add(x, place, offset);
+    if (!sum)
+        return code_add(x, place, offset);
+    return code_move(x, code_move(x, place, offset->args[0]), offset->args[1]);
 }
 
 const KirExpr *code_let(Code *x, const char *name, const KirExpr *value)

@@ -1,239 +1,315 @@
-/* kernels_scatter.c: CUDA text of SCATTER groups, sums over batch and time of which each term belongs to one place of
- * an axis: the gradient of a table that integers index. In comes a group of one such sum; out go six kernels: `keys`
- * finds the place of every position (a step of a sequence, and what else is summed over); `count`, `scan` and `move`
- * sort the positions by place, a digit of 8 bits at a time; `sums` adds what is at one place in the order of its
- * positions, in shares of the sorted positions, and writes what lies inside a share; `totals` adds the sums of a place
- * that begins in one share and ends in another. So the work is that of one term for each position and column, the
- * order of every sum follows from sizes, and no sum is atomic. Places outside of the axis come last and go nowhere. */
-#include <string.h>
-
+/* kernels_scatter.c: the kernels of SCATTER groups, sums over batch and time of which each term belongs to
+ * one place of an axis: the gradient of a table that integers index. In comes a group of one such sum; out
+ * go six kernels: `keys` finds the place of every position (a step of a sequence, and what else is summed
+ * over); `count`, `scan` and `move` sort the positions by place, a digit of 8 bits at a time; `sums` adds
+ * what is at one place in the order of its positions, in shares of the sorted positions, and writes what
+ * lies inside a share; `totals` adds the sums of a place that begins in one share and ends in another. So
+ * the work is that of one term for each position and column, the order of every sum follows from sizes,
+ * and no sum is atomic. Places outside of the axis come last and go nowhere. */
 #include "base/mutate.h"
-#include "kernels.h"
+#include "code.h"
 
-static const char *rows_text(Kernel *k)
+/* A group's kernel: what it has in its head, of which only what it reads stays. */
+typedef struct Sort {
+    Code *x;
+    const Scatter *of;
+    NodeId array;
+    const KirExpr *rows;          /* places of the axis */
+    const KirExpr *positions, *columns, *shares;
+    const KirExpr *keys, *order, *counts;
+} Sort;
+
+static bool is_one(const Poly *p)
 {
-    return poly_text(&k->printer, k->g->scatter->rows);
+    return p->is_const && p->value == 1;
 }
 
 /* int64 in a buffer of pairs. */
-static void print_whole(Kernel *k, const char *name, int buffer, bool written)
+static const KirExpr *whole_numbers(Code *x, const char *name, int buffer, bool written)
 {
-    const char *p = written ? k_written(k, REF_BUFFER, buffer, DT_I32) : k_pointer(k, REF_BUFFER, buffer, DT_I32);
-    const char *type = written ? "int64_t *" : "const int64_t *";
-    buf_line(k->out, "%sconst %s = reinterpret_cast<%s>(%s);", type, name, type, p);
+    const KirExpr *p = (written ? code_written : code_pointer)(x, REF_BUFFER, buffer, DT_I32);
+    KirType type = kir_global(KT_I64, written);
+    return kir_let_as(x->kir, name, type, kir_convert(x->kir, type, p));
 }
 
-static void print_positions(Kernel *k)
+static Node reduction(const Sort *s)
 {
-    const Poly *inner = k->g->scatter->inner;
-    bool one = inner->is_const && inner->value == 1;
-    buf_line(k->out, "const int64_t positions = %s%s;", k_rows(k),
-             one ? "" : k_text(k, " * %s", k_poly(k, inner)));
-}
-
-static Node reduction(const Kernel *k)
-{
-    return *k_node(k, k_node(k, k->g->arrays.data[0])->args[0]);
+    return *k_node(s->x->k, k_node(s->x->k, s->array)->args[0]);
 }
 
 /* The step, sequence and further indices of a position. */
-static void split_position(Kernel *k, const char *position)
+static void split_position(Sort *s, const KirExpr *position)
 {
-    Node r = reduction(k);
-    const Poly *inner = k->g->scatter->inner;
-    bool one = inner->is_const && inner->value == 1;
+    Code *x = s->x;
+    Node r = reduction(s);
+    const KirExpr *inner = code_size(x, s->of->inner);
     IndexId axes[64];
     int n = 0;
     for (int i = 0; i < r.nbound; i++)
         if (r.bound[i] >= IX_FIRST)
             axes[n++] = r.bound[i];
-    buf_line(k->out, "[[maybe_unused]] const int64_t row = %s%s;", position,
-             one ? "" : k_text(k, " / %s", k_poly(k, inner)));
-    k_split_row(k, "row");
-    if (one)
-        return;
-    buf_line(k->out, "[[maybe_unused]] const int64_t inner = %s %% %s;", position, k_poly(k, inner));
-    k_split_element(k, axes, n, "inner", "i");
+    code_split_row(x, code_let(x, "row", code_binary(x, KB_DIV, position, inner)));
+    if (!is_one(s->of->inner))
+        code_split_element(x, axes, n, code_let(x, "inner", code_binary(x, KB_MOD, position, inner)), "i");
 }
 
 /* All axes of the array but that of the places. */
-static void split_column(Kernel *k)
+static void split_column(Sort *s, const KirExpr *e)
 {
-    const Node *a = k_node(k, k->g->arrays.data[0]);
+    const Node *a = k_node(s->x->k, s->array);
     IndexId axes[64];
     int n = 0;
     for (int i = 0; i < a->naxes; i++)
-        if (i != k->g->scatter->axis)
+        if (i != s->of->axis)
             axes[n++] = a->axes[i];
-    k_split_element(k, axes, n, "e", "col");
+    code_split_element(s->x, axes, n, e, "col");
 }
 
-static void bind_place(Kernel *k, const char *text)
+static void bind_place(Sort *s, const KirExpr *place)
 {
-    k->index[k_node(k, k->g->arrays.data[0])->axes[k->g->scatter->axis]] = text;
+    s->x->index[k_node(s->x->k, s->array)->axes[s->of->axis]] = place;
+}
+
+/* Over all that the threads of the grid share. */
+static KirOpen open_shared(Sort *s, const char *name, const KirExpr *limit, const KirExpr **n)
+{
+    Code *x = s->x;
+    const KirExpr *threads = code_int(x, SCATTER_THREADS);
+    const KirExpr *block = code_mul(x, kir_special(x->kir, KP_BLOCK, 0), threads);
+    const KirExpr *first = code_add(x, block, kir_special(x->kir, KP_THREAD, 0));
+    return code_for(x, name, first, limit, code_mul(x, kir_special(x->kir, KP_BLOCKS, 0), threads), n);
+}
+
+static const KirExpr *shares_of(Code *x, const KirExpr *n, int each, int most)
+{
+    const KirTemplate by[] = { { KT_VOID, each }, { KT_VOID, most } };
+    return kir_call(x->kir, "cell_shares", by, 2, &n, 1);
 }
 
 /* ---- the places, sorted */
 
-static void print_keys(Kernel *k)
+static void sort_keys(Sort *s)
 {
-    print_positions(k);
-    print_whole(k, "keys", k->g->scatter->keys, true);
-    k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < positions; n += cell_block_count(0) * %d)",
-           SCATTER_THREADS, SCATTER_THREADS);
-    split_position(k, "n");
-    k_comment(k, k->g->arrays.data[0]);
-    buf_line(k->out, "const int64_t place = %s;", k_bare(k, expr_text(&k->printer, k->g->scatter->place)));
-    buf_line(k->out, "keys[n] = cell_inside(place, %s) ? place : %s;", rows_text(k), rows_text(k));
-    k_close(k);
+    Code *x = s->x;
+    const KirExpr *keys = whole_numbers(x, "keys", s->of->keys, true), *n;
+    KirOpen loop = open_shared(s, "n", s->positions, &n);
+    split_position(s, n);
+    code_comment(x, s->array);
+    const KirExpr *place = code_let(x, "place", expr_node(&x->printer, s->of->place));
+    const KirExpr *inside = kir_call2(x->kir, "cell_inside", place, s->rows);
+    kir_assign(x->kir, kir_element(x->kir, keys, n), kir_select(x->kir, inside, place, s->rows));
+    kir_close(x->kir, loop);
 }
 
-static void print_pass(Kernel *k, const char *call, bool moves)
+/* A pass over a digit of the places. */
+static void sort_pass(Sort *s, const char *function, bool moves)
 {
-    print_positions(k);
-    print_whole(k, "keys", k->g->scatter->keys, false);
-    print_whole(k, "order", k->g->scatter->order, moves);
-    print_whole(k, "counts", k->g->scatter->counts, !moves);
-    buf_line(k->out, "auto cursor = cell_shared();");
-    buf_line(k->out, "%s(keys, order, counts, positions, args.t, cell_carve<int>(cursor, cell_sort_digits * 32));", call);
+    Code *x = s->x;
+    const KirExpr *keys = whole_numbers(x, "keys", s->of->keys, false);
+    const KirExpr *order = whole_numbers(x, "order", s->of->order, moves);
+    const KirExpr *counts = whole_numbers(x, "counts", s->of->counts, !moves);
+    const KirExpr *own = kir_shared_array(x->kir, "own", KT_I32, code_int(x, SORT_DIGITS * 32));
+    const KirExpr *args[] = { keys, order, counts, s->positions, kir_special(x->kir, KP_STEP, 0), own };
+    kir_do(x->kir, kir_call(x->kir, function, NULL, 0, args, 6));
 }
 
-static void print_count(Kernel *k)
+static void sort_count(Sort *s)
 {
-    print_pass(k, "cell_sort_count", false);
+    sort_pass(s, "cell_sort_count", false);
 }
 
-static void print_move(Kernel *k)
+static void sort_move(Sort *s)
 {
-    print_pass(k, "cell_sort_move", true);
+    sort_pass(s, "cell_sort_move", true);
 }
 
-static void print_scan(Kernel *k)
+static void sort_scan(Sort *s)
 {
-    print_positions(k);
-    print_whole(k, "counts", k->g->scatter->counts, true);
-    buf_line(k->out, "auto cursor = cell_shared();");
-    buf_line(k->out, "const int64_t threads = 32 * cell_shares<%d, %d>(positions);", SORT_EACH, SORT_BLOCKS);
-    buf_line(k->out, "cell_sort_scan(counts, cell_sort_digits * threads, cell_carve<int64_t>(cursor, 1024 + 32));");
+    Code *x = s->x;
+    const KirExpr *counts = whole_numbers(x, "counts", s->of->counts, true);
+    const KirExpr *sums = kir_shared_array(x->kir, "sums", KT_I64, code_int(x, SORT_SCANNED));
+    const KirExpr *warps = shares_of(x, s->positions, SORT_EACH, SORT_BLOCKS);
+    const KirExpr *threads = code_let(x, "threads", code_mul(x, code_int(x, 32), warps));
+    const KirExpr *args[] = { counts, code_mul(x, code_int(x, SORT_DIGITS), threads), sums };
+    kir_do(x->kir, kir_call(x->kir, "cell_sort_scan", NULL, 0, args, 3));
 }
 
 /* ---- the sums */
 
-static void print_sorted(Kernel *k)
+static void open_sorted(Sort *s)
 {
-    const Scatter *s = k->g->scatter;
-    print_positions(k);
-    print_whole(k, "keys", s->keys, false);
-    print_whole(k, "all", s->order, false);
-    buf_line(k->out, "const int64_t *const order = all + cell_sort_half(%s) * positions;", rows_text(k));
-    buf_line(k->out, "const int64_t columns = %s;", poly_text(&k->printer, s->columns));
-    buf_line(k->out, "const int64_t shares = cell_shares<%d, %d>(positions);", SHARE_EACH, SHARES);
+    Code *x = s->x;
+    s->keys = whole_numbers(x, "keys", s->of->keys, false);
+    const KirExpr *halves = whole_numbers(x, "halves", s->of->order, false);
+    const KirExpr *half = code_mul(x, kir_call1(x->kir, "cell_sort_half", s->rows), s->positions);
+    s->order = kir_let_as(x->kir, "order", halves->type, code_add(x, halves, half));
+    s->columns = code_let(x, "columns", code_size(x, s->of->columns));
+    s->shares = code_let(x, "shares", shares_of(x, s->positions, SHARE_EACH, SHARES));
 }
 
-static void open_columns(Kernel *k)
+/* Along the second axis of the grid. */
+static KirOpen open_blocks(Sort *s, const char *name, const KirExpr *limit, const KirExpr **n)
 {
-    k_open(k, "for (int64_t e = cell_block_index(0) * %d + cell_thread(); e < columns; e += cell_block_count(0) * %d)",
-           SCATTER_THREADS, SCATTER_THREADS);
-    split_column(k);
+    Code *x = s->x;
+    return code_for(x, name, kir_special(x->kir, KP_BLOCK, 1), limit, kir_special(x->kir, KP_BLOCKS, 1), n);
 }
 
-static const char *partial_at(Kernel *k, const char *entry)
+static const KirExpr *at(Sort *s, const KirExpr *p, const KirExpr *i)
 {
-    return k_text(k, strchr(entry, ' ') ? "%s[(%s) * columns + e]" : "%s[%s * columns + e]",
-                  k_pointer(k, REF_BUFFER, k->g->scatter->partial, k->p->compute), entry);
+    return kir_element(s->x->kir, p, i);
 }
 
-/* The sum of the place before, behind its last position. */
-static void end_of_place(Kernel *k)
+/* A sum that a share leaves of its first place, or of its last. */
+static const KirExpr *partial_at(Sort *s, bool written, const KirExpr *entry, const KirExpr *e)
 {
-    k_open(k, "if (key != place)");
-    k_open(k, "if (first)");
-    buf_line(k->out, "%s = sum;", partial_at(k, "2 * share"));
-    k->out->indent--;
-    buf_line(k->out, "} else {");
-    k->out->indent++;
-    bind_place(k, "place");
-    k_store(k, k->g->arrays.data[0], "sum");
-    k_close(k);
-    buf_line(k->out, "first = false;");
-    buf_line(k->out, "place = key;");
-    buf_line(k->out, "sum = 0;");
-    k_close(k);
+    Code *x = s->x;
+    Dtype compute = x->k->p->compute;
+    const KirExpr *p = (written ? code_written : code_pointer)(x, REF_BUFFER, s->of->partial, compute);
+    return at(s, p, code_add(x, code_mul(x, entry, s->columns), e));
 }
 
-static void add_term(Kernel *k)
+/* Where another place begins, the sum of the one before it. */
+static void end_of_place(Sort *s, const KirExpr *key, const KirExpr *place, const KirExpr *first,
+                         const KirExpr *sum, const KirExpr *partial)
 {
-    Node r = reduction(k);
-    const Node *a = k_node(k, k->g->arrays.data[0]);
+    Code *x = s->x;
+    KirOpen ended = kir_if(x->kir, code_binary(x, KB_NE, key, place)), whose = kir_if(x->kir, first);
+    kir_assign(x->kir, partial, sum);
+    kir_else(x->kir, &whose);
+    bind_place(s, place);
+    code_store(x, s->array, sum);
+    kir_close(x->kir, whose);
+    kir_assign(x->kir, first, kir_truth(x->kir, false));
+    kir_assign(x->kir, place, key);
+    kir_assign(x->kir, sum, code_int(x, 0));
+    kir_close(x->kir, ended);
+}
+
+static void add_term(Sort *s, const KirExpr *key, const KirExpr *position, const KirExpr *sum)
+{
+    Code *x = s->x;
+    Node r = reduction(s);
+    const Node *a = k_node(x->k, s->array);
     bool only;
     Named named = { 0 };
-    k_open(k, "if (key < %s)", rows_text(k));
-    split_position(k, "position");
-    bind_place(k, "key");
-    ir_pinned(k->p->m, r.args[0], a->axes[k->g->scatter->axis], a->axes, a->naxes, &only);
-    NodeId term = only ? k_node(k, r.args[0])->args[1] : r.args[0];
-    const char *v = k_body(k, term, &named);
-    buf_line(k->out, "sum += %s;", v);
-    k_forget(k, &named);
-    k_close(k);
+    KirOpen inside = kir_if(x->kir, code_binary(x, KB_LT, key, s->rows));
+    split_position(s, position);
+    bind_place(s, key);
+    ir_pinned(x->k->p->m, r.args[0], a->axes[s->of->axis], a->axes, a->naxes, &only);
+    NodeId term = only ? k_node(x->k, r.args[0])->args[1] : r.args[0];
+    kir_add_to(x->kir, sum, code_value(x, term, &named));
+    code_forget(x, &named);
+    kir_close(x->kir, inside);
 }
 
-static void print_sums(Kernel *k)
+static void sums(Sort *s)
 {
-    print_sorted(k);
-    k_written(k, REF_BUFFER, k->g->scatter->partial, k->p->compute);
-    k_open(k, "for (int64_t share = cell_block_index(1); share < shares; share += cell_block_count(1))");
-    buf_line(k->out, "const int64_t begin = cell_share(positions, share, shares);");
-    buf_line(k->out, "const int64_t end = cell_share(positions, share + 1, shares)%s;",
-             mutate("lost-tail") ? " - (share == 0)" : "");
-    open_columns(k);
-    k_comment(k, k->g->arrays.data[0]);
-    buf_line(k->out, "%s sum = 0;", k->real);
-    buf_line(k->out, "bool first = true;");
-    buf_line(k->out, "int64_t place = keys[order[begin]];");
-    k_open(k, "for (int64_t n = begin; n < end; n++)");
-    buf_line(k->out, "const int64_t position = order[n], key = keys[position];");
-    end_of_place(k);
-    add_term(k);
-    k_close(k);
-    buf_line(k->out, "if (first)");
-    buf_line(k->out, "    %s = sum;", partial_at(k, "2 * share"));
-    buf_line(k->out, "%s = first ? 0 : sum;", partial_at(k, "2 * share + 1"));
-    k_close(k);
-    k_close(k);
+    Code *x = s->x;
+    Kir *k = x->kir;
+    const KirExpr *share, *e, *n, *one = code_int(x, 1);
+    open_sorted(s);
+    KirOpen shares = open_blocks(s, "share", s->shares, &share);
+    const KirExpr *from[] = { s->positions, share, s->shares };
+    const KirExpr *to[] = { s->positions, code_add(x, share, one), s->shares };
+    const KirExpr *begin = code_let(x, "begin", kir_call(k, "cell_share", NULL, 0, from, 3));
+    const KirExpr *behind = kir_call(k, "cell_share", NULL, 0, to, 3);
+    if (mutate("lost-tail"))
+        behind = kir_select(k, code_binary(x, KB_EQ, share, code_int(x, 0)), code_sub(x, behind, one),
+                            behind);
+    const KirExpr *end = code_let(x, "end", behind);
+    KirOpen columns = open_shared(s, "e", s->columns, &e);
+    split_column(s, e);
+    code_comment(x, s->array);
+    const KirExpr *twice = code_mul(x, code_int(x, 2), share), *partial = partial_at(s, true, twice, e);
+    const KirExpr *sum = kir_mutable(k, "sum", code_real(x), code_int(x, 0));
+    const KirExpr *first = kir_mutable(k, "first", KT_BOOL, kir_truth(k, true));
+    const KirExpr *place = kir_mutable(k, "place", KT_I64, at(s, s->keys, at(s, s->order, begin)));
+    KirOpen terms = code_for(x, "n", begin, end, one, &n);
+    const KirExpr *position = code_let(x, "position", at(s, s->order, n));
+    const KirExpr *key = code_let(x, "key", at(s, s->keys, position));
+    end_of_place(s, key, place, first, sum, partial);
+    add_term(s, key, position, sum);
+    kir_close(k, terms);
+    KirOpen whole = kir_if(k, first);
+    kir_assign(k, partial, sum);
+    kir_close(k, whole);
+    kir_assign(k, partial_at(s, true, code_add(x, twice, one), e), kir_select(k, first, code_int(x, 0), sum));
+    kir_close(k, columns);
+    kir_close(k, shares);
 }
 
-static void print_totals(Kernel *k)
+static const KirExpr *place_of_entry(Sort *s, const KirExpr *entry)
 {
-    print_sorted(k);
-    k_open(k, "for (int64_t entry = cell_block_index(1); entry < 2 * shares; entry += cell_block_count(1))");
-    buf_line(k->out, "const int64_t place = cell_sort_entry(keys, order, positions, shares, entry);");
-    buf_line(k->out, "const bool begun = entry > 0 && cell_sort_entry(keys, order, positions, shares, entry - 1) == place;");
-    k_open(k, "if (place == %s || begun)", rows_text(k));
-    buf_line(k->out, "continue;");
-    k_close(k);
-    buf_line(k->out, "int64_t end = entry + 1;");
-    buf_line(k->out, "while (end < 2 * shares && cell_sort_entry(keys, order, positions, shares, end) == place)");
-    buf_line(k->out, "    end++;");
-    open_columns(k);
-    buf_line(k->out, "%s sum = 0;", k->real);
-    buf_line(k->out, "for (int64_t n = entry; n < %s; n++)", mutate("first-share") ? "entry + 1" : "end");
-    buf_line(k->out, "    sum += %s;", partial_at(k, "n"));
-    k->b = k->t = "0";
-    bind_place(k, "place");
-    k_store(k, k->g->arrays.data[0], "sum");
-    k_close(k);
-    k_close(k);
+    const KirExpr *args[] = { s->keys, s->order, s->positions, s->shares, entry };
+    return kir_call(s->x->kir, "cell_sort_entry", NULL, 0, args, 5);
 }
 
+static void totals(Sort *s)
+{
+    Code *x = s->x;
+    Kir *k = x->kir;
+    const KirExpr *entry, *e, *n, *one = code_int(x, 1);
+    open_sorted(s);
+    const KirExpr *entries = code_mul(x, code_int(x, 2), s->shares);
+    KirOpen loop = open_blocks(s, "entry", entries, &entry);
+    const KirExpr *place = code_let(x, "place", place_of_entry(s, entry));
+    const KirExpr *before = code_binary(x, KB_EQ, place_of_entry(s, code_sub(x, entry, one)), place);
+    const KirExpr *later = code_binary(x, KB_GT, entry, code_int(x, 0));
+    const KirExpr *begun = kir_let(k, "begun", KT_BOOL, code_binary(x, KB_AND, later, before));
+    KirOpen done = kir_if(k, code_binary(x, KB_OR, code_binary(x, KB_EQ, place, s->rows), begun));
+    kir_statement(k, KI_CONTINUE);
+    kir_close(k, done);
+    const KirExpr *end = kir_mutable(k, "end", KT_I64, code_add(x, entry, one));
+    const KirExpr *same = code_binary(x, KB_EQ, place_of_entry(s, end), place);
+    KirOpen more = kir_while(k, code_binary(x, KB_AND, code_binary(x, KB_LT, end, entries), same));
+    kir_add_to(k, end, one);
+    kir_close(k, more);
+    KirOpen columns = open_shared(s, "e", s->columns, &e);
+    split_column(s, e);
+    const KirExpr *sum = kir_mutable(k, "sum", code_real(x), code_int(x, 0));
+    KirOpen parts = code_for(x, "n", entry, mutate("first-share") ? code_add(x, entry, one) : end, one, &n);
+    kir_add_to(k, sum, partial_at(s, false, n, e));
+    kir_close(k, parts);
+    x->b = x->t = code_int(x, 0);
+    bind_place(s, place);
+    code_store(x, s->array, sum);
+    kir_close(k, columns);
+    kir_close(k, loop);
+}
+
+static Kir *build(Plan *p, Program *pr, Group *g, int which)
+{
+    static void (*const body[6])(Sort *) = { sort_keys, sort_count, sort_scan, sort_move, sums, totals };
+    Kernel k = kernel_new(p, pr, g, &g->scatter->refs[which], NULL);
+    k.threads = scatter_threads(which);
+    Code *x = code_new(&k, intern_f(p->m->c, "%s_%s", g->kernel, scatter_kernels[which]));
+    Sort s = { .x = x, .of = g->scatter, .array = g->arrays.data[0] };
+    x->kir->shared = scatter_shared(which);
+    x->kir->resident = k.threads == 1024;     /* ptxas spills for the second that it hopes for */
+    x->kir->waits = g->phase == PHASE_DURING && pr->dir == BACKWARD;
+    s.rows = code_size(x, s.of->rows);
+    s.positions = code_let(x, "positions", code_mul(x, code_rows(x), code_size(x, s.of->inner)));
+    body[which](&s);
+    Kir *kernel = code_end(x);
+    kernel_release(&k);
+    return kernel;
+}
+
+/* A plan for certain calls takes those of a plan before it, where all of them do the same. */
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out)
 {
-    static void (*const body[6])(Kernel *k) = { print_keys, print_count, print_scan,
-                                                print_move, print_sums, print_totals };
+    Kir *kernels[6];
+    bool there = p->calls != CALLS_ANY;
     for (int i = 0; i < 6; i++) {
-        Kernel k = kernel_new(p, pr, g, &g->scatter->refs[i], out);
-        k.threads = scatter_threads(i);
-        k_print(&k, intern_f(p->m->c, "%s_%s", g->kernel, scatter_kernels[i]), body[i]);
-        kernel_release(&k);
+        kernels[i] = build(p, pr, g, i);
+        there = there && code_is_there(p, kernels[i]);
+    }
+    if (there)
+        return;
+    if (p->calls != CALLS_ANY)
+        g->kernel = intern_f(p->m->c, "%s%s", g->kernel, plan_suffix(p->calls));
+    for (int i = 0; i < 6; i++) {
+        kernels[i]->name = intern_f(p->m->c, "%s_%s", g->kernel, scatter_kernels[i]);
+        code_print(p, kernels[i], out);
     }
 }

@@ -256,10 +256,10 @@ static const Formula *sort_passes(Module *m, const Poly *rows)
     return x;
 }
 
-static void print_scatter_kernel(Print *e, Group *g, int kernel, int64_t smem, const char *gx, const char *gy)
+static void print_scatter_kernel(Print *e, Group *g, int kernel, const char *gx, const char *gy)
 {
     emit_kernel_op(e, g, intern_f(e->p->m->c, "%s_%s", g->kernel, scatter_kernels[kernel]), scatter_threads(kernel),
-                   smem, &g->scatter->refs[kernel], gx, gy);
+                   scatter_shared(kernel), &g->scatter->refs[kernel], gx, gy);
 }
 
 /* What no position adds to is 0, or stays as it is where the call adds gradients. */
@@ -285,16 +285,16 @@ void emit_scatter_op(Print *e, Group *g)
     const char *one = shares_expr(e, s->positions, SORT_EACH, 1, 1);
     const char *columns = emit_blocks_expr(e, s->columns, SCATTER_THREADS);
     print_zeros(e, g);
-    print_scatter_kernel(e, g, SCATTER_KEYS, 0, emit_blocks_expr(e, s->positions, SCATTER_THREADS), "NULL");
+    print_scatter_kernel(e, g, SCATTER_KEYS, emit_blocks_expr(e, s->positions, SCATTER_THREADS), "NULL");
     const char *need = emit_need_name(e, g);
     buf_f(&e->ops,
           "    { .name = \"%s_sort\", .kind = CELL_OP_LOOP, .need = %s,\n"
           "      .u.loop = { .from = NULL, .to = %s, .step = 1, .n_ops = 3 } },\n",
           g->kernel, need, emit_expr(e, sort_passes(e->p->m, s->rows)));
     e->n_ops++;
-    print_scatter_kernel(e, g, SCATTER_COUNT, 256 * 32 * 4, sorts, "NULL");
-    print_scatter_kernel(e, g, SCATTER_SCAN, (1024 + 32) * 8, one, "NULL");
-    print_scatter_kernel(e, g, SCATTER_MOVE, 256 * 32 * 4, sorts, "NULL");
-    print_scatter_kernel(e, g, SCATTER_SUMS, 0, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 1));
-    print_scatter_kernel(e, g, SCATTER_TOTALS, 0, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 2));
+    print_scatter_kernel(e, g, SCATTER_COUNT, sorts, "NULL");
+    print_scatter_kernel(e, g, SCATTER_SCAN, one, "NULL");
+    print_scatter_kernel(e, g, SCATTER_MOVE, sorts, "NULL");
+    print_scatter_kernel(e, g, SCATTER_SUMS, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 1));
+    print_scatter_kernel(e, g, SCATTER_TOTALS, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 2));
 }

@@ -205,6 +205,10 @@ static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
 {
     const Group before = *g;
     Buf text = { .arena = p->m->arena };
+    if (g->kind == G_SCATTER) {
+        emit_scatter(p, pr, g, cuda);
+        return;
+    }
     emit_group(p, pr, g, &text);
     if (printed_before(p, &text, cuda))
         return;

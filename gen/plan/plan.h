@@ -159,8 +159,11 @@ enum { SCATTER_KEYS, SCATTER_COUNT, SCATTER_SCAN, SCATTER_MOVE, SCATTER_SUMS, SC
 /* A block of 32 threads sorts at least SORT_EACH positions, and there are SORT_BLOCKS of them at most; sums are cut
  * into shares likewise. */
 enum { SORT_EACH = 2048, SORT_BLOCKS = 64, SHARE_EACH = 32, SHARES = 2048, SCATTER_THREADS = 128 };
+/* A digit's values, and the numbers that the scan has in shared memory (runtime/device/cell_device_sort.cuh). */
+enum { SORT_DIGITS = 256, SORT_SCANNED = 1024 + 32 };
 extern const char *const scatter_kernels[6];
 int scatter_threads(int kernel);                               /* per block */
+int scatter_shared(int kernel);                                /* bytes of its shared memory */
 
 enum { ROW_PARTS = 8, APART_PARTS = 16 };
 /* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
@@ -465,6 +468,7 @@ int past_rows(const Plan *p, NodeId array);
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
 void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
 void emit_columns(Plan *p, Program *pr, Buf *out);                  /* the kernel of Program.columns */
+void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);      /* the six of a SCATTER group */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);
 void emit_parts_kernel(Plan *p, Program *pr, Parts *x, Buf *out);

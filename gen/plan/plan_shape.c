@@ -94,6 +94,12 @@ int scatter_threads(int kernel)
     return kernel == SCATTER_SCAN ? 1024 : kernel == SCATTER_COUNT || kernel == SCATTER_MOVE ? 32 : SCATTER_THREADS;
 }
 
+int scatter_shared(int kernel)
+{
+    return kernel == SCATTER_SCAN ? SORT_SCANNED * 8
+           : kernel == SCATTER_COUNT || kernel == SCATTER_MOVE ? SORT_DIGITS * 32 * 4 : 0;
+}
+
 /* Keys and places are int64: pairs of 32 bits. */
 static void scatter_buffers(Plan *p, Group *g, int number)
 {
