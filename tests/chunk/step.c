@@ -1,146 +1,22 @@
-/* step.c: the normal form that schedule/chunk proves, against the step that it was found in. Arguments: a
- * spec and its settings, `random COUNT DIR`, or `faults COUNT DIR`, which breaks the forms of random cells
- * and must see it. The form's expressions are evaluated by themselves, with the component's own states
- * unknown (NaN), and put together by equation (1) of chunk.h; the step is evaluated from its IR. Next
- * states must agree to 1e-12, and so must outputs and other components' next states when each sum that a
- * read stands for is replaced by the read, and the states are unknown. Prints the verdict, what is wrong,
- * and as its last line what passed. */
+/* step.c: the normal form that schedule/chunk proves, against the step that it was found in. Arguments:
+ * a spec and its settings, `random COUNT DIR`, or `faults COUNT DIR`, which breaks the forms of random
+ * cells and must see it. The form's expressions are evaluated by themselves, with the component's own
+ * states unknown (NaN), and put together by equation (1) of chunk.h; the step is evaluated from its IR.
+ * Next states must agree to 1e-12, and so must outputs and other components' next states when each sum
+ * that a read stands for is replaced by the read, and the states are unknown. Then the form is walked in
+ * chunks of steps (chunked.c). Prints the verdict, what is wrong, and as its last line what passed. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "commands/options.h"
+#include "formed.h"
 #include "front/front.h"
 #include "linear.h"
 #include "pipeline.h"
-#include "schedule/chunk/chunk.h"
-#include "values.h"
 
 static int passed, failed;
 static bool quiet;                /* what is wrong is wanted so */
-
-/* A component with its form's values: behind each update, per state, an element per place. */
-typedef struct Formed {
-    const ChunkComponent *k;
-    Values factors;               /* the component's states are poisoned */
-    double **level;               /* [update * states + state] */
-    size_t places;
-} Formed;
-
-static bool near(double a, double b)
-{
-    return fabs(a - b) <= 1e-12 * fmax(1, fmax(fabs(a), fabs(b)));
-}
-
-/* ---- places of the component's axes ---- */
-
-static size_t places_of(const Formed *f)
-{
-    size_t n = 1;
-    for (int i = 0; i < f->k->rank; i++)
-        n *= (size_t)values_extent(&f->factors, f->k->axes[i]);
-    return n;
-}
-
-static void go_to(Formed *f, size_t at)
-{
-    for (int i = f->k->rank; i-- > 0;) {
-        size_t extent = (size_t)values_extent(&f->factors, f->k->axes[i]);
-        f->factors.place[f->k->axes[i]] = (int64_t)(at % extent);
-        at /= extent;
-    }
-}
-
-/* Where it is, with another key. */
-static size_t at_key(const Formed *f, int64_t key)
-{
-    size_t at = 0;
-    for (int i = 0; i < f->k->rank; i++) {
-        IndexId x = f->k->axes[i];
-        at =
-            at * (size_t)values_extent(&f->factors, x) + (size_t)(i == f->k->key ? key : f->factors.place[x]);
-    }
-    return at;
-}
-
-/* ---- equation (1) ---- */
-
-static double scaled(Formed *f, const ChunkVector *x)
-{
-    return values_of(&f->factors, x->number) * values_of(&f->factors, x->vector);
-}
-
-/* sum over keys of vector * S, times number. */
-static double summed(Formed *f, const ChunkVector *x, int level)
-{
-    const double *s = f->level[level * f->k->nstates + x->state];
-    IndexId mixed = f->k->mixed;
-    double sum = 0;
-    for (int64_t j = 0; j < values_extent(&f->factors, mixed); j++) {
-        f->factors.place[mixed] = j;
-        sum += values_of(&f->factors, x->vector) * s[at_key(f, j)];
-    }
-    return values_of(&f->factors, x->number) * sum;
-}
-
-static double updated(Formed *f, int u, int to, size_t at)
-{
-    const ChunkComponent *k = f->k;
-    const ChunkUpdate *x = &k->updates.data[u];
-    double sum = 0;
-    go_to(f, at);
-    for (int from = 0; from < k->nstates; from++)
-        if (x->decay[to * k->nstates + from] >= 0)
-            sum += values_of(&f->factors, x->decay[to * k->nstates + from]) *
-                   f->level[u * k->nstates + from][at];
-    if (x->per_value >= 0)
-        sum *= values_of(&f->factors, x->per_value);
-    for (int i = 0; i < x->additions.len; i++) {
-        const ChunkAddition *a = &x->additions.data[i];
-        double row = 0;
-        for (int n = 0; n < a->known.len; n++)
-            row += scaled(f, &a->known.data[n]);
-        for (int n = 0; n < a->weights.len; n++)
-            row += summed(f, &a->weights.data[n], u);
-        for (int n = 0; n < a->columns.len; n++)
-            if (a->columns.data[n].state == to)
-                sum += scaled(f, &a->columns.data[n]) * row;
-    }
-    return sum;
-}
-
-static void form_levels(Formed *f)
-{
-    const ChunkComponent *k = f->k;
-    Arena *arena = f->factors.m->arena;
-    Values loads = values_again(&f->factors);
-    f->places = places_of(f);
-    f->level = arena_alloc(arena, sizeof *f->level * (size_t)((k->updates.len + 1) * k->nstates));
-    for (int i = 0; i < (k->updates.len + 1) * k->nstates; i++)
-        f->level[i] = arena_alloc(arena, sizeof **f->level * (f->places + 1));
-    for (size_t at = 0; at < f->places; at++)
-        for (int a = 0; a < k->nstates; a++) {
-            int64_t places[32];
-            go_to(f, at);
-            for (int i = 0; i < k->rank; i++)
-                places[i] = f->factors.place[k->axes[i]];
-            f->level[a][at] = values_load(&loads, k->states[a], places);
-        }
-    for (int u = 0; u < k->updates.len; u++)
-        for (int a = 0; a < k->nstates; a++)
-            for (size_t at = 0; at < f->places; at++)
-                f->level[(u + 1) * k->nstates + a][at] = updated(f, u, a, at);
-}
-
-static double read_of(Formed *f, const ChunkRead *r)
-{
-    double sum = r->known >= 0 ? values_of(&f->factors, r->known) : 0;
-    for (int i = 0; i < r->parts.len; i++) {
-        const ChunkPart *x = &r->parts.data[i];
-        sum += summed(f, &x->weight, x->update) * (x->scale >= 0 ? values_of(&f->factors, x->scale) : 1);
-    }
-    return sum;
-}
 
 /* ---- against the step ---- */
 
@@ -158,7 +34,7 @@ static bool read_instead(Values *v, NodeId id, double *x)
             for (int i = 0; i < k->rank; i++)
                 if (sum->axes[i] >= 0)
                     f->factors.place[k->axes[i]] = v->place[sum->axes[i]];
-            *x = read_of(f, &k->reads.data[r]);
+            *x = formed_read(f, &k->reads.data[r]);
             return true;
         }
     return false;
@@ -179,7 +55,7 @@ static bool same_root(Values *a, Values *b, NodeId root, const char *name, const
             rest /= extent;
         }
         double x = values_of(a, root), y = values_of(b, root);
-        if (!near(x, y) || !isfinite(x)) {
+        if (!formed_near(x, y) || !isfinite(x)) {
             if (!quiet)
                 printf("  %s of `%s`, element %zu: %.17g of the step, %.17g of its form\n", what, name, at, x,
                        y);
@@ -196,11 +72,11 @@ static bool check_next(Formed *f, Values *step)
         NodeId next = step->m->roots.data[k->states[a]].next;
         const Node n = step->m->nodes.data[next];
         for (size_t at = 0; at < f->places; at++) {
-            go_to(f, at);
+            formed_go(f, at);
             for (int i = 0; i < k->rank; i++)
                 step->place[n.axes[i]] = f->factors.place[k->axes[i]];
             double x = values_of(step, next), y = f->level[k->updates.len * k->nstates + a][at];
-            if (!near(x, y) || !isfinite(x)) {
+            if (!formed_near(x, y) || !isfinite(x)) {
                 if (!quiet)
                     printf("  next `%s`, element %zu: %.17g of the step, %.17g of its form\n",
                            step->m->tensors.data[k->states[a]].name, at, x, y);
@@ -248,14 +124,11 @@ static bool has_form(const ChunkComponent *k)
 /* False where no sizes are found, too. */
 static bool is_step(const ChunkForm *form, const ChunkComponent *k, uint64_t seed)
 {
-    Formed f = { .k = k };
     Values step;
     if (!values_begin(&step, form->m, seed))
         return false;
-    f.factors = values_again(&step);
-    for (int i = 0; i < k->nstates; i++)
-        f.factors.poisoned[k->states[i]] = true;
-    form_levels(&f);
+    Formed f = formed_begin(k, &step);
+    formed_from_loads(&f);
     return check_next(&f, &step) && check_above(&f, &step);
 }
 
@@ -264,6 +137,19 @@ static void check_component(const ChunkForm *form, const ChunkComponent *k, uint
     bool ok = is_step(form, k, seed);
     if (!ok)
         printf("%s: the form is not the step\n", what);
+    ok ? passed++ : failed++;
+}
+
+/* The form C steps at a time, which is what it is for. */
+static void check_chunks(const ChunkForm *form, const ChunkComponent *k, const char *what)
+{
+    static const int chunks[] = { 1, 2, 3, 16 };
+    Values step;
+    bool ok = values_begin(&step, form->m, 1);
+    for (int i = 0; i < 4 && ok; i++)
+        ok = chunks_agree(k, &step, chunks[i], quiet);
+    if (!ok)
+        printf("%s: chunks of steps are not the steps\n", what);
     ok ? passed++ : failed++;
 }
 
@@ -308,9 +194,13 @@ static void show(const Module *m, const ChunkForm *f)
 
 static void check_form(const ChunkForm *f, const char *what)
 {
-    for (int i = 0; i < f->ncomponents; i++)
-        for (uint64_t seed = 1; seed <= 2 && has_form(&f->components[i]); seed++)
+    for (int i = 0; i < f->ncomponents; i++) {
+        if (!has_form(&f->components[i]))
+            continue;
+        for (uint64_t seed = 1; seed <= 2; seed++)
             check_component(f, &f->components[i], seed, what);
+        check_chunks(f, &f->components[i], what);
+    }
 }
 
 /* The verdict of the spec as it is, and its form at other sizes. */
