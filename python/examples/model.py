@@ -1,102 +1,40 @@
 """A sequence model of any cell. In: a class that cellc.load gave, or PyTorch's nn.LSTM or nn.GRU, and sizes. Out: a
 module from tokens [B, T] to logits [B, T, vocabulary] that runs on whole sequences and, for sampling, step by step.
 
-A layer is x + W_out cell(norm(x)), then x + MLP(norm(x)). A cell with one input x[D] gets the normalised stream itself;
-one with several (q, k, v, a gate …), or with another shape, gets a projection for each."""
+A layer is cellc.nn.Block, x + W_out norm(cell(W_in norm(x))), then x + MLP(norm(x))."""
 
 import math
 
-import torch
 from torch import nn
 
-import cellc
+import cellc.nn
 
 
-def choose_sizes(manifest, width, given):
-    """Sizes for dims that nobody gave: D, the width of an input, is the model's, and the others are as large as they
-    can be with outputs no wider than the model."""
-    sizes = dict(given)
-    shared = [name for name in manifest.dims if name not in sizes]
-    outputs = {name for t in manifest.outputs for axis in t.axes for name in axis.names}
-    for name in [name for name in shared if name not in outputs]:
-        sizes[name] = width
-        shared.remove(name)
-
-    def wide(n):
-        every = {**sizes, **{name: n for name in shared}}
-        return sum(math.prod(axis.of(every) for axis in t.axes) for t in manifest.outputs)
-
-    n = 1
-    while shared and wide(n + 1) <= width:
-        n += 1
-    return {**sizes, **{name: n for name in shared}}
-
-
-class Mixer(nn.Module):
-    """A cell between projections: [B, T, width] to the same."""
-
-    def __init__(self, cls, width, given):
-        super().__init__()
-        m = cls.manifest
-        sizes = choose_sizes(m, width, given)
-        self.cell = cls(**sizes)
-        self.shapes = [[axis.of(sizes) for axis in t.axes] for t in m.inputs]
-        direct = self.shapes == [[width]]
-        self.project = nn.ModuleList([] if direct else [nn.Linear(width, math.prod(shape)) for shape in self.shapes])
-        self.out = nn.Linear(sum(math.prod(axis.of(sizes) for axis in t.axes) for t in m.outputs), width, bias=False)
-        self.dtype = next(iter(cellc.ops.DTYPES[t.dtype] for t in m.inputs))
-
-    def forward(self, x, state=None, t0=0):
-        lead = x.shape[:-1]
-        inputs = [p(x).reshape(*lead, *shape) for p, shape in zip(self.project, self.shapes)] or [x]
-        y, state = self.cell(*[v.to(self.dtype) for v in inputs], state=state, t0=t0)
-        parts = (y,) if isinstance(y, torch.Tensor) else y
-        return self.out(torch.cat([p.reshape(*lead, -1) for p in parts], -1).to(x.dtype)), state
-
-
-class TorchMixer(nn.Module):
-    """nn.LSTM or nn.GRU in the same place, to compare with."""
+class TorchBlock(nn.Module):
+    """x + W_out cell(norm(x)) for nn.LSTM or nn.GRU, to compare with."""
 
     def __init__(self, cls, width):
         super().__init__()
-        self.cell, self.out = cls(width, width, batch_first=True), nn.Linear(width, width, bias=False)
+        self.norm, self.cell = nn.RMSNorm(width), cls(width, width, batch_first=True)
+        self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x, state=None, t0=0):
-        y, state = self.cell(x, state)
-        return self.out(y), state
-
-
-class Shift(nn.Module):
-    """What a causal convolution over four steps, which is a cell too, adds to the stream: a token sees the ones before
-    it, which cells with gates that do not depend on the state cannot give themselves."""
-
-    def __init__(self, width, dtype):
-        super().__init__()
-        self.cell = cellc.load("conv4_silu", dtype=dtype)(D=width)
-        self.dtype = cellc.ops.DTYPES[dtype]
-
-    def forward(self, x, state=None, t0=0):
-        y, state = self.cell(x.to(self.dtype), state=state, t0=t0)
-        return x + y.to(x.dtype), state
+        y, state = self.cell(self.norm(x), state)
+        return x + self.out(y), state
 
 
 class Layer(nn.Module):
     def __init__(self, cls, width, sizes, shift):
         super().__init__()
-        self.shift = Shift(width, getattr(cls, "manifest", None) and cls.manifest.dtype or "f32") if shift else None
         torch_cell = issubclass(cls, nn.RNNBase)
-        self.mixer = TorchMixer(cls, width) if torch_cell else Mixer(cls, width, sizes)
-        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.block = TorchBlock(cls, width) if torch_cell else cellc.nn.Block(cls, width, conv=shift, gate=False,
+                                                                                    sizes=sizes)
+        self.norm = nn.LayerNorm(width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x, state=None, t0=0):
-        before, state = state or (None, None)
-        z = self.norms[0](x)
-        if self.shift:
-            z, before = self.shift(z, before, t0)
-        y, state = self.mixer(z, state, t0)
-        x = x + y
-        return x + self.mlp(self.norms[1](x)), (before, state)
+        x, state = self.block(x, state, t0)
+        return x + self.mlp(self.norm(x)), state
 
 
 class Model(nn.Module):
@@ -107,7 +45,7 @@ class Model(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         nn.init.normal_(self.embed.weight, std=0.02)
         for layer in self.layers:      # so that the stream's variance does not grow with depth
-            for linear in (layer.mixer.out, layer.mlp[2]):
+            for linear in (layer.block.out, layer.mlp[2]):
                 nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * layers))
 
     def forward(self, tokens, states=None, t0=0):
