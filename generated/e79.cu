@@ -630,18 +630,22 @@ e79_bwd_after_1_2(const __grid_constant__ cell_kernel_args args)
     float *const p_d_b_m_gate = static_cast<float *>(args.ptr[2]);
     const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;
     auto cursor = cell_shared();
-    cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
+    const cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
     const int64_t rows = dim_B * dim_T;
     const int64_t columns = 64;
-    const int64_t chunks = cell_column_chunks<64, 256, 512, 1>(rows, columns);
-    const int lane = cell_thread() % 32, part = cell_thread() / 32;
-    const int64_t begin = chunks * part / 32, end = chunks * (part + 1) / 32;
+    const int64_t chunks = cell_column_chunks<64, 256, 512, 1, 256, 1>(rows, columns);
+    const int lane = cell_thread() % 32;
+    const int part = cell_thread() / 32;
+    const int64_t begin = chunks * part / 32;
+    const int64_t end = chunks * (part + 1) / 32;
     for (int64_t first = cell_block_index(0) * 32; first < columns; first += cell_block_count(0) * 32) {
-        const int64_t column = first + lane, last = column < columns ? end : begin;
+        const int64_t column = first + lane;
+        const int64_t last = column < columns ? end : begin;
         const int64_t col_i = column;
-        const float sum_d_b_s_gate[1] = { cell_chunk_sum(p_partial + column, begin, last, columns) };
-        const float sum_d_b_m_gate[1] = { cell_chunk_sum(p_partial + chunks * columns + column, begin, last,
-                columns) };
+        float sum_d_b_s_gate[1];
+        sum_d_b_s_gate[0] = cell_chunk_sum(p_partial + column, begin, last, columns);
+        float sum_d_b_m_gate[1];
+        sum_d_b_m_gate[0] = cell_chunk_sum(p_partial + chunks * columns + column, begin, last, columns);
         cell_part_store(scratch, sum_d_b_s_gate);
         cell_barrier();
         if (part == 0 && column < columns) {

@@ -663,17 +663,21 @@ lstm_bwd_after_5_2(const __grid_constant__ cell_kernel_args args)
     float *const p_d_bias_hh = static_cast<float *>(args.ptr[2]);
     const bool adds = args.flags & CELL_KERNEL_ACCUMULATE;
     auto cursor = cell_shared();
-    cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
-    const int64_t columns = 4*dim_H;
+    const cell_smem<float> scratch = cell_carve<float>(cursor, 1024);
+    const int64_t columns = 4 * dim_H;
     const int64_t chunks = args.t;
-    const int lane = cell_thread() % 32, part = cell_thread() / 32;
-    const int64_t begin = chunks * part / 32, end = chunks * (part + 1) / 32;
+    const int lane = cell_thread() % 32;
+    const int part = cell_thread() / 32;
+    const int64_t begin = chunks * part / 32;
+    const int64_t end = chunks * (part + 1) / 32;
     for (int64_t first = cell_block_index(0) * 32; first < columns; first += cell_block_count(0) * 32) {
-        const int64_t column = first + lane, last = column < columns ? end : begin;
+        const int64_t column = first + lane;
+        const int64_t last = column < columns ? end : begin;
         const int64_t col_r = column;
-        const float sum_d_bias_ih[1] = { cell_chunk_sum(p_partial + column, begin, last, columns) };
-        const float sum_d_bias_hh[1] = { cell_chunk_sum(p_partial + chunks * columns + column, begin, last,
-                columns) };
+        float sum_d_bias_ih[1];
+        sum_d_bias_ih[0] = cell_chunk_sum(p_partial + column, begin, last, columns);
+        float sum_d_bias_hh[1];
+        sum_d_bias_hh[0] = cell_chunk_sum(p_partial + chunks * columns + column, begin, last, columns);
         cell_part_store(scratch, sum_d_bias_ih);
         cell_barrier();
         if (part == 0 && column < columns) {

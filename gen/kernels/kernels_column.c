@@ -1,11 +1,12 @@
-/* kernels_column.c: CUDA text of COLUMN groups, sums over batch and time. In comes a group of such sums over the
- * same columns; out go two kernels: rows are cut into chunks, whose sums the first leaves in a buffer of partial
- * sums and the second adds in order. Where a ROW kernel reads the same rows, it leaves the partial sums (its
- * block takes every so many rows), and there is no first kernel. How many chunks there are follows from sizes. */
+/* kernels_column.c: COLUMN groups, sums over batch and time. In comes a group of such sums over the same
+ * columns; out go two kernels: rows are cut into chunks, whose sums the first leaves in a buffer of
+ * partial sums and the second adds in order. Where a ROW kernel reads the same rows, it leaves the partial
+ * sums (its block takes every so many rows), and there is no first kernel. How many chunks there are
+ * follows from sizes. */
 #include <string.h>
 
 #include "base/mutate.h"
-#include "kernels.h"
+#include "code.h"
 
 static bool has_inner(const Kernel *k)
 {
@@ -76,13 +77,15 @@ static void sum_rows(Kernel *k, const char *const *sum, bool wide)
 static void column_block(Kernel *k)
 {
     Group *g = k->g;
-    bool few = g->naxes == 1 && g->axes[0] == walk_blocks(k->pr);     /* heads: in vectors, few lanes would have some */
+    /* heads: in vectors, few lanes would have some */
+    bool few = g->naxes == 1 && g->axes[0] == walk_blocks(k->pr);
     bool wide = g->naxes == 1 && !few && k_can_be_wide(k, g->axes[0], false) && !has_inner(k);
     const char *n = wide ? k->n : "1", *sum[64];
     const char *each = wide ? k_text(k, "%d * %s", COLUMN_WIDTH, n) : k_text(k, "%d", COLUMN_WIDTH);
     if (wide)
         k_need_multiple(k, g->axes[0]);
-    k_open(k, "for (int64_t first = cell_block_index(0) * %s; first < columns; first += cell_block_count(0) * %s)",
+    k_open(k, "for (int64_t first = cell_block_index(0) * %s; first < columns; "
+              "first += cell_block_count(0) * %s)",
            each, each);
     buf_line(k->out, wide ? "const int64_t e = first + lane * %s;" : "const int64_t e = first + lane;", n);
     for (int i = 0; i < g->arrays.len; i++) {
@@ -132,66 +135,112 @@ void emit_column_sums(Kernel *k)
 
 /* ---- the chunks' sums, added in order ---- */
 
-static void print_total(Kernel *k, NodeId id, const char *sum)
-{
-    k_bind_axes(k, id);
-    buf_line(k->out, "cell_part_store(scratch, %s);", sum);
-    buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
-    k_open(k, "if (part == 0 && column < columns)");
-    const char *total = k_local(k, "a", id);
-    buf_line(k->out, "const %s %s = cell_part_total<1>(scratch);", k->real, total);
-    k_store(k, id, total);
-    k_close(k);
-    buf_line(k->out, "cell_barrier();");
-}
-
 const Fused *column_ahead(const Program *pr, const Group *g)
 {
     const Fused *f = g->by_rows ? pr->groups.data[g->by_rows - 1].fused : NULL;
     return f && f->ahead ? f : NULL;
 }
 
-static void print_totals(Kernel *k)
+/* What the kernel before left: so many partial sums of each column. */
+static const KirExpr *chunks_of(Code *x, const KirExpr *rows, const KirExpr *columns)
 {
-    Group *g = k->g;
-    NodeId first = g->arrays.data[0];
-    int parts = g->threads_2 / COLUMN_WIDTH;
+    const Group *g = x->k->g;
+    const Program *pr = x->k->pr;
+    if (g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_SCAN)
+        return code_batch(x);
+    if (g->by_steps || column_ahead(pr, g))       /* the sequences, where one kernel walks the steps */
+        return kir_special(x->kir, KP_STEP, 0);
     ColumnCut cut = column_cut(g->by_rows);
-    print_scratch(k, k_text(k, "%d", g->threads_2));
-    if (g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_SCAN)
-        buf_line(k->out, "const int64_t chunks = dim_B;");
-    else if (g->by_steps || column_ahead(k->pr, g))
-        buf_line(k->out, "const int64_t chunks = args.t;");       /* the sequences, where one kernel walks the steps */
-    else
-        buf_line(k->out, "const int64_t chunks = cell_column_chunks<%d, %d, %d, %d%s>(rows, columns);", cut.rows,
-                 cut.most, cut.blocks, cut.least, cut.group > 1 ? k_text(k, ", %d, %d", cut.span, cut.group) : "");
-    buf_line(k->out, "const int lane = cell_thread() %% %d, part = cell_thread() / %d;", COLUMN_WIDTH,
-             COLUMN_WIDTH);
-    buf_line(k->out, "const int64_t begin = chunks * part / %d, end = chunks * (part + 1) / %d;", parts,
-             parts);
-    k_open(k, "for (int64_t first = cell_block_index(0) * %d; first < columns; first += cell_block_count(0) * %d)",
-           COLUMN_WIDTH, COLUMN_WIDTH);
-    buf_line(k->out, "const int64_t column = first + lane, last = column < columns ? end : begin;");
-    k_split_element(k, k_node(k, first)->axes, g->naxes, "column", "col");
-    k_keep_axes(k, first);
-    k->b = k->t = "0";
-    const char *from, *sum[64];
-    for (int i = 0; i < g->arrays.len; i++) {
-        sum[i] = k_local(k, "sum", g->arrays.data[i]);
-        from = k_text(k, i == 0 ? "%s + column" : i == 1 ? "%s + chunks * columns + column"
-                                                         : "%s + %d * chunks * columns + column",
-                      k_pointer(k, REF_BUFFER, g->partial, k->p->compute), i);
-        buf_line(k->out, "const %s %s[1] = { cell_chunk_sum(%s, begin, last, columns) };", k->real, sum[i], from);
-    }
+    const int by[] = { cut.rows, cut.most, cut.blocks, cut.least, cut.span, cut.group };
+    KirTemplate t[6];
+    for (int i = 0; i < 6; i++)
+        t[i] = (KirTemplate){ KT_VOID, by[i] };
+    const KirExpr *sizes[] = { rows, columns };
+    return kir_call(x->kir, "cell_column_chunks", t, 6, sizes, 2);
+}
+
+/* A part's sum of a column, from the partial sums of the i-th array. */
+static const KirExpr *part_sum(Code *x, int i, const KirExpr *chunks, const KirExpr *columns,
+                               const KirExpr *column,
+                               const KirExpr *begin, const KirExpr *end)
+{
+    const Group *g = x->k->g;
+    const KirExpr *sum = kir_array(x->kir, k_local(x->k, "sum", g->arrays.data[i]), code_real(x), 1, false);
+    const KirExpr *before = code_mul(x, code_mul(x, code_int(x, i), chunks), columns);
+    const KirExpr *partial = code_pointer(x, REF_BUFFER, g->partial, x->k->p->compute);
+    const KirExpr *from = code_move(x, code_add(x, partial, before), column);
+    const KirExpr *args[] = { from, begin, end, columns };
+    kir_assign(x->kir, kir_element(x->kir, sum, code_int(x, 0)),
+               kir_call(x->kir, "cell_chunk_sum", NULL, 0, args, 4));
+    return sum;
+}
+
+/* The parts' sums of a column, added in order. */
+static void store_total(Code *x, NodeId id, const KirExpr *sum, const KirExpr *scratch, const KirExpr *stores)
+{
+    const KirTemplate one = { KT_VOID, 1 };
+    kir_do(x->kir, kir_call2(x->kir, "cell_part_store", scratch, sum));
+    if (!mutate("missing-barrier"))
+        kir_barrier(x->kir, KIR_BLOCK);
+    KirOpen stored = kir_if(x->kir, stores);
+    const KirExpr *total = kir_call(x->kir, "cell_part_total", &one, 1, &scratch, 1);
+    code_store(x, id, kir_let(x->kir, k_local(x->k, "a", id), code_real(x), total));
+    kir_close(x->kir, stored);
+    kir_barrier(x->kir, KIR_BLOCK);
+}
+
+/* Arrays of one group may name their axes differently: each position has one index. */
+static void bind_axes(Code *x, NodeId array, const KirExpr *const *own)
+{
+    for (int i = 0; i < x->k->g->naxes; i++)
+        x->index[k_node(x->k, array)->axes[i]] = own[i];
+}
+
+static void column_totals(Code *x)
+{
+    Kir *k = x->kir;
+    Group *g = x->k->g;
+    const NodeId *arrays = g->arrays.data;
+    const KirExpr *width = code_int(x, COLUMN_WIDTH), *parts = code_int(x, g->threads_2 / COLUMN_WIDTH),
+        *first;
+    const KirExpr *thread = kir_special(k, KP_THREAD, 0), *sum[64], *own[64];
+    const KirExpr *scratch = kir_shared_array(k, "scratch", code_real(x), code_int(x, g->threads_2));
+    const KirExpr *rows = code_let(x, "rows", code_rows(x));
+    const KirExpr *columns = code_let(x, "columns", code_sizes(x, g->axes, g->naxes));
+    const KirExpr *chunks = code_let(x, "chunks", chunks_of(x, rows, columns));
+    const KirExpr *lane = kir_let(k, "lane", KT_VOID, code_binary(x, KB_MOD, thread, width));
+    const KirExpr *part = kir_let(k, "part", KT_VOID, code_binary(x, KB_DIV, thread, width));
+    const KirExpr *begin = code_let(x, "begin", code_binary(x, KB_DIV, code_mul(x, chunks, part), parts));
+    const KirExpr *next = code_add(x, part, code_int(x, 1));
+    const KirExpr *end = code_let(x, "end", code_binary(x, KB_DIV, code_mul(x, chunks, next), parts));
+    KirOpen loop = code_for(x, "first", code_mul(x, kir_special(k, KP_BLOCK, 0), width), columns,
+                            code_mul(x, kir_special(k, KP_BLOCKS, 0), width), &first);
+    const KirExpr *column = code_let(x, "column", code_add(x, first, lane));
+    const KirExpr *inside = code_binary(x, KB_LT, column, columns);
+    const KirExpr *last = code_let(x, "last", kir_select(k, inside, end, begin));
+    code_split_element(x, k_node(x->k, arrays[0])->axes, g->naxes, column, "col");
+    for (int i = 0; i < g->naxes; i++)
+        own[i] = x->index[k_node(x->k, arrays[0])->axes[i]];
+    x->b = x->t = code_int(x, 0);
     for (int i = 0; i < g->arrays.len; i++)
-        print_total(k, g->arrays.data[i], sum[i]);
-    k_close(k);
+        sum[i] = part_sum(x, i, chunks, columns, column, begin, last);
+    const KirExpr *stores = code_binary(x, KB_AND, code_binary(x, KB_EQ, part, code_int(x, 0)), inside);
+    for (int i = 0; i < g->arrays.len; i++) {
+        bind_axes(x, arrays[i], own);
+        store_total(x, arrays[i], sum[i], scratch, stores);
+    }
+    kir_close(k, loop);
 }
 
 void emit_column_totals(Kernel *k)
 {
     k->threads = k->g->threads_2;
-    k_print(k, intern_f(k->p->m->c, "%s_2", k->g->kernel), print_totals);
+    Code *x = code_new(k, intern_f(k->p->m->c, "%s_2", k->g->kernel));
+    x->kir->shared = (int64_t)k->g->threads_2 * kir_bytes(code_real(x));
+    x->kir->resident = k->threads == 1024;        /* ptxas spills for the second that it hopes for */
+    x->kir->waits = true;
+    column_totals(x);
+    code_print(k->p, code_end(x), k->out);
 }
 
 /* ---- the first stage inside a ROW kernel ---- */

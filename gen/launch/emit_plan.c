@@ -204,16 +204,20 @@ static bool printed_before(const Plan *p, const Buf *kernel, const Buf *cuda)
 static void print_group(Plan *p, Program *pr, Group *g, Buf *cuda)
 {
     const Group before = *g;
+    const int built = p->kernels->len;
     Buf text = { .arena = p->m->arena };
     if (g->kind == G_SCATTER) {
         emit_scatter(p, pr, g, cuda);
         return;
     }
     emit_group(p, pr, g, &text);
-    if (printed_before(p, &text, cuda))
+    if (printed_before(p, &text, cuda)) {
+        p->kernels->len = built;
         return;
+    }
     if (p->calls != CALLS_ANY && g->kind != G_WALK) {
         *g = before;                  /* what its launch needs is found anew too */
+        p->kernels->len = built;
         g->kernel = intern_f(p->m->c, "%s%s", g->kernel, plan_suffix(p->calls));
         text = (Buf){ .arena = p->m->arena };
         emit_group(p, pr, g, &text);
