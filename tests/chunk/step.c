@@ -32,8 +32,8 @@ static bool read_instead(Values *v, NodeId id, double *x)
             for (int i = 0; i < v->m->nodes.data[id].naxes; i++)
                 f->factors.place[v->m->nodes.data[id].axes[i]] = v->place[v->m->nodes.data[id].axes[i]];
             for (int i = 0; i < k->rank; i++)
-                if (sum->axes[i] >= 0)
-                    f->factors.place[k->axes[i]] = v->place[sum->axes[i]];
+                if (sum->places[i])
+                    f->factors.place[k->axes[i]] = values_index(v, sum->places[i]);
             *x = formed_read(f, &k->reads.data[r]);
             return true;
         }

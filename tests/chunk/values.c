@@ -81,12 +81,12 @@ int64_t values_extent(const Values *v, IndexId i)
     return poly_eval(v->m, v->m->indices.data[i].extent, v->dims);
 }
 
-static int64_t index_of(const Values *v, const IxExpr *e)
+int64_t values_index(const Values *v, const IxExpr *e)
 {
     int64_t sum = poly_eval(v->m, e->offset, v->dims);
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
-        int64_t x = t->kind == IA_INDEX ? v->place[t->index] : index_of(v, t->arg);
+        int64_t x = t->kind == IA_INDEX ? v->place[t->index] : values_index(v, t->arg);
         int64_t by = t->kind == IA_INDEX ? 1 : poly_eval(v->m, t->by, v->dims);
         int64_t floor = x / by - (x % by && (x < 0) != (by < 0));
         sum += poly_eval(v->m, t->coef, v->dims) * (t->kind == IA_INDEX ? x
@@ -145,10 +145,10 @@ static double array_value(Values *v, NodeId id)
 
 static double read_value(Values *v, const Node *n)
 {
-    int64_t places[32], before[32], step = n->step ? index_of(v, n->step) : v->place[IX_TIME],
+    int64_t places[32], before[32], step = n->step ? values_index(v, n->step) : v->place[IX_TIME],
                                     time = v->place[IX_TIME];
     for (int i = 0; i < n->nmap; i++)
-        places[i] = index_of(v, n->map[i]);
+        places[i] = values_index(v, n->map[i]);
     if (n->step && n->past >= 0 && step < START)     /* of the history, which begins where it likes */
         return load_at(v, n->past, step, places, n->nmap);
     if (n->kind == N_LOAD)
@@ -209,7 +209,7 @@ double values_of(Values *v, NodeId id)
     switch (n->kind) {
     case N_CONST: return n->value;
     case N_SIZE: return (double)poly_eval(v->m, n->size, v->dims);
-    case N_INDEX: return (double)index_of(v, n->ix);
+    case N_INDEX: return (double)values_index(v, n->ix);
     case N_LOAD: case N_VIEW: return read_value(v, n);
     case N_ARRAY: return array_value(v, id);
     case N_MAP: return map_value(v, n);

@@ -23,6 +23,7 @@ struct Values {
 bool values_begin(Values *v, Module *m, uint64_t seed);
 /* The same sizes and tensors, nothing computed yet. */
 Values values_again(const Values *v);
+int64_t values_index(const Values *v, const IxExpr *e);
 int64_t values_extent(const Values *v, IndexId i);
 double values_of(Values *v, NodeId id);
 /* A state's element at places, before the step. */

@@ -250,31 +250,71 @@ static bool key_of_updates(Form *f, int *key)
 
 /* ---- reads ---- */
 
-/* Where the sum's free indices stand on the state's axes; false: it is no read. */
-static bool places_of(Form *f, NodeId sum, const Terms *t, IndexId *axes, int *key)
+/* Is it made of the sum's free indices alone? */
+static bool is_free(const Proof *p, NodeId sum, const IxExpr *e)
+{
+    for (int i = 0; i < e->nterms; i++) {
+        const IxTerm *t = &e->terms[i];
+        if (t->kind == IA_INDEX ? !varies_over(p->m, sum, t->index) : !is_free(p, sum, t->arg))
+            return false;
+    }
+    return e->nterms > 0;
+}
+
+/* The free index that an axis of the state is read at; -1: it is another place, or the keys. */
+static IndexId free_index(const Proof *p, NodeId sum, const IxExpr *place)
+{
+    IndexId which;
+    return place && ix_is_index(place, &which) && varies_over(p->m, sum, which) ? which : -1;
+}
+
+static bool is_bound(const Term *t, const IxExpr *place)
+{
+    IndexId which;
+    bool bound = false;
+    for (int i = 0; ix_is_index(place, &which) && i < t->bound.len; i++)
+        bound |= t->bound.data[i] == which;
+    return bound;
+}
+
+/* Where a term of the sum reads the state, by axis. *axis: that of the keys. */
+static bool places_of_term(Form *f, NodeId sum, const Term *t, const IxExpr **places, int *axis)
+{
+    Proof *p = &f->p;
+    *axis = -1;
+    for (int a = 0; a < f->k->rank; a++) {
+        IndexId which = free_index(p, sum, t->map[a]);
+        for (int b = 0; b < a; b++)
+            if (which >= 0 && free_index(p, sum, places[b]) == which)
+                return proof_refuse(p, sum, "a diagonal of %s", proof_states(p));
+        places[a] = is_free(p, sum, t->map[a]) ? t->map[a] : NULL;
+        if (places[a])
+            continue;
+        if (!is_bound(t, t->map[a]))
+            return proof_refuse(p, t->at, "another place of %s than its own, which is no sum over an axis",
+                                proof_states(p));
+        if (*axis >= 0)
+            return proof_refuse(p, sum, "a sum over two axes of %s", proof_states(p));
+        *axis = a;
+    }
+    return *axis >= 0 || proof_refuse(p, sum, "elements of %s beside a sum over them", proof_states(p));
+}
+
+/* Where the sum reads the state; false: it is no read. */
+static bool places_of(Form *f, NodeId sum, const Terms *t, const IxExpr **places, int *key)
 {
     Proof *p = &f->p;
     bool any = false;
     for (int i = 0; i < t->len; i++) {
-        IndexId own[MAX_STATE_AXES];
+        const IxExpr *own[MAX_STATE_AXES];
         int axis;
         if (t->data[i].state < 0)
             continue;
-        for (int a = 0; a < f->k->rank; a++) {
-            IndexId which = -1;
-            own[a] = ix_is_index(t->data[i].map[a], &which) && varies_over(p->m, sum, which) ? which : -1;
-            for (int b = 0; b < a; b++)
-                if (own[a] >= 0 && own[b] == own[a])
-                    return proof_refuse(p, sum, "a diagonal of %s", proof_states(p));
-        }
-        if (!mixed_axis(p, own, f->k->rank, &t->data[i], &axis))
+        if (!places_of_term(f, sum, &t->data[i], own, &axis))
             return false;
-        if (axis < 0)
-            return proof_refuse(p, sum, "elements of %s beside a sum over them", proof_states(p));
-        own[axis] = -1;
-        if (any && memcmp(axes, own, sizeof *axes * (size_t)f->k->rank) != 0)
+        if (any && memcmp(places, own, sizeof *places * (size_t)f->k->rank) != 0)
             return proof_refuse(p, sum, "a sum over values of %s at different places", proof_states(p));
-        memcpy(axes, own, sizeof *axes * (size_t)f->k->rank);
+        memcpy(places, own, sizeof *places * (size_t)f->k->rank);
         *key = axis;
         any = true;
         if (!f->corrects)
@@ -284,25 +324,28 @@ static bool places_of(Form *f, NodeId sum, const Terms *t, IndexId *axes, int *k
 }
 
 /* The same terms at the component's axes. */
-static void move_terms(Form *f, Terms *t, const IndexId *axes)
+static void move_terms(Form *f, const FormRead *r)
 {
     Module *m = f->p.m;
     IndexId from[MAX_STATE_AXES];
     const IxExpr *to[MAX_STATE_AXES];
     int n = 0;
-    for (int i = 0; i < f->k->rank; i++)
-        if (axes[i] >= 0) {
-            from[n] = axes[i];
+    for (int i = 0; i < f->k->rank; i++) {
+        IndexId own = free_index(&f->p, r->sum.node, r->sum.places[i]);
+        if (own >= 0) {
+            from[n] = own;
             to[n++] = ix_index(m, f->k->axes[i]);
         }
-    for (int i = 0; i < t->len; i++) {
-        Term *x = &t->data[i];
+    }
+    for (int i = 0; i < r->terms.len; i++) {
+        Term *x = &r->terms.data[i];
         const IxExpr **map = arena_alloc(m->arena, sizeof *map * (size_t)(f->k->rank + 1));
-        for (int k = 0; k < x->factors.len; k++)
-            x->factors.data[k].node =
-                proof_subst(&f->p, x->factors.data[k].node, x->factors.data[k].node, from, to, n);
+        for (int k = 0; k < x->factors.len; k++) {
+            NodeId *y = &x->factors.data[k].node;
+            *y = proof_subst(&f->p, *y, *y, from, to, n);
+        }
         for (int k = 0; k < f->k->rank && x->state >= 0; k++)
-            map[k] = ix_subst(m, x->map[k], from, to, n);
+            map[k] = r->sum.places[k] ? ix_index(m, f->k->axes[k]) : x->map[k];
         x->map = map;
     }
 }
@@ -310,7 +353,7 @@ static void move_terms(Form *f, Terms *t, const IndexId *axes)
 static bool take_read(Form *f, NodeId sum)
 {
     Proof *p = &f->p;
-    FormRead r = { .sum = { sum, arena_alloc(p->m->arena, sizeof *r.sum.axes * MAX_STATE_AXES) } };
+    FormRead r = { .sum = { sum, arena_alloc(p->m->arena, sizeof *r.sum.places * MAX_STATE_AXES) } };
     Node n = at(p, sum);
     if (n.reduce != R_SUM)
         return proof_refuse(p, sum, "%s over values of %s",
@@ -318,9 +361,9 @@ static bool take_read(Form *f, NodeId sum)
                             : n.reduce == R_MIN ? "min"
                                                 : "product",
                             proof_states(p));
-    if (!terms_of(p, sum, &r.terms) || !places_of(f, sum, &r.terms, r.sum.axes, &r.key))
+    if (!terms_of(p, sum, &r.terms) || !places_of(f, sum, &r.terms, r.sum.places, &r.key))
         return false;
-    move_terms(f, &r.terms, r.sum.axes);
+    move_terms(f, &r);
     vec_push(p->m->arena, &f->reads, r);
     return true;
 }

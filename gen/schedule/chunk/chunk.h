@@ -62,9 +62,10 @@ typedef struct ChunkPart {
 } ChunkPart;
 typedef struct ChunkParts { ChunkPart *data; int len, cap; } ChunkParts;
 
-/* A sum of the step, an N_REDUCE. axes: per axis of the state, the sum's free index there; of the keys:
- * -1. */
-typedef struct ChunkSum { NodeId node; IndexId *axes; } ChunkSum;
+/* A sum of the step, an N_REDUCE. places: per axis of the state, where it is read, over the sum's free
+ * indices: one of them, or, of a head, an expression, as where several queries share a head of keys; NULL
+ * for the keys. */
+typedef struct ChunkSum { NodeId node; const IxExpr **places; } ChunkSum;
 typedef struct ChunkSums { ChunkSum *data; int len, cap; } ChunkSums;
 
 typedef struct ChunkRead {

@@ -177,6 +177,37 @@ static bool settle_with(Proof *p, Roles *r, const Work *w, int i, double coef, N
     return c.coef == 0 || settle_work(p, r, c, out);
 }
 
+/* `i == j`, of the key and of the index that is summed over: of the sum one term is left, as of one with
+ * the identity. */
+static bool picks_key(const Proof *p, const Roles *r, NodeId cond)
+{
+    Node n = at(p, cond);
+    IndexId which[2];
+    if (n.kind != N_MAP || n.op != OP_EQ)
+        return false;
+    for (int k = 0; k < 2; k++) {
+        Node side = at(p, n.args[k]);
+        if (side.kind != N_INDEX || !ix_is_index(side.ix, &which[k]))
+            return false;
+    }
+    IndexId key = r->axes[r->key];
+    return (which[0] == key && which[1] == r->mixed) || (which[1] == key && which[0] == r->mixed);
+}
+
+/* The term with `i == j ? a : 0` as atom i: a, and all else, where j is i. */
+static bool settle_picked(Proof *p, Roles *r, const Work *w, int i, NodeId a, PartsList *out)
+{
+    Work c = copy_of(p, w);
+    const IxExpr *key = ix_index(p->m, r->axes[r->key]);
+    c.atoms.len = 0;
+    c.mixes = false;
+    for (int k = 0; k < w->atoms.len; k++) {
+        NodeId x = k == i ? a : w->atoms.data[k].node;
+        split(p, &c, proof_subst(p, x, x, &r->mixed, &key, 1), w->atoms.data[k].under);
+    }
+    return c.coef == 0 || settle_work(p, r, c, out);
+}
+
 /* Opens atom i. *opened: false where it cannot be. */
 static bool open_atom(Proof *p, Roles *r, Work *w, int i, bool *opened, PartsList *out)
 {
@@ -194,6 +225,8 @@ static bool open_atom(Proof *p, Roles *r, Work *w, int i, bool *opened, PartsLis
     if (!f.under && n.kind == N_MAP && (n.op == OP_ADD || n.op == OP_SUB))
         return settle_with(p, r, w, i, 1, n.args[0], -1, out) &&
                settle_with(p, r, w, i, n.op == OP_SUB ? -1 : 1, n.args[1], -1, out);
+    if (!f.under && n.kind == N_MAP && n.op == OP_SELECT && n.args[2] == zero && picks_key(p, r, n.args[0]))
+        return settle_picked(p, r, w, i, n.args[1], out);
     if (!f.under && n.kind == N_MAP && n.op == OP_SELECT && !spans(belongs(p, r, n.args[0])))
         return settle_with(p, r, w, i, 1, n.args[1], node_select(m, n.args[0], one, zero), out) &&
                settle_with(p, r, w, i, 1, n.args[2], node_select(m, n.args[0], zero, one), out);

@@ -433,6 +433,11 @@ bool form_build(Form *f)
     ChunkComponent *k = f->k;
     bool again = true;
     memset(k->is_head, 0, (size_t)k->rank);
+    for (int i = 0; i < f->reads.len; i++)        /* several queries of one place */
+        for (int a = 0; a < k->rank; a++) {
+            const IxExpr *place = f->reads.data[i].sum.places[a];
+            k->is_head[a] |= place && a != k->key && !ix_is_index(place, &(IndexId){ 0 });
+        }
     f->roles = (Roles){ k->rank, k->key, k->axes, k->mixed, k->is_head, NULL, { .file = -1 } };
     while (again) {
         again = false;
