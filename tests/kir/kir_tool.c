@@ -120,8 +120,10 @@ int main(int argc, char **argv)
         return round_trips(argv[2]);
     Arena *a = arena_new();
     Kir *k = load(a, argv[2]), *other = argc > 3 ? load(a, argv[3]) : NULL;
-    if (!k)
+    if (!k) {
+        arena_free(a);
         return 1;
+    }
     const char *wrong = strcmp(argv[1], "same") == 0 ? NULL : kir_verify(k);
     if (strcmp(argv[1], "clean") == 0)
         kir_clean(k);
