@@ -10,8 +10,11 @@
 static bool read_end(Flat *f, const Expr *e, const Scope *scope, double *out)
 {
     Constant v;
-    if (!fold_constant(f, e, scope, NULL, &v))
+    if (!fold_constant(f, e, scope, NULL, &v)) {
+        FLAT_NOTE(f, e->span, "a range is one for all calls, whatever their sizes: its ends are numbers; an integer may "
+                  "have a wider one, as a read outside of an axis is 0");
         return false;
+    }
     if (v.is_name || isnan(v.num)) {
         FLAT_ERROR(f, NULL, e->span, "an end of a range is a number");
         return false;

@@ -16,7 +16,19 @@ except ImportError:                  # in the source tree, not installed
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
     import cellc
 
-CELLS = [("gru", {}), ("e79", {"N": 8, "bias": "input"})]
+# Params whose names a module, or Python, has already are other attributes; they are sharded and reduced like all.
+NAMED = """
+cell named {
+    dim D, H;
+    input  x[D];
+    param  step[H, D] ~ xavier, type[H, H] ~ orthogonal, lambda[H] ~ normal(0.5), _half[H] ~ normal(0.5), forward[H] ~ ones;
+    state  h[H] = _half[i];
+    output y[H];
+    h'[i] = tanh(sum[d] step[i,d] * x[d] + sum[j] type[i,j] * h[j] + lambda[i]) * forward[i];
+    y[i] = h'[i];
+}
+"""
+CELLS = [("gru", {}), ("e79", {"N": 8, "bias": "input"}), (NAMED, {})]
 
 
 class Net(torch.nn.Module):
@@ -50,6 +62,16 @@ def compare(way, name, settings, device):
         g = p.grad.full_tensor() if way == "fsdp" else p.grad
         # In f32 on both sides; only the order of sums over the batch differs, some hundred roundings of 6e-8.
         torch.testing.assert_close(g, q[1].grad, rtol=1e-5, atol=1e-6, msg=lambda m: f"{name}, {param}: {m}")
+    if name == NAMED:
+        assert {"step", "type", "lambda", "_half", "forward"} == {t.name for t in net_of(net).cell.instance.manifest.params}
+        if way == "ddp":        # a checkpoint has the spec's names, whatever the attributes are
+            again = Net(name, settings, device.type == "cuda").to(device)
+            again.load_state_dict(net_of(net).state_dict())
+            assert all(torch.equal(a, b) for a, b in zip(again.parameters(), net_of(net).parameters()))
+
+
+def net_of(net):
+    return net.module if isinstance(net, torch.nn.parallel.DistributedDataParallel) else net
 
 
 def shard(device):
