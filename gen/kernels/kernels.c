@@ -244,7 +244,7 @@ static void forget_all(Kernel *k, bool trial)
 
 static bool waits(const Kernel *k)
 {
-    return k->g && !k->columns &&
+    return k->g && !k->hooks->all_steps &&
            ((k->g->phase == PHASE_DURING && k->pr->dir == BACKWARD) || k->refs == &k->g->refs_2);
 }
 
@@ -344,8 +344,8 @@ static void print_width_choice(Choice *c)
 static void print_choice(Kernel *k, Buf *out, const char *name)
 {
     Choice choice = choice_open(k, out, name);
-    if (scan_sized(k))
-        scan_choice(k, &choice.out, name);
+    if (k->hooks->form)
+        k->hooks->print_forms(k, &choice.out, name);
     else
         print_width_choice(&choice);
     choice_close(&choice, out);
@@ -383,9 +383,9 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
     body(k);
     k->printer.dry = false;
     k->n = k->multiples.len && !k->fused ? "N" : k_text(k, "%d", k_width(k));
-    bool sized = is_sized(k), templated = (k->multiples.len && !k->fused) || sized || scan_sized(k);
-    if (scan_sized(k))
-        buf_line(out, "template <int units>");
+    bool sized = is_sized(k), templated = (k->multiples.len && !k->fused) || sized || k->hooks->form;
+    if (k->hooks->form)
+        buf_line(out, "template <%s>", k->hooks->form);
     else if (sized)
         buf_line(out, "template <int N, int V, bool F>");
     else if (templated)
@@ -395,12 +395,13 @@ void k_print(Kernel *k, const char *name, void (*body)(Kernel *k))
         print_body(k, out, body);
     }
     /* A block of 1024 threads: ptxas spills for the second that it hopes for. */
-    int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident : scan_resident(k);
+    int resident = k->threads == 1024 ? 1 : k->g && k->refs == &k->g->refs ? k->g->resident
+                   : k->hooks->resident ? k->hooks->resident(k) : 0;
     if (k->fused)
         buf_line(out, "extern \"C\" __global__ void __launch_bounds__(CELL_PRODUCT_THREADS, 1)");
     else
         buf_line(out, "extern \"C\" __global__ void __launch_bounds__(%d%s)", k->threads,
-                 k->columns || (k->panel && k->panel->product) ? ", 1" : resident ? k_text(k, ", %d", resident) : "");
+                 resident ? k_text(k, ", %d", resident) : "");
     buf_line(out, "%s(const __grid_constant__ cell_kernel_args args)", name);
     if (templated)
         print_choice(k, out, name);
@@ -497,8 +498,8 @@ void k_bind_axes(Kernel *k, NodeId array)
     const Node *a = k_node(k, array);
     for (int i = 0; i < k->g->naxes; i++)
         k->index[a->axes[i + (k->g->along && a->naxes > k->g->naxes && i >= k->g->along - 1)]] = k->own[i];
-    for (int i = 0; k->panel && i < k->g->naxes; i++)
-        k->meaning[k_node(k, array)->axes[i]] = scan_unit(k, i);
+    for (int i = 0; k->units && i < k->g->naxes; i++)
+        k->meaning[k_node(k, array)->axes[i]] = k->hooks->unit ? k->hooks->unit(k, i) : ix_index(k->p->m, k->units[i]);
 }
 
 void k_prefetches(Kernel *k, const char *index)
@@ -703,7 +704,8 @@ void k_loop(Kernel *k, const Loop *l)
 
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
 {
-    Kernel k = { .p = p, .pr = pr, .g = g, .refs = refs, .out = out };
+    static const KernelHooks none = { 0 };
+    Kernel k = { .p = p, .pr = pr, .g = g, .refs = refs, .out = out, .hooks = &none };
     k.real = p->compute == DT_F64 ? "double" : "float";
     k.indices = k.meanings = p->m->indices.len + 64;
     k.values = p->m->nodes.len + 64;

@@ -64,7 +64,65 @@ typedef struct ColumnsText {
 /* The place of a read at an integer, which has a name at this depth of arrays that are printed in place. */
 typedef struct Placed { NodeId place; int depth; const char *name; } Placed;
 
-typedef struct Kernel {
+typedef struct Kernel Kernel;
+
+/* A value's element, or a next state's where the next step finds it, as it is to be stored: `call` where, value), by what `out` has, and
+ * where that may be left out, or is not always done, under a condition. */
+typedef struct Stored {
+    const Storage *st;            /* of the value; of a state: NULL */
+    int slot;                     /* of the buffer */
+    const IxExpr *lin;            /* the element's place in a row, and how long this is */
+    const Poly *pitch;
+    const char *value, *where, *when, *call;
+    Buf *out;
+} Stored;
+
+/* A read that may go ahead of its step. The read without its conversion, the type that it then has (of half a word: which it is, in a
+ * whole one), the address, as one text or, where the pointer may be null, two; whether it differs from step to step, and what
+ * KernelHooks.adjacent says: if not 0, the word has that of the thread's other unit too. */
+typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed; int adjacent; } AheadRead;
+
+/* What a kernel does otherwise than those that the planner's groups have by themselves: the schedule that prints it says so. A hook
+ * that is NULL: nothing. */
+typedef struct KernelHooks {
+    bool all_steps;               /* it walks them, so no kernel before it has to be waited for */
+    bool names_places;            /* the number of an element is worth computing once for all reads */
+    const char *form;             /* it is a template of these parameters, and print_forms prints what chooses them; or NULL */
+    void (*print_forms)(Kernel *k, Buf *out, const char *name);
+    int (*resident)(const Kernel *k);             /* blocks that an SM should hold at once; 0: whatever it holds */
+
+    /* ---- names and places */
+    const char *(*buffer)(Kernel *k, int id);     /* of a buffer's pointer; NULL: the usual one */
+    const char *(*place)(Kernel *k, const char *within);                  /* an element's place in a row, or what stands for it */
+    const IxExpr *(*unit)(Kernel *k, int axis);   /* of the thread, for an axis of k->units; no hook: the axis's index */
+    const char *(*first_unit)(const Kernel *k, const char *index);       /* an index's text for the first of neighbours */
+    int (*adjacent)(Kernel *k, const IxExpr *place, const Poly *pitch);  /* so many units of a thread lie side by side there, or 0 */
+
+    /* ---- reads */
+    const char *(*held)(Kernel *k, const Read *r);        /* a local that holds a state, an adjoint, or a value of the step; or NULL */
+    const char *(*element)(Kernel *k, const Read *r, const char *name);   /* of a local with what the thread has of a value */
+    const char *(*early)(Kernel *k, const char *p, const char *s);        /* stands for s, which it reads before all that is computed */
+    /* A local that holds what `s` reads, if it may be read ahead of its step; else s. A kernel that has this hook reads nothing else
+     * before its element is computed. */
+    const char *(*ahead)(Kernel *k, const Read *r, const char *s, const AheadRead *as);
+    const char *(*left)(Kernel *k, NodeId id, const char *s, bool carried);       /* what another group of the step made, or s */
+    const char *(*once)(Kernel *k, NodeId id);    /* a local with a value that several steps share; or NULL */
+    const char *(*reduce)(Kernel *k, NodeId id);  /* of a reduction that it has at hand; or NULL */
+
+    /* ---- writes */
+    bool (*takes)(Kernel *k, int slot, const char *value);        /* what would go to a buffer goes elsewhere */
+    bool (*carries)(Kernel *k, TensorId s, const Read *r, const char *value);     /* a next state, or adjoint, is kept in a local */
+    bool (*stores_last)(Kernel *k, const char *final, const char *place, const char *value);     /* it stores final states itself */
+    void (*stores_next)(Kernel *k, Stored *s);    /* a state where the next step finds it: may change how */
+    void (*stores)(Kernel *k, Stored *s);         /* any other value */
+    void (*store)(Kernel *k, NodeId id, const char *value);       /* in place of k_store_value, which it calls */
+    const char *(*wants)(Kernel *k, NodeId id, const char *p);    /* the condition under which a value is stored that may be left out */
+    bool (*leaves_out)(const Kernel *k, NodeId id);       /* nothing that is run reads it in memory */
+    void (*group_done)(Kernel *k);                /* behind the arrays of a MAP group */
+} KernelHooks;
+
+struct Kernel {
+    const KernelHooks *hooks;     /* never NULL */
     Plan *p;
     Program *pr;
     Group *g;
@@ -165,7 +223,7 @@ typedef struct Kernel {
     int depth;                    /* of arrays printed in place: locals are made at depth 0 only */
     int away;                     /* while another step's value is printed */
     ExprPrinter printer;
-} Kernel;
+};
 
 /* Locals made for the shared parts of an expression, to be forgotten at the end of their scope. */
 typedef Vec(NodeId) Named;
@@ -231,6 +289,8 @@ void k_clear_uses(Kernel *k, NodeId body, int *uses);
 bool k_is_short(const Kernel *k, NodeId id);
 const char *k_local(Kernel *k, const char *prefix, NodeId id);          /* a fresh name for a value */
 void k_store(Kernel *k, NodeId id, const char *value);
+/* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
+void k_store_value(Kernel *k, NodeId id, const char *value);
 const char *k_step_row(Kernel *k, const Storage *st);                   /* of sequence k->b at this step */
 const char *k_before_step(Kernel *k, TensorId s, int ahead);            /* where a state before that step begins */
 bool k_may_be_null(const Kernel *k, const Storage *st);
@@ -255,17 +315,8 @@ void emit_past(Kernel *k);
 /* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
 void past_limits(Kernel *k, NodeId array, IndexId w);
 void emit_window(Kernel *k);
-const char *window_dot(Kernel *k, NodeId reduce);  /* a sum of products in a tile; NULL: it is not in one */
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
-const char *columns_read(Kernel *k, const char *p, const char *s);      /* stands for s, which it reads before the product */
-const char *columns_late_at(Kernel *k, const char *type, const char *at);        /* an address in late stores */
-bool columns_is_sum(const Kernel *k, NodeId id);
-bool columns_puts(const Kernel *k, int slot);        /* is the buffer the product's operand? */
-void columns_put(Kernel *k, const char *value);
-const char *columns_keep(Kernel *k, const char *value);
-Buf *columns_late(Kernel *k);                        /* where an element's stores go, or NULL */
-Buf *columns_last(Kernel *k);                        /* those of the last step */
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);
 void kernel_release(Kernel *k);
 
@@ -276,88 +327,32 @@ void column_open(Kernel *k, const Group *sums);
 void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
-/* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
-typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
-    PanelLoop;
-/* kernels_panel.c: all groups of a step, and behind how many of them the product stands. */
-PanelLoop *panel_groups(Kernel *k, int *n, int *product);
-/* In terms of k->units and the loops around; NULL: it has other parts. */
-const IxExpr *panel_in_units(Kernel *k, const IxExpr *e);
-/* No more than their names say where k->panel is NULL. */
-void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
-void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before);
-/* A local that holds what `s` reads, if it may be read a step ahead; else s. The read without its conversion, the
- * type that it then has (of half a word: which it is, in a whole one), the address, as one text or, where the pointer may
- * be null, two; whether it differs from step to step, and what scan_adjacent says: if not 0, the word has that of the
- * thread's other unit too. */
-typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed; int adjacent; } AheadRead;
-const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
-const char *panel_sum(Kernel *k, const Read *r);   /* what the product gave for the own unit */
-bool panel_is_product(const Kernel *k, NodeId id);
-bool panel_sum_stays(const Kernel *k);             /* in the step: nothing else reads what the product gave */
-/* Computed by the group that is printed, so that a thread finds what itself stored the step before. */
-bool panel_carried_here(const Kernel *k, NodeId id);
-const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried); /* what another group of the step made, or s */
-void panel_leave_value(Kernel *k, NodeId id, const char *value);
-bool panel_gives(const Kernel *k);                         /* does the panel store what other blocks wait for? */
-bool panel_waits_for(const Kernel *k, const Storage *st);               /* do other blocks, or threads? */
-/* kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group
- * that is printed; whether a group (number) has any; and what stores those of sequence b, with `before` in front of each. */
-void step_sums_declare(Kernel *k);
-void step_sums_add(Kernel *k);
-bool step_sums_of(const Kernel *k, int group);
-void step_sums_store(Kernel *k, int group, const char *before);
-/* kernels_alone.c: a kernel whose threads have an element each for all steps. */
-void print_alone(Kernel *k);
-bool in_head(const Kernel *k);                     /* blocks, or clusters, that have a head each */
-bool in_cluster(const Kernel *k);
-/* The product's operand has this value at an element of so many. */
-void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value);
-/* The local that holds what is read of a state, or of the adjoint of its next value; NULL: none does. scan_update: its
- * new value. */
-const char *scan_state(Kernel *k, TensorId s, const Read *r);
-const char *state_name(Kernel *k, TensorId s);
-/* The buffer that the walk finds a state in, or an adjoint behind the last step, and where the element at `place` of
- * [B, axes] lies there. */
-const char *state_start(Kernel *k, TensorId s, const char *place, const char **at);
-void scan_update(Kernel *k, TensorId s, const Read *r, const char *value);
-/* Reads of all groups ahead of their steps, so many at a time; and those behind. */
-int alone_depth(int64_t registers);
-void alone_declare_reads(Kernel *k, const PanelLoop *l);
-void alone_reads(Kernel *k, const PanelLoop *l, int depth);
-void alone_next_reads(Kernel *k, const PanelLoop *l, int depth);
-void alone_take_reads(Kernel *k, const PanelLoop *l, int depth);
-
 /* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an initial state's
  * stores at a place of [B, axes], where backward finds it and where the first step does. */
 const char *state_learned(Kernel *k, TensorId s);
 void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value);
 
-/* kernels_scan.c: a kernel whose threads have a unit each for all steps. */
-void print_scan_walk(Kernel *k);
-void print_scan_chunks(Kernel *k);                 /* whose warps have chunks of the steps */
-const char *alone_step_or_last(Kernel *k, const char *n);
-bool in_scan(const Kernel *k);
-/* An index of the unit: of two, of that which is printed. */
-const IxExpr *scan_unit(Kernel *k, int axis);
-/* Text of an index for the first of them. */
-const char *scan_first_unit(const Kernel *k, const char *index);
-/* Do the two units of a thread lie side by side there, at an even place? Then 2, or SCAN_WIDE, where so many do that begin
- * at multiples of that; else 0. */
-int scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch);
-bool scan_sized(const Kernel *k);                  /* is the kernel a template of a block's units? */
-void scan_choice(Kernel *k, Buf *out, const char *name);               /* what chooses them */
-int scan_resident(const Kernel *k);                /* blocks that an SM should hold at once; 0: whatever it holds */
-/* What is read of a value that a thread has; a read ahead of its step, or s. */
-const char *scan_element(Kernel *k, const Read *r, const char *name);
-/* A local that holds what is read of a state before its step, or behind it, where chunks make states anew; or NULL. */
-const char *scan_again(Kernel *k, const Read *r);
-/* The condition under which a walk stores a state that only backward's walk reads. */
-const char *scan_saves(Kernel *k, NodeId id);
-/* The condition under which it stores a gradient through pointer p. */
-const char *scan_wants(Kernel *k, const char *p);
-/* A local that holds a value of all steps, or of a step for all walks over its chunk; or NULL. */
-const char *scan_once(Kernel *k, NodeId id);
-const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
+/* ---- kernels_walk.c: kernels that walk all steps */
+
+/* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
+typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
+    PanelLoop;
+/* In terms of k->units and the loops around; NULL: it has other parts. */
+const IxExpr *walk_in_units(Kernel *k, const IxExpr *e);
+/* No more than their names say where k->units is NULL. */
+void walk_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
+void walk_leave(Kernel *k, const Node *array, const IxExpr *const *before);
+/* The local that has a state of a thread, or the adjoint of its next value. */
+const char *state_name(Kernel *k, TensorId s);
+/* The buffer that the walk finds a state in, or an adjoint behind the last step, and where the element at `place` of
+ * [B, axes] lies there. */
+const char *state_start(Kernel *k, TensorId s, const char *place, const char **at);
+/* Reads of all groups ahead of their steps, so many at a time; and those behind. */
+int walk_depth(int64_t registers);
+void walk_declare_reads(Kernel *k, const PanelLoop *l);
+void walk_reads(Kernel *k, const PanelLoop *l, int depth);
+void walk_next_reads(Kernel *k, const PanelLoop *l, int depth);
+void walk_take_reads(Kernel *k, const PanelLoop *l, int depth);
+const char *walk_step_or_last(Kernel *k, const char *n);
 
 #endif

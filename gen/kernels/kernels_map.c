@@ -19,7 +19,7 @@ void k_map_body(Kernel *k)
 {
     Group *g = k->g;
     Buf *out = k->out, body = { .arena = out->arena, .indent = out->indent };
-    k->gathers = !k->wide && !k->panel;
+    k->gathers = !k->wide && !k->hooks->ahead;
     k->gathered = body;
     if (k->gathers)
         k->out = &body;
@@ -29,8 +29,8 @@ void k_map_body(Kernel *k)
         k_bind_axes(k, g->arrays.data[i]);
         k_element(k, g->arrays.data[i], &kept);
     }
-    if (k->panel)
-        step_sums_add(k);
+    if (k->hooks->group_done)
+        k->hooks->group_done(k);
     k_forget(k, &kept);
     if (!k->wide)
         k_prefetches(k, NULL);

@@ -35,10 +35,8 @@ static const char *thing_name(Kernel *k, RefKind kind, int id)
             return "parts";
         if (k->fused && (id == k->fused->maps || (k->fused->ahead && id == k->fused->made)))
             return id == k->fused->maps ? "maps" : "made";
-        if (k->panel && k->panel->product && !k->panel->alone && id == k->panel->posts)
-            return "posts";
-        if (k->columns)
-            return k_text(k, "%.*s", (int)strcspn(of, " "), of);
+        if (k->hooks->buffer && k->hooks->buffer(k, id))
+            return k->hooks->buffer(k, id);
         return k->g && k->g->kind == G_SCATTER ? k_text(k, "%.*s", (int)strcspn(of, " "), of) : "partial";
     default: return of ? of : k_text(k, "v%d", id);
     }
@@ -212,8 +210,8 @@ static const Poly *elements_of(Kernel *k, const Read *r)
 static const char *place_text(Kernel *k, const char *row, const Poly *pitch, const char *within)
 {
     within = k_bare(k, within);
-    if (k->columns_text && strcmp(within, k->columns_text->place) == 0)
-        within = k->columns_text->own;
+    if (k->hooks->place)
+        within = k->hooks->place(k, within);
     if (strcmp(row, "0") == 0)
         return within;
     const char *start = pitch->is_const && pitch->value == 1
@@ -221,7 +219,7 @@ static const char *place_text(Kernel *k, const char *row, const Poly *pitch, con
     if (strcmp(within, "0") == 0)
         return start;
     /* What walks all steps has one thread's latency: the number of the element is worth computing once for all. */
-    return k_text(k, k->panel && k->panel->alone ? "(%s + %s)" : "%s + %s", start, within);
+    return k_text(k, k->hooks->names_places ? "(%s + %s)" : "%s + %s", start, within);
 }
 
 static const char *add_text(Kernel *k, const char *p, const char *offset)
@@ -424,8 +422,8 @@ static const char *early_read(Kernel *k, const Read *r, const char *p, const cha
     const char *before = read_before(k, s);
     if (before)
         return before;
-    if (k->columns_text && !whole)
-        return columns_read(k, p, s);
+    if (k->hooks->early && !whole)
+        return k->hooks->early(k, p, s);
     RowRead early = { .text = s, .name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2)), .whole = whole };
     if (of_batch(k, s)) {
         buf_line(&k->batch_names, "%s %s[batch];", number_type(k, whole), early.name);
@@ -457,14 +455,14 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         return wide_read(k, &at);
     }
     bool half = st->dtype == DT_BF16 || st->dtype == DT_F16;
-    int adjacent = half && st->timed ? scan_adjacent(k, lin, pitch) : 0;
+    int adjacent = half && st->timed && k->hooks->adjacent ? k->hooks->adjacent(k, lin, pitch) : 0;
     const char *offset = place_text(k, row, pitch, adjacent ? at_first(k, lin) : ix_text(&k->printer, lin));
     bool known = known_before(k, r);
-    const char *s = k_text(k, k->panel && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
+    const char *s = k_text(k, k->hooks->ahead && !known ? "cell_load<%s>(%s)" : "cell_load_ro<%s>(%s)",
                            number_type(k, whole), add_text(k, p, offset));
-    if (k->panel && whole)
+    if (k->hooks->ahead && whole)
         return optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
-    if (k->panel) {
+    if (k->hooks->ahead) {
         const char *type = half ? "uint32_t" : k_type(st->dtype), *at = add_text(k, p, offset);
         AheadRead as = { .type = type, .half = half ? k_type(st->dtype) : NULL, .timed = st->timed };
         as.adjacent = adjacent;
@@ -475,7 +473,7 @@ static const char *load_storage(Kernel *k, const Read *r, const Storage *st, con
         if (optional)
             as.text = k_text(k, "(%s ? %s : 0)", p, as.text);
         s = optional ? k_text(k, "(%s ? %s : 0)", p, s) : s;
-        return known ? panel_read_ahead(k, r, s, &as) : s;
+        return known ? k->hooks->ahead(k, r, s, &as) : s;
     }
     if (k->one_step && st->timed && !k->away && known && k_always_inside(k, r))
         prefetch_next(k, st, p, pitch, lin, optional);
@@ -504,6 +502,22 @@ static const char *carried_load(const Kernel *k)
     return k->g && k->g->along ? "cell_load_ro" : "cell_load";
 }
 
+static const char *held_value(Kernel *k, const Read *r)
+{
+    return k->hooks->held ? k->hooks->held(k, r) : NULL;
+}
+
+static const char *left_value(Kernel *k, NodeId id, const char *s, bool carried)
+{
+    return k->hooks->left ? k->hooks->left(k, id, s, carried) : s;
+}
+
+/* By the group that is printed, so that a thread finds what itself stored the step before. */
+static bool is_made_here(const Kernel *k, NodeId id)
+{
+    return id >= 0 && k->pr->group[id] >= 0 && &k->pr->groups.data[k->pr->group[id]] == k->g;
+}
+
 const char *k_saved_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
@@ -520,15 +534,13 @@ static const char *load_state(Kernel *k, const Read *r)
 {
     Module *m = k->p->m;
     NodeId next = m->roots.data[r->id].next;
-    if (k->pr->dir == FORWARD && scan_state(k, r->id, r))
-        return scan_state(k, r->id, r);
-    const char *again = scan_again(k, r);
-    if (again)
-        return again;
+    const char *held = held_value(k, r);
+    if (held)
+        return held;
     const char *from = k_saved_state(k, r), *s = k_text(k, "%s<%s>(%s)", carried_load(k), k->real, from);
     AheadRead as = { .text = s, .type = k->real, .from = from, .timed = true };
-    if (k->panel)
-        return k->pr->dir == BACKWARD || panel_carried_here(k, next) ? panel_read_ahead(k, r, s, &as) : s;
+    if (k->hooks->ahead)
+        return k->pr->dir == BACKWARD || is_made_here(k, next) ? k->hooks->ahead(k, r, s, &as) : s;
     return early_read(k, r, k_text(k, "p_%s", m->tensors.data[r->id].name), s, false);
 }
 
@@ -552,12 +564,9 @@ static const char *load_tensor(Kernel *k, const Read *r)
     case T_STATE: return load_state(k, r);
     case T_DNEXT: {
         NodeId carried = m->roots.data[x->of].dprev;
-        if (panel_is_product(k, carried))
-            return panel_sum(k, r);
-        if (columns_is_sum(k, carried))
-            return "panel.sum[j]";
-        if (scan_state(k, x->of, r))
-            return scan_state(k, x->of, r);
+        const char *held = held_value(k, r);
+        if (held)
+            return held;
         const char *half = k_text(k, mutate("stale-adjoint") ? "((%s & 1) * dim_B + %s)"
                                                              : "(((%s + 1) & 1) * dim_B + %s)", k->t, k->b);
         const char *p = k_pointer(k, REF_CARRY, x->of, k->p->compute);
@@ -568,8 +577,8 @@ static const char *load_tensor(Kernel *k, const Read *r)
         }
         const char *s = k_text(k, "%s<%s>(%s + %s)", carried_load(k), k->real, p, place_text(k, half, n, e));
         AheadRead as = { .text = s, .type = k->real, .timed = true };
-        if (k->panel)
-            return panel_carried_here(k, carried) ? panel_read_ahead(k, r, s, &as) : panel_left(k, carried, s, true);
+        if (k->hooks->ahead)
+            return is_made_here(k, carried) ? k->hooks->ahead(k, r, s, &as) : left_value(k, carried, s, true);
         return early_read(k, r, p, s, false);
     }
     case T_DINIT: {
@@ -589,19 +598,15 @@ static const char *load_array(Kernel *k, const Read *r)
 {
     bool here = k->g && k->pr->group[r->id] >= 0 && &k->pr->groups.data[k->pr->group[r->id]] == k->g;
     if (here && k->value[r->id] && !k->away)
-        return scan_element(k, r, k->value[r->id]);
-    if (panel_is_product(k, r->id))
-        return panel_sum(k, r);
-    if (columns_is_sum(k, r->id))
-        return "panel.sum[j]";
-    const char *again = scan_again(k, r);
-    if (again)
-        return again;
+        return k->hooks->element ? k->hooks->element(k, r, k->value[r->id]) : k->value[r->id];
+    const char *held = held_value(k, r);
+    if (held)
+        return held;
     const Storage *st = &k->pr->node[r->id];
     if (here || st->home == HOME_NONE || (k->g && plan_anew(k->p, k->pr, k->g->phase, r->id)))
         return print_in_place(k, r->id, r->map);
     const char *s = load_storage(k, r, st, k_pointer(k, REF_NODE, r->id, st->dtype), false);
-    return k->panel ? panel_left(k, r->id, s, false) : s;
+    return left_value(k, r->id, s, false);
 }
 
 /* The map of a read of another step is the reader's: its step in there is an index that stands for it. */
@@ -786,7 +791,7 @@ const char *k_leaf(ExprPrinter *e, NodeId id)
         return tile ? tile : k_read(k, &r);
     }
     const Node *n = k_node(k, id);
-    const char *dot = n->kind == N_REDUCE ? window_dot(k, id) : NULL;
+    const char *dot = n->kind == N_REDUCE && k->hooks->reduce ? k->hooks->reduce(k, id) : NULL;
     if (dot)
         return dot;
     n = k_node(k, id);
@@ -832,7 +837,7 @@ const char *k_known(ExprPrinter *e, NodeId id)
         if (k->placed.data[i].place == id && k->placed.data[i].depth == k->depth)
             return k->placed.data[i].name;
     const Node *n = k_node(k, id);
-    const char *once = k->depth || !k->value[id] ? scan_once(k, id) : NULL;
+    const char *once = k->hooks->once && (k->depth || !k->value[id]) ? k->hooks->once(k, id) : NULL;
     if (once)
         return once;
     if (k->depth || n->kind != N_MAP)
@@ -859,7 +864,7 @@ const char *k_index(ExprPrinter *e, IndexId i)
         bug(k->p->m->c, "kernels", "index %s is not in scope", k->p->m->indices.data[i].name);
     if (k->at_first && runs_along(k, i))
         return "e";
-    return k->at_first ? scan_first_unit(k, k->index[i]) : k->index[i];
+    return k->at_first && k->hooks->first_unit ? k->hooks->first_unit(k, k->index[i]) : k->index[i];
 }
 
 /* A name for a value over the past at a place, where it may be computed whatever condition the read stands under: its
@@ -886,7 +891,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
     const char *inside[64], *before[64];
     const IxExpr *meant[64];
     bool beyond[64];
-    panel_enter(k, &a, map, meant);
+    walk_enter(k, &a, map, meant);
     for (int i = 0; i < a.naxes; i++)
         inside[i] = ix_text(&k->printer, map[i]);
     const char *place = past_place(k, array, map, inside);
@@ -909,7 +914,7 @@ static const char *print_in_place(Kernel *k, NodeId array, const IxExpr *const *
         k->index[a.axes[i]] = before[i];
         k->beyond[a.axes[i]] = beyond[i];
     }
-    panel_leave(k, &a, meant);
+    walk_leave(k, &a, meant);
     if (!place || k->loops_inside)
         return s;
     RowRead value = { .text = place, .name = names_fresh(&k->locals, "past") };
@@ -1045,29 +1050,22 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     const char *e = ix_text(&k->printer, lin);
     int before = k->pr->before[s];
     const char *row = before >= 0 ? buffer_row(k, &k->p->buffers.data[before], 1) : NULL;
-    if (before >= 0 && columns_puts(k, before))
-        columns_put(k, value);
-    else if (before >= 0 &&
-             !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
-                         k_text(k, "%s + 1 < dim_T", k->t))) {
-        Buf *out = in_cluster(k) ? &k->late : k->panel && k->panel->product ? k->now : k->out;
-        if (in_head(k) && k->panel->operand_ready)
-            head_put(k, read_linear(m, &self), n, value);
-        bool gives = panel_gives(k) && k->pr->node[k->panel->operand].slot == before;
-        const char *where = add_text(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype),
-                                     place_text(k, row, n, e));
-        buf_line(out, k->panel && !k->panel->alone && !gives ? "if (mine && %s + 1 < dim_T)" : "if (%s + 1 < dim_T)", k->t);
-        buf_line(out, gives ? "    panel.give(mine, %s, %s);" : "    cell_store(%s, %s);", where, value);
+    if (before >= 0 && !(k->hooks->takes && k->hooks->takes(k, before, value)) &&
+        !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
+                    k_text(k, "%s + 1 < dim_T", k->t))) {
+        Stored next = { .slot = before, .lin = lin, .pitch = n, .value = value, .call = "cell_store(", .out = k->out };
+        next.where = add_text(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e));
+        next.when = k_text(k, "%s + 1 < dim_T", k->t);
+        if (k->hooks->stores_next)
+            k->hooks->stores_next(k, &next);
+        buf_line(next.out, "if (%s)", next.when);
+        buf_line(next.out, "    %s%s, %s);", next.call, next.where, value);
     }
-    scan_update(k, s, &self, value);
-    if (scan_state(k, s, &self))
+    if (k->hooks->carries && k->hooks->carries(k, s, &self, value))
         return;                       /* the last one is stored behind the steps */
     const char *final = k_written(k, REF_FINAL, s, k->p->compute);
-    if (columns_last(k)) {
-        buf_line(columns_last(k), "if (%s)", final);
-        buf_line(columns_last(k), "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), columns_keep(k, value));
+    if (k->hooks->stores_last && k->hooks->stores_last(k, final, place_text(k, k->b, n, e), value))
         return;
-    }
     buf_line(k->out, "if (%s && %s + 1 == dim_T)", final, k->t);
     buf_line(k->out, "    cell_store(%s + %s, %s);", final, place_text(k, k->b, n, e), value);
 }
@@ -1075,10 +1073,8 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
 static void store_carried(Kernel *k, NodeId id, TensorId of, const char *value)
 {
     Read self = read_itself(k->p->m, id);
-    if (scan_state(k, of, &self)) {
-        scan_update(k, of, &self, value);
+    if (k->hooks->carries && k->hooks->carries(k, of, &self, value))
         return;                       /* the last one is stored behind the steps */
-    }
     const char *half = k_text(k, "((%s & 1) * dim_B + %s)", k->t, k->b);
     const IxExpr *lin = read_linear(k->p->m, &self);
     const Poly *n = tensor_elements(k->p->m, of);
@@ -1101,8 +1097,7 @@ static void store_vector(Kernel *k, NodeId id, const char *where, const char *va
              optional ? "    " : "", k->n, p, where, name);
 }
 
-/* Stores the value of an array's element at the indices in scope, to all places where it is kept. */
-static void store(Kernel *k, NodeId id, const char *value)
+void k_store_value(Kernel *k, NodeId id, const char *value)
 {
     Module *m = k->p->m;
     const Storage *st = &k->pr->node[id];
@@ -1117,10 +1112,9 @@ static void store(Kernel *k, NodeId id, const char *value)
         store_next(k, id, of, value);
     if (st->home == HOME_NONE)
         return;
-    if ((st->home == HOME_WORKSPACE || st->home == HOME_RESERVE) && columns_puts(k, st->slot)) {
-        columns_put(k, value);
+    bool kept = st->home == HOME_WORKSPACE || st->home == HOME_RESERVE;
+    if (kept && k->hooks->takes && k->hooks->takes(k, st->slot, value))
         return;
-    }
     const char *row = row_text(k, st);
     const IxExpr *lin = storage_linear(m, &self, st);
     const Poly *pitch = st->pitch ? st->pitch : array_elements(m, id);
@@ -1130,56 +1124,33 @@ static void store(Kernel *k, NodeId id, const char *value)
     }
     const char *p = k_written(k, REF_NODE, id, st->dtype);
     const char *e = k->two ? at_first(k, lin) : ix_text(&k->printer, lin);
-    const char *where = add_text(k, p, place_text(k, row, pitch, e));
-    if (in_head(k) && panel_waits_for(k, st))
-        head_put(k, lin, pitch, value);
-    Buf *out = k->out;
-    if (columns_late(k)) {
-        value = columns_keep(k, value);
-        where = columns_late_at(k, k_type(st->dtype), where);
-        k->out = columns_late(k);
-    }
-    if (in_cluster(k))                /* of what lies in memory, other blocks read nothing */
-        k->out = &k->late;
-    if (k_may_be_null(k, st))
-        buf_line(k->out, "if (%s)", k->panel && k->panel->alone && k->pr->dir == FORWARD ? scan_saves(k, id) : scan_wants(k, p));
-    bool adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
-    const char *pad = k_may_be_null(k, st) ? "    " : "";
+    Stored s = { .st = st, .slot = st->slot, .lin = lin, .pitch = pitch, .value = value, .when = p, .call = "cell_store(",
+                 .where = add_text(k, p, place_text(k, row, pitch, e)), .out = k->out };
+    bool optional = k_may_be_null(k, st), adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
+    if (k->hooks->stores)
+        k->hooks->stores(k, &s);
+    if (optional)
+        buf_line(s.out, "if (%s)", k->hooks->wants ? k->hooks->wants(k, id, p) : p);
+    const char *pad = optional ? "    " : "";
     if (adds)
-        buf_line(k->out, k->two ? "%scell_put_vec<2>(%s, %s, %s);" : "%scell_put(%s, %s, %s);", pad, where,
-                 k->two ? k->two : value, root == ROOT_DPARAM_INIT ? "true" : "adds");
+        buf_line(s.out, k->two ? "%scell_put_vec<2>(%s, %s, %s);" : "%scell_put(%s, %s, %s);", pad, s.where,
+                 k->two ? k->two : s.value, root == ROOT_DPARAM_INIT ? "true" : "adds");
     else if (k->two)
-        buf_line(k->out, "%scell_store_vec<2>(%s, %s);", pad, where, k->two);
+        buf_line(s.out, "%scell_store_vec<2>(%s, %s);", pad, s.where, k->two);
     else
-        buf_line(k->out, panel_gives(k) && panel_waits_for(k, st) ? "%spanel.give(mine, %s, %s);"
-                                                                  : "%scell_store(%s, %s);", pad, where, value);
-    k->out = out;
+        buf_line(s.out, "%s%s%s, %s);", pad, s.call, s.where, s.value);
 }
 
 void k_store(Kernel *k, NodeId id, const char *value)
 {
-    Buf *out = k->out;
-    if (!k->panel) {
-        store(k, id, value);
-    } else if ((in_head(k) || panel_gives(k)) && panel_waits_for(k, &k->pr->node[id])) {
-        store(k, id, value);
-    } else if (panel_waits_for(k, &k->pr->node[id])) {
-        k_open(k, "if (mine)");
-        store(k, id, value);
-        k_close(k);
-    } else {
-        k->out = &k->late;
-        store(k, id, value);
-        k->out = out;
-    }
-    panel_leave_value(k, id, value);
+    (k->hooks->store ? k->hooks->store : k_store_value)(k, id, value);
 }
 
 bool k_is_stored(const Kernel *k, NodeId id)
 {
     TensorId of;
     RootKind r = root_kind(k->p->m, id, &of);
-    if (k->panel && k->pr->summed && k->pr->summed[id])
-        return false;                 /* what reads it in memory is not run */
+    if (k->hooks->leaves_out && k->hooks->leaves_out(k, id))
+        return false;
     return k->pr->node[id].home != HOME_NONE || r == ROOT_DPREV || (r == ROOT_NEXT && k->pr->dir == FORWARD);
 }

@@ -46,37 +46,9 @@ void emit_states(Print *e, int which)
                             emit_blocks_expr(e, poly_mul(m, poly_dim(m, ATOM_B), most), 256), "NULL", terms);
 }
 
-static void print_scan_op(Print *e, const Panel *w, const char *when)
+/* The kernels of a step, as often as there are steps, where the condition (NULL: none) holds. */
+static void print_loop(Print *e, const char *when)
 {
-    int kernel = emit_kernel_number(e, w->kernel);
-    int64_t bytes = scan_shared(e->p, w) * (e->p->compute == DT_F64 ? 8 : 4) + w->staged;
-    buf_f(&e->table, ", .threads = %d", scan_threads(w));
-    if (bytes)
-        buf_f(&e->table, ", .smem = %s", emit_number_expr(e, bytes));
-    buf_f(&e->table, " },\n");
-    emit_panel_op(e, w, scan_grid(e->p->m, w), when, kernel);
-}
-
-/* The kernels of schedule scan: one walks all steps, or chunks of them at once. */
-static void print_scan(Print *e)
-{
-    Module *m = e->p->m;
-    if (!e->pr->chunks) {
-        print_scan_op(e, e->pr->panel, "NULL");
-        return;
-    }
-    const Formula *chunks = scan_chunks_pay(m, e->pr->panel);
-    print_scan_op(e, e->pr->chunks, emit_expr(e, chunks));
-    print_scan_op(e, e->pr->panel, emit_expr(e, formula_not(m, chunks)));
-}
-
-static void print_loop(Print *e)
-{
-    if (e->p->scan) {
-        print_scan(e);
-        return;
-    }
-    const char *when = emit_expr(e, emit_panel_walk(e));
     Buf body = { .arena = e->p->m->arena }, saved = e->ops;
     int before = e->n_ops;
     Module *m = e->p->m;
@@ -129,6 +101,21 @@ static void limit_buffers(const Plan *p, int n, const char *of)
         diag(p->m->c, DIAG_ERROR, p->m->span, "%s of this cell has %d arrays in memory; at most %d", of, n, MAX_BUFFERS);
 }
 
+/* States come behind the phase before: a step's first kernel may start while the one before the loop ends. */
+static void print_walk(Print *e)
+{
+    const Schedule *s = e->p->schedule;
+    const Formula *loop = NULL;
+    if (s->on_chip) {
+        print_phase(e, PHASE_DURING);
+        return;
+    }
+    if (has_state_kernels(e->p) && !(s->begins && s->begins(e->pr)))
+        emit_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
+    if (!s->launch_walks || s->launch_walks(e, &loop))
+        print_loop(e, emit_expr(e, loop));
+}
+
 static void print_direction(Print *e, Direction dir)
 {
     Module *m = e->p->m;
@@ -144,13 +131,7 @@ static void print_direction(Print *e, Direction dir)
         e->buffer[i] = -1;
     print_phase(e, PHASE_PARAM);
     print_phase(e, PHASE_BEFORE);
-    /* Behind the phase: a step's first kernel may start while the one before the loop ends. */
-    if (ends && !e->pr->head && !e->pr->cluster)
-        emit_states(e, dir == FORWARD ? STATE_INIT : STATE_SEED);
-    if (e->p->schedule->on_chip)
-        print_phase(e, PHASE_DURING);
-    else
-        print_loop(e);
+    print_walk(e);
     print_phase(e, PHASE_AFTER);
     if (dir == FORWARD)
         print_histories(e);
@@ -254,10 +235,6 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
         steps |= is_state(m, t) && has_state_kernels(p);
     for (int k = 0; k < 3; k++)
         states->name[k] = intern_f(m->c, "%s_%s", m->name, what[k]);
-    Buf chunks[2] = { { .arena = m->arena }, { .arena = m->arena } };
-    for (int d = BACKWARD; d >= FORWARD; d--)     /* which states forward saves follows from backward's chunks */
-        if (p->program[d].chunks)
-            emit_panel(p, &p->program[d], p->program[d].chunks, &chunks[d]);
     for (int d = 0; d < 2; d++) {
         for (int i = 0; i < p->program[d].groups.len; i++)
             print_group(p, &p->program[d], &p->program[d].groups.data[i], cuda);
@@ -266,20 +243,8 @@ static void print_kernels(Plan *p, StateKernels *states, Buf *cuda)
                 print_fused_kernel(p, &p->program[d], p->program[d].groups.data[i].fused, cuda);
         for (int i = 0; i < p->program[d].parts.len; i++)
             emit_parts_kernel(p, &p->program[d], p->program[d].parts.data[i], cuda);
-        if (p->program[d].panel)
-            emit_panel(p, &p->program[d], p->program[d].panel, cuda);
-        if (p->program[d].pairs)
-            emit_panel(p, &p->program[d], p->program[d].pairs, cuda);
-        if (p->program[d].wide)
-            emit_panel(p, &p->program[d], p->program[d].wide, cuda);
-        if (p->program[d].chunks)
-            buf_f(cuda, "%s", chunks[d].data);
-        if (p->program[d].head)
-            emit_panel(p, &p->program[d], p->program[d].head, cuda);
-        if (p->program[d].cluster)
-            emit_panel(p, &p->program[d], p->program[d].cluster, cuda);
-        if (p->program[d].columns)
-            emit_columns(p, &p->program[d], cuda);
+        if (p->schedule->print_walks)
+            p->schedule->print_walks(p, &p->program[d], cuda);
     }
     if (steps)
         emit_state_kernels(p, states, cuda);

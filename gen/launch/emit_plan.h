@@ -1,4 +1,4 @@
-/* emit_plan.h: what the parts share that print launch plans: emit_buffers.c, emit_ops.c, emit_products.c, emit_resident.c, and
+/* emit_plan.h: what the parts share that print launch plans: emit_buffers.c, emit_ops.c, emit_products.c, and
  * emit_plan.c, which puts the tables of an instance together. */
 #ifndef CELLC_EMIT_PLAN_H
 #define CELLC_EMIT_PLAN_H
@@ -7,8 +7,6 @@
 #include "emit_api.h"
 #include "ir/arguments.h"
 #include "plan/forms.h"
-#include "schedule/gemm/panel.h"
-#include "schedule/scan/scan.h"
 #include "schedule/window/window.h"
 
 typedef struct Print {
@@ -61,6 +59,8 @@ void emit_kernel_op(Print *e, const Group *g, const char *name, int threads, int
 void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads, int64_t smem, const RefVec *refs, const char *gx,
                          const char *gy, LaunchTerms terms);
 void emit_group_kernel(Print *e, Group *g);
+/* The operation of a kernel that walks all steps. */
+void emit_panel_op(Print *e, const Panel *w, const Formula *grid, const char *when, int kernel);
 void emit_scatter_op(Print *e, Group *g);                          /* sums at places */
 
 /* ---- emit_products.c ---- */
@@ -71,11 +71,6 @@ void emit_gemm(Print *e, Group *g);
 
 void emit_fused_kernel(Print *e, const Fused *f);                  /* its row; before conditions on it and its operation */
 void emit_fused_op(Print *e, const Fused *f);
-
-/* ---- emit_resident.c ---- */
-
-void emit_panel_op(Print *e, const Panel *w, const Formula *grid, const char *when, int kernel);
-const Formula *emit_panel_walk(Print *e);   /* the kernels that walk all steps; the condition under which a loop is needed after all */
 
 /* ---- emit_plan.c ---- */
 

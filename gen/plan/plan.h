@@ -316,6 +316,7 @@ typedef struct Panel {
     int64_t staged;               /* scan: bytes of shared memory that the next chunk's reads arrive in; filled likewise */
     const char *kernel;
     RefVec refs;                  /* filled while the kernel is printed */
+    Buf cuda;                     /* scan: its text, where it is printed before its place */
 } Panel;
 
 /* Schedule scan: a thread walks one place of the axes that all states begin with, a unit. */
@@ -466,8 +467,6 @@ const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
 bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
-void emit_panel(Plan *p, Program *g, Panel *w, Buf *out);         /* the kernel of w; fills its refs */
-void emit_columns(Plan *p, Program *pr, Buf *out);                  /* the kernel of Program.columns */
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);      /* the six of a SCATTER group */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
 void emit_history_kernel(Plan *p, HistoryKernel *h, Buf *out);

@@ -7,10 +7,13 @@
 
 #include <stdbool.h>
 
-struct Compiler;
+struct Buf;
+struct Formula;
 struct Module;
 struct Phasing;
 struct Plan;
+struct Print;
+struct Program;
 
 typedef struct Schedule Schedule;
 
@@ -49,6 +52,16 @@ struct Schedule {
     void (*add_walk)(struct Plan *p, const struct Phasing *s);
     /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for them. */
     void (*find_walks)(struct Plan *p);
+
+    /* ---- what is printed of the kernels that walk all steps */
+
+    /* The kernels of a direction, behind those of its groups. */
+    void (*print_walks)(struct Plan *p, struct Program *pr, struct Buf *cuda);
+    /* Do operations that launch_walks prints begin the walk, and print where the states come from? No hook: they do not. */
+    bool (*begins)(const struct Program *pr);
+    /* Their operations. True: where these do not run, a loop of a step's kernels does, under the condition *loop (NULL: always).
+     * No hook: there is that loop alone. */
+    bool (*launch_walks)(struct Print *e, const struct Formula **loop);
 };
 
 /* In the order in which they are listed; NULL behind the last. */

@@ -38,6 +38,16 @@ static void find_walks(Plan *p)
     columns_find(p);
 }
 
+static void print_walks(Plan *p, Program *pr, Buf *cuda)
+{
+    Panel *all[] = { pr->panel, pr->pairs, pr->wide, pr->head, pr->cluster };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i])
+            panel_print(p, pr, all[i], cuda);
+    if (pr->columns)
+        columns_print(p, pr, cuda);
+}
+
 const Schedule gemm_schedule = {
     .name = "gemm",
     .what = "the states lie in memory, each step is a product and the kernels around it",
@@ -45,4 +55,7 @@ const Schedule gemm_schedule = {
     .plans_as_next = true,
     .tells = tells,
     .find_walks = find_walks,
+    .print_walks = print_walks,
+    .begins = gemm_begins,
+    .launch_walks = gemm_launch,
 };

@@ -2,55 +2,38 @@
  * threads one element for all steps, with its states in registers. In comes a Panel (panel.c); out goes a kernel: what the
  * product of a step reads and gives passes through shared memory (cell_device_head.cuh), of all the cluster's blocks
  * (cell_device_cluster.cuh). What a step reads and no step makes is asked for several steps ahead; what is the same in
- * all steps is read once. Schedule scan (kernels_scan.c) reads ahead alike. */
+ * all steps is read once. Loops that read ahead are in kernels_walk.c. */
 #include <string.h>
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
+#include "gemm_kernels.h"
 #include "panel.h"
 
-bool in_head(const Kernel *k)
+static bool in_cluster(const Kernel *k)
 {
-    return k->panel && k->panel->alone && k->panel->product;
-}
-
-bool in_cluster(const Kernel *k)
-{
-    return k->panel && k->panel->cluster;
+    return k->panel->cluster;
 }
 
 /* ---- states ---- */
 
-const char *state_name(Kernel *k, TensorId s)
+/* Of a state, or of the adjoint of its next value. */
+static const char *held(Kernel *k, const Read *r)
 {
-    return k_text(k, "%s_%s", k->pr->dir == FORWARD ? "s" : "d", k->p->m->tensors.data[s].name);
+    const Tensor *x = r->is_tensor ? &k->p->m->tensors.data[r->id] : NULL;
+    const char *sum = panel_held(k, r);
+    if (sum || !x)
+        return sum;
+    return x->kind == T_DNEXT ? state_name(k, x->of) : k->pr->dir == FORWARD ? state_name(k, r->id) : NULL;
 }
 
-const char *state_start(Kernel *k, TensorId s, const char *place, const char **at)
+static bool carries(Kernel *k, TensorId s, const Read *r, const char *value)
 {
-    bool forward = k->pr->dir == FORWARD;
-    *at = forward ? place : k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(k->p->m, s)), place);
-    return forward ? k_pointer(k, REF_INITIAL, s, k->p->compute) : k_written(k, REF_CARRY, s, k->p->compute);
-}
-
-const char *scan_state(Kernel *k, TensorId s, const Read *r)
-{
-    return k->panel && k->panel->alone ? scan_element(k, r, state_name(k, s)) : NULL;
-}
-
-void scan_update(Kernel *k, TensorId s, const Read *r, const char *value)
-{
-    const char *name = scan_state(k, s, r);
-    if (in_scan(k)) {
-        if (k->two) {
-            buf_line(&k->late, "CELL_UNROLL");
-            buf_line(&k->late, "for (int q = 0; q < 2; q++)");
-        }
-        buf_line(&k->late, k->two ? "    %s = %s;" : "%s = %s;", name, value);
-    } else if (name) {
-        buf_line(&k->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
-        buf_line(&k->updates, "%s = new_%s;", name, name);
-    }
+    const char *name = state_name(k, s);
+    (void)r;
+    buf_line(&k->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
+    buf_line(&k->updates, "%s = new_%s;", name, name);
+    return true;
 }
 
 static const char *state_place(Kernel *k, TensorId s)
@@ -147,74 +130,20 @@ static void print_last_states(Kernel *k)
 
 /* ---- reads ahead ---- */
 
-/* Steps whose reads are under way: as many as registers hold. */
-int alone_depth(int64_t registers)
-{
-    return registers <= 6 ? 8 : registers <= 16 ? 4 : registers <= 40 ? 2 : 1;
-}
-
 /* A step of a cluster takes longer than memory does, and the weights leave few registers. */
 static int cluster_depth(int reads)
 {
     return reads <= 6 ? 2 : 1;
 }
 
-/* Beyond the last step it is read again: without a condition nothing has to wait for what is read. */
-const char *alone_step_or_last(Kernel *k, const char *n)
-{
-    return k_text(k, k->pr->dir == FORWARD ? "%s < dim_T ? %s : dim_T - 1" : "%s < dim_T ? dim_T - 1 - (%s) : 0", n, n);
-}
-
-void alone_declare_reads(Kernel *k, const PanelLoop *l)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "struct reads_%d {%s };", l->number, l->fields);
-    k_open(k, "const auto read_%d = [&](int64_t t, auto &ahead)", l->number);
-    k_declare_rows(k);
-    buf_f(k->out, "%s", l->early);
-    k->out->indent--;
-    buf_line(k->out, "};");
-}
-
-void alone_reads(Kernel *k, const PanelLoop *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    alone_declare_reads(k, l);
-    buf_line(k->out, "reads_%d ahead_%d[%d];", l->number, l->number, depth);
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    if (dim_T > 0)");
-    buf_line(k->out, "        read_%d(%s, ahead_%d[u]);", l->number, alone_step_or_last(k, "u"), l->number);
-}
-
-void alone_next_reads(Kernel *k, const PanelLoop *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "reads_%d next_%d[%d];", l->number, l->number, depth);
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    read_%d(%s, next_%d[u]);", l->number, alone_step_or_last(k, k_text(k, "begin + %d + u", depth)),
-             l->number);
-}
-
-void alone_take_reads(Kernel *k, const PanelLoop *l, int depth)
-{
-    if (l->ahead == 0)
-        return;
-    buf_line(k->out, "CELL_UNROLL");
-    buf_line(k->out, "for (int u = 0; u < %d; u++)", depth);
-    buf_line(k->out, "    ahead_%d[u] = next_%d[u];", l->number, l->number);
-}
-
 /* ---- a head's product ---- */
 
-void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char *value)
+/* The product's operand has this value at the element. */
+static void put_operand(Kernel *k, const Stored *s)
 {
     int64_t piece;
-    if (!panel_piece(k->p->m, element, elements, k->units, k->panel->naxes, &piece))
+    const char *value = s->value;
+    if (!panel_piece(k->p->m, s->lin, s->pitch, k->units, k->panel->naxes, &piece))
         bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
     if (mutate("unput-operand"))
         return;
@@ -227,6 +156,45 @@ void head_put(Kernel *k, const IxExpr *element, const Poly *elements, const char
         buf_line(k->now, "if (%s + 1 < dim_T)", k->t);
     buf_line(k->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
 }
+
+static void stores_next(Kernel *k, Stored *s)
+{
+    if (k->panel->operand_ready)
+        put_operand(k, s);
+    s->out = in_cluster(k) ? &k->late : k->now;
+}
+
+/* Of what lies in memory, other blocks of a cluster read nothing. */
+static void stores(Kernel *k, Stored *s)
+{
+    if (panel_waits_for(k, s->st))
+        put_operand(k, s);
+    if (in_cluster(k))
+        s->out = &k->late;
+}
+
+static void store(Kernel *k, NodeId id, const char *value)
+{
+    panel_store(k, id, value, panel_waits_for(k, &k->pr->node[id]), NULL);
+}
+
+static const char *wants(Kernel *k, NodeId id, const char *p)
+{
+    (void)id;
+    return k->pr->dir == FORWARD ? "all" : p;
+}
+
+static int resident(const Kernel *k)
+{
+    (void)k;
+    return 1;
+}
+
+const KernelHooks alone_hooks = {
+    .all_steps = true, .names_places = true, .resident = resident, .held = held, .ahead = panel_read_ahead,
+    .left = panel_left, .carries = carries, .stores_next = stores_next, .stores = stores, .store = store, .wants = wants,
+    .leaves_out = panel_leaves_out, .group_done = step_sums_add,
+};
 
 static bool carries_sum(const Kernel *k, TensorId *of)
 {
@@ -399,7 +367,7 @@ void print_alone(Kernel *k)
     PanelLoop *loops = panel_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
         reads += loops[i].ahead;
-    int depth = in_cluster(k) ? cluster_depth(reads) : alone_depth(reads > 16 ? 17 : reads);
+    int depth = in_cluster(k) ? cluster_depth(reads) : walk_depth(reads > 16 ? 17 : reads);
     k->row = NULL;
     k->b = "b";
     open_head(k, indices);
@@ -408,12 +376,12 @@ void print_alone(Kernel *k)
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     step_sums_declare(k);
     for (int i = 0; i < n; i++)
-        alone_reads(k, &loops[i], depth);
+        walk_reads(k, &loops[i], depth);
     if (in_cluster(k))
         buf_line(k->out, "const int64_t steps = panel.count > 0 ? dim_T : 0;");
     k_open(k, "for (int64_t begin = 0; begin < %s; begin += %d)", in_cluster(k) ? "steps" : "dim_T", depth);
     for (int i = 0; i < n; i++)
-        alone_next_reads(k, &loops[i], depth);
+        walk_next_reads(k, &loops[i], depth);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %d; u++)", depth);
     k_open(k, "if (begin + u < dim_T)");
@@ -423,7 +391,7 @@ void print_alone(Kernel *k)
     k_close(k);
     k_close(k);
     for (int i = 0; i < n; i++)
-        alone_take_reads(k, &loops[i], depth);
+        walk_take_reads(k, &loops[i], depth);
     k_close(k);
     print_last_states(k);
     print_sums(k, n);

@@ -6,6 +6,7 @@
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
+#include "gemm_kernels.h"
 #include "panel.h"
 
 /* How a loop over some of the thread's columns and units is printed. */
@@ -35,11 +36,6 @@ static const char *from_row(Kernel *k, bool stores, const char *type, const char
     return k_text(k, "%s + %s", name, c->own);
 }
 
-const char *columns_late_at(Kernel *k, const char *type, const char *at)
-{
-    return from_row(k, true, type, at);
-}
-
 /* The same for what loads from pointer p. */
 static const char *read_from_row(Kernel *k, const char *p, const char *load)
 {
@@ -61,7 +57,7 @@ static ColumnsPart part_of(const ColumnsText *c, const char *s)
 }
 
 /* What is read before the product, by what it depends on: the thread's local, or an element of an array of them. */
-const char *columns_read(Kernel *k, const char *p, const char *s)
+static const char *early(Kernel *k, const char *p, const char *s)
 {
     ColumnsText *c = k->columns_text;
     ColumnsPart part = part_of(c, s);
@@ -78,27 +74,40 @@ const char *columns_read(Kernel *k, const char *p, const char *s)
     return read.name;
 }
 
-bool columns_is_sum(const Kernel *k, NodeId id)
+static const char *held(Kernel *k, const Read *r)
 {
-    return k->columns_text && id >= 0 && id == k->columns->product->arrays.data[0];
+    const Module *m = k->p->m;
+    NodeId id = !r->is_tensor                              ? r->id
+                : m->tensors.data[r->id].kind == T_DNEXT ? m->roots.data[m->tensors.data[r->id].of].dprev : -1;
+    return id >= 0 && id == k->columns->product->arrays.data[0] ? "panel.sum[j]" : NULL;
+}
+
+static const char *place(Kernel *k, const char *within)
+{
+    return strcmp(within, k->columns_text->place) == 0 ? k->columns_text->own : within;
+}
+
+/* Up to its number. */
+static const char *buffer(Kernel *k, int id)
+{
+    const char *name = k->p->buffers.data[id].name;
+    return k_text(k, "%.*s", (int)strcspn(name, " "), name);
 }
 
 /* ---- writes ---- */
 
-bool columns_puts(const Kernel *k, int slot)
+/* The product's operand. */
+static bool takes(Kernel *k, int slot, const char *value)
 {
-    const Storage *x = k->columns_text ? &k->pr->node[k->columns->operand] : NULL;
-    return x && x->slot == slot;
-}
-
-void columns_put(Kernel *k, const char *value)
-{
+    if (k->pr->node[k->columns->operand].slot != slot)
+        return false;
     if (!mutate("unput-column"))
         buf_line(k->out, "panel.put(j, %s);", value);
+    return true;
 }
 
 /* An element's value stays in a register until it is stored; gives its text then. */
-const char *columns_keep(Kernel *k, const char *value)
+static const char *keep(Kernel *k, const char *value)
 {
     bool first;
     ColumnsText *c = k->columns_text;
@@ -108,15 +117,35 @@ const char *columns_keep(Kernel *k, const char *value)
     return k_text(k, "kept_%d[j]", n);
 }
 
-Buf *columns_last(Kernel *k)
+static bool stores_last(Kernel *k, const char *final, const char *at, const char *value)
 {
-    return k->columns_text && k->columns_text->element ? &k->columns_text->last : NULL;
+    Buf *last = &k->columns_text->last;
+    if (!k->columns_text->element)
+        return false;
+    buf_line(last, "if (%s)", final);
+    buf_line(last, "    cell_store(%s + %s, %s);", final, at, keep(k, value));
+    return true;
 }
 
-Buf *columns_late(Kernel *k)
+static void stores(Kernel *k, Stored *s)
 {
-    return k->columns_text && k->columns_text->element ? &k->columns_text->late : NULL;
+    if (!k->columns_text->element)
+        return;
+    s->value = keep(k, s->value);
+    s->where = from_row(k, true, k_type(s->st->dtype), s->where);
+    s->out = &k->columns_text->late;
 }
+
+static int resident(const Kernel *k)
+{
+    (void)k;
+    return 1;
+}
+
+static const KernelHooks hooks = {
+    .all_steps = true, .resident = resident, .buffer = buffer, .place = place, .held = held, .early = early, .takes = takes,
+    .stores_last = stores_last, .stores = stores,
+};
 
 /* ---- the group ---- */
 
@@ -519,10 +548,11 @@ static void print_columns(Kernel *k)
     k->columns_text = NULL;
 }
 
-void emit_columns(Plan *p, Program *pr, Buf *out)
+void columns_print(Plan *p, Program *pr, Buf *out)
 {
     Kernel k = kernel_new(p, pr, pr->columns->group, &pr->columns->refs, out);
     k.columns = pr->columns;
+    k.hooks = &hooks;
     k.threads = COLUMNS_THREADS;
     k_print(&k, pr->columns->kernel, print_columns);
     kernel_release(&k);

@@ -7,48 +7,16 @@
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
+#include "gemm_kernels.h"
 #include "panel.h"
-#include "schedule/scan/scan.h"
 
 /* ---- reads ---- */
-
-const IxExpr *panel_in_units(Kernel *k, const IxExpr *e)
-{
-    IndexId from[16];
-    const IxExpr *to[16];
-    int n = 0;
-    for (int i = 0; i < e->nterms; i++) {
-        const IxTerm *t = &e->terms[i];
-        if (t->kind != IA_INDEX || t->index < IX_FIRST || !k->meaning[t->index] || n == 16)
-            return NULL;
-        from[n] = t->index;
-        to[n++] = k->meaning[t->index];
-    }
-    return ix_subst(k->p->m, e, from, to, n);
-}
-
-void panel_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before)
-{
-    const IxExpr *inside[64];
-    for (int i = 0; i < array->naxes; i++)
-        inside[i] = k->panel ? panel_in_units(k, map[i]) : NULL;
-    for (int i = 0; i < array->naxes; i++) {
-        before[i] = k->meaning[array->axes[i]];
-        k->meaning[array->axes[i]] = inside[i];
-    }
-}
-
-void panel_leave(Kernel *k, const Node *array, const IxExpr *const *before)
-{
-    for (int i = array->naxes - 1; i >= 0; i--)
-        k->meaning[array->axes[i]] = before[i];
-}
 
 /* The piece of a stacked row that an element lies in, when it is that of the block's own unit. */
 static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
 {
     Module *m = k->p->m;
-    const IxExpr *e = panel_in_units(k, read_linear(m, r));
+    const IxExpr *e = walk_in_units(k, read_linear(m, r));
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
     return e && panel_piece(m, e, elements, k->units, k->panel->naxes, piece);
 }
@@ -79,9 +47,7 @@ static void fetch(Kernel *k, const Read *r, const AheadRead *as)
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
 {
     int64_t piece;
-    if (in_scan(k))
-        return scan_read_ahead(k, r, s, as);
-    if (!k->panel || k->away || !own_piece(k, r, &piece))
+    if (k->away || !own_piece(k, r, &piece))
         return s;
     if (k->panel->alone && !as->timed)
         return read_once(k, s);
@@ -99,12 +65,13 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
     return !as->half && strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
 }
 
-const char *panel_sum(Kernel *k, const Read *r)
+/* What the product gave for the own unit. */
+static const char *sum_text(Kernel *k, const Read *r)
 {
     int64_t piece;
     if (!own_piece(k, r, &piece))
         bug(k->p->m->c, "kernels", "a step reads a product's sum of another unit");
-    if (in_head(k))
+    if (k->panel->alone)
         return k_text(k, "sum_%d", (int)piece);
     int first = (int)piece * k->panel->own;
     return k_text(k, first ? "(%s)sums[(int)b * %d + own + %d]" : "(%s)sums[(int)b * %d + own]", k->real,
@@ -113,13 +80,15 @@ const char *panel_sum(Kernel *k, const Read *r)
 
 bool panel_is_product(const Kernel *k, NodeId id)
 {
-    return k->panel && k->panel->product && id >= 0 && id == k->panel->product->arrays.data[0];
+    return id >= 0 && id == k->panel->product->arrays.data[0];
 }
 
-bool panel_carried_here(const Kernel *k, NodeId id)
+const char *panel_held(Kernel *k, const Read *r)
 {
-    return k->panel && k->panel->product && id >= 0 && k->pr->group[id] >= 0 &&
-           &k->pr->groups.data[k->pr->group[id]] == k->g;
+    const Module *m = k->p->m;
+    NodeId id = !r->is_tensor                              ? r->id
+                : m->tensors.data[r->id].kind == T_DNEXT ? m->roots.data[m->tensors.data[r->id].of].dprev : -1;
+    return panel_is_product(k, id) ? sum_text(k, r) : NULL;
 }
 
 /* A thread that has one element at all steps has what a group made of it in a local. */
@@ -144,7 +113,7 @@ const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
 
 /* ---- writes ---- */
 
-void panel_leave_value(Kernel *k, NodeId id, const char *value)
+static void leave_value(Kernel *k, NodeId id, const char *value)
 {
     if (crosses(k, id))
         buf_line(k->now, "%s = %s;", left_name(k, id), value);
@@ -152,16 +121,67 @@ void panel_leave_value(Kernel *k, NodeId id, const char *value)
 
 bool panel_waits_for(const Kernel *k, const Storage *st)
 {
-    if (!k->panel->product)
-        return false;
     const Storage *x = &k->pr->node[k->panel->operand];
     return st->home == x->home && st->slot == x->slot;
 }
 
-bool panel_gives(const Kernel *k)
+bool panel_leaves_out(const Kernel *k, NodeId id)
 {
-    return k->panel && k->panel->product && !k->panel->alone && k->panel->marks;
+    return k->pr->summed && k->pr->summed[id];
 }
+
+void panel_store(Kernel *k, NodeId id, const char *value, bool now, const char *condition)
+{
+    Buf *out = k->out;
+    if (!now)
+        k->out = &k->late;
+    if (condition)
+        k_open(k, "if (%s)", condition);
+    k_store_value(k, id, value);
+    if (condition)
+        k_close(k);
+    k->out = out;
+    leave_value(k, id, value);
+}
+
+/* Other blocks wait for the operand, and take each of its words as it comes where these are marked. */
+static void stores_next(Kernel *k, Stored *s)
+{
+    bool gives = k->panel->marks && k->pr->node[k->panel->operand].slot == s->slot;
+    s->out = k->now;
+    if (gives)
+        s->call = "panel.give(mine, ";
+    else
+        s->when = k_text(k, "mine && %s", s->when);
+}
+
+static void stores(Kernel *k, Stored *s)
+{
+    if (k->panel->marks && panel_waits_for(k, s->st))
+        s->call = "panel.give(mine, ";
+}
+
+static void store(Kernel *k, NodeId id, const char *value)
+{
+    bool waits = panel_waits_for(k, &k->pr->node[id]);
+    panel_store(k, id, value, waits, waits && !k->panel->marks ? "mine" : NULL);
+}
+
+static const char *buffer(Kernel *k, int id)
+{
+    return id == k->panel->posts ? "posts" : NULL;
+}
+
+static int resident(const Kernel *k)
+{
+    (void)k;
+    return 1;
+}
+
+static const KernelHooks panel_hooks = {
+    .all_steps = true, .resident = resident, .buffer = buffer, .held = panel_held, .ahead = panel_read_ahead, .left = panel_left,
+    .stores_next = stores_next, .stores = stores, .store = store, .leaves_out = panel_leaves_out, .group_done = step_sums_add,
+};
 
 /* ---- what is read ahead ---- */
 
@@ -526,18 +546,13 @@ static void print_walk(Kernel *k)
         print_sums(k, &loops[i]);
 }
 
-void emit_panel(Plan *p, Program *pr, Panel *w, Buf *out)
+void panel_print(Plan *p, Program *pr, Panel *w, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
     k.panel = w;
-    k.crosses = w->product && !w->alone ? panel_crosses(p, pr) : NULL;
-    k.threads = !w->alone    ? PANEL_THREADS
-                : w->cluster ? CLUSTER_THREADS
-                : w->product ? HEAD_THREADS
-                             : scan_threads(w);
-    void (*scan)(Kernel *) = w->chunks ? print_scan_chunks : print_scan_walk;
-    k_print(&k, w->kernel, !w->alone ? print_walk : w->product ? print_alone : scan);
-    w->steps = k.steps;
-    w->staged = k.staged;
+    k.hooks = w->alone ? &alone_hooks : &panel_hooks;
+    k.crosses = !w->alone ? panel_crosses(p, pr) : NULL;
+    k.threads = !w->alone ? PANEL_THREADS : w->cluster ? CLUSTER_THREADS : HEAD_THREADS;
+    k_print(&k, w->kernel, w->alone ? print_alone : print_walk);
     kernel_release(&k);
 }

@@ -6,6 +6,7 @@
 
 #include "base/mutate.h"
 #include "kernels/kernels.h"
+#include "gemm_kernels.h"
 #include "panel.h"
 
 /* The local that has a term's sum already, for another param; or NULL. */

@@ -48,6 +48,14 @@ const bool *panel_crosses(const Plan *p, const Program *pr);
  * comes behind the group that makes it, of the step before (carried) before that group. */
 bool panel_finds(const Program *pr, int reader, NodeId value, bool carried);
 
+/* kernels_panel.c, kernels_columns.c: the text of a kernel; fills its refs. */
+void panel_print(Plan *p, Program *pr, Panel *w, Buf *out);
+void columns_print(Plan *p, Program *pr, Buf *out);              /* of Program.columns */
+/* gemm_launch.c: hooks begins, launch_walks. */
+struct Print;
+bool gemm_begins(const Program *pr);
+bool gemm_launch(struct Print *e, const Formula **loop);
+
 /* panel_sums.c: which sums over batch and time the kernels that walk all steps take along. */
 void panel_sums(Plan *p, Program *pr, const Panel *w);
 /* The values of the step that lie side by side in the row that a sum adds up, if it is such a row; else 0. */

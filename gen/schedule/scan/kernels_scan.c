@@ -2,7 +2,7 @@
  * kernel whose threads have a unit each, one place of the axes that all states begin with, and walk all steps with its
  * states in registers. What a unit has several elements of is an array of registers, in loops that are unrolled; what
  * it sums over, a loop of its own. What a step reads and no step makes is asked for several steps ahead, what is the
- * same in all steps is read once (kernels_alone.c). */
+ * same in all steps is read once (kernels_walk.c). */
 #include <string.h>
 
 #include "base/mutate.h"
@@ -12,30 +12,25 @@
 #include "plan/reads.h"
 #include "scan.h"
 
-bool in_scan(const Kernel *k)
-{
-    return k->panel && k->panel->alone && !k->panel->product;
-}
-
 /* A thread has two neighbours of the units. */
 static bool in_pairs(const Kernel *k)
 {
-    return in_scan(k) && k->panel->pairs;
+    return k->panel->pairs;
 }
 
 /* Chunks of steps that read little fit into half of an SM's registers, and one block's reads hide the other's work (HGRN
  * forward: 0.147 ms for 0.181); those of backward would spill, unless a block has half as many threads. Where states are
  * made anew beside staged reads, which hide themselves, they spill even so. */
-int scan_resident(const Kernel *k)
+static int resident(const Kernel *k)
 {
     bool small = (in_pairs(k) && !(k->staged && k->panel->replays)) || k->panel_registers <= 3;
-    return in_scan(k) && k->panel->chunks && small && k->p->compute == DT_F32 ? 2 : 0;
+    return k->panel->chunks && small && k->p->compute == DT_F32 ? 2 : 0;
 }
 
 /* ---- a block's units and chunks ---- */
 
 /* In pairs they follow from the sizes of the call: the kernel is a template. */
-bool scan_sized(const Kernel *k)
+static bool is_sized(const Kernel *k)
 {
     return in_pairs(k) && k->panel->chunks;
 }
@@ -99,14 +94,15 @@ static void close_inner(Kernel *k, Buf *out)
     buf_line(out, "}");
 }
 
-const IxExpr *scan_unit(Kernel *k, int axis)
+/* Of two, that which is printed. */
+static const IxExpr *unit(Kernel *k, int axis)
 {
     const IxExpr *i = ix_index(k->p->m, k->units[axis]);
     bool last = in_pairs(k) && axis == k->p->scan->naxes - 1;
     return last ? ix_add(k->p->m, i, ix_index(k->p->m, k->p->scan->pair)) : i;
 }
 
-const char *scan_first_unit(const Kernel *k, const char *index)
+static const char *first_unit(const Kernel *k, const char *index)
 {
     return in_pairs(k) && strcmp(index, k->own[k->p->scan->naxes - 1]) == 0 ? k->pair_index : index;
 }
@@ -163,10 +159,8 @@ static const char *element(Kernel *k, const char *name, const char *inner)
     return k_text(k, "%s%s%s%s%s", name, inner ? "[" : "", inner ? inner : "", inner ? "]" : "", in_pairs(k) ? "[q]" : "");
 }
 
-const char *scan_element(Kernel *k, const Read *r, const char *name)
+static const char *element_read(Kernel *k, const Read *r, const char *name)
 {
-    if (!in_scan(k))
-        return name;
     return element(k, name, scan_inner(k->p, r) == 1 ? NULL
                                                      : k_bare(k, ix_text(&k->printer, scan_inner_linear(k->p, r))));
 }
@@ -233,9 +227,10 @@ static bool lie_together(Kernel *k, const IxExpr *e, const Poly *pitch, int n)
     return side;
 }
 
-int scan_adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
+/* An even place: then 2, or SCAN_WIDE, where so many do that begin at multiples of that. */
+static int adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
 {
-    const IxExpr *e = in_pairs(k) ? panel_in_units(k, place) : NULL;
+    const IxExpr *e = in_pairs(k) ? walk_in_units(k, place) : NULL;
     return !e ? 0 : lie_together(k, e, pitch, SCAN_WIDE) ? SCAN_WIDE : lie_together(k, e, pitch, 2) ? 2 : 0;
 }
 
@@ -370,13 +365,11 @@ static const char *step_function(Kernel *k, const char *s, const InnerLoop *l, i
 
 /* What is the same at all steps is computed once, where it costs more than a register: a gate's bound that is a sigmoid
  * of a param. What a step's inputs alone give, once for all walks over its chunk. NULL: it is neither, or not dear. */
-const char *scan_once(Kernel *k, NodeId id)
+static const char *once_value(Kernel *k, NodeId id)
 {
-    if (!in_scan(k))
-        return NULL;
     const Node n = *k_node(k, id);
     const IxExpr *place = ix_const(k->p->m, poly_const(k->p->m, 0));
-    bool once = n.dep == DEP_PARAM, chunk = k->panel && k->panel->chunks && !(n.dep & (DEP_STATE | DEP_COTANGENT));
+    bool once = n.dep == DEP_PARAM, chunk = k->panel->chunks && !(n.dep & (DEP_STATE | DEP_COTANGENT));
     InnerLoop l[64];
     if (k->away || id == k->hoisting || n.kind != N_MAP || n.type != TY_REAL || op_table[n.op].cost < 4 ||
         !(once || chunk) || !is_total(k, id) || (!once && is_made(k, id)))
@@ -424,10 +417,10 @@ static void stage_read(Kernel *k, const AheadRead *as, int n, const InnerLoop *l
 
 /* Only what is certainly inside, in terms of the unit and of the loops around, is there whatever conditions stand
  * around the read. What is ahead is kept as it lies in memory: to convert it would be to wait for it. */
-const char *scan_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
+static const char *read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as)
 {
     InnerLoop l[64];
-    const IxExpr *e = k->away ? NULL : panel_in_units(k, read_linear(k->p->m, r));
+    const IxExpr *e = k->away ? NULL : walk_in_units(k, read_linear(k->p->m, r));
     if (!e || !k_always_inside(k, r))
         return s;
     int loops = loops_of(k, e, l);
@@ -483,7 +476,7 @@ static bool stores_two(Kernel *k, NodeId id, const Read *self)
 {
     const Storage *st = &k->pr->node[id];
     const Poly *pitch = st->pitch ? st->pitch : array_elements(k->p->m, id);
-    return st->home != HOME_NONE && scan_adjacent(k, storage_linear(k->p->m, self, st), pitch);
+    return st->home != HOME_NONE && adjacent(k, storage_linear(k->p->m, self, st), pitch);
 }
 
 static void store_elements(Kernel *k, NodeId id, const Read *self, const char *name)
@@ -495,7 +488,7 @@ static void store_elements(Kernel *k, NodeId id, const Read *self, const char *n
     if (!k->two)
         open_pair(k, &k->late);
     k->out = &k->late;
-    k_store(k, id, scan_element(k, self, name));
+    k_store(k, id, element_read(k, self, name));
     k->out = out;
     if (!k->two)
         close_pair(k, &k->late);
@@ -517,7 +510,7 @@ static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
     if (!one)
         declare(k, name, elements, "");
     open_elements(k, k->out, id);
-    const char *to = scan_element(k, &self, name), *declared = one ? k_text(k, "%s %s", k->real, to) : to;
+    const char *to = element_read(k, &self, name), *declared = one ? k_text(k, "%s %s", k->real, to) : to;
     if (sums) {
         buf_line(k->out, "%s = %s;", declared, start_of(body.reduce));
         print_reduction(k, body, to);
@@ -577,7 +570,7 @@ static void add_to_sum(Kernel *k, const Group *g, int number)
     k_comment(k, id);
     open_elements(k, k->out, id);
     const char *term = k_body(k, r.args[0], &named);
-    buf_line(k->out, "%s += %s;", scan_element(k, &self, sum_name(k, id)), term);
+    buf_line(k->out, "%s += %s;", element_read(k, &self, sum_name(k, id)), term);
     k_forget(k, &named);
     close_elements(k, k->out, id);
 }
@@ -818,20 +811,20 @@ static const char *begin_walk(Kernel *k, Group *g)
     return indices;
 }
 
-void print_scan_walk(Kernel *k)
+static void print_scan_walk(Kernel *k)
 {
     Group *g = step_group(k);
     const char *indices = begin_walk(k, g);
     PanelLoop l = print_group(k, g);
-    int depth = alone_depth(k->panel_registers);
+    int depth = walk_depth(k->panel_registers);
     k->row = NULL;
     open_units(k, indices);
     print_states(k);
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     each_sum(k, declare_sum);
-    alone_reads(k, &l, depth);
+    walk_reads(k, &l, depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
-    alone_next_reads(k, &l, depth);
+    walk_next_reads(k, &l, depth);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int u = 0; u < %d; u++)", depth);
     k_open(k, "if (begin + u < dim_T)");
@@ -840,7 +833,7 @@ void print_scan_walk(Kernel *k)
     buf_f(k->out, "%s%s", l.body ? l.body : "", l.late ? l.late : "");
     k_close(k);
     k_close(k);
-    alone_take_reads(k, &l, depth);
+    walk_take_reads(k, &l, depth);
     k_close(k);
     print_last_states(k);
     each_sum(k, store_sum);
@@ -886,7 +879,7 @@ static bool *parts_of_states(Kernel *k)
 
 static bool replays(const Kernel *k)
 {
-    return in_scan(k) && k->panel->replays;
+    return k->panel->replays;
 }
 
 static TensorId state_behind(const Kernel *k, NodeId next)
@@ -904,29 +897,61 @@ static const char *kept_name(Kernel *k, TensorId s, const char *u)
     return k_text(k, "kept_%s[%s]", k->p->m->tensors.data[s].name, u);
 }
 
-const char *scan_again(Kernel *k, const Read *r)
+static const char *held_again(Kernel *k, const Read *r)
 {
     TensorId s = r->is_tensor ? r->id : state_behind(k, r->id);
     if (!replays(k) || k->away || s < 0)
         return NULL;
-    return scan_element(k, r, kept_name(k, s, r->is_tensor && !mutate("late-load") ? "u + 1" : "u"));
+    return element_read(k, r, kept_name(k, s, r->is_tensor && !mutate("late-load") ? "u + 1" : "u"));
 }
 
-const char *scan_saves(Kernel *k, NodeId id)
+static const char *saves(Kernel *k, NodeId id)
 {
     const Panel *back = k->p->program[BACKWARD].chunks;
-    bool few = in_scan(k) && k->panel->chunks && back && back->replays && state_behind(k, id) >= 0;
+    bool few = k->panel->chunks && back && back->replays && state_behind(k, id) >= 0;
     int every = few ? back->steps : 1, at = mutate("wrong-checkpoint") ? 0 : every - 1;
     return every == 1 ? "all" : k_text(k, k->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
 }
 
-const char *scan_wants(Kernel *k, const char *p)
+static const char *wants(Kernel *k, NodeId id, const char *p)
 {
     bool first;
-    if (!in_scan(k) || !k->panel->chunks)
+    if (k->pr->dir == FORWARD)
+        return saves(k, id);
+    if (!k->panel->chunks)
         return p;
     k_number(k, &k->wanted, p, &first);
     return k_text(k, "wants%s", p + 1);
+}
+
+/* A state before its step, or the adjoint of its next value; where chunks make states anew, those too. */
+static const char *held(Kernel *k, const Read *r)
+{
+    const Tensor *x = r->is_tensor ? &k->p->m->tensors.data[r->id] : NULL;
+    if (x && x->kind == T_DNEXT)
+        return element_read(k, r, state_name(k, x->of));
+    if (x && k->pr->dir == FORWARD)
+        return element_read(k, r, state_name(k, r->id));
+    return held_again(k, r);
+}
+
+static bool carries(Kernel *k, TensorId s, const Read *r, const char *value)
+{
+    const char *name = element_read(k, r, state_name(k, s));
+    if (k->two) {
+        buf_line(&k->late, "CELL_UNROLL");
+        buf_line(&k->late, "for (int q = 0; q < 2; q++)");
+    }
+    buf_line(&k->late, k->two ? "    %s = %s;" : "%s = %s;", name, value);
+    return true;
+}
+
+static void store(Kernel *k, NodeId id, const char *value)
+{
+    Buf *out = k->out;
+    k->out = &k->late;
+    k_store_value(k, id, value);
+    k->out = out;
 }
 
 /* A step's states from those before it. */
@@ -955,7 +980,7 @@ static const char *print_again(Kernel *k, Group *g)
         k_comment(k, next);
         open_elements(k, k->out, next);
         const char *v = k_body(k, k_node(k, next)->args[0], &named);
-        buf_line(k->out, "%s = %s;", scan_element(k, &self, kept_name(k, s, "u")), v);
+        buf_line(k->out, "%s = %s;", element_read(k, &self, kept_name(k, s, "u")), v);
         k_forget(k, &named);
         close_elements(k, k->out, next);
     }
@@ -991,7 +1016,7 @@ static void print_kept(Kernel *k, Way way)
         self.id = s;
         k_bind_axes(k, next);
         open_elements(k, k->out, next);
-        const char *to = scan_element(k, &self, kept_name(k, s, "steps"));
+        const char *to = element_read(k, &self, kept_name(k, s, "steps"));
         if (way == TAKE)
             buf_line(k->out, "%s = saved_%s[%s];", to, name, k_bare(k, saved_place(k, &self)));
         else if (way == COPY)
@@ -1019,14 +1044,14 @@ static void print_slope(Kernel *k, TensorId s)
     k_bind_axes(k, next);
     open_elements(k, k->out, next);
     const char *times = slope < 0 ? "0" : k_body(k, slope, &named);
-    const char *r = scan_element(k, &self, slope_name(k, s)), *h = scan_element(k, &self, state_name(k, s));
+    const char *r = element_read(k, &self, slope_name(k, s)), *h = element_read(k, &self, state_name(k, s));
     /* A slope of 0 forgets whatever came before, infinities too, as the walk does. */
     buf_line(k->out, "{");
     k->out->indent++;
     buf_line(k->out, "const %s cell_slope = is_step ? %s : 1;", k->real, times);
     buf_line(k->out, "%s = cell_slope == 0 ? 0 : %s * cell_slope;", r, r);
     k_close(k);
-    buf_line(k->out, "%s = is_step ? %s : %s;", h, scan_element(k, &self, k->value[next]), h);
+    buf_line(k->out, "%s = is_step ? %s : %s;", h, element_read(k, &self, k->value[next]), h);
     k_forget(k, &named);
     close_elements(k, k->out, next);
 }
@@ -1144,7 +1169,7 @@ static void print_exchange(Kernel *k)
 static const char *step_at(Kernel *k, bool full)
 {
     if (!replays(k))
-        return full ? step_of(k, "from + u", "dim_T - 1 - from - u") : alone_step_or_last(k, "from + u");
+        return full ? step_of(k, "from + u", "dim_T - 1 - from - u") : walk_step_or_last(k, "from + u");
     return full ? "last - from - u" : "cell_nearest(last - from - u, dim_T)";
 }
 
@@ -1424,7 +1449,7 @@ static void print_units(Kernel *k)
 }
 
 /* Where units are few, more blocks of fewer. */
-void scan_choice(Kernel *k, Buf *out, const char *name)
+static void print_forms(Kernel *k, Buf *out, const char *name)
 {
     buf_line(out, "if (dim_B * %s < %d)", k_poly(k, k->panel->units), BLOCK_UNITS);
     buf_line(out, "    %s_by<32>(args);", name);
@@ -1456,7 +1481,7 @@ static void open_chunks(Kernel *k, const PanelLoop *l, const char *indices)
         declare_copies(k, l, indices);
 }
 
-void print_scan_chunks(Kernel *k)
+static void print_scan_chunks(Kernel *k)
 {
     Group *g = step_group(k);
     /* The walk is there twice: for calls that want all gradients, and for others. */
@@ -1464,7 +1489,7 @@ void print_scan_chunks(Kernel *k)
     const char *indices = begin_walk(k, g), *again = replays(k) ? print_again(k, g) : NULL, *map = print_map_step(k, g);
     PanelLoop l = print_group(k, g);
     k->printer.fuse = FUSE_FREELY;
-    int depth = alone_depth(k->panel_registers);
+    int depth = walk_depth(k->panel_registers);
     decide_staging(k, &l, depth);
     k->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
     k->row = NULL;
@@ -1477,7 +1502,7 @@ void print_scan_chunks(Kernel *k)
     buf_f(k->out, "%s", k->once.data ? k->once.data : "");
     each_sum(k, declare_sum);
     if (!k->staged)
-        alone_declare_reads(k, &l);
+        walk_declare_reads(k, &l);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %s)", turn_steps(k));
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
     if (k->staged) {
@@ -1496,4 +1521,23 @@ void print_scan_chunks(Kernel *k)
     each_sum(k, store_sum);
     buf_line(k->out, "cell_barrier();");
     k_close(k);
+}
+
+void scan_print(Plan *p, Program *pr, Panel *w, Buf *out)
+{
+    KernelHooks hooks = {
+        .all_steps = true, .names_places = true, .resident = resident, .print_forms = print_forms, .unit = unit,
+        .first_unit = first_unit, .adjacent = adjacent, .held = held, .element = element_read, .ahead = read_ahead,
+        .once = once_value, .carries = carries, .store = store, .wants = wants,
+    };
+    Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
+    k.panel = w;
+    k.hooks = &hooks;
+    k.threads = scan_threads(w);
+    if (is_sized(&k))
+        hooks.form = "int units";
+    k_print(&k, w->kernel, w->chunks ? print_scan_chunks : print_scan_walk);
+    w->steps = k.steps;
+    w->staged = k.staged;
+    kernel_release(&k);
 }

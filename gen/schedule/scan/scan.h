@@ -35,6 +35,11 @@ const IxExpr *scan_inner_linear(const Plan *p, const Read *r);
 const char *scan_refused(const Plan *p, const Program *pr);
 /* The part of that which shows as soon as a direction's groups are made. */
 const char *scan_too_many(const Program *pr);
+/* kernels_scan.c: the text of a walk's kernel; fills its refs. */
+void scan_print(Plan *p, Program *pr, Panel *w, Buf *out);
+/* scan_launch.c: hook launch_walks. */
+struct Print;
+bool scan_launch(struct Print *e, const Formula **loop);
 /* Takes the kernels of both directions into the plan. */
 void scan_kernels(Plan *p);
 

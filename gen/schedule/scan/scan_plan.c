@@ -41,6 +41,21 @@ static bool tells(const Plan *p)
     return !p->schedule->on_chip && !steps_multiply(&p->program[FORWARD]);
 }
 
+/* Which states forward saves follows from backward's chunks, so these are printed first, and kept. */
+static void print_walks(Plan *p, Program *pr, Buf *cuda)
+{
+    for (int d = BACKWARD; d >= FORWARD && pr->dir == FORWARD; d--) {
+        Panel *chunks = p->program[d].chunks;
+        if (!chunks)
+            continue;
+        chunks->cuda = (Buf){ .arena = p->m->arena };
+        scan_print(p, &p->program[d], chunks, &chunks->cuda);
+    }
+    scan_print(p, pr, pr->panel, cuda);
+    if (pr->chunks)
+        buf_f(cuda, "%s", pr->chunks->cuda.data);
+}
+
 const Schedule scan_schedule = {
     .name = "scan",
     .what = "each element of the state walks over the steps by itself, in one kernel",
@@ -49,4 +64,6 @@ const Schedule scan_schedule = {
     .settle = settle,
     .tells = tells,
     .find_walks = scan_kernels,
+    .print_walks = print_walks,
+    .launch_walks = scan_launch,
 };

@@ -55,7 +55,7 @@ static const char *product_text(Kernel *k, const Factors *f, const char *first)
 }
 
 /* A sum of products that lies in a tile: where its pair is printed. */
-const char *window_dot(Kernel *k, NodeId reduce)
+static const char *window_dot(Kernel *k, NodeId reduce)
 {
     const Window *w = k->window;
     for (int i = 0; w && i < w->n_dots; i++) {
@@ -840,6 +840,8 @@ static void print_window(Kernel *k)
 
 void emit_window(Kernel *k)
 {
+    static const KernelHooks hooks = { .reduce = window_dot };
+    k->hooks = &hooks;
     k->threads = k->g->threads = k->g->lanes = WINDOW_THREADS;
     k_print(k, k->g->kernel, print_window);
 }

@@ -1,18 +1,8 @@
-/* emit_resident.c: the operations of a launch plan that walk all steps in one kernel: a panel, a head in a block or a cluster, columns of a
- * sequence in blocks. In: what the plan has of them, and their forms (schedule/gemm/resident_forms.h). */
-#include "emit_plan.h"
-#include "schedule/gemm/resident_forms.h"
-
-void emit_panel_op(Print *e, const Panel *w, const Formula *grid, const char *when, int kernel)
-{
-    const char *blocks = emit_expr(e, grid);
-    int list = emit_refs(e, &w->refs);
-    buf_f(&e->ops,
-          "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
-          "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
-          w->kernel, when, kernel, w->refs.len, blocks, e->tag, list);
-    e->n_ops++;
-}
+/* gemm_launch.c: the operations of a launch plan that walk all steps in one kernel: a panel, a head in a block or a cluster, columns of a
+ * sequence in blocks. In: what the plan has of them, and their forms (resident_forms.h). */
+#include "launch/emit_plan.h"
+#include "panel.h"
+#include "resident_forms.h"
 
 /* Blocks post to counters, which are 0 before. */
 static void print_posts(Print *e, const Panel *w, const char *when, const Poly *posts)
@@ -98,8 +88,7 @@ static const Formula *print_columns(Print *e)
     return formula_not(m, e->walked);
 }
 
-/* The kernels that walk all steps, and the condition under which the loop of kernels is needed after all. */
-const Formula *emit_panel_walk(Print *e)
+static const Formula *print_panels(Print *e)
 {
     Module *m = e->p->m;
     const Panel *w = e->pr->panel, *h = e->pr->head, *c = e->pr->cluster;
@@ -129,4 +118,15 @@ const Formula *emit_panel_walk(Print *e)
     for (int i = 0; i < n; i++)
         e->walked = e->walked ? formula(m, F_ADD, e->walked, panel_fits(e->p, grids[i])) : panel_fits(e->p, grids[i]);
     return formula_not(m, e->walked);
+}
+
+bool gemm_begins(const Program *pr)
+{
+    return pr->head || pr->cluster;
+}
+
+bool gemm_launch(Print *e, const Formula **loop)
+{
+    *loop = print_panels(e);
+    return true;
 }
