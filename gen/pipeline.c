@@ -124,7 +124,7 @@ void compiler_inherit(Compiler *to, const Compiler *from)
     }
     to->dtype = from->dtype;
     to->schedule = from->schedule;
-    to->tile = from->tile;
+    to->hints = from->hints;
     to->scheduled = from->scheduled;
     to->tuned = from->tuned ? intern(to, from->tuned) : NULL;
     to->tuned_dir = from->tuned_dir ? intern(to, from->tuned_dir) : NULL;

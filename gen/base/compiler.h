@@ -22,13 +22,13 @@ typedef struct Setting { const char *name, *value; bool used; } Setting;   /* --
 
 /* How a state's rows and columns lie over a warp's lanes and a block's warps; all 0: the planner chooses. */
 typedef struct LayoutHint { int row_lanes, col_lanes, row_warps, col_warps; } LayoutHint;
-/* --schedule tile:cluster=4:interval=2:...: what somebody else has chosen of a walk; 0: the planner does. */
-typedef struct TileHints {
+/* --schedule NAME:cluster=4:interval=2:...: what somebody else has chosen of a walk; 0: the planner does. */
+typedef struct WalkHints {
     int cluster;                  /* blocks that share a state */
     int interval;                 /* steps between checkpoints */
     int warps;                    /* of a block, where the direction has no layout below */
     LayoutHint layout[2];         /* forward, backward */
-} TileHints;
+} WalkHints;
 
 typedef struct Module Module;
 
@@ -44,7 +44,7 @@ struct Compiler {
     Vec(Setting) sets;            /* --set: options and constants */
     Dtype dtype;                  /* --dtype: storage of inputs, params and outputs */
     const struct Schedule *schedule;         /* --schedule (schedule.h); NULL: the planner chooses */
-    TileHints tile;               /* what stands behind --schedule tile: */
+    WalkHints hints;              /* what stands behind --schedule NAME: */
     bool scheduled;               /* --schedule was given */
     const char *tuned;            /* --tuned: a file of `cellc tune`; NULL: looked for */
     const char *tuned_dir;        /* where the library will lie, and perhaps such a file; NULL: it will not */

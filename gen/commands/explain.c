@@ -11,7 +11,6 @@
 #include "ir/arguments.h"
 #include "options.h"
 #include "plan/cost.h"
-#include "schedule/window/window.h"
 
 static const Node *at(const Explain *e, NodeId id)
 {
@@ -314,9 +313,9 @@ static int operation_number(const Program *g, int group)
 static const char *row_words(const Explain *e, const Group *g, const Program *pr)
 {
     const char *by = g->lanes > 32 ? "a block" : g->lanes < 32 ? "a lane of each warp" : "a warp";
-    if (g->window)
+    if (g->pass)
         return intern_f(e->c, "%s; %s, tiles of %d steps by a block", names_of(e, g),
-                        g->arrays.len > 1 ? "in one pass over the past" : "a pass over the past", WINDOW_TILE);
+                        g->arrays.len > 1 ? "in one pass over the past" : "a pass over the past", g->pass_by->steps);
     if (!g->sums)
         return intern_f(e->c, "%s; a row by %s%s", names_of(e, g), by,
                         g->unless_walked ? ", where no kernel has all steps" : "");

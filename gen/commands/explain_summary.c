@@ -18,7 +18,7 @@ static Operations operations_of(const Program *pr)
     Operations n = { 0, 0, 0 };
     for (int i = 0; i < pr->groups.len; i++) {
         const Group *g = &pr->groups.data[i];
-        bool walks = g->kind == G_WALK || g->kind == G_SCAN;
+        bool walks = g->kind == G_WALK || g->kind == G_UNITS;
         *(walks ? &n.walks : g->phase == PHASE_DURING ? &n.each_step : &n.at_once) += 1;
     }
     return n;

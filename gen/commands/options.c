@@ -25,7 +25,7 @@ static const OptionSpec compile_table[] = {
     { "--dim", "NAME=N", OPT_STRING, NULL, "bind a dim of the cell, e.g. N=32; N=open leaves it to the run time" },
     { "--set", "NAME=VALUE", OPT_STRING, NULL, "choose an option or replace a constant, e.g. bias=input" },
     { "--dtype", "TYPE", OPT_STRING, NULL, "storage of tensors: f32 (default), bf16, f16 or f64" },
-    { "--schedule", "NAME", OPT_STRING, NULL, "force a schedule: auto (default), steps, map, tile (tile:HINTS), gemm, scan or window" },
+    { "--schedule", "NAME", OPT_STRING, NULL, NULL },
     { "--tuned", "FILE", OPT_STRING, NULL, "take the schedule that cellc tune wrote there" },
     { "--products", "FORM", OPT_STRING, NULL, "of all steps: auto (default; large ones as parts of bf16, or fused), plain, parts, fused" },
     { "--reverse", NULL, OPT_FLAG, NULL, "walk time from the last step to the first" },
@@ -83,6 +83,18 @@ int archs_check(const CommandHelp *help, const char *archs)
     return -1;
 }
 
+/* The help of --schedule. */
+static void print_schedules(void)
+{
+    printf("force a schedule: auto (default)");
+    for (const Schedule *const *s = schedules; *s; s++) {
+        printf("%s%s", s[1] ? ", " : " or ", (*s)->name);
+        if ((*s)->takes_hints)
+            printf(" (%s:HINTS)", (*s)->name);
+    }
+    printf("\n");
+}
+
 /* Without the rows that `own` has as well: a command may read an option of compilation itself. */
 static void print_table(const OptionSpec *table, const OptionSpec *own, bool in_double)
 {
@@ -92,7 +104,11 @@ static void print_table(const OptionSpec *table, const OptionSpec *own, bool in_
             continue;
         snprintf(left, sizeof left, "%s%s%s", table[i].name, table[i].argument ? " " : "",
                  table[i].argument ? table[i].argument : "");
-        printf("  %-24s %s\n", left, table[i].help);
+        printf("  %-24s ", left);
+        if (table[i].help)
+            printf("%s\n", table[i].help);
+        else
+            print_schedules();
     }
 }
 
@@ -185,9 +201,9 @@ const char *schedule_read(Compiler *c, const char *value)
 {
     const char *colon = strchr(value, ':');
     const Schedule *hinted = colon ? schedule_named(intern_n(c, value, (size_t)(colon - value))) : NULL;
-    c->tile = (TileHints){ 0 };
+    c->hints = (WalkHints){ 0 };
     if (hinted && hinted->takes_hints) {
-        const char *wrong = hints_read(c, colon + 1, &c->tile);
+        const char *wrong = hints_read(c, colon + 1, &c->hints);
         c->schedule = hinted;
         return wrong ? intern_f(c, " %s%s", hinted->name, wrong) : NULL;
     }

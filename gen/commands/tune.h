@@ -39,7 +39,7 @@ typedef struct Candidate {
     const char *schedule;         /* as --schedule takes it; the first is "auto" */
     const char *what;             /* in words */
     uint64_t code;                /* of its kernels and launch plans: what is the same is one candidate */
-    TileHints hints;
+    WalkHints hints;
     bool tile;                    /* hints are of a walk */
     TuneState state;
     double ms[2];                 /* forward, forward plus backward */

@@ -93,7 +93,7 @@ static bool try_schedule(Candidates *all, const char *schedule, Ranked *ranked)
     bool ok = generate_open(&g, c, all->spec, NULL, true);
     if (ok) {
         Candidate one = { .schedule = intern(all->c, schedule), .what = words_of(all->c, g.plan), .code = hash_code(&g),
-                          .hints = c->tile, .tile = g.plan->schedule->on_chip };
+                          .hints = c->hints, .tile = g.plan->schedule->on_chip };
         for (int i = 0; i < all->list.len; i++)
             ok &= all->list.data[i].code != one.code;
         if (ok)
@@ -105,9 +105,12 @@ static bool try_schedule(Candidates *all, const char *schedule, Ranked *ranked)
     return ok;
 }
 
-static bool try_hints(Candidates *all, const TileHints *h)
+static bool try_hints(Candidates *all, const WalkHints *h)
 {
-    return try_schedule(all, intern_f(all->c, "tile:%s", hints_text(all->c, h)), NULL);
+    const Schedule *const *s = schedules;
+    while (!(*s)->takes_hints)
+        s++;
+    return try_schedule(all, intern_f(all->c, "%s:%s", (*s)->name, hints_text(all->c, h)), NULL);
 }
 
 /* Layouts that walks without a word more would have are left out by their code. */
@@ -115,7 +118,7 @@ static void try_layouts(Candidates *all, const Ranked *r)
 {
     int64_t most = all->list.data[0].tile || all->layouts < FEW ? all->layouts : FEW;
     for (int i = 0; i < most && (i < r->n[0] || i < r->n[1]); i++) {
-        TileHints h = { 0 };
+        WalkHints h = { 0 };
         for (int d = 0; d < 2; d++)
             if (i < r->n[d])
                 h.layout[d] = r->layout[d][i];
@@ -134,12 +137,12 @@ static void try_walks(Candidates *all, const Ranked *r)
     /* The nearest, and powers of two from half to twice as many. The call's plan is one of two: each begins at its own. */
     for (int k = (r->interval + 1) / 2; k <= 2 * r->roomy && k <= MOST_INTERVAL; k++)
         if (is_next(k, r->interval) || is_next(k, r->roomy) || (k & (k - 1)) == 0)
-            try_hints(all, &(TileHints){ .interval = k });
+            try_hints(all, &(WalkHints){ .interval = k });
     /* 0: every architecture of the list has clusters. */
     bool clusters = block_memory_below(all->arch, 0, true) == 0;
     for (int n = 1; clusters && n <= MOST_CLUSTER; n *= 2)
         if (n != r->cluster || r->spread)
-            try_hints(all, &(TileHints){ .cluster = n });
+            try_hints(all, &(WalkHints){ .cluster = n });
 }
 
 /* The cell's names; false with errors in all->c. */
@@ -200,7 +203,7 @@ static const Candidate *best(const Candidates *all, int what)
 
 bool candidates_combine(Candidates *all)
 {
-    TileHints h = { 0 };
+    WalkHints h = { 0 };
     const Candidate *of[] = { best(all, 0), best(all, 1), best(all, 2) };
     for (int k = 0; k < 2; k++)
         if (of[k])

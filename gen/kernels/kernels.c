@@ -734,7 +734,7 @@ void emit_group(Plan *p, Program *pr, Group *g, Buf *out)
     Kernel k = kernel_new(p, pr, g, &g->refs, out);
     switch (g->kind) {
     case G_MAP: emit_map(&k); break;
-    case G_ROW: (g->window ? emit_window : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
+    case G_ROW: (g->pass ? g->pass_by->print : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
     case G_COLUMN:
         if (!g->by_rows)
             emit_column_sums(&k);
@@ -742,7 +742,7 @@ void emit_group(Plan *p, Program *pr, Group *g, Buf *out)
         k = kernel_new(p, pr, g, &g->refs_2, out);
         emit_column_totals(&k);
         break;
-    case G_SCATTER: case G_GEMM: case G_SCAN: break;
+    case G_SCATTER: case G_GEMM: case G_UNITS: break;
     case G_WALK: buf_f(out, "%s", g->walk->cuda.data ? g->walk->cuda.data : ""); break;
     }
     kernel_release(&k);

@@ -6,7 +6,6 @@
 
 #include "emit/emit.h"
 #include "plan/plan.h"
-#include "schedule/window/window.h"
 
 /* args.ptr[i] as the kernel sees it. */
 typedef struct Pointer { const char *name; Dtype type; bool written; } Pointer;
@@ -209,8 +208,9 @@ struct Kernel {
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
     bool past_keeps;
-    const Window *window;         /* kernels_window.c: of the kernel that is printed, or NULL */
-    bool window_pairs;            /* its products lie in tiles; else there are none, at this place */
+    int rows_apart;               /* kernels_past.c: bounds of distances are for a tile of rows, along which they may rise by so
+                                   * much from row to row; 0: for one row */
+    void *of_schedule;            /* what the schedule keeps that prints the kernel */
     int loops_inside;             /* of expressions: reductions that are printed in place */
     int functions_inside;         /* functions without names around what is printed, which have places as parameters */
     Vec(Placed) placed;           /* these places, as long as they are printed */
@@ -314,7 +314,6 @@ int apart_width(const Kernel *k);                  /* neighbours of a thread of 
 void emit_past(Kernel *k);
 /* begin and end of the distances w that the terms of a reduction over the past have, for the row in scope. */
 void past_limits(Kernel *k, NodeId array, IndexId w);
-void emit_window(Kernel *k);
 void emit_column_sums(Kernel *k);
 void emit_column_totals(Kernel *k);
 Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out);

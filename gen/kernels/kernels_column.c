@@ -146,7 +146,7 @@ static const KirExpr *chunks_of(Code *x, const KirExpr *rows, const KirExpr *col
 {
     const Group *g = x->k->g;
     const Program *pr = x->k->pr;
-    if (g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_SCAN)
+    if (g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_UNITS)
         return code_batch(x);
     if (g->by_steps || column_ahead(pr, g))       /* the sequences, where one kernel walks the steps */
         return kir_special(x->kir, KP_STEP, 0);

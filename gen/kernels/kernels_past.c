@@ -13,99 +13,6 @@
 
 enum { DISTANCES = 128 };         /* of a stretch, and threads of a block */
 
-/* ---- what the planner asks */
-
-typedef struct PastReads { Read data[16]; int len; } PastReads;
-
-static bool same_read(const Read *a, const Read *b)
-{
-    bool same = !a->is_tensor && !b->is_tensor && a->id == b->id && a->nmap == b->nmap && a->step == b->step;
-    for (int i = 0; i < a->nmap && same; i++)
-        same = a->map[i] == b->map[i];
-    return same;
-}
-
-static void find_unseen_reads(const Plan *p, NodeId id, PastReads *out, bool *seen)
-{
-    const Node *n = &p->m->nodes.data[id];
-    Read r;
-    if (seen[id])
-        return;
-    seen[id] = true;
-    if (plan_resolve(p, id, &r)) {
-        bool known = r.is_tensor || !p->past[r.id] || out->len == 16;
-        for (int i = 0; i < out->len && !known; i++)
-            known = same_read(&out->data[i], &r);
-        if (!known)
-            out->data[out->len++] = r;
-        return;
-    }
-    for (int i = 0; i < n->nargs; i++)
-        find_unseen_reads(p, n->args[i], out, seen);
-}
-
-static void find_reads(const Plan *p, NodeId id, PastReads *out)
-{
-    bool *seen = calloc((size_t)p->m->nodes.len, 1);
-    if (!seen)
-        bug(p->m->c, "plan", "out of memory");
-    find_unseen_reads(p, id, out, seen);
-    free(seen);
-}
-
-static const Node *reduction(const Plan *p, NodeId array)
-{
-    return &p->m->nodes.data[p->m->nodes.data[array].args[0]];
-}
-
-static bool read_uses(const PastReads *reads, IndexId i)
-{
-    for (int k = 0; k < reads->len; k++) {
-        const Read *r = &reads->data[k];
-        for (int j = 0; j < r->nmap; j++)
-            if (ix_uses(r->map[j], i))
-                return true;
-        if (r->step && ix_uses(r->step, i))
-            return true;
-    }
-    return false;
-}
-
-/* The bound index that counts distances; -1: there is none. */
-static IndexId distance_of(const Plan *p, const Node *r, const PastReads *reads)
-{
-    for (int i = 0; i < r->nbound; i++)
-        for (int k = 0; k < reads->len; k++)
-            if (r->bound[i] >= IX_FIRST && ix_uses(reads->data[k].map[p->past[reads->data[k].id] - 1], r->bound[i]))
-                return r->bound[i];
-    return -1;
-}
-
-bool past_sums(const Plan *p, NodeId array)
-{
-    const Node *r = reduction(p, array);
-    PastReads reads = { .len = 0 };
-    if (!p->past || r->kind != N_REDUCE || !plan_reduces(p, array))
-        return false;
-    for (int i = 0; i < r->nbound; i++)
-        if (r->bound[i] < IX_FIRST)
-            return false;
-    find_reads(p, r->args[0], &reads);
-    return reads.len > 0 && distance_of(p, r, &reads) >= 0;
-}
-
-int past_rows(const Plan *p, NodeId array)
-{
-    const Node *a = &p->m->nodes.data[array];
-    PastReads reads = { .len = 0 };
-    int n = 0;
-    find_reads(p, reduction(p, array)->args[0], &reads);
-    for (int i = 0; i < a->naxes; i++)
-        if (read_uses(&reads, a->axes[i]))
-            n = i + 1;
-    return n;
-}
-
 /* ---- where terms begin and end */
 
 typedef struct PastKernel {
@@ -140,10 +47,9 @@ static bool of_row_only(const Kernel *k, const Node *a, const IxExpr *e)
  * where they are. */
 static bool moves_with_steps(const Kernel *k, const IxExpr *bound)
 {
-    for (int i = 0; k->window && i < bound->nterms; i++) {
+    for (int i = 0; k->rows_apart && i < bound->nterms; i++) {
         const IxTerm *t = &bound->terms[i];
-        int64_t each = k->window->by_key ? -1 : 1;
-        if (t->kind != IA_INDEX || (t->index == IX_TIME && !(t->coef->is_const && t->coef->value == each)))
+        if (t->kind != IA_INDEX || (t->index == IX_TIME && !(t->coef->is_const && t->coef->value == k->rows_apart)))
             return false;
     }
     return true;
@@ -202,7 +108,7 @@ static void limit_by(const Limits *l, NodeId cond)
         }
         return;
     }
-    if (!k->window && of_row_only(k, array, room)) {
+    if (!k->rows_apart && of_row_only(k, array, room)) {
         buf_line(k->out, "if (%s < 0)", k_bare(k, ix_text(&k->printer, room)));
         buf_line(k->out, "    end = begin;");
     }
@@ -329,8 +235,8 @@ static PastKernel begin_past(Kernel *k)
     const Poly *elements = poly_const(k->p->m, 1);
     s.a = *k_node(k, s.id);
     s.r = *k_node(k, s.a.args[0]);
-    find_reads(k->p, s.r.args[0], &s.reads);
-    s.w = distance_of(k->p, &s.r, &s.reads);
+    past_reads(k->p, s.r.args[0], &s.reads);
+    s.w = past_distance(k->p, &s.r, &s.reads);
     for (int i = k->g->naxes; i < s.a.naxes; i++)
         elements = poly_mul(k->p->m, elements, k->p->m->indices.data[s.a.axes[i]].extent);
     s.extent = poly_text(&k->printer, elements);
@@ -361,7 +267,7 @@ static int open_bound(Kernel *k, const PastKernel *s, bool of_reads)
     int n = 0;
     for (int i = 0; i < s->r.nbound; i++) {
         IndexId b = s->r.bound[i];
-        if (b == s->w || read_uses(&s->reads, b) != of_reads)
+        if (b == s->w || past_reads_use(&s->reads, b) != of_reads)
             continue;
         const char *name = names_fresh(&k->locals, k_text(k, "i_%s", k->p->m->indices.data[b].name));
         k_open(k, "for (int64_t %s = 0; %s < %s; %s++)", name, name,

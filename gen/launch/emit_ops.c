@@ -223,9 +223,9 @@ void emit_group_kernel(Print *e, Group *g)
         print_row_op(e, g, emit_expr(e, form_chunks(m, form_rows(e->p, g), sums->axes[0], true)));
         if (g->fused)
             emit_fused_op(e, g->fused);
-    } else if (g->kind == G_ROW && g->window) {
+    } else if (g->kind == G_ROW && g->pass) {
         const Formula *blocks = formula(m, F_MUL, formula_size(m, poly_mul(m, poly_dim(m, ATOM_B), elements)),
-                                        form_blocks(m, poly_dim(m, ATOM_T), WINDOW_TILE));
+                                        form_blocks(m, poly_dim(m, ATOM_T), g->pass_by->steps));
         emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr(e, blocks), "NULL");
     } else if (g->kind == G_ROW && g->along) {
         emit_kernel_op(e, g, g->kernel, g->threads, g->smem, &g->refs, emit_expr(e, form_vector_blocks(e->p, g, work, 32)), "NULL");

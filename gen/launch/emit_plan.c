@@ -90,7 +90,7 @@ static void print_histories(Print *e)
 /* Do kernels of their own begin and end the walk? */
 static bool has_state_kernels(const Plan *p)
 {
-    return !p->schedule->on_chip && !(p->scan && p->scan->own_ends);
+    return !p->schedule->on_chip && !p->own_ends;
 }
 
 /* CELL_MAX_BUFFERS of runtime/cell_plan.h. */

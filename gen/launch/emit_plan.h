@@ -7,7 +7,6 @@
 #include "emit_api.h"
 #include "ir/arguments.h"
 #include "plan/forms.h"
-#include "schedule/window/window.h"
 
 typedef struct Print {
     Plan *p;

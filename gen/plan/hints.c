@@ -1,4 +1,4 @@
-/* hints.c: what stands behind --schedule tile: of a walk, the choices that the planner is not to make. In: text such as
+/* hints.c: what stands behind --schedule NAME: of a walk, the choices that the planner is not to make. In: text such as
  * "cluster=4:forward=2x16/1x4:interval=2", or a layout that the planner thinks of. Out: the hints, or what is wrong
  * with them; whether they allow the layout. Guaranteed: hints_text gives what hints_read read, so that `cellc tune` may
  * keep a choice as text. Whether a cell can be walked so is the planner's business: it refuses what does not fit. */
@@ -51,7 +51,7 @@ static int whole(const char *text)
     return *text ? -1 : n;
 }
 
-static const char *read_one(Compiler *c, const char *name, const char *value, TileHints *h)
+static const char *read_one(Compiler *c, const char *name, const char *value, WalkHints *h)
 {
     int n = whole(value);
     if (strcmp(name, "cluster") == 0) {
@@ -87,10 +87,10 @@ static bool given_before(const char *all, const char *hint, size_t name)
     return false;
 }
 
-const char *hints_read(Compiler *c, const char *text, TileHints *hints)
+const char *hints_read(Compiler *c, const char *text, WalkHints *hints)
 {
     const char *wrong = NULL, *all = text;
-    *hints = (TileHints){ 0 };
+    *hints = (WalkHints){ 0 };
     do {
         size_t len = strcspn(text, ":"), name = strcspn(text, "=:");
         const char *value = name < len ? intern_n(c, text + name + 1, len - name - 1) : "";
@@ -106,7 +106,7 @@ const char *layout_text(Compiler *c, const LayoutHint *l)
     return intern_f(c, "%dx%d/%dx%d", l->row_lanes, l->col_lanes, l->row_warps, l->col_warps);
 }
 
-const char *hints_text(Compiler *c, const TileHints *h)
+const char *hints_text(Compiler *c, const WalkHints *h)
 {
     Buf b = { .arena = c->arena };
     const struct { const char *name; int value; } numbers[] = {
@@ -121,12 +121,12 @@ const char *hints_text(Compiler *c, const TileHints *h)
     return b.len ? intern_n(c, b.data, b.len) : "";
 }
 
-bool hints_choose(const TileHints *h, int direction)
+bool hints_choose(const WalkHints *h, int direction)
 {
     return h->warps || h->layout[direction].row_lanes;
 }
 
-bool hints_allow(const TileHints *h, int direction, const LayoutHint *l)
+bool hints_allow(const WalkHints *h, int direction, const LayoutHint *l)
 {
     const LayoutHint *wanted = &h->layout[direction];
     if (wanted->row_lanes)

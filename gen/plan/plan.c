@@ -4,7 +4,6 @@
  * guaranteed that every array is computed before it is read and that nothing is left for the emitters to decide. The
  * reasons are written down for `cellc explain`. */
 #include "plan_pass.h"
-#include "schedule/scan/scan.h"
 
 /* A root that other arrays read gets a copy as the root, so that a root is only ever written. */
 static NodeId split_root(Plan *p, NodeId root, const bool *read)
@@ -62,6 +61,14 @@ const Plan *plan_of(const Plan *first, Calls calls)
     return p ? p : first;
 }
 
+/* As far as they are planned. */
+static bool refuses_steps(Plan *p)
+{
+    for (int d = 0; p->schedule->refuses_step && d < 2 && !p->refused; d++)
+        p->refused = p->schedule->refuses_step(p, &p->program[d]);
+    return p->refused != NULL;
+}
+
 static void plan_directions(Plan *p)
 {
     find_past_values(p);
@@ -71,9 +78,7 @@ static void plan_directions(Plan *p)
     if (make_anew(p, &f, &b, stored))
         b = phasing(p, BACKWARD, stored);
     Phasing *both[2] = { &f, &b };
-    for (int d = 0; p->scan && d < 2 && !p->not_scan; d++)
-        p->not_scan = scan_refused(p, &p->program[d]);
-    if (p->scan && p->not_scan)
+    if (refuses_steps(p))
         return;
     for (int d = 0; d < 2; d++) {
         tensor_storage(p, &p->program[d]);
@@ -84,7 +89,7 @@ static void plan_directions(Plan *p)
         mark_cats(p, both[d]);
         mark_short_sums(p, both[d]);
         make_groups(p, both[d]);
-        if (p->scan && (p->not_scan = scan_too_many(&p->program[d])))
+        if (p->schedule->refuses_groups && (p->refused = p->schedule->refuses_groups(&p->program[d])))
             return;                           /* the rest would be planned for nothing */
         join_sums_apart(both[d]);
         join_columns(p, both[d]);
@@ -109,8 +114,7 @@ static void plan_directions(Plan *p)
         finish_groups(p, &p->program[d]);
         name_kernels(p, &p->program[d]);
     }
-    for (int d = 0; p->scan && d < 2 && !p->not_scan; d++)
-        p->not_scan = scan_refused(p, &p->program[d]);
+    refuses_steps(p);
 }
 
 bool steps_multiply(const Program *pr)
@@ -144,8 +148,8 @@ static void warn_of_steps(Plan *p)
         for (NodeId id = 0; id < p->n_nodes; id++) {
             int group = p->program[d].group[id];
             const Group *g = group < 0 ? NULL : &p->program[d].groups.data[group];
-            bool history = g && p->window && !g->timed;       /* for the call before, where that is asked for */
-            if (!g || g->kind == G_GEMM || g->window || history || !sums_many_steps(p, id))
+            bool history = g && p->passes && !g->timed;       /* for the call before, where that is asked for */
+            if (!g || g->kind == G_GEMM || g->pass || history || !sums_many_steps(p, id))
                 continue;
             diag(p->m->c, DIAG_PERF, at(p, id)->span,
                  "every step reads many earlier ones here, each from memory");
@@ -186,7 +190,7 @@ static void tell_refusals(Plan *p, const Refusals *r, bool told)
 static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Schedule *s)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
-    *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype, .schedule = s, .no_window = s->plain_past, .cluster = 1,
+    *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype, .schedule = s, .plain_past = s->plain_past, .cluster = 1,
                  .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32, .calls = request->calls };
     p->reasons.arena = m->arena;
     return p;

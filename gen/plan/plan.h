@@ -58,6 +58,9 @@ typedef Vec(Ref) RefVec;
  * for many took E88 from 2.576 ms to 2.589 and the delta rule from 0.602 to 0.621, with 3.4 from 2.868 to 2.795 and from 0.755 to 0.640). */
 enum { CROWD = 3 };
 
+/* Axes that all states may begin with whose elements have a block each. */
+enum { MAX_PARALLEL = 4 };
+
 /* Arguments of backward (gradients) that a value is for, each once, in ascending order. */
 typedef Vec(int) Wanted;
 
@@ -80,7 +83,7 @@ typedef struct Walk {
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
     const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
     const bool *from_product;     /* per node: who reads it finds it rounded (Plan) */
-    const bool *made;             /* per node: depends on no state; the walk makes it for its steps (plan_made.c). Or NULL */
+    const bool *made;             /* per node: depends on no state; the walk makes it for its steps (tile_take.c). Or NULL */
     bool no_made;                 /* refused, but perhaps not where kernels make these */
     /* FORWARD carries Roots.next into the T_STATE loads of every state s; BACKWARD carries Roots.dprev of
      * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
@@ -140,7 +143,7 @@ typedef enum {
     G_SCATTER,                    /* sums over batch and time at places that integers give */
     G_GEMM,
     G_WALK,
-    G_SCAN                        /* schedule scan: the whole step, a thread per unit */
+    G_UNITS                       /* the whole step, a thread per unit */
 } GroupKind;
 
 enum { MAX_POINTERS = 96 };       /* that a kernel takes: CELL_MAX_PTRS of runtime/cell_kernel_args.h */
@@ -168,7 +171,6 @@ int scatter_shared(int kernel);                                /* bytes of its s
 enum { ROW_PARTS = 8, APART_PARTS = 16 };
 /* Elements of a step from which on vectors are faster than threads: 8 neighbours each keep a large GPU busy. */
 enum { STEP_VECTORS = 1 << 18 };
-struct Window;                    /* window.h */
 struct Fused;
 
 typedef struct Group {
@@ -191,7 +193,9 @@ typedef struct Group {
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     bool packed;                  /* MAP: perhaps few, the sizes say it: rows share a block */
     int64_t smem;                 /* dynamic shared memory, bytes */
-    struct Window *window;        /* ROW: sums over the past in one pass (kernels_window.c), or NULL; then past too */
+    void *pass;                   /* ROW: what the schedule `pass_by` has of sums over the past that it takes in one pass; NULL: they are
+                                   * none; else past too */
+    const PastPass *pass_by;
     bool past;                    /* ROW: one reduction over the past (kernels_past.c); naxes: of a block's index */
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
     int sums;                     /* ROW: 1 + the COLUMN group whose partial sums this kernel leaves; or 0 */
@@ -319,15 +323,13 @@ typedef struct Panel {
     Buf cuda;                     /* scan: its text, where it is printed before its place */
 } Panel;
 
-/* Schedule scan: a thread walks one place of the axes that all states begin with, a unit. */
-typedef struct Scan {
+/* Where a thread walks one place of the axes that all states begin with, a unit. */
+typedef struct Units {
     int naxes;
     const Poly **axes;
     const Poly *units;            /* their product */
-    bool own_ends;                /* the walks begin with the states that the call gives and leave the final ones, and
-                                   * the same of the adjoints; else other kernels do */
     IndexId pair;                 /* stands for which of two neighbours, where a thread has two */
-} Scan;
+} Units;
 
 typedef struct Program {
     Direction dir;
@@ -376,8 +378,8 @@ struct Plan {
                                    * 1 + the axis that counts distances; else 0. NULL: there are none */
     IndexId other_step;           /* stands for the other step of a pair, where window.c asks whose a value is */
     int short_window;             /* so many distances are few: values over them lie in memory */
-    bool window;                  /* a softmax over the past goes in one pass */
-    bool no_window;               /* values over the past are made where they are read, however many read them */
+    bool passes;                  /* a softmax over the past goes in one pass */
+    bool plain_past;              /* values over the past are made where they are read, however many read them */
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
@@ -395,8 +397,10 @@ struct Plan {
     LayoutHint layout;            /* tile: of both directions, where a checkpoint lies as the threads have it... */
     int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
-    Scan *scan;                   /* schedule scan; else NULL */
-    const char *not_scan;         /* why the steps turned out to be none for it */
+    Units *units;                 /* where a thread walks one; else NULL */
+    bool own_ends;                /* then the walks may begin with the states that the call gives and leave the final ones, and
+                                   * the same of the adjoints; else other kernels do */
+    const char *refused;          /* why the steps turned out to be none for the schedule */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
     Calls calls;                  /* tile: that the plan is for */
@@ -454,6 +458,15 @@ ColumnCut column_cut(bool by_rows);
 const char *plan_odd_kernel(const Plan *p, const Group *g);
 int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */
 
+/* past_reads.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
+bool past_sums(const Plan *p, NodeId array);
+int past_rows(const Plan *p, NodeId array);
+/* Reads of values over the past in an expression, each once; and the index bound by a reduction that counts distances: -1: none does. */
+typedef struct PastReads { Read data[16]; int len; } PastReads;
+void past_reads(const Plan *p, NodeId id, PastReads *out);
+bool past_reads_use(const PastReads *reads, IndexId i);
+IndexId past_distance(const Plan *p, const Node *r, const PastReads *reads);
+
 /* plan_parts.c: products of f32 for all steps that are large go to tensor cores. Is the operand's k its last axis? */
 bool parts_along_k(const GemmSide *s, bool left);
 /* Of those that do where sizes are to decide: least extents, elements of the result, and terms. PARTS_PIECE: k of the
@@ -463,9 +476,6 @@ enum { PARTS_EXTENT = 256, PARTS_RESULT = 1 << 20, PARTS_MULTIPLE = 8, PARTS_PIE
 const Storage *plan_storage(const Plan *p, const Program *pr, const Read *r);
 
 /* kernels*.c: CUDA text of the MAP, ROW and COLUMN groups of a program; fills their refs. */
-/* kernels_past.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
-bool past_sums(const Plan *p, NodeId array);
-int past_rows(const Plan *p, NodeId array);
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out);        /* its kernels; fills its refs */
 void emit_scatter(Plan *p, Program *pr, Group *g, Buf *out);      /* the six of a SCATTER group */
 void emit_state_kernels(Plan *p, StateKernels *k, Buf *out);
@@ -476,19 +486,6 @@ const Fused *column_ahead(const Program *pr, const Group *g);
 bool emit_fused(Plan *p, Program *pr, Fused *f, Buf *out);        /* false: it cannot be, and the text is none */
 /* emit_plan.c: the launch plans, kernel table and reserve as C, and the whole .cu with its kernels. */
 void emit_cuda(Plan *p, Buf *cuda, Buf *host);
-
-/* tile.c: what tile can take, and what forward must save so that backward replays without barriers. */
-/* NULL: it can, by clusters of trial->cluster blocks */
-const char *tile_refuses(Module *m, const Request *request, Trial *trial);
-/* The axes that all states begin with and whose elements have a block each: their extents, at most TILE_MAX_PAR. -1: more. */
-enum { TILE_MAX_PAR = 4 };
-int tile_parallel(const Module *m, const Poly **extent);
-bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of a chunk's steps */
-/* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
-bool tile_widen(const Request *request, Trial *trial, int interval);
-void tile_saved(Module *m, const Request *request, const Trial *trial, bool *saved);   /* marks arrays (per node) to save */
-int tile_interval(Module *m, const Request *request, const Trial *trial);      /* K, from shared memory */
-void tile_walk(Walk *w);                                           /* decides and prints the kernel */
 
 /* cuda_expr.c: one scalar expression of the IR as one of a kernel. The printer asks for what it cannot know: an index, and
  * a LOAD, VIEW, ARRAY or REDUCE node at the current indices, as nodes of the kernel IR or, for kernels that are still

@@ -69,7 +69,7 @@ bool sums_step_elements(const Phasing *s, NodeId sum)
     bool strided = false, any = false;
     Gemm g;
     NodeId factor[2];
-    if (p->schedule->on_chip || p->scan || !plan_reduces(p, sum) || at(p, sum)->naxes == 0 ||
+    if (p->schedule->on_chip || p->schedule->per_unit || !plan_reduces(p, sum) || at(p, sum)->naxes == 0 ||
         rows_dep(p, sum) != (DEP_BATCH | DEP_TIME) || sums_over_batch(p, sum) || past_sums(p, sum) ||
         contraction_of(p, sum, false, &g, factor))
         return false;

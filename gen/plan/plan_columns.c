@@ -3,7 +3,6 @@
  * again. */
 #include "ir/marks.h"
 #include "plan_pass.h"
-#include "schedule/scan/scan.h"
 
 /* All loops of a row kernel run over this extent, and rows are those of batch and time; or it is one loop. */
 static bool row_extent_is(const Plan *p, const Group *g, const Poly *extent)
@@ -102,13 +101,13 @@ static bool sums_go_with(const Plan *p, const Phasing *s, const Group *sums, int
 static void join_walk(Plan *p, Program *pr)
 {
     int walk = 0;
-    while (walk < pr->groups.len && pr->groups.data[walk].kind != G_SCAN)
+    while (walk < pr->groups.len && pr->groups.data[walk].kind != G_UNITS)
         walk++;
     for (int c = walk + 1; c < pr->groups.len; c++) {
         Group *sums = &pr->groups.data[c];
         bool all = sums->kind == G_COLUMN;
         for (int i = 0; i < sums->arrays.len && all; i++)
-            all = scan_sums(p, pr, sums->arrays.data[i]);
+            all = p->schedule->takes_sum(p, pr, sums->arrays.data[i]);
         if (all)
             sums->by_rows = 1 + walk;
     }
@@ -119,7 +118,7 @@ static void join_walk(Plan *p, Program *pr)
 void join_columns(Plan *p, const Phasing *s)
 {
     Program *pr = s->g;
-    if (p->scan)
+    if (p->schedule->takes_sum)
         join_walk(p, pr);
     int wide = plan_width(p);
     for (int c = 0; c < pr->groups.len; c++) {

@@ -337,3 +337,21 @@ void find_fused(Plan *p)
         if (may_be_fused(p, backward, &backward->groups.data[i]))
             fuse_ahead(p, backward, i);
 }
+
+static bool fuses_products(const Program *pr)
+{
+    for (int i = 0; i < pr->groups.len; i++)
+        if (pr->groups.data[i].fused)
+            return true;
+    return false;
+}
+
+bool plan_has_tiles(const Plan *p)
+{
+    for (; p; p = p->smaller)
+        for (const Plan *one = p; one; one = one->other)
+            for (int d = 0; d < 2; d++)
+                if ((one->schedule->has_tiles && one->schedule->has_tiles(&one->program[d])) || fuses_products(&one->program[d]))
+                    return true;
+    return false;
+}

@@ -3,8 +3,6 @@
  * reads, or is the same, and has it ready. */
 #include "ir/rounded.h"
 #include "plan_pass.h"
-#include "schedule/scan/scan.h"
-#include "schedule/window/window.h"
 
 static bool same_axes(const Group *g, Module *m, const IndexId *axes, int n)
 {
@@ -203,12 +201,12 @@ static bool fits(const Plan *p, const Program *pr, int group, NodeId array, cons
     if (!pointers_suffice(p, pr, group, array, uses))
         return false;
     if (into->past || past_sums(p, array))
-        return into->window && past_sums(p, array) && window_joins(p, into, array);
+        return into->pass && past_sums(p, array) && into->pass_by->joins(p, into, array);
     switch (pr->groups.data[group].kind) {
     case G_MAP: return fits_map(p, pr, group, array, uses);
     case G_ROW: return fits_row(p, pr, group, array, uses);
     case G_COLUMN: return fits_column(p, pr, group, array, uses);
-    case G_SCAN: return true;
+    case G_UNITS: return true;
     default: return false;
     }
 }
@@ -221,8 +219,8 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
     int axis;
     Group g = { .phase = pr->phase[array], .batched = rows_dep(p, array) & DEP_BATCH,
                 .timed = rows_dep(p, array) & DEP_TIME, .threads = 256 };
-    if (p->scan && g.phase == PHASE_DURING)
-        g.kind = G_SCAN;
+    if (p->schedule->per_unit && g.phase == PHASE_DURING)
+        g.kind = G_UNITS;
     else if (contraction_of(p, array, g.phase == PHASE_DURING, &g.gemm, factor))
         g.kind = G_GEMM;
     else if (is_scatter(p, array, &axis, &place))
@@ -241,13 +239,10 @@ static Group new_group(Plan *p, const Program *pr, NodeId array)
             g.timed |= r->bound[i] == IX_TIME;
     }
     g.past = g.kind == G_ROW && past_sums(p, array);
-    g.naxes = g.past ? past_rows(p, array) : g.kind == G_SCAN ? p->scan->naxes : a->naxes - p->opens_row[array];
-    Window w;
-    if (g.past && g.phase != PHASE_DURING && window_build(p, &array, 1, &w)) {
-        g.window = arena_alloc(m->arena, sizeof *g.window);
-        *g.window = w;
-        g.naxes = w.naxes;
-    }
+    g.naxes = g.past ? past_rows(p, array) : g.kind == G_UNITS ? p->units->naxes : a->naxes - p->opens_row[array];
+    g.pass_by = schedule_pass();
+    if (g.past && g.phase != PHASE_DURING && g.pass_by)
+        g.pass = g.pass_by->opens(p, array, &g.naxes);
     g.axes = plan_alloc(p, sizeof *g.axes, a->naxes);
     for (int i = 0; i < g.naxes; i++)
         g.axes[i] = m->indices.data[a->axes[i]].extent;
@@ -259,8 +254,8 @@ static void add_to_group(Plan *p, Program *pr, int group, NodeId array, const Us
     Group *g = &pr->groups.data[group];
     vec_push(p->m->arena, &g->arrays, array);
     g->pointers += own_pointers(p, array);
-    if (g->window)
-        window_build(p, g->arrays.data, g->arrays.len, g->window);
+    if (g->pass)
+        g->pass_by->grows(p, g);
     pr->group[array] = group;
     for (int i = 0; i < uses->len; i++) {
         const Read *r = &uses->data[i].read;
@@ -532,7 +527,7 @@ void make_groups(Plan *p, const Phasing *s)
                     continue;
                 if ((root == ROOT_DPARAM_INIT) == (last == 1))
                     place_with_uses(s, id, first);
-                if (p->scan && scan_too_many(pr))
+                if (p->schedule->refuses_groups && p->schedule->refuses_groups(pr))
                     return;           /* the rest would be placed for nothing */
             }
     }

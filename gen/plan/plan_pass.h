@@ -12,7 +12,7 @@ typedef struct Use { Read read; bool plain; } Use;      /* plain: every map entr
 typedef struct Uses { Use *data; int len, cap; } Uses;
 
 /* Per parallel axis of the walk in one kernel: which of an array's axes it is, plus 1; 0: none is known. */
-typedef struct Heads { int axis[TILE_MAX_PAR]; } Heads;
+typedef struct Heads { int axis[MAX_PARALLEL]; } Heads;
 
 typedef struct Phasing {
     Plan *p;
@@ -61,7 +61,7 @@ bool operand_is_rounded(const Plan *p, NodeId factor, const Read *r);      /* so
 
 /* plan_past.c */
 void own_slices(Plan *p);                                /* the heads of a softmax over the past, each for itself */
-void find_past_values(Plan *p);                          /* p->past, p->window */
+void find_past_values(Plan *p);                          /* p->past, p->passes */
 
 /* plan_phase.c */
 Uses plan_uses(const Plan *p, NodeId array);
@@ -70,13 +70,10 @@ bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, i
 bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
 bool in_walk(const Phasing *s, const Read *r);           /* what is read is carried, or computed during the walk */
 bool sums_over_batch(const Plan *p, NodeId array);
+bool stands_in_front(const Plan *p, const Program *forward, NodeId array);  /* of the walk: a kernel's value, or one that an on_chip walk takes */
 
 /* plan_heads.c */
 bool crosses_blocks(const Phasing *s, NodeId array);     /* no block of the walk has all that it is made of; sets its heads */
-
-/* plan_made.c */
-void take_into_walk(const Phasing *s);                   /* tile: rows that only the walk reads; fills the program's taken */
-bool stands_in_front(const Plan *p, const Program *forward, NodeId array);  /* of the walk: a kernel's value, or one taken so */
 
 /* plan_group.c */
 void mark_cats(Plan *p, const Phasing *s);               /* p->is_cat, p->in_place */

@@ -2,7 +2,6 @@
  * which arrays over the past lie in no memory and are made where they are read, since memory for them would grow with
  * the square of T, or with T times a window. */
 #include "plan_pass.h"
-#include "schedule/window/window.h"
 
 /* A window of so many steps is a short one, whose values lie in memory. */
 static bool is_far(const Plan *p, IndexId i)
@@ -170,7 +169,8 @@ static bool takes_maxima(const Plan *p)
 
 void own_slices(Plan *p)
 {
-    if (p->no_window || !takes_maxima(p))
+    const PastPass *pass = p->plain_past || !takes_maxima(p) ? NULL : schedule_pass();
+    if (!pass)
         return;
     find_aliases(p);
     int *past = plan_alloc(p, sizeof *past, p->n_nodes);
@@ -179,17 +179,18 @@ void own_slices(Plan *p)
         return;
     mark_over_past(p, past);
     mark_made_of(p, past);
-    window_own_slices(p->m, past);
+    pass->own_slices(p->m, past);
 }
 
 /* A softmax over a window of any length goes in one pass; what else there is over a short one lies in memory. */
 void find_past_values(Plan *p)
 {
     enum { SHORT = 128 };
-    if (!p->no_window && takes_maxima(p)) {
+    const PastPass *pass = p->plain_past || !takes_maxima(p) ? NULL : schedule_pass();
+    if (pass) {
         p->past = past_values(p, 1);
-        p->window = window_found(p);
-        p->past = p->window ? p->past : NULL;
+        p->passes = pass->found(p);
+        p->past = p->passes ? p->past : NULL;
     }
     if (!p->past)
         p->past = past_values(p, SHORT);

@@ -3,7 +3,6 @@
  * phase is no earlier than that of what it reads. */
 #include "ir/marks.h"
 #include "plan_pass.h"
-#include "schedule/scan/scan.h"
 
 static void collect(const Plan *p, NodeId id, Uses *out, Marks *seen)
 {
@@ -164,8 +163,8 @@ static Phase phase_of(const Phasing *s, NodeId array)
     bool product = contraction_of((Plan *)(uintptr_t)p, array, false, &g, factor);
     if (crosses && !matrix)
         return PHASE_AFTER;           /* a block has its own values only */
-    if (p->scan)                      /* a thread's own, or behind the walk from what lies in memory */
-        return scan_form(p, array) ? PHASE_DURING : PHASE_AFTER;
+    if (p->schedule->per_unit)        /* a thread's own, or behind the walk from what lies in memory */
+        return p->schedule->takes_value(p, array) ? PHASE_DURING : PHASE_AFTER;
     /* Backward by steps, what products and sums read lies in memory for all steps, whatever its size. A sum that has a
      * kernel of its own is one kernel for all of them; others share a step's reads, or the kernel that has what they add.
      * Forward, inference keeps no steps. */
@@ -210,60 +209,6 @@ static void need_roots(Phasing *s)
 void *plan_alloc(const Plan *p, size_t bytes, int n)
 {
     return arena_alloc(p->m->arena, bytes * (size_t)(n + 1));
-}
-
-/* A root has no reader in the walk: does it read what the walk reads anyway? */
-static bool reads_with_walk(const Phasing *s, NodeId array)
-{
-    for (NodeId id = 0; id < s->p->n_nodes; id++) {
-        if (!s->needed[id] || s->g->phase[id] != PHASE_DURING)
-            continue;
-        for (int i = 0; i < s->uses[id].len; i++)
-            for (int j = 0; j < s->uses[array].len; j++) {
-                const Read *x = &s->uses[id].data[i].read, *y = &s->uses[array].data[j].read;
-                if (x->is_tensor == y->is_tensor && x->id == y->id && scan_own(s->p, at(s->p, id)->axes, x))
-                    return true;
-            }
-    }
-    return false;
-}
-
-static bool scan_may_take(const Phasing *s, NodeId id)
-{
-    const Plan *p = s->p;
-    RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
-    bool steps = true;
-    for (int i = 0; i < s->uses[id].len; i++)
-        steps &= !s->uses[id].data[i].read.step;
-    return steps && !p->rounded[id] && !(p->past && p->past[id]) && rows_dep(p, id) == (DEP_BATCH | DEP_TIME) &&
-           (root == ROOT_NONE || root == ROOT_OUTPUT || root == ROOT_DINPUT) && scan_form(p, id);
-}
-
-/* What is made of one unit's values for the walk alone is made in the walk: it is neither written nor read. Readers
- * stand behind what they read. */
-static void take_into_scan(Phasing *s)
-{
-    enum { IN_WALK = 1, ELSEWHERE = 2 };
-    const Plan *p = s->p;
-    Phase *phase = s->g->phase;
-    char *read = plan_alloc(p, 1, p->n_nodes);
-    s->g->taken = plan_alloc(p, sizeof *s->g->taken, p->n_nodes);
-    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
-        if (!s->needed[id])
-            continue;
-        bool wanted = read[id] == IN_WALK ||
-                      (!read[id] && root_kind(p->m, id, &(TensorId){ 0 }) != ROOT_NONE && phase[id] == PHASE_BEFORE &&
-                       reads_with_walk(s, id));
-        if (phase[id] == PHASE_BEFORE && wanted && scan_may_take(s, id)) {
-            s->g->taken[id] = true;
-            phase[id] = PHASE_DURING;
-        }
-        for (int i = 0; i < s->uses[id].len && phase[id] != PHASE_AFTER; i++) {
-            const Read *r = &s->uses[id].data[i].read;
-            if (!r->is_tensor)
-                read[r->id] |= phase[id] == PHASE_DURING && scan_own(p, at(p, id)->axes, r) ? IN_WALK : ELSEWHERE;
-        }
-    }
 }
 
 /* Has each step sums, other than products, that the next one depends on? */
@@ -319,21 +264,19 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
     for (TensorId t = 0; t < p->m->tensors.len; t++)
         if (p->m->tensors.data[t].kind == T_STATE && rank_of(p, t) > s.state_rank)
             s.state_rank = rank_of(p, t);
-    if (p->schedule->on_chip) {
-        const Poly *extent[TILE_MAX_PAR];
-        s.npar = tile_parallel(p->m, extent);
+    if (p->schedule->blocks) {
+        const Poly *extent[MAX_PARALLEL];
+        s.npar = p->schedule->blocks(p->m, extent);
         s.heads = plan_alloc(p, sizeof *s.heads, n);
     }
     need_roots(&s);
     s.step_sums = has_step_sums(&s);
-    s.heads_product = !p->schedule->on_chip && !p->scan && has_heads(&s);
+    s.heads_product = !p->schedule->on_chip && !p->schedule->per_unit && has_heads(&s);
     for (NodeId id = 0; id < n; id++)
         if (s.needed[id])
             g->phase[id] = plan_anew(p, g, PHASE_AFTER, id) ? PHASE_AFTER : phase_of(&s, id);
-    if (p->scan)
-        take_into_scan(&s);
-    if (p->schedule->on_chip && dir == FORWARD)
-        take_into_walk(&s);
+    if (p->schedule->take)
+        p->schedule->take(&s);
     read_through(&s);
     /* A rounded copy of a value of the walk is written by the walk. */
     for (NodeId id = 0; id < n; id++)
@@ -341,4 +284,10 @@ Phasing phasing(Plan *p, Direction dir, const bool *stored)
             !s.uses[id].data[0].read.is_tensor && g->phase[s.uses[id].data[0].read.id] == PHASE_DURING)
             g->phase[id] = PHASE_DURING;
     return s;
+}
+
+bool stands_in_front(const Plan *p, const Program *forward, NodeId array)
+{
+    bool taken = p->schedule->on_chip && forward->taken && forward->taken[array];
+    return forward->phase[array] == PHASE_BEFORE || taken;
 }

@@ -168,7 +168,7 @@ void finish_groups(Plan *p, Program *pr)
         if (g->kind != G_COLUMN)
             continue;
         g->resident = real == 4 && g->arrays.len <= 2 && !g->by_rows ? (g->arrays.len == 2 ? 2 : 3) : 0;
-        bool by_walk = g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_SCAN;
+        bool by_walk = g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_UNITS;
         g->threads_2 = by_walk ? g->threads : 1024;      /* few partial sums, one behind another */
         g->partial = add_buffer(p, intern_f(p->m->c, "partial sums %d", i), p->compute, NULL, false, true);
         p->buffers.data[g->partial].by_rows = g->by_rows;

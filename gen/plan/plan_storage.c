@@ -13,8 +13,8 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
 {
     Program *f = &p->program[FORWARD];
     bool *stored = plan_alloc(p, 1, p->n_nodes), *saved = plan_alloc(p, 1, p->n_nodes);
-    if (p->schedule->on_chip)
-        tile_saved(p->m, p->request, p->trial, saved);
+    if (p->schedule->saves)
+        p->schedule->saves(p, saved);
     for (NodeId id = 0; id < p->n_nodes; id++) {
         stored[id] = forward->needed[id] && !printed_inline(p, f, id) && f->phase[id] != PHASE_NONE;
         RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
@@ -25,7 +25,7 @@ bool *stored_arrays(Plan *p, const Phasing *forward)
             stored[id] = false;
         if (p->schedule->on_chip && walks)
             stored[id] = stored[id] && (saved[id] || p->rounded[id]);
-        if (p->scan && f->taken && f->taken[id])
+        if (p->schedule->per_unit && f->taken && f->taken[id])
             stored[id] = false;       /* backward makes it anew, from what it is made of */
     }
     return stored;
@@ -259,7 +259,7 @@ static TensorId state_before(const Plan *p, NodeId id)
     return before && !p->schedule->on_chip && used ? body->tensor : -1;
 }
 
-/* A walk of schedule scan needs no kernel before and behind it where initial states are those of the call, or 0, and
+/* A walk by units needs no kernel before and behind it where initial states are those of the call, or 0, and
  * nobody reads the states of all steps with the initial one as their first. */
 static bool has_own_ends(const Plan *p)
 {
@@ -288,8 +288,7 @@ void carry_storage(Plan *p)
         for (TensorId t = 0; t <= m->tensors.len; t++)
             pr->initial[t] = pr->carry[t] = pr->before[t] = pr->checkpoint[t] = -1;
     }
-    if (p->scan)
-        p->scan->own_ends = has_own_ends(p);
+    p->own_ends = p->schedule->per_unit && has_own_ends(p);
     for (TensorId t = 0; t < m->tensors.len; t++) {
         if (m->tensors.data[t].kind != T_STATE)
             continue;
@@ -308,7 +307,7 @@ void carry_storage(Plan *p)
         }
         f->initial[t] = bw->initial[t] =
             add_buffer(p, intern_f(m->c, "%s0", name), p->compute, poly_mul(m, b, n), true, true);
-        if (!p->scan || !p->scan->own_ends)
+        if (!p->own_ends)
             bw->carry[t] = add_buffer(p, intern_f(m->c, "d_%s carried", name), p->compute,
                                       poly_mul(m, poly_const(m, 2), poly_mul(m, b, n)), false, true);
     }
@@ -411,12 +410,12 @@ static bool read_behind_walk(const Phasing *b, TensorId state)
  * are kept then. On the chip they are kept for what reads them behind backward's walk only. */
 void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool *wanted)
 {
-    bool tile = p->schedule->on_chip;
+    bool on_chip = p->schedule->on_chip;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (s->g->dir == FORWARD && p->m->roots.data[t].next >= 0 && (!tile || read_behind_walk(backward, t)))
+        if (s->g->dir == FORWARD && p->m->roots.data[t].next >= 0 && (!on_chip || read_behind_walk(backward, t)))
             give_storage(p, &p->program[FORWARD], p->m->roots.data[t].next,
-                         tile || p->scan || read_by_backward(backward, t, wanted),
-                         !tile && (!p->scan || state_behind(s, t)));
+                         on_chip || p->schedule->per_unit || read_by_backward(backward, t, wanted),
+                         !on_chip && (!p->schedule->per_unit || state_behind(s, t)));
 }
 
 static void end_ring(Plan *p, const Storage *st)

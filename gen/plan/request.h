@@ -15,7 +15,7 @@ typedef enum { CALLS_ANY, CALLS_FEW, CALLS_MANY } Calls;
 typedef struct Request {
     Dtype dtype;                  /* storage of inputs, params and outputs */
     const Schedule *schedule;     /* the one that is forced; or NULL */
-    TileHints tile;               /* what somebody else has chosen of a walk */
+    WalkHints hints;              /* what somebody else has chosen of a walk */
     Products products;
     const char *archs;            /* GPUs that must run the kernels; NULL: those with the most memory */
     int64_t block_memory;         /* bytes of shared memory that a block may have; 0: what the GPUs with most have */

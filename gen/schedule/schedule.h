@@ -6,12 +6,16 @@
 #define CELLC_SCHEDULE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct Buf;
 struct Formula;
+struct Group;
+struct Kernel;
 struct Module;
 struct Phasing;
 struct Plan;
+struct Poly;
 struct Print;
 struct Program;
 
@@ -20,6 +24,18 @@ typedef struct Schedule Schedule;
 /* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can. again: another
  * attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule was forced, all that there is to say
  * was said. */
+/* Kernels that a schedule offers to the plans of all: they take several sums over the past in one pass (a softmax and what it weighs). */
+typedef struct PastPass {
+    bool (*found)(const struct Plan *p);          /* has the cell such sums? */
+    void (*own_slices)(struct Module *m, int *past);      /* what is read beyond the past becomes an array of its own */
+    /* What Group.pass is for one sum, and how many axes a block's index has; NULL: it takes none such. */
+    void *(*opens)(const struct Plan *p, int32_t array, int *naxes);
+    bool (*joins)(const struct Plan *p, const struct Group *g, int32_t array);
+    void (*grows)(const struct Plan *p, struct Group *g);         /* it has one more array */
+    void (*print)(struct Kernel *k);
+    int steps;                    /* of a block's tile */
+} PastPass;
+
 typedef struct Verdict { const char *why; bool again, said; } Verdict;
 
 struct Schedule {
@@ -31,7 +47,8 @@ struct Schedule {
     bool stateless;               /* it takes cells without a state; else those that have one */
     bool on_chip;                 /* it prints the walk whole (Group.walk): what steps compute is in no group and lies in no
                                    * memory unless others read it; states do at checkpoints, from which backward replays */
-    bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (TileHints) */
+    bool per_unit;                /* a step is one group: a thread for each unit (Plan.units) walks it, and has its states in registers */
+    bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (WalkHints) */
     bool plain_past;              /* values over the past are made where they are read, however many read them */
 
     /* ---- whether it takes a cell */
@@ -48,10 +65,28 @@ struct Schedule {
 
     /* ---- the plan */
 
+    /* The parallel axes of an on_chip walk: those that all states begin with whose elements have a block each; their extents, at most
+     * MAX_PARALLEL; -1: more. No hook: it has none. */
+    int (*blocks)(const struct Module *m, const struct Poly **extent);
+    /* Marks the forward arrays of an on_chip walk that backward wants saved. */
+    void (*saves)(struct Plan *p, bool *saved);
+    /* per_unit: may a thread compute an array that the walk does not need itself? */
+    bool (*takes_value)(const struct Plan *p, int32_t array);
+    /* Once phases are known: what it takes into the walk beside, which it marks (Program.taken). */
+    void (*take)(struct Phasing *s);
+    /* per_unit: may the walk add the terms of a sum over batch and time? */
+    bool (*takes_sum)(const struct Plan *p, const struct Program *pr, int32_t sum);
+    /* Why a step of a direction is none for it, as far as that is planned: phases, or groups too; and of the latter, what shows by
+     * their number. NULL: it takes it. */
+    const char *(*refuses_step)(const struct Plan *p, const struct Program *pr);
+    const char *(*refuses_groups)(const struct Program *pr);
     /* Once a direction has all but what walks: adds that. Backward comes first. */
     void (*add_walk)(struct Plan *p, const struct Phasing *s);
     /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for them. */
     void (*find_walks)(struct Plan *p);
+    bool (*has_tiles)(const struct Program *pr);  /* do these need instructions of sm_90a? No hook: they do not */
+
+    const PastPass *pass;             /* or NULL */
 
     /* ---- what is printed of the kernels that walk all steps */
 
@@ -63,6 +98,9 @@ struct Schedule {
      * No hook: there is that loop alone. */
     bool (*launch_walks)(struct Print *e, const struct Formula **loop);
 };
+
+/* The kernels of the first that has some; or NULL. */
+const PastPass *schedule_pass(void);
 
 /* In the order in which they are listed; NULL behind the last. */
 extern const Schedule *const schedules[];

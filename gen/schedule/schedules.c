@@ -34,6 +34,14 @@ const char *const *schedule_choices(void)
     return choices;
 }
 
+const PastPass *schedule_pass(void)
+{
+    const PastPass *pass = NULL;
+    for (int i = 0; i < COUNT && !pass; i++)
+        pass = schedules[i]->pass;
+    return pass;
+}
+
 const char *schedule_word(const Schedule *s)
 {
     return s ? s->name : "auto";

@@ -1,9 +1,7 @@
 #!/bin/bash
 # The layers of the compiler: no file of gen/ includes or calls what its folder may not know (gen/layers). Includes are read
-# from the sources, calls from the symbols of the objects, so that a prototype written by hand is seen too. Each exception
-# stands in gen/layers as a debt, and a debt that is no more has to go.
-#   tests/layers/run.sh            the test
-#   tests/layers/run.sh --debts    the lines of debts that there would have to be
+# from the sources, calls from the symbols of the objects, so that a prototype written by hand is seen too. And no file names a
+# schedule, but those of its folder and the table (schedules.c): neither its struct nor its name.
 set -u
 export LC_ALL=C
 objects=$PWD/${BUILD:-build}/gen
@@ -36,7 +34,6 @@ awk '
 
 awk '
     FNR == NR && (/^#/ || !NF) { next }
-    FNR == NR && / -> / { debt[$1 " -> " $3] = 1; next }
     FNR == NR {
         folder = $1
         sub(/:$/, "", folder)
@@ -49,19 +46,34 @@ awk '
         if (!sub(/\/[^\/]*$/, "", f)) f = "."
         if (!(f in known)) print "unknown " f
         else if ((f, $2) in may) right++
-        else if (($1 " -> " $2) in debt) paid[$1 " -> " $2] = 1
         else print "new " $1 " -> " $2
     }
-    END {
-        for (d in debt) if (!(d in paid)) print "gone " d
-        print "right " right + 0
-    }' layers "$work/uses" >"$work/found"
-if [[ ${1:-} == --debts ]]; then
-    sed -n 's/^new //p' "$work/found" | sort
-    exit 0
-fi
+    END { print "right " right + 0 }' layers "$work/uses" >"$work/found"
+
+# Names of schedules outside of comments and of examples of commands. Only their own folders, and the table, have them.
+awk -v folders="$(cd schedule && echo */)" '
+    BEGIN {
+        n = split(folders, name, "/ *")
+        for (i = 1; i < n; i++)
+            said[i] = "(^|[^a-z_])" name[i] "_schedule([^a-z_]|$)|\"" name[i] ":|[Ss]chedule " name[i] "([^a-z]|$)|schedule[a-z_]*\\(\"" name[i] "\""
+    }
+    FNR == 1 { inside = 0 }
+    {
+        text = ""
+        for (line = $0; line != ""; line = substr(line, at + 2)) {
+            at = index(line, inside ? "*/" : "/*")
+            if (!inside) text = text (at ? substr(line, 1, at - 1) : line)
+            if (!at) break
+            inside = !inside
+        }
+        gsub(/"  cellc [^"]*"/, "", text)
+        for (i = 1; i < n; i++)
+            if (index(FILENAME, "schedule/" name[i] "/") != 1 && FILENAME != "schedule/schedules.c" && text ~ said[i])
+                print "names " FILENAME ":" FNR " " name[i]
+        if (text ~ /SCHED_/) print "names " FILENAME ":" FNR " one by a number"
+    }' $(<"$work/files") >>"$work/found"
 sed -nE 's/^new (.*) -> (.*)/FAIL gen\/\1 includes or calls gen\/\2, which gen\/layers does not allow/p
-    s/^gone (.*)/FAIL the debt "\1" of gen\/layers is no more: take the line out/p
+    s/^names ([^ ]*) (.*)/FAIL gen\/\1 names a schedule (\2): ask through its struct/p
     s/^unknown (.*)/FAIL gen\/\1 is not a folder of gen\/layers/p' "$work/found" | sort -u
 # Programs of launch plans are printed in one place.
 programs=$(grep -rlE --include='*.[chly]' '"[^"]*CELL_X_' . | sed 's|^\./||')
@@ -69,7 +81,7 @@ if [[ $programs != plan/formula.c ]]; then
     echo "FAIL codes of launch plans (CELL_X_) are printed by" $programs", not by plan/formula.c alone"
     echo "new CELL_X_" >>"$work/found"
 fi
-failed=$(grep -cE '^(new|gone|unknown)' "$work/found")
+failed=$(grep -cE '^(new|names|unknown)' "$work/found")
 right=$(sed -n 's/^right //p' "$work/found")
 ((right > 0)) || failed=$((failed + 1))        # nothing was read
 echo "$right passed, $failed failed"

@@ -312,20 +312,3 @@ void columns_find(Plan *p)
     }
 }
 
-static bool fuses_products(const Program *pr)
-{
-    for (int i = 0; i < pr->groups.len; i++)
-        if (pr->groups.data[i].fused)
-            return true;
-    return false;
-}
-
-bool plan_has_tiles(const Plan *p)
-{
-    for (; p; p = p->smaller)
-        for (const Plan *one = p; one; one = one->other)
-            for (int d = 0; d < 2; d++)
-                if (one->program[d].columns || fuses_products(&one->program[d]))
-                    return true;
-    return false;
-}

@@ -38,6 +38,11 @@ static void find_walks(Plan *p)
     columns_find(p);
 }
 
+static bool has_tiles(const Program *pr)
+{
+    return pr->columns;
+}
+
 static void print_walks(Plan *p, Program *pr, Buf *cuda)
 {
     Panel *all[] = { pr->panel, pr->pairs, pr->wide, pr->head, pr->cluster };
@@ -55,6 +60,7 @@ const Schedule gemm_schedule = {
     .plans_as_next = true,
     .tells = tells,
     .find_walks = find_walks,
+    .has_tiles = has_tiles,
     .print_walks = print_walks,
     .begins = gemm_begins,
     .launch_walks = gemm_launch,

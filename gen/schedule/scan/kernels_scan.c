@@ -98,19 +98,19 @@ static void close_inner(Kernel *k, Buf *out)
 static const IxExpr *unit(Kernel *k, int axis)
 {
     const IxExpr *i = ix_index(k->p->m, k->units[axis]);
-    bool last = in_pairs(k) && axis == k->p->scan->naxes - 1;
-    return last ? ix_add(k->p->m, i, ix_index(k->p->m, k->p->scan->pair)) : i;
+    bool last = in_pairs(k) && axis == k->p->units->naxes - 1;
+    return last ? ix_add(k->p->m, i, ix_index(k->p->m, k->p->units->pair)) : i;
 }
 
 static const char *first_unit(const Kernel *k, const char *index)
 {
-    return in_pairs(k) && strcmp(index, k->own[k->p->scan->naxes - 1]) == 0 ? k->pair_index : index;
+    return in_pairs(k) && strcmp(index, k->own[k->p->units->naxes - 1]) == 0 ? k->pair_index : index;
 }
 
 /* The two neighbours of a thread. */
 static void open_pair(Kernel *k, Buf *out)
 {
-    InnerLoop l = { k->p->scan->pair, "q", 2 };
+    InnerLoop l = { k->p->units->pair, "q", 2 };
     if (!in_pairs(k))
         return;
     vec_push(k->p->m->arena, &k->inner, l);
@@ -131,13 +131,13 @@ static void close_pair(Kernel *k, Buf *out)
 static void open_short_axes(Kernel *k, Buf *out, NodeId array)
 {
     Node a = *k_node(k, array);
-    for (int i = k->p->scan->naxes; i < a.naxes; i++)
+    for (int i = k->p->units->naxes; i < a.naxes; i++)
         open_inner(k, out, a.axes[i]);
 }
 
 static void close_short_axes(Kernel *k, Buf *out, NodeId array)
 {
-    for (int i = k->p->scan->naxes; i < k_node(k, array)->naxes; i++)
+    for (int i = k->p->units->naxes; i < k_node(k, array)->naxes; i++)
         close_inner(k, out);
 }
 
@@ -211,9 +211,9 @@ static bool is_multiple(const Poly *e, int of)
 /* Do units that begin at a multiple of `n` lie side by side there, n of them, and begin at such a place? */
 static bool lie_together(Kernel *k, const IxExpr *e, const Poly *pitch, int n)
 {
-    IndexId pair = k->p->scan->pair, unit = k->units[k->p->scan->naxes - 1];
+    IndexId pair = k->p->units->pair, unit = k->units[k->p->units->naxes - 1];
     bool side = false;
-    if (!is_multiple(pitch, n) || !is_multiple(e->offset, n) || !is_multiple(k->p->scan->axes[k->p->scan->naxes - 1], n))
+    if (!is_multiple(pitch, n) || !is_multiple(e->offset, n) || !is_multiple(k->p->units->axes[k->p->units->naxes - 1], n))
         return false;
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
@@ -397,7 +397,7 @@ static int loops_of_words(const Kernel *k, InnerLoop *l, int n)
 {
     int kept = 0;
     for (int i = 0; i < n; i++)
-        if (l[i].index != k->p->scan->pair)
+        if (l[i].index != k->p->units->pair)
             l[kept++] = l[i];
     return kept;
 }
@@ -506,7 +506,7 @@ static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
     k_bind_axes(k, id);
     k_comment(k, id);
     const char *name = k_local(k, "a", id);
-    bool one = is_one(k, elements) && k_node(k, id)->naxes == k->p->scan->naxes;      /* no loop around its declaration */
+    bool one = is_one(k, elements) && k_node(k, id)->naxes == k->p->units->naxes;      /* no loop around its declaration */
     if (!one)
         declare(k, name, elements, "");
     open_elements(k, k->out, id);
@@ -532,7 +532,7 @@ static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
 static bool is_summed(const Kernel *k, int group)
 {
     const Group *g = &k->pr->groups.data[group];
-    return g->kind == G_COLUMN && g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_SCAN;
+    return g->kind == G_COLUMN && g->by_rows && k->pr->groups.data[g->by_rows - 1].kind == G_UNITS;
 }
 
 static void each_sum(Kernel *k, void (*print)(Kernel *k, const Group *g, int number))
@@ -618,7 +618,7 @@ static void store_sum(Kernel *k, const Group *g, int number)
 static int state_elements(const Kernel *k, TensorId s)
 {
     int64_t n = 1;
-    for (int i = k->p->scan->naxes; i < k->p->m->tensors.data[s].rank; i++)
+    for (int i = k->p->units->naxes; i < k->p->m->tensors.data[s].rank; i++)
         n *= k->p->m->tensors.data[s].axes[i]->value;
     return (int)n;
 }
@@ -634,7 +634,7 @@ static const char *unit_place(Kernel *k, int each)
 static const char *first_value(Kernel *k, TensorId s, const char *place)
 {
     const char *at, *from;
-    if (!k->p->scan->own_ends) {
+    if (!k->p->own_ends) {
         from = state_start(k, s, place, &at);
         return k_text(k, "%s[%s]", from, at);
     }
@@ -645,7 +645,7 @@ static const char *first_value(Kernel *k, TensorId s, const char *place)
 /* Others find the state before the first step where an initial one would be. */
 static void keep_initial(Kernel *k, TensorId s, const char *place, const char *value)
 {
-    if (k->p->scan->own_ends && k->pr->dir == FORWARD)
+    if (k->p->own_ends && k->pr->dir == FORWARD)
         buf_line(k->out, "%s%s[%s] = %s;", k->panel->chunks ? "if (mine && chunk == 0) " : "",
                  k_written(k, REF_INITIAL, s, k->p->compute), place, value);
 }
@@ -677,7 +677,7 @@ static void print_states(Kernel *k)
 static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
-    bool forward = k->pr->dir == FORWARD, ends = p->scan->own_ends, asked = forward || ends;
+    bool forward = k->pr->dir == FORWARD, ends = p->own_ends, asked = forward || ends;
     bool chunks = k->panel->chunks;
     if (chunks)
         k_open(k, "if (mine && dim_T > 0 && (dim_T - 1) / steps %% %s == chunk)", block_chunks(k));
@@ -709,7 +709,7 @@ static void print_last_states(Kernel *k)
 static Group *step_group(const Kernel *k)
 {
     int i = 0;
-    while (k->pr->groups.data[i].kind != G_SCAN)
+    while (k->pr->groups.data[i].kind != G_UNITS)
         i++;
     return &k->pr->groups.data[i];
 }
@@ -720,11 +720,11 @@ static const char *name_units(Kernel *k, const Group *g)
     Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent + 1 };
     k->units = k_node(k, g->arrays.data[0])->axes;
     k->out = &names;
-    k_split_element(k, k->units, k->p->scan->naxes, "e", "i");
+    k_split_element(k, k->units, k->p->units->naxes, "e", "i");
     k->out = out;
-    for (int i = 0; i < k->p->scan->naxes; i++)
+    for (int i = 0; i < k->p->units->naxes; i++)
         k->own[i] = k->index[k->units[i]];
-    const char **last = &k->own[k->p->scan->naxes - 1];
+    const char **last = &k->own[k->p->units->naxes - 1];
     k->pair_index = *last;
     if (in_pairs(k))
         *last = k_text(k, "(%s + q)", *last);

@@ -109,7 +109,7 @@ static bool any_long_sum(Module *m)
 
 /* As many axes as there are: the more, the more threads. Where a short one is summed over, as few as can be: a
  * thread sums without asking others. */
-Scan *scan_units(Module *m, const char **why)
+Units *scan_units(Module *m, const char **why)
 {
     TensorId other = -1;
     int n = common_axes(m, &other), least = 1;
@@ -129,8 +129,8 @@ Scan *scan_units(Module *m, const char **why)
         *why = intern_f(m->c, "behind the axes that all states have there are more than %d elements", FEW);
         return NULL;
     }
-    Scan *s = arena_alloc(m->arena, sizeof *s);
-    *s = (Scan){ .naxes = sums_shortly(m) ? least : n, .units = poly_const(m, 1) };
+    Units *s = arena_alloc(m->arena, sizeof *s);
+    *s = (Units){ .naxes = sums_shortly(m) ? least : n, .units = poly_const(m, 1) };
     s->axes = arena_alloc(m->arena, sizeof *s->axes * (size_t)n);
     for (TensorId t = 0; t < m->tensors.len; t++)
         for (int i = 0; m->tensors.data[t].kind == T_STATE && i < s->naxes; i++)
@@ -144,7 +144,7 @@ Scan *scan_units(Module *m, const char **why)
 
 static int64_t inner_of(const Plan *p, NodeId array)
 {
-    const Scan *s = p->scan;
+    const Units *s = p->units;
     const Node *a = at(p, array);
     const Poly *axes[64];
     if (a->naxes < s->naxes)
@@ -176,9 +176,9 @@ bool scan_form(const Plan *p, NodeId array)
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r)
 {
     IndexId which;
-    if (r->step || r->nmap < p->scan->naxes)
+    if (r->step || r->nmap < p->units->naxes)
         return false;
-    for (int i = 0; i < p->scan->naxes; i++)
+    for (int i = 0; i < p->units->naxes; i++)
         if (!ix_is_index(r->map[i], &which) || which != axes[i])
             return false;
     return true;
@@ -192,7 +192,7 @@ static const Poly *axis_of(const Plan *p, const Read *r, int i)
 int64_t scan_inner(const Plan *p, const Read *r)
 {
     int64_t n = 1;
-    for (int i = p->scan->naxes; i < r->nmap; i++)
+    for (int i = p->units->naxes; i < r->nmap; i++)
         n *= axis_of(p, r, i)->value;
     return n;
 }
@@ -201,7 +201,7 @@ const IxExpr *scan_inner_linear(const Plan *p, const Read *r)
 {
     Module *m = p->m;
     const IxExpr *e = ix_const(m, poly_const(m, 0));
-    for (int i = p->scan->naxes; i < r->nmap; i++)
+    for (int i = p->units->naxes; i < r->nmap; i++)
         e = ix_add(m, ix_scale(m, e, axis_of(p, r, i)), r->map[i]);
     return e;
 }
@@ -466,7 +466,7 @@ int64_t scan_state_elements(const Plan *p)
     for (TensorId t = 0; t < p->m->tensors.len; t++) {
         const Tensor *x = &p->m->tensors.data[t];
         if (x->kind == T_STATE)
-            all += few(x->axes + p->scan->naxes, x->rank - p->scan->naxes, FEW);
+            all += few(x->axes + p->units->naxes, x->rank - p->units->naxes, FEW);
     }
     return all;
 }
@@ -492,8 +492,8 @@ static int chunks_of(const Plan *p)
 static Panel *walk_of(const Plan *p, const Program *pr, const char *kind)
 {
     Panel *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Panel){ .operand = -1, .alone = true, .naxes = p->scan->naxes, .heads = poly_const(p->m, 1),
-                  .units = p->scan->units };
+    *w = (Panel){ .operand = -1, .alone = true, .naxes = p->units->naxes, .heads = poly_const(p->m, 1),
+                  .units = p->units->units };
     w->kernel = intern_f(p->m->c, "%s_%s_%s", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd", kind);
     return w;
 }
@@ -501,7 +501,7 @@ static Panel *walk_of(const Plan *p, const Program *pr, const char *kind)
 /* Two neighbours to a thread: words of two numbers, and half of the instructions that are no arithmetic. */
 static bool takes_pairs(const Plan *p)
 {
-    const Poly *last = p->scan->axes[p->scan->naxes - 1];
+    const Poly *last = p->units->axes[p->units->naxes - 1];
     return (p->dtype == DT_BF16 || p->dtype == DT_F16) && last->is_const && last->value % 2 == 0;
 }
 
@@ -595,7 +595,7 @@ static bool read_elsewhere(const Plan *p, NodeId value, bool *seen)
 
 static bool walks(const Program *pr, const Group *g)
 {
-    return g->kind == G_SCAN || (g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_SCAN);
+    return g->kind == G_UNITS || (g->by_rows && pr->groups.data[g->by_rows - 1].kind == G_UNITS);
 }
 
 /* Is it read by the walks alone, each step its own? */
@@ -641,7 +641,7 @@ static bool can_replay(const Plan *p)
 void scan_kernels(Plan *p)
 {
     int chunks = chunks_of(p);
-    p->scan->pair = module_index(p->m, intern(p->m->c, "q"), poly_const(p->m, 2));
+    p->units->pair = module_index(p->m, intern(p->m->c, "q"), poly_const(p->m, 2));
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
         pr->panel = walk_of(p, pr, "scan");

@@ -10,7 +10,7 @@
 enum { SCAN_THREADS = 64, SCAN_WIDE = 8, CHUNK_UNITS = 1 << 17, CHUNK_STEPS = 16, BLOCK_UNITS = 1 << 14 };
 
 /* The units of a cell's states; NULL: it has none, and why. */
-Scan *scan_units(Module *m, const char **why);
+Units *scan_units(Module *m, const char **why);
 /* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
 bool scan_form(const Plan *p, NodeId array);
 /* The same of its axes alone. */

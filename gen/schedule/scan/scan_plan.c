@@ -26,13 +26,71 @@ static const char *leads(const Module *m)
 static const char *refuses(Plan *p)
 {
     const char *why = NULL;
-    p->scan = scan_units(p->m, &why);
+    p->units = scan_units(p->m, &why);
     return why;
 }
 
+/* ---- what the walk takes beside what it needs ---- */
+
+/* A root has no reader in the walk: does it read what the walk reads anyway? */
+static bool reads_with_walk(const Phasing *s, NodeId array)
+{
+    for (NodeId id = 0; id < s->p->n_nodes; id++) {
+        if (!s->needed[id] || s->g->phase[id] != PHASE_DURING)
+            continue;
+        for (int i = 0; i < s->uses[id].len; i++)
+            for (int j = 0; j < s->uses[array].len; j++) {
+                const Read *x = &s->uses[id].data[i].read, *y = &s->uses[array].data[j].read;
+                if (x->is_tensor == y->is_tensor && x->id == y->id && scan_own(s->p, at(s->p, id)->axes, x))
+                    return true;
+            }
+    }
+    return false;
+}
+
+static bool may_take(const Phasing *s, NodeId id)
+{
+    const Plan *p = s->p;
+    RootKind root = root_kind(p->m, id, &(TensorId){ 0 });
+    bool steps = true;
+    for (int i = 0; i < s->uses[id].len; i++)
+        steps &= !s->uses[id].data[i].read.step;
+    return steps && !p->rounded[id] && !(p->past && p->past[id]) && rows_dep(p, id) == (DEP_BATCH | DEP_TIME) &&
+           (root == ROOT_NONE || root == ROOT_OUTPUT || root == ROOT_DINPUT) && scan_form(p, id);
+}
+
+/* What is made of one unit's values for the walk alone is made in the walk: it is neither written nor read. Readers
+ * stand behind what they read. */
+static void take(Phasing *s)
+{
+    enum { IN_WALK = 1, ELSEWHERE = 2 };
+    const Plan *p = s->p;
+    Phase *phase = s->g->phase;
+    char *read = plan_alloc(p, 1, p->n_nodes);
+    s->g->taken = plan_alloc(p, sizeof *s->g->taken, p->n_nodes);
+    for (NodeId id = p->n_nodes - 1; id >= 0; id--) {
+        if (!s->needed[id])
+            continue;
+        bool wanted = read[id] == IN_WALK ||
+                      (!read[id] && root_kind(p->m, id, &(TensorId){ 0 }) != ROOT_NONE && phase[id] == PHASE_BEFORE &&
+                       reads_with_walk(s, id));
+        if (phase[id] == PHASE_BEFORE && wanted && may_take(s, id)) {
+            s->g->taken[id] = true;
+            phase[id] = PHASE_DURING;
+        }
+        for (int i = 0; i < s->uses[id].len && phase[id] != PHASE_AFTER; i++) {
+            const Read *r = &s->uses[id].data[i].read;
+            if (!r->is_tensor)
+                read[r->id] |= phase[id] == PHASE_DURING && scan_own(p, at(p, id)->axes, r) ? IN_WALK : ELSEWHERE;
+        }
+    }
+}
+
+/* ---- the plan ---- */
+
 static Verdict settle(Plan *p)
 {
-    return (Verdict){ .why = p->not_scan };
+    return (Verdict){ .why = p->refused };
 }
 
 /* Of steps that multiply it is plain that no unit walks by itself. */
@@ -60,9 +118,15 @@ const Schedule scan_schedule = {
     .name = "scan",
     .what = "each element of the state walks over the steps by itself, in one kernel",
     .leads = leads,
+    .per_unit = true,
     .refuses = refuses,
     .settle = settle,
     .tells = tells,
+    .takes_value = scan_form,
+    .take = take,
+    .takes_sum = scan_sums,
+    .refuses_step = scan_refused,
+    .refuses_groups = scan_too_many,
     .find_walks = scan_kernels,
     .print_walks = print_walks,
     .launch_walks = scan_launch,

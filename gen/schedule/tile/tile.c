@@ -162,7 +162,7 @@ int tile_parallel(const Module *m, const Poly **extent)
         if (x->kind != T_STATE || m->roots.data[k].next < 0)
             continue;
         int need = parallel_axes(x);
-        if (need > TILE_MAX_PAR)
+        if (need > MAX_PARALLEL)
             return -1;
         for (; n < need; n++)
             extent[n] = x->axes[n];
@@ -176,8 +176,8 @@ static void find_parallel(Tile *t)
     t->npar = tile_parallel(m, t->par_extent);
     for (TensorId k = 0; t->npar < 0 && k < m->tensors.len; k++)
         if (m->tensors.data[k].kind == T_STATE && m->roots.data[k].next >= 0 &&
-            parallel_axes(&m->tensors.data[k]) > TILE_MAX_PAR)
-            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name, TILE_MAX_PAR);
+            parallel_axes(&m->tensors.data[k]) > MAX_PARALLEL)
+            tile_refuse(t, "state `%s` has more than %d parallel axes", m->tensors.data[k].name, MAX_PARALLEL);
     t->npar = t->npar < 0 ? 0 : t->npar;
 }
 
@@ -502,16 +502,16 @@ static void explain(Tile *t)
     buf_f(&w->reasons, "%s: %d warps for a %" PRId64 " x %" PRId64 " state: %d x %d elements a thread, "
           "%d x %d lanes, %d x %d warps%s\n",
           w->kernel, tile_threads(l) / 32, t->rows, t->cols, l->rr, l->rc, l->lr, l->lc, l->wr, l->wc,
-          hints_choose(&t->w->request->tile, w->dir) ? ", as was asked for" : "");
+          hints_choose(&t->w->request->hints, w->dir) ? ", as was asked for" : "");
     if (l->cr > 1)
         buf_f(&w->reasons, "%s: %d blocks of a cluster share a state's rows, %d each%s\n", w->kernel, l->cr,
-              tile_block_rows(l), t->w->request->tile.cluster ? ", as was asked for" : ": one does not hold it");
+              tile_block_rows(l), t->w->request->hints.cluster ? ", as was asked for" : ": one does not hold it");
     buf_f(&w->reasons, "%s: %d reductions in %d levels, %d barriers a step, about %d registers, %" PRId64
           " bytes of shared memory\n",
           w->kernel, s->reds.len, s->levels, s->barriers, tile_registers(t, l), w->smem);
     buf_f(&w->reasons, "%s: a checkpoint every %d steps: %s\n", w->kernel, t->K,
           w->dir == FORWARD ? tile_text(t, "vectors are fetched %d steps ahead", t->F)
-          : t->w->request->tile.interval == t->K ? "as was asked for"
+          : t->w->request->hints.interval == t->K ? "as was asked for"
           : t->undoes ? "between them, what a step has added is taken from the states behind it"
           : keeps_narrow(t) ? "so many states fit in shared memory for the replay, those that are tanh in 16 bits"
                             : "so many states fit in shared memory for the replay");
@@ -632,7 +632,7 @@ bool tile_overlaps(const Tile *t)
  * little to gain, and forward's chunks would be shorter too. Its checkpoint takes no shared memory, which may be room for more steps. */
 static void try_ahead(Tile *t)
 {
-    int own = 0, K = t->K, least = t->w->request->calls == CALLS_FEW || t->w->request->tile.interval ? K : K - K / 8;
+    int own = 0, K = t->K, least = t->w->request->calls == CALLS_FEW || t->w->request->hints.interval ? K : K - K / 8;
     for (int k = 0; k < t->states.len; k++)
         own += (int)tile_elements(t, &t->states.data[k]) * t->real_bytes / 4;
     t->ahead = !t->refused && tile_overlaps(t) && !t->adjoint->barriers && registers_left(t) >= own / 2;
@@ -832,11 +832,11 @@ static const char *walks_refuse(Module *m, const Request *request, const Trial *
  * as they have room for. */
 bool tile_widen(const Request *request, Trial *trial, int interval)
 {
-    if (trial->cluster > 1 && interval > 1 && !request->tile.interval) {
+    if (trial->cluster > 1 && interval > 1 && !request->hints.interval) {
         trial->interval = interval - 1;
         return true;
     }
-    if (request->tile.cluster || request->one_block || trial->cluster >= MOST_BLOCKS)
+    if (request->hints.cluster || request->one_block || trial->cluster >= MOST_BLOCKS)
         return false;
     trial->cluster = trial->cluster == 1 ? 4 : 2 * trial->cluster;
     trial->interval = 0;
@@ -845,8 +845,8 @@ bool tile_widen(const Request *request, Trial *trial, int interval)
 
 const char *tile_refuses(Module *m, const Request *request, Trial *trial)
 {
-    if (request->tile.cluster)
-        trial->cluster = request->tile.cluster;
+    if (request->hints.cluster)
+        trial->cluster = request->hints.cluster;
     else if (!trial->cluster)
         trial->cluster = request->spread ? SPREAD_BLOCKS : 1;
     Walk w = assume(m, request, trial, FORWARD, NULL);

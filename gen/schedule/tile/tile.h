@@ -153,9 +153,9 @@ typedef struct Tile {
     Vec(WantClass) classes;
     Vec(int) class_of;            /* per out of the walk; -1: always written */
     int npar;
-    const Poly *par_extent[TILE_MAX_PAR];
-    IndexId par[TILE_MAX_PAR], row, col, any;
-    const char *par_name[TILE_MAX_PAR];
+    const Poly *par_extent[MAX_PARALLEL];
+    IndexId par[MAX_PARALLEL], row, col, any;
+    const char *par_name[MAX_PARALLEL];
     int64_t rows, cols;
     Vec(StateInfo) states;
     Vec(Fetch) fetches;
@@ -286,5 +286,22 @@ int tile_most_interval(const Tile *t);
 int64_t tile_start_bytes(const Tile *t);                          /* shared memory that a segment takes whatever its steps: where its checkpoint arrives */
 int tile_blocks_together(const Tile *t);                          /* on an SM: what its memory is shared by */
 int64_t tile_block_room(const Tile *t);                           /* shared memory of one of the blocks on an SM */
+
+/* ---- tile.c: what it can take, and what forward must save so that backward replays without barriers ---- */
+
+/* NULL: it can, by clusters of trial->cluster blocks */
+const char *tile_refuses(Module *m, const Request *request, Trial *trial);
+int tile_parallel(const Module *m, const Poly **extent);           /* hook blocks */
+bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of a chunk's steps */
+/* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
+bool tile_widen(const Request *request, Trial *trial, int interval);
+void tile_saved(Module *m, const Request *request, const Trial *trial, bool *saved);   /* marks arrays (per node) to save */
+int tile_interval(Module *m, const Request *request, const Trial *trial);      /* K, from shared memory */
+void tile_walk(Walk *w);                                           /* decides and prints the kernel */
+
+/* ---- tile_take.c ---- */
+
+struct Phasing;
+void tile_take(struct Phasing *s);                                 /* hook take: rows that only forward's walk reads */
 
 #endif

@@ -153,7 +153,7 @@ const char *tile_own_checkpoint(Tile *t, const StateInfo *s, const char *number)
 {
     Module *m = t->m;
     const Poly *size = poly_const(m, t->w->by_thread);
-    const IxExpr *map[TILE_MAX_PAR];
+    const IxExpr *map[MAX_PARALLEL];
     for (int k = 0; k < t->npar; k++)
         map[k] = ix_index(m, t->par[k]);
     ExprPrinter p = tile_printer(any_step(t));

@@ -361,7 +361,7 @@ static bool take_layout(Tile *t)
         return true;
     }
     for (int i = 0; i < t->w->layouts.len; i++)
-        if (hints_allow(&t->w->request->tile, t->w->dir, &t->w->layouts.data[i].layout)) {
+        if (hints_allow(&t->w->request->hints, t->w->dir, &t->w->layouts.data[i].layout)) {
             take(t, &t->w->layouts.data[i].layout);
             return true;
         }
@@ -386,7 +386,7 @@ void tile_choose_order(Tile *t)
 {
     Walk *w = t->w;
     LayoutHint own = as_hint(&t->lay);
-    const LayoutHint *forward = &t->w->request->tile.layout[FORWARD];
+    const LayoutHint *forward = &t->w->request->hints.layout[FORWARD];
     if (!matrices(t) || moves_rows(t, &t->lay) || read_behind(t) ||
         (forward->row_lanes && !same_layout(forward, &own)))
         return;
@@ -424,12 +424,12 @@ void tile_choose_layout(Tile *t)
         tile_refuse(t, "its states do not fit on %s%s: %lld bytes before and after a step, with their "
                        "adjoints %lld; lower --dim %s",
                     t->lay.cr > 1 ? tile_text(t, "a cluster of %d SMs", t->lay.cr) : "an SM",
-                    t->w->request->tile.interval ? tile_text(t, " with interval=%d", t->K) : "",
+                    t->w->request->hints.interval ? tile_text(t, " with interval=%d", t->K) : "",
                     (long long)(2 * state_bytes(t) * t->lay.cr), (long long)(3 * state_bytes(t) * t->lay.cr),
                     tile_bound_dims(t));
     else if (!take_layout(t))
         tile_refuse(t, "%s does not hold its %" PRId64 " x %" PRId64 " state%s; `cellc tune --list` has the layouts that do",
-                    hints_text(t->m->c, &t->w->request->tile), t->rows, t->cols, t->w->dir == FORWARD ? "" : ", backward");
+                    hints_text(t->m->c, &t->w->request->hints), t->rows, t->cols, t->w->dir == FORWARD ? "" : ", backward");
 }
 
 /* About as a layout pads them. */
@@ -466,8 +466,8 @@ int64_t tile_block_room(const Tile *t)
 static int within(const Tile *t, int64_t K)
 {
     K = K < 1 ? 1 : K > MOST_STEPS ? MOST_STEPS : K;
-    if (t->w->request->tile.interval)
-        K = t->w->request->tile.interval;
+    if (t->w->request->hints.interval)
+        K = t->w->request->hints.interval;
     if (t->w->trial->interval && K > t->w->trial->interval)
         K = t->w->trial->interval;
     if (t->w->trial->fewer && K > t->w->trial->fewer)
@@ -489,5 +489,5 @@ void tile_choose_interval(Tile *t)
         room = 160 * 1024;
     t->K = t->w->interval ? t->w->interval : within(t, room / state_bytes(t));
     t->w->together = tile_blocks_together(t);
-    t->w->shares_sm = t->w->together > 1 && (t->K < tile_most_interval(t) || t->w->request->tile.interval);
+    t->w->shares_sm = t->w->together > 1 && (t->K < tile_most_interval(t) || t->w->request->hints.interval);
 }

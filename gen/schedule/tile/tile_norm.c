@@ -337,7 +337,7 @@ static bool assign_roles(Step *s, NodeId body, Role *out)
 {
     Roles r = tile_roles(s, body);
     Node n = node(s, body);
-    bool taken[ROLE_PAR + TILE_MAX_PAR] = { 0 };
+    bool taken[ROLE_PAR + MAX_PARALLEL] = { 0 };
     memset(out, 0, sizeof *out * TILE_MAX_AXES);
     for (int k = 0; k < n.naxes; k++)
         if (r.strong[k] && !take(s, n.axes[k], r.role[k], &out[k], taken)) {

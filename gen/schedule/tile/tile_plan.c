@@ -115,6 +115,11 @@ static Verdict settle(Plan *p)
     return (Verdict){ .why = why, .said = true };
 }
 
+static void saves(Plan *p, bool *saved)
+{
+    tile_saved(p->m, p->request, p->trial, saved);
+}
+
 const Schedule tile_schedule = {
     .name = "tile",
     .what = "the states stay on chip while one kernel walks over the steps",
@@ -122,5 +127,8 @@ const Schedule tile_schedule = {
     .takes_hints = true,
     .refuses = refuses,
     .settle = settle,
+    .blocks = tile_parallel,
+    .saves = saves,
+    .take = tile_take,
     .add_walk = add_walk,
 };

@@ -9,6 +9,7 @@
 #include "base/mutate.h"
 #include "ir/marks.h"
 #include "kernels/kernels.h"
+#include "window.h"
 
 #define TILE "32"                 /* WINDOW_TILE, in texts */
 enum { PAIRS = WINDOW_TILE * (WINDOW_TILE + WINDOW_GAP) };      /* of a tile, with the gaps between its rows */
@@ -54,12 +55,17 @@ static const char *product_text(Kernel *k, const Factors *f, const char *first)
     return all;
 }
 
+/* What the kernel keeps (Kernel.of_schedule): the pass, while it is printed, and whether its products lie in tiles at this place; else there are
+ * none. */
+typedef struct InPass { const Window *w; bool pairs; } InPass;
+
 /* A sum of products that lies in a tile: where its pair is printed. */
 static const char *window_dot(Kernel *k, NodeId reduce)
 {
-    const Window *w = k->window;
+    const InPass *in = k->of_schedule;
+    const Window *w = in->w;
     for (int i = 0; w && i < w->n_dots; i++) {
-        const char *pair = k->window_pairs ? k_text(k, "(%s)pairs_%d[at]", k->real, i) : "0";
+        const char *pair = in->pairs ? k_text(k, "(%s)pairs_%d[at]", k->real, i) : "0";
         if (w->dots[i].reduce == reduce)
             return k_text(k, "(%s)", product_text(k, &w->dots[i].scale, pair));
     }
@@ -493,7 +499,7 @@ static void print_tiles(Printing *s)
 {
     Kernel *k = s->k;
     const char *extent = poly_text(&k->printer, s->w->extent);
-    k->window_pairs = true;
+    ((InPass *)k->of_schedule)->pairs = true;
     print_owners(s);
     k_open(k, "for (int64_t from = low; from <= high; from += " TILE ")");
     for (int i = 0; i < s->w->n_dots; i++)
@@ -512,7 +518,7 @@ static void print_tiles(Printing *s)
         return;
     /* Places beyond the steps have no products, and nothing is weighed by them here. */
     s->places = true;
-    k->window_pairs = false;
+    ((InPass *)k->of_schedule)->pairs = false;
     const char *all = poly_text(&k->printer, s->w->places);
     k_open(k, "for (int64_t from = %s; from < %s; from += " TILE ")", extent, all);
     buf_line(k->out, "cell_barrier();");
@@ -789,13 +795,14 @@ static void open_passes(Printing *s)
 
 static void print_window(Kernel *k)
 {
-    Printing s = { .k = k, .w = k->g->window };
+    Printing s = { .k = k, .w = k->g->pass };
     const Window *w = s.w;
     const char *elements = k_product(k, k->g->axes, k->g->naxes);
     s.first = *k_node(k, w->sums[0].array);
     s.passes = needs_passes(k, w);
     k->past_tiles.len = k->past_values.len = 0;
-    k->window = w;
+    ((InPass *)k->of_schedule)->w = w;
+    k->rows_apart = w->by_key ? -1 : 1;
     carve_tiles(&s);
     buf_line(k->out, "const int64_t elements = %s, heads = dim_B * elements, tiles = (dim_T + 31) / 32;", elements);
     k_open(k, "for (int64_t n = cell_block_index(0); n < heads * tiles; n += cell_block_count(0))");
@@ -835,13 +842,16 @@ static void print_window(Kernel *k)
     if (w->total >= 0)
         k->value[w->sums[w->total].array] = NULL;
     k->depth = 0;
-    k->window = NULL;
+    ((InPass *)k->of_schedule)->w = NULL;
+    k->rows_apart = 0;
 }
 
-void emit_window(Kernel *k)
+void window_print(Kernel *k)
 {
     static const KernelHooks hooks = { .reduce = window_dot };
+    InPass in = { 0 };
     k->hooks = &hooks;
+    k->of_schedule = &in;
     k->threads = k->g->threads = k->g->lanes = WINDOW_THREADS;
     k_print(k, k->g->kernel, print_window);
 }

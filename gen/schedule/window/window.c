@@ -532,7 +532,7 @@ bool window_build(const Plan *p, const NodeId *sums, int n, Window *out)
     int visits = 0;
     Search s = { .p = p, .m = p->m, .w = out, .other = p->other_step, .visits = &visits };
     *out = (Window){ .max = -1 };
-    if (!p->past || p->no_window)
+    if (!p->past || p->plain_past)
         return false;
     for (int k = 0; k < 2; k++) {
         s.by_key = k;
@@ -544,11 +544,11 @@ bool window_build(const Plan *p, const NodeId *sums, int n, Window *out)
     return false;
 }
 
-bool window_joins(const Plan *p, const Group *g, NodeId array)
+static bool joins(const Plan *p, const Group *g, NodeId array)
 {
     NodeId sums[9];
     Window w;
-    if (!g->window || g->arrays.len >= 8)
+    if (!g->pass || g->arrays.len >= 8)
         return false;
     memcpy(sums, g->arrays.data, sizeof *sums * (size_t)g->arrays.len);
     sums[g->arrays.len] = array;
@@ -574,7 +574,7 @@ static bool weighs(const Plan *p, NodeId max, NodeId total)
     return false;
 }
 
-bool window_found(const Plan *p)
+static bool found(const Plan *p)
 {
     for (NodeId max = 0; p->past && max < p->n_nodes; max++) {
         Window w;
@@ -626,7 +626,9 @@ static NodeId hook_slice(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     return node_array(m, body, view.axes, view.naxes, array.name, array.span);
 }
 
-void window_own_slices(Module *m, int *past)
+/* What is read of values over the past (by the axis that counts distances, plus one) at places beyond the distances, such
+ * as a prefix, becomes an array of its own, so that products may have it. */
+static void own_slices(Module *m, int *past)
 {
     Rewrite r = { .m = m, .hook = hook_slice, .data = past };
     rewrite_roots(&r);
@@ -645,13 +647,32 @@ int window_slots(const Window *w)
 /* A cell whose softmax over the past goes in one pass. */
 static Verdict settle(Plan *p)
 {
-    return (Verdict){ .why = p->window ? NULL : window_refuses(p) };
+    return (Verdict){ .why = p->passes ? NULL : window_refuses(p) };
 }
 
 static bool tells(const Plan *p)
 {
     return p->past != NULL;
 }
+
+static void *opens(const Plan *p, NodeId array, int *naxes)
+{
+    Window w, *own;
+    if (!window_build(p, &array, 1, &w))
+        return NULL;
+    own = arena_alloc(p->m->arena, sizeof *own);
+    *own = w;
+    *naxes = w.naxes;
+    return own;
+}
+
+static void grows(const Plan *p, Group *g)
+{
+    window_build(p, g->arrays.data, g->arrays.len, g->pass);
+}
+
+static const PastPass pass = { .found = found, .own_slices = own_slices, .opens = opens, .joins = joins, .grows = grows,
+                           .print = window_print, .steps = WINDOW_TILE };
 
 const Schedule window_schedule = {
     .name = "window",
@@ -660,4 +681,5 @@ const Schedule window_schedule = {
     .settle = settle,
     .plans_as_next = true,
     .tells = tells,
+    .pass = &pass,
 };

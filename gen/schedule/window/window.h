@@ -63,15 +63,11 @@ typedef struct Window {
 
 /* Do these sums go in one pass? They stand in the order in which they are computed. */
 bool window_build(const Plan *p, const NodeId *sums, int n, Window *out);
-/* The same for a group and one more array. */
-bool window_joins(const Plan *p, const Group *g, NodeId array);
-/* A softmax over the past and what it weighs, in one pass. */
-bool window_found(const Plan *p);
+/* kernels_window.c: its kernel's text. */
+struct Kernel;
+void window_print(struct Kernel *k);
 /* Where that found none: why. */
 const char *window_refuses(const Plan *p);
-/* What is read of values over the past (by the axis that counts distances, plus one) at places beyond the distances, such
- * as a prefix, becomes an array of its own, so that products may have it. */
-void window_own_slices(Module *m, int *past);
 int window_slots(const Window *w);           /* tiles of pairs in shared memory */
 
 #endif

@@ -1,26 +1,21 @@
-/* plan_made.c: which rows a walk in one kernel (tile) makes itself. In come the phases of forward; taken into the walk is
+/* tile_take.c: which rows a walk in one kernel (tile) makes itself. In come the phases of forward; taken into the walk is
  * what stands in front of it, is read there only, and is pointwise along the rows that a block reads, with sums of these
  * rows: queries and keys behind their norms. Warps of the kernel make them for a chunk of steps while the others walk the
  * chunk before it, so they are neither written nor read. Guaranteed: all that the value is made of can be fetched by the block, and whoever reads
  * it reads its own row. */
-#include "plan_pass.h"
-#include "reads.h"
+#include "plan/plan_pass.h"
+#include "plan/reads.h"
+#include "tile.h"
 
 /* Who reads a value. length: of the rows of those who are made with it; 0: of none so far. */
 typedef struct Readers { bool walk, made, elsewhere; int64_t length; } Readers;
 
 typedef struct Making {
     const Phasing *s;
-    const Poly *par[TILE_MAX_PAR];
+    const Poly *par[MAX_PARALLEL];
     int npar;
     Readers *readers;             /* per node */
 } Making;
-
-bool stands_in_front(const Plan *p, const Program *forward, NodeId array)
-{
-    bool taken = p->schedule->on_chip && forward->taken && forward->taken[array];
-    return forward->phase[array] == PHASE_BEFORE || taken;
-}
 
 /* The axis that the array's elements, or those that it adds up, lie along; -1: neither. */
 static IndexId along(const Making *m, NodeId id)
@@ -139,10 +134,12 @@ static void note_reads(Making *m, NodeId id, bool taken)
 /* Readers stand behind what they read. Where nothing is parallel, the few blocks of the walk would do what a kernel
  * does on all multiprocessors; blocks of a cluster would each do all of it. A decay, a number of a head and step, is not
  * worth its code, which is cold in every chunk (measured on an H200: the gated delta rule forward 0.56 ms, with it 0.65). */
-void take_into_walk(const Phasing *s)
+void tile_take(Phasing *s)
 {
     const Plan *p = s->p;
     Making m = { .s = s };
+    if (s->g->dir != FORWARD)
+        return;
     m.npar = tile_parallel(p->m, m.par);
     s->g->taken = plan_alloc(p, sizeof *s->g->taken, p->n_nodes);
     for (int k = 1; k < m.npar; k++)
