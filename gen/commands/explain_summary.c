@@ -24,12 +24,6 @@ static Operations operations_of(const Program *pr)
     return n;
 }
 
-/* May one kernel walk all steps, where these have operations of their own? */
-static bool may_walk(const Program *pr)
-{
-    return pr->panel || pr->pairs || pr->wide || pr->head || pr->cluster || pr->columns || pr->chunks;
-}
-
 /* Named values of the spec that forward computes in a phase. */
 static const char *names_in(const Explain *e, Phase phase)
 {
@@ -76,7 +70,7 @@ static const char *direction_words(const Explain *e, Direction d)
         buf_f(&b, "%sone kernel that walks over the steps", b.len ? ", " : "");
     if (n.each_step)
         buf_f(&b, "%s%d at each step%s", b.len ? ", " : "", n.each_step,
-              may_walk(pr) ? ", or one kernel for all of them" : "");
+              pr->one_kernel ? ", or one kernel for all of them" : "");
     return b.len ? b.data : "nothing";
 }
 
@@ -120,7 +114,7 @@ static const char *time_words(const Explain *e)
     Operations n = operations_of(pr);
     if (!n.walks && !n.each_step)
         return "no step waits for another: memory traffic, and flops where products are large";
-    if (pr->chunks)
+    if (pr->in_chunks)
         return "the steps of a sequence go in chunks side by side: memory traffic";
     if (n.walks) {
         const Group *walk = plan_walk(e->p, FORWARD);
@@ -130,7 +124,7 @@ static const char *time_words(const Explain *e)
                               "than the GPU has multiprocessors leave a part of it idle", blocks);
     }
     return intern_f(e->c, "each of the T steps waits for the one before%s",
-                    may_walk(pr) ? ", and for what other blocks have of it; where no kernel takes all steps, "
+                    pr->one_kernel ? ", and for what other blocks have of it; where no kernel takes all steps, "
                                    "for the start of its kernels too" : ", and for the start of its kernels");
 }
 

@@ -498,8 +498,9 @@ void k_bind_axes(Kernel *k, NodeId array)
     const Node *a = k_node(k, array);
     for (int i = 0; i < k->g->naxes; i++)
         k->index[a->axes[i + (k->g->along && a->naxes > k->g->naxes && i >= k->g->along - 1)]] = k->own[i];
-    for (int i = 0; k->units && i < k->g->naxes; i++)
-        k->meaning[k_node(k, array)->axes[i]] = k->hooks->unit ? k->hooks->unit(k, i) : ix_index(k->p->m, k->units[i]);
+    UnitWalk *w = k->walk;
+    for (int i = 0; w && i < k->g->naxes; i++)
+        w->meaning[k_node(k, array)->axes[i]] = k->hooks->unit ? k->hooks->unit(k, i) : ix_index(k->p->m, w->units[i]);
 }
 
 void k_prefetches(Kernel *k, const char *index)
@@ -707,12 +708,11 @@ Kernel kernel_new(Plan *p, Program *pr, Group *g, RefVec *refs, Buf *out)
     static const KernelHooks none = { 0 };
     Kernel k = { .p = p, .pr = pr, .g = g, .refs = refs, .out = out, .hooks = &none };
     k.real = p->compute == DT_F64 ? "double" : "float";
-    k.indices = k.meanings = p->m->indices.len + 64;
+    k.indices = p->m->indices.len + 64;
     k.values = p->m->nodes.len + 64;
     k.index = arena_alloc(p->m->arena, sizeof *k.index * (size_t)k.indices);
     k.beyond = arena_alloc(p->m->arena, sizeof *k.beyond * (size_t)k.indices);
     k.value = arena_alloc(p->m->arena, sizeof *k.value * (size_t)k.values);
-    k.meaning = arena_alloc(p->m->arena, sizeof *k.meaning * (size_t)k.meanings);
     k.printer = (ExprPrinter){ .m = p->m, .real = k.real, .leaf = k_leaf, .index = k_index, .known = k_known,
                                .reciprocal = k_reciprocal, .rounded = p->from_product, .n_rounded = p->n_nodes,
                                .fast = p->dtype == DT_BF16 || p->dtype == DT_F16 };
@@ -726,7 +726,6 @@ void kernel_release(Kernel *k)
     Arena *a = k->p->m->arena;
     arena_release(a, k->index, sizeof *k->index * (size_t)k->indices);
     arena_release(a, k->value, sizeof *k->value * (size_t)k->values);
-    arena_release(a, k->meaning, sizeof *k->meaning * (size_t)k->meanings);
 }
 
 void emit_group(Plan *p, Program *pr, Group *g, Buf *out)

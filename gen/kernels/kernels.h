@@ -28,42 +28,23 @@ typedef struct RowRead { const char *text, *name, *wanted; bool whole; } RowRead
 /* A value over the past that a block has in shared memory. */
 typedef struct PastTile { Read read; const char *text; } PastTile;
 
-/* A loop over few elements of a unit, which is unrolled. */
-typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
-
-/* A read of a step that shared memory may hold before it is taken: its type and address, in the loops around. word: it is
- * one; wide: four neighbouring threads' words are 16 bytes at their multiple. */
-typedef struct StagedRead {
-    int number, loops;
-    const InnerLoop *around;
-    const char *type, *from;
-    bool word, wide;
-} StagedRead;
-
-/* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal terms of a
- * group share, and the column of the partial sums that it goes to. */
-typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
-    StepSum;
-
-/* kernels_columns.c: what a read of a thread that has some columns and units depends on. */
-typedef enum { COLUMNS_OF_NONE, COLUMNS_OF_UNIT, COLUMNS_OF_COLUMN, COLUMNS_OF_BOTH } ColumnsPart;
-
-/* The parts of such a kernel: texts of an element's indices; locals and what reads them before a product, what is stored
- * behind it, and the values that this keeps. */
-typedef struct ColumnsText {
-    const char *unit, *column;
-    const char *own, *place;      /* what stands for an element's place, units beside each other, and what it is */
-    bool element;                 /* what is printed is of an element */
-    Buf names, reads[COLUMNS_OF_BOTH + 1], late, last;
-    Texts kept;
-    Texts rows[2];                /* where those places begin, of reads and of stores */
-    Buf row_names[2];
-} ColumnsText;
-
 /* The place of a read at an integer, which has a name at this depth of arrays that are printed in place. */
 typedef struct Placed { NodeId place; int depth; const char *name; } Placed;
 
 typedef struct Kernel Kernel;
+
+/* Of a kernel whose threads walk all steps with units of their own (kernels_walk.c). */
+typedef struct UnitWalk {
+    const IndexId *units;         /* axes of the group that is printed: a thread's units */
+    const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
+    int meanings;
+    Texts reads;                  /* what is read ahead of its step, as it would stand in its place */
+    Buf fields;                   /* a declaration for each */
+    Buf early, late;              /* those reads; stores that nothing waits for */
+    Texts once_reads;             /* what is the same at all steps, likewise */
+    Buf once;
+    int64_t registers;            /* that reads ahead take, for a step */
+} UnitWalk;
 
 /* A value's element, or a next state's where the next step finds it, as it is to be stored: `call` where, value), by what `out` has, and
  * where that may be left out, or is not always done, under a condition. */
@@ -93,7 +74,7 @@ typedef struct KernelHooks {
     /* ---- names and places */
     const char *(*buffer)(Kernel *k, int id);     /* of a buffer's pointer; NULL: the usual one */
     const char *(*place)(Kernel *k, const char *within);                  /* an element's place in a row, or what stands for it */
-    const IxExpr *(*unit)(Kernel *k, int axis);   /* of the thread, for an axis of k->units; no hook: the axis's index */
+    const IxExpr *(*unit)(Kernel *k, int axis);   /* of the thread, for an axis of UnitWalk.units; no hook: the axis's index */
     const char *(*first_unit)(const Kernel *k, const char *index);       /* an index's text for the first of neighbours */
     int (*adjacent)(Kernel *k, const IxExpr *place, const Poly *pitch);  /* so many units of a thread lie side by side there, or 0 */
 
@@ -173,37 +154,8 @@ struct Kernel {
     Vec(RowRead) reads;
     Vec(RowRead) ahead;           /* ROW: those of the next row that come while this one is worked on */
     Vec(const char *) prefetches; /* statements, for the next step */
-    /* One kernel for all steps of schedule gemm (kernels_panel.c). */
-    const Panel *panel;           /* else NULL */
-    const IndexId *units;         /* axes of the group that is printed: of heads, and the units */
-    const IxExpr **meaning;       /* per index id: itself in terms of these, or NULL */
-    int meanings;
-    int panel_group;              /* its number */
-    const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps; or NULL */
-    const Panel *columns;         /* kernels_columns.c, and then panel is NULL; else NULL */
-    ColumnsText *columns_text;    /* while it is printed */
-    Texts panel_left;             /* values that one group of a step makes and another reads, by their nodes */
-    Texts panel_reads;            /* what is read a step ahead, as it would stand in its place */
-    Buf ahead_fields;             /* a declaration for each */
-    Buf early, late;              /* those reads; stores that no other block waits for */
-    Buf fetched;                  /* what brings those reads near before */
-    Buf *now;                     /* stores that others wait for */
-    Buf updates, once;            /* of threads that have an element: the step's new states; reads of no step */
-    Texts once_reads;             /* as they would stand in their places */
-    Vec(InnerLoop) inner;         /* schedule scan: loops around what is printed */
-    Vec(InnerLoop) inner_names;   /* and what names they have had */
-    int steps;                    /* scan: of a chunk */
-    Vec(StagedRead) staged_reads; /* scan: what shared memory may hold of a turn */
-    bool copies_wide;             /* four threads' words at once */
-    Texts wanted;                 /* scan: pointers to the gradients that chunks store, which may be null */
-    int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
-    Buf functions, function_names;/* scan: what is computed once for all walks over a chunk, and the declarations */
-    Texts function_texts;
-    int function_elements;        /* of a step */
-    Vec(StepSum) step_sums;       /* of the groups that are printed */
-    const char *pair_index;       /* scan: text of the last index of the first of two neighbours */
-    const char *two;              /* scan: text of a local with the two neighbours that are stored together, or NULL */
-    int64_t panel_registers;      /* that reads ahead take, for a step */
+    UnitWalk *walk;               /* kernels_walk.c: of a kernel that walks all steps, or NULL */
+    const char *two;              /* text of a local with the two neighbours that are stored together, or NULL */
     int numbered;                 /* locals: the same node may have one in several arrays */
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
@@ -336,9 +288,12 @@ void state_store_initial(Kernel *k, TensorId s, const char *place, const char *v
 /* A group of a step that one kernel walks, printed but for its loop. posts: the operand is whole behind it. */
 typedef struct PanelLoop { int number, ahead; const char *unit, *fields, *early, *fetched, *once, *body, *late; bool posts; }
     PanelLoop;
-/* In terms of k->units and the loops around; NULL: it has other parts. */
+/* Of a kernel, which has it from then on; and its end. */
+void walk_begin(Kernel *k, UnitWalk *w);
+void walk_end(Kernel *k);
+/* In terms of the units and the loops around; NULL: it has other parts. */
 const IxExpr *walk_in_units(Kernel *k, const IxExpr *e);
-/* No more than their names say where k->units is NULL. */
+/* Around an array that is printed in place. They do nothing where k->walk is NULL. */
 void walk_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before);
 void walk_leave(Kernel *k, const Node *array, const IxExpr *const *before);
 /* The local that has a state of a thread, or the adjoint of its next value. */

@@ -5,6 +5,19 @@
 
 /* ---- units ---- */
 
+void walk_begin(Kernel *k, UnitWalk *w)
+{
+    *w = (UnitWalk){ .meanings = k->indices };
+    w->meaning = arena_alloc(k->p->m->arena, sizeof *w->meaning * (size_t)w->meanings);
+    k->walk = w;
+}
+
+void walk_end(Kernel *k)
+{
+    arena_release(k->p->m->arena, k->walk->meaning, sizeof *k->walk->meaning * (size_t)k->walk->meanings);
+    k->walk = NULL;
+}
+
 const IxExpr *walk_in_units(Kernel *k, const IxExpr *e)
 {
     IndexId from[16];
@@ -12,10 +25,10 @@ const IxExpr *walk_in_units(Kernel *k, const IxExpr *e)
     int n = 0;
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
-        if (t->kind != IA_INDEX || t->index < IX_FIRST || !k->meaning[t->index] || n == 16)
+        if (t->kind != IA_INDEX || t->index < IX_FIRST || t->index >= k->walk->meanings || !k->walk->meaning[t->index] || n == 16)
             return NULL;
         from[n] = t->index;
-        to[n++] = k->meaning[t->index];
+        to[n++] = k->walk->meaning[t->index];
     }
     return ix_subst(k->p->m, e, from, to, n);
 }
@@ -23,18 +36,19 @@ const IxExpr *walk_in_units(Kernel *k, const IxExpr *e)
 void walk_enter(Kernel *k, const Node *array, const IxExpr *const *map, const IxExpr **before)
 {
     const IxExpr *inside[64];
-    for (int i = 0; i < array->naxes; i++)
-        inside[i] = k->units ? walk_in_units(k, map[i]) : NULL;
-    for (int i = 0; i < array->naxes; i++) {
-        before[i] = k->meaning[array->axes[i]];
-        k->meaning[array->axes[i]] = inside[i];
+    int n = k->walk ? array->naxes : 0;
+    for (int i = 0; i < n; i++)
+        inside[i] = walk_in_units(k, map[i]);
+    for (int i = 0; i < n; i++) {
+        before[i] = k->walk->meaning[array->axes[i]];
+        k->walk->meaning[array->axes[i]] = inside[i];
     }
 }
 
 void walk_leave(Kernel *k, const Node *array, const IxExpr *const *before)
 {
-    for (int i = array->naxes - 1; i >= 0; i--)
-        k->meaning[array->axes[i]] = before[i];
+    for (int i = k->walk ? array->naxes - 1 : -1; i >= 0; i--)
+        k->walk->meaning[array->axes[i]] = before[i];
 }
 
 /* ---- states ---- */

@@ -299,13 +299,13 @@ void emit_scatter_op(Print *e, Group *g)
     print_scatter_kernel(e, g, SCATTER_TOTALS, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 2));
 }
 
-void emit_panel_op(Print *e, const Panel *w, const Formula *grid, const char *when, int kernel)
+void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when, int kernel)
 {
     const char *blocks = emit_expr(e, grid);
-    int list = emit_refs(e, &w->refs);
+    int list = emit_refs(e, refs);
     buf_f(&e->ops,
           "    { .name = \"%s\", .kind = CELL_OP_KERNEL, .when = %s,\n"
           "      .u.kernel = { .kernel = %d, .n_refs = %d, .grid = { %s, NULL, NULL }, .refs = %srefs_%d } },\n",
-          w->kernel, when, kernel, w->refs.len, blocks, e->tag, list);
+          name, when, kernel, refs->len, blocks, e->tag, list);
     e->n_ops++;
 }

@@ -286,43 +286,6 @@ typedef struct Buffer {
 } Buffer;
 typedef Vec(Buffer) BufferVec;
 
-/* One kernel that walks all steps, whoever has its own units of the state. Schedule gemm: a cooperative kernel, whose
- * blocks hold their rows of the product's param in shared memory; rows and k are stacks of pieces of `units`. Or blocks
- * or clusters that hold a head's whole param; each thread has an element. Schedule scan: no product; each thread has an element. */
-typedef struct Panel {
-    Group *product;               /* scan: NULL, and of what follows only units, kernel and refs count */
-    const Poly *units;
-    const Poly *heads;            /* 1: none; only blocks that hold one take them */
-    int naxes;                    /* of heads, and the units */
-    bool alone;                   /* a thread has one element for all steps, and its states in registers */
-    bool cluster;                 /* a cluster has a head, and a block `own` of its units */
-    int inner, outer;             /* pieces of k, of rows */
-    int own;                      /* units per block */
-    int split;                    /* blocks of a cluster that divide the pieces of k */
-    int batch;                    /* sequences that are multiplied at once */
-    TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
-    const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
-    NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
-    const Poly *operand_offset;
-    bool operand_ready;           /* the step before made it; else the kernels before the product do */
-    bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
-    int posts;                    /* buffer of the counters */
-    Group *group;                 /* columns: what is pointwise, and the sums over columns */
-    const Poly *columns;          /* of a sequence */
-    TensorId state;
-    int exchange;                 /* buffer of the operand, twice, as blocks send it */
-    bool sums;                    /* columns: it leaves sums of columns over all steps and its units */
-    int chunks;                   /* scan: of steps of 32 units, which a block walks at once; or 0 */
-    bool pairs;                   /* scan: each of its threads has two neighbours of the units */
-    bool replays;                 /* scan, backward: a chunk's states are made anew from that before it, which is all
-                                   * that forward's chunks save of them */
-    int steps;                    /* scan: of a chunk; filled while the kernel is printed */
-    int64_t staged;               /* scan: bytes of shared memory that the next chunk's reads arrive in; filled likewise */
-    const char *kernel;
-    RefVec refs;                  /* filled while the kernel is printed */
-    Buf cuda;                     /* scan: its text, where it is printed before its place */
-} Panel;
-
 /* Where a thread walks one place of the axes that all states begin with, a unit. */
 typedef struct Units {
     int naxes;
@@ -345,19 +308,12 @@ typedef struct Program {
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
-    NodeId *slope;                /* scan: per state of which the next one (backward: the adjoint before the step) is
-                                   * slope times it plus what does not depend on it; -1: 0. NULL: not all are such */
-    Panel *chunks;                /* scan: one kernel may walk chunks of steps at once; or NULL */
-    bool *taken;                  /* scan, tile: per node, what no state feeds but the walk computes all the same; or NULL */
-    Panel *panel;                 /* gemm: one kernel may walk the steps; scan: one does; else NULL */
-    Panel *pairs;                 /* gemm: the same, of clusters of two blocks that divide the operand; or NULL */
-    Panel *wide;                  /* gemm: one of these for more sequences than it multiplies at once; or NULL */
-    Panel *head;                  /* gemm: one kernel of blocks that have a head each may; or NULL */
-    Panel *cluster;               /* gemm: one kernel of clusters that have a head each may; or NULL */
+    bool *taken;                  /* per node, what no state feeds but the walk computes all the same; or NULL */
+    bool one_kernel;              /* one kernel may walk all steps, or does */
+    bool in_chunks;               /* and it may take chunks of them side by side */
+    void *walks;                  /* what the schedule has of such kernels; or NULL */
     Vec(Parts *) parts;
-    Panel *columns;               /* gemm: one kernel of blocks that have some units of one sequence may (columns.c); or NULL */
     bool *in_products;            /* per node: a product gives it, or reads it */
-    bool *summed;                 /* gemm: per node, only sums that such kernels take along read it; NULL: there are none */
 } Program;
 
 struct Kir;

@@ -298,7 +298,7 @@ void columns_find(Plan *p)
         Panel *w = find(p, pr);
         if (!w || !has_registers(p, pr, w))
             continue;
-        pr->columns = w;
+        gemm_walks(pr)->columns = w;
         if (d == BACKWARD)
             take_sums(p, pr, w);
         w->kernel = intern_f(m->c, "%s_%s_columns", m->name, d == FORWARD ? "fwd" : "bwd");

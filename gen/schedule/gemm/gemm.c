@@ -25,31 +25,35 @@ static bool tells(const Plan *p)
 static bool walks(const Plan *p)
 {
     for (int d = 0; d < 2; d++)
-        if (p->program[d].panel || p->program[d].head || p->program[d].cluster)
+        if (gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->head || gemm_walks(&p->program[d])->cluster)
             return true;
     return false;
 }
 
 static void find_walks(Plan *p)
 {
+    for (int d = 0; d < 2; d++)
+        p->program[d].walks = plan_alloc(p, sizeof(GemmWalks), 1);
     panel_find(p);
     if (!walks(p))
         put_time_first(p);
     columns_find(p);
+    for (int d = 0; d < 2; d++)
+        p->program[d].one_kernel = gemm_begins(&p->program[d]) || gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->columns;
 }
 
 static bool has_tiles(const Program *pr)
 {
-    return pr->columns;
+    return gemm_walks(pr)->columns;
 }
 
 static void print_walks(Plan *p, Program *pr, Buf *cuda)
 {
-    Panel *all[] = { pr->panel, pr->pairs, pr->wide, pr->head, pr->cluster };
+    Panel *all[] = { gemm_walks(pr)->panel, gemm_walks(pr)->pairs, gemm_walks(pr)->wide, gemm_walks(pr)->head, gemm_walks(pr)->cluster };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i])
             panel_print(p, pr, all[i], cuda);
-    if (pr->columns)
+    if (gemm_walks(pr)->columns)
         columns_print(p, pr, cuda);
 }
 

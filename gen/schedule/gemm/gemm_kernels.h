@@ -1,9 +1,48 @@
 /* gemm_kernels.h: what the printers of the kernels share that walk all steps of schedule gemm: kernels_panel.c, kernels_alone.c,
- * kernels_columns.c, kernels_panel_sums.c. k->panel is never NULL in the first two. */
+ * kernels_columns.c, kernels_panel_sums.c. */
 #ifndef CELLC_GEMM_KERNELS_H
 #define CELLC_GEMM_KERNELS_H
 
 #include "kernels/kernels.h"
+#include "panel.h"
+
+/* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal terms of a
+ * group share, and the column of the partial sums that it goes to. */
+typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
+    StepSum;
+
+/* kernels_columns.c: what a read of a thread that has some columns and units depends on. */
+typedef enum { COLUMNS_OF_NONE, COLUMNS_OF_UNIT, COLUMNS_OF_COLUMN, COLUMNS_OF_BOTH } ColumnsPart;
+
+/* The parts of such a kernel: texts of an element's indices; locals and what reads them before a product, what is stored
+ * behind it, and the values that this keeps. */
+typedef struct ColumnsText {
+    const char *unit, *column;
+    const char *own, *place;      /* what stands for an element's place, units beside each other, and what it is */
+    bool element;                 /* what is printed is of an element */
+    Buf names, reads[COLUMNS_OF_BOTH + 1], late, last;
+    Texts kept;
+    Texts rows[2];                /* where those places begin, of reads and of stores */
+    Buf row_names[2];
+} ColumnsText;
+
+/* What such a kernel keeps while it is printed (Kernel.of_schedule). */
+typedef struct GemmKernel {
+    const Panel *w;
+    int group;                    /* number of the group that is printed */
+    const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps; or NULL */
+    ColumnsText *columns;         /* kernels_columns.c: while it is printed */
+    Texts left;                   /* values that one group of a step makes and another reads, by their nodes */
+    Buf fetched;                  /* what brings reads ahead near before */
+    Buf *now;                     /* stores that others wait for */
+    Buf updates;                  /* of threads that have an element: the step's new states */
+    Vec(StepSum) step_sums;       /* of the groups that are printed */
+} GemmKernel;
+
+static inline GemmKernel *gemm(const Kernel *k)
+{
+    return k->of_schedule;
+}
 
 /* ---- kernels_panel.c */
 

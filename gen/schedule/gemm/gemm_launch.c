@@ -45,7 +45,7 @@ static void print_head(Print *e, const Panel *w, int kernel, const Panel *cluste
     const Formula *when = head_fits(m, w);
     if (cluster && cluster_may_pay(w))
         when = formula_and(m, when, formula_not(m, cluster_pays(m, cluster)));
-    emit_panel_op(e, w, head_grid(m, w), emit_expr(e, when), kernel);
+    emit_walk_op(e, w->kernel, &w->refs, head_grid(m, w), emit_expr(e, when), kernel);
 }
 
 /* head: the kernel of blocks that have a head, or NULL; where that runs, this does not. */
@@ -57,7 +57,7 @@ static void print_cluster(Print *e, const Panel *w, int kernel, const Panel *hea
         when = formula_and(m, when, formula(m, F_OR, formula_not(m, head_fits(m, head)), cluster_pays(m, w)));
     else
         when = and_neither(m, when, head, NULL);
-    emit_panel_op(e, w, cluster_grid(m, w), emit_expr(e, when), kernel);
+    emit_walk_op(e, w->kernel, &w->refs, cluster_grid(m, w), emit_expr(e, when), kernel);
 }
 
 /* Behind the kernels of the program that come before it. */
@@ -67,32 +67,32 @@ static void print_grid_panel(Print *e, const Panel *w, const Panel *const *befor
     int kernel = emit_kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d, .cooperative = 1 },\n", PANEL_THREADS,
           emit_expr(e, panel_bytes(e->p, w)), w->split);
-    const Formula *fits = and_neither(m, panel_fits(e->p, w), e->pr->head, e->pr->cluster);
+    const Formula *fits = and_neither(m, panel_fits(e->p, w), gemm_walks(e->pr)->head, gemm_walks(e->pr)->cluster);
     for (int i = 0; i < n; i++)
         fits = formula_and(m, fits, formula_not(m, panel_fits(e->p, before[i])));
     const char *when = emit_expr(e, fits);
     print_posts(e, w, when, poly_const(m, panel_posts(w)));
-    emit_panel_op(e, w, panel_grid(m, w), when, kernel);
+    emit_walk_op(e, w->kernel, &w->refs, panel_grid(m, w), when, kernel);
 }
 
 static const Formula *print_columns(Print *e)
 {
     Module *m = e->p->m;
-    const Panel *w = e->pr->columns;
+    const Panel *w = gemm_walks(e->pr)->columns;
     int kernel = emit_kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cooperative = 90 },\n", COLUMNS_THREADS, emit_expr(e, columns_bytes(m, w)));
     e->walked = columns_fit(m, w);
     const char *when = emit_expr(e, e->walked);
     print_posts(e, w, when, columns_posts(e->p));
-    emit_panel_op(e, w, columns_grid(m, w->units), when, kernel);
+    emit_walk_op(e, w->kernel, &w->refs, columns_grid(m, w->units), when, kernel);
     return formula_not(m, e->walked);
 }
 
 static const Formula *print_panels(Print *e)
 {
     Module *m = e->p->m;
-    const Panel *w = e->pr->panel, *h = e->pr->head, *c = e->pr->cluster;
-    if (e->pr->columns)
+    const Panel *w = gemm_walks(e->pr)->panel, *h = gemm_walks(e->pr)->head, *c = gemm_walks(e->pr)->cluster;
+    if (gemm_walks(e->pr)->columns)
         return print_columns(e);
     if (!w && !h && !c)
         return NULL;
@@ -107,7 +107,7 @@ static const Formula *print_panels(Print *e)
         e->headed = h ? formula(m, F_ADD, e->headed, cluster_fits(m, c)) : cluster_fits(m, c);
     if (e->headed)
         emit_states(e, e->pr->dir == FORWARD ? STATE_INIT : STATE_SEED);
-    const Panel *all[] = { e->pr->wide, e->pr->pairs, w }, *grids[3];
+    const Panel *all[] = { gemm_walks(e->pr)->wide, gemm_walks(e->pr)->pairs, w }, *grids[3];
     int n = 0;
     for (int i = 0; i < 3; i++)
         if (all[i]) {
@@ -122,7 +122,7 @@ static const Formula *print_panels(Print *e)
 
 bool gemm_begins(const Program *pr)
 {
-    return pr->head || pr->cluster;
+    return gemm_walks(pr)->head || gemm_walks(pr)->cluster;
 }
 
 bool gemm_launch(Print *e, const Formula **loop)

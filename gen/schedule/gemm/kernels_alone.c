@@ -12,7 +12,7 @@
 
 static bool in_cluster(const Kernel *k)
 {
-    return k->panel->cluster;
+    return gemm(k)->w->cluster;
 }
 
 /* ---- states ---- */
@@ -31,8 +31,8 @@ static bool carries(Kernel *k, TensorId s, const Read *r, const char *value)
 {
     const char *name = state_name(k, s);
     (void)r;
-    buf_line(&k->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
-    buf_line(&k->updates, "%s = new_%s;", name, name);
+    buf_line(&k->walk->late, "new_%s = %s;", name, value);   /* other groups of the step may still read it */
+    buf_line(&gemm(k)->updates, "%s = new_%s;", name, name);
     return true;
 }
 
@@ -85,7 +85,7 @@ static void print_states(Kernel *k)
 static void print_first_operand(Kernel *k)
 {
     Read r;
-    if (!k->panel->operand_ready || !plan_resolve(k->p, k_node(k, k->panel->operand)->args[0], &r))
+    if (!gemm(k)->w->operand_ready || !plan_resolve(k->p, k_node(k, gemm(k)->w->operand)->args[0], &r))
         return;
     const char *state = state_name(k, r.id);
     buf_line(k->out, in_cluster(k) ? "if (active && dim_T > 0)" : "if (mine)");
@@ -143,25 +143,25 @@ static void put_operand(Kernel *k, const Stored *s)
 {
     int64_t piece;
     const char *value = s->value;
-    if (!panel_piece(k->p->m, s->lin, s->pitch, k->units, k->panel->naxes, &piece))
+    if (!panel_piece(k->p->m, s->lin, s->pitch, k->walk->units, gemm(k)->w->naxes, &piece))
         bug(k->p->m->c, "kernels", "a step makes the operand of another unit");
     if (mutate("unput-operand"))
         return;
     if (!in_cluster(k)) {
-        buf_line(k->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
+        buf_line(gemm(k)->now, "panel.put(sequence, %d, own, %s);", (int)piece, value);
         return;
     }
-    bool last = k->panel->operand_ready && !mutate("put-behind-end");
+    bool last = gemm(k)->w->operand_ready && !mutate("put-behind-end");
     if (last)                         /* what is sent behind the last product may find no block */
-        buf_line(k->now, "if (%s + 1 < dim_T)", k->t);
-    buf_line(k->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
+        buf_line(gemm(k)->now, "if (%s + 1 < dim_T)", k->t);
+    buf_line(gemm(k)->now, "%spanel.put(mine, %d, %s);", last ? "    " : "", (int)piece, value);
 }
 
 static void stores_next(Kernel *k, Stored *s)
 {
-    if (k->panel->operand_ready)
+    if (gemm(k)->w->operand_ready)
         put_operand(k, s);
-    s->out = in_cluster(k) ? &k->late : k->now;
+    s->out = in_cluster(k) ? &k->walk->late : gemm(k)->now;
 }
 
 /* Of what lies in memory, other blocks of a cluster read nothing. */
@@ -170,7 +170,7 @@ static void stores(Kernel *k, Stored *s)
     if (panel_waits_for(k, s->st))
         put_operand(k, s);
     if (in_cluster(k))
-        s->out = &k->late;
+        s->out = &k->walk->late;
 }
 
 static void store(Kernel *k, NodeId id, const char *value)
@@ -198,13 +198,13 @@ const KernelHooks alone_hooks = {
 
 static bool carries_sum(const Kernel *k, TensorId *of)
 {
-    return root_kind(k->p->m, k->panel->product->arrays.data[0], of) == ROOT_DPREV;
+    return root_kind(k->p->m, gemm(k)->w->product->arrays.data[0], of) == ROOT_DPREV;
 }
 
 /* The sums, where they have a place in memory. */
 static void store_sums(Kernel *k)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     NodeId id = w->product->arrays.data[0];
     const Storage *st = &k->pr->node[id];
     if (st->home == HOME_NONE || carries_sum(k, &(TensorId){ 0 }) || panel_sum_stays(k))
@@ -223,10 +223,10 @@ static void store_sums(Kernel *k)
 
 static void print_product(Kernel *k)
 {
-    k_comment(k, k->panel->product->arrays.data[0]);
+    k_comment(k, gemm(k)->w->product->arrays.data[0]);
     buf_line(k->out, "panel.multiply();");
     k_open(k, in_cluster(k) ? "if (active)" : "if (mine)");
-    for (int piece = 0; piece < k->panel->outer; piece++)
+    for (int piece = 0; piece < gemm(k)->w->outer; piece++)
         buf_line(k->out, "sum_%d = panel.sum(sequence, %d%s);", piece, piece, in_cluster(k) ? "" : ", own");
     k_close(k);
 }
@@ -234,7 +234,7 @@ static void print_product(Kernel *k)
 /* A block's head and sequences; threads beyond them do nothing but their part of the product. */
 static void print_block_head(Kernel *k)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units);
     buf_line(out, "cell_head<%s, %d, %d, %d> panel;", k_type(k->p->dtype), w->inner, w->outer,
@@ -252,7 +252,7 @@ static void print_block_head(Kernel *k)
 /* The same of a cluster. The threads of an active warp do what they do together, those beyond the last unit for nothing. */
 static void print_cluster_head(Kernel *k)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     Buf *out = k->out;
     const char *units = poly_text(&k->printer, w->units), *heads = k_poly(k, w->heads);
     buf_line(out, "const int64_t cluster = cell_block_index(0) / CELL_CLUSTER_BLOCKS;");
@@ -268,7 +268,7 @@ static void print_cluster_head(Kernel *k)
 
 static void open_head(Kernel *k, const char *indices)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     Buf *out = k->out;
     const IxExpr *none = ix_const(k->p->m, w->weight_offset);
     buf_line(out, "auto cursor = cell_shared();");
@@ -287,7 +287,7 @@ static void open_head(Kernel *k, const char *indices)
 
 static void print_sums(Kernel *k, int groups)
 {
-    if (k->step_sums.len == 0)
+    if (gemm(k)->step_sums.len == 0)
         return;
     k_open(k, "if (mine)");
     for (int i = 0; i < groups; i++)
@@ -334,7 +334,7 @@ static void print_step(Kernel *k, const PanelLoop *loops, int n, int product)
     print_product(k);
     if (product < n || !carries_sum(k, &(TensorId){ 0 }))
         print_some(k, loops, product, n, true);
-    buf_f(k->out, "%s", k->updates.data ? k->updates.data : "");
+    buf_f(k->out, "%s", gemm(k)->updates.data ? gemm(k)->updates.data : "");
 }
 
 /* The text of an element's indices, which all groups share. */
@@ -360,9 +360,9 @@ void print_alone(Kernel *k)
     int n, product, reads = 0;
     k->one_step = true;
     k->t = "t";
-    k->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
-    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
-    k->once_reads.len = k->step_sums.len = 0;
+    gemm(k)->updates = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
+    k->walk->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent };
+    k->walk->once_reads.len = gemm(k)->step_sums.len = 0;
     const char *indices = name_axes(k);
     PanelLoop *loops = panel_groups(k, &n, &product);
     for (int i = 0; i < n; i++)
@@ -373,7 +373,7 @@ void print_alone(Kernel *k)
     open_head(k, indices);
     print_states(k);
     store_initial_states(k);
-    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    buf_f(k->out, "%s", k->walk->once.data ? k->walk->once.data : "");
     step_sums_declare(k);
     for (int i = 0; i < n; i++)
         walk_reads(k, &loops[i], depth);

@@ -21,7 +21,7 @@ static const struct Part { const char *count, *unit, *column, *condition; } part
 /* An address at the element's place, from a pointer to the step's first, which is made once. */
 static const char *from_row(Kernel *k, bool stores, const char *type, const char *at)
 {
-    ColumnsText *c = k->columns_text;
+    ColumnsText *c = gemm(k)->columns;
     const char *end = strstr(at, c->own);
     bool first;
     if (!end || strcmp(end, c->own) != 0 || end - at < 3)
@@ -59,7 +59,7 @@ static ColumnsPart part_of(const ColumnsText *c, const char *s)
 /* What is read before the product, by what it depends on: the thread's local, or an element of an array of them. */
 static const char *early(Kernel *k, const char *p, const char *s)
 {
-    ColumnsText *c = k->columns_text;
+    ColumnsText *c = gemm(k)->columns;
     ColumnsPart part = part_of(c, s);
     static const char *const at[] = { "", "[j / 2 % 2]", "[j / 4 * 2 + j % 2]", "[j]" };
     const char *name = names_fresh(&k->locals, k_text(k, "x_%s", p + 2));
@@ -79,12 +79,12 @@ static const char *held(Kernel *k, const Read *r)
     const Module *m = k->p->m;
     NodeId id = !r->is_tensor                              ? r->id
                 : m->tensors.data[r->id].kind == T_DNEXT ? m->roots.data[m->tensors.data[r->id].of].dprev : -1;
-    return id >= 0 && id == k->columns->product->arrays.data[0] ? "panel.sum[j]" : NULL;
+    return id >= 0 && id == gemm(k)->w->product->arrays.data[0] ? "panel.sum[j]" : NULL;
 }
 
 static const char *place(Kernel *k, const char *within)
 {
-    return strcmp(within, k->columns_text->place) == 0 ? k->columns_text->own : within;
+    return strcmp(within, gemm(k)->columns->place) == 0 ? gemm(k)->columns->own : within;
 }
 
 /* Up to its number. */
@@ -99,7 +99,7 @@ static const char *buffer(Kernel *k, int id)
 /* The product's operand. */
 static bool takes(Kernel *k, int slot, const char *value)
 {
-    if (k->pr->node[k->columns->operand].slot != slot)
+    if (k->pr->node[gemm(k)->w->operand].slot != slot)
         return false;
     if (!mutate("unput-column"))
         buf_line(k->out, "panel.put(j, %s);", value);
@@ -110,7 +110,7 @@ static bool takes(Kernel *k, int slot, const char *value)
 static const char *keep(Kernel *k, const char *value)
 {
     bool first;
-    ColumnsText *c = k->columns_text;
+    ColumnsText *c = gemm(k)->columns;
     int n = k_number(k, &c->kept, value, &first);
     if (first)
         buf_line(k->out, "kept_%d[j] = %s;", n, value);
@@ -119,8 +119,8 @@ static const char *keep(Kernel *k, const char *value)
 
 static bool stores_last(Kernel *k, const char *final, const char *at, const char *value)
 {
-    Buf *last = &k->columns_text->last;
-    if (!k->columns_text->element)
+    Buf *last = &gemm(k)->columns->last;
+    if (!gemm(k)->columns->element)
         return false;
     buf_line(last, "if (%s)", final);
     buf_line(last, "    cell_store(%s + %s, %s);", final, at, keep(k, value));
@@ -129,11 +129,11 @@ static bool stores_last(Kernel *k, const char *final, const char *at, const char
 
 static void stores(Kernel *k, Stored *s)
 {
-    if (!k->columns_text->element)
+    if (!gemm(k)->columns->element)
         return;
     s->value = keep(k, s->value);
     s->where = from_row(k, true, k_type(s->st->dtype), s->where);
-    s->out = &k->columns_text->late;
+    s->out = &gemm(k)->columns->late;
 }
 
 static int resident(const Kernel *k)
@@ -159,7 +159,7 @@ static void print_term(Kernel *k, NodeId id)
     Node r = *k_node(k, k_node(k, id)->args[0]);
     Named named = { 0 };
     k_bind_axes(k, id);
-    k->index[r.bound[0]] = k->columns_text->column;
+    k->index[r.bound[0]] = gemm(k)->columns->column;
     k_comment(k, id);
     buf_line(k->out, "%s[j / 2 %% 2] += %s;", k->value[id], k_body(k, r.args[0], &named));
     k_forget(k, &named);
@@ -178,12 +178,12 @@ static void print_column_term(Kernel *k, const Group *sums, int number)
     Node a = *k_node(k, id), r = *k_node(k, a.args[0]);
     Named named = { 0 };
     StepSum s = { .name = k_local(k, "c", id), .buffer = sums->partial, .number = number };
-    k->index[a.axes[0]] = k->columns_text->column;
-    k->index[r.bound[0]] = k->columns_text->unit;
+    k->index[a.axes[0]] = gemm(k)->columns->column;
+    k->index[r.bound[0]] = gemm(k)->columns->unit;
     k_comment(k, id);
     buf_line(k->out, mutate("last-column") ? "%s[j / 4 * 2 + j %% 2] = %s;" : "%s[j / 4 * 2 + j %% 2] += %s;", s.name,
              k_body(k, r.args[0], &named));
-    vec_push(k->p->m->arena, &k->step_sums, s);
+    vec_push(k->p->m->arena, &gemm(k)->step_sums, s);
     k_forget(k, &named);
 }
 
@@ -198,28 +198,28 @@ static void print_column_terms(Kernel *k)
 
 static void declare_column_sums(Kernel *k)
 {
-    if (k->columns->sums)
+    if (gemm(k)->w->sums)
         buf_line(k->out, "cell_smem<float> scratch = cell_carve<float>(cursor, %d);", COLUMNS_SUMS);
-    for (int i = 0; i < k->step_sums.len; i++)
-        buf_line(k->out, "float all_%s[2] = {};", k->step_sums.data[i].name);
+    for (int i = 0; i < gemm(k)->step_sums.len; i++)
+        buf_line(k->out, "float all_%s[2] = {};", gemm(k)->step_sums.data[i].name);
 }
 
 static void add_column_sums(Kernel *k)
 {
-    for (int i = 0; i < k->step_sums.len; i++)
-        buf_line(k->out, "panel.add(all_%s, %s);", k->step_sums.data[i].name, k->step_sums.data[i].name);
+    for (int i = 0; i < gemm(k)->step_sums.len; i++)
+        buf_line(k->out, "panel.add(all_%s, %s);", gemm(k)->step_sums.data[i].name, gemm(k)->step_sums.data[i].name);
 }
 
 /* A row of each block. */
 static void leave_column_sums(Kernel *k)
 {
-    for (int i = 0; i < k->step_sums.len; i++) {
-        const StepSum *s = &k->step_sums.data[i];
+    for (int i = 0; i < gemm(k)->step_sums.len; i++) {
+        const StepSum *s = &gemm(k)->step_sums.data[i];
         const char *block = "cell_block_index(0)";
         if (s->number)
             block = k_text(k, "(%d * cell_block_count(0) + %s)", s->number, block);
         buf_line(k->out, "panel.leave(scratch, all_%s, %s + %s * %s);", s->name,
-                 k_written(k, REF_BUFFER, s->buffer, k->p->compute), block, k_poly(k, k->columns->columns));
+                 k_written(k, REF_BUFFER, s->buffer, k->p->compute), block, k_poly(k, gemm(k)->w->columns));
     }
 }
 
@@ -230,14 +230,14 @@ static void print_elements(Kernel *k)
 {
     const Group *g = k->g;
     Named kept = { 0 };
-    k->own[0] = k->columns_text->unit;
-    k->columns_text->element = true;
+    k->own[0] = gemm(k)->columns->unit;
+    gemm(k)->columns->element = true;
     for (int i = 0; i < g->arrays.len; i++) {
         NodeId id = g->arrays.data[i];
         if (k_node(k, id)->naxes == g->naxes)
             continue;
         k_bind_axes(k, id);
-        k->index[k_node(k, id)->axes[0]] = k->columns_text->column;
+        k->index[k_node(k, id)->axes[0]] = gemm(k)->columns->column;
         k_element(k, id, &kept);
     }
     for (int i = 0; i < g->arrays.len; i++)
@@ -245,7 +245,7 @@ static void print_elements(Kernel *k)
             print_term(k, g->arrays.data[i]);
     print_column_terms(k);
     k_forget(k, &kept);
-    k->columns_text->element = false;
+    gemm(k)->columns->element = false;
 }
 
 /* What is left of a unit, when its sums are known. */
@@ -301,11 +301,11 @@ static void open_part(Kernel *k, const struct Part *part)
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int j = 0; j < %s; j++)", part->count);
     if (part->unit)
-        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", k->columns_text->unit, part->unit);
+        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", gemm(k)->columns->unit, part->unit);
     if (part->column)
-        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", k->columns_text->column, part->column);
+        buf_line(k->out, "[[maybe_unused]] const int64_t %s = %s;", gemm(k)->columns->column, part->column);
     if (part->condition) {
-        buf_line(k->out, "[[maybe_unused]] const int %s = panel.at(j);", k->columns_text->own);
+        buf_line(k->out, "[[maybe_unused]] const int %s = panel.at(j);", gemm(k)->columns->own);
         k_open(k, "%s", part->condition);
     }
 }
@@ -325,7 +325,7 @@ static void close_lambda(Kernel *k)
 
 static void print_reads(Kernel *k)
 {
-    ColumnsText *c = k->columns_text;
+    ColumnsText *c = gemm(k)->columns;
     put_text(k, &c->names);
     k_open(k, "const auto read = [&]([[maybe_unused]] int64_t t)");
     k_declare_rows(k);
@@ -345,7 +345,7 @@ static void print_reads(Kernel *k)
 static const char *kept_names(Kernel *k)
 {
     const char *names = "";
-    for (int i = 0; i < k->columns_text->kept.len; i++)
+    for (int i = 0; i < gemm(k)->columns->kept.len; i++)
         names = k_text(k, "%s, &kept_%d", names, i);
     return names;
 }
@@ -353,7 +353,7 @@ static const char *kept_names(Kernel *k)
 /* What a step leaves in memory for what comes after the walk, element by element. */
 static void print_late(Kernel *k)
 {
-    ColumnsText *c = k->columns_text;
+    ColumnsText *c = gemm(k)->columns;
     if (!c->late.data)
         return;
     for (int i = 0; i < c->kept.len; i++)
@@ -373,7 +373,7 @@ static void print_late(Kernel *k)
 
 static void print_setup(Kernel *k)
 {
-    const Panel *w = k->columns;
+    const Panel *w = gemm(k)->w;
     Buf *out = k->out;
     const char *type = k_type(k->p->dtype), *offset = poly_text(&k->printer, w->weight_offset);
     buf_line(out, "auto cursor = cell_shared();");
@@ -389,8 +389,8 @@ static void print_setup(Kernel *k)
 
 static const char *carried_at(Kernel *k, const char *half)
 {
-    const Poly *elements = tensor_elements(k->p->m, k->columns->state);
-    return k_text(k, "%s + (%s * dim_B + b) * %s + panel.at(j)", k_written(k, REF_CARRY, k->columns->state, k->p->compute),
+    const Poly *elements = tensor_elements(k->p->m, gemm(k)->w->state);
+    return k_text(k, "%s + (%s * dim_B + b) * %s + panel.at(j)", k_written(k, REF_CARRY, gemm(k)->w->state, k->p->compute),
                   half, k_poly(k, elements));
 }
 
@@ -412,7 +412,7 @@ static const char *first_operand(Kernel *k)
     const char *t = k->t, *row = k->row;
     k->t = "0";
     k->row = NULL;
-    const char *at = k_before_step(k, k->columns->state, 0);
+    const char *at = k_before_step(k, gemm(k)->w->state, 0);
     k->t = t;
     k->row = row;
     return at;
@@ -423,16 +423,16 @@ static void print_multiply(Kernel *k)
 {
     bool behind = k->pr->dir == FORWARD && !mutate("early-column");
     const char *t = behind ? "t > 0 ? t - 1 : 0" : "t";
-    k_comment(k, k->columns->product->arrays.data[0]);
-    buf_line(k->out, "panel.multiply(%s);", k->columns_text->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
+    k_comment(k, gemm(k)->w->product->arrays.data[0]);
+    buf_line(k->out, "panel.multiply(%s);", gemm(k)->columns->late.data ? k_text(k, "store(%s)", t) : "[](int) {}");
 }
 
 static void print_step_elements(Kernel *k, const Buf *elements, const Named *sums)
 {
     for (int i = 0; i < sums->len; i++)
         buf_line(k->out, "%s %s[2] = {};", k->real, k->value[sums->data[i]] + strlen("total_"));
-    for (int i = 0; i < k->step_sums.len; i++)
-        buf_line(k->out, "float %s[16] = {};", k->step_sums.data[i].name);
+    for (int i = 0; i < gemm(k)->step_sums.len; i++)
+        buf_line(k->out, "float %s[16] = {};", gemm(k)->step_sums.data[i].name);
     open_part(k, &parts[COLUMNS_OF_BOTH]);
     put_text(k, elements);
     close_part(k, &parts[COLUMNS_OF_BOTH]);
@@ -451,26 +451,26 @@ static void print_step_totals(Kernel *k, const Buf *totals, const Named *sums)
 /* Behind the last step nothing is multiplied, so nobody waits for what its operand would be. */
 static void print_give(Kernel *k)
 {
-    const Storage *st = &k->pr->node[k->columns->operand];
+    const Storage *st = &k->pr->node[gemm(k)->w->operand];
     if (k->pr->dir == FORWARD) {
         buf_line(k->out, "if (t + 1 < dim_T)");
-        buf_line(k->out, "    panel.give(all ? %s : nullptr);", k_before_step(k, k->columns->state, 1));
+        buf_line(k->out, "    panel.give(all ? %s : nullptr);", k_before_step(k, gemm(k)->w->state, 1));
         return;
     }
-    buf_line(k->out, "panel.give(%s + %s * %s);", k_written(k, REF_NODE, k->columns->operand, st->dtype),
-             k_step_row(k, st), k_poly(k, array_elements(k->p->m, k->columns->operand)));
+    buf_line(k->out, "panel.give(%s + %s * %s);", k_written(k, REF_NODE, gemm(k)->w->operand, st->dtype),
+             k_step_row(k, st), k_poly(k, array_elements(k->p->m, gemm(k)->w->operand)));
 }
 
 /* What the last step leaves; where there was none, the kernel of the initial states has left the final ones. */
 static void print_end(Kernel *k)
 {
     k_open(k, "if (dim_T > 0)");
-    if (k->columns_text->late.data)
+    if (gemm(k)->columns->late.data)
         buf_line(k->out, "const auto store_last = store(dim_T - 1);");
     open_part(k, &parts[COLUMNS_OF_BOTH]);
-    if (k->columns_text->late.data)
+    if (gemm(k)->columns->late.data)
         buf_line(k->out, "store_last(j);");
-    put_text(k, &k->columns_text->last);
+    put_text(k, &gemm(k)->columns->last);
     close_part(k, &parts[COLUMNS_OF_BOTH]);
     k_close(k);
 }
@@ -531,13 +531,13 @@ static void print_columns(Kernel *k)
     if (strcmp(c.unit, c.column) == 0)
         c.column = k_text(k, "o%s", c.column + 1);
     c.own = "own_at";
-    c.place = k_text(k, "%s * %s + %s", k_poly(k, k->columns->units), c.column, c.unit);
-    k->columns_text = &c;
+    c.place = k_text(k, "%s * %s + %s", k_poly(k, gemm(k)->w->units), c.column, c.unit);
+    gemm(k)->columns = &c;
     k->one_step = true;
     k->t = "t";
     k->b = "b";
     k->row = "bt";
-    k->step_sums.len = 0;
+    gemm(k)->step_sums.len = 0;
     print_setup(k);
     print_group(k, &elements, &totals, &sums);
     declare_column_sums(k);
@@ -545,15 +545,16 @@ static void print_columns(Kernel *k)
     print_late(k);
     (k->pr->dir == FORWARD ? print_forward : print_backward)(k, &elements, &totals, &sums);
     k_forget(k, &sums);
-    k->columns_text = NULL;
+    gemm(k)->columns = NULL;
 }
 
 void columns_print(Plan *p, Program *pr, Buf *out)
 {
-    Kernel k = kernel_new(p, pr, pr->columns->group, &pr->columns->refs, out);
-    k.columns = pr->columns;
+    Kernel k = kernel_new(p, pr, gemm_walks(pr)->columns->group, &gemm_walks(pr)->columns->refs, out);
+    GemmKernel own = { .w = gemm_walks(pr)->columns };
+    k.of_schedule = &own;
     k.hooks = &hooks;
     k.threads = COLUMNS_THREADS;
-    k_print(&k, pr->columns->kernel, print_columns);
+    k_print(&k, gemm_walks(pr)->columns->kernel, print_columns);
     kernel_release(&k);
 }

@@ -18,15 +18,15 @@ static bool own_piece(Kernel *k, const Read *r, int64_t *piece)
     Module *m = k->p->m;
     const IxExpr *e = walk_in_units(k, read_linear(m, r));
     const Poly *elements = r->is_tensor ? tensor_elements(m, r->id) : array_elements(m, r->id);
-    return e && panel_piece(m, e, elements, k->units, k->panel->naxes, piece);
+    return e && panel_piece(m, e, elements, k->walk->units, gemm(k)->w->naxes, piece);
 }
 
 static const char *read_once(Kernel *k, const char *s)
 {
     bool first;
-    int n = k_number(k, &k->once_reads, s, &first);
+    int n = k_number(k, &k->walk->once_reads, s, &first);
     if (first)
-        buf_line(&k->once, "const %s once_%d = %s;", k->real, n, k_bare(k, s));
+        buf_line(&k->walk->once, "const %s once_%d = %s;", k->real, n, k_bare(k, s));
     return k_text(k, "once_%d", n);
 }
 
@@ -34,12 +34,12 @@ static const char *read_once(Kernel *k, const char *s)
 static void fetch(Kernel *k, const Read *r, const AheadRead *as)
 {
     bool own = r->is_tensor && k->p->m->tensors.data[r->id].kind == T_STATE && k->pr->dir == FORWARD;
-    if (!as->timed || !as->from || own || k->panel->alone)
+    if (!as->timed || !as->from || own || gemm(k)->w->alone)
         return;
     if (as->offset)
-        buf_line(&k->fetched, "if (%s) cell_prefetch(%s + %s);", as->from, as->from, as->offset);
+        buf_line(&gemm(k)->fetched, "if (%s) cell_prefetch(%s + %s);", as->from, as->from, as->offset);
     else
-        buf_line(&k->fetched, "cell_prefetch(%s);", as->from);
+        buf_line(&gemm(k)->fetched, "cell_prefetch(%s);", as->from);
 }
 
 /* Only elements of the own unit, at this step, are sure to exist, whatever conditions stand around the read. What is
@@ -49,17 +49,17 @@ const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const Ahea
     int64_t piece;
     if (k->away || !own_piece(k, r, &piece))
         return s;
-    if (k->panel->alone && !as->timed)
+    if (gemm(k)->w->alone && !as->timed)
         return read_once(k, s);
     bool first;
-    int n = k_number(k, &k->panel_reads, as->text, &first);
+    int n = k_number(k, &k->walk->reads, as->text, &first);
     if (first) {
-        const char *to = k->panel->alone ? "ahead" : k_text(k, "ahead_%d", k->panel_group);
-        buf_line(as->timed ? &k->early : &k->once, "%s.r%d = %s;", to, n, k_bare(k, as->text));
-        buf_f(&k->ahead_fields, " %s r%d;", as->type, n);
+        const char *to = gemm(k)->w->alone ? "ahead" : k_text(k, "ahead_%d", gemm(k)->group);
+        buf_line(as->timed ? &k->walk->early : &k->walk->once, "%s.r%d = %s;", to, n, k_bare(k, as->text));
+        buf_f(&k->walk->fields, " %s r%d;", as->type, n);
         fetch(k, r, as);
     }
-    const char *at = k_text(k, k->panel->alone ? "ahead_%d[u].r%d" : "ahead_%d.r%d", k->panel_group, n);
+    const char *at = k_text(k, gemm(k)->w->alone ? "ahead_%d[u].r%d" : "ahead_%d.r%d", gemm(k)->group, n);
     if (as->half)
         at = k_text(k, "%s{(uint16_t)%s}", as->half, at);
     return !as->half && strcmp(as->type, k->real) == 0 ? at : k_text(k, "cell_convert<%s>(%s)", k->real, at);
@@ -71,16 +71,16 @@ static const char *sum_text(Kernel *k, const Read *r)
     int64_t piece;
     if (!own_piece(k, r, &piece))
         bug(k->p->m->c, "kernels", "a step reads a product's sum of another unit");
-    if (k->panel->alone)
+    if (gemm(k)->w->alone)
         return k_text(k, "sum_%d", (int)piece);
-    int first = (int)piece * k->panel->own;
+    int first = (int)piece * gemm(k)->w->own;
     return k_text(k, first ? "(%s)sums[(int)b * %d + own + %d]" : "(%s)sums[(int)b * %d + own]", k->real,
-                  k->panel->outer * k->panel->own, first);
+                  gemm(k)->w->outer * gemm(k)->w->own, first);
 }
 
 bool panel_is_product(const Kernel *k, NodeId id)
 {
-    return id >= 0 && id == k->panel->product->arrays.data[0];
+    return id >= 0 && id == gemm(k)->w->product->arrays.data[0];
 }
 
 const char *panel_held(Kernel *k, const Read *r)
@@ -94,13 +94,13 @@ const char *panel_held(Kernel *k, const Read *r)
 /* A thread that has one element at all steps has what a group made of it in a local. */
 static bool crosses(const Kernel *k, NodeId id)
 {
-    return k->crosses && k->crosses[id];
+    return gemm(k)->crosses && gemm(k)->crosses[id];
 }
 
 static const char *left_name(Kernel *k, NodeId id)
 {
     bool first;
-    return k_text(k, "left_%d", k_number(k, &k->panel_left, k_text(k, "%d", id), &first));
+    return k_text(k, "left_%d", k_number(k, &gemm(k)->left, k_text(k, "%d", id), &first));
 }
 
 const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
@@ -116,25 +116,25 @@ const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried)
 static void leave_value(Kernel *k, NodeId id, const char *value)
 {
     if (crosses(k, id))
-        buf_line(k->now, "%s = %s;", left_name(k, id), value);
+        buf_line(gemm(k)->now, "%s = %s;", left_name(k, id), value);
 }
 
 bool panel_waits_for(const Kernel *k, const Storage *st)
 {
-    const Storage *x = &k->pr->node[k->panel->operand];
+    const Storage *x = &k->pr->node[gemm(k)->w->operand];
     return st->home == x->home && st->slot == x->slot;
 }
 
 bool panel_leaves_out(const Kernel *k, NodeId id)
 {
-    return k->pr->summed && k->pr->summed[id];
+    return gemm_walks(k->pr)->summed && gemm_walks(k->pr)->summed[id];
 }
 
 void panel_store(Kernel *k, NodeId id, const char *value, bool now, const char *condition)
 {
     Buf *out = k->out;
     if (!now)
-        k->out = &k->late;
+        k->out = &k->walk->late;
     if (condition)
         k_open(k, "if (%s)", condition);
     k_store_value(k, id, value);
@@ -147,8 +147,8 @@ void panel_store(Kernel *k, NodeId id, const char *value, bool now, const char *
 /* Other blocks wait for the operand, and take each of its words as it comes where these are marked. */
 static void stores_next(Kernel *k, Stored *s)
 {
-    bool gives = k->panel->marks && k->pr->node[k->panel->operand].slot == s->slot;
-    s->out = k->now;
+    bool gives = gemm(k)->w->marks && k->pr->node[gemm(k)->w->operand].slot == s->slot;
+    s->out = gemm(k)->now;
     if (gives)
         s->call = "panel.give(mine, ";
     else
@@ -157,19 +157,19 @@ static void stores_next(Kernel *k, Stored *s)
 
 static void stores(Kernel *k, Stored *s)
 {
-    if (k->panel->marks && panel_waits_for(k, s->st))
+    if (gemm(k)->w->marks && panel_waits_for(k, s->st))
         s->call = "panel.give(mine, ";
 }
 
 static void store(Kernel *k, NodeId id, const char *value)
 {
     bool waits = panel_waits_for(k, &k->pr->node[id]);
-    panel_store(k, id, value, waits, waits && !k->panel->marks ? "mine" : NULL);
+    panel_store(k, id, value, waits, waits && !gemm(k)->w->marks ? "mine" : NULL);
 }
 
 static const char *buffer(Kernel *k, int id)
 {
-    return id == k->panel->posts ? "posts" : NULL;
+    return id == gemm(k)->w->posts ? "posts" : NULL;
 }
 
 static int resident(const Kernel *k)
@@ -195,7 +195,7 @@ static bool reads_behind(const Panel *w)
 /* The element of a number: a sequence and a unit of the block's own. */
 static void print_element(Kernel *k, const PanelLoop *l, const char *number)
 {
-    int own = k->panel->own;
+    int own = gemm(k)->w->own;
     buf_line(k->out, "const int n = %s, at = n < elements ? n : elements - 1;", number);
     buf_line(k->out, "const int unit = panel.first + at %% %d;", own);
     buf_line(k->out, "const int64_t b = at / %d, %s = unit < panel.units ? unit : panel.units - 1;", own, l->unit);
@@ -218,7 +218,7 @@ static void print_read_ahead(Kernel *k, const PanelLoop *l)
         buf_f(k->out, "%s", l->early);
     k->out->indent--;
     buf_line(k->out, "};");
-    if (!l->fetched || !reads_behind(k->panel))
+    if (!l->fetched || !reads_behind(gemm(k)->w))
         return;
     k_open(k, "const auto fetch_%d = [&](int64_t b, int64_t %s, int64_t t)", l->number, l->unit);
     k_declare_rows(k);
@@ -233,7 +233,7 @@ static void print_fetch(Kernel *k, const PanelLoop *l, const char *t)
 {
     if (!l->fetched)
         return;
-    bool once = k->panel->batch * k->panel->own <= PANEL_THREADS;
+    bool once = gemm(k)->w->batch * gemm(k)->w->own <= PANEL_THREADS;
     k_open(k, once ? "if (cell_thread() < elements && step + 1 < steps)"
                    : "for (int begin = cell_thread(); begin < elements && step + 1 < steps; begin += CELL_PANEL_THREADS)");
     print_element(k, l, once ? "cell_thread()" : "begin");
@@ -254,7 +254,7 @@ static void print_read(Kernel *k, const PanelLoop *l, const char *condition, con
 /* At the end of a step, where its groups do not read behind the product. */
 static void print_next(Kernel *k, const PanelLoop *l, const char *next)
 {
-    if (reads_behind(k->panel))
+    if (reads_behind(gemm(k)->w))
         print_fetch(k, l, next);
     else
         print_read(k, l, "step + 1 < steps", next, "elements > CELL_PANEL_THREADS");
@@ -265,7 +265,7 @@ static void print_next(Kernel *k, const PanelLoop *l, const char *next)
 /* Is it only the step itself that reads the product? */
 bool panel_sum_stays(const Kernel *k)
 {
-    const Storage *st = &k->pr->node[k->panel->product->arrays.data[0]];
+    const Storage *st = &k->pr->node[gemm(k)->w->product->arrays.data[0]];
     const Buffer *kept = st->home == HOME_WORKSPACE && k->pr->dir == FORWARD ? &k->p->buffers.data[st->slot] : NULL;
     return kept && kept->ring == 1 && !kept->reserve;
 }
@@ -274,7 +274,7 @@ bool panel_sum_stays(const Kernel *k)
  * what comes after the steps. */
 static void store_sum(Kernel *k)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     Module *m = k->p->m;
     NodeId id = w->product->arrays.data[0];
     const Storage *st = &k->pr->node[id];
@@ -298,14 +298,14 @@ static void store_sum(Kernel *k)
 
 static const Storage *operand_storage(const Kernel *k)
 {
-    const Storage *st = &k->pr->node[k->panel->operand];
-    return st->home == HOME_NONE ? &k->p->program[FORWARD].node[k->panel->operand] : st;
+    const Storage *st = &k->pr->node[gemm(k)->w->operand];
+    return st->home == HOME_NONE ? &k->p->program[FORWARD].node[gemm(k)->w->operand] : st;
 }
 
 /* Where the operand of all sequences begins, and how far apart the steps are. */
 static const char *operand_at(Kernel *k, const Storage *st, const char *row)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     const Poly *at = st->alias_offset ? poly_add(k->p->m, w->operand_offset, st->alias_offset) : w->operand_offset;
     const char *p = w->marks ? k_written(k, REF_NODE, w->operand, st->dtype)
                              : k_pointer(k, REF_NODE, w->operand, st->dtype);
@@ -315,7 +315,7 @@ static const char *operand_at(Kernel *k, const Storage *st, const char *row)
 
 static const char *operand_pitch(Kernel *k, const Storage *st)
 {
-    return k_poly(k, st->pitch ? st->pitch : array_elements(k->p->m, k->panel->operand));
+    return k_poly(k, st->pitch ? st->pitch : array_elements(k->p->m, gemm(k)->w->operand));
 }
 
 /* While tensor cores work: what the groups behind the product read of this step, and those before it of the next. Reads that
@@ -334,7 +334,7 @@ static void read_meanwhile(Kernel *k, const PanelLoop *loops, int n, int product
 /* The operand of sequence b0 at this step, and how far apart the sequences are. */
 static void print_product(Kernel *k, const PanelLoop *loops, int n, int product)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     const Storage *st = operand_storage(k);
     const Buffer *buffer = &k->p->buffers.data[st->slot];
     const char *pitch = operand_pitch(k, st), *steps = "dim_T";
@@ -363,12 +363,12 @@ static void print_marks(Kernel *k)
     const Storage *st = operand_storage(k);
     const Buffer *buffer = &k->p->buffers.data[st->slot];
     bool ring = buffer->ring && k->pr->dir == FORWARD;
-    if (!k->panel->marks || (ring && !buffer->reserve))
+    if (!gemm(k)->w->marks || (ring && !buffer->reserve))
         return;
     if (ring)
         buf_line(k->out, "if (all)");
     buf_line(k->out, "%spanel.mark(%s, %s, dim_B, dim_T, %s);", ring ? "    " : "", operand_at(k, st, NULL),
-             operand_pitch(k, st), k->panel->operand_ready ? k_time_row(k, "0", 0) : "-1");
+             operand_pitch(k, st), gemm(k)->w->operand_ready ? k_time_row(k, "0", 0) : "-1");
 }
 
 /* ---- the pointwise groups ---- */
@@ -377,36 +377,36 @@ static void print_marks(Kernel *k)
 static PanelLoop print_group(Kernel *k, Group *g, int number, bool posts)
 {
     const IndexId *axes = k_node(k, g->arrays.data[0])->axes;
-    bool alone = k->panel->alone;
+    bool alone = gemm(k)->w->alone;
     Buf *out = k->out, body = { .arena = out->arena, .indent = alone ? 5 : 3 };
     PanelLoop l = { .number = number, .posts = posts };
-    k->early = k->fetched = (Buf){ .arena = out->arena, .indent = 2 };
+    k->walk->early = gemm(k)->fetched = (Buf){ .arena = out->arena, .indent = 2 };
     if (!alone)
-        k->once = (Buf){ .arena = out->arena, .indent = 3 };
-    k->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : k->panel->cluster ? 6 : 5 };
+        k->walk->once = (Buf){ .arena = out->arena, .indent = 3 };
+    k->walk->late = (Buf){ .arena = out->arena, .indent = !alone ? 4 : gemm(k)->w->cluster ? 6 : 5 };
     if (!alone)
         k->own[0] = k_text(k, "i_%s", k->p->m->indices.data[axes[0]].name);
     l.unit = k->own[0];
     for (int i = 0; i < g->naxes; i++)
         k->index[axes[i]] = k->own[i];
-    k->ahead_fields = (Buf){ .arena = out->arena };
-    k->panel_reads.len = 0;
-    k->panel_group = number;
+    k->walk->fields = (Buf){ .arena = out->arena };
+    k->walk->reads.len = 0;
+    gemm(k)->group = number;
     k->g = g;
     k->b = "b";
     k->row = "bt";
-    k->units = axes;
-    k->out = k->now = &body;
+    k->walk->units = axes;
+    k->out = gemm(k)->now = &body;
     k_map_body(k);
     k->out = out;
     k->g = NULL;
-    l.ahead = k->panel_reads.len;
-    l.early = k->early.data;
-    l.fetched = k->fetched.data;
-    l.once = alone ? NULL : k->once.data;
-    l.fields = k->ahead_fields.data;
+    l.ahead = k->walk->reads.len;
+    l.early = k->walk->early.data;
+    l.fetched = gemm(k)->fetched.data;
+    l.once = alone ? NULL : k->walk->once.data;
+    l.fields = k->walk->fields.data;
     l.body = body.data;
-    l.late = k->late.data;
+    l.late = k->walk->late.data;
     return l;
 }
 
@@ -454,7 +454,7 @@ static void print_sums(Kernel *k, const PanelLoop *l)
 /* The sums that the first step finds: the adjoint of the final state. */
 static void print_seed(Kernel *k)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     TensorId of;
     if (root_kind(k->p->m, w->product->arrays.data[0], &of) != ROOT_DPREV)
         return;
@@ -468,7 +468,7 @@ static void print_seed(Kernel *k)
 
 static void print_setup(Kernel *k)
 {
-    const Panel *w = k->panel;
+    const Panel *w = gemm(k)->w;
     Buf *out = k->out;
     buf_line(out, "auto cursor = cell_shared();");
     buf_line(out, "cell_panel<%s, %d, %d, %d, %d%s> panel;", k_type(k->p->dtype), w->inner, w->outer, w->own, w->split,
@@ -499,12 +499,12 @@ PanelLoop *panel_groups(Kernel *k, int *n, int *product)
     int all = 0;
     *n = *product = 0;
     for (int i = 0; i < pr->groups.len; i++) {
-        if (&pr->groups.data[i] == k->panel->product)
+        if (&pr->groups.data[i] == gemm(k)->w->product)
             *product = all;
         else
             all += pr->groups.data[i].phase == PHASE_DURING;
     }
-    int posting = k->panel->operand_ready ? all - 1 : *product - 1;
+    int posting = gemm(k)->w->operand_ready ? all - 1 : *product - 1;
     for (int i = 0; i < pr->groups.len; i++)
         if (pr->groups.data[i].phase == PHASE_DURING && pr->groups.data[i].kind == G_MAP) {
             loops[*n] = print_group(k, &pr->groups.data[i], *n, *n == posting);
@@ -519,18 +519,18 @@ static void print_walk(Kernel *k)
     int n, product;
     k->one_step = true;
     k->t = "t";
-    k->step_sums.len = 0;
+    gemm(k)->step_sums.len = 0;
     PanelLoop *loops = panel_groups(k, &n, &product);
     k->row = NULL;
     print_setup(k);
     step_sums_declare(k);
-    if (k->panel_left.len > 0)
+    if (gemm(k)->left.len > 0)
         buf_line(k->out, "const bool alone = elements <= CELL_PANEL_THREADS;");
-    for (int i = 0; i < k->panel_left.len; i++)
+    for (int i = 0; i < gemm(k)->left.len; i++)
         buf_line(k->out, "%s left_%d = 0;", k->real, i);
     for (int i = 0; i < n; i++) {
         print_read_ahead(k, &loops[i]);
-        if (i < product || !reads_behind(k->panel))
+        if (i < product || !reads_behind(gemm(k)->w))
             print_read(k, &loops[i], "steps > 0", forward ? "0" : "dim_T - 1", "true");
     }
     k_open(k, "for (int64_t step = 0; step < steps; step++)");
@@ -549,10 +549,13 @@ static void print_walk(Kernel *k)
 void panel_print(Plan *p, Program *pr, Panel *w, Buf *out)
 {
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
-    k.panel = w;
+    GemmKernel own = { .w = w, .crosses = !w->alone ? panel_crosses(p, pr) : NULL };
+    UnitWalk walk;
+    walk_begin(&k, &walk);
+    k.of_schedule = &own;
     k.hooks = w->alone ? &alone_hooks : &panel_hooks;
-    k.crosses = !w->alone ? panel_crosses(p, pr) : NULL;
     k.threads = !w->alone ? PANEL_THREADS : w->cluster ? CLUSTER_THREADS : HEAD_THREADS;
     k_print(&k, w->kernel, w->alone ? print_alone : print_walk);
+    walk_end(&k);
     kernel_release(&k);
 }

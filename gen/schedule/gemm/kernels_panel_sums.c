@@ -12,9 +12,9 @@
 /* The local that has a term's sum already, for another param; or NULL. */
 static const char *sum_of(const Kernel *k, const char *term)
 {
-    for (int i = 0; i < k->step_sums.len; i++) {
-        const StepSum *s = &k->step_sums.data[i];
-        if (s->group == k->panel_group && strcmp(s->term, term) == 0)
+    for (int i = 0; i < gemm(k)->step_sums.len; i++) {
+        const StepSum *s = &gemm(k)->step_sums.data[i];
+        if (s->group == gemm(k)->group && strcmp(s->term, term) == 0)
             return s->name;
     }
     return NULL;
@@ -22,7 +22,7 @@ static const char *sum_of(const Kernel *k, const char *term)
 
 static void add(Kernel *k, const Group *sums, int number, NodeId named, const char *term, const IxExpr *column)
 {
-    StepSum s = { .name = sum_of(k, term), .term = term, .group = k->panel_group, .buffer = sums->partial, .number = number };
+    StepSum s = { .name = sum_of(k, term), .term = term, .group = gemm(k)->group, .buffer = sums->partial, .number = number };
     s.columns = k_poly(k, array_elements(k->p->m, sums->arrays.data[number]));
     s.column = ix_text(&k->printer, column);
     s.shares = s.name;
@@ -30,7 +30,7 @@ static void add(Kernel *k, const Group *sums, int number, NodeId named, const ch
         s.name = k_local(k, "total", named);
         buf_line(k->out, mutate("last-term") ? "%s = %s;" : "%s += %s;", s.name, term);
     }
-    vec_push(k->p->m->arena, &k->step_sums, s);
+    vec_push(k->p->m->arena, &gemm(k)->step_sums, s);
 }
 
 static void add_pieces(Kernel *k, const Group *sums, int number, NodeId row, const Piece *pieces, int n)
@@ -74,7 +74,7 @@ static void add_sum(Kernel *k, const Group *sums, int number)
 void step_sums_add(Kernel *k)
 {
     Buf *out = k->out;
-    k->out = &k->late;
+    k->out = &k->walk->late;
     for (int i = 0; i < k->pr->groups.len; i++) {
         const Group *sums = &k->pr->groups.data[i];
         bool here = sums->by_steps && &k->pr->groups.data[sums->by_steps - 1] == k->g;
@@ -86,23 +86,23 @@ void step_sums_add(Kernel *k)
 
 void step_sums_declare(Kernel *k)
 {
-    for (int i = 0; i < k->step_sums.len; i++)
-        if (!k->step_sums.data[i].shares)
-            buf_line(k->out, "%s %s = 0;", k->real, k->step_sums.data[i].name);
+    for (int i = 0; i < gemm(k)->step_sums.len; i++)
+        if (!gemm(k)->step_sums.data[i].shares)
+            buf_line(k->out, "%s %s = 0;", k->real, gemm(k)->step_sums.data[i].name);
 }
 
 bool step_sums_of(const Kernel *k, int group)
 {
-    for (int i = 0; i < k->step_sums.len; i++)
-        if (k->step_sums.data[i].group == group)
+    for (int i = 0; i < gemm(k)->step_sums.len; i++)
+        if (gemm(k)->step_sums.data[i].group == group)
             return true;
     return false;
 }
 
 void step_sums_store(Kernel *k, int group, const char *before)
 {
-    for (int i = 0; i < k->step_sums.len; i++) {
-        const StepSum *s = &k->step_sums.data[i];
+    for (int i = 0; i < gemm(k)->step_sums.len; i++) {
+        const StepSum *s = &gemm(k)->step_sums.data[i];
         if (s->group != group)
             continue;
         const char *row = s->number ? k_text(k, "(%d * dim_B + b)", s->number) : "b";

@@ -126,7 +126,7 @@ static bool can_cross(const Plan *p, const Program *pr, NodeId value)
 {
     int own = pr->group[value];
     return own >= 0 && pr->groups.data[own].kind == G_MAP && pr->groups.data[own].phase == PHASE_DURING &&
-           array_elements(p->m, value) == pr->panel->units &&
+           array_elements(p->m, value) == gemm_walks(pr)->panel->units &&
            (pr->node[value].home == HOME_NONE || pr->node[value].dtype == p->compute);
 }
 
@@ -448,20 +448,20 @@ static Panel *find_wide(Plan *p, const Program *pr, const Panel *w)
 static void take_panel(Plan *p, Program *pr, Panel *w)
 {
     const char *way = pr->dir == FORWARD ? "forward" : "backward";
-    pr->panel = w;
+    gemm_walks(pr)->panel = w;
     keep_operand(p, pr, w);
     w->marks = w->own >= MARKED_OWN && marks_operand(p, pr, w);
     w->posts = p->buffers.len;
     w->kernel = intern_f(p->m->c, "%s_%s_steps", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd");
-    pr->pairs = find_pairs(p, pr, w);
-    pr->wide = find_wide(p, pr, pr->pairs ? pr->pairs : w);
+    gemm_walks(pr)->pairs = find_pairs(p, pr, w);
+    gemm_walks(pr)->wide = find_wide(p, pr, gemm_walks(pr)->pairs ? gemm_walks(pr)->pairs : w);
     Buffer posts = { .name = intern_f(p->m->c, "posts %d", pr->dir), .dtype = DT_I32, .inference = true,
-                     .elements = poly_const(p->m, panel_posts(pr->pairs ? pr->pairs : w)) };
+                     .elements = poly_const(p->m, panel_posts(gemm_walks(pr)->pairs ? gemm_walks(pr)->pairs : w)) };
     vec_push(p->m->arena, &p->buffers, posts);
     buf_f(&p->reasons, "one kernel walks the %s steps where the device holds its blocks: %d units and %d rows of "
           "the product each%s\n", way, w->own, w->own * w->outer,
-          pr->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
-    if (pr->wide)
+          gemm_walks(pr)->pairs ? "; in clusters of two (sm_90) each reads half of the operand" : "");
+    if (gemm_walks(pr)->wide)
         buf_f(&p->reasons, "another one, which multiplies %d sequences at once, walks those of more than %d\n", PANEL_WIDE, PANEL_TURN);
 }
 
@@ -472,20 +472,20 @@ void panel_find(Plan *p)
         Panel *w = find(p, pr);
         if (!w)
             continue;
-        pr->head = find_head(p, pr, w);
-        if (pr->head)
+        gemm_walks(pr)->head = find_head(p, pr, w);
+        if (gemm_walks(pr)->head)
             buf_f(&p->reasons, "one kernel walks the %s steps where a block takes all that a sequence%s has: %d times "
                   "its units squared of the param, in shared memory\n", d == FORWARD ? "forward" : "backward",
                   poly_is_one(w->heads) ? "" : "'s head", w->inner * w->outer);
-        pr->cluster = find_cluster(p, pr, w);
-        if (pr->cluster)
+        gemm_walks(pr)->cluster = find_cluster(p, pr, w);
+        if (gemm_walks(pr)->cluster)
             buf_f(&p->reasons, "one kernel walks the %s steps where a cluster of %d blocks takes all that a sequence%s has: "
                   "%d units each, at most (sm_90, and no block alone does%s)\n", d == FORWARD ? "forward" : "backward",
-                  CLUSTER_BLOCKS, poly_is_one(w->heads) ? "" : "'s head", pr->cluster->own,
+                  CLUSTER_BLOCKS, poly_is_one(w->heads) ? "" : "'s head", gemm_walks(pr)->cluster->own,
                   poly_is_one(w->heads) ? intern_f(p->m->c, ", or there are %d units or more", CLUSTER_UNITS) : "");
         if (w->naxes == 1 && p->dtype != DT_F64)
             take_panel(p, pr, w);
-        if (d == BACKWARD && (pr->panel || pr->head || pr->cluster))
+        if (d == BACKWARD && (gemm_walks(pr)->panel || gemm_walks(pr)->head || gemm_walks(pr)->cluster))
             panel_sums(p, pr, w);
     }
 }

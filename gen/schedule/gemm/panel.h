@@ -25,13 +25,58 @@ enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS
 enum { COLUMNS_READS_FORWARD = 2, COLUMNS_READS_BACKWARD = 3 };
 enum { COLUMNS_THREADS = 256, COLUMNS_SUMS = COLUMNS_MOST * COLUMNS_THREADS / 32 };
 
-/* columns.c: sets Program.columns of both directions, behind put_time_first. What the walk sums itself is behind it then. */
+/* One kernel that walks all steps: a cooperative kernel, whose blocks hold their rows of the product's param in shared memory; rows and k
+ * are stacks of pieces of `units`. Or blocks or clusters that hold a head's whole param; each thread has an element. */
+typedef struct Panel {
+    Group *product;
+    const Poly *units;
+    const Poly *heads;            /* 1: none; only blocks that hold one take them */
+    int naxes;                    /* of heads, and the units */
+    bool alone;                   /* a thread has one element for all steps, and its states in registers */
+    bool cluster;                 /* a cluster has a head, and a block `own` of its units */
+    int inner, outer;             /* pieces of k, of rows */
+    int own;                      /* units per block */
+    int split;                    /* blocks of a cluster that divide the pieces of k */
+    int batch;                    /* sequences that are multiplied at once */
+    TensorId weight;              /* [r, k] stands at weight_offset + r * row_stride + k * k_stride */
+    const Poly *weight_offset, *row_stride, *k_stride, *head_stride;
+    NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
+    const Poly *operand_offset;
+    bool operand_ready;           /* the step before made it; else the kernels before the product do */
+    bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
+    int posts;                    /* buffer of the counters */
+    Group *group;                 /* columns: what is pointwise, and the sums over columns */
+    const Poly *columns;          /* of a sequence */
+    TensorId state;
+    int exchange;                 /* buffer of the operand, twice, as blocks send it */
+    bool sums;                    /* columns: it leaves sums of columns over all steps and its units */
+    const char *kernel;
+    RefVec refs;                  /* filled while the kernel is printed */
+} Panel;
+
+/* The kernels of a direction that may walk all steps (Program.walks); each may be NULL. */
+typedef struct GemmWalks {
+    Panel *panel;
+    Panel *pairs;                 /* the same, of clusters of two blocks that divide the operand */
+    Panel *wide;                  /* one of these for more sequences than it multiplies at once */
+    Panel *head;                  /* blocks that have a head each */
+    Panel *cluster;               /* clusters that have a head each */
+    Panel *columns;               /* blocks that have some units of one sequence (columns.c) */
+    bool *summed;                 /* per node, only sums that such kernels take along read it; NULL: there are none */
+} GemmWalks;
+
+static inline GemmWalks *gemm_walks(const Program *pr)
+{
+    return pr->walks;
+}
+
+/* columns.c: sets GemmWalks.columns of both directions, behind put_time_first. What the walk sums itself is behind it then. */
 void columns_find(Plan *p);
 const Poly *columns_posts(const Plan *p);                /* counters that its blocks post to */
 /* The value whose sum over batch and time a sum of columns is; or -1. */
 NodeId columns_term(const Plan *p, NodeId sum);
 
-/* Decides for both directions of a plan with schedule gemm; sets Program.panel. */
+/* Decides for both directions of a plan with schedule gemm; sets GemmWalks.panel. */
 void panel_find(Plan *p);
 /* How often `whole` contains `part`, as a number; 0 when that is not one. */
 int64_t panel_times(Module *m, const Poly *whole, const Poly *part);
@@ -50,7 +95,7 @@ bool panel_finds(const Program *pr, int reader, NodeId value, bool carried);
 
 /* kernels_panel.c, kernels_columns.c: the text of a kernel; fills its refs. */
 void panel_print(Plan *p, Program *pr, Panel *w, Buf *out);
-void columns_print(Plan *p, Program *pr, Buf *out);              /* of Program.columns */
+void columns_print(Plan *p, Program *pr, Buf *out);              /* of GemmWalks.columns */
 /* gemm_launch.c: hooks begins, launch_walks. */
 struct Print;
 bool gemm_begins(const Program *pr);

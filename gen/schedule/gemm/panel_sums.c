@@ -124,7 +124,7 @@ void panel_sums(Plan *p, Program *pr, const Panel *w)
     }
     if (!any)
         return;
-    pr->summed = arena_alloc(p->m->arena, (size_t)p->n_nodes + 1);
+    gemm_walks(pr)->summed = arena_alloc(p->m->arena, (size_t)p->n_nodes + 1);
     for (NodeId id = 0; id < p->n_nodes; id++)
-        pr->summed[id] = only_summed(p, pr, id);
+        gemm_walks(pr)->summed[id] = only_summed(p, pr, id);
 }

@@ -4,7 +4,7 @@
 #define CELLC_RESIDENT_FORMS_H
 
 #include "plan/formula.h"
-#include "plan/plan.h"
+#include "panel.h"
 
 /* Blocks that walk together, all of which the device has to hold at once. */
 const Formula *panel_grid(Module *m, const Panel *w);

@@ -12,10 +12,43 @@
 #include "plan/reads.h"
 #include "scan.h"
 
+/* A loop over few elements of a unit, which is unrolled. */
+typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
+
+/* A read of a step that shared memory may hold before it is taken: its type and address, in the loops around. word: it is
+ * one; wide: four neighbouring threads' words are 16 bytes at their multiple. */
+typedef struct StagedRead {
+    int number, loops;
+    const InnerLoop *around;
+    const char *type, *from;
+    bool word, wide;
+} StagedRead;
+
+/* What such a kernel keeps while it is printed (Kernel.of_schedule). */
+typedef struct ScanKernel {
+    const ScanWalk *w;
+    Vec(InnerLoop) inner;         /* loops around what is printed */
+    Vec(InnerLoop) inner_names;   /* and what names they have had */
+    int steps;                    /* of a chunk */
+    Vec(StagedRead) staged_reads; /* what shared memory may hold of a turn */
+    bool copies_wide;             /* four threads' words at once */
+    int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
+    Texts wanted;                 /* pointers to the gradients that chunks store, which may be null */
+    Buf functions, function_names;/* what is computed once for all walks over a chunk, and the declarations */
+    Texts function_texts;
+    int function_elements;        /* of a step */
+    const char *pair_index;       /* text of the last index of the first of two neighbours */
+} ScanKernel;
+
+static ScanKernel *scan(const Kernel *k)
+{
+    return k->of_schedule;
+}
+
 /* A thread has two neighbours of the units. */
 static bool in_pairs(const Kernel *k)
 {
-    return k->panel->pairs;
+    return scan(k)->w->pairs;
 }
 
 /* Chunks of steps that read little fit into half of an SM's registers, and one block's reads hide the other's work (HGRN
@@ -23,8 +56,8 @@ static bool in_pairs(const Kernel *k)
  * made anew beside staged reads, which hide themselves, they spill even so. */
 static int resident(const Kernel *k)
 {
-    bool small = (in_pairs(k) && !(k->staged && k->panel->replays)) || k->panel_registers <= 3;
-    return k->panel->chunks && small && k->p->compute == DT_F32 ? 2 : 0;
+    bool small = (in_pairs(k) && !(scan(k)->staged && scan(k)->w->replays)) || k->walk->registers <= 3;
+    return scan(k)->w->chunks && small && k->p->compute == DT_F32 ? 2 : 0;
 }
 
 /* ---- a block's units and chunks ---- */
@@ -32,7 +65,7 @@ static int resident(const Kernel *k)
 /* In pairs they follow from the sizes of the call: the kernel is a template. */
 static bool is_sized(const Kernel *k)
 {
-    return in_pairs(k) && k->panel->chunks;
+    return in_pairs(k) && scan(k)->w->chunks;
 }
 
 static const char *block_units(const Kernel *k)
@@ -47,25 +80,25 @@ static const char *two_blocks(const Kernel *k)
 
 static const char *block_chunks(Kernel *k)
 {
-    return in_pairs(k) ? "chunks" : k_text(k, "%d", k->panel->chunks);
+    return in_pairs(k) ? "chunks" : k_text(k, "%d", scan(k)->w->chunks);
 }
 
 /* Steps of a turn. */
 static const char *turn_steps(Kernel *k)
 {
-    return in_pairs(k) ? "chunks * steps" : k_text(k, "%d", k->panel->chunks * k->steps);
+    return in_pairs(k) ? "chunks * steps" : k_text(k, "%d", scan(k)->w->chunks * scan(k)->steps);
 }
 
 /* ---- a unit's elements ---- */
 
 static bool name_is_taken(const Kernel *k, const char *name, int64_t extent)
 {
-    for (int i = 0; i < k->inner.len; i++)
-        if (strcmp(k->inner.data[i].name, name) == 0)
+    for (int i = 0; i < scan(k)->inner.len; i++)
+        if (strcmp(scan(k)->inner.data[i].name, name) == 0)
             return true;
-    for (int i = 0; i < k->inner_names.len; i++)
-        if (strcmp(k->inner_names.data[i].name, name) == 0)
-            return k->inner_names.data[i].extent != extent;
+    for (int i = 0; i < scan(k)->inner_names.len; i++)
+        if (strcmp(scan(k)->inner_names.data[i].name, name) == 0)
+            return scan(k)->inner_names.data[i].extent != extent;
     return false;
 }
 
@@ -76,10 +109,10 @@ static void open_inner(Kernel *k, Buf *out, IndexId i)
     InnerLoop l = { i, k_text(k, "n_%s", index->name), index->extent->value };
     for (int n = 2; name_is_taken(k, l.name, l.extent); n++)
         l.name = k_text(k, "n_%s_%d", index->name, n);
-    vec_push(k->p->m->arena, &k->inner, l);
-    vec_push(k->p->m->arena, &k->inner_names, l);
+    vec_push(k->p->m->arena, &scan(k)->inner, l);
+    vec_push(k->p->m->arena, &scan(k)->inner_names, l);
     k->index[i] = l.name;
-    k->meaning[i] = ix_index(k->p->m, i);
+    k->walk->meaning[i] = ix_index(k->p->m, i);
     buf_line(out, "CELL_UNROLL");
     buf_line(out, "for (int %s = 0; %s < %d; %s++) {", l.name, l.name, (int)l.extent, l.name);
     out->indent++;
@@ -87,9 +120,9 @@ static void open_inner(Kernel *k, Buf *out, IndexId i)
 
 static void close_inner(Kernel *k, Buf *out)
 {
-    InnerLoop *l = &k->inner.data[--k->inner.len];
+    InnerLoop *l = &scan(k)->inner.data[--scan(k)->inner.len];
     k->index[l->index] = NULL;
-    k->meaning[l->index] = NULL;
+    k->walk->meaning[l->index] = NULL;
     out->indent--;
     buf_line(out, "}");
 }
@@ -97,14 +130,14 @@ static void close_inner(Kernel *k, Buf *out)
 /* Of two, that which is printed. */
 static const IxExpr *unit(Kernel *k, int axis)
 {
-    const IxExpr *i = ix_index(k->p->m, k->units[axis]);
+    const IxExpr *i = ix_index(k->p->m, k->walk->units[axis]);
     bool last = in_pairs(k) && axis == k->p->units->naxes - 1;
     return last ? ix_add(k->p->m, i, ix_index(k->p->m, k->p->units->pair)) : i;
 }
 
 static const char *first_unit(const Kernel *k, const char *index)
 {
-    return in_pairs(k) && strcmp(index, k->own[k->p->units->naxes - 1]) == 0 ? k->pair_index : index;
+    return in_pairs(k) && strcmp(index, k->own[k->p->units->naxes - 1]) == 0 ? scan(k)->pair_index : index;
 }
 
 /* The two neighbours of a thread. */
@@ -113,7 +146,7 @@ static void open_pair(Kernel *k, Buf *out)
     InnerLoop l = { k->p->units->pair, "q", 2 };
     if (!in_pairs(k))
         return;
-    vec_push(k->p->m->arena, &k->inner, l);
+    vec_push(k->p->m->arena, &scan(k)->inner, l);
     buf_line(out, "CELL_UNROLL");
     buf_line(out, "for (int q = 0; q < 2; q++) {");
     out->indent++;
@@ -123,7 +156,7 @@ static void close_pair(Kernel *k, Buf *out)
 {
     if (!in_pairs(k))
         return;
-    k->inner.len--;
+    scan(k)->inner.len--;
     out->indent--;
     buf_line(out, "}");
 }
@@ -211,7 +244,7 @@ static bool is_multiple(const Poly *e, int of)
 /* Do units that begin at a multiple of `n` lie side by side there, n of them, and begin at such a place? */
 static bool lie_together(Kernel *k, const IxExpr *e, const Poly *pitch, int n)
 {
-    IndexId pair = k->p->units->pair, unit = k->units[k->p->units->naxes - 1];
+    IndexId pair = k->p->units->pair, unit = k->walk->units[k->p->units->naxes - 1];
     bool side = false;
     if (!is_multiple(pitch, n) || !is_multiple(e->offset, n) || !is_multiple(k->p->units->axes[k->p->units->naxes - 1], n))
         return false;
@@ -240,8 +273,8 @@ static int adjacent(Kernel *k, const IxExpr *place, const Poly *pitch)
 static int loops_of(Kernel *k, const IxExpr *e, InnerLoop *out)
 {
     int n = 0;
-    for (int i = 0; i < k->inner.len; i++) {
-        InnerLoop l = k->inner.data[i];
+    for (int i = 0; i < scan(k)->inner.len; i++) {
+        InnerLoop l = scan(k)->inner.data[i];
         int at = n;
         if (!ix_uses(e, l.index))
             continue;
@@ -283,13 +316,13 @@ static void print_in_loops(Buf *out, const InnerLoop *l, int n, const char *stat
 static const char *read_once(Kernel *k, const char *s, const InnerLoop *l, int loops)
 {
     bool first;
-    int n = k_number(k, &k->once_reads, s, &first);
+    int n = k_number(k, &k->walk->once_reads, s, &first);
     const char *place = loops_place(k, l, loops);
     if (first) {
         if (loops)
-            buf_line(&k->once, "%s once_%d[%d];", k->real, n, (int)loops_elements(l, loops));
+            buf_line(&k->walk->once, "%s once_%d[%d];", k->real, n, (int)loops_elements(l, loops));
         const char *to = loops ? k_text(k, "once_%d%s", n, place) : k_text(k, "const %s once_%d", k->real, n);
-        print_in_loops(&k->once, l, loops, k_text(k, "%s = %s", to, k_bare(k, s)));
+        print_in_loops(&k->walk->once, l, loops, k_text(k, "%s = %s", to, k_bare(k, s)));
     }
     return k_text(k, "once_%d%s", n, place);
 }
@@ -349,17 +382,17 @@ enum { FUNCTION_ELEMENTS = 8 };
 static const char *step_function(Kernel *k, const char *s, const InnerLoop *l, int loops)
 {
     bool first;
-    int n = k_number(k, &k->function_texts, s, &first), elements = (int)loops_elements(l, loops);
+    int n = k_number(k, &scan(k)->function_texts, s, &first), elements = (int)loops_elements(l, loops);
     const char *name = k_text(k, "f_%d[u]%s", n, loops_place(k, l, loops));
     if (!first)
         return name;
-    if (k->function_elements + elements > FUNCTION_ELEMENTS) {
-        k->function_texts.len--;
+    if (scan(k)->function_elements + elements > FUNCTION_ELEMENTS) {
+        scan(k)->function_texts.len--;
         return NULL;
     }
-    k->function_elements += elements;
-    buf_line(&k->function_names, loops ? "%s f_%d[steps][%d];" : "%s f_%d[steps];", k->real, n, elements);
-    print_in_loops(&k->functions, l, loops, k_text(k, "%s = %s", name, k_bare(k, s)));
+    scan(k)->function_elements += elements;
+    buf_line(&scan(k)->function_names, loops ? "%s f_%d[steps][%d];" : "%s f_%d[steps];", k->real, n, elements);
+    print_in_loops(&scan(k)->functions, l, loops, k_text(k, "%s = %s", name, k_bare(k, s)));
     return name;
 }
 
@@ -369,15 +402,15 @@ static const char *once_value(Kernel *k, NodeId id)
 {
     const Node n = *k_node(k, id);
     const IxExpr *place = ix_const(k->p->m, poly_const(k->p->m, 0));
-    bool once = n.dep == DEP_PARAM, chunk = k->panel->chunks && !(n.dep & (DEP_STATE | DEP_COTANGENT));
+    bool once = n.dep == DEP_PARAM, chunk = scan(k)->w->chunks && !(n.dep & (DEP_STATE | DEP_COTANGENT));
     InnerLoop l[64];
     if (k->away || id == k->hoisting || n.kind != N_MAP || n.type != TY_REAL || op_table[n.op].cost < 4 ||
         !(once || chunk) || !is_total(k, id) || (!once && is_made(k, id)))
         return NULL;
     for (int i = 0; i < n.naxes; i++) {
-        if (!k->meaning[n.axes[i]])
+        if (!k->walk->meaning[n.axes[i]])
             return NULL;
-        place = ix_add(k->p->m, place, k->meaning[n.axes[i]]);
+        place = ix_add(k->p->m, place, k->walk->meaning[n.axes[i]]);
     }
     NodeId outer = k->hoisting;
     int loops = loops_of(k, place, l);
@@ -412,7 +445,7 @@ static void stage_read(Kernel *k, const AheadRead *as, int n, const InnerLoop *l
     StagedRead read = { .number = n, .type = as->type, .from = from, .loops = loops, .around = around };
     read.word = as->from && (!as->half || as->adjacent);
     read.wide = as->adjacent == SCAN_WIDE;
-    vec_push(arena, &k->staged_reads, read);
+    vec_push(arena, &scan(k)->staged_reads, read);
 }
 
 /* Only what is certainly inside, in terms of the unit and of the loops around, is there whatever conditions stand
@@ -430,12 +463,12 @@ static const char *read_ahead(Kernel *k, const Read *r, const char *s, const Ahe
         loops = loops_of_words(k, l, loops);
     const char *place = loops_place(k, l, loops);
     bool first;
-    int n = k_number(k, &k->panel_reads, as->text, &first);
+    int n = k_number(k, &k->walk->reads, as->text, &first);
     if (first) {
         int elements = (int)loops_elements(l, loops);
-        print_in_loops(&k->early, l, loops, k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
-        buf_f(&k->ahead_fields, loops ? " %s r%d[%d];" : " %s r%d;", as->type, n, elements);
-        k->panel_registers += elements;
+        print_in_loops(&k->walk->early, l, loops, k_text(k, "ahead.r%d%s = %s", n, place, k_bare(k, as->text)));
+        buf_f(&k->walk->fields, loops ? " %s r%d[%d];" : " %s r%d;", as->type, n, elements);
+        k->walk->registers += elements;
         stage_read(k, as, n, l, loops);
     }
     const char *at = k_text(k, "ahead_0[u].r%d%s", n, place);
@@ -482,18 +515,18 @@ static bool stores_two(Kernel *k, NodeId id, const Read *self)
 static void store_elements(Kernel *k, NodeId id, const Read *self, const char *name)
 {
     Buf *out = k->out;
-    open_short_axes(k, &k->late, id);
+    open_short_axes(k, &k->walk->late, id);
     const char *inner = scan_inner(k->p, self) > 1 ? ix_text(&k->printer, scan_inner_linear(k->p, self)) : NULL;
     k->two = stores_two(k, id, self) ? inner ? k_text(k, "%s[%s]", name, k_bare(k, inner)) : name : NULL;
     if (!k->two)
-        open_pair(k, &k->late);
-    k->out = &k->late;
+        open_pair(k, &k->walk->late);
+    k->out = &k->walk->late;
     k_store(k, id, element_read(k, self, name));
     k->out = out;
     if (!k->two)
-        close_pair(k, &k->late);
+        close_pair(k, &k->walk->late);
     k->two = NULL;
-    close_short_axes(k, &k->late, id);
+    close_short_axes(k, &k->walk->late, id);
 }
 
 static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
@@ -578,7 +611,7 @@ static void add_to_sum(Kernel *k, const Group *g, int number)
 /* Chunks of the same units' steps: their sums are added up in order. */
 static void store_sum_of_chunks(Kernel *k, const char *partial, const char *name, int number, int64_t elements)
 {
-    const char *j = elements > 1 ? "j" : NULL, *units = k_poly(k, k->panel->units);
+    const char *j = elements > 1 ? "j" : NULL, *units = k_poly(k, scan(k)->w->units);
     const char *own = block_units(k);
     buf_line(k->out, "cell_barrier();");
     open_pair(k, k->out);
@@ -598,13 +631,13 @@ static void store_sum(Kernel *k, const Group *g, int number)
 {
     NodeId id = g->arrays.data[number];
     int64_t elements = array_inner(k, id);
-    const char *name = sum_name(k, id), *units = k_poly(k, k->panel->units);
+    const char *name = sum_name(k, id), *units = k_poly(k, scan(k)->w->units);
     const char *partial = k_written(k, REF_BUFFER, g->partial, k->p->compute);
     if (elements > 1) {
         buf_line(k->out, "CELL_UNROLL");
         k_open(k, "for (int j = 0; j < %d; j++)", (int)elements);
     }
-    if (k->panel->chunks)
+    if (scan(k)->w->chunks)
         store_sum_of_chunks(k, partial, name, number, elements);
     else
         buf_line(k->out, "%s[((%d * dim_B + b) * %s + e) * %d + %s] = %s%s;", partial, number, units, (int)elements,
@@ -646,7 +679,7 @@ static const char *first_value(Kernel *k, TensorId s, const char *place)
 static void keep_initial(Kernel *k, TensorId s, const char *place, const char *value)
 {
     if (k->p->own_ends && k->pr->dir == FORWARD)
-        buf_line(k->out, "%s%s[%s] = %s;", k->panel->chunks ? "if (mine && chunk == 0) " : "",
+        buf_line(k->out, "%s%s[%s] = %s;", scan(k)->w->chunks ? "if (mine && chunk == 0) " : "",
                  k_written(k, REF_INITIAL, s, k->p->compute), place, value);
 }
 
@@ -678,7 +711,7 @@ static void print_last_states(Kernel *k)
 {
     Plan *p = k->p;
     bool forward = k->pr->dir == FORWARD, ends = p->own_ends, asked = forward || ends;
-    bool chunks = k->panel->chunks;
+    bool chunks = scan(k)->w->chunks;
     if (chunks)
         k_open(k, "if (mine && dim_T > 0 && (dim_T - 1) / steps %% %s == chunk)", block_chunks(k));
     else if (!ends)
@@ -718,14 +751,14 @@ static Group *step_group(const Kernel *k)
 static const char *name_units(Kernel *k, const Group *g)
 {
     Buf *out = k->out, names = { .arena = out->arena, .indent = out->indent + 1 };
-    k->units = k_node(k, g->arrays.data[0])->axes;
+    k->walk->units = k_node(k, g->arrays.data[0])->axes;
     k->out = &names;
-    k_split_element(k, k->units, k->p->units->naxes, "e", "i");
+    k_split_element(k, k->walk->units, k->p->units->naxes, "e", "i");
     k->out = out;
     for (int i = 0; i < k->p->units->naxes; i++)
-        k->own[i] = k->index[k->units[i]];
+        k->own[i] = k->index[k->walk->units[i]];
     const char **last = &k->own[k->p->units->naxes - 1];
-    k->pair_index = *last;
+    scan(k)->pair_index = *last;
     if (in_pairs(k))
         *last = k_text(k, "(%s + q)", *last);
     return names.data;
@@ -736,8 +769,8 @@ static void begin_step(Kernel *k, Group *g, Buf *body, int indent)
 {
     Buf *out = k->out;
     *body = (Buf){ .arena = out->arena, .indent = out->indent + indent };
-    k->late = *body;
-    k->late.indent += k->panel->chunks > 0;
+    k->walk->late = *body;
+    k->walk->late.indent += scan(k)->w->chunks > 0;
     k->g = g;
     k->b = "b";
     k->row = "bt";
@@ -745,16 +778,16 @@ static void begin_step(Kernel *k, Group *g, Buf *body, int indent)
 
 static void begin_reads(Kernel *k)
 {
-    k->early = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 2 };
-    k->ahead_fields = (Buf){ .arena = k->out->arena };
-    k->functions = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 4 };
-    k->function_names = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
-    k->staged_reads.len = 0;
-    k->wanted.len = 0;
-    k->function_texts.len = 0;
-    k->function_elements = 0;
-    k->panel_reads.len = 0;
-    k->panel_registers = 0;
+    k->walk->early = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 2 };
+    k->walk->fields = (Buf){ .arena = k->out->arena };
+    scan(k)->functions = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 4 };
+    scan(k)->function_names = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 3 };
+    scan(k)->staged_reads.len = 0;
+    scan(k)->wanted.len = 0;
+    scan(k)->function_texts.len = 0;
+    scan(k)->function_elements = 0;
+    k->walk->reads.len = 0;
+    k->walk->registers = 0;
 }
 
 /* A step, printed but for its loop. */
@@ -763,7 +796,7 @@ static PanelLoop print_group(Kernel *k, Group *g)
     Buf *out = k->out, body;
     PanelLoop l = { .number = 0 };
     Named kept = { 0 };
-    begin_step(k, g, &body, k->panel->chunks ? 5 : 4);
+    begin_step(k, g, &body, scan(k)->w->chunks ? 5 : 4);
     k->out = &body;
     for (int i = 0; i < g->arrays.len; i++)
         print_array(k, g->arrays.data[i], &kept, true);
@@ -771,23 +804,23 @@ static PanelLoop print_group(Kernel *k, Group *g)
     k_forget(k, &kept);
     k->out = out;
     k->g = NULL;
-    l.ahead = k->panel_reads.len;
-    l.early = k->early.data;
-    l.fields = k->ahead_fields.data;
+    l.ahead = k->walk->reads.len;
+    l.early = k->walk->early.data;
+    l.fields = k->walk->fields.data;
     l.body = body.data;
-    l.late = k->late.data;
+    l.late = k->walk->late.data;
     return l;
 }
 
 static const char *split_units(Kernel *k)
 {
-    const char *units = k_poly(k, k->panel->units);
+    const char *units = k_poly(k, scan(k)->w->units);
     return k_text(k, "const int64_t b = n / %s, e = n - b * %s;", units, units);
 }
 
 static void open_units(Kernel *k, const char *indices)
 {
-    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, k->panel->units));
+    buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, scan(k)->w->units));
     k_open(k, "for (int64_t n = cell_block_index(0) * %d + cell_thread(); n < elements; n += cell_block_count(0) * %d)",
            SCAN_THREADS, SCAN_THREADS);
     buf_line(k->out, "%s", split_units(k));
@@ -804,8 +837,8 @@ static const char *begin_walk(Kernel *k, Group *g)
 {
     k->one_step = true;
     k->t = "t";
-    k->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 1 };
-    k->once_reads.len = k->inner.len = k->inner_names.len = 0;
+    k->walk->once = (Buf){ .arena = k->out->arena, .indent = k->out->indent + 1 };
+    k->walk->once_reads.len = scan(k)->inner.len = scan(k)->inner_names.len = 0;
     const char *indices = name_units(k, g);
     begin_reads(k);
     return indices;
@@ -816,11 +849,11 @@ static void print_scan_walk(Kernel *k)
     Group *g = step_group(k);
     const char *indices = begin_walk(k, g);
     PanelLoop l = print_group(k, g);
-    int depth = walk_depth(k->panel_registers);
+    int depth = walk_depth(k->walk->registers);
     k->row = NULL;
     open_units(k, indices);
     print_states(k);
-    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    buf_f(k->out, "%s", k->walk->once.data ? k->walk->once.data : "");
     each_sum(k, declare_sum);
     walk_reads(k, &l, depth);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %d)", depth);
@@ -869,8 +902,8 @@ static bool *parts_of_states(Kernel *k)
         if (next_of(k, s) < 0)
             continue;
         mark_parts(k, next_of(k, s), part);
-        if (k->pr->slope[s] >= 0)
-            mark_parts(k, k->pr->slope[s], part);
+        if (scan_walks(k->pr)->slope[s] >= 0)
+            mark_parts(k, scan_walks(k->pr)->slope[s], part);
     }
     return part;
 }
@@ -879,7 +912,7 @@ static bool *parts_of_states(Kernel *k)
 
 static bool replays(const Kernel *k)
 {
-    return k->panel->replays;
+    return scan(k)->w->replays;
 }
 
 static TensorId state_behind(const Kernel *k, NodeId next)
@@ -907,10 +940,10 @@ static const char *held_again(Kernel *k, const Read *r)
 
 static const char *saves(Kernel *k, NodeId id)
 {
-    const Panel *back = k->p->program[BACKWARD].chunks;
-    bool few = k->panel->chunks && back && back->replays && state_behind(k, id) >= 0;
+    const ScanWalk *back = scan_walks(&k->p->program[BACKWARD])->chunks;
+    bool few = scan(k)->w->chunks && back && back->replays && state_behind(k, id) >= 0;
     int every = few ? back->steps : 1, at = mutate("wrong-checkpoint") ? 0 : every - 1;
-    return every == 1 ? "all" : k_text(k, k->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
+    return every == 1 ? "all" : k_text(k, scan(k)->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
 }
 
 static const char *wants(Kernel *k, NodeId id, const char *p)
@@ -918,9 +951,9 @@ static const char *wants(Kernel *k, NodeId id, const char *p)
     bool first;
     if (k->pr->dir == FORWARD)
         return saves(k, id);
-    if (!k->panel->chunks)
+    if (!scan(k)->w->chunks)
         return p;
-    k_number(k, &k->wanted, p, &first);
+    k_number(k, &scan(k)->wanted, p, &first);
     return k_text(k, "wants%s", p + 1);
 }
 
@@ -939,17 +972,17 @@ static bool carries(Kernel *k, TensorId s, const Read *r, const char *value)
 {
     const char *name = element_read(k, r, state_name(k, s));
     if (k->two) {
-        buf_line(&k->late, "CELL_UNROLL");
-        buf_line(&k->late, "for (int q = 0; q < 2; q++)");
+        buf_line(&k->walk->late, "CELL_UNROLL");
+        buf_line(&k->walk->late, "for (int q = 0; q < 2; q++)");
     }
-    buf_line(&k->late, k->two ? "    %s = %s;" : "%s = %s;", name, value);
+    buf_line(&k->walk->late, k->two ? "    %s = %s;" : "%s = %s;", name, value);
     return true;
 }
 
 static void store(Kernel *k, NodeId id, const char *value)
 {
     Buf *out = k->out;
-    k->out = &k->late;
+    k->out = &k->walk->late;
     k_store_value(k, id, value);
     k->out = out;
 }
@@ -995,7 +1028,7 @@ static const char *print_again(Kernel *k, Group *g)
 static const char *saved_place(Kernel *k, const Read *r)
 {
     const char *j = scan_inner(k->p, r) == 1 ? "0" : ix_text(&k->printer, scan_inner_linear(k->p, r));
-    return k_text(k, in_pairs(k) ? "(%s * 2 + q) * %d" : "%s * %d", j, scan_threads(k->panel));
+    return k_text(k, in_pairs(k) ? "(%s * 2 + q) * %d" : "%s * %d", j, scan_threads(scan(k)->w));
 }
 
 typedef enum Way { READ, COPY, TAKE } Way;    /* from memory to registers; or to shared memory first, and from there */
@@ -1021,7 +1054,7 @@ static void print_kept(Kernel *k, Way way)
             buf_line(k->out, "%s = saved_%s[%s];", to, name, k_bare(k, saved_place(k, &self)));
         else if (way == COPY)
             buf_line(k->out, "cell_copy_word(saved_%s + %s%s, %s);", name, saved_place(k, &self),
-                     k->copies_wide ? " + aside" : "", k_saved_state(k, &self));
+                     scan(k)->copies_wide ? " + aside" : "", k_saved_state(k, &self));
         else
             buf_line(k->out, "%s = cell_load<%s>(%s);", to, k->real, k_saved_state(k, &self));
         close_elements(k, k->out, next);
@@ -1038,7 +1071,7 @@ static const char *slope_name(Kernel *k, TensorId s)
 /* A step of the map that a chunk is of the state before it: from 0, and what multiplies that state. */
 static void print_slope(Kernel *k, TensorId s)
 {
-    NodeId next = next_of(k, s), slope = k->pr->slope[s];
+    NodeId next = next_of(k, s), slope = scan_walks(k->pr)->slope[s];
     Read self = read_itself(k->p->m, next);
     Named named = { 0 };
     k_bind_axes(k, next);
@@ -1147,7 +1180,7 @@ static void print_exchange(Kernel *k)
             print_map(k, s, false);
     buf_line(k->out, mutate("missing-barrier") ? "" : "cell_barrier();");
     const char *elements = !in_pairs(k) ? k_text(k, "%d", 32 * all) : all > 1 ? k_text(k, "units * %d", all) : units;
-    k_open(k, "for (int i = cell_thread(); i < %s; i += %d)", elements, scan_threads(k->panel));
+    k_open(k, "for (int i = cell_thread(); i < %s; i += %d)", elements, scan_threads(scan(k)->w));
     buf_line(k->out, "%s state = carries[i];", k->real);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "for (int v = 0; v < %s; v++)", block_chunks(k));
@@ -1203,7 +1236,7 @@ static void print_saved(Kernel *k, Way way, bool full)
 
 static void print_replay(Kernel *k, const char *again, bool full)
 {
-    if (!k->staged) {
+    if (!scan(k)->staged) {
         declare_kept(k);
         print_saved(k, READ, full);
     }
@@ -1235,32 +1268,32 @@ static int word_bytes(const StagedRead *r)
  * warp share their copies where the words of four lie side by side. */
 static void decide_staging(Kernel *k, const PanelLoop *l, int depth)
 {
-    int64_t real = k->p->compute == DT_F64 ? 8 : 4, staged = scan_threads(k->panel) * saved_bytes(k);
+    int64_t real = k->p->compute == DT_F64 ? 8 : 4, staged = scan_threads(scan(k)->w) * saved_bytes(k);
     bool words = l->ahead;
-    k->copies_wide = depth % 4 == 0;
-    for (int i = 0; i < k->staged_reads.len; i++) {
-        words &= k->staged_reads.data[i].word;
-        k->copies_wide &= k->staged_reads.data[i].wide;
+    scan(k)->copies_wide = depth % 4 == 0;
+    for (int i = 0; i < scan(k)->staged_reads.len; i++) {
+        words &= scan(k)->staged_reads.data[i].word;
+        scan(k)->copies_wide &= scan(k)->staged_reads.data[i].wide;
     }
-    for (int i = 0; i < k->staged_reads.len; i++) {
-        const StagedRead *r = &k->staged_reads.data[i];
-        staged += loops_elements(r->around, r->loops) * word_bytes(r) * scan_threads(k->panel) * depth;
+    for (int i = 0; i < scan(k)->staged_reads.len; i++) {
+        const StagedRead *r = &scan(k)->staged_reads.data[i];
+        staged += loops_elements(r->around, r->loops) * word_bytes(r) * scan_threads(scan(k)->w) * depth;
     }
-    bool room = staged + scan_shared(k->p, k->panel) * real <= STAGED_BYTES;
-    k->staged = words && room ? staged : 0;
-    k->copies_wide &= k->staged > 0;
+    bool room = staged + scan_shared(k->p, scan(k)->w) * real <= STAGED_BYTES;
+    scan(k)->staged = words && room ? staged : 0;
+    scan(k)->copies_wide &= scan(k)->staged > 0;
 }
 
 static void print_words(Kernel *k)
 {
     Module *m = k->p->m;
-    int each = scan_threads(k->panel) * (in_pairs(k) ? 2 : 1);
-    if (!k->staged)
+    int each = scan_threads(scan(k)->w) * (in_pairs(k) ? 2 : 1);
+    if (!scan(k)->staged)
         return;
-    for (int i = 0; i < k->staged_reads.len; i++) {
-        const StagedRead *r = &k->staged_reads.data[i];
+    for (int i = 0; i < scan(k)->staged_reads.len; i++) {
+        const StagedRead *r = &scan(k)->staged_reads.data[i];
         buf_line(k->out, "cell_smem<%s> words_%d = cell_carve<%s>(cursor, steps * %d) + cell_thread();", r->type, r->number,
-                 r->type, (int)loops_elements(r->around, r->loops) * scan_threads(k->panel));
+                 r->type, (int)loops_elements(r->around, r->loops) * scan_threads(scan(k)->w));
     }
     for (TensorId s = 0; replays(k) && s < m->tensors.len; s++)
         if (m->tensors.data[s].kind == T_STATE)
@@ -1273,8 +1306,8 @@ static const char *word_place(Kernel *k, const StagedRead *r)
 {
     const char *place = loops_place(k, r->around, r->loops);
     return r->loops ? k_text(k, "(u * %d + %.*s) * %d", (int)loops_elements(r->around, r->loops), (int)strlen(place) - 2,
-                             place + 1, scan_threads(k->panel))
-                    : k_text(k, "u * %d", scan_threads(k->panel));
+                             place + 1, scan_threads(scan(k)->w))
+                    : k_text(k, "u * %d", scan_threads(scan(k)->w));
 }
 
 static const char *whole_turn(Kernel *k)
@@ -1287,10 +1320,10 @@ static void print_copies(Kernel *k, bool full)
 {
     if (replays(k))
         print_saved(k, COPY, full);
-    open_steps(k, k->copies_wide ? fours : each, full);
-    for (int i = 0; i < k->staged_reads.len; i++) {
-        const StagedRead *r = &k->staged_reads.data[i];
-        const char *copy = k->copies_wide ? "cell_copy_four(words_%d + %s + aside, %s)" : "cell_copy_word(words_%d + %s, %s)";
+    open_steps(k, scan(k)->copies_wide ? fours : each, full);
+    for (int i = 0; i < scan(k)->staged_reads.len; i++) {
+        const StagedRead *r = &scan(k)->staged_reads.data[i];
+        const char *copy = scan(k)->copies_wide ? "cell_copy_four(words_%d + %s + aside, %s)" : "cell_copy_word(words_%d + %s, %s)";
         print_in_loops(k->out, r->around, r->loops, k_text(k, copy, r->number, word_place(k, r), r->from));
     }
     k_close(k);
@@ -1306,7 +1339,7 @@ static void print_pair(Kernel *k, const char *place)
 static void print_place(Kernel *k, const char *mine, const char *indices)
 {
     buf_line(k->out, "const int64_t n = %s ? first + unit : elements - %s;", mine,
-             k->copies_wide ? k_text(k, "%d + unit %% %d", SCAN_WIDE, SCAN_WIDE) : in_pairs(k) ? "2" : "1");
+             scan(k)->copies_wide ? k_text(k, "%d + unit %% %d", SCAN_WIDE, SCAN_WIDE) : in_pairs(k) ? "2" : "1");
     buf_line(k->out, "%s", split_units(k));
     for (const char *end; (end = strchr(indices, '\n')); indices = end + 1) {
         indices += strspn(indices, " ");
@@ -1318,7 +1351,7 @@ static void declare_copies(Kernel *k, const PanelLoop *l, const char *indices)
 {
     buf_line(k->out, "struct reads_0 {%s };", l->fields);
     k_open(k, "const auto copy_turn = [&](int64_t begin)");
-    if (k->copies_wide) {
+    if (scan(k)->copies_wide) {
         buf_line(k->out, "const int place = cell_place_in_fours(), aside = place - cell_thread();");
         print_pair(k, "place");
         print_place(k, "first + unit < elements", indices);
@@ -1343,20 +1376,20 @@ static void take_words(Kernel *k)
     if (replays(k))
         declare_kept(k);
     buf_line(k->out, mutate("early-read") ? "" : "cell_cp_async_wait<0>();");
-    if (k->copies_wide)
+    if (scan(k)->copies_wide)
         buf_line(k->out, mutate("lone-wait") ? "" : "cell_warp_barrier();");
     if (replays(k))
         print_kept(k, TAKE);
     buf_line(k->out, "CELL_UNROLL");
     k_open(k, "%s", each);
-    for (int i = 0; i < k->staged_reads.len; i++) {
-        const StagedRead *r = &k->staged_reads.data[i];
+    for (int i = 0; i < scan(k)->staged_reads.len; i++) {
+        const StagedRead *r = &scan(k)->staged_reads.data[i];
         const char *element = loops_place(k, r->around, r->loops);
         print_in_loops(k->out, r->around, r->loops,
                        k_text(k, "ahead_0[u].r%d%s = words_%d[%s]", r->number, element, r->number, word_place(k, r)));
     }
     k_close(k);
-    if (k->copies_wide)
+    if (scan(k)->copies_wide)
         buf_line(k->out, mutate("early-copy") ? "" : "cell_warp_barrier();");
     buf_line(k->out, "copy_turn(begin + %s);", turn_steps(k));
 }
@@ -1367,8 +1400,8 @@ static void take_words(Kernel *k)
 static void declare_plain(Kernel *k)
 {
     const char *plain = k_text(k, "first + %s <= elements", block_units(k));
-    for (int i = 0; i < k->wanted.len; i++) {
-        const char *name = k->wanted.data[i] + 1;
+    for (int i = 0; i < scan(k)->wanted.len; i++) {
+        const char *name = scan(k)->wanted.data[i] + 1;
         buf_line(k->out, "const bool wants%s = p%s != nullptr;", name, name);
         plain = k_text(k, i ? "%s && wants%s" : "%s && !adds && wants%s", plain, name);
     }
@@ -1378,10 +1411,10 @@ static void declare_plain(Kernel *k)
 static void assume_plain(Kernel *k)
 {
     buf_line(k->out, "[[maybe_unused]] constexpr bool mine = true;");
-    if (k->wanted.len)
+    if (scan(k)->wanted.len)
         buf_line(k->out, "[[maybe_unused]] constexpr bool adds = false;");
-    for (int i = 0; i < k->wanted.len; i++)
-        buf_line(k->out, "constexpr bool wants%s = true;", k->wanted.data[i] + 1);
+    for (int i = 0; i < scan(k)->wanted.len; i++)
+        buf_line(k->out, "constexpr bool wants%s = true;", scan(k)->wanted.data[i] + 1);
 }
 
 /* Lines that were printed for a place further in. */
@@ -1394,12 +1427,12 @@ static void print_lines(Kernel *k, const char *text, int less)
 /* From staged reads they are the same in all turns. */
 static void print_functions(Kernel *k, bool full)
 {
-    int less = k->staged ? 4 : 0;
-    if (k->function_texts.len == 0)
+    int less = scan(k)->staged ? 4 : 0;
+    if (scan(k)->function_texts.len == 0)
         return;
-    print_lines(k, k->function_names.data, less);
+    print_lines(k, scan(k)->function_names.data, less);
     open_steps(k, each, full);
-    print_lines(k, k->functions.data, less);
+    print_lines(k, scan(k)->functions.data, less);
     k_close(k);
 }
 
@@ -1410,13 +1443,13 @@ static void print_turn(Kernel *k, const PanelLoop *l, const char *map, const cha
                                        : "[[maybe_unused]] const bool is_step = from + u < dim_T;";
     if (full)
         assume_plain(k);
-    if (l->ahead && !k->staged) {
+    if (l->ahead && !scan(k)->staged) {
         buf_line(k->out, "reads_0 ahead_0[steps];");
         buf_line(k->out, "CELL_UNROLL");
         buf_line(k->out, "%s", each);
         buf_line(k->out, "    read_0(%s, ahead_0[u]);", step_at(k, full));
     }
-    if (!k->staged)
+    if (!scan(k)->staged)
         print_functions(k, full);
     if (replays(k))
         print_replay(k, again, full);
@@ -1445,13 +1478,13 @@ static void print_units(Kernel *k)
         buf_line(k->out, "const int unit = cell_thread() %% 32, chunk = cell_thread() / 32;");
         return;
     }
-    buf_line(k->out, "constexpr int chunks = %d / units;", 2 * scan_threads(k->panel));
+    buf_line(k->out, "constexpr int chunks = %d / units;", 2 * scan_threads(scan(k)->w));
 }
 
 /* Where units are few, more blocks of fewer. */
 static void print_forms(Kernel *k, Buf *out, const char *name)
 {
-    buf_line(out, "if (dim_B * %s < %d)", k_poly(k, k->panel->units), BLOCK_UNITS);
+    buf_line(out, "if (dim_B * %s < %d)", k_poly(k, scan(k)->w->units), BLOCK_UNITS);
     buf_line(out, "    %s_by<32>(args);", name);
     buf_line(out, "else");
     buf_line(out, "    %s_by<64>(args);", name);
@@ -1459,7 +1492,7 @@ static void print_forms(Kernel *k, Buf *out, const char *name)
 
 static void open_chunks(Kernel *k, const PanelLoop *l, const char *indices)
 {
-    const Panel *w = k->panel;
+    const ScanWalk *w = scan(k)->w;
     const char *units = block_units(k);
     int all = (int)scan_state_elements(k->p);
     buf_line(k->out, "const int64_t elements = dim_B * %s;", k_poly(k, w->units));
@@ -1470,14 +1503,14 @@ static void open_chunks(Kernel *k, const PanelLoop *l, const char *indices)
     print_words(k);
     k_open(k, "for (int64_t first = cell_block_index(0) * %s; first < elements; first += cell_block_count(0) * %s)",
            units, units);
-    if (k->copies_wide)
+    if (scan(k)->copies_wide)
         declare_copies(k, l, indices);
     declare_plain(k);
     if (w->pairs)
         print_pair(k, "cell_thread()");
     buf_line(k->out, "const bool mine = first + unit < elements;");
     print_place(k, "mine", indices);
-    if (k->staged && !k->copies_wide)
+    if (scan(k)->staged && !scan(k)->copies_wide)
         declare_copies(k, l, indices);
 }
 
@@ -1489,9 +1522,9 @@ static void print_scan_chunks(Kernel *k)
     const char *indices = begin_walk(k, g), *again = replays(k) ? print_again(k, g) : NULL, *map = print_map_step(k, g);
     PanelLoop l = print_group(k, g);
     k->printer.fuse = FUSE_FREELY;
-    int depth = walk_depth(k->panel_registers);
+    int depth = walk_depth(k->walk->registers);
     decide_staging(k, &l, depth);
-    k->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
+    scan(k)->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
     k->row = NULL;
     buf_line(k->out, "constexpr int steps = %d;", depth);
     if (replays(k))
@@ -1499,13 +1532,13 @@ static void print_scan_chunks(Kernel *k)
     open_chunks(k, &l, indices);
     print_states(k);
     print_carries(k);
-    buf_f(k->out, "%s", k->once.data ? k->once.data : "");
+    buf_f(k->out, "%s", k->walk->once.data ? k->walk->once.data : "");
     each_sum(k, declare_sum);
-    if (!k->staged)
+    if (!scan(k)->staged)
         walk_declare_reads(k, &l);
     k_open(k, "for (int64_t begin = 0; begin < dim_T; begin += %s)", turn_steps(k));
     buf_line(k->out, "const int64_t from = begin + chunk * steps;");
-    if (k->staged) {
+    if (scan(k)->staged) {
         take_words(k);
         print_functions(k, false);
     }
@@ -1523,7 +1556,7 @@ static void print_scan_chunks(Kernel *k)
     k_close(k);
 }
 
-void scan_print(Plan *p, Program *pr, Panel *w, Buf *out)
+void scan_print(Plan *p, Program *pr, ScanWalk *w, Buf *out)
 {
     KernelHooks hooks = {
         .all_steps = true, .names_places = true, .resident = resident, .print_forms = print_forms, .unit = unit,
@@ -1531,13 +1564,17 @@ void scan_print(Plan *p, Program *pr, Panel *w, Buf *out)
         .once = once_value, .carries = carries, .store = store, .wants = wants,
     };
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);
-    k.panel = w;
+    ScanKernel own = { .w = w };
+    UnitWalk walk;
+    walk_begin(&k, &walk);
+    k.of_schedule = &own;
     k.hooks = &hooks;
     k.threads = scan_threads(w);
     if (is_sized(&k))
         hooks.form = "int units";
     k_print(&k, w->kernel, w->chunks ? print_scan_chunks : print_scan_walk);
-    w->steps = k.steps;
-    w->staged = k.staged;
+    w->steps = own.steps;
+    w->staged = own.staged;
+    walk_end(&k);
     kernel_release(&k);
 }

@@ -471,12 +471,12 @@ int64_t scan_state_elements(const Plan *p)
     return all;
 }
 
-int scan_threads(const Panel *w)
+int scan_threads(const ScanWalk *w)
 {
     return w->chunks ? w->chunks * (w->pairs ? 16 : 32) : SCAN_THREADS;
 }
 
-int64_t scan_shared(const Plan *p, const Panel *w)
+int64_t scan_shared(const Plan *p, const ScanWalk *w)
 {
     return w->chunks ? (2 * w->chunks + (w->pairs ? 2 : 1)) * 32 * scan_state_elements(p) : 0;
 }
@@ -489,11 +489,10 @@ static int chunks_of(const Plan *p)
     return 16 * each <= 24 << 10 ? 16 : 8 * each <= 24 << 10 ? 8 : 0;
 }
 
-static Panel *walk_of(const Plan *p, const Program *pr, const char *kind)
+static ScanWalk *walk_of(const Plan *p, const Program *pr, const char *kind)
 {
-    Panel *w = arena_alloc(p->m->arena, sizeof *w);
-    *w = (Panel){ .operand = -1, .alone = true, .naxes = p->units->naxes, .heads = poly_const(p->m, 1),
-                  .units = p->units->units };
+    ScanWalk *w = arena_alloc(p->m->arena, sizeof *w);
+    *w = (ScanWalk){ .units = p->units->units };
     w->kernel = intern_f(p->m->c, "%s_%s_%s", p->m->name, pr->dir == FORWARD ? "fwd" : "bwd", kind);
     return w;
 }
@@ -644,19 +643,23 @@ void scan_kernels(Plan *p)
     p->units->pair = module_index(p->m, intern(p->m->c, "q"), poly_const(p->m, 2));
     for (int d = 0; d < 2; d++) {
         Program *pr = &p->program[d];
-        pr->panel = walk_of(p, pr, "scan");
-        pr->slope = chunks ? slopes_of(p, pr) : NULL;
-        if (!pr->slope)
+        ScanWalks *walks = arena_alloc(p->m->arena, sizeof *walks);
+        pr->walks = walks;
+        pr->one_kernel = true;
+        walks->walk = walk_of(p, pr, "scan");
+        walks->slope = chunks ? slopes_of(p, pr) : NULL;
+        if (!walks->slope)
             continue;
-        pr->chunks = walk_of(p, pr, "chunks");
-        pr->chunks->chunks = chunks;
-        pr->chunks->pairs = takes_pairs(p);
+        walks->chunks = walk_of(p, pr, "chunks");
+        pr->in_chunks = true;
+        walks->chunks->chunks = chunks;
+        walks->chunks->pairs = takes_pairs(p);
         buf_f(&p->reasons, "%s is linear in the %s: with less than %d units and %d steps or more, a block walks %d chunks of "
               "the same units' steps at once%s\n", d == FORWARD ? "forward" : "backward", d == FORWARD ? "states" : "adjoints",
-              CHUNK_UNITS, CHUNK_STEPS, chunks, pr->chunks->pairs ? ", a thread two units" : "");
+              CHUNK_UNITS, CHUNK_STEPS, chunks, walks->chunks->pairs ? ", a thread two units" : "");
     }
-    if (p->program[FORWARD].chunks && p->program[BACKWARD].chunks && can_replay(p)) {
-        p->program[BACKWARD].chunks->replays = true;
+    if (scan_walks(&p->program[FORWARD])->chunks && scan_walks(&p->program[BACKWARD])->chunks && can_replay(p)) {
+        scan_walks(&p->program[BACKWARD])->chunks->replays = true;
         buf_f(&p->reasons, "forward's chunks save the state behind every few steps, and backward's make the others anew\n");
     }
 }

@@ -9,6 +9,32 @@
  * block has 64 units instead of 32 from so many on. SCAN_WIDE: units whose words are 16 bytes. */
 enum { SCAN_THREADS = 64, SCAN_WIDE = 8, CHUNK_UNITS = 1 << 17, CHUNK_STEPS = 16, BLOCK_UNITS = 1 << 14 };
 
+/* A kernel that walks all steps, a thread for each unit; or (chunks) chunks of them at once. */
+typedef struct ScanWalk {
+    const Poly *units;
+    int chunks;                   /* of steps of 32 units, which a block walks at once; or 0 */
+    bool pairs;                   /* each of its threads has two neighbours of the units */
+    bool replays;                 /* backward: a chunk's states are made anew from that before it, which is all that forward's chunks
+                                   * save of them */
+    int steps;                    /* of a chunk; filled while the kernel is printed */
+    int64_t staged;               /* bytes of shared memory that the next chunk's reads arrive in; filled likewise */
+    const char *kernel;
+    RefVec refs;                  /* filled likewise */
+    Buf cuda;                     /* the text of chunks, which are printed before their place */
+} ScanWalk;
+
+/* The kernels of a direction (Program.walks). */
+typedef struct ScanWalks {
+    ScanWalk *walk, *chunks;      /* chunks: where states are linear; or NULL */
+    NodeId *slope;                /* per state of which the next one (backward: the adjoint before the step) is slope times it plus what
+                                   * does not depend on it; -1: 0. NULL: not all are such */
+} ScanWalks;
+
+static inline ScanWalks *scan_walks(const Program *pr)
+{
+    return pr->walks;
+}
+
 /* The units of a cell's states; NULL: it has none, and why. */
 Units *scan_units(Module *m, const char **why);
 /* Are all elements of a unit few, with the terms of what it sums over, and is the unit that of the states? */
@@ -20,11 +46,11 @@ bool scan_sums(const Plan *p, const Program *pr, NodeId sum);
 /* Of all states, in registers of one thread. */
 int64_t scan_state_elements(const Plan *p);
 /* Threads of a block, and the numbers in its shared memory. */
-int scan_threads(const Panel *w);
-int64_t scan_shared(const Plan *p, const Panel *w);
+int scan_threads(const ScanWalk *w);
+int64_t scan_shared(const Plan *p, const ScanWalk *w);
 /* scan_forms.c: the grid of the kernel that walks all steps, or of that which walks chunks of them at once; and do chunks pay? */
-const Formula *scan_grid(Module *m, const Panel *w);
-const Formula *scan_chunks_pay(Module *m, const Panel *w);
+const Formula *scan_grid(Module *m, const ScanWalk *w);
+const Formula *scan_chunks_pay(Module *m, const ScanWalk *w);
 /* Is the value that is read there the own unit's, of a reader with these axes? */
 bool scan_own(const Plan *p, const IndexId *axes, const Read *r);
 /* Elements of an array or tensor behind its unit. */
@@ -36,7 +62,7 @@ const char *scan_refused(const Plan *p, const Program *pr);
 /* The part of that which shows as soon as a direction's groups are made. */
 const char *scan_too_many(const Program *pr);
 /* kernels_scan.c: the text of a walk's kernel; fills its refs. */
-void scan_print(Plan *p, Program *pr, Panel *w, Buf *out);
+void scan_print(Plan *p, Program *pr, ScanWalk *w, Buf *out);
 /* scan_launch.c: hook launch_walks. */
 struct Print;
 bool scan_launch(struct Print *e, const Formula **loop);

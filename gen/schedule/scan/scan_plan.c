@@ -103,15 +103,15 @@ static bool tells(const Plan *p)
 static void print_walks(Plan *p, Program *pr, Buf *cuda)
 {
     for (int d = BACKWARD; d >= FORWARD && pr->dir == FORWARD; d--) {
-        Panel *chunks = p->program[d].chunks;
+        ScanWalk *chunks = scan_walks(&p->program[d])->chunks;
         if (!chunks)
             continue;
         chunks->cuda = (Buf){ .arena = p->m->arena };
         scan_print(p, &p->program[d], chunks, &chunks->cuda);
     }
-    scan_print(p, pr, pr->panel, cuda);
-    if (pr->chunks)
-        buf_f(cuda, "%s", pr->chunks->cuda.data);
+    scan_print(p, pr, scan_walks(pr)->walk, cuda);
+    if (scan_walks(pr)->chunks)
+        buf_f(cuda, "%s", scan_walks(pr)->chunks->cuda.data);
 }
 
 const Schedule scan_schedule = {
