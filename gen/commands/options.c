@@ -196,14 +196,21 @@ static bool split_setting(Compiler *c, const char *text, Setting *out)
             vec_push((c)->arena, vec, setting);                                                           \
     } while (0)
 
+/* The one that stands before the ':', where it takes hints; or NULL. */
+static const Schedule *hinted_schedule(Compiler *c, const char *value)
+{
+    const char *colon = strchr(value, ':');
+    const Schedule *s = colon ? schedule_named(intern_n(c, value, (size_t)(colon - value))) : NULL;
+    return s && s->takes_hints ? s : NULL;
+}
+
 /* NAME, or NAME:HINTS of one that takes them. */
 const char *schedule_read(Compiler *c, const char *value)
 {
-    const char *colon = strchr(value, ':');
-    const Schedule *hinted = colon ? schedule_named(intern_n(c, value, (size_t)(colon - value))) : NULL;
+    const Schedule *hinted = hinted_schedule(c, value);
     c->hints = (WalkHints){ 0 };
-    if (hinted && hinted->takes_hints) {
-        const char *wrong = hints_read(c, colon + 1, &c->hints);
+    if (hinted) {
+        const char *wrong = hints_read(c, strchr(value, ':') + 1, &c->hints);
         c->schedule = hinted;
         return wrong ? intern_f(c, " %s%s", hinted->name, wrong) : NULL;
     }
@@ -312,8 +319,8 @@ static int take_value(const CommandHelp *help, Compiler *c, const OptionSpec *ro
         return -1;
     case OPT_LIST:
         list = row->value;
-        /* One word may hold several, but for the commas of tile:warps=2,rows=4. */
-        for (const char *gaps = strncmp(value, "tile:", 5) == 0 ? " \t\n" : ", \t\n";
+        /* One word may hold several, but for the commas of hints. */
+        for (const char *gaps = hinted_schedule(c, value) ? " \t\n" : ", \t\n";
              *(value += strspn(value, gaps));) {
             size_t len = strcspn(value, gaps);
             if (list->n == (int)(sizeof list->items / sizeof *list->items))
