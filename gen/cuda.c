@@ -45,7 +45,8 @@ enum { SHORT_SEGMENT = 3 };
 /* Whoever says something of the walk means the one that all calls can take. */
 static bool may_spread(const Compiler *c, const Plan *first)
 {
-    return first->interval <= SHORT_SEGMENT && !first->shares_sm && memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) == 0;
+    return first->interval <= SHORT_SEGMENT && !first->shares_sm &&
+           memcmp(&c->hints, &(WalkHints){ 0 }, sizeof c->hints) == 0;
 }
 
 /* The same cell for certain calls: NULL where tile does not take it, or none of the architectures can run it. */
@@ -75,7 +76,8 @@ static Plan *plan_roomy(const Module *program, const Plan *first)
     if (!first->schedule->on_chip || first->cluster > 1 || !(first->shares_sm || may_spread(c, first)))
         return NULL;
     Plan *p = plan_for(program, first, CALLS_FEW);
-    return p && (p->interval > first->interval || (c->hints.interval && p->interval == first->interval && p->spreads)) ? p : NULL;
+    bool asked = c->hints.interval != 0;
+    return p && (p->interval > first->interval || (asked && p->interval == first->interval && p->spreads)) ? p : NULL;
 }
 
 /* Does the walk have a layout that is cheaper there than the one that any calls get?
@@ -122,8 +124,8 @@ static bool share_walk(Group *g, const Group *first)
 static Plan *plan_crowded(const Module *program, const Plan *first)
 {
     const Compiler *c = program->c;
-    if (!first->schedule->on_chip || first->cluster > 1 || first->together <= CROWD || hints_choose(&c->hints, FORWARD) ||
-        hints_choose(&c->hints, BACKWARD))
+    if (!first->schedule->on_chip || first->cluster > 1 || first->together <= CROWD ||
+        hints_choose(&c->hints, FORWARD) || hints_choose(&c->hints, BACKWARD))
         return NULL;
     Plan *p = plan_for(program, first, CALLS_MANY);
     bool cheaper = false;

@@ -20,7 +20,8 @@ typedef struct OptionSpec {
     const char *argument;         /* what stands after it in the help, e.g. "FILE"; NULL for flags */
     OptionType type;
     void *value;                  /* where it goes, by type; keeps what it holds if not given */
-    const char *help;             /* one line, lower case, no full stop; NULL: --schedule's, which lists the table of schedules */
+    const char *help;             /* one line, lower case, no full stop; NULL: --schedule's, which lists
+                                   * the table of schedules */
 } OptionSpec;
 
 typedef struct CommandHelp {

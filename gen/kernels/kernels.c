@@ -499,8 +499,10 @@ void k_bind_axes(Kernel *k, NodeId array)
     for (int i = 0; i < k->g->naxes; i++)
         k->index[a->axes[i + (k->g->along && a->naxes > k->g->naxes && i >= k->g->along - 1)]] = k->own[i];
     UnitWalk *w = k->walk;
-    for (int i = 0; w && i < k->g->naxes; i++)
-        w->meaning[k_node(k, array)->axes[i]] = k->hooks->unit ? k->hooks->unit(k, i) : ix_index(k->p->m, w->units[i]);
+    for (int i = 0; w && i < k->g->naxes; i++) {
+        IndexId axis = k_node(k, array)->axes[i];
+        w->meaning[axis] = k->hooks->unit ? k->hooks->unit(k, i) : ix_index(k->p->m, w->units[i]);
+    }
 }
 
 void k_prefetches(Kernel *k, const char *index)
@@ -733,7 +735,9 @@ void emit_group(Plan *p, Program *pr, Group *g, Buf *out)
     Kernel k = kernel_new(p, pr, g, &g->refs, out);
     switch (g->kind) {
     case G_MAP: emit_map(&k); break;
-    case G_ROW: (g->pass ? g->pass_by->print : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k); break;
+    case G_ROW:
+        (g->pass ? g->pass_by->print : g->past ? emit_past : g->along ? emit_apart : emit_row)(&k);
+        break;
     case G_COLUMN:
         if (!g->by_rows)
             emit_column_sums(&k);

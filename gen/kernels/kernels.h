@@ -46,8 +46,8 @@ typedef struct UnitWalk {
     int64_t registers;            /* that reads ahead take, for a step */
 } UnitWalk;
 
-/* A value's element, or a next state's where the next step finds it, as it is to be stored: `call` where, value), by what `out` has, and
- * where that may be left out, or is not always done, under a condition. */
+/* A value's element, or a next state's where the next step finds it, as it is to be stored: `call` where,
+ * value), by what `out` has, and where that may be left out, or is not always done, under a condition. */
 typedef struct Stored {
     const Storage *st;            /* of the value; of a state: NULL */
     int slot;                     /* of the buffer */
@@ -57,46 +57,66 @@ typedef struct Stored {
     Buf *out;
 } Stored;
 
-/* A read that may go ahead of its step. The read without its conversion, the type that it then has (of half a word: which it is, in a
- * whole one), the address, as one text or, where the pointer may be null, two; whether it differs from step to step, and what
- * KernelHooks.adjacent says: if not 0, the word has that of the thread's other unit too. */
-typedef struct AheadRead { const char *text, *type, *half, *from, *offset; bool timed; int adjacent; } AheadRead;
+/* A read that may go ahead of its step. The read without its conversion, the type that it then has (of half a
+ * word: which it is, in a whole one), the address, as one text or, where the pointer may be null, two;
+ * whether it differs from step to step, and what KernelHooks.adjacent says: if not 0, the word has that of
+ * the thread's other unit too. */
+typedef struct AheadRead {
+    const char *text, *type, *half, *from, *offset;
+    bool timed;
+    int adjacent;
+} AheadRead;
 
-/* What a kernel does otherwise than those that the planner's groups have by themselves: the schedule that prints it says so. A hook
- * that is NULL: nothing. */
+/* What a kernel does otherwise than those that the planner's groups have by themselves: the schedule that
+ * prints it says so. A hook that is NULL: nothing. */
 typedef struct KernelHooks {
     bool all_steps;               /* it walks them, so no kernel before it has to be waited for */
     bool names_places;            /* the number of an element is worth computing once for all reads */
-    const char *form;             /* it is a template of these parameters, and print_forms prints what chooses them; or NULL */
+    const char *form;             /* it is a template of these parameters, and print_forms prints what
+                                   * chooses them; or NULL */
     void (*print_forms)(Kernel *k, Buf *out, const char *name);
-    int (*resident)(const Kernel *k);             /* blocks that an SM should hold at once; 0: whatever it holds */
+    int (*resident)(const Kernel *k);             /* blocks that an SM should hold at once; 0: whatever it
+                                                   * holds */
 
     /* ---- names and places */
     const char *(*buffer)(Kernel *k, int id);     /* of a buffer's pointer; NULL: the usual one */
-    const char *(*place)(Kernel *k, const char *within);                  /* an element's place in a row, or what stands for it */
-    const IxExpr *(*unit)(Kernel *k, int axis);   /* of the thread, for an axis of UnitWalk.units; no hook: the axis's index */
-    const char *(*first_unit)(const Kernel *k, const char *index);       /* an index's text for the first of neighbours */
-    int (*adjacent)(Kernel *k, const IxExpr *place, const Poly *pitch);  /* so many units of a thread lie side by side there, or 0 */
+    /* an element's place in a row, or what stands for it */
+    const char *(*place)(Kernel *k, const char *within);
+    const IxExpr *(*unit)(Kernel *k, int axis);   /* of the thread, for an axis of UnitWalk.units; no hook:
+                                                   * the axis's index */
+    /* an index's text for the first of neighbours */
+    const char *(*first_unit)(const Kernel *k, const char *index);
+    /* so many units of a thread lie side by side there, or 0 */
+    int (*adjacent)(Kernel *k, const IxExpr *place, const Poly *pitch);
 
     /* ---- reads */
-    const char *(*held)(Kernel *k, const Read *r);        /* a local that holds a state, an adjoint, or a value of the step; or NULL */
-    const char *(*element)(Kernel *k, const Read *r, const char *name);   /* of a local with what the thread has of a value */
-    const char *(*early)(Kernel *k, const char *p, const char *s);        /* stands for s, which it reads before all that is computed */
-    /* A local that holds what `s` reads, if it may be read ahead of its step; else s. A kernel that has this hook reads nothing else
-     * before its element is computed. */
+    const char *(*held)(Kernel *k, const Read *r);        /* a local that holds a state, an adjoint, or a
+                                                           * value of the step; or NULL */
+    /* of a local with what the thread has of a value */
+    const char *(*element)(Kernel *k, const Read *r, const char *name);
+    /* stands for s, which it reads before all that is computed */
+    const char *(*early)(Kernel *k, const char *p, const char *s);
+    /* A local that holds what `s` reads, if it may be read ahead of its step; else s. A kernel that has this
+     * hook reads nothing else before its element is computed. */
     const char *(*ahead)(Kernel *k, const Read *r, const char *s, const AheadRead *as);
-    const char *(*left)(Kernel *k, NodeId id, const char *s, bool carried);       /* what another group of the step made, or s */
+    /* what another group of the step made, or s */
+    const char *(*left)(Kernel *k, NodeId id, const char *s, bool carried);
     const char *(*once)(Kernel *k, NodeId id);    /* a local with a value that several steps share; or NULL */
     const char *(*reduce)(Kernel *k, NodeId id);  /* of a reduction that it has at hand; or NULL */
 
     /* ---- writes */
-    bool (*takes)(Kernel *k, int slot, const char *value);        /* what would go to a buffer goes elsewhere */
-    bool (*carries)(Kernel *k, TensorId s, const Read *r, const char *value);     /* a next state, or adjoint, is kept in a local */
-    bool (*stores_last)(Kernel *k, const char *final, const char *place, const char *value);     /* it stores final states itself */
+    bool (*takes)(Kernel *k, int slot, const char *value);        /* what would go to a buffer goes
+                                                                   * elsewhere */
+    /* a next state, or adjoint, is kept in a local */
+    bool (*carries)(Kernel *k, TensorId s, const Read *r, const char *value);
+    /* it stores final states itself */
+    bool (*stores_last)(Kernel *k, const char *final, const char *place, const char *value);
     void (*stores_next)(Kernel *k, Stored *s);    /* a state where the next step finds it: may change how */
     void (*stores)(Kernel *k, Stored *s);         /* any other value */
-    void (*store)(Kernel *k, NodeId id, const char *value);       /* in place of k_store_value, which it calls */
-    const char *(*wants)(Kernel *k, NodeId id, const char *p);    /* the condition under which a value is stored that may be left out */
+    void (*store)(Kernel *k, NodeId id, const char *value);       /* in place of k_store_value, which it
+                                                                   * calls */
+    const char *(*wants)(Kernel *k, NodeId id, const char *p);    /* the condition under which a value is
+                                                                   * stored that may be left out */
     bool (*leaves_out)(const Kernel *k, NodeId id);       /* nothing that is run reads it in memory */
     void (*group_done)(Kernel *k);                /* behind the arrays of a MAP group */
 } KernelHooks;
@@ -155,13 +175,14 @@ struct Kernel {
     Vec(RowRead) ahead;           /* ROW: those of the next row that come while this one is worked on */
     Vec(const char *) prefetches; /* statements, for the next step */
     UnitWalk *walk;               /* kernels_walk.c: of a kernel that walks all steps, or NULL */
-    const char *two;              /* text of a local with the two neighbours that are stored together, or NULL */
+    const char *two;              /* text of a local with the two neighbours that are stored together, or
+                                   * NULL */
     int numbered;                 /* locals: the same node may have one in several arrays */
     Vec(PastTile) past_tiles;     /* kernels_past.c: what terms read */
     Vec(RowRead) past_values;     /* what a thread has computed over the past, by its text, where past_keeps */
     bool past_keeps;
-    int rows_apart;               /* kernels_past.c: bounds of distances are for a tile of rows, along which they may rise by so
-                                   * much from row to row; 0: for one row */
+    int rows_apart;               /* kernels_past.c: bounds of distances are for a tile of rows, along
+                                   * which they may rise by so much from row to row; 0: for one row */
     void *of_schedule;            /* what the schedule keeps that prints the kernel */
     int loops_inside;             /* of expressions: reductions that are printed in place */
     int functions_inside;         /* functions without names around what is printed, which have places as parameters */
@@ -278,8 +299,8 @@ void column_open(Kernel *k, const Group *sums);
 void column_add(Kernel *k, const Group *sums, const char *along);
 void column_flush(Kernel *k, const Group *sums);
 
-/* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an initial state's
- * stores at a place of [B, axes], where backward finds it and where the first step does. */
+/* kernels_state.c: the initial state that a call gets which gives none, where its axes are bound; and an
+ * initial state's stores at a place of [B, axes], where backward finds it and where the first step does. */
 const char *state_learned(Kernel *k, TensorId s);
 void state_store_initial(Kernel *k, TensorId s, const char *place, const char *value);
 

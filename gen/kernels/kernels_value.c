@@ -1053,8 +1053,10 @@ static void store_next(Kernel *k, NodeId id, TensorId s, const char *value)
     if (before >= 0 && !(k->hooks->takes && k->hooks->takes(k, before, value)) &&
         !store_wide(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), row, n, lin, value,
                     k_text(k, "%s + 1 < dim_T", k->t))) {
-        Stored next = { .slot = before, .lin = lin, .pitch = n, .value = value, .call = "cell_store(", .out = k->out };
-        next.where = add_text(k, k_written(k, REF_BEFORE, s, k->p->buffers.data[before].dtype), place_text(k, row, n, e));
+        Dtype type = k->p->buffers.data[before].dtype;
+        Stored next = { .slot = before, .lin = lin, .pitch = n, .value = value, .call = "cell_store(",
+                        .out = k->out };
+        next.where = add_text(k, k_written(k, REF_BEFORE, s, type), place_text(k, row, n, e));
         next.when = k_text(k, "%s + 1 < dim_T", k->t);
         if (k->hooks->stores_next)
             k->hooks->stores_next(k, &next);
@@ -1124,8 +1126,8 @@ void k_store_value(Kernel *k, NodeId id, const char *value)
     }
     const char *p = k_written(k, REF_NODE, id, st->dtype);
     const char *e = k->two ? at_first(k, lin) : ix_text(&k->printer, lin);
-    Stored s = { .st = st, .slot = st->slot, .lin = lin, .pitch = pitch, .value = value, .when = p, .call = "cell_store(",
-                 .where = add_text(k, p, place_text(k, row, pitch, e)), .out = k->out };
+    Stored s = { .st = st, .slot = st->slot, .lin = lin, .pitch = pitch, .value = value, .when = p,
+                 .call = "cell_store(", .where = add_text(k, p, place_text(k, row, pitch, e)), .out = k->out };
     bool optional = k_may_be_null(k, st), adds = st->home == HOME_ARG && k->pr->dir == BACKWARD;
     if (k->hooks->stores)
         k->hooks->stores(k, &s);

@@ -1,6 +1,6 @@
-/* kernels_walk.c: what kernels share whose threads walk all steps: places in terms of a thread's units, the names of its states, and
- * loops that ask for what a step reads several steps ahead. In come a kernel that is being printed and a step that is; out goes
- * text. */
+/* kernels_walk.c: what kernels share whose threads walk all steps: places in terms of a thread's units, the
+ * names of its states, and loops that ask for what a step reads several steps ahead. In come a kernel that is
+ * being printed and a step that is; out goes text. */
 #include "kernels.h"
 
 /* ---- units ---- */
@@ -25,7 +25,8 @@ const IxExpr *walk_in_units(Kernel *k, const IxExpr *e)
     int n = 0;
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
-        if (t->kind != IA_INDEX || t->index < IX_FIRST || t->index >= k->walk->meanings || !k->walk->meaning[t->index] || n == 16)
+        bool here = t->kind == IA_INDEX && t->index >= IX_FIRST && t->index < k->walk->meanings;
+        if (!here || !k->walk->meaning[t->index] || n == 16)
             return NULL;
         from[n] = t->index;
         to[n++] = k->walk->meaning[t->index];
@@ -61,7 +62,8 @@ const char *state_name(Kernel *k, TensorId s)
 const char *state_start(Kernel *k, TensorId s, const char *place, const char **at)
 {
     bool forward = k->pr->dir == FORWARD;
-    *at = forward ? place : k_text(k, "(dim_T & 1) * dim_B * %s + %s", k_poly(k, tensor_elements(k->p->m, s)), place);
+    const char *elements = k_poly(k, tensor_elements(k->p->m, s));
+    *at = forward ? place : k_text(k, "(dim_T & 1) * dim_B * %s + %s", elements, place);
     return forward ? k_pointer(k, REF_INITIAL, s, k->p->compute) : k_written(k, REF_CARRY, s, k->p->compute);
 }
 

@@ -299,7 +299,8 @@ void emit_scatter_op(Print *e, Group *g)
     print_scatter_kernel(e, g, SCATTER_TOTALS, columns, shares_expr(e, s->positions, SHARE_EACH, SHARES, 2));
 }
 
-void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when, int kernel)
+void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when,
+                  int kernel)
 {
     const char *blocks = emit_expr(e, grid);
     int list = emit_refs(e, refs);

@@ -59,7 +59,8 @@ void emit_kernel_op_with(Print *e, const Group *g, const char *name, int threads
                          const char *gy, LaunchTerms terms);
 void emit_group_kernel(Print *e, Group *g);
 /* The operation of a kernel that walks all steps. */
-void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when, int kernel);
+void emit_walk_op(Print *e, const char *name, const RefVec *refs, const Formula *grid, const char *when,
+                  int kernel);
 void emit_scatter_op(Print *e, Group *g);                          /* sums at places */
 
 /* ---- emit_products.c ---- */

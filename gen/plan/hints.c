@@ -1,7 +1,8 @@
-/* hints.c: what stands behind --schedule NAME: of a walk, the choices that the planner is not to make. In: text such as
- * "cluster=4:forward=2x16/1x4:interval=2", or a layout that the planner thinks of. Out: the hints, or what is wrong
- * with them; whether they allow the layout. Guaranteed: hints_text gives what hints_read read, so that `cellc tune` may
- * keep a choice as text. Whether a cell can be walked so is the planner's business: it refuses what does not fit. */
+/* hints.c: what stands behind --schedule NAME: of a walk, the choices that the planner is not to make. In:
+ * text such as "cluster=4:forward=2x16/1x4:interval=2", or a layout that the planner thinks of. Out: the
+ * hints, or what is wrong with them; whether they allow the layout. Guaranteed: hints_text gives what
+ * hints_read read, so that `cellc tune` may keep a choice as text. Whether a cell can be walked so is the
+ * planner's business: it refuses what does not fit. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* past_reads.c: which reductions go over the past. In comes an array of a plan whose values over the past are known (plan_past.c); out
- * goes whether its terms read such values, at which distance, and over which of its axes these vary. */
+/* past_reads.c: which reductions go over the past. In comes an array of a plan whose values over the past are
+ * known (plan_past.c); out goes whether its terms read such values, at which distance, and over which of its
+ * axes these vary. */
 #include <stdlib.h>
 
 #include "plan.h"

@@ -148,7 +148,8 @@ static void warn_of_steps(Plan *p)
         for (NodeId id = 0; id < p->n_nodes; id++) {
             int group = p->program[d].group[id];
             const Group *g = group < 0 ? NULL : &p->program[d].groups.data[group];
-            bool history = g && p->passes && !g->timed;       /* for the call before, where that is asked for */
+            bool history = g && p->passes && !g->timed;       /* for the call before, where that is asked
+                                                               * for */
             if (!g || g->kind == G_GEMM || g->pass || history || !sums_many_steps(p, id))
                 continue;
             diag(p->m->c, DIAG_PERF, at(p, id)->span,
@@ -190,7 +191,8 @@ static void tell_refusals(Plan *p, const Refusals *r, bool told)
 static Plan *plan_new(Module *m, const Request *request, Trial *trial, const Schedule *s)
 {
     Plan *p = arena_alloc(m->arena, sizeof *p);
-    *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype, .schedule = s, .plain_past = s->plain_past, .cluster = 1,
+    *p = (Plan){ .m = m, .request = request, .trial = trial, .dtype = request->dtype, .schedule = s,
+                 .plain_past = s->plain_past, .cluster = 1,
                  .compute = request->dtype == DT_F64 ? DT_F64 : DT_F32, .calls = request->calls };
     p->reasons.arena = m->arena;
     return p;

@@ -83,7 +83,8 @@ typedef struct Walk {
     Vec(NodeId) outs;             /* arrays (with storage, timed) that the walk must write at every step */
     const Wanted *wanted;         /* per node: the gradients that an out is for; none: always written */
     const bool *from_product;     /* per node: who reads it finds it rounded (Plan) */
-    const bool *made;             /* per node: depends on no state; the walk makes it for its steps (tile_take.c). Or NULL */
+    const bool *made;             /* per node: depends on no state; the walk makes it for its steps
+                                   * (tile_take.c). Or NULL */
     bool no_made;                 /* refused, but perhaps not where kernels make these */
     /* FORWARD carries Roots.next into the T_STATE loads of every state s; BACKWARD carries Roots.dprev of
      * step t into the T_DNEXT loads of step t-1 and replays the states from checkpoints. Saved arrays have
@@ -193,8 +194,8 @@ typedef struct Group {
     bool flat;                    /* MAP: few elements a row; rows and elements are one range */
     bool packed;                  /* MAP: perhaps few, the sizes say it: rows share a block */
     int64_t smem;                 /* dynamic shared memory, bytes */
-    void *pass;                   /* ROW: what the schedule `pass_by` has of sums over the past that it takes in one pass; NULL: they are
-                                   * none; else past too */
+    void *pass;                   /* ROW: what the schedule `pass_by` has of sums over the past that it
+                                   * takes in one pass; NULL: they are none; else past too */
     const PastPass *pass_by;
     bool past;                    /* ROW: one reduction over the past (kernels_past.c); naxes: of a block's index */
     bool pointwise;               /* ROW: was a MAP, before it took sums along */
@@ -308,7 +309,8 @@ typedef struct Program {
     int *checkpoint;              /* per T_STATE: buffer of the checkpoints (tile), -1 */
     Wanted *wanted;               /* per node: the gradients that it is for (BACKWARD) */
     Wanted walk;                  /* and the whole walk */
-    bool *taken;                  /* per node, what no state feeds but the walk computes all the same; or NULL */
+    bool *taken;                  /* per node, what no state feeds but the walk computes all the same; or
+                                   * NULL */
     bool one_kernel;              /* one kernel may walk all steps, or does */
     bool in_chunks;               /* and it may take chunks of them side by side */
     void *walks;                  /* what the schedule has of such kernels; or NULL */
@@ -335,7 +337,8 @@ struct Plan {
     IndexId other_step;           /* stands for the other step of a pair, where window.c asks whose a value is */
     int short_window;             /* so many distances are few: values over them lie in memory */
     bool passes;                  /* a softmax over the past goes in one pass */
-    bool plain_past;              /* values over the past are made where they are read, however many read them */
+    bool plain_past;              /* values over the past are made where they are read, however many read
+                                   * them */
     bool *time_first;             /* per node: its buffer has time before batch; NULL: none has */
     bool *rounded;                /* per node: a copy in the storage type, for tensor cores */
     bool *narrow;                 /* per node: lies in the storage type, as its readers round it (plan_rounded.c) */
@@ -354,8 +357,8 @@ struct Plan {
     int64_t by_thread;            /* ...with so many elements of a matrix; else 0 */
     int cluster;                  /* tile: blocks that share a state; else 1 */
     Units *units;                 /* where a thread walks one; else NULL */
-    bool own_ends;                /* then the walks may begin with the states that the call gives and leave the final ones, and
-                                   * the same of the adjoints; else other kernels do */
+    bool own_ends;                /* then the walks may begin with the states that the call gives and leave
+                                   * the final ones, and the same of the adjoints; else other kernels do */
     const char *refused;          /* why the steps turned out to be none for the schedule */
     int64_t block_memory;         /* the most shared memory that a block of a kernel takes */
     Plan *smaller;                /* for GPUs of --archs whose blocks have less than that; or NULL */
@@ -414,10 +417,12 @@ ColumnCut column_cut(bool by_rows);
 const char *plan_odd_kernel(const Plan *p, const Group *g);
 int plan_width(const Plan *p);                     /* elements of a vector of 16 bytes of the storage type */
 
-/* past_reads.c: is it a reduction over the past of values over the past? How many of its first axes do these vary over? */
+/* past_reads.c: is it a reduction over the past of values over the past? How many of its first axes do these
+ * vary over? */
 bool past_sums(const Plan *p, NodeId array);
 int past_rows(const Plan *p, NodeId array);
-/* Reads of values over the past in an expression, each once; and the index bound by a reduction that counts distances: -1: none does. */
+/* Reads of values over the past in an expression, each once; and the index bound by a reduction that counts
+ * distances: -1: none does. */
 typedef struct PastReads { Read data[16]; int len; } PastReads;
 void past_reads(const Plan *p, NodeId id, PastReads *out);
 bool past_reads_use(const PastReads *reads, IndexId i);

@@ -351,7 +351,8 @@ bool plan_has_tiles(const Plan *p)
     for (; p; p = p->smaller)
         for (const Plan *one = p; one; one = one->other)
             for (int d = 0; d < 2; d++)
-                if ((one->schedule->has_tiles && one->schedule->has_tiles(&one->program[d])) || fuses_products(&one->program[d]))
+                if (fuses_products(&one->program[d]) ||
+                    (one->schedule->has_tiles && one->schedule->has_tiles(&one->program[d])))
                     return true;
     return false;
 }

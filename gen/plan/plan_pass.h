@@ -70,7 +70,8 @@ bool carried_tensor(const Phasing *s, TensorId t);       /* from step to step, i
 bool is_stored(const Phasing *s, NodeId array);          /* by forward, so that backward need not compute it */
 bool in_walk(const Phasing *s, const Read *r);           /* what is read is carried, or computed during the walk */
 bool sums_over_batch(const Plan *p, NodeId array);
-bool stands_in_front(const Plan *p, const Program *forward, NodeId array);  /* of the walk: a kernel's value, or one that an on_chip walk takes */
+/* of the walk: a kernel's value, or one that an on_chip walk takes */
+bool stands_in_front(const Plan *p, const Program *forward, NodeId array);
 
 /* plan_heads.c */
 bool crosses_blocks(const Phasing *s, NodeId array);     /* no block of the walk has all that it is made of; sets its heads */

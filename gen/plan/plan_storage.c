@@ -412,7 +412,8 @@ void next_storage(Plan *p, const Phasing *s, const Phasing *backward, const bool
 {
     bool on_chip = p->schedule->on_chip;
     for (TensorId t = 0; t < p->m->tensors.len; t++)
-        if (s->g->dir == FORWARD && p->m->roots.data[t].next >= 0 && (!on_chip || read_behind_walk(backward, t)))
+        if (s->g->dir == FORWARD && p->m->roots.data[t].next >= 0 &&
+            (!on_chip || read_behind_walk(backward, t)))
             give_storage(p, &p->program[FORWARD], p->m->roots.data[t].next,
                          on_chip || p->schedule->per_unit || read_by_backward(backward, t, wanted),
                          !on_chip && (!p->schedule->per_unit || state_behind(s, t)));

@@ -3,5 +3,6 @@
 
 Request request_of(const Compiler *c)
 {
-    return (Request){ .dtype = c->dtype, .schedule = c->schedule, .hints = c->hints, .products = c->products, .archs = c->archs };
+    return (Request){ .dtype = c->dtype, .schedule = c->schedule, .hints = c->hints,
+                      .products = c->products, .archs = c->archs };
 }

@@ -21,13 +21,12 @@ struct Program;
 
 typedef struct Schedule Schedule;
 
-/* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can. again: another
- * attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule was forced, all that there is to say
- * was said. */
-/* Kernels that a schedule offers to the plans of all: they take several sums over the past in one pass (a softmax and what it weighs). */
+/* Kernels that a schedule offers to the plans of all: they take several sums over the past in one pass (a
+ * softmax and what it weighs). */
 typedef struct PastPass {
     bool (*found)(const struct Plan *p);          /* has the cell such sums? */
-    void (*own_slices)(struct Module *m, int *past);      /* what is read beyond the past becomes an array of its own */
+    void (*own_slices)(struct Module *m, int *past);      /* what is read beyond the past becomes an array
+                                                           * of its own */
     /* What Group.pass is for one sum, and how many axes a block's index has; NULL: it takes none such. */
     void *(*opens)(const struct Plan *p, int32_t array, int *naxes);
     bool (*joins)(const struct Plan *p, const struct Group *g, int32_t array);
@@ -36,6 +35,9 @@ typedef struct PastPass {
     int steps;                    /* of a block's tile */
 } PastPass;
 
+/* What a schedule says of a plan that is made. why: it cannot take the cell, for this reason; NULL: it can. again: another
+ * attempt may find that it can, with what is noted in the plan's Trial. said: if the schedule was forced, all that there is to say
+ * was said. */
 typedef struct Verdict { const char *why; bool again, said; } Verdict;
 
 struct Schedule {
@@ -47,7 +49,8 @@ struct Schedule {
     bool stateless;               /* it takes cells without a state; else those that have one */
     bool on_chip;                 /* it prints the walk whole (Group.walk): what steps compute is in no group and lies in no
                                    * memory unless others read it; states do at checkpoints, from which backward replays */
-    bool per_unit;                /* a step is one group: a thread for each unit (Plan.units) walks it, and has its states in registers */
+    bool per_unit;                /* a step is one group: a thread for each unit (Plan.units) walks it, and
+                                   * has its states in registers */
     bool takes_hints;             /* --schedule NAME:HINTS says how a walk is laid out (WalkHints) */
     bool plain_past;              /* values over the past are made where they are read, however many read them */
 
@@ -65,8 +68,8 @@ struct Schedule {
 
     /* ---- the plan */
 
-    /* The parallel axes of an on_chip walk: those that all states begin with whose elements have a block each; their extents, at most
-     * MAX_PARALLEL; -1: more. No hook: it has none. */
+    /* The parallel axes of an on_chip walk: those that all states begin with whose elements have a block
+     * each; their extents, at most MAX_PARALLEL; -1: more. No hook: it has none. */
     int (*blocks)(const struct Module *m, const struct Poly **extent);
     /* Marks the forward arrays of an on_chip walk that backward wants saved. */
     void (*saves)(struct Plan *p, bool *saved);
@@ -76,26 +79,28 @@ struct Schedule {
     void (*take)(struct Phasing *s);
     /* per_unit: may the walk add the terms of a sum over batch and time? */
     bool (*takes_sum)(const struct Plan *p, const struct Program *pr, int32_t sum);
-    /* Why a step of a direction is none for it, as far as that is planned: phases, or groups too; and of the latter, what shows by
-     * their number. NULL: it takes it. */
+    /* Why a step of a direction is none for it, as far as that is planned: phases, or groups too; and of the
+     * latter, what shows by their number. NULL: it takes it. */
     const char *(*refuses_step)(const struct Plan *p, const struct Program *pr);
     const char *(*refuses_groups)(const struct Program *pr);
     /* Once a direction has all but what walks: adds that. Backward comes first. */
     void (*add_walk)(struct Plan *p, const struct Phasing *s);
     /* Finds the kernels that may walk all steps in place of the step's own, in a plan that is made but for them. */
     void (*find_walks)(struct Plan *p);
-    bool (*has_tiles)(const struct Program *pr);  /* do these need instructions of sm_90a? No hook: they do not */
+    bool (*has_tiles)(const struct Program *pr);  /* do these need instructions of sm_90a? No hook: they do
+                                                   * not */
 
-    const PastPass *pass;             /* or NULL */
+    const PastPass *pass;         /* or NULL */
 
     /* ---- what is printed of the kernels that walk all steps */
 
     /* The kernels of a direction, behind those of its groups. */
     void (*print_walks)(struct Plan *p, struct Program *pr, struct Buf *cuda);
-    /* Do operations that launch_walks prints begin the walk, and print where the states come from? No hook: they do not. */
+    /* Do operations that launch_walks prints begin the walk, and print where the states come from? No hook:
+     * they do not. */
     bool (*begins)(const struct Program *pr);
-    /* Their operations. True: where these do not run, a loop of a step's kernels does, under the condition *loop (NULL: always).
-     * No hook: there is that loop alone. */
+    /* Their operations. True: where these do not run, a loop of a step's kernels does, under the condition
+     * *loop (NULL: always). No hook: there is that loop alone. */
     bool (*launch_walks)(struct Print *e, const struct Formula **loop);
 };
 

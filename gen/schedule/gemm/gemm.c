@@ -25,7 +25,7 @@ static bool tells(const Plan *p)
 static bool walks(const Plan *p)
 {
     for (int d = 0; d < 2; d++)
-        if (gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->head || gemm_walks(&p->program[d])->cluster)
+        if (gemm_walks(&p->program[d])->panel || gemm_begins(&p->program[d]))
             return true;
     return false;
 }
@@ -39,7 +39,8 @@ static void find_walks(Plan *p)
         put_time_first(p);
     columns_find(p);
     for (int d = 0; d < 2; d++)
-        p->program[d].one_kernel = gemm_begins(&p->program[d]) || gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->columns;
+        p->program[d].one_kernel = gemm_walks(&p->program[d])->panel || gemm_walks(&p->program[d])->columns ||
+                                   gemm_begins(&p->program[d]);
 }
 
 static bool has_tiles(const Program *pr)
@@ -49,7 +50,8 @@ static bool has_tiles(const Program *pr)
 
 static void print_walks(Plan *p, Program *pr, Buf *cuda)
 {
-    Panel *all[] = { gemm_walks(pr)->panel, gemm_walks(pr)->pairs, gemm_walks(pr)->wide, gemm_walks(pr)->head, gemm_walks(pr)->cluster };
+    const GemmWalks *w = gemm_walks(pr);
+    Panel *all[] = { w->panel, w->pairs, w->wide, w->head, w->cluster };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i])
             panel_print(p, pr, all[i], cuda);

@@ -1,24 +1,25 @@
-/* gemm_kernels.h: what the printers of the kernels share that walk all steps of schedule gemm: kernels_panel.c, kernels_alone.c,
- * kernels_columns.c, kernels_panel_sums.c. */
+/* gemm_kernels.h: what the printers of the kernels share that walk all steps of schedule gemm:
+ * kernels_panel.c, kernels_alone.c, kernels_columns.c, kernels_panel_sums.c. */
 #ifndef CELLC_GEMM_KERNELS_H
 #define CELLC_GEMM_KERNELS_H
 
 #include "kernels/kernels.h"
 #include "panel.h"
 
-/* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal terms of a
- * group share, and the column of the partial sums that it goes to. */
+/* A sum over batch and time that a thread adds up as it walks the steps: the local that has it, which equal
+ * terms of a group share, and the column of the partial sums that it goes to. */
 typedef struct StepSum { const char *name, *term; bool shares; int group; int buffer, number; const char *columns, *column; }
     StepSum;
 
 /* kernels_columns.c: what a read of a thread that has some columns and units depends on. */
 typedef enum { COLUMNS_OF_NONE, COLUMNS_OF_UNIT, COLUMNS_OF_COLUMN, COLUMNS_OF_BOTH } ColumnsPart;
 
-/* The parts of such a kernel: texts of an element's indices; locals and what reads them before a product, what is stored
- * behind it, and the values that this keeps. */
+/* The parts of such a kernel: texts of an element's indices; locals and what reads them before a product,
+ * what is stored behind it, and the values that this keeps. */
 typedef struct ColumnsText {
     const char *unit, *column;
-    const char *own, *place;      /* what stands for an element's place, units beside each other, and what it is */
+    const char *own, *place;      /* what stands for an element's place, units beside each other, and what
+                                   * it is */
     bool element;                 /* what is printed is of an element */
     Buf names, reads[COLUMNS_OF_BOTH + 1], late, last;
     Texts kept;
@@ -30,9 +31,11 @@ typedef struct ColumnsText {
 typedef struct GemmKernel {
     const Panel *w;
     int group;                    /* number of the group that is printed */
-    const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps; or NULL */
+    const bool *crosses;          /* per node: panel_crosses, where a thread has one element at all steps;
+                                   * or NULL */
     ColumnsText *columns;         /* kernels_columns.c: while it is printed */
-    Texts left;                   /* values that one group of a step makes and another reads, by their nodes */
+    Texts left;                   /* values that one group of a step makes and another reads, by their
+                                   * nodes */
     Buf fetched;                  /* what brings reads ahead near before */
     Buf *now;                     /* stores that others wait for */
     Buf updates;                  /* of threads that have an element: the step's new states */
@@ -49,18 +52,22 @@ static inline GemmKernel *gemm(const Kernel *k)
 /* All groups of a step, and behind how many of them the product stands. */
 PanelLoop *panel_groups(Kernel *k, int *n, int *product);
 bool panel_is_product(const Kernel *k, NodeId id);
-bool panel_sum_stays(const Kernel *k);                     /* in the step: nothing else reads what the product gave */
+bool panel_sum_stays(const Kernel *k);                     /* in the step: nothing else reads what the
+                                                            * product gave */
 bool panel_waits_for(const Kernel *k, const Storage *st);  /* do other blocks, or threads? */
-/* Hooks: a local with the product's sum; what is read ahead; what another group of the step left; what nothing reads. */
+/* Hooks: a local with the product's sum; what is read ahead; what another group of the step left; what
+ * nothing reads. */
 const char *panel_held(Kernel *k, const Read *r);
 const char *panel_read_ahead(Kernel *k, const Read *r, const char *s, const AheadRead *as);
 const char *panel_left(Kernel *k, NodeId id, const char *s, bool carried);
 bool panel_leaves_out(const Kernel *k, NodeId id);
-/* Stores a value, now or behind what others wait for, under a condition or none (NULL), and leaves it to the step's other groups. */
+/* Stores a value, now or behind what others wait for, under a condition or none (NULL), and leaves it to the
+ * step's other groups. */
 void panel_store(Kernel *k, NodeId id, const char *value, bool now, const char *condition);
 
-/* ---- kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the terms of the group
- * that is printed; whether a group (number) has any; and what stores those of sequence b, with `before` in front of each. */
+/* ---- kernels_panel_sums.c: sums over batch and time in a kernel that walks all steps. Their locals; the
+ * terms of the group that is printed; whether a group (number) has any; and what stores those of sequence b,
+ * with `before` in front of each. */
 void step_sums_declare(Kernel *k);
 void step_sums_add(Kernel *k);
 bool step_sums_of(const Kernel *k, int group);

@@ -1,5 +1,6 @@
-/* gemm_launch.c: the operations of a launch plan that walk all steps in one kernel: a panel, a head in a block or a cluster, columns of a
- * sequence in blocks. In: what the plan has of them, and their forms (resident_forms.h). */
+/* gemm_launch.c: the operations of a launch plan that walk all steps in one kernel: a panel, a head in a
+ * block or a cluster, columns of a sequence in blocks. In: what the plan has of them, and their forms
+ * (resident_forms.h). */
 #include "launch/emit_plan.h"
 #include "panel.h"
 #include "resident_forms.h"
@@ -67,7 +68,8 @@ static void print_grid_panel(Print *e, const Panel *w, const Panel *const *befor
     int kernel = emit_kernel_number(e, w->kernel);
     buf_f(&e->table, ", .threads = %d, .smem = %s, .cluster = %d, .cooperative = 1 },\n", PANEL_THREADS,
           emit_expr(e, panel_bytes(e->p, w)), w->split);
-    const Formula *fits = and_neither(m, panel_fits(e->p, w), gemm_walks(e->pr)->head, gemm_walks(e->pr)->cluster);
+    const GemmWalks *walks = gemm_walks(e->pr);
+    const Formula *fits = and_neither(m, panel_fits(e->p, w), walks->head, walks->cluster);
     for (int i = 0; i < n; i++)
         fits = formula_and(m, fits, formula_not(m, panel_fits(e->p, before[i])));
     const char *when = emit_expr(e, fits);

@@ -192,7 +192,8 @@ static int resident(const Kernel *k)
 
 const KernelHooks alone_hooks = {
     .all_steps = true, .names_places = true, .resident = resident, .held = held, .ahead = panel_read_ahead,
-    .left = panel_left, .carries = carries, .stores_next = stores_next, .stores = stores, .store = store, .wants = wants,
+    .left = panel_left, .carries = carries, .stores_next = stores_next, .stores = stores,
+    .store = store, .wants = wants,
     .leaves_out = panel_leaves_out, .group_done = step_sums_add,
 };
 

@@ -77,8 +77,8 @@ static const char *early(Kernel *k, const char *p, const char *s)
 static const char *held(Kernel *k, const Read *r)
 {
     const Module *m = k->p->m;
-    NodeId id = !r->is_tensor                              ? r->id
-                : m->tensors.data[r->id].kind == T_DNEXT ? m->roots.data[m->tensors.data[r->id].of].dprev : -1;
+    const Tensor *x = r->is_tensor ? &m->tensors.data[r->id] : NULL;
+    NodeId id = !x ? r->id : x->kind == T_DNEXT ? m->roots.data[x->of].dprev : -1;
     return id >= 0 && id == gemm(k)->w->product->arrays.data[0] ? "panel.sum[j]" : NULL;
 }
 
@@ -143,7 +143,8 @@ static int resident(const Kernel *k)
 }
 
 static const KernelHooks hooks = {
-    .all_steps = true, .resident = resident, .buffer = buffer, .place = place, .held = held, .early = early, .takes = takes,
+    .all_steps = true, .resident = resident, .buffer = buffer, .place = place, .held = held,
+    .early = early, .takes = takes,
     .stores_last = stores_last, .stores = stores,
 };
 

@@ -86,8 +86,8 @@ bool panel_is_product(const Kernel *k, NodeId id)
 const char *panel_held(Kernel *k, const Read *r)
 {
     const Module *m = k->p->m;
-    NodeId id = !r->is_tensor                              ? r->id
-                : m->tensors.data[r->id].kind == T_DNEXT ? m->roots.data[m->tensors.data[r->id].of].dprev : -1;
+    const Tensor *x = r->is_tensor ? &m->tensors.data[r->id] : NULL;
+    NodeId id = !x ? r->id : x->kind == T_DNEXT ? m->roots.data[x->of].dprev : -1;
     return panel_is_product(k, id) ? sum_text(k, r) : NULL;
 }
 
@@ -179,8 +179,10 @@ static int resident(const Kernel *k)
 }
 
 static const KernelHooks panel_hooks = {
-    .all_steps = true, .resident = resident, .buffer = buffer, .held = panel_held, .ahead = panel_read_ahead, .left = panel_left,
-    .stores_next = stores_next, .stores = stores, .store = store, .leaves_out = panel_leaves_out, .group_done = step_sums_add,
+    .all_steps = true, .resident = resident, .buffer = buffer, .held = panel_held,
+    .ahead = panel_read_ahead, .left = panel_left,
+    .stores_next = stores_next, .stores = stores, .store = store, .leaves_out = panel_leaves_out,
+    .group_done = step_sums_add,
 };
 
 /* ---- what is read ahead ---- */

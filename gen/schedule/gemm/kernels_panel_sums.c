@@ -22,7 +22,8 @@ static const char *sum_of(const Kernel *k, const char *term)
 
 static void add(Kernel *k, const Group *sums, int number, NodeId named, const char *term, const IxExpr *column)
 {
-    StepSum s = { .name = sum_of(k, term), .term = term, .group = gemm(k)->group, .buffer = sums->partial, .number = number };
+    StepSum s = { .name = sum_of(k, term), .term = term, .group = gemm(k)->group,
+                  .buffer = sums->partial, .number = number };
     s.columns = k_poly(k, array_elements(k->p->m, sums->arrays.data[number]));
     s.column = ix_text(&k->printer, column);
     s.shares = s.name;

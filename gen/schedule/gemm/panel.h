@@ -25,8 +25,9 @@ enum { COLUMNS_UNITS = 128, COLUMNS_MOST = 64, COLUMNS_PIECES = 8, COLUMNS_SLOTS
 enum { COLUMNS_READS_FORWARD = 2, COLUMNS_READS_BACKWARD = 3 };
 enum { COLUMNS_THREADS = 256, COLUMNS_SUMS = COLUMNS_MOST * COLUMNS_THREADS / 32 };
 
-/* One kernel that walks all steps: a cooperative kernel, whose blocks hold their rows of the product's param in shared memory; rows and k
- * are stacks of pieces of `units`. Or blocks or clusters that hold a head's whole param; each thread has an element. */
+/* One kernel that walks all steps: a cooperative kernel, whose blocks hold their rows of the product's param
+ * in shared memory; rows and k are stacks of pieces of `units`. Or blocks or clusters that hold a head's
+ * whole param; each thread has an element. */
 typedef struct Panel {
     Group *product;
     const Poly *units;
@@ -43,7 +44,8 @@ typedef struct Panel {
     NodeId operand;               /* per sequence, operand_pitch apart; contiguous along k */
     const Poly *operand_offset;
     bool operand_ready;           /* the step before made it; else the kernels before the product do */
-    bool marks;                   /* every word of it is written once, in the walk, where it has a row for every step */
+    bool marks;                   /* every word of it is written once, in the walk, where it has a row for
+                                   * every step */
     int posts;                    /* buffer of the counters */
     Group *group;                 /* columns: what is pointwise, and the sums over columns */
     const Poly *columns;          /* of a sequence */
@@ -62,7 +64,8 @@ typedef struct GemmWalks {
     Panel *head;                  /* blocks that have a head each */
     Panel *cluster;               /* clusters that have a head each */
     Panel *columns;               /* blocks that have some units of one sequence (columns.c) */
-    bool *summed;                 /* per node, only sums that such kernels take along read it; NULL: there are none */
+    bool *summed;                 /* per node, only sums that such kernels take along read it; NULL: there
+                                   * are none */
 } GemmWalks;
 
 static inline GemmWalks *gemm_walks(const Program *pr)
@@ -70,7 +73,8 @@ static inline GemmWalks *gemm_walks(const Program *pr)
     return pr->walks;
 }
 
-/* columns.c: sets GemmWalks.columns of both directions, behind put_time_first. What the walk sums itself is behind it then. */
+/* columns.c: sets GemmWalks.columns of both directions, behind put_time_first. What the walk sums itself is
+ * behind it then. */
 void columns_find(Plan *p);
 const Poly *columns_posts(const Plan *p);                /* counters that its blocks post to */
 /* The value whose sum over batch and time a sum of columns is; or -1. */

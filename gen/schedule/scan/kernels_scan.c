@@ -15,8 +15,8 @@
 /* A loop over few elements of a unit, which is unrolled. */
 typedef struct InnerLoop { IndexId index; const char *name; int64_t extent; } InnerLoop;
 
-/* A read of a step that shared memory may hold before it is taken: its type and address, in the loops around. word: it is
- * one; wide: four neighbouring threads' words are 16 bytes at their multiple. */
+/* A read of a step that shared memory may hold before it is taken: its type and address, in the loops around.
+ * word: it is one; wide: four neighbouring threads' words are 16 bytes at their multiple. */
 typedef struct StagedRead {
     int number, loops;
     const InnerLoop *around;
@@ -32,7 +32,8 @@ typedef struct ScanKernel {
     int steps;                    /* of a chunk */
     Vec(StagedRead) staged_reads; /* what shared memory may hold of a turn */
     bool copies_wide;             /* four threads' words at once */
-    int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to registers */
+    int64_t staged;               /* bytes of a block's shared memory that they take; 0: reads go to
+                                   * registers */
     Texts wanted;                 /* pointers to the gradients that chunks store, which may be null */
     Buf functions, function_names;/* what is computed once for all walks over a chunk, and the declarations */
     Texts function_texts;
@@ -246,7 +247,8 @@ static bool lie_together(Kernel *k, const IxExpr *e, const Poly *pitch, int n)
 {
     IndexId pair = k->p->units->pair, unit = k->walk->units[k->p->units->naxes - 1];
     bool side = false;
-    if (!is_multiple(pitch, n) || !is_multiple(e->offset, n) || !is_multiple(k->p->units->axes[k->p->units->naxes - 1], n))
+    const Poly *last_axis = k->p->units->axes[k->p->units->naxes - 1];
+    if (!is_multiple(pitch, n) || !is_multiple(e->offset, n) || !is_multiple(last_axis, n))
         return false;
     for (int i = 0; i < e->nterms; i++) {
         const IxTerm *t = &e->terms[i];
@@ -391,7 +393,8 @@ static const char *step_function(Kernel *k, const char *s, const InnerLoop *l, i
         return NULL;
     }
     scan(k)->function_elements += elements;
-    buf_line(&scan(k)->function_names, loops ? "%s f_%d[steps][%d];" : "%s f_%d[steps];", k->real, n, elements);
+    buf_line(&scan(k)->function_names, loops ? "%s f_%d[steps][%d];" : "%s f_%d[steps];", k->real, n,
+             elements);
     print_in_loops(&scan(k)->functions, l, loops, k_text(k, "%s = %s", name, k_bare(k, s)));
     return name;
 }
@@ -539,7 +542,8 @@ static void print_array(Kernel *k, NodeId id, Named *kept, bool stores)
     k_bind_axes(k, id);
     k_comment(k, id);
     const char *name = k_local(k, "a", id);
-    bool one = is_one(k, elements) && k_node(k, id)->naxes == k->p->units->naxes;      /* no loop around its declaration */
+    /* no loop around its declaration */
+    bool one = is_one(k, elements) && k_node(k, id)->naxes == k->p->units->naxes;
     if (!one)
         declare(k, name, elements, "");
     open_elements(k, k->out, id);
@@ -943,7 +947,10 @@ static const char *saves(Kernel *k, NodeId id)
     const ScanWalk *back = scan_walks(&k->p->program[BACKWARD])->chunks;
     bool few = scan(k)->w->chunks && back && back->replays && state_behind(k, id) >= 0;
     int every = few ? back->steps : 1, at = mutate("wrong-checkpoint") ? 0 : every - 1;
-    return every == 1 ? "all" : k_text(k, scan(k)->steps % every == 0 ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
+    if (every == 1)
+        return "all";
+    bool whole = scan(k)->steps % every == 0;
+    return k_text(k, whole ? "all && u %% %d == %d" : "all && t %% %d == %d", every, at);
 }
 
 static const char *wants(Kernel *k, NodeId id, const char *p)
@@ -1323,7 +1330,8 @@ static void print_copies(Kernel *k, bool full)
     open_steps(k, scan(k)->copies_wide ? fours : each, full);
     for (int i = 0; i < scan(k)->staged_reads.len; i++) {
         const StagedRead *r = &scan(k)->staged_reads.data[i];
-        const char *copy = scan(k)->copies_wide ? "cell_copy_four(words_%d + %s + aside, %s)" : "cell_copy_word(words_%d + %s, %s)";
+        const char *copy = scan(k)->copies_wide ? "cell_copy_four(words_%d + %s + aside, %s)"
+                                                : "cell_copy_word(words_%d + %s, %s)";
         print_in_loops(k->out, r->around, r->loops, k_text(k, copy, r->number, word_place(k, r), r->from));
     }
     k_close(k);
@@ -1524,7 +1532,8 @@ static void print_scan_chunks(Kernel *k)
     k->printer.fuse = FUSE_FREELY;
     int depth = walk_depth(k->walk->registers);
     decide_staging(k, &l, depth);
-    scan(k)->steps = depth;             /* what saves the states asks for it when the kernel is printed again */
+    scan(k)->steps = depth;             /* what saves the states asks for it when the kernel is printed
+                                         * again */
     k->row = NULL;
     buf_line(k->out, "constexpr int steps = %d;", depth);
     if (replays(k))
@@ -1559,8 +1568,9 @@ static void print_scan_chunks(Kernel *k)
 void scan_print(Plan *p, Program *pr, ScanWalk *w, Buf *out)
 {
     KernelHooks hooks = {
-        .all_steps = true, .names_places = true, .resident = resident, .print_forms = print_forms, .unit = unit,
-        .first_unit = first_unit, .adjacent = adjacent, .held = held, .element = element_read, .ahead = read_ahead,
+        .all_steps = true, .names_places = true, .resident = resident, .print_forms = print_forms,
+        .unit = unit, .first_unit = first_unit, .adjacent = adjacent, .held = held, .element = element_read,
+        .ahead = read_ahead,
         .once = once_value, .carries = carries, .store = store, .wants = wants,
     };
     Kernel k = kernel_new(p, pr, NULL, &w->refs, out);

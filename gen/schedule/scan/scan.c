@@ -658,7 +658,8 @@ void scan_kernels(Plan *p)
               "the same units' steps at once%s\n", d == FORWARD ? "forward" : "backward", d == FORWARD ? "states" : "adjoints",
               CHUNK_UNITS, CHUNK_STEPS, chunks, walks->chunks->pairs ? ", a thread two units" : "");
     }
-    if (scan_walks(&p->program[FORWARD])->chunks && scan_walks(&p->program[BACKWARD])->chunks && can_replay(p)) {
+    if (scan_walks(&p->program[FORWARD])->chunks && scan_walks(&p->program[BACKWARD])->chunks &&
+        can_replay(p)) {
         scan_walks(&p->program[BACKWARD])->chunks->replays = true;
         buf_f(&p->reasons, "forward's chunks save the state behind every few steps, and backward's make the others anew\n");
     }

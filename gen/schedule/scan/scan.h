@@ -14,10 +14,11 @@ typedef struct ScanWalk {
     const Poly *units;
     int chunks;                   /* of steps of 32 units, which a block walks at once; or 0 */
     bool pairs;                   /* each of its threads has two neighbours of the units */
-    bool replays;                 /* backward: a chunk's states are made anew from that before it, which is all that forward's chunks
-                                   * save of them */
+    bool replays;                 /* backward: a chunk's states are made anew from that before it, which is
+                                   * all that forward's chunks save of them */
     int steps;                    /* of a chunk; filled while the kernel is printed */
-    int64_t staged;               /* bytes of shared memory that the next chunk's reads arrive in; filled likewise */
+    int64_t staged;               /* bytes of shared memory that the next chunk's reads arrive in; filled
+                                   * likewise */
     const char *kernel;
     RefVec refs;                  /* filled likewise */
     Buf cuda;                     /* the text of chunks, which are printed before their place */
@@ -26,8 +27,9 @@ typedef struct ScanWalk {
 /* The kernels of a direction (Program.walks). */
 typedef struct ScanWalks {
     ScanWalk *walk, *chunks;      /* chunks: where states are linear; or NULL */
-    NodeId *slope;                /* per state of which the next one (backward: the adjoint before the step) is slope times it plus what
-                                   * does not depend on it; -1: 0. NULL: not all are such */
+    NodeId *slope;                /* per state of which the next one (backward: the adjoint before the
+                                   * step) is slope times it plus what does not depend on it; -1: 0. NULL:
+                                   * not all are such */
 } ScanWalks;
 
 static inline ScanWalks *scan_walks(const Program *pr)

@@ -1,5 +1,5 @@
-/* scan_launch.c: the operations of a launch plan for schedule scan. In come its kernels; out go their rows in the kernel table, and
- * under which condition each walks the steps. */
+/* scan_launch.c: the operations of a launch plan for schedule scan. In come its kernels; out go their rows in
+ * the kernel table, and under which condition each walks the steps. */
 #include "launch/emit_plan.h"
 #include "scan.h"
 

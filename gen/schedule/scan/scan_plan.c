@@ -59,8 +59,8 @@ static bool may_take(const Phasing *s, NodeId id)
            (root == ROOT_NONE || root == ROOT_OUTPUT || root == ROOT_DINPUT) && scan_form(p, id);
 }
 
-/* What is made of one unit's values for the walk alone is made in the walk: it is neither written nor read. Readers
- * stand behind what they read. */
+/* What is made of one unit's values for the walk alone is made in the walk: it is neither written nor read.
+ * Readers stand behind what they read. */
 static void take(Phasing *s)
 {
     enum { IN_WALK = 1, ELSEWHERE = 2 };

@@ -292,16 +292,20 @@ int64_t tile_block_room(const Tile *t);                           /* shared memo
 /* NULL: it can, by clusters of trial->cluster blocks */
 const char *tile_refuses(Module *m, const Request *request, Trial *trial);
 int tile_parallel(const Module *m, const Poly **extent);           /* hook blocks */
-bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of a chunk's steps */
-/* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is none. */
+bool tile_makes(int64_t n);                                        /* rows of so many elements, in front of
+                                                                    * a chunk's steps */
+/* More room: fewer steps between checkpoints than `interval`, or more blocks to a state. False: there is
+ * none. */
 bool tile_widen(const Request *request, Trial *trial, int interval);
-void tile_saved(Module *m, const Request *request, const Trial *trial, bool *saved);   /* marks arrays (per node) to save */
+/* marks arrays (per node) to save */
+void tile_saved(Module *m, const Request *request, const Trial *trial, bool *saved);
 int tile_interval(Module *m, const Request *request, const Trial *trial);      /* K, from shared memory */
 void tile_walk(Walk *w);                                           /* decides and prints the kernel */
 
 /* ---- tile_take.c ---- */
 
 struct Phasing;
-void tile_take(struct Phasing *s);                                 /* hook take: rows that only forward's walk reads */
+void tile_take(struct Phasing *s);                                 /* hook take: rows that only forward's
+                                                                    * walk reads */
 
 #endif

@@ -1,8 +1,8 @@
-/* tile_take.c: which rows a walk in one kernel (tile) makes itself. In come the phases of forward; taken into the walk is
- * what stands in front of it, is read there only, and is pointwise along the rows that a block reads, with sums of these
- * rows: queries and keys behind their norms. Warps of the kernel make them for a chunk of steps while the others walk the
- * chunk before it, so they are neither written nor read. Guaranteed: all that the value is made of can be fetched by the block, and whoever reads
- * it reads its own row. */
+/* tile_take.c: which rows a walk in one kernel (tile) makes itself. In come the phases of forward; taken into
+ * the walk is what stands in front of it, is read there only, and is pointwise along the rows that a block
+ * reads, with sums of these rows: queries and keys behind their norms. Warps of the kernel make them for a
+ * chunk of steps while the others walk the chunk before it, so they are neither written nor read. Guaranteed:
+ * all that the value is made of can be fetched by the block, and whoever reads it reads its own row. */
 #include "plan/plan_pass.h"
 #include "plan/reads.h"
 #include "tile.h"

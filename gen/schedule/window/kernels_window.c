@@ -55,8 +55,8 @@ static const char *product_text(Kernel *k, const Factors *f, const char *first)
     return all;
 }
 
-/* What the kernel keeps (Kernel.of_schedule): the pass, while it is printed, and whether its products lie in tiles at this place; else there are
- * none. */
+/* What the kernel keeps (Kernel.of_schedule): the pass, while it is printed, and whether its products lie in
+ * tiles at this place; else there are none. */
 typedef struct InPass { const Window *w; bool pairs; } InPass;
 
 /* A sum of products that lies in a tile: where its pair is printed. */

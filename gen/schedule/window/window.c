@@ -626,8 +626,8 @@ static NodeId hook_slice(Rewrite *r, NodeId old, NodeId rebuilt, bool whole)
     return node_array(m, body, view.axes, view.naxes, array.name, array.span);
 }
 
-/* What is read of values over the past (by the axis that counts distances, plus one) at places beyond the distances, such
- * as a prefix, becomes an array of its own, so that products may have it. */
+/* What is read of values over the past (by the axis that counts distances, plus one) at places beyond the
+ * distances, such as a prefix, becomes an array of its own, so that products may have it. */
 static void own_slices(Module *m, int *past)
 {
     Rewrite r = { .m = m, .hook = hook_slice, .data = past };
@@ -671,7 +671,8 @@ static void grows(const Plan *p, Group *g)
     window_build(p, g->arrays.data, g->arrays.len, g->pass);
 }
 
-static const PastPass pass = { .found = found, .own_slices = own_slices, .opens = opens, .joins = joins, .grows = grows,
+static const PastPass pass = { .found = found, .own_slices = own_slices, .opens = opens,
+                               .joins = joins, .grows = grows,
                            .print = window_print, .steps = WINDOW_TILE };
 
 const Schedule window_schedule = {
