@@ -1,6 +1,6 @@
 # Builds the compiler (build/cellc), the runtime (build/libcell.a, .so) and everything around them. In: gcc or
-# clang, make, flex, bison; nvcc and a CBLAS are used where they are found, and what is missing is said once,
-# when build/config.mk is written. Out: everything under $(BUILD) only.
+# clang, make, flex, bison; nvcc is used where it is found, and where not, that is said once, when build/config.mk is
+# written. Out: everything under $(BUILD) only.
 
 # Variables a user may set: SAN=1 builds with AddressSanitizer and UBSan in build-san/; NOCUDA=1 ignores a
 # CUDA toolkit; WERROR= keeps warnings from being errors; PREFIX is where `make install` goes.
@@ -23,7 +23,7 @@ SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-omit-frame-poin
 CFLAGS ?= -g -O2
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE $(WARN) -MMD -MP -fPIC $(SANFLAGS) $(CFLAGS)
 
-all: $(BUILD)/cellc runtime $(BUILD)/libladder.a ## build the compiler and the runtime (the default)
+all: $(BUILD)/cellc runtime $(BUILD)/libladder.a $(BUILD)/libtime.a ## build the compiler and the runtime (the default)
 	@$(if $(filter-out all,$(MAKECMDGOALS)),:,echo "built $(BUILD)/cellc. Next: make demo, or $(BUILD)/cellc check specs/gru.cell")
 
 help: ## list the targets
@@ -43,13 +43,6 @@ NVCC_CANDIDATES := $(shell command -v nvcc) $(if $(CUDA_HOME),$(CUDA_HOME)/bin/n
 
 $(BUILD)/config.mk: Makefile
 	@mkdir -p $(BUILD); : > $@.tmp; \
-	for lib in openblas cblas blas; do \
-	    if printf '#include <cblas.h>\nint main(void) { return cblas_ddot(0, 0, 1, 0, 1) != 0; }\n' | \
-	        $(CC) -x c - -o $(BUILD)/probe -l$$lib 2>/dev/null; then \
-	        echo "BLAS := -l$$lib" >> $@.tmp; echo "cblas: -l$$lib"; break; \
-	    fi; \
-	done; rm -f $(BUILD)/probe; \
-	grep -q BLAS $@.tmp || echo "cblas: not found, matrix products use a plain loop (libopenblas-dev brings one)"; \
 	for nvcc in $(if $(NOCUDA),,$(NVCC_CANDIDATES)); do \
 	    home=$$(dirname "$$(dirname "$$nvcc")"); \
 	    if [ -x "$$nvcc" ] && [ -f "$$home/include/cublas_v2.h" ]; then \
@@ -64,7 +57,7 @@ $(BUILD)/config.mk: Makefile
 MISSING := $(if $(shell command -v $(FLEX)),,flex) $(if $(shell command -v $(BISON)),,bison)
 DEPS_IF_MISSING := $(if $(strip $(MISSING)),deps)
 
-.PHONY: lint all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install clean lib corpus generated catalogue
+.PHONY: lint all help deps runtime check check-quick check-random check-python coverage demo bench bench-memory bench-plots bench-compile install install-parts uninstall clean lib corpus generated catalogue
 deps: ## install flex and bison with apt if they are missing
 	@set -e; missing="$(strip $(MISSING))"; [ -n "$$missing" ] || exit 0; \
 	if [ "$$(id -u)" = 0 ]; then sudo=; else sudo="sudo -n"; fi; \
@@ -108,26 +101,13 @@ $(BUILD)/gen/front/lex.o $(BUILD)/gen/front/parse.o: $(BUILD)/gen/%.o: $(BUILD)/
 
 # ---- the runtime
 
-RT_SOURCES := $(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)) $(if $(CUDA),$(wildcard runtime/backend_cuda.c))
-RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(RT_SOURCES))
-RT_CFLAGS := -Iruntime $(if $(BLAS),-DCELL_HAVE_CBLAS) $(if $(CUDA),-DCELL_HAVE_CUDA -isystem $(CUDA)/include)
-RT_LIBS := $(BLAS) $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart) -lm -ldl
-
-# The runtime without its CUDA backend, for tests that run on the CPU: with the backend, each program loads cuBLAS first, which
-# takes a sixth of a second.
-HOST_OBJECTS := $(patsubst runtime/%.c,$(BUILD)/host/%.o,$(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)))
-HOST_LIBS := $(BLAS) -lm -ldl
-
-$(BUILD)/host/%.o: runtime/%.c
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Iruntime $(if $(BLAS),-DCELL_HAVE_CBLAS) -c -o $@ $<
-
-$(BUILD)/host/libcell.a: $(HOST_OBJECTS)
-	@rm -f $@; ar rcs $@ $^
-
-$(BUILD)/host/libcell.flags: $(BUILD)/config.mk
-	@mkdir -p $(@D)
-	@printf 'libs %s\n' "$(strip $(SANFLAGS) $(HOST_LIBS))" > $@
+RT_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(filter-out runtime/backend_cuda.c,$(wildcard runtime/*.c)))
+RT_CFLAGS := -Iruntime $(if $(CUDA),-isystem $(CUDA)/include)
+# The archive needs neither CUDA nor a BLAS. The backend with the CUDA runtime is an object beside it, for programs that
+# run kernels of nvcc's; `cellc build` compiles it with the toolkit that it finds when it runs.
+CUDA_BACKEND := $(if $(CUDA),$(BUILD)/runtime/backend_cuda.o)
+RT_LIBS := -lm -ldl
+CUDA_LIBS := $(if $(CUDA),-L$(CUDA)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA)/lib64 -lcublas -lcudart)
 
 # The ladder: what `cellc selftest` and tests/ladder link with an instance.
 LADDER_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(wildcard ladder/*.c))
@@ -139,32 +119,46 @@ $(BUILD)/ladder/%.o: ladder/%.c
 $(BUILD)/libladder.a: $(LADDER_OBJECTS)
 	@rm -f $@; ar rcs $@ $^
 
-# What `cellc tune` links with each candidate; it needs a GPU, so the toolkit's headers.
-TIME_OBJECTS := $(patsubst %,$(BUILD)/bench/%.o,call results time tune footprint)
+# What `cellc tune` links with each candidate, beside bench/time.c, which wants the toolkit's headers.
+TIME_OBJECTS := $(patsubst %,$(BUILD)/bench/%.o,call results tune footprint)
 
 $(BUILD)/bench/%.o: bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -c -o $@ $<
 
-all: $(if $(CUDA),$(BUILD)/libtime.a)
-$(BUILD)/libtime.a: $(TIME_OBJECTS)
-	@rm -f $@; ar rcs $@ $^
+$(BUILD)/libtime.a: $(TIME_OBJECTS) $(BUILD)/config.mk
+	@rm -f $@; ar rcs $@ $(TIME_OBJECTS)
 
-runtime: $(if $(RT_SOURCES),$(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags) ## build the runtime library alone
+runtime: $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags ## build the runtime library alone
 
 $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -c -o $@ $<
 
-$(BUILD)/libcell.a: $(RT_OBJECTS)
-	@rm -f $@; ar rcs $@ $^
+$(BUILD)/libcell.a: $(RT_OBJECTS) $(BUILD)/config.mk
+	@rm -f $@; ar rcs $@ $(RT_OBJECTS)
 
-$(BUILD)/libcell.so: $(RT_OBJECTS)
-	$(CC) $(SANFLAGS) -shared -o $@ $^ $(RT_LIBS)
+# Programs ask for the library by the number of its interface.
+VERSION := $(shell sed -n 's/^\#define CELLC_VERSION "\(.*\)"/\1/p' gen/main.c)
+SONAME := libcell.so.0
 
-# What `cellc build` hands to the linker beside libcell.a, and where it finds nvcc.
+$(BUILD)/libcell.so: $(RT_OBJECTS) $(CUDA_BACKEND)
+	$(CC) $(SANFLAGS) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(CUDA_LIBS) $(RT_LIBS)
+	ln -sf libcell.so $(BUILD)/$(SONAME)
+
+# The same for other machines than this one, as wheels and packages want it: without CUDA, and nvcc is looked for.
+RUNTIME_HERE := $(BUILD)$(if $(PORTABLE),/portable)
+$(BUILD)/portable/libcell.so: $(RT_OBJECTS)
+	@mkdir -p $(@D)
+	$(CC) $(SANFLAGS) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(RT_LIBS)
+$(BUILD)/portable/libcell.flags:
+	@mkdir -p $(@D)
+	@printf 'libs %s\nnvcc \n' "$(strip $(SANFLAGS) $(RT_LIBS))" > $@
+
+# What `cellc build` hands to the linker beside libcell.a, and where nvcc was; "-": none is wanted. Where there was none, or
+# it is gone, cellc looks for one when it runs.
 $(BUILD)/libcell.flags: $(BUILD)/config.mk
-	@printf 'libs %s\nnvcc %s\ncuda %s\n' "$(strip $(SANFLAGS) $(RT_LIBS))" "$(NVCC)" "$(CUDA)" > $@
+	@printf 'libs %s\nnvcc %s\n' "$(strip $(SANFLAGS) $(RT_LIBS))" "$(or $(NVCC),$(if $(NOCUDA),-))" > $@
 
 lint: ## look over the sources: white space, lengths of lines, ruff, shellcheck
 	@bash scripts/lint.sh
@@ -231,9 +225,10 @@ TEST_PROGRAMS := $(patsubst %.c,$(BUILD)/%,$(TEST_SOURCES))
 # What else a program's directory holds is linked with it.
 HELPERS = $(filter-out $(wildcard $(dir $<)test_*.c),$(wildcard $(dir $<)*.c))
 
-$(BUILD)/tests/runtime/%: tests/runtime/%.c $(BUILD)/libcell.a
+$(BUILD)/tests/runtime/%: tests/runtime/%.c $(BUILD)/libcell.a $(CUDA_BACKEND)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(HELPERS) $(BUILD)/libcell.a $(RT_LIBS) -lpthread
+	$(CC) $(ALL_CFLAGS) $(RT_CFLAGS) -Itests/runtime -o $@ $< $(HELPERS) $(CUDA_BACKEND) $(BUILD)/libcell.a $(CUDA_LIBS) \
+	    $(RT_LIBS) -lpthread
 
 $(BUILD)/tests/%: tests/%.c $(BUILD)/libcellc.a $(BUILD)/libcell.a
 	@mkdir -p $(@D)
@@ -255,7 +250,7 @@ CHECKS := $(if $(TESTS),$(foreach t,$(ALL_CHECKS),$(if $(strip $(foreach w,$(TES
 
 NO_SUCH_TESTS := $(strip $(foreach w,$(TESTS),$(if $(strip $(foreach t,$(ALL_CHECKS),$(findstring $(w),$(t)))),,$(w))))
 
-check: all $(BUILD)/host/libcell.a $(BUILD)/host/libcell.flags $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
+check: all $(filter $(BUILD)/%,$(CHECKS)) ## run every test (TESTS=driver: one suite); the last line sums them up
 	@[ -z "$(NO_SUCH_TESTS)" ] || { echo "no test has '$(firstword $(NO_SUCH_TESTS))' in its path; tests/ has:" \
 	    $(sort $(foreach t,$(ALL_CHECKS),$(word 2,$(subst /, ,$(t:$(BUILD)/%=%))))) >&2; exit 1; }
 	@BUILD=$(BUILD) CC="$(CC)" NVCC="$(NVCC)" SAN="$(SAN)" COVER="$(COVER)" tests/run.sh $(CHECKS)
@@ -281,22 +276,43 @@ check-python: all ## test the Python package in a virtual environment with PyTor
 	@BUILD=$(BUILD) VENV="$(VENV)" ONLY="$(ONLY)" bash tests/python/check.sh
 
 # By the shell's environment, so that the path may have any characters.
-install: export INSTALL_TO := $(DESTDIR)$(PREFIX)
-install: all ## install to PREFIX (/usr/local); DESTDIR is respected
-	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs \
-	    "$$INSTALL_TO"/share/man/man1 "$$INSTALL_TO"/include/cellc/device
+install install-parts uninstall: export INSTALL_TO := $(DESTDIR)$(PREFIX)
+install: install-parts ## install to PREFIX (/usr/local); DESTDIR is respected; PORTABLE=1: for other machines as well
+	install -d "$$INSTALL_TO"/lib/pkgconfig "$$INSTALL_TO"/lib/cmake/cellc "$$INSTALL_TO"/share/doc/cellc \
+	    "$$INSTALL_TO"/share/cellc/examples/bytelm
+	sed 's/@VERSION@/$(VERSION)/' packaging/cellc.pc.in > "$$INSTALL_TO"/lib/pkgconfig/cellc.pc
+	sed 's/@VERSION@/$(VERSION)/' packaging/cellc-config-version.cmake.in \
+	    > "$$INSTALL_TO"/lib/cmake/cellc/cellc-config-version.cmake
+	install -m 644 packaging/cellc-config.cmake "$$INSTALL_TO"/lib/cmake/cellc
+	install -m 644 LICENSE README.md $(wildcard docs/*.md) "$$INSTALL_TO"/share/doc/cellc
+	install -m 644 $(wildcard examples/bytelm/*) "$$INSTALL_TO"/share/cellc/examples/bytelm
+	cp -R editors "$$INSTALL_TO"/share/cellc/
+
+# What cellc itself reads.
+install-parts: all $(if $(PORTABLE),$(BUILD)/portable/libcell.so $(BUILD)/portable/libcell.flags)
+	install -d "$$INSTALL_TO"/bin "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/share/cellc/specs "$$INSTALL_TO"/share/cellc/bench \
+	    "$$INSTALL_TO"/share/cellc/runtime "$$INSTALL_TO"/share/cellc/emulator "$$INSTALL_TO"/share/man/man1 \
+	    "$$INSTALL_TO"/include/cellc/device
 	install -m 755 $(BUILD)/cellc "$$INSTALL_TO"/bin
-	install -m 644 $(BUILD)/libcell.a $(BUILD)/libcell.so $(BUILD)/libcell.flags \
-	    $(BUILD)/libladder.a "$$INSTALL_TO"/lib/cellc
-	@test ! -f $(BUILD)/libtime.a || install -m 644 $(BUILD)/libtime.a "$$INSTALL_TO"/lib/cellc
+	install -m 644 $(BUILD)/libcell.a $(BUILD)/libladder.a $(BUILD)/libtime.a $(RUNTIME_HERE)/libcell.flags \
+	    "$$INSTALL_TO"/lib/cellc
+	install -m 644 $(RUNTIME_HERE)/libcell.so "$$INSTALL_TO"/lib/cellc/libcell.so.$(VERSION)
+	ln -sf libcell.so.$(VERSION) "$$INSTALL_TO"/lib/cellc/$(SONAME)
+	ln -sf $(SONAME) "$$INSTALL_TO"/lib/cellc/libcell.so
 	install -m 644 runtime/*.h "$$INSTALL_TO"/include/cellc
 	install -m 644 runtime/device/* "$$INSTALL_TO"/include/cellc/device
+	install -m 644 runtime/backend_cuda.c "$$INSTALL_TO"/share/cellc/runtime
+	install -m 644 bench/time.c bench/call.h "$$INSTALL_TO"/share/cellc/bench
 	install -m 644 specs/*.cell "$$INSTALL_TO"/share/cellc/specs
-	install -d "$$INSTALL_TO"/share/cellc/emulator
 	install -m 644 $(wildcard tests/emulator/cell_emu*) "$$INSTALL_TO"/share/cellc/emulator
 	install -m 644 man/cellc.1 "$$INSTALL_TO"/share/man/man1
+
+uninstall: ## remove what install brought to PREFIX; folders that others use as well stay
+	rm -f "$$INSTALL_TO"/bin/cellc "$$INSTALL_TO"/share/man/man1/cellc.1 "$$INSTALL_TO"/lib/pkgconfig/cellc.pc
+	rm -rf "$$INSTALL_TO"/lib/cellc "$$INSTALL_TO"/lib/cmake/cellc "$$INSTALL_TO"/include/cellc "$$INSTALL_TO"/share/cellc \
+	    "$$INSTALL_TO"/share/doc/cellc
 
 clean: ## remove what was built
 	rm -rf build build-san
 
--include $(wildcard $(BUILD)/gen/*.d $(BUILD)/gen/*/*.d $(BUILD)/gen/*/*/*.d $(BUILD)/runtime/*.d $(BUILD)/host/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d $(BUILD)/tests/*/*.d)
+-include $(wildcard $(BUILD)/gen/*.d $(BUILD)/gen/*/*.d $(BUILD)/gen/*/*/*.d $(BUILD)/runtime/*.d $(BUILD)/ladder/*.d $(BUILD)/bench/*.d $(BUILD)/tests/*/*.d)

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/home.h"
 #include "base/process.h"
 #include "base/say.h"
+#include "base/toolkit.h"
 #include "commands/commands.h"
 #include "pipeline.h"
 
@@ -36,7 +38,7 @@ static const Command commands[] = {
     { "ops", cmd_ops, "print the table of operators and functions" },
     { "random", cmd_random, "print a random valid cell" },
     { "help", cmd_help, "print this, or the help of a command; `cellc help passes` lists the passes" },
-    { "version", cmd_version, "print the version" },
+    { "version", cmd_version, "print the version; --verbose: also which compilers and files are used here" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -93,7 +95,7 @@ static int cmd_help(int argc, char **argv)
     if (!command)
         return unknown_command(argv[1]);
     if (command->run == cmd_help || command->run == cmd_version) {
-        printf("usage: cellc %s\n\n%s\n", command->name, command->summary);
+        printf("usage: cellc %s%s\n\n%s\n", command->name, command->run == cmd_version ? " [--verbose]" : "", command->summary);
         return 0;
     }
     char name[16], option[] = "--help";
@@ -101,11 +103,33 @@ static int cmd_help(int argc, char **argv)
     return command->run(2, (char *[]) { name, option, NULL });
 }
 
+/* What cellc takes on this machine, a line for each: what is missing in an installation is seen here. */
+static void print_parts(Compiler *c)
+{
+    static const struct { const char *name; HomePart part; } parts[] = {
+        { "specs", HOME_SPECS }, { "headers", HOME_INCLUDE }, { "runtime", HOME_LIB }, { "emulator", HOME_EMULATOR }
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        printf("%s: %s\n", parts[i].name, home_dir(c, parts[i].part) ? home_dir(c, parts[i].part) : "none");
+    printf("cc: %s\n", c_compiler());
+    printf("nvcc: %s\n", toolkit_nvcc(c) ? toolkit_nvcc(c) : "none");
+    if (!toolkit_nvcc(c))
+        printf("why: %s\n", toolkit_missing(c));
+}
+
 static int cmd_version(int argc, char **argv)
 {
-    (void)argc;
-    (void)argv;
+    bool verbose = argc == 2 && (strcmp(argv[1], "--verbose") == 0 || strcmp(argv[1], "-v") == 0);
+    if (argc > 1 && !verbose) {
+        say(DIAG_ERROR, "version", "'%s' is not an option of it; --verbose is", argv[1]);
+        return 2;
+    }
     printf("cellc " CELLC_VERSION "\n");
+    if (verbose) {
+        Compiler *c = compiler_new();
+        print_parts(c);
+        compiler_free(c);
+    }
     return 0;
 }
 
@@ -121,7 +145,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (strcmp(argv[1], "--version") == 0)
-        return cmd_version(argc, argv);
+        return cmd_version(argc - 1, argv + 1);
     const Command *command = find_command(argv[1]);
     return command ? process_run(command->run, argc - 1, argv + 1) : unknown_command(argv[1]);
 }

@@ -54,16 +54,9 @@ def operand(name, settings):
 class Prebuild:
     def __init__(self, tree, place):
         self.place, self.cellc = place, os.path.join(tree, "build", "cellc")
-        self.home = os.path.join(place, "home")
-        os.makedirs(self.home, exist_ok=True)
-        subprocess.run(["make", "-s", "-C", tree, "runtime", f"BUILD={os.path.relpath(place, tree)}/alone", "BLAS=", "CUDA=", "NVCC="], check=True)
-        for name, target in (("specs", f"{tree}/specs"), ("runtime", f"{tree}/runtime"), ("build", f"{place}/alone")):
-            link = os.path.join(self.home, name)
-            if not os.path.islink(link):
-                os.symlink(target, link)
 
     def run(self, *words, **more):
-        env = {**os.environ, "CELLC_HOME": self.home, "CFLAGS": os.environ.get("CFLAGS") or CFLAGS}
+        env = {**os.environ, "CFLAGS": os.environ.get("CFLAGS") or CFLAGS}
         return subprocess.run([self.cellc, *words], env=env, text=True, **more)
 
     def manifest(self, name, settings):

@@ -1,6 +1,6 @@
 /* What a backend gives the runtime: memory, matrix products and kernel launches on one stream of one device.
  * The executor of plans, the arguments' checks and the reference need nothing else. Three are known: cuda
- * (compiled with -DCELL_HAVE_CUDA), reference and emulated (both host memory); a program may bring its own
+ * (linked with backend_cuda.c), reference and emulated (both host memory); a program may bring its own
  * with cell_context_create_with. */
 #ifndef CELL_BACKEND_H
 #define CELL_BACKEND_H
@@ -92,7 +92,7 @@ typedef struct cell_backend {
 const cell_backend *cell_reference_backend(void);
 /* Always there as a table; its launch reports CELL_UNSUPPORTED where no emulator is linked in. */
 const cell_backend *cell_emulated_backend(void);
-/* Present when compiled with CELL_HAVE_CUDA. */
+/* Present where backend_cuda.c is linked. */
 const cell_backend *cell_cuda_backend(void);
 
 /* The emulator's whole interface to the runtime: define this function and link it, and CELL_BACKEND_EMULATED

@@ -1,8 +1,10 @@
 /* home.c: finds what cellc ships, from the place of the program itself: a built source tree
  * (ROOT/build/cellc) or an install prefix (PREFIX/bin/cellc). CELLC_HOME overrides both. */
 #include <dirent.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,8 @@ typedef struct Place { const char *in_tree, *installed, *proof; } Place;
 static const Place places[] = {
     [HOME_SPECS] = { "specs", "share/cellc/specs", "e79.cell" },
     [HOME_INCLUDE] = { "runtime", "include/cellc", "cell.h" },
+    [HOME_BACKEND] = { "runtime", "share/cellc/runtime", "backend_cuda.c" },
+    [HOME_TIME] = { "bench", "share/cellc/bench", "time.c" },
     [HOME_EMULATOR] = { "tests/emulator", "share/cellc/emulator", "cell_emu.h" },
     [HOME_LIB] = { "build", "lib/cellc", "libcell.a" },
 };
@@ -32,19 +36,23 @@ static bool is_file(const char *path)
     return stat(path, &st) == 0 && !S_ISDIR(st.st_mode);
 }
 
+const char *home_program(Compiler *c)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    const char *started = (const char *)getauxval(AT_EXECFN); /* in a root without /proc */
+    if (n > 0)
+        path[n] = 0;
+    else if (!started || !realpath(started, path))
+        return NULL;
+    return intern(c, path);
+}
+
 /* The directory that the program's file is in, or NULL. */
 static const char *program_dir(Compiler *c)
 {
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n <= 0)
-        return NULL;
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    if (!slash || slash == path)
-        return NULL;
-    *slash = 0;
-    return intern(c, path);
+    const char *path = home_program(c), *slash = path ? strrchr(path, '/') : NULL;
+    return slash && slash != path ? intern_n(c, path, (size_t)(slash - path)) : NULL;
 }
 
 static const char *try_dir(Compiler *c, const char *root, const char *part, const char *proof)

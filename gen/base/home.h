@@ -7,10 +7,14 @@
 typedef enum {
     HOME_SPECS,                   /* std.cell and the cells that come with cellc */
     HOME_INCLUDE,                 /* cell.h, cell_plan.h, device/ */
+    HOME_BACKEND,                 /* backend_cuda.c, which is compiled with the toolkit of the machine */
+    HOME_TIME,                    /* time.c, which measures on a GPU, likewise; call.h */
     HOME_EMULATOR,                /* what runs kernels on the CPU: cell_emu*.h, .cc */
     HOME_LIB                      /* libcell.a, libcell.flags */
 } HomePart;
 
+/* The path of this program, in c's arena; NULL where the system does not say. */
+const char *home_program(Compiler *c);
 /* A directory, allocated in c's arena; NULL when there is no such one beside the program, nor where
  * CELLC_HOME (a source tree that was built, or an install prefix) points. */
 const char *home_dir(Compiler *c, HomePart part);

@@ -10,6 +10,7 @@
 #include "base/home.h"
 #include "base/process.h"
 #include "base/say.h"
+#include "base/toolkit.h"
 #include "commands.h"
 #include "front/ast.h"
 #include "generate.h"
@@ -30,7 +31,7 @@ static const CommandHelp build_help = {
         "or else to ./generated, and prints their paths. NAME is the cell's. The library holds the runtime as\n"
         "well, so that it is all a program needs to link against. Several specs, or one with several settings,\n"
         "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
-        "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
+        "of the library has a function that finds one. The last line says how a program links with it. A SPEC is a file or, as a word without a dot or slash,\n"
         "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler.",
     .examples = "  cellc build specs/e79.cell -o out\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
@@ -64,12 +65,6 @@ typedef struct Build {
     Instance *instance;
     int n;
 } Build;
-
-static const char *c_compiler(void)
-{
-    const char *cc = getenv("CC");
-    return cc && *cc ? cc : "cc";
-}
 
 /* Has the body, or a branch in it, a dim of that name, or else an option or constant? */
 static bool has(const StmtVec *body, const char *name, bool dim)
@@ -316,6 +311,24 @@ static void compile_c(Build *b, const char *stem)
     add_job(b, &w, object);
 }
 
+/* The runtime's backend with CUDA to an object: it is the only part of it that wants the toolkit's headers. */
+static void compile_backend(Build *b)
+{
+    Compiler *c = b->c;
+    Words w = { 0 };
+    const char *object = intern_f(c, "%s/backend_cuda.o", b->objects);
+    words_split(c, &w, c_compiler());
+    words_split(c, &w, "-std=c11 -D_GNU_SOURCE -O2 -fPIC");
+    words_split(c, &w, getenv("CFLAGS"));
+    words_add(&w, intern_f(c, "-I%s", b->include));
+    toolkit_headers(c, b->nvcc, &w);
+    words_add(&w, "-c");
+    words_add(&w, intern_f(c, "%s/backend_cuda.c", home_dir(c, HOME_BACKEND)));
+    words_add(&w, "-o");
+    words_add(&w, object);
+    add_job(b, &w, object);
+}
+
 /* An architecture's machine code may have instructions that no newer one has: tiles (cell_device_mma.cuh) are some of 90's. */
 static const char *own_target(Compiler *c, const char *arch, bool tiles)
 {
@@ -437,7 +450,8 @@ static bool write_list(Build *b)
            write_text(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
 }
 
-/* The library holds all of libcell, so that a program links against nothing else. */
+/* The library holds all of libcell, so that a program links against nothing else; without kernels it needs the C library
+ * alone. */
 static bool link_library(Build *b)
 {
     Compiler *c = b->c;
@@ -452,7 +466,7 @@ static bool link_library(Build *b)
     words_add(&w, "-Wl,--whole-archive");
     words_add(&w, intern_f(c, "%s/libcell.a", b->lib));
     words_add(&w, "-Wl,--no-whole-archive");
-    words_split(c, &w, home_flags(c, "libs"));
+    toolkit_libraries(c, b->nvcc, &w);
     /* What nvcc makes of a kernel's host side is C++. */
     if (b->nvcc)
         words_add(&w, "-lstdc++");
@@ -462,14 +476,39 @@ static bool link_library(Build *b)
     return true;
 }
 
+/* A word as a shell reads it. */
+static const char *shell_word(Compiler *c, const char *word)
+{
+    static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=,./:@%";
+    Buf out = { .arena = c->arena };
+    if (*word && !word[strspn(word, bare)])
+        return word;
+    buf_f(&out, "'");
+    for (; *word; word++)
+        buf_f(&out, *word == '\'' ? "'\\''" : "%c", *word);
+    buf_f(&out, "'");
+    return out.data;
+}
+
+/* The command that makes a program of main.c and the library. */
+static void say_usage(Build *b)
+{
+    Compiler *c = b->c;
+    char full[PATH_MAX];
+    const char *where = realpath(b->dir, full) ? full : b->dir;
+    say(DIAG_NOTE, "build", "a program links with it by: cc %s %s main.c %s -l%s %s -o main", shell_word(c, intern_f(c, "-I%s", b->dir)),
+        shell_word(c, intern_f(c, "-I%s", b->include)), shell_word(c, intern_f(c, "-L%s", b->dir)), b->library,
+        shell_word(c, intern_f(c, "-Wl,-rpath,%s", where)));
+}
+
 static bool find_runtime(Build *b)
 {
     b->include = home_dir(b->c, HOME_INCLUDE);
     b->lib = home_dir(b->c, HOME_LIB);
-    if (b->include && b->lib)
+    if (b->include && b->lib && home_dir(b->c, HOME_BACKEND))
         return true;
     say(DIAG_ERROR, "build", "the runtime (%s) is not where cellc is; run make, or set CELLC_HOME",
-            b->include ? "libcell.a" : "cell.h");
+            !b->include ? "cell.h" : !b->lib ? "libcell.a" : "backend_cuda.c");
     return false;
 }
 
@@ -480,6 +519,8 @@ static bool compile_all(Build *b)
     if (!b->apart)
         compile_sources(b, ".cu");
     compile_sources(b, ".c");
+    if (b->nvcc)
+        compile_backend(b);
     if (b->n > 1)
         compile_c(b, b->library);
     if (!b->library) {
@@ -511,6 +552,8 @@ static int build_instances(Build *b)
         say(DIAG_ERROR, "build", "the generated files in %s were not compiled", b->dir);
     else if (b->dir == default_dir)
         say(DIAG_NOTE, "build", "the files are in ./%s; -o chooses another directory", b->dir);
+    if (ok)
+        say_usage(b);
     return !ok;
 }
 
@@ -559,19 +602,12 @@ static int check_architectures(Build *b)
     return -1;
 }
 
-/* nvcc as the runtime's build found it: kernels need a runtime that can launch them. */
 static const char *find_nvcc(Build *b, bool unwanted)
 {
-    const char *nvcc = home_flags(b->c, "nvcc");
-    if (unwanted)
-        return NULL;
-    if (nvcc && *nvcc && access(nvcc, X_OK) == 0)
-        return nvcc;
-    if (nvcc && *nvcc)
-        say(DIAG_WARNING, "build", "no nvcc at %s any more, so the library has the reference only", nvcc);
-    else
-        say(DIAG_WARNING, "build", "no nvcc when cellc was built, so the library has the reference only");
-    return NULL;
+    const char *nvcc = unwanted ? NULL : toolkit_nvcc(b->c);
+    if (!nvcc && !unwanted)
+        say(DIAG_WARNING, "build", "%s, so the library has the reference only", toolkit_missing(b->c));
+    return nvcc;
 }
 
 int cmd_build(int argc, char **argv)

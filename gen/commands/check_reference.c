@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "base/toolkit.h"
 #include "emit/emit.h"
 
 typedef int (*RunFn)(const int64_t *sizes, void *const *args, void *reserve, int flags);
@@ -37,8 +38,7 @@ static bool write_text(const char *path, const Buf *text)
 static const char *compile_shared(const Subject *s, const char *source, const char *object)
 {
     Words w = {0};
-    const char *cc = getenv("CC");
-    words_split(s->c, &w, cc && *cc ? cc : "cc");
+    words_split(s->c, &w, c_compiler());
     /* It runs for less time than it takes to optimise it. */
     words_split(s->c, &w, "-std=c11 -O0 -fPIC -shared -ffp-contract=off -DCELL_REAL=double -o");
     words_add(&w, object);

@@ -329,14 +329,11 @@ static int check_lists(Self *s)
 static int self_test(Self *s, const char *const *specs, int n)
 {
     Compiler *c = s->c;
-    char program[4096];
-    ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     const char *dir = scratch_make(c, "selftest");
     if (!dir)
         return 1;
-    program[len > 0 ? len : 0] = 0;
     s->tests.c = c;
-    s->tests.program = program;
+    s->tests.program = home_program(c);
     s->tests.dir = dir;
     s->tests.full = s->full;
     bool ok = n > 0 || add_shipped(s);

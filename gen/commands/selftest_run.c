@@ -14,6 +14,7 @@
 
 #include "base/home.h"
 #include "base/say.h"
+#include "base/toolkit.h"
 #include "selftest.h"
 #include "front/ast.h"
 
@@ -86,8 +87,7 @@ static int link_ladder(const Tests *t, const Test *one, const char *glue, const 
 {
     Compiler *c = t->c;
     Words w = {0};
-    const char *cc = getenv("CC");
-    words_split(c, &w, cc && *cc ? cc : "cc");
+    words_split(c, &w, c_compiler());
     words_split(c, &w, "-std=c11 -O2 -ffp-contract=off");
     /* Not CFLAGS: what they do to the library must not happen to what it is compared with. */
     words_add(&w, intern_f(c, "-I%s", home_dir(c, HOME_INCLUDE)));
@@ -97,7 +97,7 @@ static int link_ladder(const Tests *t, const Test *one, const char *glue, const 
     words_add(&w, intern_f(c, "%s/libladder.a", home_dir(c, HOME_LIB)));
     words_add(&w, intern_f(c, "%s/lib%s.so", one->dir, library_name(c, one->cell)));
     words_add(&w, intern_f(c, "-Wl,-rpath,%s", one->dir));
-    words_split(c, &w, home_flags(c, "libs"));
+    toolkit_libraries(c, NULL, &w);
     words_split(c, &w, "-lpthread -lm -o");
     words_add(&w, target);
     return run_words(&w, t->verbose);
@@ -141,8 +141,7 @@ bool tests_emulator(Tests *t)
 static int compile_part(const Tests *t, const Test *one, bool cxx, const char *source, const char *object)
 {
     Words w = {0};
-    const char *cc = getenv("CC");
-    words_split(t->c, &w, cxx ? cxx_compiler() : cc && *cc ? cc : "cc");
+    words_split(t->c, &w, cxx ? cxx_compiler() : c_compiler());
     words_split(t->c, &w, cxx ? "-std=c++17 -O1 -fPIC -Wno-unknown-pragmas" : "-std=c11 -O1 -fPIC -ffp-contract=off");
     add_includes(t, &w);
     words_add(&w, intern_f(t->c, "-I%s", one->dir));
@@ -172,7 +171,7 @@ static int build_emulated(const Tests *t, const Test *one, const char *glue, con
         words_add(&link, t->emulator_objects.items[i]);
     words_add(&link, intern_f(c, "%s/libladder.a", home_dir(c, HOME_LIB)));
     words_add(&link, intern_f(c, "%s/libcell.a", home_dir(c, HOME_LIB)));
-    words_split(c, &link, home_flags(c, "libs"));
+    toolkit_libraries(c, NULL, &link);
     words_split(c, &link, "-lpthread -lm -o");
     words_add(&link, target);
     return rc ? rc : run_words(&link, t->verbose);

@@ -12,6 +12,7 @@
 #include "base/home.h"
 #include "base/process.h"
 #include "base/say.h"
+#include "base/toolkit.h"
 #include "gpu.h"
 #include "options.h"
 #include "tune.h"
@@ -53,10 +54,9 @@ static int open_times(Measure *m, const char *command, const char *path)
 int measure_open(Measure *m, const char *command)
 {
     const char *times = getenv("CELLC_TUNE_TIMES"), *why;
-    char program[4096];
     if (times && *times)
         return open_times(m, command, times);
-    if (!home_dir(m->c, HOME_LIB) || !home_dir(m->c, HOME_INCLUDE)) {
+    if (!home_dir(m->c, HOME_LIB) || !home_dir(m->c, HOME_INCLUDE) || !home_dir(m->c, HOME_TIME)) {
         say(DIAG_ERROR, command, "the runtime is not where cellc is; run make, or set CELLC_HOME");
         return 1;
     }
@@ -64,11 +64,9 @@ int measure_open(Measure *m, const char *command)
         say(DIAG_ERROR, command, "%s: nothing can be measured here; --list prints the candidates", why);
         return 1;
     }
-    ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     if (!(m->dir = scratch_make(m->c, command)))
         return 1;
-    program[len > 0 ? len : 0] = 0;
-    m->program = intern(m->c, program);
+    m->program = home_program(m->c);
     return -1;
 }
 
@@ -116,7 +114,8 @@ static bool write_glue(const Candidates *all, const char *path)
 static int build_one(const Measure *m, const Candidates *all, int k)
 {
     Compiler *c = m->c;
-    const char *dir = place(m, k, "."), *glue = place(m, k, "time.c"), *cc = getenv("CC");
+    const char *dir = place(m, k, "."), *glue = place(m, k, "glue.c"), *clocks = home_dir(c, HOME_TIME),
+               *nvcc = toolkit_nvcc(c);
     Words build = { 0 }, link = { 0 };
     words_add(&build, m->program);
     words_add(&build, "build");
@@ -129,12 +128,17 @@ static int build_one(const Measure *m, const Candidates *all, int k)
         return rc;
     if (!write_glue(all, glue))
         return 1;
-    words_split(c, &link, cc && *cc ? cc : "cc");
+    words_split(c, &link, c_compiler());
+    words_split(c, &link, "-std=c11 -D_GNU_SOURCE -O2");
+    words_add(&link, intern_f(c, "-I%s", home_dir(c, HOME_INCLUDE)));
+    words_add(&link, intern_f(c, "-I%s", clocks));
+    toolkit_headers(c, nvcc, &link);
     words_add(&link, glue);
+    words_add(&link, intern_f(c, "%s/time.c", clocks));
     words_add(&link, intern_f(c, "%s/libtime.a", home_dir(c, HOME_LIB)));
     words_add(&link, intern_f(c, "%s/lib%s.so", dir, library_name(c, all->name)));
     words_add(&link, intern_f(c, "-Wl,-rpath,%s", dir));
-    words_split(c, &link, home_flags(c, "libs"));
+    toolkit_libraries(c, nvcc, &link);
     words_split(c, &link, "-lm -o");
     words_add(&link, place(m, k, "time"));
     return run_words(&link, m->verbose);

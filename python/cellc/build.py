@@ -49,12 +49,12 @@ def choose_kernels(cuda, archs, framework, gpus):
         return None, f"arrays of {framework} are in the host's memory"
     if cuda is False:
         return None, "it was loaded with cuda=False"
-    there = kernel_compiler()
-    if not there and cuda:
-        raise BuildError("cuda=True, but there is neither nvcc, as far as cellc knows, nor NVRTC")
     if not gpus and not cuda:
         once(f"cellc: {framework} sees no GPU here, so cells run on the CPU, in the plain C that cellc generates")
         return None, "there was no GPU when it was loaded"
+    there = kernel_compiler()
+    if not there and cuda:
+        raise BuildError("cuda=True, but there is neither nvcc, as far as cellc knows, nor NVRTC")
     if not there:
         once("cellc: there is a GPU but neither nvcc nor NVRTC, so cells have no kernels: they run on the CPU only, in "
              "plain C")
@@ -111,7 +111,7 @@ def build(given, options, framework, gpus, make):
     depends = [compiler.fingerprint(), os.path.basename(spec.path), spec.digest, spec.cell,
                sorted(settings.items()), dtype, archs, options["schedule"], options["reverse"],
                options["lengths"], options["products"], [found.text for found in tuned], by,
-               nvrtc.version() if by == "nvrtc" else None, plain]
+               nvrtc.version() if by == "nvrtc" else os.path.realpath(compiler.nvcc()) if by else None, plain]
     stem = os.path.splitext(os.path.basename(spec.path))[0]
     words = [stem, *[k + v if v[:1].isdigit() else f"{k}_{v}" for k, v in sorted(settings.items())], dtype]
     words += [word for word in ("reverse", "lengths") if options[word]]
@@ -121,7 +121,12 @@ def build(given, options, framework, gpus, make):
     key = (framework, name, *spec.places())         # the same text in another file is another spec: either may change
     with locks[name]:
         if key not in made:
-            made[key] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options, tuned))
+            try:
+                made[key] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options, tuned))
+            except BuildError:
+                if not plain or not compiler.cc_fault():
+                    raise
+                return build(spec, options, framework, gpus, make)      # as where there is none
     return made[key]
 
 
@@ -163,8 +168,10 @@ def find_tuned(options, spec, kernels):
 
 
 def messages(text):
-    """The compiler's warnings, less what it says of nvcc, which is said here, of a schedule that it found, and of a library's name."""
-    said = re.compile(r"cellc build: (no nvcc|the library is )|cellc: \w+: tuned on ")
+    """The compiler's warnings, less what it says of nvcc, which is said here, of a schedule that it found, and of
+    the library's name and use."""
+    said = re.compile(r"cellc build: .*, so the library has the reference only$"
+                      r"|cellc build: (a program links with it by: |the library is )|cellc: \w+: tuned on ")
     return "\n".join(line for line in text.splitlines() if not said.match(line)).strip("\n")
 
 
@@ -226,10 +233,10 @@ class Built:
             return Library(os.path.join(self.path, names[0]), self.manifest.entry("instance"), images)
         from . import prebuilt, tables           # which no other load waits for
         host, why = prebuilt.find(self.spec, self.manifest, self.settings)
-        self.has_reference, self.why_no_reference = bool(host), f"there is no C compiler, and {why}"
+        self.has_reference, self.why_no_reference = bool(host), f"{compiler.no_cc()}, and {why}"
         if not host and not self.has_kernels:
-            raise BuildError(f"{self.manifest.name}: {self.why_no_reference}. Install one, as in apt-get install gcc, or "
-                             "say in CC how yours is called")
+            raise BuildError(f"{self.manifest.name}: {self.why_no_reference}. Install one, as in apt-get install gcc "
+                             "libc6-dev, or say in CC how yours is called")
         if not self.has_kernels:
             return host
         if not host:

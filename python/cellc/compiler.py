@@ -7,12 +7,15 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 
 from . import cache
 from .errors import BuildError, CannotRead, MissingFile, MissingSpec, SpecError, TypeMismatch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 found_at = {}                        # what the environment says: the program that it leads to
+known_parts = {}                     # the same: what the program says that it uses
+faults = {}                          # (the C compiler, its words): why it is of no use, or None
 
 
 def candidates():
@@ -68,22 +71,57 @@ def library_dir():
     return beside if os.path.exists(os.path.join(beside, "libcell.a")) else home("build", "lib/cellc")
 
 
+def parts():
+    """What cellc uses on this machine, {"nvcc": path or "none"}: it looks at every call, as the environment may change."""
+    at = (program(), *[os.environ.get(name) for name in ("CELLC_NVCC", "CUDA_HOME", "CUDA_PATH", "CELLC_HOME", "PATH")])
+    if at not in known_parts:
+        lines = run(["version", "--verbose"])[0].splitlines()[1:]
+        known_parts[at] = dict(line.partition(": ")[::2] for line in lines)
+    return known_parts[at]
+
+
 def nvcc():
-    """The nvcc that cellc was built with and would use; None where there is none."""
-    path = os.path.join(library_dir() or "", "libcell.flags")
-    try:
-        with open(path) as f:
-            words = dict(line.rstrip("\n").partition(" ")[::2] for line in f)
-    except OSError:
-        return None
-    found = words.get("nvcc", "").strip()
-    return found if found and os.access(found, os.X_OK) else None
+    """The nvcc that cellc would use; None where there is none, or no C compiler, which nvcc calls."""
+    found = parts().get("nvcc", "none")
+    return found if found != "none" and cc() else None
 
 
 def cc():
-    """The C compiler that cellc would run; None where there is none."""
+    """The C compiler that cellc would run; None where there is none, or where it is known to be of no use."""
     words = os.environ.get("CC", "").split() or ["cc"]
-    return shutil.which(words[0])
+    found = shutil.which(words[0])
+    return found if not faults.get((found, *words)) else None
+
+
+PROBE = "#include <dlfcn.h>\n#include <math.h>\n#include <stdlib.h>\ndouble probe(double x) { return tanh(x) + !getenv(\"X\"); }\n"
+
+
+def cc_fault():
+    """Why the C compiler that is there makes no library of any program: no headers, say, or no linker; None: it does. Asked
+    after a failure only, and known from then on."""
+    words = os.environ.get("CC", "").split() or ["cc"]
+    key = (shutil.which(words[0]), *words)
+    if key[0] and key not in faults:
+        with tempfile.TemporaryDirectory(prefix="cellc-") as place:
+            source = os.path.join(place, "probe.c")
+            with open(source, "w") as f:
+                f.write(PROBE)
+            command = [*words, "-shared", "-fPIC", source, "-o", os.path.join(place, "probe.so"), "-lm", "-ldl"]
+            try:
+                done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+                said = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+                faults[key] = (said[0].replace(place + "/", "") if said else "no message") if done.returncode else None
+            except OSError as error:
+                faults[key] = error.strerror
+    return faults.get(key)
+
+
+def no_cc():
+    """What a message says of the C compiler that is missing."""
+    words = os.environ.get("CC", "").split() or ["cc"]
+    found = shutil.which(words[0])
+    fault = faults.get((found, *words))
+    return f"the C compiler that is there, {found}, does not compile ({fault})" if fault else "there is no C compiler"
 
 
 def headers_dir():

@@ -14,10 +14,10 @@ passed=0 failed=0
 # The test's program, with the runtime behind it for what the references call.
 make_program() {
     local libs
-    libs=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
+    libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     # shellcheck disable=SC2086
     $cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -Iruntime -Itests/calls ${SAN:+-fsanitize=address,undefined} \
-        -o "$out/$test" "tests/$test/$test.c" tests/calls/calls.c -rdynamic -Wl,--whole-archive "$build/host/libcell.a" \
+        -o "$out/$test" "tests/$test/$test.c" tests/calls/calls.c -rdynamic -Wl,--whole-archive "$build/libcell.a" \
         -Wl,--no-whole-archive $libs -lm -ldl -lpthread 2>"$out/log" ||
         { cat "$out/log"; echo "0 passed, 1 failed"; exit 1; }
 }

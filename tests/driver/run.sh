@@ -233,7 +233,8 @@ for command in build emit explain "tune --list"; do
     # shellcheck disable=SC2086
     expect 2 "not 'sm_90'" "$cellc" $command --archs "sm_90" $spec
 done
-if [[ -n $(sed -n 's/^nvcc //p' "$(dirname "$cellc")/libcell.flags") ]]; then
+nvcc=$("$cellc" version --verbose | sed -n 's/^nvcc: //p')
+if [[ $nvcc != none ]]; then
     expect 2 "--archs 85: this nvcc compiles for" "$cellc" build --archs "90 85" $spec -o "$dir/none"
 fi
 expect 1 "" test -e "$dir/none"
@@ -336,7 +337,7 @@ C
 holds "a program links against the library" ${CC:-cc} ${SAN:+-fsanitize=address,undefined} -I"$out" -Iruntime -o "$dir/use" "$dir/use.c" -L"$out" \
     -Wl,-rpath,"$out" -lswiglu -lm
 holds "gets the right values, and knows its GPUs" "$dir/use" \
-    "$(grep -q '^nvcc /' "$(dirname "$cellc")/libcell.flags" && echo 90 || echo none)"
+    "$([[ $nvcc != none ]] && echo 90 || echo none)"
 expect 1 "" env CC=no_such_compiler "$cellc" build specs/swiglu.cell -o "$out"
 
 # One instance is called as its cell, however it was bound; without -o the files go to ./generated, and that is said.
@@ -347,16 +348,48 @@ read -r passed failed <"$dir/counts"
 for f in mingru.h mingru_ref.c mingru.c mingru.json libmingru.so; do
     holds "build writes generated/$f" test -s "$dir/here/generated/$f"
 done
-# A runtime whose nvcc is gone makes the reference, and says why.
-mkdir -p "$dir/home/build"
+# The toolkit is the one that is there when cellc runs: what CELLC_NVCC names, what the build found, else CUDA_HOME's, the
+# PATH's. A link leads to its home. Without any, the library has the reference, and it is said why.
+mkdir -p "$dir/home/build" "$dir/cuda 13/bin" "$dir/cuda 13/include" "$dir/links"
 for part in runtime specs; do ln -s "$PWD/$part" "$dir/home/$part"; done
 ln -s "$(cd "$(dirname "$cellc")" && pwd)/libcell.a" "$dir/home/build/libcell.a"
-sed 's|^nvcc .*|nvcc /no/such/nvcc|' "$(dirname "$cellc")/libcell.flags" >"$dir/home/build/libcell.flags"
-expect 0 "no nvcc at /no/such/nvcc any more, so the library has the reference only" env CELLC_HOME="$dir/home" "$cellc" \
-    build swiglu -o "$dir/home/out"
-sed -i 's|^nvcc .*|nvcc |' "$dir/home/build/libcell.flags"
-expect 0 "no nvcc when cellc was built" env CELLC_HOME="$dir/home" "$cellc" build swiglu -o "$dir/home/out"
+flags=$dir/home/build/libcell.flags toolkit="$dir/cuda 13/bin/nvcc"
+at_home() { env -u CUDA_PATH CELLC_HOME="$dir/home" CUDA_HOME= "$@"; }
+flags() { sed "s|^nvcc .*|nvcc $1|" "$(dirname "$cellc")/libcell.flags" >"$flags"; }
+printf '#!/bin/sh\necho compute_80\n' >"$toolkit"
+chmod +x "$toolkit"
+flags ""
+expect 0 "nvcc: none" at_home CELLC_NVCC="$toolkit" "$cellc" version --verbose
+says "why: CELLC_NVCC is '$toolkit', which is no nvcc of a toolkit with cuBLAS"
+: >"$dir/cuda 13/include/cublas_v2.h"
+ln -s "$toolkit" "$dir/links/nvcc"
+expect 0 "nvcc: $toolkit" at_home CELLC_NVCC="$toolkit" "$cellc" version --verbose
+expect 0 "nvcc: $toolkit" at_home CUDA_HOME="$dir/cuda 13" "$cellc" version -v
+expect 0 "nvcc: $toolkit" at_home CUDA_PATH="$dir/cuda 13" "$cellc" version -v
+expect 0 "nvcc: $toolkit" at_home PATH="$dir/links:$PATH" "$cellc" version -v
+flags "$toolkit"
+expect 0 "nvcc: $toolkit" at_home "$cellc" version -v
+expect 0 "nvcc: none" at_home CELLC_NVCC=none "$cellc" version -v
+says "why: no nvcc is wanted (CELLC_NVCC)"
+flags -
+expect 0 "why: cellc was built with NOCUDA=1" at_home CUDA_HOME="$dir/cuda 13" "$cellc" version -v
+expect 2 "'-x' is not an option of it; --verbose is" "$cellc" version -x
+expect 0 "no nvcc is wanted (CELLC_NVCC), so the library has the reference only" at_home CELLC_NVCC=none "$cellc" build swiglu \
+    -o "$dir/home/out"
 expect 1 "" test -e "$dir/home/out/swiglu.cu"
+flags "$toolkit"
+expect 2 "--archs 90: this nvcc compiles for 80" at_home "$cellc" build swiglu --archs 90 -o "$dir/home/none"
+
+# The line that is printed makes a program of any library, wherever its paths lead.
+mkdir "$dir/it's here"
+(cd "$dir/it's here" && "$cellc" build --no-cuda swiglu -o "a b" 2>said >/dev/null && mv said "a b")
+sed 's/swiglu_instance()->archs/NULL/' "$dir/use.c" >"$dir/it's here/main.c"
+line=$(sed -n 's/.*a program links with it by: //p' "$dir/it's here/a b/said")
+holds "the line links: $line" bash -c 'cd "$1" && eval "${2/#cc /$3 } -lm" && ./main none' _ "$dir/it's here" "$line" \
+    "${CC:-cc} ${SAN:+-fsanitize=address,undefined}"
+# A library without kernels needs neither a BLAS nor CUDA.
+holds "what it needs is the C library" \
+    test -z "$(readelf -d "$dir/it's here/a b/libswiglu.so" | grep NEEDED | grep -vE 'lib(c|m|dl|asan|ubsan|gcc_s|pthread)\.so')"
 
 # Several instances in one library, chosen when the program runs.
 expect 2 "several instances need --name" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu -o "$out"
@@ -366,7 +399,7 @@ expect 2 "expected NAME=VALUE, reverse or lengths after ':', not 'N'" "$cellc" b
 expect 1 "error" "$cellc" build --no-cuda e79:Q=3 -o "$out"
 touch "$dir/before"
 expect 0 "libtwo.so" "$cellc" build --no-cuda swiglu:dtype=f64 e79:N=8,bias=none,reverse --name two -o "$out"
-sort "$dir/out" >"$dir/said"
+grep -v "a program links with it by: " "$dir/out" | sort >"$dir/said"
 holds "build prints the paths of all files that it makes" \
     test -z "$(find "$out" -newer "$dir/before" -type f | sort | comm -3 - "$dir/said")"
 cat >"$dir/two.c" <<'C'

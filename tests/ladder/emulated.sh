@@ -30,8 +30,8 @@ emulate() {
     # What every instance is linked with.
     cmp -s "$build/libladder.a" "$dir/common/libladder.a" || cp "$build/libladder.a" "$dir/common/"
     EMU_LINKER=$(bash "$root/tests/emulator/build.sh" linker)
-    export EMU_LINKER BACKEND=emulated RUNTIME=$build/host/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
+    export EMU_LINKER BACKEND=emulated RUNTIME=$build/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     export LIBS
     open_verdicts "$dir/common"
     cut -d ' ' -f 1 "$dir/list" |

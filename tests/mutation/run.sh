@@ -208,8 +208,8 @@ if echo 'int main() { return 0; }' | ${CXX:-false} -x c++ $sanitize -o "$work/pr
     touch "$work/common/stamp"
     cp "$build/libladder.a" "$work/common/"
     EMU_LINKER=$(bash tests/emulator/build.sh linker)
-    export EMU_LINKER EMU_HEADER=$work/common/header BACKEND=emulated RUNTIME=$build/host/libcell.a
-    LIBS=$(sed -n 's/^libs //p' "$build/host/libcell.flags" 2>/dev/null)
+    export EMU_LINKER EMU_HEADER=$work/common/header BACKEND=emulated RUNTIME=$build/libcell.a
+    LIBS=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     export LIBS
     with_and_without "$(kernels)" |
         xargs_slots -d '\n' -I '{}' -- \

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static cell_context *ctx;
 static uint32_t state = 12345;
@@ -239,15 +241,67 @@ static void refusals(void) {
     EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &odd, &good, 0, &good) == CELL_MISALIGNED, "A at an odd address");
 }
 
+/* A process finds its CBLAS once, so each of these has one of its own, started before this one's first product. What it
+ * says is counted here. */
+static void in_child(const char *blas, void (*run)(void)) {
+    int ends[2];
+    long counts[2] = {0, 1};
+    fflush(stdout);
+    if (pipe(ends) != 0)
+        exit(1);
+    pid_t child = fork();
+    if (child == 0) {
+        char message[256];
+        setenv("CELL_BLAS", blas, 1);
+        passed = failed = 0;
+        cell_context_create(&ctx, CELL_BACKEND_REFERENCE, 0, message, sizeof message);
+        run();
+        cell_context_destroy(ctx);
+        counts[0] = passed, counts[1] = failed;
+        fflush(stdout);
+        _exit(write(ends[1], counts, sizeof counts) != sizeof counts);
+    }
+    close(ends[1]);
+    EXPECT(child > 0 && read(ends[0], counts, sizeof counts) == sizeof counts, "CELL_BLAS=%s: no counts", blas);
+    close(ends[0]);
+    waitpid(child, NULL, 0);
+    passed += counts[0], failed += counts[1];
+}
+
+static void every_size(void) {
+    for (size_t size = 0; size < sizeof sizes / sizeof *sizes; size++)
+        for (int type = 0; type < 6; type++)
+            run_size(sizes[size], type);
+}
+
+static void refused_by_name(void) {
+    float number = 2, sum = 0;
+    cell_matrix a = {.data = &number, .dtype = CELL_F32}, c = {.data = &sum, .dtype = CELL_F32};
+    for (int again = 0; again < 2; again++) {
+        EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &a, &a, 0, &c) == CELL_BACKEND_FAILED, "a product without its CBLAS");
+        EXPECT(strstr(cell_last_error(ctx), "in which cblas_sgemm and cblas_dgemm are not found") != NULL, "%s",
+               cell_last_error(ctx));
+    }
+    setenv("CELL_BLAS", "none", 1);
+    EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &a, &a, 0, &c) == CELL_OK && sum == 4, "%g: %s", (double)sum, cell_last_error(ctx));
+}
+
+/* Without a CBLAS, with one that is not there, and with a library that is none. */
+static void on_loops(void) {
+    in_child("none", every_size);
+    in_child("/no/such/libblas.so", refused_by_name);
+    in_child("libm.so.6", refused_by_name);
+}
+
 int main(void) {
     char message[256];
     if (cell_context_create(&ctx, CELL_BACKEND_AUTO, 0, message, sizeof message) != CELL_OK) {
         printf("no context: %s\n0 passed, 1 failed\n", message);
         return 1;
     }
-    for (size_t size = 0; size < sizeof sizes / sizeof *sizes; size++)
-        for (int type = 0; type < 6; type++)
-            run_size(sizes[size], type);
+    if (strcmp(cell_backend_name(ctx), "cuda") != 0)
+        on_loops();
+    every_size();
     refusals();
     printf("backend: %s\n", cell_backend_name(ctx));
     cell_context_destroy(ctx);

@@ -13,7 +13,7 @@ export VERDICTS=off # candidates are compared by the objects of their instances
 rm -rf "$out/given"
 mkdir -p "$out/given"
 given=$out/given
-timing_libs=$(sed -n 's/^libs //p' "$build/libcell.flags")          # libtime.a takes times on a GPU; emulate sets LIBS without CUDA
+nvcc=$("$CELLC" version --verbose | sed -n 's/^nvcc: //p')
 unset CELLC_TUNED CELLC_TUNE_TIMES
 
 said=$out/said
@@ -106,13 +106,15 @@ if ! nvidia-smi -L >/dev/null 2>&1; then
     [[ ! -e $out/given/e79.tune ]] && passed=$((passed + 1)) || fail "a file without a measurement"
 fi
 # The program that times a candidate links with a library as tune_run.c does it, and says that there is no GPU.
-if [[ -f $build/libtime.a ]] && ! nvidia-smi -L >/dev/null 2>&1; then
+if [[ $nvcc != none ]] && ! nvidia-smi -L >/dev/null 2>&1; then
+    home=${nvcc%/bin/nvcc}
     expect 0 libe1.so "$CELLC" build e1 --no-cuda -o "$given"
     printf 'const void *e1_instance(void), *timed_instance(void);\nconst void *timed_instance(void) { return e1_instance(); }\n' \
-        >"$given/time.c"
-    # shellcheck disable=SC2086
-    expect 0 "failed the GPU: " bash -c '$0 "$1/time.c" "$2/libtime.a" "$1/libe1.so" "-Wl,-rpath,$1" '"$timing_libs"' -lm -o "$1/time" &&
-        "$1/time" 2,3,4 --save "$1/results"' "$CC" "$given" "$build"
+        >"$given/glue.c"
+    expect 0 "" "$CC" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Iruntime -Ibench -isystem "$home/include" "$given/glue.c" \
+        bench/time.c "$build/libtime.a" "$given/libe1.so" "-Wl,-rpath,$given" -L"$home/lib64" -L"$home/lib" \
+        "-Wl,-rpath,$home/lib64:$home/lib" -lcublas -lcudart -lm -o "$given/time"
+    expect 0 "failed the GPU: " "$given/time" 2,3,4 --save "$given/results"
 fi
 expect 2 "--schedule is what tune finds out" "$CELLC" tune e79 --schedule tile --list
 expect 2 "--archs goes with --list" "$CELLC" tune e79 --archs 90

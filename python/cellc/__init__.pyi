@@ -1,0 +1,34 @@
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any, Literal, overload
+
+from .errors import BackendError as BackendError
+from .errors import BuildError as BuildError
+from .errors import CellcError as CellcError
+from .errors import CellcWarning as CellcWarning
+from .errors import ShapeError as ShapeError
+from .errors import SpecError as SpecError
+from .errors import TypeMismatch as TypeMismatch
+from .module import Cell, Op
+from .with_jax import JaxCell
+from .with_numpy import NumpyCell
+
+__version__: str
+
+@overload
+def load(spec: str | PathLike[str], /, *, framework: Literal["torch"] = ..., dtype: Any = ..., cuda: bool | None = ...,
+         archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
+         tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
+         reverse: bool = ..., lengths: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> type[Cell]: ...
+@overload
+def load(spec: str | PathLike[str], /, *, framework: Literal["numpy"], dtype: Any = ..., cuda: bool | None = ...,
+         archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
+         tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
+         reverse: bool = ..., lengths: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> NumpyCell: ...
+@overload
+def load(spec: str | PathLike[str], /, *, framework: Literal["jax"], dtype: Any = ..., cuda: bool | None = ...,
+         archs: str | int | Iterable[str | int] | None = ..., schedule: str | None = ...,
+         tuned: str | PathLike[str] | None = ..., import_dir: str | PathLike[str] | None = ..., products: str | None = ...,
+         reverse: bool = ..., lengths: bool = ..., settings: Mapping[str, Any] | None = ..., **more: Any) -> JaxCell: ...
+def op(spec: str | PathLike[str], /, *, batch_first: bool = ..., **options: Any) -> Op: ...
+def load_ipython_extension(shell: Any) -> None: ...

@@ -1,0 +1,4 @@
+from .instance import Instance
+
+class Function(Instance):
+    framework: str | None

@@ -1,0 +1,83 @@
+"""The stubs (cellc/*.pyi) say what the package has: each function and method of a stub is there, with the same parameters,
+and each public method that a user's class has is in its stub. Read as text, so that no type checker is needed."""
+
+import ast
+import glob
+import importlib
+import inspect
+import os
+
+import pytest
+
+import cellc
+
+FOLDER = os.path.dirname(cellc.__file__)
+STUBS = sorted(os.path.basename(path)[:-4] for path in glob.glob(os.path.join(FOLDER, "*.pyi")))
+
+
+def module(stub):
+    if stub == "with_jax":
+        pytest.importorskip("jax")
+    return importlib.import_module("cellc" if stub == "__init__" else f"cellc.{stub}")
+
+
+def tree(stub):
+    with open(os.path.join(FOLDER, stub + ".pyi")) as f:
+        return ast.parse(f.read())
+
+
+def parameters(node):
+    """[(name, kind, has a default)] of a function in a stub."""
+    a, kinds = node.args, inspect._ParameterKind
+    plain = [*a.posonlyargs, *a.args]
+    without = len(plain) - len(a.defaults)
+    found = [(arg.arg, kinds.POSITIONAL_ONLY if i < len(a.posonlyargs) else kinds.POSITIONAL_OR_KEYWORD, i >= without)
+             for i, arg in enumerate(plain)]
+    found += [(a.vararg.arg, kinds.VAR_POSITIONAL, False)] if a.vararg else []
+    found += [(arg.arg, kinds.KEYWORD_ONLY, default is not None) for arg, default in zip(a.kwonlyargs, a.kw_defaults)]
+    return found + ([(a.kwarg.arg, kinds.VAR_KEYWORD, False)] if a.kwarg else [])
+
+
+def of_object(function):
+    return [(p.name, p.kind, p.default is not p.empty) for p in inspect.signature(function).parameters.values()]
+
+
+def functions(body):
+    return [node for node in body if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("stub", STUBS)
+def test_functions(stub):
+    home = module(stub)
+    for node in functions(tree(stub).body):
+        found, given = of_object(getattr(home, node.name)), parameters(node)
+        if node.name in ("load", "op"):      # the spec can be given by keyword as well, and "numpy" and "jax" have to be named
+            assert [(n, k) for n, k, _ in found] == [(n, k) for n, k, _ in given], node.name
+        else:
+            assert found == given, node.name
+
+
+@pytest.mark.parametrize("stub", STUBS)
+def test_classes(stub):
+    home = module(stub)
+    for node in [node for node in tree(stub).body if isinstance(node, ast.ClassDef)]:
+        there = getattr(home, node.name)
+        for method in functions(node.body):
+            if method.name == "__getattr__" or (node.name == "Cell" and method.name == "__call__"):      # nn.Module's
+                continue
+            found = inspect.unwrap(inspect.getattr_static(there, method.name))
+            found = found.__func__ if isinstance(found, classmethod) else found
+            assert of_object(found) == parameters(method), f"{node.name}.{method.name}"
+
+
+def test_nothing_is_left_out():
+    from cellc import module as torch_module
+    for name in ("Cell", "Op"):
+        node = next(node for node in tree("module").body if isinstance(node, ast.ClassDef) and node.name == name)
+        own = {method.name for method in functions(node.body)}
+        public = {key for key, value in vars(getattr(torch_module, name)).items() if key[0] != "_" and callable(value)}
+        assert public <= own
+    names = {node.name for node in functions(tree("__init__").body)}
+    names |= {alias.asname for node in tree("__init__").body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(cellc.__all__) <= names
+    assert os.path.exists(os.path.join(FOLDER, "py.typed"))
