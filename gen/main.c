@@ -95,7 +95,8 @@ static int cmd_help(int argc, char **argv)
     if (!command)
         return unknown_command(argv[1]);
     if (command->run == cmd_help || command->run == cmd_version) {
-        printf("usage: cellc %s%s\n\n%s\n", command->name, command->run == cmd_version ? " [--verbose]" : "", command->summary);
+        printf("usage: cellc %s%s\n\n%s\n", command->name, command->run == cmd_version ? " [--verbose]" : "",
+               command->summary);
         return 0;
     }
     char name[16], option[] = "--help";
@@ -107,7 +108,10 @@ static int cmd_help(int argc, char **argv)
 static void print_parts(Compiler *c)
 {
     static const struct { const char *name; HomePart part; } parts[] = {
-        { "specs", HOME_SPECS }, { "headers", HOME_INCLUDE }, { "runtime", HOME_LIB }, { "emulator", HOME_EMULATOR }
+        { "specs", HOME_SPECS },
+        { "headers", HOME_INCLUDE },
+        { "runtime", HOME_LIB },
+        { "emulator", HOME_EMULATOR },
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         printf("%s: %s\n", parts[i].name, home_dir(c, parts[i].part) ? home_dir(c, parts[i].part) : "none");

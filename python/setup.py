@@ -1,8 +1,8 @@
-"""Puts the compiler, the runtime and the specs into the wheel, as `make install-parts` lays them out, in cellc/_home, and
-the specs as machine code for CPUs, as prebuild.py has it. In: the source tree around this directory or, in a source
-distribution, in `tree` below it. Out: a wheel for this kind of machine and any Python 3, which uses what it finds where
-it is installed; a source distribution with all that this takes. Guaranteed: a tree that cannot be written to is built
-in a temporary folder of links to it."""
+"""Puts the compiler, the runtime and the specs into the wheel, as `make install-parts` lays them out, in
+cellc/_home, and the specs as machine code for CPUs, as prebuild.py has it. In: the source tree around this
+directory or, in a source distribution, in `tree` below it. Out: a wheel for this kind of machine and any
+Python 3, which uses what it finds where it is installed; a source distribution with all that this takes.
+Guaranteed: a tree that cannot be written to is built in a temporary folder of links to it."""
 
 import atexit
 import os
@@ -20,8 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PACKED = os.path.join(HERE, "tree")
 TREE = PACKED if os.path.isdir(PACKED) else os.path.dirname(HERE)
 # What a tree is built and installed from.
-SOURCES = ["LICENSE", "README.md", "Makefile", "gen", "runtime", "ladder", "specs", "man/cellc.1", "packaging", "tests/emulator",
-           *[f"bench/{name}" for name in ("call.c", "call.h", "results.c", "footprint.c", "footprint.h", "tune.c", "time.c")]]
+TIMING = ["call.c", "call.h", "results.c", "footprint.c", "footprint.h", "tune.c", "time.c"]
+SOURCES = ["LICENSE", "README.md", "Makefile", "gen", "runtime", "ladder", "specs", "man/cellc.1",
+           "packaging", "tests/emulator", *[f"bench/{name}" for name in TIMING]]
 TOOLS = {"make": "make", "cc": "gcc libc6-dev", "flex": "flex", "bison": "bison", "ar": "binutils"}
 
 
@@ -54,8 +55,9 @@ def check_tools():
     missing = [name for name in TOOLS if not shutil.which(words.get(name, name))]
     if missing:
         raise SystemExit("cellc is compiled when it is installed from its sources, and this machine lacks "
-                         f"{', '.join(words.get(name, name) for name in missing)}. On Debian and Ubuntu: apt-get install "
-                         f"{' '.join(TOOLS[name] for name in missing)}. A wheel needs none of them.")
+                         f"{', '.join(words.get(name, name) for name in missing)}. On Debian and Ubuntu: "
+                         f"apt-get install {' '.join(TOOLS[name] for name in missing)}. A wheel needs none "
+                         "of them.")
 
 
 def strip(path):
@@ -85,7 +87,8 @@ class WithCompiler(build_py):
         home = os.path.abspath(os.path.join(self.build_lib, "cellc", "_home"))
         shutil.rmtree(home, ignore_errors=True)
         prefix = home.replace("$", "$$")               # as make has it
-        subprocess.run(["make", "-C", tree, "install-parts", f"PREFIX={prefix}", "DESTDIR=", "PORTABLE=1"], check=True)
+        subprocess.run(["make", "-C", tree, "install-parts", f"PREFIX={prefix}", "DESTDIR=", "PORTABLE=1"],
+                       check=True)
         strip(os.path.join(home, "bin", "cellc"))      # every load reads all of it, to see whether it is the same
         one_library(os.path.join(home, "lib", "cellc"))
         sys.path.insert(0, HERE)

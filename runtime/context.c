@@ -117,8 +117,8 @@ static cell_status backend_from_environment(cell_backend_kind *kind, cell_error 
                      "CELL_BACKEND is '%.40s'; wanted auto, cuda, reference or emulated", word);
 }
 
-/* The backend with the CUDA runtime is an object of its own (backend_cuda.c), which `cellc build` compiles where it finds
- * a toolkit; NULL in what is linked without it. */
+/* The backend with the CUDA runtime is an object of its own (backend_cuda.c), which `cellc build` compiles
+ * where it finds a toolkit; NULL in what is linked without it. */
 #ifndef CELL_HAVE_CUDA
 #pragma weak cell_cuda_backend
 #endif
@@ -126,7 +126,8 @@ static cell_status backend_from_environment(cell_backend_kind *kind, cell_error 
 static cell_status create_cuda(cell_context **out, int device, cell_error *err) {
 #ifndef CELL_HAVE_CUDA
     if (!cell_cuda_backend)
-        return cell_fail(err, CELL_NO_DEVICE, "this runtime was built without CUDA; use the reference backend");
+        return cell_fail(err, CELL_NO_DEVICE,
+                         "this runtime was built without CUDA; use the reference backend");
 #endif
     return create_on(out, cell_cuda_backend(), device, err);
 }

@@ -192,10 +192,10 @@ static void plain_gemm(const cell_gemm_call *call) {
 enum { ROW_MAJOR = 101, NOT_TRANSPOSED = 111, TRANSPOSED = 112 }; /* of CBLAS's interface */
 
 /* With 32-bit sizes, as the libraries below have them. */
-typedef void sgemm_fn(int order, int a_form, int b_form, int m, int n, int k, float alpha, const float *a, int lda,
-                      const float *b, int ldb, float beta, float *c, int ldc);
-typedef void dgemm_fn(int order, int a_form, int b_form, int m, int n, int k, double alpha, const double *a, int lda,
-                      const double *b, int ldb, double beta, double *c, int ldc);
+typedef void sgemm_fn(int order, int a_form, int b_form, int m, int n, int k, float alpha, const float *a,
+                      int lda, const float *b, int ldb, float beta, float *c, int ldc);
+typedef void dgemm_fn(int order, int a_form, int b_form, int m, int n, int k, double alpha, const double *a,
+                      int lda, const double *b, int ldb, double beta, double *c, int ldc);
 
 /* Written before `looked`, by threads that come together with the same values. */
 static sgemm_fn *_Atomic sgemm;
@@ -205,7 +205,8 @@ static _Atomic int looked;
 /* Opens a library that has both functions; it stays to the end of the process. */
 static int open_cblas(const char *name) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    void *single = library ? dlsym(library, "cblas_sgemm") : NULL, *twice = library ? dlsym(library, "cblas_dgemm") : NULL;
+    void *single = library ? dlsym(library, "cblas_sgemm") : NULL;
+    void *twice = library ? dlsym(library, "cblas_dgemm") : NULL;
     if (single && twice) {
         sgemm_fn *f32;
         dgemm_fn *f64;
@@ -220,7 +221,8 @@ static int open_cblas(const char *name) {
     return 0;
 }
 
-/* The CBLAS that CELL_BLAS names ("none": none), or one that the loader finds; without any, loops are used. */
+/* The CBLAS that CELL_BLAS names ("none": none), or one that the loader finds; without any, loops are used.
+ * */
 static cell_status find_cblas(cell_error *err) {
     static const char *const usual[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
     const char *own = getenv("CELL_BLAS");
@@ -233,8 +235,8 @@ static cell_status find_cblas(cell_error *err) {
     else if (strcmp(own, "none") != 0 && !open_cblas(own)) {
         const char *why = dlerror();
         return cell_fail(err, CELL_BACKEND_FAILED,
-                         "CELL_BLAS is '%.200s', in which cblas_sgemm and cblas_dgemm are not found (%.200s)", own,
-                         why ? why : "it is a library without them");
+                         "CELL_BLAS is '%.200s', in which cblas_sgemm and cblas_dgemm are not found (%.200s)",
+                         own, why ? why : "it is a library without them");
     }
     looked = 1;
     return CELL_OK;

@@ -1,6 +1,6 @@
-/* toolkit.c: which compilers and libraries a build takes. In: the environment, libcell.flags, this machine. Out: paths and
- * words of command lines. Guaranteed: the choice is made when cellc runs, so that one installation serves machines with
- * CUDA and without; a path may hold any characters. */
+/* toolkit.c: which compilers and libraries a build takes. In: the environment, libcell.flags, this machine.
+ * Out: paths and words of command lines. Guaranteed: the choice is made when cellc runs, so that one
+ * installation serves machines with CUDA and without; a path may hold any characters. */
 #include <glob.h>
 #include <limits.h>
 #include <stdio.h>
@@ -98,8 +98,9 @@ const char *toolkit_missing(Compiler *c)
 {
     const char *own = variable("CELLC_NVCC"), *built = home_flags(c, "nvcc");
     if (own)
-        return strcmp(own, "none") == 0 ? "no nvcc is wanted (CELLC_NVCC)"
-                                        : intern_f(c, "CELLC_NVCC is '%s', which is no nvcc of a toolkit with cuBLAS", own);
+        return strcmp(own, "none") == 0
+                   ? "no nvcc is wanted (CELLC_NVCC)"
+                   : intern_f(c, "CELLC_NVCC is '%s', which is no nvcc of a toolkit with cuBLAS", own);
     if (built && strcmp(built, "-") == 0)
         return "cellc was built with NOCUDA=1";
     if (built && *built)

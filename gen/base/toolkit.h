@@ -7,8 +7,8 @@
 /* CC, or cc: words. */
 const char *c_compiler(void);
 
-/* The path of an nvcc beside which cuBLAS's header is, or NULL: what CELLC_NVCC says ("none": none), what was there when
- * cellc was built, or else what CUDA_HOME, CUDA_PATH, PATH and /usr/local have. */
+/* The path of an nvcc beside which cuBLAS's header is, or NULL: what CELLC_NVCC says ("none": none), what was
+ * there when cellc was built, or else what CUDA_HOME, CUDA_PATH, PATH and /usr/local have. */
 const char *toolkit_nvcc(Compiler *c);
 /* Why there is none, as a sentence without an end. */
 const char *toolkit_missing(Compiler *c);

@@ -31,8 +31,9 @@ static const CommandHelp build_help = {
         "or else to ./generated, and prints their paths. NAME is the cell's. The library holds the runtime as\n"
         "well, so that it is all a program needs to link against. Several specs, or one with several settings,\n"
         "give one library of that many instances, whose names say what was bound (e79_N32_bias_input); NAME.h\n"
-        "of the library has a function that finds one. The last line says how a program links with it. A SPEC is a file or, as a word without a dot or slash,\n"
-        "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler.",
+        "of the library has a function that finds one. A SPEC is a file or, as a word without a dot or slash,\n"
+        "a cell that comes with cellc; of a file with several cells CELL names one. CC names the C compiler. The\n"
+        "last line says how a program links with the library.",
     .examples = "  cellc build specs/e79.cell -o out\n"
                 "  cellc build specs/e79.cell --dim N=32 --set bias=input --dtype bf16 -o out\n"
                 "  cellc build e79:N=32,bias=input e79:N=64,dtype=bf16 e88 --name cells -o out\n"
@@ -311,7 +312,8 @@ static void compile_c(Build *b, const char *stem)
     add_job(b, &w, object);
 }
 
-/* The runtime's backend with CUDA to an object: it is the only part of it that wants the toolkit's headers. */
+/* The runtime's backend with CUDA to an object: it is the only part of it that wants the toolkit's headers.
+ * */
 static void compile_backend(Build *b)
 {
     Compiler *c = b->c;
@@ -450,8 +452,8 @@ static bool write_list(Build *b)
            write_text(intern_f(b->c, "%s/%s.c", b->dir, name), &t);
 }
 
-/* The library holds all of libcell, so that a program links against nothing else; without kernels it needs the C library
- * alone. */
+/* The library holds all of libcell, so that a program links against nothing else; without kernels it needs
+ * the C library alone. */
 static bool link_library(Build *b)
 {
     Compiler *c = b->c;
@@ -496,8 +498,9 @@ static void say_usage(Build *b)
     Compiler *c = b->c;
     char full[PATH_MAX];
     const char *where = realpath(b->dir, full) ? full : b->dir;
-    say(DIAG_NOTE, "build", "a program links with it by: cc %s %s main.c %s -l%s %s -o main", shell_word(c, intern_f(c, "-I%s", b->dir)),
-        shell_word(c, intern_f(c, "-I%s", b->include)), shell_word(c, intern_f(c, "-L%s", b->dir)), b->library,
+    say(DIAG_NOTE, "build", "a program links with it by: cc %s %s main.c %s -l%s %s -o main",
+        shell_word(c, intern_f(c, "-I%s", b->dir)), shell_word(c, intern_f(c, "-I%s", b->include)),
+        shell_word(c, intern_f(c, "-L%s", b->dir)), b->library,
         shell_word(c, intern_f(c, "-Wl,-rpath,%s", where)));
 }
 

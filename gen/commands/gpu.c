@@ -1,5 +1,5 @@
-/* gpu.c: the GPU of this machine, for commands that run kernels. In: the driver, as it is found when the command runs, and
- * the toolkit. Out: why no kernel can run here, or which GPU number 0 is. */
+/* gpu.c: the GPU of this machine, for commands that run kernels. In: the driver, as it is found when the
+ * command runs, and the toolkit. Out: why no kernel can run here, or which GPU number 0 is. */
 #include <dlfcn.h>
 
 #include "base/toolkit.h"
@@ -26,8 +26,8 @@ static const char *driver_open(Driver *d)
     *(void **)&d->get = dlsym(driver, "cuDeviceGet");
     *(void **)&d->name = dlsym(driver, "cuDeviceGetName");
     *(void **)&d->attribute = dlsym(driver, "cuDeviceGetAttribute");
-    return d->init && d->version && d->count && d->get && d->name && d->attribute ? NULL
-                                                                                   : "libcuda.so.1 is not NVIDIA's driver";
+    bool all = d->init && d->version && d->count && d->get && d->name && d->attribute;
+    return all ? NULL : "libcuda.so.1 is not NVIDIA's driver";
 }
 
 /* What nvcc links with runs on drivers of its own major release and newer. */
@@ -36,8 +36,8 @@ static const char *driver_too_old(Compiler *c, const Driver *d, const char *nvcc
     int version = 0, toolkit = toolkit_version(c, nvcc);
     if (d->version(&version) != 0 || version / 1000 >= toolkit / 1000)
         return NULL;
-    return intern_f(c, "the NVIDIA driver is too old: it supports CUDA %d.%d, nvcc is of %d.%d", version / 1000,
-                    version % 1000 / 10, toolkit / 1000, toolkit % 1000 / 10);
+    return intern_f(c, "the NVIDIA driver is too old: it supports CUDA %d.%d, nvcc is of %d.%d",
+                    version / 1000, version % 1000 / 10, toolkit / 1000, toolkit % 1000 / 10);
 }
 
 const char *gpu_refused(Compiler *c)

@@ -122,7 +122,8 @@ def build(given, options, framework, gpus, make):
     with locks[name]:
         if key not in made:
             try:
-                made[key] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options, tuned))
+                made[key] = make(Built(name, spec, dtype, settings, archs, by, plain, gpus, why, options,
+                                       tuned))
             except BuildError:
                 if not plain or not compiler.cc_fault():
                     raise
@@ -235,8 +236,8 @@ class Built:
         host, why = prebuilt.find(self.spec, self.manifest, self.settings)
         self.has_reference, self.why_no_reference = bool(host), f"{compiler.no_cc()}, and {why}"
         if not host and not self.has_kernels:
-            raise BuildError(f"{self.manifest.name}: {self.why_no_reference}. Install one, as in apt-get install gcc "
-                             "libc6-dev, or say in CC how yours is called")
+            raise BuildError(f"{self.manifest.name}: {self.why_no_reference}. Install one, as in apt-get "
+                             "install gcc libc6-dev, or say in CC how yours is called")
         if not self.has_kernels:
             return host
         if not host:

@@ -72,8 +72,10 @@ def library_dir():
 
 
 def parts():
-    """What cellc uses on this machine, {"nvcc": path or "none"}: it looks at every call, as the environment may change."""
-    at = (program(), *[os.environ.get(name) for name in ("CELLC_NVCC", "CUDA_HOME", "CUDA_PATH", "CELLC_HOME", "PATH")])
+    """What cellc uses on this machine, {"nvcc": path or "none"}: it looks at every call, as the environment
+    may change."""
+    names = ("CELLC_NVCC", "CUDA_HOME", "CUDA_PATH", "CELLC_HOME", "PATH")
+    at = (program(), *[os.environ.get(name) for name in names])
     if at not in known_parts:
         lines = run(["version", "--verbose"])[0].splitlines()[1:]
         known_parts[at] = dict(line.partition(": ")[::2] for line in lines)
@@ -93,12 +95,16 @@ def cc():
     return found if not faults.get((found, *words)) else None
 
 
-PROBE = "#include <dlfcn.h>\n#include <math.h>\n#include <stdlib.h>\ndouble probe(double x) { return tanh(x) + !getenv(\"X\"); }\n"
+PROBE = """#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+double probe(double x) { return tanh(x) + !getenv("X"); }
+"""
 
 
 def cc_fault():
-    """Why the C compiler that is there makes no library of any program: no headers, say, or no linker; None: it does. Asked
-    after a failure only, and known from then on."""
+    """Why the C compiler that is there makes no library of any program: no headers, say, or no linker; None:
+    it does. Asked after a failure only, and known from then on."""
     words = os.environ.get("CC", "").split() or ["cc"]
     key = (shutil.which(words[0]), *words)
     if key[0] and key not in faults:
@@ -106,11 +112,14 @@ def cc_fault():
             source = os.path.join(place, "probe.c")
             with open(source, "w") as f:
                 f.write(PROBE)
-            command = [*words, "-shared", "-fPIC", source, "-o", os.path.join(place, "probe.so"), "-lm", "-ldl"]
+            library = os.path.join(place, "probe.so")
             try:
-                done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-                said = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-                faults[key] = (said[0].replace(place + "/", "") if said else "no message") if done.returncode else None
+                done = subprocess.run([*words, "-shared", "-fPIC", source, "-o", library, "-lm", "-ldl"],
+                                      stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                      errors="replace")
+                lines = done.stderr.splitlines() or ["no message"]
+                said = next((line for line in lines if "error" in line), lines[0])
+                faults[key] = said.replace(place + "/", "") if done.returncode else None
             except OSError as error:
                 faults[key] = error.strerror
     return faults.get(key)
@@ -121,7 +130,9 @@ def no_cc():
     words = os.environ.get("CC", "").split() or ["cc"]
     found = shutil.which(words[0])
     fault = faults.get((found, *words))
-    return f"the C compiler that is there, {found}, does not compile ({fault})" if fault else "there is no C compiler"
+    if not fault:
+        return "there is no C compiler"
+    return f"the C compiler that is there, {found}, does not compile ({fault})"
 
 
 def headers_dir():

@@ -187,8 +187,9 @@ class JaxCell(Function):
             raise BackendError(f"{self.name}: JAX has no 64-bit numbers before jax.config.update(\"jax_enable_x64\", "
                                "True); say so first, or load the cell with dtype=\"f32\"")
         if not built.plain:
-            raise BuildError(f"{self.name}: JAX calls cells through a little C, which is compiled here, and {compiler.no_cc()}. "
-                             "Install one, as in apt-get install gcc libc6-dev, or say in CC how yours is called")
+            raise BuildError(f"{self.name}: JAX calls cells through a little C, which is compiled here, and "
+                             f"{compiler.no_cc()}. Install one, as in apt-get install gcc libc6-dev, or "
+                             "say in CC how yours is called")
         self.call_name = register(built)
         self.primal = self.differentiable(self.infer, self.save, self.pull_back)
         self.saving = self.differentiable(self.run_saving, self.keep, self.pull_back)

@@ -17,8 +17,8 @@ make_program() {
     libs=$(sed -n 's/^libs //p' "$build/libcell.flags" 2>/dev/null)
     # shellcheck disable=SC2086
     $cc -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O1 -Iruntime -Itests/calls ${SAN:+-fsanitize=address,undefined} \
-        -o "$out/$test" "tests/$test/$test.c" tests/calls/calls.c -rdynamic -Wl,--whole-archive "$build/libcell.a" \
-        -Wl,--no-whole-archive $libs -lm -ldl -lpthread 2>"$out/log" ||
+        -o "$out/$test" "tests/$test/$test.c" tests/calls/calls.c -rdynamic \
+        -Wl,--whole-archive "$build/libcell.a" -Wl,--no-whole-archive $libs -lm -ldl -lpthread 2>"$out/log" ||
         { cat "$out/log"; echo "0 passed, 1 failed"; exit 1; }
 }
 

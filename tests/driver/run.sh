@@ -348,8 +348,9 @@ read -r passed failed <"$dir/counts"
 for f in mingru.h mingru_ref.c mingru.c mingru.json libmingru.so; do
     holds "build writes generated/$f" test -s "$dir/here/generated/$f"
 done
-# The toolkit is the one that is there when cellc runs: what CELLC_NVCC names, what the build found, else CUDA_HOME's, the
-# PATH's. A link leads to its home. Without any, the library has the reference, and it is said why.
+# The toolkit is the one that is there when cellc runs: what CELLC_NVCC names, what the build found, else
+# CUDA_HOME's, the PATH's. A link leads to its home. Without any, the library has the reference, and it is
+# said why.
 mkdir -p "$dir/home/build" "$dir/cuda 13/bin" "$dir/cuda 13/include" "$dir/links"
 for part in runtime specs; do ln -s "$PWD/$part" "$dir/home/$part"; done
 ln -s "$(cd "$(dirname "$cellc")" && pwd)/libcell.a" "$dir/home/build/libcell.a"
@@ -374,8 +375,8 @@ says "why: no nvcc is wanted (CELLC_NVCC)"
 flags -
 expect 0 "why: cellc was built with NOCUDA=1" at_home CUDA_HOME="$dir/cuda 13" "$cellc" version -v
 expect 2 "'-x' is not an option of it; --verbose is" "$cellc" version -x
-expect 0 "no nvcc is wanted (CELLC_NVCC), so the library has the reference only" at_home CELLC_NVCC=none "$cellc" build swiglu \
-    -o "$dir/home/out"
+expect 0 "no nvcc is wanted (CELLC_NVCC), so the library has the reference only" \
+    at_home CELLC_NVCC=none "$cellc" build swiglu -o "$dir/home/out"
 expect 1 "" test -e "$dir/home/out/swiglu.cu"
 flags "$toolkit"
 expect 2 "--archs 90: this nvcc compiles for 80" at_home "$cellc" build swiglu --archs 90 -o "$dir/home/none"
@@ -385,11 +386,12 @@ mkdir "$dir/it's here"
 (cd "$dir/it's here" && "$cellc" build --no-cuda swiglu -o "a b" 2>said >/dev/null && mv said "a b")
 sed 's/swiglu_instance()->archs/NULL/' "$dir/use.c" >"$dir/it's here/main.c"
 line=$(sed -n 's/.*a program links with it by: //p' "$dir/it's here/a b/said")
-holds "the line links: $line" bash -c 'cd "$1" && eval "${2/#cc /$3 } -lm" && ./main none' _ "$dir/it's here" "$line" \
-    "${CC:-cc} ${SAN:+-fsanitize=address,undefined}"
+holds "the line links: $line" bash -c 'cd "$1" && eval "${2/#cc /$3 } -lm" && ./main none' _ \
+    "$dir/it's here" "$line" "${CC:-cc} ${SAN:+-fsanitize=address,undefined}"
 # A library without kernels needs neither a BLAS nor CUDA.
+needs=$(readelf -d "$dir/it's here/a b/libswiglu.so" | grep NEEDED)
 holds "what it needs is the C library" \
-    test -z "$(readelf -d "$dir/it's here/a b/libswiglu.so" | grep NEEDED | grep -vE 'lib(c|m|dl|asan|ubsan|gcc_s|pthread)\.so')"
+    test -z "$(grep -vE 'lib(c|m|dl|asan|ubsan|gcc_s|pthread)\.so' <<<"$needs")"
 
 # Several instances in one library, chosen when the program runs.
 expect 2 "several instances need --name" "$cellc" build --no-cuda swiglu:dtype=f64 swiglu -o "$out"

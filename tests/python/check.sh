@@ -24,7 +24,8 @@ fi
 need=()
 "$venv/bin/python" -c 'import torch' 2>/dev/null || need+=(torch numpy)
 "$venv/bin/python" -c 'import pytest, IPython, matplotlib' 2>/dev/null || need+=(pytest ipython matplotlib)
-"$venv/bin/python" -c 'from setuptools.command import bdist_wheel' 2>/dev/null || need+=("setuptools>=70.1")
+"$venv/bin/python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 77)' 2>/dev/null ||
+    need+=("setuptools>=77")
 if ((${#need[@]})); then
     echo "installing ${need[*]} into $venv"
     "$venv/bin/python" -m pip install -q "${need[@]}" >"$log" 2>&1 || skip "cannot install ${need[*]} (offline?), see $log"

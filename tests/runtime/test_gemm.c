@@ -241,8 +241,8 @@ static void refusals(void) {
     EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &odd, &good, 0, &good) == CELL_MISALIGNED, "A at an odd address");
 }
 
-/* A process finds its CBLAS once, so each of these has one of its own, started before this one's first product. What it
- * says is counted here. */
+/* A process finds its CBLAS once, so each of these has one of its own, started before this one's first
+ * product. What it says is counted here. */
 static void in_child(const char *blas, void (*run)(void)) {
     int ends[2];
     long counts[2] = {0, 1};
@@ -262,7 +262,8 @@ static void in_child(const char *blas, void (*run)(void)) {
         _exit(write(ends[1], counts, sizeof counts) != sizeof counts);
     }
     close(ends[1]);
-    EXPECT(child > 0 && read(ends[0], counts, sizeof counts) == sizeof counts, "CELL_BLAS=%s: no counts", blas);
+    EXPECT(child > 0 && read(ends[0], counts, sizeof counts) == sizeof counts, "CELL_BLAS=%s: no counts",
+           blas);
     close(ends[0]);
     waitpid(child, NULL, 0);
     passed += counts[0], failed += counts[1];
@@ -278,12 +279,13 @@ static void refused_by_name(void) {
     float number = 2, sum = 0;
     cell_matrix a = {.data = &number, .dtype = CELL_F32}, c = {.data = &sum, .dtype = CELL_F32};
     for (int again = 0; again < 2; again++) {
-        EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &a, &a, 0, &c) == CELL_BACKEND_FAILED, "a product without its CBLAS");
-        EXPECT(strstr(cell_last_error(ctx), "in which cblas_sgemm and cblas_dgemm are not found") != NULL, "%s",
-               cell_last_error(ctx));
+        EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &a, &a, 0, &c) == CELL_BACKEND_FAILED, "no such CBLAS");
+        EXPECT(strstr(cell_last_error(ctx), "in which cblas_sgemm and cblas_dgemm are not found") != NULL,
+               "%s", cell_last_error(ctx));
     }
     setenv("CELL_BLAS", "none", 1);
-    EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &a, &a, 0, &c) == CELL_OK && sum == 4, "%g: %s", (double)sum, cell_last_error(ctx));
+    EXPECT(cell_gemm(ctx, 1, 1, 1, 1, 1, &a, &a, 0, &c) == CELL_OK && sum == 4, "%g: %s", (double)sum,
+           cell_last_error(ctx));
 }
 
 /* Without a CBLAS, with one that is not there, and with a library that is none. */

@@ -111,8 +111,9 @@ if [[ $nvcc != none ]] && ! nvidia-smi -L >/dev/null 2>&1; then
     expect 0 libe1.so "$CELLC" build e1 --no-cuda -o "$given"
     printf 'const void *e1_instance(void), *timed_instance(void);\nconst void *timed_instance(void) { return e1_instance(); }\n' \
         >"$given/glue.c"
-    expect 0 "" "$CC" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Iruntime -Ibench -isystem "$home/include" "$given/glue.c" \
-        bench/time.c "$build/libtime.a" "$given/libe1.so" "-Wl,-rpath,$given" -L"$home/lib64" -L"$home/lib" \
+    expect 0 "" "$CC" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -Iruntime -Ibench \
+        -isystem "$home/include" "$given/glue.c" bench/time.c "$build/libtime.a" "$given/libe1.so" \
+        "-Wl,-rpath,$given" -L"$home/lib64" -L"$home/lib" \
         "-Wl,-rpath,$home/lib64:$home/lib" -lcublas -lcudart -lm -o "$given/time"
     expect 0 "failed the GPU: " "$given/time" 2,3,4 --save "$given/results"
 fi

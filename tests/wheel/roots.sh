@@ -1,7 +1,7 @@
-# Sourced by run.sh with FULL=1: the wheel in a Debian that has Python and NumPy and nothing else, and in one with gcc too,
-# where the source distribution is installed as well. Both are made by debootstrap and kept in $build/roots; network is
-# needed then, and taken away when they are used.
-# shellcheck shell=bash disable=SC2154
+# Sourced by run.sh with FULL=1: the wheel in a Debian that has Python and NumPy and nothing else, and in one
+# with gcc too, where the source distribution is installed as well. Both are made by debootstrap and kept in
+# $build/roots; network is needed then, and taken away when they are used. shellcheck shell=bash
+# disable=SC2154
 roots=$build/roots
 suite=$(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}")
 
@@ -10,8 +10,8 @@ make_root() { # name, packages beside Python's
     rm -rf "${roots:?}/$1"
     mkdir -p "$roots"
     echo "wheel: debootstrap makes $roots/$1, once"
-    debootstrap --variant=minbase --include="python3,python3-numpy${2:+,$2}" "$suite" "$roots/$1" >"$out/debootstrap.log" 2>&1 &&
-        : >"$roots/$1/ready"
+    debootstrap --variant=minbase --include="python3,python3-numpy${2:+,$2}" "$suite" "$roots/$1" \
+        >"$out/debootstrap.log" 2>&1 && : >"$roots/$1/ready"
 }
 in_root() { # name, command...
     local where=$roots/$1
@@ -20,7 +20,8 @@ in_root() { # name, command...
 }
 fill_root() { # name: the wheel, as pip lays it out, and what is tried
     rm -rf "$roots/$1/opt/cellc" "$roots/$1/root/.cache" && mkdir -p "$roots/$1/opt/cellc"
-    pip install -q --no-deps --target "$roots/$1/opt/cellc" "$repaired" >"$said" 2>&1 && cp "$use" "$roots/$1/root/use.py"
+    pip install -q --no-deps --target "$roots/$1/opt/cellc" "$repaired" >"$said" 2>&1 &&
+        cp "$use" "$roots/$1/root/use.py"
 }
 
 if ((EUID != 0)) || ! command -v debootstrap >/dev/null || ! unshare -n true 2>/dev/null; then
@@ -38,10 +39,10 @@ else
     says "no nvcc in CUDA_HOME, PATH or /usr/local/cuda, so the library has the reference only"
     # Its own setuptools is older than the source distribution asks for.
     rm -rf "$roots/gcc/opt/setuptools" "$roots/gcc/opt/sdist" && mkdir -p "$roots/gcc/opt/setuptools"
-    cp -R "$("$tools/bin/python" -c 'import setuptools, os; print(os.path.dirname(setuptools.__file__))')" "$roots/gcc/opt/setuptools/"
+    cp -R "$(folder_of setuptools)" "$roots/gcc/opt/setuptools/"
     cp "$sdist" "$roots/gcc/root/"
-    expect 0 "" in_root gcc env PYTHONPATH=/opt/setuptools CELLC_PREBUILT=lstm python3 -m pip install --no-deps --no-index \
-        --no-build-isolation --target /opt/sdist "/root/$(basename "$sdist")"
+    expect 0 "" in_root gcc env PYTHONPATH=/opt/setuptools CELLC_PREBUILT=lstm \
+        python3 -m pip install --no-deps --no-index --no-build-isolation --target /opt/sdist "/root/$(basename "$sdist")"
     expect 0 "lstm: was compiled here" in_root gcc env PYTHONPATH=/opt/sdist python3 /root/use.py
     expect 0 "lstm: came compiled" in_root gcc env PYTHONPATH=/opt/sdist CC=/no/cc python3 /root/use.py
 fi

